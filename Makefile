@@ -1,0 +1,95 @@
+# Every target sets up .venv by itself (once). `make help` lists them; README.md explains what they give.
+
+PAPER    ?=
+TABLE    ?=
+PRESET   ?= quick
+SEEDS    ?=
+LAUNCHER ?= local
+WORKERS  ?=
+ARGS     ?=
+PYTHON   ?= python3
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+# A misspelt variable (SEED=1) would be ignored without a word, and the wrong table made for an hour.
+KNOWN := PAPER TABLE PRESET SEEDS LAUNCHER WORKERS ARGS PYTHON
+GIVEN := $(foreach v,$(.VARIABLES),$(if $(filter command,$(origin $v)),$v))
+UNKNOWN := $(filter-out $(KNOWN) SHELL MAKEFLAGS GNUMAKEFLAGS -%,$(GIVEN))
+ifneq ($(UNKNOWN),)
+$(error unknown variable $(UNKNOWN); known are $(KNOWN). See make help)
+endif
+
+RUN   := .venv/bin/python
+STAMP := .venv/.ready
+
+# $(call option,name,value): name=value as one word of the shell, or nothing where the value is empty.
+quote  = '$(subst ','\'',$(1))'
+option = $(if $(strip $(2)),$(call quote,$(1)=$(strip $(2))))
+WHICH  = $(call option,paper,$(PAPER)) $(call option,preset,$(PRESET)) $(call option,seeds,$(SEEDS))
+HOW    = $(call option,launcher,$(LAUNCHER)) $(call option,workers,$(WORKERS))
+
+.PHONY: help table1 table tables status list bench test check format setup clean FORCE
+
+help:  ## This list
+	@echo 'make TARGET [VARIABLE=value ...]'
+	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / { printf "  %-8s %s\n", $$1, $$2 }' Makefile
+	@echo 'Variables'
+	@echo '  PAPER    fedld | fedsdc | feddiverse | fedmr (default: all four)'
+	@echo '  TABLE    number of the table in the paper, for make table and make status'
+	@echo '  PRESET   quick (default) | small | paper'
+	@echo '  SEEDS    how many seeds (default: the table says)'
+	@echo '  LAUNCHER local (default) | inline'
+	@echo '  WORKERS  processes of the local launcher (default: one per core or GPU)'
+	@echo '  ARGS     anything more, handed on to the command as it is'
+	@echo '  PYTHON   the python3 to make .venv with (default: python3)'
+
+table1: $(STAMP)  ## Table 1 of all four papers (or of PAPER) into results/tables/PRESET/
+	@$(RUN) -m benchmark table table=1 $(WHICH) $(HOW) $(ARGS)
+
+table: $(STAMP)  ## Table TABLE of PAPER (all that there are, where one is left out)
+	@$(RUN) -m benchmark table $(call option,table,$(TABLE)) $(WHICH) $(HOW) $(ARGS)
+
+tables: $(STAMP)  ## Every table of every paper (or of PAPER)
+	@$(RUN) -m benchmark table $(WHICH) $(HOW) $(ARGS)
+
+status: $(STAMP)  ## Done, running, failed and missing runs of each table
+	@$(RUN) -m benchmark status $(call option,table,$(TABLE)) $(WHICH) $(ARGS)
+
+list: $(STAMP)  ## What is registered: make list ARGS=methods|datasets|partitions|selections|tables
+	@$(RUN) -m benchmark list $(ARGS)
+
+bench: $(STAMP)  ## Speed and memory beside a bare PyTorch loop
+	@$(RUN) -m benchmark bench $(ARGS)
+
+test: $(STAMP)  ## The test suite (one file: make test ARGS=tests/test_project.py)
+	@$(RUN) -m pytest $(ARGS)
+
+check: $(STAMP)  ## Format, lint, docstrings, types
+	@$(RUN) -m ruff format --check --quiet --diff .
+	@$(RUN) -m ruff check --quiet .
+	@$(RUN) -m mypy
+
+format: $(STAMP)  ## Write the format and the lint fixes that are safe
+	@$(RUN) -m ruff check --fix --quiet . || true
+	@$(RUN) -m ruff format .
+
+setup: $(STAMP)  ## Only set up .venv
+	@echo '.venv is ready: .venv/bin/python'
+
+clean:  ## Delete caches and generated tables, figures and reports; keeps .venv and the finished runs
+	@rm -rf .mypy_cache .ruff_cache .pytest_cache results/tables results/figures results/report
+	@find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +
+
+# The stamp is written last: without it the script makes .venv again, with an older one it updates it.
+$(STAMP): requirements.lock
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+	  found=$$(command -v $(PYTHON) >/dev/null && $(PYTHON) --version 2>&1 || echo 'not installed'); \
+	  echo "FedTables needs Python 3.11 or newer; '$(PYTHON)' is $$found. Install one, or name it:" \
+	       "make PYTHON=/path/to/python3.11 ..." >&2; exit 2; }
+	@$(PYTHON) scripts/setup_environment.py
+
+# An interpreter that no longer starts (its Python was removed or upgraded) is no .venv, whatever the stamp says.
+ifneq ($(shell $(RUN) -IS -c 'print(1)' 2>/dev/null),1)
+$(STAMP): FORCE
+endif

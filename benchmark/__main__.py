@@ -1,0 +1,101 @@
+"""Command line: ``python -m benchmark COMMAND ...``. A user's mistake is one message and exit code 2."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+
+USAGE = """usage: python -m benchmark COMMAND ...
+
+  run [key=value ...] [-m]         one experiment, or a sweep with -m (Hydra; run --help lists all groups and keys)
+  table [paper=..] [table=..] [preset=quick|small|paper] [seeds=N] [launcher=local|inline] [rows=..] [columns=..]
+                                   run what is missing and write the tables
+  status [paper=..] [table=..] [preset=..]
+                                   runs done, running, failed, diverged, missing per table
+  list [methods|datasets|partitions|selections|tables|models|rules]
+  data list | prepare NAME | check NAME
+  partition show [dataset=..] [partition=..] [key=value ...] [seed=..] [kind=bubble|bars] [out=FILE.png]
+  bench [quick=1]                  speed and memory beside a bare PyTorch loop
+"""
+
+
+def _commands() -> dict[str, Callable[[Sequence[str]], int]]:
+    # Imported when used: each command pays only for what it needs.
+    def run(words: Sequence[str]) -> int:
+        from benchmark.commands.run import main
+
+        return main(words)
+
+    def table(words: Sequence[str]) -> int:
+        from benchmark.commands.table import table
+
+        return table(words)
+
+    def status(words: Sequence[str]) -> int:
+        from benchmark.commands.table import status
+
+        return status(words)
+
+    def listing(words: Sequence[str]) -> int:
+        from benchmark.commands.inspect import listing
+
+        return listing(words)
+
+    def data(words: Sequence[str]) -> int:
+        from benchmark.commands.inspect import data
+
+        return data(words)
+
+    def partition(words: Sequence[str]) -> int:
+        from benchmark.commands.inspect import partition
+
+        return partition(words)
+
+    def bench(words: Sequence[str]) -> int:
+        from benchmark.commands.bench import main
+
+        return main(words)
+
+    return {
+        "run": run,
+        "table": table,
+        "status": status,
+        "list": listing,
+        "data": data,
+        "partition": partition,
+        "bench": bench,
+    }
+
+
+def main(words: Sequence[str]) -> int:
+    """Run one command; exit code 0, 1 (a run failed), 2 (user's mistake) or 130 (stopped)."""
+    commands = _commands()
+    if not words or words[0] in ("-h", "--help", "help"):
+        print(USAGE, end="")
+        return 0 if words else 2
+    if words[0] not in commands:
+        from benchmark.errors import nearest
+
+        print(f"error: no command {words[0]!r}.{nearest(words[0], commands)}\n{USAGE}", file=sys.stderr, end="")
+        return 2
+    try:
+        return commands[words[0]](words[1:])
+    except ValueError as error:
+        # All our error classes are ValueErrors with a message for the user; a bug raises something else.
+        if not _ours(error):
+            raise
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("stopped", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        return 0
+
+
+def _ours(error: ValueError) -> bool:
+    return type(error).__module__.split(".")[0] in ("benchmark", "datasets", "methods", "partitions")
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

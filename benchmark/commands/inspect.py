@@ -1,0 +1,128 @@
+"""``list``, ``data`` and ``partition``: what there is, and what it looks like."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table as TextTable
+
+from benchmark.commands.arguments import read
+from benchmark.errors import ConfigError, nearest
+from benchmark.runs.config import CONF, compose, group_names, load_group, resolve
+
+KINDS = ("methods", "datasets", "partitions", "selections", "tables", "models", "rules")
+
+
+def _comment(path: Path) -> str:
+    """The comment at the top of a configuration file, as one line."""
+    lines = []
+    for line in path.read_text(encoding="utf-8").splitlines():
+        if not line.startswith("#"):
+            break
+        if not line.startswith("# @"):
+            lines.append(line.lstrip("# "))
+    return " ".join(lines)
+
+
+def listing(words: Sequence[str]) -> int:
+    """Print what is registered under one kind, or everything."""
+    for word in words:
+        if word not in KINDS:
+            raise ConfigError(f"list: came {word!r}.{nearest(word, KINDS)} Allowed: {', '.join(KINDS)}.")
+    console = Console(width=140)
+    for kind in words or KINDS:
+        view = TextTable("name", "what it is", title=kind)
+        for name, text in _entries(kind):
+            view.add_row(name, text)
+        console.print(view)
+    return 0
+
+
+def _entries(kind: str) -> list[tuple[str, str]]:
+    if kind == "rules":
+        from methods import registry
+
+        return [
+            (f"{slot}: {name}", registry.describe(slot, name)) for slot in registry.SLOTS for name in registry.names(slot)
+        ]
+    if kind == "tables":
+        from benchmark.runs.spec import find_specs
+
+        return [(spec.name, spec.title) for spec in find_specs()]
+    group = kind.rstrip("s")
+    return [(name, _comment(CONF / group / f"{name}.yaml")) for name in group_names(group)]
+
+
+def data(words: Sequence[str]) -> int:
+    """``data list``, ``data prepare NAME``, ``data check NAME``; NAME is a file of conf/dataset."""
+    from datasets.commands import data_check, data_list, data_prepare
+
+    actions = ("list", "prepare", "check")
+    if not words or words[0] not in actions:
+        came = words[0] if words else ""
+        raise ConfigError(f"data: came {came!r}.{nearest(came, actions)} Allowed: {', '.join(actions)}.")
+    action, rest = words[0], list(words[1:])
+    names = [word for word in rest if "=" not in word]
+    places = read([word for word in rest if "=" in word], {"data": "FOLDER", "cache": "FOLDER"}, "data")
+    root = Path(places["data"]) if "data" in places else None
+    cache = Path(places["cache"]) if "cache" in places else None
+    if action == "list":
+        print(data_list(root=root, cache=cache), end="")
+        return 0
+    if not names:
+        raise ConfigError(f"data {action}: name a data set. Known: {', '.join(group_names('dataset'))}.")
+    code = 0
+    for name in names:
+        node = load_group("dataset", name)
+        if action == "prepare":
+            print(data_prepare(node["name"], node.get("options"), root=root, cache=cache), end="")
+        else:
+            text, ok = data_check(node["name"], node.get("options"), root=root, cache=cache)
+            print(text, end="")
+            code = code if ok else 1
+    return code
+
+
+def partition(words: Sequence[str]) -> int:
+    """``partition show [dataset=...] [partition=...] [key=value ...] [seed=0] [kind=bubble|bars] [out=FILE.png]``."""
+    from benchmark.reports.pictures import client_picture
+    from benchmark.runs.run import load_data, population
+    from partitions.commands import partition_text
+
+    if not words or words[0] != "show":
+        raise ConfigError(f"partition: came {words[0] if words else ''!r}. Allowed: show.")
+    own = {"kind": "bubble|bars", "out": "FILE.png", "preset": "quick|small|paper"}
+    mine = [word for word in words[1:] if word.partition("=")[0] in own]
+    values = read(mine, own, "partition show")
+    if values.get("kind", "bubble") not in ("bubble", "bars"):
+        raise ConfigError(f"kind: came {values['kind']!r}. Allowed: bubble, bars.")
+    layers = [_nested(word) for word in words[1:] if word not in mine]
+    config = resolve(compose(values.get("preset", "quick"), *layers))
+    loaded = load_data(config, Path(config.paths.results) / "partitions")
+    people = population(loaded.dataset, loaded.train)
+    print(partition_text(loaded.partition, people), end="")
+    out = Path(values.get("out") or Path(config.paths.results) / "figures" / f"{loaded.partition.id}.png")
+    title = f"{config.dataset.options.get('stands_for', loaded.dataset.name)}, {config.partition.name}, seed {config.seed}"
+    for path in client_picture(
+        loaded.partition.counts, out, kind=values.get("kind", "bubble"), class_names=loaded.dataset.classes, title=title
+    ):
+        print(path)
+    return 0
+
+
+def _nested(word: str) -> dict[str, object]:
+    """``a.b=1`` as {"a": {"b": 1}}."""
+    import yaml
+
+    key, equals, text = word.partition("=")
+    if not equals:
+        raise ConfigError(f"partition show: came {word!r}; expected key=value, like partition=dirichlet partition.alpha=0.1.")
+    try:
+        value: object = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ConfigError(f"partition show: cannot read {word!r}: {' '.join(str(error).split())}") from error
+    for part in reversed(key.split(".")):
+        value = {part: value}
+    return dict(value)  # type: ignore[call-overload]

@@ -1,0 +1,184 @@
+"""``python -m benchmark table`` and ``status``: plan, run what is missing, write the tables."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table as TextTable
+
+from benchmark.commands.arguments import positive, read
+from benchmark.errors import ConfigError, nearest
+from benchmark.reports.collect import collect, run_state
+from benchmark.reports.tables import write
+from benchmark.runs.config import RunConfig, group_names, load_group
+from benchmark.runs.plan import Cells, plan, prepare_data, unique_runs
+from benchmark.runs.spec import TableSpec, find_specs
+from benchmark.runs.store import Results
+
+WHAT = {
+    "paper": "fedld|fedsdc|feddiverse|fedmr",
+    "table": "NUMBER",
+    "name": "FILE of conf/table",
+    "preset": "quick|small|paper",
+    "rows": "KEY,PATTERN*,...",
+    "columns": "KEY,PATTERN*,...",
+    "seeds": "NUMBER",
+    "results": "FOLDER",
+}
+HOW = {
+    "launcher": "local|inline",
+    "workers": "NUMBER",
+    "threads": "NUMBER",
+    "device": "auto|cpu|cuda",
+    "out": "FOLDER",
+    "data": "FOLDER",
+}
+
+
+def _chosen(values: Mapping[str, str]) -> list[TableSpec]:
+    """The tables asked for, cut to the rows and columns asked for."""
+    number = positive(values, "table")
+    if "name" in values:
+        every = {spec.name: spec for spec in find_specs()}
+        if values["name"] not in every:
+            raise ConfigError(
+                f"name: came {values['name']!r}.{nearest(values['name'], every)} Allowed: {', '.join(every)}."
+            )
+        specs = [every[values["name"]]]
+    else:
+        specs = find_specs(values.get("paper"), number)
+    return [_cut(spec, values) for spec in specs]
+
+
+def _matching(keys: Sequence[str], patterns: str | None, what: str, table: str) -> list[str]:
+    if patterns is None:
+        return list(keys)
+    wanted = patterns.split(",")
+    for pattern in wanted:
+        if not any(fnmatchcase(key, pattern) for key in keys):
+            raise ConfigError(
+                f"{what}: {pattern!r} fits none of table {table}.{nearest(pattern, keys)} It has: {', '.join(keys)}."
+            )
+    return [key for key in keys if any(fnmatchcase(key, pattern) for pattern in wanted)]
+
+
+def _cut(spec: TableSpec, values: Mapping[str, str]) -> TableSpec:
+    if "rows" not in values and "columns" not in values:
+        return spec
+    rows = _matching([row.key for row in spec.rows], values.get("rows"), "rows", spec.name)
+    columns = _matching([column.key for column in spec.columns], values.get("columns"), "columns", spec.name)
+    return spec.cut(rows, columns)
+
+
+def _preset(values: Mapping[str, str]) -> str:
+    preset = values.get("preset", "quick")
+    known = group_names("preset")
+    if preset not in known:
+        raise ConfigError(f"preset: came {preset!r}.{nearest(preset, known)} Allowed: {', '.join(known)}.")
+    return preset
+
+
+def _plans(values: Mapping[str, str], specs: Sequence[TableSpec], preset: str) -> list[Cells]:
+    count = positive(values, "seeds")
+    seeds = None if count is None else range(count)
+    threads = positive(values, "threads") or 1
+    paths: dict[str, Any] = {"results": values.get("results", "results"), "data": values.get("data")}
+    extra = {"paths": paths, "runtime": {"threads": threads, "device": values.get("device", "auto")}}
+    return [plan(spec, preset, seeds, extra) for spec in specs]
+
+
+def table(words: Sequence[str]) -> int:
+    """Plan, launch, write; exit code 0, 1 (a run failed) or 130 (stopped)."""
+    values = read(words, {**WHAT, **HOW}, "table")
+    preset = _preset(values)
+    specs = _chosen(values)
+    plans = _plans(values, specs, preset)
+    results = Results(Path(values.get("results", "results"))).open()
+    runs = unique_runs(plans)
+    with results.launcher_lock():
+        missing = [run for run in runs.values() if not _ended(results, run)]
+        code = _launch(values, missing, len(runs) - len(missing)) if missing else 0
+    folder = Path(values.get("out") or results.root / "tables" / preset)
+    for spec, cells in zip(specs, plans, strict=True):
+        built = collect(spec, preset, cells, results)
+        paths = write(built, folder)
+        print(f"{spec.name}: {_summary(results, cells)}; {paths[0].with_suffix('')}.{{csv,tex,md}}")
+    return code
+
+
+def _ended(results: Results, run: RunConfig) -> bool:
+    folder = results.run(run.key)
+    status = folder.status()
+    return status is not None and status.ended and folder.complete(status)
+
+
+def _launch(values: Mapping[str, str], runs: Sequence[RunConfig], ended: int) -> int:
+    from benchmark.runs.launch import Task, launch
+    from benchmark.runs.progress import listener
+    from benchmark.runs.run import load_dataset
+
+    prepare_data(runs, lambda run: load_dataset(run.dataset, run.paths))
+    settings = load_group("launcher", values.get("launcher", "local"))
+    settings |= {key: number for key in ("workers", "threads") if (number := positive(values, key)) is not None}
+    tasks = [Task(run.key, run.train.rounds, run.model_dump(mode="json")) for run in runs]
+    outcomes = launch(
+        tasks,
+        "benchmark.runs.run:work",
+        kind=settings["name"],
+        workers=settings.get("workers"),
+        threads=settings.get("threads") or 1,
+        listener=listener(already_done=ended),
+    )
+    bad = [outcome for outcome in outcomes if outcome.status in ("failed", "crashed", "busy")]
+    for outcome in bad[:20]:
+        print(f"{outcome.status}: {outcome.key}: {outcome.message}", file=sys.stderr)
+    if any(outcome.status == "interrupted" for outcome in outcomes) or len(outcomes) < len(tasks):
+        print("stopped; the same command goes on where it was", file=sys.stderr)
+        return 130
+    return 1 if bad else 0
+
+
+def _counts(results: Results, cells: Cells) -> Counter[str]:
+    counts: Counter[str] = Counter()
+    for cell in cells.values():
+        if cell.state != "ok":
+            counts[cell.state] += 1
+        for run in cell.runs:
+            folder = results.run(run.key)
+            counts[run_state(folder, folder.status())] += 1
+    return counts
+
+
+def _summary(results: Results, cells: Cells) -> str:
+    counts = _counts(results, cells)
+    states = [f"{counts[state]} {state}" for state in ("done", "running", "failed", "diverged", "missing") if counts[state]]
+    gaps = [f"{number} cells {state}" for state, number in sorted(counts.items()) if " " in state]
+    return ", ".join([*(states or ["no runs"]), *gaps])
+
+
+def status(words: Sequence[str]) -> int:
+    """How many runs of each table are done, running, failed, diverged, missing."""
+    values = read(words, WHAT, "status")
+    preset = _preset(values)
+    specs = _chosen(values)
+    results = Results(Path(values.get("results", "results")))
+    if (results.root / "runs").exists():
+        results.open()
+    view = TextTable(title=f"preset {preset}, {results.root}/runs")
+    states = ("done", "running", "failed", "diverged", "missing")
+    view.add_column("table")
+    for state in states:
+        view.add_column(state, justify="right")
+    view.add_column("cells without runs")
+    for spec, cells in zip(specs, _plans(values, specs, preset), strict=True):
+        counts = _counts(results, cells)
+        gaps = ", ".join(f"{number} {state}" for state, number in sorted(counts.items()) if " " in state)
+        view.add_row(spec.name, *(str(counts[state]) for state in states), gaps)
+    Console(width=None if sys.stdout.isatty() else 140).print(view)
+    return 0

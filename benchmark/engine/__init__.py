@@ -1,0 +1,1 @@
+"""Trains and evaluates a federation. Knows no disk and no configuration files."""

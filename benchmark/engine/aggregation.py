@@ -1,0 +1,82 @@
+"""Collects what clients upload in a round: updates, payloads, BatchNorm buffers. Streams wherever a rule allows it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from methods.registry import MethodError
+from methods.rules import ClientRule, RoundView, State
+from methods.vectors import WeightedSum
+
+
+class Updates:
+    """The updates D_k of a round: their weighted sum, or all of them [m, d] where a rule has to see them."""
+
+    def __init__(self, like: Tensor, m: int, keep: bool) -> None:
+        """``like`` is the global model [d]; with ``keep`` all m updates are held."""
+        self.matrix: Tensor | None = torch.empty(m, len(like), dtype=like.dtype, device=like.device) if keep else None
+        self._sum = None if keep else WeightedSum(like)
+        self._count = 0
+
+    def add(self, update: Tensor, p: float | None) -> None:
+        """Take one update [d]; ``p`` is its weight where it is known before training ends."""
+        if self.matrix is not None:
+            self.matrix[self._count].copy_(update)
+        elif self._sum is not None and p is not None:
+            self._sum.add(update, p)
+        self._count += 1
+
+    @property
+    def total(self) -> Tensor:
+        """sum_k p_k D_k [d]."""
+        if self._sum is None:
+            raise RuntimeError("the updates of this round were kept, not summed")
+        return self._sum.value
+
+
+class Payloads:
+    """The named tensors that client rules upload, each combined over clients as the rule says."""
+
+    def __init__(self, rules: Sequence[ClientRule]) -> None:
+        """Start empty for ``rules``."""
+        self._items: dict[str, dict[str, dict[int, Tensor]]] = {rule.key: {} for rule in rules}
+        self._sums: dict[tuple[str, str], Tensor] = {}
+
+    def add(self, rule: ClientRule, client: int, payload: State, p: float | None) -> None:
+        """Take the payload of one client; MethodError for a name without a reducer."""
+        for name, value in payload.items():
+            reducer = rule.reducers.get(name)
+            if reducer is None:
+                raise MethodError(f"client rule {rule.key!r} uploads {name!r} but names no reducer for it in `reducers`")
+            if reducer == "keep" or (reducer == "mean" and p is None):
+                self._items[rule.key].setdefault(name, {})[client] = value.clone()
+                continue
+            scaled = value * p if reducer == "mean" else value
+            known = self._sums.get((rule.key, name))
+            self._sums[rule.key, name] = scaled.clone() if known is None else known.add_(scaled)
+
+    def reduced(self, rule: ClientRule, view: RoundView) -> State:
+        """Payload of one rule after reduction: tensors, or {client: tensor} for ``keep``."""
+        out: State = {name: value for (key, name), value in self._sums.items() if key == rule.key}
+        p = dict(zip(view.clients, view.weights.tolist(), strict=True))
+        for name, values in self._items[rule.key].items():
+            if rule.reducers[name] == "keep":
+                out[name] = values
+            else:
+                out[name] = torch.stack([p[k] * value for k, value in values.items()]).sum(0)
+        return out
+
+
+def average_buffers(buffers: Sequence[Tensor], p: np.ndarray, counters: Tensor) -> Tensor:
+    """p_k-weighted mean of BatchNorm buffers, with the weights brought to sum 1; counters take the maximum."""
+    if not len(buffers[0]):
+        return buffers[0]
+    stacked = torch.stack(list(buffers))
+    weights = torch.from_numpy(np.asarray(p, dtype=np.float64)).to(stacked)
+    total = weights.sum()
+    weights = weights / total if float(total) else torch.full_like(weights, 1 / len(weights))
+    return torch.where(counters, stacked.max(0).values, weights @ stacked)

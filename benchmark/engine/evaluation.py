@@ -1,0 +1,108 @@
+"""Metrics of a model on a labelled set: overall, per class, per group, worst group; in long form."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from methods.rules import Predictor
+
+
+class Record(NamedTuple):
+    """One value in long form: ``round`` counts finished rounds (0 = before training); ``group`` is ``all``,
+
+    ``class=c``, ``attribute=a`` or ``class=c,attribute=a``.
+    """
+
+    round: int
+    split: str
+    group: str
+    metric: str
+    value: float
+
+
+@dataclass(frozen=True)
+class EvaluationSet:
+    """A labelled set on the device: uint8 images [N, c, H, W], labels [N], attributes [N] or None."""
+
+    images: Tensor
+    labels: Tensor
+    attributes: Tensor | None
+    num_classes: int
+    num_attributes: int
+    transform: Callable[[Tensor], Tensor]
+    batch_size: int = 512
+
+
+@torch.no_grad()
+def answers(predictor: Predictor, data: EvaluationSet) -> tuple[np.ndarray, np.ndarray]:
+    """(predicted class [N], cross-entropy of each sample [N]) of one predictor."""
+    predicted, losses = [], []
+    for start in range(0, len(data.labels), data.batch_size):
+        part = slice(start, start + data.batch_size)
+        scores = predictor(data.transform(data.images[part])).float()
+        predicted.append(scores.argmax(1))
+        losses.append(F.cross_entropy(scores, data.labels[part], reduction="none"))
+    return torch.cat(predicted).cpu().numpy(), torch.cat(losses).cpu().numpy()
+
+
+def _ratio(hit: np.ndarray, count: np.ndarray) -> np.ndarray:
+    """hit/count, NaN where nothing was counted."""
+    return np.divide(hit, count, out=np.full(len(hit), np.nan), where=count > 0)
+
+
+def metrics(
+    predicted: np.ndarray, losses: np.ndarray | None, labels: np.ndarray, attributes: np.ndarray | None,
+    num_classes: int, num_attributes: int,
+) -> dict[tuple[str, str], float]:  # fmt: skip
+    """Value of each (group, metric).
+
+    ``accuracy`` per class, attribute and class x attribute group, and overall; ``micro_f1`` (equals accuracy for one
+    label per sample); ``balanced_accuracy``, the mean recall over classes present; ``worst_group_accuracy``, the lowest
+    over the class x attribute groups present (over classes where there are no attributes); ``loss``, mean cross-entropy.
+    """
+    right = (predicted == labels).astype(np.float64)
+    per_class = _ratio(np.bincount(labels, right, num_classes), np.bincount(labels, minlength=num_classes))
+    out = {("all", "accuracy"): float(right.mean()), ("all", "micro_f1"): float(right.mean())}
+    out["all", "balanced_accuracy"] = float(np.nanmean(per_class))
+    if losses is not None:
+        out["all", "loss"] = float(losses.astype(np.float64).mean())
+    worst = per_class
+    cells = [(f"class={c}", value) for c, value in enumerate(per_class)]
+    if attributes is not None:
+        per_attribute = _ratio(
+            np.bincount(attributes, right, num_attributes), np.bincount(attributes, minlength=num_attributes)
+        )
+        group = labels * num_attributes + attributes
+        size = num_classes * num_attributes
+        worst = _ratio(np.bincount(group, right, size), np.bincount(group, minlength=size))
+        cells += [(f"attribute={a}", value) for a, value in enumerate(per_attribute)]
+        cells += [
+            (f"class={i // num_attributes},attribute={i % num_attributes}", value) for i, value in enumerate(worst)
+        ]
+    out["all", "worst_group_accuracy"] = float(np.nanmin(worst))
+    out |= {(name, "accuracy"): float(value) for name, value in cells if not np.isnan(value)}
+    return out
+
+
+def evaluate(predictors: Iterable[Predictor], data: EvaluationSet, round: int, split: str, logits: bool) -> list[Record]:
+    """Records of a prediction rule on one set; the metrics of several predictors (personal models) are averaged."""
+    labels = data.labels.cpu().numpy()
+    attributes = None if data.attributes is None else data.attributes.cpu().numpy()
+    sums: dict[tuple[str, str], float] = {}
+    count = 0
+    for predictor in predictors:
+        predicted, losses = answers(predictor, data)
+        each = metrics(
+            predicted, losses if logits else None, labels, attributes, data.num_classes, data.num_attributes
+        )
+        for key, value in each.items():
+            sums[key] = sums.get(key, 0.0) + value
+        count += 1
+    return [Record(round, split, group, metric, total / count) for (group, metric), total in sums.items()]

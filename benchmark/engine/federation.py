@@ -1,0 +1,451 @@
+"""Rounds: select, send down, train each, aggregate, evaluate. A pure function from state to state."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from benchmark.engine import randomness
+from benchmark.engine.aggregation import Payloads, Updates, average_buffers
+from benchmark.engine.evaluation import EvaluationSet, Record, evaluate
+from benchmark.engine.models import FlatModel
+from benchmark.engine.training import ActiveRule, ClientData, LocalTrainer, Order, TrainSpec
+from benchmark.engine.views import FrozenPool, FrozenView, Probe
+from methods.method import Method
+from methods.rules import (
+    ClientContext, ClientProbe, Federation, Head, Phase, RoundView, State, Trained,
+)  # fmt: skip
+
+
+class Diverged(Exception):
+    """A client sent something that is not finite."""
+
+    def __init__(self, round: int, client: int) -> None:
+        """``round`` counts from 0."""
+        super().__init__(f"round {round}: the update of client {client} is not finite (NaN or infinity)")
+        self.round = round
+        self.client = client
+
+
+class Interrupted(Exception):
+    """Somebody asked the run to stop; the state of the last finished round is intact."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """The data of a run on the device: training arrays, the clients' indices, and the sets to evaluate on."""
+
+    images: Tensor
+    labels: Tensor
+    attributes: Tensor | None
+    clients: Sequence[np.ndarray]
+    num_classes: int
+    num_attributes: int
+    transform: Callable[[Tensor], Tensor]
+    evaluation_sets: Mapping[str, EvaluationSet]
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """The budget over rounds: how many, how many clients in each (kappa), and the client's rate as a function of t."""
+
+    rounds: int
+    clients_per_round: int
+    lr: Callable[[int], float]
+    first_round_full: bool = False
+
+
+@dataclass(frozen=True)
+class RunState:
+    """All that must survive a crash: the next round, the model, and what every rule keeps.
+
+    ``clients`` maps a client to {"rules": {rule: state}, "personal": vector [d] of its own groups, "buffers": ...}; only
+    clients that took part and have something to keep are in it.
+    """
+
+    round: int
+    w: Tensor
+    buffers: Tensor
+    direction: State
+    optimizer: State
+    post: State
+    rules: dict[str, State]
+    selection: State
+    clients: dict[int, State]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain containers and tensors, for a checkpoint."""
+        return {name: getattr(self, name) for name in self.__dataclass_fields__}
+
+
+@dataclass(frozen=True)
+class RoundReport:
+    """What happened in a round: who took part, their weights, mean training loss, scalars asked by the selection."""
+
+    round: int
+    clients: tuple[int, ...]
+    weights: tuple[float, ...]
+    train_loss: float
+    asked: int
+
+
+@dataclass
+class _Done:
+    """One client's finished round: a_k, tau_k, mean loss; its update and payload are already consumed."""
+
+    steps: int
+    step_norm: float
+    loss: float
+
+
+def _never() -> bool:
+    return False
+
+
+class _Clients:
+    """The clients as a selection rule may reach them (``methods.rules.Clients``); counts what was asked."""
+
+    def __init__(self, federation: FederatedRun, state: RunState) -> None:
+        self._run, self._state = federation, state
+        self.num_clients = federation.num_clients
+        self.sizes = federation.sizes
+        self.asked = 0
+
+    def ask(self, ids: Sequence[int], question: Callable[[ClientProbe], np.ndarray]) -> np.ndarray:
+        """Answers [len(ids), s]."""
+        rows = [np.atleast_1d(np.asarray(question(self._run.probe(self._state, int(k))), dtype=np.float64)) for k in ids]
+        self.asked += sum(len(row) for row in rows)
+        return np.stack(rows) if rows else np.zeros((0, 0))
+
+
+@dataclass
+class FederatedRun:
+    """One federation: a problem, a method, a model and a budget. ``step`` maps a state to the next one.
+
+    ``stop`` is asked between clients; when it says yes, :class:`Interrupted` is raised. ``order`` replaces the random
+    order in which local samples are visited (for tests against stored batches).
+    """
+
+    problem: Problem
+    method: Method
+    model: FlatModel
+    spec: TrainSpec
+    schedule: Schedule
+    seed: int
+    heads: Mapping[str, Tensor] = field(default_factory=dict)
+    order: Order | None = None
+    stop: Callable[[], bool] = _never
+
+    def __post_init__(self) -> None:
+        """Derive what every round needs."""
+        problem = self.problem
+        device = problem.images.device
+        self.indices = [torch.from_numpy(np.asarray(c, dtype=np.int64)).to(device) for c in problem.clients]
+        self.num_clients = len(self.indices)
+        self.sizes = np.array([len(c) for c in problem.clients], dtype=np.float64)
+        labels = problem.labels.cpu().numpy()
+        self.label_counts = np.stack([np.bincount(labels[c], minlength=problem.num_classes) for c in problem.clients])
+        self.layout = self.model.layouts[None]
+        personal = self.layout.mask(*self.method.personal).to(self.model.w.device)
+        self._personal = personal if bool(personal.any()) else None
+        policy = next((r.buffers for r in self.method.client if r.buffers), self.spec.buffers)
+        self.spec = replace(self.spec, buffers=policy)
+        self.trainer = LocalTrainer(self.model, self.spec, problem.transform, self.order or self._random_order)
+        self.pool = FrozenPool(self.model)
+
+    # Before round 0 ------------------------------------------------------------------------------------------
+
+    def generators(self, purpose: str, *ids: int) -> np.random.Generator:
+        """An independent generator of this run."""
+        return randomness.generator(self.seed, purpose, *ids)
+
+    def _random_order(self, round: int, client: int, epoch: int, n: int) -> np.ndarray:
+        return self.generators("batches", round, client, epoch).permutation(n)
+
+    def initial_state(self) -> RunState:
+        """The state before round 0: the model as it was built, and every rule's set-up."""
+        w, buffers = self.model.w.detach().clone(), self.model.buffers.clone()
+        federation = Federation(
+            num_clients=self.num_clients,
+            num_classes=self.problem.num_classes,
+            sizes=self.sizes,
+            label_counts=self.label_counts,
+            rounds=self.schedule.rounds,
+            layout=self.layout,
+            feature_dim=self.model.net.feature_dim,
+            w=w,
+            heads=self.heads,
+            generators=self.generators,
+        )
+        method = self.method
+        empty = RunState(0, w, buffers, {}, {}, {}, {}, {}, {})
+        return replace(
+            empty,
+            direction=method.direction.setup(federation),
+            optimizer=method.optimizer.setup(w),
+            post=method.post.setup(federation),
+            rules={rule.key: rule.setup(federation) for rule in method.client},
+            selection=method.selection.setup(_Clients(self, empty)),
+        )
+
+    # One round -----------------------------------------------------------------------------------------------
+
+    def step(self, state: RunState) -> tuple[RunState, RoundReport]:
+        """One round. Raises :class:`Diverged` or :class:`Interrupted`; the given state stays valid."""
+        ids, selection, asked = self._select(state)
+        if not ids:
+            return replace(state, round=state.round + 1, selection=selection), RoundReport(
+                state.round, (), (), float("nan"), asked
+            )
+        method, t = self.method, state.round
+        view = self._view(t, ids)
+        p = None if method.weights.needs_training else method.weights.weights(view)
+        updates = Updates(state.w, len(ids), keep=method.needs_all_updates)
+        payloads = Payloads(method.client)
+        buffers: list[Tensor] = []
+        clients = dict(state.clients)
+        done: list[_Done] = []
+        for j, k in enumerate(ids):
+            if self.stop():
+                raise Interrupted
+            done.append(self._train_client(state, k, None if p is None else float(p[j]), updates, payloads, buffers, clients))
+        view = replace(
+            view,
+            steps=np.array([d.steps for d in done]),
+            step_norms=np.array([d.step_norm for d in done]),
+        )
+        p = method.weights.weights(view) if p is None else p
+        view = replace(view, weights=p)
+        new = self._aggregate(replace(state, selection=selection, clients=clients), view, updates, payloads, buffers)
+        loss = float(np.average([d.loss for d in done], weights=view.sizes))
+        return new, RoundReport(t, ids, tuple(float(x) for x in p), loss, asked)
+
+    def _select(self, state: RunState) -> tuple[tuple[int, ...], State, int]:
+        kappa = min(self.schedule.clients_per_round, self.num_clients)
+        if self.schedule.first_round_full and state.round == 0:
+            kappa = self.num_clients
+        clients = _Clients(self, state)
+        # Drawn from (seed, round) alone, so that all methods meet the same clients.
+        rng = self.generators("participation", state.round)
+        ids, selection = self.method.selection.choose(state.round, kappa, clients, state.selection, rng)
+        return tuple(sorted({int(k) for k in ids})), selection, clients.asked
+
+    def _view(self, t: int, ids: Sequence[int]) -> RoundView:
+        chosen = np.array(ids)
+        zeros = np.zeros(len(ids))
+        return RoundView(
+            t, self.num_clients, tuple(ids), zeros, self.sizes[chosen], zeros, zeros, self.label_counts[chosen]
+        )
+
+    def data(self, client: int) -> ClientData:
+        """The samples of one client."""
+        p = self.problem
+        return ClientData(p.images, p.labels, self.indices[client], p.transform, all_attributes=p.attributes)
+
+    def start_vector(self, state: RunState, client: int) -> Tensor:
+        """w with the client's own groups in their places [d]; w itself if nothing is personal."""
+        own = state.clients.get(client, {}).get("personal")
+        if self._personal is None or own is None:
+            return state.w
+        return torch.where(self._personal, own, state.w)
+
+    def start_buffers(self, state: RunState, client: int) -> Tensor:
+        """BatchNorm buffers that the client starts from."""
+        if self.spec.buffers == "local":
+            return state.clients.get(client, {}).get("buffers", state.buffers)
+        return state.buffers
+
+    def _contexts(self, state: RunState, client: int, start: Tensor, received: dict[str, State]) -> list[ActiveRule]:
+        states = state.clients.get(client, {}).get("rules", {})
+        active = []
+        for rule in self.method.client:
+            ctx = ClientContext(
+                client=client,
+                round=state.round,
+                rounds=self.schedule.rounds,
+                num_classes=self.problem.num_classes,
+                layout=self.model.layout,
+                w=start,
+                buffers=self.start_buffers(state, client),
+                lr=self.schedule.lr(state.round),
+                momentum=self.spec.momentum,
+                data=self.data(client),
+                label_counts=self.label_counts[client],
+                received=received[rule.key],
+                state=states.get(rule.key, {}),
+                frozen=self.pool.get,
+                generators=lambda purpose, *ids: self.generators(purpose, state.round, client, *ids),
+            )
+            active.append(ActiveRule(rule, replace(ctx, local=rule.begin(ctx))))
+        return active
+
+    def _load(self, state: RunState, client: int, received: dict[str, State]) -> tuple[Tensor, Head | None]:
+        """Put the start values of a client into the model: (start vector, the head handed down or None)."""
+        handed = [r["head"] for r in received.values() if isinstance(r.get("head"), Head)]
+        head: Head | None = handed[0] if handed else None
+        start = self.start_vector(state, client)
+        self.model.use_head(head.key if head else None)
+        self.pool.forget()
+        if head is not None:
+            start = torch.cat([start[: self.model.body_size], head.vector])
+        with torch.no_grad():
+            self.model.w.copy_(start)
+            self.model.buffers.copy_(self.start_buffers(state, client))
+        return start, head
+
+    def _train_client(
+        self, state: RunState, k: int, p: float | None, updates: Updates, payloads: Payloads, buffers: list[Tensor],
+        clients: dict[int, State],
+    ) -> _Done:  # fmt: skip
+        t = state.round
+        received = {rule.key: rule.send(state.rules[rule.key], k, t) for rule in self.method.client}
+        start, head = self._load(state, k, received)
+        active = self._contexts(state, k, start, received)
+        result = self.trainer.run(
+            self.data(k),
+            active,
+            self._phases(active),
+            lr=self.schedule.lr(t),
+            round=t,
+            client=k,
+            draw=lambda epoch: self.generators("sampling", t, k, epoch),
+            torch_seed=randomness.torch_seed(self.seed, "training", t, k),
+        )
+        with torch.no_grad():
+            update = self._update(start, head)
+            if not bool(torch.isfinite(update.sum())):
+                raise Diverged(t, k)
+            trained = Trained(
+                w=self.model.w,
+                update=update,
+                buffers=self.model.buffers,
+                steps=result.steps,
+                step_norm=result.step_norm,
+                head=self.model.w[self.model.body_size :] if head is not None else None,
+            )
+            kept: State = {}
+            for rule, ctx in active:
+                own, payload = rule.finish(ctx, trained)
+                payloads.add(rule, k, payload, p)
+                if own:
+                    kept[rule.key] = self._owned(own)
+            self._keep(clients, k, kept)
+            if self._personal is not None:
+                update = update.masked_fill(self._personal, 0.0)
+            updates.add(update, p)
+            buffers.append(self.model.buffers.clone() if len(self.model.buffers) else self.model.buffers)
+        self.model.use_head(None)
+        return _Done(result.steps, result.step_norm, result.loss)
+
+    @staticmethod
+    def _phases(active: Sequence[ActiveRule]) -> tuple[Phase, ...]:
+        """The phases of the one rule that has its own, else the neutral one."""
+        for rule, ctx in active:
+            phases = rule.phases(ctx)
+            if phases != (Phase(),):
+                return phases
+        return (Phase(),)
+
+    def _update(self, start: Tensor, head: Head | None) -> Tensor:
+        """D_k [d]. A head that the server handed down is opaque to vector rules: its place is zero."""
+        assert self.model.g is not None
+        if head is None:
+            # The gradient vector is free after training; the update takes its place instead of new memory.
+            return torch.sub(self.model.w.detach(), start, out=self.model.g)
+        update = torch.zeros(self.layout.size, dtype=start.dtype, device=start.device)
+        body = self.model.body_size
+        torch.sub(self.model.w.detach()[:body], start[:body], out=update[:body])
+        return update
+
+    def _owned(self, value: Any) -> Any:
+        """``value`` with every tensor copied that is a view of the model's vectors."""
+        if isinstance(value, dict):
+            return {key: self._owned(item) for key, item in value.items()}
+        if isinstance(value, Tensor) and self.model.shares_memory(value):
+            return value.detach().clone()
+        return value
+
+    def _keep(self, clients: dict[int, State], k: int, kept: State) -> None:
+        """Store what stays at client k: rule states, personal groups, local buffers."""
+        entry: State = {}
+        if kept:
+            entry["rules"] = kept
+        if self._personal is not None:
+            entry["personal"] = torch.where(self._personal, self.model.w.detach(), torch.zeros_like(self.model.w))
+        if self.spec.buffers == "local" and len(self.model.buffers):
+            entry["buffers"] = self.model.buffers.clone()
+        if entry:
+            clients[k] = entry
+
+    def _aggregate(
+        self, state: RunState, view: RoundView, updates: Updates, payloads: Payloads, buffers: list[Tensor]
+    ) -> RunState:
+        """weights -> direction -> optimizer -> post, then every rule's server side."""
+        method = self.method
+        with torch.no_grad():
+            matrix = updates.matrix
+            if matrix is None:
+                dbar, direction = updates.total, state.direction
+            else:
+                p = torch.from_numpy(np.asarray(view.weights, dtype=np.float64))
+                dbar, direction = method.direction.direction(matrix, p, view, state.direction)
+            w, optimizer = method.optimizer.step(state.w, dbar, state.optimizer)
+            w, post = method.post.apply(state.w, w, dbar, view, state.post)
+            rules = {
+                rule.key: rule.receive(state.rules[rule.key], replace(view, payload=payloads.reduced(rule, view)))
+                for rule in method.client
+            }
+            selection = state.selection
+            if method.selection.observes and matrix is not None:
+                selection = method.selection.observe(view.clients, matrix, selection)
+            averaged = average_buffers(buffers, view.weights, self.model.counters)
+        if self.spec.buffers == "frozen":
+            averaged = state.buffers
+        return replace(
+            state, round=state.round + 1, w=w, buffers=averaged, direction=direction, optimizer=optimizer, post=post,
+            rules=rules, selection=selection,
+        )  # fmt: skip
+
+    # Between rounds ------------------------------------------------------------------------------------------
+
+    def probe(self, state: RunState, client: int) -> ClientProbe:
+        """A client that answers a question of the selection rule."""
+        return Probe(self, state, client)
+
+    def evaluate(self, state: RunState) -> list[Record]:
+        """Records of the method's prediction on every evaluation set, after ``state.round`` rounds."""
+        view = _View(self, state)
+        rule = self.method.prediction
+        return [
+            record
+            for split, data in self.problem.evaluation_sets.items()
+            for record in evaluate(rule.predictors(view), data, state.round, split, rule.logits)
+        ]
+
+
+class _View:
+    """What a prediction rule may read (``methods.rules.ServerView``)."""
+
+    def __init__(self, run: FederatedRun, state: RunState) -> None:
+        self._run, self._state = run, state
+        self.num_clients = run.num_clients
+        self.w, self.buffers, self.rules = state.w, state.buffers, state.rules
+
+    def model(self, client: int | None = None, head: Head | None = None) -> FrozenView:
+        """The global or a personal model; with ``head``, its classifier replaced."""
+        run, state = self._run, self._state
+        w = state.w if client is None else run.start_vector(state, client)
+        buffers = state.buffers if client is None else run.start_buffers(state, client)
+        return FrozenView(run.model, run.pool.board, w, buffers, head)
+
+
+def rounds(run: FederatedRun, state: RunState) -> Iterator[tuple[RunState, RoundReport]]:
+    """All remaining rounds."""
+    while state.round < run.schedule.rounds:
+        state, report = run.step(state)
+        yield state, report

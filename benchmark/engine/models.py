@@ -1,0 +1,261 @@
+"""Models, split into ``features`` and ``classify``, and their view as one parameter vector."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.instancenorm import _InstanceNorm
+
+from benchmark.errors import ConfigError, nearest
+from methods.vectors import BODY, HEAD, NORM, Layout
+
+NORM_LAYERS = (_BatchNorm, _InstanceNorm, nn.GroupNorm, nn.LayerNorm, nn.LocalResponseNorm)
+
+
+class Net(nn.Module):
+    """A network in two parts: a body that makes features [B, h] and a classifier [B, h] -> [B, C]."""
+
+    def __init__(self, body: nn.Module, classifier: nn.Module, feature_dim: int) -> None:
+        """``feature_dim`` is h."""
+        super().__init__()
+        self.body = body
+        self.classifier = classifier
+        self.feature_dim = feature_dim
+
+    def features(self, x: Tensor) -> Tensor:
+        """Features [B, h] of inputs [B, c, H, W]."""
+        return self.body(x)
+
+    def classify(self, z: Tensor) -> Tensor:
+        """Logits [B, C] of features [B, h]."""
+        return self.classifier(z)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Logits [B, C] of inputs [B, c, H, W]."""
+        return self.classify(self.features(x))
+
+
+# The registry --------------------------------------------------------------------------------------------------
+
+Builder = Callable[..., Net]
+_models: dict[str, Builder] = {}
+
+
+def model(name: str) -> Callable[[Builder], Builder]:
+    """Register a builder ``(num_classes, channels, height, width, **parameters) -> Net``."""
+
+    def decorate(builder: Builder) -> Builder:
+        if name in _models:
+            raise RuntimeError(f"two models are called {name!r}")
+        _models[name] = builder
+        return builder
+
+    return decorate
+
+
+def model_names() -> list[str]:
+    """Sorted names of the registered models."""
+    return sorted(_models)
+
+
+def build_net(name: str, num_classes: int, shape: tuple[int, int, int], parameters: dict[str, Any], seed: int) -> Net:
+    """Build a network for images of ``shape`` (channels, height, width), its weights drawn from ``seed``.
+
+    Raises :class:`ConfigError` for an unknown name or parameter.
+    """
+    if name not in _models:
+        raise ConfigError(f"model.name: no model is called {name!r}.{nearest(name, _models)} Known: {', '.join(model_names())}.")
+    allowed = [key for key, p in inspect.signature(_models[name]).parameters.items() if p.kind is p.KEYWORD_ONLY]
+    for key in parameters:
+        if key not in allowed:
+            known = ", ".join(allowed) or "it has none"
+            raise ConfigError(f"model.{key}: unknown parameter of {name}.{nearest(key, allowed)} Allowed: {known}.")
+    # Initialisers draw from torch's own generator; it is put back, so building a model moves no other draw.
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return _models[name](num_classes, *shape, **parameters)
+
+
+def _conv_net(channels: int, height: int, width: int, num_classes: int, filters: tuple[int, int], hidden: int) -> Net:
+    body = nn.Sequential(
+        nn.Conv2d(channels, filters[0], 3, padding=1),
+        nn.ReLU(inplace=True),
+        nn.MaxPool2d(2),
+        nn.Conv2d(filters[0], filters[1], 3, padding=1),
+        nn.ReLU(inplace=True),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(filters[1] * (height // 4) * (width // 4), hidden),
+        nn.ReLU(inplace=True),
+    )
+    return Net(body, nn.Linear(hidden, num_classes), hidden)
+
+
+@model("tiny_cnn")
+def tiny_cnn(num_classes: int, channels: int, height: int, width: int, *, hidden: int = 32) -> Net:
+    """Two convolutions (8, 16 filters) and one hidden layer: for 8 x 8 digits, a few thousand parameters."""
+    return _conv_net(channels, height, width, num_classes, (8, 16), hidden)
+
+
+@model("small_cnn")
+def small_cnn(num_classes: int, channels: int, height: int, width: int, *, hidden: int = 128) -> Net:
+    """Two convolutions (16, 32 filters) and one hidden layer: for 28 x 28 or 32 x 32 images, about 200,000 parameters."""
+    return _conv_net(channels, height, width, num_classes, (16, 32), hidden)
+
+
+def _from_timm(network: nn.Module, num_classes: int) -> Net:
+    feature_dim = network.num_features
+    network.reset_classifier(0)
+    return Net(network, nn.Linear(feature_dim, num_classes), feature_dim)
+
+
+@model("resnet18_32")
+def resnet18_32(num_classes: int, channels: int, height: int, width: int) -> Net:
+    """ResNet-18 (He et al. 2016) with the 32-pixel stem: one 3 x 3 convolution, no pooling. BatchNorm."""
+    import timm  # here, not above: it takes seconds to import, and the small models do not need it
+
+    network = timm.create_model("resnet18", pretrained=False, num_classes=num_classes, in_chans=channels)
+    network.conv1 = nn.Conv2d(channels, 64, 3, stride=1, padding=1, bias=False)
+    nn.init.kaiming_normal_(network.conv1.weight, mode="fan_out", nonlinearity="relu")
+    network.maxpool = nn.Identity()
+    return _from_timm(network, num_classes)
+
+
+@model("mobilenetv2_gn")
+def mobilenetv2_gn(num_classes: int, channels: int, height: int, width: int, *, groups: int = 8) -> Net:
+    """MobileNetV2 (Sandler et al. 2018) with GroupNorm of ``groups`` groups in place of BatchNorm (FedDiverse, 5.2)."""
+    import timm
+
+    norm = partial(timm.layers.GroupNormAct, num_groups=groups, eps=1e-6)
+    network = timm.create_model(
+        "mobilenetv2_100", pretrained=False, num_classes=num_classes, in_chans=channels, norm_layer=norm
+    )
+    return _from_timm(network, num_classes)
+
+
+# One vector per model ------------------------------------------------------------------------------------------
+
+
+def _groups(net: Net) -> dict[int, str]:
+    """Group of each parameter, by identity: norm (by type of layer), head (the classifier) or body."""
+    groups = {id(p): BODY for p in net.parameters()}
+    groups |= {id(p): HEAD for p in net.classifier.parameters()}
+    groups |= {id(p): NORM for m in net.modules() if isinstance(m, NORM_LAYERS) for p in m.parameters(recurse=False)}
+    return groups
+
+
+class FlatModel:
+    """A network whose parameters are views into one vector ``w`` [d] and whose gradients are views into ``g`` [d].
+
+    The classifier comes last in the vector, so other classifiers (``heads``, by key) can take its place behind the
+    same body: after :meth:`use_head` ``w``, ``g`` and ``layout`` are those of body plus that head. Buffers (BatchNorm
+    statistics and counters) are views into ``buffers``; a counter is kept as a float there.
+    """
+
+    def __init__(
+        self,
+        net: Net,
+        heads: Mapping[str, nn.Module] | None = None,
+        *,
+        device: torch.device | None = None,
+        channels_last: bool = False,
+        gradients: bool = True,
+    ) -> None:
+        """Take over ``net`` and ``heads``: their tensors are replaced by views. Without ``gradients`` no g is kept."""
+        self.net = net.to(device)
+        self.channels_last = channels_last
+        # The model's own classifier is bound last: all heads share one place, and w starts with its values.
+        self._heads: dict[str | None, nn.Module] = {**(heads or {}), None: net.classifier}
+        groups = _groups(net)
+        body = [(f"body.{n}", tuple(p.shape), groups[id(p)]) for n, p in net.body.named_parameters()]
+        self.layouts = {
+            key: Layout.of(
+                [*body, *((f"classifier.{n}", tuple(p.shape), HEAD) for n, p in head.named_parameters())], channels_last
+            )
+            for key, head in self._heads.items()
+        }
+        self.body_size = Layout.of(body).size
+        longest = max(layout.size for layout in self.layouts.values())
+        first = next(net.parameters())
+        self._w = torch.empty(longest, dtype=first.dtype, device=first.device)
+        self._g = torch.zeros_like(self._w) if gradients else None
+        self._bind(dict(net.body.named_parameters(prefix="body")), self.layouts[None])
+        for key, head in self._heads.items():
+            self._bind(dict(head.to(first).named_parameters(prefix="classifier")), self.layouts[key])
+        self._bind_buffers()
+        self.use_head(None)
+
+    def _bind(self, parameters: dict[str, nn.Parameter], layout: Layout) -> None:
+        for entry in layout.entries:
+            if entry.name not in parameters:
+                continue
+            parameter = parameters[entry.name]
+            view = entry.view(self._w)
+            view.copy_(parameter.data)
+            parameter.data = view
+            parameter.requires_grad_(self._g is not None)
+            if self._g is not None:
+                parameter.grad = entry.view(self._g)
+
+    def _bind_buffers(self) -> None:
+        named = list(self.net.named_buffers())
+        self.buffer_layout = Layout.of((name, tuple(b.shape), NORM) for name, b in named)
+        self.buffers = torch.zeros(self.buffer_layout.size, dtype=self._w.dtype, device=self._w.device)
+        self.counters = torch.zeros(self.buffer_layout.size, dtype=torch.bool, device=self._w.device)
+        for name, buffer in named:
+            view = self.buffer_layout.view(self.buffers, name)
+            view.copy_(buffer)
+            owner, _, leaf = name.rpartition(".")
+            # .data: same storage, own version counter. Autograd would otherwise take the update of one
+            # statistic in place for an update of all.
+            self.net.get_submodule(owner)._buffers[leaf] = view.data
+        for entry in self.buffer_layout.entries:
+            self.counters[entry.start : entry.stop] = entry.name.endswith("num_batches_tracked")
+
+    def use_head(self, key: str | None) -> None:
+        """Put the classifier ``key`` (None: the model's own) behind the body."""
+        self.head_key = key
+        self.net.classifier = self._heads[key]
+        self.layout = self.layouts[key]
+        self.w = self._w[: self.layout.size]
+        self.g = self._g[: self.layout.size] if self._g is not None else None
+
+    def twin(self) -> FlatModel:
+        """A second model of the same structure with a vector of its own, without gradients."""
+        net, heads = copy.deepcopy((self.net, {k: h for k, h in self._heads.items() if k is not None}))
+        for module in (net, *heads.values()):
+            for parameter in module.parameters():
+                parameter.grad = None
+        return FlatModel(net, heads, channels_last=self.channels_last, gradients=False)
+
+    def shares_memory(self, tensor: Tensor) -> bool:
+        """Whether ``tensor`` is a view of the vectors of this model, which the next client overwrites."""
+        own = {t.untyped_storage().data_ptr() for t in (self._w, self._g, self.buffers) if t is not None}
+        return tensor.numel() > 0 and tensor.untyped_storage().data_ptr() in own
+
+    @property
+    def has_batch_norm(self) -> bool:
+        """Whether training mode needs more than one sample per batch."""
+        return any(isinstance(m, _BatchNorm) for m in self.net.modules())
+
+    def freeze_batch_norm(self) -> None:
+        """BatchNorm layers use their running statistics and do not update them; their affine part still trains."""
+        for layer in self.net.modules():
+            if isinstance(layer, _BatchNorm):
+                layer.eval()
+
+
+def flatten_head(head: nn.Module, channels_last: bool = False) -> Tensor:
+    """The parameters of a classifier as one vector, in the order of the layout."""
+    layout = Layout.of(((n, tuple(p.shape), HEAD) for n, p in head.named_parameters()), channels_last)
+    vector = torch.empty(layout.size, dtype=next(head.parameters()).dtype)
+    for entry, parameter in zip(layout.entries, head.parameters(), strict=True):
+        entry.view(vector).copy_(parameter.data)
+    return vector

@@ -1,0 +1,21 @@
+"""All randomness of a run comes from here: one generator per (seed, purpose, round, client).
+
+A new draw for one purpose moves nothing in another, so methods meet the same clients, batches and initial weights,
+and neither order nor number of workers matters.
+"""
+
+from __future__ import annotations
+
+import zlib
+
+import numpy as np
+
+
+def generator(seed: int, purpose: str, *ids: int) -> np.random.Generator:
+    """An independent generator for ``purpose`` and, where they apply, round and client."""
+    return np.random.default_rng([zlib.crc32(purpose.encode()), seed, *ids])
+
+
+def torch_seed(seed: int, purpose: str, *ids: int) -> int:
+    """A seed for torch's own generator (weight initialisation, dropout, augmentation)."""
+    return int(generator(seed, purpose, *ids).integers(2**63))

@@ -1,0 +1,257 @@
+"""The one local training loop, and the client's data as it sees them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from benchmark.engine.models import FlatModel
+from benchmark.engine.transforms import Augment
+from methods.rules import Batch, ClientContext, ClientRule, Phase
+
+CHUNK_BYTES = 16 << 20
+"""Inputs are gathered and normalised this many bytes at a time: few kernel launches, bounded memory."""
+
+Order = Callable[[int, int, int, int], np.ndarray]
+"""``order(round, client, epoch, n)``: the order [n] in which the n local samples are visited."""
+
+
+@dataclass(frozen=True)
+class TrainSpec:
+    """Budget and optimizer of local training (SGD, momentum rho, weight decay, per batch of B samples).
+
+    Either ``epochs`` E or ``steps`` per round is set. ``drop_last`` drops a short last batch (a client under one batch
+    keeps its own). ``buffers`` is the BatchNorm policy, ``clip`` the largest gradient norm, ``amp`` bf16 autocast.
+    """
+
+    epochs: int | None = 1
+    steps: int | None = None
+    batch_size: int = 32
+    momentum: float = 0.0
+    weight_decay: float = 0.0
+    clip: float | None = None
+    drop_last: bool = False
+    buffers: Literal["average", "local", "frozen"] = "average"
+    augment: Augment | None = None
+    amp: bool = False
+
+
+@dataclass(frozen=True)
+class ClientData:
+    """The samples ``indices`` [n_k] of the training arrays; arrays stay uint8 on the device."""
+
+    images: Tensor
+    labels: Tensor
+    indices: Tensor
+    transform: Callable[[Tensor], Tensor]
+    batch_size: int = 512
+    all_attributes: Tensor | None = None
+
+    @property
+    def y(self) -> Tensor:
+        """Labels [n_k]."""
+        return self.labels[self.indices]
+
+    @property
+    def attributes(self) -> Tensor | None:
+        """Attributes [n_k], where the data set has them."""
+        return None if self.all_attributes is None else self.all_attributes[self.indices]
+
+    def batches(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """All samples once, in order, normalised, not augmented: (x [B, ...], y [B])."""
+        for part in self.indices.split(self.batch_size):
+            yield self.transform(self.images[part]), self.labels[part]
+
+
+class ActiveRule(NamedTuple):
+    """A client rule with what it may read in this round."""
+
+    rule: ClientRule
+    ctx: ClientContext
+
+
+@dataclass(frozen=True)
+class LoopResult:
+    """tau_k steps done, a_k (total weight of the gradients in the update), mean cross-entropy over the steps."""
+
+    steps: int
+    step_norm: float
+    loss: float
+
+
+def _overrides(rule: ClientRule, hook: str) -> bool:
+    return getattr(type(rule), hook) is not getattr(ClientRule, hook)
+
+
+@dataclass
+class LocalTrainer:
+    """Runs local SGD on the vector of ``model``; holds buffers that are reused from client to client.
+
+    ``order`` gives the visiting order of samples, the same for every method.
+    """
+
+    model: FlatModel
+    spec: TrainSpec
+    transform: Callable[[Tensor], Tensor]
+    order: Order
+    _momentum: Tensor | None = field(default=None, repr=False)
+
+    def run(
+        self,
+        data: ClientData,
+        rules: Sequence[ActiveRule],
+        phases: Sequence[Phase],
+        *,
+        lr: float,
+        round: int,
+        client: int,
+        draw: Callable[[int], np.random.Generator],
+        torch_seed: int,
+    ) -> LoopResult:
+        """Train from the model's present values.
+
+        ``draw(epoch)`` is the generator of weighted sampling; ``torch_seed`` seeds dropout and augmentation, so that
+        neither the order nor the number of workers matters.
+        """
+        torch.manual_seed(torch_seed)
+        self._train_mode(len(data.indices))
+        weights = next((w for a in rules if (w := a.rule.sample_weights(a.ctx)) is not None), None)
+        steps, norm, total, seen = 0, 0.0, torch.zeros((), dtype=self.model.w.dtype, device=self.model.w.device), 0
+        epoch = 0
+        for phase in phases:
+            step = self._step_function(rules if phase.losses else [], rules, phase, lr)
+            damping = 0.0
+            for x, y in self._phase_batches(data, phase, weights, round, client, epoch, draw):
+                total += step(x, y) * len(y)
+                seen += len(y)
+                steps += 1
+                damping = self.spec.momentum * damping + 1
+                norm += damping
+            epoch += 1000  # each phase visits the samples in an order of its own
+        return LoopResult(steps, norm, float(total) / max(seen, 1))
+
+    def _train_mode(self, n: int) -> None:
+        net = self.model.net
+        net.train()
+        if self.spec.buffers == "frozen" or (n == 1 and self.model.has_batch_norm):
+            self.model.freeze_batch_norm()
+
+    # Batches -----------------------------------------------------------------------------------------------
+
+    def _epoch_order(
+        self, data: ClientData, weights: np.ndarray | None, round: int, client: int, epoch: int, draw: Callable
+    ) -> np.ndarray:
+        n = len(data.indices)
+        if weights is None:
+            return self.order(round, client, epoch, n)
+        return draw(epoch).choice(n, size=n, replace=True, p=weights / weights.sum())
+
+    def _sizes(self, n: int) -> list[int]:
+        """Batch sizes of one epoch over n samples (edge rules X1 and X2 of the algorithm notes)."""
+        batch = self.spec.batch_size
+        sizes = [batch] * (n // batch)
+        rest = n % batch
+        # A single sample has no batch statistics; it is left out if the client has another batch.
+        useless = self.spec.drop_last or (rest == 1 and self.model.has_batch_norm)
+        if rest and not (sizes and useless):
+            sizes.append(rest)
+        return sizes
+
+    def _phase_batches(
+        self, data: ClientData, phase: Phase, weights: np.ndarray | None, round: int, client: int, epoch: int, draw: Callable
+    ) -> Iterator[tuple[Tensor, Tensor]]:
+        """Batches of one phase: its epochs, or its steps with a new order whenever the samples are used up."""
+        own = phase.epochs is not None or phase.steps is not None
+        epochs, steps = (phase.epochs, phase.steps) if own else (self.spec.epochs, self.spec.steps)
+        left = steps if steps is not None else None
+        number = 0
+        while (number < (epochs or 0)) if left is None else left > 0:
+            order = self._epoch_order(data, weights, round, client, epoch + number, draw)
+            sizes = self._sizes(len(order))
+            if left is not None:
+                sizes = sizes[:left]
+                left -= len(sizes)
+            yield from self._gather(data, order, sizes)
+            number += 1
+
+    def _gather(self, data: ClientData, order: np.ndarray, sizes: list[int]) -> Iterator[tuple[Tensor, Tensor]]:
+        """Batches of the given sizes, gathered and normalised a chunk at a time."""
+        picked = data.indices[torch.from_numpy(order).to(data.indices.device)]
+        sample_bytes = max(1, data.images[0].numel() * 4)
+        per_chunk = max(1, CHUNK_BYTES // (sample_bytes * self.spec.batch_size))
+        start = 0
+        for first in range(0, len(sizes), per_chunk):
+            group = sizes[first : first + per_chunk]
+            part = picked[start : start + sum(group)]
+            start += len(part)
+            images = data.images[part]
+            if self.spec.augment is not None:
+                images = self.spec.augment(images)
+            yield from zip(self.transform(images).split(group), data.labels[part].split(group), strict=True)
+
+    # One step ----------------------------------------------------------------------------------------------
+
+    def _objective(self, with_loss: Sequence[ActiveRule], x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        """(objective, mean cross-entropy) of one batch: L = prod(ce_weight) CE + extra losses."""
+        net = self.model.net
+        z = net.features(x)
+        logits = net.classify(z)
+        ce = F.cross_entropy(logits, y)
+        if not with_loss:
+            return ce, ce
+        batch = Batch(x, y, z, logits, ce)
+        weight, extra = 1.0, torch.zeros((), dtype=ce.dtype, device=ce.device)
+        for active in with_loss:
+            term = active.rule.loss(active.ctx, batch)
+            weight *= term.ce_weight
+            extra = extra + term.extra
+        return weight * ce + extra, ce
+
+    def _step_function(
+        self, loss_rules: Sequence[ActiveRule], rules: Sequence[ActiveRule], phase: Phase, lr: float
+    ) -> Callable[[Tensor, Tensor], Tensor]:
+        """One local step: loss, gradient, corrections, clip, weight decay, momentum, step; returns the CE."""
+        model, spec = self.model, self.spec
+        assert model.g is not None
+        w, g = model.w, model.g
+        with_loss = [a for a in loss_rules if _overrides(a.rule, "loss")]
+        with_correction = [a for a in rules if _overrides(a.rule, "correct")]
+        rate = lr if phase.lr is None else phase.lr
+        mask = None if phase.groups is None else model.layout.mask(*phase.groups).to(w.device, w.dtype)
+        velocity = self._velocity(w) if spec.momentum else None
+        device = w.device.type
+
+        def step(x: Tensor, y: Tensor) -> Tensor:
+            g.zero_()
+            with torch.autocast(device, torch.bfloat16, enabled=spec.amp):
+                objective, ce = self._objective(with_loss, x, y)
+            objective.backward()
+            with torch.no_grad():
+                for active in with_correction:
+                    active.rule.correct(active.ctx, w, g)
+                if spec.clip is not None:
+                    g.mul_((spec.clip / (g.norm() + 1e-12)).clamp(max=1.0))
+                if spec.weight_decay:
+                    g.add_(w, alpha=spec.weight_decay)
+                if mask is not None:
+                    g.mul_(mask)  # after weight decay: a frozen group must not move at all
+                if velocity is None:
+                    w.add_(g, alpha=-rate)
+                else:
+                    velocity.mul_(spec.momentum).add_(g)
+                    w.add_(velocity, alpha=-rate)
+            return ce.detach()
+
+        return step
+
+    def _velocity(self, w: Tensor) -> Tensor:
+        """The momentum buffer, zero at the start of every phase."""
+        if self._momentum is None or len(self._momentum) < len(w):
+            self._momentum = torch.zeros_like(w)
+        return self._momentum[: len(w)].zero_()

@@ -1,0 +1,132 @@
+"""Models in evaluation mode for rules: auxiliary copies in training, probes for selection, views for prediction."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from benchmark.engine import randomness
+from benchmark.engine.models import FlatModel
+from benchmark.engine.training import ActiveRule
+from methods.rules import ClientContext, ClientRule, Head, Phase
+
+if TYPE_CHECKING:
+    from benchmark.engine.federation import FederatedRun, RunState
+
+
+class Board:
+    """What the shared network holds now; lets views skip copies that are already in place.
+
+    Holds the tensors themselves, not their ids: a freed tensor's id may be given to the next one.
+    """
+
+    body: tuple[Tensor, Tensor] | None = None
+    head: object | None = None
+
+
+class FrozenView:
+    """A model with given values, in evaluation mode and without gradients; loads itself into a shared network."""
+
+    def __init__(self, model: FlatModel, board: Board, w: Tensor, buffers: Tensor, head: Head | None = None) -> None:
+        """``w`` [d] and ``buffers``; ``head`` replaces the classifier."""
+        self._model, self._board = model, board
+        self._w, self._buffers, self._head = w, buffers, head
+
+    @torch.no_grad()
+    def features(self, x: Tensor) -> Tensor:
+        """Features [B, h] of inputs [B, c, H, W]."""
+        held = self._board.body
+        if held is None or held[0] is not self._w or held[1] is not self._buffers:
+            body = self._model.body_size
+            self._model._w[:body].copy_(self._w[:body])
+            self._model.buffers.copy_(self._buffers)
+            self._board.body = (self._w, self._buffers)
+        self._model.net.eval()
+        return self._model.net.features(x)
+
+    @torch.no_grad()
+    def classify(self, z: Tensor) -> Tensor:
+        """Logits [B, C] of features [B, h]."""
+        if self._board.head is not self:
+            self._model.use_head(self._head.key if self._head else None)
+            body = self._model.body_size
+            self._model.w[body:].copy_(self._head.vector if self._head else self._w[body:])
+            self._board.head = self
+        self._model.net.eval()
+        return self._model.net.classify(z)
+
+
+class FrozenPool:
+    """Auxiliary networks beside the one that trains, made when first asked for and used again for the next client."""
+
+    def __init__(self, model: FlatModel) -> None:
+        """``model`` is the network that trains; its structure is copied on demand."""
+        self.board = Board()
+        self._model = model
+        self._spare: list[FlatModel] = []
+        self._used = 0
+
+    def forget(self) -> None:
+        """A new client begins: auxiliary networks are free again and the training network holds new values."""
+        self.board.body = self.board.head = None
+        self._used = 0
+
+    def get(self, w: Tensor, buffers: Tensor, head: Head | None = None) -> FrozenView:
+        """A frozen model with the given values, valid until the client's round ends."""
+        if self._used == len(self._spare):
+            self._spare.append(self._model.twin())
+        model = self._spare[self._used]
+        self._used += 1
+        return FrozenView(model, Board(), w, buffers, head)
+
+
+class Probe:
+    """A client that answers a question of the server (``methods.rules.ClientProbe``)."""
+
+    def __init__(self, run: FederatedRun, state: RunState, client: int) -> None:
+        """Client ``client`` with the state of the server before the round."""
+        self._run, self._state = run, state
+        self.client = client
+        self.num_classes = run.problem.num_classes
+        self.num_attributes = run.problem.num_attributes
+        self.data = run.data(client)
+        self.w = state.w
+
+    def model(self, w: Tensor | None = None) -> FrozenView:
+        """The global model, or the one with the given values."""
+        return FrozenView(
+            self._run.model, self._run.pool.board, self.w if w is None else w, self._run.start_buffers(self._state, self.client)
+        )
+
+    def train(self, rules: Sequence[ClientRule], phase: Phase, purpose: str, w: Tensor | None = None) -> Tensor:
+        """Local loop with ``rules`` from w; returns the trained vector [d] and leaves nothing behind."""
+        run, state = self._run, self._state
+        start = self.w if w is None else w
+        run.model.use_head(None)
+        run.pool.forget()
+        with torch.no_grad():
+            run.model.w.copy_(start)
+            run.model.buffers.copy_(run.start_buffers(state, self.client))
+        context = ClientContext(
+            client=self.client, round=state.round, rounds=run.schedule.rounds, num_classes=self.num_classes,
+            layout=run.layout, w=start, buffers=state.buffers, lr=run.schedule.lr(state.round),
+            momentum=run.spec.momentum, data=self.data, label_counts=run.label_counts[self.client], received={},
+            state={}, frozen=run.pool.get,
+            generators=lambda name, *ids: run.generators(f"{purpose}/{name}", state.round, self.client, *ids),
+        )  # fmt: skip
+        run.trainer.run(
+            self.data,
+            [ActiveRule(rule, context) for rule in rules],
+            (phase,),
+            lr=run.schedule.lr(state.round),
+            round=state.round,
+            client=self.client,
+            draw=lambda epoch: run.generators(f"{purpose}/sampling", state.round, self.client, epoch),
+            torch_seed=randomness.torch_seed(run.seed, purpose, state.round, self.client),
+        )
+        trained = run.model.w.detach().clone()
+        run.pool.forget()
+        return trained

@@ -1,0 +1,20 @@
+"""The error of a user's mistake in the harness itself; the command line prints it and exits with code 2."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class ConfigError(ValueError):
+    """One message: what came, what is allowed, where to set it."""
+
+
+class StorageError(ConfigError):
+    """The results folder cannot be used: locked by another process, another format, damaged, or the disk is full."""
+
+
+def nearest(name: str, allowed: Iterable[str]) -> str:
+    """`` Did you mean 'x'?`` for the nearest of ``allowed``, or nothing."""
+    match = difflib.get_close_matches(str(name), list(allowed), n=1, cutoff=0.5)
+    return f" Did you mean {match[0]!r}?" if match else ""

@@ -1,0 +1,1 @@
+"""Reads finished runs and writes tables and pictures; never trains."""

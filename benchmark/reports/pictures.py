@@ -1,0 +1,205 @@
+"""Pictures of partitions: which client has how many samples of which class."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+import seaborn as sns
+from matplotlib import ticker
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.cm import ScalarMappable
+from matplotlib.collections import PolyCollection
+from matplotlib.colors import BoundaryNorm, ListedColormap
+from matplotlib.figure import Figure
+from numpy.typing import ArrayLike, NDArray
+
+FORMATS = (".png", ".pdf")
+MOST_KEYS = (
+    10  # colours that the colour-blind palette can tell apart; above, a colour bar takes the legend's place
+)
+MOST_TICKS = 25
+_GRID: dict[str, Any] = {"color": "0.9", "linewidth": 0.6}
+
+
+def client_picture(
+    counts: ArrayLike,
+    path: Path | str,
+    kind: Literal["bubble", "bars"] = "bubble",
+    class_names: Sequence[str] = (),
+    title: str = "",
+) -> list[Path]:
+    """Draw the samples per client and class.
+
+    Args:
+        counts: [K, Y], clients x classes.
+        path: where to write; with suffix .png or .pdf that one file, otherwise both, suffixes appended.
+        kind: `bubble` = one bubble per client (x) and class (y), area proportional to the count; `bars` = one
+            bar per client, stacked by class.
+        class_names: Y names, or empty for 0 .. Y - 1.
+        title: above the picture, may be empty.
+
+    Returns:
+        The files written.
+
+    Raises:
+        ValueError: on an unknown kind, or counts that are not [K, Y] with a positive sum.
+    """
+    table = np.asarray(counts)
+    if table.ndim != 2 or not table.sum() > 0:
+        raise ValueError(
+            f"client_picture needs counts [clients, classes] with samples in them, got {table.shape}."
+        )
+    if kind not in ("bubble", "bars"):
+        raise ValueError(f"client_picture draws 'bubble' or 'bars', not {kind!r}.")
+    names = list(class_names) or [str(label) for label in range(table.shape[1])]
+    with sns.axes_style("white"):
+        figure = _bubbles(table, names) if kind == "bubble" else _bars(table, names)
+    if title:
+        figure.suptitle(title, fontsize=11)
+    return _write(figure, Path(path))
+
+
+def _write(figure: Figure, path: Path) -> list[Path]:
+    files = [path] if path.suffix in FORMATS else [path.with_name(path.name + suffix) for suffix in FORMATS]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    for file in files:
+        # Without a date, the same counts give the same file.
+        metadata = {"CreationDate": None} if file.suffix == ".pdf" else {"Software": None}
+        figure.savefig(file, dpi=150, bbox_inches="tight", metadata=metadata)
+    return files
+
+
+def _figure(width: float, height: float) -> tuple[Figure, Axes]:
+    """Return an empty figure (inches) outside pyplot, so that no display and no global state is needed."""
+    figure = Figure(figsize=(width, height), layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure, figure.add_subplot()
+
+
+def _cell(number: int, longest: float) -> float:
+    """Return inches per client or class: comfortable for few, `longest` in all for many."""
+    return min(0.5, longest / number)
+
+
+def _bubbles(table: NDArray, names: list[str]) -> Figure:
+    clients, classes = table.shape
+    wide, high = _cell(clients, 13.0), _cell(classes, 10.0)
+    figure, axes = _figure(clients * wide + 2.4, max(classes * high + 1.0, 3.2))  # 3.2: room for the legend
+    client, label = np.nonzero(table)
+    cells = pd.DataFrame({"client": client, "class": label, "samples": table[client, label]})
+    diameter = 0.92 * 72 * min(wide, high)  # points: the largest bubble just fits its cell
+    steps = _round_steps(int(table.max()))
+    # One sample among thousands must still be seen: 1.6 points at least.
+    areas = {int(count): max(diameter**2 * count / table.max(), 2.5) for count in {*cells["samples"], *steps}}
+    blue = sns.color_palette("colorblind")[0]
+    sns.scatterplot(
+        cells, x="client", y="class", size="samples", sizes=areas, color=blue, alpha=0.85, linewidth=0,
+        legend=False, ax=axes, zorder=2,
+    )  # fmt: skip
+    axes.set(xlim=(-0.6, clients - 0.4), ylim=(classes - 0.4, -0.6), xlabel="client", ylabel="class")
+    axes.grid(**_GRID, zorder=0)
+    _label_axis(axes, "x", [str(number) for number in range(clients)], wide)
+    _label_axis(axes, "y", names, high)
+    for step in steps:
+        axes.scatter([], [], s=areas[step], color=blue, alpha=0.85, linewidth=0, label=f"{step:,}")
+    space = max(0.6, diameter / 14 - 0.3)  # in units of the font size, so that large bubbles do not touch
+    axes.legend(
+        title="samples", loc="upper left", bbox_to_anchor=(1.01, 1.0), frameon=False, labelspacing=space,
+        handletextpad=max(0.8, diameter / 20), borderpad=max(0.4, diameter / 20),
+    )  # fmt: skip
+    sns.despine(ax=axes, left=True, bottom=True)
+    return figure
+
+
+def _bars(table: NDArray, names: list[str]) -> Figure:
+    clients, classes = table.shape
+    wide = _cell(clients, 13.0)
+    figure, axes = _figure(clients * wide + 2.4, 3.6)
+    colours = sns.color_palette("colorblind" if classes <= MOST_KEYS else "viridis", classes)
+    # A white line parts neighbours whose colours are alike; bars of many clients are too thin for it.
+    line = 0.4 if wide > 0.2 and classes <= 30 else 0.0
+    tops = np.cumsum(table, axis=1)
+    for label, name in enumerate(names):
+        held = np.flatnonzero(table[:, label])
+        boxes = _boxes(held, tops[held, label] - table[held, label], tops[held, label])
+        # One collection per class: 100 clients x 100 classes as single patches take ten seconds.
+        axes.add_collection(
+            PolyCollection(
+                list(boxes), label=name, facecolor=colours[label], edgecolor="white" if line else "face",
+                linewidth=line or 0.1, zorder=2,
+            )
+        )  # fmt: skip
+    axes.set_ylim(0, 1.03 * tops.max())
+    axes.set(xlim=(-0.6, clients - 0.4), xlabel="client", ylabel="samples")
+    axes.grid(axis="y", **_GRID, zorder=0)
+    axes.yaxis.set_major_formatter(ticker.StrMethodFormatter("{x:,.0f}"))
+    _label_axis(axes, "x", [str(number) for number in range(clients)], wide)
+    if classes <= MOST_KEYS:
+        handles, labels = axes.get_legend_handles_labels()
+        axes.legend(
+            handles[::-1],
+            labels[::-1],
+            title="class",
+            loc="upper left",
+            bbox_to_anchor=(1.01, 1.0),
+            frameon=False,
+        )
+    else:
+        _class_bar(figure, axes, colours, names)
+    sns.despine(ax=axes, left=True)
+    return figure
+
+
+def _boxes(positions: NDArray, bottoms: NDArray, tops: NDArray) -> NDArray:
+    """Return the corners [n, 4, 2] of bars of width 0.86."""
+    left, right = positions - 0.43, positions + 0.43
+    corners = [(left, bottoms), (left, tops), (right, tops), (right, bottoms)]
+    return np.stack([np.stack(corner, axis=-1) for corner in corners], axis=1)
+
+
+def _class_bar(
+    figure: Figure, axes: Axes, colours: Sequence[tuple[float, float, float]], names: list[str]
+) -> None:
+    """Draw the key of many classes as a colour bar, one block per class, in the order of the stack."""
+    classes = len(names)
+    norm = BoundaryNorm(np.arange(classes + 1) - 0.5, classes)
+    mappable = ScalarMappable(norm, ListedColormap(list(colours)))
+    bar = figure.colorbar(mappable, ax=axes, label="class", pad=0.02, aspect=25)
+    shown = range(0, classes, _round_stride(-(-classes // MOST_TICKS)))
+    bar.set_ticks(list(shown), labels=[names[label] for label in shown])
+    bar.ax.tick_params(labelsize=7, length=0)
+    bar.ax.minorticks_off()
+    bar.outline.set_visible(False)
+
+
+def _label_axis(axes: Axes, which: Literal["x", "y"], names: list[str], cell: float) -> None:
+    """Put a tick at every name, or at every n-th where there is no room."""
+    room = max(MOST_TICKS, int(len(names) * cell / 0.22))  # 0.22 inch: a line of text
+    shown = range(0, len(names), _round_stride(-(-len(names) // room)))
+    axis = axes.xaxis if which == "x" else axes.yaxis
+    axis.set_ticks(list(shown), labels=[names[number] for number in shown], fontsize=8)
+    axis.set_tick_params(length=0)
+
+
+def _round_stride(least: int) -> int:
+    """Return the next of 1, 2, 5, 10, 20, .. from `least` on: 0, 5, 10 reads better than 0, 4, 8."""
+    return next(
+        stride
+        for power in range(9)
+        for stride in (10**power, 2 * 10**power, 5 * 10**power)
+        if stride >= least
+    )
+
+
+def _round_steps(largest: int) -> list[int]:
+    """Return up to three round sample numbers up to `largest`, ascending, for the size legend."""
+    steps = []
+    for share in (0.1, 0.4, 1.0):
+        magnitude = 10 ** max(0, int(np.log10(largest * share)) if largest * share >= 1 else 0)
+        steps.append(max(1, int(largest * share / magnitude) * magnitude))
+    return sorted(set(steps))

@@ -1,0 +1,78 @@
+"""The numbers that the papers print, read from ``results/published``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+import pandas as pd
+
+from benchmark.errors import ConfigError
+from benchmark.runs.spec import Column, Row, TableSpec
+
+PUBLISHED_FOLDER = Path(__file__).resolve().parents[2] / "results" / "published"
+
+
+@dataclass(frozen=True)
+class Published:
+    """One printed cell. ``mean`` and ``std`` are as printed, trailing zeros kept; empty where nothing is printed."""
+
+    mean: str = ""
+    std: str = ""
+    n: str = ""
+    note: str = ""
+
+    @property
+    def value(self) -> float | None:
+        """The printed mean as a number."""
+        return float(self.mean) if self.mean else None
+
+    @property
+    def text(self) -> str:
+        """``67.29`` or ``86.27 ± 1.12``; ``N/A`` where the paper prints no number."""
+        if not self.mean:
+            return "N/A"
+        return f"{self.mean} ± {self.std}" if self.std else self.mean
+
+
+@lru_cache(maxsize=64)
+def read_published(path: Path) -> pd.DataFrame:
+    """One CSV with every entry a string, so that nothing is rounded. `ConfigError` if it cannot be read."""
+    try:
+        return pd.read_csv(path, dtype=str, keep_default_na=False)
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"published numbers {path} cannot be read: {error}. A table's `published` names the file.") from error
+
+
+class PublishedTable:
+    """Finds the printed number of a cell of one table."""
+
+    def __init__(self, spec: TableSpec, folder: Path = PUBLISHED_FOLDER) -> None:
+        """Read the CSV files that ``spec`` names, of ``folder``."""
+        self._spec = spec
+        metric = spec.published_metric or spec.metric
+        frames = [read_published(Path(folder) / name) for name in spec.published]
+        self._frames = [frame[frame["metric"] == metric] for frame in frames]
+
+    @property
+    def exists(self) -> bool:
+        """Whether the table has a published counterpart at all."""
+        return bool(self._frames)
+
+    def find(self, row: Row, column: Column) -> Published | None:
+        """The printed cell, None if there is none. `ConfigError` if the keys fit more than one line of the CSV."""
+        key = {"setting": column.key} | row.published_key
+        found = []
+        for frame in self._frames:
+            if set(key) <= set(frame.columns):
+                found += frame.loc[(frame[list(key)] == list(key.values())).all(axis=1)].to_dict("records")
+        if len(found) > 1:
+            raise ConfigError(
+                f"table {self._spec.name}: {key} fits {len(found)} lines of {', '.join(self._spec.published)}. "
+                f"Make rows.{row.key}.published more exact."
+            )
+        if not found:
+            return None
+        line = found[0]
+        return Published(line["mean"], line["std"], line["n_seeds"], line["note"])

@@ -1,0 +1,463 @@
+"""From a configuration to a finished run: build the federation, go round by round, leave a complete folder."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import math
+import os
+import platform
+import socket
+import subprocess
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+import datasets
+from benchmark.engine import randomness
+from benchmark.engine.evaluation import EvaluationSet, Record
+from benchmark.engine.federation import Diverged, FederatedRun, Interrupted, Problem, RunState, Schedule
+from benchmark.engine.models import FlatModel, build_net, flatten_head
+from benchmark.engine.schedules import learning_rate
+from benchmark.engine.training import TrainSpec
+from benchmark.engine.transforms import Normalise, augmentation
+from benchmark.errors import ConfigError
+from benchmark.runs.config import DatasetConfig, PathsConfig, RunConfig
+from benchmark.runs.store import Busy, Results, RunFolder, Status
+from datasets.base import Dataset, Split
+from methods.method import Method
+from partitions.base import Population
+from partitions.store import Partition, make_partition
+
+log = logging.getLogger("fedtables")
+
+Progress = Callable[[int, int], None]
+Stop = Callable[[], bool]
+
+
+# Data ------------------------------------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=4)
+def _dataset(name: str, options: str, data: str | None, cache: str | None) -> Dataset:
+    import json
+
+    return datasets.load(name, json.loads(options), Path(data) if data else None, Path(cache) if cache else None)
+
+
+def load_dataset(config: DatasetConfig, paths: PathsConfig) -> Dataset:
+    """The data set of a configuration, prepared if needed; kept for the next run of this process."""
+    import json
+
+    return _dataset(config.name, json.dumps(config.options, sort_keys=True), paths.data, paths.cache)
+
+
+def _first_per_class(split: Split, count: int | None, rng: np.random.Generator, what: str) -> np.ndarray:
+    """Indices of ``count`` random samples of each class, in their stored order; all samples if None."""
+    if count is None:
+        return np.arange(len(split))
+    picked = []
+    for label in np.unique(split.labels):
+        having = np.flatnonzero(split.labels == label)
+        if len(having) < count:
+            raise ConfigError(f"{what}: came {count}; class {label} has only {len(having)} samples.")
+        picked.append(rng.permutation(having)[:count])
+    return np.sort(np.concatenate(picked))
+
+
+@dataclass(frozen=True)
+class RunData:
+    """A data set cut to the run's budget and split among clients; ``validation`` indices are held out of training."""
+
+    dataset: Dataset
+    train: Split
+    test: Split
+    partition: Partition
+    clients: list[np.ndarray]
+    validation: np.ndarray | None
+
+
+def population(dataset: Dataset, split: Split) -> Population:
+    """What a partition may look at."""
+    return Population(
+        labels=np.asarray(split.labels),
+        num_classes=len(dataset.classes),
+        attributes=None if split.attributes is None else np.asarray(split.attributes),
+        num_attributes=len(dataset.attributes),
+        sources=None if split.sources is None else np.asarray(split.sources),
+        num_sources=len(dataset.sources),
+        class_names=dataset.classes,
+        attribute_names=dataset.attributes,
+        source_names=dataset.sources,
+    )
+
+
+def load_data(config: RunConfig, folder: Path | None = None) -> RunData:
+    """Load, subsample and split. The subsample is the same for all seeds, the split belongs to the seed."""
+    dataset = load_dataset(config.dataset, config.paths)
+    rng = randomness.generator(0, "subsample")
+    wanted = config.dataset
+    train = _subset(dataset.train, _first_per_class(dataset.train, wanted.train_per_class, rng, "dataset.train_per_class"))
+    test = _subset(dataset.test, _first_per_class(dataset.test, wanted.test_per_class, rng, "dataset.test_per_class"))
+    seed = config.seed if config.partition.seed is None else config.partition.seed
+    key = f"{dataset.name}:{dataset.fingerprint}:{wanted.train_per_class}"
+    partition = make_partition(
+        population(dataset, train), config.partition.name, config.partition.parameters, seed, key, folder
+    )
+    clients = [np.asarray(c) for c in partition.clients]
+    validation = None
+    if config.evaluation.validation > 0:
+        clients, validation = _hold_out(clients, config.evaluation.validation, seed)
+    return RunData(dataset, train, test, partition, clients, validation)
+
+
+def _subset(split: Split, indices: np.ndarray) -> Split:
+    return split if len(indices) == len(split) else split.subset(indices)
+
+
+def _hold_out(clients: list[np.ndarray], share: float, seed: int) -> tuple[list[np.ndarray], np.ndarray]:
+    """Take ``share`` of every client's samples (rounded down, at least one stays) into a pooled validation set."""
+    kept, held = [], []
+    for k, indices in enumerate(clients):
+        shuffled = randomness.generator(seed, "validation", k).permutation(indices)
+        count = min(int(share * len(indices)), len(indices) - 1)
+        held.append(shuffled[:count])
+        kept.append(np.sort(shuffled[count:]))
+    return kept, np.unique(np.concatenate(held))
+
+
+# Building --------------------------------------------------------------------------------------------------------
+
+
+def choose_device(name: str) -> torch.device:
+    """``auto`` is cuda where there is one; ConfigError for a device that is not there."""
+    available = torch.cuda.is_available()
+    if name == "auto":
+        return torch.device("cuda" if available else "cpu")
+    if name.startswith("cuda") and not available:
+        raise ConfigError(f"runtime.device: came {name!r}, but torch finds no GPU here. Allowed: auto, cpu.")
+    return torch.device(name)
+
+
+def _tensor(array: np.ndarray, device: torch.device) -> torch.Tensor:
+    # On the CPU a memory-mapped array is used in place; torch only ever reads it, so its warning about
+    # read-only memory is beside the point.
+    import warnings
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        return torch.from_numpy(np.asarray(array)).to(device)
+
+
+def _evaluation_set(
+    split: Split, indices: np.ndarray | None, dataset: Dataset, transform: Normalise, device: torch.device, batch_size: int
+) -> EvaluationSet:
+    split = split if indices is None else split.subset(indices)
+    return EvaluationSet(
+        images=_tensor(split.images, device),
+        labels=_tensor(split.labels, device),
+        attributes=None if split.attributes is None else _tensor(split.attributes, device),
+        num_classes=len(dataset.classes),
+        num_attributes=len(dataset.attributes),
+        transform=transform,
+        batch_size=batch_size,
+    )
+
+
+def build_problem(config: RunConfig, data: RunData, device: torch.device) -> Problem:
+    """Put the data on the device."""
+    dataset, train = data.dataset, data.train
+    transform = Normalise.of(dataset.mean, dataset.std, torch.float32, device, config.precision.channels_last)
+    size = config.evaluation.batch_size
+    sets = {"test": _evaluation_set(data.test, None, dataset, transform, device, size)}
+    if data.validation is not None:
+        sets["validation"] = _evaluation_set(train, data.validation, dataset, transform, device, size)
+    return Problem(
+        images=_tensor(train.images, device),
+        labels=_tensor(train.labels, device),
+        attributes=None if train.attributes is None else _tensor(train.attributes, device),
+        clients=data.clients,
+        num_classes=len(dataset.classes),
+        num_attributes=len(dataset.attributes),
+        transform=transform,
+        evaluation_sets=sets,
+    )
+
+
+def _build_model(config: RunConfig, method: Method, problem: Problem, device: torch.device) -> tuple[FlatModel, dict]:
+    """(the model with the heads that rules asked for, their first values by key)."""
+    shape = tuple(problem.images.shape[1:])
+    seed = randomness.torch_seed(config.seed, "model")
+    parameters = config.model.parameters
+    net = build_net(config.model.name, problem.num_classes, shape, parameters, seed)  # type: ignore[arg-type]
+    heads: dict[str, nn.Module] = {}
+    for rule in method.client:
+        made = rule.heads(
+            net.feature_dim,
+            problem.num_classes,
+            lambda purpose, *ids: randomness.generator(config.seed, f"heads/{purpose}", *ids),
+        )
+        heads |= made
+    channels_last = config.precision.channels_last
+    vectors = {key: flatten_head(head, channels_last).to(device) for key, head in heads.items()}
+    model = FlatModel(net, heads, device=device, channels_last=channels_last)
+    if config.precision.compile:
+        net.features = torch.compile(net.features)  # type: ignore[method-assign]
+    return model, vectors
+
+
+def build_run(config: RunConfig, data: RunData, stop: Stop = lambda: False) -> FederatedRun:
+    """The federation that a configuration describes."""
+    method = config.build_method()
+    device = choose_device(config.runtime.device)
+    problem = build_problem(config, data, device)
+    train = config.train
+    wanted = train.clients_per_round or len(data.clients)
+    if wanted > len(data.clients):
+        raise ConfigError(
+            f"train.clients_per_round: came {wanted}, the partition has {len(data.clients)} clients. "
+            f"Allowed: 1 to {len(data.clients)}, or null for all."
+        )
+    model, heads = _build_model(config, method, problem, device)
+    spec = TrainSpec(
+        epochs=train.epochs,
+        steps=train.steps,
+        batch_size=train.batch_size,
+        momentum=train.momentum,
+        weight_decay=train.weight_decay,
+        clip=train.clip,
+        drop_last=train.drop_last,
+        buffers=train.buffers,
+        augment=augmentation(train.augment),
+        amp=config.precision.amp,
+    )
+    schedule = Schedule(
+        train.rounds, wanted, learning_rate(train.lr, train.rounds, train.schedule), train.first_round_full
+    )
+    return FederatedRun(problem, method, model, spec, schedule, config.seed, heads, stop=stop)
+
+
+# Meta ------------------------------------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=1)
+def _commit() -> tuple[str, bool]:
+    root = Path(__file__).resolve().parents[2]
+
+    def git(*words: str) -> str:
+        done = subprocess.run(["git", "-C", str(root), *words], capture_output=True, text=True, check=False)
+        return done.stdout.strip()
+
+    try:
+        return git("rev-parse", "HEAD"), bool(git("status", "--porcelain", "--untracked-files=no"))
+    except OSError:
+        return "", False
+
+
+def _meta(config: RunConfig, data: RunData, device: torch.device) -> dict[str, Any]:
+    commit, dirty = _commit()
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor() or platform.machine()
+    return {
+        "commit": commit,
+        "dirty": dirty,
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "numpy": np.__version__,
+        "host": socket.gethostname(),
+        "device": f"{device.type}: {name}",
+        "threads": torch.get_num_threads(),
+        "preset": config.preset,
+        "dataset": data.dataset.name,
+        "fingerprint": data.dataset.fingerprint,
+        "partition": data.partition.id,
+        "note": data.dataset.note,
+        "label": config.method.get("label", config.method.get("name", "")),
+    }
+
+
+# Running ---------------------------------------------------------------------------------------------------------
+
+
+def _model_digest(state: RunState) -> str:
+    """SHA-256 over the bits of the model and its buffers."""
+    digest = hashlib.sha256(state.w.cpu().numpy().tobytes())
+    digest.update(state.buffers.cpu().numpy().tobytes())
+    return digest.hexdigest()
+
+
+def _to_device(value: Any, device: torch.device) -> Any:
+    if isinstance(value, torch.Tensor):
+        return value.to(device)
+    if isinstance(value, dict):
+        return {key: _to_device(item, device) for key, item in value.items()}
+    return value
+
+
+@dataclass
+class _Session:
+    """One process working on one run."""
+
+    config: RunConfig
+    folder: RunFolder
+    progress: Progress
+    stop: Stop
+    started: float
+
+    def _status(self, state: str, round: int, message: str = "", **more: Any) -> Status:
+        seconds = time.perf_counter() - self.started
+        return Status(state, round, self.config.train.rounds, message, seconds=round_seconds(seconds), **more)
+
+    def run(self, run: FederatedRun) -> Status:
+        """All remaining rounds; returns the final status, already written."""
+        state, size = self._resume(run)
+        last: list[Record] = []
+        try:
+            if state.round == 0 and size == 0:
+                size = self.folder.append_records(run.evaluate(state))
+            while state.round < self.config.train.rounds:
+                state, report = run.step(state)
+                records = [Record(state.round, "train", "all", "loss", report.train_loss)]
+                if state.round % self.config.evaluation.every == 0 or state.round == self.config.train.rounds:
+                    last = run.evaluate(state)
+                    records += last
+                size = self.folder.append_records([r for r in records if math.isfinite(r.value)])
+                self.progress(state.round, self.config.train.rounds)
+                if state.round % self.config.runtime.checkpoint_every == 0 and state.round < self.config.train.rounds:
+                    self._checkpoint(state, size)
+                if self.stop() and state.round < self.config.train.rounds:
+                    raise Interrupted
+        except Interrupted:
+            self._checkpoint(state, size)
+            status = self._status("interrupted", state.round, "stopped; the same command goes on from here")
+            self.folder.write_status(status, durable=True)
+            return status
+        except Diverged as error:
+            return self._end("diverged", state, str(error), [])
+        return self._end("done", state, "", last)
+
+    def _resume(self, run: FederatedRun) -> tuple[RunState, int]:
+        saved = self.folder.load_checkpoint(self.config)
+        if saved is None:
+            self.folder.truncate_records(0)
+            return run.initial_state(), 0
+        self.folder.truncate_records(saved["records_bytes"])
+        log.info("resumed after round %d", saved["state"]["round"])
+        return RunState(**_to_device(saved["state"], run.problem.images.device)), saved["records_bytes"]
+
+    def _checkpoint(self, state: RunState, size: int) -> None:
+        content = {"hash": self.config.hash, "seed": self.config.seed, "records_bytes": size, "state": state.to_dict()}
+        self.folder.save_checkpoint(content)
+        self.folder.write_status(self._status("running", state.round))
+
+    def _end(self, outcome: str, state: RunState, message: str, last: list[Record]) -> Status:
+        final: dict[str, dict[str, float]] = {}
+        for record in last:
+            if record.group == "all":
+                final.setdefault(record.split, {})[record.metric] = record.value
+        size, digest = self.folder.records_digest()
+        if self.config.runtime.keep_checkpoint:
+            self._checkpoint(state, size)
+        status = self._status(
+            outcome,
+            state.round,
+            message,
+            records_bytes=size,
+            records_sha256=digest,
+            model_sha256=_model_digest(state),
+            final=final,
+        )
+        self.folder.write_status(status, durable=True)
+        self.folder.clean(self.config.runtime.keep_checkpoint)
+        return status
+
+
+def round_seconds(seconds: float) -> float:
+    """Seconds to a hundredth: more digits say nothing."""
+    return float(f"{seconds:.2f}")
+
+
+def _log_to(folder: RunFolder) -> logging.Handler:
+    handler = logging.FileHandler(folder.path / "log.txt", delay=True)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    logging.getLogger().addHandler(handler)
+    log.setLevel(logging.INFO)
+    return handler
+
+
+def execute(config: RunConfig, progress: Progress = lambda r, n: None, stop: Stop = lambda: False) -> tuple[str, str]:
+    """Carry out one run, or finish it, or see that it has ended: (status, message).
+
+    Status is done, diverged, interrupted, failed or busy. Everything is in the run's folder; a failure leaves its
+    message in status.json and its traceback in log.txt.
+    """
+    results = Results(Path(config.paths.results)).open()
+    folder = results.run(config.key)
+    known = folder.status()
+    if known is not None and known.ended and folder.complete(known):
+        return known.state, known.message
+    try:
+        with folder.lease():
+            return _execute(config, results, folder, progress, stop)
+    except Busy as error:
+        return "busy", str(error)
+
+
+def _execute(config: RunConfig, results: Results, folder: RunFolder, progress: Progress, stop: Stop) -> tuple[str, str]:
+    started = time.perf_counter()
+    torch.set_num_threads(config.runtime.threads)
+    handler = _log_to(folder)
+    try:
+        # The other process may have ended the run between our look and our lease.
+        known = folder.status()
+        if known is not None and known.ended and folder.complete(known):
+            return known.state, known.message
+        folder.write_config(config)
+        folder.write_status(Status("running", known.round if known else 0, config.train.rounds))
+        data = load_data(config, results.root / "partitions")
+        run = build_run(config, data, stop)
+        folder.write_meta(_meta(config, data, run.problem.images.device))
+        log.info("start: %s", config.key)
+        status = _Session(config, folder, progress, stop, started).run(run)
+        log.info("%s after round %d: %s", status.state, status.round, status.message)
+        return status.state, status.message
+    except Exception as error:
+        message = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
+        log.error("failed: %s\n%s", message, traceback.format_exc())
+        _try_to_say_failed(folder, config, message)
+        if isinstance(error, ValueError):
+            raise
+        return "failed", f"{message} (traceback in {folder.path / 'log.txt'})"
+    finally:
+        logging.getLogger().removeHandler(handler)
+        handler.close()
+
+
+def _try_to_say_failed(folder: RunFolder, config: RunConfig, message: str) -> None:
+    """Write the status of a failure; on a full disk even that may not work, and the message still reaches the user."""
+    known = None
+    try:
+        known = folder.status()
+        folder.write_status(Status("failed", known.round if known else 0, config.train.rounds, message))
+    except (ValueError, OSError) as error:
+        log.error("the failure could not be written to %s: %s", folder.path, error)
+
+
+def work(payload: dict[str, Any], progress: Progress, stop: Stop) -> tuple[str, str]:
+    """:func:`execute` for the launcher: ``payload`` is a plain configuration."""
+    try:
+        return execute(RunConfig.model_validate(payload), progress, stop)
+    except ValueError as error:
+        return "failed", str(error)
+
+
+def available_cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,0 +1,11 @@
+"""Image data sets as prepared uint8 arrays: one builder per file, prepared once, loaded in milliseconds.
+
+The way of an image: raw files -> a builder (`digits.py`, `mnist.py`, ...) -> `RawDataset` in memory -> `prepare.py`
+writes .npy files and a finish marker -> `load` opens them memory-mapped. This package imports nothing of FedTables.
+"""
+
+from datasets.base import DataError, Dataset, RawDataset, Split
+from datasets.prepare import load
+from datasets.registry import describe, names
+
+__all__ = ["DataError", "Dataset", "RawDataset", "Split", "describe", "load", "names"]

@@ -1,0 +1,257 @@
+"""Raw files under the data root: finding them, downloading them, and saying what is wrong with them."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import logging
+import os
+import shutil
+import socket
+import sys
+import tempfile
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Any
+
+from datasets.base import DataError, Options
+
+IGNORED = frozenset({"__MACOSX", "Thumbs.db", "ATTRIBUTION.txt", "LICENSE.txt"})
+CONNECT_SECONDS = 5.0  # until a server has to answer at all
+STALL_SECONDS = 20.0  # of silence in the middle of a download
+
+_log = logging.getLogger(__name__)
+
+
+class RawOptions(Options):
+    """Options of a data set made of raw files.
+
+    Attributes:
+        strict: Require the published counts and checksums. Off for cut-down copies: then only the files'
+            own consistency is verified.
+    """
+
+    strict: bool = True
+
+
+@dataclass(frozen=True)
+class RawTree:
+    """Where the raw files of a data set are expected, and where a person gets them.
+
+    Attributes:
+        title: Name of the data set for people.
+        folders: Accepted folders relative to the root; the first is the one to recommend.
+        files: Names that must be there.
+        sizes: Known size in bytes per name; used where a file is empty or cut off.
+        page, archive: Owner's page, and the archive's name and size.
+        torchvision: Class in `torchvision.datasets` that downloads the files.
+        arguments: Keyword arguments of that class, one call each.
+        gzipped: Whether a file may also be there as `<name>.gz`.
+        hints: Likely cause by pattern of a name that is found under the root instead.
+    """
+
+    title: str
+    folders: tuple[str, ...]
+    files: tuple[str, ...]
+    page: str
+    archive: str
+    torchvision: str
+    arguments: tuple[Mapping[str, Any], ...]
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    gzipped: bool = False
+    hints: Mapping[str, str] = field(default_factory=dict)
+
+
+def folder_of(tree: RawTree, root: Path) -> Path:
+    """Folder with all raw files of `tree`: as found under `root`, else after a download into `root`.
+
+    Raises:
+        DataError: Files are missing and cannot be downloaded, or `root` cannot be written.
+    """
+    folder = _best_folder(tree, root)
+    missing = [name for name in tree.files if existing(tree, folder, name) is None]
+    if not missing:
+        return folder
+    failure = _download(tree, root, folder, missing)
+    if failure is not None:
+        raise DataError(_missing_message(tree, root, folder, missing, failure))
+    return folder
+
+
+def existing(tree: RawTree, folder: Path, name: str) -> Path | None:
+    """`folder/name`, else `folder/name.gz` for sets that allow it, else None."""
+    for path in (folder / name, *([folder / f"{name}.gz"] if tree.gzipped else [])):
+        if path.is_file():
+            return path
+    return None
+
+
+def listing(folder: Path) -> list[str]:
+    """Sorted names in a folder, folders with a slash, without what archivers and desktops leave behind."""
+    if not folder.is_dir():
+        return []
+    names = (path.name + ("/" if path.is_dir() else "") for path in folder.iterdir())
+    return sorted(name for name in names if not name.startswith(".") and name.rstrip("/") not in IGNORED)
+
+
+def bad_file(tree: RawTree, path: Path, problem: str, cause: str) -> DataError:
+    """The error for a raw file whose content cannot be right."""
+    name = path.name.removesuffix(".gz")
+    size = tree.sizes.get(name)
+    expected = f"{size:,} bytes unpacked" if size else f"the file {name} as its owner publishes it"
+    return DataError(
+        f"{tree.title}: {problem}\n"
+        f"  looked at: {path.absolute()}\n"
+        f"  expected:  {_path_text(tree, name)}, {expected}\n"
+        f"  found:     {path.stat().st_size:,} bytes\n"
+        f"  cause:     {cause}\n"
+        f"  get it:    {tree.page}, {tree.archive}; delete the bad file first"
+    )
+
+
+def verify(tree: RawTree, path: Path, content: bytes, md5: str) -> None:
+    """Compare a raw file's (unpacked) content with the owner's checksum.
+
+    Raises:
+        DataError: It differs.
+    """
+    found = hashlib.md5(content, usedforsecurity=False).hexdigest()
+    if found != md5:
+        raise bad_file(
+            tree,
+            path,
+            f"the content has md5 {found}, {md5} is published.",
+            "a damaged download or another version; a cut-down copy needs `options: {strict: false}` in "
+            "conf/dataset/*.yaml",
+        )
+
+
+def _best_folder(tree: RawTree, root: Path) -> Path:
+    """The accepted folder that holds most of the files; the recommended one where none holds any."""
+    found = {
+        folder: sum(existing(tree, root / folder, name) is not None for name in tree.files) for folder in tree.folders
+    }
+    return root / max(tree.folders, key=lambda folder: found[folder])
+
+
+def _known_cause(tree: RawTree, root: Path, folder: Path) -> str | None:
+    for place in dict.fromkeys((folder, folder.parent, root)):
+        for name in listing(place):
+            for pattern, cause in tree.hints.items():
+                if fnmatch(name, pattern):
+                    return f"{name} in {place}: {cause}"
+    return None
+
+
+def _missing_message(tree: RawTree, root: Path, folder: Path, missing: list[str], failure: str) -> str:
+    # The nearest folder that exists shows best what went wrong.
+    place = folder
+    while not place.is_dir() and place != root and place != place.parent:
+        place = place.parent
+    names = listing(place)
+    if not place.is_dir():
+        found = f"nothing: {place} does not exist"
+    elif not names:
+        found = f"nothing in {place}"
+    else:
+        more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+        found = f"{', '.join(names[:5])}{more} in {place}"
+    cause = _known_cause(tree, root, folder)
+    if cause is None and names:
+        cause = "the data root is another folder, or the files lie deeper or were not unpacked"
+    elif cause is None:
+        cause = "not downloaded yet, or the data root is another folder"
+    have = len(tree.files) - len(missing)
+    return (
+        f"{tree.title}: {len(missing)} of {len(tree.files)} raw files are missing, and {failure}.\n"
+        f"  looked at: {folder}\n"
+        f"  expected:  {', '.join(_path_text(tree, name) for name in missing)} under the data root\n"
+        f"  found:     {found}\n"
+        f"  cause:     {cause}\n"
+        f"  get it:    {tree.page}, {tree.archive}; put it under {root}, "
+        "or set FEDTABLES_DATA to the folder that has it\n"
+        f"  counts:    {len(tree.files)} files expected, {have} found"
+    )
+
+
+def _path_text(tree: RawTree, name: str) -> str:
+    folder = "" if tree.folders[0] == "." else f"{tree.folders[0]}/"
+    return f"{folder}{name}{'[.gz]' if tree.gzipped else ''}"
+
+
+def _download(tree: RawTree, root: Path, folder: Path, missing: list[str]) -> str | None:
+    """Fetch the missing files into `folder` by torchvision; the reason as text where that fails."""
+    if os.environ.get("FEDTABLES_OFFLINE", "0") not in ("", "0"):
+        return "FEDTABLES_OFFLINE forbids a download"
+    import torchvision.datasets  # seconds to import, and needed for downloads only
+
+    source = getattr(torchvision.datasets, tree.torchvision)
+    failure = _unreachable(_addresses(source))
+    if failure:
+        return failure
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        temporary = Path(tempfile.mkdtemp(prefix=".download-", dir=folder))
+    except OSError as error:
+        raise DataError(
+            f"{tree.title}: the data root {root} cannot be written ({error.strerror}), so the download has no place. "
+            "Set FEDTABLES_DATA to a folder that can be written, "
+            f"or put {', '.join(_path_text(tree, name) for name in missing)} there from {tree.page}"
+        ) from error
+    try:
+        _log.warning("%s: downloading into %s", tree.title, folder)
+        with _patient_and_quiet():
+            for arguments in tree.arguments:
+                source(str(temporary), download=True, **arguments)
+        # File by file, each in one step: what is already there stays, and two processes do not harm each other.
+        for name in missing:
+            for fetched in (path for path in sorted(temporary.rglob(name)) if path.is_file()):
+                os.replace(fetched, folder / name)
+    except (OSError, RuntimeError) as error:
+        reason = " ".join(str(error).split()) or type(error).__name__
+        return f"the download failed ({reason})"
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+    absent = [name for name in missing if existing(tree, folder, name) is None]
+    return f"the download did not hold {', '.join(absent)}" if absent else None
+
+
+def _addresses(source: Any) -> list[str]:
+    if hasattr(source, "mirrors"):
+        return [f"{mirror}{source.resources[0][0]}" for mirror in source.mirrors]
+    if hasattr(source, "split_list"):
+        return [source.split_list["train"][0]]
+    return [source.url]
+
+
+def _unreachable(addresses: list[str]) -> str | None:
+    """Why none of the addresses answers, quickly; None where one does."""
+    reason = "no address is known"
+    for address in addresses:
+        try:
+            with urllib.request.urlopen(address, timeout=CONNECT_SECONDS):
+                return None
+        except urllib.error.HTTPError as error:
+            reason = f"{address} answers {error.code}"
+        except OSError as error:
+            reason = f"{address} cannot be reached ({getattr(error, 'reason', error)})"
+    return f"a download is not possible: {reason}"
+
+
+@contextlib.contextmanager
+def _patient_and_quiet() -> Iterator[None]:
+    # torchvision offers neither a timeout nor a switch for its progress bar, which belongs to a terminal's stderr.
+    before = socket.getdefaulttimeout()
+    socket.setdefaulttimeout(STALL_SECONDS)
+    with contextlib.ExitStack() as stack:
+        stack.callback(socket.setdefaulttimeout, before)
+        stack.enter_context(contextlib.redirect_stdout(sys.stderr))
+        if not sys.stderr.isatty():
+            nowhere = stack.enter_context(open(os.devnull, "w"))
+            stack.enter_context(contextlib.redirect_stderr(nowhere))
+            stack.enter_context(contextlib.redirect_stdout(nowhere))
+        yield

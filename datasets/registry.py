@@ -1,0 +1,136 @@
+"""Names of the data sets: `@dataset("name", options=Model)` on a builder, found by importing every file here."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import inspect
+import pkgutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from datasets.base import DataError, Options, RawDataset
+
+Builder = Callable[[Any, Path], RawDataset]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A registered data set: its builder, the model of its options, and the version of what it builds."""
+
+    name: str
+    builder: Builder
+    options: type[Options]
+    version: int
+
+    @property
+    def summary(self) -> str:
+        """First line of the builder's docstring."""
+        return (inspect.getdoc(self.builder) or "").partition("\n")[0]
+
+
+_entries: dict[str, Entry] = {}
+
+
+def dataset(name: str, *, options: type[Options], version: int = 1) -> Callable[[Builder], Builder]:
+    """Register the decorated builder `(options, root) -> RawDataset` under `name`.
+
+    Args:
+        name: Name in configurations and on the command line.
+        options: Pydantic model of the options, a subclass of `datasets.base.Options`.
+        version: Raise it when the builder returns other data for the same options: sets prepared by an older
+            version are then left alone and prepared anew.
+
+    Raises:
+        DataError: At import, where the name is taken or the builder has no docstring to describe it.
+    """
+
+    def register(builder: Builder) -> Builder:
+        if name in _entries:
+            taken = _entries[name].builder
+            raise DataError(
+                f"data set name '{name}' is registered twice: by {taken.__module__}.{taken.__qualname__} "
+                f"and by {builder.__module__}.{builder.__qualname__}; give one of them another name"
+            )
+        entry = Entry(name, builder, options, version)
+        if not entry.summary:
+            raise DataError(
+                f"the builder of data set '{name}' needs a docstring: its first line is its description"
+            )
+        _entries[name] = entry
+        return builder
+
+    return register
+
+
+def names() -> tuple[str, ...]:
+    """All registered names, sorted."""
+    _import_builders()
+    return tuple(sorted(_entries))
+
+
+def describe(name: str) -> str:
+    """One line on the data set `name`.
+
+    Raises:
+        DataError: No such data set.
+    """
+    return get(name).summary
+
+
+def get(name: str) -> Entry:
+    """The entry registered as `name`.
+
+    Raises:
+        DataError: No such data set; the message holds the nearest match and all names.
+    """
+    known = names()
+    if name not in known:
+        raise DataError(
+            f"unknown data set '{name}'{nearest(name, known)}; known are {', '.join(known)}. "
+            "Set it as `name` in conf/dataset/*.yaml"
+        )
+    return _entries[name]
+
+
+def parse(entry: Entry, options: Mapping[str, Any] | None) -> Options:
+    """Validated options of a data set; None means all defaults.
+
+    Raises:
+        DataError: An unknown key (with the nearest match), a missing one or a wrong value.
+    """
+    try:
+        return entry.options.model_validate(dict(options or {}))
+    except ValidationError as error:
+        allowed = tuple(entry.options.model_fields)
+        problems = []
+        for item in error.errors():
+            key = ".".join(str(part) for part in item["loc"])
+            if item["type"] == "extra_forbidden":
+                problems.append(f"unknown key '{key}'{nearest(key, allowed)}")
+            elif item["type"] == "missing":
+                problems.append(f"'{key}' is missing")
+            else:
+                prefix = f"'{key}': " if key else ""
+                problems.append(f"{prefix}{item['msg'].removeprefix('Value error, ')}, got {item['input']!r}")
+        raise DataError(
+            f"options of data set '{entry.name}': {'; '.join(problems)}. Allowed keys: "
+            f"{', '.join(allowed) or 'none'}. Set them under `options:` in conf/dataset/*.yaml"
+        ) from None
+
+
+def nearest(name: str, known: tuple[str, ...]) -> str:
+    """' (did you mean 'x'?)' for the closest of `known`, or nothing."""
+    match = difflib.get_close_matches(str(name), known, n=1)
+    return f" (did you mean '{match[0]}'?)" if match else ""
+
+
+def _import_builders() -> None:
+    # Every file of the folder is imported, so that a new data set needs no edit anywhere else.
+    package = importlib.import_module(__package__ or "datasets")
+    for module in pkgutil.iter_modules(package.__path__):
+        importlib.import_module(f"{package.__name__}.{module.name}")

@@ -1,0 +1,1 @@
+"""The algorithms: one file each, the vocabulary they share, and the registry that finds them."""

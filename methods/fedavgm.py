@@ -1,0 +1,58 @@
+"""FedAvgM: Measuring the Effects of Non-Identical Data Distribution for Federated Visual Classification.
+
+Hsu, Qi, Brown, 2019, https://arxiv.org/abs/1909.06335
+
+Server momentum on the mean update: v <- beta v + Dbar, w <- w + eta_s v, v_0 = 0. The FedSDC paper (Eq. 4-5) writes the
+same with the opposite sign of Dbar; Flower's FedAvgM is the same too.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from methods.method import Method
+from methods.registry import register
+from methods.rules import ServerOptimizer, State
+
+log = logging.getLogger(__name__)
+
+
+@register("optimizer", "momentum")
+class ServerMomentum(ServerOptimizer):
+    """Heavy-ball momentum at the server.
+
+    ``beta``: momentum; ``lr``: server rate eta_s; ``momentum_form``: ``classic`` or ``nesterov``, w <- w + eta_s (Dbar +
+    beta v), which Flower's FedAvgM baseline says the original used.
+    """
+
+    beta: float = Field(ge=0, lt=1)
+    lr: float = Field(gt=0)
+    momentum_form: Literal["classic", "nesterov"] = "classic"
+
+    def check(self, method: Method) -> None:
+        """Warn about a rate that the geometric series of the momentum blows up."""
+        rate = self.lr / (1 - self.beta)
+        if rate > 5:
+            log.warning(
+                "method %s: server rate lr/(1-beta) = %.3g is above 5; training will probably diverge "
+                "(method.server.optimizer.lr=%g, beta=%g)",
+                method.name,
+                rate,
+                self.lr,
+                self.beta,
+            )
+
+    def setup(self, w: Tensor) -> State:
+        """v_0 = 0."""
+        return {"v": torch.zeros_like(w)}
+
+    def step(self, w: Tensor, dbar: Tensor, state: State) -> tuple[Tensor, State]:
+        """v <- beta v + Dbar; w <- w + eta_s v."""
+        v = self.beta * state["v"] + dbar
+        ahead = dbar + self.beta * v if self.momentum_form == "nesterov" else v
+        return w + self.lr * ahead, {"v": v}

@@ -1,0 +1,94 @@
+"""A method = client rules + server slots + prediction (+ a selection of its own), built from its configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from methods.registry import MethodError, make, nearest
+from methods.rules import ClientRule, Direction, Post, Prediction, Rule, Selection, ServerOptimizer, Weights
+
+SERVER_SLOTS = ("weights", "direction", "optimizer", "post")
+KEYS = ("name", "label", "client", "server", "prediction", "selection")
+
+
+@dataclass(frozen=True)
+class Method:
+    """One row of a table: orthogonal parts that compose (see ``methods/rules.py``)."""
+
+    name: str
+    client: tuple[ClientRule, ...]
+    weights: Weights
+    direction: Direction
+    optimizer: ServerOptimizer
+    post: Post
+    prediction: Prediction
+    selection: Selection
+
+    @property
+    def personal(self) -> frozenset[str]:
+        """Groups of parameters that stay at the clients."""
+        return frozenset(group for rule in self.client for group in rule.personal)
+
+    @property
+    def needs_all_updates(self) -> bool:
+        """Whether all updates of a round must be in memory at once."""
+        return not self.direction.streams or self.weights.needs_training or self.selection.observes
+
+    def check(self) -> None:
+        """Refuse combinations that no rule of their own would notice; then ask every part."""
+        owners = [rule.key for rule in self.client if rule.owns_head]
+        if len(owners) > 1:
+            raise MethodError(f"method {self.name!r}: {' and '.join(owners)} both decide what the head is; keep one of them")
+        parts: tuple[Rule, ...] = (
+            *self.client,
+            self.weights,
+            self.direction,
+            self.optimizer,
+            self.post,
+            self.prediction,
+            self.selection,
+        )
+        for rule in parts:
+            rule.check(self)
+
+
+def _slot(slot: str, node: Any, where: str) -> Any:
+    if not isinstance(node, Mapping) or "name" not in node:
+        raise MethodError(f"{where}: came {node!r}; expected a mapping with a name, like {{name: ...}}")
+    parameters = {key: value for key, value in node.items() if key != "name"}
+    return make(slot, str(node["name"]), parameters, where)
+
+
+def build(config: Mapping[str, Any], selection: Mapping[str, Any] | None = None) -> Method:
+    """Build a method from its configuration (a file of ``conf/method``).
+
+    ``selection`` is the run's own choice; without one the method's is taken, and without that uniform selection.
+    Raises :class:`MethodError` for unknown names, bad values and refused combinations.
+    """
+    for key in config:
+        if key not in KEYS:
+            raise MethodError(f"method.{key}: unknown key.{nearest(key, KEYS)} Allowed: {', '.join(KEYS)}.")
+    server = config.get("server") or {}
+    for key in server:
+        if key not in SERVER_SLOTS:
+            raise MethodError(
+                f"method.server.{key}: unknown slot.{nearest(key, SERVER_SLOTS)} Allowed: {', '.join(SERVER_SLOTS)}."
+            )
+    neutral = {"weights": "size", "direction": "mean", "optimizer": "add", "post": "none"}
+    slots = {
+        slot: _slot(slot, server.get(slot) or {"name": neutral[slot]}, f"method.server.{slot}") for slot in SERVER_SLOTS
+    }
+    client = config.get("client") or {}
+    if not isinstance(client, Mapping):
+        raise MethodError(f"method.client: came {client!r}; expected a mapping from rule to parameters, like {{fedprox: {{mu: 0.1}}}}")
+    method = Method(
+        name=str(config.get("name", "unnamed")),
+        client=tuple(make("client", name, values or {}, f"method.client.{name}") for name, values in client.items()),
+        prediction=_slot("prediction", config.get("prediction") or {"name": "global"}, "method.prediction"),
+        selection=_slot("selection", selection or config.get("selection") or {"name": "uniform"}, "selection"),
+        **slots,
+    )
+    method.check()
+    return method

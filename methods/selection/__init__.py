@@ -1,0 +1,1 @@
+"""Client selection: one file per rule."""

@@ -1,0 +1,21 @@
+"""Uniform selection: kappa of K clients without replacement, all equally likely (McMahan et al. 2017)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from methods.registry import register
+from methods.rules import Clients, Selection, State
+
+
+@register("selection", "uniform")
+class Uniform(Selection):
+    """Every client is equally likely."""
+
+    def choose(
+        self, round: int, kappa: int, clients: Clients, state: State, rng: np.random.Generator
+    ) -> tuple[Sequence[int], State]:
+        """(ids, state)."""
+        return rng.choice(clients.num_clients, size=kappa, replace=False).tolist(), state

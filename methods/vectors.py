@@ -1,0 +1,114 @@
+"""Parameters as one vector with a named layout.
+
+A model is a contiguous vector ``w`` of length d; a :class:`Layout` says which slice belongs to which
+tensor and to which group (``body``, ``head`` or ``norm``). Algorithms are written on whole vectors, as
+the papers write them; layouts are compared strictly, and nothing is ever matched by its position in a list.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+BODY, HEAD, NORM = "body", "head", "norm"
+GROUPS = (BODY, HEAD, NORM)
+
+
+class LayoutError(ValueError):
+    """Two vectors that must describe the same tensors do not."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One tensor inside a vector: ``vector[start:stop]`` has ``shape`` and belongs to ``group``.
+
+    With ``channels_last`` a 4-D weight [O, I, h, w] is stored in the order O, h, w, I, which convolutions on such
+    images read without copying.
+    """
+
+    name: str
+    start: int
+    stop: int
+    shape: tuple[int, ...]
+    group: str
+    channels_last: bool = False
+
+    def view(self, vector: Tensor) -> Tensor:
+        """This tensor as a view [shape] into ``vector`` [d]."""
+        flat = vector[self.start : self.stop]
+        if not self.channels_last:
+            return flat.view(self.shape)
+        out, channels, height, width = self.shape
+        return flat.view(out, height, width, channels).permute(0, 3, 1, 2)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The names, places, shapes and groups of all tensors of one vector, in order and without gaps."""
+
+    entries: tuple[Entry, ...]
+
+    @classmethod
+    def of(cls, tensors: Iterable[tuple[str, tuple[int, ...], str]], channels_last: bool = False) -> Layout:
+        """Lay out ``(name, shape, group)`` triples one after another; 4-D ones in channels-last order if asked."""
+        entries: list[Entry] = []
+        place = 0
+        for name, shape, group in tensors:
+            size = math.prod(shape)
+            last = channels_last and len(shape) == 4
+            entries.append(Entry(name, place, place + size, tuple(shape), group, last))
+            place += size
+        return cls(tuple(entries))
+
+    @cached_property
+    def size(self) -> int:
+        """Length d of the vector."""
+        return self.entries[-1].stop if self.entries else 0
+
+    @cached_property
+    def groups(self) -> frozenset[str]:
+        """The groups that have at least one tensor."""
+        return frozenset(entry.group for entry in self.entries)
+
+    def mask(self, *groups: str) -> Tensor:
+        """Boolean vector [d] that is true where an entry belongs to one of ``groups``."""
+        mask = torch.zeros(self.size, dtype=torch.bool)
+        for entry in self.entries:
+            if entry.group in groups:
+                mask[entry.start : entry.stop] = True
+        return mask
+
+    def view(self, vector: Tensor, name: str) -> Tensor:
+        """The tensor called ``name`` as a view into ``vector`` [d]; KeyError for an unknown name."""
+        for entry in self.entries:
+            if entry.name == name:
+                return entry.view(vector)
+        raise KeyError(name)
+
+    def require_same(self, other: Layout, what: str) -> None:
+        """Raise :class:`LayoutError`, naming the first difference, unless both layouts are equal."""
+        if self.entries == other.entries:
+            return
+        for mine, theirs in zip(self.entries, other.entries, strict=False):
+            if mine != theirs:
+                raise LayoutError(
+                    f"{what}: tensor {theirs.name!r} {theirs.shape} stands where {mine.name!r} {mine.shape} is expected"
+                )
+        raise LayoutError(f"{what}: {len(other.entries)} tensors came, {len(self.entries)} are expected")
+
+
+class WeightedSum:
+    """Streaming sum_k c_k x_k over vectors of one length, so that one update at a time is in memory."""
+
+    def __init__(self, like: Tensor) -> None:
+        """Start at zero, with the length, type and device of ``like`` [d]."""
+        self.value = torch.zeros_like(like)
+
+    def add(self, vector: Tensor, weight: float) -> None:
+        """Add ``weight * vector`` [d] in place."""
+        self.value.add_(vector, alpha=weight)

@@ -1,0 +1,204 @@
+"""What a partition scheme gets (a `Population`), what it must give, and how it refuses.
+
+A partition scheme cuts one training set into the clients of a federation. It sees labels, attributes and
+sources only, never an image, and never the disk. Sub-sampling of the data set happens before: indices count
+positions in the `Population`, whatever that was cut from.
+"""
+
+from __future__ import annotations
+
+import difflib
+from abc import abstractmethod
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict
+
+IntArray = NDArray[np.int64]
+# The authors' lists come from numpy's legacy generator: a function that can give them takes either kind.
+AnyGenerator = np.random.Generator | np.random.RandomState
+
+
+class PartitionError(ValueError):
+    """A partition that cannot be made; the message says what came, what is allowed and where to set it."""
+
+
+def nearest(word: str, allowed: Iterable[str]) -> str:
+    """Return `` Did you mean 'x'?`` for the nearest allowed name (leading blank), or an empty string."""
+    matches = difflib.get_close_matches(str(word).lower(), list(allowed), n=1, cutoff=0.5)
+    return f" Did you mean {matches[0]!r}?" if matches else ""
+
+
+@dataclass(frozen=True, eq=False)
+class Population:
+    """The training samples of one data set, as far as a partition scheme may know them.
+
+    Attributes:
+        labels: class of each sample, int64 [N], values 0 .. num_classes - 1.
+        num_classes: number of classes Y, also those without any sample.
+        attributes: spurious attribute (colour, background) of each sample, int64 [N], or None.
+        num_attributes: number of attribute values A; 0 without attributes.
+        sources: source (hospital, archive) of each sample, int64 [N], or None.
+        num_sources: number of sources; 0 without sources.
+        class_names: Y names, or empty. attribute_names and source_names alike.
+
+    Raises:
+        PartitionError: if an array is not [N], holds a value out of range, or a list of names has the wrong
+            length.
+    """
+
+    labels: IntArray
+    num_classes: int
+    attributes: IntArray | None = None
+    num_attributes: int = 0
+    sources: IntArray | None = None
+    num_sources: int = 0
+    class_names: tuple[str, ...] = ()
+    attribute_names: tuple[str, ...] = ()
+    source_names: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for what, names, size in (
+            ("labels", self.class_names, self.num_classes),
+            ("attributes", self.attribute_names, self.num_attributes),
+            ("sources", self.source_names, self.num_sources),
+        ):
+            values = getattr(self, what)
+            if values is not None:
+                # A frozen dataclass: this is the one place that normalises the arrays (memory maps, int32,
+                # lists).
+                object.__setattr__(self, what, _column(values, what, size, len(self.labels)))
+            if names and len(names) != size:
+                raise PartitionError(f"population: {len(names)} names came for {size} values of {what}.")
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def class_name(self, index: int) -> str:
+        """Return how to call class `index` in a message: number and, where known, name."""
+        return _called("class", index, self.class_names)
+
+    def attribute_name(self, index: int) -> str:
+        """Return how to call attribute `index` in a message."""
+        return _called("attribute", index, self.attribute_names)
+
+    def source_name(self, index: int) -> str:
+        """Return how to call source `index` in a message."""
+        return _called("source", index, self.source_names)
+
+
+def _called(kind: str, index: int, names: tuple[str, ...]) -> str:
+    return f"{kind} {index} ({names[index]})" if names else f"{kind} {index}"
+
+
+def _column(values: object, what: str, size: int, length: int) -> IntArray:
+    """Return `values` as int64 [N] in 0 .. size - 1, or raise PartitionError."""
+    array = np.asarray(values)
+    if array.ndim != 1 or len(array) != length or array.dtype.kind not in "iu":
+        raise PartitionError(
+            f"population: {what} must be {length} integers in one row, got {array.shape} of {array.dtype}."
+        )
+    if len(array) and (array.min() < 0 or array.max() >= size):
+        raise PartitionError(
+            f"population: {what} must lie in 0..{size - 1}, got {array.min()}..{array.max()}."
+        )
+    return array.astype(np.int64, copy=False)
+
+
+class Partitioner(BaseModel):
+    """A partition scheme with its parameters, which are the fields of the model (and the keys of its YAML).
+
+    A scheme is one file: a subclass with `@partition("name")`, its fields, `num_clients` and `draw`, and
+    `check` for what can be refused before anything is drawn. `name` and `seed` stand in the YAML but are no
+    fields: the caller takes them out.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    scheme: ClassVar[str] = ""  # set by @partition
+    needs_attributes: ClassVar[bool] = False
+    needs_sources: ClassVar[bool] = False
+
+    @abstractmethod
+    def num_clients(self, population: Population) -> int:
+        """Return the number of clients K that `split` will give."""
+
+    @abstractmethod
+    def draw(self, population: Population, generator: np.random.Generator) -> list[IntArray]:
+        """Return one array of sample indices per client, in any order; called by `split` after the checks."""
+
+    def check(self, population: Population) -> None:
+        """Raise PartitionError for parameters that this population cannot fulfil."""
+
+    def repeats(self, population: Population) -> bool:
+        """Return whether a sample may be given out more than once (only an authors' variant does)."""
+        return False
+
+    def fail(self, message: str) -> PartitionError:
+        """Return the error to raise: the message behind the name of the scheme."""
+        return PartitionError(f"partition {self.scheme}: {message}")
+
+    def split(self, population: Population, generator: np.random.Generator) -> list[IntArray]:
+        """Cut the population into clients.
+
+        Args:
+            population: N samples.
+            generator: the only source of randomness; same state, same clients.
+
+        Returns:
+            K arrays int64 [n_k], each ascending and not empty. A sample is in at most one of them, once,
+            unless `repeats`; it may be in none (`interaction`, `white_blood_cells`).
+
+        Raises:
+            PartitionError: if the parameters do not fit the population, or a client would stay without
+                samples.
+        """
+        self._check_needs(population)
+        self.check(population)
+        clients = [np.sort(np.asarray(client, dtype=np.int64)) for client in self.draw(population, generator)]
+        self._check_result(clients, population)
+        return clients
+
+    def _check_needs(self, population: Population) -> None:
+        if self.needs_attributes and population.attributes is None:
+            raise self.fail(
+                "needs an attribute (such as colour or background) for each sample; this data set has none. "
+                "Choose a data set with attributes (dataset=...) or another scheme (partition=...)."
+            )
+        if self.needs_sources and population.sources is None:
+            raise self.fail(
+                "needs the source (such as the hospital) of each sample; this data set has none. "
+                "Choose a data set with sources (dataset=...) or another scheme (partition=...)."
+            )
+        clients = self.num_clients(population)
+        if clients > len(population):
+            raise self.fail(
+                f"{clients} clients for {len(population)} samples: each client needs at least one. "
+                "Ask for fewer clients or keep more samples (dataset.train_per_class)."
+            )
+
+    def _check_result(self, clients: list[IntArray], population: Population) -> None:
+        for number, client in enumerate(clients):
+            if not len(client):
+                raise self.fail(
+                    f"client {number} of {len(clients)} would have no sample. Ask for fewer clients or keep "
+                    "more samples (dataset.train_per_class)."
+                )
+        given = np.concatenate(clients)
+        if given.min() < 0 or given.max() >= len(population):
+            raise self.fail(
+                f"the scheme gave index {given.max()} for {len(population)} samples (a fault of its file)."
+            )
+        if not self.repeats(population) and np.bincount(given).max() > 1:
+            sample = int(np.bincount(given).argmax())
+            raise self.fail(f"the scheme gave sample {sample} out more than once (a fault of its file).")
+
+
+def indices_by_class(labels: IntArray, num_classes: int) -> list[IntArray]:
+    """Return, for each class 0 .. num_classes - 1, the ascending positions of its samples."""
+    order = np.argsort(labels, kind="stable")
+    ends = np.cumsum(np.bincount(labels, minlength=num_classes))
+    return np.split(order, ends[:-1])

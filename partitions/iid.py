@@ -1,0 +1,29 @@
+"""Uniform partition: every client is a random sample of the same population."""
+
+from __future__ import annotations
+
+import numpy as np
+from pydantic import PositiveInt
+
+from partitions.base import IntArray, Partitioner, Population
+from partitions.registry import partition
+
+
+@partition("iid")
+class Iid(Partitioner):
+    """Shuffle all samples and deal them evenly; sizes differ by at most one.
+
+    Attributes:
+        clients: number of clients. (For the same number of samples of each class everywhere, use `pcdd` with
+            classes_per_client = all classes.)
+    """
+
+    clients: PositiveInt
+
+    def num_clients(self, population: Population) -> int:
+        """Return the parameter `clients`."""
+        return self.clients
+
+    def draw(self, population: Population, generator: np.random.Generator) -> list[IntArray]:
+        """Return K slices of one permutation."""
+        return np.array_split(generator.permutation(len(population)), self.clients)

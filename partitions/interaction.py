@@ -1,0 +1,239 @@
+"""Partition by interaction matrices: each client is told how many samples of each (class, attribute) it gets.
+
+FedDiverse (2025), appendix A: tables 5 (pooled matrices) and 6 (the client types below). Rows are classes,
+columns attributes. Drawing rule: one permutation of the samples of each (class, attribute), cut into
+consecutive slices in client order; classes outside, attributes inside.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, ClassVar
+
+import numpy as np
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    NonNegativeInt,
+    PositiveInt,
+    field_validator,
+    model_validator,
+)
+
+from partitions.base import IntArray, Partitioner, Population, nearest
+from partitions.registry import partition
+
+Matrix = tuple[tuple[int, ...], ...]
+Types = tuple[tuple[int, Matrix], ...]
+
+
+def _six_types(high: int, low: int, counts: tuple[int, int, int, int, int, int]) -> Types:
+    """Return the six binary types of table 6: two class, two attribute imbalanced, two correlated."""
+    matrices: tuple[Matrix, ...] = (
+        ((high, high), (low, low)),
+        ((low, low), (high, high)),
+        ((high, low), (high, low)),
+        ((low, high), (low, high)),
+        ((high, low), (low, high)),
+        ((low, high), (high, low)),
+    )
+    return tuple(zip(counts, matrices, strict=True))
+
+
+def _four_breeds(first: tuple[int, int], last: tuple[int, int]) -> Matrix:
+    """Return a matrix whose rows 0, 1 are `first` and rows 2, 3 `last`."""
+    return (first, first, last, last)
+
+
+_GSC = _six_types(90, 10, (2, 2, 2, 2, 15, 1))
+
+DISTRIBUTIONS: dict[str, Types] = {
+    "spawrious_gsc": _GSC,
+    "spawrious_gci": _six_types(90, 10, (15, 1, 2, 2, 2, 2)),
+    "spawrious_gai": (
+        (1, ((120, 5), (20, 10))),
+        (1, ((120, 40), (5, 10))),
+        (2, ((170, 5), (5, 5))),
+        (2, ((5, 5), (170, 5))),
+        (2, ((10, 30), (120, 10))),
+        (2, ((80, 80), (20, 2))),
+        (14, ((80, 15), (90, 2))),
+        (1, ((110, 5), (85, 8))),
+    ),
+    "waterbirds_dist": (
+        (1, ((23, 23), (10, 110))),
+        (1, ((110, 23), (10, 23))),
+        (1, ((89, 39), (1, 29))),
+        (1, ((29, 39), (1, 89))),
+        (1, ((81, 35), (9, 31))),
+        (9, ((126, 1), (1, 31))),
+        (16, ((127, 1), (1, 31))),
+    ),
+    "spawrious4": (
+        (2, _four_breeds((20, 20), (5, 5))),
+        (2, _four_breeds((5, 5), (20, 20))),
+        (2, _four_breeds((20, 5), (20, 5))),
+        (2, _four_breeds((5, 20), (5, 20))),
+        (1, _four_breeds((5, 20), (20, 5))),
+        (7, _four_breeds((119, 5), (5, 119))),
+        (9, _four_breeds((118, 5), (5, 118))),
+    ),
+    "cmnist_gsc": _GSC,
+    # A block of 25 clients, four times: the order of the authors' code (table 6 adds up the blocks).
+    "spawrious_gci100": _six_types(68, 10, (16, 1, 2, 2, 2, 2)) * 4,
+}
+
+
+class ClientType(BaseModel):
+    """A number of clients with the same matrix.
+
+    Attributes:
+        count: how many clients.
+        matrix: samples per class (rows) and attribute (columns), before scaling.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    count: PositiveInt = 1
+    matrix: tuple[tuple[NonNegativeInt, ...], ...]
+
+    @field_validator("matrix")
+    @classmethod
+    def _rectangular(cls, matrix: Matrix) -> Matrix:
+        if not matrix or not matrix[0] or len({len(row) for row in matrix}) != 1:
+            raise ValueError("must be rows of the same length, one per class, one number per attribute")
+        if not any(map(any, matrix)):
+            raise ValueError("must hold at least one sample")
+        return matrix
+
+
+@partition("interaction")
+class Interaction(Partitioner):
+    """Give each client the numbers of a class x attribute matrix (FedDiverse, tables 5 and 6).
+
+    Attributes:
+        distribution: a name of `DISTRIBUTIONS`, or null if `clients` is given.
+        clients: list of {count, matrix}, or null if `distribution` is given.
+        scale: factor on every count, rounded half up, for data smaller than the paper's.
+        scale_floor: what a cell that is not zero keeps at least: 1, or 0 to let small cells vanish.
+    """
+
+    needs_attributes: ClassVar[bool] = True
+
+    distribution: str | None = None
+    clients: tuple[ClientType, ...] | None = Field(default=None, min_length=1)
+    scale: float = Field(default=1.0, gt=0)
+    scale_floor: int = Field(default=1, ge=0, le=1)
+
+    @field_validator("distribution")
+    @classmethod
+    def _known(cls, distribution: str | None) -> str | None:
+        if distribution is not None and distribution not in DISTRIBUTIONS:
+            raise ValueError(
+                f"unknown distribution {distribution!r}.{nearest(distribution, DISTRIBUTIONS)} "
+                f"Known: {', '.join(DISTRIBUTIONS)}"
+            )
+        return distribution
+
+    @field_validator("clients")
+    @classmethod
+    def _same_shape(cls, clients: tuple[ClientType, ...] | None) -> tuple[ClientType, ...] | None:
+        shapes = {(len(kind.matrix), len(kind.matrix[0])) for kind in clients or ()}
+        if len(shapes) > 1:
+            raise ValueError(f"all matrices must have the same shape, got {sorted(shapes)}")
+        return clients
+
+    @model_validator(mode="after")
+    def _one_of_two(self) -> Interaction:
+        if (self.distribution is None) == (self.clients is None):
+            raise ValueError(
+                "give either distribution (a name) or clients (a list of {count, matrix}); null the other"
+            )
+        return self
+
+    def num_clients(self, population: Population | None = None) -> int:
+        """Return the number of clients of the distribution; it does not depend on the population."""
+        return sum(count for count, _ in self._types())
+
+    def matrices(self) -> IntArray:
+        """Return the counts of all clients after scaling, int64 [K, Y, A]."""
+        return self._scaled(self.scale)
+
+    def fitting_scale(self, available: IntArray) -> float | None:
+        """Return the largest `scale`, cut to four decimals, that fits `available` [Y, A], or None.
+
+        Cells grow with the scale, so halving the interval finds it.
+        """
+        unscaled = self._scaled(1.0).sum(axis=0)
+        asked = unscaled > 0
+        low, high = 0.0, 2.0 * float((available[asked] / unscaled[asked]).min()) + 1e-9
+        for _ in range(40):
+            middle = (low + high) / 2
+            fits = bool((self._scaled(middle).sum(axis=0) <= available).all())
+            low, high = (middle, high) if fits else (low, middle)
+        return math.floor(low * 1e4) / 1e4 or None
+
+    def check(self, population: Population) -> None:
+        """Refuse matrices of another shape, with more samples than exist, or of an empty client."""
+        matrices = self.matrices()
+        shape = (population.num_classes, population.num_attributes)
+        if matrices.shape[1:] != shape:
+            raise self.fail(
+                f"its matrices are for {matrices.shape[1]} classes x {matrices.shape[2]} attributes, the "
+                f"data have {shape[0]} x {shape[1]}. Change partition.distribution (or partition.clients) or the "
+                "data set."
+            )
+        empty = np.flatnonzero(matrices.sum(axis=(1, 2)) == 0)
+        if len(empty):
+            raise self.fail(
+                f"client {empty[0]} would have no sample at scale {self.scale:g}. Raise partition.scale or "
+                "set partition.scale_floor=1."
+            )
+        self._check_supply(matrices.sum(axis=0), _cell_sizes(population), population)
+
+    def _check_supply(self, asked: IntArray, available: IntArray, population: Population) -> None:
+        short = np.argwhere(asked > available)
+        if not len(short):
+            return
+        label, attribute = (int(index) for index in short[0])
+        more = f", and {len(short) - 1} more cells are short" if len(short) > 1 else ""
+        fitting = self.fitting_scale(available)
+        hint = f"; {fitting:g} is the largest that fits" if fitting else ""
+        raise self.fail(
+            f"{population.class_name(label)} with {population.attribute_name(attribute)}: "
+            f"{asked[label, attribute]} samples asked, {available[label, attribute]} available{more}. Lower "
+            f"partition.scale ({self.scale:g}{hint}) or keep more samples (dataset.train_per_class)."
+        )
+
+    def draw(self, population: Population, generator: np.random.Generator) -> list[IntArray]:
+        """Return the clients: consecutive slices of one permutation per (class, attribute)."""
+        matrices = self.matrices()
+        shares: list[list[IntArray]] = [[] for _ in matrices]
+        for label in range(population.num_classes):
+            for attribute in range(population.num_attributes):
+                cell = np.flatnonzero((population.labels == label) & (population.attributes == attribute))
+                shuffled = generator.permutation(cell)
+                ends = np.cumsum(matrices[:, label, attribute])
+                for client, part in enumerate(np.split(shuffled, ends)[:-1]):
+                    shares[client].append(part)
+        return [np.concatenate(share) for share in shares]
+
+    def _types(self) -> list[tuple[int, Any]]:
+        if self.distribution is not None:
+            return list(DISTRIBUTIONS[self.distribution])
+        return [(kind.count, kind.matrix) for kind in self.clients or ()]
+
+    def _scaled(self, scale: float) -> IntArray:
+        whole = np.concatenate([np.tile(np.array(matrix), (count, 1, 1)) for count, matrix in self._types()])
+        # The inner rounding makes 90 x 0.35 = 31.499999999999996 the 31.5 that is meant.
+        rounded = np.floor(np.round(whole * scale, 9) + 0.5).astype(np.int64)
+        return np.where(whole > 0, np.maximum(rounded, self.scale_floor), 0)
+
+
+def _cell_sizes(population: Population) -> IntArray:
+    """Return how many samples each (class, attribute) has, int64 [Y, A]."""
+    assert population.attributes is not None  # needs_attributes
+    sizes = np.zeros((population.num_classes, population.num_attributes), dtype=np.int64)
+    np.add.at(sizes, (population.labels, population.attributes), 1)
+    return sizes

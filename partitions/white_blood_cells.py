@@ -1,0 +1,95 @@
+"""The NIID-2 partition of FedSDC (MICCAI 2025, section 3.1): three blood cell archives, five clients each.
+
+Each archive is a source. Each of its clients draws 5-6 classes and 20-60 images of each; what nobody drew is
+test data (`Partition.unassigned`). The authors published no lists, so order and limits are ours: clients draw
+one after the other, from what the earlier ones left; a class that cannot give the least number of images is
+not drawn.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar
+
+import numpy as np
+from pydantic import AfterValidator, Field, PositiveInt
+
+from partitions.base import IntArray, Partitioner, Population
+from partitions.registry import partition
+
+
+def _ascending(limits: tuple[int, int]) -> tuple[int, int]:
+    if limits[0] > limits[1]:
+        raise ValueError(f"must be [least, most], got {list(limits)}")
+    return limits
+
+
+Limits = Annotated[tuple[PositiveInt, PositiveInt], AfterValidator(_ascending)]
+
+
+@partition("white_blood_cells")
+class WhiteBloodCells(Partitioner):
+    """Let each client of a source draw a few classes and a few images of each (FedSDC, NIID-2).
+
+    Attributes:
+        clients_per_source: clients made from each source.
+        classes_per_client: least and most number of classes of a client.
+        samples_per_class: least and most number of images of each class of a client, before scaling.
+        scale: factor on both, for a smaller stand-in; the least number stays at least 1.
+    """
+
+    needs_sources: ClassVar[bool] = True
+
+    clients_per_source: PositiveInt = 5
+    classes_per_client: Limits = (5, 6)
+    samples_per_class: Limits = (20, 60)
+    scale: float = Field(default=1.0, gt=0)
+
+    def num_clients(self, population: Population) -> int:
+        """Return clients_per_source x number of sources."""
+        return self.clients_per_source * population.num_sources
+
+    def check(self, population: Population) -> None:
+        """Refuse more classes per client than exist."""
+        if self.classes_per_client[0] > population.num_classes:
+            raise self.fail(
+                f"{self.classes_per_client[0]} classes per client, but the data have "
+                f"{population.num_classes}. Lower partition.classes_per_client."
+            )
+
+    def limits(self) -> tuple[int, int]:
+        """Return the least and most number of images of one class on one client, scaled."""
+        least, most = (int(round(number * self.scale, 9) + 0.5) for number in self.samples_per_class)
+        return max(least, 1), max(most, least, 1)
+
+    def draw(self, population: Population, generator: np.random.Generator) -> list[IntArray]:
+        """Return the clients, source by source."""
+        clients = []
+        for source in range(population.num_sources):
+            left = [
+                generator.permutation(
+                    np.flatnonzero((population.sources == source) & (population.labels == label))
+                )
+                for label in range(population.num_classes)
+            ]
+            for _ in range(self.clients_per_source):
+                clients.append(self._one_client(left, population.source_name(source), generator))
+        return clients
+
+    def _one_client(self, left: list[IntArray], source: str, generator: np.random.Generator) -> IntArray:
+        """Take one client's images from the front of `left` (one array per class), shortened in place."""
+        least, most = self.limits()
+        fewest, largest = self.classes_per_client
+        able = [label for label, samples in enumerate(left) if len(samples) >= least]
+        if len(able) < fewest:
+            raise self.fail(
+                f"{source} has only {len(able)} classes with {least} or more images left, a client needs "
+                f"{fewest}. Lower partition.scale, partition.samples_per_class or "
+                "partition.clients_per_source."
+            )
+        number = min(int(generator.integers(fewest, largest + 1)), len(able))
+        taken = []
+        for label in generator.choice(able, size=number, replace=False):
+            wanted = int(generator.integers(least, most + 1))
+            taken.append(left[label][:wanted])
+            left[label] = left[label][wanted:]
+        return np.concatenate(taken)

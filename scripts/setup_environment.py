@@ -1,0 +1,143 @@
+"""Build `.venv` from `requirements.lock`: what `make` runs before anything else.
+
+Only the standard library is used, because nothing is installed yet. Every step can be interrupted: the
+stamp `.venv/.ready` is written last, a folder without a stamp is made again, one with the stamp of another
+lock file is brought up to date. Calls that run at once wait for each other.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+VENV = ROOT / ".venv"
+PYTHON = VENV / "bin" / "python"
+STAMP = VENV / ".ready"
+LOCK = ROOT / "requirements.lock"
+OLDEST = (3, 11)
+
+
+class SetupError(Exception):
+    """Setting up stopped; the message says what to do about it."""
+
+
+def say(text: str) -> None:
+    """Print one line of progress to standard error, where it does not mix with a command's own output."""
+    print(f"setup: {text}", file=sys.stderr, flush=True)
+
+
+@contextlib.contextmanager
+def one_at_a_time() -> Iterator[None]:
+    """Hold a lock beside `.venv` (not inside: the folder may be made again) for as long as the block runs."""
+    with (ROOT / ".venv.lock").open("w") as handle:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            say("another make is setting up .venv; waiting for it")
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        except OSError as error:  # some network file systems have no locks
+            say(f"going on without a lock ({error})")
+        yield
+
+
+def wanted_stamp() -> str:
+    """The stamp that a finished `.venv` carries: the lock file's SHA-256."""
+    return hashlib.sha256(LOCK.read_bytes()).hexdigest()
+
+
+def interpreter_works() -> bool:
+    """Whether `.venv` has an interpreter that starts and is new enough (its base may have been removed)."""
+    check = f"import sys; sys.exit(sys.version_info < {OLDEST})"
+    try:
+        return subprocess.run([PYTHON, "-I", "-c", check], capture_output=True).returncode == 0
+    except OSError:
+        return False
+
+
+def uv_on_path() -> str | None:
+    """A `uv` that starts, or None; a version manager's stub may be on the path without anything behind it."""
+    found = shutil.which("uv")
+    if found and subprocess.run([found, "--version"], capture_output=True).returncode == 0:
+        return found
+    return None
+
+
+def step(command: list[str], failed: str) -> None:
+    """Run one command, its output on standard error; raise `SetupError(failed)` if it does not end well."""
+    if subprocess.run(command, stdout=sys.stderr, cwd=ROOT).returncode != 0:
+        raise SetupError(failed)
+
+
+def make_venv(with_pip: bool) -> None:
+    """Make an empty `.venv` in the place of whatever is there."""
+    say(f"making .venv with Python {sys.version.split()[0]}")
+    step(
+        [sys.executable, "-m", "venv", "--clear", *([] if with_pip else ["--without-pip"]), str(VENV)],
+        "python3 could not make a virtual environment. Install its venv module (Debian and Ubuntu: apt-get "
+        "install python3-venv) or uv, then run the same make command again.",
+    )
+
+
+def find_uv() -> list[str]:
+    """The command that starts uv: the one on PATH, otherwise one that pip installs into `.venv`."""
+    found = uv_on_path()
+    if found:
+        return [found]
+    bundled = [str(PYTHON), "-m", "uv"]
+    if subprocess.run([*bundled, "--version"], capture_output=True).returncode != 0:
+        pip = [str(PYTHON), "-m", "pip"]
+        if subprocess.run([*pip, "--version"], capture_output=True).returncode != 0:
+            step([str(PYTHON), "-m", "ensurepip"], "pip could not be put into .venv. Install uv.")
+        step([*pip, "install", "--quiet", "uv"], "pip could not install uv. Is the package index reachable?")
+    return bundled
+
+
+def set_up() -> None:
+    """Complete `.venv`: interpreter, packages, stamp. Does nothing but touch the stamp if all are right."""
+    stamp = wanted_stamp()
+    if not VENV.is_dir():  # a link to a folder on a larger disk is fine, a dead link or a file is not
+        VENV.unlink(missing_ok=True)
+    finished = STAMP.read_text().strip() if STAMP.is_file() and interpreter_works() else None
+    if finished == stamp:
+        STAMP.touch()  # newer than requirements.lock again, so that make does not call once more
+        return
+    STAMP.unlink(missing_ok=True)
+    if finished is None:
+        # An installer that was killed leaves half a package that looks installed: nothing of it is kept.
+        make_venv(with_pip=uv_on_path() is None)
+    say("installing the packages of requirements.lock (the first time this downloads PyTorch)")
+    step(
+        [*find_uv(), "pip", "sync", "--quiet", "--require-hashes", "--python", str(PYTHON), str(LOCK)],
+        "the packages could not be installed; the reason stands above. Run the same make command again: what "
+        "was downloaded is kept.",
+    )
+    draft = STAMP.with_suffix(f".{os.getpid()}")
+    draft.write_text(stamp + "\n")
+    draft.replace(STAMP)
+    say("done")
+
+
+def main() -> int:
+    """Set up and return the exit status: 0 done, 1 stopped with a message, 130 interrupted."""
+    try:
+        with one_at_a_time():
+            set_up()
+    except SetupError as error:
+        say(f"stopped: {error}")
+        return 1
+    except KeyboardInterrupt:
+        say("interrupted; the next make starts it again")
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,138 @@
+"""Clients whose loss is a parabola, so that every fixed point can be derived by hand.
+
+f_k(v) = a_k/2 (v - b_k)^2. One local step from v is v <- v - eta a_k (v - b_k), so v - b_k shrinks by 1 - eta a_k and tau
+steps from w end at w + c_k (b_k - w) with c_k = 1 - (1 - eta a_k)^tau. FedAvg: w <- w + sum_k p_k c_k (b_k - w); at rest
+sum_k p_k c_k (b_k - w) = 0, so w* = sum_k p_k c_k b_k / sum_k p_k c_k. (The minimum of the mean loss is the same with a_k
+in place of c_k.) Here eta = 0.05, tau = 10.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from federations import Quadratic, federation, one_parameter, ones, run, with_rules
+
+ETA, TAU = 0.05, 10
+A, B = (1.0, 10.0), (1.0, -1.0)
+
+
+def pull(a: float, mu: float = 0.0) -> float:
+    """c_k: how much of the way to its fixed point client k goes in one round."""
+    return 1 - (1 - ETA * (a + mu)) ** TAU
+
+
+def final(config: dict[str, Any], sizes: tuple[int, ...] = (1, 1), rounds: int = 300, start: float = 3.0) -> float:
+    method = with_rules(Quadratic(a=A, b=B), config=config)
+    model = federation(
+        ones(*sizes), method, one_parameter(), lr=ETA, rounds=rounds, epochs=TAU, w0=torch.tensor([start]).numpy()
+    )
+    return float(run(model)[-1].w)
+
+
+def test_fedavg_settles_where_the_local_progress_balances() -> None:
+    """c = (1 - .95^10, 1 - .5^10) = (.401263, .999023), so w* = (.401263 - .999023)/(.401263 + .999023) = -.4269."""
+    w = final({})
+    assert w == pytest.approx(-0.4269, abs=5e-5)
+    assert w == pytest.approx((pull(1) - pull(10)) / (pull(1) + pull(10)), abs=1e-12)
+
+
+def test_fedavg_weights_clients_by_size() -> None:
+    """Three samples and one, each in one batch: p = (3/4, 1/4), w* = (3 c_1 - c_2)/(3 c_1 + c_2)."""
+    assert final({}, sizes=(3, 1)) == pytest.approx((3 * pull(1) - pull(10)) / (3 * pull(1) + pull(10)), abs=1e-12)
+    uniform = final({"server": {"weights": {"name": "uniform"}}}, sizes=(3, 1))
+    assert uniform == pytest.approx((pull(1) - pull(10)) / (pull(1) + pull(10)), abs=1e-12)
+
+
+@pytest.mark.parametrize("form", ["classic", "nesterov"])
+def test_fedavgm_has_the_same_fixed_point(form: str) -> None:
+    """At rest v = 0, so Dbar = 0, which is FedAvg's condition."""
+    optimizer = {"name": "momentum", "beta": 0.6, "lr": 0.5, "momentum_form": form}
+    assert final({"server": {"optimizer": optimizer}}) == pytest.approx(-0.4269, abs=5e-5)
+
+
+@pytest.mark.parametrize(("form", "ahead"), [("classic", 0.0), ("nesterov", 1.0)])
+def test_fedavgm_follows_its_recursion(form: str, ahead: float) -> None:
+    """v <- beta v + Dbar, w <- w + eta_s v (classic) or w + eta_s (Dbar + beta v), from v_0 = 0, w_0 = 3."""
+    optimizer = {"name": "momentum", "beta": 0.6, "lr": 0.5, "momentum_form": form}
+    w, v = 3.0, 0.0
+    for _ in range(5):
+        dbar = (pull(1) * (1 - w) + pull(10) * (-1 - w)) / 2
+        v = 0.6 * v + dbar
+        w += 0.5 * ((1 - ahead) * v + ahead * (dbar + 0.6 * v))
+    assert final({"server": {"optimizer": optimizer}}, rounds=5) == pytest.approx(w, abs=1e-13)
+
+
+def test_fedprox_fixed_point() -> None:
+    """With mu the local step is v <- v - eta (a (v - b) + mu (v - w)).
+
+    Its fixed point is u = (a b + mu w)/(a + mu), v - u shrinks by 1 - eta (a + mu) per step, and u - w = a (b - w)/(a + mu).
+    So D_k = c'_k a_k/(a_k + mu) (b_k - w) with c'_k = 1 - (1 - eta (a_k + mu))^tau: FedAvg's condition with other weights.
+    mu = 1: weights (1 - .9^10)/2 = .325661 and (1 - .45^10) 10/11 = .908781, so w* = -.4724.
+    """
+    first, second = pull(1, mu=1) * 1 / 2, pull(10, mu=1) * 10 / 11
+    assert (first - second) / (first + second) == pytest.approx(-0.4724, abs=5e-5)
+    w = final({"client": {"fedprox": {"mu": 1.0}}})
+    assert w == pytest.approx((first - second) / (first + second), abs=1e-12)
+
+
+def test_unsquared_proximal_term_has_constant_size() -> None:
+    """mu |v - w| pulls with mu whatever the distance; the first step, at v = w, has no pull at all.
+
+    One client, a = 1, b = 1, w = 0, eta = .05, mu = .4, two steps: v_1 = .05; v_2 = .05 + .05 (.95 - .4) = .0775.
+    """
+    method = with_rules(
+        Quadratic(a=(1.0,), b=(1.0,)),
+        config={"client": {"fedprox": {"mu": 0.4, "prox_norm": "unsquared_per_tensor"}}},
+    )
+    model = federation(ones(1), method, one_parameter(), lr=ETA, rounds=1, epochs=2, w0=torch.zeros(1).numpy())
+    assert float(run(model)[-1].w) == pytest.approx(0.0775, abs=1e-15)
+
+
+@pytest.mark.parametrize("selection", ["uniform", "round_robin"])
+@pytest.mark.parametrize("kappa", [1, 2])
+def test_partial_participation_follows_the_chosen_clients(selection: str, kappa: int) -> None:
+    """w <- w + (1/m) sum over S of c_k (b_k - w), for the clients that took part; sizes (1, 2, 1) weigh them."""
+    a, b, sizes = (1.0, 10.0, 4.0), (1.0, -1.0, 2.0), (1, 2, 1)
+    method = with_rules(Quadratic(a=a, b=b), config={"selection": {"name": selection}})
+    model = federation(
+        ones(*sizes), method, one_parameter(), lr=ETA, epochs=TAU, clients_per_round=kappa, w0=torch.ones(1).numpy()
+    )
+    state, w, seen = model.initial_state(), 1.0, set()
+    for _ in range(25):
+        state, report = model.step(state)
+        total = sum(sizes[k] for k in report.clients)
+        w += sum(sizes[k] / total * pull(a[k]) * (b[k] - w) for k in report.clients)
+        assert len(report.clients) == kappa
+        assert float(state.w) == pytest.approx(w, abs=1e-12)
+        seen.add(report.clients)
+    assert len(seen) == 3  # three clients, or three pairs
+
+
+def test_clients_that_agree_settle_at_their_optimum_under_partial_participation() -> None:
+    method = with_rules(Quadratic(a=(1.0, 10.0, 4.0), b=(0.7, 0.7, 0.7)))
+    model = federation(
+        ones(1, 1, 1), method, one_parameter(), lr=ETA, epochs=TAU, clients_per_round=2, rounds=120
+    )
+    assert float(run(model)[-1].w) == pytest.approx(0.7, abs=1e-12)
+
+
+def test_one_client_is_gradient_descent() -> None:
+    """Three rounds of ten steps are thirty steps; v - b shrinks by .9 in each: 2 + .9^30 (w_0 - 2)."""
+    method = with_rules(Quadratic(a=(2.0,), b=(2.0,)))
+    model = federation(ones(1), method, one_parameter(), lr=ETA, rounds=3, epochs=TAU, w0=torch.zeros(1).numpy())
+    w, states = 0.0, run(model)
+    for _ in range(3 * TAU):
+        w -= ETA * 2 * (w - 2)
+    assert float(states[-1].w) == pytest.approx(w, abs=1e-14)
+    assert float(states[-1].w) == pytest.approx(2 - 2 * 0.9**30, abs=1e-13)
+
+
+def test_steps_or_epochs_give_the_same_budget() -> None:
+    method = with_rules(Quadratic(a=A, b=B))
+    by_epochs = federation(ones(1, 1), method, one_parameter(), lr=ETA, rounds=2, epochs=TAU, w0=torch.ones(1).numpy())
+    by_steps = federation(
+        ones(1, 1), method, one_parameter(), lr=ETA, rounds=2, epochs=None, steps=TAU, w0=torch.ones(1).numpy()
+    )
+    assert torch.equal(run(by_epochs)[-1].w, run(by_steps)[-1].w)

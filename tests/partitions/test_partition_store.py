@@ -1,0 +1,279 @@
+"""Identity of a partition, its folder on disk, what is printed and drawn of it."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from matplotlib.collections import PathCollection, PolyCollection
+
+import partitions.store
+from benchmark.reports.pictures import _bars, _bubbles, client_picture
+from partitions import Partition, PartitionError, Population, load, make_partition, partition_id, save
+from partitions.commands import partition_text
+
+KEY = {"name": "fake", "fingerprint": "f00d", "train_per_class": None}
+PCDD = {"clients": 4, "classes_per_client": 2}
+
+
+def population(samples: int = 200) -> Population:
+    return Population(
+        np.arange(samples) % 4, 4, np.arange(samples) // 4 % 2, 2, class_names=("ant", "bee", "cat", "dog"),
+        attribute_names=("red", "green"),
+    )  # fmt: skip
+
+
+def made(folder: Path | None = None, seed: int = 0) -> Partition:
+    return make_partition(population(), "pcdd", PCDD, seed, KEY, folder)
+
+
+def same(one: Partition, other: Partition) -> bool:
+    return one.id == other.id and all(map(np.array_equal, one.clients, other.clients))
+
+
+# Identity ----------------------------------------------------------------------------------------
+
+
+def test_id_follows_the_meaning_of_the_parameters() -> None:
+    first = partition_id(KEY, "pcdd", PCDD, 0)
+    assert first.startswith("pcdd-")
+    assert partition_id(dict(reversed(KEY.items())), "pcdd", {**PCDD, "variant": "paper"}, 0) == first
+    assert partition_id("k", "dirichlet", {"clients": 5, "alpha": 1}, 0) == partition_id(
+        "k", "dirichlet", {"alpha": 1.0, "clients": 5, "min_size": 10}, 0
+    )
+
+
+def test_id_changes_with_each_of_its_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    ids = [
+        partition_id(KEY, "pcdd", PCDD, 0),
+        partition_id({**KEY, "train_per_class": 10}, "pcdd", PCDD, 0),
+        partition_id(KEY, "iid", {"clients": 4}, 0),
+        partition_id(KEY, "pcdd", {**PCDD, "variant": "reference"}, 0),
+        partition_id(KEY, "pcdd", PCDD, 1),
+    ]
+    monkeypatch.setattr(partitions.store, "FORMAT", 99)
+    ids.append(partition_id(KEY, "pcdd", PCDD, 0))
+    assert len(set(ids)) == 6
+
+
+@pytest.mark.parametrize("seed", [-1, 1.5, "0", None, True])
+def test_seed_must_be_a_natural_number(seed: Any) -> None:
+    with pytest.raises(PartitionError, match=r"partition\.seed must be an integer >= 0"):
+        make_partition(population(), "iid", {"clients": 2}, seed, KEY)
+
+
+def test_seed_decides() -> None:
+    assert same(made(seed=3), made(seed=3))
+    assert not any(map(np.array_equal, made(seed=3).clients, made(seed=4).clients))
+
+
+# Content -----------------------------------------------------------------------------------------
+
+
+def test_counts_metrics_and_what_is_left() -> None:
+    params = {"clients": [{"matrix": [[4, 0], [0, 2]]}, {"matrix": [[1, 1], [1, 1]]}]}
+    labels, attributes = np.repeat([0, 0, 1, 1], 6), np.tile(np.repeat([0, 1], 6), 2)
+    part = make_partition(Population(labels, 2, attributes, 2), "interaction", params, 0, KEY)
+    np.testing.assert_array_equal(part.counts, [[4, 2], [2, 2]])
+    np.testing.assert_array_equal(part.counts_attr, [[[4, 0], [0, 2]], [[1, 1], [1, 1]]])
+    assert part.metrics["CSC"] == pytest.approx(0.5)  # one client perfectly correlated, the other independent
+    np.testing.assert_array_equal(part.sizes, [6, 4])
+    left = part.unassigned()
+    assert len(left) == 24 - 10
+    np.testing.assert_array_equal(np.sort(np.concatenate([left, *part.clients])), np.arange(24))
+
+
+def test_reference_variant_counts_what_is_given_twice() -> None:
+    part = make_partition(population(), "pcdd", {**PCDD, "variant": "reference"}, 0, KEY)
+    assert part.counts.sum() == 400
+    assert len(part.unassigned()) == 0
+
+
+# On disk -----------------------------------------------------------------------------------------
+
+
+def test_saved_partition_comes_back_and_is_not_drawn_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    part = made(tmp_path)
+    assert {path.name for path in tmp_path.rglob("*")} == {part.id, "partition.npz", "statistics.json"}
+    monkeypatch.setattr(partitions.store, "make", None)  # drawing would call it ...
+    monkeypatch.setattr(partitions.store, "identity", lambda *_: part.identity)  # ... and so would the id
+    again = made(tmp_path)
+    assert same(part, again)
+    np.testing.assert_array_equal(part.counts_attr, again.counts_attr)
+    assert part.metrics == again.metrics
+    assert part.identity == again.identity
+
+
+def test_statistics_are_readable_without_us(tmp_path: Path) -> None:
+    part = made(tmp_path)
+    statistics = json.loads((tmp_path / part.id / "statistics.json").read_text())
+    assert statistics["scheme"] == "pcdd" and statistics["seed"] == 0 and statistics["dataset"] == KEY
+    assert statistics["params"] == {**PCDD, "variant": "paper"}
+    assert statistics["counts"] == part.counts.tolist()
+    assert statistics["sizes"] == [len(client) for client in part.clients]
+    assert statistics["metrics"]["GCI"] == 0.0  # four classes of 50
+    stored = np.load(tmp_path / part.id / "partition.npz")
+    np.testing.assert_array_equal(
+        stored["flat"][stored["offsets"][1] : stored["offsets"][2]], part.clients[1]
+    )
+
+
+def test_nothing_is_overwritten(tmp_path: Path) -> None:
+    part = made(tmp_path)
+    files = {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in (tmp_path / part.id).iterdir()}
+    save(part, population(), tmp_path)
+    made(tmp_path)
+    assert files == {
+        path: (path.read_bytes(), path.stat().st_mtime_ns) for path in (tmp_path / part.id).iterdir()
+    }
+    assert [path.name for path in tmp_path.iterdir()] == [part.id]
+
+
+def test_interrupted_save_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object, **__: object) -> str:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", full)
+    with pytest.raises(PartitionError, match=r"cannot write partition .*: No space left on device"):
+        made(tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def _save_into(folder: str) -> str:
+    return made(Path(folder)).id
+
+
+def test_processes_that_save_at_once_agree(tmp_path: Path) -> None:
+    with multiprocessing.get_context("fork").Pool(4) as pool:
+        ids = pool.map(_save_into, [str(tmp_path)] * 16, chunksize=1)
+    assert len(set(ids)) == 1
+    assert [path.name for path in tmp_path.iterdir()] == [ids[0]]
+    assert same(load(tmp_path, ids[0], population()), made())
+
+
+@pytest.mark.parametrize("file", ["partition.npz", "statistics.json"])
+@pytest.mark.parametrize("harm", ["truncated", "empty", "missing"])
+def test_damaged_partition_is_named(tmp_path: Path, file: str, harm: str) -> None:
+    path = tmp_path / made(tmp_path).id / file
+    content = path.read_bytes()
+    if harm == "missing":
+        path.unlink()
+    else:
+        path.write_bytes(content[: len(content) // 2] if harm == "truncated" else b"")
+    with pytest.raises(PartitionError, match=r"is damaged; remove the folder and run again"):
+        made(tmp_path)
+
+
+@pytest.mark.parametrize(("key", "value"), [("seed", 5), ("params", {"clients": 5})])
+def test_edited_statistics_are_found_out(tmp_path: Path, key: str, value: object) -> None:
+    path = tmp_path / made(tmp_path).id / "statistics.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), key: value}))
+    with pytest.raises(PartitionError, match="does not fit its id"):
+        made(tmp_path)
+
+
+def test_other_indices_are_found_out(tmp_path: Path) -> None:
+    path = tmp_path / made(tmp_path).id / "partition.npz"
+    np.savez(path, flat=np.arange(200), offsets=np.array([0, 50, 100, 150, 200]))
+    with pytest.raises(PartitionError, match="does not fit its id"):
+        made(tmp_path)
+
+
+def test_other_data_under_the_same_key(tmp_path: Path) -> None:
+    made(tmp_path)
+    with pytest.raises(PartitionError, match=r"made for other data \(200 samples, now 240\)"):
+        make_partition(population(240), "pcdd", PCDD, 0, KEY, tmp_path)
+
+
+def test_unknown_id_names_those_of_the_scheme(tmp_path: Path) -> None:
+    part = made(tmp_path)
+    with pytest.raises(PartitionError, match=rf"no partition 'pcdd-0' .* Of this scheme: {part.id}\."):
+        load(tmp_path, "pcdd-0", population())
+
+
+# Text --------------------------------------------------------------------------------------------
+
+
+def test_text_shows_counts_sizes_and_metrics() -> None:
+    params = {"clients": [{"matrix": [[4, 0], [0, 2]]}, {"matrix": [[1, 1], [1, 1]]}]}
+    labels, attributes = np.repeat([0, 0, 1, 1], 6), np.tile(np.repeat([0, 1], 6), 2)
+    data = Population(labels, 2, attributes, 2, class_names=("cat", "dog"), attribute_names=("red", "green"))
+    part = make_partition(data, "interaction", params, 0, KEY)
+    text = partition_text(part, data)
+    rows = [line.split() for line in text.splitlines()]
+    assert f"partition {part.id}" in text
+    assert "10 of 24 given out, 14 unused, 0 given out more than once" in text
+    assert "2, sizes 4 to 6, median 5" in text
+    assert ["client", "samples", "classes", "cat", "dog"] in rows
+    assert ["0", "6", "2", "4", "2"] in rows
+    assert ["all", "10", "6", "4"] in rows
+    assert ["client", "cat/red", "cat/green", "dog/red", "dog/green"] in rows
+    assert ["0", "4", ".", ".", "2"] in rows
+    assert "CSC 0.500" in text and "GCI" in text
+
+
+def test_text_without_attributes_and_with_repeats() -> None:
+    data = Population(np.arange(40) % 4, 4)
+    text = partition_text(make_partition(data, "pcdd", {**PCDD, "variant": "reference"}, 0, KEY), data)
+    assert "40 of 40 given out, 0 unused, 40 given out more than once" in text
+    assert "GAI -" in text and "(no attributes)" in text
+    assert "class/attribute" not in text
+
+
+def test_wide_tables_continue_in_blocks() -> None:
+    data = Population(np.arange(1000) % 100, 100, class_names=tuple(f"class number {n}" for n in range(100)))
+    text = partition_text(make_partition(data, "iid", {"clients": 3}, 0, KEY), data)
+    assert max(map(len, text.splitlines())) <= 112
+    assert all(text.count(f"class number {n} ") + text.count(f"class number {n}\n") == 1 for n in range(100))
+
+
+# Pictures ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["bubble", "bars"])
+@pytest.mark.parametrize(("clients", "classes"), [(5, 2), (100, 2), (3, 100)])
+def test_pictures_are_written_as_png_and_pdf(tmp_path: Path, kind: Any, clients: int, classes: int) -> None:
+    counts = np.random.default_rng(0).integers(0, 50, (clients, classes)) + 1
+    files = client_picture(counts, tmp_path / "deep" / "alpha0.5", kind, title="Clients")
+    assert [file.name for file in files] == ["alpha0.5.png", "alpha0.5.pdf"]
+    assert files[0].read_bytes().startswith(b"\x89PNG")
+    assert files[1].read_bytes().startswith(b"%PDF")
+
+
+def test_same_counts_give_the_same_file(tmp_path: Path) -> None:
+    one, other = (client_picture([[1, 2], [3, 4]], tmp_path / name)[1] for name in ("a", "b"))
+    assert one.read_bytes() == other.read_bytes()
+    assert client_picture([[1, 2]], tmp_path / "c.png") == [tmp_path / "c.png"]
+
+
+def test_area_of_a_bubble_is_proportional_to_its_count() -> None:
+    axes = _bubbles(np.array([[100, 0, 25], [0, 50, 100]]), ["x", "y", "z"]).axes[0]
+    bubbles = next(drawn for drawn in axes.collections if isinstance(drawn, PathCollection))
+    areas = {
+        (int(x), int(y)): area
+        for (x, y), area in zip(bubbles.get_offsets(), bubbles.get_sizes(), strict=True)
+    }
+    assert set(areas) == {(0, 0), (0, 2), (1, 1), (1, 2)}  # (client, class); nothing drawn for zero
+    assert areas[0, 0] == areas[1, 2] == pytest.approx(4 * areas[0, 2])
+    assert areas[1, 1] == pytest.approx(2 * areas[0, 2])
+
+
+def test_bars_are_stacked_counts() -> None:
+    axes = _bars(np.array([[10, 0], [4, 6]]), ["x", "y"]).axes[0]
+    first, second = (drawn for drawn in axes.collections if isinstance(drawn, PolyCollection))
+    assert [(box.get_extents().y0, box.get_extents().y1) for box in first.get_paths()] == [(0, 10), (0, 4)]
+    assert [(box.get_extents().y0, box.get_extents().y1) for box in second.get_paths()] == [(4, 10)]
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["y", "x"]  # as stacked
+
+
+def test_picture_refuses_what_it_cannot_draw(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="'bubble' or 'bars', not 'pie'"):
+        client_picture([[1]], tmp_path / "a", "pie")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="with samples in them"):
+        client_picture([[0, 0]], tmp_path / "a")

@@ -1,0 +1,117 @@
+"""P clients with C classes each, against the lists of the authors' code (tests/golden/fedmr_partition.npz)."""
+
+from __future__ import annotations
+
+import random  # noqa: TID251 (the authors' stream)
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from partitions import PartitionError, Population, make
+from partitions.base import indices_by_class
+from partitions.heterogeneity import class_counts
+from partitions.pcdd import assign_classes, deal_samples
+
+GOLDEN = np.load(Path(__file__).parents[1] / "golden" / "fedmr_partition.npz", allow_pickle=False)
+LABELS = GOLDEN["labels"]
+CASES = [(5, 2), (10, 2), (10, 3), (10, 5)]
+SEEDS = [0, 1, 2023]
+
+
+def golden_lists(prefix: str, which: str) -> list[np.ndarray]:
+    return np.split(GOLDEN[f"{prefix}_idx_{which}_flat"], GOLDEN[f"{prefix}_idx_{which}_offsets"][1:-1])
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize(("clients", "classes"), CASES)
+def test_core_gives_the_authors_lists_in_their_order(clients: int, classes: int, seed: int) -> None:
+    prefix = f"P{clients}C{classes}_s{seed}"
+    held = assign_classes(clients, classes, 10, random.Random(seed))
+    np.testing.assert_array_equal(held, GOLDEN[f"{prefix}_classes_in_draw_order"])
+    for passes, which in ((1, "firstpass"), (2, "code")):
+        legacy = np.random.RandomState(seed)
+        dealt = deal_samples(indices_by_class(LABELS, 10), held, passes, legacy)
+        for ours, theirs in zip(dealt, golden_lists(prefix, which), strict=True):
+            np.testing.assert_array_equal(ours, theirs)
+        np.testing.assert_array_equal(class_counts(dealt, LABELS, 10), GOLDEN[f"{prefix}_counts_{which}"])
+
+
+class SeedOnly:
+    """A generator that can only be asked for one integer, and gives the authors' seed."""
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+
+    def integers(self, high: int) -> int:
+        assert self.seed < high
+        return self.seed
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize(("clients", "classes"), CASES)
+@pytest.mark.parametrize(("variant", "which"), [("paper", "firstpass"), ("reference", "code")])
+def test_split_is_the_golden_partition(
+    clients: int, classes: int, seed: int, variant: str, which: str
+) -> None:
+    scheme = make("pcdd", {"clients": clients, "classes_per_client": classes, "variant": variant})
+    split = scheme.split(Population(LABELS, 10), SeedOnly(seed))  # type: ignore[arg-type]
+    for ours, theirs in zip(split, golden_lists(f"P{clients}C{classes}_s{seed}", which), strict=True):
+        np.testing.assert_array_equal(ours, np.sort(theirs))
+
+
+@pytest.mark.parametrize(
+    ("clients", "classes", "labels"), [(10, 3, 10), (7, 2, 10), (50, 10, 100), (3, 1, 2)]
+)
+def test_each_client_has_its_classes_and_shares_are_even(clients: int, classes: int, labels: int) -> None:
+    rng = np.random.default_rng(5)
+    population = Population(rng.integers(0, labels, 40 * labels), labels)
+    scheme = make("pcdd", {"clients": clients, "classes_per_client": classes})
+    split = scheme.split(population, rng)
+    np.testing.assert_array_equal(np.sort(np.concatenate(split)), np.arange(len(population)))
+    counts = class_counts(split, population.labels, labels)
+    np.testing.assert_array_equal((counts > 0).sum(axis=1), classes)
+    for column in counts.T:
+        shares = column[column > 0]
+        assert shares.max() - shares.min() <= 1
+
+
+def test_iid_of_the_paper_gives_each_client_the_same_of_each_class() -> None:
+    population = Population(np.repeat(np.arange(4), 30), 4)
+    split = make("pcdd", {"clients": 6, "classes_per_client": 4}).split(population, np.random.default_rng(0))
+    np.testing.assert_array_equal(class_counts(split, population.labels, 4), np.full((6, 4), 5))
+
+
+def test_iid_of_the_authors_is_a_nearly_even_dirichlet_partition() -> None:
+    population = Population(np.repeat(np.arange(10), 1000), 10)
+    scheme = make("pcdd", {"clients": 10, "classes_per_client": 10, "variant": "reference"})
+    split = scheme.split(population, np.random.default_rng(0))
+    np.testing.assert_array_equal(np.sort(np.concatenate(split)), np.arange(10_000))  # not doubled
+    counts = class_counts(split, population.labels, 10)
+    # Share of a client ~ Beta(1e5, 9e5): standard deviation 0.0003, so 100 +- 0.3 samples before the cap at
+    # N/K; only the last class may be uneven, where clients at the cap get nothing.
+    assert np.abs(counts[:, :9] - 100).max() <= 3
+    assert len(np.unique(counts)) > 1
+
+
+def test_too_few_places_for_all_classes() -> None:
+    population = Population(np.arange(100) % 10, 10)
+    with pytest.raises(
+        PartitionError, match=r"3 clients x 2 classes = 6 places for 10 classes: 4 would be on no"
+    ):
+        make("pcdd", {"clients": 3, "classes_per_client": 2}).split(population, np.random.default_rng(0))
+
+
+def test_more_classes_per_client_than_exist() -> None:
+    population = Population(np.arange(100) % 10, 10)
+    with pytest.raises(
+        PartitionError, match=r"11 classes per client, but the data have 10.*classes_per_client"
+    ):
+        make("pcdd", {"clients": 3, "classes_per_client": 11}).split(population, np.random.default_rng(0))
+
+
+def test_a_client_that_would_stay_empty_is_named() -> None:
+    # Class 2 has lost all its samples; the third place in sequence is client 2's.
+    population = Population(np.array([0, 0, 1, 1]), 3)
+    with pytest.raises(PartitionError, match="client 2 of 3 would have no sample"):
+        make("pcdd", {"clients": 3, "classes_per_client": 1}).split(population, np.random.default_rng(0))
