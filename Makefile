@@ -69,6 +69,7 @@ check: $(STAMP)  ## Format, lint, docstrings, types
 	@$(RUN) -m ruff format --check --quiet --diff .
 	@$(RUN) -m ruff check --quiet .
 	@$(RUN) -m mypy
+	@echo 'check passed'
 
 format: $(STAMP)  ## Write the format and the lint fixes that are safe
 	@$(RUN) -m ruff check --fix --quiet . || true
@@ -78,7 +79,7 @@ setup: $(STAMP)  ## Only set up .venv
 	@echo '.venv is ready: .venv/bin/python'
 
 clean:  ## Delete caches and generated tables, figures and reports; keeps .venv and the finished runs
-	@rm -rf .mypy_cache .ruff_cache .pytest_cache results/tables results/figures results/report
+	@rm -rf .mypy_cache .ruff_cache .pytest_cache results/tables results/figures results/report results/sweeps
 	@find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +
 
 # The stamp is written last: without it the script makes .venv again, with an older one it updates it.

@@ -15,7 +15,7 @@ USAGE = """usage: python -m benchmark COMMAND ...
   list [methods|datasets|partitions|selections|tables|models|rules]
   data list | prepare NAME | check NAME
   partition show [dataset=..] [partition=..] [key=value ...] [seed=..] [kind=bubble|bars] [out=FILE.png]
-  bench [quick=1]                  speed and memory beside a bare PyTorch loop
+  bench                             speed and memory beside a bare PyTorch loop
 """
 
 

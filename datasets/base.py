@@ -67,7 +67,7 @@ class Split:
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
         """The arrays this split has, by field name, in a fixed order."""
-        fields = {
+        fields: dict[str, npt.NDArray[Any] | None] = {
             "images": self.images,
             "labels": self.labels,
             "attributes": self.attributes,

@@ -11,12 +11,12 @@ import pickle
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from datasets.base import RawDataset, Split
-from datasets.raw import RawOptions, RawTree, bad_file, folder_of, verify
+from datasets.raw import RawOptions, RawTree, bad_file, folder_of, read_bytes, verify
 from datasets.registry import dataset
 
 PAGE = "https://www.cs.toronto.edu/~kriz/cifar.html"
@@ -164,7 +164,7 @@ def _split(kind: Kind, folder: Path, files: tuple[str, ...], strict: bool) -> Sp
 class _ArraysOnly(pickle.Unpickler):
     """An unpickler that makes arrays and plain values only: a pickle from somewhere could run any code."""
 
-    ALLOWED = {
+    ALLOWED: ClassVar[dict[str, Any]] = {
         "_reconstruct": np.empty(0).__reduce__()[0],
         "_frombuffer": np.empty(1).__reduce_ex__(5)[0],
         "ndarray": np.ndarray,
@@ -180,16 +180,24 @@ class _ArraysOnly(pickle.Unpickler):
 
 def _unpickle(kind: Kind, folder: Path, name: str, strict: bool) -> dict[str, Any]:
     path = folder / name
-    content = path.read_bytes()
-    if not content:
-        raise bad_file(kind.tree, path, f"{name} is empty.", "a download that broke off, or a full disk")
+    content = read_bytes(kind.tree, path)
     try:
         # The owner's pickles are of Python 2, whose strings are bytes; copies of Python 3 may have bytes as keys.
         batch = _ArraysOnly(io.BytesIO(content), encoding="latin1").load()
         batch = {key.decode() if isinstance(key, bytes) else key: value for key, value in batch.items()}
-    except (pickle.UnpicklingError, EOFError, ValueError, AttributeError, TypeError, IndexError, KeyError) as error:
+    except (
+        pickle.UnpicklingError,
+        EOFError,
+        ValueError,
+        AttributeError,
+        TypeError,
+        IndexError,
+        KeyError,
+    ) as error:
         problem = f"{name} cannot be read as a batch ({error})."
-        raise bad_file(kind.tree, path, problem, "a download that broke off, or not the python version") from error
+        raise bad_file(
+            kind.tree, path, problem, "a download that broke off, or not the python version"
+        ) from error
     if strict:
         verify(kind.tree, path, content, kind.md5[name])
     return batch

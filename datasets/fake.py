@@ -41,9 +41,7 @@ def fake(options: FakeOptions, root: Path) -> RawDataset:
     )
 
 
-def _split(
-    options: FakeOptions, patterns: np.ndarray, count: int, generator: np.random.RandomState
-) -> Split:
+def _split(options: FakeOptions, patterns: np.ndarray, count: int, generator: np.random.RandomState) -> Split:
     # Counting through classes, then attributes, then sources fills every cell as evenly as `count` allows.
     index = np.arange(count, dtype=np.int64)
     labels = index % options.classes

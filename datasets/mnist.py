@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from datasets.base import Int64Array, RawDataset, Split, UInt8Array
-from datasets.raw import RawOptions, RawTree, bad_file, existing, folder_of, verify
+from datasets.raw import RawOptions, RawTree, bad_file, existing, folder_of, read_bytes, verify
 from datasets.registry import dataset
 
 IMAGES, LABELS = 2051, 2049
@@ -139,7 +139,9 @@ def _read_split(kind: Kind, folder: Path, part: str, strict: bool) -> Split:
     images = _images(kind, image_path, image_bytes)
     if len(images) != len(labels):
         problem = f"{len(labels):,} labels for {len(images):,} images of {image_path.name}."
-        raise bad_file(kind.tree, label_path, problem, "files of two versions mixed, or a cut-down copy cut unevenly")
+        raise bad_file(
+            kind.tree, label_path, problem, "files of two versions mixed, or a cut-down copy cut unevenly"
+        )
     if strict:
         for path, content in ((image_path, image_bytes), (label_path, label_bytes)):
             verify(kind.tree, path, content, kind.md5[path.name.removesuffix(".gz")])
@@ -147,29 +149,33 @@ def _read_split(kind: Kind, folder: Path, part: str, strict: bool) -> Split:
 
 
 def _unpacked(kind: Kind, path: Path) -> bytes:
-    content = path.read_bytes()
-    if not content:
-        raise bad_file(kind.tree, path, f"{path.name} is empty.", "a download that broke off, or a full disk")
+    content = read_bytes(kind.tree, path)
     if path.suffix != ".gz":
         return content
     try:
         return gzip.decompress(content)
     except (OSError, EOFError, zlib.error) as error:
         problem = f"{path.name} cannot be unpacked ({error})."
-        raise bad_file(kind.tree, path, problem, "a download that broke off, or no gzip file at all") from error
+        raise bad_file(
+            kind.tree, path, problem, "a download that broke off, or no gzip file at all"
+        ) from error
 
 
 def _labels(kind: Kind, path: Path, content: bytes) -> Int64Array:
     (count,) = _header(kind, path, content, LABELS, 1)
     labels = np.frombuffer(content, np.uint8, count, offset=8).astype(np.int64)
     if labels.size and labels.max() >= len(kind.classes):
-        raise bad_file(kind.tree, path, f"a label is {labels.max()}, 0..9 are possible.", "another set, such as EMNIST")
+        raise bad_file(
+            kind.tree, path, f"a label is {labels.max()}, 0..9 are possible.", "another set, such as EMNIST"
+        )
     return labels
 
 
 def _images(kind: Kind, path: Path, content: bytes) -> UInt8Array:
     count, rows, columns = _header(kind, path, content, IMAGES, 3)
-    return np.frombuffer(content, np.uint8, count * rows * columns, offset=16).reshape(count, 1, rows, columns)
+    return np.frombuffer(content, np.uint8, count * rows * columns, offset=16).reshape(
+        count, 1, rows, columns
+    )
 
 
 def _header(kind: Kind, path: Path, content: bytes, magic: int, dimensions: int) -> tuple[int, ...]:

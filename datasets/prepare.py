@@ -96,7 +96,9 @@ def load(
         _prepare(place)
         marker = _read_marker(place.folder)
         if marker is None:
-            raise DataError(f"{place.folder} vanished while it was prepared; is another program cleaning it up?")
+            raise DataError(
+                f"{place.folder} vanished while it was prepared; is another program cleaning it up?"
+            )
     damage = _damaged_files(place.folder, marker)
     if damage:
         raise DataError(_damage_message(place, damage))
@@ -143,7 +145,7 @@ def check(
     place = locate(name, options, root, cache)
     marker = _read_marker(place.folder)
     if marker is None:
-        problem = f"not prepared in {place.folder}: run `python -m benchmark data prepare {name}`"
+        problem = f"not prepared in {place.folder}: run `python -m benchmark data prepare` for it"
         return Report(name, place.folder, "", (), "", (problem,))
     damage = _damaged_files(place.folder, marker) or _damaged_content(place.folder, marker)
     if damage:
@@ -209,7 +211,9 @@ def _writing(place: Place) -> Iterator[None]:
     except OSError as error:
         why = error.strerror or str(error)
         advice = (
-            "free some space" if error.errno == errno.ENOSPC else "make it writable, or set FEDTABLES_CACHE to another"
+            "free some space"
+            if error.errno == errno.ENOSPC
+            else "make it writable, or set FEDTABLES_CACHE to another"
         )
         raise DataError(
             f"{place.entry.name}: cannot write the prepared arrays under {place.folder.parent} ({why}); {advice}"
@@ -272,7 +276,11 @@ def _read_marker(folder: Path) -> dict[str, Any] | None:
         return None
     except OSError as error:
         raise DataError(f"cannot read {folder / MARKER} ({error.strerror}); set FEDTABLES_CACHE") from error
-    return marker if isinstance(marker, dict) and marker.get("format") == FORMAT else None
+    return (
+        marker
+        if isinstance(marker, dict) and marker.get("format") == FORMAT and marker.get("arrays")
+        else None
+    )
 
 
 def _damaged_files(folder: Path, marker: Mapping[str, Any]) -> list[str]:

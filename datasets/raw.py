@@ -72,7 +72,12 @@ def folder_of(tree: RawTree, root: Path) -> Path:
     Raises:
         DataError: Files are missing and cannot be downloaded, or `root` cannot be written.
     """
-    folder = _best_folder(tree, root)
+    try:
+        folder = _best_folder(tree, root)
+    except PermissionError as error:
+        raise DataError(
+            f"{tree.title}: {error.filename} cannot be read ({error.strerror}); change its rights"
+        ) from error
     missing = [name for name in tree.files if existing(tree, folder, name) is None]
     if not missing:
         return folder
@@ -96,6 +101,24 @@ def listing(folder: Path) -> list[str]:
         return []
     names = (path.name + ("/" if path.is_dir() else "") for path in folder.iterdir())
     return sorted(name for name in names if not name.startswith(".") and name.rstrip("/") not in IGNORED)
+
+
+def read_bytes(tree: RawTree, path: Path) -> bytes:
+    """Content of a raw file.
+
+    Raises:
+        DataError: It cannot be read, or is empty.
+    """
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise DataError(
+            f"{tree.title}: {path} cannot be read ({error.strerror}); is its disk there?"
+        ) from error
+    if not content:
+        cause = "a download that broke off, or a full disk"
+        raise bad_file(tree, path, f"{path.name} is empty (0 bytes).", cause)
+    return content
 
 
 def bad_file(tree: RawTree, path: Path, problem: str, cause: str) -> DataError:
@@ -133,7 +156,8 @@ def verify(tree: RawTree, path: Path, content: bytes, md5: str) -> None:
 def _best_folder(tree: RawTree, root: Path) -> Path:
     """The accepted folder that holds most of the files; the recommended one where none holds any."""
     found = {
-        folder: sum(existing(tree, root / folder, name) is not None for name in tree.files) for folder in tree.folders
+        folder: sum(existing(tree, root / folder, name) is not None for name in tree.files)
+        for folder in tree.folders
     }
     return root / max(tree.folders, key=lambda folder: found[folder])
 
@@ -160,11 +184,9 @@ def _missing_message(tree: RawTree, root: Path, folder: Path, missing: list[str]
     else:
         more = f" and {len(names) - 5} more" if len(names) > 5 else ""
         found = f"{', '.join(names[:5])}{more} in {place}"
-    cause = _known_cause(tree, root, folder)
-    if cause is None and names:
-        cause = "the data root is another folder, or the files lie deeper or were not unpacked"
-    elif cause is None:
-        cause = "not downloaded yet, or the data root is another folder"
+    cause = _known_cause(tree, root, folder) or (
+        "not downloaded yet, the data root is another folder, or the files lie deeper or were not unpacked"
+    )
     have = len(tree.files) - len(missing)
     return (
         f"{tree.title}: {len(missing)} of {len(tree.files)} raw files are missing, and {failure}.\n"

@@ -19,7 +19,7 @@ Generator = np.random.RandomState
 
 
 class Look(NamedTuple):
-    """How the images of a stand-in look: number of channels, and how plainly a background shows the attribute (0..1)."""
+    """How a stand-in looks: number of channels, and how plainly a background shows the attribute (0..1)."""
 
     channels: int
     cue: float
@@ -55,7 +55,10 @@ def colour(ink: Floats, attributes: Integers, look: Look, generator: Generator) 
 def scene(ink: Floats, attributes: Integers, look: Look, generator: Generator) -> Floats:
     """Light ink on a background that shows the attribute: 0 warm with waves, 1 cold with speckles."""
     count, height, width = ink.shape
-    tints = np.array([0.30, 0.29, 0.27]) + look.cue * np.array([[0.12, 0.01, -0.13], [-0.12, -0.01, 0.13]])[attributes]
+    tints = (
+        np.array([0.30, 0.29, 0.27])
+        + look.cue * np.array([[0.12, 0.01, -0.13], [-0.12, -0.01, 0.13]])[attributes]
+    )
     tints += generator.normal(0, 0.05, (count, 3))
     phase = generator.uniform(0, 2 * np.pi, (count, 1))
     waves = 0.08 * np.sin(np.arange(height) * 1.6 + phase)[:, :, None] * np.ones(width)
@@ -81,13 +84,19 @@ def clutter(ink: Floats, attributes: Integers, look: Look, generator: Generator)
 def stain(ink: Floats, attributes: Integers, look: Look, generator: Generator) -> Floats:
     """Purple ink on pale pink, both varying from image to image, like a stained smear."""
     count = len(ink)
-    paper = np.array([0.90, 0.80, 0.84]) + generator.normal(0, 0.05, (count, 3))
-    dye = np.array([0.45, 0.25, 0.55]) + generator.normal(0, 0.10, (count, 3))
+    paper = np.array([0.90, 0.80, 0.84]) + generator.normal(0, 0.04, (count, 3))
+    dye = np.array([0.32, 0.12, 0.42]) + generator.normal(0, 0.08, (count, 3))
     return _blend(paper[:, :, None, None], dye, ink)
 
 
 Style = Callable[[Floats, Integers, Look, Generator], Floats]
-STYLES: dict[str, Style] = {"grey": grey, "colour": colour, "scene": scene, "clutter": clutter, "stain": stain}
+STYLES: dict[str, Style] = {
+    "grey": grey,
+    "colour": colour,
+    "scene": scene,
+    "clutter": clutter,
+    "stain": stain,
+}
 
 
 def appear(images: Floats, appearances: Integers) -> Floats:

@@ -75,7 +75,9 @@ class StandInOptions(Options):
         if self.groups and (
             len(self.groups) != self.classes or not all(self.groups) or len(set(flat)) < len(flat)
         ):
-            raise ValueError(f"groups need one list of digits for each of {self.classes} classes, no digit twice")
+            raise ValueError(
+                f"groups need one list of digits for each of {self.classes} classes, no digit twice"
+            )
         if not set(flat) <= set(range(10)):
             raise ValueError("groups hold digits 0 to 9")
         if len(self.attributes) not in (0, 2) or (self.attributes and self.sources):
@@ -134,7 +136,9 @@ def standin(options: StandInOptions, root: Path) -> RawDataset:
     table = options.table(options.train_counts)
     return RawDataset(
         train=_draw(options, train, table, np.random.RandomState([options.seed, 1])),
-        test=_draw(options, test, options.table(options.test_counts), np.random.RandomState([options.seed, 2])),
+        test=_draw(
+            options, test, options.table(options.test_counts), np.random.RandomState([options.seed, 2])
+        ),
         classes=options.class_names or _default_names(options),
         attributes=options.attributes,
         sources=options.sources,
@@ -170,9 +174,7 @@ def _draw(options: StandInOptions, pool: Split, table: Int64Array, generator: np
     )
 
 
-def _plan(
-    options: StandInOptions, pool: Split, table: Int64Array, generator: np.random.RandomState
-) -> Plan:
+def _plan(options: StandInOptions, pool: Split, table: Int64Array, generator: np.random.RandomState) -> Plan:
     parts = []
     for label, row in enumerate(table):
         total = int(row.sum())

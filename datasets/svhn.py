@@ -1,21 +1,34 @@
-"""SVHN, cropped digits (the owner's "format 2"): Matlab files with X [32, 32, 3, N] and y in 1..10, where 10 is digit 0.
+"""SVHN, cropped digits (the owner's "format 2").
 
+Matlab files with X [32, 32, 3, N] and y in 1..10, where 10 is the digit 0.
 Mean and deviation are those of FedMR's public code (notes on the data sets, section 10).
 """
 
 from __future__ import annotations
 
 import io
+import zlib
 from pathlib import Path
 
 import numpy as np
 
 from datasets.base import RawDataset, Split
-from datasets.raw import RawOptions, RawTree, bad_file, folder_of, verify
+from datasets.raw import RawOptions, RawTree, bad_file, folder_of, read_bytes, verify
 from datasets.registry import dataset
 
 TRAIN, TEST = "train_32x32.mat", "test_32x32.mat"
 MD5 = {TRAIN: "e26dedcc434d2e4c54c9b2d4a06d8373", TEST: "eb5a983be6a315427106f1b164d9cef3"}
+# What scipy's reader raises, beside its MatReadError, on files that are cut off or are something else.
+BAD_MAT = (
+    OSError,
+    ValueError,
+    TypeError,
+    LookupError,
+    NotImplementedError,
+    EOFError,
+    MemoryError,
+    zlib.error,
+)
 TREE = RawTree(
     title="SVHN",
     folders=(".", "SVHN", "svhn", "SVHN/SVHN", "svhn/svhn"),
@@ -50,14 +63,14 @@ def _read(path: Path, strict: bool) -> Split:
     from scipy.io import loadmat  # slow to import and needed only once per cache
     from scipy.io.matlab import MatReadError
 
-    content = path.read_bytes()
-    if not content:
-        raise bad_file(TREE, path, f"{path.name} is 0 bytes.", "a download that broke off, or a full disk")
+    content = read_bytes(TREE, path)
     try:
         arrays = loadmat(io.BytesIO(content))
-    except (MatReadError, OSError, ValueError, TypeError, NotImplementedError, EOFError, MemoryError) as error:
+    except (MatReadError, *BAD_MAT) as error:
         problem = f"{path.name} cannot be read as a Matlab file ({error})."
-        raise bad_file(TREE, path, problem, "a download that broke off, or another file under this name") from error
+        raise bad_file(
+            TREE, path, problem, "a download that broke off, or another file under this name"
+        ) from error
     images, labels = arrays.get("X"), arrays.get("y")
     if images is None or labels is None or images.ndim != 4 or images.dtype != np.uint8:
         problem = f"{path.name} lacks `X` (uint8, 32 x 32 x 3 x N) or `y`."

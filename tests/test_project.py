@@ -9,7 +9,9 @@ import hashlib
 import io
 import os
 import re
+import shlex
 import shutil
+import socket
 import subprocess
 import sys
 import time
@@ -19,11 +21,14 @@ import types
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
+from typing import Any
 
+import hydra
 import numpy as np
 import pytest
 import torch
 import yaml
+from omegaconf import OmegaConf
 
 from methods import rules
 
@@ -208,7 +213,8 @@ def test_backward_stands_in_one_place() -> None:
         and isinstance(node.func, ast.Attribute)
         and node.func.attr == "backward"
     ]
-    assert calls == ["benchmark/engine/training.py"]
+    # The second one trains nothing that is kept: it is the bare loop that `make bench` measures runs against.
+    assert sorted(calls) == ["benchmark/bench.py", "benchmark/engine/training.py"]
 
 
 # Files -------------------------------------------------------------------------------------------
@@ -362,6 +368,22 @@ def test_example_of_a_table_works(tmp_path: Path) -> None:
     assert overrides["partition"]["clients"] == 5
 
 
+# What tests may do -------------------------------------------------------------------------------
+
+
+def test_tests_have_no_network_but_this_machine() -> None:
+    with pytest.raises(OSError, match="no network"):
+        socket.create_connection(("example.org", 80), timeout=1)
+    with pytest.raises(OSError, match="no network"), socket.socket() as outside:
+        outside.connect(("192.0.2.1", 80))  # an address reserved for documentation
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        socket.create_connection(("localhost", server.getsockname()[1]), timeout=5).close()
+
+
+def test_tests_run_on_one_thread() -> None:
+    assert torch.get_num_threads() == 1
+
+
 # Make --------------------------------------------------------------------------------------------
 
 
@@ -390,8 +412,7 @@ def test_documents_name_only_targets_and_variables_that_exist() -> None:
     unknown, named = [], set()
     for path in documents():
         spans = re.findall(r"`([^`\n]+)`", path.read_text())
-        blocks = re.findall(r"^```\w*\n(.*?)^```", path.read_text(), re.MULTILINE | re.DOTALL)
-        lines = [*spans, *(line for block in blocks for line in block.splitlines())]
+        lines = [*spans, *(line for block in code_blocks(path) for line in block.splitlines())]
         for line in lines:
             command = re.match(r"make ([^#]*)", line.strip())
             for word in command[1].split() if command else ():
@@ -407,6 +428,50 @@ def test_documents_name_only_targets_and_variables_that_exist() -> None:
                     unknown.append(f"{path.relative_to(ROOT)}: make {word}")
     assert not unknown
     assert {"table1", "test", "bench", "check"} <= named
+
+
+def code_blocks(path: Path) -> list[str]:
+    """The fenced blocks of a document."""
+    parts = re.split(r"^```\w*\n", path.read_text(), flags=re.MULTILINE)
+    assert len(parts) % 2 == 1, f"{path.name}: a block of code is not closed"
+    return parts[1::2]
+
+
+def command_lines(document: str) -> list[list[str]]:
+    """The words behind each `python -m benchmark` in a document's blocks of code."""
+    lines = [line for block in code_blocks(ROOT / document) for line in block.splitlines()]
+    found = [
+        shlex.split(line, comments=True)[3:] for line in lines if line.startswith("python -m benchmark ")
+    ]
+    assert found
+    return found
+
+
+@pytest.mark.parametrize("document", ["README.md", "CONTRIBUTING.md"])
+def test_documents_name_only_commands_that_exist(document: str) -> None:
+    from benchmark.__main__ import USAGE
+
+    known = set(re.findall(r"^  ([a-z]+)", USAGE, re.MULTILINE))
+    assert {words[0] for words in command_lines(document)} <= known
+
+
+def test_runs_of_the_readme_compose() -> None:
+    from benchmark.runs.config import resolve
+
+    runs = [words[1:] for words in command_lines("README.md") if words[0] == "run"]
+    assert len(runs) >= 3
+    for words in runs:
+        # Of a sweep (-m) the first combination.
+        plain = [word.split(",")[0] for word in words if word not in ("-m", "--help")]
+        with hydra.initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
+            composed = OmegaConf.to_container(hydra.compose("config", overrides=plain), resolve=True)
+        assert isinstance(composed, dict)
+        resolve({str(key): value for key, value in composed.items()})
+        for key, value in (word.split("=") for word in plain if "." in word):
+            node: Any = composed
+            for part in key.split("."):
+                node = node[part]
+            assert node == yaml.safe_load(value)
 
 
 def test_every_target_is_explained() -> None:

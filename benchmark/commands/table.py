@@ -76,12 +76,15 @@ def _cut(spec: TableSpec, values: Mapping[str, str]) -> TableSpec:
     return spec.cut(rows, columns)
 
 
+def _known(group: str, name: str) -> str:
+    known = group_names(group)
+    if name not in known:
+        raise ConfigError(f"{group}: came {name!r}.{nearest(name, known)} Allowed: {', '.join(known)}.")
+    return name
+
+
 def _preset(values: Mapping[str, str]) -> str:
-    preset = values.get("preset", "quick")
-    known = group_names("preset")
-    if preset not in known:
-        raise ConfigError(f"preset: came {preset!r}.{nearest(preset, known)} Allowed: {', '.join(known)}.")
-    return preset
+    return _known("preset", values.get("preset", "quick"))
 
 
 def _plans(values: Mapping[str, str], specs: Sequence[TableSpec], preset: str) -> list[Cells]:
@@ -119,22 +122,31 @@ def _ended(results: Results, run: RunConfig) -> bool:
 
 
 def _launch(values: Mapping[str, str], runs: Sequence[RunConfig], ended: int) -> int:
-    from benchmark.runs.launch import Task, launch
+    from benchmark.runs.launch import LaunchError, Task, launch
     from benchmark.runs.progress import listener
     from benchmark.runs.run import load_dataset
 
     prepare_data(runs, lambda run: load_dataset(run.dataset, run.paths))
-    settings = load_group("launcher", values.get("launcher", "local"))
+    settings = load_group("launcher", _known("launcher", values.get("launcher", "local")))
     settings |= {key: number for key in ("workers", "threads") if (number := positive(values, key)) is not None}
-    tasks = [Task(run.key, run.train.rounds, run.model_dump(mode="json")) for run in runs]
-    outcomes = launch(
-        tasks,
-        "benchmark.runs.run:work",
-        kind=settings["name"],
-        workers=settings.get("workers"),
-        threads=settings.get("threads") or 1,
-        listener=listener(already_done=ended),
-    )
+    device = values.get("device", "auto")
+    if device != "auto" and settings["name"] == "local":
+        settings["devices"] = [device]
+    tasks = [Task(run.key, run.train.rounds, _payload(run)) for run in runs]
+    try:
+        outcomes = launch(
+            tasks,
+            "benchmark.runs.run:work",
+            kind=settings["name"],
+            workers=settings.get("workers"),
+            threads=settings.get("threads") or 1,
+            devices=settings.get("devices"),
+            grace=settings.get("grace", 30.0),
+            listener=listener(already_done=ended),
+        )
+    except LaunchError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
     bad = [outcome for outcome in outcomes if outcome.status in ("failed", "crashed", "busy")]
     for outcome in bad[:20]:
         print(f"{outcome.status}: {outcome.key}: {outcome.message}", file=sys.stderr)
@@ -142,6 +154,14 @@ def _launch(values: Mapping[str, str], runs: Sequence[RunConfig], ended: int) ->
         print("stopped; the same command goes on where it was", file=sys.stderr)
         return 130
     return 1 if bad else 0
+
+
+def _payload(run: RunConfig) -> dict[str, Any]:
+    """The run as plain values; a worker sees only its own GPU, so which one is the launcher's business."""
+    plain = run.model_dump(mode="json")
+    if plain["runtime"]["device"].startswith("cuda:"):
+        plain["runtime"]["device"] = "cuda"
+    return plain
 
 
 def _counts(results: Results, cells: Cells) -> Counter[str]:

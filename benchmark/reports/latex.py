@@ -50,9 +50,15 @@ _SPECIAL = {
     "’": "'",
     "…": r"\dots{}",
     "\n": " ",
-} | {letter: rf"$\{name}$" for letter, name in zip("αβγκλμρστη", "alpha beta gamma kappa lambda mu rho sigma tau eta".split(), strict=True)}
+} | {
+    letter: rf"$\{name}$"
+    for letter, name in zip(
+        "αβγκλμρστη", "alpha beta gamma kappa lambda mu rho sigma tau eta".split(), strict=True
+    )
+}
 
 _TROUBLES = ("missing", "running", "failed", "diverged")
+
 
 def escape(text: str) -> str:
     """Make ``text`` plain in LaTeX; a character outside Latin-1 that has no command becomes a question mark."""

@@ -20,11 +20,16 @@ def escape(text: str) -> str:
 
 def render(table: Table) -> str:
     """The whole file."""
-    parts = [f"# {escape(table.spec.title)}", escape(caption(table, "Behind the dot: the number that the paper prints."))]
+    parts = [
+        f"# {escape(table.spec.title)}",
+        escape(caption(table, "Behind the dot: the number that the paper prints.")),
+    ]
     pieces = blocks(table)
     for block in pieces:
         if len(pieces) > 1:
-            parts.append(f"## {escape(block.title or f'{block.columns[0].label} to {block.columns[-1].label}')}")
+            parts.append(
+                f"## {escape(block.title or f'{block.columns[0].label} to {block.columns[-1].label}')}"
+            )
         parts.append(_block(table, block, with_group=len(pieces) == 1 or len(block.groups) > 1))
     parts += [_note(note) for note in notes(table)]
     parts.append(f"Every cell's runs and unrounded values: `{table.spec.name}.csv`.")
@@ -33,7 +38,9 @@ def render(table: Table) -> str:
 
 def _block(table: Table, block: Block, with_group: bool) -> str:
     heads = [
-        f"{column.group}: {column_label(table, column)}" if with_group and column.group else column_label(table, column)
+        f"{column.group}: {column_label(table, column)}"
+        if with_group and column.group
+        else column_label(table, column)
         for column in block.columns
     ]
     lines = [_line(["Method", *map(escape, heads)]), _line(["---"] + ["---:"] * len(heads))]

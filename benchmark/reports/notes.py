@@ -78,10 +78,13 @@ def full_label(column: Column) -> str:
 
 
 def caption(table: Table, published: str) -> str:
-    """One paragraph below the title: metric, round, spread, preset. ``published`` says where the paper's number stands."""
+    """One paragraph: metric, round, spread, preset; ``published`` says where the paper's numbers stand."""
     spec = table.spec
     unit = f" in {spec.shown.unit}" if spec.shown.unit else ""
-    parts = [spec.caption, f"{spec.shown.label}{unit}, {spec.round.phrase}, {_spread(table)}, preset {table.preset}."]
+    parts = [
+        spec.caption,
+        f"{spec.shown.label}{unit}, {spec.round.phrase}, {_spread(table)}, preset {table.preset}.",
+    ]
     if table.has_published:
         parts.append(published)
     return " ".join(" ".join(part.split()) for part in parts if part)
@@ -128,7 +131,11 @@ def _power(table: Table) -> str:
     n = table.num_seeds
     if n < 2:
         return " The test needs at least two seeds."
-    return f" With n = {n} the test sees large and steady gaps only: † says little about being equal." if n < 10 else ""
+    return (
+        f" With n = {n} the test sees large and steady gaps only: † says little about being equal."
+        if n < 10
+        else ""
+    )
 
 
 def _agreement(table: Table) -> list[str]:
@@ -136,7 +143,9 @@ def _agreement(table: Table) -> list[str]:
         return []
     measured = [column for column in table.spec.columns if table.taus[column.key].n > 1]
     if not measured:
-        return ["Kendall's tau: no column has two methods with both a complete measurement and a published number."]
+        return [
+            "Kendall's tau: no column has two methods with both a complete measurement and a published number."
+        ]
     taus = ", ".join(f"{full_label(column)} {_tau(table.taus[column.key])}" for column in measured)
     averages = "" if all(not column.average_of for column in table.spec.columns) else ", averages left out"
     overall = table.overall
@@ -202,8 +211,8 @@ def _preset(table: Table) -> list[str]:
         first = "Data, models, budgets and settings are the paper's as far as it states them."
     else:
         first = (
-            f"The numbers of preset {table.preset} are not the paper's: other data or less of them, a smaller model and "
-            "a smaller budget, through the same partition and method code."
+            f"The numbers of preset {table.preset} are not the paper's: other data or less of them, a smaller model "
+            "and a smaller budget, through the same partition and method code."
         )
     return [first, *_grouped(table, table.notes.items())]
 

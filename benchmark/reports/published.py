@@ -42,7 +42,9 @@ def read_published(path: Path) -> pd.DataFrame:
     try:
         return pd.read_csv(path, dtype=str, keep_default_na=False)
     except (OSError, ValueError) as error:
-        raise ConfigError(f"published numbers {path} cannot be read: {error}. A table's `published` names the file.") from error
+        raise ConfigError(
+            f"published numbers {path} cannot be read: {error}. A table's `published` names the file."
+        ) from error
 
 
 class PublishedTable:
@@ -53,20 +55,18 @@ class PublishedTable:
         self._spec = spec
         metric = spec.published_metric or spec.metric
         frames = [read_published(Path(folder) / name) for name in spec.published]
-        self._frames = [frame[frame["metric"] == metric] for frame in frames]
+        self._lines = [frame[frame["metric"] == metric].to_dict("records") for frame in frames]
+        self._index: dict[tuple[str, ...], dict[tuple[str, ...], list[dict[str, str]]]] = {}
 
     @property
     def exists(self) -> bool:
         """Whether the table has a published counterpart at all."""
-        return bool(self._frames)
+        return bool(self._lines)
 
     def find(self, row: Row, column: Column) -> Published | None:
         """The printed cell, None if there is none. `ConfigError` if the keys fit more than one line of the CSV."""
         key = {"setting": column.key} | row.published_key
-        found = []
-        for frame in self._frames:
-            if set(key) <= set(frame.columns):
-                found += frame.loc[(frame[list(key)] == list(key.values())).all(axis=1)].to_dict("records")
+        found = self._by(tuple(key)).get(tuple(key.values()), [])
         if len(found) > 1:
             raise ConfigError(
                 f"table {self._spec.name}: {key} fits {len(found)} lines of {', '.join(self._spec.published)}. "
@@ -76,3 +76,14 @@ class PublishedTable:
             return None
         line = found[0]
         return Published(line["mean"], line["std"], line["n_seeds"], line["note"])
+
+    def _by(self, columns: tuple[str, ...]) -> dict[tuple[str, ...], list[dict[str, str]]]:
+        """All lines that have ``columns``, by their values there."""
+        if columns not in self._index:
+            index: dict[tuple[str, ...], list[dict[str, str]]] = {}
+            for lines in self._lines:
+                for line in lines:
+                    if set(columns) <= line.keys():
+                        index.setdefault(tuple(line[name] for name in columns), []).append(line)
+            self._index[columns] = index
+        return self._index[columns]

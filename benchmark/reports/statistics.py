@@ -72,7 +72,9 @@ class Mark:
         return " ".join(word for word, on in flags.items() if on)
 
 
-def rank(values: Mapping[str, Mapping[int, float]], higher_is_better: bool, decimals: int = 2) -> dict[str, Mark]:
+def rank(
+    values: Mapping[str, Mapping[int, float]], higher_is_better: bool, decimals: int = 2
+) -> dict[str, Mark]:
     """Mark the methods of one column. ``values``: method -> seed -> value.
 
     Means that print the same with ``decimals`` digits share a place; the second place is the next value that is shown.
@@ -120,15 +122,20 @@ def mean_tau(taus: Sequence[Tau]) -> Tau:
 
 
 def reported_value(
-    which: WhichRound, test: Mapping[int, float], validation: Mapping[int, float] | None, higher_is_better: bool = True
+    which: WhichRound,
+    test: Mapping[int, float],
+    validation: Mapping[int, float] | None,
+    higher_is_better: bool = True,
 ) -> float:
     """The one value of a run that enters a table. ``test``, ``validation``: evaluated round -> value.
 
-    Of equally good rounds the earliest counts. Raises `ConfigError` if the run has not evaluated often enough, or not on
-    a validation split where the rule needs one.
+    Of equally good rounds the earliest counts. Raises `ConfigError` if the run has not evaluated often enough, or
+    not on a validation split where the rule needs one.
     """
     if not test:
-        raise ConfigError("no evaluated round to report; set evaluation.every so that the last round is evaluated.")
+        raise ConfigError(
+            "no evaluated round to report; set evaluation.every so that the last round is evaluated."
+        )
     rounds = sorted(test)
     if which.rule == "last":
         return float(test[rounds[-1]])
@@ -139,8 +146,12 @@ def reported_value(
                 "evaluation.every or the table's which_round."
             )
         return float(np.mean([test[r] for r in rounds[-which.n :]]))
-    chooser = test if which.rule == "best_test" else {r: v for r, v in (validation or {}).items() if r in test}
+    chooser = (
+        test if which.rule == "best_test" else {r: v for r, v in (validation or {}).items() if r in test}
+    )
     if not chooser:
-        raise ConfigError("which_round best_validation: the run has no validation values; hold out a validation split.")
+        raise ConfigError(
+            "which_round best_validation: the run has no validation values; hold out a validation split."
+        )
     sign = 1.0 if higher_is_better else -1.0
     return float(test[max(sorted(chooser), key=lambda r: sign * chooser[r])])

@@ -42,7 +42,8 @@ DECIMALS = 2
 class CellRun:
     """One run of a cell.
 
-    ``value`` is as recorded (accuracies as fractions), None unless done; ``run`` is its folder, relative to the results.
+    ``value`` is as recorded (accuracies as fractions), None unless done; ``run`` is its folder, relative to the
+    results. A run without a finite value is never done: without one it counts as missing, with NaN as diverged.
     """
 
     seed: int
@@ -165,7 +166,9 @@ class Table:
             "published_std": published.std,
             "published_n": published.n,
             "published_note": published.note,
-            "seeds": ";".join(f"{run.seed}={_rounded(cell.values.get(run.seed), run.status)}" for run in cell.runs),
+            "seeds": ";".join(
+                f"{run.seed}={_rounded(cell.values.get(run.seed), run.status)}" for run in cell.runs
+            ),
             "runs": ";".join(run.run for run in cell.runs if run.run),
         }
 
@@ -242,14 +245,18 @@ def _average_seed(seed: int, parts: Sequence[Cell]) -> CellRun:
     return CellRun(seed, status, math.fsum(values) / len(parts) if status == "done" else None, folders)
 
 
-def _summarised(spec: TableSpec, row: Row, column: Column, cell: Cell, published: PublishedTable) -> TableCell:
+def _summarised(
+    spec: TableSpec, row: Row, column: Column, cell: Cell, published: PublishedTable
+) -> TableCell:
     runs = tuple(sorted(cell.runs, key=lambda run: run.seed))
     values = {run.seed: run.value * spec.shown.scale for run in runs if run.value is not None}
     summary = summarise(list(values.values())) if values else None
     return TableCell(row, column, cell.state, runs, values, summary, published.find(row, column))
 
 
-def _complete(spec: TableSpec, column: Column, built: Mapping[tuple[str, str], TableCell]) -> dict[str, TableCell]:
+def _complete(
+    spec: TableSpec, column: Column, built: Mapping[tuple[str, str], TableCell]
+) -> dict[str, TableCell]:
     cells = {row.key: built[row.key, column.key] for row in spec.rows}
     return {key: cell for key, cell in cells.items() if cell.complete}
 
@@ -284,7 +291,9 @@ def write(table: Table, folder: Path | str) -> list[Path]:
             _replace(path, text)
         except OSError as error:
             reason = error.strerror or error
-            raise StorageError(f"table {path} cannot be written: {reason}. paths.results says where tables go.") from error
+            raise StorageError(
+                f"table {path} cannot be written: {reason}. paths.results says where tables go."
+            ) from error
         paths.append(path)
     return paths
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import logging
 import math
-import os
 import platform
 import socket
 import subprocess
@@ -318,6 +317,7 @@ class _Session:
     def run(self, run: FederatedRun) -> Status:
         """All remaining rounds; returns the final status, already written."""
         state, size = self._resume(run)
+        self.progress(state.round, self.config.train.rounds)
         last: list[Record] = []
         try:
             if state.round == 0 and size == 0:
@@ -457,7 +457,3 @@ def work(payload: dict[str, Any], progress: Progress, stop: Stop) -> tuple[str, 
     except ValueError as error:
         return "failed", str(error)
 
-
-def available_cores() -> int:
-    """Cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

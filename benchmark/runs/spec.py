@@ -14,7 +14,15 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    PositiveInt,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
 from benchmark.errors import ConfigError, nearest
 
@@ -87,7 +95,11 @@ def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     for key, value in over.items():
         old = merged.get(key)
         if isinstance(value, Mapping):
-            other = isinstance(old, Mapping) and "name" in value and old.get("name", value["name"]) != value["name"]
+            other = (
+                isinstance(old, Mapping)
+                and "name" in value
+                and old.get("name", value["name"]) != value["name"]
+            )
             merged[key] = merge({} if other or not isinstance(old, Mapping) else old, value)
         else:
             merged[key] = value
@@ -101,7 +113,9 @@ def _normalise(overrides: Any) -> Overrides:
     result: Overrides = {}
     for key, value in overrides.items():
         if key not in SETTINGS:
-            raise ValueError(f"unknown setting {key!r}.{nearest(str(key), SETTINGS)} Allowed: {', '.join(SETTINGS)}")
+            raise ValueError(
+                f"unknown setting {key!r}.{nearest(str(key), SETTINGS)} Allowed: {', '.join(SETTINGS)}"
+            )
         if key in GROUPS and isinstance(value, str):
             value = {"name": value}
         if not isinstance(value, Mapping):
@@ -267,7 +281,9 @@ class TableSpec(_Part):
     @classmethod
     def _known_metric(cls, metric: str) -> str:
         if metric not in METRICS:
-            raise ValueError(f"unknown metric {metric!r}.{nearest(metric, METRICS)} Allowed: {', '.join(METRICS)}")
+            raise ValueError(
+                f"unknown metric {metric!r}.{nearest(metric, METRICS)} Allowed: {', '.join(METRICS)}"
+            )
         return metric
 
     @field_validator("which_round")
@@ -337,7 +353,9 @@ class TableSpec(_Part):
         chosen, where = self.row(row), self.column(column)
         table = self.preset(preset)
         if where.average_of:
-            raise ConfigError(f"table {self.name}: column {column!r} averages other columns and has no runs of its own.")
+            raise ConfigError(
+                f"table {self.name}: column {column!r} averages other columns and has no runs of its own."
+            )
         if preset not in where.presets:
             return None
         named: Overrides = {"method": {"name": chosen.method}}
@@ -349,6 +367,38 @@ class TableSpec(_Part):
         for layer in (*layers, named, chosen.overrides, *own):
             merged = merge(merged, layer)
         return merged
+
+    def cut(self, rows: Iterable[str], columns: Iterable[str]) -> TableSpec:
+        """The same table with some of its rows and columns, in the table's order; its caption says that it is a part.
+
+        Raises `ConfigError` for a key that the table does not have and for an average without all the columns it needs.
+        """
+        chosen_rows = {self.row(key).key for key in rows}
+        chosen = {self.column(key).key for key in columns}
+        for column in self.columns:
+            lacking = [part for part in column.average_of if part not in chosen]
+            if column.key in chosen and lacking:
+                raise ConfigError(
+                    f"table {self.name}: column {column.key!r} is the average of {', '.join(column.average_of)}; "
+                    f"choose {', '.join(lacking)} too, or leave it out."
+                )
+        if not chosen_rows or not chosen:
+            raise ConfigError(f"table {self.name}: no row or no column is left; choose at least one of each.")
+        if len(chosen_rows) == len(self.rows) and len(chosen) == len(self.columns):
+            return self
+        rows_text, columns_text = (
+            f"{len(chosen_rows)} of {len(self.rows)}",
+            f"{len(chosen)} of {len(self.columns)}",
+        )
+        part = f"{rows_text} rows and {columns_text} columns are shown."
+        fields = {name: getattr(self, name) for name in type(self).model_fields}
+        fields |= {
+            "caption": f"{self.caption} {part}".strip(),
+            "rows": tuple(row for row in self.rows if row.key in chosen_rows),
+            "columns": tuple(column for column in self.columns if column.key in chosen),
+            "cells": tuple(cell for cell in self.cells if cell.row in chosen_rows and cell.column in chosen),
+        }
+        return type(self).model_construct(**fields)
 
     def _pick(self, what: str, key: str, known: Mapping[str, Any]) -> Any:
         if key not in known:
@@ -384,7 +434,9 @@ def load_spec(path: Path | str) -> TableSpec:
     except yaml.YAMLError as error:
         raise ConfigError(f"table file {path} is no valid YAML: {' '.join(str(error).split())}.") from error
     if not isinstance(node, Mapping):
-        raise ConfigError(f"table file {path}: came {type(node).__name__}; expected a mapping with rows and columns.")
+        raise ConfigError(
+            f"table file {path}: came {type(node).__name__}; expected a mapping with rows and columns."
+        )
     try:
         spec = TableSpec.model_validate({"name": path.stem, **node})
     except ValidationError as error:
@@ -406,7 +458,9 @@ def _explain(error: ValidationError) -> str:
     return " ".join(lines)
 
 
-def find_specs(paper: str | None = None, table: int | None = None, folder: Path = TABLE_FOLDER) -> list[TableSpec]:
+def find_specs(
+    paper: str | None = None, table: int | None = None, folder: Path = TABLE_FOLDER
+) -> list[TableSpec]:
     """All tables of ``folder``, or those of one paper, or with one number, in the order of their names.
 
     Raises `ConfigError` if none fits, naming what there is.
@@ -414,7 +468,9 @@ def find_specs(paper: str | None = None, table: int | None = None, folder: Path 
     specs = [load_spec(path) for path in sorted(folder.glob("*.yaml"))]
     papers = sorted({spec.paper for spec in specs})
     if paper is not None and paper not in papers:
-        raise ConfigError(f"no table of a paper called {paper!r} in {folder}.{nearest(paper, papers)} Known: {', '.join(papers)}.")
+        raise ConfigError(
+            f"no table of a paper called {paper!r} in {folder}.{nearest(paper, papers)} Known: {', '.join(papers)}."
+        )
     found = [spec for spec in specs if paper in (None, spec.paper) and table in (None, spec.table)]
     if not found:
         there = ", ".join(spec.name for spec in specs if paper in (None, spec.paper)) or "none"

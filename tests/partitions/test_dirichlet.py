@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import partitions.dirichlet
 from partitions import PartitionError, Population, make, six_metrics
 from partitions.base import indices_by_class
 from partitions.dirichlet import dirichlet_split
@@ -18,8 +19,8 @@ class Scripted:
         self.weights = list(weights)
         self.sizes: list[int] = []
 
-    def shuffle(self, values: np.ndarray) -> None:
-        pass
+    def permutation(self, values: np.ndarray) -> np.ndarray:
+        return values
 
     def dirichlet(self, alpha: np.ndarray) -> np.ndarray:
         self.sizes.append(len(alpha))
@@ -134,7 +135,18 @@ def test_minimum_size_beyond_the_data() -> None:
         make("dirichlet", {"clients": 5, "alpha": 1}).split(population, np.random.default_rng(0))
 
 
-def test_hopeless_minimum_is_given_up() -> None:
-    population = Population(np.arange(2000) % 2, 2)
-    with pytest.raises(PartitionError, match=r"none of 1000 draws .* Raise partition.alpha \(0.01\)"):
+def test_hopeless_minimum_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(partitions.dirichlet, "MAX_DRAWS", 1000)
+    population = Population(np.arange(2000) % 100, 100)
+    with pytest.raises(PartitionError, match=r"none of 10 draws .* Raise partition\.alpha \(0\.01\)"):
         make("dirichlet", {"clients": 100, "alpha": 0.01}).split(population, np.random.default_rng(0))
+
+
+@pytest.mark.parametrize("alpha", [100, 10, 1, 0.1, 0.01])
+def test_all_alphas_of_fedld_figure_2_can_be_drawn(alpha: float) -> None:
+    population = Population(np.arange(8999) % 2, 2)
+    for seed in range(3):
+        split = make("dirichlet", {"clients": 5, "alpha": alpha}).split(
+            population, np.random.default_rng(seed)
+        )
+        assert min(len(client) for client in split) >= 10

@@ -7,7 +7,16 @@ import math
 import pytest
 
 from benchmark.errors import ConfigError
-from benchmark.reports.statistics import Mark, Tau, agreement, mean_tau, p_better, rank, reported_value, summarise
+from benchmark.reports.statistics import (
+    Mark,
+    Tau,
+    agreement,
+    mean_tau,
+    p_better,
+    rank,
+    reported_value,
+    summarise,
+)
 from benchmark.runs.spec import WhichRound
 
 
@@ -39,7 +48,9 @@ def test_p_value_pairs_by_seed_and_needs_two_of_them() -> None:
 
 def test_p_value_without_any_noise() -> None:
     assert p_better(seeds(0.3, 0.4), seeds(0.3, 0.4)) == 1.0
-    assert p_better(seeds(0.3, 0.4), seeds(0.1, 0.2)) == 0.0  # 0.3 - 0.1 and 0.4 - 0.2 differ in the last bit only
+    assert (
+        p_better(seeds(0.3, 0.4), seeds(0.1, 0.2)) == 0.0
+    )  # 0.3 - 0.1 and 0.4 - 0.2 differ in the last bit only
     assert p_better(seeds(0.1, 0.2), seeds(0.3, 0.4)) == 1.0
 
 
@@ -72,7 +83,9 @@ def test_kendall() -> None:
     # Three pairs, one turned round.
     assert agreement({"a": 1, "b": 2, "c": 3}, {"a": 10, "b": 30, "c": 20}).value == pytest.approx(1 / 3)
     # tau-b with a tie in one order: (2 - 0) / sqrt(2 * 3).
-    assert agreement({"a": 1, "b": 1, "c": 3}, {"a": 10, "b": 20, "c": 30}).value == pytest.approx(2 / math.sqrt(6))
+    assert agreement({"a": 1, "b": 1, "c": 3}, {"a": 10, "b": 20, "c": 30}).value == pytest.approx(
+        2 / math.sqrt(6)
+    )
     assert agreement({"a": 1, "b": 2}, {"b": 1, "c": 5}) == Tau(None, 1)
     assert agreement({"a": 1, "b": 1}, {"a": 1, "b": 5}) == Tau(None, 2)
 

@@ -39,7 +39,9 @@ def toy_cells() -> dict[tuple[str, str], Cell]:
                 cells[row, column] = Cell(node)
                 continue
             runs = [
-                CellRun(seed, status, value, None if status == "missing" else f"runs/{row}-{column}/seed{seed}")
+                CellRun(
+                    seed, status, value, None if status == "missing" else f"runs/{row}-{column}/seed{seed}"
+                )
                 for seed, (status, value) in enumerate(node)
             ]
             cells[row, column] = Cell("ok", tuple(runs))
@@ -61,21 +63,23 @@ def toy(published: PublishedTable) -> Table:
 @pytest.mark.parametrize("suffix", ["csv", "md", "tex"])
 def test_golden(toy: Table, tmp_path: Path, suffix: str) -> None:
     write(toy, tmp_path / "tables")
-    assert (tmp_path / "tables" / f"toy_table1.{suffix}").read_text() == (GOLDEN / f"toy_table1.{suffix}").read_text()
+    assert (tmp_path / "tables" / f"toy_table1.{suffix}").read_text() == (
+        GOLDEN / f"toy_table1.{suffix}"
+    ).read_text()
 
 
 def test_writing_leaves_no_other_files_and_replaces_old_ones(toy: Table, tmp_path: Path) -> None:
     (tmp_path / "toy_table1.md").write_text("old")
     paths = write(toy, tmp_path)
-    assert sorted(path.name for path in tmp_path.iterdir() if path.name.startswith((".", "toy_table1."))) == sorted(
-        path.name for path in paths
-    )
+    assert sorted(
+        path.name for path in tmp_path.iterdir() if path.name.startswith((".", "toy_table1."))
+    ) == sorted(path.name for path in paths)
     assert (tmp_path / "toy_table1.md").read_text() == toy.to_markdown()
 
 
 def test_a_folder_that_cannot_be_written_is_a_storage_error(toy: Table, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
-    with pytest.raises(StorageError, match="toy_table1.csv cannot be written"):
+    with pytest.raises(StorageError, match=r"toy_table1\.csv cannot be written"):
         write(toy, tmp_path / "file" / "tables")
 
 
@@ -184,10 +188,13 @@ def _pdflatex(folder: Path, name: str) -> str:
 @pytest.mark.skipif(shutil.which("pdflatex") is None, reason="pdflatex is not installed")
 @pytest.mark.parametrize("name", ["toy_table1", "fedmr_table1", "feddiverse_table3"])
 def test_latex_compiles_as_it_is_and_included(toy: Table, tmp_path: Path, name: str) -> None:
-    table = toy if name == "toy_table1" else build_table(load_spec(TABLE_FOLDER / f"{name}.yaml"), "paper", {})
+    table = (
+        toy if name == "toy_table1" else build_table(load_spec(TABLE_FOLDER / f"{name}.yaml"), "paper", {})
+    )
     write(table, tmp_path)
     assert "Overfull" not in _pdflatex(tmp_path, f"{name}.tex")
-    main = "\\documentclass{article}\\usepackage{booktabs,graphicx}\\begin{document}Text. \\input{%s} More text.\\end{document}"
-    (tmp_path / "main.tex").write_text(main % name)
+    preamble = r"\documentclass{article}\usepackage{booktabs,graphicx}"
+    body = rf"\begin{{document}}Text. \input{{{name}}} More text.\end{{document}}"
+    (tmp_path / "main.tex").write_text(preamble + body)
     _pdflatex(tmp_path, "main.tex")
     assert (tmp_path / "main.pdf").stat().st_size > 0

@@ -1,0 +1,317 @@
+"""The digits, and the stand-ins made of them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+from sklearn.datasets import load_digits
+from sklearn.linear_model import RidgeClassifier
+
+from datasets import rendering
+from datasets.base import DataError, Dataset, Split
+from datasets.digits import split_digits
+from datasets.prepare import load
+
+CONF = Path(__file__).resolve().parents[2] / "conf" / "dataset"
+STANDINS = sorted(path.stem for path in CONF.glob("digits_*.yaml"))
+PLAIN = {"stands_for": "X", "noise": 0.0}
+# A class's own counts over its attributes or sources, as the papers and the notes on the data sets print them.
+WATERBIRDS = np.array([[3498, 184], [56, 1057]])
+HAM = {"akiec": 327, "bcc": 514, "bkl": 1099, "df": 115, "mel": 1113, "nv": 6705, "vasc": 142}
+ACEVEDO = (1218, 3117, 1551, 1214, 1420, 1015, 1137, 592, 1646, 1633)
+SVHN = (4948, 13861, 10585, 8497, 7458, 6882, 5727, 5595, 5045, 4659)
+
+
+def config(name: str) -> dict[str, Any]:
+    return yaml.safe_load((CONF / f"{name}.yaml").read_text())
+
+
+def standin(name: str) -> Dataset:
+    node = config(name)
+    return load(node["name"], node["options"])  # into the cache that all tests share
+
+
+def cells(split: Split, classes: int, columns: int) -> np.ndarray:
+    column = split.attributes if split.attributes is not None else split.sources
+    index = split.labels if column is None else split.labels * columns + column
+    return np.bincount(index, minlength=classes * columns).reshape(classes, columns)
+
+
+# The digits ---------------------------------------------------------------------------------------------------------
+
+
+def test_digits_are_split_within_each_class() -> None:
+    train, test = split_digits()
+    # 178, 182, 177, 183, 181, 182, 181, 179, 174, 180 digits in the bundle; a fifth of each, rounded
+    np.testing.assert_array_equal(np.bincount(test.labels), [36, 36, 35, 37, 36, 36, 36, 36, 35, 36])
+    np.testing.assert_array_equal(
+        np.bincount(train.labels), [142, 146, 142, 146, 145, 146, 145, 143, 139, 144]
+    )
+
+
+def test_the_two_parts_are_the_whole_bundle() -> None:
+    """Every image of the bundle is in exactly one part, with its label; grey value 16 becomes 255."""
+    bundle = load_digits()
+    original = Counter(
+        (int(label), np.rint(image * 255 / 16).astype(np.uint8).tobytes())
+        for image, label in zip(bundle.images, bundle.target, strict=True)
+    )
+    ours = Counter(
+        (int(label), image.tobytes())
+        for split in split_digits()
+        for image, label in zip(split.images, split.labels, strict=True)
+    )
+    assert ours == original
+
+
+# What stand-ins are made of -----------------------------------------------------------------------------------------
+
+
+def shifted(split: Split) -> np.ndarray:
+    """All digits of a split in all nine positions, as directions [9 N, 64] (gain does not change a direction)."""
+    ink = np.repeat(split.images[:, 0] / 255.0, 9, axis=0)
+    moved = rendering.shift(ink, np.tile(np.arange(9), len(split)))
+    return direction(moved)
+
+
+def direction(images: np.ndarray) -> np.ndarray:
+    flat = images.reshape(len(images), -1).astype(float)
+    return flat / np.linalg.norm(flat, axis=1, keepdims=True)
+
+
+def test_train_comes_from_training_digits_and_test_from_test_digits(tmp_path: Path) -> None:
+    options = {**PLAIN, "classes": 10, "train_counts": 300, "test_counts": 60}
+    data = load("standin", options, cache=tmp_path)
+    train_digits, test_digits = (shifted(split) for split in split_digits())
+    for split, own, other in (
+        (data.train, train_digits, test_digits),
+        (data.test, test_digits, train_digits),
+    ):
+        images = direction(split.images[:, 0])
+        from_own, from_other = (images @ own.T).max(axis=1), (images @ other.T).max(axis=1)
+        # Rounding to 256 greys moves a direction a little; another person's digit differs by much more.
+        assert from_own.min() > 0.9998
+        assert np.median(from_other) < 0.99
+
+
+def test_shift_moves_by_one_pixel() -> None:
+    image = np.zeros((9, 8, 8))
+    image[:, 3, 4] = 1
+    moved = rendering.shift(image, np.arange(9))
+    found = [tuple(int(k) for k in np.argwhere(picture)[0]) for picture in moved]
+    assert found[:5] == [(3, 4), (3, 5), (3, 3), (4, 4), (2, 4)]
+    assert len(set(found)) == 9 and moved.sum() == 9
+
+
+def test_the_first_use_of_each_digit_is_unshifted(tmp_path: Path) -> None:
+    """The smallest class (8) has 139 training digits: with 139 images per class no digit is used twice."""
+    options = {**PLAIN, "classes": 10, "train_counts": 139, "test_counts": 35}
+    data = load("standin", options, cache=tmp_path)
+    train, _ = split_digits()
+    closest = (direction(data.train.images[:, 0]) @ direction(train.images[:, 0]).T).argmax(axis=1)
+    assert len(set(closest)) == 1390
+    np.testing.assert_array_equal(train.labels[closest], data.train.labels)
+
+
+def test_hundred_classes_are_two_digits_side_by_side(tmp_path: Path) -> None:
+    options = {**PLAIN, "classes": 100, "train_counts": 3, "test_counts": 2}
+    data = load("standin", options, cache=tmp_path)
+    assert data.train.images.shape == (300, 1, 8, 16) and data.classes[7] == "07"
+    digits, _ = split_digits()
+    pool, labels = shifted(digits), np.repeat(digits.labels, 9)
+    left = labels[(direction(data.train.images[:, 0, :, :8]) @ pool.T).argmax(axis=1)]
+    right = labels[(direction(data.train.images[:, 0, :, 8:]) @ pool.T).argmax(axis=1)]
+    assert np.mean(left * 10 + right == data.train.labels) > 0.98  # the same picture may be two digits
+
+
+def test_thirteen_classes_have_mirrored_digits(tmp_path: Path) -> None:
+    options = {**PLAIN, "classes": 13, "train_counts": 50, "test_counts": 10}
+    data = load("standin", options, cache=tmp_path)
+    assert data.classes[10:] == ("2 mirrored", "3 mirrored", "4 mirrored")
+    digits, _ = split_digits()
+    twos = shifted(digits.subset(digits.labels == 2))
+    extra = data.train.images[data.train.labels == 10, 0]
+    assert (direction(extra[:, :, ::-1]) @ twos.T).max(axis=1).min() > 0.9998
+    assert (direction(extra) @ twos.T).max(axis=1).mean() < 0.98
+
+
+def test_groups_of_digits_are_classes(tmp_path: Path) -> None:
+    options = {**PLAIN, "classes": 3, "groups": [[7], [0, 1], [9]], "train_counts": 140, "test_counts": 30}
+    data = load("standin", options, cache=tmp_path)
+    digits, _ = split_digits()
+    nearest = (direction(data.train.images[:, 0]) @ shifted(digits).T).argmax(axis=1) // 9
+    for label, group in enumerate(((7,), (0, 1), (9,))):
+        assert set(digits.labels[nearest[data.train.labels == label]]) == set(group)
+
+
+def test_attributes_are_colours(tmp_path: Path) -> None:
+    options = {**PLAIN, "classes": 2, "attributes": ["red", "green"], "style": "colour", "channels": 3}
+    data = load("standin", {**options, "train_counts": 50, "test_counts": 20}, cache=tmp_path)
+    brightness = np.asarray(data.train.images, dtype=float).mean(axis=(2, 3))
+    attributes = np.asarray(data.train.attributes)
+    assert (brightness[np.arange(200), attributes] > 0).all()
+    assert (brightness[np.arange(200), 1 - attributes] == 0).all() and (brightness[:, 2] == 0).all()
+
+
+def test_sources_look_different_and_one_archive_looks_the_same(tmp_path: Path) -> None:
+    options = {**PLAIN, "classes": 2, "sources": ["a", "b", "c", "d"], "appearances": [0, 2, 2, 3]}
+    data = load("standin", {**options, "train_counts": 200, "test_counts": 20}, cache=tmp_path)
+    looks = []
+    for source in range(4):
+        images = data.train.images[data.train.sources == source]
+        looks.append(np.array([images.mean(), np.percentile(images, 1), np.percentile(images, 99)]))
+    assert np.abs(looks[1] - looks[2]).max() < 4  # one archive, cut in two
+    for one, other in ((0, 1), (0, 3), (1, 3)):
+        assert np.abs(looks[one] - looks[other]).max() > 25
+
+
+# Counts -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("counts", "expected"),
+    [
+        (7, [[7, 7], [7, 7]]),
+        ([5, 8], [[3, 2], [4, 4]]),
+        ([[1, 2], [3, 0]], [[1, 2], [3, 0]]),
+    ],
+)
+def test_counts_per_cell_class_or_matrix(tmp_path: Path, counts: Any, expected: list[list[int]]) -> None:
+    options = {**PLAIN, "classes": 2, "attributes": ["a", "b"], "style": "scene", "channels": 3}
+    data = load("standin", {**options, "train_counts": counts, "test_counts": 5}, cache=tmp_path)
+    np.testing.assert_array_equal(cells(data.train, 2, 2), expected)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"classes": 1}, "classes must be 2 to 17, or 100, not 1"),
+        ({"classes": 50}, "classes must be 2 to 17, or 100, not 50"),
+        (
+            {"train_counts": [1, 2, 3]},
+            r"train_counts must be one number, 2 numbers \(one per class\), or 2 rows of 1",
+        ),
+        ({"test_counts": [[1, 2], [3, 4]]}, "test_counts must be one number"),
+        ({"test_counts": [[1, 2], [3]]}, "test_counts must be one number"),
+        ({"train_counts": 0}, "nor all zero"),
+        ({"train_counts": [-1, 3]}, "must not be negative"),
+        ({"class_names": ["a"]}, "1 class_names for 2 classes"),
+        ({"groups": [[1, 2]]}, "one list of digits for each of 2 classes"),
+        ({"groups": [[1, 2], [2]]}, "no digit twice"),
+        ({"groups": [[1], [11]]}, "digits 0 to 9"),
+        ({"attributes": ["a"]}, "two names or none"),
+        ({"attributes": ["a", "b"]}, "the styles colour and scene show two attributes"),
+        ({"style": "scene", "channels": 3}, "the styles colour and scene show two attributes"),
+        ({"style": "clutter"}, "the style clutter has three channels"),
+        ({"sources": ["a", "b"], "appearances": [1]}, "1 appearances for 2 sources"),
+        ({"colour": 1}, "unknown key 'colour'"),
+    ],
+)
+def test_options_that_do_not_fit(tmp_path: Path, options: dict[str, Any], message: str) -> None:
+    base = {"stands_for": "X", "classes": 2, "train_counts": 10, "test_counts": 5}
+    with pytest.raises(DataError, match=message):
+        load("standin", {**base, **options}, cache=tmp_path)
+
+
+# The stand-ins of the quick preset ----------------------------------------------------------------------------------
+
+
+def test_every_dataset_of_the_papers_has_its_stand_in() -> None:
+    originals = (
+        "retina covid acevedo ham wbc spawrious spawrious4 waterbirds cmnist fmnist svhn cifar10 cifar100"
+    )
+    assert set(STANDINS) == {f"digits_{name}" for name in originals.split()}
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in CONF.glob("*.yaml")))
+def test_config_files_have_the_same_keys(name: str) -> None:
+    node = config(name)
+    assert list(node) == ["name", "options", "train_per_class", "test_per_class"]
+    assert node["train_per_class"] is None and node["test_per_class"] is None
+
+
+@pytest.mark.parametrize("name", STANDINS)
+def test_stand_in_is_what_its_file_says(name: str) -> None:
+    data, options = standin(name), config(name)["options"]
+    assert len(data.classes) == options["classes"]
+    assert data.attributes == tuple(options.get("attributes", ()))
+    assert data.sources == tuple(options.get("sources", ()))
+    size = (8, 16) if options["classes"] == 100 else (8, 8)
+    assert data.train.images.shape[1:] == (options.get("channels", 1), *size)
+    assert 1000 <= len(data.train) <= 4500 and 400 <= len(data.test) <= 1000
+    assert options["stands_for"] in data.note and "not comparable" in data.note
+    assert "Not kept: " in data.note
+
+
+@pytest.mark.parametrize("name", STANDINS)
+def test_stand_in_is_learnable_and_not_trivial(name: str) -> None:
+    """A linear classifier is well above chance and well below all right."""
+    data = standin(name)
+    train, test = (np.asarray(s.images).reshape(len(s), -1) / 255.0 for s in (data.train, data.test))
+    accuracy = RidgeClassifier().fit(train, data.train.labels).score(test, data.test.labels)
+    share = np.bincount(data.test.labels).max() / len(data.test)
+    assert share + 0.1 < accuracy < 0.95
+
+
+def test_shapes_of_the_originals() -> None:
+    """Classes x attributes or sources of the originals."""
+    shapes = {
+        name: (len(data.classes), len(data.attributes) or len(data.sources))
+        for name, data in ((name.removeprefix("digits_"), standin(name)) for name in STANDINS)
+    }
+    assert shapes == {
+        "retina": (2, 0),
+        "covid": (3, 12),
+        "acevedo": (10, 0),
+        "ham": (7, 0),
+        "wbc": (13, 3),
+        "spawrious": (2, 2),
+        "spawrious4": (4, 2),
+        "waterbirds": (2, 2),
+        "cmnist": (2, 2),
+        "fmnist": (10, 0),
+        "svhn": (10, 0),
+        "cifar10": (10, 0),
+        "cifar100": (100, 0),
+    }
+
+
+def test_imbalance_is_that_of_the_originals() -> None:
+    ham = standin("digits_ham")
+    assert ham.classes == tuple(HAM)
+    # a quarter of what 30 test images per class leave
+    quarter = np.array([(count - 30) / 4 for count in HAM.values()])
+    assert np.abs(np.bincount(ham.train.labels) - quarter).max() <= 1
+    assert set(np.bincount(ham.test.labels)) == {60}
+    acevedo = np.bincount(standin("digits_acevedo").train.labels)
+    assert np.abs(acevedo - np.array([int(0.8 * count) for count in ACEVEDO]) / 4).max() <= 1
+    assert np.abs(np.bincount(standin("digits_svhn").train.labels) - np.array(SVHN) / 25).max() <= 1
+
+
+def test_cells_hold_what_the_client_matrices_ask() -> None:
+    """Scaled by 0.5 (0.25 for four breeds): pooled matrices of FedDiverse's Table 6, WaterBirds' training set."""
+    spawrious = cells(standin("digits_spawrious").train, 2, 2)
+    for pooled in ([[1760, 640], [640, 1760]], [[1760, 1760], [640, 640]], [[2000, 500], [2000, 100]]):
+        assert (spawrious >= 0.5 * np.array(pooled)).all()
+    assert (cells(standin("digits_cmnist").train, 2, 2) >= 880).all()
+    four = cells(standin("digits_spawrious4").train, 4, 2)
+    assert (four >= 0.25 * np.array([[2000, 200]] * 2 + [[200, 2000]] * 2)).all()
+    assert (cells(standin("digits_waterbirds").train, 2, 2) >= 0.5 * WATERBIRDS).all()
+
+
+def test_sources_lack_the_classes_that_they_lack() -> None:
+    blood = standin("digits_wbc")
+    table = cells(blood.train, 13, 3)
+    matek, acevedo, bodzas = (set(np.flatnonzero(column == 0)) for column in table.T)
+    # notes on the data sets, section 7: Acevedo has no myeloblast (3), atypical lymphocyte (11), smudge cell (12);
+    # Bodzas none of promyelocyte (4), myelocyte (5), metamyelocyte (6), 11 and 12; Matek has all
+    assert (matek, acevedo, bodzas) == (set(), {3, 11, 12}, {4, 5, 6, 11, 12})
+    assert table[[6, 11, 12], 0].max() < 20  # under 20 images in Matek: MMZ, LYA, KSC
+    covid = cells(standin("digits_covid").train, 3, 12)
+    assert (covid.sum(axis=0) > 0).all() and ((covid == 0).any(axis=0)).sum() >= 6
+    assert covid.sum(axis=0).max() > 8 * covid.sum(axis=0).min()

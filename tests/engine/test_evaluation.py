@@ -1,0 +1,159 @@
+"""Metrics of a small confusion matrix, counted by hand."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from federations import federation, problem_of, run
+from torch import Tensor, nn
+
+from benchmark.engine.evaluation import EvaluationSet, Record, answers, evaluate, metrics
+from benchmark.engine.models import Net
+
+# Ten samples of three classes and two attributes; the answer, and right (1) or not.
+#            class 0         class 1            class 2
+LABELS = np.array([0, 0, 0, 0, 1, 1, 1, 1, 1, 2])
+ATTRIBUTES = np.array([0, 0, 1, 1, 0, 0, 0, 0, 1, 1])
+PREDICTED = np.array([0, 0, 0, 2, 1, 1, 0, 2, 0, 2])
+#                     1  1  1  0  1  1  0  0  0  1   -> 6 of 10
+
+
+def test_overall_and_per_class() -> None:
+    """Recalls 3/4, 2/5, 1/1: mean 43/60; the worst class is 1."""
+    found = metrics(PREDICTED, None, LABELS, None, 3, 0)
+    assert found == {
+        ("all", "accuracy"): 0.6,
+        ("all", "micro_f1"): 0.6,
+        ("all", "balanced_accuracy"): pytest.approx(43 / 60),
+        ("all", "worst_group_accuracy"): 0.4,
+        ("class=0", "accuracy"): 0.75,
+        ("class=1", "accuracy"): 0.4,
+        ("class=2", "accuracy"): 1.0,
+    }
+
+
+def test_micro_f1_from_its_definition() -> None:
+    """F1 of the summed counts: true positives 6; false positives and negatives 4 each; 12/(12 + 8) = .6."""
+    true = sum(int(((PREDICTED == c) & (LABELS == c)).sum()) for c in range(3))
+    false_positive = sum(int(((PREDICTED == c) & (LABELS != c)).sum()) for c in range(3))
+    false_negative = sum(int(((PREDICTED != c) & (LABELS == c)).sum()) for c in range(3))
+    assert (true, false_positive, false_negative) == (6, 4, 4)
+    assert metrics(PREDICTED, None, LABELS, None, 3, 0)["all", "micro_f1"] == 2 * true / (2 * true + 8)
+
+
+def test_groups() -> None:
+    """Class x attribute: (0,0) 2/2, (0,1) 1/2, (1,0) 2/4, (1,1) 0/1, (2,0) none, (2,1) 1/1; attributes 4/6 and 2/4."""
+    found = metrics(PREDICTED, None, LABELS, ATTRIBUTES, 3, 2)
+    groups = {name: value for (name, metric), value in found.items() if "," in name and metric == "accuracy"}
+    assert groups == {
+        "class=0,attribute=0": 1.0,
+        "class=0,attribute=1": 0.5,
+        "class=1,attribute=0": 0.5,
+        "class=1,attribute=1": 0.0,
+        "class=2,attribute=1": 1.0,
+    }
+    assert found["all", "worst_group_accuracy"] == 0.0
+    assert found["attribute=0", "accuracy"] == pytest.approx(4 / 6)
+    assert found["attribute=1", "accuracy"] == 0.5
+    assert found["class=1", "accuracy"] == 0.4  # still there, beside the groups
+    assert found["all", "balanced_accuracy"] == pytest.approx(43 / 60)
+
+
+def test_absent_class_and_attribute() -> None:
+    """A fourth class and a third attribute that have no samples appear in no record and spoil no mean."""
+    found = metrics(PREDICTED, None, LABELS, ATTRIBUTES, 4, 3)
+    assert found == metrics(PREDICTED, None, LABELS, ATTRIBUTES, 3, 2)
+    assert not any(math.isnan(value) for value in found.values())
+
+
+def test_an_answer_outside_the_classes_present_is_wrong() -> None:
+    found = metrics(np.array([3, 3]), None, np.array([0, 1]), None, 4, 0)
+    assert found["all", "accuracy"] == found["all", "balanced_accuracy"] == found["all", "worst_group_accuracy"] == 0
+
+
+def test_loss_is_the_mean_over_samples() -> None:
+    found = metrics(PREDICTED, np.arange(10, dtype=np.float32), LABELS, None, 3, 0)
+    assert found["all", "loss"] == 4.5
+
+
+def line(n: int, batch_size: int) -> EvaluationSet:
+    """Inputs 0, 1, ..., n - 1 with labels 0, 1, 0, 1, ..."""
+    x = torch.arange(n, dtype=torch.float32)[:, None]
+    return EvaluationSet(x, torch.arange(n) % 2, None, 2, 0, lambda images: images + 1, batch_size)
+
+
+@pytest.mark.parametrize("batch_size", [1, 2, 3, 100])
+def test_answers_in_batches(batch_size: int) -> None:
+    """Scores (0, log 3) for transformed inputs above 2, else (log 3, 0): probability 3/4 for the answer."""
+    sizes = []
+
+    def predictor(x: Tensor) -> Tensor:
+        sizes.append(len(x))
+        return math.log(3) * torch.cat([x <= 2, x > 2], 1)
+
+    predicted, losses = answers(predictor, line(5, batch_size))
+    assert predicted.tolist() == [0, 0, 1, 1, 1]
+    right, wrong = -math.log(3 / 4), -math.log(1 / 4)
+    np.testing.assert_allclose(losses, [right, wrong, wrong, right, wrong], rtol=1e-6)
+    assert sum(sizes) == 5
+    assert max(sizes) == min(batch_size, 5)
+
+
+def test_metrics_of_several_predictors_are_averaged() -> None:
+    """One always says 0 (3 of 5 right), one always 1 (2 of 5)."""
+    zero: Tensor = torch.tensor([[1.0, 0.0]])
+    records = evaluate([lambda x: zero.expand(len(x), 2), lambda x: 1 - zero.expand(len(x), 2)], line(5, 2), 7, "val", False)
+    assert set(records) == {
+        Record(7, "val", "all", "accuracy", 0.5),
+        Record(7, "val", "all", "micro_f1", 0.5),
+        Record(7, "val", "all", "balanced_accuracy", 0.5),
+        Record(7, "val", "all", "worst_group_accuracy", 0.0),
+        Record(7, "val", "class=0", "accuracy", 0.5),
+        Record(7, "val", "class=1", "accuracy", 0.5),
+    }
+
+
+def test_a_run_evaluates_every_set_in_long_form() -> None:
+    """z = x, logits (0, z): class 1 for x > 0. Labels are right on one set, wrong in one of two on the other."""
+    net = Net(nn.Linear(1, 1, bias=False), nn.Linear(1, 2, bias=False), 1).double()
+    x = torch.tensor([[-1.0], [1.0]], dtype=torch.float64)
+    sets = {
+        name: EvaluationSet(x, torch.tensor(labels), torch.tensor([1, 0]), 2, 2, lambda images: images)
+        for name, labels in (("test", [0, 1]), ("validation", [1, 1]))
+    }
+    problem = replace(problem_of([np.zeros((2, 1))], [np.array([0, 1])], 2), evaluation_sets=sets)
+    model = federation(problem, {}, net, lr=0.0, rounds=2, w0=np.array([1.0, 0, 1]))
+    before, *_, after = run(model)
+    for state, number in ((before, 0), (after, 2)):
+        found = {(r.split, r.group, r.metric): r.value for r in model.evaluate(state) if r.round == number}
+        assert found["test", "all", "accuracy"] == 1
+        assert found["validation", "all", "accuracy"] == 0.5
+        assert found["validation", "class=1,attribute=1", "accuracy"] == 0
+        assert found["validation", "all", "worst_group_accuracy"] == 0
+        softplus = [math.log1p(math.exp(v)) for v in (-1, 1)]
+        assert found["test", "all", "loss"] == pytest.approx(softplus[0], abs=1e-6)
+        assert found["validation", "all", "loss"] == pytest.approx(sum(softplus) / 2, abs=1e-6)
+
+
+def test_evaluation_uses_running_statistics_and_no_dropout() -> None:
+    """BatchNorm with mean 0, variance 1 passes x on; a run's evaluation changes neither model nor statistics."""
+
+    def net() -> Net:
+        return Net(nn.Sequential(nn.BatchNorm1d(1), nn.Dropout(0.9)), nn.Linear(1, 2, bias=False), 1).double()
+
+    w0 = np.array([1.0, 0.0, 0.0, 1.0])  # BatchNorm weight 1, bias 0, v = (0, 1)
+    x = torch.linspace(-5, 5, 40, dtype=torch.float64)[:, None]
+    problem = replace(
+        problem_of([np.ones((4, 1))], [np.array([0, 1, 0, 1])], 2),
+        evaluation_sets={"test": EvaluationSet(x, (x[:, 0] > 0).long(), None, 2, 0, lambda images: images)},
+    )
+    model = federation(problem, {}, net(), w0=w0)
+    state = model.initial_state()
+    accuracy = [r.value for r in model.evaluate(state) if (r.group, r.metric) == ("all", "accuracy")]
+    assert accuracy == [1.0]
+    assert state.buffers.tolist() == [0, 1, 0]
+    assert torch.equal(model.step(state)[0].w, federation(problem, {}, net(), w0=w0).step(state)[0].w)

@@ -1,0 +1,293 @@
+"""Models and their view as one vector."""
+
+from __future__ import annotations
+
+import copy
+import math
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from federations import mlp
+from torch import Tensor, nn
+
+from benchmark.engine.models import FlatModel, Net, build_net, flatten_head, model_names
+from benchmark.errors import ConfigError
+from methods.vectors import Layout
+
+SHAPES = {"tiny_cnn": (1, 8, 8), "small_cnn": (3, 32, 32), "resnet18_32": (3, 32, 32), "mobilenetv2_gn": (3, 32, 32)}
+
+
+def net_of(name: str, seed: int = 0, classes: int = 10) -> Net:
+    return build_net(name, classes, SHAPES[name], {}, seed)
+
+
+def some_net() -> Net:
+    """Convolution, BatchNorm, GroupNorm and a linear layer in the body; double precision."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        body = nn.Sequential(
+            nn.Conv2d(2, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU(), nn.Conv2d(4, 4, 1, bias=False),
+            nn.GroupNorm(2, 4), nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(16, 5),
+        )  # fmt: skip
+        return Net(body, nn.Linear(5, 3), 5).double()
+
+
+def images(shape: tuple[int, ...] = (6, 2, 5, 5)) -> Tensor:
+    return torch.from_numpy(np.random.default_rng(0).normal(size=shape))
+
+
+# Architectures ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("channels", "parameters"), [(3, 11_173_962), (1, 11_172_810)])
+def test_resnet18_has_the_known_size(channels: int, parameters: int) -> None:
+    """The 3 x 3 stem has 64 * 9 weights per input channel, so one channel has 1,152 fewer than three.
+
+    Buffers: 4,800 normalised channels with a mean and a variance each, and 20 counters.
+    """
+    model = FlatModel(build_net("resnet18_32", 10, (channels, 32, 32), {}, 0))
+    assert model.layout.size == len(model.w) == parameters
+    assert len(model.buffers) == 2 * 4800 + 20 == 9620
+    assert int(model.counters.sum()) == 20
+    assert model.net.feature_dim == 512
+    assert model.has_batch_norm
+    assert int(model.layout.mask("norm").sum()) == 2 * 4800  # every BatchNorm, those of the shortcuts too
+    assert int(model.layout.mask("head").sum()) == 512 * 10 + 10
+    x = torch.zeros(2, channels, 32, 32)
+    assert model.net.features(x).shape == (2, 512)
+    stem = model.net.body.conv1(x)
+    assert stem.shape == model.net.body.maxpool(stem).shape == (2, 64, 32, 32)  # stride 1, no pooling
+
+
+def test_mobilenet_has_group_norm_of_eight_groups() -> None:
+    net = net_of("mobilenetv2_gn")
+    assert not any(isinstance(m, nn.modules.batchnorm._BatchNorm) for m in net.modules())
+    groups = [m.num_groups for m in net.modules() if isinstance(m, nn.GroupNorm)]
+    assert len(groups) == 52  # as many as MobileNetV2 has convolutions
+    assert set(groups) == {8}
+    model = FlatModel(net)
+    assert not model.has_batch_norm
+    assert len(model.buffers) == 0
+    # MobileNetV2 has 3,504,872 parameters with 1,000 classes; GroupNorm has as many as BatchNorm.
+    assert model.layout.size == 3_504_872 - 1280 * 1000 - 1000 + 1280 * 10 + 10
+    assert net(torch.zeros(2, 3, 32, 32)).shape == (2, 10)
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "parameters"),
+    [
+        # 3x3 convolutions, then (filters * (height/4) * (width/4)) x hidden, then hidden x classes; all with biases.
+        ("tiny_cnn", (1, 8, 8), (9 * 8 + 8) + (72 * 16 + 16) + (16 * 4 * 32 + 32) + (32 * 10 + 10)),
+        ("small_cnn", (1, 28, 28), (9 * 16 + 16) + (144 * 32 + 32) + (32 * 49 * 128 + 128) + (128 * 10 + 10)),
+        ("small_cnn", (3, 32, 32), (27 * 16 + 16) + (144 * 32 + 32) + (32 * 64 * 128 + 128) + (128 * 10 + 10)),
+    ],
+)
+def test_small_networks(name: str, shape: tuple[int, int, int], parameters: int) -> None:
+    net = build_net(name, 10, shape, {}, 0)
+    assert sum(p.numel() for p in net.parameters()) == parameters
+    assert net(torch.zeros(3, *shape)).shape == (3, 10)
+
+
+def test_weights_depend_on_the_seed_alone() -> None:
+    torch.rand(3)
+    before = torch.get_rng_state()
+    first = flatten_head(net_of("tiny_cnn", seed=1).classifier)
+    assert torch.equal(torch.get_rng_state(), before)  # building a model moves no other draw
+    torch.rand(5)
+    assert torch.equal(flatten_head(net_of("tiny_cnn", seed=1).classifier), first)
+    assert not torch.equal(flatten_head(net_of("tiny_cnn", seed=2).classifier), first)
+
+
+def test_options_of_a_model() -> None:
+    assert build_net("tiny_cnn", 10, (1, 8, 8), {"hidden": 7}, 0).feature_dim == 7
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters", "message"),
+    [
+        ("tiny_cn", {}, r"model\.name: no model is called 'tiny_cn'\. Did you mean 'tiny_cnn'\? Known: .*resnet18_32"),
+        ("tiny_cnn", {"hiden": 3}, r"model\.hiden: unknown parameter of tiny_cnn\. Did you mean 'hidden'\?"),
+        ("resnet18_32", {"depth": 3}, r"model\.depth: unknown parameter of resnet18_32\. Allowed: it has none"),
+    ],
+)
+def test_mistakes(name: str, parameters: dict, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        build_net(name, 10, (1, 8, 8), parameters, 0)
+
+
+def test_all_models_are_registered() -> None:
+    assert set(SHAPES) <= set(model_names())
+
+
+# One vector ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["tiny_cnn", "small_cnn", "resnet18_32", "mobilenetv2_gn"])
+def test_a_flat_model_computes_what_the_module_computes(name: str) -> None:
+    plain = net_of(name).double()
+    flat = FlatModel(copy.deepcopy(plain))
+    x = images((2, *SHAPES[name]))
+    for training in (True, False):
+        plain.train(training)
+        flat.net.train(training)
+        with torch.no_grad():
+            assert torch.equal(flat.net(x), plain(x))
+    values = torch.cat([b.double().flatten() for b in plain.buffers()]) if len(flat.buffers) else flat.buffers
+    assert torch.equal(flat.buffers, values)
+
+
+@pytest.mark.parametrize("channels_last", [False, True])
+def test_gradients_and_statistics_are_views(channels_last: bool) -> None:
+    plain = some_net()
+    flat = FlatModel(copy.deepcopy(plain), channels_last=channels_last)
+    x, y = images(), torch.tensor([0, 1, 2, 0, 1, 2])
+    if channels_last:
+        x = x.contiguous(memory_format=torch.channels_last)
+    g, w, buffers = flat.g, flat.w, flat.buffers
+    for number in (1, 2):  # the second time on top of the first: nothing is cut off from the vectors
+        F.cross_entropy(plain(x), y).backward()
+        F.cross_entropy(flat.net(x), y).backward()
+        for name, parameter in plain.named_parameters():
+            view = flat.layout.view(flat.g, name)
+            assert view.shape == parameter.shape
+            np.testing.assert_allclose(view, parameter.grad, rtol=0, atol=1e-12)
+        for name, buffer in plain.named_buffers():
+            view = flat.buffer_layout.view(flat.buffers, name)
+            np.testing.assert_allclose(view, buffer.double(), rtol=0, atol=1e-12)
+        assert flat.buffers[flat.counters].tolist() == [number]
+        with torch.no_grad():
+            for parameter in plain.parameters():
+                parameter.sub_(0.1 * parameter.grad)
+            flat.w.sub_(flat.g, alpha=0.1)
+        np.testing.assert_allclose(flat.net.eval()(x).detach(), plain.eval()(x).detach(), rtol=0, atol=1e-12)
+        plain.train(), flat.net.train()
+    assert flat.g is g
+    assert flat.w is w
+    assert flat.buffers is buffers
+
+
+def test_writing_the_vector_writes_the_module() -> None:
+    flat = FlatModel(some_net())
+    flat.w.fill_(2.0)
+    assert all(bool((p == 2).all()) for p in flat.net.parameters())
+    flat.buffers.fill_(3.0)
+    assert all(bool((b == 3).all()) for b in flat.net.buffers())
+
+
+def test_groups_by_type_of_layer() -> None:
+    entries = {e.name: (e.shape, e.group) for e in FlatModel(some_net()).layout.entries}
+    assert entries == {
+        "body.0.weight": ((4, 2, 3, 3), "body"),
+        "body.0.bias": ((4,), "body"),
+        "body.1.weight": ((4,), "norm"),
+        "body.1.bias": ((4,), "norm"),
+        "body.3.weight": ((4, 4, 1, 1), "body"),
+        "body.4.weight": ((4,), "norm"),
+        "body.4.bias": ((4,), "norm"),
+        "body.7.weight": ((5, 16), "body"),
+        "body.7.bias": ((5,), "body"),
+        "classifier.weight": ((3, 5), "head"),
+        "classifier.bias": ((3,), "head"),
+    }
+
+
+def test_the_layout_has_no_gaps_and_the_head_comes_last() -> None:
+    flat = FlatModel(some_net())
+    stops = [0, *(e.stop for e in flat.layout.entries)]
+    assert [e.start for e in flat.layout.entries] == stops[:-1]
+    assert all(e.stop - e.start == math.prod(e.shape) for e in flat.layout.entries)
+    head = flat.layout.mask("head").nonzero().flatten()
+    assert head.tolist() == list(range(flat.body_size, flat.layout.size))
+
+
+def heads() -> dict[str, nn.Module]:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(5)
+        return {
+            "wide": nn.Sequential(nn.Linear(8, 20), nn.Linear(20, 3)).double(),
+            "narrow": nn.Linear(8, 3, bias=False).double(),
+        }
+
+
+def test_other_heads_take_the_classifiers_place() -> None:
+    flat = FlatModel(mlp(), heads())
+    own = flat.w.clone()
+    assert {key: layout.size for key, layout in flat.layouts.items()} == {
+        None: 56 + 27, "wide": 56 + 8 * 20 + 20 + 20 * 3 + 3, "narrow": 56 + 24,
+    }  # fmt: skip
+    x = images((4, 6))
+    for key, head in heads().items():
+        flat.use_head(key)
+        flat.w[flat.body_size :].copy_(flatten_head(head))
+        assert flat.w.shape == flat.g.shape == (flat.layout.size,)
+        assert flat.layout is flat.layouts[key]
+        with torch.no_grad():
+            np.testing.assert_allclose(flat.net(x), head(flat.net.features(x)), rtol=0, atol=1e-14)
+        flat.g.zero_()
+        flat.net(x).sum().backward()
+        assert bool((flat.g[flat.body_size :] != 0).all())
+    flat.use_head(None)
+    flat.w.copy_(own)
+    assert torch.equal(flat.w[:56], own[:56])
+
+
+@pytest.mark.parametrize("channels_last", [False, True])
+def test_flatten_head_has_the_order_of_the_layout(channels_last: bool) -> None:
+    head = nn.Sequential(nn.Unflatten(1, (5, 1, 1)), nn.Conv2d(5, 3, 1), nn.Flatten()).double()
+    flat = FlatModel(some_net(), {"convolution": head}, channels_last=channels_last)
+    flat.use_head("convolution")
+    vector = flatten_head(nn.Sequential(copy.deepcopy(head[0]), copy.deepcopy(head[1]), nn.Flatten()), channels_last)
+    assert vector.shape == (3 * 5 + 3,)
+    flat.w[flat.body_size :].fill_(-1)
+    flat.w[flat.body_size :].copy_(vector)
+    assert torch.equal(flat.net.classifier[1].weight, flat.layout.view(flat.w, "classifier.1.weight"))
+    assert torch.equal(flatten_head(flat.net.classifier, channels_last), vector)
+
+
+def test_a_twin_is_a_copy_of_its_own() -> None:
+    flat = FlatModel(some_net(), {"other": nn.Linear(5, 3, bias=False)})
+    twin = flat.twin()
+    assert twin.g is None
+    assert twin.layouts == flat.layouts
+    assert torch.equal(twin.w, flat.w)
+    assert torch.equal(twin.buffers, flat.buffers)
+    before = flat.w.clone()
+    twin.w.fill_(9.0)
+    twin.buffers.fill_(9.0)
+    assert torch.equal(flat.w, before)
+    assert not bool((flat.buffers == 9).any())
+    assert not any(p.requires_grad for p in twin.net.parameters())
+    assert all(p.requires_grad for p in flat.net.parameters())
+
+
+def test_a_twin_has_the_same_layouts_whatever_head_is_in_place() -> None:
+    flat = FlatModel(some_net(), {"other": nn.Linear(5, 3, bias=False)})
+    flat.use_head("other")
+    assert flat.twin().layouts == flat.layouts
+
+
+def test_shares_memory() -> None:
+    flat = FlatModel(some_net())
+    assert all(flat.shares_memory(t) for t in (flat.w, flat.w[3:5], flat.g, flat.buffers, next(flat.net.parameters())))
+    assert not any(flat.shares_memory(t) for t in (flat.w.clone(), torch.zeros(3), torch.zeros(0)))
+
+
+def test_freezing_batch_norm_keeps_its_affine_part() -> None:
+    flat = FlatModel(some_net())
+    flat.net.train()
+    flat.freeze_batch_norm()
+    before = flat.buffers.clone()
+    flat.net(images()).sum().backward()
+    assert torch.equal(flat.buffers, before)
+    assert bool((flat.layout.view(flat.g, "body.1.bias") != 0).any())
+    assert flat.net.body[2].training
+
+
+def test_layouts_of_two_models_are_compared_by_name() -> None:
+    same: Layout = FlatModel(some_net()).layout
+    FlatModel(some_net()).layout.require_same(same, "update")
+    other = Net(mlp().body, nn.Linear(8, 4), 8)
+    with pytest.raises(ValueError, match=r"update: tensor 'classifier\.weight' \(4, 8\).*\(3, 8\) is expected"):
+        FlatModel(mlp()).layout.require_same(FlatModel(other).layout, "update")

@@ -1,0 +1,283 @@
+"""A run ends in the same bits however often and however rudely it is stopped."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tiny_runs import FORKS, STATEFUL, STATELESS, bits, command, folder_of, round_on_disk, tiny, wait_until, words_of
+
+from benchmark.__main__ import main
+from benchmark.runs import store
+from benchmark.runs.config import RunConfig
+from benchmark.runs.run import execute
+from benchmark.runs.store import RunFolder
+
+KILLS = 20
+METHODS = pytest.mark.parametrize("layer", [STATELESS, STATEFUL], ids=["stateless", "stateful"])
+
+
+def fork(config: RunConfig) -> Any:
+    """Carry out the run in another process."""
+    process = FORKS.Process(target=execute, args=(config,))
+    process.start()
+    return process
+
+
+def undisturbed(tmp_path: Path, *layers: Mapping[str, Any], **runtime: Any) -> tuple[bytes, str, dict]:
+    calm = tiny(tmp_path / "calm", *layers, **runtime)
+    assert execute(calm)[0] == "done"
+    return bits(calm)
+
+
+# kill -9 -----------------------------------------------------------------------------------------------------------
+
+
+@METHODS
+def test_killed_at_20_random_moments(tmp_path: Path, layer: dict[str, Any]) -> None:
+    rounds = 60
+    began = time.perf_counter()
+    expected = undisturbed(tmp_path, layer, {"train": {"rounds": rounds}}, checkpoint_every=2)
+    one_round = (time.perf_counter() - began) / rounds
+    config = tiny(tmp_path / "killed", layer, {"train": {"rounds": rounds}}, checkpoint_every=2)
+    folder = folder_of(config)
+    rng = np.random.default_rng(20)
+    seen = []
+    for kill in range(KILLS):
+        # Goals spread over what is left, so that the run cannot end before the last kill. A goal already reached
+        # gives a kill somewhere between the start of the process and its first rounds.
+        before = round_on_disk(folder)
+        goal = before + int(rng.integers(0, 2 + (rounds - before) // (KILLS - kill + 2)))
+        process = fork(config)
+        wait_until(lambda goal=goal: round_on_disk(folder) >= goal, f"round {goal}")
+        time.sleep(rng.uniform(0, 3 * one_round) if goal > before else rng.uniform(0, 0.3))
+        process.kill()
+        process.join()
+        assert process.exitcode == -signal.SIGKILL
+        seen.append(round_on_disk(folder))
+    assert len(set(seen)) >= KILLS // 2, f"the kills hit the rounds {seen} only"
+
+    assert execute(config)[0] == "done"
+    assert bits(config) == expected
+    assert (folder.path / "log.txt").read_text().count("resumed after round") >= KILLS // 2
+    assert not list(folder.path.glob(".*")), "what killed processes left was not removed"
+
+
+class Killed(BaseException):
+    """Stands for the end of the process: no handler of ours may catch it."""
+
+
+class Reaper:
+    """Ends the run at the n-th step on its way to the disk, before or after the step or in its middle."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.left = -1
+        self.last = ""
+        replace, append, clean = Path.replace, RunFolder.append_records, RunFolder.clean
+
+        def killing_replace(path: Path, target: Path) -> Path:
+            self.step(f"before {target.name}")
+            done = replace(path, target)
+            self.step(f"after {target.name}")
+            return done
+
+        def killing_append(folder: RunFolder, records: Any) -> int:
+            if self.left == 0:
+                with folder.records_path.open("ab") as stream:
+                    stream.write(b'{"round": 1, "spl')
+            self.step("within records.jsonl")
+            size = append(folder, records)
+            self.step("after records.jsonl")
+            return size
+
+        def killing_clean(folder: RunFolder, keep_checkpoint: bool) -> None:
+            self.step("before clean")
+            clean(folder, keep_checkpoint)
+            self.step("after clean")
+
+        monkeypatch.setattr(Path, "replace", killing_replace)
+        monkeypatch.setattr(RunFolder, "append_records", killing_append)
+        monkeypatch.setattr(RunFolder, "clean", killing_clean)
+
+    def step(self, what: str) -> None:
+        """One step more."""
+        self.left -= 1
+        if self.left == -1:
+            self.last = what
+            raise Killed(what)
+
+
+@pytest.mark.parametrize("keep", [False, True], ids=["", "keep_checkpoint"])
+def test_killed_at_every_step_on_the_way_to_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keep: bool
+) -> None:
+    expected = undisturbed(tmp_path, STATEFUL, keep_checkpoint=keep)
+    config = tiny(tmp_path / "killed", STATEFUL, keep_checkpoint=keep)
+    reaper = Reaper(monkeypatch)
+    steps: list[str] = []
+    while True:
+        reaper.left = len(steps)
+        try:
+            execute(config)
+        except Killed as death:
+            steps.append(str(death))
+        else:
+            break
+        reaper.left = -1
+        assert execute(config)[0] == "done", steps[-1]
+        assert bits(config) == expected, steps[-1]
+        shutil.rmtree(tmp_path / "killed")
+    # Two rounds are checkpointed, the start and every round are recorded.
+    assert steps.count("before checkpoint.pt") == (3 if keep else 2)
+    assert steps.count("within records.jsonl") == 4
+    assert {"before config.yaml", "after status.json", "after clean"} <= set(steps)
+    assert folder_of(config).checkpoint_path.exists() == keep
+
+
+# SIGTERM, SIGINT ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@METHODS
+def test_a_signal_saves_the_state(tmp_path: Path, layer: dict[str, Any], number: signal.Signals) -> None:
+    rounds, log = 30, tmp_path / "out.txt"
+    expected = undisturbed(tmp_path, layer, {"train": {"rounds": rounds}})
+    # No checkpoint falls due: what is saved, the signal has saved.
+    config = tiny(tmp_path / "stopped", layer, {"train": {"rounds": rounds}}, checkpoint_every=1000)
+    folder = folder_of(config)
+    process = FORKS.Process(target=command, args=(words_of(config), log))
+    process.start()
+    wait_until(lambda: folder.records_path.exists() and folder.records_path.stat().st_size > 3000, "some rounds")
+    os.kill(process.pid, number)
+    process.join()
+    assert process.exitcode == 130, log.read_text()
+    status = folder.status()
+    assert status is not None
+    assert status.state == "interrupted"
+    assert 0 < status.round < rounds
+    assert folder.checkpoint_path.exists()
+    assert "interrupted: " in log.read_text()
+    assert "same command" in log.read_text()
+
+    process = FORKS.Process(target=command, args=(words_of(config), log))
+    process.start()
+    process.join()
+    assert process.exitcode == 0, log.read_text()
+    assert bits(config) == expected
+    assert f"resumed after round {status.round}" in (folder.path / "log.txt").read_text()
+
+
+def test_a_stop_between_two_clients_keeps_the_finished_rounds(tmp_path: Path) -> None:
+    expected = undisturbed(tmp_path, STATEFUL)
+    config = tiny(tmp_path / "stopped", STATEFUL)
+    asked = iter([False] * 3 + [True] * 100)  # two clients a round and one look after each: within round 2
+    assert execute(config, stop=lambda: next(asked))[0] == "interrupted"
+    status = folder_of(config).status()
+    assert status is not None
+    assert status.round == 1
+    assert execute(config)[0] == "done"
+    assert bits(config) == expected
+
+
+def test_the_real_command_line(tmp_path: Path, root: Path) -> None:
+    """Fresh interpreters: kill -9, then SIGTERM, then to the end."""
+    expected = undisturbed(tmp_path, STATEFUL, {"train": {"rounds": 60}}, checkpoint_every=2)
+    config = tiny(tmp_path / "cli", STATEFUL, {"train": {"rounds": 60}}, checkpoint_every=2)
+    folder = folder_of(config)
+    arguments = [sys.executable, "-m", "benchmark", *words_of(config)]
+    environment = os.environ | {"PYTHONPATH": str(root)}
+    for number, code in ((signal.SIGKILL, -signal.SIGKILL), (signal.SIGTERM, 130)):
+        before = round_on_disk(folder)
+        process = subprocess.Popen(arguments, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True)
+        wait_until(lambda before=before: round_on_disk(folder) >= max(before, 0) + 4, "four rounds more")
+        process.send_signal(number)
+        process.communicate()
+        assert process.returncode == code
+    done = subprocess.run(arguments, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    assert done.stdout.startswith(f"done: {config.paths.results}/runs/{config.key}\n")
+    assert bits(config) == expected
+
+
+# Done is done, and one at a time -----------------------------------------------------------------------------------
+
+
+def footprint(folder: Path) -> dict[str, tuple[int, int, int]]:
+    """(inode, size, time of last change) of every file."""
+    stats = {str(path.relative_to(folder)): path.stat() for path in sorted(folder.rglob("*"))}
+    return {name: (stat.st_ino, stat.st_size, stat.st_mtime_ns) for name, stat in stats.items()}
+
+
+def test_a_finished_run_is_not_touched_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = tiny(tmp_path / "results", STATELESS)
+    for outcome in ("done", "done"):
+        assert execute(config)[0] == outcome
+    before = footprint(tmp_path)
+    assert execute(config) == ("done", "")
+    # Threads, device and checkpoints are no part of the identity: it is the same run.
+    assert execute(tiny(tmp_path / "results", STATELESS, threads=2, checkpoint_every=7)) == ("done", "")
+    assert footprint(tmp_path) == before
+
+
+def test_a_diverged_run_is_not_touched_again(tmp_path: Path) -> None:
+    config = tiny(tmp_path / "results", STATELESS, {"train": {"lr": 1e30}})
+    state, message = execute(config)
+    assert state == "diverged"
+    before = footprint(tmp_path)
+    assert execute(config) == (state, message)
+    assert footprint(tmp_path) == before
+
+
+def test_two_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["benchmark"])
+    expected = undisturbed(tmp_path, STATELESS, {"train": {"rounds": 60}})
+    config = tiny(tmp_path / "shared", STATELESS, {"train": {"rounds": 60}})
+    folder = folder_of(config)
+    first = fork(config)
+    wait_until(lambda: round_on_disk(folder) >= 1, "the first round")
+    assert main(words_of(config)) == 2
+    error = capsys.readouterr().err
+    assert "another process works on it" in error
+    assert str(first.pid) in error
+    assert execute(config)[0] == "busy"
+    first.join()
+    assert first.exitcode == 0
+    assert bits(config) == expected
+    assert (folder.path / "log.txt").read_text().count("start:") == 1
+
+
+def test_four_that_start_together(tmp_path: Path) -> None:
+    expected = undisturbed(tmp_path, STATELESS)
+    config = tiny(tmp_path / "shared", STATELESS)
+    processes = [fork(config) for _ in range(4)]
+    for process in processes:
+        process.join()
+    assert [process.exitcode for process in processes] == [0] * 4
+    assert bits(config) == expected
+    assert (folder_of(config).path / "log.txt").read_text().count("start:") == 1
+
+
+def test_a_killed_process_holds_nothing(tmp_path: Path) -> None:
+    config = tiny(tmp_path / "results", STATELESS, {"train": {"rounds": 1000}})
+    folder = folder_of(config)
+    process = fork(config)
+    wait_until(lambda: round_on_disk(folder) >= 1, "the first round")
+    assert folder.is_held()
+    process.kill()
+    process.join()
+    assert not folder.is_held()
+    with folder.lease():
+        assert folder.is_held()
+        with pytest.raises(store.Busy, match="another process works on it"), folder.lease():
+            pass
+    assert not folder.is_held()

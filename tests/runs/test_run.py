@@ -1,0 +1,296 @@
+"""From a configuration to a finished run: what is trained on, what is recorded, what is refused."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tiny_runs import FORKS, STATEFUL, STATELESS, bits, folder_of, tiny
+
+from benchmark.engine.federation import FederatedRun
+from benchmark.errors import ConfigError
+from benchmark.runs import run as module
+from benchmark.runs.config import RunConfig
+from benchmark.runs.run import build_run, choose_device, execute, load_data, load_dataset, work
+from partitions.base import PartitionError
+
+
+def configuration(tmp_path: Path, *layers: dict[str, Any], seed: int = 0, **runtime: Any) -> RunConfig:
+    return tiny(tmp_path / "results", *layers, seed=seed, **runtime)
+
+
+# Data --------------------------------------------------------------------------------------------------------------
+
+
+def test_every_sample_is_on_one_client(tmp_path: Path) -> None:
+    data = load_data(configuration(tmp_path))
+    assert sorted(np.concatenate(data.clients).tolist()) == list(range(96))
+    assert len(data.clients) == 6
+    assert data.validation is None
+
+
+def test_subsample_is_balanced_and_the_same_for_all_seeds(tmp_path: Path) -> None:
+    layer = {"dataset": {"train_per_class": 6, "test_per_class": 3}}
+    one, two = (load_data(configuration(tmp_path, layer, seed=seed)) for seed in (0, 1))
+    whole = load_data(configuration(tmp_path)).train
+    assert Counter(one.train.labels.tolist()) == dict.fromkeys(range(4), 6)
+    assert Counter(one.test.labels.tolist()) == dict.fromkeys(range(4), 3)
+    np.testing.assert_array_equal(one.train.images, two.train.images)
+    np.testing.assert_array_equal(one.test.images, two.test.images)
+    # In the stored order, each sample once.
+    places = [next(i for i, image in enumerate(whole.images) if (image == chosen).all()) for chosen in one.train.images]
+    assert places == sorted(set(places))
+
+
+def test_more_samples_per_class_than_exist(tmp_path: Path) -> None:
+    for key in ("train_per_class", "test_per_class"):
+        with pytest.raises(ConfigError, match=rf"dataset\.{key}: came 25; class 0 has only (24|10) samples"):
+            load_data(configuration(tmp_path, {"dataset": {key: 25}}))
+
+
+def test_partitions_belong_to_the_seed_or_to_the_data(tmp_path: Path) -> None:
+    def clients(seed: int, pinned: int | None) -> list[list[int]]:
+        data = load_data(configuration(tmp_path, {"partition": {"seed": pinned}}, seed=seed))
+        return [client.tolist() for client in data.clients]
+
+    assert clients(0, None) != clients(1, None)
+    assert clients(0, 5) == clients(1, 5) == clients(5, None)
+
+
+def test_a_stored_partition_is_the_drawn_one(tmp_path: Path) -> None:
+    config = configuration(tmp_path)
+    drawn = load_data(config)
+    stored = [load_data(config, tmp_path / "partitions") for _ in range(2)]
+    for data in stored:
+        assert data.partition.id == drawn.partition.id
+        for one, other in zip(data.clients, drawn.clients, strict=True):
+            np.testing.assert_array_equal(one, other)
+    assert [path.name for path in (tmp_path / "partitions").iterdir()] == [drawn.partition.id]
+
+
+def test_validation_is_held_out_of_every_client(tmp_path: Path) -> None:
+    whole = load_data(configuration(tmp_path))
+    data = load_data(configuration(tmp_path, {"evaluation": {"validation": 0.25}}))
+    assert data.validation is not None
+    assert len(data.validation) == 6 * 4  # a quarter of 16 each
+    for kept, all_of_it in zip(data.clients, whole.clients, strict=True):
+        assert len(kept) == 12
+        assert set(kept) < set(all_of_it)
+        assert not set(kept) & set(data.validation)
+    assert len(load_data(configuration(tmp_path, {"evaluation": {"validation": 0.99}})).clients[0]) == 1
+
+
+def test_a_data_set_is_loaded_once_in_a_process(tmp_path: Path) -> None:
+    one, two = configuration(tmp_path, seed=0), configuration(tmp_path, seed=1)
+    assert load_dataset(one.dataset, one.paths) is load_dataset(two.dataset, two.paths)
+
+
+# Running -----------------------------------------------------------------------------------------------------------
+
+
+def test_records_in_long_form(tmp_path: Path) -> None:
+    config = configuration(
+        tmp_path,
+        {"dataset": {"options": {"attributes": 2}}},
+        {"train": {"rounds": 5}, "evaluation": {"every": 2, "validation": 0.25}},
+    )
+    assert execute(config) == ("done", "")
+    records = folder_of(config).read_records()
+    rounds = {(split, r.round) for r in records for split in [r.split]}
+    # Before training, every second round and the last; the loss of training in every round.
+    assert sorted(r for split, r in rounds if split == "test") == [0, 2, 4, 5]
+    assert sorted(r for split, r in rounds if split == "validation") == [0, 2, 4, 5]
+    assert sorted(r for split, r in rounds if split == "train") == [1, 2, 3, 4, 5]
+    assert len(records) == len({(r.round, r.split, r.group, r.metric) for r in records}), "a value came twice"
+    assert all(math.isfinite(r.value) for r in records)
+    last = {r.metric: r.value for r in records if (r.round, r.split, r.group) == (5, "test", "all")}
+    status = folder_of(config).status()
+    assert status is not None
+    assert status.final["test"] == last
+    assert set(status.final) == {"test", "validation"}
+    assert {"accuracy", "micro_f1", "balanced_accuracy", "worst_group_accuracy", "loss"} <= set(last)
+    accuracies = {r.group: r.value for r in records if (r.round, r.split, r.metric) == (5, "test", "accuracy")}
+    # 40 test images fill the 4 classes and the 8 groups evenly: the whole is the mean of its parts.
+    for kind, count in (("class", 4), ("attribute", 2)):
+        parts = [value for group, value in accuracies.items() if group.startswith(kind) and "," not in group]
+        assert len(parts) == count
+        assert np.mean(parts) == pytest.approx(last["accuracy"])
+    groups = [value for group, value in accuracies.items() if "," in group]
+    assert len(groups) == 8
+    assert min(groups) == last["worst_group_accuracy"]
+
+
+def test_it_learns(tmp_path: Path) -> None:
+    config = configuration(tmp_path, {"train": {"rounds": 15, "epochs": 4}})
+    execute(config)
+    values = {r.round: r.value for r in folder_of(config).read_records() if r[1:4] == ("test", "all", "accuracy")}
+    assert values[15] == 1.0, "four fixed patterns in noise are easy"
+    assert values[0] < 0.8
+
+
+def test_progress_names_every_round(tmp_path: Path) -> None:
+    seen: list[tuple[int, int]] = []
+    execute(configuration(tmp_path), lambda round, rounds: seen.append((round, rounds)))
+    assert seen == [(0, 3), (1, 3), (2, 3), (3, 3)]
+
+
+def test_same_bits_whatever_ran_before_and_wherever(tmp_path: Path) -> None:
+    expected = []
+    for layer in (STATELESS, STATEFUL):
+        config = tiny(tmp_path / "one", layer)
+        execute(config)
+        expected.append(bits(config))
+    # The other way round, with a run of another seed between them, and one of them in another process.
+    stateful, between, stateless = (tiny(tmp_path / "two", layer, seed=s) for layer, s in ((STATEFUL, 0), (STATEFUL, 9), (STATELESS, 0)))
+    execute(stateful)
+    execute(between)
+    process = FORKS.Process(target=execute, args=(stateless,))
+    process.start()
+    process.join()
+    assert [bits(stateless), bits(stateful)] == expected
+    assert bits(between)[1] != expected[1][1]
+
+
+def test_seeds_and_methods_are_different_runs(tmp_path: Path) -> None:
+    configs = [tiny(tmp_path, layer, seed=seed) for layer in (STATELESS, STATEFUL) for seed in (0, 1)]
+    for config in configs:
+        execute(config)
+    assert len({bits(config)[1] for config in configs}) == 4
+
+
+def test_checkpoint_is_gone_or_kept(tmp_path: Path) -> None:
+    one = configuration(tmp_path)
+    execute(one)
+    assert sorted(path.name for path in folder_of(one).path.iterdir()) == [
+        *("config.yaml", "lease.json", "log.txt", "meta.json", "records.jsonl", "status.json"),
+    ]
+    two = configuration(tmp_path, seed=1, keep_checkpoint=True)
+    execute(two)
+    saved = folder_of(two).load_checkpoint(two)
+    assert saved is not None
+    assert saved["state"]["round"] == 3
+
+
+# Trouble -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_diverged_run_says_where(tmp_path: Path) -> None:
+    config = configuration(tmp_path, {"train": {"lr": 1e30}})
+    state, message = execute(config)
+    assert state == "diverged"
+    assert "round 0" in message
+    assert "client" in message
+    assert "not finite" in message
+    status = folder_of(config).status()
+    assert status is not None
+    assert (status.state, status.message, status.final) == ("diverged", message, {})
+    assert all(record.round == 0 for record in folder_of(config).read_records())
+    assert not folder_of(config).checkpoint_path.exists()
+
+
+def test_a_fault_of_the_program_is_a_failed_run_that_can_be_repeated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calm = tiny(tmp_path / "calm")
+    execute(calm)
+    config = configuration(tmp_path)
+    step = FederatedRun.step
+
+    def broken(self: FederatedRun, state: Any) -> Any:
+        if state.round == 2:
+            raise RuntimeError("no such thing")
+        return step(self, state)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(FederatedRun, "step", broken)
+        state, message = execute(config)
+        assert state == "failed"
+        assert message.startswith("RuntimeError: no such thing (traceback in ")
+    folder = folder_of(config)
+    status = folder.status()
+    assert status is not None
+    assert (status.state, status.round) == ("failed", 2)
+    assert "RuntimeError: no such thing" in status.message
+    log = (folder.path / "log.txt").read_text()
+    assert "Traceback" in log
+    assert "in broken" in log
+    assert not folder.is_held()
+    # The checkpoint after round 2 is still there, and the run goes on from it.
+    assert execute(config)[0] == "done"
+    assert bits(config) == bits(calm)
+
+
+def test_a_users_mistake_is_raised_and_noted(tmp_path: Path) -> None:
+    config = configuration(tmp_path, {"train": {"clients_per_round": 7}})
+    with pytest.raises(ConfigError, match=r"train\.clients_per_round: came 7, the partition has 6 clients\..* 1 to 6"):
+        execute(config)
+    status = folder_of(config).status()
+    assert status is not None
+    assert status.state == "failed"
+    assert "came 7" in status.message
+
+
+def test_an_impossible_partition_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(PartitionError, match="200 clients for 96 samples"):
+        execute(configuration(tmp_path, {"partition": {"clients": 200}}))
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
+def test_a_gpu_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"runtime\.device: came 'cuda:1', but torch finds no GPU here\. Allowed: auto, cpu"):
+        execute(configuration(tmp_path, device="cuda:1"))
+    assert choose_device("auto") == torch.device("cpu")
+
+
+def test_work_gives_what_the_launcher_wants(tmp_path: Path) -> None:
+    config = configuration(tmp_path)
+    payload = json.loads(json.dumps(config.model_dump(mode="json")))
+    assert work(payload, lambda round, rounds: None, lambda: False) == ("done", "")
+    assert bits(config)
+    bad = configuration(tmp_path, {"train": {"clients_per_round": 7}}).model_dump(mode="json")
+    state, message = work(bad, lambda round, rounds: None, lambda: False)
+    assert state == "failed"
+    assert "train.clients_per_round" in message
+    assert "Traceback" not in message
+
+
+def test_threads_are_what_the_configuration_says(tmp_path: Path) -> None:
+    execute(configuration(tmp_path, threads=2))
+    meta = json.loads((folder_of(configuration(tmp_path)).path / "meta.json").read_text())
+    assert meta["threads"] == 2
+
+
+def test_build_run_holds_the_configuration(tmp_path: Path) -> None:
+    config = configuration(tmp_path, STATEFUL, {"train": {"lr": 0.03, "momentum": 0.5, "weight_decay": 0.001}})
+    run = build_run(config, load_data(config))
+    assert run.num_clients == 6
+    assert run.schedule.clients_per_round == 2
+    assert run.schedule.lr(0) == 0.03
+    assert (run.spec.momentum, run.spec.weight_decay, run.spec.batch_size, run.spec.epochs) == (0.5, 0.001, 8, 1)
+    assert run.sizes.tolist() == [16] * 6
+    assert run.label_counts.sum() == 96
+    assert run.method.name == "fedavgm"
+
+
+def test_runs_that_share_a_partition_may_start_together(tmp_path: Path) -> None:
+    configs = [configuration(tmp_path, {"partition": {"seed": 4}}, seed=seed) for seed in range(4)]
+    processes = [FORKS.Process(target=execute, args=(config,)) for config in configs]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+    assert [process.exitcode for process in processes] == [0] * 4
+    assert [bool(bits(config)) for config in configs] == [True] * 4
+    assert len(list((tmp_path / "results" / "partitions").iterdir())) == 1
+
+
+def test_commit_is_noted(tmp_path: Path) -> None:
+    commit, dirty = module._commit()
+    assert len(commit) in (0, 40)
+    assert isinstance(dirty, bool)

@@ -1,0 +1,466 @@
+"""A run's folder: whole or refused by name, never half read, whatever happens to the disk."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+from tiny_runs import FORKS, STATEFUL, STATELESS, bits, command, folder_of, tiny, words_of
+
+from benchmark.__main__ import main
+from benchmark.engine.evaluation import Record
+from benchmark.errors import StorageError
+from benchmark.runs import store
+from benchmark.runs.config import FORMAT, RunConfig
+from benchmark.runs.run import execute
+from benchmark.runs.store import Busy, Results, RunFolder, Status, write_atomically
+
+
+def fail_with(number: int) -> Callable[..., Any]:
+    def fail(*_: Any, **__: Any) -> Any:
+        raise OSError(number, os.strerror(number))
+
+    return fail
+
+
+@pytest.fixture
+def halfway(tmp_path: Path) -> RunConfig:
+    """A run of three rounds, stopped after the first."""
+    config = tiny(tmp_path / "results", STATEFUL)
+    asked = iter([False] * 3 + [True] * 100)
+    assert execute(config, stop=lambda: next(asked))[0] == "interrupted"
+    return config
+
+
+@pytest.fixture
+def ended(tmp_path: Path) -> RunConfig:
+    config = tiny(tmp_path / "results", STATELESS)
+    assert execute(config)[0] == "done"
+    return config
+
+
+# Writing -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_reader_sees_the_old_or_the_new(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    write_atomically(path, b"old")
+    before = path.open("rb")
+    write_atomically(path, b"new")
+    assert path.read_bytes() == b"new"
+    with before:
+        assert before.read() == b"old"
+    assert os.listdir(tmp_path) == ["file"]
+
+
+@pytest.mark.parametrize(
+    ("where", "number", "said"),
+    [
+        ("benchmark.runs.store.os.fsync", errno.ENOSPC, "disk is full"),
+        ("benchmark.runs.store.os.fsync", errno.EDQUOT, "quota"),
+        ("benchmark.runs.store.os.fsync", errno.EIO, "Input/output error"),
+        ("pathlib.Path.open", errno.ENOSPC, "disk is full"),
+        ("pathlib.Path.open", errno.EROFS, "Read-only file system"),
+        ("pathlib.Path.replace", errno.EACCES, "Permission denied"),
+    ],
+)
+def test_what_cannot_be_written_leaves_the_old(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str, number: int, said: str
+) -> None:
+    path = tmp_path / "file"
+    write_atomically(path, b"old")
+    with monkeypatch.context() as patch:
+        patch.setattr(where, fail_with(number))
+        with pytest.raises(StorageError, match=said) as error:
+            write_atomically(path, b"new")
+    assert str(path) in str(error.value)
+    assert path.read_bytes() == b"old"
+    assert os.listdir(tmp_path) == ["file"]
+
+
+def test_a_checkpoint_that_does_not_fit_leaves_the_one_before(
+    halfway: RunConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = folder_of(halfway)
+    before = folder.checkpoint_path.read_bytes()
+    with monkeypatch.context() as patch:
+        patch.setattr("benchmark.runs.store.os.fsync", fail_with(errno.ENOSPC))
+        with pytest.raises(StorageError, match="the disk is full"):
+            folder.save_checkpoint({"hash": "other"})
+    assert folder.checkpoint_path.read_bytes() == before
+    loaded = folder.load_checkpoint(halfway)
+    assert loaded is not None
+    assert loaded["state"]["round"] == 1
+
+
+# A disk that is full -----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 1 MiB; skips where this process may not mount one."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    if not sys.platform.startswith("linux"):
+        pytest.skip("needs Linux to mount a small disk")
+    words = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(place)]
+    try:
+        done = subprocess.run(words, capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        pytest.skip("needs the command mount")
+    if done.returncode:
+        pytest.skip(f"may not mount a small disk: {done.stderr.strip()}")
+    yield place
+    subprocess.run(["umount", "-l", str(place)], check=True)
+
+
+def fill(place: Path) -> Path:
+    """Leave not one byte."""
+    ballast = place / "ballast"
+    with ballast.open("wb", buffering=0) as stream:
+        for size in (1 << 16, 1 << 10, 1):
+            try:
+                while True:
+                    stream.write(b"\0" * size)
+            except OSError as error:
+                assert error.errno == errno.ENOSPC
+    return ballast
+
+
+def run_command(words: list[str], output: Path) -> tuple[int | None, str]:
+    """(exit code, what was printed) of a command in another process."""
+    output.write_text("")
+    process = FORKS.Process(target=command, args=(words, output))
+    process.start()
+    process.join()
+    return process.exitcode, output.read_text()
+
+
+def test_full_disk(small_disk: Path, tmp_path: Path) -> None:
+    calm = tiny(tmp_path / "calm", STATEFUL)
+    execute(calm)
+    config = tiny(small_disk / "results", STATEFUL)
+    folder = folder_of(config)
+    asked = iter([False] * 3 + [True] * 100)
+    assert execute(config, stop=lambda: next(asked))[0] == "interrupted"
+    before = folder.checkpoint_path.read_bytes()
+    ballast = fill(small_disk)
+
+    code, printed = run_command(words_of(config), tmp_path / "out.txt")
+    assert code == 2, printed
+    assert "the disk is full" in printed
+    assert "goes on from the last checkpoint" in printed
+    assert "Traceback" not in printed
+    assert folder.checkpoint_path.read_bytes() == before
+    loaded = folder.load_checkpoint(config)
+    assert loaded is not None
+    assert loaded["state"]["round"] == 1
+    assert not [path for path in folder.path.rglob("*.tmp") if path.stat().st_size], "leftovers take room"
+
+    ballast.unlink()
+    code, printed = run_command(words_of(config), tmp_path / "out.txt")
+    assert code == 0, printed
+    assert bits(config) == bits(calm)
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["known folder", "new folder"])
+def test_full_disk_before_the_first_byte(small_disk: Path, tmp_path: Path, known: bool) -> None:
+    config = tiny(small_disk / "results", STATEFUL)
+    if known:
+        Results(small_disk / "results").open()
+    ballast = fill(small_disk)
+    code, printed = run_command(words_of(config), tmp_path / "out.txt")
+    assert code == 2, printed
+    assert "the disk is full" in printed
+    assert "Traceback" not in printed
+    ballast.unlink()
+    assert run_command(words_of(config), tmp_path / "out.txt")[0] == 0
+    assert bits(config)
+
+
+def test_disk_that_fills_up_during_a_run(small_disk: Path, tmp_path: Path) -> None:
+    """Room for the small files and not for the checkpoint: it fails in the middle of writing that."""
+    calm = tiny(tmp_path / "calm", STATEFUL)
+    execute(calm)
+    config = tiny(small_disk / "results", STATEFUL)
+    asked = iter([False] * 3 + [True] * 100)
+    assert execute(config, stop=lambda: next(asked))[0] == "interrupted"
+    folder = folder_of(config)
+    before = folder.checkpoint_path.read_bytes()
+    ballast = fill(small_disk)
+    os.truncate(ballast, ballast.stat().st_size - max(16384, len(before) // 2))
+
+    code, printed = run_command(words_of(config), tmp_path / "out.txt")
+    assert code == 2, printed
+    assert "the disk is full" in printed
+    assert "checkpoint.pt" in printed
+    assert "Traceback" not in printed
+    assert folder.checkpoint_path.read_bytes() == before
+    status = folder.status()
+    assert status is not None
+    assert status.state == "failed"
+    assert "the disk is full" in status.message
+
+    ballast.unlink()
+    code, printed = run_command(words_of(config), tmp_path / "out.txt")
+    assert code == 0, printed
+    assert bits(config) == bits(calm)
+
+
+# What stands there is not what was written -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("content", [b"", b'{"state": "do', b"\xff\xfe\x00", b"[1, 2]", b'"done"'])
+def test_a_damaged_status_is_named(ended: RunConfig, content: bytes) -> None:
+    folder = folder_of(ended)
+    (folder.path / "status.json").write_bytes(content)
+    with pytest.raises(StorageError, match=r"status\.json") as error:
+        folder.status()
+    assert str(folder.path) in str(error.value)
+    with pytest.raises(StorageError, match="Delete the folder"):
+        execute(ended)
+
+
+@pytest.mark.parametrize("change", [{"format": FORMAT + 1}, {"format": None}, {"colour": "blue"}])
+def test_a_foreign_status_is_named(ended: RunConfig, change: dict[str, Any]) -> None:
+    path = folder_of(ended).path / "status.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    with pytest.raises(StorageError, match="format|not a status of ours"):
+        execute(ended)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda content: content[:-1],
+        lambda content: content[: len(content) // 2],
+        lambda content: b"",
+        lambda content: content + content.splitlines(keepends=True)[-1],
+        lambda content: content.replace(b"0.", b"1.", 1),
+    ],
+    ids=["last byte", "half", "empty", "line more", "digit"],
+)
+def test_records_that_have_changed_are_not_read(ended: RunConfig, damage: Callable[[bytes], bytes]) -> None:
+    folder = folder_of(ended)
+    expected = bits(ended)
+    folder.records_path.write_bytes(damage(expected[0]))
+    with pytest.raises(StorageError, match=r"records\.jsonl: .* bytes, .* were written"):
+        folder.read_records()
+    status = folder.status()
+    assert status is not None
+    if folder.records_path.stat().st_size != len(expected[0]):
+        # The size is looked at by every launch, and the run is made again, the same.
+        assert not folder.complete(status)
+        assert execute(ended)[0] == "done"
+        assert bits(ended) == expected
+
+
+def test_records_that_are_gone_are_made_again(ended: RunConfig) -> None:
+    folder, expected = folder_of(ended), bits(ended)
+    folder.records_path.unlink()
+    with pytest.raises(StorageError, match="0 bytes"):
+        folder.read_records()
+    assert execute(ended)[0] == "done"
+    assert bits(ended) == expected
+
+
+def test_records_of_a_run_that_goes_on_are_not_read(halfway: RunConfig) -> None:
+    with pytest.raises(StorageError, match="has not ended"):
+        folder_of(halfway).read_records()
+    with pytest.raises(StorageError, match="has not ended"):
+        RunFolder(Path("nowhere")).read_records()
+
+
+@pytest.mark.parametrize("damage", [lambda content: content[:-40], lambda content: b""], ids=["cut", "empty"])
+def test_records_shorter_than_the_checkpoint_says(halfway: RunConfig, damage: Callable[[bytes], bytes]) -> None:
+    """After a power cut the checkpoint may be on the disk and the last records not: no gap may become a result."""
+    folder = folder_of(halfway)
+    folder.records_path.write_bytes(damage(folder.records_path.read_bytes()))
+    try:
+        assert execute(halfway)[0] == "done"
+    except StorageError as error:
+        assert "records.jsonl" in str(error)  # noqa: PT017 - either is right: refused by name, or made again whole
+    else:
+        calm = tiny(folder.path.parents[3] / "calm", STATEFUL)
+        execute(calm)
+        assert bits(halfway) == bits(calm)
+
+
+def test_records_longer_than_the_checkpoint_says_are_cut(halfway: RunConfig) -> None:
+    folder = folder_of(halfway)
+    with folder.records_path.open("ab") as stream:
+        stream.write(b'{"round": 2, "split": "tra')
+    assert execute(halfway)[0] == "done"
+    calm = tiny(folder.path.parents[3] / "calm", STATEFUL)
+    execute(calm)
+    assert bits(halfway) == bits(calm)
+
+
+def torch_file(content: Any) -> Callable[[Path], None]:
+    return lambda path: torch.save(content, path)
+
+
+def cut(path: Path) -> None:
+    os.truncate(path, path.stat().st_size // 2)
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (cut, "damaged"),
+        (lambda path: path.write_bytes(b""), "damaged"),
+        (lambda path: path.write_bytes(b"hello world\n" * 100), "damaged"),
+        (torch_file([1, 2, 3]), "damaged|belongs to"),
+        (torch_file({"hash": "000000000000", "seed": 0, "records_bytes": 0, "state": {}}), "belongs to"),
+    ],
+    ids=["cut", "empty", "text", "list", "foreign"],
+)
+def test_a_checkpoint_that_is_not_ours_is_named(
+    halfway: RunConfig, damage: Callable[[Path], None], said: str
+) -> None:
+    folder = folder_of(halfway)
+    damage(folder.checkpoint_path)
+    with pytest.raises(StorageError, match=said) as error:
+        folder.load_checkpoint(halfway)
+    assert str(folder.checkpoint_path) in str(error.value)
+    assert "Delete it" in str(error.value)
+    with pytest.raises(StorageError, match=r"checkpoint\.pt"):
+        execute(halfway)
+    folder.checkpoint_path.unlink()
+    assert execute(halfway)[0] == "done"
+
+
+def test_a_checkpoint_of_another_seed_is_refused(halfway: RunConfig) -> None:
+    other = halfway.model_copy(update={"seed": 5})
+    with pytest.raises(StorageError, match="seed 0, not .* seed 5"):
+        folder_of(halfway).load_checkpoint(other)
+
+
+def test_a_folder_of_another_configuration_is_refused(ended: RunConfig) -> None:
+    folder = folder_of(ended)
+    path = folder.path / "config.yaml"
+    path.write_text(yaml.safe_dump(yaml.safe_load(path.read_text()) | {"hash": "0123456789ab"}))
+    (folder.path / "status.json").unlink()
+    records = folder.records_path.read_bytes()
+    with pytest.raises(StorageError, match="belongs to configuration '0123456789ab'"):
+        execute(ended)
+    assert folder.records_path.read_bytes() == records
+
+
+@pytest.mark.parametrize("content", ["", "just words\n", "hash: [", "- 1\n"])
+def test_a_damaged_configuration_is_refused(ended: RunConfig, content: str) -> None:
+    folder = folder_of(ended)
+    (folder.path / "config.yaml").write_text(content)
+    (folder.path / "status.json").unlink()
+    with pytest.raises(StorageError, match=r"config\.yaml"):
+        execute(ended)
+
+
+def test_configuration_and_meta_are_complete(ended: RunConfig) -> None:
+    folder = folder_of(ended)
+    written = yaml.safe_load((folder.path / "config.yaml").read_text())
+    assert written.pop("hash") == ended.hash
+    assert RunConfig.model_validate(written) == ended
+    meta = json.loads((folder.path / "meta.json").read_text())
+    assert meta["torch"] == torch.__version__
+    assert meta["threads"] == 1
+    assert {"commit", "dirty", "python", "numpy", "host", "device", "fingerprint", "partition"} <= set(meta)
+
+
+# The results folder ------------------------------------------------------------------------------------------------
+
+
+def test_results_of_another_format_are_refused(tmp_path: Path) -> None:
+    results = Results(tmp_path / "results").open()
+    marker = tmp_path / "results" / "runs" / "FORMAT"
+    assert marker.read_text() == f"{FORMAT}\n"
+    assert results.open() == results
+    marker.write_text("999\n")
+    with pytest.raises(StorageError, match=f"format '999', this version writes {FORMAT}") as error:
+        results.open()
+    assert "paths.results" in str(error.value)
+    assert str(tmp_path / "results") in str(error.value)
+    assert [path.name for path in (tmp_path / "results").rglob("*")] == ["runs", "FORMAT"]
+
+
+def test_results_in_the_place_of_a_file(tmp_path: Path) -> None:
+    (tmp_path / "results").write_text("mine")
+    with pytest.raises(StorageError, match=r"cannot be written.*paths\.results"):
+        execute(tiny(tmp_path / "results"))
+    assert (tmp_path / "results").read_text() == "mine"
+
+
+def test_a_run_folder_in_the_place_of_a_file(tmp_path: Path) -> None:
+    config = tiny(tmp_path / "results")
+    folder = folder_of(config)
+    folder.path.parent.mkdir(parents=True)
+    folder.path.write_text("mine")
+    with pytest.raises(StorageError, match=str(folder.path)):
+        execute(config)
+    assert folder.path.read_text() == "mine"
+
+
+def test_results_that_only_may_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Permissions mean nothing to root, so the system's answer is made up.
+    monkeypatch.setattr(Path, "mkdir", fail_with(errno.EACCES))
+    with pytest.raises(StorageError, match=r"Permission denied.*paths\.results"):
+        Results(tmp_path / "results").open()
+
+
+def test_one_launcher_at_a_time(tmp_path: Path) -> None:
+    results = Results(tmp_path / "results").open()
+    with results.launcher_lock():
+        with pytest.raises(Busy, match="another process works on it") as error, results.launcher_lock():
+            pass
+        assert str(os.getpid()) in str(error.value)
+        assert "nothing was changed" in str(error.value)
+    with results.launcher_lock():
+        pass
+
+
+# Small things ------------------------------------------------------------------------------------------------------
+
+
+def test_status_is_what_was_written(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    assert folder.status() is None
+    folder.write_status(Status("running", 3, 10))
+    status = folder.status()
+    assert status is not None
+    assert (status.state, status.round, status.rounds, status.pid) == ("running", 3, 10, os.getpid())
+    assert not status.ended
+    assert [Status(state).ended for state in ("done", "diverged", "failed", "interrupted")] == [True, True, False, False]
+
+
+def test_records_are_appended_and_cut(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    first = folder.append_records([Record(0, "test", "all", "accuracy", 0.1)])
+    second = folder.append_records([Record(1, "test", "class=3", "recall", 1 / 3)])
+    assert second > first > 0
+    folder.truncate_records(first)
+    lines = folder.records_path.read_text().splitlines()
+    assert [json.loads(line) for line in lines] == [
+        {"round": 0, "split": "test", "group": "all", "metric": "accuracy", "value": 0.1}
+    ]
+
+
+def test_storage_errors_are_messages_of_the_command_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["benchmark"])
+    config = tiny(tmp_path / "results")
+    Results(tmp_path / "results").open()
+    (tmp_path / "results" / "runs" / "FORMAT").write_text("0")
+    words = [word for word in words_of(config) if "None" not in word]
+    assert main(words) == 2
+    assert capsys.readouterr().err.startswith("error: ")
+    assert issubclass(store.StorageError, ValueError)
