@@ -76,7 +76,9 @@ def main(words: Sequence[str]) -> int:
     if words[0] not in commands:
         from benchmark.errors import nearest
 
-        print(f"error: no command {words[0]!r}.{nearest(words[0], commands)}\n{USAGE}", file=sys.stderr, end="")
+        print(
+            f"error: no command {words[0]!r}.{nearest(words[0], commands)}\n{USAGE}", file=sys.stderr, end=""
+        )
         return 2
     try:
         return commands[words[0]](words[1:])

@@ -50,7 +50,14 @@ def _config(results: str, clients: int, rounds: int, **train: Any) -> RunConfig:
         print("  (MNIST is not there: random images of its shape)")
         layer["dataset"] = {
             "name": "fake",
-            "options": {"train_size": 60_000, "test_size": 500, "height": 28, "width": 28, "channels": 1, "classes": 10},
+            "options": {
+                "train_size": 60_000,
+                "test_size": 500,
+                "height": 28,
+                "width": 28,
+                "channels": 1,
+                "classes": 10,
+            },
             "train_per_class": None,
         }
         config = resolve(compose("small", layer))
@@ -75,7 +82,9 @@ def bare_loop(config: RunConfig) -> tuple[int, float]:
     started = time.perf_counter()
     for t in range(config.train.rounds):
         for k, indices in enumerate(problem.clients):
-            shuffled = torch.from_numpy(indices[randomness.generator(0, "batches", t, k, 0).permutation(len(indices))])
+            shuffled = torch.from_numpy(
+                indices[randomness.generator(0, "batches", t, k, 0).permutation(len(indices))]
+            )
             x, y = problem.transform(problem.images[shuffled]), problem.labels[shuffled]
             for start in range(0, len(y), size):
                 optimizer.zero_grad(set_to_none=True)
@@ -96,7 +105,9 @@ def federated(config: RunConfig) -> tuple[int, float]:
     return int(run.sizes.sum()) * config.train.rounds, time.perf_counter() - started
 
 
-def _paired(a: Callable[[], tuple[int, float]], b: Callable[[], tuple[int, float]]) -> tuple[float, float, float]:
+def _paired(
+    a: Callable[[], tuple[int, float]], b: Callable[[], tuple[int, float]]
+) -> tuple[float, float, float]:
     """(median rate of a, median rate of b, median of rate b / rate a), taken in turn."""
     a(), b()
     pairs = []
@@ -104,7 +115,11 @@ def _paired(a: Callable[[], tuple[int, float]], b: Callable[[], tuple[int, float
         (samples_a, seconds_a), (samples_b, seconds_b) = a(), b()
         pairs.append((samples_a / seconds_a, samples_b / seconds_b))
     ratios = [y / x for x, y in pairs]
-    return statistics.median(x for x, _ in pairs), statistics.median(y for _, y in pairs), statistics.median(ratios)
+    return (
+        statistics.median(x for x, _ in pairs),
+        statistics.median(y for _, y in pairs),
+        statistics.median(ratios),
+    )
 
 
 def one_run(results: str) -> None:
@@ -112,7 +127,9 @@ def one_run(results: str) -> None:
     config = _config(results, clients=100, rounds=1)
     bare, ours, ratio = _paired(lambda: bare_loop(config), lambda: federated(config))
     print(f"  bare loop            {bare:9,.0f} samples/s")
-    print(f"  one FedTables run    {ours:9,.0f} samples/s   {ratio:.1%} of the bare loop (target: at least 95 %)")
+    print(
+        f"  one FedTables run    {ours:9,.0f} samples/s   {ratio:.1%} of the bare loop (target: at least 95 %)"
+    )
 
 
 def _beside(kind: str, plain: dict[str, Any], barrier: Any, out: Any) -> None:
@@ -141,7 +158,9 @@ def two_runs(results: str) -> None:
         rates[kind] = 2 * statistics.median(samples / seconds for _, samples, seconds in times)
     print(f"  two bare loops       {rates['bare']:9,.0f} samples/s together")
     share = rates["ours"] / rates["bare"]
-    print(f"  two FedTables runs   {rates['ours']:9,.0f} samples/s together   {share:.1%} (target: at least 95 %)")
+    print(
+        f"  two FedTables runs   {rates['ours']:9,.0f} samples/s together   {share:.1%} (target: at least 95 %)"
+    )
 
 
 def rounds_per_second(results: str) -> None:
@@ -159,7 +178,10 @@ def rounds_per_second(results: str) -> None:
 def peak_memory(clients: int, rounds: int, results: str) -> float:
     """Peak MiB of a process that trains ResNet-18 on ``clients`` clients, above what it held before training."""
     layer = {
-        "dataset": {"name": "fake", "options": {"train_size": 4000, "test_size": 100, "height": 8, "width": 8}},
+        "dataset": {
+            "name": "fake",
+            "options": {"train_size": 4000, "test_size": 100, "height": 8, "width": 8},
+        },
         "partition": {"name": "iid", "clients": clients},
         "model": "resnet18_32",
         "method": "fedavg",
@@ -181,10 +203,15 @@ def memory(results: str) -> None:
     size = 11_173_962 * 4 / 2**20
     peaks = {}
     for clients, rounds in ((10, 20), (1000, 1)):
-        code = f"from benchmark.bench import peak_memory; print(peak_memory({clients}, {rounds}, {results!r}))"
+        code = (
+            f"from benchmark.bench import peak_memory; print(peak_memory({clients}, {rounds}, {results!r}))"
+        )
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
         peaks[clients] = float(done.stdout.split()[-1])
-        print(f"  {clients:5,} clients   {peaks[clients]:6.0f} MiB above the model at rest = {peaks[clients] / size:.2f} models")
+        print(
+            f"  {clients:5,} clients   {peaks[clients]:6.0f} MiB above the model at rest "
+            f"= {peaks[clients] / size:.2f} models"
+        )
     grown = (peaks[1000] - peaks[10]) / size
     print(f"  grown from 10 to 1,000 clients: {grown:+.2f} models (target: does not grow)")
 
@@ -204,7 +231,16 @@ def _synthetic(results: Path, seeds: int) -> int:
         folder = RunFolder(results / "runs" / key)
         folder.path.mkdir(parents=True)
         lines = "".join(
-            json.dumps({"round": t, "split": "test", "group": "all", "metric": "accuracy", "value": float(rng.random())}) + "\n"
+            json.dumps(
+                {
+                    "round": t,
+                    "split": "test",
+                    "group": "all",
+                    "metric": "accuracy",
+                    "value": float(rng.random()),
+                }
+            )
+            + "\n"
             for t in range(config.train.rounds)
         ).encode()
         folder.records_path.write_bytes(lines)
@@ -235,7 +271,9 @@ def planning(results: str) -> None:
 
 def main() -> None:
     """Print all figures."""
-    print(f"torch {torch.__version__}, one thread per run, {choose_device('auto')}, {torch.get_num_threads()} cores")
+    print(
+        f"torch {torch.__version__}, one thread per run, {choose_device('auto')}, {torch.get_num_threads()} cores"
+    )
     with tempfile.TemporaryDirectory() as results:
         for title, part in (
             ("Training, MNIST, small CNN, 100 clients, batch 32", one_run),

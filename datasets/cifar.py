@@ -21,6 +21,11 @@ from datasets.registry import dataset
 
 PAGE = "https://www.cs.toronto.edu/~kriz/cifar.html"
 ROW = 3 * 32 * 32
+# What unpickling raises on files that are cut off, damaged or something else.
+BAD_PICKLE = (
+    *(pickle.UnpicklingError, EOFError, AttributeError, LookupError, TypeError, ValueError),
+    *(RuntimeError, OverflowError, MemoryError),
+)
 
 
 @dataclass(frozen=True)
@@ -148,16 +153,21 @@ def _split(kind: Kind, folder: Path, files: tuple[str, ...], strict: bool) -> Sp
     images, labels = [], []
     for name in files:
         batch = _unpickle(kind, folder, name, strict)
-        rows = np.asarray(batch.get("data", ()))
-        numbers = np.asarray(batch.get(kind.labels, ()), dtype=np.int64)
-        if rows.dtype != np.uint8 or rows.ndim != 2 or rows.shape[1] != ROW or len(rows) != len(numbers):
+        rows, numbers = np.asarray(batch.get("data", ())), np.asarray(batch.get(kind.labels, ()))
+        if (
+            numbers.dtype.kind not in "iu"
+            or rows.dtype != np.uint8
+            or rows.ndim != 2
+            or rows.shape[1] != ROW
+            or len(rows) != len(numbers)
+        ):
             problem = (
                 f"{name} holds {rows.dtype} {rows.shape} as `data` and {len(numbers)} `{kind.labels}`; "
                 f"uint8 (N, {ROW}) and N labels belong there."
             )
             raise bad_file(kind.tree, folder / name, problem, "another data set under this name")
         images.append(rows.reshape(-1, 3, 32, 32))
-        labels.append(numbers)
+        labels.append(numbers.astype(np.int64))
     return Split(np.concatenate(images), np.concatenate(labels))
 
 
@@ -181,23 +191,15 @@ class _ArraysOnly(pickle.Unpickler):
 def _unpickle(kind: Kind, folder: Path, name: str, strict: bool) -> dict[str, Any]:
     path = folder / name
     content = read_bytes(kind.tree, path)
+    if strict:
+        verify(kind.tree, path, content, kind.md5[name])
     try:
         # The owner's pickles are of Python 2, whose strings are bytes; copies of Python 3 may have bytes as keys.
         batch = _ArraysOnly(io.BytesIO(content), encoding="latin1").load()
         batch = {key.decode() if isinstance(key, bytes) else key: value for key, value in batch.items()}
-    except (
-        pickle.UnpicklingError,
-        EOFError,
-        ValueError,
-        AttributeError,
-        TypeError,
-        IndexError,
-        KeyError,
-    ) as error:
+    except BAD_PICKLE as error:
         problem = f"{name} cannot be read as a batch ({error})."
         raise bad_file(
             kind.tree, path, problem, "a download that broke off, or not the python version"
         ) from error
-    if strict:
-        verify(kind.tree, path, content, kind.md5[name])
     return batch

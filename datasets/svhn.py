@@ -64,6 +64,8 @@ def _read(path: Path, strict: bool) -> Split:
     from scipy.io.matlab import MatReadError
 
     content = read_bytes(TREE, path)
+    if strict:  # before reading it: scipy's reader can crash the process on damaged files
+        verify(TREE, path, content, MD5[path.name])
     try:
         arrays = loadmat(io.BytesIO(content))
     except (MatReadError, *BAD_MAT) as error:
@@ -84,6 +86,4 @@ def _read(path: Path, strict: bool) -> Split:
             "one per image from 1 to 10 belongs there (10 is the digit 0)."
         )
         raise bad_file(TREE, path, problem, "another Matlab file, or labels already changed to 0..9")
-    if strict:
-        verify(TREE, path, content, MD5[path.name])
     return Split(np.ascontiguousarray(images.transpose(3, 2, 0, 1)), digits % 10)

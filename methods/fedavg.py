@@ -16,7 +16,17 @@ import torch
 from torch import Tensor
 
 from methods.registry import register
-from methods.rules import Direction, Post, Prediction, Predictor, RoundView, ServerOptimizer, ServerView, State, Weights
+from methods.rules import (
+    Direction,
+    Post,
+    Prediction,
+    Predictor,
+    RoundView,
+    ServerOptimizer,
+    ServerView,
+    State,
+    Weights,
+)
 
 
 @register("weights", "size")

@@ -26,8 +26,8 @@ log = logging.getLogger(__name__)
 class ServerMomentum(ServerOptimizer):
     """Heavy-ball momentum at the server.
 
-    ``beta``: momentum; ``lr``: server rate eta_s; ``momentum_form``: ``classic`` or ``nesterov``, w <- w + eta_s (Dbar +
-    beta v), which Flower's FedAvgM baseline says the original used.
+    ``beta``: momentum; ``lr``: server rate eta_s; ``momentum_form``: ``classic`` or ``nesterov``, w <- w + eta_s
+    (Dbar + beta v), which Flower's FedAvgM baseline says the original used.
     """
 
     beta: float = Field(ge=0, lt=1)

@@ -20,9 +20,9 @@ from methods.rules import ClientContext, ClientRule
 class FedProx(ClientRule):
     """Proximal term that keeps the local model near the global one.
 
-    ``mu``: weight of the term (mu = 0 is FedAvg). ``prox_norm``: ``squared`` is Eq. 2 of FedProx; ``unsquared_per_tensor``
-    is what the public FedLD code trains with, mu times the sum over tensors of ||v_t - w_t|| (the FedDiverse paper prints
-    an unsquared norm too).
+    ``mu``: weight of the term (mu = 0 is FedAvg). ``prox_norm``: ``squared`` is Eq. 2 of FedProx;
+    ``unsquared_per_tensor`` is what the public FedLD code trains with, mu times the sum over tensors of ||v_t - w_t||
+    (the FedDiverse paper prints an unsquared norm too).
     """
 
     mu: float = Field(ge=0)

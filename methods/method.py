@@ -40,7 +40,24 @@ class Method:
         """Refuse combinations that no rule of their own would notice; then ask every part."""
         owners = [rule.key for rule in self.client if rule.owns_head]
         if len(owners) > 1:
-            raise MethodError(f"method {self.name!r}: {' and '.join(owners)} both decide what the head is; keep one of them")
+            raise MethodError(
+                f"method {self.name!r}: {' and '.join(owners)} both decide what the head is; keep one of them"
+            )
+        for hook, what in (
+            ("phases", "the phases of local training"),
+            ("sample_weights", "how local samples are drawn"),
+            ("heads", "the heads"),
+        ):
+            several = [r.key for r in self.client if getattr(type(r), hook) is not getattr(ClientRule, hook)]
+            if len(several) > 1:
+                raise MethodError(
+                    f"method {self.name!r}: {' and '.join(several)} both decide {what}; keep one of them"
+                )
+        policies = {rule.key: rule.buffers for rule in self.client if rule.buffers}
+        if len(set(policies.values())) > 1:
+            raise MethodError(
+                f"method {self.name!r}: different BatchNorm policies are asked for: {policies}; keep one rule"
+            )
         parts: tuple[Rule, ...] = (
             *self.client,
             self.weights,
@@ -78,16 +95,23 @@ def build(config: Mapping[str, Any], selection: Mapping[str, Any] | None = None)
             )
     neutral = {"weights": "size", "direction": "mean", "optimizer": "add", "post": "none"}
     slots = {
-        slot: _slot(slot, server.get(slot) or {"name": neutral[slot]}, f"method.server.{slot}") for slot in SERVER_SLOTS
+        slot: _slot(slot, server.get(slot) or {"name": neutral[slot]}, f"method.server.{slot}")
+        for slot in SERVER_SLOTS
     }
     client = config.get("client") or {}
     if not isinstance(client, Mapping):
-        raise MethodError(f"method.client: came {client!r}; expected a mapping from rule to parameters, like {{fedprox: {{mu: 0.1}}}}")
+        raise MethodError(
+            f"method.client: came {client!r}; expected a mapping from rule to parameters, like {{fedprox: {{mu: 0.1}}}}"
+        )
     method = Method(
         name=str(config.get("name", "unnamed")),
-        client=tuple(make("client", name, values or {}, f"method.client.{name}") for name, values in client.items()),
+        client=tuple(
+            make("client", name, values or {}, f"method.client.{name}") for name, values in client.items()
+        ),
         prediction=_slot("prediction", config.get("prediction") or {"name": "global"}, "method.prediction"),
-        selection=_slot("selection", selection or config.get("selection") or {"name": "uniform"}, "selection"),
+        selection=_slot(
+            "selection", selection or config.get("selection") or {"name": "uniform"}, "selection"
+        ),
         **slots,
     )
     method.check()

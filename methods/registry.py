@@ -34,7 +34,9 @@ def register(slot: str, name: str) -> Callable[[R], R]:
 
     def decorate(cls: R) -> R:
         if name in _rules[slot]:
-            raise RuntimeError(f"two {slot} rules are called {name!r}: {_rules[slot][name].__module__} and {cls.__module__}")
+            raise RuntimeError(
+                f"two {slot} rules are called {name!r}: {_rules[slot][name].__module__} and {cls.__module__}"
+            )
         cls.key = name
         _rules[slot][name] = cls
         return cls
@@ -78,7 +80,9 @@ def make(slot: str, name: str, parameters: Mapping[str, Any], where: str) -> Any
     _import_all()
     if name not in _rules[slot]:
         known = ", ".join(names(slot))
-        raise MethodError(f"{where}: no {slot} rule is called {name!r}.{nearest(name, _rules[slot])} Known: {known}.")
+        raise MethodError(
+            f"{where}: no {slot} rule is called {name!r}.{nearest(name, _rules[slot])} Known: {known}."
+        )
     cls = _rules[slot][name]
     try:
         return cls(**{str(k): v for k, v in parameters.items()})
@@ -93,9 +97,13 @@ def _explain(error: ValidationError, cls: type[Rule], where: str) -> str:
         if item["type"] == "extra_forbidden":
             allowed = list(cls.model_fields)
             known = ", ".join(allowed) or "it has no parameters"
-            lines.append(f"{where}.{key}: unknown parameter of {cls.key}.{nearest(key, allowed)} Allowed: {known}")
+            lines.append(
+                f"{where}.{key}: unknown parameter of {cls.key}.{nearest(key, allowed)} Allowed: {known}"
+            )
         elif item["type"] == "missing":
-            lines.append(f"{where}.{key}: {cls.key} needs this parameter; set it in conf/method or on the command line")
+            lines.append(
+                f"{where}.{key}: {cls.key} needs this parameter; set it in conf/method or on the command line"
+            )
         else:
             lines.append(f"{where}.{key}: came {item['input']!r}; {item['msg']}")
     return "; ".join(lines) + "."

@@ -57,7 +57,9 @@ class Federation:
     """What the server knows before round 0.
 
     ``sizes`` [K] samples per client; ``label_counts`` [K, C]; ``rounds`` R; ``feature_dim`` h; ``heads`` the initial
-    vectors of the heads that a rule's model surgery asked for; ``w`` the initial model [d].
+    vectors of the heads that a rule's model surgery asked for; ``w`` the initial model [d]; ``generators`` belong to
+    the rule that is set up; ``pooled(count, rng)`` draws (x [count, ...], y [count]), normalised, from all clients'
+    data, for methods whose authors assume such a set at the server.
     """
 
     num_clients: int
@@ -70,6 +72,7 @@ class Federation:
     w: Tensor
     heads: Mapping[str, Tensor]
     generators: Generators
+    pooled: Callable[[int, np.random.Generator], tuple[Tensor, Tensor]]
 
 
 class FrozenModel(Protocol):
@@ -103,7 +106,10 @@ class ClientContext:
 
     ``w`` [d] is the vector that training starts from (read only); ``received`` what this rule's :meth:`ClientRule.send`
     gave; ``state`` this rule's client state ({} before the first participation); ``local`` what ``begin`` returned;
-    ``frozen(vector, buffers)`` an auxiliary model (evaluation mode, no gradient) with the given values.
+    ``frozen(vector, buffers, head)`` an auxiliary model (evaluation mode, no gradient) with the given values, to be
+    asked for in ``begin`` (each call takes a model of its own until the client's round ends); ``gradient(vector,
+    buffers, x, y)`` the gradient [d] of the mean cross-entropy of a batch at the given values, in evaluation mode;
+    ``generators`` belong to this rule.
     """
 
     client: int
@@ -120,6 +126,7 @@ class ClientContext:
     received: State
     state: State
     frozen: Callable[..., FrozenModel]
+    gradient: Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
     generators: Generators
     local: State = field(default_factory=dict)
 
@@ -130,13 +137,17 @@ class ClientContext:
 
 
 class Batch(NamedTuple):
-    """One mini-batch inside the local loop: inputs, labels [B], features [B, h], logits [B, C], mean cross-entropy."""
+    """One mini-batch inside the local loop: inputs, labels [B], features [B, h], logits [B, C], mean cross-entropy.
+
+    ``positions`` [B] say which of the client's own samples these are.
+    """
 
     x: Tensor
     y: Tensor
     z: Tensor
     logits: Tensor
     ce: Tensor
+    positions: Tensor
 
 
 class Loss(NamedTuple):
@@ -166,9 +177,9 @@ class Phase:
 class Trained:
     """The end of local training at one client.
 
-    ``w`` [d] and ``update`` D_k [d]; ``buffers``; ``steps`` tau_k; ``step_norm`` a_k, the total weight of the client's
-    gradients in its update (tau_k for plain SGD; with momentum rho: c <- rho c + 1, a <- a + c); ``head`` the trained
-    vector of a head handed down by the server, else None. Tensors are the engine's own: copy what you keep.
+    ``w`` [d] and ``update`` D_k [d]; ``buffers``; ``steps`` tau_k; ``step_norm`` a_k, the total weight of the
+    client's gradients in its update (tau_k for plain SGD; with momentum rho: c <- rho c + 1, a <- a + c); ``head`` the
+    trained vector of a head handed down by the server, else None. Tensors are the engine's own: copy what you keep.
     """
 
     w: Tensor
@@ -186,12 +197,13 @@ Reducer = Literal["sum", "mean", "keep"]
 class RoundView:
     """What the server knows after a round.
 
-    ``clients`` S in ascending order, ``weights`` p_k [m], ``sizes`` n_k [m], ``steps`` tau_k [m], ``step_norms`` a_k
-    [m], ``payload`` this rule's reduced uploads: a tensor for ``sum`` and ``mean`` (weighted by p_k), a dict from client
-    to tensor for ``keep``.
+    ``lr`` the clients' rate eta; ``clients`` S in ascending order, ``weights`` p_k [m], ``sizes`` n_k [m], ``steps``
+    tau_k [m], ``step_norms`` a_k [m], ``payload`` this rule's reduced uploads: a tensor for ``sum`` and ``mean``
+    (weighted by p_k), a dict from client to tensor for ``keep``.
     """
 
     round: int
+    lr: float
     num_clients: int
     clients: tuple[int, ...]
     weights: np.ndarray
@@ -211,13 +223,14 @@ class ClientRule(Rule):
     Order in a round: ``send`` (server) -> ``begin`` -> ``phases`` -> for each step ``sample_weights`` (once per
     epoch), ``loss``, ``correct`` -> ``finish`` -> ``receive`` (server).
 
-    ``personal`` names the groups of parameters that stay at the client: they are not aggregated, and the engine
-    keeps them for it. ``buffers`` overrides the run's BatchNorm policy. ``reducers`` says how each payload is combined
-    over clients. ``owns_head`` marks rules that decide what the classifier is; two of them cannot be stacked.
+    ``personal`` names the groups of parameters that stay at the client (a property where it depends on a parameter):
+    they are not aggregated, and the engine keeps them for it. ``buffers`` overrides the run's BatchNorm policy.
+    ``reducers`` says how each payload is combined over clients. ``owns_head`` marks rules that decide what the
+    classifier is; two of them cannot be stacked.
     """
 
     personal: ClassVar[tuple[str, ...]] = ()
-    buffers: ClassVar[str | None] = None
+    buffers: ClassVar[Literal["average", "local", "frozen"] | None] = None
     reducers: ClassVar[Mapping[str, Reducer]] = {}
     owns_head: ClassVar[bool] = False
 
@@ -229,8 +242,11 @@ class ClientRule(Rule):
         """This rule's server-side state before round 0."""
         return {}
 
-    def send(self, server: State, client: int, round: int) -> State:
-        """What goes down to ``client`` beyond w. A :class:`Head` under the key ``head`` replaces its classifier."""
+    def send(self, server: State, client: int, view: RoundView) -> State:
+        """What goes down to ``client`` beyond w; ``view`` is the round before training.
+
+        A :class:`Head` under the key ``head`` replaces the client's classifier.
+        """
         return {}
 
     def begin(self, ctx: ClientContext) -> State:
@@ -309,7 +325,9 @@ class Post(Rule):
         """State before round 0."""
         return {}
 
-    def apply(self, w_old: Tensor, w: Tensor, dbar: Tensor, view: RoundView, state: State) -> tuple[Tensor, State]:
+    def apply(
+        self, w_old: Tensor, w: Tensor, dbar: Tensor, view: RoundView, state: State
+    ) -> tuple[Tensor, State]:
         """(new w [d], new state), given the model before the round, after the optimizer, and Dbar."""
         return w, state
 
@@ -320,24 +338,45 @@ class Post(Rule):
 class ClientProbe(Protocol):
     """A client that answers a question of the server without taking part in the round."""
 
-    client: int
-    num_classes: int
-    num_attributes: int
-    data: LocalData
-    w: Tensor
+    @property
+    def client(self) -> int:
+        """Its number."""
+
+    @property
+    def num_classes(self) -> int:
+        """C."""
+
+    @property
+    def num_attributes(self) -> int:
+        """How many values the attribute has; 0 without attributes."""
+
+    @property
+    def data(self) -> LocalData:
+        """Its own samples."""
+
+    @property
+    def w(self) -> Tensor:
+        """The global model [d]."""
 
     def model(self, w: Tensor | None = None) -> FrozenModel:
         """The global model, or the one with the given values, in evaluation mode."""
 
-    def train(self, rules: Sequence[ClientRule], phase: Phase, purpose: str, w: Tensor | None = None) -> Tensor:
+    def train(
+        self, rules: Sequence[ClientRule], phase: Phase, purpose: str, w: Tensor | None = None
+    ) -> Tensor:
         """Run the local loop from w (default: the global model) and return the trained vector [d]."""
 
 
 class Clients(Protocol):
     """All clients as a selection rule may reach them; every number asked for is counted as overhead."""
 
-    num_clients: int
-    sizes: np.ndarray
+    @property
+    def num_clients(self) -> int:
+        """K."""
+
+    @property
+    def sizes(self) -> np.ndarray:
+        """n_k [K]."""
 
     def ask(self, ids: Sequence[int], question: Callable[[ClientProbe], np.ndarray]) -> np.ndarray:
         """Answers [len(ids), s] of ``question`` evaluated at each client."""
@@ -373,13 +412,29 @@ Predictor = Callable[[Tensor], Tensor]
 class ServerView(Protocol):
     """What a prediction rule may read: the server's state and, for personal models, the clients'."""
 
-    num_clients: int
-    w: Tensor
-    buffers: Tensor
-    rules: Mapping[str, State]
+    @property
+    def num_clients(self) -> int:
+        """K."""
 
-    def model(self, client: int | None = None, head: Head | None = None) -> FrozenModel:
-        """The global model, or a client's personal one; with ``head``, its classifier replaced."""
+    @property
+    def w(self) -> Tensor:
+        """The global model [d]."""
+
+    @property
+    def buffers(self) -> Tensor:
+        """Its BatchNorm statistics."""
+
+    @property
+    def rules(self) -> Mapping[str, State]:
+        """Server-side state of each client rule, by its name."""
+
+    def model(
+        self, client: int | None = None, head: Head | None = None, w: Tensor | None = None
+    ) -> FrozenModel:
+        """The global model, a client's personal one, or the one with values w [d]; ``head`` replaces its classifier."""
+
+    def validation(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """Batches (x, y) of the validation split; none if the run holds none out."""
 
 
 class Prediction(Rule):

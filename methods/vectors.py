@@ -1,7 +1,7 @@
 """Parameters as one vector with a named layout.
 
 A model is a contiguous vector ``w`` of length d; a :class:`Layout` says which slice belongs to which
-tensor and to which group (``body``, ``head`` or ``norm``). Algorithms are written on whole vectors, as
+tensor and to which group (``body``, ``head``, ``norm`` or ``other_norm``). Algorithms are written on whole vectors, as
 the papers write them; layouts are compared strictly, and nothing is ever matched by its position in a list.
 """
 
@@ -15,8 +15,9 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-BODY, HEAD, NORM = "body", "head", "norm"
-GROUPS = (BODY, HEAD, NORM)
+BODY, HEAD, NORM, OTHER_NORM = "body", "head", "norm", "other_norm"
+GROUPS = (BODY, HEAD, NORM, OTHER_NORM)
+"""``norm`` are BatchNorm layers (by type, not by name), ``other_norm`` the other normalisation layers."""
 
 
 class LayoutError(ValueError):
@@ -76,7 +77,12 @@ class Layout:
         return frozenset(entry.group for entry in self.entries)
 
     def mask(self, *groups: str) -> Tensor:
-        """Boolean vector [d] that is true where an entry belongs to one of ``groups``."""
+        """Boolean vector [d], true where an entry belongs to one of ``groups``; LayoutError for an unknown one."""
+        for group in groups:
+            if group not in GROUPS:
+                raise LayoutError(
+                    f"no group of parameters is called {group!r}; there are {', '.join(GROUPS)}"
+                )
         mask = torch.zeros(self.size, dtype=torch.bool)
         for entry in self.entries:
             if entry.group in groups:

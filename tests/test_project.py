@@ -318,7 +318,9 @@ def test_example_of_a_method_works(
     built = method.build(yaml.safe_load(example("conf/method/logit_squeezing.yaml")))
     (rule,) = built.client
     logits = torch.tensor([[3.0, 4.0], [1.0, 0.0]])
-    batch = rules.Batch(torch.empty(0), torch.empty(0), torch.empty(0), logits, torch.empty(0))
+    batch = rules.Batch(
+        torch.empty(0), torch.empty(0), torch.empty(0), logits, torch.empty(0), torch.empty(0)
+    )
     assert float(rule.loss(None, batch).extra) == pytest.approx(0.01 * (25 + 1) / 2)
     for spelling in ("lam: -1", "lambda: 1"):
         with pytest.raises(registry.MethodError):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Literal
 
 from rich.console import Console
 from rich.table import Table as TextTable
@@ -45,7 +46,9 @@ def _entries(kind: str) -> list[tuple[str, str]]:
         from methods import registry
 
         return [
-            (f"{slot}: {name}", registry.describe(slot, name)) for slot in registry.SLOTS for name in registry.names(slot)
+            (f"{slot}: {name}", registry.describe(slot, name))
+            for slot in registry.SLOTS
+            for name in registry.names(slot)
         ]
     if kind == "tables":
         from benchmark.runs.spec import find_specs
@@ -96,17 +99,24 @@ def partition(words: Sequence[str]) -> int:
     own = {"kind": "bubble|bars", "out": "FILE.png", "preset": "quick|small|paper"}
     mine = [word for word in words[1:] if word.partition("=")[0] in own]
     values = read(mine, own, "partition show")
-    if values.get("kind", "bubble") not in ("bubble", "bars"):
-        raise ConfigError(f"kind: came {values['kind']!r}. Allowed: bubble, bars.")
+    kinds: dict[str, Literal["bubble", "bars"]] = {"bubble": "bubble", "bars": "bars"}
+    kind = kinds.get(values.get("kind", "bubble"))
+    if kind is None:
+        raise ConfigError(f"kind: came {values['kind']!r}. Allowed: {', '.join(kinds)}.")
     layers = [_nested(word) for word in words[1:] if word not in mine]
     config = resolve(compose(values.get("preset", "quick"), *layers))
     loaded = load_data(config, Path(config.paths.results) / "partitions")
     people = population(loaded.dataset, loaded.train)
     print(partition_text(loaded.partition, people), end="")
     out = Path(values.get("out") or Path(config.paths.results) / "figures" / f"{loaded.partition.id}.png")
-    title = f"{config.dataset.options.get('stands_for', loaded.dataset.name)}, {config.partition.name}, seed {config.seed}"
+    data_name = config.dataset.options.get("stands_for", loaded.dataset.name)
+    title = f"{data_name}, {config.partition.name}, seed {config.seed}"
     for path in client_picture(
-        loaded.partition.counts, out, kind=values.get("kind", "bubble"), class_names=loaded.dataset.classes, title=title
+        loaded.partition.counts,
+        out,
+        kind=kind,
+        class_names=loaded.dataset.classes,
+        title=title,
     ):
         print(path)
     return 0
@@ -118,7 +128,9 @@ def _nested(word: str) -> dict[str, object]:
 
     key, equals, text = word.partition("=")
     if not equals:
-        raise ConfigError(f"partition show: came {word!r}; expected key=value, like partition=dirichlet partition.alpha=0.1.")
+        raise ConfigError(
+            f"partition show: came {word!r}; expected key=value, like partition=dirichlet partition.alpha=0.1."
+        )
     try:
         value: object = yaml.safe_load(text)
     except yaml.YAMLError as error:

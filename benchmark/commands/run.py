@@ -121,7 +121,8 @@ def _check(words: Sequence[str]) -> None:
                     raise ConfigError(
                         f"{key}: came {choice!r}.{nearest(choice, known)} Allowed: {', '.join(known)} (conf/{key}/)."
                     )
-        single.append(f"{override.input_line.split('=', 1)[0]}={choices[0]}" if override.is_sweep_override() else override.input_line)
+        line = str(override.input_line)
+        single.append(f"{line.split('=', 1)[0]}={choices[0]}" if override.is_sweep_override() else line)
     # Some words mean something to Hydra itself and not to our configuration.
     single = [word for word in single if not word.lstrip("+~").startswith(("hydra.", "hydra/"))]
     try:

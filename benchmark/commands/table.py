@@ -128,7 +128,9 @@ def _launch(values: Mapping[str, str], runs: Sequence[RunConfig], ended: int) ->
 
     prepare_data(runs, lambda run: load_dataset(run.dataset, run.paths))
     settings = load_group("launcher", _known("launcher", values.get("launcher", "local")))
-    settings |= {key: number for key in ("workers", "threads") if (number := positive(values, key)) is not None}
+    settings |= {
+        key: number for key in ("workers", "threads") if (number := positive(values, key)) is not None
+    }
     device = values.get("device", "auto")
     if device != "auto" and settings["name"] == "local":
         settings["devices"] = [device]
@@ -177,7 +179,11 @@ def _counts(results: Results, cells: Cells) -> Counter[str]:
 
 def _summary(results: Results, cells: Cells) -> str:
     counts = _counts(results, cells)
-    states = [f"{counts[state]} {state}" for state in ("done", "running", "failed", "diverged", "missing") if counts[state]]
+    states = [
+        f"{counts[state]} {state}"
+        for state in ("done", "running", "failed", "diverged", "missing")
+        if counts[state]
+    ]
     gaps = [f"{number} cells {state}" for state, number in sorted(counts.items()) if " " in state]
     return ", ".join([*(states or ["no runs"]), *gaps])
 

@@ -18,7 +18,9 @@ class Updates:
 
     def __init__(self, like: Tensor, m: int, keep: bool) -> None:
         """``like`` is the global model [d]; with ``keep`` all m updates are held."""
-        self.matrix: Tensor | None = torch.empty(m, len(like), dtype=like.dtype, device=like.device) if keep else None
+        self.matrix: Tensor | None = (
+            torch.empty(m, len(like), dtype=like.dtype, device=like.device) if keep else None
+        )
         self._sum = None if keep else WeightedSum(like)
         self._count = 0
 
@@ -51,7 +53,9 @@ class Payloads:
         for name, value in payload.items():
             reducer = rule.reducers.get(name)
             if reducer is None:
-                raise MethodError(f"client rule {rule.key!r} uploads {name!r} but names no reducer for it in `reducers`")
+                raise MethodError(
+                    f"client rule {rule.key!r} uploads {name!r} but names no reducer for it in `reducers`"
+                )
             if reducer == "keep" or (reducer == "mean" and p is None):
                 self._items[rule.key].setdefault(name, {})[client] = value.clone()
                 continue
@@ -62,7 +66,12 @@ class Payloads:
     def reduced(self, rule: ClientRule, view: RoundView) -> State:
         """Payload of one rule after reduction: tensors, or {client: tensor} for ``keep``."""
         out: State = {name: value for (key, name), value in self._sums.items() if key == rule.key}
-        p = dict(zip(view.clients, view.weights.tolist(), strict=True))
+        # A mean is a mean even where the server's weights do not sum to 1 (FedNova).
+        total = float(view.weights.sum())
+        p = {
+            k: weight / total if total else 0.0
+            for k, weight in zip(view.clients, view.weights.tolist(), strict=True)
+        }
         for name, values in self._items[rule.key].items():
             if rule.reducers[name] == "keep":
                 out[name] = values

@@ -15,9 +15,10 @@ from methods.rules import Predictor
 
 
 class Record(NamedTuple):
-    """One value in long form: ``round`` counts finished rounds (0 = before training); ``group`` is ``all``,
+    """One value in long form.
 
-    ``class=c``, ``attribute=a`` or ``class=c,attribute=a``.
+    ``round`` counts finished rounds (0 = before training); ``group`` is ``all``, ``class=c``, ``attribute=a`` or
+    ``class=c,attribute=a``.
     """
 
     round: int
@@ -64,8 +65,9 @@ def metrics(
     """Value of each (group, metric).
 
     ``accuracy`` per class, attribute and class x attribute group, and overall; ``micro_f1`` (equals accuracy for one
-    label per sample); ``balanced_accuracy``, the mean recall over classes present; ``worst_group_accuracy``, the lowest
-    over the class x attribute groups present (over classes where there are no attributes); ``loss``, mean cross-entropy.
+    label per sample); ``balanced_accuracy``, the mean recall over classes present; ``worst_group_accuracy``, the
+    lowest over the class x attribute groups present (over classes where there are no attributes); ``loss``, mean
+    cross-entropy.
     """
     right = (predicted == labels).astype(np.float64)
     per_class = _ratio(np.bincount(labels, right, num_classes), np.bincount(labels, minlength=num_classes))
@@ -84,14 +86,17 @@ def metrics(
         worst = _ratio(np.bincount(group, right, size), np.bincount(group, minlength=size))
         cells += [(f"attribute={a}", value) for a, value in enumerate(per_attribute)]
         cells += [
-            (f"class={i // num_attributes},attribute={i % num_attributes}", value) for i, value in enumerate(worst)
+            (f"class={i // num_attributes},attribute={i % num_attributes}", value)
+            for i, value in enumerate(worst)
         ]
     out["all", "worst_group_accuracy"] = float(np.nanmin(worst))
     out |= {(name, "accuracy"): float(value) for name, value in cells if not np.isnan(value)}
     return out
 
 
-def evaluate(predictors: Iterable[Predictor], data: EvaluationSet, round: int, split: str, logits: bool) -> list[Record]:
+def evaluate(
+    predictors: Iterable[Predictor], data: EvaluationSet, round: int, split: str, logits: bool
+) -> list[Record]:
     """Records of a prediction rule on one set; the metrics of several predictors (personal models) are averaged."""
     labels = data.labels.cpu().numpy()
     attributes = None if data.attributes is None else data.attributes.cpu().numpy()

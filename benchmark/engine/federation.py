@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -18,7 +19,15 @@ from benchmark.engine.training import ActiveRule, ClientData, LocalTrainer, Orde
 from benchmark.engine.views import FrozenPool, FrozenView, Probe
 from methods.method import Method
 from methods.rules import (
-    ClientContext, ClientProbe, Federation, Head, Phase, RoundView, State, Trained,
+    ClientContext,
+    ClientProbe,
+    ClientRule,
+    Federation,
+    Head,
+    Phase,
+    RoundView,
+    State,
+    Trained,
 )  # fmt: skip
 
 
@@ -64,8 +73,8 @@ class Schedule:
 class RunState:
     """All that must survive a crash: the next round, the model, and what every rule keeps.
 
-    ``clients`` maps a client to {"rules": {rule: state}, "personal": vector [d] of its own groups, "buffers": ...}; only
-    clients that took part and have something to keep are in it.
+    ``clients`` maps a client to {"rules": {rule: state}, "personal": vector [d] of its own groups, "buffers": ...};
+    only clients that took part and have something to keep are in it.
     """
 
     round: int
@@ -103,6 +112,14 @@ class _Done:
     loss: float
 
 
+class _Upload(NamedTuple):
+    """What the clients of a round have sent so far."""
+
+    updates: Updates
+    payloads: Payloads
+    buffers: list[Tensor]
+
+
 def _never() -> bool:
     return False
 
@@ -118,7 +135,10 @@ class _Clients:
 
     def ask(self, ids: Sequence[int], question: Callable[[ClientProbe], np.ndarray]) -> np.ndarray:
         """Answers [len(ids), s]."""
-        rows = [np.atleast_1d(np.asarray(question(self._run.probe(self._state, int(k))), dtype=np.float64)) for k in ids]
+        rows = [
+            np.atleast_1d(np.asarray(question(self._run.probe(self._state, int(k))), dtype=np.float64))
+            for k in ids
+        ]
         self.asked += sum(len(row) for row in rows)
         return np.stack(rows) if rows else np.zeros((0, 0))
 
@@ -149,13 +169,19 @@ class FederatedRun:
         self.num_clients = len(self.indices)
         self.sizes = np.array([len(c) for c in problem.clients], dtype=np.float64)
         labels = problem.labels.cpu().numpy()
-        self.label_counts = np.stack([np.bincount(labels[c], minlength=problem.num_classes) for c in problem.clients])
+        self.label_counts = np.stack(
+            [np.bincount(labels[c], minlength=problem.num_classes) for c in problem.clients]
+        )
         self.layout = self.model.layouts[None]
-        personal = self.layout.mask(*self.method.personal).to(self.model.w.device)
-        self._personal = personal if bool(personal.any()) else None
+        # Where the personal groups stand in w, ascending: a client keeps only these values.
+        own = self.layout.mask(*self.method.personal).nonzero().flatten().to(self.model.w.device)
+        self._own = own if len(own) else None
+        self._initial = self.model.w.detach().clone(), self.model.buffers.clone()
         policy = next((r.buffers for r in self.method.client if r.buffers), self.spec.buffers)
         self.spec = replace(self.spec, buffers=policy)
-        self.trainer = LocalTrainer(self.model, self.spec, problem.transform, self.order or self._random_order)
+        self.trainer = LocalTrainer(
+            self.model, self.spec, problem.transform, self.order or self._random_order
+        )
         self.pool = FrozenPool(self.model)
 
     # Before round 0 ------------------------------------------------------------------------------------------
@@ -167,10 +193,14 @@ class FederatedRun:
     def _random_order(self, round: int, client: int, epoch: int, n: int) -> np.ndarray:
         return self.generators("batches", round, client, epoch).permutation(n)
 
-    def initial_state(self) -> RunState:
-        """The state before round 0: the model as it was built, and every rule's set-up."""
-        w, buffers = self.model.w.detach().clone(), self.model.buffers.clone()
-        federation = Federation(
+    def _pooled(self, count: int, rng: np.random.Generator) -> tuple[Tensor, Tensor]:
+        every = np.unique(np.concatenate([np.asarray(c) for c in self.problem.clients]))
+        picked = torch.from_numpy(np.sort(rng.choice(every, size=min(count, len(every)), replace=False)))
+        picked = picked.to(self.problem.images.device)
+        return self.problem.transform(self.problem.images[picked]), self.problem.labels[picked]
+
+    def _federation(self, owner: str) -> Federation:
+        return Federation(
             num_clients=self.num_clients,
             num_classes=self.problem.num_classes,
             sizes=self.sizes,
@@ -178,18 +208,23 @@ class FederatedRun:
             rounds=self.schedule.rounds,
             layout=self.layout,
             feature_dim=self.model.net.feature_dim,
-            w=w,
+            w=self._initial[0],
             heads=self.heads,
-            generators=self.generators,
+            generators=lambda purpose, *ids: self.generators(f"{owner}/{purpose}", *ids),
+            pooled=self._pooled,
         )
+
+    def initial_state(self) -> RunState:
+        """The state before round 0: the model as it was built, and every rule's set-up."""
+        w, buffers = self._initial[0].clone(), self._initial[1].clone()
         method = self.method
         empty = RunState(0, w, buffers, {}, {}, {}, {}, {}, {})
         return replace(
             empty,
-            direction=method.direction.setup(federation),
+            direction=method.direction.setup(self._federation(method.direction.key)),
             optimizer=method.optimizer.setup(w),
-            post=method.post.setup(federation),
-            rules={rule.key: rule.setup(federation) for rule in method.client},
+            post=method.post.setup(self._federation(method.post.key)),
+            rules={rule.key: rule.setup(self._federation(rule.key)) for rule in method.client},
             selection=method.selection.setup(_Clients(self, empty)),
         )
 
@@ -205,15 +240,17 @@ class FederatedRun:
         method, t = self.method, state.round
         view = self._view(t, ids)
         p = None if method.weights.needs_training else method.weights.weights(view)
-        updates = Updates(state.w, len(ids), keep=method.needs_all_updates)
-        payloads = Payloads(method.client)
-        buffers: list[Tensor] = []
+        upload = _Upload(
+            Updates(state.w, len(ids), keep=method.needs_all_updates), Payloads(method.client), []
+        )
         clients = dict(state.clients)
         done: list[_Done] = []
         for j, k in enumerate(ids):
             if self.stop():
                 raise Interrupted
-            done.append(self._train_client(state, k, None if p is None else float(p[j]), updates, payloads, buffers, clients))
+            done.append(
+                self._train_client(state, k, None if p is None else float(p[j]), view, upload, clients)
+            )
         view = replace(
             view,
             steps=np.array([d.steps for d in done]),
@@ -221,7 +258,7 @@ class FederatedRun:
         )
         p = method.weights.weights(view) if p is None else p
         view = replace(view, weights=p)
-        new = self._aggregate(replace(state, selection=selection, clients=clients), view, updates, payloads, buffers)
+        new = self._aggregate(replace(state, selection=selection, clients=clients), view, upload)
         loss = float(np.average([d.loss for d in done], weights=view.sizes))
         return new, RoundReport(t, ids, tuple(float(x) for x in p), loss, asked)
 
@@ -236,10 +273,17 @@ class FederatedRun:
         return tuple(sorted({int(k) for k in ids})), selection, clients.asked
 
     def _view(self, t: int, ids: Sequence[int]) -> RoundView:
-        chosen = np.array(ids)
-        zeros = np.zeros(len(ids))
+        chosen, zeros = np.array(ids), np.zeros(len(ids))
         return RoundView(
-            t, self.num_clients, tuple(ids), zeros, self.sizes[chosen], zeros, zeros, self.label_counts[chosen]
+            round=t,
+            lr=self.schedule.lr(t),
+            num_clients=self.num_clients,
+            clients=tuple(ids),
+            weights=zeros,
+            sizes=self.sizes[chosen],
+            steps=zeros,
+            step_norms=zeros,
+            label_counts=self.label_counts[chosen],
         )
 
     def data(self, client: int) -> ClientData:
@@ -250,20 +294,31 @@ class FederatedRun:
     def start_vector(self, state: RunState, client: int) -> Tensor:
         """w with the client's own groups in their places [d]; w itself if nothing is personal."""
         own = state.clients.get(client, {}).get("personal")
-        if self._personal is None or own is None:
+        if self._own is None or own is None:
             return state.w
-        return torch.where(self._personal, own, state.w)
+        start = state.w.clone()
+        start[self._own[: len(own)]] = own
+        return start
 
     def start_buffers(self, state: RunState, client: int) -> Tensor:
-        """BatchNorm buffers that the client starts from."""
+        """BatchNorm buffers that the client starts from; its own under ``local``, the initial ones at first."""
         if self.spec.buffers == "local":
-            return state.clients.get(client, {}).get("buffers", state.buffers)
+            return state.clients.get(client, {}).get("buffers", self._initial[1])
         return state.buffers
 
-    def _contexts(self, state: RunState, client: int, start: Tensor, received: dict[str, State]) -> list[ActiveRule]:
-        states = state.clients.get(client, {}).get("rules", {})
+    def contexts(
+        self,
+        rules: Sequence[ClientRule],
+        state: RunState,
+        client: int,
+        start: Tensor,
+        received: Mapping[str, State],
+        states: Mapping[str, State],
+        purpose: str,
+    ) -> list[ActiveRule]:
+        """Each rule with what it may read, its ``begin`` done."""
         active = []
-        for rule in self.method.client:
+        for rule in rules:
             ctx = ClientContext(
                 client=client,
                 round=state.round,
@@ -279,12 +334,20 @@ class FederatedRun:
                 received=received[rule.key],
                 state=states.get(rule.key, {}),
                 frozen=self.pool.get,
-                generators=lambda purpose, *ids: self.generators(purpose, state.round, client, *ids),
+                gradient=self.pool.gradient,
+                generators=partial(self._own_generators, f"{purpose}/{rule.key}", state.round, client),
             )
             active.append(ActiveRule(rule, replace(ctx, local=rule.begin(ctx))))
         return active
 
-    def _load(self, state: RunState, client: int, received: dict[str, State]) -> tuple[Tensor, Head | None]:
+    def _own_generators(
+        self, owner: str, round: int, client: int, purpose: str, *ids: int
+    ) -> np.random.Generator:
+        return self.generators(f"{owner}/{purpose}", round, client, *ids)
+
+    def _load(
+        self, state: RunState, client: int, received: Mapping[str, State]
+    ) -> tuple[Tensor, Head | None]:
         """Put the start values of a client into the model: (start vector, the head handed down or None)."""
         handed = [r["head"] for r in received.values() if isinstance(r.get("head"), Head)]
         head: Head | None = handed[0] if handed else None
@@ -299,13 +362,19 @@ class FederatedRun:
         return start, head
 
     def _train_client(
-        self, state: RunState, k: int, p: float | None, updates: Updates, payloads: Payloads, buffers: list[Tensor],
+        self,
+        state: RunState,
+        k: int,
+        p: float | None,
+        view: RoundView,
+        upload: _Upload,
         clients: dict[int, State],
-    ) -> _Done:  # fmt: skip
+    ) -> _Done:
         t = state.round
-        received = {rule.key: rule.send(state.rules[rule.key], k, t) for rule in self.method.client}
+        received = {rule.key: rule.send(state.rules[rule.key], k, view) for rule in self.method.client}
         start, head = self._load(state, k, received)
-        active = self._contexts(state, k, start, received)
+        states = state.clients.get(k, {}).get("rules", {})
+        active = self.contexts(self.method.client, state, k, start, received, states, "rule")
         result = self.trainer.run(
             self.data(k),
             active,
@@ -317,9 +386,8 @@ class FederatedRun:
             torch_seed=randomness.torch_seed(self.seed, "training", t, k),
         )
         with torch.no_grad():
+            self._require_finite(t, k, self.model.w, self.model.buffers)
             update = self._update(start, head)
-            if not bool(torch.isfinite(update.sum())):
-                raise Diverged(t, k)
             trained = Trained(
                 w=self.model.w,
                 update=update,
@@ -331,16 +399,25 @@ class FederatedRun:
             kept: State = {}
             for rule, ctx in active:
                 own, payload = rule.finish(ctx, trained)
-                payloads.add(rule, k, payload, p)
+                self._require_finite(t, k, *payload.values())
+                upload.payloads.add(rule, k, payload, p)
                 if own:
                     kept[rule.key] = self._owned(own)
             self._keep(clients, k, kept)
-            if self._personal is not None:
-                update = update.masked_fill(self._personal, 0.0)
-            updates.add(update, p)
-            buffers.append(self.model.buffers.clone() if len(self.model.buffers) else self.model.buffers)
+            if self._own is not None:
+                update = update.index_fill(0, self._own, 0.0)
+            upload.updates.add(update, p)
+            upload.buffers.append(
+                self.model.buffers.clone() if len(self.model.buffers) else self.model.buffers
+            )
         self.model.use_head(None)
         return _Done(result.steps, result.step_norm, result.loss)
+
+    @staticmethod
+    def _require_finite(round: int, client: int, *tensors: Tensor) -> None:
+        # A sum is finite only if all its terms are, and costs less memory than looking at each.
+        if not all(bool(torch.isfinite(tensor.sum())) for tensor in tensors):
+            raise Diverged(round, client)
 
     @staticmethod
     def _phases(active: Sequence[ActiveRule]) -> tuple[Phase, ...]:
@@ -375,35 +452,38 @@ class FederatedRun:
         entry: State = {}
         if kept:
             entry["rules"] = kept
-        if self._personal is not None:
-            entry["personal"] = torch.where(self._personal, self.model.w.detach(), torch.zeros_like(self.model.w))
+        if self._own is not None:
+            # A head that the server handed down has its place where the model's own head would be personal.
+            within = self._own if self.model.head_key is None else self._own[self._own < self.model.body_size]
+            entry["personal"] = self.model.w.detach()[within]
         if self.spec.buffers == "local" and len(self.model.buffers):
             entry["buffers"] = self.model.buffers.clone()
+        clients.pop(k, None)
         if entry:
             clients[k] = entry
 
-    def _aggregate(
-        self, state: RunState, view: RoundView, updates: Updates, payloads: Payloads, buffers: list[Tensor]
-    ) -> RunState:
+    def _aggregate(self, state: RunState, view: RoundView, upload: _Upload) -> RunState:
         """weights -> direction -> optimizer -> post, then every rule's server side."""
         method = self.method
         with torch.no_grad():
-            matrix = updates.matrix
+            matrix = upload.updates.matrix
             if matrix is None:
-                dbar, direction = updates.total, state.direction
+                dbar, direction = upload.updates.total, state.direction
             else:
                 p = torch.from_numpy(np.asarray(view.weights, dtype=np.float64))
                 dbar, direction = method.direction.direction(matrix, p, view, state.direction)
             w, optimizer = method.optimizer.step(state.w, dbar, state.optimizer)
             w, post = method.post.apply(state.w, w, dbar, view, state.post)
             rules = {
-                rule.key: rule.receive(state.rules[rule.key], replace(view, payload=payloads.reduced(rule, view)))
+                rule.key: rule.receive(
+                    state.rules[rule.key], replace(view, payload=upload.payloads.reduced(rule, view))
+                )
                 for rule in method.client
             }
             selection = state.selection
             if method.selection.observes and matrix is not None:
                 selection = method.selection.observe(view.clients, matrix, selection)
-            averaged = average_buffers(buffers, view.weights, self.model.counters)
+            averaged = average_buffers(upload.buffers, view.weights, self.model.counters)
         if self.spec.buffers == "frozen":
             averaged = state.buffers
         return replace(
@@ -436,16 +516,21 @@ class _View:
         self.num_clients = run.num_clients
         self.w, self.buffers, self.rules = state.w, state.buffers, state.rules
 
-    def model(self, client: int | None = None, head: Head | None = None) -> FrozenView:
-        """The global or a personal model; with ``head``, its classifier replaced."""
+    def model(
+        self, client: int | None = None, head: Head | None = None, w: Tensor | None = None
+    ) -> FrozenView:
+        """The global model, a personal one, or the one with values w; with ``head``, its classifier replaced."""
         run, state = self._run, self._state
-        w = state.w if client is None else run.start_vector(state, client)
+        if w is None:
+            w = state.w if client is None else run.start_vector(state, client)
         buffers = state.buffers if client is None else run.start_buffers(state, client)
         return FrozenView(run.model, run.pool.board, w, buffers, head)
 
-
-def rounds(run: FederatedRun, state: RunState) -> Iterator[tuple[RunState, RoundReport]]:
-    """All remaining rounds."""
-    while state.round < run.schedule.rounds:
-        state, report = run.step(state)
-        yield state, report
+    def validation(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """Batches of the validation split, if there is one."""
+        held = self._run.problem.evaluation_sets.get("validation")
+        if held is not None:
+            for images, labels in zip(
+                held.images.split(held.batch_size), held.labels.split(held.batch_size), strict=True
+            ):
+                yield held.transform(images), labels

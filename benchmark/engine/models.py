@@ -9,14 +9,15 @@ from functools import partial
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.instancenorm import _InstanceNorm
 
 from benchmark.errors import ConfigError, nearest
-from methods.vectors import BODY, HEAD, NORM, Layout
+from methods.vectors import BODY, HEAD, NORM, OTHER_NORM, Layout
 
-NORM_LAYERS = (_BatchNorm, _InstanceNorm, nn.GroupNorm, nn.LayerNorm, nn.LocalResponseNorm)
+OTHER_NORM_LAYERS = (_InstanceNorm, nn.GroupNorm, nn.LayerNorm)
 
 
 class Net(nn.Module):
@@ -65,25 +66,35 @@ def model_names() -> list[str]:
     return sorted(_models)
 
 
-def build_net(name: str, num_classes: int, shape: tuple[int, int, int], parameters: dict[str, Any], seed: int) -> Net:
+def build_net(
+    name: str, num_classes: int, shape: tuple[int, int, int], parameters: dict[str, Any], seed: int
+) -> Net:
     """Build a network for images of ``shape`` (channels, height, width), its weights drawn from ``seed``.
 
     Raises :class:`ConfigError` for an unknown name or parameter.
     """
     if name not in _models:
-        raise ConfigError(f"model.name: no model is called {name!r}.{nearest(name, _models)} Known: {', '.join(model_names())}.")
-    allowed = [key for key, p in inspect.signature(_models[name]).parameters.items() if p.kind is p.KEYWORD_ONLY]
+        raise ConfigError(
+            f"model.name: no model is called {name!r}.{nearest(name, _models)} Known: {', '.join(model_names())}."
+        )
+    allowed = [
+        key for key, p in inspect.signature(_models[name]).parameters.items() if p.kind is p.KEYWORD_ONLY
+    ]
     for key in parameters:
         if key not in allowed:
             known = ", ".join(allowed) or "it has none"
-            raise ConfigError(f"model.{key}: unknown parameter of {name}.{nearest(key, allowed)} Allowed: {known}.")
+            raise ConfigError(
+                f"model.{key}: unknown parameter of {name}.{nearest(key, allowed)} Allowed: {known}."
+            )
     # Initialisers draw from torch's own generator; it is put back, so building a model moves no other draw.
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return _models[name](num_classes, *shape, **parameters)
 
 
-def _conv_net(channels: int, height: int, width: int, num_classes: int, filters: tuple[int, int], hidden: int) -> Net:
+def _conv_net(
+    channels: int, height: int, width: int, num_classes: int, filters: tuple[int, int], hidden: int
+) -> Net:
     body = nn.Sequential(
         nn.Conv2d(channels, filters[0], 3, padding=1),
         nn.ReLU(inplace=True),
@@ -106,12 +117,12 @@ def tiny_cnn(num_classes: int, channels: int, height: int, width: int, *, hidden
 
 @model("small_cnn")
 def small_cnn(num_classes: int, channels: int, height: int, width: int, *, hidden: int = 128) -> Net:
-    """Two convolutions (16, 32 filters) and one hidden layer: for 28 x 28 or 32 x 32 images, about 200,000 parameters."""
+    """Two convolutions (16, 32 filters) and one hidden layer: for 28 x 28 and 32 x 32 images."""
     return _conv_net(channels, height, width, num_classes, (16, 32), hidden)
 
 
-def _from_timm(network: nn.Module, num_classes: int) -> Net:
-    feature_dim = network.num_features
+def _from_timm(network: Any, num_classes: int) -> Net:
+    feature_dim = int(network.num_features)
     network.reset_classifier(0)
     return Net(network, nn.Linear(feature_dim, num_classes), feature_dim)
 
@@ -144,10 +155,13 @@ def mobilenetv2_gn(num_classes: int, channels: int, height: int, width: int, *, 
 
 
 def _groups(net: Net) -> dict[int, str]:
-    """Group of each parameter, by identity: norm (by type of layer), head (the classifier) or body."""
+    """Group of each parameter, by identity: norm (BatchNorm) and other_norm by type of layer, head or body."""
     groups = {id(p): BODY for p in net.parameters()}
     groups |= {id(p): HEAD for p in net.classifier.parameters()}
-    groups |= {id(p): NORM for m in net.modules() if isinstance(m, NORM_LAYERS) for p in m.parameters(recurse=False)}
+    for module in net.modules():
+        if isinstance(module, (_BatchNorm, *OTHER_NORM_LAYERS)):
+            kind = NORM if isinstance(module, _BatchNorm) else OTHER_NORM
+            groups |= {id(p): kind for p in module.parameters(recurse=False)}
     return groups
 
 
@@ -172,12 +186,15 @@ class FlatModel:
         self.net = net.to(device)
         self.channels_last = channels_last
         # The model's own classifier is bound last: all heads share one place, and w starts with its values.
-        self._heads: dict[str | None, nn.Module] = {**(heads or {}), None: net.classifier}
+        self._heads: dict[str | None, nn.Module] = {}
+        self._heads.update(heads or {})
+        self._heads[None] = net.classifier
         groups = _groups(net)
         body = [(f"body.{n}", tuple(p.shape), groups[id(p)]) for n, p in net.body.named_parameters()]
         self.layouts = {
             key: Layout.of(
-                [*body, *((f"classifier.{n}", tuple(p.shape), HEAD) for n, p in head.named_parameters())], channels_last
+                [*body, *((f"classifier.{n}", tuple(p.shape), HEAD) for n, p in head.named_parameters())],
+                channels_last,
             )
             for key, head in self._heads.items()
         }
@@ -229,11 +246,30 @@ class FlatModel:
 
     def twin(self) -> FlatModel:
         """A second model of the same structure with a vector of its own, without gradients."""
+        in_place = self.head_key
+        self.use_head(None)
         net, heads = copy.deepcopy((self.net, {k: h for k, h in self._heads.items() if k is not None}))
+        self.use_head(in_place)
         for module in (net, *heads.values()):
             for parameter in module.parameters():
                 parameter.grad = None
         return FlatModel(net, heads, channels_last=self.channels_last, gradients=False)
+
+    def gradient(self, x: Tensor, y: Tensor) -> Tensor:
+        """Gradient [d] of the mean cross-entropy of a batch at the present values; nothing else changes."""
+        named = dict(self.net.body.named_parameters(prefix="body"))
+        named |= dict(self.net.classifier.named_parameters(prefix="classifier"))
+        with torch.enable_grad():
+            for parameter in named.values():
+                parameter.requires_grad_(True)
+            loss = F.cross_entropy(self.net(x), y)
+            gradients = dict(zip(named, torch.autograd.grad(loss, list(named.values())), strict=True))
+            for parameter in named.values():
+                parameter.requires_grad_(self._g is not None)
+        vector = torch.empty_like(self.w)
+        for entry in self.layout.entries:
+            entry.view(vector).copy_(gradients[entry.name])
+        return vector
 
     def shares_memory(self, tensor: Tensor) -> bool:
         """Whether ``tensor`` is a view of the vectors of this model, which the next client overwrites."""

@@ -13,7 +13,8 @@ import numpy as np
 
 def generator(seed: int, purpose: str, *ids: int) -> np.random.Generator:
     """An independent generator for ``purpose`` and, where they apply, round and client."""
-    return np.random.default_rng([zlib.crc32(purpose.encode()), seed, *ids])
+    # The number of ids is part of the entropy: numpy pads it with zeros, so that [] and [0] would give the same draws.
+    return np.random.default_rng([zlib.crc32(purpose.encode()), seed, len(ids), *ids])
 
 
 def torch_seed(seed: int, purpose: str, *ids: int) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
@@ -122,13 +123,13 @@ class LocalTrainer:
         torch.manual_seed(torch_seed)
         self._train_mode(len(data.indices))
         weights = next((w for a in rules if (w := a.rule.sample_weights(a.ctx)) is not None), None)
-        steps, norm, total, seen = 0, 0.0, torch.zeros((), dtype=self.model.w.dtype, device=self.model.w.device), 0
-        epoch = 0
+        total = torch.zeros((), dtype=self.model.w.dtype, device=self.model.w.device)
+        steps, norm, seen, epoch = 0, 0.0, 0, 0
         for phase in phases:
             step = self._step_function(rules if phase.losses else [], rules, phase, lr)
             damping = 0.0
-            for x, y in self._phase_batches(data, phase, weights, round, client, epoch, draw):
-                total += step(x, y) * len(y)
+            for x, y, index in self._phase_batches(data, phase, weights, round, client, epoch, draw):
+                total += step(x, y, index) * len(y)
                 seen += len(y)
                 steps += 1
                 damping = self.spec.momentum * damping + 1
@@ -145,7 +146,13 @@ class LocalTrainer:
     # Batches -----------------------------------------------------------------------------------------------
 
     def _epoch_order(
-        self, data: ClientData, weights: np.ndarray | None, round: int, client: int, epoch: int, draw: Callable
+        self,
+        data: ClientData,
+        weights: np.ndarray | None,
+        round: int,
+        client: int,
+        epoch: int,
+        draw: Callable,
     ) -> np.ndarray:
         n = len(data.indices)
         if weights is None:
@@ -158,15 +165,23 @@ class LocalTrainer:
         sizes = [batch] * (n // batch)
         rest = n % batch
         # A single sample has no batch statistics; it is left out if the client has another batch.
-        useless = self.spec.drop_last or (rest == 1 and self.model.has_batch_norm)
+        needs_two = self.model.has_batch_norm and self.spec.buffers != "frozen"
+        useless = self.spec.drop_last or (rest == 1 and needs_two)
         if rest and not (sizes and useless):
             sizes.append(rest)
         return sizes
 
     def _phase_batches(
-        self, data: ClientData, phase: Phase, weights: np.ndarray | None, round: int, client: int, epoch: int, draw: Callable
-    ) -> Iterator[tuple[Tensor, Tensor]]:
-        """Batches of one phase: its epochs, or its steps with a new order whenever the samples are used up."""
+        self,
+        data: ClientData,
+        phase: Phase,
+        weights: np.ndarray | None,
+        round: int,
+        client: int,
+        epoch: int,
+        draw: Callable,
+    ) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        """Batches (x, y, positions) of one phase: its epochs, or its steps, visited anew when samples are used up."""
         own = phase.epochs is not None or phase.steps is not None
         epochs, steps = (phase.epochs, phase.steps) if own else (self.spec.epochs, self.spec.steps)
         left = steps if steps is not None else None
@@ -174,30 +189,39 @@ class LocalTrainer:
         while (number < (epochs or 0)) if left is None else left > 0:
             order = self._epoch_order(data, weights, round, client, epoch + number, draw)
             sizes = self._sizes(len(order))
+            if not sizes:
+                return  # a client without samples takes no steps
             if left is not None:
                 sizes = sizes[:left]
                 left -= len(sizes)
             yield from self._gather(data, order, sizes)
             number += 1
 
-    def _gather(self, data: ClientData, order: np.ndarray, sizes: list[int]) -> Iterator[tuple[Tensor, Tensor]]:
-        """Batches of the given sizes, gathered and normalised a chunk at a time."""
-        picked = data.indices[torch.from_numpy(order).to(data.indices.device)]
-        sample_bytes = max(1, data.images[0].numel() * 4)
+    def _gather(
+        self, data: ClientData, order: np.ndarray, sizes: list[int]
+    ) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        """Batches (x, y, index) of the given sizes, gathered and normalised a chunk at a time."""
+        positions = torch.from_numpy(order).to(data.indices.device)
+        picked = data.indices[positions]
+        sample_bytes = max(1, math.prod(data.images.shape[1:]) * 4)
         per_chunk = max(1, CHUNK_BYTES // (sample_bytes * self.spec.batch_size))
         start = 0
         for first in range(0, len(sizes), per_chunk):
             group = sizes[first : first + per_chunk]
             part = picked[start : start + sum(group)]
+            where = positions[start : start + sum(group)]
             start += len(part)
             images = data.images[part]
             if self.spec.augment is not None:
                 images = self.spec.augment(images)
-            yield from zip(self.transform(images).split(group), data.labels[part].split(group), strict=True)
+            x, y = self.transform(images), data.labels[part]
+            yield from zip(x.split(group), y.split(group), where.split(group), strict=True)
 
     # One step ----------------------------------------------------------------------------------------------
 
-    def _objective(self, with_loss: Sequence[ActiveRule], x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    def _objective(
+        self, with_loss: Sequence[ActiveRule], x: Tensor, y: Tensor, index: Tensor
+    ) -> tuple[Tensor, Tensor]:
         """(objective, mean cross-entropy) of one batch: L = prod(ce_weight) CE + extra losses."""
         net = self.model.net
         z = net.features(x)
@@ -205,7 +229,7 @@ class LocalTrainer:
         ce = F.cross_entropy(logits, y)
         if not with_loss:
             return ce, ce
-        batch = Batch(x, y, z, logits, ce)
+        batch = Batch(x, y, z, logits, ce, index)
         weight, extra = 1.0, torch.zeros((), dtype=ce.dtype, device=ce.device)
         for active in with_loss:
             term = active.rule.loss(active.ctx, batch)
@@ -215,7 +239,7 @@ class LocalTrainer:
 
     def _step_function(
         self, loss_rules: Sequence[ActiveRule], rules: Sequence[ActiveRule], phase: Phase, lr: float
-    ) -> Callable[[Tensor, Tensor], Tensor]:
+    ) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
         """One local step: loss, gradient, corrections, clip, weight decay, momentum, step; returns the CE."""
         model, spec = self.model, self.spec
         assert model.g is not None
@@ -227,20 +251,22 @@ class LocalTrainer:
         velocity = self._velocity(w) if spec.momentum else None
         device = w.device.type
 
-        def step(x: Tensor, y: Tensor) -> Tensor:
+        def step(x: Tensor, y: Tensor, index: Tensor) -> Tensor:
             g.zero_()
             with torch.autocast(device, torch.bfloat16, enabled=spec.amp):
-                objective, ce = self._objective(with_loss, x, y)
+                objective, ce = self._objective(with_loss, x, y, index)
             objective.backward()
             with torch.no_grad():
                 for active in with_correction:
                     active.rule.correct(active.ctx, w, g)
+                if mask is not None:
+                    g.mul_(mask)
                 if spec.clip is not None:
                     g.mul_((spec.clip / (g.norm() + 1e-12)).clamp(max=1.0))
                 if spec.weight_decay:
                     g.add_(w, alpha=spec.weight_decay)
-                if mask is not None:
-                    g.mul_(mask)  # after weight decay: a frozen group must not move at all
+                    if mask is not None:
+                        g.mul_(mask)  # a frozen group must not move at all, by weight decay neither
                 if velocity is None:
                     w.add_(g, alpha=-rate)
                 else:

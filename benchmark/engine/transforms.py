@@ -22,7 +22,12 @@ class Normalise:
 
     @classmethod
     def of(
-        cls, mean: tuple[float, ...], std: tuple[float, ...], dtype: torch.dtype, device: torch.device, channels_last: bool
+        cls,
+        mean: tuple[float, ...],
+        std: tuple[float, ...],
+        dtype: torch.dtype,
+        device: torch.device,
+        channels_last: bool,
     ) -> Normalise:
         """(x/255 - mean)/std as one multiply and one add per pixel."""
         deviation = torch.tensor(std, dtype=torch.float64)
@@ -30,7 +35,9 @@ class Normalise:
         shift = -torch.tensor(mean, dtype=torch.float64) / deviation
         form = torch.channels_last if channels_last else torch.contiguous_format
         return cls(
-            scale.to(device, dtype).view(1, -1, 1, 1), shift.to(device, dtype).view(1, -1, 1, 1), memory_format=form
+            scale.to(device, dtype).view(1, -1, 1, 1),
+            shift.to(device, dtype).view(1, -1, 1, 1),
+            memory_format=form,
         )
 
     def __call__(self, images: Tensor) -> Tensor:

@@ -10,8 +10,7 @@ from torch import Tensor
 
 from benchmark.engine import randomness
 from benchmark.engine.models import FlatModel
-from benchmark.engine.training import ActiveRule
-from methods.rules import ClientContext, ClientRule, Head, Phase
+from methods.rules import ClientRule, Head, Phase, State
 
 if TYPE_CHECKING:
     from benchmark.engine.federation import FederatedRun, RunState
@@ -30,7 +29,9 @@ class Board:
 class FrozenView:
     """A model with given values, in evaluation mode and without gradients; loads itself into a shared network."""
 
-    def __init__(self, model: FlatModel, board: Board, w: Tensor, buffers: Tensor, head: Head | None = None) -> None:
+    def __init__(
+        self, model: FlatModel, board: Board, w: Tensor, buffers: Tensor, head: Head | None = None
+    ) -> None:
         """``w`` [d] and ``buffers``; ``head`` replaces the classifier."""
         self._model, self._board = model, board
         self._w, self._buffers, self._head = w, buffers, head
@@ -68,6 +69,7 @@ class FrozenPool:
         self._model = model
         self._spare: list[FlatModel] = []
         self._used = 0
+        self._differentiable: FlatModel | None = None
 
     def forget(self) -> None:
         """A new client begins: auxiliary networks are free again and the training network holds new values."""
@@ -76,11 +78,25 @@ class FrozenPool:
 
     def get(self, w: Tensor, buffers: Tensor, head: Head | None = None) -> FrozenView:
         """A frozen model with the given values, valid until the client's round ends."""
+        return FrozenView(self._next(), Board(), w, buffers, head)
+
+    @torch.no_grad()
+    def gradient(self, w: Tensor, buffers: Tensor, x: Tensor, y: Tensor) -> Tensor:
+        """Gradient [d] of the mean cross-entropy of a batch at the given values, in evaluation mode."""
+        if self._differentiable is None:
+            self._differentiable = self._model.twin()
+        model = self._differentiable
+        model.w.copy_(w)
+        model.buffers.copy_(buffers)
+        model.net.eval()
+        return model.gradient(x, y)
+
+    def _next(self) -> FlatModel:
         if self._used == len(self._spare):
             self._spare.append(self._model.twin())
         model = self._spare[self._used]
         self._used += 1
-        return FrozenView(model, Board(), w, buffers, head)
+        return model
 
 
 class Probe:
@@ -98,34 +114,33 @@ class Probe:
     def model(self, w: Tensor | None = None) -> FrozenView:
         """The global model, or the one with the given values."""
         return FrozenView(
-            self._run.model, self._run.pool.board, self.w if w is None else w, self._run.start_buffers(self._state, self.client)
+            self._run.model,
+            self._run.pool.board,
+            self.w if w is None else w,
+            self._run.start_buffers(self._state, self.client),
         )
 
-    def train(self, rules: Sequence[ClientRule], phase: Phase, purpose: str, w: Tensor | None = None) -> Tensor:
+    def train(
+        self, rules: Sequence[ClientRule], phase: Phase, purpose: str, w: Tensor | None = None
+    ) -> Tensor:
         """Local loop with ``rules`` from w; returns the trained vector [d] and leaves nothing behind."""
-        run, state = self._run, self._state
+        run, state, k = self._run, self._state, self.client
         start = self.w if w is None else w
         run.model.use_head(None)
         run.pool.forget()
         with torch.no_grad():
             run.model.w.copy_(start)
-            run.model.buffers.copy_(run.start_buffers(state, self.client))
-        context = ClientContext(
-            client=self.client, round=state.round, rounds=run.schedule.rounds, num_classes=self.num_classes,
-            layout=run.layout, w=start, buffers=state.buffers, lr=run.schedule.lr(state.round),
-            momentum=run.spec.momentum, data=self.data, label_counts=run.label_counts[self.client], received={},
-            state={}, frozen=run.pool.get,
-            generators=lambda name, *ids: run.generators(f"{purpose}/{name}", state.round, self.client, *ids),
-        )  # fmt: skip
+            run.model.buffers.copy_(run.start_buffers(state, k))
+        received: dict[str, State] = {rule.key: {} for rule in rules}
         run.trainer.run(
             self.data,
-            [ActiveRule(rule, context) for rule in rules],
+            run.contexts(rules, state, k, start, received, {}, purpose),
             (phase,),
             lr=run.schedule.lr(state.round),
             round=state.round,
-            client=self.client,
-            draw=lambda epoch: run.generators(f"{purpose}/sampling", state.round, self.client, epoch),
-            torch_seed=randomness.torch_seed(run.seed, purpose, state.round, self.client),
+            client=k,
+            draw=lambda epoch: run.generators(f"{purpose}/sampling", state.round, k, epoch),
+            torch_seed=randomness.torch_seed(run.seed, purpose, state.round, k),
         )
         trained = run.model.w.detach().clone()
         run.pool.forget()

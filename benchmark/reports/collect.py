@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+
 from benchmark.errors import StorageError
 from benchmark.reports.statistics import reported_value
 from benchmark.reports.tables import Cell, CellRun, Table, build_table
@@ -11,7 +12,13 @@ from benchmark.runs.plan import Cells, PlannedCell
 from benchmark.runs.spec import TableSpec
 from benchmark.runs.store import Results, RunFolder, Status
 
-STATES = {"done": "done", "diverged": "diverged", "failed": "failed", "running": "running", "interrupted": "missing"}
+STATES = {
+    "done": "done",
+    "diverged": "diverged",
+    "failed": "failed",
+    "running": "running",
+    "interrupted": "missing",
+}
 
 
 def run_state(folder: RunFolder, status: Status | None) -> str:
@@ -63,7 +70,9 @@ def _stand_ins(cells: Cells) -> Mapping[str, str]:
             original = run.dataset.options.get("stands_for")
             if original:
                 lost = run.dataset.options.get("not_kept", "")
-                notes[cell.column] = f"scikit-learn's digits stand in for {original}" + (f"; not kept: {lost}" if lost else "")
+                notes[cell.column] = f"scikit-learn's digits stand in for {original}" + (
+                    f"; not kept: {lost}" if lost else ""
+                )
     return notes
 
 
@@ -71,4 +80,3 @@ def collect(spec: TableSpec, preset: str, cells: Cells, results: Results) -> Tab
     """Build the table from what is on disk now."""
     known = {key: _cell(spec, results, cell) for key, cell in cells.items()}
     return build_table(spec, preset, known, notes=_stand_ins(cells))
-

@@ -10,16 +10,26 @@ import copy
 import hashlib
 import json
 from collections.abc import Mapping
-from functools import cached_property, lru_cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, NonNegativeFloat, PositiveFloat, PositiveInt, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    NonNegativeFloat,
+    PositiveFloat,
+    PositiveInt,
+    ValidationError,
+    model_validator,
+)
 
 from benchmark.engine.schedules import learning_rate
 from benchmark.engine.transforms import augmentation
 from benchmark.errors import ConfigError, nearest
+from benchmark.runs.nested import merge
 from methods.method import Method, build
 
 CONF = Path(__file__).resolve().parents[2] / "conf"
@@ -30,7 +40,7 @@ FORMAT = 1
 
 
 class _Node(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class DatasetConfig(_Node):
@@ -142,7 +152,9 @@ class RunConfig(_Node):
     def identity(self) -> dict[str, Any]:
         """What the hash covers: everything but seed, paths, runtime and labels."""
         plain = self.model_dump(mode="json", include=set(IDENTITY))
-        plain["method"] = {key: value for key, value in plain["method"].items() if key not in ("name", "label", "selection")}
+        plain["method"] = {
+            key: value for key, value in plain["method"].items() if key not in ("name", "label", "selection")
+        }
         return {"format": FORMAT, **plain}
 
     @cached_property
@@ -156,7 +168,9 @@ class RunConfig(_Node):
         original = self.dataset.options.get("stands_for")
         data = f"{self.dataset.name}_{original}" if original else self.dataset.name
         parts = (data, self.partition.name, self.method.get("name", "method"), self.selection["name"])
-        return "-".join("".join(c if c.isalnum() or c in "+_" else "_" for c in str(part).lower()) for part in parts)
+        return "-".join(
+            "".join(c if c.isalnum() or c in "+_" else "_" for c in str(part).lower()) for part in parts
+        )
 
     @property
     def name(self) -> str:
@@ -181,7 +195,7 @@ def group_names(group: str) -> list[str]:
     return sorted(path.stem for path in (CONF / group).glob("*.yaml"))
 
 
-@lru_cache(maxsize=None)
+@cache
 def _read(path: Path) -> dict[str, Any]:
     with path.open() as stream:
         return yaml.safe_load(stream) or {}
@@ -192,31 +206,23 @@ def load_group(group: str, name: str) -> dict[str, Any]:
     path = CONF / group / f"{name}.yaml"
     if not path.is_file():
         known = group_names(group)
-        raise ConfigError(f"{group}: came {name!r}.{nearest(name, known)} Allowed: {', '.join(known)} (conf/{group}/).")
+        raise ConfigError(
+            f"{group}: came {name!r}.{nearest(name, known)} Allowed: {', '.join(known)} (conf/{group}/)."
+        )
     return copy.deepcopy(_read(path))
 
 
-def merge(base: dict[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """``base`` with ``over`` on top; a mapping with another ``name`` replaces the old one with its parameters."""
-    for key, value in over.items():
-        old = base.get(key)
-        if isinstance(value, Mapping) and isinstance(old, dict) and value.get("name", old.get("name")) == old.get("name"):
-            merge(old, value)
-        else:
-            base[key] = copy.deepcopy(dict(value)) if isinstance(value, Mapping) else value
-    return base
-
-
-def _apply(config: dict[str, Any], over: Mapping[str, Any]) -> None:
+def _apply(config: dict[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     """Merge overrides in which a group may be given by the name of its file, alone or under ``name``."""
     for key, value in over.items():
         if key in GROUPS and isinstance(value, str):
-            config[key] = load_group(key, value)
+            config = {**config, key: load_group(key, value)}
         elif key in GROUPS and isinstance(value, Mapping) and "name" in value:
-            config[key] = load_group(key, str(value["name"]))
-            merge(config[key], {k: v for k, v in value.items() if k != "name"})
+            rest = {k: v for k, v in value.items() if k != "name"}
+            config = {**config, key: merge(load_group(key, str(value["name"])), rest)}
         else:
-            merge(config, {key: value})
+            config = merge(config, {key: value})
+    return config
 
 
 def _preset(name: str) -> tuple[dict[str, str], dict[str, Any]]:
@@ -240,9 +246,9 @@ def compose(preset: str, *layers: Mapping[str, Any]) -> dict[str, Any]:
     groups, values = _preset(preset)
     for group in GROUPS:
         config[group] = load_group(group, groups.get(group, defaults[group]))
-    merge(config, values)
+    config = merge(config, values)
     for layer in layers:
-        _apply(config, layer)
+        config = _apply(config, layer)
     return config
 
 
@@ -255,7 +261,9 @@ def resolve(plain: Mapping[str, Any]) -> RunConfig:
     values = {key: value for key, value in plain.items() if key not in ("launcher", "tracking")}
     method, selection = values.get("method"), values.get("selection")
     if not isinstance(method, Mapping) or not isinstance(selection, Mapping):
-        raise ConfigError(f"method, selection: came {method!r}, {selection!r}; choose a file of conf/method and conf/selection.")
+        raise ConfigError(
+            f"method, selection: came {method!r}, {selection!r}; choose a file of conf/method and conf/selection."
+        )
     if selection.get("name") == "auto":
         values["selection"] = dict(method.get("selection") or {"name": "uniform"})
     try:
@@ -278,7 +286,9 @@ def _explain(error: ValidationError) -> str:
         key = ".".join(str(part) for part in item["loc"])
         if item["type"] == "extra_forbidden":
             allowed = _allowed_at(tuple(item["loc"][:-1]))
-            lines.append(f"{key}: unknown key.{nearest(str(item['loc'][-1]), allowed)} Allowed: {', '.join(allowed)}")
+            lines.append(
+                f"{key}: unknown key.{nearest(str(item['loc'][-1]), allowed)} Allowed: {', '.join(allowed)}"
+            )
         elif item["type"] == "value_error":
             lines.append(str(item["msg"]).removeprefix("Value error, ").rstrip("."))
         else:

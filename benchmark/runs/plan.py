@@ -48,9 +48,13 @@ def _check_method(method: str, selection: str) -> None:
 def _check(config: RunConfig) -> None:
     _check_method(json.dumps(config.method, sort_keys=True), json.dumps(config.selection, sort_keys=True))
     if config.model.name not in model_names():
-        raise ConfigError(f"model.name: no model is called {config.model.name!r}. Known: {', '.join(model_names())}.")
+        raise ConfigError(
+            f"model.name: no model is called {config.model.name!r}. Known: {', '.join(model_names())}."
+        )
     if config.dataset.name not in datasets.names():
-        raise ConfigError(f"dataset.name: no data set is called {config.dataset.name!r}. Known: {', '.join(datasets.names())}.")
+        raise ConfigError(
+            f"dataset.name: no data set is called {config.dataset.name!r}. Known: {', '.join(datasets.names())}."
+        )
 
 
 def plan(
@@ -77,7 +81,9 @@ def plan(
                 first = resolve(compose(preset, overrides, extra or {}))
                 _check(first)
             except ValueError as error:
-                raise ConfigError(f"table {spec.name}, row {row.key}, column {column.key}: {error}") from error
+                raise ConfigError(
+                    f"table {spec.name}, row {row.key}, column {column.key}: {error}"
+                ) from error
             runs = tuple(with_seed(first, seed) for seed in seeds)
             cells[row.key, column.key] = PlannedCell(row.key, column.key, "ok", runs)
     return cells
@@ -111,6 +117,6 @@ def prepare_data(runs: Sequence[RunConfig], load: Callable[[RunConfig], object])
         try:
             load(run)
         except ValueError as error:
-            problems[run.dataset.name] = str(error)
+            problems[key] = str(error)
     if problems:
-        raise ConfigError("\n\n".join(problems.values()))
+        raise ConfigError("\n\n".join(dict.fromkeys(problems.values())))

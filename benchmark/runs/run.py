@@ -49,7 +49,9 @@ Stop = Callable[[], bool]
 def _dataset(name: str, options: str, data: str | None, cache: str | None) -> Dataset:
     import json
 
-    return datasets.load(name, json.loads(options), Path(data) if data else None, Path(cache) if cache else None)
+    return datasets.load(
+        name, json.loads(options), Path(data) if data else None, Path(cache) if cache else None
+    )
 
 
 def load_dataset(config: DatasetConfig, paths: PathsConfig) -> Dataset:
@@ -104,8 +106,12 @@ def load_data(config: RunConfig, folder: Path | None = None) -> RunData:
     dataset = load_dataset(config.dataset, config.paths)
     rng = randomness.generator(0, "subsample")
     wanted = config.dataset
-    train = _subset(dataset.train, _first_per_class(dataset.train, wanted.train_per_class, rng, "dataset.train_per_class"))
-    test = _subset(dataset.test, _first_per_class(dataset.test, wanted.test_per_class, rng, "dataset.test_per_class"))
+    train = _subset(
+        dataset.train, _first_per_class(dataset.train, wanted.train_per_class, rng, "dataset.train_per_class")
+    )
+    test = _subset(
+        dataset.test, _first_per_class(dataset.test, wanted.test_per_class, rng, "dataset.test_per_class")
+    )
     seed = config.seed if config.partition.seed is None else config.partition.seed
     key = f"{dataset.name}:{dataset.fingerprint}:{wanted.train_per_class}"
     partition = make_partition(
@@ -157,7 +163,12 @@ def _tensor(array: np.ndarray, device: torch.device) -> torch.Tensor:
 
 
 def _evaluation_set(
-    split: Split, indices: np.ndarray | None, dataset: Dataset, transform: Normalise, device: torch.device, batch_size: int
+    split: Split,
+    indices: np.ndarray | None,
+    dataset: Dataset,
+    transform: Normalise,
+    device: torch.device,
+    batch_size: int,
 ) -> EvaluationSet:
     split = split if indices is None else split.subset(indices)
     return EvaluationSet(
@@ -191,7 +202,9 @@ def build_problem(config: RunConfig, data: RunData, device: torch.device) -> Pro
     )
 
 
-def _build_model(config: RunConfig, method: Method, problem: Problem, device: torch.device) -> tuple[FlatModel, dict]:
+def _build_model(
+    config: RunConfig, method: Method, problem: Problem, device: torch.device
+) -> tuple[FlatModel, dict]:
     """(the model with the heads that rules asked for, their first values by key)."""
     shape = tuple(problem.images.shape[1:])
     seed = randomness.torch_seed(config.seed, "model")
@@ -263,7 +276,11 @@ def _commit() -> tuple[str, bool]:
 
 def _meta(config: RunConfig, data: RunData, device: torch.device) -> dict[str, Any]:
     commit, dirty = _commit()
-    name = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor() or platform.machine()
+    name = (
+        torch.cuda.get_device_name(device)
+        if device.type == "cuda"
+        else platform.processor() or platform.machine()
+    )
     return {
         "commit": commit,
         "dirty": dirty,
@@ -330,7 +347,10 @@ class _Session:
                     records += last
                 size = self.folder.append_records([r for r in records if math.isfinite(r.value)])
                 self.progress(state.round, self.config.train.rounds)
-                if state.round % self.config.runtime.checkpoint_every == 0 and state.round < self.config.train.rounds:
+                if (
+                    state.round % self.config.runtime.checkpoint_every == 0
+                    and state.round < self.config.train.rounds
+                ):
                     self._checkpoint(state, size)
                 if self.stop() and state.round < self.config.train.rounds:
                     raise Interrupted
@@ -353,7 +373,12 @@ class _Session:
         return RunState(**_to_device(saved["state"], run.problem.images.device)), saved["records_bytes"]
 
     def _checkpoint(self, state: RunState, size: int) -> None:
-        content = {"hash": self.config.hash, "seed": self.config.seed, "records_bytes": size, "state": state.to_dict()}
+        content = {
+            "hash": self.config.hash,
+            "seed": self.config.seed,
+            "records_bytes": size,
+            "state": state.to_dict(),
+        }
         self.folder.save_checkpoint(content)
         self.folder.write_status(self._status("running", state.round))
 
@@ -392,7 +417,9 @@ def _log_to(folder: RunFolder) -> logging.Handler:
     return handler
 
 
-def execute(config: RunConfig, progress: Progress = lambda r, n: None, stop: Stop = lambda: False) -> tuple[str, str]:
+def execute(
+    config: RunConfig, progress: Progress = lambda r, n: None, stop: Stop = lambda: False
+) -> tuple[str, str]:
     """Carry out one run, or finish it, or see that it has ended: (status, message).
 
     Status is done, diverged, interrupted, failed or busy. Everything is in the run's folder; a failure leaves its
@@ -410,7 +437,9 @@ def execute(config: RunConfig, progress: Progress = lambda r, n: None, stop: Sto
         return "busy", str(error)
 
 
-def _execute(config: RunConfig, results: Results, folder: RunFolder, progress: Progress, stop: Stop) -> tuple[str, str]:
+def _execute(
+    config: RunConfig, results: Results, folder: RunFolder, progress: Progress, stop: Stop
+) -> tuple[str, str]:
     started = time.perf_counter()
     torch.set_num_threads(config.runtime.threads)
     handler = _log_to(folder)
@@ -456,4 +485,3 @@ def work(payload: dict[str, Any], progress: Progress, stop: Stop) -> tuple[str, 
         return execute(RunConfig.model_validate(payload), progress, stop)
     except ValueError as error:
         return "failed", str(error)
-

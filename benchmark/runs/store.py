@@ -92,7 +92,9 @@ def storage_error(error: OSError, path: Path) -> StorageError:
             f"{path.absolute()}: the disk is full or the quota is used up. What was there before is intact; free some "
             "space and give the same command again, it goes on from the last checkpoint."
         )
-    return StorageError(f"{path.absolute()}: cannot be written ({error.strerror}). Set paths.results to a folder that can.")
+    return StorageError(
+        f"{path.absolute()}: cannot be written ({error.strerror}). Set paths.results to a folder that can."
+    )
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
@@ -102,9 +104,13 @@ def read_json(path: Path) -> dict[str, Any] | None:
     except FileNotFoundError:
         return None
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise StorageError(f"{path.absolute()}: damaged ({error}). Delete the folder {path.parent} to run it again.") from error
+        raise StorageError(
+            f"{path.absolute()}: damaged ({error}). Delete the folder {path.parent} to run it again."
+        ) from error
     if not isinstance(content, dict):
-        raise StorageError(f"{path.absolute()}: expected a JSON object. Delete the folder {path.parent} to run it again.")
+        raise StorageError(
+            f"{path.absolute()}: expected a JSON object. Delete the folder {path.parent} to run it again."
+        )
     return content
 
 
@@ -129,7 +135,9 @@ class RunFolder:
         try:
             return Status(**content)
         except TypeError as error:
-            raise StorageError(f"{self.path.absolute()}/status.json: not a status of ours ({error}).") from error
+            raise StorageError(
+                f"{self.path.absolute()}/status.json: not a status of ours ({error})."
+            ) from error
 
     def write_status(self, status: Status, durable: bool = False) -> None:
         """Replace the status atomically."""
@@ -208,10 +216,13 @@ class RunFolder:
         if status is None or not status.ended:
             raise StorageError(f"{self.path.absolute()}: the run has not ended; its records are not read.")
         content = self.records_path.read_bytes() if self.records_path.exists() else b""
-        if len(content) != status.records_bytes or hashlib.sha256(content).hexdigest() != status.records_sha256:
+        if (
+            len(content) != status.records_bytes
+            or hashlib.sha256(content).hexdigest() != status.records_sha256
+        ):
             raise StorageError(
-                f"{self.records_path.absolute()}: {len(content)} bytes, {status.records_bytes} were written, or the content "
-                f"has changed. Delete {self.path} to run it again."
+                f"{self.records_path.absolute()}: {len(content)} bytes, {status.records_bytes} were written, or "
+                f"the content has changed. Delete {self.path} to run it again."
             )
         return [Record(**json.loads(line)) for line in content.splitlines()]
 
@@ -263,12 +274,13 @@ class RunFolder:
             content = torch.load(self.checkpoint_path, map_location="cpu", weights_only=True)
         except (RuntimeError, OSError, EOFError, ValueError) as error:
             raise StorageError(
-                f"{self.checkpoint_path.absolute()}: damaged ({type(error).__name__}). Delete it; the run then starts again."
+                f"{self.checkpoint_path.absolute()}: damaged ({type(error).__name__}). Delete it; the run then "
+                "starts again."
             ) from error
         if content.get("hash") != config.hash or content.get("seed") != config.seed:
             raise StorageError(
-                f"{self.checkpoint_path.absolute()}: belongs to configuration {content.get('hash')!r} seed {content.get('seed')}, "
-                f"not {config.hash!r} seed {config.seed}. Delete it; the run then starts again."
+                f"{self.checkpoint_path.absolute()}: belongs to configuration {content.get('hash')!r} seed "
+                f"{content.get('seed')}, not {config.hash!r} seed {config.seed}. Delete it; the run then starts again."
             )
         return content
 
@@ -303,9 +315,13 @@ def locked(path: Path, what: str) -> Iterator[None]:
         except BlockingIOError as error:
             stream.seek(0)
             holder = stream.read().strip() or "unknown"
-            raise Busy(f"{what}: another process works on it ({holder}). Wait for it, or stop it; nothing was changed.") from error
+            raise Busy(
+                f"{what}: another process works on it ({holder}). Wait for it, or stop it; nothing was changed."
+            ) from error
         stream.truncate(0)
-        stream.write(json.dumps({"host": socket.gethostname(), "pid": os.getpid(), "since": time.strftime("%F %T")}))
+        stream.write(
+            json.dumps({"host": socket.gethostname(), "pid": os.getpid(), "since": time.strftime("%F %T")})
+        )
         stream.flush()
         yield
 

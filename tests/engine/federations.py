@@ -135,7 +135,9 @@ class Recorder(ClientRule):
         return cls(batches=[], ends=[])
 
     def loss(self, ctx: ClientContext, batch: Batch) -> Loss:
-        self.batches.append((ctx.round, ctx.client, batch.x.clone(), batch.y.clone(), batch.z.detach().clone()))
+        self.batches.append(
+            (ctx.round, ctx.client, batch.x.clone(), batch.y.clone(), batch.z.detach().clone())
+        )
         return Loss(0.0)
 
     def finish(self, ctx: ClientContext, trained: Trained) -> tuple[State, State]:

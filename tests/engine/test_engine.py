@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import gc
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -32,7 +32,15 @@ from torch.optim.sgd import sgd
 
 from benchmark.engine import randomness
 from benchmark.engine.aggregation import average_buffers
-from benchmark.engine.federation import Diverged, FederatedRun, Interrupted, Problem, RunState, Schedule, rounds
+from benchmark.engine.federation import (
+    Diverged,
+    FederatedRun,
+    Interrupted,
+    Problem,
+    RoundReport,
+    RunState,
+    Schedule,
+)
 from benchmark.engine.models import Net
 from benchmark.engine.schedules import learning_rate
 from benchmark.errors import ConfigError
@@ -70,7 +78,9 @@ def seeded(make: Callable[[], Net], seed: int) -> Net:
         return make()
 
 
-def model(method: Method | dict, *, net: Callable[[], Net] = mlp, net_seed: int = 0, **options: Any) -> FederatedRun:
+def model(
+    method: Method | dict, *, net: Callable[[], Net] = mlp, net_seed: int = 0, **options: Any
+) -> FederatedRun:
     """A run on ``classes`` with mini-batches of 4 in random order."""
     problem = options.pop("problem", None) or classes()
     options = {"batch_size": 4, "epochs": 2, "order": None, "lr": 0.1} | options
@@ -198,7 +208,7 @@ class Drift(ClientRule):
     def setup(self, federation: Federation) -> State:
         return {"mean": torch.zeros_like(federation.w), "seen": 0}
 
-    def send(self, server: State, client: int, round: int) -> State:
+    def send(self, server: State, client: int, view: RoundView) -> State:
         return {"mean": server["mean"]}
 
     def correct(self, ctx: ClientContext, w: Tensor, g: Tensor) -> None:
@@ -328,6 +338,27 @@ def test_a_client_with_one_sample_uses_the_running_statistics() -> None:
     assert not torch.equal(mine[:4], other[:4])
 
 
+def test_a_client_without_samples_takes_no_steps() -> None:
+    """Its update is zero and its weight 0, in a budget of steps too (there is nothing to fill them with)."""
+    asked = itertools.count()
+
+    def order(round: int, client: int, epoch: int, n: int) -> np.ndarray:
+        if next(asked) > 20:
+            raise AssertionError("the loop never ends")
+        return np.arange(n)
+
+    for budget in ({"epochs": 2}, {"epochs": None, "steps": 3}):
+        log = Recorder.new()
+        model_ = federation(
+            ones(2, 0), with_rules(Push(), log), two_parameters(), lr=0.1, order=order, **budget
+        )
+        state, report = model_.step(model_.initial_state())
+        assert report.weights == (1.0, 0.0)
+        assert [end.steps for _, _, end in log.ends] == [budget["epochs"] or 3, 0]
+        # w + (w_k - w) is w_k up to the last bit.
+        np.testing.assert_allclose(state.w, log.ends[0][2].w, rtol=0, atol=1e-15)
+
+
 def test_every_sample_is_visited_once_per_epoch_in_a_new_order() -> None:
     log = recorded((11,), epochs=2)
     rows = torch.cat([x for _, _, x, _, _ in log.batches])
@@ -436,7 +467,13 @@ class OnePhase(ClientRule):
 def pushed(*rules: ClientRule, **options: Any) -> list[float]:
     """(theta, phi) after one round of one client from (1, 2) at rate 0.1."""
     model_ = federation(
-        ones(1), with_rules(Push(), *rules), two_parameters(), lr=0.1, rounds=1, w0=np.array([1.0, 2.0]), **options
+        ones(1),
+        with_rules(Push(), *rules),
+        two_parameters(),
+        lr=0.1,
+        rounds=1,
+        w0=np.array([1.0, 2.0]),
+        **options,
     )
     return run(model_)[-1].w.tolist()
 
@@ -487,7 +524,10 @@ def test_schedules(schedule: dict[str, Any], rates: list[float]) -> None:
         ({"name": "cosin"}, r"train\.schedule\.name: came 'cosin'\. Did you mean 'cosine'\?.*constant"),
         ({"name": "step", "every": 2}, r"train\.schedule: step also needs gamma"),
         ({"name": "step", "every": 0, "gamma": 0.5}, r"train\.schedule\.every: came 0"),
-        ({"name": "exponential", "gama": 0.5}, r"train\.schedule\.gama: unknown parameter.*Did you mean 'gamma'\?"),
+        (
+            {"name": "exponential", "gama": 0.5},
+            r"train\.schedule\.gama: unknown parameter.*Did you mean 'gamma'\?",
+        ),
         ({"name": "exponential", "gamma": -1}, r"train\.schedule\.gamma: came -1"),
         ({"name": "constant", "gamma": 1}, r"train\.schedule\.gamma: unknown parameter of constant"),
     ],
@@ -500,7 +540,9 @@ def test_schedule_mistakes(schedule: dict[str, Any], message: str) -> None:
 # BatchNorm -----------------------------------------------------------------------------------------------------
 
 
-def statistics(problem: Problem, client: int, batches: Sequence[slice], start: Sequence[float]) -> list[float]:
+def statistics(
+    problem: Problem, client: int, batches: Sequence[slice], start: Sequence[float]
+) -> list[float]:
     """Running mean, unbiased running variance (both with momentum .1) and counter after these batches, by hand."""
     mean, var, count = np.array(start[:2]), np.array(start[2:4]), start[4]
     x = problem.images.numpy()[problem.clients[client]]
@@ -574,6 +616,14 @@ def test_buffers_frozen() -> None:
     assert bool((moved.abs() > 1e-6).all())
 
 
+def test_frozen_buffers_keep_their_bits() -> None:
+    """Not even the rounding of an average touches them."""
+    model_ = model({}, problem=two_features((2,) * 7), net=bn_first, buffers="frozen")
+    buffers = torch.from_numpy(np.random.default_rng(0).uniform(0.1, 1, size=5))
+    state, _ = model_.step(replace(model_.initial_state(), buffers=buffers.clone()))
+    assert torch.equal(state.buffers, buffers)
+
+
 class OwnNorm(ClientRule):
     """FedBN: the norm group and the statistics stay at the client."""
 
@@ -602,7 +652,9 @@ def test_a_client_that_was_never_chosen_has_the_initial_norm_state() -> None:
 # Selection -----------------------------------------------------------------------------------------------------
 
 
-def chosen(method: Method | dict, seed: int = 0, rounds: int = 12, problem: Problem | None = None) -> list[tuple[int, ...]]:
+def chosen(
+    method: Method | dict, seed: int = 0, rounds: int = 12, problem: Problem | None = None
+) -> list[tuple[int, ...]]:
     model_ = model(
         method, seed=seed, clients_per_round=3, problem=problem or classes((2,) * 10), epochs=1, rounds=rounds
     )
@@ -616,7 +668,9 @@ def chosen(method: Method | dict, seed: int = 0, rounds: int = 12, problem: Prob
 def test_uniform_selection_is_the_same_for_all_methods() -> None:
     """It depends on (seed, round) alone: not on the method, nor on what the clients hold."""
     first = chosen({})
-    assert all(list(ids) == sorted(set(ids)) and len(ids) == 3 and set(ids) <= set(range(10)) for ids in first)
+    assert all(
+        list(ids) == sorted(set(ids)) and len(ids) == 3 and set(ids) <= set(range(10)) for ids in first
+    )
     assert len(set(first)) > 6
     assert chosen({"client": {"fedprox": {"mu": 0.1}}, "server": {"optimizer": CONF_MOMENTUM}}) == first
     assert chosen({}, problem=classes((1, 2, 3, 4, 5, 6, 7, 8, 9, 10), seed=5)) == first
@@ -728,7 +782,16 @@ def test_rounds_and_clients_drop_different_units() -> None:
 def test_seeds_and_purposes_are_independent() -> None:
     draws = [
         tuple(randomness.generator(*key).integers(2**62, size=2))
-        for key in ((0, "a"), (1, "a"), (0, "b"), (0, "a", 1), (0, "a", 1, 2), (0, "a", 2, 1), (0, "a", 0), (0, "a", 0, 0))
+        for key in (
+            (0, "a"),
+            (1, "a"),
+            (0, "b"),
+            (0, "a", 1),
+            (0, "a", 1, 2),
+            (0, "a", 2, 1),
+            (0, "a", 0),
+            (0, "a", 0, 0),
+        )
     ]
     assert len(set(draws)) == len(draws)
     again = randomness.generator(0, "a", 1, 2)
@@ -760,6 +823,13 @@ def test_streaming_mean_equals_the_mean_of_a_matrix() -> None:
         method = replace(plain, **slots)
         assert method.needs_all_updates
         assert torch.equal(run(model(method))[-1].w, expected)
+
+
+def rounds(run: FederatedRun, state: RunState) -> Iterator[tuple[RunState, RoundReport]]:
+    """All remaining rounds."""
+    while state.round < run.schedule.rounds:
+        state, report = run.step(state)
+        yield state, report
 
 
 def held_bytes() -> int:
@@ -797,6 +867,19 @@ def test_a_stateless_method_holds_no_more_for_more_clients(client: dict) -> None
     assert abs(seen[79] - seen[42]) < 0.5 * 5123 * 8
     assert states[-1].clients == {}
     assert all(rule == {} for rule in states[-1].rules.values())
+
+
+def test_personal_groups_cost_what_they_hold() -> None:
+    """FedBN's client state is its norm group and buffers (16 and 17 numbers of 99 here), not a whole model."""
+    state = run(model(with_rules(OwnNorm()), net=bn_dropout), rounds=1)[-1]
+
+    def numbers(value: Any) -> int:
+        if isinstance(value, dict):
+            return sum(map(numbers, value.values()))
+        return value.untyped_storage().nbytes() // value.element_size() if isinstance(value, Tensor) else 0
+
+    assert len(state.w) == 99
+    assert {numbers(entry) for entry in state.clients.values()} == {16 + 17}
 
 
 def test_what_is_kept_is_a_copy() -> None:
@@ -849,7 +932,9 @@ def test_initial_state_is_the_model_as_it_was_built() -> None:
 # Layouts -------------------------------------------------------------------------------------------------------
 
 
-LAYOUT = Layout.of([("body.weight", (2, 3), "body"), ("norm.weight", (2,), "norm"), ("classifier.bias", (4,), "head")])
+LAYOUT = Layout.of(
+    [("body.weight", (2, 3), "body"), ("norm.weight", (2,), "norm"), ("classifier.bias", (4,), "head")]
+)
 
 
 def test_layout() -> None:
@@ -879,16 +964,28 @@ def test_channels_last_layout_is_a_permuted_view() -> None:
     ("tensors", "message"),
     [
         (
-            [("body.weight", (3, 2), "body"), ("norm.weight", (2,), "norm"), ("classifier.bias", (4,), "head")],
+            [
+                ("body.weight", (3, 2), "body"),
+                ("norm.weight", (2,), "norm"),
+                ("classifier.bias", (4,), "head"),
+            ],
             r"sum: tensor 'body.weight' \(3, 2\) stands where 'body.weight' \(2, 3\) is expected",
         ),
         (
-            [("body.weight", (2, 3), "body"), ("classifier.bias", (4,), "head"), ("norm.weight", (2,), "norm")],
+            [
+                ("body.weight", (2, 3), "body"),
+                ("classifier.bias", (4,), "head"),
+                ("norm.weight", (2,), "norm"),
+            ],
             r"tensor 'classifier.bias' \(4,\) stands where 'norm.weight' \(2,\) is expected",
         ),
         ([("body.weight", (2, 3), "body")], r"1 tensors came, 3 are expected"),
         (
-            [("body.weight", (2, 3), "body"), ("norm.weight", (2,), "body"), ("classifier.bias", (4,), "head")],
+            [
+                ("body.weight", (2, 3), "body"),
+                ("norm.weight", (2,), "body"),
+                ("classifier.bias", (4,), "head"),
+            ],
             r"norm.weight",
         ),
     ],

@@ -72,7 +72,12 @@ def test_absent_class_and_attribute() -> None:
 
 def test_an_answer_outside_the_classes_present_is_wrong() -> None:
     found = metrics(np.array([3, 3]), None, np.array([0, 1]), None, 4, 0)
-    assert found["all", "accuracy"] == found["all", "balanced_accuracy"] == found["all", "worst_group_accuracy"] == 0
+    assert (
+        found["all", "accuracy"]
+        == found["all", "balanced_accuracy"]
+        == found["all", "worst_group_accuracy"]
+        == 0
+    )
 
 
 def test_loss_is_the_mean_over_samples() -> None:
@@ -106,7 +111,9 @@ def test_answers_in_batches(batch_size: int) -> None:
 def test_metrics_of_several_predictors_are_averaged() -> None:
     """One always says 0 (3 of 5 right), one always 1 (2 of 5)."""
     zero: Tensor = torch.tensor([[1.0, 0.0]])
-    records = evaluate([lambda x: zero.expand(len(x), 2), lambda x: 1 - zero.expand(len(x), 2)], line(5, 2), 7, "val", False)
+    records = evaluate(
+        [lambda x: zero.expand(len(x), 2), lambda x: 1 - zero.expand(len(x), 2)], line(5, 2), 7, "val", False
+    )
     assert set(records) == {
         Record(7, "val", "all", "accuracy", 0.5),
         Record(7, "val", "all", "micro_f1", 0.5),

@@ -55,9 +55,10 @@ def test_fedavgm_of_fedsdc_and_flower(setting: str, beta: float, lr: float) -> N
 
     g = dict(np.load(GOLDEN / "fedsdc_fedavgm.npz"))
     rule = ServerMomentum(beta=beta, lr=lr)
-    flat = lambda name, *at: torch.from_numpy(
-        np.concatenate([g[f"{name}_l{k}"][at].ravel() for k in range(3)])
-    )  # noqa: E731
+
+    def flat(name: str, *at: int) -> torch.Tensor:
+        return torch.from_numpy(np.concatenate([g[f"{name}_l{k}"][at].ravel() for k in range(3)]))
+
     w = flat("phi0")
     state = rule.setup(w)
     for t in range(3):

@@ -16,7 +16,12 @@ from benchmark.engine.models import FlatModel, Net, build_net, flatten_head, mod
 from benchmark.errors import ConfigError
 from methods.vectors import Layout
 
-SHAPES = {"tiny_cnn": (1, 8, 8), "small_cnn": (3, 32, 32), "resnet18_32": (3, 32, 32), "mobilenetv2_gn": (3, 32, 32)}
+SHAPES = {
+    "tiny_cnn": (1, 8, 8),
+    "small_cnn": (3, 32, 32),
+    "resnet18_32": (3, 32, 32),
+    "mobilenetv2_gn": (3, 32, 32),
+}
 
 
 def net_of(name: str, seed: int = 0, classes: int = 10) -> Net:
@@ -81,7 +86,11 @@ def test_mobilenet_has_group_norm_of_eight_groups() -> None:
         # 3x3 convolutions, then (filters * (height/4) * (width/4)) x hidden, then hidden x classes; all with biases.
         ("tiny_cnn", (1, 8, 8), (9 * 8 + 8) + (72 * 16 + 16) + (16 * 4 * 32 + 32) + (32 * 10 + 10)),
         ("small_cnn", (1, 28, 28), (9 * 16 + 16) + (144 * 32 + 32) + (32 * 49 * 128 + 128) + (128 * 10 + 10)),
-        ("small_cnn", (3, 32, 32), (27 * 16 + 16) + (144 * 32 + 32) + (32 * 64 * 128 + 128) + (128 * 10 + 10)),
+        (
+            "small_cnn",
+            (3, 32, 32),
+            (27 * 16 + 16) + (144 * 32 + 32) + (32 * 64 * 128 + 128) + (128 * 10 + 10),
+        ),
     ],
 )
 def test_small_networks(name: str, shape: tuple[int, int, int], parameters: int) -> None:
@@ -107,9 +116,17 @@ def test_options_of_a_model() -> None:
 @pytest.mark.parametrize(
     ("name", "parameters", "message"),
     [
-        ("tiny_cn", {}, r"model\.name: no model is called 'tiny_cn'\. Did you mean 'tiny_cnn'\? Known: .*resnet18_32"),
+        (
+            "tiny_cn",
+            {},
+            r"model\.name: no model is called 'tiny_cn'\. Did you mean 'tiny_cnn'\? Known: .*resnet18_32",
+        ),
         ("tiny_cnn", {"hiden": 3}, r"model\.hiden: unknown parameter of tiny_cnn\. Did you mean 'hidden'\?"),
-        ("resnet18_32", {"depth": 3}, r"model\.depth: unknown parameter of resnet18_32\. Allowed: it has none"),
+        (
+            "resnet18_32",
+            {"depth": 3},
+            r"model\.depth: unknown parameter of resnet18_32\. Allowed: it has none",
+        ),
     ],
 )
 def test_mistakes(name: str, parameters: dict, message: str) -> None:
@@ -184,8 +201,8 @@ def test_groups_by_type_of_layer() -> None:
         "body.1.weight": ((4,), "norm"),
         "body.1.bias": ((4,), "norm"),
         "body.3.weight": ((4, 4, 1, 1), "body"),
-        "body.4.weight": ((4,), "norm"),
-        "body.4.bias": ((4,), "norm"),
+        "body.4.weight": ((4,), "other_norm"),
+        "body.4.bias": ((4,), "other_norm"),
         "body.7.weight": ((5, 16), "body"),
         "body.7.bias": ((5,), "body"),
         "classifier.weight": ((3, 5), "head"),
@@ -212,8 +229,11 @@ def heads() -> dict[str, nn.Module]:
 
 
 def test_other_heads_take_the_classifiers_place() -> None:
-    flat = FlatModel(mlp(), heads())
+    net = mlp()
+    values = torch.cat([p.detach().flatten() for p in net.parameters()])
+    flat = FlatModel(net, heads())
     own = flat.w.clone()
+    assert torch.equal(own, values)  # the model's own classifier, not the last of the others
     assert {key: layout.size for key, layout in flat.layouts.items()} == {
         None: 56 + 27, "wide": 56 + 8 * 20 + 20 + 20 * 3 + 3, "narrow": 56 + 24,
     }  # fmt: skip
@@ -238,7 +258,9 @@ def test_flatten_head_has_the_order_of_the_layout(channels_last: bool) -> None:
     head = nn.Sequential(nn.Unflatten(1, (5, 1, 1)), nn.Conv2d(5, 3, 1), nn.Flatten()).double()
     flat = FlatModel(some_net(), {"convolution": head}, channels_last=channels_last)
     flat.use_head("convolution")
-    vector = flatten_head(nn.Sequential(copy.deepcopy(head[0]), copy.deepcopy(head[1]), nn.Flatten()), channels_last)
+    vector = flatten_head(
+        nn.Sequential(copy.deepcopy(head[0]), copy.deepcopy(head[1]), nn.Flatten()), channels_last
+    )
     assert vector.shape == (3 * 5 + 3,)
     flat.w[flat.body_size :].fill_(-1)
     flat.w[flat.body_size :].copy_(vector)
@@ -270,7 +292,10 @@ def test_a_twin_has_the_same_layouts_whatever_head_is_in_place() -> None:
 
 def test_shares_memory() -> None:
     flat = FlatModel(some_net())
-    assert all(flat.shares_memory(t) for t in (flat.w, flat.w[3:5], flat.g, flat.buffers, next(flat.net.parameters())))
+    assert all(
+        flat.shares_memory(t)
+        for t in (flat.w, flat.w[3:5], flat.g, flat.buffers, next(flat.net.parameters()))
+    )
     assert not any(flat.shares_memory(t) for t in (flat.w.clone(), torch.zeros(3), torch.zeros(0)))
 
 
@@ -289,5 +314,7 @@ def test_layouts_of_two_models_are_compared_by_name() -> None:
     same: Layout = FlatModel(some_net()).layout
     FlatModel(some_net()).layout.require_same(same, "update")
     other = Net(mlp().body, nn.Linear(8, 4), 8)
-    with pytest.raises(ValueError, match=r"update: tensor 'classifier\.weight' \(4, 8\).*\(3, 8\) is expected"):
+    with pytest.raises(
+        ValueError, match=r"update: tensor 'classifier\.weight' \(4, 8\).*\(3, 8\) is expected"
+    ):
         FlatModel(mlp()).layout.require_same(FlatModel(other).layout, "update")

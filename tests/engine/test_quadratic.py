@@ -1,10 +1,9 @@
 """Clients whose loss is a parabola, so that every fixed point can be derived by hand.
 
-f_k(v) = a_k/2 (v - b_k)^2. One local step from v is v <- v - eta a_k (v - b_k), so v - b_k shrinks by 1 - eta a_k and tau
-steps from w end at w + c_k (b_k - w) with c_k = 1 - (1 - eta a_k)^tau. FedAvg: w <- w + sum_k p_k c_k (b_k - w); at rest
-sum_k p_k c_k (b_k - w) = 0, so w* = sum_k p_k c_k b_k / sum_k p_k c_k. (The minimum of the mean loss is the same with a_k
-in place of c_k.) Here eta = 0.05, tau = 10.
-"""
+f_k(v) = a_k/2 (v - b_k)^2. One local step from v is v <- v - eta a_k (v - b_k), so v - b_k shrinks by 1 - eta
+a_k and tau steps from w end at w + c_k (b_k - w) with c_k = 1 - (1 - eta a_k)^tau. FedAvg: w <- w + sum_k p_k
+c_k (b_k - w); at rest sum_k p_k c_k (b_k - w) = 0, so w* = sum_k p_k c_k b_k / sum_k p_k c_k. (The minimum of
+the mean loss is the same with a_k in place of c_k.) Here eta = 0.05, tau = 10."""
 
 from __future__ import annotations
 
@@ -23,10 +22,18 @@ def pull(a: float, mu: float = 0.0) -> float:
     return 1 - (1 - ETA * (a + mu)) ** TAU
 
 
-def final(config: dict[str, Any], sizes: tuple[int, ...] = (1, 1), rounds: int = 45, start: float = 3.0) -> float:
+def final(
+    config: dict[str, Any], sizes: tuple[int, ...] = (1, 1), rounds: int = 45, start: float = 3.0
+) -> float:
     method = with_rules(Quadratic(a=A, b=B), config=config)
     model = federation(
-        ones(*sizes), method, one_parameter(), lr=ETA, rounds=rounds, epochs=TAU, w0=torch.tensor([start]).numpy()
+        ones(*sizes),
+        method,
+        one_parameter(),
+        lr=ETA,
+        rounds=rounds,
+        epochs=TAU,
+        w0=torch.tensor([start]).numpy(),
     )
     return float(run(model)[-1].w)
 
@@ -40,7 +47,9 @@ def test_fedavg_settles_where_the_local_progress_balances() -> None:
 
 def test_fedavg_weights_clients_by_size() -> None:
     """Three samples and one, each in one batch: p = (3/4, 1/4), w* = (3 c_1 - c_2)/(3 c_1 + c_2)."""
-    assert final({}, sizes=(3, 1)) == pytest.approx((3 * pull(1) - pull(10)) / (3 * pull(1) + pull(10)), abs=1e-12)
+    assert final({}, sizes=(3, 1)) == pytest.approx(
+        (3 * pull(1) - pull(10)) / (3 * pull(1) + pull(10)), abs=1e-12
+    )
     uniform = final({"server": {"weights": {"name": "uniform"}}}, sizes=(3, 1))
     assert uniform == pytest.approx((pull(1) - pull(10)) / (pull(1) + pull(10)), abs=1e-12)
 
@@ -67,10 +76,10 @@ def test_fedavgm_follows_its_recursion(form: str, ahead: float) -> None:
 def test_fedprox_fixed_point() -> None:
     """With mu the local step is v <- v - eta (a (v - b) + mu (v - w)).
 
-    Its fixed point is u = (a b + mu w)/(a + mu), v - u shrinks by 1 - eta (a + mu) per step, and u - w = a (b - w)/(a + mu).
-    So D_k = c'_k a_k/(a_k + mu) (b_k - w) with c'_k = 1 - (1 - eta (a_k + mu))^tau: FedAvg's condition with other weights.
-    mu = 1: weights (1 - .9^10)/2 = .325661 and (1 - .45^10) 10/11 = .908781, so w* = -.4724.
-    """
+    Its fixed point is u = (a b + mu w)/(a + mu), v - u shrinks by 1 - eta (a + mu) per step, and u - w = a (b
+    - w)/(a + mu). So D_k = c'_k a_k/(a_k + mu) (b_k - w) with c'_k = 1 - (1 - eta (a_k + mu))^tau: FedAvg's
+    condition with other weights. mu = 1: weights (1 - .9^10)/2 = .325661 and (1 - .45^10) 10/11 = .908781, so
+    w* = -.4724."""
     first, second = pull(1, mu=1) * 1 / 2, pull(10, mu=1) * 10 / 11
     assert (first - second) / (first + second) == pytest.approx(-0.4724, abs=5e-5)
     w = final({"client": {"fedprox": {"mu": 1.0}}})
@@ -86,7 +95,9 @@ def test_unsquared_proximal_term_has_constant_size() -> None:
         Quadratic(a=(1.0,), b=(1.0,)),
         config={"client": {"fedprox": {"mu": 0.4, "prox_norm": "unsquared_per_tensor"}}},
     )
-    model = federation(ones(1), method, one_parameter(), lr=ETA, rounds=1, epochs=2, w0=torch.zeros(1).numpy())
+    model = federation(
+        ones(1), method, one_parameter(), lr=ETA, rounds=1, epochs=2, w0=torch.zeros(1).numpy()
+    )
     assert float(run(model)[-1].w) == pytest.approx(0.0775, abs=1e-15)
 
 
@@ -97,7 +108,13 @@ def test_partial_participation_follows_the_chosen_clients(selection: str, kappa:
     a, b, sizes = (1.0, 10.0, 4.0), (1.0, -1.0, 2.0), (1, 2, 1)
     method = with_rules(Quadratic(a=a, b=b), config={"selection": {"name": selection}})
     model = federation(
-        ones(*sizes), method, one_parameter(), lr=ETA, epochs=TAU, clients_per_round=kappa, w0=torch.ones(1).numpy()
+        ones(*sizes),
+        method,
+        one_parameter(),
+        lr=ETA,
+        epochs=TAU,
+        clients_per_round=kappa,
+        w0=torch.ones(1).numpy(),
     )
     state, w, seen = model.initial_state(), 1.0, set()
     for _ in range(15):
@@ -121,7 +138,9 @@ def test_clients_that_agree_settle_at_their_optimum_under_partial_participation(
 def test_one_client_is_gradient_descent() -> None:
     """Three rounds of ten steps are thirty steps; v - b shrinks by .9 in each: 2 + .9^30 (w_0 - 2)."""
     method = with_rules(Quadratic(a=(2.0,), b=(2.0,)))
-    model = federation(ones(1), method, one_parameter(), lr=ETA, rounds=3, epochs=TAU, w0=torch.zeros(1).numpy())
+    model = federation(
+        ones(1), method, one_parameter(), lr=ETA, rounds=3, epochs=TAU, w0=torch.zeros(1).numpy()
+    )
     w, states = 0.0, run(model)
     for _ in range(3 * TAU):
         w -= ETA * 2 * (w - 2)
@@ -131,8 +150,17 @@ def test_one_client_is_gradient_descent() -> None:
 
 def test_steps_or_epochs_give_the_same_budget() -> None:
     method = with_rules(Quadratic(a=A, b=B))
-    by_epochs = federation(ones(1, 1), method, one_parameter(), lr=ETA, rounds=2, epochs=TAU, w0=torch.ones(1).numpy())
+    by_epochs = federation(
+        ones(1, 1), method, one_parameter(), lr=ETA, rounds=2, epochs=TAU, w0=torch.ones(1).numpy()
+    )
     by_steps = federation(
-        ones(1, 1), method, one_parameter(), lr=ETA, rounds=2, epochs=None, steps=TAU, w0=torch.ones(1).numpy()
+        ones(1, 1),
+        method,
+        one_parameter(),
+        lr=ETA,
+        rounds=2,
+        epochs=None,
+        steps=TAU,
+        w0=torch.ones(1).numpy(),
     )
     assert torch.equal(run(by_epochs)[-1].w, run(by_steps)[-1].w)

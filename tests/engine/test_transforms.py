@@ -12,7 +12,8 @@ from benchmark.errors import ConfigError
 
 @pytest.mark.parametrize("channels_last", [False, True])
 def test_normalise(channels_last: bool) -> None:
-    """(x/255 - mean)/std per channel: 0 -> -.5/.25 = -2, 255 -> .5/.25 = 2, and with mean 0, std .5: 0 -> 0, 51 -> .4."""
+    """(x/255 - mean)/std per channel: 0 -> -.5/.25 = -2, 255 -> .5/.25 = 2, and with mean 0, std .5: 0 -> 0,
+    51 -> .4."""
     normalise = Normalise.of((0.5, 0.0), (0.25, 0.5), torch.float64, torch.device("cpu"), channels_last)
     images = torch.tensor([[[[0, 255]], [[0, 51]]]], dtype=torch.uint8)
     kept = images.clone()
@@ -66,5 +67,7 @@ def test_offsets_and_mirrors_are_uniform() -> None:
 
 def test_none_and_mistakes() -> None:
     assert augmentation("none") is None
-    with pytest.raises(ConfigError, match=r"train\.augment: came 'crop_flp'\. Did you mean 'crop_flip'\? Allowed: none, "):
+    with pytest.raises(
+        ConfigError, match=r"train\.augment: came 'crop_flp'\. Did you mean 'crop_flip'\? Allowed: none, "
+    ):
         augmentation("crop_flp")

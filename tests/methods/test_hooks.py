@@ -28,6 +28,7 @@ Row of the hook matrix (algorithm notes, section 11) -> the tests that cover wha
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
@@ -86,7 +87,9 @@ START = np.array([2.0, 3.0])
 
 def two(*rules: ClientRule, problem: Problem | None = None, **options: Any) -> FederatedRun:
     """One round at rate 0.1 of the two-parameter model from ``START``; by default one client with x = 1."""
-    slots = {k: options.pop(k) for k in ("selection", "prediction", "weights", "direction", "post") if k in options}
+    slots = {
+        k: options.pop(k) for k in ("selection", "prediction", "weights", "direction", "post") if k in options
+    }
     options = {"lr": 0.1, "rounds": 1, "w0": START} | options
     return federation(problem or ones(1), with_rules(*rules, **slots), two_parameters(), **options)
 
@@ -169,11 +172,14 @@ def two_classes(*rules: ClientRule) -> list[float]:
     """(theta, v_0, v_1) after one step from (2, 0, 0): z = theta x, logits = v z; x = 1, 3 and y = 0, 1."""
     problem = problem_of([np.array([[1.0], [3.0]])], [np.array([0, 1])], 2)
     net = Net(nn.Linear(1, 1, bias=False), nn.Linear(1, 2, bias=False), 1).double()
-    return run(federation(problem, with_rules(*rules), net, lr=0.1, rounds=1, w0=np.array([2.0, 0, 0])))[-1].w.tolist()
+    return run(federation(problem, with_rules(*rules), net, lr=0.1, rounds=1, w0=np.array([2.0, 0, 0])))[
+        -1
+    ].w.tolist()
 
 
 def test_extra_loss_rescales_cross_entropy() -> None:
-    """With v = 0 both classes have probability 1/2, so dCE/dv_c = mean of (1/2 - [y = c]) z = (-+2 +- 6)/4 = (+1, -1).
+    """With v = 0 both classes have probability 1/2, so dCE/dv_c = mean of (1/2 - [y = c]) z = (-+2 +- 6)/4 =
+    (+1, -1).
 
     dCE/dtheta = 0 and d mean(z)/dtheta = 2. Weights of stacked rules multiply, extras add.
     """
@@ -199,7 +205,8 @@ class Spring(ClientRule):
 
 
 def test_gradient_correction_sees_the_present_point_and_passes_through_momentum() -> None:
-    """theta: g = 2 - 1 = 1, u = 1, 2 -> 1.9; g = .9, u = .5 + .9 = 1.4 -> 1.76. phi: 2 -> 2.8; 1 + 1.8 = 2.8 -> 2.52."""
+    """theta: g = 2 - 1 = 1, u = 1, 2 -> 1.9; g = .9, u = .5 + .9 = 1.4 -> 1.76. phi: 2 -> 2.8; 1 + 1.8 = 2.8
+    -> 2.52."""
     rule = Spring(points=[])
     w = run(two(rule, epochs=2, momentum=0.5))[-1].w
     np.testing.assert_allclose(w, [1.76, 2.52], rtol=0, atol=1e-14)
@@ -242,11 +249,10 @@ class HeadThenBody(ClientRule):
 def test_phases() -> None:
     """Constant gradient 1 on both (from ``correct``), momentum .5, weight decay .1, from (theta, phi) = (2, 3).
 
-    Head, rate .2: u = 1 + .3 = 1.3, phi = 2.74; u = .65 + 1 + .274 = 1.924, phi = 2.3552. theta stays 2 exactly, though
-    weight decay would move it. Body, rate .1, extra loss mean(z) (gradient 1) on, momentum afresh: u = 2 + .2 = 2.2,
-    theta = 1.78; u = 1.1 + 2 + .178 = 3.278, theta = 1.4522. phi stays 2.3552 exactly, though the head's momentum would
-    move it. a_k: (1 + 1.5) per phase of two steps.
-    """
+    Head, rate .2: u = 1 + .3 = 1.3, phi = 2.74; u = .65 + 1 + .274 = 1.924, phi = 2.3552. theta stays 2
+    exactly, though weight decay would move it. Body, rate .1, extra loss mean(z) (gradient 1) on, momentum
+    afresh: u = 2 + .2 = 2.2, theta = 1.78; u = 1.1 + 2 + .178 = 3.278, theta = 1.4522. phi stays 2.3552
+    exactly, though the head's momentum would move it. a_k: (1 + 1.5) per phase of two steps."""
     rule = HeadThenBody(points=[])
     model = two(rule, momentum=0.5, weight_decay=0.1)
     state = run(model)[-1]
@@ -267,7 +273,9 @@ def test_phases_may_depend_on_the_round() -> None:
             return (Phase(groups=("head",)),) if ctx.round % 2 else (Phase(groups=("body",)),)
 
     states = run(two(Alternate(), Move(), rounds=3))
-    np.testing.assert_allclose([s.w.tolist() for s in states], [[2, 3], [3, 3], [3, 4], [4, 4]], rtol=0, atol=1e-12)
+    np.testing.assert_allclose(
+        [s.w.tolist() for s in states], [[2, 3], [3, 3], [3, 4], [4, 4]], rtol=0, atol=1e-12
+    )
 
 
 # Sampling of local data ------------------------------------------------------------------------------------------
@@ -280,9 +288,14 @@ class Sampling(ClientRule):
     by_class: tuple[float, ...] = ()
 
     def setup(self, federation: Federation) -> State:
-        return {"q": [list(np.eye(federation.num_classes)[k % federation.num_classes]) for k in range(federation.num_clients)]}
+        return {
+            "q": [
+                list(np.eye(federation.num_classes)[k % federation.num_classes])
+                for k in range(federation.num_clients)
+            ]
+        }
 
-    def send(self, server: State, client: int, round: int) -> State:
+    def send(self, server: State, client: int, view: RoundView) -> State:
         return {"q": server["q"][client]}
 
     def sample_weights(self, ctx: ClientContext) -> np.ndarray | None:
@@ -292,14 +305,20 @@ class Sampling(ClientRule):
         return weight[ctx.data.y.numpy()]
 
 
-def labelled(rule: ClientRule, labels: Sequence[Sequence[int]], **options: Any) -> list[tuple[int, int, list, list]]:
+def labelled(
+    rule: ClientRule, labels: Sequence[Sequence[int]], **options: Any
+) -> list[tuple[int, int, list, list]]:
     """(round, client, inputs, labels) of each batch; inputs number the samples of a client from 0."""
     log = Recorder.new()
     problem = problem_of(
         [np.arange(len(y), dtype=float)[:, None] for y in labels], [np.array(y) for y in labels], 3
     )
     net = Net(nn.Linear(1, 1), nn.Linear(1, 3), 1).double()
-    run(federation(problem, with_rules(rule, log), net, **({"rounds": 1, "lr": 0.0, "batch_size": 7} | options)))
+    run(
+        federation(
+            problem, with_rules(rule, log), net, **({"rounds": 1, "lr": 0.0, "batch_size": 7} | options)
+        )
+    )
     return [(t, k, x[:, 0].tolist(), y.tolist()) for t, k, x, y, _ in log.batches]
 
 
@@ -326,7 +345,12 @@ def test_downlink_and_sampling() -> None:
     """Each client is told another class, and draws that class only."""
     batches = labelled(Sampling(), [[0, 1, 2] * 5, [0, 1, 2] * 4], rounds=2)
     assert {(k, y) for _, k, _, ys in batches for y in ys} == {(0, 0), (1, 1)}
-    assert [sum(len(b[2]) for b in batches if b[:2] == (t, k)) for t in (0, 1) for k in (0, 1)] == [15, 12, 15, 12]
+    assert [sum(len(b[2]) for b in batches if b[:2] == (t, k)) for t in (0, 1) for k in (0, 1)] == [
+        15,
+        12,
+        15,
+        12,
+    ]
 
 
 # State, payload, server side -----------------------------------------------------------------------------------
@@ -342,7 +366,10 @@ class Turns(ClientRule):
 
     def finish(self, ctx: ClientContext, trained: Trained) -> tuple[State, State]:
         turns = ctx.state.get("turns", 0) + 1
-        return {"turns": turns, "nested": {"w": trained.w, "rounds": [*ctx.state.get("nested", {}).get("rounds", []), ctx.round]}}, {}
+        return {
+            "turns": turns,
+            "nested": {"w": trained.w, "rounds": [*ctx.state.get("nested", {}).get("rounds", []), ctx.round]},
+        }, {}
 
 
 def test_client_state_of_absent_clients_stays() -> None:
@@ -354,7 +381,7 @@ def test_client_state_of_absent_clients_stays() -> None:
         {}, {0: 1, 1: 1}, {0: 1, 1: 2, 2: 1}, {0: 1, 1: 3, 2: 1}, {0: 2, 1: 3, 2: 1},
     ]  # fmt: skip
     assert {k: e["nested"]["rounds"] for k, e in kept[-1].items()} == {0: [0, 3], 1: [0, 1, 2], 2: [1]}
-    moves = [float(b.w[0] - a.w[0]) for a, b in zip(states[:-1], states[1:], strict=True)]
+    moves = [float(b.w[0] - a.w[0]) for a, b in itertools.pairwise(states)]
     assert moves == pytest.approx([1, (2 + 1) / 2, 3, 2], abs=1e-12)
     assert same(states[2].clients[0], states[1].clients[0])
     assert float(kept[2][0]["nested"]["w"][0]) == pytest.approx(3, abs=1e-12)  # of round 0, untouched since
@@ -369,8 +396,8 @@ class Upload(ClientRule):
     def setup(self, federation: Federation) -> State:
         return {"rounds": 0, "s": torch.zeros(2, dtype=torch.float64), "clients": federation.num_clients}
 
-    def send(self, server: State, client: int, round: int) -> State:
-        return {"s": server["s"], "for": client, "round": round}
+    def send(self, server: State, client: int, view: RoundView) -> State:
+        return {"s": server["s"], "for": client, "round": view.round}
 
     def finish(self, ctx: ClientContext, trained: Trained) -> tuple[State, State]:
         value = (ctx.client + 1) * torch.tensor([1.0, 10.0], dtype=torch.float64)
@@ -382,10 +409,11 @@ class Upload(ClientRule):
 
 @pytest.mark.parametrize("late", [False, True])
 def test_payload_reducers_and_server_state(late: bool) -> None:
-    """Clients 0, 1, 2 of sizes 3, 1, 4; in round 0 clients 0 and 2 (p = 3/7, 4/7), in round 1 clients 0 and 1 (3/4, 1/4).
+    """Clients 0, 1, 2 of sizes 3, 1, 4; in round 0 clients 0 and 2 (p = 3/7, 4/7), in round 1 clients 0 and 1
+    (3/4, 1/4).
 
-    sum: 1 + 3 = 4 and 1 + 2 = 3; mean: (3 + 12)/7 = 15/7 and (3 + 2)/4 = 5/4, also where p is known after training only.
-    """
+    sum: 1 + 3 = 4 and 1 + 2 = 3; mean: (3 + 12)/7 = 15/7 and (3 + 2)/4 = 5/4, also where p is known after
+    training only."""
 
     class LateSize(Weights):
         key: ClassVar[str] = "late_size"
@@ -452,7 +480,7 @@ def test_some_clients_upload() -> None:
             rng = federation.generators("submitters")
             return {"submitters": sorted(rng.choice(federation.num_clients, 2, replace=False).tolist())}
 
-        def send(self, server: State, client: int, round: int) -> State:
+        def send(self, server: State, client: int, view: RoundView) -> State:
             return {"submit": client in server["submitters"]}
 
         def finish(self, ctx: ClientContext, trained: Trained) -> tuple[State, State]:
@@ -478,7 +506,7 @@ class Scaffold(ClientRule):
     def setup(self, federation: Federation) -> State:
         return {"c": torch.zeros_like(federation.w)}
 
-    def send(self, server: State, client: int, round: int) -> State:
+    def send(self, server: State, client: int, view: RoundView) -> State:
         return {"c": server["c"]}
 
     def correct(self, ctx: ClientContext, w: Tensor, g: Tensor) -> None:
@@ -498,7 +526,9 @@ class Scaffold(ClientRule):
 @pytest.mark.parametrize(("momentum", "kappa"), [(0.0, 2), (0.5, 2), (0.0, 1)])
 def test_control_variates(momentum: float, kappa: int) -> None:
     """They reach the minimum of the mean loss, (1 - 10)/(1 + 10) = -.8182, where FedAvg settles at -.4269."""
-    method = with_rules(Quadratic(a=(1.0, 10.0), b=(1.0, -1.0)), Scaffold(), config={"selection": {"name": "round_robin"}})
+    method = with_rules(
+        Quadratic(a=(1.0, 10.0), b=(1.0, -1.0)), Scaffold(), config={"selection": {"name": "round_robin"}}
+    )
     model = federation(
         ones(1, 1), method, one_parameter(), lr=0.05, rounds=40 if kappa == 2 else 80, epochs=10, momentum=momentum,
         clients_per_round=kappa, w0=np.zeros(1),
@@ -521,7 +551,9 @@ class Slots(ClientRule):
         made: dict[str, nn.Module] = {}
         for s, width in enumerate(self.widths):
             head = nn.Sequential(
-                nn.Linear(feature_dim, width, bias=False), nn.Dropout(0.0), nn.Linear(width, num_classes, bias=False)
+                nn.Linear(feature_dim, width, bias=False),
+                nn.Dropout(0.0),
+                nn.Linear(width, num_classes, bias=False),
             )
             for p in head.parameters():
                 nn.init.constant_(p, s + 1.0)
@@ -531,8 +563,8 @@ class Slots(ClientRule):
     def setup(self, federation: Federation) -> State:
         return {"heads": dict(federation.heads)}
 
-    def send(self, server: State, client: int, round: int) -> State:
-        slot = str((client + round) % 3)
+    def send(self, server: State, client: int, view: RoundView) -> State:
+        slot = str((client + view.round) % 3)
         return {"head": Head(slot, server["heads"][slot])}
 
     def finish(self, ctx: ClientContext, trained: Trained) -> tuple[State, State]:
@@ -552,9 +584,9 @@ def sent_slots(rounds: int = 1, *rules: ClientRule, **options: Any) -> Federated
 def test_heads_of_different_widths() -> None:
     """Slot s starts with the value s + 1 in its 2 * width parameters; a client adds its number of steps (1, 1, 2).
 
-    Round 0: slot 0 at client 0 (+1), 1 at 1 (+1), 2 at 2 (+2). Round 1: slot 1 at client 0 (+1), slot 2 at 1 (+1), slot 0
-    at 2 (+2). The body moves by the weighted mean, (1 + 1 + 2 * 2)/4 = 1.5; the model's own classifier stays.
-    """
+    Round 0: slot 0 at client 0 (+1), 1 at 1 (+1), 2 at 2 (+2). Round 1: slot 1 at client 0 (+1), slot 2 at 1
+    (+1), slot 0 at 2 (+2). The body moves by the weighted mean, (1 + 1 + 2 * 2)/4 = 1.5; the model's own
+    classifier stays."""
     states = run(sent_slots(2))
     values = [{s: v.tolist() for s, v in state.rules["slots"]["heads"].items()} for state in states]
     for value, expected in zip(values, ((1, 2, 3), (2, 3, 5), (4, 4, 6)), strict=True):
@@ -588,8 +620,10 @@ def test_what_rules_see_of_a_head_that_was_handed_down() -> None:
     run(sent_slots(1, Look()))
     shapes, start, w, update = seen[1]
     assert shapes == [
-        ("body.weight", (1, 1), "body"), ("classifier.0.weight", (2, 1), "head"), ("classifier.2.weight", (1, 2), "head"),
-    ]  # fmt: skip
+        ("body.weight", (1, 1), "body"),
+        ("classifier.0.weight", (2, 1), "head"),
+        ("classifier.2.weight", (1, 2), "head"),
+    ]
     assert start == [2, 2, 2, 2, 2]
     assert w == pytest.approx([3, 3, 3, 3, 3])
     assert update == pytest.approx([1, 0])
@@ -636,9 +670,11 @@ def test_personal_groups_beside_heads_of_different_widths() -> None:
 
     class OwnNorm(ClientRule):
         key: ClassVar[str] = "own_norm"
-        personal: ClassVar[tuple[str, ...]] = ("norm",)
+        personal: ClassVar[tuple[str, ...]] = ("other_norm",)
 
-    net = Net(nn.Sequential(nn.Linear(1, 1, bias=False), nn.LayerNorm(1)), nn.Linear(1, 1, bias=False), 1).double()
+    net = Net(
+        nn.Sequential(nn.Linear(1, 1, bias=False), nn.LayerNorm(1)), nn.Linear(1, 1, bias=False), 1
+    ).double()
     method = with_rules(Slots(), Move(), OwnNorm())
     w0 = np.array([2.0, 1.0, 0.0, 3.0])  # body, norm weight and bias, own classifier
     model = federation(ones(1, 1, 2), method, net, lr=0.1, rounds=2, batch_size=1, w0=w0)
@@ -658,7 +694,9 @@ class Vote(Prediction):
 
     def predictors(self, view: ServerView) -> Iterator[Predictor]:
         body = view.model()
-        members = [view.model(head=Head(key, vector)) for key, vector in view.rules[self.rule]["heads"].items()]
+        members = [
+            view.model(head=Head(key, vector)) for key, vector in view.rules[self.rule]["heads"].items()
+        ]
 
         def predict(x: Tensor) -> Tensor:
             z = body.features(x)
@@ -692,7 +730,9 @@ class ThreeHeads(ClientRule):
 
 def evaluation(xs: Sequence[float], ys: Sequence[int], num_classes: int) -> dict[str, EvaluationSet]:
     x = torch.tensor(xs, dtype=torch.float64)[:, None]
-    return {"test": EvaluationSet(x, torch.tensor(ys), None, num_classes, 0, lambda images: images, batch_size=2)}
+    return {
+        "test": EvaluationSet(x, torch.tensor(ys), None, num_classes, 0, lambda images: images, batch_size=2)
+    }
 
 
 def test_vote_of_heads() -> None:
@@ -704,7 +744,9 @@ def test_vote_of_heads() -> None:
     problem = problem_of([np.ones((1, 1))], [np.zeros(1, int)], 3)
     problem = replace(problem, evaluation_sets=evaluation([1, 2, -1, -3], [1, 1, 2, 0], 3))
     net = Net(nn.Linear(1, 1, bias=False), nn.Linear(1, 3, bias=False), 1).double()
-    model = federation(problem, with_rules(rule, prediction=Vote(rule="three_heads")), net, w0=np.array([1.0, 0, 0, 0]))
+    model = federation(
+        problem, with_rules(rule, prediction=Vote(rule="three_heads")), net, w0=np.array([1.0, 0, 0, 0])
+    )
     records = {(r.group, r.metric): r.value for r in model.evaluate(model.initial_state())}
     assert records["all", "accuracy"] == 0.75
     assert records["class=1", "accuracy"] == 1
@@ -737,11 +779,15 @@ class EachClient(Prediction):
 def test_personal_groups() -> None:
     """Sizes 1, 3, 1, batches of 1: a client adds its size to its head, then to the body.
 
-    Round 0, clients 0 and 1: heads 3 + 1 and 3 + 3; body 2 + (1 * 1 + 3 * 3)/4 = 4.5. Round 1, clients 1 and 2: heads 6 + 3
-    and 3 + 1, body 4.5 + 2.5. Client 0 keeps head 4; the server's head stays 3.
-    """
+    Round 0, clients 0 and 1: heads 3 + 1 and 3 + 3; body 2 + (1 * 1 + 3 * 3)/4 = 4.5. Round 1, clients 1 and
+    2: heads 6 + 3 and 3 + 1, body 4.5 + 2.5. Client 0 keeps head 4; the server's head stays 3."""
     model = two(
-        OwnHead(), Move(), problem=ones(1, 3, 1), selection=Fixed(turns=((0, 1), (1, 2))), rounds=2, batch_size=1
+        OwnHead(),
+        Move(),
+        problem=ones(1, 3, 1),
+        selection=Fixed(turns=((0, 1), (1, 2))),
+        rounds=2,
+        batch_size=1,
     )
     states = run(model)
     np.testing.assert_allclose([s.w.tolist() for s in states], [[2, 3], [4.5, 3], [7, 3]], rtol=0, atol=1e-12)
@@ -761,10 +807,9 @@ def test_personal_groups_hide_from_the_server() -> None:
 def test_mean_of_personal_predictions() -> None:
     """Two classes, z = theta x, own head (v_0, v_1). Client 0 sees class 0 at x = 1, client 1 sees class 1 there.
 
-    After training client 0 answers 0 and client 1 answers 1 for x > 0, so on labels (0, 0, 0, 1) at x > 0 their accuracies
-    are 3/4 and 1/4: mean 1/2; class 0 is 1 and 0, mean 1/2. Client 2 never took part and has the initial head,
-    v = (0, .1): answer 1, accuracy 1/4; the mean of all three is 5/12.
-    """
+    After training client 0 answers 0 and client 1 answers 1 for x > 0, so on labels (0, 0, 0, 1) at x > 0
+    their accuracies are 3/4 and 1/4: mean 1/2; class 0 is 1 and 0, mean 1/2. Client 2 never took part and has
+    the initial head, v = (0, .1): answer 1, accuracy 1/4; the mean of all three is 5/12."""
     problem = problem_of([np.ones((1, 1))] * 3, [np.array([y]) for y in (0, 1, 0)], 2)
     problem = replace(problem, evaluation_sets=evaluation([1, 1, 2, 1], [0, 0, 0, 1], 2))
     net = Net(nn.Linear(1, 1, bias=False), nn.Linear(1, 2, bias=False), 1).double()
@@ -794,7 +839,7 @@ class MixedHeads(ClientRule):
         own = federation.w[federation.layout.mask("head")]
         return {"heads": {k: own.clone() for k in range(federation.num_clients)}}
 
-    def send(self, server: State, client: int, round: int) -> State:
+    def send(self, server: State, client: int, view: RoundView) -> State:
         return {"head": Head(None, server["heads"][client])}
 
     def finish(self, ctx: ClientContext, trained: Trained) -> tuple[State, State]:
@@ -855,12 +900,18 @@ class Statistics(ClientRule):
 def test_statistics_before_and_after_training() -> None:
     """Client 0, x = (1, 3): z = 2 * 2 = 4, f = 12, so the step adds 4: theta 6, phi 7, z = 12, f = 84.
 
-    Client 1, x = (-1): z = -2, f = -6, step -2: theta 0, phi 1, z = 0, f = 0. The second client sees the global model.
-    """
+    Client 1, x = (-1): z = -2, f = -6, step -2: theta 0, phi 1, z = 0, f = 0. The second client sees the
+    global model."""
     states = run(two(Statistics(), problem=line([1.0, 3.0], [-1.0])))
     found = {k: entry["rules"]["statistics"] for k, entry in states[-1].clients.items()}
-    assert found[0] == {"before": pytest.approx({"z": 4, "f": 12}), "after": pytest.approx({"z": 12, "f": 84})}
-    assert found[1] == {"before": pytest.approx({"z": -2, "f": -6}), "after": pytest.approx({"z": 0, "f": 0}, abs=1e-12)}
+    assert found[0] == {
+        "before": pytest.approx({"z": 4, "f": 12}),
+        "after": pytest.approx({"z": 12, "f": 84}),
+    }
+    assert found[1] == {
+        "before": pytest.approx({"z": -2, "f": -6}),
+        "after": pytest.approx({"z": 0, "f": 0}, abs=1e-12),
+    }
     np.testing.assert_allclose(states[-1].w, [2 + (2 * 4 - 2) / 3, 3 + (2 * 4 - 2) / 3], rtol=0, atol=1e-12)
 
 
@@ -874,7 +925,7 @@ class Prototypes(ClientRule):
         shape = (federation.num_classes, federation.feature_dim)
         return {"g": torch.zeros(shape, dtype=federation.w.dtype), "known": [False] * federation.num_classes}
 
-    def send(self, server: State, client: int, round: int) -> State:
+    def send(self, server: State, client: int, view: RoundView) -> State:
         return {"g": server["g"], "known": server["known"]}
 
     def loss(self, ctx: ClientContext, batch: Batch) -> Loss:
@@ -901,10 +952,10 @@ class Prototypes(ClientRule):
 def test_prototypes() -> None:
     """z = theta x, theta = 2, classes 0, 1, 2; rate .1; the classifier is 0 and cross-entropy cannot move theta.
 
-    Round 0 (clients 0, 1): extra loss off, theta stays 2. g_0 = 2 (1 + 3 + 5)/3 = 6 over both clients, g_1 = 2 * 4 = 8;
-    class 2 is unknown. Round 1 (client 2, holding x = 1 of class 0 and x = 7 of class 2), share 1/2: gradient
-    .5 * mean((2 - 6) * 1, 0) = -1, theta = 2.1. g_0 = 2.1, g_2 = 14.7; class 1 has no holder and keeps 8.
-    """
+    Round 0 (clients 0, 1): extra loss off, theta stays 2. g_0 = 2 (1 + 3 + 5)/3 = 6 over both clients, g_1 =
+    2 * 4 = 8; class 2 is unknown. Round 1 (client 2, holding x = 1 of class 0 and x = 7 of class 2), share
+    1/2: gradient .5 * mean((2 - 6) * 1, 0) = -1, theta = 2.1. g_0 = 2.1, g_2 = 14.7; class 1 has no holder
+    and keeps 8."""
     problem = problem_of(
         [np.array([[1.0], [3.0], [4.0]]), np.array([[5.0]]), np.array([[1.0], [7.0]])],
         [np.array([0, 0, 1]), np.array([0]), np.array([0, 2])],
@@ -931,7 +982,8 @@ def test_prototypes() -> None:
 
 
 class Previous(ClientRule):
-    """MOON's shape: features of the global and of the client's previous model; extra = mean z (z_global - z_previous)."""
+    """MOON's shape: features of the global and of the client's previous model; extra = mean z (z_global -
+    z_previous)."""
 
     key: ClassVar[str] = "previous"
 
@@ -951,10 +1003,9 @@ class Previous(ClientRule):
 def test_previous_and_global_model_as_auxiliary_models() -> None:
     """x = 1, so the gradient of theta is w_global - w_previous; Move adds the client's size per round; rate .1.
 
-    Round 0: no previous model, no gradient: theta_0 = 2 + 1, theta_1 = 2 + 3, mean (3 + 3 * 5)/4 = 4.5. Round 1: gradients
-    4.5 - 3 = 1.5 and 4.5 - 5 = -.5 in every step: theta_0 = 4.5 + 1 - .15 = 5.35, theta_1 = 4.5 + 3 + .15 = 7.65;
-    mean 7.075.
-    """
+    Round 0: no previous model, no gradient: theta_0 = 2 + 1, theta_1 = 2 + 3, mean (3 + 3 * 5)/4 = 4.5. Round
+    1: gradients 4.5 - 3 = 1.5 and 4.5 - 5 = -.5 in every step: theta_0 = 4.5 + 1 - .15 = 5.35, theta_1 = 4.5
+    + 3 + .15 = 7.65; mean 7.075."""
     model = two(Previous(), Move(), problem=ones(1, 3), rounds=2, batch_size=1)
     states = run(model)
     assert [float(s.w[0]) for s in states] == pytest.approx([2, 4.5, 7.075], abs=1e-12)
@@ -1017,7 +1068,7 @@ def test_direction_sees_all_updates() -> None:
     rule = Aim(updates=((3, 4), (0, 1), (0, 0)))
     model = two(rule, problem=ones(1, 2, 1), direction=Equalised())
     state = run(model)[-1]
-    np.testing.assert_allclose(state.w, START + [0.3, 1.4], rtol=0, atol=1e-12)
+    np.testing.assert_allclose(state.w, START + np.array([0.3, 1.4]), rtol=0, atol=1e-12)
     assert state.direction == {"rounds": 1}
     assert model.method.needs_all_updates
 
@@ -1026,7 +1077,7 @@ def test_direction_with_one_participant() -> None:
     """X11: m = 1 is the plain update."""
     rule = Aim(updates=((3, 4), (0, 1), (0, 0)))
     model = two(rule, problem=ones(1, 2, 1), direction=Equalised(), selection=Fixed(turns=((0,),)))
-    np.testing.assert_allclose(run(model)[-1].w, START + [3, 4], rtol=0, atol=1e-12)
+    np.testing.assert_allclose(run(model)[-1].w, START + np.array([3, 4]), rtol=0, atol=1e-12)
 
 
 class Nova(Weights):
@@ -1043,18 +1094,23 @@ class Nova(Weights):
 def test_weights_that_need_training() -> None:
     """Sizes 1 and 3, batches of 1, every step adds 1: D = 1 and 3, tau = a = 1 and 3, p = 1/4, 3/4.
 
-    tau_eff = 1/4 + 9/4 = 2.5; weights (1/4) 2.5 = .625 and (3/4) 2.5/3 = .625; Dbar = .625 + 1.875 = 2.5. (FedAvg: the
-    same 2.5; with gradients that differ it is not: client 0 adds 2 per step, so FedAvg 2.75, here 1.25 + 1.875.)
-    """
+    tau_eff = 1/4 + 9/4 = 2.5; weights (1/4) 2.5 = .625 and (3/4) 2.5/3 = .625; Dbar = .625 + 1.875 = 2.5.
+    (FedAvg: the same 2.5; with gradients that differ it is not: client 0 adds 2 per step, so FedAvg 2.75,
+    here 1.25 + 1.875.)"""
     model = two(Move(), problem=ones(1, 3), weights=Nova(), batch_size=1)
     state, report = model.step(model.initial_state())
     assert report.weights == pytest.approx((0.625, 0.625))
     np.testing.assert_allclose(state.w, START + 2.5, rtol=0, atol=1e-12)
     uneven = Aim(updates=((2, 2), (1, 1)))
     np.testing.assert_allclose(
-        run(two(uneven, problem=ones(1, 3), weights=Nova(), batch_size=1))[-1].w, START + 3.125, rtol=0, atol=1e-12
+        run(two(uneven, problem=ones(1, 3), weights=Nova(), batch_size=1))[-1].w,
+        START + 3.125,
+        rtol=0,
+        atol=1e-12,
     )
-    np.testing.assert_allclose(run(two(uneven, problem=ones(1, 3), batch_size=1))[-1].w, START + 2.75, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(
+        run(two(uneven, problem=ones(1, 3), batch_size=1))[-1].w, START + 2.75, rtol=0, atol=1e-12
+    )
 
 
 @pytest.mark.parametrize("rho", [0.0, 0.5, 0.9])
@@ -1078,11 +1134,12 @@ def test_step_norm(rho: float, tau: int) -> None:
 
 
 def test_fednova_removes_the_bias_of_unequal_steps() -> None:
-    """(w - 1)^2/2 and (w + 1)^2/2 with 1 and 20 steps, rate .001: FedAvg ends near -.90, FedNova at 0 (algorithm notes).
+    """(w - 1)^2/2 and (w + 1)^2/2 with 1 and 20 steps, rate .001: FedAvg ends near -.90, FedNova at 0
+    (algorithm notes).
 
-    FedAvg by hand: c = (.001, 1 - .999^20 = .019811), w* = (.001 - .019811)/(.001 + .019811) = -.9039. FedNova: weights
-    c_k/tau_k = .001 and .00099055, w* = .0047. In closed form: one round is linear, so two of them give the fixed point.
-    """
+    FedAvg by hand: c = (.001, 1 - .999^20 = .019811), w* = (.001 - .019811)/(.001 + .019811) = -.9039.
+    FedNova: weights c_k/tau_k = .001 and .00099055, w* = .0047. In closed form: one round is linear, so two
+    of them give the fixed point."""
 
     class Steps(ClientRule):
         key: ClassVar[str] = "steps"
@@ -1136,7 +1193,8 @@ class Adagrad(ServerOptimizer):
 
 
 def test_server_optimizer_with_state() -> None:
-    """Dbar = (3, 0) in both rounds: v = 1, 10, 19; theta += 1.5/(sqrt(10) + 1), then 1.5/(sqrt(19) + 1). phi stays."""
+    """Dbar = (3, 0) in both rounds: v = 1, 10, 19; theta += 1.5/(sqrt(10) + 1), then 1.5/(sqrt(19) + 1). phi
+    stays."""
     method = with_rules(Aim(updates=((3, 0),)), optimizer=Adagrad())
     state = run(federation(ones(1), method, two_parameters(), lr=0.1, rounds=2, w0=START))[-1]
     expected = 2 + 1.5 / (10**0.5 + 1) + 1.5 / (19**0.5 + 1)
@@ -1169,14 +1227,17 @@ class DynPost(Post):
     def setup(self, federation: Federation) -> State:
         return {"h": torch.zeros_like(federation.w)}
 
-    def apply(self, w_old: Tensor, w: Tensor, dbar: Tensor, view: RoundView, state: State) -> tuple[Tensor, State]:
+    def apply(
+        self, w_old: Tensor, w: Tensor, dbar: Tensor, view: RoundView, state: State
+    ) -> tuple[Tensor, State]:
         assert torch.equal(w, w_old + dbar)
         h = state["h"] - self.alpha / view.num_clients * len(view.clients) * dbar
         return w - h / self.alpha, {"h": h}
 
 
 def test_post_that_changes_w() -> None:
-    """First round by hand, alpha = 2, D = (3, 0) and (1, 2) of three clients: Dbar = (2, 1), h = -2/3 * 2 Dbar = -4/3 Dbar.
+    """First round by hand, alpha = 2, D = (3, 0) and (1, 2) of three clients: Dbar = (2, 1), h = -2/3 * 2
+    Dbar = -4/3 Dbar.
 
     w = w_0 + Dbar + 2/3 Dbar.
     """
@@ -1218,7 +1279,10 @@ class HighestLoss(Selection):
     def choose(self, round: int, kappa: int, clients: Clients, state: State, rng: np.random.Generator) -> Any:
         def loss(probe: ClientProbe) -> np.ndarray:
             model = probe.model()
-            total = sum(float(F.cross_entropy(model.classify(model.features(x)), y, reduction="sum")) for x, y in probe.data.batches())
+            total = sum(
+                float(F.cross_entropy(model.classify(model.features(x)), y, reduction="sum"))
+                for x, y in probe.data.batches()
+            )
             return np.array([total / len(probe.data.y), probe.client])
 
         candidates = np.arange(1, clients.num_clients)
@@ -1229,7 +1293,8 @@ class HighestLoss(Selection):
 
 
 def test_selection_asks() -> None:
-    """z = x, logits (0, x): loss of class 1 at x is log(1 + e^-x). Clients 1, 2, 3 at x = 1, -1, 0; client 0 is not asked.
+    """z = x, logits (0, x): loss of class 1 at x is log(1 + e^-x). Clients 1, 2, 3 at x = 1, -1, 0; client 0
+    is not asked.
 
     Losses .3133, 1.3133, .6931, so kappa = 2 takes clients 2 and 3. Each candidate sends two numbers.
     """
@@ -1242,7 +1307,9 @@ def test_selection_asks() -> None:
     state, report = model.step(model.initial_state())
     assert report.clients == (2, 3)
     assert report.asked == 6
-    assert [row[0] for row in rule.answers[0]] == pytest.approx([np.log1p(np.exp(-x)) for x in (1, -1, 0)], abs=1e-12)
+    assert [row[0] for row in rule.answers[0]] == pytest.approx(
+        [np.log1p(np.exp(-x)) for x in (1, -1, 0)], abs=1e-12
+    )
     assert [row[1] for row in rule.answers[0]] == [1, 2, 3]
     assert state.selection == {"asked": 3}
 
@@ -1257,7 +1324,9 @@ class Observer(Selection):
         return {"norms": [float("inf")] * clients.num_clients, "rounds": 0}
 
     def choose(self, round: int, kappa: int, clients: Clients, state: State, rng: np.random.Generator) -> Any:
-        return np.argsort(-np.array(state["norms"]), kind="stable")[:kappa], state | {"rounds": state["rounds"] + 1}
+        return np.argsort(-np.array(state["norms"]), kind="stable")[:kappa], state | {
+            "rounds": state["rounds"] + 1
+        }
 
     def observe(self, ids: Sequence[int], updates: Tensor, state: State) -> State:
         norms = list(state["norms"])
@@ -1269,7 +1338,9 @@ class Observer(Selection):
 def test_selection_observes_updates() -> None:
     """Norms 5, 1, 13, 2: rounds take {0, 1}, {2, 3}, then {0, 2} for good."""
     rule = Aim(updates=((3, 4), (0, 1), (5, 12), (2, 0)))
-    model = two(rule, problem=ones(1, 2, 3, 4), selection=Observer(), clients_per_round=2, rounds=4, batch_size=4)
+    model = two(
+        rule, problem=ones(1, 2, 3, 4), selection=Observer(), clients_per_round=2, rounds=4, batch_size=4
+    )
     state, chosen = model.initial_state(), []
     for _ in range(4):
         state, report = model.step(state)
@@ -1286,7 +1357,8 @@ def test_observing_does_not_change_the_mean() -> None:
 
 
 def test_selection_sets_up() -> None:
-    """FedDiverse with known matrices: each client's counts of class x attribute are asked for once, before round 0."""
+    """FedDiverse with known matrices: each client's counts of class x attribute are asked for once, before
+    round 0."""
 
     class Known(Selection):
         key: ClassVar[str] = "known"
@@ -1300,11 +1372,16 @@ def test_selection_sets_up() -> None:
 
             return {"counts": clients.ask(range(clients.num_clients), counts).tolist()}
 
-        def choose(self, round: int, kappa: int, clients: Clients, state: State, rng: np.random.Generator) -> Any:
+        def choose(
+            self, round: int, kappa: int, clients: Clients, state: State, rng: np.random.Generator
+        ) -> Any:
             return [int(np.argmax([row[round] for row in state["counts"]]))], state
 
     problem = problem_of(
-        [np.ones((3, 1)), np.ones((2, 1))], [np.array([0, 1, 1]), np.array([0, 0])], 2, np.array([0, 1, 1, 1, 1])
+        [np.ones((3, 1)), np.ones((2, 1))],
+        [np.array([0, 1, 1]), np.array([0, 0])],
+        2,
+        np.array([0, 1, 1, 1, 1]),
     )
     net = Net(nn.Linear(1, 1, bias=False), nn.Linear(1, 2, bias=False), 1).double()
     model = federation(problem, with_rules(selection=Known()), net)
@@ -1320,7 +1397,8 @@ def test_selection_sets_up() -> None:
 
 
 class Gce(ClientRule):
-    """Generalised cross-entropy (1 - p_y^q)/q in place of CE, on the logits of the first two classes; balanced sampling."""
+    """Generalised cross-entropy (1 - p_y^q)/q in place of CE, on the logits of the first two classes;
+    balanced sampling."""
 
     key: ClassVar[str] = "gce"
     positive: int = 1
@@ -1359,7 +1437,9 @@ class Prober(Selection):
         after = probe.model(head)
         assert torch.equal(before.features(x), features)  # an older view is still the global model
         moved = (biased - probe.w).abs().sum(), (head - biased)[: -probe.num_classes * 9].abs().sum()
-        return np.array([*map(float, moved), float(after.classify(after.features(x)).sum()), float(biased.sum())])
+        return np.array(
+            [*map(float, moved), float(after.classify(after.features(x)).sum()), float(biased.sum())]
+        )
 
 
 def bn_dropout() -> Net:
@@ -1371,12 +1451,22 @@ def bn_dropout() -> Net:
 
 def probed(probe: bool, *rules: ClientRule, found: list | None = None) -> FederatedRun:
     rng = np.random.default_rng(0)
-    problem = problem_of([rng.normal(size=(n, 6)) for n in (9, 5, 12)], [rng.integers(3, size=n) for n in (9, 5, 12)], 3)
+    problem = problem_of(
+        [rng.normal(size=(n, 6)) for n in (9, 5, 12)], [rng.integers(3, size=n) for n in (9, 5, 12)], 3
+    )
     selection = Prober(turns=((0, 1), (2,), (0, 2)), probe=probe, found=[] if found is None else found)
     config = {"server": {"optimizer": {"name": "momentum", "beta": 0.5, "lr": 1.0}}}
     method = with_rules(*rules, config=config, selection=selection)
     return federation(
-        problem, method, bn_dropout(), rounds=3, lr=0.1, batch_size=4, momentum=0.9, weight_decay=1e-3, order=None
+        problem,
+        method,
+        bn_dropout(),
+        rounds=3,
+        lr=0.1,
+        batch_size=4,
+        momentum=0.9,
+        weight_decay=1e-3,
+        order=None,
     )
 
 
@@ -1400,15 +1490,16 @@ def test_probe_trains_without_a_trace() -> None:
 def test_probe_of_one_step_by_hand() -> None:
     """z = x, logits (0, x), class 1 at x = 0: p = 1/2, GCE derivative by p is -p^(q-1), by x it is -p^q (1 - p).
 
-    So one step at rate .1 changes (theta, v_0, v_1) = (1, 0, 1) by theta: x-derivative times 0, v: z = 0 -- nothing; at
-    x = 1, p = sigmoid(1), d = -p^.3 (1 - p) for logit 1 and +p^.3 (1 - p) for logit 0.
-    """
+    So one step at rate .1 changes (theta, v_0, v_1) = (1, 0, 1) by theta: x-derivative times 0, v: z = 0 --
+    nothing; at x = 1, p = sigmoid(1), d = -p^.3 (1 - p) for logit 1 and +p^.3 (1 - p) for logit 0."""
     results = {}
 
     class Ask(Selection):
         key: ClassVar[str] = "ask"
 
-        def choose(self, round: int, kappa: int, clients: Clients, state: State, rng: np.random.Generator) -> Any:
+        def choose(
+            self, round: int, kappa: int, clients: Clients, state: State, rng: np.random.Generator
+        ) -> Any:
             def question(probe: ClientProbe) -> np.ndarray:
                 results[probe.client] = probe.train([Gce()], Phase(steps=1), "gce").tolist()
                 return np.zeros(1)
@@ -1439,12 +1530,17 @@ def test_probe_with_a_fresh_head() -> None:
         key: ClassVar[str] = "ask"
         layout: Any
 
-        def choose(self, round: int, kappa: int, clients: Clients, state: State, rng: np.random.Generator) -> Any:
+        def choose(
+            self, round: int, kappa: int, clients: Clients, state: State, rng: np.random.Generator
+        ) -> Any:
             def question(probe: ClientProbe) -> np.ndarray:
                 w = probe.w.clone()
                 self.layout.view(w, "classifier.weight")[:2] = torch.from_numpy(rng.normal(size=(2, 8)))
                 self.layout.view(w, "classifier.bias")[:2] = 0
-                seen[probe.client] = (w, probe.train([Gce(positive=2)], Phase(steps=200, lr=1.0), "fresh", w=w))
+                seen[probe.client] = (
+                    w,
+                    probe.train([Gce(positive=2)], Phase(steps=200, lr=1.0), "fresh", w=w),
+                )
                 model = probe.model(seen[probe.client][1])
                 hits = [
                     (model.classify(model.features(x))[:, :2].argmax(1) == (y == 2).long()).double().mean()

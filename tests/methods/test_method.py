@@ -22,7 +22,14 @@ from methods.selection.uniform import Uniform
 def test_an_empty_configuration_is_fedavg() -> None:
     method = build({})
     assert method.client == ()
-    slots = (method.weights, method.direction, method.optimizer, method.post, method.prediction, method.selection)
+    slots = (
+        method.weights,
+        method.direction,
+        method.optimizer,
+        method.post,
+        method.prediction,
+        method.selection,
+    )
     assert slots == (SizeWeights(), MeanDirection(), Add(), NoPost(), GlobalPrediction(), Uniform())
     assert method.personal == frozenset()
     assert not method.needs_all_updates
@@ -41,7 +48,9 @@ def test_parts_compose() -> None:
     assert method.optimizer == ServerMomentum(beta=0.9, lr=0.3)
     assert method.selection == RoundRobin()
     assert method.direction == MeanDirection()
-    assert build(config, selection={"name": "uniform"}).selection == Uniform()  # the run's own choice comes first
+    assert (
+        build(config, selection={"name": "uniform"}).selection == Uniform()
+    )  # the run's own choice comes first
 
 
 def test_fields_of_rules_are_frozen() -> None:
@@ -49,28 +58,54 @@ def test_fields_of_rules_are_frozen() -> None:
         FedProx(mu=0.1).mu = 0.2  # type: ignore[misc]
 
 
-@pytest.mark.parametrize(
-    ("config", "message"),
-    [
-        ({"cleint": {}}, r"method\.cleint: unknown key\. Did you mean 'client'\? Allowed: .*server"),
-        ({"client": {"fedprx": {"mu": 1}}}, r"method\.client\.fedprx: no client rule is called 'fedprx'\. Did you mean 'fedprox'\? Known: "),
-        ({"client": {"fedprox": {"nu": 1, "mu": 1}}}, r"method\.client\.fedprox\.nu: unknown parameter of fedprox\. Did you mean 'mu'\? Allowed: mu, prox_norm"),
-        ({"client": {"fedprox": {}}}, r"method\.client\.fedprox\.mu: fedprox needs this parameter"),
-        ({"client": {"fedprox": None}}, r"method\.client\.fedprox\.mu: fedprox needs this parameter"),
-        ({"client": {"fedprox": {"mu": -1}}}, r"method\.client\.fedprox\.mu: came -1; .*greater than or equal to 0"),
-        ({"client": {"fedprox": {"mu": "much"}}}, r"method\.client\.fedprox\.mu: came 'much'; .*number"),
-        ({"client": {"fedprox": {"mu": 1, "prox_norm": "cubed"}}}, r"method\.client\.fedprox\.prox_norm: came 'cubed'; .*'squared' or 'unsquared_per_tensor'"),
-        ({"client": ["fedprox"]}, r"method\.client: came \['fedprox'\]; expected a mapping"),
-        ({"server": {"optimiser": {"name": "add"}}}, r"method\.server\.optimiser: unknown slot\. Did you mean 'optimizer'\?"),
-        ({"server": {"optimizer": {"name": "momentun"}}}, r"method\.server\.optimizer: no optimizer rule is called 'momentun'\. Did you mean 'momentum'\?"),
-        ({"server": {"optimizer": "momentum"}}, r"method\.server\.optimizer: came 'momentum'; expected a mapping with a name"),
-        ({"server": {"optimizer": {"name": "momentum", "beta": 1.0, "lr": 1}}}, r"method\.server\.optimizer\.beta: came 1\.0; .*less than 1"),
-        ({"server": {"optimizer": {"name": "momentum", "beta": 0.5, "lr": 0}}}, r"method\.server\.optimizer\.lr: came 0; .*greater than 0"),
-        ({"server": {"weights": {"name": "size", "power": 2}}}, r"method\.server\.weights\.power: unknown parameter of size\..* it has no parameters"),
-        ({"selection": {"name": "robin"}}, r"selection: no selection rule is called 'robin'\..*Known: .*round_robin, uniform"),
-        ({"prediction": {"name": "globl"}}, r"method\.prediction: no prediction rule is called 'globl'\. Did you mean 'global'\?"),
-    ],
-)  # fmt: skip
+def optimizer(**parameters: object) -> dict:
+    return {"server": {"optimizer": {"name": "momentum"} | parameters}}
+
+
+def fedprox(**parameters: object) -> dict:
+    return {"client": {"fedprox": parameters}}
+
+
+MISTAKES: list[tuple[dict, str]] = [
+    ({"cleint": {}}, r"method\.cleint: unknown key\. Did you mean 'client'\? Allowed: .*server"),
+    (
+        {"client": {"fedprx": {"mu": 1}}},
+        r"method\.client\.fedprx: no client rule is called 'fedprx'\. Did you mean 'fedprox'\? Known: ",
+    ),
+    (
+        fedprox(nu=1, mu=1),
+        r"client\.fedprox\.nu: unknown parameter of fedprox\. Did you mean 'mu'\? Allowed: mu, prox_norm",
+    ),
+    (fedprox(), r"method\.client\.fedprox\.mu: fedprox needs this parameter"),
+    ({"client": {"fedprox": None}}, r"method\.client\.fedprox\.mu: fedprox needs this parameter"),
+    (fedprox(mu=-1), r"method\.client\.fedprox\.mu: came -1; .*greater than or equal to 0"),
+    (fedprox(mu="much"), r"method\.client\.fedprox\.mu: came 'much'; .*number"),
+    (fedprox(mu=1, prox_norm="cubed"), r"prox_norm: came 'cubed'; .*'squared' or 'unsquared_per_tensor'"),
+    ({"client": ["fedprox"]}, r"method\.client: came \['fedprox'\]; expected a mapping"),
+    (
+        {"server": {"optimiser": {"name": "add"}}},
+        r"method\.server\.optimiser: unknown slot\. Did you mean 'optimizer'\?",
+    ),
+    (optimizer(name="momentun"), r"no optimizer rule is called 'momentun'\. Did you mean 'momentum'\?"),
+    (
+        {"server": {"optimizer": "momentum"}},
+        r"method\.server\.optimizer: came 'momentum'; expected a mapping with a name",
+    ),
+    (optimizer(beta=1.0, lr=1), r"method\.server\.optimizer\.beta: came 1\.0; .*less than 1"),
+    (optimizer(beta=0.5, lr=0), r"method\.server\.optimizer\.lr: came 0; .*greater than 0"),
+    (
+        {"server": {"weights": {"name": "size", "power": 2}}},
+        r"method\.server\.weights\.power: unknown parameter of size\..* it has no parameters",
+    ),
+    (
+        {"selection": {"name": "robin"}},
+        r"selection: no selection rule is called 'robin'\..*Known: .*round_robin, uniform",
+    ),
+    ({"prediction": {"name": "globl"}}, r"no prediction rule is called 'globl'\. Did you mean 'global'\?"),
+]
+
+
+@pytest.mark.parametrize(("config", "message"), MISTAKES)
 def test_mistakes(config: dict, message: str) -> None:
     with pytest.raises(MethodError, match=message) as error:
         build(config)

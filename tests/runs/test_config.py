@@ -24,7 +24,9 @@ from methods.registry import MethodError
 @pytest.fixture(scope="module")
 def hydra() -> Iterator[Any]:
     with initialize_config_dir(str(CONF), version_base="1.3"):
-        yield lambda words: resolve(OmegaConf.to_container(hydra_compose("config", overrides=words), resolve=True))  # type: ignore[arg-type]
+        yield lambda words: resolve(
+            OmegaConf.to_container(hydra_compose("config", overrides=words), resolve=True)
+        )  # type: ignore[arg-type]
 
 
 # Hydra and compose() -----------------------------------------------------------------------------------------------
@@ -81,14 +83,23 @@ PAIRS: dict[str, tuple[list[str], tuple[Any, ...]]] = {
         [
             *("preset=small", "dataset=digits_cmnist", "dataset.train_per_class=50", "partition=interaction"),
             *("partition.scale=0.25", "method=fedavgm+fedprox", "method.server.optimizer.beta=0.9"),
-            *("selection=round_robin", "train.clients_per_round=9", "evaluation.validation=0.1", "precision.amp=true"),
+            *(
+                "selection=round_robin",
+                "train.clients_per_round=9",
+                "evaluation.validation=0.1",
+                "precision.amp=true",
+            ),
         ],
         (
             "small",
             {"dataset": {"name": "digits_cmnist", "train_per_class": 50}},
             {"partition": {"name": "interaction", "scale": 0.25}, "selection": "round_robin"},
             {"method": {"name": "fedavgm+fedprox", "server": {"optimizer": {"beta": 0.9}}}},
-            {"train": {"clients_per_round": 9}, "evaluation": {"validation": 0.1}, "precision": {"amp": True}},
+            {
+                "train": {"clients_per_round": 9},
+                "evaluation": {"validation": 0.1},
+                "precision": {"amp": True},
+            },
         ),
     ),
 }
@@ -187,7 +198,9 @@ DIFFERENT = [
 
 def test_what_is_a_part_of_the_identity() -> None:
     hashes = [config().hash, *(config(layer).hash for layer in DIFFERENT)]
-    twice = [(one, two) for one, two in itertools.combinations(range(len(hashes)), 2) if hashes[one] == hashes[two]]
+    twice = [
+        (one, two) for one, two in itertools.combinations(range(len(hashes)), 2) if hashes[one] == hashes[two]
+    ]
     assert twice == []
     assert all(len(text) == 12 and int(text, 16) >= 0 for text in hashes)
 
@@ -272,8 +285,11 @@ def test_merge_replaces_what_has_another_name() -> None:
         "deep": {"a": {"b": 5, "c": 2}},
         "new": {"x": 1},
     }
-    over["new"]["x"] = 2
-    assert base["new"]["x"] == 1  # type: ignore[index]
+    assert base == {
+        "optimizer": {"name": "momentum", "beta": 0.5},
+        "list": [1, 2],
+        "deep": {"a": {"b": 1, "c": 2}},
+    }
     assert merge({"o": {"name": "m", "beta": 0.5}}, {"o": {"beta": 0.9}}) == {"o": {"name": "m", "beta": 0.9}}
 
 
@@ -283,7 +299,10 @@ def test_merge_replaces_what_has_another_name() -> None:
 @pytest.mark.parametrize(
     ("layer", "said"),
     [
-        ({"trian": {"lr": 0.1}}, r"trian: unknown key\. Did you mean 'train'\? Allowed: dataset, partition, "),
+        (
+            {"trian": {"lr": 0.1}},
+            r"trian: unknown key\. Did you mean 'train'\? Allowed: dataset, partition, ",
+        ),
         ({"train": {"learning_rate": 1}}, r"train\.learning_rate: unknown key\..* Allowed: rounds, epochs"),
         ({"train": {"bach_size": 1}}, r"train\.bach_size: unknown key\. Did you mean 'batch_size'\?"),
         ({"evaluation": {"evry": 1}}, r"evaluation\.evry: unknown key\. Did you mean 'every'\?"),
@@ -302,7 +321,10 @@ def test_merge_replaces_what_has_another_name() -> None:
         ({"runtime": {"device": "tpu"}}, r"runtime\.device: came 'tpu'"),
         ({"runtime": {"threads": 0}}, r"runtime\.threads: came 0"),
         ({"seed": -1}, r"seed: came -1"),
-        ({"method": "fedprx"}, r"method: came 'fedprx'\. Did you mean 'fedprox'\? Allowed: fedavg, .*\(conf/method/\)"),
+        (
+            {"method": "fedprx"},
+            r"method: came 'fedprx'\. Did you mean 'fedprox'\? Allowed: fedavg, .*\(conf/method/\)",
+        ),
         ({"dataset": {"name": "minst"}}, r"dataset: came 'minst'\. Did you mean 'mnist'\?"),
         ({"partition": "dirichelt"}, r"Did you mean 'dirichlet'\?"),
         ({"selection": "roundrobin"}, r"Did you mean 'round_robin'\?"),

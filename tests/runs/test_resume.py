@@ -14,7 +14,19 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tiny_runs import FORKS, STATEFUL, STATELESS, bits, command, folder_of, round_on_disk, tiny, wait_until, words_of
+from tiny_runs import (
+    FORKS,
+    STATEFUL,
+    STATELESS,
+    Gate,
+    bits,
+    command,
+    folder_of,
+    round_on_disk,
+    tiny,
+    wait_until,
+    words_of,
+)
 
 from benchmark.__main__ import main
 from benchmark.runs import store
@@ -45,20 +57,24 @@ def undisturbed(tmp_path: Path, *layers: Mapping[str, Any], **runtime: Any) -> t
 @METHODS
 def test_killed_at_20_random_moments(tmp_path: Path, layer: dict[str, Any]) -> None:
     rounds = 60
-    began = time.perf_counter()
-    expected = undisturbed(tmp_path, layer, {"train": {"rounds": rounds}}, checkpoint_every=2)
-    one_round = (time.perf_counter() - began) / rounds
-    config = tiny(tmp_path / "killed", layer, {"train": {"rounds": rounds}}, checkpoint_every=2)
-    folder = folder_of(config)
-    rng = np.random.default_rng(20)
-    seen = []
+    calm, config = (
+        tiny(tmp_path / name, layer, {"train": {"rounds": rounds}}, checkpoint_every=2)
+        for name in ("calm", "killed")
+    )
+    times: list[float] = []
+    assert execute(calm, lambda round, rounds: times.append(time.perf_counter()))[0] == "done"
+    one_round = (times[-1] - times[0]) / rounds
+
+    folder, rng, seen = folder_of(config), np.random.default_rng(20), []
     for kill in range(KILLS):
-        # Goals spread over what is left, so that the run cannot end before the last kill. A goal already reached
-        # gives a kill somewhere between the start of the process and its first rounds.
-        before = round_on_disk(folder)
+        # Goals spread over what is left. One that is already reached gives a kill somewhere between the start of the
+        # process and its first rounds. The gate keeps a fast process from ending before a slow test kills it.
+        before = max(0, round_on_disk(folder))
         goal = before + int(rng.integers(0, 2 + (rounds - before) // (KILLS - kill + 2)))
-        process = fork(config)
-        wait_until(lambda goal=goal: round_on_disk(folder) >= goal, f"round {goal}")
+        goal = max(before, min(goal, rounds - 4))
+        process = FORKS.Process(target=execute, args=(config, Gate(min(goal + 4, rounds - 1))))
+        process.start()
+        wait_until(lambda goal=goal: round_on_disk(folder) >= goal or goal == 0, f"round {goal}")
         time.sleep(rng.uniform(0, 3 * one_round) if goal > before else rng.uniform(0, 0.3))
         process.kill()
         process.join()
@@ -67,7 +83,7 @@ def test_killed_at_20_random_moments(tmp_path: Path, layer: dict[str, Any]) -> N
     assert len(set(seen)) >= KILLS // 2, f"the kills hit the rounds {seen} only"
 
     assert execute(config)[0] == "done"
-    assert bits(config) == expected
+    assert bits(config) == bits(calm)
     assert (folder.path / "log.txt").read_text().count("resumed after round") >= KILLS // 2
     assert not list(folder.path.glob(".*")), "what killed processes left was not removed"
 
@@ -156,7 +172,9 @@ def test_a_signal_saves_the_state(tmp_path: Path, layer: dict[str, Any], number:
     folder = folder_of(config)
     process = FORKS.Process(target=command, args=(words_of(config), log))
     process.start()
-    wait_until(lambda: folder.records_path.exists() and folder.records_path.stat().st_size > 3000, "some rounds")
+    wait_until(
+        lambda: folder.records_path.exists() and folder.records_path.stat().st_size > 3000, "some rounds"
+    )
     os.kill(process.pid, number)
     process.join()
     assert process.exitcode == 130, log.read_text()
@@ -197,12 +215,16 @@ def test_the_real_command_line(tmp_path: Path, root: Path) -> None:
     environment = os.environ | {"PYTHONPATH": str(root)}
     for number, code in ((signal.SIGKILL, -signal.SIGKILL), (signal.SIGTERM, 130)):
         before = round_on_disk(folder)
-        process = subprocess.Popen(arguments, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True)
+        process = subprocess.Popen(
+            arguments, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True
+        )
         wait_until(lambda before=before: round_on_disk(folder) >= max(before, 0) + 4, "four rounds more")
         process.send_signal(number)
         process.communicate()
         assert process.returncode == code
-    done = subprocess.run(arguments, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        arguments, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     assert done.stdout.startswith(f"done: {config.paths.results}/runs/{config.key}\n")
@@ -238,7 +260,9 @@ def test_a_diverged_run_is_not_touched_again(tmp_path: Path) -> None:
     assert footprint(tmp_path) == before
 
 
-def test_two_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_at_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(sys, "argv", ["benchmark"])
     expected = undisturbed(tmp_path, STATELESS, {"train": {"rounds": 60}})
     config = tiny(tmp_path / "shared", STATELESS, {"train": {"rounds": 60}})

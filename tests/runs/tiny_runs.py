@@ -9,6 +9,7 @@ import pkgutil
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +49,11 @@ FORKS.set_forkserver_preload(
 
 def tiny(results: Path, *layers: Mapping[str, Any], seed: int = 0, **runtime: Any) -> RunConfig:
     """A run of three rounds with six clients, changed by ``layers``."""
-    outside = {"paths": {"results": str(results)}, "runtime": {"checkpoint_every": 1, **runtime}, "seed": seed}
+    outside = {
+        "paths": {"results": str(results)},
+        "runtime": {"checkpoint_every": 1, **runtime},
+        "seed": seed,
+    }
     return resolve(compose("quick", TINY, *layers, outside))
 
 
@@ -101,6 +106,18 @@ def words_of(config: RunConfig) -> list[str]:
         f"paths.results={config.paths.results}",
         f"runtime.checkpoint_every={config.runtime.checkpoint_every}",
     ]
+
+
+@dataclass(frozen=True)
+class Gate:
+    """A ``progress`` that lets no run go beyond ``limit`` rounds: it waits there for its end."""
+
+    limit: int
+
+    def __call__(self, round: int, rounds: int) -> None:
+        """Wait, if ``round`` is the limit."""
+        while round >= self.limit:
+            time.sleep(1)
 
 
 def command(words: Sequence[str], output: Path) -> None:
