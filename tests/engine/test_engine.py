@@ -834,6 +834,7 @@ def rounds(run: FederatedRun, state: RunState) -> Iterator[tuple[RunState, Round
 
 def held_bytes() -> int:
     """Bytes of all tensors that are alive, each storage once."""
+    gc.collect()  # what other tests left in cycles must not go between two looks
     storages = {}
     for thing in gc.get_objects():
         if type(thing) in (Tensor, nn.Parameter):
