@@ -83,8 +83,9 @@ def main(words: Sequence[str]) -> int:
     try:
         return commands[words[0]](words[1:])
     except ValueError as error:
-        # All our error classes are ValueErrors with a message for the user; a bug raises something else.
-        if not _ours(error):
+        from benchmark.errors import is_users_mistake
+
+        if not is_users_mistake(error):
             raise
         print(f"error: {error}", file=sys.stderr)
         return 2
@@ -93,10 +94,6 @@ def main(words: Sequence[str]) -> int:
         return 130
     except BrokenPipeError:
         return 0
-
-
-def _ours(error: ValueError) -> bool:
-    return type(error).__module__.split(".")[0] in ("benchmark", "datasets", "methods", "partitions")
 
 
 if __name__ == "__main__":

@@ -111,13 +111,13 @@ def partition(words: Sequence[str]) -> int:
     out = Path(values.get("out") or Path(config.paths.results) / "figures" / f"{loaded.partition.id}.png")
     data_name = config.dataset.options.get("stands_for", loaded.dataset.name)
     title = f"{data_name}, {config.partition.name}, seed {config.seed}"
-    for path in client_picture(
-        loaded.partition.counts,
-        out,
-        kind=kind,
-        class_names=loaded.dataset.classes,
-        title=title,
-    ):
+    try:
+        paths = client_picture(
+            loaded.partition.counts, out, kind=kind, class_names=loaded.dataset.classes, title=title
+        )
+    except OSError as error:
+        raise ConfigError(f"out: {out} cannot be written ({error.strerror or error}).") from error
+    for path in paths:
         print(path)
     return 0
 

@@ -18,7 +18,7 @@ from hydra.errors import ConfigCompositionException, HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from benchmark.errors import ConfigError, nearest
+from benchmark.errors import ConfigError, is_users_mistake, nearest
 from benchmark.runs.config import CONF, RunConfig, group_names, resolve
 
 HYDRA_GROUPS = ("dataset", "partition", "model", "method", "selection", "preset")
@@ -27,7 +27,8 @@ HYDRA_GROUPS = ("dataset", "partition", "model", "method", "selection", "preset"
 def main(words: Sequence[str]) -> int:
     """Hand ``words`` to Hydra after checking them; exit code 0, 1 (a run failed), 2 (user's mistake) or 130."""
     if not {"--help", "-h", "--hydra-help", "--version", "--info", "--cfg", "-c"} & set(words):
-        _check([word for word in words if not word.startswith("-")])
+        sweep = bool({"-m", "--multirun"} & set(words))
+        _check([word for word in words if not word.startswith("-")], sweep)
     codes: list[int] = []
     sys.argv = ["python -m benchmark run", *words]
 
@@ -44,6 +45,8 @@ def _one(config: DictConfig) -> int:
     try:
         return run_here(resolve(plain))
     except ValueError as error:
+        if not is_users_mistake(error):
+            raise
         print(f"error: {error}", file=sys.stderr)
         return 2
 
@@ -104,7 +107,7 @@ def _choices(override: Override) -> list[str]:
     return [str(override.value())]
 
 
-def _check(words: Sequence[str]) -> None:
+def _check(words: Sequence[str], sweep: bool) -> None:
     """Refuse unknown groups, choices and keys with the nearest match; ConfigError."""
     try:
         overrides = OverridesParser.create().parse_overrides(list(words))
@@ -114,6 +117,11 @@ def _check(words: Sequence[str]) -> None:
     for override in overrides:
         key = override.key_or_group
         choices = _choices(override)
+        if override.is_sweep_override() and not sweep:
+            raise ConfigError(
+                f"{key}: came several values ({', '.join(choices)}). Put -m behind `run` for one run of each, or write "
+                f"a list as [{','.join(choices)}]."
+            )
         if key in HYDRA_GROUPS:
             known = group_names(key)
             for choice in choices:
@@ -147,7 +155,9 @@ def _explain(error: Exception, words: Sequence[str]) -> str:
         plain: Any = OmegaConf.to_container(hydra_compose("config", overrides=groups))
     keys = [*_flatten(plain), *HYDRA_GROUPS]
     for word in words:
-        key = word.split("=")[0].lstrip("+~")
+        key = word.split("=")[0].lstrip("~")
+        if word.startswith("+"):
+            continue  # meant to be new
         if key not in keys and not key.startswith("hydra"):
             siblings = [k for k in keys if k.rpartition(".")[0] == key.rpartition(".")[0]]
             return (

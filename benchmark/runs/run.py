@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import logging
 import math
@@ -28,7 +29,7 @@ from benchmark.engine.models import FlatModel, build_net, flatten_head
 from benchmark.engine.schedules import learning_rate
 from benchmark.engine.training import TrainSpec
 from benchmark.engine.transforms import Normalise, augmentation
-from benchmark.errors import ConfigError
+from benchmark.errors import ConfigError, is_users_mistake
 from benchmark.runs.config import DatasetConfig, PathsConfig, RunConfig
 from benchmark.runs.store import Busy, Results, RunFolder, Status
 from datasets.base import Dataset, Split
@@ -239,6 +240,11 @@ def build_run(config: RunConfig, data: RunData, stop: Stop = lambda: False) -> F
             f"Allowed: 1 to {len(data.clients)}, or null for all."
         )
     model, heads = _build_model(config, method, problem, device)
+    if train.batch_size == 1 and model.has_batch_norm and train.buffers != "frozen":
+        raise ConfigError(
+            f"train.batch_size: came 1, but {config.model.name} has BatchNorm, which needs at least 2 samples. "
+            "Set it higher, or train.buffers to frozen."
+        )
     spec = TrainSpec(
         epochs=train.epochs,
         steps=train.steps,
@@ -361,10 +367,15 @@ class _Session:
             return status
         except Diverged as error:
             return self._end("diverged", state, str(error), [])
-        return self._end("done", state, "", last)
+        # A kept checkpoint can be that of the last round, if the process was killed just before the end.
+        return self._end("done", state, "", last or run.evaluate(state))
 
     def _resume(self, run: FederatedRun) -> tuple[RunState, int]:
         saved = self.folder.load_checkpoint(self.config)
+        if saved is not None and self.folder.records_size() < saved["records_bytes"]:
+            # After a power cut: the checkpoint reached the disk, the records before it did not.
+            log.warning("records.jsonl is shorter than the checkpoint says: the run starts again")
+            saved = None
         if saved is None:
             self.folder.truncate_records(0)
             return run.initial_state(), 0
@@ -409,8 +420,20 @@ def round_seconds(seconds: float) -> float:
     return float(f"{seconds:.2f}")
 
 
+class _Log(logging.FileHandler):
+    """A log that a full disk silences: what ended the run is told by its status and on the command line."""
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        """Print no traceback of the logging itself."""
+
+    def close(self) -> None:
+        """Close, whether or not the last lines can be written."""
+        with contextlib.suppress(OSError):
+            super().close()
+
+
 def _log_to(folder: RunFolder) -> logging.Handler:
-    handler = logging.FileHandler(folder.path / "log.txt", delay=True)
+    handler = _Log(folder.path / "log.txt", delay=True)
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
     logging.getLogger().addHandler(handler)
     log.setLevel(logging.INFO)
@@ -458,10 +481,11 @@ def _execute(
         log.info("%s after round %d: %s", status.state, status.round, status.message)
         return status.state, status.message
     except Exception as error:
-        message = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
+        mistake = is_users_mistake(error)
+        message = str(error) if mistake else f"{type(error).__name__}: {error}"
         log.error("failed: %s\n%s", message, traceback.format_exc())
         _try_to_say_failed(folder, config, message)
-        if isinstance(error, ValueError):
+        if mistake:
             raise
         return "failed", f"{message} (traceback in {folder.path / 'log.txt'})"
     finally:
@@ -484,4 +508,6 @@ def work(payload: dict[str, Any], progress: Progress, stop: Stop) -> tuple[str, 
     try:
         return execute(RunConfig.model_validate(payload), progress, stop)
     except ValueError as error:
+        if not is_users_mistake(error):
+            raise
         return "failed", str(error)

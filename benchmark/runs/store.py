@@ -103,6 +103,8 @@ def read_json(path: Path) -> dict[str, Any] | None:
         content = json.loads(path.read_bytes())
     except FileNotFoundError:
         return None
+    except OSError as error:
+        raise StorageError(f"{path.absolute()}: cannot be read ({error.strerror}).") from error
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise StorageError(
             f"{path.absolute()}: damaged ({error}). Delete the folder {path.parent} to run it again."
@@ -160,7 +162,7 @@ class RunFolder:
         """Whether a living process holds the lease."""
         try:
             with (self.path / "lease.json").open("r") as stream:
-                fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.flock(stream, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
             return True
         except OSError:
@@ -173,7 +175,14 @@ class RunFolder:
         """Write config.yaml, or refuse a folder that belongs to another configuration."""
         path = self.path / "config.yaml"
         if path.exists():
-            old = yaml.safe_load(path.read_text()) or {}
+            try:
+                old = yaml.safe_load(path.read_text()) or {}
+            except (OSError, UnicodeDecodeError, yaml.YAMLError):
+                old = None
+            if not isinstance(old, dict):
+                raise StorageError(
+                    f"{path.absolute()}: damaged. Delete the folder {self.path} to run it again."
+                )
             if old.get("hash") != config.hash:
                 raise StorageError(
                     f"{path.absolute()}: belongs to configuration {old.get('hash')!r}, not {config.hash!r}. "
@@ -193,6 +202,10 @@ class RunFolder:
     def records_path(self) -> Path:
         """records.jsonl."""
         return self.path / "records.jsonl"
+
+    def records_size(self) -> int:
+        """Bytes of the records as they are now."""
+        return self.records_path.stat().st_size if self.records_path.exists() else 0
 
     def truncate_records(self, size: int) -> None:
         """Cut what a killed process wrote after its last checkpoint."""
@@ -251,6 +264,8 @@ class RunFolder:
 
         temporary = self.path / f".checkpoint.{os.getpid()}.tmp"
         try:
+            with contextlib.suppress(FileNotFoundError), self.records_path.open("rb") as records:
+                os.fsync(records.fileno())  # the records that the checkpoint counts reach the disk before it
             with temporary.open("wb") as stream:
                 torch.save(content, stream)
                 stream.flush()
@@ -272,11 +287,15 @@ class RunFolder:
             return None
         try:
             content = torch.load(self.checkpoint_path, map_location="cpu", weights_only=True)
-        except (RuntimeError, OSError, EOFError, ValueError) as error:
+        except Exception as error:  # torch raises whatever a file that is not its own makes it do
             raise StorageError(
                 f"{self.checkpoint_path.absolute()}: damaged ({type(error).__name__}). Delete it; the run then "
                 "starts again."
             ) from error
+        if not isinstance(content, dict):
+            raise StorageError(
+                f"{self.checkpoint_path.absolute()}: damaged (no state in it). Delete it; the run then starts again."
+            )
         if content.get("hash") != config.hash or content.get("seed") != config.seed:
             raise StorageError(
                 f"{self.checkpoint_path.absolute()}: belongs to configuration {content.get('hash')!r} seed "
@@ -302,6 +321,17 @@ def _io_cause(error: RuntimeError, folder: Path) -> OSError | None:
     return None
 
 
+def _try_lock(stream: IO[str]) -> bool:
+    # ``status`` looks with a shared lock that lasts an instant; it must not pass for somebody at work.
+    for _ in range(5):
+        try:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            time.sleep(0.02)
+    return False
+
+
 @contextlib.contextmanager
 def locked(path: Path, what: str) -> Iterator[None]:
     """Hold an exclusive lock on ``path``, which says who holds it; :class:`Busy` if another process does."""
@@ -310,19 +340,17 @@ def locked(path: Path, what: str) -> Iterator[None]:
     except OSError as error:
         raise storage_error(error, path) from error
     with stream:
-        try:
-            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
+        if not _try_lock(stream):
             stream.seek(0)
             holder = stream.read().strip() or "unknown"
             raise Busy(
                 f"{what}: another process works on it ({holder}). Wait for it, or stop it; nothing was changed."
-            ) from error
-        stream.truncate(0)
-        stream.write(
-            json.dumps({"host": socket.gethostname(), "pid": os.getpid(), "since": time.strftime("%F %T")})
-        )
-        stream.flush()
+            )
+        note = {"host": socket.gethostname(), "pid": os.getpid(), "since": time.strftime("%F %T")}
+        # The lock holds without the note; a disk too full for it is told by the first write that matters.
+        with contextlib.suppress(OSError):
+            os.ftruncate(stream.fileno(), 0)
+            os.write(stream.fileno(), json.dumps(note).encode())
         yield
 
 
