@@ -109,12 +109,16 @@ def partition(words: Sequence[str]) -> int:
     people = population(loaded.dataset, loaded.train)
     print(partition_text(loaded.partition, people), end="")
     out = Path(values.get("out") or Path(config.paths.results) / "figures" / f"{loaded.partition.id}.png")
-    data_name = config.dataset.options.get("stands_for", loaded.dataset.name)
+    original = config.dataset.options.get("stands_for")
+    data_name = f"digits standing in for {original}" if original else loaded.dataset.name
     title = f"{data_name}, {config.partition.name}, seed {config.seed}"
+    counts, names = loaded.partition.counts, loaded.dataset.classes
+    if loaded.partition.counts_attr is not None:
+        # With attributes the groups are what differs between clients; classes alone would look alike.
+        counts = loaded.partition.counts_attr.reshape(len(counts), -1)
+        names = tuple(f"{c}, {a}" for c in loaded.dataset.classes for a in loaded.dataset.attributes)
     try:
-        paths = client_picture(
-            loaded.partition.counts, out, kind=kind, class_names=loaded.dataset.classes, title=title
-        )
+        paths = client_picture(counts, out, kind=kind, class_names=names, title=title)
     except OSError as error:
         raise ConfigError(f"out: {out} cannot be written ({error.strerror or error}).") from error
     for path in paths:

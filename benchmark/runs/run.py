@@ -146,6 +146,8 @@ def _hold_out(clients: list[np.ndarray], share: float, seed: int) -> tuple[list[
 def choose_device(name: str) -> torch.device:
     """``auto`` is cuda where there is one; ConfigError for a device that is not there."""
     available = torch.cuda.is_available()
+    # cuDNN otherwise picks its algorithm by timing, and the same run gives other bits.
+    torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = True, False
     if name == "auto":
         return torch.device("cuda" if available else "cpu")
     if name.startswith("cuda") and not available:
