@@ -8,9 +8,10 @@ the papers write them; layouts are compared strictly, and nothing is ever matche
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import astuple, dataclass
 from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -95,6 +96,19 @@ class Layout:
             if entry.name == name:
                 return entry.view(vector)
         raise KeyError(name)
+
+    def to_list(self) -> list[list[Any]]:
+        """The entries as plain values, for a checkpoint."""
+        return [list(astuple(entry)) for entry in self.entries]
+
+    @classmethod
+    def from_list(cls, entries: Iterable[Sequence[Any]]) -> Layout:
+        """The layout that :meth:`to_list` wrote."""
+        return cls(
+            tuple(
+                Entry(name, start, stop, tuple(shape), *rest) for name, start, stop, shape, *rest in entries
+            )
+        )
 
     def require_same(self, other: Layout, what: str) -> None:
         """Raise :class:`LayoutError`, naming the first difference, unless both layouts are equal."""

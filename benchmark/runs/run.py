@@ -34,6 +34,7 @@ from benchmark.runs.config import DatasetConfig, PathsConfig, RunConfig
 from benchmark.runs.store import Busy, Results, RunFolder, Status
 from datasets.base import Dataset, Split
 from methods.method import Method
+from methods.vectors import Layout
 from partitions.base import Population
 from partitions.store import Partition, make_partition
 
@@ -334,14 +335,16 @@ class _Session:
     progress: Progress
     stop: Stop
     started: float
+    federation: FederatedRun
 
     def _status(self, state: str, round: int, message: str = "", **more: Any) -> Status:
         seconds = time.perf_counter() - self.started
         return Status(state, round, self.config.train.rounds, message, seconds=round_seconds(seconds), **more)
 
-    def run(self, run: FederatedRun) -> Status:
+    def run(self) -> Status:
         """All remaining rounds; returns the final status, already written."""
-        state, size = self._resume(run)
+        run = self.federation
+        state, size = self._resume()
         self.progress(state.round, self.config.train.rounds)
         last: list[Record] = []
         try:
@@ -372,7 +375,8 @@ class _Session:
         # A kept checkpoint can be that of the last round, if the process was killed just before the end.
         return self._end("done", state, "", last or run.evaluate(state))
 
-    def _resume(self, run: FederatedRun) -> tuple[RunState, int]:
+    def _resume(self) -> tuple[RunState, int]:
+        run = self.federation
         saved = self.folder.load_checkpoint(self.config)
         if saved is not None and self.folder.records_size() < saved["records_bytes"]:
             # After a power cut: the checkpoint reached the disk, the records before it did not.
@@ -382,6 +386,10 @@ class _Session:
             self.folder.truncate_records(0)
             return run.initial_state(), 0
         self.folder.truncate_records(saved["records_bytes"])
+        # Another version of a library may build the same model with other tensors.
+        run.layout.require_same(
+            Layout.from_list(saved["layout"]), f"checkpoint {self.folder.checkpoint_path}"
+        )
         log.info("resumed after round %d", saved["state"]["round"])
         return RunState(**_to_device(saved["state"], run.problem.images.device)), saved["records_bytes"]
 
@@ -390,6 +398,7 @@ class _Session:
             "hash": self.config.hash,
             "seed": self.config.seed,
             "records_bytes": size,
+            "layout": self.federation.layout.to_list(),
             "state": state.to_dict(),
         }
         self.folder.save_checkpoint(content)
@@ -479,7 +488,7 @@ def _execute(
         run = build_run(config, data, stop)
         folder.write_meta(_meta(config, data, run.problem.images.device))
         log.info("start: %s", config.key)
-        status = _Session(config, folder, progress, stop, started).run(run)
+        status = _Session(config, folder, progress, stop, started, run).run()
         log.info("%s after round %d: %s", status.state, status.round, status.message)
         return status.state, status.message
     except Exception as error:
