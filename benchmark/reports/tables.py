@@ -6,19 +6,17 @@
 from __future__ import annotations
 
 import math
-import os
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pandas as pd
 
-from benchmark.errors import StorageError
 from benchmark.reports import latex, markdown
 from benchmark.reports.published import Published, PublishedTable
 from benchmark.reports.statistics import Mark, Summary, Tau, agreement, mean_tau, rank, summarise
 from benchmark.runs.spec import Column, Row, TableSpec
+from benchmark.runs.store import storage_error, write_atomically
 
 STATUSES = ("done", "missing", "running", "failed", "diverged")
 """Of a run, from best to worst: a cell is called by its worst run."""
@@ -284,28 +282,12 @@ def write(table: Table, folder: Path | str) -> list[Path]:
     folder = Path(folder)
     texts = {"csv": table.to_csv(), "tex": table.to_latex(), "md": table.to_markdown()}
     paths = []
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise storage_error(error, folder) from error
     for suffix, text in texts.items():
         path = folder / f"{table.spec.name}.{suffix}"
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            _replace(path, text)
-        except OSError as error:
-            reason = error.strerror or error
-            raise StorageError(
-                f"table {path} cannot be written: {reason}. paths.results says where tables go."
-            ) from error
+        write_atomically(path, text.encode(), durable=False)
         paths.append(path)
     return paths
-
-
-def _replace(path: Path, text: str) -> None:
-    """Write beside ``path``, then rename: a reader never sees half a file."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
-            file.write(text)
-        os.chmod(name, 0o644)
-        os.replace(name, path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
