@@ -327,8 +327,8 @@ def _to_device(value: Any, device: torch.device) -> Any:
 
 
 @dataclass
-class _Session:
-    """One process working on one run."""
+class _Work:
+    """One process at work on one run."""
 
     config: RunConfig
     folder: RunFolder
@@ -488,7 +488,7 @@ def _execute(
         run = build_run(config, data, stop)
         folder.write_meta(_meta(config, data, run.problem.images.device))
         log.info("start: %s", config.key)
-        status = _Session(config, folder, progress, stop, started, run).run()
+        status = _Work(config, folder, progress, stop, started, run).run()
         log.info("%s after round %d: %s", status.state, status.round, status.message)
         return status.state, status.message
     except Exception as error:
