@@ -80,12 +80,32 @@ class Payloads:
         return out
 
 
-def average_buffers(buffers: Sequence[Tensor], p: np.ndarray, counters: Tensor) -> Tensor:
-    """p_k-weighted mean of BatchNorm buffers, with the weights brought to sum 1; counters take the maximum."""
-    if not len(buffers[0]):
-        return buffers[0]
-    stacked = torch.stack(list(buffers))
-    weights = torch.from_numpy(np.asarray(p, dtype=np.float64)).to(stacked)
-    total = weights.sum()
-    weights = weights / total if float(total) else torch.full_like(weights, 1 / len(weights))
-    return torch.where(counters, stacked.max(0).values, weights @ stacked)
+class Buffers:
+    """p_k-weighted mean of BatchNorm buffers over the clients of a round; counters take the maximum.
+
+    Streams where the weights are known before training ends, so that memory does not grow with the clients.
+    """
+
+    def __init__(self, like: Tensor, counters: Tensor) -> None:
+        """``like`` are the global buffers; ``counters`` says which entries count batches."""
+        self._before, self._counters = like, counters
+        self._sum = torch.zeros_like(like)
+        self._largest = torch.zeros_like(like)
+        self._kept: list[Tensor] = []
+
+    def add(self, buffers: Tensor, p: float | None) -> None:
+        """Take the buffers of one client."""
+        if not len(buffers):
+            return
+        self._largest = torch.maximum(self._largest, buffers)
+        if p is None:
+            self._kept.append(buffers.clone())
+        else:
+            self._sum.add_(buffers, alpha=p)
+
+    def mean(self, p: np.ndarray) -> Tensor:
+        """The mean under weights p [m], brought to sum 1 where a method's do not; as before if nobody has weight."""
+        for buffers, weight in zip(self._kept, p.tolist(), strict=False):
+            self._sum.add_(buffers, alpha=weight)
+        total = float(p.sum())
+        return torch.where(self._counters, self._largest, self._sum / total) if total else self._before

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from benchmark.engine import randomness
-from benchmark.engine.aggregation import Payloads, Updates, average_buffers
+from benchmark.engine.aggregation import Buffers, Payloads, Updates
 from benchmark.engine.evaluation import EvaluationSet, Record, evaluate
 from benchmark.engine.models import FlatModel
 from benchmark.engine.training import ActiveRule, ClientData, LocalTrainer, Order, TrainSpec
@@ -117,7 +117,7 @@ class _Upload(NamedTuple):
 
     updates: Updates
     payloads: Payloads
-    buffers: list[Tensor]
+    buffers: Buffers
 
 
 def _never() -> bool:
@@ -241,7 +241,9 @@ class FederatedRun:
         view = self._view(t, ids)
         p = None if method.weights.needs_training else method.weights.weights(view)
         upload = _Upload(
-            Updates(state.w, len(ids), keep=method.needs_all_updates), Payloads(method.client), []
+            Updates(state.w, len(ids), keep=method.needs_all_updates),
+            Payloads(method.client),
+            Buffers(state.buffers, self.model.counters),
         )
         clients = dict(state.clients)
         done: list[_Done] = []
@@ -407,9 +409,7 @@ class FederatedRun:
             if self._own is not None:
                 update = update.index_fill(0, self._own, 0.0)
             upload.updates.add(update, p)
-            upload.buffers.append(
-                self.model.buffers.clone() if len(self.model.buffers) else self.model.buffers
-            )
+            upload.buffers.add(self.model.buffers, p)
         self.model.use_head(None)
         return _Done(result.steps, result.step_norm, result.loss)
 
@@ -483,7 +483,7 @@ class FederatedRun:
             selection = state.selection
             if method.selection.observes and matrix is not None:
                 selection = method.selection.observe(view.clients, matrix, selection)
-            averaged = average_buffers(upload.buffers, view.weights, self.model.counters)
+            averaged = upload.buffers.mean(view.weights)
         if self.spec.buffers == "frozen":
             averaged = state.buffers
         return replace(

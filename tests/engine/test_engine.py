@@ -31,7 +31,7 @@ from torch import Tensor, nn
 from torch.optim.sgd import sgd
 
 from benchmark.engine import randomness
-from benchmark.engine.aggregation import average_buffers
+from benchmark.engine.aggregation import Buffers
 from benchmark.engine.federation import (
     Diverged,
     FederatedRun,
@@ -579,11 +579,15 @@ def test_buffers_average() -> None:
 
 
 def test_buffers_average_with_weights_that_do_not_sum_to_one() -> None:
-    """Weights 3 and 1 mean 3/4 and 1/4; weights 0 and 0 mean the plain average."""
+    """Weights 3 and 1 mean 3/4 and 1/4; with weights 0 and 0 the buffers stay as they were."""
     buffers = [torch.tensor([4.0, 7.0]), torch.tensor([8.0, 3.0])]
     counters = torch.tensor([False, True])
-    assert average_buffers(buffers, np.array([3.0, 1.0]), counters).tolist() == [5.0, 7.0]
-    assert average_buffers(buffers, np.array([0.0, 0.0]), counters).tolist() == [6.0, 7.0]
+    for known in (True, False):  # weights before training ends, or after
+        for p, expected in (([3.0, 1.0], [5.0, 7.0]), ([0.0, 0.0], [0.0, 0.0])):
+            mean = Buffers(torch.zeros(2), counters)
+            for client, weight in zip(buffers, p, strict=True):
+                mean.add(client, weight if known else None)
+            assert mean.mean(np.array(p)).tolist() == expected
 
 
 def test_buffers_local() -> None:
