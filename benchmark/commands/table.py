@@ -17,7 +17,7 @@ from benchmark.errors import ConfigError, nearest
 from benchmark.reports.collect import collect, run_state
 from benchmark.reports.tables import write
 from benchmark.runs.config import RunConfig, group_names, load_group
-from benchmark.runs.plan import Cells, plan, prepare_data, unique_runs
+from benchmark.runs.plan import Cells, check, plan, prepare_data, unique_runs
 from benchmark.runs.spec import TableSpec, find_specs
 from benchmark.runs.store import Results
 
@@ -106,7 +106,11 @@ def table(words: Sequence[str]) -> int:
     runs = unique_runs(plans)
     with results.launcher_lock():
         missing = [run for run in runs.values() if not _ended(results, run)]
-        code = _launch(values, missing, len(runs) - len(missing)) if missing else 0
+        code = 0
+        if missing:
+            for spec, cells in zip(specs, plans, strict=True):
+                check(spec, cells)
+            code = _launch(values, missing, len(runs) - len(missing))
     folder = Path(values.get("out") or results.root / "tables" / preset)
     for spec, cells in zip(specs, plans, strict=True):
         built = collect(spec, preset, cells, results)

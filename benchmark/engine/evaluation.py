@@ -4,28 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from benchmark.engine.records import Record
 from methods.rules import Predictor
-
-
-class Record(NamedTuple):
-    """One value in long form.
-
-    ``round`` counts finished rounds (0 = before training); ``group`` is ``all``, ``class=c``, ``attribute=a`` or
-    ``class=c,attribute=a``.
-    """
-
-    round: int
-    split: str
-    group: str
-    metric: str
-    value: float
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,9 @@ from torch import Tensor
 
 from benchmark.engine import randomness
 from benchmark.engine.aggregation import Buffers, Payloads, Updates
-from benchmark.engine.evaluation import EvaluationSet, Record, evaluate
+from benchmark.engine.evaluation import EvaluationSet, evaluate
 from benchmark.engine.models import FlatModel
+from benchmark.engine.records import Record
 from benchmark.engine.training import ActiveRule, ClientData, LocalTrainer, Order, TrainSpec
 from benchmark.engine.views import FrozenPool, FrozenView, Probe
 from methods.method import Method

@@ -12,7 +12,7 @@ import json
 from collections.abc import Mapping
 from functools import cache, cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import yaml
 from pydantic import (
@@ -27,10 +27,11 @@ from pydantic import (
 )
 
 from benchmark.engine.schedules import learning_rate
-from benchmark.engine.transforms import augmentation
 from benchmark.errors import ConfigError, nearest
 from benchmark.runs.nested import merge
-from methods.method import Method, build
+
+if TYPE_CHECKING:
+    from methods.method import Method
 
 CONF = Path(__file__).resolve().parents[2] / "conf"
 GROUPS = ("dataset", "partition", "model", "method", "selection")
@@ -86,7 +87,7 @@ class TrainConfig(_Node):
     buffers: Literal["average", "local", "frozen"] = "average"
     clip: PositiveFloat | None = None
     drop_last: bool = False
-    augment: str = "none"
+    augment: Literal["none", "crop_flip", "reflect_crop_flip"] = "none"
 
     @model_validator(mode="after")
     def _consistent(self) -> TrainConfig:
@@ -95,7 +96,6 @@ class TrainConfig(_Node):
                 f"train: came epochs={self.epochs} and steps={self.steps}; set exactly one of them, the other to null."
             )
         learning_rate(self.lr, self.rounds, self.schedule)
-        augmentation(self.augment)
         return self
 
 
@@ -184,6 +184,8 @@ class RunConfig(_Node):
 
     def build_method(self) -> Method:
         """The method's rules; MethodError for what does not exist or does not fit together."""
+        from methods.method import build  # imports torch, which reading results does not need
+
         return build(self.method, self.selection)
 
 

@@ -9,11 +9,9 @@ from functools import lru_cache
 from typing import Any
 
 import datasets
-from benchmark.engine.models import model_names
 from benchmark.errors import ConfigError
 from benchmark.runs.config import RunConfig, compose, group_names, resolve
 from benchmark.runs.spec import TableSpec
-from methods.method import build
 
 
 @dataclass(frozen=True)
@@ -42,10 +40,14 @@ def _absent(overrides: Mapping[str, Any]) -> str | None:
 @lru_cache(maxsize=4096)
 def _check_method(method: str, selection: str) -> None:
     """Build the rules once per different method, so that a bad value stops the plan and not the tenth hour."""
+    from methods.method import build
+
     build(json.loads(method), json.loads(selection))
 
 
 def _check(config: RunConfig) -> None:
+    from benchmark.engine.models import model_names
+
     _check_method(json.dumps(config.method, sort_keys=True), json.dumps(config.selection, sort_keys=True))
     if config.model.name not in model_names():
         raise ConfigError(
@@ -79,14 +81,29 @@ def plan(
                 continue
             try:
                 first = resolve(compose(preset, overrides, extra or {}))
-                _check(first)
             except ValueError as error:
-                raise ConfigError(
-                    f"table {spec.name}, row {row.key}, column {column.key}: {error}"
-                ) from error
+                raise _in_cell(spec, row.key, column.key, error) from error
             runs = tuple(with_seed(first, seed) for seed in seeds)
             cells[row.key, column.key] = PlannedCell(row.key, column.key, "ok", runs)
     return cells
+
+
+def check(spec: TableSpec, cells: Cells) -> None:
+    """Raise :class:`ConfigError`, naming table and cell, if a run names rules, a model or data that do not exist.
+
+    Before the first run starts, but apart from :func:`plan`: it imports torch, which reading finished runs does not
+    need.
+    """
+    for cell in cells.values():
+        for run in cell.runs[:1]:
+            try:
+                _check(run)
+            except ValueError as error:
+                raise _in_cell(spec, cell.row, cell.column, error) from error
+
+
+def _in_cell(spec: TableSpec, row: str, column: str, error: ValueError) -> ConfigError:
+    return ConfigError(f"table {spec.name}, row {row}, column {column}: {error}")
 
 
 def with_seed(config: RunConfig, seed: int) -> RunConfig:

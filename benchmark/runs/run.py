@@ -23,9 +23,10 @@ from torch import nn
 
 import datasets
 from benchmark.engine import randomness
-from benchmark.engine.evaluation import EvaluationSet, Record
+from benchmark.engine.evaluation import EvaluationSet
 from benchmark.engine.federation import Diverged, FederatedRun, Interrupted, Problem, RunState, Schedule
 from benchmark.engine.models import FlatModel, build_net, flatten_head
+from benchmark.engine.records import Record
 from benchmark.engine.schedules import learning_rate
 from benchmark.engine.training import TrainSpec
 from benchmark.engine.transforms import Normalise, augmentation

@@ -30,7 +30,7 @@ from typing import IO, Any
 
 import yaml
 
-from benchmark.engine.evaluation import Record
+from benchmark.engine.records import Record
 from benchmark.errors import StorageError
 from benchmark.runs.config import FORMAT, RunConfig
 

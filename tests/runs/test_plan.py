@@ -11,7 +11,7 @@ from tiny_runs import FAKE, TINY
 
 from benchmark.errors import ConfigError
 from benchmark.runs.config import RunConfig, compose, resolve
-from benchmark.runs.plan import PlannedCell, plan, prepare_data, unique_runs, with_seed
+from benchmark.runs.plan import PlannedCell, check, plan, prepare_data, unique_runs, with_seed
 from benchmark.runs.spec import TableSpec, find_specs, load_spec
 
 TABLE: dict[str, Any] = {
@@ -167,7 +167,8 @@ def test_a_mistake_is_found_before_the_first_run(
 ) -> None:
     rows = [{"key": "mine", "label": "Mine", "method": "fedprox", "overrides": overrides}]
     with pytest.raises(ConfigError, match=said) as error:
-        plan(write(tmp_path, TABLE | {"rows": rows}), "quick")
+        mine = write(tmp_path, TABLE | {"rows": rows})
+        check(mine, plan(mine, "quick"))
     assert str(error.value).startswith("table toy, row mine, column iid: ")
 
 
