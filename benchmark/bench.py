@@ -53,8 +53,7 @@ def _config(results: str, clients: int, rounds: int, **train: Any) -> RunConfig:
             "options": {
                 "train_size": 60_000,
                 "test_size": 500,
-                "height": 28,
-                "width": 28,
+                "size": 28,
                 "channels": 1,
                 "classes": 10,
             },
@@ -180,12 +179,12 @@ def peak_memory(clients: int, rounds: int, results: str) -> float:
     layer = {
         "dataset": {
             "name": "fake",
-            "options": {"train_size": 4000, "test_size": 100, "height": 8, "width": 8},
+            "options": {"train_size": 4000, "test_size": 100, "size": 4},
         },
         "partition": {"name": "iid", "clients": clients},
         "model": "resnet18_32",
         "method": "fedavg",
-        "train": {"rounds": rounds, "epochs": None, "steps": 1, "batch_size": 4, "lr": 0.01, "momentum": 0.9},
+        "train": {"rounds": rounds, "epochs": None, "steps": 1, "batch_size": 2, "lr": 0.01, "momentum": 0.9},
         "paths": {"results": results},
     }
     config = resolve(compose("quick", layer))
@@ -202,7 +201,7 @@ def memory(results: str) -> None:
     """Peak memory of a stateless method with 10 and with 1,000 clients, in fresh processes."""
     size = 11_173_962 * 4 / 2**20
     peaks = {}
-    for clients, rounds in ((10, 20), (1000, 1)):
+    for clients, rounds in ((10, 5), (1000, 1)):
         code = (
             f"from benchmark.bench import peak_memory; print(peak_memory({clients}, {rounds}, {results!r}))"
         )
