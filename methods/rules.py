@@ -12,6 +12,7 @@ server's weight of client k, z [B, h] features, f [B, C] logits, tau_k local ste
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol
@@ -286,9 +287,9 @@ class Weights(Rule):
     needs_training: ClassVar[bool] = False
     """True if p_k depends on what happened in training (steps); the updates are then all held in memory."""
 
+    @abstractmethod
     def weights(self, view: RoundView) -> np.ndarray:
         """p_k [m]; sums to 1 unless the method says otherwise. Before training, steps are zero."""
-        raise NotImplementedError
 
 
 class Direction(Rule):
@@ -301,9 +302,9 @@ class Direction(Rule):
         """State before round 0."""
         return {}
 
+    @abstractmethod
     def direction(self, updates: Tensor, p: Tensor, view: RoundView, state: State) -> tuple[Tensor, State]:
         """(Dbar [d], new state) from the updates [m, d] and weights p [m]."""
-        raise NotImplementedError
 
 
 class ServerOptimizer(Rule):
@@ -313,9 +314,9 @@ class ServerOptimizer(Rule):
         """State before round 0, for a model w [d]."""
         return {}
 
+    @abstractmethod
     def step(self, w: Tensor, dbar: Tensor, state: State) -> tuple[Tensor, State]:
         """(new w [d], new state)."""
-        raise NotImplementedError
 
 
 class Post(Rule):
@@ -392,11 +393,11 @@ class Selection(Rule):
         """State before round 0."""
         return {}
 
+    @abstractmethod
     def choose(
         self, round: int, kappa: int, clients: Clients, state: State, rng: np.random.Generator
     ) -> tuple[Sequence[int], State]:
         """(ids of the clients of this round, new state); ``kappa`` is how many are wanted, kappa <= K."""
-        raise NotImplementedError
 
     def observe(self, ids: Sequence[int], updates: Tensor, state: State) -> State:
         """New state after seeing the updates [m, d] of the round."""
@@ -443,6 +444,6 @@ class Prediction(Rule):
     logits: ClassVar[bool] = True
     """Whether scores are logits, so that cross-entropy is meaningful."""
 
+    @abstractmethod
     def predictors(self, view: ServerView) -> Iterator[Predictor]:
         """One predictor (global model, vote of heads) or one per client (personal models)."""
-        raise NotImplementedError

@@ -177,7 +177,8 @@ class FederatedRun:
         # Where the personal groups stand in w, ascending: a client keeps only these values.
         own = self.layout.mask(*self.method.personal).nonzero().flatten().to(self.model.w.device)
         self._own = own if len(own) else None
-        self._initial = self.model.w.detach().clone(), self.model.buffers.clone()
+        self._initial_buffers = self.model.buffers.clone()
+        self._trained = False
         policy = next((r.buffers for r in self.method.client if r.buffers), self.spec.buffers)
         self.spec = replace(self.spec, buffers=policy)
         self.trainer = LocalTrainer(
@@ -200,7 +201,7 @@ class FederatedRun:
         picked = picked.to(self.problem.images.device)
         return self.problem.transform(self.problem.images[picked]), self.problem.labels[picked]
 
-    def _federation(self, owner: str) -> Federation:
+    def _federation(self, owner: str, w: Tensor) -> Federation:
         return Federation(
             num_clients=self.num_clients,
             num_classes=self.problem.num_classes,
@@ -209,23 +210,28 @@ class FederatedRun:
             rounds=self.schedule.rounds,
             layout=self.layout,
             feature_dim=self.model.net.feature_dim,
-            w=self._initial[0],
+            w=w,
             heads=self.heads,
             generators=lambda purpose, *ids: self.generators(f"{owner}/{purpose}", *ids),
             pooled=self._pooled,
         )
 
     def initial_state(self) -> RunState:
-        """The state before round 0: the model as it was built, and every rule's set-up."""
-        w, buffers = self._initial[0].clone(), self._initial[1].clone()
+        """The state before round 0: the model as it was built, and every rule's set-up.
+
+        Raises RuntimeError once the model has trained: its first values are not kept beside the others.
+        """
+        if self._trained:
+            raise RuntimeError("this model has trained already; build a new FederatedRun to start again")
+        w, buffers = self.model.w.detach().clone(), self.model.buffers.clone()
         method = self.method
         empty = RunState(0, w, buffers, {}, {}, {}, {}, {}, {})
         return replace(
             empty,
-            direction=method.direction.setup(self._federation(method.direction.key)),
+            direction=method.direction.setup(self._federation(method.direction.key, w)),
             optimizer=method.optimizer.setup(w),
-            post=method.post.setup(self._federation(method.post.key)),
-            rules={rule.key: rule.setup(self._federation(rule.key)) for rule in method.client},
+            post=method.post.setup(self._federation(method.post.key, w)),
+            rules={rule.key: rule.setup(self._federation(rule.key, w)) for rule in method.client},
             selection=method.selection.setup(_Clients(self, empty)),
         )
 
@@ -306,7 +312,7 @@ class FederatedRun:
     def start_buffers(self, state: RunState, client: int) -> Tensor:
         """BatchNorm buffers that the client starts from; its own under ``local``, the initial ones at first."""
         if self.spec.buffers == "local":
-            return state.clients.get(client, {}).get("buffers", self._initial[1])
+            return state.clients.get(client, {}).get("buffers", self._initial_buffers)
         return state.buffers
 
     def contexts(
@@ -359,6 +365,7 @@ class FederatedRun:
         self.pool.forget()
         if head is not None:
             start = torch.cat([start[: self.model.body_size], head.vector])
+        self._trained = True
         with torch.no_grad():
             self.model.w.copy_(start)
             self.model.buffers.copy_(self.start_buffers(state, client))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import json
 import logging
 import math
 import platform
@@ -11,6 +12,7 @@ import socket
 import subprocess
 import time
 import traceback
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -50,8 +52,6 @@ Stop = Callable[[], bool]
 
 @lru_cache(maxsize=4)
 def _dataset(name: str, options: str, data: str | None, cache: str | None) -> Dataset:
-    import json
-
     return datasets.load(
         name, json.loads(options), Path(data) if data else None, Path(cache) if cache else None
     )
@@ -59,8 +59,6 @@ def _dataset(name: str, options: str, data: str | None, cache: str | None) -> Da
 
 def load_dataset(config: DatasetConfig, paths: PathsConfig) -> Dataset:
     """The data set of a configuration, prepared if needed; kept for the next run of this process."""
-    import json
-
     return _dataset(config.name, json.dumps(config.options, sort_keys=True), paths.data, paths.cache)
 
 
@@ -148,8 +146,6 @@ def _hold_out(clients: list[np.ndarray], share: float, seed: int) -> tuple[list[
 def choose_device(name: str) -> torch.device:
     """``auto`` is cuda where there is one; ConfigError for a device that is not there."""
     available = torch.cuda.is_available()
-    # cuDNN otherwise picks its algorithm by timing, and the same run gives other bits.
-    torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = True, False
     if name == "auto":
         return torch.device("cuda" if available else "cpu")
     if name.startswith("cuda") and not available:
@@ -160,8 +156,6 @@ def choose_device(name: str) -> torch.device:
 def _tensor(array: np.ndarray, device: torch.device) -> torch.Tensor:
     # On the CPU a memory-mapped array is used in place; torch only ever reads it, so its warning about
     # read-only memory is beside the point.
-    import warnings
-
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         return torch.from_numpy(np.asarray(array)).to(device)
@@ -386,11 +380,11 @@ class _Work:
         if saved is None:
             self.folder.truncate_records(0)
             return run.initial_state(), 0
-        self.folder.truncate_records(saved["records_bytes"])
         # Another version of a library may build the same model with other tensors.
         run.layout.require_same(
             Layout.from_list(saved["layout"]), f"checkpoint {self.folder.checkpoint_path}"
         )
+        self.folder.truncate_records(saved["records_bytes"])
         log.info("resumed after round %d", saved["state"]["round"])
         return RunState(**_to_device(saved["state"], run.problem.images.device)), saved["records_bytes"]
 
@@ -477,6 +471,8 @@ def _execute(
 ) -> tuple[str, str]:
     started = time.perf_counter()
     torch.set_num_threads(config.runtime.threads)
+    # cuDNN otherwise picks its algorithm by timing, and the same run gives other bits.
+    torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = True, False
     handler = _log_to(folder)
     try:
         # The other process may have ended the run between our look and our lease.

@@ -930,8 +930,13 @@ def test_a_rule_can_drop_its_client_state() -> None:
 
 def test_initial_state_is_the_model_as_it_was_built() -> None:
     model_ = model({})
-    first = run(model_)[0]
-    assert same(model_.initial_state(), first)
+    built = model_.model.w.detach().clone()
+    first = model_.initial_state()
+    assert torch.equal(first.w, built)
+    run(model_, first, rounds=1)
+    assert torch.equal(first.w, built)
+    with pytest.raises(RuntimeError, match="has trained already"):
+        model_.initial_state()
 
 
 # Layouts -------------------------------------------------------------------------------------------------------
