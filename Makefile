@@ -2,6 +2,7 @@
 
 PAPER    ?=
 TABLE    ?=
+FIGURE   ?=
 PRESET   ?= quick
 SEEDS    ?=
 LAUNCHER ?= local
@@ -13,7 +14,7 @@ PYTHON   ?= python3
 .DELETE_ON_ERROR:
 
 # A misspelt variable (SEED=1) would be ignored without a word, and the wrong table made for an hour.
-KNOWN := PAPER TABLE PRESET SEEDS LAUNCHER WORKERS ARGS PYTHON
+KNOWN := PAPER TABLE FIGURE PRESET SEEDS LAUNCHER WORKERS ARGS PYTHON
 GIVEN := $(foreach v,$(.VARIABLES),$(if $(filter command,$(origin $v)),$v))
 UNKNOWN := $(filter-out $(KNOWN) SHELL MAKEFLAGS GNUMAKEFLAGS -%,$(GIVEN))
 ifneq ($(UNKNOWN),)
@@ -29,7 +30,7 @@ option = $(if $(strip $(2)),$(call quote,$(1)=$(strip $(2))))
 WHICH  = $(call option,paper,$(PAPER)) $(call option,preset,$(PRESET)) $(call option,seeds,$(SEEDS))
 HOW    = $(call option,launcher,$(LAUNCHER)) $(call option,workers,$(WORKERS))
 
-.PHONY: help table1 table tables status list bench test check format setup clean FORCE
+.PHONY: help table1 table tables figures status list bench test check format setup clean FORCE
 
 help:  ## This list
 	@echo 'make TARGET [VARIABLE=value ...]'
@@ -37,6 +38,7 @@ help:  ## This list
 	@echo 'Variables'
 	@echo '  PAPER    fedld | fedsdc | feddiverse | fedmr (default: all four)'
 	@echo '  TABLE    number of the table in the paper, for make table and make status'
+	@echo '  FIGURE   number of the figure in the paper, for make figures'
 	@echo '  PRESET   quick (default) | small | paper'
 	@echo '  SEEDS    how many seeds (default: the table says)'
 	@echo '  LAUNCHER local (default) | inline'
@@ -52,6 +54,9 @@ table: $(STAMP)  ## Table TABLE of PAPER (all that there are, where one is left 
 
 tables: $(STAMP)  ## Every table of every paper (or of PAPER)
 	@$(RUN) -m benchmark table $(WHICH) $(HOW) $(ARGS)
+
+figures: $(STAMP)  ## Every figure (of PAPER; one: FIGURE) into results/figures/PRESET/
+	@$(RUN) -m benchmark figure $(call option,figure,$(FIGURE)) $(WHICH) $(HOW) $(ARGS)
 
 status: $(STAMP)  ## Done, running, failed and missing runs of each table
 	@$(RUN) -m benchmark status $(call option,table,$(TABLE)) $(WHICH) $(ARGS)

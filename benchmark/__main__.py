@@ -10,6 +10,9 @@ USAGE = """usage: python -m benchmark COMMAND ...
   run [key=value ...] [-m]         one experiment, or a sweep with -m (Hydra; run --help lists all groups and keys)
   table [paper=..] [table=..] [preset=quick|small|paper] [seeds=N] [launcher=local|inline] [rows=..] [columns=..]
                                    run what is missing and write the tables
+  figure [paper=..] [figure=..] [name=..] [preset=..] [seeds=N]
+                                   run what is missing and draw the papers' figures
+  analyse NAME [key=value ...]     an analysis of a paper (analyse without a name lists them)
   status [paper=..] [table=..] [preset=..]
                                    runs done, running, failed, diverged, missing per table
   list [methods|datasets|partitions|selections|tables|models|rules]
@@ -30,6 +33,16 @@ def _commands() -> dict[str, Callable[[Sequence[str]], int]]:
         from benchmark.commands.table import table
 
         return table(words)
+
+    def figure(words: Sequence[str]) -> int:
+        from benchmark.commands.figure import main
+
+        return main(words)
+
+    def analyse(words: Sequence[str]) -> int:
+        from benchmark.commands.analyse import main
+
+        return main(words)
 
     def status(words: Sequence[str]) -> int:
         from benchmark.commands.table import status
@@ -59,6 +72,8 @@ def _commands() -> dict[str, Callable[[Sequence[str]], int]]:
     return {
         "run": run,
         "table": table,
+        "figure": figure,
+        "analyse": analyse,
         "status": status,
         "list": listing,
         "data": data,

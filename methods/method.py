@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from methods.registry import MethodError, make, nearest
 from methods.rules import ClientRule, Direction, Post, Prediction, Rule, Selection, ServerOptimizer, Weights
 
 SERVER_SLOTS = ("weights", "direction", "optimizer", "post")
+NEUTRAL = {"weights": "size", "direction": "mean", "optimizer": "add", "post": "none"}
 KEYS = ("name", "label", "client", "server", "prediction", "selection")
 
 
@@ -30,6 +31,13 @@ class Method:
     def personal(self) -> frozenset[str]:
         """Groups of parameters that stay at the clients."""
         return frozenset(group for rule in self.client for group in rule.personal)
+
+    def plain(self) -> Method:
+        """FedAvg with this method's weights and selection, for rounds of pre-training."""
+        neutral = {
+            slot: make(slot, NEUTRAL[slot], {}, "plain") for slot in ("direction", "optimizer", "post")
+        }
+        return replace(self, client=(), **neutral)
 
     @property
     def needs_all_updates(self) -> bool:
@@ -53,6 +61,13 @@ class Method:
                 raise MethodError(
                     f"method {self.name!r}: {' and '.join(several)} both decide {what}; keep one of them"
                 )
+        shaping = [r.key for r in self.client if type(r).heads is not ClientRule.heads]
+        whole = [r.key for r in self.client if r.equal_layouts]
+        if shaping and whole:
+            raise MethodError(
+                f"method {self.name!r}: {whole[0]} keeps a vector of the whole model at each client, but {shaping[0]} "
+                "hands out heads of different widths; drop one of them"
+            )
         policies = {rule.key: rule.buffers for rule in self.client if rule.buffers}
         if len(set(policies.values())) > 1:
             raise MethodError(
@@ -93,9 +108,8 @@ def build(config: Mapping[str, Any], selection: Mapping[str, Any] | None = None)
             raise MethodError(
                 f"method.server.{key}: unknown slot.{nearest(key, SERVER_SLOTS)} Allowed: {', '.join(SERVER_SLOTS)}."
             )
-    neutral = {"weights": "size", "direction": "mean", "optimizer": "add", "post": "none"}
     slots = {
-        slot: _slot(slot, server.get(slot) or {"name": neutral[slot]}, f"method.server.{slot}")
+        slot: _slot(slot, server.get(slot) or {"name": NEUTRAL[slot]}, f"method.server.{slot}")
         for slot in SERVER_SLOTS
     }
     client = config.get("client") or {}

@@ -228,9 +228,11 @@ class ClientRule(Rule):
     they are not aggregated, and the engine keeps them for it. ``buffers`` overrides the run's BatchNorm policy.
     ``reducers`` says how each payload is combined over clients. ``owns_head`` marks rules that decide what the
     classifier is; two of them cannot be stacked.
+    ``equal_layouts`` marks rules that keep or send vectors of length d, which heads of different widths would break.
     """
 
     personal: ClassVar[tuple[str, ...]] = ()
+    equal_layouts: ClassVar[bool] = False
     buffers: ClassVar[Literal["average", "local", "frozen"] | None] = None
     reducers: ClassVar[Mapping[str, Reducer]] = {}
     owns_head: ClassVar[bool] = False
@@ -359,13 +361,31 @@ class ClientProbe(Protocol):
     def w(self) -> Tensor:
         """The global model [d]."""
 
-    def model(self, w: Tensor | None = None) -> FrozenModel:
-        """The global model, or the one with the given values, in evaluation mode."""
+    @property
+    def body_size(self) -> int:
+        """Length of the part of w in front of the classifier."""
+
+    @property
+    def heads(self) -> Mapping[str, Tensor]:
+        """First values of the heads that the selection asked for (:meth:`Selection.heads`), the same at each client."""
+
+    def model(self, w: Tensor | None = None, head: Head | None = None) -> FrozenModel:
+        """The global model, or the one with values w [d], in evaluation mode; ``head`` replaces its classifier."""
 
     def train(
-        self, rules: Sequence[ClientRule], phase: Phase, purpose: str, w: Tensor | None = None
+        self,
+        rules: Sequence[ClientRule],
+        phase: Phase,
+        purpose: str,
+        w: Tensor | None = None,
+        head: Head | None = None,
+        labels: Tensor | None = None,
     ) -> Tensor:
-        """Run the local loop from w (default: the global model) and return the trained vector [d]."""
+        """Run the local loop from w (default: the global model) and return the trained vector.
+
+        ``head`` takes the place of the classifier: the vector then ends, behind ``body_size`` values, with the head's.
+        ``labels`` [n_k] take the place of the client's own.
+        """
 
 
 class Clients(Protocol):
@@ -388,6 +408,18 @@ class Selection(Rule):
 
     observes: ClassVar[bool] = False
     """True if the rule wants to see the updates of the round (they are then all held in memory)."""
+
+    def heads(self, feature_dim: int, num_classes: int, generators: Generators) -> dict[str, nn.Module]:
+        """Classifiers (h -> anything) that probes train for this rule, by key."""
+        return {}
+
+    def pretraining(self, round: int) -> bool:
+        """Whether ``round`` is plain FedAvg whatever the method is: its rules rest, only its weights p_k count."""
+        return False
+
+    def measures(self, state: State) -> Mapping[str, float]:
+        """What is worth recording about ``state``, by name; recorded under the split ``selection``."""
+        return {}
 
     def setup(self, clients: Clients) -> State:
         """State before round 0."""

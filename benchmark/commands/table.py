@@ -7,17 +7,17 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 from rich.table import Table as TextTable
 
 from benchmark.commands.arguments import positive, read
+from benchmark.commands.launching import HOW, run_missing, settings_of_runs
 from benchmark.errors import ConfigError, nearest
 from benchmark.reports.collect import collect, run_state
 from benchmark.reports.tables import write
-from benchmark.runs.config import RunConfig, group_names, load_group
-from benchmark.runs.plan import Cells, check, plan, prepare_data, unique_runs
+from benchmark.runs.config import load_group
+from benchmark.runs.plan import Cells, check, plan, unique_runs
 from benchmark.runs.spec import TableSpec, find_specs
 from benchmark.runs.store import Results
 
@@ -31,14 +31,7 @@ WHAT = {
     "seeds": "NUMBER",
     "results": "FOLDER",
 }
-HOW = {
-    "launcher": "local|inline",
-    "workers": "NUMBER",
-    "threads": "NUMBER",
-    "device": "auto|cpu|cuda",
-    "out": "FOLDER",
-    "data": "FOLDER",
-}
+OUT = {"out": "FOLDER"}
 
 
 def _chosen(values: Mapping[str, str]) -> list[TableSpec]:
@@ -76,98 +69,39 @@ def _cut(spec: TableSpec, values: Mapping[str, str]) -> TableSpec:
     return spec.cut(rows, columns)
 
 
-def _known(group: str, name: str) -> str:
-    known = group_names(group)
-    if name not in known:
-        raise ConfigError(f"{group}: came {name!r}.{nearest(name, known)} Allowed: {', '.join(known)}.")
-    return name
-
-
 def _preset(values: Mapping[str, str]) -> str:
-    return _known("preset", values.get("preset", "quick"))
+    preset = values.get("preset", "quick")
+    load_group("preset", preset)  # refuses an unknown one
+    return preset
 
 
 def _plans(values: Mapping[str, str], specs: Sequence[TableSpec], preset: str) -> list[Cells]:
     count = positive(values, "seeds")
     seeds = None if count is None else range(count)
-    threads = positive(values, "threads") or 1
-    paths: dict[str, Any] = {"results": values.get("results", "results"), "data": values.get("data")}
-    extra = {"paths": paths, "runtime": {"threads": threads, "device": values.get("device", "auto")}}
-    return [plan(spec, preset, seeds, extra) for spec in specs]
+    return [plan(spec, preset, seeds, settings_of_runs(values)) for spec in specs]
 
 
 def table(words: Sequence[str]) -> int:
     """Plan, launch, write; exit code 0, 1 (a run failed) or 130 (stopped)."""
-    values = read(words, {**WHAT, **HOW}, "table")
+    values = read(words, {**WHAT, **HOW, **OUT}, "table")
     preset = _preset(values)
     specs = _chosen(values)
     plans = _plans(values, specs, preset)
     results = Results(Path(values.get("results", "results"))).open()
     runs = unique_runs(plans)
+
+    def check_all() -> None:
+        for spec, cells in zip(specs, plans, strict=True):
+            check(spec, cells)
+
     with results.launcher_lock():
-        missing = [run for run in runs.values() if not _ended(results, run)]
-        code = 0
-        if missing:
-            for spec, cells in zip(specs, plans, strict=True):
-                check(spec, cells)
-            code = _launch(values, missing, len(runs) - len(missing))
+        code = run_missing(values, results, runs, check_all)
     folder = Path(values.get("out") or results.root / "tables" / preset)
     for spec, cells in zip(specs, plans, strict=True):
         built = collect(spec, preset, cells, results)
         paths = write(built, folder)
         print(f"{spec.name}: {_summary(results, cells)}; {paths[0].with_suffix('')}.{{csv,tex,md}}")
     return code
-
-
-def _ended(results: Results, run: RunConfig) -> bool:
-    folder = results.run(run.key)
-    status = folder.status()
-    return status is not None and status.ended and folder.complete(status)
-
-
-def _launch(values: Mapping[str, str], runs: Sequence[RunConfig], ended: int) -> int:
-    from benchmark.runs.launch import LaunchError, Task, launch
-    from benchmark.runs.progress import listener
-    from benchmark.runs.run import load_dataset
-
-    prepare_data(runs, lambda run: load_dataset(run.dataset, run.paths))
-    settings = load_group("launcher", _known("launcher", values.get("launcher", "local")))
-    settings |= {
-        key: number for key in ("workers", "threads") if (number := positive(values, key)) is not None
-    }
-    device = values.get("device", "auto")
-    if device != "auto" and settings["name"] == "local":
-        settings["devices"] = [device]
-    tasks = [Task(run.key, run.train.rounds, _payload(run)) for run in runs]
-    try:
-        outcomes = launch(
-            tasks,
-            "benchmark.runs.run:work",
-            kind=settings["name"],
-            workers=settings.get("workers"),
-            threads=settings.get("threads") or 1,
-            devices=settings.get("devices"),
-            grace=settings.get("grace", 30.0),
-            listener=listener(already_done=ended),
-        )
-    except LaunchError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    bad = [outcome for outcome in outcomes if outcome.status in ("failed", "crashed", "busy")]
-    for outcome in bad[:20]:
-        print(f"{outcome.status}: {outcome.key}: {outcome.message}", file=sys.stderr)
-    if any(outcome.status == "interrupted" for outcome in outcomes) or len(outcomes) < len(tasks):
-        print("stopped; the same command goes on where it was", file=sys.stderr)
-        return 130
-    return 1 if bad else 0
-
-
-def _payload(run: RunConfig) -> dict[str, Any]:
-    """The run as plain values; a worker sees only its own GPU, so which one is the launcher's business."""
-    plain = run.model_dump(mode="json")
-    if plain["runtime"]["device"].startswith("cuda:"):
-        plain["runtime"]["device"] = "cuda"
-    return plain
 
 
 def _counts(results: Results, cells: Cells) -> Counter[str]:

@@ -14,8 +14,9 @@ from torch import Tensor
 from benchmark.engine import randomness
 from benchmark.engine.aggregation import Buffers, Payloads, Updates
 from benchmark.engine.evaluation import EvaluationSet, evaluate
+from benchmark.engine.measures import MEASURES
 from benchmark.engine.models import FlatModel
-from benchmark.engine.records import Record
+from benchmark.engine.records import Cost, Record
 from benchmark.engine.training import ActiveRule, ClientData, LocalTrainer, Order, TrainSpec
 from benchmark.engine.views import FrozenPool, FrozenView, Probe
 from methods.method import Method
@@ -95,13 +96,24 @@ class RunState:
 
 @dataclass(frozen=True)
 class RoundReport:
-    """What happened in a round: who took part, their weights, mean training loss, scalars asked by the selection."""
+    """What happened in a round: who took part, their weights, mean training loss, cost on top of FedAvg's."""
 
     round: int
     clients: tuple[int, ...]
     weights: tuple[float, ...]
     train_loss: float
-    asked: int
+    cost: Cost
+
+    def records(self, num_clients: int) -> list[Record]:
+        """Loss, cost, and, where not everybody took part, the weight of each participant; by finished rounds."""
+        done = self.round + 1
+        found = [Record(done, "train", "all", "loss", self.train_loss), *self.cost.records(done)]
+        if len(self.clients) < num_clients:
+            found += [
+                Record(done, "participation", f"client={k}", "weight", p)
+                for k, p in zip(self.clients, self.weights, strict=True)
+            ]
+        return found
 
 
 @dataclass
@@ -119,6 +131,7 @@ class _Upload(NamedTuple):
     updates: Updates
     payloads: Payloads
     buffers: Buffers
+    cost: Cost
 
 
 def _never() -> bool:
@@ -126,21 +139,22 @@ def _never() -> bool:
 
 
 class _Clients:
-    """The clients as a selection rule may reach them (``methods.rules.Clients``); counts what was asked."""
+    """The clients as a selection rule may reach them (``methods.rules.Clients``); adds what is asked to ``cost``."""
 
-    def __init__(self, federation: FederatedRun, state: RunState) -> None:
-        self._run, self._state = federation, state
+    def __init__(self, federation: FederatedRun, state: RunState, cost: Cost) -> None:
+        self._run, self._state, self._cost = federation, state, cost
         self.num_clients = federation.num_clients
         self.sizes = federation.sizes
-        self.asked = 0
 
     def ask(self, ids: Sequence[int], question: Callable[[ClientProbe], np.ndarray]) -> np.ndarray:
         """Answers [len(ids), s]."""
         rows = [
-            np.atleast_1d(np.asarray(question(self._run.probe(self._state, int(k))), dtype=np.float64))
+            np.atleast_1d(
+                np.asarray(question(Probe(self._run, self._state, int(k), self._cost)), dtype=np.float64)
+            )
             for k in ids
         ]
-        self.asked += sum(len(row) for row in rows)
+        self._cost.scalars_up += sum(len(row) for row in rows)
         return np.stack(rows) if rows else np.zeros((0, 0))
 
 
@@ -149,7 +163,8 @@ class FederatedRun:
     """One federation: a problem, a method, a model and a budget. ``step`` maps a state to the next one.
 
     ``stop`` is asked between clients; when it says yes, :class:`Interrupted` is raised. ``order`` replaces the random
-    order in which local samples are visited (for tests against stored batches).
+    order in which local samples are visited (for tests against stored batches). ``measures`` are taken of the global
+    model at every evaluation (``benchmark.engine.measures``).
     """
 
     problem: Problem
@@ -160,6 +175,7 @@ class FederatedRun:
     seed: int
     heads: Mapping[str, Tensor] = field(default_factory=dict)
     order: Order | None = None
+    measures: Sequence[str] = ()
     stop: Callable[[], bool] = _never
 
     def __post_init__(self) -> None:
@@ -179,6 +195,8 @@ class FederatedRun:
         self._own = own if len(own) else None
         self._initial_buffers = self.model.buffers.clone()
         self._trained = False
+        self.setup_cost = Cost()
+        self._plain = self.method.plain()
         policy = next((r.buffers for r in self.method.client if r.buffers), self.spec.buffers)
         self.spec = replace(self.spec, buffers=policy)
         self.trainer = LocalTrainer(
@@ -232,25 +250,29 @@ class FederatedRun:
             optimizer=method.optimizer.setup(w),
             post=method.post.setup(self._federation(method.post.key, w)),
             rules={rule.key: rule.setup(self._federation(rule.key, w)) for rule in method.client},
-            selection=method.selection.setup(_Clients(self, empty)),
+            selection=method.selection.setup(_Clients(self, empty, self.setup_cost)),
         )
 
     # One round -----------------------------------------------------------------------------------------------
 
     def step(self, state: RunState) -> tuple[RunState, RoundReport]:
         """One round. Raises :class:`Diverged` or :class:`Interrupted`; the given state stays valid."""
-        ids, selection, asked = self._select(state)
+        cost = Cost()
+        ids, selection = self._select(state, cost)
         if not ids:
             return replace(state, round=state.round + 1, selection=selection), RoundReport(
-                state.round, (), (), float("nan"), asked
+                state.round, (), (), float("nan"), cost
             )
-        method, t = self.method, state.round
+        t = state.round
+        method = self._plain if self.method.selection.pretraining(t) else self.method
+        self.pool.cost = cost
         view = self._view(t, ids)
         p = None if method.weights.needs_training else method.weights.weights(view)
         upload = _Upload(
             Updates(state.w, len(ids), keep=method.needs_all_updates),
             Payloads(method.client),
             Buffers(state.buffers, self.model.counters),
+            cost,
         )
         clients = dict(state.clients)
         done: list[_Done] = []
@@ -258,7 +280,9 @@ class FederatedRun:
             if self.stop():
                 raise Interrupted
             done.append(
-                self._train_client(state, k, None if p is None else float(p[j]), view, upload, clients)
+                self._train_client(
+                    method, state, k, None if p is None else float(p[j]), view, upload, clients
+                )
             )
         view = replace(
             view,
@@ -267,19 +291,19 @@ class FederatedRun:
         )
         p = method.weights.weights(view) if p is None else p
         view = replace(view, weights=p)
-        new = self._aggregate(replace(state, selection=selection, clients=clients), view, upload)
+        new = self._aggregate(method, replace(state, selection=selection, clients=clients), view, upload)
         loss = float(np.average([d.loss for d in done], weights=view.sizes))
-        return new, RoundReport(t, ids, tuple(float(x) for x in p), loss, asked)
+        return new, RoundReport(t, ids, tuple(float(x) for x in p), loss, cost)
 
-    def _select(self, state: RunState) -> tuple[tuple[int, ...], State, int]:
+    def _select(self, state: RunState, cost: Cost) -> tuple[tuple[int, ...], State]:
         kappa = min(self.schedule.clients_per_round, self.num_clients)
         if self.schedule.first_round_full and state.round == 0:
             kappa = self.num_clients
-        clients = _Clients(self, state)
+        clients = _Clients(self, state, cost)
         # Drawn from (seed, round) alone, so that all methods meet the same clients.
         rng = self.generators("participation", state.round)
         ids, selection = self.method.selection.choose(state.round, kappa, clients, state.selection, rng)
-        return tuple(sorted({int(k) for k in ids})), selection, clients.asked
+        return tuple(sorted({int(k) for k in ids})), selection
 
     def _view(self, t: int, ids: Sequence[int]) -> RoundView:
         chosen, zeros = np.array(ids), np.zeros(len(ids))
@@ -373,6 +397,7 @@ class FederatedRun:
 
     def _train_client(
         self,
+        method: Method,
         state: RunState,
         k: int,
         p: float | None,
@@ -381,10 +406,10 @@ class FederatedRun:
         clients: dict[int, State],
     ) -> _Done:
         t = state.round
-        received = {rule.key: rule.send(state.rules[rule.key], k, view) for rule in self.method.client}
+        received = {rule.key: rule.send(state.rules[rule.key], k, view) for rule in method.client}
         start, head = self._load(state, k, received)
         states = state.clients.get(k, {}).get("rules", {})
-        active = self.contexts(self.method.client, state, k, start, received, states, "rule")
+        active = self.contexts(method.client, state, k, start, received, states, "rule")
         result = self.trainer.run(
             self.data(k),
             active,
@@ -406,10 +431,13 @@ class FederatedRun:
                 step_norm=result.step_norm,
                 head=self.model.w[self.model.body_size :] if head is not None else None,
             )
-            kept: State = {}
+            # A rule that rests in this round keeps its client state.
+            kept: State = {key: value for key, value in states.items() if key not in received}
+            upload.cost.scalars_down += sum(_numbers(sent) for sent in received.values())
             for rule, ctx in active:
                 own, payload = rule.finish(ctx, trained)
                 self._require_finite(t, k, *payload.values())
+                upload.cost.scalars_up += _numbers(payload)
                 upload.payloads.add(rule, k, payload, p)
                 if own:
                     kept[rule.key] = self._owned(own)
@@ -470,9 +498,8 @@ class FederatedRun:
         if entry:
             clients[k] = entry
 
-    def _aggregate(self, state: RunState, view: RoundView, upload: _Upload) -> RunState:
-        """weights -> direction -> optimizer -> post, then every rule's server side."""
-        method = self.method
+    def _aggregate(self, method: Method, state: RunState, view: RoundView, upload: _Upload) -> RunState:
+        """weights -> direction -> optimizer -> post, then every rule's server side. What rests keeps its state."""
         with torch.no_grad():
             matrix = upload.updates.matrix
             if matrix is None:
@@ -480,9 +507,10 @@ class FederatedRun:
             else:
                 p = torch.from_numpy(np.asarray(view.weights, dtype=np.float64))
                 dbar, direction = method.direction.direction(matrix, p, view, state.direction)
+            # The neutral rules of a plain round return the states they are given.
             w, optimizer = method.optimizer.step(state.w, dbar, state.optimizer)
             w, post = method.post.apply(state.w, w, dbar, view, state.post)
-            rules = {
+            rules = state.rules | {
                 rule.key: rule.receive(
                     state.rules[rule.key], replace(view, payload=upload.payloads.reduced(rule, view))
                 )
@@ -501,19 +529,34 @@ class FederatedRun:
 
     # Between rounds ------------------------------------------------------------------------------------------
 
-    def probe(self, state: RunState, client: int) -> ClientProbe:
-        """A client that answers a question of the selection rule."""
-        return Probe(self, state, client)
-
     def evaluate(self, state: RunState) -> list[Record]:
         """Records of the method's prediction on every evaluation set, after ``state.round`` rounds."""
         view = _View(self, state)
         rule = self.method.prediction
-        return [
+        records = [
             record
             for split, data in self.problem.evaluation_sets.items()
             for record in evaluate(rule.predictors(view), data, state.round, split, rule.logits)
         ]
+        for name in self.measures:
+            for metric, value in MEASURES[name](view.model(), self.problem.evaluation_sets["test"]).items():
+                records.append(Record(state.round, "test", "all", metric, value))
+        for metric, value in self.method.selection.measures(state.selection).items():
+            records.append(Record(state.round, "selection", "all", metric, float(value)))
+        return records
+
+
+def _numbers(values: State) -> int:
+    """How many scalars are in a message."""
+    total = 0
+    for value in values.values():
+        if isinstance(value, Head):
+            value = value.vector
+        if isinstance(value, Mapping):
+            total += _numbers(dict(value))
+        else:
+            total += value.numel() if isinstance(value, Tensor) else 1
+    return total
 
 
 class _View:

@@ -208,6 +208,11 @@ class FlatModel:
             self._bind(dict(head.to(first).named_parameters(prefix="classifier")), self.layouts[key])
         self._bind_buffers()
         self.use_head(None)
+        self.features = net.features
+
+    def compile(self) -> None:
+        """Compile the body for training (torch.compile); classifiers change, and twins stay as they are."""
+        self.features = torch.compile(self.net.features)
 
     def _bind(self, parameters: dict[str, nn.Parameter], layout: Layout) -> None:
         for entry in layout.entries:

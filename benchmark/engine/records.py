@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, fields
 from typing import NamedTuple
 
 
@@ -9,7 +10,7 @@ class Record(NamedTuple):
     """One value in long form.
 
     ``round`` counts finished rounds (0 = before training); ``group`` is ``all``, ``class=c``, ``attribute=a`` or
-    ``class=c,attribute=a``.
+    ``class=c,attribute=a``, and ``client=k`` in the split ``participation``.
     """
 
     round: int
@@ -17,3 +18,22 @@ class Record(NamedTuple):
     group: str
     metric: str
     value: float
+
+
+@dataclass
+class Cost:
+    """What a round costs on top of FedAvg's: local training of the participants, the model down, an update up.
+
+    ``scalars_up`` and ``scalars_down`` are numbers sent by and to clients beyond the model, ``forward`` samples passed
+    through a model for rules and selections, ``trained`` samples that a selection's own training went through.
+    """
+
+    scalars_up: int = 0
+    scalars_down: int = 0
+    forward: int = 0
+    trained: int = 0
+
+    def records(self, round: int) -> list[Record]:
+        """One record for each cost that there was."""
+        found = [(f.name, getattr(self, f.name)) for f in fields(self)]
+        return [Record(round, "cost", "all", name, float(value)) for name, value in found if value]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -64,6 +64,12 @@ class ClientData:
         """Attributes [n_k], where the data set has them."""
         return None if self.all_attributes is None else self.all_attributes[self.indices]
 
+    def relabelled(self, labels: Tensor) -> ClientData:
+        """The same samples with other labels [n_k]."""
+        replaced = self.labels.clone()
+        replaced[self.indices] = labels.to(replaced)
+        return replace(self, labels=replaced)
+
     def batches(self) -> Iterator[tuple[Tensor, Tensor]]:
         """All samples once, in order, normalised, not augmented: (x [B, ...], y [B])."""
         for part in self.indices.split(self.batch_size):
@@ -79,11 +85,12 @@ class ActiveRule(NamedTuple):
 
 @dataclass(frozen=True)
 class LoopResult:
-    """tau_k steps done, a_k (total weight of the gradients in the update), mean cross-entropy over the steps."""
+    """tau_k steps done, a_k (total weight of the gradients in the update), mean cross-entropy, samples gone through."""
 
     steps: int
     step_norm: float
     loss: float
+    samples: int
 
 
 def _overrides(rule: ClientRule, hook: str) -> bool:
@@ -135,7 +142,7 @@ class LocalTrainer:
                 damping = self.spec.momentum * damping + 1
                 norm += damping
             epoch += 1000  # each phase visits the samples in an order of its own
-        return LoopResult(steps, norm, float(total) / max(seen, 1))
+        return LoopResult(steps, norm, float(total) / max(seen, 1), seen)
 
     def _train_mode(self, n: int) -> None:
         net = self.model.net
@@ -223,9 +230,8 @@ class LocalTrainer:
         self, with_loss: Sequence[ActiveRule], x: Tensor, y: Tensor, index: Tensor
     ) -> tuple[Tensor, Tensor]:
         """(objective, mean cross-entropy) of one batch: L = prod(ce_weight) CE + extra losses."""
-        net = self.model.net
-        z = net.features(x)
-        logits = net.classify(z)
+        z = self.model.features(x)
+        logits = self.model.net.classify(z)
         ce = F.cross_entropy(logits, y)
         if not with_loss:
             return ce, ce

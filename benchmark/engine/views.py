@@ -10,6 +10,7 @@ from torch import Tensor
 
 from benchmark.engine import randomness
 from benchmark.engine.models import FlatModel
+from benchmark.engine.records import Cost
 from methods.rules import ClientRule, Head, Phase, State
 
 if TYPE_CHECKING:
@@ -30,10 +31,16 @@ class FrozenView:
     """A model with given values, in evaluation mode and without gradients; loads itself into a shared network."""
 
     def __init__(
-        self, model: FlatModel, board: Board, w: Tensor, buffers: Tensor, head: Head | None = None
+        self,
+        model: FlatModel,
+        board: Board,
+        w: Tensor,
+        buffers: Tensor,
+        head: Head | None = None,
+        cost: Cost | None = None,
     ) -> None:
-        """``w`` [d] and ``buffers``; ``head`` replaces the classifier."""
-        self._model, self._board = model, board
+        """``w`` [d] and ``buffers``; ``head`` replaces the classifier; samples passed forward are added to ``cost``."""
+        self._model, self._board, self._cost = model, board, cost
         self._w, self._buffers, self._head = w, buffers, head
 
     @torch.no_grad()
@@ -45,6 +52,8 @@ class FrozenView:
             self._model._w[:body].copy_(self._w[:body])
             self._model.buffers.copy_(self._buffers)
             self._board.body = (self._w, self._buffers)
+        if self._cost is not None:
+            self._cost.forward += len(x)
         self._model.net.eval()
         return self._model.net.features(x)
 
@@ -66,6 +75,7 @@ class FrozenPool:
     def __init__(self, model: FlatModel) -> None:
         """``model`` is the network that trains; its structure is copied on demand."""
         self.board = Board()
+        self.cost = Cost()
         self._model = model
         self._spare: list[FlatModel] = []
         self._used = 0
@@ -78,7 +88,7 @@ class FrozenPool:
 
     def get(self, w: Tensor, buffers: Tensor, head: Head | None = None) -> FrozenView:
         """A frozen model with the given values, valid until the client's round ends."""
-        return FrozenView(self._next(), Board(), w, buffers, head)
+        return FrozenView(self._next(), Board(), w, buffers, head, self.cost)
 
     @torch.no_grad()
     def gradient(self, w: Tensor, buffers: Tensor, x: Tensor, y: Tensor) -> Tensor:
@@ -102,38 +112,51 @@ class FrozenPool:
 class Probe:
     """A client that answers a question of the server (``methods.rules.ClientProbe``)."""
 
-    def __init__(self, run: FederatedRun, state: RunState, client: int) -> None:
-        """Client ``client`` with the state of the server before the round."""
-        self._run, self._state = run, state
+    def __init__(self, run: FederatedRun, state: RunState, client: int, cost: Cost) -> None:
+        """Client ``client`` with the state of the server before the round; its work is added to ``cost``."""
+        self._run, self._state, self._cost = run, state, cost
         self.client = client
         self.num_classes = run.problem.num_classes
         self.num_attributes = run.problem.num_attributes
         self.data = run.data(client)
         self.w = state.w
+        self.body_size = run.model.body_size
+        self.heads = run.heads
 
-    def model(self, w: Tensor | None = None) -> FrozenView:
-        """The global model, or the one with the given values."""
+    def model(self, w: Tensor | None = None, head: Head | None = None) -> FrozenView:
+        """The global model, or the one with the given values; ``head`` replaces its classifier."""
         return FrozenView(
             self._run.model,
             self._run.pool.board,
             self.w if w is None else w,
             self._run.start_buffers(self._state, self.client),
+            head,
+            self._cost,
         )
 
     def train(
-        self, rules: Sequence[ClientRule], phase: Phase, purpose: str, w: Tensor | None = None
+        self,
+        rules: Sequence[ClientRule],
+        phase: Phase,
+        purpose: str,
+        w: Tensor | None = None,
+        head: Head | None = None,
+        labels: Tensor | None = None,
     ) -> Tensor:
-        """Local loop with ``rules`` from w; returns the trained vector [d] and leaves nothing behind."""
+        """Local loop with ``rules`` from w; returns the trained vector and leaves nothing behind."""
         run, state, k = self._run, self._state, self.client
         start = self.w if w is None else w
-        run.model.use_head(None)
+        if head is not None:
+            start = torch.cat([start[: self.body_size], head.vector])
+        run.model.use_head(head.key if head else None)
         run.pool.forget()
+        data = self.data if labels is None else self.data.relabelled(labels)
         with torch.no_grad():
             run.model.w.copy_(start)
             run.model.buffers.copy_(run.start_buffers(state, k))
         received: dict[str, State] = {rule.key: {} for rule in rules}
-        run.trainer.run(
-            self.data,
+        done = run.trainer.run(
+            data,
             run.contexts(rules, state, k, start, received, {}, purpose),
             (phase,),
             lr=run.schedule.lr(state.round),
@@ -142,6 +165,8 @@ class Probe:
             draw=lambda epoch: run.generators(f"{purpose}/sampling", state.round, k, epoch),
             torch_seed=randomness.torch_seed(run.seed, purpose, state.round, k),
         )
+        self._cost.trained += done.samples
         trained = run.model.w.detach().clone()
+        run.model.use_head(None)
         run.pool.forget()
         return trained

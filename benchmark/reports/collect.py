@@ -38,13 +38,13 @@ def run_state(folder: RunFolder, status: Status | None) -> str:
 
 def _value(spec: TableSpec, folder: RunFolder, status: Status) -> float | None:
     if spec.round.rule == "last":
-        return status.final.get("test", {}).get(spec.metric)
+        return status.final.get(spec.shown.split, {}).get(spec.metric)
     values: dict[str, dict[int, float]] = {}
     for record in folder.read_records():
         if record.group == "all" and record.metric == spec.metric:
             values.setdefault(record.split, {})[record.round] = record.value
     return reported_value(
-        spec.round, values.get("test", {}), values.get("validation"), spec.shown.higher_is_better
+        spec.round, values.get(spec.shown.split, {}), values.get("validation"), spec.shown.higher_is_better
     )
 
 

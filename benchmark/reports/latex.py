@@ -2,6 +2,7 @@ r"""A table as LaTeX (booktabs, graphicx): compiles as it is, and can be \input 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from benchmark.reports.notes import Block, Note, blocks, caption, column_label, notes
@@ -76,6 +77,32 @@ def render(table: Table) -> str:
         parts.append(_float(table, block, number, len(pieces)))
     parts.append(r"\fedtablesend")
     return "\n".join(parts) + "\n"
+
+
+def document(title: str, cells: Sequence[Sequence[str]], notes: Sequence[str], name: str) -> str:
+    """A file with one table of plain cells, the first row its head; compiles as it is, or can be read by a document."""
+    head, *body = [[escape(cell) for cell in row] for row in cells]
+    lines = [
+        f"% {name}. Compile it as it is, or \\input it: needs booktabs and graphicx.",
+        _PREAMBLE,
+        r"\begin{table}[!htbp]",
+        r"\centering\footnotesize",
+        rf"\caption{{{escape(title)}}}\smallskip",
+        rf"\label{{tab:{name}}}",
+        r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%",
+        rf"\begin{{tabular}}{{{'l' * len(head)}}}",
+        r"\toprule",
+        _line(head),
+        r"\midrule",
+        *(_line(row) for row in body),
+        r"\bottomrule",
+        r"\end{tabular}}",
+        r"\par\medskip",
+        rf"\parbox{{\linewidth}}{{\scriptsize\raggedright {' '.join(escape(note) for note in notes)}}}",
+        r"\end{table}",
+        r"\fedtablesend",
+    ]
+    return "\n".join(lines) + "\n"
 
 
 def _float(table: Table, block: Block, number: int, total: int) -> str:

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 CONF = Path(__file__).resolve().parents[2] / "conf"
 GROUPS = ("dataset", "partition", "model", "method", "selection")
 IDENTITY = (*GROUPS, "train", "evaluation", "precision")
-FORMAT = 1
+FORMAT = 2
 """Version of what a run writes; part of its identity."""
 
 
@@ -105,6 +105,7 @@ class EvaluationConfig(_Node):
     every: PositiveInt = 5
     batch_size: PositiveInt = 512
     validation: float = Field(default=0.0, ge=0, lt=1)
+    measures: tuple[Literal["eigenvalue_spread"], ...] = ()
 
 
 class PrecisionConfig(_Node):

@@ -37,6 +37,7 @@ from benchmark.runs.config import DatasetConfig, PathsConfig, RunConfig
 from benchmark.runs.store import Busy, Results, RunFolder, Status
 from datasets.base import Dataset, Split
 from methods.method import Method
+from methods.rules import ClientRule, Selection
 from methods.vectors import Layout
 from partitions.base import Population
 from partitions.store import Partition, make_partition
@@ -210,7 +211,8 @@ def _build_model(
     parameters = config.model.parameters
     net = build_net(config.model.name, problem.num_classes, shape, parameters, seed)  # type: ignore[arg-type]
     heads: dict[str, nn.Module] = {}
-    for rule in method.client:
+    asking: tuple[ClientRule | Selection, ...] = (*method.client, method.selection)
+    for rule in asking:
         made = rule.heads(
             net.feature_dim,
             problem.num_classes,
@@ -221,7 +223,7 @@ def _build_model(
     vectors = {key: flatten_head(head, channels_last).to(device) for key, head in heads.items()}
     model = FlatModel(net, heads, device=device, channels_last=channels_last)
     if config.precision.compile:
-        net.features = torch.compile(net.features)  # type: ignore[method-assign]
+        model.compile()
     return model, vectors
 
 
@@ -258,7 +260,9 @@ def build_run(config: RunConfig, data: RunData, stop: Stop = lambda: False) -> F
     schedule = Schedule(
         train.rounds, wanted, learning_rate(train.lr, train.rounds, train.schedule), train.first_round_full
     )
-    return FederatedRun(problem, method, model, spec, schedule, config.seed, heads, stop=stop)
+    return FederatedRun(
+        problem, method, model, spec, schedule, config.seed, heads, None, config.evaluation.measures, stop
+    )
 
 
 # Meta ------------------------------------------------------------------------------------------------------------
@@ -344,10 +348,10 @@ class _Work:
         last: list[Record] = []
         try:
             if state.round == 0 and size == 0:
-                size = self.folder.append_records(run.evaluate(state))
+                size = self.folder.append_records(run.evaluate(state) + run.setup_cost.records(0))
             while state.round < self.config.train.rounds:
                 state, report = run.step(state)
-                records = [Record(state.round, "train", "all", "loss", report.train_loss)]
+                records = report.records(run.num_clients)
                 if state.round % self.config.evaluation.every == 0 or state.round == self.config.train.rounds:
                     last = run.evaluate(state)
                     records += last

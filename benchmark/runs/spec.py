@@ -41,12 +41,13 @@ Overrides = dict[str, Any]
 
 @dataclass(frozen=True)
 class Metric:
-    """How a recorded metric is shown: records hold fractions, tables percent."""
+    """How a recorded metric is shown: records hold fractions, tables percent; ``split`` is where it is recorded."""
 
     label: str
     higher_is_better: bool = True
     scale: float = 100.0
     unit: str = "%"
+    split: str = "test"
 
 
 METRICS = {
@@ -55,6 +56,10 @@ METRICS = {
     "worst_group_accuracy": Metric("Worst-group accuracy"),
     "balanced_accuracy": Metric("Balanced accuracy"),
     "loss": Metric("Test loss", higher_is_better=False, scale=1.0, unit=""),
+    "eigenvalue_spread": Metric("Spread of the 50 largest eigenvalues", False, 1.0, ""),
+    "eigenvalue_spread_class": Metric("Spread of the 50 largest eigenvalues within classes", False, 1.0, ""),
+    "dht_error": Metric("Mean error of the estimated triplets", False, 1.0, "", "selection"),
+    "dht_error_max": Metric("Largest error of the estimated triplets", False, 1.0, "", "selection"),
 }
 
 

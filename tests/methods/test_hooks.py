@@ -1306,7 +1306,7 @@ def test_selection_asks() -> None:
     )
     state, report = model.step(model.initial_state())
     assert report.clients == (2, 3)
-    assert report.asked == 6
+    assert report.cost.scalars_up == 6
     assert [row[0] for row in rule.answers[0]] == pytest.approx(
         [np.log1p(np.exp(-x)) for x in (1, -1, 0)], abs=1e-12
     )

@@ -1,0 +1,94 @@
+"""Running what is missing of a set of planned runs, for every command that needs finished runs."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from benchmark.commands.arguments import positive
+from benchmark.runs.config import RunConfig, load_group
+from benchmark.runs.plan import prepare_data
+from benchmark.runs.store import Results
+
+HOW = {
+    "launcher": "local|inline",
+    "workers": "NUMBER",
+    "threads": "NUMBER",
+    "device": "auto|cpu|cuda",
+    "data": "FOLDER",
+}
+"""What the command line may say about how runs are carried out."""
+
+
+def settings_of_runs(values: Mapping[str, str]) -> dict[str, Any]:
+    """Paths and runtime from the command line: settings that are no part of a run's identity."""
+    threads = positive(values, "threads") or 1
+    paths: dict[str, Any] = {"results": values.get("results", "results"), "data": values.get("data")}
+    return {"paths": paths, "runtime": {"threads": threads, "device": values.get("device", "auto")}}
+
+
+def run_missing(
+    values: Mapping[str, str], results: Results, runs: Mapping[str, RunConfig], check: Callable[[], None]
+) -> int:
+    """Carry out the runs that have not ended; exit code 0, 1 (a run failed) or 130 (stopped).
+
+    ``check`` is called before the first of them starts, and not at all where nothing is missing.
+    """
+    missing = [run for run in runs.values() if not ended(results, run)]
+    if not missing:
+        return 0
+    check()
+    return _launch(values, missing, len(runs) - len(missing))
+
+
+def ended(results: Results, run: RunConfig) -> bool:
+    """Whether a run has ended (done or diverged) and its folder is complete."""
+    folder = results.run(run.key)
+    status = folder.status()
+    return status is not None and status.ended and folder.complete(status)
+
+
+def _launch(values: Mapping[str, str], runs: Sequence[RunConfig], already: int) -> int:
+    from benchmark.runs.launch import LaunchError, Task, launch
+    from benchmark.runs.progress import listener
+    from benchmark.runs.run import load_dataset
+
+    settings = load_group("launcher", values.get("launcher", "local"))
+    prepare_data(runs, lambda run: load_dataset(run.dataset, run.paths))
+    settings |= {
+        key: number for key in ("workers", "threads") if (number := positive(values, key)) is not None
+    }
+    device = values.get("device", "auto")
+    if device != "auto" and settings["name"] == "local":
+        settings["devices"] = [device]
+    tasks = [Task(run.key, run.train.rounds, _payload(run, settings["name"])) for run in runs]
+    try:
+        outcomes = launch(
+            tasks,
+            "benchmark.runs.run:work",
+            kind=settings["name"],
+            workers=settings.get("workers"),
+            threads=settings.get("threads") or 1,
+            devices=settings.get("devices"),
+            grace=settings.get("grace", 30.0),
+            listener=listener(already_done=already),
+        )
+    except LaunchError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    bad = [outcome for outcome in outcomes if outcome.status in ("failed", "crashed", "busy")]
+    for outcome in bad[:20]:
+        print(f"{outcome.status}: {outcome.key}: {outcome.message}", file=sys.stderr)
+    if any(outcome.status == "interrupted" for outcome in outcomes) or len(outcomes) < len(tasks):
+        print("stopped; the same command goes on where it was", file=sys.stderr)
+        return 130
+    return 1 if bad else 0
+
+
+def _payload(run: RunConfig, launcher: str) -> dict[str, Any]:
+    """The run as plain values; a local worker sees only its own GPU, so which one is the launcher's business."""
+    plain = run.model_dump(mode="json")
+    if launcher == "local" and plain["runtime"]["device"].startswith("cuda:"):
+        plain["runtime"]["device"] = "cuda"
+    return plain

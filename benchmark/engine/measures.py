@@ -1,0 +1,68 @@
+"""Measures of the features of a model on a test set, beyond how often its answer is right."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import torch
+from torch import Tensor
+
+from benchmark.engine.evaluation import EvaluationSet
+from methods.rules import FrozenModel
+
+TOP = 50
+"""How many eigenvalues count (FedMR, Table 7)."""
+
+BATCH = 128
+"""Samples of a mini-batch, and the divisor of the printed formula (FedMR, Table 7)."""
+
+
+def spread(z: Tensor) -> float | None:
+    """(1/128) sum over the 50 largest eigenvalues of (lam_i - their mean)^2, of the correlation matrix of z [n, h].
+
+    FedMR (TMLR 2023), Table 7: features are standardised over the n samples (population variance) and
+    M = zh' zh / (n - 1). With h < 50 all eigenvalues count. Float64; a feature without variance stays 0. None for
+    n < 2, where M is undefined.
+    """
+    if len(z) < 2:
+        return None
+    z = z.double()
+    centred = z - z.mean(0)
+    deviation = centred.square().mean(0).sqrt()
+    standard = torch.where(deviation > 0, centred / deviation.clamp_min(1e-300), 0.0)
+    # The eigenvalues of zh' zh are the squared singular values of zh, and zeros.
+    values = torch.linalg.svdvals(standard).square() / (len(z) - 1)
+    kept = torch.zeros(min(TOP, z.shape[1]), dtype=z.dtype, device=z.device)
+    largest = values[: len(kept)]
+    kept[: len(largest)] = largest
+    return float((kept - kept.mean()).square().sum() / BATCH)
+
+
+def eigenvalue_spread(model: FrozenModel, data: EvaluationSet) -> dict[str, float]:
+    """Mean :func:`spread` over mini-batches of 128 samples, of the whole batch and of each class in it.
+
+    The paper says "covariance matrices of all classes within a mini-batch": ``eigenvalue_spread`` takes the batch as
+    one set, ``eigenvalue_spread_class`` the mean over its classes. A last batch under 128 samples is left out if there
+    is another.
+    """
+    whole: list[float] = []
+    by_class: list[float] = []
+    # Test sets may be stored class by class; the same mixed order serves all methods.
+    order = torch.randperm(len(data.labels), generator=torch.Generator().manual_seed(0)).to(
+        data.labels.device
+    )
+    for part in order.split(BATCH)[: max(1, len(order) // BATCH)]:
+        z, y = model.features(data.transform(data.images[part])), data.labels[part]
+        value = spread(z)
+        inside = [v for c in y.unique() if (v := spread(z[y == c])) is not None]
+        if value is not None:
+            whole.append(value)
+        if inside:
+            by_class.append(sum(inside) / len(inside))
+    found = {"eigenvalue_spread": whole, "eigenvalue_spread_class": by_class}
+    return {name: sum(values) / len(values) for name, values in found.items() if values}
+
+
+MEASURES: Mapping[str, Callable[[FrozenModel, EvaluationSet], dict[str, float]]] = {
+    "eigenvalue_spread": eigenvalue_spread,
+}

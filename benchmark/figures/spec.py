@@ -1,0 +1,111 @@
+"""A figure as data: which kind of drawing, with which options, of which runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError
+
+from benchmark.errors import ConfigError, nearest
+from benchmark.runs.nested import merge
+from benchmark.runs.spec import TableSpec, find_specs
+
+FIGURE_FOLDER = Path(__file__).resolve().parents[2] / "conf" / "figure"
+"""Where the figure files live."""
+
+
+class FigureSpec(BaseModel):
+    """One figure. See ``conf/figure`` for examples.
+
+    Attributes:
+        name: file name without ``.yaml``; also the name of the figure's outputs.
+        paper, figure: short name of the paper and number of its figure.
+        title, caption: what is shown; the preset is added by the program.
+        kind: name of a drawing (``benchmark.figures.registry``).
+        options: what the drawing takes, in all presets.
+        presets: preset -> options on top; a preset without an entry has no such figure.
+        table: where the runs come from: the name of a file of ``conf/table`` or the content of one, without paper
+            and title; null for drawings that need no runs.
+        rows, columns: keys of the table's rows and columns to show; empty for all.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str
+    paper: str
+    figure: PositiveInt
+    title: str
+    caption: str = ""
+    kind: str
+    options: dict[str, Any] = Field(default_factory=dict)
+    presets: dict[str, dict[str, Any] | None] = Field(min_length=1)
+    table: str | dict[str, Any] | None = None
+    rows: tuple[str, ...] = ()
+    columns: tuple[str, ...] = ()
+
+    def settings(self, preset: str) -> dict[str, Any]:
+        """Options in ``preset``; `ConfigError` if the figure has no such preset."""
+        if preset not in self.presets:
+            raise ConfigError(
+                f"figure {self.name}: preset: came {preset!r}. Allowed: {', '.join(self.presets)} (conf/figure/)."
+            )
+        return merge(self.options, self.presets[preset] or {})
+
+    @cached_property
+    def runs(self) -> TableSpec | None:
+        """The table whose runs are drawn, cut to the rows and columns of the figure."""
+        if self.table is None:
+            return None
+        if isinstance(self.table, str):
+            every = {spec.name: spec for spec in find_specs()}
+            if self.table not in every:
+                raise ConfigError(
+                    f"figure {self.name}: table: came {self.table!r}.{nearest(self.table, every)} "
+                    f"Allowed: {', '.join(every)}."
+                )
+            spec = every[self.table]
+        else:
+            named = {"name": self.name, "paper": self.paper, "title": self.title}
+            try:
+                spec = TableSpec.model_validate({**named, **self.table})
+            except ValidationError as error:
+                raise ConfigError(f"figure {self.name}: table: {_explain(error)}") from error
+        columns = self.columns or [column.key for column in spec.run_columns]
+        return spec.cut(self.rows or [row.key for row in spec.rows], columns)
+
+
+def _explain(error: ValidationError) -> str:
+    items = [(".".join(str(part) for part in item["loc"]), item["msg"]) for item in error.errors()]
+    return "; ".join(f"{where}: {message.removeprefix('Value error, ')}" for where, message in items)
+
+
+def load_figure(path: Path) -> FigureSpec:
+    """Read one figure file; `ConfigError`, naming file and key, for one that does not fit."""
+    try:
+        node = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, yaml.YAMLError) as error:
+        raise ConfigError(f"figure file {path} cannot be read: {' '.join(str(error).split())}") from error
+    if not isinstance(node, Mapping):
+        raise ConfigError(f"figure file {path}: came {type(node).__name__}; expected a mapping.")
+    try:
+        return FigureSpec.model_validate({"name": path.stem, **node})
+    except ValidationError as error:
+        raise ConfigError(f"figure file {path}: {_explain(error)}") from error
+
+
+def find_figures(
+    paper: str | None = None, figure: int | None = None, folder: Path = FIGURE_FOLDER
+) -> list[FigureSpec]:
+    """All figures, or those of one paper, or with one number, by name; `ConfigError` if none fits."""
+    specs = [load_figure(path) for path in sorted(folder.glob("*.yaml"))]
+    found = [spec for spec in specs if paper in (None, spec.paper) and figure in (None, spec.figure)]
+    if not found:
+        there = ", ".join(spec.name for spec in specs) or "none"
+        raise ConfigError(
+            f"no figure {figure or ''} of {paper or 'any paper'} in {folder}. There is: {there}."
+        )
+    return found
