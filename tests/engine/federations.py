@@ -14,7 +14,7 @@ from benchmark.engine.federation import FederatedRun, Problem, RunState, Schedul
 from benchmark.engine.models import FlatModel, Net, flatten_head
 from benchmark.engine.training import TrainSpec
 from methods.method import Method, build
-from methods.rules import Batch, ClientContext, ClientRule, Loss, State, Trained
+from methods.rules import Batch, ClientContext, ClientRule, Loss, Selection, State, Trained
 
 
 def stored_order(round: int, client: int, epoch: int, n: int) -> np.ndarray:
@@ -63,7 +63,8 @@ def federation(
     method = method if isinstance(method, Method) else build(method)
     heads: dict[str, nn.Module] = {}
     vectors: dict[str, Tensor] = {}
-    for rule in method.client:
+    asking: tuple[ClientRule | Selection, ...] = (*method.client, method.selection)
+    for rule in asking:
         made = rule.heads(
             net.feature_dim, problem.num_classes, lambda purpose, *ids: np.random.default_rng(len(purpose))
         )

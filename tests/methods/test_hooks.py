@@ -24,6 +24,7 @@ Row of the hook matrix (algorithm notes, section 11) -> the tests that cover wha
 | POW-D | test_selection_asks |
 | FedPNS, HCSFed | test_selection_observes_updates |
 | FedDiverse (known, N^k) | test_probe_trains_without_a_trace, test_probe_with_a_fresh_head, test_selection_sets_up |
+| FedDiverse, set-up | test_probe_trains_a_head_of_the_selection_on_other_labels, test_plain_rounds |
 """
 
 from __future__ import annotations
@@ -55,6 +56,7 @@ from torch import Tensor, nn
 from benchmark.engine.evaluation import EvaluationSet
 from benchmark.engine.federation import Diverged, FederatedRun, Problem
 from benchmark.engine.models import Net
+from benchmark.engine.records import Cost, Record
 from methods.fedavg import UniformWeights
 from methods.registry import MethodError
 from methods.rules import (
@@ -1389,7 +1391,8 @@ def test_selection_sets_up() -> None:
     # (class 0, attribute 0), (0, 1), (1, 0), (1, 1)
     assert state.selection["counts"] == [[1, 0, 0, 2], [0, 2, 0, 0]]
     state, first = model.step(state)
-    assert (first.clients, first.asked) == ((0,), 0)
+    assert (first.clients, first.cost.scalars_up) == ((0,), 0)
+    assert model.setup_cost.scalars_up == 8
     assert model.step(state)[1].clients == (1,)
 
 
@@ -1511,7 +1514,7 @@ def test_probe_of_one_step_by_hand() -> None:
     net = Net(nn.Linear(1, 1, bias=False), nn.Linear(1, 2, bias=False), 1).double()
     model = federation(problem, with_rules(selection=Ask()), net, lr=0.1, w0=np.array([1.0, 0, 1]))
     state, report = model.step(model.initial_state())
-    assert (report.clients, report.asked) == ((), 2)
+    assert (report.clients, report.cost) == ((), Cost(scalars_up=2, trained=2))
     assert state.w.tolist() == [1, 0, 1]
     assert results[0] == pytest.approx([1, 0, 1], abs=1e-15)
     p = 1 / (1 + np.exp(-1))
@@ -1560,3 +1563,140 @@ def test_probe_with_a_fresh_head() -> None:
     start, end = (model.layout.view(v, "classifier.weight") for v in seen[0])
     assert torch.equal(start[2], end[2])
     assert not torch.allclose(start[:2], end[:2])
+
+
+class Binary(Selection):
+    """Asks client 0, in round 0, to train a two-way head on whether the label is 2, from values (1, 2, ...)."""
+
+    key: ClassVar[str] = "binary"
+    found: Any
+
+    def heads(self, feature_dim: int, num_classes: int, generators: Generators) -> dict[str, nn.Module]:
+        head = nn.Linear(feature_dim, 2, bias=False).double()
+        head.weight.data = torch.tensor([[1.0], [2.0]], dtype=torch.float64)
+        return {"binary": head}
+
+    def choose(self, round: int, kappa: int, clients: Clients, state: State, rng: np.random.Generator) -> Any:
+        def question(probe: ClientProbe) -> np.ndarray:
+            head, labels = Head("binary", probe.heads["binary"]), (probe.data.y == 2).long()
+            phase = Phase(groups=("head",), steps=1, lr=0.1)
+            trained = probe.train([], phase, "binary", head=head, labels=labels)
+            model = probe.model(trained, Head("binary", trained[probe.body_size :]))
+            x, y = next(iter(probe.data.batches()))
+            self.found.append((trained.tolist(), model.classify(model.features(x)).tolist(), y.tolist()))
+            return np.zeros(1)
+
+        if round == 0:
+            clients.ask([0], question)
+        return [0], state
+
+
+def test_probe_trains_a_head_of_the_selection_on_other_labels() -> None:
+    """theta = 2 frozen, z = 2, logits (2, 4), label 1: p_0 = sigmoid(-2), the head's gradient (2 p_0, -2 p_0)."""
+    problem = problem_of([np.ones((1, 1))], [np.array([2])], 3)
+    net = Net(nn.Linear(1, 1, bias=False), nn.Linear(1, 3, bias=False), 1).double()
+    found: list[Any] = []
+    method = with_rules(selection=Binary(found=found))
+    model = federation(problem, method, net, w0=np.array([2.0, 0, 0, 0]), lr=0.05)
+    state, report = model.step(model.initial_state())
+    p = 1 / (1 + np.exp(2))
+    head = [1 - 0.2 * p, 2 + 0.2 * p]
+    trained, logits, labels = found[0]
+    assert trained == pytest.approx([2, *head], abs=1e-14)
+    assert logits[0] == pytest.approx([2 * head[0], 2 * head[1]], abs=1e-14)
+    assert labels == [2]  # the client's own labels are as before
+    assert report.cost == Cost(scalars_up=1, forward=1, trained=1)
+    # The round itself trains the model's own three-way head: uniform p = 1/3, z = 2.
+    third = 0.05 * 2 / 3
+    assert state.w[1:].tolist() == pytest.approx([-third, -third, 2 * third], abs=1e-14)
+
+
+class Later(Selection):
+    """Everybody, and plain FedAvg in round 0; then client 1."""
+
+    key: ClassVar[str] = "later"
+
+    def pretraining(self, round: int) -> bool:
+        return round == 0
+
+    def measures(self, state: State) -> Mapping[str, float]:
+        return {"rounds": state.get("rounds", 0)}
+
+    def choose(self, round: int, kappa: int, clients: Clients, state: State, rng: np.random.Generator) -> Any:
+        ids = list(range(clients.num_clients)) if round == 0 else [1]
+        return ids, {"rounds": state.get("rounds", 0) + 1}
+
+
+class Counter(ClientRule):
+    """Counts its rounds at client and server, sends two numbers down and three up, and pulls the first parameter."""
+
+    key: ClassVar[str] = "counter"
+    reducers: ClassVar[Mapping[str, Any]] = {"three": "sum"}
+
+    def setup(self, federation: Federation) -> State:
+        return {"received": 0}
+
+    def send(self, server: State, client: int, view: RoundView) -> State:
+        return {"two": torch.zeros(2)}
+
+    def correct(self, ctx: ClientContext, w: Tensor, g: Tensor) -> None:
+        g[0] += 1.0
+
+    def finish(self, ctx: ClientContext, trained: Trained) -> tuple[State, State]:
+        return {"rounds": ctx.state.get("rounds", 0) + 1}, {"three": torch.ones(3)}
+
+    def receive(self, server: State, view: RoundView) -> State:
+        return {"received": server["received"] + 1}
+
+
+def test_plain_rounds() -> None:
+    """In a round of pre-training the method's rules rest: no correction, no momentum, no message; states stay."""
+    method = with_rules(
+        Counter(),
+        selection=Later(),
+        config={"server": {"optimizer": {"name": "momentum", "beta": 0.5, "lr": 1.0}}},
+    )
+    model = federation(ones(1, 3), method, two_parameters(), lr=0.1, w0=START, rounds=3)
+    states, reports = [model.initial_state()], []
+    for _ in range(3):
+        state, report = model.step(states[-1])
+        states.append(state)
+        reports.append(report)
+    assert states[1].w.tolist() == START.tolist()
+    assert states[1].optimizer["v"].tolist() == [0, 0]
+    assert states[1].rules["counter"] == {"received": 0}
+    assert states[1].clients == {}
+    # Then D = (-0.1, 0) each round: v = -0.1, and -0.15 with momentum.
+    assert states[2].w.tolist() == pytest.approx([1.9, 3], abs=1e-15)
+    assert states[3].w.tolist() == pytest.approx([1.75, 3], abs=1e-15)
+    assert states[3].rules["counter"] == {"received": 2}
+    assert states[3].clients == {1: {"rules": {"counter": {"rounds": 2}}}}
+    assert [r.cost for r in reports] == [Cost(), Cost(3, 2), Cost(3, 2)]
+
+
+def test_records_of_participation_and_cost() -> None:
+    """Who took part is recorded where not everybody did; costs where there were any; rounds count from 1."""
+    model = federation(ones(1, 3), with_rules(Counter(), selection=Later()), two_parameters(), w0=START)
+    state, first = model.step(model.initial_state())
+    assert first.records(2) == [Record(1, "train", "all", "loss", 0.0)]
+    second = model.step(state)[1]
+    assert second.records(2) == [
+        Record(2, "train", "all", "loss", 0.0),
+        Record(2, "cost", "all", "scalars_up", 3.0),
+        Record(2, "cost", "all", "scalars_down", 2.0),
+        Record(2, "participation", "client=1", "weight", 1.0),
+    ]
+    assert model.evaluate(state) == [Record(1, "selection", "all", "rounds", 1.0)]
+
+
+class Whole(Counter):
+    """Keeps a vector of the whole model."""
+
+    key: ClassVar[str] = "whole"
+    equal_layouts: ClassVar[bool] = True
+
+
+def test_heads_of_unequal_layout_are_refused_by_name() -> None:
+    method = with_rules(Whole(), ThreeHeads(rows=()))
+    with pytest.raises(MethodError, match=r"whole keeps a vector .* but three_heads hands out heads"):
+        method.check()
