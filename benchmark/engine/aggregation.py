@@ -10,7 +10,7 @@ from torch import Tensor
 
 from methods.registry import MethodError
 from methods.rules import ClientRule, RoundView, State
-from methods.vectors import WeightedSum
+from methods.vectors import LayoutError, WeightedSum
 
 
 class Updates:
@@ -22,10 +22,20 @@ class Updates:
             torch.empty(m, len(like), dtype=like.dtype, device=like.device) if keep else None
         )
         self._sum = None if keep else WeightedSum(like)
+        self._size = len(like)
         self._count = 0
 
     def add(self, update: Tensor, p: float | None) -> None:
-        """Take one update [d]; ``p`` is its weight where it is known before training ends."""
+        """Take one update [d]; ``p`` is its weight where it is known before training ends.
+
+        Raises :class:`LayoutError` for an update of another length: torch would stretch a single number to d.
+        """
+        if update.shape != (self._size,):
+            raise LayoutError(
+                f"update number {self._count} of the round has the shape {list(update.shape)}, the model has "
+                f"{self._size} parameters; updates of unequal layouts cannot be combined: send the part that differs "
+                "as a payload, and leave its place in the update zero"
+            )
         if self.matrix is not None:
             self.matrix[self._count].copy_(update)
         elif self._sum is not None and p is not None:

@@ -1,0 +1,621 @@
+"""FedLD: the margin (Eq. 3) and the principal gradients (Eqs. 4-7), in the paper's form and in the authors'.
+
+Golden files: tests/golden/fedld_*.npz (``*_code`` the authors' public code, ``*_paper`` the paper's formula evaluated
+apart from this project). Elsewhere the expected value is worked out by hand, or by ``printed`` below, which follows the
+paper's steps one by one in loops.
+"""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+import yaml
+from federations import (
+    federation,
+    mlp,
+    one_parameter,
+    ones,
+    problem_of,
+    run,
+    same,
+    two_parameters,
+    with_rules,
+)
+from torch import Tensor, nn
+
+from benchmark.engine.aggregation import Updates
+from benchmark.engine.federation import RunState
+from benchmark.engine.models import FlatModel, Net
+from methods import fedld
+from methods.fedavg import MeanDirection
+from methods.fedld import Margin, Principal
+from methods.method import build
+from methods.registry import MethodError
+from methods.rules import Batch, ClientContext, ClientRule, Loss, RoundView, State, Trained, Weights
+from methods.vectors import LayoutError
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+CONF = Path(__file__).parents[2] / "conf" / "method"
+EIGEN_FILES = ("m5", "m10", "m5_rankdef", "m10_rankdef", "zerohist")
+
+
+def golden(name: str) -> dict[str, np.ndarray]:
+    return dict(np.load(GOLDEN / f"fedld_{name}.npz"))
+
+
+# Margin --------------------------------------------------------------------------------------------------------
+
+FORMS = [
+    ({}, "paper"),
+    ({"variant": "reference"}, "code"),
+    ({"norm": "batch"}, "alt_logits_batchnorm"),
+    ({"form": "softmax"}, "alt_softmax_persample"),
+    ({"variant": "reference", "norm": "sample"}, "alt_softmax_persample"),
+    ({"variant": "reference", "form": "logits", "norm": "sample"}, "paper"),
+]
+
+
+def objective(rule: ClientRule, logits: Tensor, labels: Tensor) -> Tensor:
+    """The whole objective of one batch."""
+    ce = F.cross_entropy(logits, labels)
+    batch = Batch(logits, labels, logits, logits, ce, torch.arange(len(labels)))
+    term = rule.loss(None, batch)  # type: ignore[arg-type]
+    return term.ce_weight * ce + term.extra
+
+
+@pytest.mark.parametrize("case", range(5))
+@pytest.mark.parametrize(("switches", "suffix"), FORMS)
+def test_margin_golden(case: int, switches: dict[str, Any], suffix: str) -> None:
+    """Value and gradient; case 2 has one sample, case 3 large logits, case 4 lambda 0."""
+    g = golden("margin_loss")
+    rule = Margin(lam=float(g[f"c{case}_lam"]), **switches)
+    logits = torch.from_numpy(g[f"c{case}_logits"]).requires_grad_()
+    loss = objective(rule, logits, torch.from_numpy(g[f"c{case}_labels"]))
+    loss.backward()
+    assert loss.item() == pytest.approx(float(g[f"c{case}_loss_{suffix}"]), abs=1e-10)
+    assert logits.grad is not None
+    np.testing.assert_allclose(logits.grad, g[f"c{case}_grad_{suffix}"], rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("case", range(5))
+def test_margin_golden_in_float32(case: int) -> None:
+    g = golden("margin_loss")
+    rule = Margin(lam=float(g[f"c{case}_lam"]), variant="reference")
+    logits = torch.from_numpy(g[f"c{case}_logits"]).float().requires_grad_()
+    loss = objective(rule, logits, torch.from_numpy(g[f"c{case}_labels"]))
+    loss.backward()
+    assert logits.grad is not None
+    assert loss.item() == pytest.approx(float(g[f"c{case}_loss_code_f32"]), abs=1e-5)
+    np.testing.assert_allclose(logits.grad, g[f"c{case}_grad_code_f32"], rtol=0, atol=1e-5)
+
+
+def test_margin_of_bfloat16_logits_is_taken_in_float32() -> None:
+    """||f||^2 = 256^2 + 1 = 65537 = 2^16 + 1 is no bfloat16 number, log(1 + .) = 11.0904."""
+    logits = torch.tensor([[256.0, 1.0]], dtype=torch.bfloat16)
+    batch = Batch(logits, torch.tensor([0]), logits, logits, torch.zeros(()), torch.arange(1))
+    extra = Margin(lam=1.0).loss(None, batch).extra  # type: ignore[arg-type]
+    assert isinstance(extra, Tensor)
+    assert extra.dtype == torch.float32
+    assert extra.item() == pytest.approx(np.log(65538), abs=1e-5)
+
+
+def test_margin_switched_off_is_not_computed() -> None:
+    """Where ||f||^2 overflows, 0 times the margin would be NaN."""
+    logits = torch.tensor([[1e30, 0.0]])
+    assert objective(Margin(lam=0), logits, torch.tensor([0])).item() == 0
+
+
+def test_margin_by_hand_in_a_round() -> None:
+    """f = phi theta = 6, one class: d/df .5 log(1 + f^2) = .5 * 12/37, times phi for theta, times theta for phi."""
+    options: dict[str, Any] = {"lr": 0.1, "rounds": 1, "w0": np.array([2.0, 3.0])}
+    w = run(federation(ones(1), with_rules(Margin(lam=0.5)), two_parameters(), **options))[-1].w
+    np.testing.assert_allclose(w, [2 - 0.05 * 12 / 37 * 3, 3 - 0.05 * 12 / 37 * 2], rtol=0, atol=1e-14)
+
+
+def test_margin_at_zero_logits_has_no_gradient() -> None:
+    logits = torch.zeros(3, 4, dtype=torch.float64, requires_grad=True)
+    labels = torch.tensor([0, 1, 2])
+    objective(Margin(lam=2.0), logits, labels).backward()
+    plain = torch.zeros(3, 4, dtype=torch.float64, requires_grad=True)
+    F.cross_entropy(plain, labels).backward()
+    assert logits.grad is not None
+    assert plain.grad is not None
+    assert torch.equal(logits.grad, plain.grad)
+
+
+# The direction -------------------------------------------------------------------------------------------------
+
+
+def view(m: int) -> RoundView:
+    zeros = np.zeros(m)
+    return RoundView(0, 0.1, m, tuple(range(m)), zeros, zeros, zeros, zeros, np.zeros((m, 2)))
+
+
+def start(rule: Principal, sizes: list[int], dtype: torch.dtype = torch.float64) -> State:
+    """State before round 0 for a model whose tensors have these sizes."""
+    body = nn.Module()
+    for i, size in enumerate(sizes):
+        body.register_parameter(f"p{i}", nn.Parameter(torch.zeros(size, dtype=dtype)))
+    model = FlatModel(Net(body, nn.Identity(), 1))
+    set_up = federation(ones(1), with_rules(direction=rule), model.net)
+    return set_up.initial_state().direction
+
+
+def principal(updates: np.ndarray, p: Any = None, sizes: list[int] | None = None, **switches: Any) -> Tensor:
+    """Dbar of one round after set-up."""
+    g = torch.from_numpy(updates)
+    rule = Principal(**{"proportion": 0.8, **switches})
+    p = torch.full((len(g),), 1 / len(g), dtype=torch.float64) if p is None else torch.as_tensor(p)
+    return rule.direction(g, p.double(), view(len(g)), start(rule, sizes or [g.shape[1]], g.dtype))[0]
+
+
+def printed(
+    updates: np.ndarray, p: np.ndarray, kept: int, norm: str = "l2top", towards_mean: bool = True
+) -> np.ndarray:
+    """Steps 1-3 of section 2.4 as printed, on the d x d matrix of Eq. 4."""
+    lam, v = np.linalg.eigh(updates.T @ updates)
+    lam, v = lam[::-1], v[:, ::-1]
+    norms = {"l2top": np.sqrt((lam[:kept] ** 2).sum()), "sumtop": lam[:kept].sum(), "sumall": lam.sum()}
+    mean = updates.mean(0)
+    total = np.zeros(updates.shape[1])
+    for g, weight in zip(updates, p, strict=True):
+        revised = np.zeros_like(total)
+        for i in range(kept):
+            axis = v[:, i] if not towards_mean or v[:, i] @ mean >= 0 else -v[:, i]
+            projection = (g @ axis) / (np.linalg.norm(axis) ** 2) * axis
+            length = np.linalg.norm(g) / np.linalg.norm(projection)
+            revised += length * lam[i] / norms[norm] * projection
+        total += weight * revised
+    return total
+
+
+@pytest.mark.parametrize("file", EIGEN_FILES)
+@pytest.mark.parametrize("scope", ["whole", "layer"])
+@pytest.mark.parametrize("normaliser", ["sumall", "sumtop", "l2all", "l2top", "one"])
+@pytest.mark.parametrize(("weights", "suffix"), [("rule", "wn"), ("uniform", "uni")])
+def test_aggregate_golden(file: str, scope: str, normaliser: str, weights: str, suffix: str) -> None:
+    """Every reading of Eq. 7; ``whole``, ``l2top``, n_i/n is ours."""
+    g = golden(f"aggregation_{file}")
+    p = g["n_samples"] / g["n_samples"].sum()
+    for t in range(4):
+        found = principal(
+            g["G"][t],
+            p,
+            g["layer_sizes"].tolist(),
+            scope=scope,
+            normaliser=normaliser,
+            client_weights=weights,
+        )
+        expected = g[f"agg_paper_{scope}_{normaliser}_{suffix}"][t]
+        np.testing.assert_allclose(found, expected, rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("file", EIGEN_FILES)
+def test_the_default_is_the_papers(file: str) -> None:
+    g = golden(f"aggregation_{file}")
+    for t in range(4):
+        found = principal(g["G"][t], g["n_samples"] / g["n_samples"].sum())
+        np.testing.assert_allclose(found, g["agg_paper_whole_l2top_wn"][t], rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("file", EIGEN_FILES[:-1])
+@pytest.mark.parametrize("scope", ["whole", "layer"])
+@pytest.mark.parametrize("normaliser", ["sumall", "l2all", "one"])
+def test_revised_updates_golden(file: str, scope: str, normaliser: str) -> None:
+    """g_i^revise is the aggregate where client i has all the weight."""
+    g = golden(f"aggregation_{file}")
+    sizes = g["layer_sizes"].tolist()
+    for t, i in itertools.product(range(4), range(int(g["m"]))):
+        found = principal(g["G"][t], np.eye(int(g["m"]))[i], sizes, scope=scope, normaliser=normaliser)
+        np.testing.assert_allclose(found, g[f"revised_paper_{scope}_{normaliser}"][t, i], rtol=0, atol=1e-9)
+
+
+def rounds(rule: Principal, g: dict[str, np.ndarray], dtype: type = np.float64) -> list[tuple[Tensor, State]]:
+    """(Dbar, state) after each of the stored rounds, with the weights n_k/n that the reference must not use."""
+    updates = torch.from_numpy(g["G"].astype(dtype))
+    p = torch.from_numpy(g["n_samples"] / g["n_samples"].sum())
+    state = start(rule, g["layer_sizes"].tolist(), updates.dtype)
+    out = []
+    for t in range(len(updates)):
+        dbar, state = rule.direction(updates[t], p, view(updates.shape[1]), state)
+        out.append((dbar, state))
+    return out
+
+
+@pytest.mark.parametrize("file", EIGEN_FILES)
+def test_code_golden(file: str) -> None:
+    """Four rounds with one history: the first is the plain mean, in ``zerohist`` the last layer in the second too."""
+    g = golden(f"aggregation_{file}")
+    for t, (dbar, state) in enumerate(rounds(Principal(proportion=0.8, variant="reference"), g)):
+        np.testing.assert_allclose(dbar, g["agg_code"][t], rtol=0, atol=1e-9)
+        np.testing.assert_allclose(state["history"], g["history_code"][t], rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("file", EIGEN_FILES[:-1])
+def test_code_golden_in_float32(file: str) -> None:
+    g = golden(f"aggregation_{file}")
+    for t, (dbar, _) in enumerate(rounds(Principal(proportion=0.8, variant="reference"), g, np.float32)):
+        assert dbar.dtype == torch.float32
+        np.testing.assert_allclose(dbar, g["agg_code_f32"][t], rtol=0, atol=1e-5)
+
+
+class Stub(ClientRule):
+    """Instead of training, adds the stored delta of (round, client): one step at rate 1."""
+
+    key: ClassVar[str] = "stub"
+    deltas: Any
+
+    def loss(self, ctx: ClientContext, batch: Batch) -> Loss:
+        return Loss(0.0, ce_weight=0.0)
+
+    def correct(self, ctx: ClientContext, w: Tensor, g: Tensor) -> None:
+        g.sub_(self.deltas[ctx.round, ctx.client])
+
+
+@pytest.mark.parametrize("m", [4, 5])
+def test_whole_rounds_golden(m: int) -> None:
+    """The authors' server over three rounds, in whole rounds of the engine."""
+    g = golden(f"round_m{m}")
+    sizes = g["n_samples"].astype(int)
+    problem = problem_of([np.zeros((n, 18)) for n in sizes], [np.zeros(n, dtype=np.int64) for n in sizes], 8)
+    net = Net(nn.Linear(18, 1), nn.Linear(1, 8, bias=False), 1).double()
+    method = with_rules(
+        Stub(deltas=torch.from_numpy(g["G"])), direction=Principal(proportion=0.8, variant="reference")
+    )
+    model = federation(problem, method, net, lr=1.0, batch_size=1000, w0=g["global_code"][0])
+    assert [e.stop - e.start for e in model.layout.entries] == g["layer_sizes"].tolist()
+    for state, expected in zip(run(model), g["global_code"], strict=True):
+        np.testing.assert_allclose(state.w, expected, rtol=0, atol=1e-9)
+
+
+def test_each_difference_is_a_switch() -> None:
+    """Setting all of them gives the other variant."""
+    g = golden("aggregation_m5_rankdef")
+    to_code = {"scope": "layer", "normaliser": "sumall", "client_weights": "uniform", "first_round": "mean"}
+    to_paper = {"scope": "whole", "normaliser": "l2top", "client_weights": "rule", "first_round": "principal"}
+    code = rounds(Principal(proportion=0.8, **to_code), g)  # type: ignore[arg-type]
+    paper = rounds(Principal(proportion=0.8, variant="reference", **to_paper), g)  # type: ignore[arg-type]
+    for t in range(4):
+        np.testing.assert_allclose(code[t][0], g["agg_code"][t], rtol=0, atol=1e-9)
+        np.testing.assert_allclose(paper[t][0], g["agg_paper_whole_l2top_wn"][t], rtol=0, atol=1e-9)
+    assert paper[-1][1] == {}
+
+
+def test_first_round_mean_alone() -> None:
+    """With the rule's own weights the first round is sum p_k D_k, the second Eq. 7 on the whole vector."""
+    g = golden("aggregation_m5")
+    found = rounds(Principal(proportion=0.8, first_round="mean"), g)
+    np.testing.assert_allclose(found[0][0], g["mean_wn"][0], rtol=0, atol=1e-12)
+    np.testing.assert_allclose(found[1][0], g["agg_paper_whole_l2top_wn"][1], rtol=0, atol=1e-9)
+
+
+# Edge rules ----------------------------------------------------------------------------------------------------
+
+
+def random_updates(m: int, d: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).normal(size=(m, d)) * np.linspace(1, 2, m)[:, None]
+
+
+def test_as_printed() -> None:
+    """Against the printed steps on the d x d matrix, oriented by the mean or not."""
+    updates, p = random_updates(6, 9), np.array([0.1, 0.3, 0.05, 0.15, 0.2, 0.2])
+    for norm, oriented in itertools.product(("l2top", "sumtop", "sumall"), (True, False)):
+        expected = printed(updates, p, 4, norm, oriented)
+        np.testing.assert_allclose(principal(updates, p, normaliser=norm), expected, rtol=0, atol=1e-12)
+
+
+def test_lengths_are_kept() -> None:
+    """||r_k|| = ||D_k||: what the length correction is for."""
+    updates = random_updates(7, 30)
+    for k in range(7):
+        revised = principal(updates, np.eye(7)[k])
+        assert revised.norm().item() == pytest.approx(np.linalg.norm(updates[k]), rel=1e-12)
+
+
+ROTATION = np.linalg.qr(np.random.default_rng(3).normal(size=(5, 5)))[0]
+
+
+@pytest.mark.parametrize("rotation", [np.eye(5), ROTATION])
+def test_orthogonal_updates_by_hand(rotation: np.ndarray) -> None:
+    """D_1 = 3 x, D_2 = 4 y: lam = (16, 9), vh = (y, x); an update has no part in the other's direction.
+
+    L = 2: r_1 = 3 (9/||lam||) x, r_2 = 4 (16/||lam||) y with ||lam||^2 = 337. L = floor(1.6) = 1: r_1 = 0, r_2 = D_2.
+    After a rotation the products are 0 only up to rounding, which must not count as a sign.
+    """
+    x, y = rotation[0], rotation[1]
+    updates = np.stack([3 * x, 4 * y])
+    both = principal(updates, proportion=1.0)
+    np.testing.assert_allclose(both, (27 * x + 64 * y) / 2 / np.sqrt(337), rtol=0, atol=1e-12)
+    np.testing.assert_allclose(principal(updates), 2 * y, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("m", "proportion", "kept"),
+    [(2, 0.8, 1), (3, 0.1, 1), (4, 0.8, 3), (5, 0.8, 4), (12, 0.8, 9), (4, 1.0, 4), (100, 0.29, 29)],
+)
+def test_number_of_directions(m: int, proportion: float, kept: int) -> None:
+    """Orthogonal updates of different lengths: as many coordinates survive as directions are kept."""
+    updates = np.diag(np.linspace(2, 1, m))
+    found = principal(updates, proportion=proportion)
+    assert found.nonzero().flatten().tolist() == list(range(kept))
+
+
+def test_equal_updates_stay_as_they_are() -> None:
+    """One direction has all the variance; the others have eigenvalue 0 and are dropped, with every normaliser."""
+    update = np.array([1.0, -2, 3])
+    for normaliser in ("l2top", "sumall", "sumtop", "l2all", "one"):
+        found = principal(np.stack([update] * 5), normaliser=normaliser)
+        np.testing.assert_allclose(found, update, rtol=0, atol=1e-12)
+
+
+def test_opposite_updates() -> None:
+    """D_2 = -D_1: one direction, signs +1 and -1, Dbar = (p_1 - p_2) D_1."""
+    update = np.array([1.0, -2, 3])
+    found = principal(np.stack([update, -update]), [0.75, 0.25])
+    np.testing.assert_allclose(found, update / 2, rtol=0, atol=1e-12)
+
+
+def test_an_update_of_zero() -> None:
+    """It is 0 after revision, and the others are as without it as long as L is the same (floor(.8 * 4) = floor(.6 *
+    5) = 3)."""
+    updates = random_updates(5, 8)
+    updates[2] = 0
+    alone = principal(updates, np.eye(5)[2])
+    assert alone.tolist() == [0] * 8
+    p = np.array([0.1, 0.2, 0.3, 0.15, 0.25])
+    found = principal(updates, p, proportion=0.6)
+    others = [0, 1, 3, 4]
+    np.testing.assert_allclose(found, printed(updates[others], p[others], 3), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("variant", ["paper", "reference"])
+@pytest.mark.parametrize("m", [1, 4])
+def test_all_updates_zero(variant: str, m: int) -> None:
+    """Also after a history that is not zero, where the authors' code divides 0 by 0."""
+    g = {"G": np.zeros((3, m, 6)), "n_samples": np.ones(m), "layer_sizes": np.array([4, 1, 1])}
+    g["G"][1] = random_updates(m, 6)
+    found = rounds(Principal(proportion=0.8, variant=variant), g)  # type: ignore[arg-type]
+    assert found[0][0].tolist() == found[2][0].tolist() == [0] * 6
+    assert found[1][0].norm() > 0
+
+
+@pytest.mark.parametrize("variant", ["paper", "reference"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_one_update_is_returned_bit_for_bit(variant: str, dtype: type) -> None:
+    updates = np.stack([random_updates(1, 50, seed) * 10.0 ** (seed - 9) for seed in range(19)]).astype(dtype)
+    g = {"G": updates, "n_samples": np.array([7.0]), "layer_sizes": np.array([30, 1, 19])}
+    found = rounds(Principal(proportion=0.8, variant=variant), g, dtype)  # type: ignore[arg-type]
+    for (dbar, _), (update,) in zip(found, updates, strict=True):
+        assert torch.equal(dbar, torch.from_numpy(update))
+
+
+def test_a_single_number_per_layer_is_the_mean() -> None:
+    """Eq. 7 on a tensor with one entry: v = +-1, r_k = |D_k| sign(D_k) = D_k, with every normaliser."""
+    updates = np.array([[3.0], [-1.0], [0.5], [0.0], [2.0]])
+    p = np.array([0.3, 0.1, 0.2, 0.15, 0.25])
+    for normaliser in ("l2top", "sumall", "sumtop", "l2all", "one"):
+        found = principal(updates, p, normaliser=normaliser)
+        assert found.item() == pytest.approx(0.9 - 0.1 + 0.1 + 0.5, abs=1e-12)
+
+
+def test_weights_that_do_not_sum_to_one() -> None:
+    """FedNova's p_k sum to something else: Dbar is linear in them."""
+    updates, p = random_updates(4, 7), np.array([0.1, 0.4, 0.2, 0.3])
+    np.testing.assert_allclose(principal(updates, 2.5 * p), 2.5 * principal(updates, p), rtol=1e-12)
+
+
+def test_scale_of_the_updates_does_not_matter() -> None:
+    """Late in training updates are small: Dbar scales with them."""
+    updates = random_updates(5, 40)
+    small, large = principal(1e-20 * updates), principal(1e20 * updates)
+    np.testing.assert_allclose(1e20 * small, principal(updates), rtol=0, atol=1e-12)
+    np.testing.assert_allclose(1e-20 * large, principal(updates), rtol=0, atol=1e-12)
+
+
+def test_float32_updates_lose_nothing_but_their_own_rounding() -> None:
+    """Products are summed in float64: in float32 the small updates' directions would be noise."""
+    updates = (
+        random_updates(5, 3000).astype(np.float32) * np.array([1, 1, 1e-4, 1, 1e-5], np.float32)[:, None]
+    )
+    p = np.full(5, 0.2)
+    expected = principal(updates.astype(np.float64), p, proportion=1.0, normaliser="one")
+    found = principal(updates, p, proportion=1.0, normaliser="one")
+    assert torch.equal(found, expected.float())
+
+
+def test_chunks_give_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The matrix is gone through a piece at a time; here of 12 numbers: 2 columns, and 1 for ten clients."""
+    monkeypatch.setattr(fedld, "CHUNK", 12)
+    for file in ("m5", "m10"):
+        g = golden(f"aggregation_{file}")
+        found = principal(g["G"][0], g["n_samples"] / g["n_samples"].sum())
+        np.testing.assert_allclose(found, g["agg_paper_whole_l2top_wn"][0], rtol=0, atol=1e-9)
+
+
+def test_the_matrix_is_not_held_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only pieces of at most CHUNK numbers are ever in float64."""
+    monkeypatch.setattr(fedld, "CHUNK", 100)
+    sizes: list[int] = []
+    double = Tensor.double
+    monkeypatch.setattr(Tensor, "double", lambda x: sizes.append(x.numel()) or double(x))
+    updates = torch.from_numpy(random_updates(5, 1000).astype(np.float32))
+    rule = Principal(proportion=0.8)
+    rule.direction(updates, torch.full((5,), 0.2, dtype=torch.float64), view(5), {})
+    assert max(sizes) == 100
+    assert sum(sizes) == 2 * 5 * 1000
+
+
+# In whole federations ------------------------------------------------------------------------------------------
+
+
+def three_clients(sizes: tuple[int, ...] = (7, 12, 20), seed: int = 0) -> Any:
+    rng = np.random.default_rng(seed)
+    xs = [rng.normal(size=(n, 6)) for n in sizes]
+    return problem_of(xs, [rng.integers(0, 3, n) for n in sizes], 3)
+
+
+def seeded_mlp() -> Net:
+    with torch.random.fork_rng():
+        torch.manual_seed(5)
+        return mlp()
+
+
+def both(**switches: Any) -> dict[str, Any]:
+    return {
+        "client": {"fedld_margin": {"lam": 0.1, **{k: v for k, v in switches.items() if k == "variant"}}},
+        "server": {"direction": {"name": "principal", "proportion": 0.8, **switches}},
+    }
+
+
+OPTIONS: dict[str, Any] = {"batch_size": 5, "momentum": 0.5, "weight_decay": 5e-4, "order": None, "rounds": 5}
+
+
+@pytest.mark.parametrize("variant", ["paper", "reference"])
+def test_no_margin_is_fedavg_bit_for_bit(variant: str) -> None:
+    plain = run(federation(three_clients(), {}, seeded_mlp(), **OPTIONS))[-1]
+    method = {"client": {"fedld_margin": {"lam": 0, "variant": variant}}}
+    found = run(federation(three_clients(), method, seeded_mlp(), **OPTIONS))[-1]
+    assert torch.equal(found.w, plain.w)
+
+
+@pytest.mark.parametrize("variant", ["paper", "reference"])
+def test_one_client_or_participant_is_fedavg_bit_for_bit(variant: str) -> None:
+    method = {"server": both(variant=variant)["server"]}
+    for problem, take in ((three_clients((9,)), None), (three_clients(), 1)):
+        plain = run(federation(problem, {}, seeded_mlp(), clients_per_round=take, **OPTIONS))[-1]
+        found = run(federation(problem, method, seeded_mlp(), clients_per_round=take, **OPTIONS))[-1]
+        assert torch.equal(found.w, plain.w)
+
+
+@pytest.mark.parametrize("variant", ["paper", "reference"])
+@pytest.mark.parametrize("stop", [1, 3])
+@pytest.mark.parametrize("take", [None, 2])
+def test_resume_is_bit_for_bit(variant: str, stop: int, take: int | None, tmp_path: Path) -> None:
+    def model() -> Any:
+        return federation(
+            three_clients(), both(variant=variant), seeded_mlp(), clients_per_round=take, **OPTIONS
+        )
+
+    whole = run(model())[-1]
+    torch.save(run(model(), rounds=stop)[-1].to_dict(), tmp_path / "checkpoint")
+    loaded = RunState(**torch.load(tmp_path / "checkpoint"))
+    assert same(run(model(), loaded, rounds=5 - stop)[-1], whole)
+    assert bool(torch.isfinite(whole.w).all())
+
+
+def test_quadratic_round_by_hand() -> None:
+    """f_k = (w - b_k)^2 / 2 from w = 0, one step at rate .1: D = .1 b = (.1, -.2), p = (1/4, 3/4); d = 1: the mean."""
+    from federations import Quadratic
+
+    method = with_rules(Quadratic(a=(1.0, 1.0), b=(1.0, -2.0)), config={"server": both()["server"]})
+    model = federation(ones(1, 3), method, one_parameter(), lr=0.1, rounds=1, w0=np.zeros(1), batch_size=9)
+    assert run(model)[-1].w.item() == pytest.approx(0.25 * 0.1 - 0.75 * 0.2, abs=1e-14)
+
+
+class OwnHead(ClientRule):
+    """The classifier stays at the client."""
+
+    key: ClassVar[str] = "own_head"
+    personal: ClassVar[tuple[str, ...]] = ("head",)
+
+
+def test_personal_parameters_stay_out_of_the_geometry() -> None:
+    """Directions are those of the shared part alone; the rest of the global model does not move."""
+    updates: dict[int, np.ndarray] = {}
+
+    class Watch(ClientRule):
+        key: ClassVar[str] = "watch"
+
+        def finish(self, ctx: ClientContext, trained: Trained) -> tuple[State, State]:
+            updates[ctx.client] = trained.update.numpy().copy()
+            return {}, {}
+
+    method = with_rules(OwnHead(), Watch(), direction=Principal(proportion=0.8))
+    model = federation(three_clients(), method, seeded_mlp(), **OPTIONS)
+    first, second = run(model, rounds=1)
+    body = model.model.body_size
+    expected = printed(np.stack([updates[k][:body] for k in range(3)]), np.array([7, 12, 20]) / 39, 2)
+    np.testing.assert_allclose(second.w[:body] - first.w[:body], expected, rtol=0, atol=1e-12)
+    assert torch.equal(second.w[body:], first.w[body:])
+
+
+@pytest.mark.parametrize(
+    ("name", "margin", "server"),
+    [
+        ("fedld", True, True),
+        ("fedld_margin", True, False),
+        ("fedld_principal", False, True),
+        ("fedavg", 0, 0),
+    ],
+)
+def test_the_four_cells_of_table_2(name: str, margin: bool, server: bool) -> None:
+    method = build(yaml.safe_load((CONF / f"{name}.yaml").read_text()))
+    assert method.client == ((Margin(lam=0.03),) if margin else ())
+    assert method.direction == (Principal(proportion=0.8) if server else MeanDirection())
+    assert method.needs_all_updates == bool(server)
+
+
+# Bad input -----------------------------------------------------------------------------------------------------
+
+
+class Odd(Weights):
+    """Weights of its own."""
+
+    key: ClassVar[str] = "odd"
+
+    def weights(self, view: RoundView) -> np.ndarray:
+        return np.ones(len(view.clients))
+
+
+MISTAKES = [
+    (
+        {"client": {"fedld_margin": {"lam": -0.1}}},
+        r"fedld_margin\.lam: came -0\.1; .*greater than or equal to 0",
+    ),
+    ({"client": {"fedld_margin": {"lam": float("nan")}}}, r"fedld_margin\.lam: came nan"),
+    ({"client": {"fedld_margin": {"lam": float("inf")}}}, r"fedld_margin\.lam: came inf"),
+    ({"client": {"fedld_margin": {}}}, r"fedld_margin\.lam: fedld_margin needs this parameter"),
+    (
+        {"client": {"fedld_margin": {"lam": 1, "form": "logit"}}},
+        r"form: came 'logit'; .*'logits' or 'softmax'",
+    ),
+    (both(proportion=0), r"direction\.proportion: came 0; .*greater than 0"),
+    (both(proportion=1.01), r"direction\.proportion: came 1\.01; .*less than or equal to 1"),
+    (both(proportion=float("nan")), r"direction\.proportion: came nan"),
+    (both(normaliser="l2"), r"direction\.normaliser: came 'l2'; .*'l2top'"),
+    (both(scopes="layer"), r"direction\.scopes: unknown parameter of principal\. Did you mean 'scope'\?"),
+    ({"server": {"direction": {"name": "principle", "proportion": 1}}}, r"Did you mean 'principal'\?"),
+]
+
+
+@pytest.mark.parametrize(("config", "message"), MISTAKES)
+def test_mistakes(config: dict[str, Any], message: str) -> None:
+    with pytest.raises(MethodError, match=message):
+        build(config)
+
+
+def test_weights_that_would_be_ignored_are_refused() -> None:
+    with pytest.raises(MethodError, match=r"would ignore the weights rule 'odd'; set .*client_weights=rule"):
+        with_rules(weights=Odd(), direction=Principal(proportion=0.8, variant="reference")).check()
+    with_rules(weights=Odd(), direction=Principal(proportion=0.8)).check()
+    with_rules(
+        weights=Odd(), direction=Principal(proportion=0.8, variant="reference", client_weights="rule")
+    ).check()
+
+
+@pytest.mark.parametrize("keep", [True, False])
+@pytest.mark.parametrize("size", [1, 4, 6])
+def test_updates_of_unequal_layouts_are_refused(keep: bool, size: int) -> None:
+    """One number too: torch would stretch it over the whole vector."""
+    updates = Updates(torch.zeros(5), 2, keep)
+    updates.add(torch.ones(5), 0.5)
+    with pytest.raises(
+        LayoutError, match=rf"update number 1 .* shape \[{size}\], the model has 5 parameters"
+    ):
+        updates.add(torch.ones(size), 0.5)
