@@ -44,6 +44,12 @@ class Method:
         """Whether all updates of a round must be in memory at once."""
         return not self.direction.streams or self.weights.needs_training or self.selection.observes
 
+    def keeps_updates(self, round: int) -> bool:
+        """Whether all updates of ``round`` must be in memory at once."""
+        chosen = self.selection
+        asked = chosen.watches(round) or chosen.reweighs
+        return asked or not self.direction.streams or self.weights.needs_training
+
     def check(self) -> None:
         """Refuse combinations that no rule of their own would notice; then ask every part."""
         owners = [rule.key for rule in self.client if rule.owns_head]

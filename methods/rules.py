@@ -108,9 +108,10 @@ class ClientContext:
     ``w`` [d] is the vector that training starts from (read only); ``received`` what this rule's :meth:`ClientRule.send`
     gave; ``state`` this rule's client state ({} before the first participation); ``local`` what ``begin`` returned;
     ``frozen(vector, buffers, head)`` an auxiliary model (evaluation mode, no gradient) with the given values, to be
-    asked for in ``begin`` (each call takes a model of its own until the client's round ends); ``gradient(vector,
-    buffers, x, y)`` the gradient [d] of the mean cross-entropy of a batch at the given values, in evaluation mode;
-    ``generators`` belong to this rule.
+    asked for in ``begin`` (each call takes a model of its own until the client's round ends) or, with the values of
+    :class:`Trained` as they are, in ``finish`` (no model of its own: the trained one); ``gradient(vector, buffers, x,
+    y)`` the gradient [d] of the mean cross-entropy of a batch at the given values, in evaluation mode; ``generators``
+    belong to this rule.
     """
 
     client: int
@@ -384,7 +385,7 @@ class ClientProbe(Protocol):
         """Run the local loop from w (default: the global model) and return the trained vector.
 
         ``head`` takes the place of the classifier: the vector then ends, behind ``body_size`` values, with the head's.
-        ``labels`` [n_k] take the place of the client's own.
+        ``labels`` [n_k] take the place of the client's own; samples with a negative one are left out.
         """
 
 
@@ -399,6 +400,14 @@ class Clients(Protocol):
     def sizes(self) -> np.ndarray:
         """n_k [K]."""
 
+    @property
+    def group_counts(self) -> np.ndarray | None:
+        """N^k [K, C, A], how many samples of each class and attribute each client has; None without attributes.
+
+        What no server knows: for :meth:`Selection.measures` alone (and to refuse data without attributes), never for
+        choosing. It is not counted as sent.
+        """
+
     def ask(self, ids: Sequence[int], question: Callable[[ClientProbe], np.ndarray]) -> np.ndarray:
         """Answers [len(ids), s] of ``question`` evaluated at each client."""
 
@@ -408,6 +417,15 @@ class Selection(Rule):
 
     observes: ClassVar[bool] = False
     """True if the rule wants to see the updates of the round (they are then all held in memory)."""
+
+    def watches(self, round: int) -> bool:
+        """Whether the rule wants to see the updates of ``round``; in other rounds they can stream."""
+        return self.observes
+
+    @property
+    def reweighs(self) -> bool:
+        """Whether :meth:`reweigh` may change the weights p_k."""
+        return False
 
     def heads(self, feature_dim: int, num_classes: int, generators: Generators) -> dict[str, nn.Module]:
         """Classifiers (h -> anything) that probes train for this rule, by key."""
@@ -430,6 +448,10 @@ class Selection(Rule):
         self, round: int, kappa: int, clients: Clients, state: State, rng: np.random.Generator
     ) -> tuple[Sequence[int], State]:
         """(ids of the clients of this round, new state); ``kappa`` is how many are wanted, kappa <= K."""
+
+    def reweigh(self, ids: Sequence[int], updates: Tensor, p: np.ndarray, state: State) -> np.ndarray:
+        """Weights [m] for the round's mean, from the updates [m, d] and the method's own weights p [m]."""
+        return p
 
     def observe(self, ids: Sequence[int], updates: Tensor, state: State) -> State:
         """New state after seeing the updates [m, d] of the round."""

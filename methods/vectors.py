@@ -20,6 +20,9 @@ BODY, HEAD, NORM, OTHER_NORM = "body", "head", "norm", "other_norm"
 GROUPS = (BODY, HEAD, NORM, OTHER_NORM)
 """``norm`` are BatchNorm layers (by type, not by name), ``other_norm`` the other normalisation layers."""
 
+GRAM_CHUNK = 1 << 22
+"""Numbers that :func:`gram` holds in float64 at a time (32 MiB)."""
+
 
 class LayoutError(ValueError):
     """Two vectors that must describe the same tensors do not."""
@@ -132,3 +135,12 @@ class WeightedSum:
     def add(self, vector: Tensor, weight: float) -> None:
         """Add ``weight * vector`` [d] in place."""
         self.value.add_(vector, alpha=weight)
+
+
+def gram(updates: Tensor) -> Tensor:
+    """G G' [m, m] of G [m, d], in float64 on the CPU; float64 copies are made of a few columns at a time."""
+    total = torch.zeros(len(updates), len(updates), dtype=torch.float64, device=updates.device)
+    for block in updates.split(max(1, GRAM_CHUNK // max(1, len(updates))), dim=1):
+        columns = block.double()
+        total.addmm_(columns, columns.T)
+    return total.cpu()

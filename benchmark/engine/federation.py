@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -146,6 +146,11 @@ class _Clients:
         self.num_clients = federation.num_clients
         self.sizes = federation.sizes
 
+    @property
+    def group_counts(self) -> np.ndarray | None:
+        """N^k [K, C, A], for measures alone."""
+        return self._run.group_counts
+
     def ask(self, ids: Sequence[int], question: Callable[[ClientProbe], np.ndarray]) -> np.ndarray:
         """Answers [len(ids), s]."""
         rows = [
@@ -203,6 +208,17 @@ class FederatedRun:
             self.model, self.spec, problem.transform, self.order or self._random_order
         )
         self.pool = FrozenPool(self.model)
+
+    @cached_property
+    def group_counts(self) -> np.ndarray | None:
+        """How many samples of each class and attribute each client has [K, C, A]; None without attributes."""
+        p = self.problem
+        if p.attributes is None:
+            return None
+        groups = (p.labels * p.num_attributes + p.attributes).cpu().numpy()
+        size = p.num_classes * p.num_attributes
+        counts = [np.bincount(groups[client], minlength=size) for client in p.clients]
+        return np.stack(counts).reshape(-1, p.num_classes, p.num_attributes)
 
     # Before round 0 ------------------------------------------------------------------------------------------
 
@@ -267,9 +283,10 @@ class FederatedRun:
         method = self._plain if self.method.selection.pretraining(t) else self.method
         self.pool.cost = cost
         view = self._view(t, ids)
-        p = None if method.weights.needs_training else method.weights.weights(view)
+        late = method.weights.needs_training or method.selection.reweighs
+        p = None if late else method.weights.weights(view)
         upload = _Upload(
-            Updates(state.w, len(ids), keep=method.needs_all_updates),
+            Updates(state.w, len(ids), keep=method.keeps_updates(t)),
             Payloads(method.client),
             Buffers(state.buffers, self.model.counters),
             cost,
@@ -290,6 +307,8 @@ class FederatedRun:
             step_norms=np.array([d.step_norm for d in done]),
         )
         p = method.weights.weights(view) if p is None else p
+        if method.selection.reweighs and upload.updates.matrix is not None:
+            p = method.selection.reweigh(ids, upload.updates.matrix, p, selection)
         view = replace(view, weights=p)
         new = self._aggregate(method, replace(state, selection=selection, clients=clients), view, upload)
         loss = float(np.average([d.loss for d in done], weights=view.sizes))
@@ -348,8 +367,9 @@ class FederatedRun:
         received: Mapping[str, State],
         states: Mapping[str, State],
         purpose: str,
+        data: ClientData | None = None,
     ) -> list[ActiveRule]:
-        """Each rule with what it may read, its ``begin`` done."""
+        """Each rule with what it may read, its ``begin`` done; ``data`` are the client's own unless given."""
         active = []
         for rule in rules:
             ctx = ClientContext(
@@ -362,7 +382,7 @@ class FederatedRun:
                 buffers=self.start_buffers(state, client),
                 lr=self.schedule.lr(state.round),
                 momentum=self.spec.momentum,
-                data=self.data(client),
+                data=self.data(client) if data is None else data,
                 label_counts=self.label_counts[client],
                 received=received[rule.key],
                 state=states.get(rule.key, {}),
@@ -517,7 +537,7 @@ class FederatedRun:
                 for rule in method.client
             }
             selection = state.selection
-            if method.selection.observes and matrix is not None:
+            if method.selection.watches(view.round) and matrix is not None:
                 selection = method.selection.observe(view.clients, matrix, selection)
             averaged = upload.buffers.mean(view.weights)
         if self.spec.buffers == "frozen":

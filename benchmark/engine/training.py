@@ -65,10 +65,11 @@ class ClientData:
         return None if self.all_attributes is None else self.all_attributes[self.indices]
 
     def relabelled(self, labels: Tensor) -> ClientData:
-        """The same samples with other labels [n_k]."""
+        """The same samples with other labels [n_k]; those with a negative label are left out."""
         replaced = self.labels.clone()
-        replaced[self.indices] = labels.to(replaced)
-        return replace(self, labels=replaced)
+        labels = labels.to(replaced)
+        replaced[self.indices] = labels
+        return replace(self, labels=replaced, indices=self.indices[labels >= 0])
 
     def batches(self) -> Iterator[tuple[Tensor, Tensor]]:
         """All samples once, in order, normalised, not augmented: (x [B, ...], y [B])."""

@@ -88,6 +88,12 @@ class FrozenPool:
 
     def get(self, w: Tensor, buffers: Tensor, head: Head | None = None) -> FrozenView:
         """A frozen model with the given values, valid until the client's round ends."""
+        model = self._model
+        if head is None and model.head_key is None and w is model.w and buffers is model.buffers:
+            # After training the network itself holds these values: a statistics pass needs no second one.
+            view = FrozenView(model, Board(), w, buffers, None, self.cost)
+            view._board.body, view._board.head = (w, buffers), view
+            return view
         return FrozenView(self._next(), Board(), w, buffers, head, self.cost)
 
     @torch.no_grad()
@@ -157,7 +163,7 @@ class Probe:
         received: dict[str, State] = {rule.key: {} for rule in rules}
         done = run.trainer.run(
             data,
-            run.contexts(rules, state, k, start, received, {}, purpose),
+            run.contexts(rules, state, k, start, received, {}, purpose, data),
             (phase,),
             lr=run.schedule.lr(state.round),
             round=state.round,

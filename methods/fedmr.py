@@ -1,0 +1,193 @@
+"""FedMR: Federated Learning under Partially Class-Disjoint Data via Manifold Reshaping.
+
+Fan, Yao, Zhang, Lyu, Zhang, Wang, TMLR 2023, https://openreview.net/forum?id=jLJTqJXAG7
+
+Eq. 5: L = CE + mu1 intra + mu2 inter. The intra-class loss (Eq. 3) decorrelates the features within each class of the
+mini-batch, so that they do not collapse; the inter-class loss (Eq. 4) asks of each sample to lie closer to the global
+prototype of its own class than to any other, so that it does not take the room of classes that the client lacks.
+Prototypes g_c are class means of features, taken after local training and averaged at the server (Algorithm 1).
+
+Where the text leaves a choice:
+- Eq. 4 sums c_j over the client's own classes, but prototypes are introduced as the support of the missing ones:
+  ``inter_cj`` = ``all`` takes every class with a prototype, ``batch`` and ``client`` only those present there.
+- Eq. 3 in a mini-batch: classes with one sample have no M_c and are not counted.
+- The public code has the intra-class loss only, in another form: ``variant: reference`` with mu2 = 0, mu1 = 0.01 and
+  the server weights ``batches``. Its weight mu cannot be carried over to the paper's form.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import ClassVar, Literal
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from pydantic import Field
+from torch import Tensor
+
+from methods.registry import MethodError, register
+from methods.rules import (
+    Batch,
+    ClientContext,
+    ClientRule,
+    Federation,
+    Loss,
+    Reducer,
+    RoundView,
+    State,
+    Trained,
+    Weights,
+)
+
+
+def intra_class(z: Tensor, y: Tensor, eps: float, variant: Literal["paper", "reference"] = "paper") -> Tensor:
+    """Eq. 3 for features z [B, h] with labels y [B]: a scalar, 0 if no class has two samples.
+
+    Paper: zh = (z - mean_c) / sqrt(var_c + eps) with the population variance, M_c = zh' zh / (N_c - 1), and the mean
+    of ||M_c||_F^2 over the classes with N_c >= 2. Reference: unbiased variance, A_c = zh' zh, the mean of its squared
+    off-diagonal entries, summed over these classes and divided by their number of samples.
+    """
+    same = (y[:, None] == y).to(z.dtype)  # [B, B]: all sums over a class are products with it
+    count = same.sum(1)  # N_c of each sample's class [B]
+    counts = count >= 2
+    average = same / count[:, None]
+    centred = z - average @ z
+    variance = average @ centred.square()
+    if variant == "reference":
+        variance = variance * (count / (count - 1).clamp_min(1))[:, None]
+    variance = variance + eps
+    # A feature without variance is 0 after standardising, also for eps = 0.
+    zh = centred / torch.where(variance > 0, variance, 1).sqrt()
+    # ||zh' zh||_F = ||zh zh'||_F: one Gram matrix of the samples holds every class, whatever h is.
+    gram = (zh @ zh.T).square() * same
+    if variant == "reference":
+        diagonal = (same @ zh.square()).square() * (counts / count)[:, None]
+        h = z.shape[1]
+        off_diagonal = (gram * counts[:, None]).sum() - diagonal.sum()
+        return off_diagonal / (h * (h - 1)) / counts.sum().clamp_min(1)
+    per_sample = counts / (count - 1).clamp_min(1).square()  # 1/(N_c - 1)^2
+    classes = (counts / count).sum()  # |C_b|: every class adds N_c times 1/N_c
+    return (gram * per_sample[:, None]).sum() / torch.where(classes > 0, classes, 1)
+
+
+def inter_class(z: Tensor, y: Tensor, g: Tensor, among: Tensor) -> Tensor:
+    """Eq. 4 for features z [B, h] with labels y [B] and prototypes g [C, h] of the classes ``among`` [C] (bool).
+
+    1/(|P| (|P| - 1)) times the sum over classes c_i of the batch and c_j != c_i, both in P, of the mean over the
+    samples of c_i of max(||z - g_ci|| - ||z - g_cj||, 0). A scalar; 0 for |P| < 2. The gradient of a norm at 0 is 0.
+    """
+    away = torch.cdist(z, g, compute_mode="donot_use_mm_for_euclid_dist")  # [B, C]
+    # c_j = c_i adds max(0, 0).
+    margin = F.relu(away.gather(1, y[:, None]) - away) * among
+    mean = among[y] / (y[:, None] == y).to(z.dtype).sum(1)
+    size = among.sum()
+    return (margin.sum(1) * mean).sum() / (size * (size - 1)).clamp_min(1)
+
+
+@register("client", "fedmr")
+class FedMR(ClientRule):
+    """Intra-class loss against collapse, inter-class loss against invasion of missing classes.
+
+    ``mu1``, ``mu2``: weights of the two losses (0 switches one off; without the inter-class loss no prototypes are
+    made or sent). ``lite``: the inter-class loss sees this many samples of each batch (Lite-10, Lite-50; null: all).
+    ``submit``: share of clients, drawn before round 0, that upload prototypes (Table 5). ``eps``: added to variances.
+    """
+
+    mu1: float = Field(ge=0, allow_inf_nan=False)
+    mu2: float = Field(ge=0, allow_inf_nan=False)
+    eps: float = Field(default=1e-8, ge=0, allow_inf_nan=False)
+    inter_cj: Literal["all", "batch", "client"] = "all"
+    lite: int | None = Field(default=None, ge=1)
+    submit: float = Field(default=1.0, gt=0, le=1)
+    variant: Literal["paper", "reference"] = "paper"
+
+    reducers: ClassVar[Mapping[str, Reducer]] = {"sums": "sum", "counts": "sum"}
+
+    def setup(self, federation: Federation) -> State:
+        """No class has a prototype yet; draws who will submit."""
+        h, w = federation.feature_dim, federation.w
+        if self.mu1 and h < 2:
+            raise MethodError(
+                f"method.client.fedmr: the intra-class loss decorrelates features, but this model makes {h} per image. "
+                "Take a model (model=...) with at least 2, or set method.client.fedmr.mu1 to 0."
+            )
+        if not self.mu2:
+            return {}
+        clients = federation.num_clients
+        number = math.ceil(self.submit * clients - 1e-9)  # 0.07 x 100 is a little more than 7 in floats
+        drawn = federation.generators("submitters").choice(clients, number, replace=False)
+        return {
+            "g": torch.zeros(federation.num_classes, h, dtype=w.dtype, device=w.device),
+            "known": torch.zeros(federation.num_classes, dtype=torch.bool, device=w.device),
+            "submitters": sorted(drawn.tolist()),
+        }
+
+    def send(self, server: State, client: int, view: RoundView) -> State:
+        """The prototypes, once there are some, and whether this client is to submit its own."""
+        if not self.mu2:
+            return {}
+        prototypes = {"g": server["g"], "known": server["known"]} if server["known"].any() else {}
+        return prototypes | ({"submit": client in server["submitters"]} if self.submit < 1 else {})
+
+    def begin(self, ctx: ClientContext) -> State:
+        """The generator that picks Lite's samples of each batch."""
+        return {"lite": ctx.generators("lite")} if self.lite else {}
+
+    def loss(self, ctx: ClientContext, batch: Batch) -> Loss:
+        """Eq. 5: mu1 intra + mu2 inter, in float32 at least."""
+        extra: Tensor | float = 0.0
+        with torch.autocast(batch.z.device.type, enabled=False):
+            z = batch.z if batch.z.dtype == torch.float64 else batch.z.float()
+            if self.mu1:
+                extra = extra + self.mu1 * intra_class(z, batch.y, self.eps, self.variant)
+            if self.mu2 and "g" in ctx.received:
+                extra = extra + self.mu2 * self._inter(ctx, z, batch.y)
+        return Loss(extra)
+
+    def _inter(self, ctx: ClientContext, z: Tensor, y: Tensor) -> Tensor:
+        if self.lite is not None and self.lite < len(y):
+            rng: np.random.Generator = ctx.local["lite"]
+            picked = torch.from_numpy(rng.choice(len(y), self.lite, replace=False)).to(y.device)
+            z, y = z[picked], y[picked]
+        among = ctx.received["known"]
+        if self.inter_cj == "batch":
+            among = among & (torch.bincount(y, minlength=len(among)) > 0)
+        elif self.inter_cj == "client":
+            among = among & torch.from_numpy(ctx.label_counts > 0).to(among.device)
+        return inter_class(z, y, ctx.received["g"], among)
+
+    def finish(self, ctx: ClientContext, trained: Trained) -> tuple[State, State]:
+        """Class sums of the features of the trained model, N_c g_k^c [C, h], and N_c [C]."""
+        if not self.mu2 or not ctx.received.get("submit", True):
+            return {}, {}
+        model = ctx.frozen(trained.w, trained.buffers)
+        sums: Tensor | float = 0.0
+        counts: Tensor | float = 0.0
+        for x, y in ctx.data.batches():
+            z = model.features(x)
+            one_hot = F.one_hot(y, ctx.num_classes).to(z.dtype)
+            sums, counts = sums + one_hot.T @ z, counts + one_hot.sum(0)
+        return {}, {"sums": sums, "counts": counts}
+
+    def receive(self, server: State, view: RoundView) -> State:
+        """g_c = sum_k N_k^c g_k^c / sum_k N_k^c over those who submitted c; other classes keep their old g_c."""
+        if "sums" not in view.payload:
+            return server
+        sums, counts = view.payload["sums"], view.payload["counts"]
+        new = (counts > 0)[:, None]
+        g = torch.where(new, sums / counts.clamp_min(1)[:, None], server["g"])
+        return server | {"g": g, "known": server["known"] | (counts > 0)}
+
+
+@register("weights", "batches")
+class BatchWeights(Weights):
+    """p_k in proportion to the client's number of local steps: what FedMR's public code weighs by."""
+
+    needs_training = True
+
+    def weights(self, view: RoundView) -> np.ndarray:
+        """p_k [m]; by samples if nobody took a step."""
+        size = view.steps if view.steps.sum() else view.sizes
+        return size / size.sum()

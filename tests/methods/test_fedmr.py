@@ -1,0 +1,558 @@
+"""FedMR against stored losses, loops over classes and samples, and rounds worked out beside the engine."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from copy import deepcopy
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+import yaml
+from federations import Recorder, federation, mlp, one_parameter, ones, problem_of, run, same, with_rules
+from torch import Tensor, nn
+
+from benchmark.engine.federation import FederatedRun, RunState
+from benchmark.engine.models import Net
+from methods.fedmr import BatchWeights, FedMR, inter_class, intra_class
+from methods.method import build
+from methods.registry import MethodError
+from methods.rules import Batch, ClientContext, RoundView
+
+CASES = range(7)
+
+
+def value_and_gradient(f: Callable[[Tensor], Tensor], z: np.ndarray | Tensor) -> tuple[float, np.ndarray]:
+    leaf = torch.as_tensor(z).clone().requires_grad_()
+    loss = f(leaf)
+    return float(loss.detach()), torch.autograd.grad(loss, leaf)[0].numpy()
+
+
+def extra(rule: FedMR, z: Tensor, y: Tensor, **received: Any) -> Tensor | float:
+    """What the rule adds to the objective for one batch; ``counts``, ``rng`` are the client's."""
+    counts, rng = received.pop("counts", None), received.pop("rng", None)
+    ctx = SimpleNamespace(received=received, label_counts=counts, local={"lite": rng})
+    loss = rule.loss(ctx, Batch(None, y, z, None, None, None))  # type: ignore[arg-type]
+    assert loss.ce_weight == 1.0
+    return loss.extra
+
+
+# Loops straight from the text ------------------------------------------------------------------------------------
+
+
+def looped_intra(z: Tensor, y: Tensor, eps: float) -> Tensor:
+    """Eq. 3, class by class, with M_c written out."""
+    terms = []
+    for c in y.unique():
+        own = z[y == c]
+        n = len(own)
+        if n < 2:
+            continue
+        zh = (own - own.mean(0)) / torch.sqrt(((own - own.mean(0)) ** 2).sum(0) / n + eps)
+        m = sum(torch.outer(row, row) for row in zh) / (n - 1)
+        terms.append((m**2).sum())
+    return torch.stack(terms).mean() if terms else 0.0 * z.sum()
+
+
+def looped_inter(z: Tensor, y: Tensor, g: Tensor, among: set[int]) -> Tensor:
+    """Eq. 4, sample by sample."""
+    total = 0.0 * z.sum()
+    for ci in {int(c) for c in y} & among:
+        own = z[y == ci]
+        for cj in among - {ci}:
+            for row in own:
+                gap = torch.dist(row, g[ci]) - torch.dist(row, g[cj])
+                total = total + gap.clamp(min=0) / len(own)
+    p = len(among)
+    return total / (p * (p - 1)) if p > 1 else total
+
+
+# Stored numbers --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def stored(golden: Path) -> dict[str, np.ndarray]:
+    return dict(np.load(golden / "fedmr_losses.npz"))
+
+
+def close(
+    found: tuple[float, np.ndarray], stored: dict[str, np.ndarray], name: str, tol: float = 1e-8
+) -> None:
+    loss, gradient = (stored[name.format(part)] for part in ("loss", "grad"))
+    assert found[0] == pytest.approx(float(loss), rel=tol, abs=1e-12)
+    scale = max(float(np.abs(gradient).max()), 1e-4)
+    np.testing.assert_allclose(found[1], gradient, rtol=0, atol=tol * scale)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_stored_intra_paper(stored: dict[str, np.ndarray], case: int) -> None:
+    z, y = stored[f"c{case}_z"], torch.from_numpy(stored[f"c{case}_y"])
+    rule = FedMR(mu1=1, mu2=0, eps=float(stored[f"c{case}_eps_paper"]))
+    close(value_and_gradient(lambda z: extra(rule, z, y), z), stored, f"c{case}_intra_{{}}_paper")
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_stored_intra_reference(stored: dict[str, np.ndarray], case: int) -> None:
+    """The form of the authors' code; its eps is the default."""
+    z, y = stored[f"c{case}_z"], torch.from_numpy(stored[f"c{case}_y"])
+    assert float(stored["eps_code"]) == FedMR(mu1=1, mu2=0).eps
+    rule = FedMR(mu1=1, mu2=0, variant="reference")
+    close(value_and_gradient(lambda z: extra(rule, z, y), z), stored, f"c{case}_intra_{{}}_code")
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(("inter_cj", "name"), [("all", "allprotos"), ("batch", "batchCk")])
+def test_stored_inter(stored: dict[str, np.ndarray], case: int, inter_cj: Any, name: str) -> None:
+    z, y = stored[f"c{case}_z"], torch.from_numpy(stored[f"c{case}_y"])
+    g = torch.from_numpy(stored[f"c{case}_protos"])
+    rule, known = FedMR(mu1=0, mu2=1, inter_cj=inter_cj), torch.ones(len(g), dtype=torch.bool)
+    found = value_and_gradient(lambda z: extra(rule, z, y, g=g, known=known), z)
+    close(found, stored, f"c{case}_inter_{{}}_{name}_paper")
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_weights_of_the_two_losses(stored: dict[str, np.ndarray], case: int) -> None:
+    """Eq. 5 in float32, which the losses keep under autocast, whatever comes in."""
+    z, y = torch.from_numpy(stored[f"c{case}_z"]).float(), torch.from_numpy(stored[f"c{case}_y"])
+    g = torch.from_numpy(stored[f"c{case}_protos"]).float()
+    known = torch.ones(len(g), dtype=torch.bool)
+    rule = FedMR(mu1=0.25, mu2=3.0, eps=float(stored[f"c{case}_eps_paper"]))
+    parts = [stored[f"c{case}_{name}_paper"] for name in ("intra_loss", "inter_loss_allprotos")]
+    expected = 0.25 * float(parts[0]) + 3.0 * float(parts[1])
+    with torch.autocast("cpu", torch.bfloat16):
+        found = extra(rule, z, y, g=g, known=known)
+        rounded = extra(rule, z.bfloat16(), y, g=g, known=known)
+    assert isinstance(found, Tensor)
+    assert isinstance(rounded, Tensor)
+    assert found.dtype == rounded.dtype == torch.float32
+    assert float(found) == pytest.approx(expected, rel=2e-5)
+
+
+# Against loops ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("samples", "dims"), [(24, 5), (9, 40), (1, 3), (30, 2)])
+def test_intra_is_the_loop(samples: int, dims: int) -> None:
+    rng = np.random.default_rng(samples)
+    z, y = rng.normal(size=(samples, dims)), torch.from_numpy(rng.integers(0, 6, samples))
+    found = value_and_gradient(lambda z: intra_class(z, y, 1e-8), z)
+    expected = value_and_gradient(lambda z: looped_intra(z, y, 1e-8), z)
+    assert found[0] == pytest.approx(expected[0], rel=1e-12)
+    np.testing.assert_allclose(found[1], expected[1], rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("inter_cj", ["all", "batch", "client"])
+@pytest.mark.parametrize("known", [(0, 1, 2, 3, 4, 5), (0, 2, 4), (1,), (), (5, 0)])
+def test_inter_is_the_loop(inter_cj: Any, known: tuple[int, ...]) -> None:
+    """Six classes; the batch holds 0, 1, 2, the client 0 to 3; P is what has a prototype and ``inter_cj`` admits."""
+    rng = np.random.default_rng(7)
+    z, y = rng.normal(size=(12, 4)), torch.tensor([0, 0, 0, 0, 0, 1, 1, 1, 2, 2, 2, 2])
+    g = torch.from_numpy(rng.normal(size=(6, 4)))
+    mask = torch.tensor([c in known for c in range(6)])
+    admitted = {"all": set(range(6)), "batch": {0, 1, 2}, "client": {0, 1, 2, 3}}[inter_cj] & set(known)
+    rule, counts = FedMR(mu1=0, mu2=1, inter_cj=inter_cj), np.array([5, 9, 4, 1, 0, 0])
+    found = value_and_gradient(lambda z: extra(rule, z, y, g=g, known=mask, counts=counts), z)
+    expected = value_and_gradient(lambda z: looped_inter(z, y, g, admitted), z)
+    assert found[0] == pytest.approx(expected[0], rel=1e-12, abs=1e-15)
+    np.testing.assert_allclose(found[1], expected[1], rtol=0, atol=1e-12)
+    assert (expected[0] > 0) == (len(admitted) > 1 and bool(admitted & {0, 1, 2}))
+
+
+def test_inter_by_hand() -> None:
+    """g_0 = 0, g_1 = (3, 4): the sample (3, 4) of class 0 is 5 too far, its gradient (.6, .8) - 0, where it stands on
+    g_1; over 2 * 1 pairs and one sample: loss 2.5. A sample on its own prototype adds nothing."""
+    g, both = torch.tensor([[0.0, 0.0], [3.0, 4.0]]).double(), torch.tensor([True, True])
+    y = torch.tensor([0])
+    loss, gradient = value_and_gradient(
+        lambda z: inter_class(z, y, g, both), torch.tensor([[3.0, 4.0]]).double()
+    )
+    assert loss == 2.5
+    assert gradient.tolist() == [[pytest.approx(0.3), pytest.approx(0.4)]]
+    loss, gradient = value_and_gradient(
+        lambda z: inter_class(z, y, g, both), torch.tensor([[0.0, 0.0]]).double()
+    )
+    assert loss == 0
+    assert gradient.tolist() == [[0, 0]]
+
+
+@pytest.mark.parametrize("variant", ["paper", "reference"])
+@pytest.mark.parametrize("eps", [0.0, 1e-8])
+def test_features_without_variance(variant: Any, eps: float) -> None:
+    """Dead features and equal samples: nothing but zeros, no NaN; a class of one sample has no part in the gradient."""
+    z, y = torch.ones(7, 3), torch.tensor([0, 0, 0, 1, 1, 1, 2])
+    loss, gradient = value_and_gradient(lambda z: intra_class(z, y, eps, variant), z)
+    assert loss == 0
+    assert not gradient.any()
+    z[:6, 0] = torch.tensor([1.0, 2.0, 4.0, 0.0, 1.0, 5.0])
+    z[6] = torch.tensor([9.0, -2.0, 4.0])
+    loss, gradient = value_and_gradient(lambda z: intra_class(z, y, eps, variant), z)
+    assert np.isfinite(gradient).all()
+    assert not gradient[6].any()
+    # One live feature: M_c has the one entry 3/2, and no entry off its diagonal.
+    assert loss == pytest.approx(2.25 if variant == "paper" else 0, rel=1e-5, abs=1e-5)
+
+
+# Lite ------------------------------------------------------------------------------------------------------------
+
+
+def test_lite_takes_some_samples_of_each_batch() -> None:
+    """5 samples, 2 of them: the inter-class loss is that of one of the 10 pairs, another from batch to batch; the
+    intra-class loss is that of all."""
+    draw = np.random.default_rng(3)
+    z, y = torch.from_numpy(draw.normal(size=(5, 3))), torch.tensor([0, 0, 1, 1, 1])
+    g, known = torch.from_numpy(draw.normal(size=(3, 3))), torch.ones(3, dtype=torch.bool)
+    pairs = {
+        round(float(looped_inter(z[list(p)], y[list(p)], g, {0, 1, 2})), 12)
+        for p in itertools.combinations(range(5), 2)
+    }
+    intra = float(looped_intra(z, y, 1e-8))
+    rng = np.random.default_rng(0)
+    rule = FedMR(mu1=1.0, mu2=1.0, lite=2)
+    found = [round(float(extra(rule, z, y, g=g, known=known, rng=rng)) - intra, 12) for _ in range(40)]
+    assert set(found) <= pairs
+    assert len(set(found)) > 5
+
+
+@pytest.mark.parametrize("lite", [5, 50])
+def test_lite_of_a_small_batch_is_all_of_it(lite: int) -> None:
+    problem = clients()
+    full, light = (
+        run(start(problem, {"mu1": 0.01, "mu2": 0.5, "lite": n}, batch_size=5)) for n in (None, lite)
+    )
+    assert same(full[-1], light[-1])
+    two = run(start(problem, {"mu1": 0.01, "mu2": 0.5, "lite": 2}, batch_size=5))
+    assert torch.equal(two[1].w, full[1].w)  # no prototypes in round 0
+    assert not torch.equal(two[2].w, full[2].w)
+    assert same(two[-1], run(start(problem, {"mu1": 0.01, "mu2": 0.5, "lite": 2}, batch_size=5))[-1])
+
+
+# Rounds ----------------------------------------------------------------------------------------------------------
+
+
+def clients(seed: int = 0) -> Any:
+    """Four clients of 12, 9, 16 and 7 samples, six inputs; class 2 is at client 3 alone, client 1 has one class."""
+    rng = np.random.default_rng(seed)
+    labels = [[0, 1] * 6, [1] * 9, [0, 1, 0, 0] * 4, [2, 0, 2, 2, 0, 2, 2]]
+    return problem_of([rng.normal(size=(len(y), 6)) for y in labels], [np.array(y) for y in labels], 3)
+
+
+def start(problem: Any, parameters: dict[str, Any], *rules: Any, **options: Any) -> FederatedRun:
+    method = with_rules(*rules, config={"client": {"fedmr": parameters}})
+    torch.manual_seed(5)
+    net = options.pop("net", mlp)()
+    return federation(problem, method, net, **({"lr": 0.1, "momentum": 0.9, "epochs": 1} | options))
+
+
+def bn_dropout() -> Net:
+    body = nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.Tanh(), nn.Dropout(0.3))
+    return Net(body, nn.Linear(8, 3), 8).double()
+
+
+def features_of(model: FederatedRun, w: Tensor, buffers: Tensor, x: Tensor) -> Tensor:
+    """Features of a copy of the network with these values, in evaluation mode."""
+    net = deepcopy(model.model.net)
+    for entry in model.layout.entries:
+        net.get_parameter(entry.name).data = entry.view(w).clone()
+    for entry in model.model.buffer_layout.entries:
+        owner, _, leaf = entry.name.rpartition(".")
+        net.get_submodule(owner)._buffers[leaf] = entry.view(buffers).clone()
+    with torch.no_grad():
+        return net.eval().features(x)
+
+
+def means(samples: list[tuple[Tensor, Tensor]]) -> dict[int, np.ndarray]:
+    """Class -> mean over all its samples: sum_k N_k^c g_k^c / sum_k N_k^c."""
+    z, y = torch.cat([z for z, _ in samples]), torch.cat([y for _, y in samples])
+    return {int(c): z[y == c].mean(0).numpy() for c in y.unique()}
+
+
+def test_prototypes_of_the_trained_local_models() -> None:
+    """BatchNorm and dropout: evaluation mode with the client's own statistics, before aggregation, not augmented."""
+    log, problem = Recorder.new(), clients()
+    model = start(
+        problem, {"mu1": 0.001, "mu2": 0.1}, log, net=bn_dropout, rounds=2, augment=lambda x: x + 1.0
+    )
+    states = run(model)
+    for t in (0, 1):
+        samples = []
+        for at, k, end in log.ends:
+            if at == t:
+                own = torch.from_numpy(problem.clients[k])
+                z = features_of(model, end.w, end.buffers, problem.images[own])
+                samples.append((z, problem.labels[own]))
+        server = states[t + 1].rules["fedmr"]
+        assert server["known"].tolist() == [True] * 3
+        for c, mean in means(samples).items():
+            np.testing.assert_allclose(server["g"][c], mean, rtol=0, atol=1e-12)
+    # The pass is made with the network that has just trained: no second one, and no trace in what is uploaded.
+    assert model.pool._spare == []
+    plain = start(problem, {"mu1": 0.001, "mu2": 0}, net=bn_dropout, rounds=1, augment=lambda x: x + 1.0)
+    first = run(plain)[-1]
+    assert torch.equal(first.w, states[1].w)
+    assert torch.equal(first.buffers, states[1].buffers)
+
+
+def test_prototypes_of_a_client_with_many_samples() -> None:
+    """600 samples come in two batches of the statistics pass."""
+    rng = np.random.default_rng(1)
+    x, y = rng.normal(size=(600, 6)), rng.integers(0, 3, 600)
+    log = Recorder.new()
+    model = start(problem_of([x], [y], 3), {"mu1": 0, "mu2": 0.1}, log, rounds=1, batch_size=200)
+    server = run(model)[-1].rules["fedmr"]
+    _, _, end = log.ends[0]
+    expected = means([(features_of(model, end.w, end.buffers, torch.from_numpy(x)), torch.from_numpy(y))])
+    for c in range(3):
+        np.testing.assert_allclose(server["g"][c], expected[c], rtol=0, atol=1e-12)
+
+
+def test_one_step_of_each_round() -> None:
+    """Full batches, one step, no momentum: w_k = w - lr grad(CE + mu1 intra + mu2 inter), with the prototypes of the
+    round before; in round 0 there are none. The gradients come from the loops above."""
+    problem, lr, mu1, mu2 = clients(), 0.1, 0.01, 2.0
+    model = start(problem, {"mu1": mu1, "mu2": mu2}, lr=lr, momentum=0.0, batch_size=100, rounds=3)
+    states = run(model)
+    net = deepcopy(model.model.net)
+    total, inter = sum(len(c) for c in problem.clients), []
+    for before, after in itertools.pairwise(states):
+        expected = torch.zeros_like(before.w)
+        for k in range(4):
+            own = torch.from_numpy(problem.clients[k])
+            x, y = problem.images[own], problem.labels[own]
+            w = before.w.clone().requires_grad_()
+            values = {entry.name: entry.view(w) for entry in model.layout.entries}
+            z = torch.func.functional_call(
+                net.body, {n[5:]: v for n, v in values.items() if n[:5] == "body."}, x
+            )
+            logits = F.linear(z, values["classifier.weight"], values["classifier.bias"])
+            loss = F.cross_entropy(logits, y) + mu1 * looped_intra(z, y, 1e-8)
+            if before.round:
+                server = before.rules["fedmr"]
+                inter.append(looped_inter(z, y, server["g"], {0, 1, 2}))
+                loss = loss + mu2 * inter[-1]
+            gradient = torch.autograd.grad(loss, w)[0]
+            expected += len(own) / total * (before.w - lr * gradient)
+        np.testing.assert_allclose(after.w, expected.detach(), rtol=0, atol=1e-12)
+    assert min(float(value) for value in inter) >= 0
+    assert max(float(value) for value in inter) > 1e-3
+
+
+def test_absent_classes_keep_their_prototype() -> None:
+    """Chosen one by one: class 2 is known once client 3 was there, and stays when others come; nothing is averaged
+    with what is old."""
+    config = {"client": {"fedmr": {"mu1": 0.0, "mu2": 0.1}}, "selection": {"name": "round_robin"}}
+    model = federation(clients(), build(config), mlp(), rounds=8, clients_per_round=1, batch_size=100)
+    states, seen = [model.initial_state()], []
+    for _ in range(8):
+        state, report = model.step(states[-1])
+        states.append(state)
+        seen.append(report.clients[0])
+    holds = {0: {0, 1}, 1: {1}, 2: {0, 1}, 3: {0, 2}}
+    assert sorted(seen[:4]) == [0, 1, 2, 3]
+    for t, k in enumerate(seen):
+        old, new = states[t].rules["fedmr"], states[t + 1].rules["fedmr"]
+        known = set().union(*(holds[j] for j in seen[: t + 1]))
+        assert new["known"].tolist() == [c in known for c in range(3)]
+        for c in range(3):
+            assert torch.equal(new["g"][c], old["g"][c]) == (c not in holds[k]), (t, c)
+
+
+def test_part_of_the_clients_submit() -> None:
+    """Drawn once: ceil(f K). A class held by others alone never enters P; everyone receives and uses what there is."""
+    log = Recorder.new()
+    model = start(clients(), {"mu1": 0.0, "mu2": 0.5, "submit": 0.5}, log, rounds=3)
+    states = run(model)
+    submitters = states[0].rules["fedmr"]["submitters"]
+    assert len(submitters) == 2
+    assert all(state.rules["fedmr"]["submitters"] == submitters for state in states)
+    holds = [{0, 1}, {1}, {0, 1}, {0, 2}]
+    known = set().union(*(holds[k] for k in submitters))
+    for state in states[1:]:
+        assert state.rules["fedmr"]["known"].tolist() == [c in known for c in range(3)]
+    samples = []
+    for t, k, end in log.ends:
+        if t == 2 and k in submitters:
+            own = torch.from_numpy(model.problem.clients[k])
+            z = features_of(model, end.w, end.buffers, model.problem.images[own])
+            samples.append((z, model.problem.labels[own]))
+    for c, mean in means(samples).items():
+        np.testing.assert_allclose(states[3].rules["fedmr"]["g"][c], mean, rtol=0, atol=1e-12)
+    # Every client trains with the loss, whoever submits: from the same state without it each ends elsewhere.
+    assert states[1].rules["fedmr"]["known"].sum() > 1
+    without = Recorder.new()
+    run(start(clients(), {"mu1": 0.0, "mu2": 0.0}, without), replace_rules(states[1]), rounds=1)
+    ends = {k: end.w for t, k, end in log.ends if t == 1}
+    assert [torch.equal(end.w, ends[k]) for _, k, end in without.ends] == [False] * 4
+
+
+def replace_rules(state: RunState) -> RunState:
+    """The state of a run without prototypes, from one with."""
+    return RunState(**(state.to_dict() | {"rules": {"fedmr": {}, "recorder": {}}}))
+
+
+@pytest.mark.parametrize(
+    ("share", "clients_", "expected"), [(0.5, 5, 3), (0.8, 10, 8), (0.07, 100, 7), (0.01, 4, 1), (1.0, 4, 4)]
+)
+def test_how_many_submit(share: float, clients_: int, expected: int) -> None:
+    rule = FedMR(mu1=0, mu2=1, submit=share)
+    drawn = []
+    for seed in range(20):
+        federation_ = SimpleNamespace(
+            feature_dim=3,
+            num_classes=2,
+            num_clients=clients_,
+            w=torch.zeros(1),
+            generators=lambda purpose, seed=seed: np.random.default_rng([seed, len(purpose)]),
+        )
+        state = rule.setup(federation_)  # type: ignore[arg-type]
+        assert len(set(state["submitters"])) == expected
+        assert set(state["submitters"]) <= set(range(clients_))
+        drawn.append(tuple(state["submitters"]))
+    assert len(set(drawn)) > 1 or expected == clients_
+
+
+def test_what_is_sent() -> None:
+    """C (h + 1) = 27 numbers for each of 4 clients and way (the 1: counts up, which classes are known down), nothing
+    down in round 0; a forward pass over 44 samples. Half submit: half of it, and a flag down. Intra only: nothing."""
+
+    def costs(**parameters: Any) -> list[tuple[int, int, int]]:
+        model = start(clients(), {"mu1": 0.01, "mu2": 0.1} | parameters, rounds=2)
+        state, found = model.initial_state(), []
+        for _ in range(2):
+            state, report = model.step(state)
+            found.append((report.cost.scalars_up, report.cost.scalars_down, report.cost.forward))
+        return found
+
+    assert costs() == [(108, 0, 44), (108, 108, 44)]
+    assert costs(mu1=0.0) == costs()
+    assert costs(mu2=0.0) == [(0, 0, 0), (0, 0, 0)]
+    half = costs(submit=0.5)
+    assert [c[:2] for c in half] == [(54, 4), (54, 112)]
+    assert 0 < half[0][2] < 44
+
+
+def test_without_the_inter_class_loss_there_are_no_prototypes() -> None:
+    assert run(start(clients(), {"mu1": 0.01, "mu2": 0.0}, rounds=1))[-1].rules["fedmr"] == {}
+
+
+# The engine's promises -------------------------------------------------------------------------------------------
+
+
+def test_neutral_values_are_fedavg() -> None:
+    options = {"rounds": 3, "batch_size": 5, "net": bn_dropout, "order": None}
+    ours = run(start(clients(), {"mu1": 0.0, "mu2": 0.0}, **options))
+    torch.manual_seed(5)
+    options.pop("net")
+    theirs = run(federation(clients(), {}, bn_dropout(), lr=0.1, momentum=0.9, epochs=1, **options))  # type: ignore[arg-type]
+    for a, b in zip(ours, theirs, strict=True):
+        assert torch.equal(a.w, b.w)
+        assert torch.equal(a.buffers, b.buffers)
+
+
+@pytest.mark.parametrize(
+    "parameters", [{}, {"lite": 3}, {"submit": 0.5}, {"variant": "reference", "mu2": 0.0}]
+)
+@pytest.mark.parametrize("stop", [1, 3])
+def test_resume_is_bit_for_bit(parameters: dict[str, Any], stop: int, tmp_path: Path) -> None:
+    parameters = {"mu1": 0.01, "mu2": 0.5} | parameters
+    options = {"rounds": 5, "clients_per_round": 2, "batch_size": 5, "net": bn_dropout, "order": None}
+    whole = run(start(clients(), parameters, **options))
+    torch.save(run(start(clients(), parameters, **options), rounds=stop)[-1].to_dict(), tmp_path / "state")
+    loaded = RunState(**torch.load(tmp_path / "state", weights_only=True))
+    again = start(clients(), parameters, **options)
+    assert same(run(again, loaded, rounds=5 - stop)[-1], whole[-1])
+
+
+def test_one_client_and_clients_of_one_sample() -> None:
+    """K = 1 is SGD on all data; a client of one sample of a class of its own has no intra-class loss, and no NaN."""
+    rng = np.random.default_rng(2)
+    labels = [[0, 1, 0, 2, 1], [2], [1, 1]]
+    problem = problem_of([rng.normal(size=(len(y), 6)) for y in labels], [np.array(y) for y in labels], 3)
+    for state in run(start(problem, {"mu1": 0.01, "mu2": 0.5}, batch_size=2)):
+        assert torch.isfinite(state.w).all()
+    alone = problem_of([problem.images.numpy()[:5]], [np.array(labels[0])], 3)
+    states = run(start(alone, {"mu1": 0.01, "mu2": 0.5}, batch_size=2, net=bn_dropout))
+    assert torch.isfinite(states[-1].w).all()
+    assert states[-1].rules["fedmr"]["known"].tolist() == [True, True, True]
+
+
+def test_weights_by_batches() -> None:
+    view = RoundView(0, 0.1, 3, (0, 2), *(np.zeros(2),) * 4, np.zeros((2, 3)))  # type: ignore[arg-type]
+    counted = RoundView(**(vars(view) | {"steps": np.array([3.0, 1.0]), "sizes": np.array([30.0, 70.0])}))
+    assert BatchWeights().weights(counted).tolist() == [0.75, 0.25]
+    assert BatchWeights().weights(RoundView(**(vars(counted) | {"steps": np.zeros(2)}))).tolist() == [
+        0.3,
+        0.7,
+    ]
+    method = build({"client": {"fedmr": {"mu1": 0.01, "mu2": 0}}, "server": {"weights": {"name": "batches"}}})
+    model = federation(clients(), method, mlp(), rounds=1, batch_size=5, epochs=2)
+    # 12, 9, 16, 7 samples in batches of 5 are 3, 2, 4, 2.
+    assert model.step(model.initial_state())[1].weights == pytest.approx([3 / 11, 2 / 11, 4 / 11, 2 / 11])
+
+
+# Configuration ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("parameters", "words"),
+    [
+        ({"mu1": -0.1}, ["method.client.fedmr.mu1", "-0.1", "greater than or equal to 0"]),
+        ({"mu2": float("nan")}, ["method.client.fedmr.mu2", "nan"]),
+        ({"mu1": float("inf")}, ["method.client.fedmr.mu1", "inf", "finite"]),
+        ({"eps": -1e-9}, ["method.client.fedmr.eps"]),
+        ({"lite": 0}, ["method.client.fedmr.lite", "greater than or equal to 1"]),
+        ({"submit": 0}, ["method.client.fedmr.submit", "greater than 0"]),
+        ({"submit": 1.5}, ["method.client.fedmr.submit", "1.5", "less than or equal to 1"]),
+        ({"inter_cj": "both"}, ["method.client.fedmr.inter_cj", "'all', 'batch' or 'client'"]),
+        ({"variant": "code"}, ["method.client.fedmr.variant", "'paper' or 'reference'"]),
+        ({"mu": 0.1}, ["method.client.fedmr.mu", "unknown parameter", "mu1"]),
+    ],
+)
+def test_bad_values(parameters: dict[str, Any], words: list[str]) -> None:
+    with pytest.raises(MethodError) as error:
+        build({"client": {"fedmr": {"mu1": 0.1, "mu2": 0.1} | parameters}})
+    assert all(word in str(error.value) for word in words), error.value
+
+
+def test_one_feature_cannot_be_decorrelated() -> None:
+    def of(mu1: float) -> FederatedRun:
+        method = build({"client": {"fedmr": {"mu1": mu1, "mu2": 0.1}}})
+        return federation(ones(2, 2), method, one_parameter(), lr=0.1, rounds=1)
+
+    with pytest.raises(MethodError, match=r"makes 1 per image.*model=.*method\.client\.fedmr\.mu1 to 0"):
+        of(0.1).initial_state()
+    assert torch.isfinite(run(of(0.0))[-1].w).all()
+
+
+def test_configurations(root: Path) -> None:
+    """The variants differ from fedmr in what their name says and in nothing else."""
+
+    def rule(name: str) -> FedMR:
+        node = yaml.safe_load((root / "conf" / "method" / f"{name}.yaml").read_text(encoding="utf-8"))
+        assert node["name"] == name
+        (client,) = build(node).client
+        assert isinstance(client, FedMR)
+        return client
+
+    full = rule("fedmr").model_dump()
+    assert full["mu1"] > 0
+    assert full["mu2"] > 0
+    changes = {
+        "fedmr_intra": {"mu2": 0.0},
+        "fedmr_inter": {"mu1": 0.0},
+        "fedmr_lite10": {"lite": 10},
+        "fedmr_lite50": {"lite": 50},
+        "fedmr_proto50": {"submit": 0.5},
+        "fedmr_proto80": {"submit": 0.8},
+    }
+    for name, change in changes.items():
+        assert rule(name).model_dump() == full | change, name
+
+
+def test_context_has_what_the_rule_reads() -> None:
+    """The stand-in of ``extra`` above may not outlive the interface."""
+    assert {"received", "label_counts", "local"} <= set(ClientContext.__dataclass_fields__)
