@@ -1,32 +1,51 @@
 """Round robin: equal turns. The rule of the FedDiverse paper's section 5.3 baseline.
 
 Nemeth et al., FedDiverse, 2025, https://arxiv.org/abs/2504.11216
+
+FedDiverse's code (``variant: reference``) marks all waiting clients as served when it draws some of them. So it draws
+from all, then from those that were not in the last draw, then from all again: turns are not equal.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
 import numpy as np
 
 from methods.registry import register
 from methods.rules import Clients, Selection, State
+from methods.selection.draw import without_replacement
 
 
 @register("selection", "round_robin")
 class RoundRobin(Selection):
     """The clients that had the fewest turns, ties at random; no two clients ever differ by more than one turn."""
 
+    variant: Literal["paper", "reference"] = "paper"
+
     def setup(self, clients: Clients) -> State:
-        """R_k = 0."""
-        return {"turns": np.zeros(clients.num_clients, dtype=np.int64).tolist()}
+        """R_k = 0; nobody is marked as served."""
+        count = clients.num_clients
+        return {"turns": [0] * count} if self.variant == "paper" else {"served": [False] * count}
 
     def choose(
         self, round: int, kappa: int, clients: Clients, state: State, rng: np.random.Generator
     ) -> tuple[Sequence[int], State]:
         """The kappa smallest R_k; R_k += 1 for those."""
+        if self.variant == "reference":
+            return self._as_in_the_code(kappa, state, rng)
         turns = np.array(state["turns"])
         shuffled = rng.permutation(clients.num_clients)
         chosen = shuffled[np.argsort(turns[shuffled], kind="stable")[:kappa]]
         turns[chosen] += 1
         return chosen.tolist(), {"turns": turns.tolist()}
+
+    @staticmethod
+    def _as_in_the_code(kappa: int, state: State, rng: np.random.Generator) -> tuple[Sequence[int], State]:
+        """A draw from all, or from those not marked, filled from the others where they are fewer than kappa."""
+        served = np.array(state["served"])
+        chosen = without_replacement(rng, 1.0 - served, kappa)
+        marked = np.zeros_like(served)
+        marked[chosen] = not served.any()
+        return chosen.tolist(), {"served": marked.tolist()}

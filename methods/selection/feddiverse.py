@@ -1,0 +1,344 @@
+"""FedDiverse: Diversity-Driven Learning: Tackling Spurious Correlations and Data Heterogeneity in Federated Models.
+
+Nemeth, Fani, Ng, Caputo, Lozano, Oliver, Quadrianto, 2025, https://arxiv.org/abs/2504.11216
+
+After T0 rounds of FedAvg every client estimates how its classes and attributes interact, N~^k [C, 2], without knowing
+the attributes (section 4.1, Algorithms 2-4), and uploads the triplet T^k = (CI, AI, SC) of that matrix. From then on
+the server picks clients in threes whose triplets differ (section 4.2, Algorithm 5).
+
+The authors' code differs from the paper; ``variant`` chooses, and each difference is a parameter of its own. Not copied
+from it, because no choice can have been meant: a client's place in a list taken for its number, and NaN from the cross
+product of two collinear triplets (0 here, so that the third client is drawn at random).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from methods.method import Method
+from methods.registry import MethodError, register
+from methods.rules import (
+    ClientProbe,
+    ClientRule,
+    Clients,
+    FrozenModel,
+    Generators,
+    Head,
+    Phase,
+    Selection,
+    State,
+)
+from methods.selection.triplets import (
+    AI,
+    CI,
+    SC,
+    Balanced,
+    Gce,
+    dht,
+    interaction_matrix,
+    require_attributes,
+)
+
+ATTRIBUTE = "feddiverse/attribute"
+ORDER = (SC, CI, AI)
+TIE = 1e-9
+
+VARIANTS: Mapping[str, Mapping[str, Any]] = {
+    "paper": {
+        "estimate": "after_pretraining",
+        "pretraining_rules": "plain",
+        "extra_step": False,
+        "pivot": "smallest_gap",
+        "body": "pivot",
+        "normalise": "l1",
+        "start": "rotate",
+        "third": "absolute",
+        "last": "cut",
+    },
+    "reference": {
+        "estimate": "first_round",
+        "pretraining_rules": "method",
+        "extra_step": True,
+        "pivot": "first",
+        "body": "own",
+        "normalise": "rows_l2",
+        "start": "random",
+        "third": "signed",
+        "last": "whole",
+    },
+}
+
+
+class PreTrained(Selection):
+    """The first T0 rounds are FedAvg with all clients (Appendix C; Algorithm 1 draws kappa of them)."""
+
+    T0: int = Field(ge=1)
+
+    def check(self, method: Method) -> None:
+        """Refuse rules that own the head: pre-training and set-up use the task head of w."""
+        owners = [rule.key for rule in method.client if rule.owns_head]
+        if owners:
+            raise MethodError(
+                f"method {method.name!r}: selection {self.key} pre-trains the head of the global model and estimates "
+                f"with it, but {owners[0]} decides what the head is. Drop one of them, or choose selection=uniform."
+            )
+
+    def pretraining(self, round: int) -> bool:
+        """Rounds 0 to T0 - 1 are plain FedAvg."""
+        return round < self.T0
+
+
+@register("selection", "feddiverse")
+class FedDiverse(PreTrained):
+    """Clients whose data are heterogeneous in different ways: by class, by attribute, by spurious correlation.
+
+    ``T0`` rounds of pre-training; ``tau_b`` steps of the biased model on generalised cross-entropy with ``q``;
+    ``tau_a`` steps of the attribute head. ``triplets``: estimated, or known: from the true N^k (Table 4).
+    ``setup_sampling``: balanced over labels with replacement (code; paper silent) or uniform.
+
+    What null leaves to ``variant`` (paper first, then the code): ``estimate`` after_pretraining | first_round, from the
+    initial model; ``pretraining_rules`` plain FedAvg | the method's own, server momentum included; ``extra_step``
+    whether both trainings take one step more; ``pivot`` smallest_gap | first class that has samples; ``body`` whose
+    features the attribute head reads where C > 2: those of the pivot class's biased model | each class's own;
+    ``normalise`` l1: each triplet by its sum | rows_l2: each dimension by its sum over clients, then each client by its
+    norm; ``start`` dimension of a triple, rotate | random; ``third`` client by the absolute | signed triple product;
+    ``last`` triple of a round cut at kappa | whole.
+    """
+
+    tau_b: int = Field(ge=1)
+    tau_a: int = Field(ge=1)
+    q: float = Field(gt=0, le=1)
+    triplets: Literal["estimated", "known"] = "estimated"
+    setup_sampling: Literal["balanced", "uniform"] = "balanced"
+    variant: Literal["paper", "reference"] = "paper"
+    estimate: Literal["after_pretraining", "first_round"] | None = None
+    pretraining_rules: Literal["plain", "method"] | None = None
+    extra_step: bool | None = None
+    pivot: Literal["smallest_gap", "first"] | None = None
+    body: Literal["pivot", "own"] | None = None
+    normalise: Literal["l1", "rows_l2"] | None = None
+    start: Literal["rotate", "random"] | None = None
+    third: Literal["absolute", "signed"] | None = None
+    last: Literal["cut", "whole"] | None = None
+
+    def way(self, name: str) -> Any:
+        """The value of a switch: its own, or what the variant says."""
+        own = getattr(self, name)
+        return VARIANTS[self.variant][name] if own is None else own
+
+    # Before round 0 ---------------------------------------------------------------------------------------------
+
+    def heads(self, feature_dim: int, num_classes: int, generators: Generators) -> dict[str, nn.Module]:
+        """The attribute head and, for C > 2, a two-way head for each class against the rest (Appendix G)."""
+        if num_classes < 2:
+            raise MethodError(
+                f"selection: feddiverse needs at least 2 classes, the data have {num_classes}; CI is not defined. "
+                "Choose selection=uniform."
+            )
+        if self.triplets == "known":
+            return {}
+        keys = [ATTRIBUTE, *(_against_rest(y) for y in range(num_classes) if num_classes > 2)]
+        return {key: _two_way(feature_dim, generators(key)) for key in keys}
+
+    def setup(self, clients: Clients) -> State:
+        """Nothing yet; known triplets need attributes."""
+        if self.triplets == "known":
+            require_attributes(clients, "feddiverse with triplets known")
+        return {}
+
+    def pretraining(self, round: int) -> bool:
+        """Rounds 0 to T0 - 1 are plain FedAvg; in the authors' code the server's momentum is on already."""
+        return self.way("pretraining_rules") == "plain" and super().pretraining(round)
+
+    # Selection ----------------------------------------------------------------------------------------------------
+
+    def choose(
+        self, round: int, kappa: int, clients: Clients, state: State, rng: np.random.Generator
+    ) -> tuple[Sequence[int], State]:
+        """Everybody in rounds before T0; then the set-up, once, and triples (Algorithm 6)."""
+        when = 0 if self.way("estimate") == "first_round" else self.T0
+        if "triplets" not in state and round >= when:
+            state = self._ask(clients)
+        if round < self.T0:
+            return range(clients.num_clients), state
+        return self.triples(np.array(state["triplets"]), kappa, round, rng), state
+
+    def measures(self, state: State) -> Mapping[str, float]:
+        """Error of the estimated triplets, ||T~^k - T^k||: mean (Table 8) and largest (Fig. 4) over clients."""
+        if "errors" not in state:
+            return {}
+        return {
+            "dht_error": float(np.mean(state["errors"])),
+            "dht_error_max": float(np.max(state["errors"])),
+        }
+
+    def _ask(self, clients: Clients) -> State:
+        """All clients upload three numbers: {"triplets": [K, 3]} and, where the truth is there, {"errors": [K]}."""
+        known = self.triplets == "known"
+        triplets = clients.ask(
+            range(clients.num_clients),
+            lambda probe: dht(interaction_matrix(probe) if known else self.matrix(probe)),
+        )
+        state: State = {"triplets": triplets.tolist()}
+        truth = clients.group_counts
+        if not known and truth is not None and truth.shape[2] > 1:
+            state["errors"] = np.linalg.norm(triplets - dht(truth), axis=1).tolist()
+        return state
+
+    def triples(self, triplets: np.ndarray, kappa: int, round: int, rng: np.random.Generator) -> list[int]:
+        """kappa clients, three by three (Algorithm 5), from triplets [K, 3]; each is drawn from those left."""
+        unit = self._normalised(triplets)
+        left = np.arange(len(triplets))
+        chosen: list[int] = []
+
+        def take(client: int) -> int:
+            nonlocal left
+            left = left[left != client]
+            chosen.append(client)
+            return client
+
+        while len(left) and len(chosen) < kappa:
+            wanted = 3 if self.way("last") == "whole" else min(3, kappa - len(chosen))
+            j = len(chosen) // 3
+            i = ORDER[(round + j) % 3] if self.way("start") == "rotate" else int(rng.integers(3))
+            # 1) with probability T_i^k / sum over those left
+            p = triplets[left, i]
+            p = p / p.sum() if p.sum() > 0 else None
+            first = take(int(rng.choice(left, p=p)))
+            if wanted < 2 or not len(left):
+                continue
+            # 2) the least aligned one
+            second = take(_smallest(unit[left] @ unit[first], left, rng))
+            if wanted < 3 or not len(left):
+                continue
+            # 3) the one most orthogonal to both
+            product = unit[left] @ np.cross(unit[first], unit[second])
+            take(_smallest(-np.abs(product) if self.way("third") == "absolute" else -product, left, rng))
+        return chosen
+
+    def _normalised(self, triplets: np.ndarray) -> np.ndarray:
+        """U^k [K, 3]: T^k / ||T^k||_1 (0 for T^k = 0), or the form of the authors' code."""
+        if self.way("normalise") == "l1":
+            return _divided(triplets, triplets.sum(1, keepdims=True))
+        rows = _divided(triplets, triplets.sum(0, keepdims=True))
+        return _divided(rows, np.linalg.norm(rows, axis=1, keepdims=True))
+
+    # Set-up at one client -----------------------------------------------------------------------------------------
+
+    def matrix(self, probe: ClientProbe) -> np.ndarray:
+        """The estimate N~^k [C, 2] (Algorithms 2-4): how many samples of each class look like a majority or not."""
+        y = probe.data.y
+        found = np.zeros((probe.num_classes, 2))
+        pivot, smallest = -1, float("inf")
+        bodies: dict[int, Tensor] = {}
+        labels = torch.full_like(y, -1)
+        for c, w, right in self._biased(probe):
+            majority, minority = int(right.sum()), int((~right).sum())
+            gap = abs(majority - minority)
+            if pivot < 0 or (gap < smallest and self.way("pivot") == "smallest_gap"):
+                pivot, smallest = c, gap
+                labels.fill_(-1)[y == c] = (~right).to(y)
+                found[c] = majority, minority
+                bodies = bodies if self.way("body") == "own" else {}
+            if c == pivot or self.way("body") == "own":
+                bodies[c] = w
+        if pivot < 0:
+            return found  # no samples
+        rest = [c for c in torch.unique(y).tolist() if c != pivot]
+        return self._others(probe, labels, pivot, rest, bodies, found)
+
+    def _biased(self, probe: ClientProbe) -> Iterator[tuple[int, Tensor, Tensor]]:
+        """Of each class that has samples: (class, biased model, which of its samples that predicts right).
+
+        Two classes share one model with the task head; more have one each, trained for the class against the rest.
+        """
+        y = probe.data.y
+        classes = torch.unique(y).tolist()
+        phase = Phase("biased", steps=self.tau_b + int(self.way("extra_step")))
+        rules = self._rules(Gce(q=self.q))
+        if probe.num_classes == 2 and classes:
+            w = probe.train(rules, phase, "feddiverse/biased")
+            right = _answers(probe, probe.model(w), y >= 0) == y
+            yield from ((c, w, right[y == c]) for c in classes)
+            return
+        for c in classes:
+            key = _against_rest(c)
+            w = probe.train(
+                rules,
+                phase,
+                f"feddiverse/biased/{c}",
+                head=Head(key, probe.heads[key]),
+                labels=(y == c).to(y),
+            )
+            model = probe.model(w, Head(key, w[probe.body_size :]))
+            yield c, w, _answers(probe, model, y == c) == 1
+
+    def _others(
+        self,
+        probe: ClientProbe,
+        labels: Tensor,
+        pivot: int,
+        rest: Sequence[int],
+        bodies: Mapping[int, Tensor],
+        found: np.ndarray,
+    ) -> np.ndarray:
+        """Fill the rows of the ``rest`` with the answers of a head that tells the pivot class's two groups apart.
+
+        ``labels`` [n_k] are 0 for G, 1 for g of the pivot class and -1 elsewhere.
+        """
+        y = probe.data.y
+        if not found[pivot].all():  # one group only: all samples are of one attribute
+            for c in rest:
+                found[c, found[pivot].argmax()] = int((y == c).sum())
+            return found
+        phase = Phase("attribute", groups=("head",), steps=self.tau_a + int(self.way("extra_step")))
+        head = Head(ATTRIBUTE, probe.heads[ATTRIBUTE])
+        w = probe.train(self._rules(), phase, "feddiverse/attribute", bodies[pivot], head, labels)
+        head = Head(ATTRIBUTE, w[probe.body_size :])
+        for c in rest:
+            attribute = _answers(probe, probe.model(bodies.get(c, bodies[pivot]), head), y == c)
+            found[c] = torch.bincount(attribute, minlength=2).tolist()
+        return found
+
+    def _rules(self, *rules: ClientRule) -> list[ClientRule]:
+        return [*rules, *([Balanced()] if self.setup_sampling == "balanced" else [])]
+
+
+def _against_rest(label: int) -> str:
+    return f"feddiverse/class{label}"
+
+
+def _two_way(feature_dim: int, rng: np.random.Generator) -> nn.Module:
+    """Linear(h, 2), values uniform in +-1/sqrt(h) as torch's default, drawn from ``rng``."""
+    head = nn.utils.skip_init(nn.Linear, feature_dim, 2)
+    bound = feature_dim**-0.5
+    with torch.no_grad():
+        for parameter in head.parameters():
+            parameter.copy_(torch.from_numpy(rng.uniform(-bound, bound, tuple(parameter.shape))))
+    return head
+
+
+def _answers(probe: ClientProbe, model: FrozenModel, where: Tensor) -> Tensor:
+    """Predicted labels of the samples in ``where`` [n_k], in their order."""
+    found, start = [where.new_zeros(0, dtype=torch.int64)], 0
+    for x, y in probe.data.batches():
+        part = where[start : start + len(y)]
+        start += len(y)
+        if bool(part.any()):
+            found.append(model.classify(model.features(x[part])).argmax(1))
+    return torch.cat(found)
+
+
+def _smallest(values: np.ndarray, ids: np.ndarray, rng: np.random.Generator) -> int:
+    """One of ``ids`` whose value is smallest, ties at random."""
+    return int(rng.choice(ids[values <= values.min() + TIE]))
+
+
+def _divided(values: np.ndarray, by: np.ndarray) -> np.ndarray:
+    return np.divide(values, by, out=np.zeros_like(values), where=by > 0)

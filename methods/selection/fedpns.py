@@ -1,0 +1,128 @@
+"""FedPNS: Node Selection Toward Faster Convergence for Federated Learning on Non-IID Data.
+
+Wu, Wang, IEEE Transactions on Network Science and Engineering 9(5), 2022, https://arxiv.org/abs/2105.07066
+
+Clients whose updates lower the agreement of the round are flagged, and flagged clients are drawn less often. Agreement
+of a set A of updates: En(A) = sum_{k in A} <D_k, mean_A D> = (1/|A|) sum_{i,j in A} <D_i, D_j>, so one Gram matrix of
+the round is enough for all of its subsets. Probabilities start at 1/K and stay a distribution.
+
+The authors' code (``variant: reference``) flags only while more than 8 updates are left (``min_keep: 8``), leaves
+flagged updates out of the round's mean (``drop_flagged: true``), and takes up to the whole probability (``cap: 1``).
+It also asks that a removal does not raise the loss on a test set at the server; there is no such set here, so that
+condition is left out in both forms. FedDiverse's code, whose table this serves, has none of it and cap 0.99: the
+default.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from pydantic import Field
+from torch import Tensor
+
+from methods.registry import register
+from methods.rules import Clients, Selection, State
+from methods.selection.draw import without_replacement
+from methods.vectors import gram
+
+DEFAULTS: dict[str, dict[str, Any]] = {
+    "paper": {"cap": 0.99, "min_keep": 1, "drop_flagged": False},
+    "reference": {"cap": 1.0, "min_keep": 8, "drop_flagged": True},
+}
+
+
+@register("selection", "fedpns")
+class FedPNS(Selection):
+    """Clients that were flagged for slowing down a round are chosen less often.
+
+    ``alpha``, ``beta``: a flagged client loses min((f/s + beta)^alpha, ``cap``) of its probability, where it was
+    flagged in f of its s rounds; ``min_keep``: how many updates are never flagged; ``drop_flagged``: whether flagged
+    updates are left out of the round's mean. None is what ``variant`` says.
+    """
+
+    observes: ClassVar[bool] = True
+
+    alpha: float = Field(gt=0)
+    beta: float = Field(ge=0)
+    variant: Literal["paper", "reference"] = "paper"
+    cap: float | None = Field(default=None, gt=0, le=1)
+    min_keep: int | None = Field(default=None, ge=1)
+    drop_flagged: bool | None = None
+
+    def _value(self, name: str) -> Any:
+        own = getattr(self, name)
+        return DEFAULTS[self.variant][name] if own is None else own
+
+    def setup(self, clients: Clients) -> State:
+        """pr_k = 1/K, s_k = f_k = 0."""
+        K = clients.num_clients
+        return {"pr": [1 / K] * K, "s": [0] * K, "f": [0] * K}
+
+    def choose(
+        self, round: int, kappa: int, clients: Clients, state: State, rng: np.random.Generator
+    ) -> tuple[Sequence[int], State]:
+        """Kappa clients by pr, without replacement; filled uniformly where fewer than kappa pr are positive."""
+        return without_replacement(rng, np.array(state["pr"]), kappa).tolist(), state
+
+    def observe(self, ids: Sequence[int], updates: Tensor, state: State) -> State:
+        """Flag, then move probability from the flagged clients to all others."""
+        chosen = np.array(ids)
+        flagged = chosen[self._flagged(updates)]
+        s, f, pr = np.array(state["s"]), np.array(state["f"]), np.array(state["pr"])
+        s[chosen] += 1
+        f[flagged] += 1
+        cut = pr[flagged] * np.minimum(
+            (f[flagged] / s[flagged] + self.beta) ** self.alpha, self._value("cap")
+        )
+        pr[flagged] -= cut
+        others = np.ones(len(pr), dtype=bool)
+        others[flagged] = False
+        pr[others] += cut.sum() / others.sum()
+        return {"pr": pr.tolist(), "s": s.tolist(), "f": f.tolist()}
+
+    def _flagged(self, updates: Tensor) -> list[int]:
+        """Rows of ``updates`` [m, d] that are flagged; at least one is not."""
+        return flag(gram(updates).numpy(), self._value("min_keep"))
+
+    @property
+    def reweighs(self) -> bool:
+        """With ``drop_flagged``."""
+        return bool(self._value("drop_flagged"))
+
+    def reweigh(self, ids: Sequence[int], updates: Tensor, p: np.ndarray, state: State) -> np.ndarray:
+        """Weight 0 for flagged updates; the others' grow in proportion, so that the sum stays."""
+        if not self.reweighs:
+            return p
+        kept = np.array(p, dtype=np.float64)
+        kept[self._flagged(updates)] = 0
+        return kept * (p.sum() / kept.sum()) if kept.sum() else p
+
+    def measures(self, state: State) -> dict[str, float]:
+        """How many flags there were so far."""
+        return {"flags": sum(state["f"])}
+
+
+def agreement(products: np.ndarray) -> tuple[float, np.ndarray]:
+    """(En(A), En(A without i) for each i [m]) from the inner products <D_i, D_j> [m, m] of A, m > 1."""
+    m, total = len(products), products.sum()
+    without = total - 2 * products.sum(axis=1) + products.diagonal()
+    return total / m, without / (m - 1)
+
+
+def flag(products: np.ndarray, min_keep: int) -> list[int]:
+    """The updates to flag, first to last, from their inner products <D_i, D_j> [m, m].
+
+    While more than ``min_keep`` are left: j = argmax_i En(A without i); stop unless En(A without j) > En(A).
+    """
+    left = np.arange(len(products))
+    flagged: list[int] = []
+    while len(left) > min_keep:
+        whole, without = agreement(products[np.ix_(left, left)])
+        j = int(without.argmax())
+        if without[j] <= whole:
+            break
+        flagged.append(int(left[j]))
+        left = np.delete(left, j)
+    return flagged

@@ -1,0 +1,245 @@
+"""HCSFed: Fast Heterogeneous Federated Learning with Hybrid Client Selection.
+
+Song, Shen, Gao, Yang, Zhou, Pan, Lou, Zhou, UAI 2023, https://arxiv.org/abs/2208.05135
+
+Round 0: everybody trains; client k compresses its update D_k to d' = max(1, floor(r d)) numbers x_k, the sorted
+centroids of a 1-D k-means of its d coordinates; the server clusters the x_k into Hc clusters, once. Later rounds: the
+number of clients from each cluster follows its spread (Neyman allocation), and within it clients with a large ||x_k||
+are drawn more often.
+
+FedDiverse (section 5.3) only says "randomly select clients from each cluster": ``allocation: equal``, ``within:
+uniform`` and ``min_per_cluster: 1`` are the literal reading. Its code (``variant: reference``) compresses the trained
+weights w + D_k in place of the update, leaves the centroids in the random order in which k-means began, adds 1e-6 to
+the denominator of the spread, and rounds in its own way. (It also takes BatchNorm's statistics for weights; those have
+no place in an update here.) There, centroids of different clients do not correspond, and the clusters are all but
+random.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from methods.registry import MethodError, register
+from methods.rules import ClientProbe, Clients, Selection, State
+from methods.selection.draw import without_replacement
+
+ITERATIONS = 300
+"""Most iterations of the compression; it usually stops long before, when no coordinate changes its centroid."""
+
+DEFAULTS: dict[str, dict[str, Any]] = {
+    "paper": {"compress": "update", "centroids": "sorted", "rounding": "largest_remainder", "epsilon": 0.0},
+    "reference": {"compress": "weights", "centroids": "unsorted", "rounding": "random", "epsilon": 1e-6},
+}
+
+
+@register("selection", "hcsfed")
+class HCSFed(Selection):
+    """Clients from clusters of compressed first updates: more from clusters that are large and spread out.
+
+    ``r``: compression rate; ``Hc``: number of clusters; ``allocation``: clients per cluster in proportion to N_h S_h
+    (``neyman``) or the same from each (``equal``); ``within``: drawn by ||x_k|| (``norm``) or ``uniform``;
+    ``min_per_cluster``: clients from every cluster before the rest are allocated; ``compress``, ``centroids``,
+    ``rounding``, ``epsilon`` (added to N_h - 1): None is what ``variant`` says.
+    """
+
+    observes: ClassVar[bool] = True
+
+    r: float = Field(gt=0, le=1)
+    Hc: int = Field(ge=1)
+    allocation: Literal["neyman", "equal"] = "neyman"
+    within: Literal["norm", "uniform"] = "norm"
+    min_per_cluster: int = Field(default=0, ge=0)
+    variant: Literal["paper", "reference"] = "paper"
+    compress: Literal["update", "weights"] | None = None
+    centroids: Literal["sorted", "unsorted"] | None = None
+    rounding: Literal["largest_remainder", "random"] | None = None
+    epsilon: float | None = Field(default=None, ge=0)
+
+    def watches(self, round: int) -> bool:
+        """Only the updates of round 0."""
+        return round == 0
+
+    def _value(self, name: str) -> Any:
+        own = getattr(self, name)
+        return DEFAULTS[self.variant][name] if own is None else own
+
+    def setup(self, clients: Clients) -> State:
+        """Nothing yet; MethodError if there are fewer clients than clusters."""
+        if self.Hc > clients.num_clients:
+            raise MethodError(
+                f"selection.Hc: came {self.Hc}, but there are {clients.num_clients} clients. HCSFed needs at least one "
+                f"client per cluster; allowed: 1 to {clients.num_clients}."
+            )
+        return {}
+
+    def choose(
+        self, round: int, kappa: int, clients: Clients, state: State, rng: np.random.Generator
+    ) -> tuple[Sequence[int], State]:
+        """Everybody in round 0, then m_h clients of each cluster h."""
+        if round == 0:
+            sent = self._global_model(clients) if self._value("compress") == "weights" else {}
+            return list(range(clients.num_clients)), state | sent
+        if "labels" not in state:
+            state = self._clustered(state["x"].cpu().numpy(), rng)
+        x, labels = state["x"].cpu().numpy(), np.array(state["labels"])
+        counts = self._counts(kappa, x, labels, rng)
+        norms = np.linalg.norm(x, axis=1) if self.within == "norm" else np.ones(len(x))
+        chosen: list[int] = []
+        for h, count in enumerate(counts.tolist()):
+            members = np.flatnonzero(labels == h)
+            chosen += members[without_replacement(rng, norms[members], count)].tolist()
+        return chosen, state
+
+    @staticmethod
+    def _global_model(clients: Clients) -> State:
+        """w [d], which the server has anyway: asking client 0 for nothing shows it to this rule."""
+        seen: list[Tensor] = []
+
+        def question(probe: ClientProbe) -> np.ndarray:
+            seen.append(probe.w)
+            return np.zeros(0)
+
+        clients.ask([0], question)
+        return {"w": seen[0]}
+
+    def _clustered(self, x: np.ndarray, rng: np.random.Generator) -> State:
+        """The clusters of all later rounds."""
+        if self._value("centroids") == "unsorted":
+            x = rng.permuted(x, axis=1)
+        return {"x": torch.from_numpy(x), "labels": cluster(x, self.Hc, rng).tolist()}
+
+    def _counts(self, kappa: int, x: np.ndarray, labels: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        """m_h [Hc] of this round."""
+        sizes = np.bincount(labels, minlength=self.Hc)
+        first = np.minimum(sizes, self.min_per_cluster)
+        if first.sum() > kappa:
+            raise MethodError(
+                f"selection.min_per_cluster: came {self.min_per_cluster}, which asks for {first.sum()} clients of "
+                f"{self.Hc} clusters, but {kappa} take part. Lower it, or raise train.clients_per_round."
+            )
+        weights = np.ones(self.Hc)
+        if self.allocation == "neyman":
+            weights = sizes * spread(x, labels, self.Hc, self._value("epsilon"))
+        left, room = kappa - int(first.sum()), sizes - first
+        if self._value("rounding") == "random":
+            return first + allocate_at_random(left, weights, room, rng)
+        return first + allocate(left, weights, room)
+
+    def observe(self, ids: Sequence[int], updates: Tensor, state: State) -> State:
+        """The x_k [K, d'] that the clients of round 0 send."""
+        size = max(1, int(self.r * updates.shape[1]))
+        start = state.get("w")
+        vectors = (update if start is None else start + update for update in updates)
+        return {"x": torch.from_numpy(np.stack([compressed(v.cpu().numpy(), size) for v in vectors]))}
+
+    def measures(self, state: State) -> dict[str, float]:
+        """d', the numbers that each client has sent, once."""
+        return {"compressed_scalars": state["x"].shape[1]} if "x" in state else {}
+
+
+def compressed(values: np.ndarray, size: int) -> np.ndarray:
+    """Ascending centroids [size], float64, of a 1-D k-means of ``values`` [d]; the values themselves if d <= size.
+
+    Lloyd's iterations from evenly spaced quantiles, so nothing is drawn. On sorted values a cell is an interval between
+    two midpoints, and its mean a difference of prefix sums: O(d log d) for the sort, then O(size log d) an iteration,
+    and 12 bytes of memory per value. An empty cell keeps its centroid.
+    """
+    ordered = np.sort(values)
+    if len(ordered) <= size:
+        return ordered.astype(np.float64)
+    sums = np.concatenate([[0.0], np.cumsum(ordered, dtype=np.float64)])
+    middle = ((np.arange(size) + 0.5) * len(ordered) / size).astype(np.int64)
+    centres = ordered[middle].astype(np.float64)
+    edges: np.ndarray | None = None
+    for _ in range(ITERATIONS):
+        # A value in the middle of two centroids belongs to the lower one. Compared in float64: in float32 a midpoint
+        # may round onto a value.
+        cuts = _searchsorted(ordered, (centres[1:] + centres[:-1]) / 2)
+        if edges is not None and np.array_equal(cuts, edges):
+            break
+        edges = cuts
+        bounds = np.concatenate([[0], edges, [len(ordered)]])
+        counts = np.diff(bounds)
+        filled = counts > 0
+        centres[filled] = np.diff(sums[bounds])[filled] / counts[filled]
+    return np.sort(centres)
+
+
+def _searchsorted(ordered: np.ndarray, cuts: np.ndarray) -> np.ndarray:
+    """How many of ``ordered`` [d] are <= each of ``cuts``, without a copy of ``ordered`` in the type of ``cuts``."""
+    # The largest value of the narrow type that is <= the cut separates the same values as the cut does.
+    narrow = cuts.astype(ordered.dtype)
+    above = narrow.astype(cuts.dtype) > cuts
+    narrow[above] = np.nextafter(narrow[above], np.array(-np.inf, dtype=ordered.dtype))
+    return np.searchsorted(ordered, narrow, side="right")
+
+
+def cluster(x: np.ndarray, clusters: int, rng: np.random.Generator) -> np.ndarray:
+    """Cluster [K], 0 to clusters - 1, of each row of x [K, d'] by k-means; some are empty if rows are equal."""
+    from sklearn.cluster import KMeans  # slow to import, and needed once in a run
+    from sklearn.exceptions import ConvergenceWarning
+    from threadpoolctl import threadpool_limits
+
+    model = KMeans(clusters, n_init=10, tol=1e-12, random_state=int(rng.integers(2**31)))
+    # Sums over several threads come in no fixed order.
+    with threadpool_limits(limits=1), warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        return model.fit_predict(x)
+
+
+def spread(x: np.ndarray, labels: np.ndarray, clusters: int, epsilon: float = 0.0) -> np.ndarray:
+    """S_h = sum over ordered pairs i, j in cluster h of ||x_i - x_j||^2 / (N_h - 1 + epsilon) [Hc]; 0 if N_h < 2."""
+    result = np.zeros(clusters)
+    for h in range(clusters):
+        own = x[labels == h]
+        if len(own) > 1:
+            # sum_ij ||x_i - x_j||^2 = 2 N sum_i ||x_i - mean||^2
+            result[h] = 2 * len(own) * ((own - own.mean(axis=0)) ** 2).sum() / (len(own) - 1 + epsilon)
+    return result
+
+
+def allocate(total: int, weights: np.ndarray, room: np.ndarray) -> np.ndarray:
+    """Whole numbers m_h <= room_h that sum to ``total``, in proportion to ``weights`` [Hc], by largest remainder.
+
+    What does not fit goes to the others in proportion; where all weights are 0, in proportion to ``room``.
+    """
+    share = np.zeros(len(weights))
+    open_ = room > 0
+    left = float(total)
+    while left > 0 and open_.any():
+        own = np.where(open_, weights, 0.0)
+        own = own if own.sum() > 0 else np.where(open_, room - share, 0.0)
+        wanted = left * own / own.sum()
+        over = open_ & (wanted >= room)
+        if not over.any():
+            share = np.where(open_, wanted, share)
+            break
+        share[over] = room[over]
+        open_ &= ~over
+        left = total - share.sum()
+    # A quota that is whole but for rounding errors counts as whole.
+    whole = np.floor(share + 1e-9)
+    order = np.argsort(-(share - whole), kind="stable")
+    order = order[(whole < room)[order]]
+    whole[order[: total - int(whole.sum())]] += 1
+    return whole.astype(np.int64)
+
+
+def allocate_at_random(
+    total: int, weights: np.ndarray, room: np.ndarray, rng: np.random.Generator
+) -> np.ndarray:
+    """As FedDiverse's code: quotas rounded, capped, then moved by 1 at random until they sum to ``total``."""
+    own = weights if weights.sum() > 0 else room.astype(np.float64)
+    counts = np.minimum(np.rint(total * own / (own.sum() or 1.0)), room).astype(np.int64)
+    while counts.sum() != total:
+        step = 1 if counts.sum() < total else -1
+        able = np.flatnonzero(counts < room if step == 1 else counts > 0)
+        counts[rng.choice(able)] += step
+    return counts

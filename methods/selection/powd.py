@@ -1,0 +1,83 @@
+"""POW-D: Towards Understanding Biased Client Selection in Federated Learning.
+
+Cho, Wang, Joshi, AISTATS 2022, https://arxiv.org/abs/2010.01243
+
+Power of choice: d candidates are drawn with probability n_k/n, each says its mean loss under the global model, and the
+kappa with the highest loss train. FedDiverse (section 5.4) asks all clients, d = K; its section 5.3 prints an ascending
+order, which is taken as a slip (``prefer: lowest`` is the printed form). FedDiverse's code divides the sum of the
+batches' mean losses by n_k (``loss: batch_means``, and with ``variant: reference``), which prefers clients with a short
+last batch. It also lets every client train and gives the unchosen ones weight 0: the same model at a higher cost, so
+that is not copied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from pydantic import Field
+
+from methods.registry import MethodError, register
+from methods.rules import ClientProbe, Clients, Selection, State
+from methods.selection.draw import without_replacement
+
+
+@register("selection", "powd")
+class PowD(Selection):
+    """The kappa clients with the highest loss among d candidates, ties at random.
+
+    ``d``: candidates, kappa <= d <= K (null: K); ``batch_size``: of ``loss: batch_means`` only.
+    """
+
+    d: int | None = Field(ge=1)
+    prefer: Literal["highest", "lowest"] = "highest"
+    variant: Literal["paper", "reference"] = "paper"
+    loss: Literal["mean", "batch_means"] | None = None
+    batch_size: int = Field(default=28, ge=1)
+
+    def choose(
+        self, round: int, kappa: int, clients: Clients, state: State, rng: np.random.Generator
+    ) -> tuple[Sequence[int], State]:
+        """(ids, state)."""
+        everybody = clients.num_clients
+        d = self._candidates(round, kappa, everybody)
+        if kappa == everybody:
+            return list(range(everybody)), state  # no choice, so nobody is asked
+        candidates = without_replacement(rng, clients.sizes / clients.sizes.sum(), d)
+        candidates = rng.permutation(candidates)  # the stable sort keeps this order among ties
+        losses = clients.ask(candidates.tolist(), self._loss)[:, 0]
+        order = np.argsort(losses if self.prefer == "lowest" else -losses, kind="stable")
+        return candidates[order[:kappa]].tolist(), state
+
+    def _candidates(self, round: int, kappa: int, everybody: int) -> int:
+        d = everybody if self.d is None else self.d
+        # In round 0 the run may want everybody (train.first_round_full), whatever d is.
+        full = round == 0 and kappa == everybody
+        if d > everybody or (d < kappa and not full):
+            raise MethodError(
+                f"selection.d: came {d}; POW-D needs train.clients_per_round <= d <= number of clients, here "
+                f"{kappa} to {everybody}. Set selection.d in that range (null: all clients), or change "
+                "train.clients_per_round."
+            )
+        return d
+
+    def _loss(self, probe: ClientProbe) -> np.ndarray:
+        """Mean cross-entropy [1] over D_k under w, in evaluation mode; 0 for a client without samples."""
+        model = probe.model()
+        each = [
+            F.cross_entropy(model.classify(model.features(x)), y, reduction="none").double()
+            for x, y in probe.data.batches()
+        ]
+        n = sum(len(part) for part in each)
+        if not n:
+            return np.zeros(1)
+        losses = torch.cat(each)
+        form = self.loss or {"paper": "mean", "reference": "batch_means"}[self.variant]
+        if form == "batch_means":
+            total = torch.stack([batch.mean() for batch in losses.split(self.batch_size)]).sum()
+        else:
+            total = losses.sum()
+        return np.array([float(total) / n])
