@@ -32,6 +32,10 @@ class Method:
         """Groups of parameters that stay at the clients."""
         return frozenset(group for rule in self.client for group in rule.personal)
 
+    def for_clients(self, num_clients: int, per_round: int) -> Method:
+        """This method for a federation of K clients of which at most ``per_round`` take part in a round."""
+        return replace(self, client=tuple(rule.for_clients(num_clients, per_round) for rule in self.client))
+
     def plain(self) -> Method:
         """FedAvg with this method's weights and selection, for rounds of pre-training."""
         neutral = {

@@ -15,7 +15,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol, Self
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict
@@ -237,6 +237,13 @@ class ClientRule(Rule):
     buffers: ClassVar[Literal["average", "local", "frozen"] | None] = None
     reducers: ClassVar[Mapping[str, Reducer]] = {}
     owns_head: ClassVar[bool] = False
+
+    def for_clients(self, num_clients: int, per_round: int) -> Self:
+        """This rule for a federation of K clients of which at most ``per_round`` take part; asked before all else.
+
+        For parameters whose default depends on these numbers. MethodError if the rule cannot serve them.
+        """
+        return self
 
     def heads(self, feature_dim: int, num_classes: int, generators: Generators) -> dict[str, nn.Module]:
         """Model surgery: the classifiers (h -> C) that clients may be given, by key."""
@@ -491,12 +498,20 @@ class ServerView(Protocol):
     def validation(self) -> Iterator[tuple[Tensor, Tensor]]:
         """Batches (x, y) of the validation split; none if the run holds none out."""
 
+    def training(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """Batches (x, y) of all clients' training data, each sample once; no server of a real federation sees them."""
+
 
 class Prediction(Rule):
     """How a trained federation answers; metrics are averaged over the predictors it yields."""
 
     logits: ClassVar[bool] = True
     """Whether scores are logits, so that cross-entropy is meaningful."""
+
+    @property
+    def needs_validation(self) -> bool:
+        """Whether the answer depends on the validation split, so that there must be one."""
+        return False
 
     @abstractmethod
     def predictors(self, view: ServerView) -> Iterator[Predictor]:

@@ -605,3 +605,9 @@ class _View:
                 held.images.split(held.batch_size), held.labels.split(held.batch_size), strict=True
             ):
                 yield held.transform(images), labels
+
+    def training(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """Batches of all clients' training data, each sample once."""
+        p = self._run.problem
+        every = torch.unique(torch.cat(self._run.indices))
+        yield from ClientData(p.images, p.labels, every, p.transform).batches()

@@ -131,14 +131,24 @@ def _subset(split: Split, indices: np.ndarray) -> Split:
 
 
 def _hold_out(clients: list[np.ndarray], share: float, seed: int) -> tuple[list[np.ndarray], np.ndarray]:
-    """Take ``share`` of every client's samples (rounded down, at least one stays) into a pooled validation set."""
+    """Take ``share`` of every client's samples (rounded down, at least one stays) into a pooled validation set.
+
+    ConfigError if that leaves it empty.
+    """
     kept, held = [], []
     for k, indices in enumerate(clients):
         shuffled = randomness.generator(seed, "validation", k).permutation(indices)
         count = min(int(share * len(indices)), len(indices) - 1)
         held.append(shuffled[:count])
         kept.append(np.sort(shuffled[count:]))
-    return kept, np.unique(np.concatenate(held))
+    validation = np.unique(np.concatenate(held))
+    if not len(validation):
+        largest = max(len(indices) for indices in clients)
+        raise ConfigError(
+            f"evaluation.validation: came {share:g}; of the {largest} samples of the largest client that is not one. "
+            f"Set it to at least {1 / largest:.3g}."
+        )
+    return kept, validation
 
 
 # Building --------------------------------------------------------------------------------------------------------
@@ -239,6 +249,7 @@ def build_run(config: RunConfig, data: RunData, stop: Stop = lambda: False) -> F
             f"train.clients_per_round: came {wanted}, the partition has {len(data.clients)} clients. "
             f"Allowed: 1 to {len(data.clients)}, or null for all."
         )
+    method = method.for_clients(len(data.clients), len(data.clients) if train.first_round_full else wanted)
     model, heads = _build_model(config, method, problem, device)
     if train.batch_size == 1 and model.has_batch_norm and train.buffers != "frozen":
         raise ConfigError(

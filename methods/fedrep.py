@@ -1,0 +1,49 @@
+"""FedRep: Exploiting Shared Representations for Personalized Federated Learning.
+
+Collins, Hassani, Mokhtari, Shakkottai, ICML 2021, https://arxiv.org/abs/2102.07078
+
+Algorithm 1: the body (representation) phi is shared, the head h_k stays at client k. A participant loads the global
+body, trains its own head alone with the body frozen, then the body alone with the head frozen, and sends the body up;
+the server takes the mean of the bodies. The authors' code weighs clients equally for images and by size for text
+(``method.server.weights``), and after the last round trains every head once more, which is left out here.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from pydantic import Field
+
+from methods.method import Method
+from methods.registry import MethodError, register
+from methods.rules import ClientContext, ClientRule, Phase
+from methods.vectors import BODY, HEAD, NORM, OTHER_NORM
+
+
+@register("client", "fedrep")
+class FedRep(ClientRule):
+    """Personal head, shared body, trained in turns.
+
+    ``E_h``: local epochs on the head (null: the run's E), then ``E_b`` epochs on the body with its normalisation layers.
+    """
+
+    personal: ClassVar[tuple[str, ...]] = (HEAD,)
+    owns_head: ClassVar[bool] = True
+
+    E_h: int | None = Field(ge=1)
+    E_b: int | None = Field(ge=1)
+
+    def check(self, method: Method) -> None:
+        """Heads never leave the clients, so only the clients' own models can answer."""
+        if method.prediction.key != "personal":
+            raise MethodError(
+                f"method {method.name!r}: prediction {method.prediction.key!r} uses a head at the server, but fedrep "
+                "keeps the heads at the clients; set method.prediction.name to personal"
+            )
+
+    def phases(self, ctx: ClientContext) -> tuple[Phase, ...]:
+        """E_h epochs on h_k, then E_b epochs on phi; the frozen group does not move, nor does momentum pass over."""
+        return (
+            Phase("head", groups=(HEAD,), epochs=self.E_h),
+            Phase("body", groups=(BODY, NORM, OTHER_NORM), epochs=self.E_b),
+        )

@@ -1,0 +1,299 @@
+"""FedSDC and FedSDC+: Shuffle-Diversity Collaborative Federated Learning for Imbalanced Medical Image Analysis.
+
+Gao, Lan, Liu, Wang, Fan, MICCAI 2025, https://github.com/wpnine/FedSDC (the paper's link)
+
+One body phi for all, H heads that wander between clients. A participant gets phi and the head of its slot, trains both
+and sends both back. Bodies are averaged by FedAvgM (Eqs. 4-5: the server optimizer ``momentum`` with beta 0.5 and rate
+1, which sees zeros where the head is); heads go back to their slots as they are. **Diversity** (section 2.2): a head is
+Linear(h -> floor(rho_s h)), dropout, Linear(-> C), without a nonlinearity, of another width in each slot; off: one
+Linear(h -> C). **Shuffle** (Eq. 6): the slots are dealt anew in every round; off: client k keeps head k. The answer is
+the majority vote of all heads on the features of phi; FedSDC+ lets the best share gamma of them vote.
+
+Table 2 and the text beside it disagree on M2 and M3; the table counts here: M1 has neither part, M2 diversity only, M3
+shuffle only. Eq. 7 is read as the text has it, the new body with the dealt heads. The paper leaves open what breaks ties
+(the code: the largest sum of logits, over all classes), the dropout and the first values of the heads.
+
+``variant: reference`` is the authors' code where it differs: every client gets all heads (``down: all``) though it
+trains one, clients draw the values of their first head themselves (``first_heads: client``), and FedSDC+ ranks heads
+by balanced accuracy on the clients' pooled training data (``ranking``, ``metric``), which no server of a real
+federation could see. Its 10 of 15 clients per round with 10 heads are ``train.clients_per_round: 10`` and ``H: 10``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from typing import ClassVar, Literal, Self
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import ArrayLike
+from pydantic import Field, PositiveInt, field_validator
+from torch import Tensor, nn
+from torch.nn.utils import parameters_to_vector, skip_init
+
+from methods.method import Method
+from methods.registry import MethodError, register
+from methods.rules import (
+    ClientContext,
+    ClientRule,
+    Federation,
+    Generators,
+    Head,
+    Prediction,
+    Predictor,
+    Reducer,
+    RoundView,
+    ServerView,
+    State,
+    Trained,
+)
+
+# Heads -----------------------------------------------------------------------------------------------------------
+
+
+def rho_ladder(low: float, high: float, draws: ArrayLike) -> np.ndarray:
+    """rho [H], one in each of H equal parts of [low, high], from uniform draws [H] in [0, 1)."""
+    u = np.asarray(draws, dtype=np.float64)
+    return low + (high - low) * (np.arange(len(u)) + u) / len(u)
+
+
+def make_head(
+    h: int, num_classes: int, width: int | None, dropout: float, rng: np.random.Generator
+) -> nn.Module:
+    """A head h -> ``width`` -> C, or h -> C for width None; weights Xavier normal from ``rng``, biases 0."""
+    sizes = [(h, num_classes)] if width is None else [(h, width), (width, num_classes)]
+    layers: list[nn.Module] = [skip_init(nn.Linear, *size) for size in sizes]
+    draws = torch.Generator().manual_seed(int(rng.integers(2**32)))
+    for layer in layers:
+        assert isinstance(layer, nn.Linear)
+        nn.init.xavier_normal_(layer.weight, generator=draws)
+        nn.init.zeros_(layer.bias)
+    return layers[0] if width is None else nn.Sequential(layers[0], nn.Dropout(dropout), layers[1])
+
+
+@register("client", "fedsdc")
+class FedSDC(ClientRule):
+    """Heads of different widths that wander between clients.
+
+    ``H``: number of slots (null: one per client); ``rho`` (low, high): range of the compression factors, rho_s uniform
+    in part s of H equal parts; ``dropout`` between the two layers; ``diversity`` and ``shuffle``: the two parts of
+    Table 2. ``variant`` sets both ``first_heads`` (who draws their values: ``server``, ``client``) and ``down`` (how many
+    heads a client is sent: ``one``, ``all``), where they are null.
+    """
+
+    owns_head: ClassVar[bool] = True
+    reducers: ClassVar[Mapping[str, Reducer]] = {"head": "keep"}
+
+    H: PositiveInt | None = None
+    rho: tuple[float, float]
+    dropout: float = Field(ge=0, lt=1)
+    diversity: bool
+    shuffle: bool
+    variant: Literal["paper", "reference"] = "paper"
+    first_heads: Literal["server", "client"] | None = None
+    down: Literal["one", "all"] | None = None
+
+    @field_validator("rho")
+    @classmethod
+    def _increasing(cls, rho: tuple[float, float]) -> tuple[float, float]:
+        if not 0 < rho[0] < rho[1] <= 1:
+            raise ValueError("expected [low, high] with 0 < low < high <= 1")
+        return rho
+
+    def check(self, method: Method) -> None:
+        """The model's own classifier is never trained, so only the heads can answer."""
+        if method.prediction.key != "vote":
+            raise MethodError(
+                f"method {method.name!r}: fedsdc trains heads of its own, which prediction {method.prediction.key!r} "
+                "does not ask; set method.prediction.name to vote"
+            )
+
+    def for_clients(self, num_clients: int, per_round: int) -> Self:
+        """H = K unless it is given; MethodError for fewer heads than need to be out at once."""
+        if self.H is None:
+            return self.model_copy(update={"H": num_clients})
+        where = f"method.client.fedsdc.H: came {self.H}"
+        if not self.shuffle and num_clients != self.H:
+            raise MethodError(
+                f"{where}, but without shuffle each of the {num_clients} clients keeps a head of its own; "
+                "set it to null"
+            )
+        if per_round > self.H:
+            raise MethodError(
+                f"{where}, but {per_round} clients take part in a round and each of them trains another head; set it to "
+                f"at least {per_round} or null, or train.clients_per_round to at most {self.H}"
+            )
+        return self
+
+    def heads(self, feature_dim: int, num_classes: int, generators: Generators) -> dict[str, nn.Module]:
+        """H heads, slot s of width floor(rho_s h) with diversity; the widths are drawn once (section 2.2)."""
+        if self.H is None:
+            raise MethodError("fedsdc: the number of clients is not known yet; ask for_clients first")
+        rho = rho_ladder(*self.rho, generators("fedsdc/rho").random(self.H))
+        widths: list[int | None] = [None] * self.H
+        if self.diversity:
+            widths = [max(1, math.floor(share * feature_dim)) for share in rho]
+        return {
+            _slot_name(s): make_head(
+                feature_dim, num_classes, width, self.dropout, generators("fedsdc/head", s)
+            )
+            for s, width in enumerate(widths)
+        }
+
+    def setup(self, federation: Federation) -> State:
+        """The heads by slot, and a seed from which every round's shuffle is drawn."""
+        assert self.H is not None
+        return {
+            "heads": {name: federation.heads[name] for name in map(_slot_name, range(self.H))},
+            "seed": int(federation.generators("shuffle").integers(2**32)),
+            "feature_dim": federation.feature_dim,
+            "num_classes": federation.num_classes,
+        }
+
+    def send(self, server: State, client: int, view: RoundView) -> State:
+        """The head of the client's slot (Eq. 7), or all of them."""
+        heads = server["heads"]
+        slot = _slot_name(self._slots(server, view)[client])
+        vector = heads[slot]
+        reference = self.variant == "reference"
+        if view.round == 0 and (self.first_heads or ("client" if reference else "server")) == "client":
+            vector = self._redrawn(server, vector, client)
+        sent: State = {"head": Head(slot, vector)}
+        if (self.down or ("all" if reference else "one")) == "all":
+            sent["others"] = {name: head for name, head in heads.items() if name != slot}
+        return sent
+
+    def finish(self, ctx: ClientContext, trained: Trained) -> tuple[State, State]:
+        """Upload the head; the body goes up as every update does."""
+        assert trained.head is not None
+        return {}, {"head": trained.head}
+
+    def receive(self, server: State, view: RoundView) -> State:
+        """Heads return to their slots unaveraged; those that rested stay."""
+        slots = self._slots(server, view)
+        returned = {_slot_name(slots[k]): head for k, head in view.payload["head"].items()}
+        return server | {"heads": server["heads"] | returned}
+
+    def _slots(self, server: State, view: RoundView) -> dict[int, int]:
+        """Slot s(k) of each participant: m of the H slots without repeat (Eq. 6), the same whenever it is asked for."""
+        if not self.shuffle:
+            return {k: k for k in view.clients}
+        dealt = np.random.default_rng((server["seed"], view.round)).permutation(self.H)
+        if len(view.clients) > len(dealt):
+            raise MethodError(
+                f"fedsdc: {len(view.clients)} clients take part in round {view.round}, but there are {self.H} heads; "
+                "set method.client.fedsdc.H higher, or to null"
+            )
+        return {k: int(s) for k, s in zip(view.clients, dealt, strict=False)}
+
+    def _redrawn(self, server: State, old: Tensor, client: int) -> Tensor:
+        """First values that the client draws for the head of its slot, of the same shape as ``old``."""
+        h, classes = server["feature_dim"], server["num_classes"]
+        # A head of width r has (h + 1) r + (r + 1) C numbers.
+        width = (len(old) - classes) // (h + 1 + classes) if self.diversity else None
+        rng = np.random.default_rng(np.random.SeedSequence(server["seed"], spawn_key=(client,)))
+        head = make_head(h, classes, width, self.dropout, rng)
+        return parameters_to_vector(head.parameters()).detach().to(old)
+
+
+def _slot_name(slot: int) -> str:
+    return f"fedsdc/{slot}"
+
+
+# Prediction ------------------------------------------------------------------------------------------------------
+
+
+def majority(logits: Tensor) -> Tensor:
+    """Scores [B, C] whose argmax is the vote of the heads, from their logits [H, B, C].
+
+    Each head votes for its top class, the lowest of equal ones. One class with most votes wins; otherwise all classes,
+    also those without a vote, compete by the sum of their logits (code; the paper does not say).
+    """
+    votes = F.one_hot(logits.argmax(2), logits.shape[2]).sum(0)
+    most = votes.amax(1, keepdim=True)
+    tied = (votes == most).sum(1, keepdim=True) > 1
+    return torch.where(tied, logits.sum(0), votes.to(logits.dtype))
+
+
+def best_heads(scores: ArrayLike, gamma: float) -> list[int]:
+    """The ceil(gamma H) heads with the highest scores [H], best first; of equal ones those that come first."""
+    order = np.argsort(-np.asarray(scores, dtype=np.float64), kind="stable")
+    count = math.ceil(gamma * len(order) - 1e-9)  # 0.07 * 100 is a little more than 7
+    return [int(i) for i in order[:count]]
+
+
+def head_scores(
+    answers: Iterable[tuple[Tensor, Tensor]], metric: Literal["micro_f1", "balanced_accuracy"]
+) -> np.ndarray:
+    """Score [H] of each head alone, from batches of (logits [H, B, C], labels [B]).
+
+    Micro-F1 is the share of right answers, as each sample has one label; balanced accuracy the mean recall over the
+    classes present. NaN if there are no samples.
+    """
+    hits, counts = np.zeros((0, 0)), np.zeros(0)
+    for logits, y in answers:
+        labels = F.one_hot(y, logits.shape[2]).double()
+        right = (logits.argmax(2) == y).double() @ labels  # [H, C]
+        hits = right.cpu().numpy() + (hits if hits.size else 0)
+        counts = labels.sum(0).cpu().numpy() + (counts if counts.size else 0)
+    present = counts > 0
+    if metric == "micro_f1":
+        return hits.sum(1) / counts.sum()
+    return (hits[:, present] / counts[present]).mean(1)
+
+
+@register("prediction", "vote")
+class Vote(Prediction):
+    """Majority vote of FedSDC's heads, or of the best of them.
+
+    ``gamma``: share of the heads that vote (FedSDC: 1; FedSDC+ less); ``ranking``: the data on which heads are ranked,
+    ``validation`` (paper) or ``train_reference``, all clients' training data (code); ``metric``: ``micro_f1`` (paper) or
+    ``balanced_accuracy`` (code). Where these are null, ``variant`` decides. Never the test set.
+    """
+
+    logits: ClassVar[bool] = False
+
+    gamma: float = Field(gt=0, le=1)
+    variant: Literal["paper", "reference"] = "paper"
+    ranking: Literal["validation", "train_reference"] | None = None
+    metric: Literal["micro_f1", "balanced_accuracy"] | None = None
+
+    @property
+    def needs_validation(self) -> bool:
+        """Whether heads are ranked on the validation split."""
+        return self.gamma < 1 and self._ranking == "validation"
+
+    @property
+    def _ranking(self) -> str:
+        return self.ranking or ("train_reference" if self.variant == "reference" else "validation")
+
+    def check(self, method: Method) -> None:
+        """Only FedSDC has heads that can vote."""
+        if all(rule.key != "fedsdc" for rule in method.client):
+            raise MethodError(
+                f"method {method.name!r}: prediction 'vote' asks the heads of fedsdc, which is not among the client "
+                "rules; add it, or set method.prediction.name to global"
+            )
+
+    def predictors(self, view: ServerView) -> Iterator[Predictor]:
+        """One predictor, the vote; the body runs once per batch."""
+        body = view.model()
+        members = [view.model(head=Head(key, v)) for key, v in view.rules["fedsdc"]["heads"].items()]
+
+        def logits(x: Tensor) -> Tensor:
+            z = body.features(x)
+            return torch.stack([head.classify(z) for head in members])
+
+        if self.gamma < 1:
+            metric = self.metric or ("balanced_accuracy" if self.variant == "reference" else "micro_f1")
+            data = view.validation() if self._ranking == "validation" else view.training()
+            answers = [(logits(x), y) for x, y in data]
+            if not answers:
+                raise MethodError(
+                    "prediction 'vote' ranks heads on a validation split: set evaluation.validation"
+                )
+            scores = head_scores(answers, metric)
+            members = [members[s] for s in best_heads(scores, self.gamma)]
+        yield lambda x: majority(logits(x))

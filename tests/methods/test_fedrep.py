@@ -1,0 +1,276 @@
+"""FedRep against the authors' code (golden), a NumPy evaluation of Algorithm 1, and personal prediction by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+import torch
+from federations import federation, mlp, problem_of, run, same, with_rules
+from torch import nn
+
+from benchmark.engine.evaluation import EvaluationSet
+from benchmark.engine.federation import FederatedRun, RunState
+from benchmark.engine.models import Net
+from benchmark.runs.config import load_group
+from methods.method import Method, build
+from methods.registry import MethodError
+from methods.rules import ClientRule, Selection
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "baselines" / "fedrep.npz"
+BODY = 56
+"""Length of the body of the golden model; the head has 27."""
+
+
+def fedrep(**changes: Any) -> dict[str, Any]:
+    """conf/method/fedrep.yaml with E_h = 2, E_b = 1 and these changes on top."""
+    config = load_group("method", "fedrep")
+    client = {"fedrep": {"E_h": 2, "E_b": 1} | changes.pop("client", {})}
+    return config | {"client": client} | changes
+
+
+def golden_problem(split: str) -> tuple[dict[str, np.ndarray], Any]:
+    g = dict(np.load(GOLDEN))
+    return g, problem_of([g[f"{split}_X{k}"] for k in range(4)], [g[f"{split}_y{k}"] for k in range(4)], 3)
+
+
+@pytest.mark.parametrize("split", ["uneq", "eq"])
+@pytest.mark.parametrize(("schedule", "batch"), [("full", 1000), ("mini", 8)])
+@pytest.mark.parametrize("weights", [None, "uniform", "size"])
+def test_golden(split: str, schedule: str, batch: int, weights: str | None) -> None:
+    """Bodies and heads after each of three rounds; without a word the YAML weighs clients equally."""
+    g, problem = golden_problem(split)
+    config = fedrep() if weights is None else fedrep(server={"weights": {"name": weights}})
+    # The run's own number of epochs must not count: the phases have theirs.
+    states = run(
+        federation(problem, config, mlp(), lr=float(g["lr"]), w0=g["w0"], batch_size=batch, epochs=7)
+    )
+    name = f"{split}_{schedule}_{weights or 'uniform'}"
+    for t, state in enumerate(states[1:]):
+        np.testing.assert_allclose(state.w[:BODY], g[f"{name}_body"][t], rtol=0, atol=1e-9)
+        heads = np.stack([state.clients[k]["personal"].numpy() for k in range(4)])
+        np.testing.assert_allclose(heads, g[f"{name}_heads"][t], rtol=0, atol=1e-9)
+
+
+# Algorithm 1 in NumPy, with momentum and weight decay ------------------------------------------------------------
+
+
+def gradient(v: np.ndarray, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Gradient [83] of the mean cross-entropy of W2 tanh(W1 x + b1) + b2."""
+    w1, b1, w2, b2 = v[:48].reshape(8, 6), v[48:56], v[56:80].reshape(3, 8), v[80:]
+    z = np.tanh(x @ w1.T + b1)
+    logits = z @ w2.T + b2
+    p = np.exp(logits - logits.max(1, keepdims=True))
+    d = (p / p.sum(1, keepdims=True) - np.eye(3)[y]) / len(y)
+    back = (d @ w2) * (1 - z**2)
+    return np.concatenate([(back.T @ x).ravel(), back.sum(0), (d.T @ z).ravel(), d.sum(0)])
+
+
+def descend(
+    v: np.ndarray, part: slice, x: np.ndarray, y: np.ndarray, epochs: int, batch: int, sgd: Sequence[float]
+) -> np.ndarray:
+    """SGD on the coordinates ``part`` alone, momentum from zero; ``sgd``: rate, momentum, weight decay."""
+    lr, momentum, decay = sgd
+    v, u = v.copy(), np.zeros_like(v[part])
+    for _ in range(epochs):
+        for i in range(0, len(y), batch):
+            g = gradient(v, x[i : i + batch], y[i : i + batch])[part] + decay * v[part]
+            u = momentum * u + g
+            v[part] -= lr * u
+    return v
+
+
+def algorithm_1(
+    g: Mapping[str, np.ndarray],
+    turns: Sequence[Sequence[int]],
+    epochs: tuple[int, int],
+    batch: int,
+    *sgd: float,
+) -> tuple[np.ndarray, list[np.ndarray]]:
+    """(body, heads of the four clients) after the rounds in which ``turns`` take part."""
+    body, heads = g["w0"][:BODY], [g["w0"][BODY:]] * 4
+    for ids in turns:
+        bodies = []
+        for k in ids:
+            x, y = g[f"uneq_X{k}"], g[f"uneq_y{k}"]
+            v = np.concatenate([body, heads[k]])
+            v = descend(v, slice(BODY, None), x, y, epochs[0], batch, sgd)
+            v = descend(v, slice(0, BODY), x, y, epochs[1], batch, sgd)
+            bodies.append(v[:BODY])
+            heads[k] = v[BODY:]
+        body = np.mean(bodies, axis=0)
+    return body, heads
+
+
+class Turns(Selection):
+    """The clients given for each round."""
+
+    key: ClassVar[str] = "turns"
+    turns: tuple[tuple[int, ...], ...]
+
+    def choose(self, round: int, *args: Any) -> Any:
+        return self.turns[round], args[2]
+
+
+EVERYBODY = ((0, 1, 2, 3),) * 3
+
+
+@pytest.mark.parametrize(
+    "turns",
+    [EVERYBODY, ((0, 2), (2, 3), (0,)), ((1,), (1,), (1,))],
+    ids=["everybody", "some", "one at a time"],
+)
+@pytest.mark.parametrize(("momentum", "decay"), [(0.0, 0.0), (0.5, 0.1)])
+def test_rounds_beside_numpy(turns: Any, momentum: float, decay: float) -> None:
+    """Nothing of a frozen group moves through momentum or weight decay (D16), momentum starts afresh in each phase,
+    the head of who does not take part rests, and the mean of the bodies is over the participants."""
+    g, problem = golden_problem("uneq")
+    method = replace(build(fedrep(client={"E_h": 3, "E_b": 2})), selection=Turns(turns=turns))
+    optimizer = {"lr": 0.05, "momentum": momentum, "weight_decay": decay}
+    state = run(federation(problem, method, mlp(), w0=g["w0"], batch_size=5, **optimizer))[-1]
+    body, heads = algorithm_1(g, turns, (3, 2), 5, 0.05, momentum, decay)
+    np.testing.assert_allclose(state.w[:BODY], body, rtol=0, atol=1e-12)
+    np.testing.assert_array_equal(state.w[BODY:], g["w0"][BODY:])
+    taken = {k for ids in turns for k in ids}
+    assert set(state.clients) == taken
+    for k in taken:
+        np.testing.assert_allclose(state.clients[k]["personal"], heads[k], rtol=0, atol=1e-12)
+
+
+def test_one_client() -> None:
+    """K = 1: alternating descent without a server in between."""
+    g, _ = golden_problem("uneq")
+    problem = problem_of([g["uneq_X0"]], [g["uneq_y0"]], 3)
+    state = run(federation(problem, fedrep(), mlp(), lr=0.05, w0=g["w0"], batch_size=3, momentum=0.9))[-1]
+    v = g["w0"]
+    for _ in range(3):
+        for part, epochs in ((slice(BODY, None), 2), (slice(0, BODY), 1)):
+            v = descend(v, part, g["uneq_X0"], g["uneq_y0"], epochs, 3, (0.05, 0.9, 0.0))
+    np.testing.assert_allclose(state.w[:BODY], v[:BODY], rtol=0, atol=1e-12)
+    np.testing.assert_allclose(state.clients[0]["personal"], v[BODY:], rtol=0, atol=1e-12)
+
+
+def test_null_epochs_are_those_of_the_run() -> None:
+    g, problem = golden_problem("uneq")
+    same_rounds = [
+        run(federation(problem, fedrep(client=client), mlp(), w0=g["w0"], epochs=2))[-1]
+        for client in ({"E_h": None}, {"E_h": 2})
+    ]
+    assert same(*same_rounds)
+
+
+def test_normalisation_layers_train_with_the_body() -> None:
+    """The affine parts of BatchNorm and LayerNorm move, and no client keeps its own."""
+    _, problem = golden_problem("uneq")
+    body = nn.Sequential(nn.Linear(6, 8, bias=False), nn.BatchNorm1d(8), nn.Tanh(), nn.LayerNorm(8))
+    net = Net(body, nn.Linear(8, 3), 8).double()
+    model = federation(problem, fedrep(), net, rounds=1, batch_size=8)
+    start, end = run(model)
+    for entry in model.layout.entries:
+        moved = (start.w != end.w)[entry.start : entry.stop].any()
+        assert bool(moved) == (entry.group != "head"), entry.name
+    assert all(len(end.clients[k]["personal"]) == 27 for k in range(4))
+
+
+# Personal models answer --------------------------------------------------------------------------------------------
+
+
+def answering(method: Method | Mapping[str, Any]) -> FederatedRun:
+    """Three clients; z = x, logits = v x; test inputs 1, 2, -1, -3 of classes 0, 1, 1, 0."""
+    x = torch.tensor([[1.0], [2.0], [-1.0], [-3.0]], dtype=torch.float64)
+    held = EvaluationSet(x, torch.tensor([0, 1, 1, 0]), None, 2, 0, lambda images: images, batch_size=3)
+    problem = problem_of([np.ones((1, 1))] * 3, [np.zeros(1, int)] * 3, 2)
+    problem = replace(problem, evaluation_sets={"test": held})
+    net = Net(nn.Linear(1, 1, bias=False), nn.Linear(1, 2, bias=False), 1).double()
+    return federation(problem, method, net, w0=np.array([1.0, 0.0, 1.0]))
+
+
+def test_personal_prediction() -> None:
+    """Client 0 (1, 0) says class 0 for x > 0: right at 1 of 1, 2 and at -1 of -1, -3: 1/2. Client 1 always says
+    class 0 (1, 1 tie): 1/2. Client 2 never took part and has the model's own head (0, 1): class 1 for x > 0, 1/2.
+
+    Which half differs: class 0 right by client 0 at x = 1 (not -3): 1/2; client 1: 1; client 2: x = -3: 1/2. So the
+    accuracy of class 0 is (1/2 + 1 + 1/2)/3 = 2/3, that of class 1 (1/2 + 0 + 1/2)/3 = 1/3, and the worst group of
+    each client 1/2, 0, 1/2, in the mean 1/3. The loss is the mean of the clients' losses.
+    """
+    model = answering(fedrep())
+    state = model.initial_state()
+    heads = {0: [1.0, 0.0], 1: [1.0, 1.0]}
+    state = replace(
+        state, clients={k: {"personal": torch.tensor(v, dtype=torch.float64)} for k, v in heads.items()}
+    )
+    found = {(r.group, r.metric): r.value for r in model.evaluate(state)}
+    assert found["all", "accuracy"] == pytest.approx(1 / 2)
+    assert found["class=0", "accuracy"] == pytest.approx(2 / 3)
+    assert found["class=1", "accuracy"] == pytest.approx(1 / 3)
+    assert found["all", "worst_group_accuracy"] == pytest.approx(1 / 3)
+    losses = []
+    for v in ([1.0, 0.0], [1.0, 1.0], [0.0, 1.0]):
+        for x, y in ((1, 0), (2, 1), (-1, 1), (-3, 0)):
+            logits = np.array(v) * x
+            losses.append(np.log(np.exp(logits).sum()) - logits[y])
+    assert found["all", "loss"] == pytest.approx(np.mean(losses), abs=1e-6)
+
+
+def test_personal_prediction_uses_the_present_body() -> None:
+    """As after the download: logits are those of the global theta, -2 here, under each client's head."""
+    model = answering(fedrep())
+    state = replace(
+        model.initial_state(),
+        w=torch.tensor([-2.0, 0.0, 1.0], dtype=torch.float64),
+        clients={0: {"personal": torch.tensor([1.0, 0.0], dtype=torch.float64)}},
+    )
+    terms = []
+    for v in ([1.0, 0.0], [0.0, 1.0], [0.0, 1.0]):
+        for x, y in ((1, 0), (2, 1), (-1, 1), (-3, 0)):
+            logits = np.array(v) * -2 * x
+            terms.append(np.log(np.exp(logits).sum()) - logits[y])
+    loss = {r.metric: r.value for r in model.evaluate(state) if r.group == "all"}["loss"]
+    assert loss == pytest.approx(np.mean(terms), abs=1e-6)
+
+
+# Stop and go on, refusals ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("stop", [0, 1, 2])
+def test_stop_and_go_on(stop: int, tmp_path: Path) -> None:
+    """Bit for bit, with dropout, momentum, random orders and a client that rests."""
+
+    def model() -> FederatedRun:
+        _, problem = golden_problem("uneq")
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(1)
+            body = nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.Tanh(), nn.Dropout(0.3))
+            net = Net(body, nn.Linear(8, 3), 8).double()
+        method = replace(build(fedrep()), selection=Turns(turns=((0, 1), (1, 2), (0, 3), (0, 1))))
+        options = {"momentum": 0.5, "weight_decay": 0.01, "batch_size": 5, "order": None}
+        return federation(problem, method, net, rounds=4, **options)
+
+    through = run(model())
+    torch.save(run(model(), rounds=stop)[-1].to_dict(), tmp_path / "checkpoint")
+    loaded = RunState(**torch.load(tmp_path / "checkpoint", weights_only=True))
+    assert same(run(model(), loaded, 4 - stop)[-1], through[-1])
+
+
+def test_refused() -> None:
+    with pytest.raises(
+        MethodError, match=r"prediction 'global' uses a head at the server.*set method\.prediction"
+    ):
+        build(fedrep(prediction={"name": "global"}))
+    with pytest.raises(
+        MethodError, match=r"method\.client\.fedrep\.E_h: came 0; .*greater than or equal to 1"
+    ):
+        build(fedrep(client={"E_h": 0}))
+    with pytest.raises(MethodError, match=r"method\.client\.fedrep\.E_b: fedrep needs this parameter"):
+        build({"client": {"fedrep": {"E_h": None}}, "prediction": {"name": "personal"}})
+
+    class Other(ClientRule):
+        key: ClassVar[str] = "other"
+        owns_head: ClassVar[bool] = True
+
+    with pytest.raises(MethodError, match="fedrep and other both decide what the head is"):
+        with_rules(Other(), config=fedrep()).check()
