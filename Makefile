@@ -30,7 +30,7 @@ option = $(if $(strip $(2)),$(call quote,$(1)=$(strip $(2))))
 WHICH  = $(call option,paper,$(PAPER)) $(call option,preset,$(PRESET)) $(call option,seeds,$(SEEDS))
 HOW    = $(call option,launcher,$(LAUNCHER)) $(call option,workers,$(WORKERS))
 
-.PHONY: help table1 table tables figures status list bench test check format setup clean FORCE
+.PHONY: help table1 table tables tune figures status list bench test check format setup clean FORCE
 
 help:  ## This list
 	@echo 'make TARGET [VARIABLE=value ...]'
@@ -40,7 +40,7 @@ help:  ## This list
 	@echo '  TABLE    number of the table in the paper, for make table and make status'
 	@echo '  FIGURE   number of the figure in the paper, for make figures'
 	@echo '  PRESET   quick (default) | small | paper'
-	@echo '  SEEDS    how many seeds (default: the table says)'
+	@echo '  SEEDS    how many seeds (default: the table says; make tune: 1)'
 	@echo '  LAUNCHER local (default) | inline'
 	@echo '  WORKERS  processes of the local launcher (default: one per core or GPU)'
 	@echo '  ARGS     anything more, handed on to the command as it is'
@@ -54,6 +54,9 @@ table: $(STAMP)  ## Table TABLE of PAPER (all that there are, where one is left 
 
 tables: $(STAMP)  ## Every table of every paper (or of PAPER)
 	@$(RUN) -m benchmark table $(WHICH) $(HOW) $(ARGS)
+
+tune: $(STAMP)  ## Grid search on a validation split: make tune TABLE=1 PAPER=fedmr ARGS='method=fedprox columns=fmnist/*'
+	@$(RUN) -m benchmark tune $(call option,table,$(TABLE)) $(WHICH) $(HOW) $(ARGS)
 
 figures: $(STAMP)  ## Every figure (of PAPER; one: FIGURE) into results/figures/PRESET/
 	@$(RUN) -m benchmark figure $(call option,figure,$(FIGURE)) $(WHICH) $(HOW) $(ARGS)

@@ -10,9 +10,13 @@ USAGE = """usage: python -m benchmark COMMAND ...
   run [key=value ...] [-m]         one experiment, or a sweep with -m (Hydra; run --help lists all groups and keys)
   table [paper=..] [table=..] [preset=quick|small|paper] [seeds=N] [launcher=local|inline] [rows=..] [columns=..]
                                    run what is missing and write the tables
+  tune method=.. [name=..] [preset=..] [rows=..] [columns=..] [seeds=N] [validation=0.1] [share=column|row]
+                                   grid search on a validation split; table runs take the chosen values
   figure [paper=..] [figure=..] [name=..] [preset=..] [seeds=N]
                                    run what is missing and draw the papers' figures
   analyse NAME [key=value ...]     an analysis of a paper (analyse without a name lists them)
+  fidelity [check | effects [preset=..] [ids=..] [seeds=N]]
+                                   docs/fidelity.md: where paper, code and text disagree, and what a switch changes
   status [paper=..] [table=..] [preset=..]
                                    runs done, running, failed, diverged, missing per table
   list [methods|datasets|partitions|selections|tables|models|rules]
@@ -34,6 +38,11 @@ def _commands() -> dict[str, Callable[[Sequence[str]], int]]:
 
         return table(words)
 
+    def tune(words: Sequence[str]) -> int:
+        from benchmark.commands.tune import main
+
+        return main(words)
+
     def figure(words: Sequence[str]) -> int:
         from benchmark.commands.figure import main
 
@@ -41,6 +50,11 @@ def _commands() -> dict[str, Callable[[Sequence[str]], int]]:
 
     def analyse(words: Sequence[str]) -> int:
         from benchmark.commands.analyse import main
+
+        return main(words)
+
+    def fidelity(words: Sequence[str]) -> int:
+        from benchmark.commands.fidelity import main
 
         return main(words)
 
@@ -72,8 +86,10 @@ def _commands() -> dict[str, Callable[[Sequence[str]], int]]:
     return {
         "run": run,
         "table": table,
+        "tune": tune,
         "figure": figure,
         "analyse": analyse,
+        "fidelity": fidelity,
         "status": status,
         "list": listing,
         "data": data,

@@ -11,9 +11,11 @@ from benchmark.errors import ConfigError, nearest
 from benchmark.figures.registry import Drawing, Kind, Request, find
 from benchmark.figures.spec import FigureSpec, find_figures
 from benchmark.figures.style import save
+from benchmark.reports.notes import tuning_lines
 from benchmark.runs.config import load_group
 from benchmark.runs.plan import Cells, check, plan, unique_runs
 from benchmark.runs.store import Results, storage_error, write_atomically
+from benchmark.runs.tuning import TunedFolder
 
 WHAT = {
     "paper": "fedld|fedsdc|feddiverse|fedmr",
@@ -22,6 +24,7 @@ WHAT = {
     "preset": "quick|small|paper",
     "seeds": "NUMBER",
     "results": "FOLDER",
+    "tuned": "FOLDER|off",
     "out": "FOLDER",
 }
 
@@ -35,12 +38,14 @@ def main(words: Sequence[str]) -> int:
     results = Results(Path(values.get("results", "results"))).open()
     count = positive(values, "seeds")
     extra = settings_of_runs(values)
+    tuned = TunedFolder.of(values.get("tuned"), results.root)
     requests: list[tuple[Kind, Request]] = []
     for spec in specs:
         table, options = spec.runs, spec.settings(preset)
         cells: Cells = {}
-        if table is not None:
-            cells = plan(table, preset, None if count is None else range(count), extra)
+        if table is not None and spec.whole is not None:
+            chosen = tuned.load(spec.whole, preset)
+            cells = plan(table, preset, None if count is None else range(count), extra, chosen)
         request = Request(spec, preset, options, table, cells, results, extra, count)
         requests.append((find(spec.kind), request))
 
@@ -84,6 +89,9 @@ def _write(drawing: Drawing, request: Request, folder: Path) -> list[Path]:
         " ".join(spec.caption.split()),
         *drawing.remarks,
     ]
+    chosen = {key: cell.chosen for key, cell in request.cells.items() if cell.chosen is not None}
+    if request.table is not None and chosen:
+        lines.append("Hyper-parameters. " + " ".join(tuning_lines(request.table, chosen)))
     if request.preset != "paper":
         lines.append(
             f"Preset {request.preset}: other data or less of them, a smaller model and budget; not the paper's numbers."

@@ -20,6 +20,7 @@ from benchmark.runs.config import load_group
 from benchmark.runs.plan import Cells, check, plan, unique_runs
 from benchmark.runs.spec import TableSpec, find_specs
 from benchmark.runs.store import Results
+from benchmark.runs.tuning import TunedFolder
 
 WHAT = {
     "paper": "fedld|fedsdc|feddiverse|fedmr",
@@ -30,12 +31,13 @@ WHAT = {
     "columns": "KEY,PATTERN*,...",
     "seeds": "NUMBER",
     "results": "FOLDER",
+    "tuned": "FOLDER|off",
 }
 OUT = {"out": "FOLDER"}
 
 
-def _chosen(values: Mapping[str, str]) -> list[TableSpec]:
-    """The tables asked for, cut to the rows and columns asked for."""
+def tables_of(values: Mapping[str, str]) -> list[TableSpec]:
+    """The tables asked for, whole."""
     number = positive(values, "table")
     if "name" in values:
         every = {spec.name: spec for spec in find_specs()}
@@ -43,13 +45,15 @@ def _chosen(values: Mapping[str, str]) -> list[TableSpec]:
             raise ConfigError(
                 f"name: came {values['name']!r}.{nearest(values['name'], every)} Allowed: {', '.join(every)}."
             )
-        specs = [every[values["name"]]]
-    else:
-        specs = find_specs(values.get("paper"), number)
-    return [_cut(spec, values) for spec in specs]
+        return [every[values["name"]]]
+    return find_specs(values.get("paper"), number)
 
 
-def _matching(keys: Sequence[str], patterns: str | None, what: str, table: str) -> list[str]:
+def matching(keys: Sequence[str], patterns: str | None, what: str, table: str) -> list[str]:
+    """Those of ``keys`` that fit one of the comma-separated ``patterns``; all without any.
+
+    Raises `ConfigError` for a pattern that fits nothing; ``what`` and ``table`` are for its message.
+    """
     if patterns is None:
         return list(keys)
     wanted = patterns.split(",")
@@ -64,40 +68,48 @@ def _matching(keys: Sequence[str], patterns: str | None, what: str, table: str) 
 def _cut(spec: TableSpec, values: Mapping[str, str]) -> TableSpec:
     if "rows" not in values and "columns" not in values:
         return spec
-    rows = _matching([row.key for row in spec.rows], values.get("rows"), "rows", spec.name)
-    columns = _matching([column.key for column in spec.columns], values.get("columns"), "columns", spec.name)
+    rows = matching([row.key for row in spec.rows], values.get("rows"), "rows", spec.name)
+    columns = matching([column.key for column in spec.columns], values.get("columns"), "columns", spec.name)
     return spec.cut(rows, columns)
 
 
-def _preset(values: Mapping[str, str]) -> str:
+def preset_of(values: Mapping[str, str]) -> str:
+    """The preset asked for; `ConfigError` if there is none of that name."""
     preset = values.get("preset", "quick")
     load_group("preset", preset)  # refuses an unknown one
     return preset
 
 
-def _plans(values: Mapping[str, str], specs: Sequence[TableSpec], preset: str) -> list[Cells]:
+def _plans(values: Mapping[str, str], preset: str) -> list[tuple[TableSpec, Cells]]:
+    """The tables asked for, cut to the rows and columns asked for, with their runs: tuned where something was tuned."""
+    tables = tables_of(values)
     count = positive(values, "seeds")
     seeds = None if count is None else range(count)
-    return [plan(spec, preset, seeds, settings_of_runs(values)) for spec in specs]
+    tuned = TunedFolder.of(values.get("tuned"), Path(values.get("results", "results")))
+    plans = []
+    for whole in tables:
+        spec = _cut(whole, values)
+        chosen = tuned.load(whole, preset)
+        plans.append((spec, plan(spec, preset, seeds, settings_of_runs(values), chosen)))
+    return plans
 
 
 def table(words: Sequence[str]) -> int:
     """Plan, launch, write; exit code 0, 1 (a run failed) or 130 (stopped)."""
     values = read(words, {**WHAT, **HOW, **OUT}, "table")
-    preset = _preset(values)
-    specs = _chosen(values)
-    plans = _plans(values, specs, preset)
+    preset = preset_of(values)
+    plans = _plans(values, preset)
     results = Results(Path(values.get("results", "results"))).open()
-    runs = unique_runs(plans)
+    runs = unique_runs([cells for _, cells in plans])
 
     def check_all() -> None:
-        for spec, cells in zip(specs, plans, strict=True):
+        for spec, cells in plans:
             check(spec, cells)
 
     with results.launcher_lock():
         code = run_missing(values, results, runs, check_all)
     folder = Path(values.get("out") or results.root / "tables" / preset)
-    for spec, cells in zip(specs, plans, strict=True):
+    for spec, cells in plans:
         built = collect(spec, preset, cells, results)
         paths = write(built, folder)
         print(f"{spec.name}: {_summary(results, cells)}; {paths[0].with_suffix('')}.{{csv,tex,md}}")
@@ -129,8 +141,8 @@ def _summary(results: Results, cells: Cells) -> str:
 def status(words: Sequence[str]) -> int:
     """How many runs of each table are done, running, failed, diverged, missing."""
     values = read(words, WHAT, "status")
-    preset = _preset(values)
-    specs = _chosen(values)
+    preset = preset_of(values)
+    plans = _plans(values, preset)
     results = Results(Path(values.get("results", "results")))
     if (results.root / "runs").exists():
         results.open()
@@ -140,7 +152,7 @@ def status(words: Sequence[str]) -> int:
     for state in states:
         view.add_column(state, justify="right")
     view.add_column("cells without runs")
-    for spec, cells in zip(specs, _plans(values, specs, preset), strict=True):
+    for spec, cells in plans:
         counts = _counts(results, cells)
         gaps = ", ".join(f"{number} {state}" for state, number in sorted(counts.items()) if " " in state)
         view.add_row(spec.name, *(str(counts[state]) for state in states), gaps)

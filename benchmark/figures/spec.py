@@ -56,8 +56,8 @@ class FigureSpec(BaseModel):
         return merge(self.options, self.presets[preset] or {})
 
     @cached_property
-    def runs(self) -> TableSpec | None:
-        """The table whose runs are drawn, cut to the rows and columns of the figure."""
+    def whole(self) -> TableSpec | None:
+        """The table whose runs are drawn, with all its rows and columns."""
         if self.table is None:
             return None
         if isinstance(self.table, str):
@@ -67,13 +67,19 @@ class FigureSpec(BaseModel):
                     f"figure {self.name}: table: came {self.table!r}.{nearest(self.table, every)} "
                     f"Allowed: {', '.join(every)}."
                 )
-            spec = every[self.table]
-        else:
-            named = {"name": self.name, "paper": self.paper, "title": self.title}
-            try:
-                spec = TableSpec.model_validate({**named, **self.table})
-            except ValidationError as error:
-                raise ConfigError(f"figure {self.name}: table: {_explain(error)}") from error
+            return every[self.table]
+        named = {"name": self.name, "paper": self.paper, "title": self.title}
+        try:
+            return TableSpec.model_validate({**named, **self.table})
+        except ValidationError as error:
+            raise ConfigError(f"figure {self.name}: table: {_explain(error)}") from error
+
+    @cached_property
+    def runs(self) -> TableSpec | None:
+        """The table whose runs are drawn, cut to the rows and columns of the figure."""
+        spec = self.whole
+        if spec is None:
+            return None
         columns = self.columns or [column.key for column in spec.run_columns]
         return spec.cut(self.rows or [row.key for row in spec.rows], columns)
 

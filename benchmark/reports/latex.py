@@ -58,7 +58,7 @@ _SPECIAL = {
     )
 }
 
-_TROUBLES = ("missing", "running", "failed", "diverged")
+_TROUBLES = ("not reached", "missing", "running", "failed", "diverged")
 
 
 def escape(text: str) -> str:
@@ -196,7 +196,8 @@ def measured_text(cell: TableCell) -> str:
 def _notes(table: Table) -> str:
     texts = [_note(note) for note in notes(table) if note.brief]
     if any(cell.summary and not cell.complete for cell in table.cells.values()):
-        what = ", ".join(f"{status[0].upper()} {status}" for status in _TROUBLES)
+        known = [status for status in _TROUBLES if status != "not reached" or table.spec.reference_row]
+        what = ", ".join(f"{status[0].upper()} {status}" for status in known)
         texts.insert(1, rf"2/3\,D: seeds done of those planned, and what became of the rest ({what}).\par")
     return "\n".join(texts)
 

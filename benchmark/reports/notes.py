@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from benchmark.reports.statistics import ALPHA, Tau
-from benchmark.runs.spec import Column
+from benchmark.runs.plan import Chosen
+from benchmark.runs.spec import Column, TableSpec
 
 if TYPE_CHECKING:
     from benchmark.reports.tables import Table, TableCell
@@ -83,11 +84,17 @@ def caption(table: Table, published: str) -> str:
     unit = f" in {spec.shown.unit}" if spec.shown.unit else ""
     parts = [
         spec.caption,
-        f"{spec.shown.label}{unit}, {spec.round.phrase}, {_spread(table)}, preset {table.preset}.",
+        f"{spec.shown.label}{unit}, {_round(spec)}, {_spread(table)}, preset {table.preset}.",
     ]
     if table.has_published:
         parts.append(published)
     return " ".join(" ".join(part.split()) for part in parts if part)
+
+
+def _round(spec: TableSpec) -> str:
+    if spec.reference_row is None:
+        return spec.round.phrase
+    return f"compared seed by seed with {spec.row(spec.reference_row).label} in the evaluated rounds"
 
 
 def _spread(table: Table) -> str:
@@ -105,7 +112,7 @@ def notes(table: Table) -> list[Note]:
         Note("Agreement with the published order", tuple(_agreement(table))),
         Note("Gaps", tuple(_gaps(table))),
         Note("Preset", tuple(_preset(table))),
-        Note("Hyper-parameters", (" ".join(table.spec.hyperparameters.split()),)),
+        Note("Hyper-parameters", tuple(_hyperparameters(table))),
         Note("Where the settings come from", tuple(_sources(table)), brief=False),
         Note("Remarks on the published numbers", tuple(_published_remarks(table)), brief=False),
     ]
@@ -172,7 +179,7 @@ def _gaps(table: Table) -> list[str]:
     lines = []
     for (reason, where), rows in merged.items():
         rows_text = "all rows" if len(rows) == len(table.spec.rows) else ", ".join(rows)
-        lines.append(f"{reason}: {rows_text} ({_labels(table, where)})")
+        lines.append(f"{reason}: {rows_text} ({_labels(table.spec, where)})")
     return sorted(lines, key=lambda line: line.split(":")[0]) or ["none: every cell has all its seeds."]
 
 
@@ -183,7 +190,8 @@ def _reasons(cell: TableCell) -> list[str]:
         return ["missing"]
     if cell.column.average_of:
         return []  # its parts are listed
-    troubles = {status: cell.seeds(status) for status in ("missing", "running", "failed", "diverged")}
+    known = ("not reached", "missing", "running", "failed", "diverged")
+    troubles = {status: cell.seeds(status) for status in known}
     return [
         f"{status} (seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))})"
         for status, seeds in troubles.items()
@@ -191,14 +199,14 @@ def _reasons(cell: TableCell) -> list[str]:
     ]
 
 
-def _labels(table: Table, keys: Sequence[str]) -> str:
+def _labels(spec: TableSpec, keys: Sequence[str]) -> str:
     """Names of columns; a whole group (its average aside) goes by its heading, everything by "all columns"."""
-    if {column.key for column in table.spec.run_columns} <= set(keys):
+    if {column.key for column in spec.run_columns} <= set(keys):
         return "all columns"
     names: list[str] = []
     for key in keys:
-        column = table.spec.column(key)
-        group = {other.key for other in table.spec.run_columns if other.group == column.group}
+        column = spec.column(key)
+        group = {other.key for other in spec.run_columns if other.group == column.group}
         whole = column.group is not None and len(group) > 1 and group <= set(keys)
         name = column.group if whole and column.group else full_label(column)
         if name not in names:
@@ -217,6 +225,47 @@ def _preset(table: Table) -> list[str]:
     return [first, *_grouped(table, table.notes.items())]
 
 
+def _hyperparameters(table: Table) -> list[str]:
+    """What the table's file says, and what was tuned."""
+    text = " ".join(table.spec.hyperparameters.split())
+    tuned = tuning_lines(table.spec, table.chosen)
+    if not tuned:
+        return [f"{text} Nothing was tuned here.".strip()]
+    return [*([f"{text} What follows stands in place of these."] if text else []), *tuned]
+
+
+def tuning_lines(spec: TableSpec, chosen_values: Mapping[tuple[str, str], Chosen]) -> list[str]:
+    """Which values were chosen by grid search: one line for each way and file, row by row in it."""
+    found: dict[str, dict[str, dict[str, list[str]]]] = {}
+    for (row, column), chosen in chosen_values.items():
+        how = (
+            f"Chosen by grid search on a validation split of {100 * chosen.split:g} % of every client's training data, "
+            f"{chosen.seeds} seed{'s' if chosen.seeds > 1 else ''} ({chosen.source})"
+        )
+        values = ", ".join(f"{short_name(key)} {shown_value(value)}" for key, value in chosen.values.items())
+        label = spec.row(row).label
+        found.setdefault(how, {}).setdefault(label, {}).setdefault(values, []).append(column)
+    lines = []
+    for how, rows in found.items():
+        parts = [
+            f"{label}: " + "; ".join(f"{values} ({_labels(spec, keys)})" for values, keys in by_value.items())
+            for label, by_value in rows.items()
+        ]
+        lines.append(f"{how}: {'. '.join(parts)}.")
+    return lines
+
+
+def short_name(key: str) -> str:
+    """The name of a setting in a sentence: ``mu`` for ``method.client.fedprox.mu``, ``server lr`` for the server's."""
+    side = "server " if key.startswith("method.server.") else "client " if key.startswith("train.") else ""
+    return side + key.rpartition(".")[2]
+
+
+def shown_value(value: object) -> str:
+    """A value in a sentence, numbers without trailing zeros."""
+    return f"{value:g}" if isinstance(value, int | float) and not isinstance(value, bool) else str(value)
+
+
 def _sources(table: Table) -> list[str]:
     return _grouped(table, [(column.key, " ".join(column.source.split())) for column in table.spec.columns])
 
@@ -227,7 +276,7 @@ def _grouped(table: Table, texts: Iterable[tuple[str, str]]) -> list[str]:
     for key, text in texts:
         if text:
             found.setdefault(text, []).append(key)
-    return [f"{_labels(table, keys)}: {text}" for text, keys in found.items()]
+    return [f"{_labels(table.spec, keys)}: {text}" for text, keys in found.items()]
 
 
 def _published_remarks(table: Table) -> list[str]:

@@ -15,11 +15,15 @@ import pandas as pd
 from benchmark.reports import latex, markdown
 from benchmark.reports.published import Published, PublishedTable
 from benchmark.reports.statistics import Mark, Summary, Tau, agreement, mean_tau, rank, summarise
+from benchmark.runs.plan import Chosen
 from benchmark.runs.spec import Column, Row, TableSpec
 from benchmark.runs.store import storage_error, write_atomically
 
-STATUSES = ("done", "missing", "running", "failed", "diverged")
-"""Of a run, from best to worst: a cell is called by its worst run."""
+STATUSES = ("done", "not reached", "missing", "running", "failed", "diverged")
+"""Of a run, from best to worst: a cell is called by its worst run.
+
+``not reached``: done, but it never met the value of the reference row, so that it has no number of rounds.
+"""
 
 STATES = (
     "ok",
@@ -108,7 +112,11 @@ class TableCell:
 
 @dataclass(frozen=True)
 class Table:
-    """A finished table. ``notes``: column -> what stands in for the paper's setting in this preset."""
+    """A finished table.
+
+    ``notes``: column -> what stands in for the paper's setting in this preset; ``chosen``: (row, column) -> values of
+    hyper-parameters that were tuned here.
+    """
 
     spec: TableSpec
     preset: str
@@ -117,6 +125,7 @@ class Table:
     overall: Tau
     notes: Mapping[str, str]
     has_published: bool
+    chosen: Mapping[tuple[str, str], Chosen] = field(default_factory=dict)
 
     def cell(self, row: Row, column: Column) -> TableCell:
         """The cell of a row and a column."""
@@ -183,11 +192,13 @@ def build_table(
     *,
     notes: Mapping[str, str] | None = None,
     published: PublishedTable | None = None,
+    chosen: Mapping[tuple[str, str], Chosen] | None = None,
 ) -> Table:
     """Put the runs of a table together.
 
     ``cells``: (row, column) -> `Cell`, averages left out (they are made here, seed by seed); a cell that is not given
-    counts as missing. ``notes``: column -> what stands in for what in this preset, after the column's own note.
+    counts as missing. ``notes``: column -> what stands in for what in this preset, after the column's own note;
+    ``chosen``: (row, column) -> hyper-parameters that were tuned.
     Raises `ConfigError` if the published numbers cannot be read, ValueError for a cell that the table does not have.
     """
     known = {(row.key, column.key) for row in spec.rows for column in spec.run_columns}
@@ -213,6 +224,7 @@ def build_table(
         overall=mean_tau([taus[column.key] for column in spec.run_columns]),
         notes=_all_notes(spec, preset, notes or {}),
         has_published=published.exists,
+        chosen=chosen or {},
     )
 
 

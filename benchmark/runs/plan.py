@@ -4,14 +4,31 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import datasets
-from benchmark.errors import ConfigError
+from benchmark.errors import ConfigError, nearest
 from benchmark.runs.config import RunConfig, compose, group_names, resolve
+from benchmark.runs.nested import merge
 from benchmark.runs.spec import TableSpec
+
+if TYPE_CHECKING:
+    from methods.method import Method
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """Values on top of a cell's own, by dotted name, and where they come from: a file of tuned values or a grid.
+
+    ``split`` and ``seeds``: share of every client's training data and number of seeds that chose them.
+    """
+
+    values: Mapping[str, Any]
+    source: str
+    split: float = 0.0
+    seeds: int = 0
 
 
 @dataclass(frozen=True)
@@ -22,6 +39,7 @@ class PlannedCell:
     column: str
     state: str
     runs: tuple[RunConfig, ...] = ()
+    chosen: Chosen | None = None
 
 
 Cells = dict[tuple[str, str], PlannedCell]
@@ -38,17 +56,20 @@ def _absent(overrides: Mapping[str, Any]) -> str | None:
 
 
 @lru_cache(maxsize=4096)
-def _check_method(method: str, selection: str) -> None:
+def _check_method(method: str, selection: str) -> Method:
     """Build the rules once per different method, so that a bad value stops the plan and not the tenth hour."""
     from methods.method import build
 
-    build(json.loads(method), json.loads(selection))
+    return build(json.loads(method), json.loads(selection))
 
 
 def _check(config: RunConfig) -> None:
     from benchmark.engine.models import model_names
 
-    _check_method(json.dumps(config.method, sort_keys=True), json.dumps(config.selection, sort_keys=True))
+    method = _check_method(
+        json.dumps(config.method, sort_keys=True), json.dumps(config.selection, sort_keys=True)
+    )
+    config.check_method(method)
     if config.model.name not in model_names():
         raise ConfigError(
             f"model.name: no model is called {config.model.name!r}. Known: {', '.join(model_names())}."
@@ -59,13 +80,45 @@ def _check(config: RunConfig) -> None:
         )
 
 
+def _set(config: dict[str, Any], key: str, value: Any) -> dict[str, Any]:
+    """``config`` with the setting of a dotted name; the part that it belongs to must be there already."""
+    *parents, last = key.split(".")
+    node: Any = config
+    for depth, part in enumerate(parents):
+        if not isinstance(node, Mapping) or not isinstance(node.get(part), Mapping):
+            known = [name for name, child in node.items() if isinstance(child, Mapping)]
+            where = ".".join(parents[:depth]) or "the configuration"
+            raise ConfigError(
+                f"{key}: {where} has no {part!r} here.{nearest(part, known)} There is: {', '.join(known) or 'nothing'}."
+            )
+        node = node[part]
+    nested: Any = {last: value}
+    for part in reversed(parents):
+        nested = {part: nested}
+    return merge(config, nested)
+
+
+def _composed(
+    preset: str, overrides: Mapping[str, Any], extra: Mapping[str, Any], chosen: Chosen | None
+) -> RunConfig:
+    plain = compose(preset, overrides, extra)
+    for key, value in chosen.values.items() if chosen else ():
+        plain = _set(plain, key, value)
+    return resolve(plain)
+
+
 def plan(
-    spec: TableSpec, preset: str, seeds: Sequence[int] | None = None, extra: Mapping[str, Any] | None = None
+    spec: TableSpec,
+    preset: str,
+    seeds: Sequence[int] | None = None,
+    extra: Mapping[str, Any] | None = None,
+    chosen: Mapping[tuple[str, str], Chosen] | None = None,
 ) -> Cells:
     """All cells of ``spec`` in ``preset``, averages left out.
 
     ``seeds`` replaces the table's own number; ``extra`` are settings that are no part of a run's identity (paths,
-    runtime). Raises :class:`ConfigError`, naming table and cell, for a cell that cannot be composed.
+    runtime); ``chosen`` are values on top of those of single cells. Raises :class:`ConfigError`, naming table and cell,
+    for a cell that cannot be composed.
     """
     seeds = range(spec.num_seeds(preset)) if seeds is None else seeds
     cells: Cells = {}
@@ -79,12 +132,14 @@ def plan(
             if state is not None:
                 cells[row.key, column.key] = PlannedCell(row.key, column.key, state)
                 continue
+            over = (chosen or {}).get((row.key, column.key))
+            cell = PlannedCell(row.key, column.key, "ok", (), over)
             try:
-                first = resolve(compose(preset, overrides, extra or {}))
+                first = _composed(preset, overrides, extra or {}, over)
             except ValueError as error:
-                raise _in_cell(spec, row.key, column.key, error) from error
+                raise _in_cell(spec, cell, error) from error
             runs = tuple(with_seed(first, seed) for seed in seeds)
-            cells[row.key, column.key] = PlannedCell(row.key, column.key, "ok", runs)
+            cells[row.key, column.key] = replace(cell, runs=runs)
     return cells
 
 
@@ -99,11 +154,12 @@ def check(spec: TableSpec, cells: Cells) -> None:
             try:
                 _check(run)
             except ValueError as error:
-                raise _in_cell(spec, cell.row, cell.column, error) from error
+                raise _in_cell(spec, cell, error) from error
 
 
-def _in_cell(spec: TableSpec, row: str, column: str, error: ValueError) -> ConfigError:
-    return ConfigError(f"table {spec.name}, row {row}, column {column}: {error}")
+def _in_cell(spec: TableSpec, cell: PlannedCell, error: ValueError) -> ConfigError:
+    source = f" (with {', '.join(cell.chosen.values)} of {cell.chosen.source})" if cell.chosen else ""
+    return ConfigError(f"table {spec.name}, row {cell.row}, column {cell.column}: {error}{source}")
 
 
 def with_seed(config: RunConfig, seed: int) -> RunConfig:

@@ -41,13 +41,17 @@ Overrides = dict[str, Any]
 
 @dataclass(frozen=True)
 class Metric:
-    """How a recorded metric is shown: records hold fractions, tables percent; ``split`` is where it is recorded."""
+    """How a recorded metric is shown: records hold fractions, tables percent; ``split`` is where it is recorded.
+
+    ``of``: the recorded metric whose rounds are counted, for a metric that compares rows by when they reach something.
+    """
 
     label: str
     higher_is_better: bool = True
     scale: float = 100.0
     unit: str = "%"
     split: str = "test"
+    of: str = ""
 
 
 METRICS = {
@@ -58,6 +62,16 @@ METRICS = {
     "loss": Metric("Test loss", higher_is_better=False, scale=1.0, unit=""),
     "eigenvalue_spread": Metric("Spread of the 50 largest eigenvalues", False, 1.0, ""),
     "eigenvalue_spread_class": Metric("Spread of the 50 largest eigenvalues within classes", False, 1.0, ""),
+    "rounds_to_reach": Metric(
+        "Rounds until the reference row's best test accuracy", False, 1.0, "", of="accuracy"
+    ),
+    "speedup": Metric(
+        "Speed-up: rounds of the reference row until its best test accuracy, over those of the row",
+        True,
+        1.0,
+        "",
+        of="accuracy",
+    ),
     "dht_error": Metric("Mean error of the estimated triplets", False, 1.0, "", "selection"),
     "dht_error_max": Metric("Largest error of the estimated triplets", False, 1.0, "", "selection"),
 }
@@ -225,6 +239,8 @@ class TableSpec(_Part):
         title, caption: what is shown; metric, round, spread and preset are added by the program.
         hyperparameters: how the values of the methods' hyper-parameters were chosen.
         metric, which_round: what is read from the records (see `METRICS`, `WhichRound`).
+        reference_row: key of the row whose best value, seed by seed, the others are to reach (``rounds_to_reach``,
+            ``speedup``).
         published, published_metric: CSV files under ``results/published`` and the ``metric`` to read from them.
         seeds: number of seeds (0, 1, ...), unless a preset says otherwise.
         overrides: settings of all cells in all presets.
@@ -238,6 +254,7 @@ class TableSpec(_Part):
     hyperparameters: str = ""
     metric: str
     which_round: str = "last"
+    reference_row: str | None = None
     published: tuple[str, ...] = ()
     published_metric: str = ""
     seeds: PositiveInt = 3
@@ -281,6 +298,13 @@ class TableSpec(_Part):
     def _consistent(self) -> TableSpec:
         _unique("rows", [row.key for row in self.rows])
         _unique("columns", [column.key for column in self.columns])
+        _known("reference_row", [self.reference_row] if self.reference_row else [], self._rows)
+        if bool(self.shown.of) != bool(self.reference_row):
+            relative = ", ".join(name for name, shown in METRICS.items() if shown.of)
+            raise ValueError(
+                f"reference_row: came {self.reference_row!r} with metric {self.metric}; {relative} need a row, "
+                "the other metrics have none"
+            )
         runs = {column.key for column in self.columns if not column.average_of}
         for column in self.columns:
             _known(f"columns.{column.key}.average_of", column.average_of, runs)
@@ -367,6 +391,10 @@ class TableSpec(_Part):
                     f"table {self.name}: column {column.key!r} is the average of {', '.join(column.average_of)}; "
                     f"choose {', '.join(lacking)} too, or leave it out."
                 )
+        if self.reference_row and self.reference_row not in chosen_rows:
+            raise ConfigError(
+                f"table {self.name}: {self.metric} compares with row {self.reference_row!r}; choose it too."
+            )
         if not chosen_rows or not chosen:
             raise ConfigError(f"table {self.name}: no row or no column is left; choose at least one of each.")
         if len(chosen_rows) == len(self.rows) and len(chosen) == len(self.columns):
