@@ -1,0 +1,109 @@
+"""What a client sends in a round, with and without prototypes: FedMR's Table 3, printed numbers beside counted ones.
+
+Fan et al., FedMR, TMLR 2023, https://openreview.net/forum?id=jLJTqJXAG7, section 4.4
+
+Counted from the models' layouts, not measured on runs: all parameters, and BatchNorm's statistics and counters, as the
+printed numbers do; with prototypes C h more, one feature vector for each class. The same in both directions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+import torch
+
+from benchmark.analyses.registry import Report, analysis
+from benchmark.engine.models import Net, build_net, model_names
+from benchmark.reports.published import PUBLISHED_FOLDER, read_published
+from benchmark.runs.config import group_names, load_group
+
+NOTES = (
+    "Millions of numbers that one client sends to the server in one round; it receives as many. Counted: parameters, "
+    "BatchNorm's statistics and counters, and one feature vector per class with prototypes (FedProc, FedMR).",
+    "Not counted, as in the print: FedMR's counts of samples (up) and which classes have a prototype (down), C numbers "
+    "each; the control variates of FedDC. The records of a run hold what it really sent beyond the model.",
+    "The printed extra of 0.044 % and 0.102 % is cut off or made of unrounded sizes; the printed sizes give 0.0447 % and "
+    "0.1026 %.",
+)
+
+
+class Setting(NamedTuple):
+    """A column of Table 3: the model and what it is built for."""
+
+    label: str
+    key: str
+    model: str
+    classes: int
+    shape: tuple[int, int, int]
+
+
+SETTINGS = (
+    Setting("FMNIST", "fmnist", "resnet18_32", 10, (1, 28, 28)),
+    Setting("SVHN", "svhn", "resnet18_32", 10, (3, 32, 32)),
+    Setting("CIFAR-10", "cifar10", "resnet18_32", 10, (3, 32, 32)),
+    Setting("CIFAR-100", "cifar100", "wrn28_10", 100, (3, 32, 32)),
+    Setting("ISIC2019", "isic2019", "efficientnet_b0", 8, (3, 200, 200)),
+)
+
+
+class Counted(NamedTuple):
+    """Numbers that one client sends: parameters, BatchNorm buffers, prototypes."""
+
+    parameters: int
+    buffers: int
+    prototypes: int
+
+    @property
+    def model(self) -> int:
+        """Without prototypes."""
+        return self.parameters + self.buffers
+
+
+def count(net: Net, num_classes: int) -> Counted:
+    """What a client with ``net`` sends."""
+    return Counted(
+        sum(p.numel() for p in net.parameters()),
+        sum(b.numel() for b in net.buffers()),
+        num_classes * net.feature_dim,
+    )
+
+
+def _network(setting: Setting) -> Net | None:
+    """The network of a setting without memory for its values; None if this version does not have it."""
+    if setting.model not in group_names("model") or setting.model not in model_names():
+        return None
+    parameters = {key: value for key, value in load_group("model", setting.model).items() if key != "name"}
+    parameters.pop("pretrained", None)
+    with torch.device("meta"):
+        return build_net(setting.model, setting.classes, setting.shape, parameters, 0)
+
+
+@analysis("communication", {"results": "FOLDER"})
+def communication(values: Mapping[str, str]) -> Report:
+    """Numbers that a client sends in a round with and without prototypes (FedMR, Table 3): printed and counted."""
+    printed = read_published(PUBLISHED_FOLDER / "fedmr_table3.csv")
+    known = {
+        (line["method"], line["setting"], line["metric"]): line["mean"] for _, line in printed.iterrows()
+    }
+    rows = []
+    for setting in SETTINGS:
+        net = _network(setting)
+        found = None if net is None else count(net, setting.classes)
+        sent = "parameters_sent_per_round"
+        rows.append(
+            {
+                "data": setting.label,
+                "model": setting.model if net is not None else f"{setting.model}: model not available yet",
+                "printed without": known["without_prototypes", setting.key, sent],
+                "counted without": found.model / 1e6 if found else np.nan,
+                "printed with": known["with_prototypes", setting.key, sent],
+                "counted with": (found.model + found.prototypes) / 1e6 if found else np.nan,
+                "printed extra %": known["with_prototypes", setting.key, "additional_cost"],
+                "counted extra %": 100 * found.prototypes / found.model if found else np.nan,
+            }
+        )
+    title = "FedMR (TMLR 2023), Table 3: numbers sent per client and round, in millions"
+    return Report("fedmr_table3", title, pd.DataFrame(rows), NOTES, decimals=3)
