@@ -73,6 +73,21 @@ def _cut(spec: TableSpec, values: Mapping[str, str]) -> TableSpec:
     return spec.cut(rows, columns)
 
 
+def _having(tables: list[TableSpec], values: Mapping[str, str], preset: str) -> list[TableSpec]:
+    """Those with the preset, rows and columns asked for; if there is none, the error of the first."""
+    kept, first = [], None
+    for spec in tables:
+        try:
+            spec.preset(preset)
+            _cut(spec, values)
+            kept.append(spec)
+        except ConfigError as error:
+            first = first or error
+    if first is not None and not kept:
+        raise first
+    return kept
+
+
 def preset_of(values: Mapping[str, str]) -> str:
     """The preset asked for; `ConfigError` if there is none of that name."""
     preset = values.get("preset", "quick")
@@ -81,8 +96,11 @@ def preset_of(values: Mapping[str, str]) -> str:
 
 
 def _plans(values: Mapping[str, str], preset: str) -> list[tuple[TableSpec, Cells]]:
-    """The tables asked for, cut to the rows and columns asked for, with their runs: tuned where something was tuned."""
-    tables = tables_of(values)
+    """The tables asked for, cut to the rows and columns asked for, with their runs: tuned where something was tuned.
+
+    Where several tables fit, those that lack the preset, a row or a column are left out, as long as one is left.
+    """
+    tables = _having(tables_of(values), values, preset)
     count = positive(values, "seeds")
     seeds = None if count is None else range(count)
     tuned = TunedFolder.of(values.get("tuned"), Path(values.get("results", "results")))

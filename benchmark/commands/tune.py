@@ -119,8 +119,8 @@ def _tables(values: Mapping[str, str], method: str) -> list[TableSpec]:
     """The tables asked for that have rows of the method, cut to these and to the columns asked for."""
     if "name" not in values and "paper" not in values:
         raise ConfigError(
-            "tune: name the table, by name=FILE of conf/table or by paper=.. table=..; a search of all tables would take "
-            "as many times their runs as the grid has points."
+            "tune: name the table, by name=FILE of conf/table or by paper=.. table=..; a search of all tables would "
+            "take as many times their runs as the grid has points."
         )
     specs = table.tables_of(values)
     fitting = [spec for spec in specs if any(row.method == method for row in spec.rows)]
@@ -290,8 +290,8 @@ def _show(
             texts.append(_text(found[first][index].over_columns, spec) + mark)
         view.add_row(*texts)
     if found:
-        print(f"{spec.name}, preset {search.preset}, {spec.row(row).label}: {spec.metric}{unit} on the validation split, "
-              f"{seeds}; * is chosen")  # fmt: skip
+        what = f"{spec.metric}{unit} on the validation split, {seeds}; * is chosen"
+        print(f"{spec.name}, preset {search.preset}, {spec.row(row).label}: {what}")
         Console(width=None if sys.stdout.isatty() else 140).print(view)
 
 

@@ -196,7 +196,8 @@ class RunConfig(_Node):
         if method.prediction.needs_validation and not self.evaluation.validation:
             raise ConfigError(
                 f"evaluation.validation: came 0, but prediction {method.prediction.key!r} of method {method.name!r} "
-                "chooses on a validation split. Set it to the share of every client's training data to hold out, 0.1 say."
+                "chooses on a validation split. Set it to the share of every client's training data to hold out, "
+                "0.1 say."
             )
 
 

@@ -237,7 +237,8 @@ class TableSpec(_Part):
         name: file name without ``.yaml``; also the name of the table's outputs.
         paper, table: short name of the paper and number of its table (null for a table of our own).
         title, caption: what is shown; metric, round, spread and preset are added by the program.
-        hyperparameters: how the values of the methods' hyper-parameters were chosen.
+        hyperparameters: how the values of the methods' hyper-parameters were chosen; what was tuned here, or that
+            nothing was, is added by the program.
         metric, which_round: what is read from the records (see `METRICS`, `WhichRound`).
         reference_row: key of the row whose best value, seed by seed, the others are to reach (``rounds_to_reach``,
             ``speedup``).
