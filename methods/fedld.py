@@ -28,7 +28,6 @@ Where the text leaves a choice, and where the authors' code (``variant: referenc
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any, Literal
 
@@ -40,9 +39,7 @@ from torch import Tensor
 from methods.method import Method
 from methods.registry import MethodError, register
 from methods.rules import Batch, ClientContext, ClientRule, Direction, Federation, Loss, RoundView, State
-
-CHUNK = 1 << 22
-"""Numbers of G that are in float64 at a time: the matrix [m, d] is never held twice."""
+from methods.vectors import float64_blocks, gram
 
 ZERO_EIGENVALUE = 1e-12
 """A direction whose eigenvalue is below this share of the first is 0/0 in Eq. 7 and dropped."""
@@ -97,22 +94,6 @@ class Margin(ClientRule):
 
 
 # Server ----------------------------------------------------------------------------------------------------------
-
-
-def _blocks(updates: Tensor) -> Iterator[tuple[slice, Tensor]]:
-    """Columns of G [m, d] in float64, a chunk at a time."""
-    width = max(1, CHUNK // len(updates))
-    for start in range(0, updates.shape[1], width):
-        part = slice(start, start + width)
-        yield part, updates[:, part].double()
-
-
-def gram(updates: Tensor) -> Tensor:
-    """G G' [m, m] of updates [m, d], in float64 on the CPU."""
-    total = torch.zeros(len(updates), len(updates), dtype=torch.float64, device=updates.device)
-    for _, block in _blocks(updates):
-        total.addmm_(block, block.T)
-    return total.cpu()
 
 
 def coefficients(products: Tensor, p: Tensor, kept: int, normaliser: str) -> Tensor:
@@ -214,5 +195,5 @@ class Principal(Direction):
     def _combine(c: Tensor, updates: Tensor, out: Tensor) -> None:
         """Write sum_k c_k D_k [d] into ``out``."""
         weights = c.to(updates.device)
-        for part, block in _blocks(updates):
+        for part, block in float64_blocks(updates):
             out[part] = (weights @ block).to(out.dtype)

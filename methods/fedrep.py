@@ -24,7 +24,7 @@ from methods.vectors import BODY, HEAD, NORM, OTHER_NORM
 class FedRep(ClientRule):
     """Personal head, shared body, trained in turns.
 
-    ``E_h``: local epochs on the head (null: the run's E), then ``E_b`` epochs on the body with its normalisation layers.
+    ``E_h``: local epochs on the head, then ``E_b`` epochs on the body with its normalisation layers (null: as the run).
     """
 
     personal: ClassVar[tuple[str, ...]] = (HEAD,)

@@ -10,8 +10,8 @@ Linear(h -> C). **Shuffle** (Eq. 6): the slots are dealt anew in every round; of
 the majority vote of all heads on the features of phi; FedSDC+ lets the best share gamma of them vote.
 
 Table 2 and the text beside it disagree on M2 and M3; the table counts here: M1 has neither part, M2 diversity only, M3
-shuffle only. Eq. 7 is read as the text has it, the new body with the dealt heads. The paper leaves open what breaks ties
-(the code: the largest sum of logits, over all classes), the dropout and the first values of the heads.
+shuffle only. Eq. 7 is read as the text has it, the new body with the dealt heads. The paper leaves open what breaks
+ties (the code: the largest sum of logits, over all classes), the dropout and the first values of the heads.
 
 ``variant: reference`` is the authors' code where it differs: every client gets all heads (``down: all``) though it
 trains one, clients draw the values of their first head themselves (``first_heads: client``), and FedSDC+ ranks heads
@@ -79,8 +79,8 @@ class FedSDC(ClientRule):
 
     ``H``: number of slots (null: one per client); ``rho`` (low, high): range of the compression factors, rho_s uniform
     in part s of H equal parts; ``dropout`` between the two layers; ``diversity`` and ``shuffle``: the two parts of
-    Table 2. ``variant`` sets both ``first_heads`` (who draws their values: ``server``, ``client``) and ``down`` (how many
-    heads a client is sent: ``one``, ``all``), where they are null.
+    Table 2. Where they are null, ``variant`` decides ``first_heads`` (who draws their values: ``server``, ``client``)
+    and ``down`` (how many heads a client is sent: ``one``, ``all``).
     """
 
     owns_head: ClassVar[bool] = True
@@ -122,8 +122,8 @@ class FedSDC(ClientRule):
             )
         if per_round > self.H:
             raise MethodError(
-                f"{where}, but {per_round} clients take part in a round and each of them trains another head; set it to "
-                f"at least {per_round} or null, or train.clients_per_round to at most {self.H}"
+                f"{where}, but {per_round} clients take part in a round and each of them trains another head; set it "
+                f"to at least {per_round} or null, or train.clients_per_round to at most {self.H}"
             )
         return self
 
@@ -177,10 +177,10 @@ class FedSDC(ClientRule):
         return server | {"heads": server["heads"] | returned}
 
     def _slots(self, server: State, view: RoundView) -> dict[int, int]:
-        """Slot s(k) of each participant: m of the H slots without repeat (Eq. 6), the same whenever it is asked for."""
+        """Slot s(k) of each participant, m of the H slots without repeat (Eq. 6); the same whenever it is asked."""
         if not self.shuffle:
             return {k: k for k in view.clients}
-        dealt = np.random.default_rng((server["seed"], view.round)).permutation(self.H)
+        dealt = np.random.default_rng((server["seed"], view.round)).permutation(len(server["heads"]))
         if len(view.clients) > len(dealt):
             raise MethodError(
                 f"fedsdc: {len(view.clients)} clients take part in round {view.round}, but there are {self.H} heads; "
@@ -249,8 +249,8 @@ class Vote(Prediction):
     """Majority vote of FedSDC's heads, or of the best of them.
 
     ``gamma``: share of the heads that vote (FedSDC: 1; FedSDC+ less); ``ranking``: the data on which heads are ranked,
-    ``validation`` (paper) or ``train_reference``, all clients' training data (code); ``metric``: ``micro_f1`` (paper) or
-    ``balanced_accuracy`` (code). Where these are null, ``variant`` decides. Never the test set.
+    ``validation`` (paper) or ``train_reference``, all clients' training data (code); ``metric``: ``micro_f1`` (paper)
+    or ``balanced_accuracy`` (code). Where these are null, ``variant`` decides. Never the test set.
     """
 
     logits: ClassVar[bool] = False

@@ -43,11 +43,6 @@ class Method:
         }
         return replace(self, client=(), **neutral)
 
-    @property
-    def needs_all_updates(self) -> bool:
-        """Whether all updates of a round must be in memory at once."""
-        return not self.direction.streams or self.weights.needs_training or self.selection.observes
-
     def keeps_updates(self, round: int) -> bool:
         """Whether all updates of ``round`` must be in memory at once."""
         chosen = self.selection

@@ -8,7 +8,7 @@ the papers write them; layouts are compared strictly, and nothing is ever matche
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import astuple, dataclass
 from functools import cached_property
 from typing import Any
@@ -20,8 +20,8 @@ BODY, HEAD, NORM, OTHER_NORM = "body", "head", "norm", "other_norm"
 GROUPS = (BODY, HEAD, NORM, OTHER_NORM)
 """``norm`` are BatchNorm layers (by type, not by name), ``other_norm`` the other normalisation layers."""
 
-GRAM_CHUNK = 1 << 22
-"""Numbers that :func:`gram` holds in float64 at a time (32 MiB)."""
+CHUNK = 1 << 22
+"""Numbers of many updates that are in float64 at a time (32 MiB)."""
 
 
 class LayoutError(ValueError):
@@ -137,10 +137,17 @@ class WeightedSum:
         self.value.add_(vector, alpha=weight)
 
 
+def float64_blocks(updates: Tensor) -> Iterator[tuple[slice, Tensor]]:
+    """(columns, those columns of G [m, d] in float64), a few at a time: G is never held twice."""
+    width = max(1, CHUNK // max(1, len(updates)))
+    for start in range(0, updates.shape[1], width):
+        part = slice(start, start + width)
+        yield part, updates[:, part].double()
+
+
 def gram(updates: Tensor) -> Tensor:
-    """G G' [m, m] of G [m, d], in float64 on the CPU; float64 copies are made of a few columns at a time."""
+    """G G' [m, m] of G [m, d], in float64 on the CPU."""
     total = torch.zeros(len(updates), len(updates), dtype=torch.float64, device=updates.device)
-    for block in updates.split(max(1, GRAM_CHUNK // max(1, len(updates))), dim=1):
-        columns = block.double()
-        total.addmm_(columns, columns.T)
+    for _, block in float64_blocks(updates):
+        total.addmm_(block, block.T)
     return total.cpu()

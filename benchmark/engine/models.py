@@ -71,6 +71,7 @@ def build_net(
 ) -> Net:
     """Build a network for images of ``shape`` (channels, height, width), its weights drawn from ``seed``.
 
+    Every model takes ``feature_dropout``, the share of features that a last layer of the body drops in training (0).
     Raises :class:`ConfigError` for an unknown name or parameter.
     """
     if name not in _models:
@@ -79,17 +80,24 @@ def build_net(
         )
     allowed = [
         key for key, p in inspect.signature(_models[name]).parameters.items() if p.kind is p.KEYWORD_ONLY
-    ]
+    ] + ["feature_dropout"]
     for key in parameters:
         if key not in allowed:
-            known = ", ".join(allowed) or "it has none"
+            known = ", ".join(allowed)
             raise ConfigError(
                 f"model.{key}: unknown parameter of {name}.{nearest(key, allowed)} Allowed: {known}."
             )
+    own = {key: value for key, value in parameters.items() if key != "feature_dropout"}
+    dropout = parameters.get("feature_dropout", 0.0)
+    if not isinstance(dropout, int | float) or not 0 <= dropout < 1:
+        raise ConfigError(f"model.feature_dropout: came {dropout!r}. Allowed: a number from 0 to below 1.")
     # Initialisers draw from torch's own generator; it is put back, so building a model moves no other draw.
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        return _models[name](num_classes, *shape, **parameters)
+        net = _models[name](num_classes, *shape, **own)
+    if dropout:
+        net.body = nn.Sequential(net.body, nn.Dropout(dropout))
+    return net
 
 
 def _conv_net(

@@ -86,6 +86,11 @@ class FrozenPool:
         self.board.body = self.board.head = None
         self._used = 0
 
+    @property
+    def used(self) -> int:
+        """How many networks the present client holds beside its own."""
+        return self._used
+
     def get(self, w: Tensor, buffers: Tensor, head: Head | None = None) -> FrozenView:
         """A frozen model with the given values, valid until the client's round ends."""
         model = self._model

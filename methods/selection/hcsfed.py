@@ -224,8 +224,7 @@ def allocate(total: int, weights: np.ndarray, room: np.ndarray) -> np.ndarray:
         share[over] = room[over]
         open_ &= ~over
         left = total - share.sum()
-    # A quota that is whole but for rounding errors counts as whole.
-    whole = np.floor(share + 1e-9)
+    whole = np.floor(share)
     order = np.argsort(-(share - whole), kind="stable")
     order = order[(whole < room)[order]]
     whole[order[: total - int(whole.sum())]] += 1

@@ -61,12 +61,15 @@ def federation(
 ) -> FederatedRun:
     """A run of ``method`` on ``problem``; ``w0`` replaces the first values of ``net``."""
     method = method if isinstance(method, Method) else build(method)
+    method = method.for_clients(len(problem.clients), clients_per_round or len(problem.clients))
     heads: dict[str, nn.Module] = {}
     vectors: dict[str, Tensor] = {}
     asking: tuple[ClientRule | Selection, ...] = (*method.client, method.selection)
     for rule in asking:
         made = rule.heads(
-            net.feature_dim, problem.num_classes, lambda purpose, *ids: np.random.default_rng(len(purpose))
+            net.feature_dim,
+            problem.num_classes,
+            lambda purpose, *ids: np.random.default_rng([len(purpose), *ids]),
         )
         vectors |= {key: flatten_head(head) for key, head in made.items()}
         heads |= made

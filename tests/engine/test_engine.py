@@ -821,11 +821,11 @@ class AfterTraining(SizeWeights):
 
 def test_streaming_mean_equals_the_mean_of_a_matrix() -> None:
     plain = with_rules(config={"client": {"fedprox": {"mu": 0.1}}})
-    assert not plain.needs_all_updates
+    assert not plain.keeps_updates(0)
     expected = run(model(plain))[-1].w
     for slots in ({"direction": SeesAll()}, {"weights": AfterTraining()}):
         method = replace(plain, **slots)
-        assert method.needs_all_updates
+        assert method.keeps_updates(0)
         assert torch.equal(run(model(method))[-1].w, expected)
 
 

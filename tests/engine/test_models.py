@@ -113,6 +113,22 @@ def test_options_of_a_model() -> None:
     assert build_net("tiny_cnn", 10, (1, 8, 8), {"hidden": 7}, 0).feature_dim == 7
 
 
+def test_feature_dropout() -> None:
+    """In training a share of the features is zero and the others are scaled up; otherwise nothing changes."""
+    plain, dropping = (build_net("tiny_cnn", 10, (1, 8, 8), p, 0) for p in ({}, {"feature_dropout": 0.25}))
+    x = images((400, 1, 8, 8)).float()
+    z = plain.features(x)
+    assert torch.equal(dropping.eval().features(x), z)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        dropped = dropping.train().features(x)
+    zero = dropped == 0
+    torch.testing.assert_close(dropped[~zero], z[~zero] / 0.75)
+    assert float(zero[z > 0].float().mean()) == pytest.approx(0.25, abs=0.03)
+    assert type(build_net("tiny_cnn", 10, (1, 8, 8), {"feature_dropout": 0}, 0).body) is type(plain.body)
+    assert [p.shape for p in dropping.parameters()] == [p.shape for p in plain.parameters()]
+
+
 @pytest.mark.parametrize(
     ("name", "parameters", "message"),
     [
@@ -125,8 +141,14 @@ def test_options_of_a_model() -> None:
         (
             "resnet18_32",
             {"depth": 3},
-            r"model\.depth: unknown parameter of resnet18_32\. Allowed: it has none",
+            r"model\.depth: unknown parameter of resnet18_32\. Allowed: feature_dropout",
         ),
+        (
+            "tiny_cnn",
+            {"feature_dropout": 1.0},
+            r"model\.feature_dropout: came 1\.0\. Allowed: a number from 0",
+        ),
+        ("tiny_cnn", {"feature_dropout": "a"}, r"model\.feature_dropout: came 'a'"),
     ],
 )
 def test_mistakes(name: str, parameters: dict, message: str) -> None:

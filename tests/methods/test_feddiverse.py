@@ -6,6 +6,7 @@ import csv
 import io
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -61,7 +62,7 @@ def test_triplets_without_samples_are_zero_and_one_row_is_refused() -> None:
 @pytest.mark.parametrize("tag", ["q1em6", "q0p1", "q0p3", "q0p5", "q0p7", "q0p9", "q1"])
 @pytest.mark.parametrize("case", range(3))
 def test_generalised_cross_entropy_is_the_golden_one(case: int, tag: str) -> None:
-    """Value and gradient through autograd; 1e-9 where p_y is 3e-8 and q tiny is still 1e-10 off at most."""
+    """Value and gradient, the gradient through autograd. One p_y is 3e-8."""
     q = dict(zip(GCE["q_tags"].tolist(), GCE["q_values"].tolist(), strict=True))[tag]
     logits = torch.from_numpy(GCE[f"c{case}_logits"]).requires_grad_()
     y = torch.from_numpy(GCE[f"c{case}_labels"])
@@ -351,6 +352,45 @@ def test_matrix_of_three_classes_by_hand() -> None:
     assert estimated(line(3), [client], 3, TELLS_AT_2 | CLASSES) == [[[3, 1], [3, 1], [2, 1]]]
     first = estimated(line(3), [client], 3, TELLS_AT_2 | CLASSES, pivot="first")
     assert first == [[[3, 1], [3, 1], [1, 2]]]
+
+
+class Shifted:
+    """A probe of three classes whose biased model of class c moves features by ``shifts[c]``: x + shift.
+
+    One-vs-rest classifiers say "mine" where the moved x is above 0; the attribute head answers 1 above 10.
+    """
+
+    client, num_classes, body_size = 0, 3, 1
+    w = torch.zeros(1)
+
+    def __init__(self, xs: list[float], ys: list[int], shifts: list[float]) -> None:
+        self.shifts = shifts
+        x, y = torch.tensor(xs), torch.tensor(ys)
+        self.data = SimpleNamespace(y=y, batches=lambda: iter([(x[:2], y[:2]), (x[2:], y[2:])]))
+        self.heads = dict.fromkeys([ATTRIBUTE, *(f"feddiverse/class{c}" for c in range(3))], torch.zeros(1))
+
+    def train(
+        self, rules: Any, phase: Phase, purpose: str, w: Any = None, head: Any = None, labels: Any = None
+    ) -> Tensor:
+        if purpose == "feddiverse/attribute":
+            assert phase.groups == ("head",)
+            return torch.cat([w[:1], torch.tensor([10.0])])
+        return torch.tensor([self.shifts[int(purpose[-1])], 0.0])
+
+    def model(self, w: Tensor, head: Any = None) -> Any:
+        return SimpleNamespace(
+            features=lambda x: x + w[0],
+            classify=lambda z: torch.stack([torch.zeros_like(z), z - head.vector[0]], dim=1),
+        )
+
+
+@pytest.mark.parametrize(
+    ("values", "last"), [({}, [2, 0]), ({"body": "own"}, [0, 2]), ({"variant": "reference"}, [0, 2])]
+)
+def test_whose_features_the_attribute_head_reads(values: dict, last: list[int]) -> None:
+    """Class 0 is the pivot (one right, one wrong). Class 2 at 5, 6 is above 10 only under its own shift of 9."""
+    probe: Any = Shifted([1.0, -1.0, 1.0, 1.0, 5.0, 6.0], [0, 0, 1, 1, 2, 2], [0.0, 0.0, 9.0])
+    assert rule(**values).matrix(probe).tolist() == [[1, 1], [2, 0], last]
 
 
 # The set-up as training -----------------------------------------------------------------------------------------

@@ -32,7 +32,7 @@ from torch import Tensor, nn
 from benchmark.engine.aggregation import Updates
 from benchmark.engine.federation import RunState
 from benchmark.engine.models import FlatModel, Net
-from methods import fedld
+from methods import vectors
 from methods.fedavg import MeanDirection
 from methods.fedld import Margin, Principal
 from methods.method import build
@@ -431,7 +431,7 @@ def test_float32_updates_lose_nothing_but_their_own_rounding() -> None:
 
 def test_chunks_give_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     """The matrix is gone through a piece at a time; here of 12 numbers: 2 columns, and 1 for ten clients."""
-    monkeypatch.setattr(fedld, "CHUNK", 12)
+    monkeypatch.setattr(vectors, "CHUNK", 12)
     for file in ("m5", "m10"):
         g = golden(f"aggregation_{file}")
         found = principal(g["G"][0], g["n_samples"] / g["n_samples"].sum())
@@ -440,7 +440,7 @@ def test_chunks_give_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_matrix_is_not_held_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only pieces of at most CHUNK numbers are ever in float64."""
-    monkeypatch.setattr(fedld, "CHUNK", 100)
+    monkeypatch.setattr(vectors, "CHUNK", 100)
     sizes: list[int] = []
     double = Tensor.double
     monkeypatch.setattr(Tensor, "double", lambda x: sizes.append(x.numel()) or double(x))
@@ -558,7 +558,7 @@ def test_the_four_cells_of_table_2(name: str, margin: bool, server: bool) -> Non
     method = build(yaml.safe_load((CONF / f"{name}.yaml").read_text()))
     assert method.client == ((Margin(lam=0.03),) if margin else ())
     assert method.direction == (Principal(proportion=0.8) if server else MeanDirection())
-    assert method.needs_all_updates == bool(server)
+    assert method.keeps_updates(0) == bool(server)
 
 
 # Bad input -----------------------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import random
+import random  # noqa: TID251 -- the authors' generator, replayed from their seeds
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -41,7 +41,7 @@ def fedsdc(
     return config
 
 
-# Golden: votes and widths ------------------------------------------------------------------------------------------
+# Golden: votes and widths ----------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -142,7 +142,7 @@ def test_widths_of_the_authors(case: str, seed: int) -> None:
     np.testing.assert_array_equal(widths, g[f"{case}_s{seed}_width512_code"])
 
 
-# Heads ---------------------------------------------------------------------------------------------------------------
+# Heads -----------------------------------------------------------------------------------------------------------
 
 
 def test_a_head_is_two_layers_without_a_nonlinearity() -> None:
@@ -203,7 +203,7 @@ def test_rows_of_the_tables(name: str, diversity: bool, shuffle: bool) -> None:
     assert (method.optimizer.beta, method.optimizer.lr) == (0.5, 1.0)  # type: ignore[attr-defined]
 
 
-# Slots ---------------------------------------------------------------------------------------------------------------
+# Slots -----------------------------------------------------------------------------------------------------------
 
 
 def dealt(rule: ClientRule, server: State, clients: Sequence[int], round: int) -> list[int]:
@@ -244,7 +244,7 @@ def test_without_shuffle_the_slot_is_the_client() -> None:
     assert [dealt(rule, server_of(5), (0, 2, 4), t) for t in range(3)] == [[0, 2, 4]] * 3
 
 
-# Whole rounds beside NumPy -------------------------------------------------------------------------------------------
+# Whole rounds beside NumPy ---------------------------------------------------------------------------------------
 
 
 class Watch(ClientRule):
@@ -460,7 +460,7 @@ def test_a_client_with_one_class_and_one_sample() -> None:
     assert all(not torch.equal(heads[0][key].double(), heads[1][key]) for key in heads[0])
 
 
-# Reference code --------------------------------------------------------------------------------------------------------
+# Reference code --------------------------------------------------------------------------------------------------
 
 
 def test_cost_of_the_paper_and_of_the_code() -> None:
@@ -477,9 +477,10 @@ def test_cost_of_the_paper_and_of_the_code() -> None:
 
 
 def test_clients_draw_their_first_head_themselves() -> None:
-    """Code: in round 0 each client starts from a Xavier head of its slot's shape, not the server's; later from the slot's.
+    """Code: in round 0 a client starts from a Xavier head of its slot's shape, not the server's; later from the slot's.
 
-    The switch alone does the same as the variant."""
+    The switch alone does the same as the variant.
+    """
     starts = {}
     for key, switches in (
         ("paper", {}), ("reference", {"variant": "reference"}), ("switch", {"first_heads": "client"}),
@@ -502,7 +503,7 @@ def test_clients_draw_their_first_head_themselves() -> None:
             assert 0.5 < weight.std() / (2 / (8 + width)) ** 0.5 < 1.5
 
 
-# Prediction --------------------------------------------------------------------------------------------------------------
+# Prediction ------------------------------------------------------------------------------------------------------
 
 
 class Counted(nn.Linear):
@@ -622,7 +623,7 @@ def test_the_code_ranks_by_balanced_accuracy_and_needs_no_split() -> None:
     assert build(fedsdc("fedsdc_plus", {"variant": "reference"})).prediction.needs_validation is False
 
 
-# Refusals ----------------------------------------------------------------------------------------------------------------
+# Refusals --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

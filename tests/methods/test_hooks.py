@@ -1072,7 +1072,7 @@ def test_direction_sees_all_updates() -> None:
     state = run(model)[-1]
     np.testing.assert_allclose(state.w, START + np.array([0.3, 1.4]), rtol=0, atol=1e-12)
     assert state.direction == {"rounds": 1}
-    assert model.method.needs_all_updates
+    assert model.method.keeps_updates(0)
 
 
 def test_direction_with_one_participant() -> None:

@@ -32,7 +32,7 @@ def test_an_empty_configuration_is_fedavg() -> None:
     )
     assert slots == (SizeWeights(), MeanDirection(), Add(), NoPost(), GlobalPrediction(), Uniform())
     assert method.personal == frozenset()
-    assert not method.needs_all_updates
+    assert not method.keeps_updates(0)
 
 
 def test_parts_compose() -> None:

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -33,6 +33,7 @@ from benchmark.engine.federation import FederatedRun, RunState, _Clients
 from benchmark.engine.models import Net
 from benchmark.engine.records import Cost
 from methods import vectors
+from methods.fedavg import MeanDirection
 from methods.method import build
 from methods.registry import MethodError
 from methods.selection import hcsfed
@@ -464,7 +465,7 @@ def test_gram_goes_through_columns_in_pieces(monkeypatch: pytest.MonkeyPatch) ->
         return double(tensor)
 
     monkeypatch.setattr(Tensor, "double", spy)
-    monkeypatch.setattr(vectors, "GRAM_CHUNK", 5 * 70)
+    monkeypatch.setattr(vectors, "CHUNK", 5 * 70)
     found = gram(updates)
     assert pieces == [(5, 70)] * 14 + [(5, 21)]
     np.testing.assert_allclose(found, expected, rtol=1e-13, atol=0)
@@ -503,8 +504,8 @@ def test_compression_by_hand() -> None:
     assert compressed(np.array([9.0, 1, 2, 3, 10, 11]), 2).tolist() == [2, 10]
     assert compressed(np.array([3.0, 1, 2]), 3).tolist() == [1, 2, 3]
     assert compressed(np.array([3.0, 1]), 5).tolist() == [1, 3]
-    # Centroids begin at the values number 1, 3, 5, 7: 0, 0, 0, 2. The second cell is empty and keeps its centroid.
-    assert compressed(np.array([0.0, 0, 0, 0, 0, 0, 1, 2]), 4).tolist() == [0, 0, 1, 2]
+    # Centroids begin at the values number 1, 3, 5, 7: 5, 5, 5, 7. The second cell is empty and keeps its centroid.
+    assert compressed(np.array([5.0, 5, 5, 5, 5, 5, 6, 7]), 4).tolist() == [5, 5, 6, 7]
     assert compressed(np.zeros(6), 2).tolist() == [0, 0]
     # 0, 1, 2 and then 3.0 in the middle between 2 and 4: it belongs to the lower centroid.
     assert compressed(np.array([0.0, 4, 2, 2]), 2).tolist() == [4 / 3, 4]
@@ -512,9 +513,13 @@ def test_compression_by_hand() -> None:
 
 def test_compression_of_close_values() -> None:
     """Neighbours in float32: their midpoint is no float32, and must not be rounded onto the upper one."""
-    low = np.float32(1)
-    high = np.nextafter(low, np.float32(2))
-    assert compressed(np.array([low, high, low, high]), 2).tolist() == [float(low), float(high)]
+    values = [np.float32(1)]
+    for _ in range(2):
+        values.append(np.nextafter(values[-1], np.float32(2)))
+    for low, high in itertools.pairwise(
+        values
+    ):  # a tie between neighbours is rounded to the even one of them
+        assert compressed(np.array([low, high, low, high]), 2).tolist() == [float(low), float(high)]
 
 
 # HCSFed: clusters and allocation ---------------------------------------------------------------------------------
@@ -633,6 +638,16 @@ def test_hcsfed_allocations() -> None:
         counts(2, min_per_cluster=1)
 
 
+def test_hcsfed_weighs_the_spread_with_the_size() -> None:
+    """Six clients at +-a and two at +-1 with 2 * 6 * 6 a^2 / 5 = 2 * 2 * 2 / 1 = 8: equal S_h, so 4 go 3 : 1."""
+    a = np.sqrt(8 * 5 / 72)
+    x = np.array([a, -a, a, -a, a, -a, 9, 11])[:, None]
+    labels = np.array([0] * 6 + [1] * 2)
+    np.testing.assert_allclose(spread(x, labels, 2), [8, 8], rtol=1e-12)
+    ids, _ = HCSFed(r=0.1, Hc=2).choose(1, 4, Fake([1] * 8), state_of(x, labels), rng())
+    assert np.bincount(labels[list(ids)]).tolist() == [3, 1]
+
+
 def test_clusters_are_found_and_belong_to_the_seed() -> None:
     """Three groups far apart in the scale of updates: the same groups whatever the seed, in one numbering per seed."""
     draw = np.random.default_rng(0)
@@ -691,6 +706,8 @@ def test_hcsfed_compression_rate() -> None:
     rule = HCSFed(r=1e-5, Hc=1)
     state = rule.observe([0, 1], torch.zeros(2, 83), {})
     assert state["x"].shape == (2, 1)
+    state = HCSFed(r=0.1, Hc=1).observe([0], torch.zeros(1, 86), {})
+    assert state["x"].shape == (1, 8)
     state = rule.observe([0], torch.zeros(1, 2_230_000), {})
     assert rule.measures(state) == {"compressed_scalars": 22}
 
@@ -714,6 +731,20 @@ def test_hcsfed_streams_after_round_0(monkeypatch: pytest.MonkeyPatch) -> None:
     kept.clear()
     run(federation(random_problem((5, 9)), {"selection": {"name": "powd", "d": None}}, mlp(), rounds=2))
     assert kept == [(2, False)] * 2
+
+
+class SeesAll(MeanDirection):
+    """The mean, from all updates at once."""
+
+    streams: ClassVar[bool] = False
+
+
+def test_hcsfed_looks_at_round_0_alone() -> None:
+    """Where a direction rule holds the updates of every round, later ones do not replace the compressed first ones."""
+    method = with_rules(config={"selection": HCS}, direction=SeesAll())
+    states = run(federation(random_problem((5, 9, 3, 7)), method, mlp(), clients_per_round=2, rounds=3))
+    assert torch.equal(states[3].selection["x"], states[1].selection["x"])
+    assert states[3].selection["labels"] == states[2].selection["labels"]
 
 
 def test_hcsfed_reference_compresses_weights_and_shuffles_centroids() -> None:

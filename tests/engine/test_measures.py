@@ -1,0 +1,130 @@
+"""Measures of features: FedMR's spread of eigenvalues (its Table 7), by hand and against its Lemma 1."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from federations import federation, mlp, problem_of
+from scipy.linalg import hadamard
+from torch import Tensor
+
+from benchmark.engine.evaluation import EvaluationSet
+from benchmark.engine.measures import eigenvalue_spread, spread
+
+
+class Pixels:
+    """The features are the inputs."""
+
+    def features(self, x: Tensor) -> Tensor:
+        return x
+
+    def classify(self, z: Tensor) -> Tensor:
+        raise AssertionError("the measure needs no classifier")
+
+
+def data(z: np.ndarray | Tensor, y: list[int] | np.ndarray) -> EvaluationSet:
+    return EvaluationSet(torch.as_tensor(z), torch.as_tensor(y), None, 3, 0, lambda x: x)
+
+
+def test_two_features_by_hand() -> None:
+    """(+-1, +-1) in step: M = [[2, 2], [2, 2]], eigenvalues 4 and 0, (2^2 + 2^2)/128. All four signs: M = 4/3 I, 0."""
+    together = torch.tensor([[1.0, 1.0], [-1.0, -1.0]])
+    assert spread(together) == pytest.approx(8 / 128, rel=1e-12)
+    every = torch.tensor([[1.0, 1.0], [-1.0, -1.0], [1.0, -1.0], [-1.0, 1.0]])
+    assert spread(every) == pytest.approx(0, abs=1e-12)
+    # Neither scale nor place of a feature matters, nor its sign.
+    moved = together.double() * torch.tensor([3.0, -0.01]) + torch.tensor([5.0, 700.0])
+    assert spread(moved) == pytest.approx(8 / 128, rel=1e-9)
+
+
+def test_only_the_fifty_largest_count() -> None:
+    """60 columns of a Hadamard matrix, two of them repeats of the first but for it orthogonal: with a = 128/127 the
+    eigenvalues are 3a, a 57 times, 0 twice. Mean of the first 50: 52a/50; (1.96^2 + 49 * .04^2) a^2 / 128."""
+    columns = torch.from_numpy(hadamard(128)[:, 1:59].astype(np.float64))
+    z = torch.cat([columns, columns[:, :1], columns[:, :1]], dim=1)
+    assert z.shape == (128, 60)
+    a = 128 / 127
+    assert spread(z) == pytest.approx((1.96**2 + 49 * 0.04**2) * a**2 / 128, rel=1e-10)
+
+
+def test_few_samples_have_zeros_among_the_fifty() -> None:
+    """Two samples in 60 dimensions that all vary: M = zh' zh has one eigenvalue 120 and 49 zeros that count."""
+    z = torch.stack([torch.ones(60), -torch.ones(60)])
+    assert spread(z) == pytest.approx((117.6**2 + 49 * 2.4**2) / 128, rel=1e-12)
+
+
+@pytest.mark.parametrize(("samples", "dims"), [(128, 7), (40, 30), (9, 20)])
+def test_lemma_1(samples: int, dims: int) -> None:
+    """sum (lam_i - mean)^2 = ||M||_F^2 - d for a unit diagonal. With M's divisor n - 1 its diagonal is n/(n - 1), so
+    the identity holds for M (n - 1)/n, and for M with d (n/(n - 1))^2."""
+    rng = np.random.default_rng(dims)
+    z = rng.normal(size=(samples, dims)) @ rng.normal(size=(dims, dims))
+    standard = (z - z.mean(0)) / z.std(0)
+    m = standard.T @ standard / (samples - 1)
+    ratio = samples / (samples - 1)
+    np.testing.assert_allclose(np.diag(m), ratio, rtol=1e-12)
+    assert 128 * spread(torch.from_numpy(z)) / ratio**2 == pytest.approx(
+        ((m / ratio) ** 2).sum() - dims, rel=1e-9
+    )
+
+
+@pytest.mark.parametrize("n", [7, 100, 128])
+def test_features_without_variance(n: int) -> None:
+    """Dead or constant features stay 0, also where the mean of n equal numbers is off by a rounding."""
+    rng = np.random.default_rng(n)
+    z = torch.from_numpy(rng.normal(size=(n, 1)).astype(np.float32))
+    alone = torch.cat([z, torch.zeros(n, 1), torch.full((n, 1), 0.1), torch.full((n, 1), 1e-30)], dim=1)
+    a = n / (n - 1)  # eigenvalues a, 0, 0, 0: mean a/4
+    assert spread(alone) == pytest.approx((0.75**2 + 3 * 0.25**2) * a**2 / 128, rel=1e-6)
+    assert spread(torch.zeros(5, 3)) == 0
+    assert spread(torch.zeros(1, 3)) is None
+
+
+def test_batches_and_classes() -> None:
+    """300 samples: two batches of 128, the rest left out. Class 0 has both features in step, class 1 against it; in a
+    whole batch nothing is correlated where the classes are even."""
+    rng = np.random.default_rng(0)
+    x, y = rng.choice([-1.0, 1.0], 300), np.arange(300) % 2
+    z = np.stack([x, np.where(y == 0, x, -x)], axis=1)
+    found = eigenvalue_spread(Pixels(), data(z, y))
+    assert set(found) == {"eigenvalue_spread", "eigenvalue_spread_class"}
+    order = torch.randperm(300, generator=torch.Generator().manual_seed(0)).numpy()
+    parts = [order[:128], order[128:256]]
+    whole = [spread(torch.from_numpy(z[part])) for part in parts]
+    inside = []
+    for part in parts:
+        # Within a class M = n/(n - 1) [[1, +-1], [+-1, 1]]: eigenvalues 2 n/(n - 1) and 0.
+        counts = np.bincount(y[part])
+        inside.append(np.mean([2 * (n / (n - 1)) ** 2 / 128 for n in counts]))
+    assert found["eigenvalue_spread"] == pytest.approx(np.mean(whole), rel=1e-12)
+    assert found["eigenvalue_spread_class"] == pytest.approx(np.mean(inside), rel=1e-9)
+    assert found["eigenvalue_spread_class"] > 10 * found["eigenvalue_spread"]
+
+
+def test_small_test_sets() -> None:
+    """Under 128 samples the one batch counts; a class of one sample has no spread of its own."""
+    z = np.array([[1.0, 1.0], [-1.0, -1.0], [7.0, 3.0]])
+    found = eigenvalue_spread(Pixels(), data(z, [0, 0, 1]))
+    assert found["eigenvalue_spread_class"] == pytest.approx(8 / 128, rel=1e-12)
+    alone = eigenvalue_spread(Pixels(), data(z[:1], [0]))
+    assert alone == {}
+
+
+def test_recorded_at_every_evaluation() -> None:
+    """The global model's features of the test set, in evaluation mode, under both names."""
+    rng = np.random.default_rng(4)
+    x, y = rng.normal(size=(20, 6)), np.arange(20) % 3
+    problem = problem_of([x], [y], 3)
+    problem = replace(problem, evaluation_sets={"test": data(x, y)})
+    run = replace(federation(problem, {}, mlp(), rounds=1), measures=("eigenvalue_spread",))
+    state, _ = run.step(run.initial_state())
+    body = run.model.net.body
+    values = {name: state.w[e.start : e.stop].view(e.shape) for e in run.layout.entries for name in [e.name]}
+    z = torch.tanh(torch.from_numpy(x) @ values["body.0.weight"].T + values["body.0.bias"])
+    assert len(body) == 2
+    recorded = {r.metric: r.value for r in run.evaluate(state) if r.metric.startswith("eigenvalue")}
+    assert recorded["eigenvalue_spread"] == pytest.approx(spread(z), rel=1e-9)
+    assert set(recorded) == {"eigenvalue_spread", "eigenvalue_spread_class"}
