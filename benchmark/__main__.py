@@ -19,7 +19,7 @@ USAGE = """usage: python -m benchmark COMMAND ...
                                    docs/fidelity.md: where paper, code and text disagree, and what a switch changes
   status [paper=..] [table=..] [preset=..]
                                    runs done, running, failed, diverged, missing per table
-  list [methods|datasets|partitions|selections|tables|models|rules]
+  list [methods|datasets|partitions|selections|tables|figures|analyses|models|rules]
   data list | prepare NAME | check NAME
   partition show [dataset=..] [partition=..] [key=value ...] [seed=..] [kind=bubble|bars] [out=FILE.png]
   bench                             speed and memory beside a bare PyTorch loop

@@ -36,14 +36,17 @@ ROOT = Path(__file__).resolve().parent.parent
 OURS = ("benchmark", "datasets", "methods", "partitions", "scripts")
 LONGEST_FUNCTION = 60
 
+TOP = ("benchmark.analyses", "benchmark.figures", "benchmark.fidelity", "benchmark.commands")
+
 # Who may not import whom (prefix of the module -> prefixes of what it must not import).
 FLOORS = {
     "datasets": ("benchmark", "methods", "partitions", "scripts"),
     "partitions": ("benchmark", "methods", "datasets", "scripts"),
     "methods": ("benchmark", "scripts"),
     "benchmark": ("scripts", "benchmark.__main__"),
-    "benchmark.engine": ("benchmark.runs", "benchmark.reports", "hydra", "omegaconf"),
-    "benchmark.runs": ("benchmark.reports",),
+    "benchmark.engine": ("benchmark.runs", "benchmark.reports", *TOP, "hydra", "omegaconf"),
+    "benchmark.runs": ("benchmark.reports", *TOP),
+    "benchmark.reports": TOP,
 }
 DISK = ("pathlib", "shutil", "tempfile", "pickle", "h5py", "sqlite3", "open", "torch.save", "torch.load")
 

@@ -13,7 +13,7 @@ from benchmark.commands.arguments import read
 from benchmark.errors import ConfigError, nearest
 from benchmark.runs.config import CONF, compose, group_names, load_group, resolve
 
-KINDS = ("methods", "datasets", "partitions", "selections", "tables", "models", "rules")
+KINDS = ("methods", "datasets", "partitions", "selections", "tables", "figures", "analyses", "models", "rules")
 
 
 def _comment(path: Path) -> str:
@@ -54,6 +54,14 @@ def _entries(kind: str) -> list[tuple[str, str]]:
         from benchmark.runs.spec import find_specs
 
         return [(spec.name, spec.title) for spec in find_specs()]
+    if kind == "figures":
+        from benchmark.figures.spec import find_figures
+
+        return [(figure.name, figure.title) for figure in find_figures()]
+    if kind == "analyses":
+        from benchmark.analyses.registry import analyses
+
+        return [(entry.name, entry.summary) for entry in analyses().values()]
     group = kind.rstrip("s")
     return [(name, _comment(CONF / group / f"{name}.yaml")) for name in group_names(group)]
 
