@@ -28,6 +28,7 @@ from benchmark.runs.config import RunConfig, compose, resolve
 from benchmark.runs.run import build_problem, build_run, choose_device, load_data, round_seconds
 from benchmark.runs.store import RunFolder, Status
 from datasets.base import DataError
+from methods.rules import Phase, RoundView
 
 REPEATS = 5
 
@@ -215,6 +216,57 @@ def memory(results: str) -> None:
     print(f"  grown from 10 to 1,000 clients: {grown:+.2f} models (target: does not grow)")
 
 
+# Methods ---------------------------------------------------------------------------------------------------------
+
+
+def local_steps(method: str, model: str, batch: int, results: str) -> Callable[[], tuple[int, float]]:
+    """A function that trains one client for some steps with ``method``, in round 1: (steps, seconds).
+
+    Without what comes before and after training (FedMR's pass over the data for its prototypes, for instance).
+    """
+    steps = 1 if model == "resnet18_32" else 20
+    layer = {
+        "dataset": {
+            "name": "fake",
+            "options": {"train_size": 2 * batch, "test_size": 20, "size": 32, "channels": 3, "classes": 10},
+        },
+        "partition": {"name": "iid", "clients": 1},
+        "model": model,
+        "method": method,
+        "train": {"epochs": None, "steps": steps, "batch_size": batch, "lr": 0.01, "momentum": 0.9},
+        "paths": {"results": results},
+    }
+    config = resolve(compose("quick", layer))
+    torch.set_num_threads(1)
+    run = build_run(config, load_data(config))
+    state, _ = run.step(run.initial_state())
+    one = np.ones(1)
+    view = RoundView(1, 0.01, 1, (0,), one, run.sizes, one, one, run.label_counts)
+    received = {rule.key: rule.send(state.rules[rule.key], 0, view) for rule in run.method.client}
+
+    def train() -> tuple[int, float]:
+        active = run.contexts(run.method.client, state, 0, state.w, received, {}, "bench")
+        started = time.perf_counter()
+        run.trainer.run(
+            run.data(0), active, (Phase(),), lr=0.01, round=1, client=0,
+            draw=lambda epoch: np.random.default_rng(0), torch_seed=0,
+        )  # fmt: skip
+        return steps, time.perf_counter() - started
+
+    return train
+
+
+def fedmr_step(results: str) -> None:
+    """Local steps of FedMR with both losses beside FedAvg's, taken in turn."""
+    for model, batch, target in (("resnet18_32", 128, " (target: at most 1.35)"), ("small_cnn", 64, "")):
+        plain, ours = (local_steps(method, model, batch, results) for method in ("fedavg", "fedmr"))
+        fedavg, fedmr, rates = _paired(plain, ours)
+        print(
+            f"  {model}, batch {batch}   FedAvg {1000 / fedavg:8,.1f} ms, FedMR {1000 / fedmr:8,.1f} ms per step   "
+            f"ratio {1 / rates:.3f}{target}"
+        )
+
+
 # Planning --------------------------------------------------------------------------------------------------------
 
 
@@ -250,7 +302,7 @@ def _synthetic(results: Path, seeds: int) -> int:
 
 def _timed_table(results: Path, seeds: int) -> float:
     started = time.perf_counter()
-    words = ["table", "name=fedmr_table1", f"seeds={seeds}", f"results={results}"]
+    words = ["table", "name=fedmr_table1", f"seeds={seeds}", f"results={results}", "tuned=off"]
     subprocess.run([sys.executable, "-m", "benchmark", *words], check=True, stdout=subprocess.DEVNULL)
     return time.perf_counter() - started
 
@@ -279,6 +331,7 @@ def main() -> None:
             ("Two workers", two_runs),
             ("Rounds", rounds_per_second),
             ("Memory, FedAvg, ResNet-18", memory),
+            ("FedMR's losses, images of 32 pixels, ten classes", fedmr_step),
             ("Planning", planning),
         ):
             print(title, flush=True)

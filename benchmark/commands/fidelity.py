@@ -54,7 +54,7 @@ def _check(path: Path, text: bytes) -> int:
         else "missing"
     )
     print(f"{path}: {state}; write it with: {COMMAND}", file=sys.stderr)
-    return 0
+    return 1
 
 
 def _write(path: Path, content: bytes) -> None:

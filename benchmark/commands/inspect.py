@@ -13,7 +13,17 @@ from benchmark.commands.arguments import read
 from benchmark.errors import ConfigError, nearest
 from benchmark.runs.config import CONF, compose, group_names, load_group, resolve
 
-KINDS = ("methods", "datasets", "partitions", "selections", "tables", "figures", "analyses", "models", "rules")
+KINDS = (
+    "methods",
+    "datasets",
+    "partitions",
+    "selections",
+    "tables",
+    "figures",
+    "analyses",
+    "models",
+    "rules",
+)
 
 
 def _comment(path: Path) -> str:

@@ -29,9 +29,7 @@ def spread(z: Tensor) -> float | None:
     z = z.double()
     centred = z - z.mean(0)
     deviation = centred.square().mean(0).sqrt()
-    # The mean of equal numbers may be off by a rounding, which standardising would blow up to a feature of its own.
-    varies = deviation > 1e-12 * z.abs().amax(0)
-    standard = torch.where(varies, centred / deviation.clamp_min(1e-300), 0.0)
+    standard = torch.where(deviation > 0, centred / deviation.clamp_min(1e-300), 0.0)
     # The eigenvalues of zh' zh are the squared singular values of zh, and zeros.
     values = torch.linalg.svdvals(standard).square() / (len(z) - 1)
     kept = torch.zeros(min(TOP, z.shape[1]), dtype=z.dtype, device=z.device)

@@ -90,9 +90,19 @@ def _bubbles(table: NDArray, names: list[str]) -> Figure:
     clients, classes = table.shape
     wide, high = _cell(clients, 13.0), _cell(classes, 10.0)
     figure, axes = _figure(clients * wide + 2.4, max(classes * high + 1.0, 3.2))  # 3.2: room for the legend
+    draw_bubbles(axes, table, names, wide, high)
+    return figure
+
+
+def draw_bubbles(axes: Axes, table: NDArray, names: Sequence[str], wide: float, high: float) -> None:
+    """Draw one bubble per client (x) and class (y) of ``table`` [K, Y], area proportional to the count.
+
+    ``wide``, ``high``: inches of a cell; the largest bubble just fits it. The legend stands right of the axes.
+    """
+    clients, classes = table.shape
     client, label = np.nonzero(table)
     cells = pd.DataFrame({"client": client, "class": label, "samples": table[client, label]})
-    diameter = 0.92 * 72 * min(wide, high)  # points: the largest bubble just fits its cell
+    diameter = 0.92 * 72 * min(wide, high)  # points
     steps = _round_steps(int(table.max()))
     # One sample among thousands must still be seen: 1.6 points at least.
     areas = {int(count): max(diameter**2 * count / table.max(), 2.5) for count in {*cells["samples"], *steps}}
@@ -104,7 +114,7 @@ def _bubbles(table: NDArray, names: list[str]) -> Figure:
     axes.set(xlim=(-0.6, clients - 0.4), ylim=(classes - 0.4, -0.6), xlabel="client", ylabel="class")
     axes.grid(**_GRID, zorder=0)
     _label_axis(axes, "x", [str(number) for number in range(clients)], wide)
-    _label_axis(axes, "y", names, high)
+    _label_axis(axes, "y", list(names), high)
     for step in steps:
         axes.scatter([], [], s=areas[step], color=blue, alpha=0.85, linewidth=0, label=f"{step:,}")
     space = max(0.6, diameter / 14 - 0.3)  # in units of the font size, so that large bubbles do not touch
@@ -113,7 +123,6 @@ def _bubbles(table: NDArray, names: list[str]) -> Figure:
         handletextpad=max(0.8, diameter / 20), borderpad=max(0.4, diameter / 20),
     )  # fmt: skip
     sns.despine(ax=axes, left=True, bottom=True)
-    return figure
 
 
 def _bars(table: NDArray, names: list[str]) -> Figure:

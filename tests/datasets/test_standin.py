@@ -24,6 +24,8 @@ PLAIN = {"stands_for": "X", "noise": 0.0}
 WATERBIRDS = np.array([[3498, 184], [56, 1057]])
 HAM = {"akiec": 327, "bcc": 514, "bkl": 1099, "df": 115, "mel": 1113, "nv": 6705, "vasc": 142}
 ACEVEDO = (1218, 3117, 1551, 1214, 1420, 1015, 1137, 592, 1646, 1633)
+# Images of each class of Matek-19, in the order of its stand-in.
+MATEK = (79, 78, 424, 15, 11, 3937, 15, 26, 1789, 42, 3268, 109, 8484, 18, 70)
 SVHN = (4948, 13861, 10585, 8497, 7458, 6882, 5727, 5595, 5045, 4659)
 
 
@@ -223,7 +225,8 @@ def test_options_that_do_not_fit(tmp_path: Path, options: dict[str, Any], messag
 
 def test_every_dataset_of_the_papers_has_its_stand_in() -> None:
     originals = (
-        "retina covid acevedo ham wbc spawrious spawrious4 waterbirds cmnist fmnist svhn cifar10 cifar100"
+        "retina covid acevedo ham wbc spawrious spawrious4 waterbirds cmnist fmnist svhn cifar10 cifar100 "
+        "isic2019 matek"
     )
     assert set(STANDINS) == {f"digits_{name}" for name in originals.split()}
 
@@ -277,6 +280,8 @@ def test_shapes_of_the_originals() -> None:
         "svhn": (10, 0),
         "cifar10": (10, 0),
         "cifar100": (100, 0),
+        "isic2019": (8, 6),
+        "matek": (15, 0),
     }
 
 
@@ -287,6 +292,10 @@ def test_imbalance_is_that_of_the_originals() -> None:
     quarter = np.array([(count - 30) / 4 for count in HAM.values()])
     assert np.abs(np.bincount(ham.train.labels) - quarter).max() <= 1
     assert set(np.bincount(ham.test.labels)) == {60}
+    matek = standin("digits_matek")
+    assert len(matek.classes) == len(MATEK)
+    both = np.bincount(matek.train.labels) + np.bincount(matek.test.labels)
+    assert both.tolist() == [min(count, 250) for count in MATEK]
     acevedo = np.bincount(standin("digits_acevedo").train.labels)
     assert np.abs(acevedo - np.array([int(0.8 * count) for count in ACEVEDO]) / 4).max() <= 1
     assert np.abs(np.bincount(standin("digits_svhn").train.labels) - np.array(SVHN) / 25).max() <= 1
@@ -311,6 +320,11 @@ def test_sources_lack_the_classes_that_they_lack() -> None:
     # Bodzas none of promyelocyte (4), myelocyte (5), metamyelocyte (6), 11 and 12; Matek has all
     assert (matek, acevedo, bodzas) == (set(), {3, 11, 12}, {4, 5, 6, 11, 12})
     assert table[[6, 11, 12], 0].max() < 20  # under 20 images in Matek: MMZ, LYA, KSC
+    # FLamby's split, classes by centre: MSK has MEL, NV and BKL only, two of the others no AK and no SCC
+    isic = cells(standin("digits_isic2019").train, 8, 6)
+    lacking = [set(np.flatnonzero(column == 0)) for column in isic.T]
+    assert lacking == [set(), {3, 7}, set(), set(), {2, 3, 5, 6, 7}, {3, 7}]
+    assert np.abs(isic.sum(axis=0) - np.array([9930, 3163, 2691, 1807, 655, 351]) / 10).max() <= 3
     covid = cells(standin("digits_covid").train, 3, 12)
     assert (covid.sum(axis=0) > 0).all() and ((covid == 0).any(axis=0)).sum() >= 6
     assert covid.sum(axis=0).max() > 8 * covid.sum(axis=0).min()

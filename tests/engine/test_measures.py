@@ -73,12 +73,13 @@ def test_lemma_1(samples: int, dims: int) -> None:
 
 @pytest.mark.parametrize("n", [7, 100, 128])
 def test_features_without_variance(n: int) -> None:
-    """Dead or constant features stay 0, also where the mean of n equal numbers is off by a rounding."""
+    """Dead or constant features stay 0 (their mean is exact: the sum of float32 numbers is taken in float64)."""
     rng = np.random.default_rng(n)
     z = torch.from_numpy(rng.normal(size=(n, 1)).astype(np.float32))
-    alone = torch.cat([z, torch.zeros(n, 1), torch.full((n, 1), 0.1), torch.full((n, 1), 1e-30)], dim=1)
-    a = n / (n - 1)  # eigenvalues a, 0, 0, 0: mean a/4
-    assert spread(alone) == pytest.approx((0.75**2 + 3 * 0.25**2) * a**2 / 128, rel=1e-6)
+    constant = torch.tensor([0.0, 0.1, 0.7, 1.1, 1e-30]).expand(n, 5)
+    a = n / (n - 1)  # eigenvalues a and five times 0: mean a/6
+    expected = ((5 / 6) ** 2 + 5 / 36) * a**2 / 128
+    assert spread(torch.cat([z, constant], dim=1)) == pytest.approx(expected, rel=1e-9)
     assert spread(torch.zeros(5, 3)) == 0
     assert spread(torch.zeros(1, 3)) is None
 

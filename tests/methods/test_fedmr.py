@@ -337,8 +337,8 @@ def test_one_step_of_each_round() -> None:
             gradient = torch.autograd.grad(loss, w)[0]
             expected += len(own) / total * (before.w - lr * gradient)
         np.testing.assert_allclose(after.w, expected.detach(), rtol=0, atol=1e-12)
-    assert min(float(value) for value in inter) >= 0
-    assert max(float(value) for value in inter) > 1e-3
+    assert min(float(value.detach()) for value in inter) >= 0
+    assert max(float(value.detach()) for value in inter) > 1e-3
 
 
 def test_absent_classes_keep_their_prototype() -> None:

@@ -112,6 +112,8 @@ def test_best_heads_by_hand() -> None:
     assert best_heads(scores, 0.7) == [4, 1, 3, 0]  # ceil(3.5)
     assert best_heads(scores, 1.0) == [4, 1, 3, 0, 2]
     assert best_heads(scores, 0.01) == [4]
+    halves = [k % 2 for k in range(100)]  # long enough for a sort that is not stable to show
+    assert best_heads(halves, 0.5) == list(range(1, 100, 2))
     assert len(best_heads(range(100), 0.07)) == 7  # 0.07 * 100 = 7.000000000000001
 
 
@@ -613,13 +615,14 @@ def test_the_code_ranks_on_all_clients_training_data() -> None:
 
 
 def test_the_code_ranks_by_balanced_accuracy_and_needs_no_split() -> None:
-    """Training labels at x = 1: 2 at each of four clients, 2 and six times 0 at the fifth. Micro-F1 would choose heads
-    1 and 3; balanced accuracy finds (1, 1, 0, 1, 1)/2 and takes the first two, 0 and 1.
-
-    They say 2, 0 at x = 1, sums (1, 0, 0): class 0; and 0, 2 at x = -1, sums (-1, 0, 0): class 1."""
+    """Training labels at x = 1: 2 at each of four clients, 2 and six times 0 at the fifth. Micro-F1 would choose head 1
+    (6 of 11); balanced accuracy finds (1, 1, 0, 1, 1)/2 and takes the first: 2 at x = 1, 0 at x = -1."""
     labels = (2, 0, 0, 0, 0, 0, 0)
-    found = voting({"variant": "reference"}, None, train=labels)[0]
-    assert found == pytest.approx({"all": 0.5, "class=0": 2 / 3, "class=2": 0.0})
+    by_code = {"all": 0.5, "class=0": 1 / 3, "class=2": 1.0}
+    assert voting({"variant": "reference", "gamma": 0.1}, None, train=labels)[0] == pytest.approx(by_code)
+    by_head_1 = {"all": 0.5, "class=0": 2 / 3, "class=2": 0.0}
+    other = {"variant": "reference", "metric": "micro_f1", "gamma": 0.1}
+    assert voting(other, None, train=labels)[0] == pytest.approx(by_head_1)
     assert build(fedsdc("fedsdc_plus", {"variant": "reference"})).prediction.needs_validation is False
 
 

@@ -213,7 +213,7 @@ def leaves(node: object, path: str = "") -> set[str]:
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_presets_change_data_model_and_budget_only(path: Path) -> None:
     allowed = re.compile(
-        r"dataset(\..+)?|model(\..+)?|partition\.scale|train\.(rounds|epochs|steps|batch_size|lr|augment|buffers)"
+        r"dataset(\..+)?|model(\..+)?|partition\.scale|train\.(rounds|epochs|steps|batch_size|lr|clip|augment|buffers)"
     )
     spec = load_spec(path)
     nodes = [preset.overrides for preset in spec.presets.values()]

@@ -1,0 +1,197 @@
+"""What a client holds and how long it trains: FedMR's Fig. 4a, counted and timed method by method.
+
+Fan et al., FedMR, TMLR 2023, https://openreview.net/forum?id=jLJTqJXAG7, section 4.4
+
+Held, in numbers, during local training of a round in which a client takes part again: the model with its BatchNorm
+buffers, a copy of the received model where the method reads it while it trains, other models (MOON), what the server
+sent beyond the model (prototypes, control variates) and what the client keeps from round to round. Gradients, momentum
+and data are the same for all and are left out.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor
+
+from benchmark.analyses.registry import Report, analysis
+from benchmark.commands.arguments import positive
+from benchmark.engine.federation import FederatedRun, RunState
+from benchmark.engine.training import ActiveRule
+from benchmark.figures.spec import FIGURE_FOLDER, load_figure
+from benchmark.runs.config import RunConfig, load_group
+from benchmark.runs.plan import Cells, plan
+from benchmark.runs.run import build_run, load_data
+from benchmark.runs.spec import TableSpec
+from benchmark.runs.tuning import TunedFolder
+from methods.rules import ClientContext, Head
+
+NOTES = (
+    "Held by a client: model and buffers, the received model where the method reads it while it trains, other models, "
+    "what is received beyond the model and what is kept between rounds, as this code holds them. Without gradients, "
+    "momentum and data, which are the same for all.",
+    "Seconds: one round of the first client of the partition alone, with its server's step, medians over repeats that "
+    "are taken in turn. They hold for one machine only; compare them within a column of methods.",
+    "FedMR's and FedProc's pass over the data for the prototypes is part of the round.",
+)
+
+
+@dataclass(frozen=True)
+class Held:
+    """Numbers that a client holds, by what they are."""
+
+    model: int
+    received_model: int
+    other_models: int
+    received: int
+    kept: int
+
+    @property
+    def total(self) -> int:
+        """All of them."""
+        return self.model + self.received_model + self.other_models + self.received + self.kept
+
+
+class _Watched(ClientContext):
+    """A context that notes whether its ``w``, the received model, is read."""
+
+    def __getattribute__(self, name: str) -> Any:
+        if name == "w":
+            super().__getattribute__("__dict__")["read"] = True
+        return super().__getattribute__(name)
+
+
+@dataclass
+class Trainee:
+    """The first client of a configuration's partition, alone with its server; it has taken part once."""
+
+    run: FederatedRun
+    state: RunState
+
+    @classmethod
+    def of(cls, config: RunConfig) -> Trainee:
+        """Build it and let it take part in round 0."""
+        whole = build_run(config, load_data(config))
+        own, problem = whole.indices[0], whole.problem
+        first = replace(
+            problem,
+            images=problem.images[own],
+            labels=problem.labels[own],
+            attributes=None if problem.attributes is None else problem.attributes[own],
+            clients=[np.arange(len(own))],
+            evaluation_sets={},
+        )
+        run = replace(whole, problem=first, schedule=replace(whole.schedule, clients_per_round=1))
+        return cls(run, run.step(run.initial_state())[0])
+
+    def seconds(self) -> float:
+        """Time of one more round; the state stays."""
+        started = time.perf_counter()
+        self.run.step(self.state)
+        if self.run.problem.images.is_cuda:
+            torch.cuda.synchronize()
+        return time.perf_counter() - started
+
+    def held(self) -> Held:
+        """What the client holds in one more round."""
+        run, contexts = self.run, self.run.contexts
+        seen: list[_Watched] = []
+        received: list[int] = []
+
+        def watched(*arguments: Any) -> list[ActiveRule]:
+            active = []
+            for rule, ctx in contexts(*arguments):
+                seen.append(_Watched(**vars(ctx)))
+                received.append(numbers(ctx.received))
+                active.append(ActiveRule(rule, seen[-1]))
+            return active
+
+        run.contexts = watched  # type: ignore[assignment, method-assign]
+        try:
+            state, _ = run.step(self.state)
+        finally:
+            del run.contexts
+        size = run.model.layout.size
+        buffers = len(run.model.buffers)
+        return Held(
+            model=size + buffers,
+            received_model=size if any("read" in vars(ctx) for ctx in seen) else 0,
+            other_models=run.pool.used * (size + buffers),
+            received=sum(received),
+            kept=numbers(state.clients.get(0, {})),
+        )
+
+
+def numbers(value: Any) -> int:
+    """How many numbers a state or message holds."""
+    if isinstance(value, Mapping):
+        return sum(numbers(item) for item in value.values())
+    if isinstance(value, list | tuple) and not isinstance(value, Head):
+        return sum(numbers(item) for item in value)
+    if isinstance(value, Head):
+        return value.vector.numel()
+    return value.numel() if isinstance(value, Tensor) else 0
+
+
+def measure(spec: TableSpec, cells: Cells, repeats: int) -> pd.DataFrame:
+    """Long form, one line per row and column that can run: numbers held, by what they are, and seconds per round."""
+    lines = []
+    threads = torch.get_num_threads()
+    try:
+        for column in spec.run_columns:
+            configs = {row.label: cells[row.key, column.key].runs[:1] for row in spec.rows}
+            torch.set_num_threads(max((c.runtime.threads for (c,) in _some(configs)), default=1))
+            trainees = {label: Trainee.of(runs[0]) for label, runs in configs.items() if runs}
+            times: dict[str, list[float]] = {label: [] for label in trainees}
+            for _ in range(repeats):
+                for label, trainee in trainees.items():
+                    times[label].append(trainee.seconds())
+            for label, trainee in trainees.items():
+                held = trainee.held()
+                parts = {name: getattr(held, name) for name in Held.__dataclass_fields__}
+                line = {"column": column.key, "method": label, **parts, "held": held.total}
+                lines.append(line | {"seconds": statistics.median(times[label])})
+    finally:
+        torch.set_num_threads(threads)
+    return pd.DataFrame(lines)
+
+
+def _some(configs: Mapping[str, Sequence[RunConfig]]) -> list[Sequence[RunConfig]]:
+    return [runs for runs in configs.values() if runs]
+
+
+@analysis(
+    "resources",
+    {
+        "preset": "quick|small|paper",
+        "columns": "KEY,KEY,... of the figure",
+        "repeats": "NUMBER",
+        "results": "FOLDER",
+        "tuned": "FOLDER|off",
+    },
+)
+def resources(values: Mapping[str, str]) -> Report:
+    """Parameters that a client holds and time of its local training (FedMR, Fig. 4a), methods of the figure."""
+    preset = values.get("preset", "quick")
+    load_group("preset", preset)  # refuses an unknown one
+    figure = load_figure(FIGURE_FOLDER / "fedmr_figure4.yaml")
+    spec, options = figure.runs, figure.settings(preset)
+    assert spec is not None
+    assert figure.whole is not None
+    if "columns" in values:
+        spec = spec.cut([row.key for row in spec.rows], values["columns"].split(","))
+    chosen = TunedFolder.of(values.get("tuned"), Path(values.get("results", "results"))).load(
+        figure.whole, preset
+    )
+    cells = plan(spec, preset, range(1), None, chosen)
+    data = measure(spec, cells, positive(values, "repeats") or int(options.get("repeats", 3)))
+    title = f"FedMR (TMLR 2023), Fig. 4a: what a client holds and how long it trains, preset {preset}"
+    return Report("fedmr_figure4a", title, data, NOTES, decimals=4)

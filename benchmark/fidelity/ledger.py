@@ -1,0 +1,205 @@
+"""The entries of the ledger, read from ``methods/fidelity/<paper>.yaml``.
+
+An entry is one place where a paper, its authors' code or the paper's own text disagree: what each says, what is done
+here, and the setting that changes it. Every setting that an entry names is composed and built by a test, so that an
+entry cannot outlive its switch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from benchmark.errors import ConfigError, nearest
+from benchmark.runs.config import CONF, RunConfig, compose, group_names, resolve
+from benchmark.runs.nested import merge
+from benchmark.runs.spec import TableSpec, find_specs
+
+ROOT = CONF.parent
+LEDGER_FOLDER = ROOT / "methods" / "fidelity"
+"""Where the entries live."""
+
+PAPERS = {"fedld": "FedLD", "fedsdc": "FedSDC", "feddiverse": "FedDiverse", "fedmr": "FedMR"}
+"""Short names of the four papers, in the order of the document."""
+
+Value = bool | int | float | str | None
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class CellName(_Part):
+    """A cell of a table of ``conf/table``."""
+
+    table: str
+    row: str
+    column: str
+
+
+class Effect(_Part):
+    """What to measure: ``overrides`` on top of a cell, which may be another one in each preset."""
+
+    overrides: dict[str, Value] = Field(min_length=1)
+    cells: dict[str, CellName] = Field(min_length=1)
+
+
+class Base(_Part):
+    """What a switch acts on: files of the groups, or a cell of a table as it is in preset paper."""
+
+    method: str | None = None
+    selection: str | None = None
+    partition: str | None = None
+    cell: CellName | None = None
+
+    def layer(self) -> dict[str, Any]:
+        """The settings on top of the defaults.
+
+        Data and models that this version does not have stay at the defaults: no switch is theirs.
+        """
+        groups = {"method": self.method, "selection": self.selection, "partition": self.partition}
+        named = {group: {"name": name} for group, name in groups.items() if name is not None}
+        if self.cell is None:
+            return named
+        found = table(self.cell.table).cell_overrides(self.cell.row, self.cell.column, "paper")
+        if found is None:
+            raise ConfigError(f"table {self.cell.table}: column {self.cell.column!r} is not in preset paper.")
+        there = {
+            group: settings
+            for group, settings in found.items()
+            if group not in ("dataset", "model") or settings["name"] in group_names(group)
+        }
+        return merge(there, named)
+
+
+class Entry(_Part):
+    """One disagreement.
+
+    Attributes:
+        id: short name that stays.
+        title: what it is about.
+        paper, code, text: what the paper says, what the authors' code does, where the paper contradicts itself.
+        default: what is done here unless told otherwise, and why.
+        base: what the switch acts on.
+        switch: setting -> its values, the default first.
+        no_switch: why nothing can be switched; beside a switch, what of the entry cannot.
+        effect: what to measure, for the entries that matter most.
+    """
+
+    id: str = Field(pattern=r"^[a-z0-9]+(-[a-z0-9]+)*$")
+    title: str
+    paper: str
+    code: str
+    text: str = ""
+    default: str
+    base: Base = Base()
+    switch: dict[str, tuple[Value, ...]] = Field(default_factory=dict)
+    no_switch: str = ""
+    effect: Effect | None = None
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Entry:
+        if not self.switch and not self.no_switch:
+            raise ValueError("needs a switch, or no_switch with the reason")
+        if self.switch and self.base == Base():
+            raise ValueError(
+                "a switch needs `base`: the method, selection, partition or cell that it acts on"
+            )
+        for key, values in self.switch.items():
+            if len(values) < 2 or len(set(values)) < len(values):
+                raise ValueError(f"switch.{key}: came {list(values)}; needs two or more different values")
+        return self
+
+    def configs(self) -> Iterator[tuple[str, Value, RunConfig]]:
+        """(setting, value, the run with it) for every value of every switch, composed in preset paper.
+
+        Raises `ConfigError` for a setting that cannot be composed, or that the run does not take over.
+        """
+        for key, values in self.switch.items():
+            for value in values:
+                run = resolve(compose("paper", self.base.layer(), nested(key, value)))
+                if _at(run.model_dump(), key) != value:
+                    raise ConfigError(f"ledger entry {self.id}: {key}={value} is not in the run; set `base`.")
+                yield key, value, run
+
+    def default_of(self, key: str) -> Value:
+        """What the configuration says for a setting without the switch; None if it leaves it to a variant."""
+        return _at(compose("paper", self.base.layer()), key)
+
+
+class Source(_Part):
+    """A repository of public code that was read."""
+
+    repository: str
+    commit: str
+
+
+class Chapter(_Part):
+    """A file of the ledger: the entries of one paper."""
+
+    paper: str
+    title: str
+    sources: tuple[Source, ...] = Field(min_length=1)
+    entries: tuple[Entry, ...] = Field(min_length=1)
+
+
+@cache
+def tables() -> dict[str, TableSpec]:
+    """The tables of ``conf/table`` by name."""
+    return {spec.name: spec for spec in find_specs()}
+
+
+def table(name: str) -> TableSpec:
+    """The table called ``name``; `ConfigError` if there is none."""
+    if name not in tables():
+        raise ConfigError(
+            f"fidelity: no table is called {name!r}.{nearest(name, tables())} Known: {', '.join(tables())}."
+        )
+    return tables()[name]
+
+
+def _at(node: Any, key: str) -> Any:
+    """The setting of a dotted name; None if it is not there."""
+    for part in key.split("."):
+        node = node.get(part) if isinstance(node, Mapping) else None
+    return node
+
+
+def nested(key: str, value: Any) -> dict[str, Any]:
+    """``{"a": {"b": value}}`` for ``a.b``."""
+    result: Any = value
+    for part in reversed(key.split(".")):
+        result = {part: result}
+    return result
+
+
+def load(folder: Path = LEDGER_FOLDER) -> list[Chapter]:
+    """All chapters, in the order of the papers; `ConfigError`, naming the file, for what does not fit."""
+    chapters = []
+    for paper in PAPERS:
+        path = folder / f"{paper}.yaml"
+        try:
+            chapter = Chapter.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
+        except (OSError, yaml.YAMLError) as error:
+            raise ConfigError(f"ledger file {path} cannot be read: {' '.join(str(error).split())}") from error
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(str(part) for part in first["loc"])
+            raise ConfigError(f"ledger file {path}: {where}: {first['msg']}") from error
+        if chapter.paper != paper:
+            raise ConfigError(
+                f"ledger file {path}: paper: came {chapter.paper!r}; the file's name says {paper!r}."
+            )
+        chapters.append(chapter)
+    ids = [entry.id for chapter in chapters for entry in chapter.entries]
+    twice = sorted({name for name in ids if ids.count(name) > 1})
+    if twice:
+        raise ConfigError(
+            f"ledger: {', '.join(twice)} comes twice; ids are unique over all files of {folder}."
+        )
+    return chapters

@@ -1,0 +1,94 @@
+"""Who has what: the samples per client and class of a table's columns, one panel each (FedSDC, Fig. 3)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from benchmark.errors import ConfigError
+from benchmark.figures.registry import Drawing, Request, kind
+from benchmark.figures.style import panels
+from benchmark.reports.pictures import draw_bubbles
+from benchmark.runs.plan import plan
+from benchmark.runs.spec import TableSpec, find_specs
+
+CELL = 0.27
+"""Inches of a client and of a class."""
+
+
+class _Scenario(NamedTuple):
+    """One panel: title, samples per client and class [K, Y], names of the classes."""
+
+    key: str
+    label: str
+    counts: np.ndarray
+    classes: Sequence[str]
+
+
+@kind("partitions")
+def partitions(request: Request) -> Drawing:
+    """One bubble per client and class; the split of seed 0, before anything is held out. Nothing is trained.
+
+    Options: ``of`` the table whose columns are drawn.
+    """
+    scenarios = _scenarios(request)
+    classes = [len(s.classes) for s in scenarios]
+    clients = max(len(s.counts) for s in scenarios)
+    rows = len(scenarios)
+    figure, axes = panels(rows, 1, clients * CELL + 2.9, CELL * sum(classes) / rows + 0.75)
+    grid = axes[0].get_gridspec()
+    assert grid is not None
+    grid.set_height_ratios([number + 1.5 for number in classes])
+    for axis, scenario in zip(axes, scenarios, strict=True):
+        draw_bubbles(axis, scenario.counts, scenario.classes, CELL, CELL)
+        total = int(scenario.counts.sum())
+        axis.set_title(f"{scenario.label}: {total:,} samples", fontsize=10)
+        axis.set_ylabel("")
+        axis.set_xlabel("client" if axis is axes[-1] else "")
+    remark = "Area: samples of a class at a client, on a scale of each panel's own. Split of seed 0."
+    return Drawing(figure, pd.concat([_long(s) for s in scenarios]), (remark,))
+
+
+def _scenarios(request: Request) -> list[_Scenario]:
+    name = str(request.option("of"))
+    specs = {spec.name: spec for spec in find_specs()}
+    if name not in specs:
+        raise ConfigError(
+            f"figure {request.spec.name}: options.of: came {name!r}. Allowed: {', '.join(specs)} (conf/table/)."
+        )
+    table = specs[name]
+    keys = request.spec.columns or [column.key for column in table.run_columns]
+    return [_scenario(request, table, key) for key in keys]
+
+
+def _scenario(request: Request, table: TableSpec, key: str) -> _Scenario:
+    """The split of one column, as every run of it with seed 0 makes it."""
+    column = table.column(key)
+    row = table.rows[0].key
+    cell = plan(table.cut([row], [key]), request.preset, (0,), request.extra)[row, key]
+    if not cell.runs:
+        raise ConfigError(f"figure {request.spec.name}: column {key} of {table.name}: {cell.state}.")
+    from benchmark.runs.run import load_data  # imports torch, which drawing finished runs does not need
+
+    data = load_data(cell.runs[0])
+    labels, names = np.asarray(data.train.labels), data.dataset.classes
+    counts = np.stack(
+        [np.bincount(labels[client], minlength=len(names)) for client in data.partition.clients]
+    )
+    return _Scenario(key, column.label, counts, names)
+
+
+def _long(scenario: _Scenario) -> pd.DataFrame:
+    """column, client, class, samples."""
+    client, label = np.indices(scenario.counts.shape)
+    return pd.DataFrame(
+        {
+            "column": scenario.key,
+            "client": client.ravel(),
+            "class": np.asarray(scenario.classes)[label.ravel()],
+            "samples": scenario.counts.ravel(),
+        }
+    )

@@ -1,0 +1,170 @@
+"""Features on the unit sphere after training on all classes, on few, and on few with FedMR (FedMR, Fig. 1c)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+import seaborn as sns
+import torch
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from torch import Tensor, nn
+
+from benchmark.engine.federation import FederatedRun, Problem, Schedule
+from benchmark.engine.measures import spread
+from benchmark.engine.models import FlatModel, Net
+from benchmark.engine.training import TrainSpec
+from benchmark.figures.registry import Drawing, Request, kind
+from benchmark.reports.statistics import summarise
+from methods.method import build
+from methods.rules import FrozenModel
+
+CLASSES = 6
+TITLES = ("All classes", "Two classes per client", "Two classes per client, FedMR")
+INPUTS = 3
+
+
+@kind("sphere")
+def sphere(request: Request) -> Drawing:
+    """Toy data of six classes, a network with three features; each panel shows test points of all classes.
+
+    Left: one client with all classes. Middle and right: three clients with two classes each, rounds of FedAvg and of
+    FedMR, then the model of the first client after its local training. Options: ``rounds``, ``epochs``, ``lr``,
+    ``mu1``, ``mu2``, ``samples`` per class, ``noise`` of the data, ``repeats``.
+    """
+    repeats = [_panels(request, seed) for seed in range(request.seeds or int(request.option("repeats", 3)))]
+    data = pd.concat([panel.points for panel in repeats[0].values()], ignore_index=True)
+    remarks = [
+        f"{title}: spread {_over([found[title].spread for found in repeats])}, accuracy on all classes "
+        f"{_over([found[title].accuracy for found in repeats])} %."
+        for title in TITLES
+    ]
+    text = (
+        "Spread: sum of squared deviations of the three eigenvalues of the features' correlation matrix (0: even, 6: "
+        f"one direction). Numbers: mean and sample standard deviation over {len(repeats)} draws of data and first "
+        "weights; the picture shows the first."
+    )
+    return Drawing(_draw(data), data, (text, *remarks))
+
+
+class Panel(NamedTuple):
+    """One panel: its points, spread of eigenvalues and accuracy in percent."""
+
+    points: pd.DataFrame
+    spread: float
+    accuracy: float
+
+
+def _panels(request: Request, seed: int) -> dict[str, Panel]:
+    train, test = _blobs(seed, "train", request), _blobs(seed, "test", request)
+    losses = {"mu1": float(request.option("mu1")), "mu2": float(request.option("mu2"))}
+    everything = [np.arange(len(train[1]))]
+    disjoint = [np.flatnonzero(np.isin(train[1].numpy(), pair)) for pair in ((0, 1), (2, 3), (4, 5))]
+    settings: tuple[tuple[Mapping[str, Any], list[np.ndarray]], ...] = (
+        ({}, everything),
+        ({}, disjoint),
+        ({"client": {"fedmr": losses}}, disjoint),
+    )
+    panels = {}
+    for title, (method, clients) in zip(TITLES, settings, strict=True):
+        model = _train(request, method, train, clients, seed)
+        z = model.features(test[0])
+        right = (model.classify(z).argmax(1) == test[1]).double().mean()
+        panels[title] = Panel(_points(title, z, test[1]), 128 * (spread(z) or 0.0), 100 * float(right))
+    return panels
+
+
+def _over(values: list[float]) -> str:
+    summary = summarise(values)
+    return f"{summary.mean:.2f}" + (f" ± {summary.std:.2f}" if summary.std is not None else "")
+
+
+def _blobs(seed: int, part: str, request: Request) -> tuple[Tensor, Tensor]:
+    """(x [N, 3], y [N]): normal blobs around the six points +-e_i, in class order."""
+    rng = np.random.default_rng([seed, len(part)])
+    count = int(request.option("samples", 100))
+    centres = np.concatenate([np.eye(INPUTS), -np.eye(INPUTS)])[[0, 3, 1, 4, 2, 5]]
+    y = np.repeat(np.arange(CLASSES), count)
+    x = centres[y] + float(request.option("noise", 0.2)) * rng.normal(size=(len(y), INPUTS))
+    return torch.from_numpy(x.astype(np.float32)), torch.from_numpy(y)
+
+
+def _net(seed: int) -> Net:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        body = nn.Sequential(nn.Linear(INPUTS, 32), nn.ReLU(inplace=True), nn.Linear(32, 3))
+        return Net(body, nn.Linear(3, CLASSES), 3)
+
+
+def _train(
+    request: Request,
+    method: Mapping[str, Any],
+    train: tuple[Tensor, Tensor],
+    clients: list[np.ndarray],
+    seed: int,
+) -> FrozenModel:
+    """The model of the first client after its local training in the last round."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # the same picture on every machine
+    try:
+        rounds = int(request.option("rounds", 15))
+        problem = Problem(
+            images=train[0],
+            labels=train[1],
+            attributes=None,
+            clients=clients,
+            num_classes=CLASSES,
+            num_attributes=0,
+            transform=lambda x: x,
+            evaluation_sets={},
+        )
+        spec = TrainSpec(epochs=int(request.option("epochs", 5)), batch_size=32, momentum=0.9)
+        run = FederatedRun(
+            problem, build(method), FlatModel(_net(seed)), spec,
+            Schedule(rounds, len(clients), lambda t: float(request.option("lr", 0.02))), seed,
+        )  # fmt: skip
+        state = run.initial_state()
+        for _ in range(rounds - 1):
+            state, _ = run.step(state)
+        # The last round at the first client alone: what the server then holds is this client's model.
+        alone = replace(run, problem=replace(problem, clients=clients[:1]))
+        state, _ = alone.step(state)
+        return alone.pool.get(state.w, state.buffers)
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _points(title: str, z: Tensor, y: Tensor) -> pd.DataFrame:
+    """Long form: panel, class and place of each test point on the sphere."""
+    unit = (z / z.norm(dim=1, keepdim=True).clamp_min(1e-12)).numpy()
+    return pd.DataFrame(
+        {"panel": title, "class": y.numpy(), "x": unit[:, 0], "y": unit[:, 1], "z": unit[:, 2]}
+    )
+
+
+def _draw(data: pd.DataFrame) -> Figure:
+    figure = Figure(figsize=(3.4 * len(TITLES), 3.6), layout="constrained")
+    FigureCanvasAgg(figure)
+    palette = sns.color_palette("colorblind", CLASSES)
+    u, v = np.meshgrid(np.linspace(0, 2 * np.pi, 25), np.linspace(0, np.pi, 13))
+    globe = np.cos(u) * np.sin(v), np.sin(u) * np.sin(v), np.cos(v)
+    handles: list[Any] = []
+    for number, title in enumerate(TITLES):
+        axis = figure.add_subplot(1, len(TITLES), number + 1, projection="3d")
+        axis.plot_wireframe(*globe, color="0.85", linewidth=0.4)
+        part = data[data["panel"] == title]
+        handles = []
+        for c in range(CLASSES):
+            own = part[part["class"] == c]
+            handles.append(
+                axis.scatter(own["x"], own["y"], own["z"], s=8, color=palette[c], label=f"class {c + 1}")
+            )
+        axis.set_title(title, fontsize=10)
+        axis.set_box_aspect((1, 1, 1), zoom=1.55)
+        axis.set_axis_off()
+    figure.legend(handles=handles, loc="outside lower center", ncols=CLASSES, fontsize=8, frameon=False)
+    return figure

@@ -1,0 +1,237 @@
+"""FedDiverse's Table 2 from records written by hand: 24 clients of 10 samples, 9 per round, in the quick preset."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from benchmark.__main__ import main
+from benchmark.analyses.overhead import Split, overhead
+from benchmark.analyses.registry import Report
+from benchmark.engine.records import Record
+from benchmark.errors import ConfigError, StorageError
+from benchmark.runs.plan import Cells, PlannedCell, plan
+from benchmark.runs.spec import TABLE_FOLDER, load_spec
+from benchmark.runs.store import Results, Status
+
+K, KAPPA, ROUNDS, SIZES = 24, 9, 40, [10] * 24
+VALUES = {"tuned": "off"}
+
+
+@lru_cache(maxsize=1)
+def cells() -> Cells:
+    spec = load_spec(TABLE_FOLDER / "feddiverse_table1.yaml")
+    return plan(spec.cut([row.key for row in spec.rows], ["cmnist_gsc"]), "quick")
+
+
+def cell(row: str) -> PlannedCell:
+    return cells()[row, "cmnist_gsc"]
+
+
+def participants(count: int, rounds: Iterable[int] = range(1, ROUNDS + 1)) -> list[Record]:
+    """``count`` clients in each of ``rounds``; nobody is written down where everybody takes part."""
+    return [
+        Record(t, "participation", f"client={k}", "weight", 1 / count) for t in rounds for k in range(count)
+    ]
+
+
+def cost(metric: str, value: float, *rounds: int) -> list[Record]:
+    return [Record(t, "cost", "all", metric, value) for t in rounds]
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Callable[..., None]:
+    """``write(row, records, seeds, state)``: ended runs of one row."""
+
+    def run(
+        row: str, records: Sequence[Record], seeds: Sequence[int] = (0, 1, 2), state: str = "done"
+    ) -> None:
+        results = Results(tmp_path).open()
+        found = cell(row)
+        if found.state != "ok":
+            pytest.skip(f"{row}: {found.state}")
+        for config in (run for run in found.runs if run.seed in seeds):
+            assert config.train.rounds == ROUNDS
+            folder = results.run(config.key)
+            folder.path.mkdir(parents=True)
+            folder.write_config(config)
+            folder.write_meta({"partition": f"interaction-{config.seed}"})
+            folder.append_records([Record(ROUNDS, "test", "all", "loss", 1.0), *records])
+            content = folder.records_path.read_bytes()
+            digest = hashlib.sha256(content).hexdigest()
+            folder.write_status(
+                Status(state, ROUNDS, ROUNDS, records_bytes=len(content), records_sha256=digest)
+            )
+            place = tmp_path / "partitions" / f"interaction-{config.seed}" / "statistics.json"
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_text(json.dumps({"sizes": SIZES}))
+
+    return run
+
+
+@pytest.fixture
+def report(tmp_path: Path) -> Callable[..., Report]:
+    return lambda **values: overhead({"results": str(tmp_path), **VALUES, **values})
+
+
+def line(found: Report, label: str) -> pd.Series:
+    return found.data.set_index("method").loc[label]
+
+
+def numbers(found: Report, label: str) -> dict[str, float]:
+    row = line(found, label)
+    names = [f"{n} {w}" for n in ("scalars", "clients", "forward", "trained") for w in ("once", "per round")]
+    return {name: float(row[name]) for name in names if pd.notna(row[name]) and row[name] != 0}
+
+
+EVERY = tuple(range(1, ROUNDS + 1))
+
+
+def test_costs_of_every_round(write: Callable, report: Callable) -> None:
+    """POW-D: 24 losses and a pass over all 240 samples in every round."""
+    write("powd", participants(KAPPA) + cost("scalars_up", K, *EVERY) + cost("forward", 240, *EVERY))
+    found = report()
+    assert numbers(found, "POW-D") == {"scalars per round": 1.0, "forward per round": 1.0}
+    assert line(found, "POW-D")["runs"] == "3 of 3"
+
+
+def test_costs_of_one_round(write: Callable, report: Callable) -> None:
+    """FedDiverse: in round 2 (after one of pre-training with everybody) 3 scalars, 2 passes, 60 steps of 10."""
+    records = (
+        participants(KAPPA, range(2, ROUNDS + 1))
+        + cost("scalars_up", 3 * K, 2)
+        + cost("forward", 2 * 240, 2)
+        + cost("trained", 60 * 10 * K, 2)
+    )
+    write("feddiverse", records)
+    assert numbers(report(), "FedDiverse") == {
+        "scalars once": 3.0,
+        "clients once": 15.0,
+        "forward once": 2.0,
+        "trained once": 60.0,
+    }
+
+
+def test_costs_before_training(write: Callable, report: Callable) -> None:
+    """Round 0 of the records is the set-up, beside what each round costs."""
+    write("powd", participants(KAPPA) + cost("scalars_up", 5 * K, 0) + cost("scalars_up", K, *EVERY))
+    assert numbers(report(), "POW-D") == {"scalars once": 5.0, "scalars per round": 1.0}
+
+
+def test_compressed_updates_and_a_full_first_round(write: Callable, report: Callable) -> None:
+    """HCSFed: its scalars are a measure, recorded at every evaluation, and counted once."""
+    sent = [Record(t, "selection", "all", "compressed_scalars", 7.0) for t in (4, 8, 40)]
+    write("hcsfed", participants(KAPPA, range(2, ROUNDS + 1)) + sent)
+    assert numbers(report(), "HCSFed") == {"scalars once": 7.0, "clients once": 15.0}
+
+
+def test_everybody_in_every_round(write: Callable, report: Callable) -> None:
+    write("fednova", [])
+    assert numbers(report(), "FedNova") == {"clients per round": 15.0}
+
+
+def test_nothing_extra(write: Callable, report: Callable) -> None:
+    write("uniform", participants(KAPPA))
+    write("fedpns", participants(KAPPA))
+    found = report()
+    for label in ("Uniform random", "FedPNS"):
+        assert numbers(found, label) == {}
+        assert line(found, label)["scalars once"] == 0
+    assert line(found, "Uniform random")["printed up"] == ""
+
+
+def test_mean_over_the_seeds_that_are_done(write: Callable, report: Callable) -> None:
+    write("powd", participants(KAPPA) + cost("scalars_up", K, *EVERY), seeds=(0,))
+    write("powd", participants(KAPPA) + cost("scalars_up", K / 2, *EVERY), seeds=(1,))
+    write("powd", participants(KAPPA) + cost("scalars_up", 100 * K, *EVERY), seeds=(2,), state="diverged")
+    found = report()
+    assert numbers(found, "POW-D") == {"scalars per round": 0.75}
+    assert line(found, "POW-D")["runs"] == "2 of 3, 1 diverged"
+    assert line(report(seeds="1"), "POW-D")["runs"] == "1 of 1"
+    assert numbers(report(seeds="1"), "POW-D") == {"scalars per round": 1.0}
+
+
+def test_without_runs(tmp_path: Path, report: Callable) -> None:
+    """The rows say so, the formulas stand, the command that makes the runs is named, and nothing is trained."""
+    found = report(seeds="2")
+    assert found.name == "feddiverse_table2"
+    assert list(found.data["method"]) == [
+        "FedDiverse", "Round robin", "FedNova", "POW-D", "FedPNS", "HCSFed", "Uniform random",
+    ]  # fmt: skip
+    for label in found.data["method"]:
+        state = line(found, label)["runs"]
+        assert state == "0 of 2" or state.endswith("not available yet")
+        assert numbers(found, label) == {}
+    row = line(found, "HCSFed")
+    assert (row["printed when"], row["printed up"]) == ("t=1", "r*theta_k")
+    assert row["printed clients"] == "r*|theta|^2"
+    assert row["printed server"] == "t=1: O(K*r*|theta|); t!=1: O(K)"
+    assert found.notes[-1] == (
+        "Make the runs that are missing with: python -m benchmark table paper=feddiverse table=1 preset=quick "
+        f"columns=cmnist_gsc seeds=2 results={tmp_path} tuned=off"
+    )
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_no_command_where_all_rows_have_runs(write: Callable, report: Callable) -> None:
+    for row in ("feddiverse", "round_robin", "fednova", "powd", "fedpns", "hcsfed", "uniform"):
+        if cell(row).state == "ok":
+            write(row, participants(KAPPA))
+    assert not any("python -m benchmark" in note for note in report().notes)
+
+
+def test_parts_that_do_not_exist_yet(monkeypatch: pytest.MonkeyPatch, report: Callable) -> None:
+    import benchmark.runs.plan as planning
+
+    names = planning.group_names
+
+    def without(group: str) -> Sequence[str]:
+        return [name for name in names(group) if name != "hcsfed"]
+
+    monkeypatch.setattr(planning, "group_names", without)
+    assert line(report(), "HCSFed")["runs"] == "selection not available yet"
+
+
+def test_other_columns_and_presets(report: Callable) -> None:
+    found = report(column="spawrious_gci100")
+    assert "Spawrious GCI-100" in found.title
+    assert "columns=spawrious_gci100" in found.notes[-1]
+    assert set(report(preset="small", column="waterbirds_dist").data["runs"]) == {"not in this preset"}
+    with pytest.raises(ConfigError, match=r"no column is called 'cmnist'.*Did you mean 'cmnist_gsc'"):
+        report(column="cmnist")
+    with pytest.raises(ConfigError, match="quik"):
+        report(preset="quik")
+
+
+def test_a_lost_partition_is_named(write: Callable, report: Callable, tmp_path: Path) -> None:
+    write("powd", participants(KAPPA))
+    (tmp_path / "partitions" / "interaction-1" / "statistics.json").unlink()
+    with pytest.raises(
+        StorageError, match=r"interaction-1/statistics\.json: the partition of the finished run"
+    ):
+        report()
+
+
+def test_once_and_per_round() -> None:
+    assert Split.of({}, 4) == Split(0, 0)
+    assert Split.of({0: 5, 3: 7}, 4) == Split(12, 0)
+    assert Split.of({2: 1, 3: 1}, 4) == Split(2, 0)
+    assert Split.of({0: 5, 1: 1, 2: 1, 4: 2}, 4) == Split(5, 1)
+
+
+def test_command(write: Callable, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """``python -m benchmark analyse overhead``: exit code 0, numbers on paper unrounded, formulas intact."""
+    write("powd", participants(KAPPA) + cost("scalars_up", 8, *EVERY))
+    assert main(["analyse", "overhead", "preset=quick", f"results={tmp_path}", "tuned=off"]) == 0
+    assert "feddiverse_table2.{csv,tex,md}" in capsys.readouterr().out
+    data = pd.read_csv(tmp_path / "tables" / "quick" / "feddiverse_table2.csv").set_index("method")
+    assert data.loc["POW-D", "scalars per round"] == pytest.approx(1 / 3, rel=1e-15)
+    assert data.loc["POW-D", "printed server"] == "O(K*log(K))"
+    text = (tmp_path / "tables" / "quick" / "feddiverse_table2.md").read_text()
+    assert "| 0.33 |" in text

@@ -1,0 +1,160 @@
+"""FedMR's Fig. 4a: what a client holds, by hand for rules of known state, and what is timed."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "engine"))
+
+from federations import federation, mlp, problem_of, with_rules
+
+from benchmark.__main__ import main
+from benchmark.analyses.resources import Held, Trainee, measure, numbers
+from benchmark.runs.config import compose, resolve
+from benchmark.runs.plan import plan
+from benchmark.runs.run import build_run, load_data
+from benchmark.runs.spec import TableSpec
+from methods.rules import ClientContext, ClientRule, Federation, Head, RoundView, State, Trained
+
+D = 6 * 8 + 8 + 8 * 3 + 3
+"""Parameters of ``mlp``; it has no buffers."""
+
+
+class Keeper(ClientRule):
+    """Keeps w_k and a number of its own, and sends nothing."""
+
+    key: ClassVar[str] = "keeper"
+
+    def finish(self, ctx: ClientContext, trained: Trained) -> tuple[State, State]:
+        return {"last": trained.w, "more": {"five": torch.zeros(5)}, "turns": 3}, {}
+
+
+class Reader(ClientRule):
+    """Reads the received model in every step."""
+
+    key: ClassVar[str] = "reader"
+
+    def correct(self, ctx: ClientContext, w: Tensor, g: Tensor) -> None:
+        g.add_(w - ctx.w, alpha=0.1)
+
+
+class Early(ClientRule):
+    """Reads the received model before training only, for two other networks."""
+
+    key: ClassVar[str] = "early"
+
+    def begin(self, ctx: ClientContext) -> State:
+        return {"one": ctx.frozen(ctx.w, ctx.buffers), "two": ctx.frozen(ctx.w, ctx.buffers)}
+
+
+class Receiver(ClientRule):
+    """Is sent seven numbers and a word."""
+
+    key: ClassVar[str] = "receiver"
+
+    def setup(self, federation: Federation) -> State:
+        return {"seven": torch.zeros(7)}
+
+    def send(self, server: State, client: int, view: RoundView) -> State:
+        return {"seven": server["seven"], "word": True}
+
+
+def trainee(*rules: ClientRule, config: dict[str, Any] | None = None) -> Trainee:
+    rng = np.random.default_rng(0)
+    problem = problem_of([rng.normal(size=(10, 6))], [np.arange(10) % 3], 3)
+    run = federation(problem, with_rules(*rules, config=config), mlp(), rounds=3)
+    return Trainee(run, run.step(run.initial_state())[0])
+
+
+@pytest.mark.parametrize(
+    ("rules", "expected"),
+    [
+        ([], Held(D, 0, 0, 0, 0)),
+        ([Keeper()], Held(D, 0, 0, 0, D + 5)),
+        ([Reader()], Held(D, D, 0, 0, 0)),
+        ([Early()], Held(D, 0, 2 * D, 0, 0)),
+        ([Receiver()], Held(D, 0, 0, 7, 0)),
+        ([Keeper(), Reader(), Early(), Receiver()], Held(D, D, 2 * D, 7, D + 5)),
+    ],
+)
+def test_held_by_hand(rules: list[ClientRule], expected: Held) -> None:
+    one = trainee(*rules)
+    assert one.held() == expected
+    assert one.held() == expected  # looking changes nothing
+    assert expected.total == sum(getattr(expected, name) for name in Held.__dataclass_fields__)
+    assert one.state.round == 1
+    assert "contexts" not in vars(one.run)
+
+
+def test_held_by_the_methods() -> None:
+    """FedProx reads the received model; FedMR holds C h prototypes and C flags; its intra-class loss alone nothing."""
+    assert trainee(config={"client": {"fedprox": {"mu": 0.1}}}).held() == Held(D, D, 0, 0, 0)
+    assert trainee(config={"client": {"fedmr": {"mu1": 0.01, "mu2": 0.1}}}).held() == Held(D, 0, 0, 27, 0)
+    assert trainee(config={"client": {"fedmr": {"mu1": 0.01, "mu2": 0}}}).held() == Held(D, 0, 0, 0, 0)
+
+
+def test_numbers() -> None:
+    state = {
+        "a": torch.zeros(2, 3),
+        "b": {"c": [torch.zeros(4), 5]},
+        "n": 1,
+        "head": Head("k", torch.zeros(9)),
+    }
+    assert numbers(state) == 6 + 4 + 9
+
+
+TINY = {
+    "dataset": {"name": "fake", "options": {"classes": 4, "train_size": 90, "test_size": 20}},
+    "partition": {"name": "iid", "clients": 6},
+    "train": {"rounds": 3, "batch_size": 8},
+}
+
+
+def test_the_first_client_trains_alone_on_its_own_samples() -> None:
+    config = resolve(compose("quick", TINY, {"method": "fedmr"}))
+    one = Trainee.of(config)
+    whole = build_run(config, load_data(config))
+    assert one.run.num_clients == 1
+    own = whole.problem.clients[0]
+    assert torch.equal(one.run.problem.images, whole.problem.images[torch.from_numpy(own)])
+    assert torch.equal(one.run.problem.labels, whole.problem.labels[torch.from_numpy(own)])
+    assert one.state.round == 1
+    assert one.seconds() > 0
+    assert one.state.round == 1
+
+
+def test_measure_leaves_out_what_does_not_exist() -> None:
+    spec = TableSpec.model_validate(
+        {
+            "name": "toy",
+            "paper": "toy",
+            "title": "Toy",
+            "metric": "accuracy",
+            "presets": {"quick": {}},
+            "rows": [
+                {"key": name, "label": name.upper(), "method": name} for name in ("fedavg", "nix", "fedmr")
+            ],
+            "columns": [{"key": "a", "label": "A", "presets": {"quick": TINY}}],
+        }
+    )
+    data = measure(spec, plan(spec, "quick"), repeats=2)
+    assert list(data["method"]) == ["FEDAVG", "FEDMR"]
+    assert list(data["column"]) == ["a", "a"]
+    assert data["held"][1] - data["held"][0] == data["received"][1] == 4 * 32 + 4
+    assert (data["seconds"] > 0).all()
+
+
+def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code = main(["analyse", "resources", "columns=fmnist/p10c3", "repeats=1", f"results={tmp_path}"])
+    assert code == 0
+    text = (tmp_path / "tables" / "quick" / "fedmr_figure4a.md").read_text()
+    assert "| fmnist/p10c3 | FedAvg | 3658 | 0 | 0 | 0 | 0 | 3658 |" in text
+    assert "| fmnist/p10c3 | Lite-50 |" in text
+    assert "svhn" not in text

@@ -1,0 +1,330 @@
+"""The ledger: every entry's switch exists, every effect can be measured, and the page says what the data say."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from benchmark.errors import ConfigError
+from benchmark.fidelity import effects, ledger
+from benchmark.fidelity.document import render
+from benchmark.fidelity.ledger import PAPERS, Entry, load
+from benchmark.fidelity.printed import inconsistencies
+from benchmark.runs.config import RunConfig
+from benchmark.runs.plan import check
+from benchmark.runs.tuning import TunedFolder
+from methods.registry import MethodError
+from partitions.base import PartitionError
+from partitions.registry import make as make_partition
+
+ENTRIES = {entry.id: entry for chapter in load() for entry in chapter.entries}
+
+ENTRY: dict[str, Any] = {
+    "id": "toy-norm",
+    "title": "Norm of the toy | term",
+    "paper": "Squared.",
+    "code": "Not squared.",
+    "default": "Squared.",
+    "base": {"method": "fedprox"},
+    "switch": {"method.client.fedprox.prox_norm": ["squared", "unsquared_per_tensor"]},
+}
+EFFECT = {
+    "overrides": {"method.client.fedprox.prox_norm": "unsquared_per_tensor"},
+    "cells": {"quick": {"table": "fedld_table1", "row": "fedprox", "column": "retina_split3"}},
+}
+
+
+def write_ledger(folder: Path, *entries: Mapping[str, Any]) -> Path:
+    """Four files, the first with ``entries``, the others with one entry without a switch."""
+    for paper in PAPERS:
+        rest = {**ENTRY, "id": f"{paper}-none", "switch": {}, "no_switch": "There is no choice."}
+        content = {
+            "paper": paper,
+            "title": PAPERS[paper],
+            "sources": [{"repository": "nobody/nothing", "commit": "1234567"}],
+            "entries": list(entries) if paper == "fedld" and entries else [rest],
+        }
+        (folder / f"{paper}.yaml").write_text(yaml.safe_dump(content))
+    return folder
+
+
+def build(run: RunConfig) -> None:
+    """Everything of a run that a switch may be in."""
+    run.build_method()
+    make_partition(run.partition.name, run.partition.parameters)
+
+
+# The entries that come with the project ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", [name for name, entry in ENTRIES.items() if entry.switch])
+def test_every_value_of_a_switch_can_be_built(name: str) -> None:
+    for _, _, run in ENTRIES[name].configs():
+        build(run)
+
+
+@pytest.mark.parametrize("name", [name for name, entry in ENTRIES.items() if entry.switch])
+def test_the_first_value_of_a_switch_is_the_default(name: str) -> None:
+    entry = ENTRIES[name]
+    built: dict[str, list[RunConfig]] = {}
+    for key, _, run in entry.configs():
+        built.setdefault(key, []).append(run)
+    for key, values in entry.switch.items():
+        said = entry.default_of(key)
+        if said is not None or values[0] is None:
+            assert said == values[0], key
+        else:
+            # Left to the variant, which must be the paper's, unless the rule's own default is what is said.
+            variant = entry.default_of(f"{key.rpartition('.')[0]}.variant")
+            assert variant == "paper" or plain_default(key, built[key][0]) == values[0], key
+
+
+def plain_default(key: str, run: RunConfig) -> Any:
+    """The default in the class of the rule that a setting of a method or a selection belongs to."""
+    method, last = run.build_method(), key.split(".")[-1]
+    if key.startswith("selection."):
+        return type(method.selection).model_fields[last].default
+    rule = next(rule for rule in method.client if rule.key == key.split(".")[2])
+    return type(rule).model_fields[last].default
+
+
+def test_effects_are_of_the_entry_s_own_switch() -> None:
+    measured = [entry for entry in ENTRIES.values() if entry.effect is not None]
+    assert len(measured) >= 10
+    for entry in measured:
+        assert entry.effect is not None
+        own = {key: value for key, value in entry.effect.overrides.items() if key in entry.switch}
+        assert own, entry.id
+        for key, value in own.items():
+            assert value in entry.switch[key][1:], f"{entry.id}: {key}={value} is not switched"
+
+
+@pytest.mark.parametrize("preset", ["quick", "small"])
+def test_every_effect_is_another_run_that_can_be_built(preset: str) -> None:
+    planned = effects.pairs(load(), preset, [0], {}, TunedFolder(()))
+    wanted = [entry for entry in ENTRIES.values() if effects.key_of(entry, preset)]
+    assert [pair.entry.id for pair in planned] == [entry.id for entry in wanted]
+    assert planned
+    for pair in planned:
+        where = (pair.cell.row, pair.cell.column)
+        default, switched = pair.default[where].runs[0], pair.switched[where].runs[0]
+        assert default.hash != switched.hash, f"{pair.entry.id}: the switch changes nothing"
+        for cells in (pair.default, pair.switched):
+            check(pair.spec, cells)
+        build(switched)
+
+
+def test_entries_name_inconsistencies_that_exist() -> None:
+    known = {name for found in inconsistencies().values() for name in found}
+    named = set()
+    for entry in ENTRIES.values():
+        text = " ".join((entry.paper, entry.code, entry.text, entry.default, entry.no_switch))
+        named |= set(re.findall(r"\b(?:LD|SDC|DIV|MR)-\d+\b", text))
+    assert named <= known
+    assert {"LD-1", "LD-6", "SDC-1", "DIV-8", "DIV-11", "MR-19"} <= named
+
+
+def test_the_page_is_up_to_date(root: Path) -> None:
+    page = (root / "docs" / "fidelity.md").read_text()
+    assert page == render(load()), "write it with: python -m benchmark fidelity"
+
+
+def test_the_page_has_every_entry_once_and_links_that_lead_somewhere(root: Path) -> None:
+    page = (root / "docs" / "fidelity.md").read_text()
+    anchors = re.findall(r'<a id="([^"]+)"></a>', page)
+    assert anchors == list(ENTRIES)
+    assert set(re.findall(r"\]\(#([^)]+)\)", page)) == set(anchors)
+    for target in re.findall(r"\]\((\.\./[^)#]+)\)", page):
+        assert (root / "docs" / target).exists(), target
+
+
+# Mistakes in a ledger ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("key", "values"),
+    [
+        ("method.client.fedprox.norm", ["squared", "unsquared_per_tensor"]),
+        ("method.client.fedprox.prox_norm", ["squared", "cubed"]),
+        ("selection.third", ["absolute", "signed"]),
+        ("partition.varient", ["paper", "reference"]),
+        ("train.batchsize", [128, 64]),
+    ],
+)
+def test_a_switch_that_is_gone_is_noticed(key: str, values: list[Any]) -> None:
+    entry = Entry.model_validate(ENTRY | {"switch": {key: values}})
+    with pytest.raises((ConfigError, MethodError, PartitionError)):
+        for _, _, run in entry.configs():
+            build(run)
+
+
+def test_a_default_that_is_not_the_first_is_noticed() -> None:
+    entry = Entry.model_validate(
+        ENTRY | {"switch": {"method.client.fedprox.prox_norm": ["unsquared_per_tensor", "squared"]}}
+    )
+    assert entry.default_of("method.client.fedprox.prox_norm") == "squared"
+    assert entry.default_of("method.client.fedprox.norm") is None
+    assert entry.default_of("method.client.fedprox.prox_norm.more") is None
+
+
+def test_a_base_may_be_a_cell_of_a_table() -> None:
+    cell = {"table": "feddiverse_table1", "row": "powd", "column": "cmnist_gsc"}
+    entry = Entry.model_validate(ENTRY | {"base": {"cell": cell}, "switch": {"train.momentum": [0.9, 0.0]}})
+    (_, _, first), (_, _, second) = entry.configs()
+    # conf/table/feddiverse_table1.yaml, preset paper: 200 rounds, rate 0.001, momentum 0.9; row powd: beta 0.95.
+    assert (first.train.rounds, first.train.lr, first.train.momentum, second.train.momentum) == (
+        200,
+        0.001,
+        0.9,
+        0,
+    )
+    assert first.selection["name"] == "powd"
+    assert first.method["server"]["optimizer"]["beta"] == 0.95
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"switch": {}}, "needs a switch, or no_switch"),
+        ({"base": {}}, "needs `base`"),
+        ({"switch": {"train.lr": [0.1]}}, "two or more different values"),
+        ({"switch": {"train.lr": [0.1, 0.1]}}, "two or more different values"),
+        ({"id": "Toy Norm"}, "id"),
+        ({"swich": {}}, "swich"),
+    ],
+)
+def test_an_entry_that_does_not_fit_is_refused(tmp_path: Path, change: dict[str, Any], message: str) -> None:
+    write_ledger(tmp_path, ENTRY | change)
+    with pytest.raises(ConfigError, match=re.escape(message)) as caught:
+        load(tmp_path)
+    assert "fedld.yaml" in str(caught.value)
+
+
+def test_ids_are_unique_over_all_files(tmp_path: Path) -> None:
+    write_ledger(tmp_path, ENTRY, ENTRY | {"id": "fedmr-none"})
+    with pytest.raises(ConfigError, match="fedmr-none comes twice"):
+        load(tmp_path)
+
+
+def test_a_file_that_is_missing_or_of_another_paper_is_named(tmp_path: Path) -> None:
+    write_ledger(tmp_path, ENTRY)
+    (tmp_path / "fedmr.yaml").write_text((tmp_path / "fedsdc.yaml").read_text())
+    with pytest.raises(ConfigError, match=r"fedmr\.yaml: paper: came 'fedsdc'"):
+        load(tmp_path)
+    (tmp_path / "fedmr.yaml").unlink()
+    with pytest.raises(ConfigError, match=r"fedmr\.yaml cannot be read"):
+        load(tmp_path)
+
+
+def test_tables_and_cells_that_do_not_exist_are_named(tmp_path: Path) -> None:
+    def planned(**cell: str) -> None:
+        changed = {**EFFECT, "cells": {"quick": EFFECT["cells"]["quick"] | cell}}  # type: ignore[index]
+        chapters = load(write_ledger(tmp_path, ENTRY | {"effect": changed}))
+        effects.pairs(chapters, "quick", [0], {}, TunedFolder(()))
+
+    planned()
+    with pytest.raises(ConfigError, match=r"fedld_tabel1.*Did you mean 'fedld_table1'"):
+        planned(table="fedld_tabel1")
+    with pytest.raises(ConfigError, match="no row is called 'fedprocks'"):
+        planned(row="fedprocks")
+    assert ledger.table("fedld_table1").paper == "fedld"
+
+
+# The page ------------------------------------------------------------------------------------------------------
+
+
+LINE = {
+    "id": "toy-norm",
+    "table": "fedld_table1",
+    "row": "fedprox",
+    "column": "retina_split3",
+    "overrides": json.dumps(EFFECT["overrides"]),
+    "metric": "accuracy",
+    "default_mean": "60.000000",
+    "default_sd": "1.000000",
+    "default_n": "3",
+    "switched_mean": "62.125000",
+    "switched_sd": "0.500000",
+    "switched_n": "2",
+    "difference": "2.125000",
+    "differences": "+1.2500 +3.0000",
+    "seeds": "0 2",
+    "diverged": "switched 1 of 3",
+    "commit": "123456789",
+}
+
+
+def page(folder: Path, *lines: Mapping[str, str], **changes: Any) -> str:
+    with (folder / "quick.csv").open("w", newline="") as stream:
+        writer = csv.DictWriter(stream, LINE, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(lines)
+    chapters = load(write_ledger(folder, ENTRY | {"effect": EFFECT} | changes))
+    return render(chapters, folder)
+
+
+def test_a_measured_effect_stands_in_the_list_and_at_its_entry(tmp_path: Path) -> None:
+    text = page(tmp_path, LINE)
+    assert (
+        r"| [toy-norm](#toy-norm) | Norm of the toy \| term | "
+        "`method.client.fedprox.prox_norm`: `squared`, `unsquared_per_tensor` | "
+        "quick +2.12 points, diverged: switched 1 of 3 |"
+    ) in text
+    assert (
+        "| quick | fedld_table1: FedProx, Retina Split-3 | 60.00 ± 1.00 (n=3) | 62.12 ± 0.50 (n=2) | "
+        "+2.12 points, diverged: switched 1 of 3 (+1.25, +3.00) |"
+    ) in text
+    assert "`python -m benchmark fidelity effects ids=toy-norm preset=quick`" in text
+    assert "| [fedmr-none](#fedmr-none) | Norm of the toy \\| term | none |  |" in text
+
+
+def test_an_effect_of_runs_that_all_diverged_has_no_number(tmp_path: Path) -> None:
+    gone = {"switched_mean": "", "switched_sd": "", "switched_n": "0", "difference": "", "differences": ""}
+    text = page(tmp_path, LINE | gone | {"diverged": "switched 3 of 3"})
+    assert "| 60.00 ± 1.00 (n=3) | no number | diverged (switched 3 of 3) |" in text
+
+
+@pytest.mark.parametrize(
+    "effect",
+    [
+        EFFECT | {"overrides": {"method.client.fedprox.prox_norm": "squared"}},
+        EFFECT | {"cells": {"quick": {"table": "fedld_table1", "row": "fedprox", "column": "covid_fl"}}},
+        EFFECT | {"cells": {"small": {"table": "fedld_table1", "row": "fedprox", "column": "covid_fl"}}},
+    ],
+)
+def test_an_effect_of_something_else_counts_as_not_measured(tmp_path: Path, effect: dict[str, Any]) -> None:
+    text = page(tmp_path, LINE, effect=effect)
+    assert "62.12" not in text
+    assert text.count("not measured |") == 2
+
+
+def test_another_preset_s_columns_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "quick.csv").write_text("id,table\ntoy,fedld_table1\n")
+    with pytest.raises(ConfigError, match="measure again"):
+        effects.read("quick", tmp_path)
+    assert effects.read("small", tmp_path) == {}
+
+
+def test_new_numbers_replace_old_ones_of_the_same_entry_only(tmp_path: Path) -> None:
+    other = ENTRY | {"id": "toy-other", "effect": EFFECT}
+    chapters = load(write_ledger(tmp_path, ENTRY | {"effect": EFFECT}, other))
+    entries = {entry.id: entry for chapter in chapters for entry in chapter.entries}
+    kept = {**LINE, "id": "toy-other"}
+    gone = {**LINE, "id": "toy-that-was"}
+    old = {tuple(line[name] for name in effects.COLUMNS[:5]): line for line in (LINE, kept, gone)}
+    assert effects.key_of(entries["toy-norm"], "quick") in old
+    written = (
+        effects.as_csv(chapters, "quick", old, [LINE | {"difference": "9.000000"}]).decode().splitlines()
+    )
+    lines = list(csv.DictReader(written))
+    assert [(line["id"], line["difference"]) for line in lines] == [
+        ("toy-norm", "9.000000"),
+        ("toy-other", "2.125000"),
+    ]

@@ -1,0 +1,223 @@
+"""FedDiverse's figures: their numbers by hand, from made-up runs, and their files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from benchmark.engine.records import Record
+from benchmark.errors import ConfigError
+from benchmark.figures.registry import Drawing, Request, find
+from benchmark.figures.spec import FIGURE_FOLDER, FigureSpec, load_figure
+from benchmark.runs.plan import Cells, PlannedCell, plan
+
+FILES = sorted(FIGURE_FOLDER.glob("feddiverse_*.yaml"))
+
+
+def spec_of(number: int) -> FigureSpec:
+    return load_figure(FIGURE_FOLDER / f"feddiverse_figure{number}.yaml")
+
+
+class Runs:
+    """Finished runs by key: their final values and their records."""
+
+    def __init__(self, finals: Mapping[str, Any], records: Mapping[str, Sequence[Record]]) -> None:
+        self.finals, self.records = finals, records
+
+    def run(self, key: str) -> Any:
+        done = key in self.finals or key in self.records
+        status = SimpleNamespace(state="done", final=self.finals.get(key, {})) if done else None
+        return SimpleNamespace(status=lambda: status, read_records=lambda: self.records.get(key, []))
+
+
+def drawn(number: int, preset: str = "quick", cells: Cells | None = None, runs: Any = None) -> Drawing:
+    spec = spec_of(number)
+    request = Request(spec, preset, spec.settings(preset), spec.runs, cells or {}, runs, {}, None)
+    return find(spec.kind)(request)
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_every_file_plans_all_its_presets(path: Path) -> None:
+    spec = load_figure(path)
+    for preset in spec.presets:
+        spec.settings(preset)
+        if spec.runs is not None:
+            cells = plan(spec.runs, preset)
+            states = {cell.state for cell in cells.values()}
+            assert states & {"ok", "dataset not available yet", "model not available yet"}
+            if preset == "quick":
+                assert states <= {"ok", "not in this preset"}
+
+
+def test_there_are_the_papers_seven_figures_with_numbers() -> None:
+    assert [load_figure(path).figure for path in FILES] == list(range(3, 10))
+
+
+# Fig. 3 ---------------------------------------------------------------------------------------------------------
+
+
+def test_metrics_of_the_papers_data_sets() -> None:
+    """Worked out apart from this code (results/published/settings.md)."""
+    data = drawn(3, "paper").data
+    values = data.pivot(index="data", columns="name", values="value").round(3)
+    names = ["GCI", "GAI", "GSC", "CCI", "CAI", "CSC"]
+    assert values.loc["WaterBirds dist", names].tolist() == [0.218, 0.175, 0.670, 0.262, 0.256, 0.761]
+    assert values.loc["Spawrious, CMNIST GSC", names].tolist() == [0, 0, 0.163, 0.089, 0.089, 0.354]
+    assert values.loc["Spawrious GCI-100", names].tolist() == [0.149, 0, 0, 0.304, 0.072, 0.072]
+    assert len(data) == 6 * 6
+    assert set(data[data["name"] == "CSC"]["metric"]) == {"spurious correlation"}
+    assert set(data[data["name"] == "GAI"]["scope"]) == {"global: clients pooled"}
+
+
+# Fig. 4 ---------------------------------------------------------------------------------------------------------
+
+
+def test_grid_is_the_papers_and_its_choice() -> None:
+    """Appendix D: {5, 25, 50, 75, 100} twice and five q; the chosen 10 attribute steps are beside the grid."""
+    spec = spec_of(4)
+    assert spec.runs is not None
+    cells = plan(spec.runs, "small")
+    found = {
+        (run.selection["q"], run.selection["tau_b"], run.selection["tau_a"])
+        for cell in cells.values()
+        for run in cell.runs
+    }
+    steps = (5, 25, 50, 75, 100)
+    expected = {(q, b, a) for q in (0.1, 0.3, 0.5, 0.7, 0.9) for b in steps for a in (*steps, 10)}
+    assert found == expected
+    assert {run.train.rounds for cell in cells.values() for run in cell.runs} == {2}
+    chosen = spec.settings("small")["chosen"]
+    assert (chosen["q"], chosen["tau_b"], chosen["tau_a"]) in found
+    assert len(cells) == len(found)  # every place of the grid once
+
+
+def test_errors_are_means_over_seeds_in_their_places() -> None:
+    spec = spec_of(4)
+    assert spec.runs is not None
+    cells = plan(spec.runs, "quick", seeds=(0, 1))
+    finals = {
+        run.key: {
+            "selection": {
+                "dht_error": run.selection["tau_b"] / 1000,
+                "dht_error_max": run.selection["q"] + run.selection["tau_a"] / 100 + run.seed / 10,
+            }
+        }
+        for cell in cells.values()
+        for run in cell.runs
+    }
+    drawing = drawn(4, cells=cells, runs=Runs(finals, {}))
+    data = drawing.data
+    assert set(data["metric"]) == {"dht_error", "dht_error_max"}
+    assert (
+        data[data["metric"] == "dht_error"]["value"] == data[data["metric"] == "dht_error"]["tau_b"] / 1000
+    ).all()
+    panels = drawing.figure.axes
+    assert len(panels) == 10  # two metrics, five q
+    upper = [float(text.get_text()) for text in panels[1].texts]
+    # q = .3, seeds' mean .05; columns 5, 10, 50 attribute steps, the same in all three rows
+    assert upper == [0.40, 0.45, 0.85] * 3
+    lower = [float(text.get_text()) for text in panels[6].texts]
+    assert lower == [0.10] * 3 + [0.05] * 3 + [0.01] * 3  # large tau_b on top; .005 shows as .01
+    framed = [axis for axis in panels if axis.patches]
+    assert framed == [panels[1], panels[6]]  # q = .3
+    assert framed[0].patches[0].get_xy() == (1, 1)  # 10 attribute steps, 50 biased steps
+    assert drawing.remarks[1] == (
+        "Smallest largest error over clients 0.20 at q = 0.1, 5 biased and 5 attribute steps. "
+        "Smallest mean error over clients 0.01 at q = 0.1, 5 biased and 5 attribute steps. Seeds: 2."
+    )
+
+
+def test_without_finished_runs_there_is_one_message() -> None:
+    for number in (4, 5):
+        spec = spec_of(number)
+        assert spec.runs is not None
+        cells = plan(spec.runs, "quick")
+        with pytest.raises(ConfigError, match="nothing to draw"):
+            drawn(number, cells=cells, runs=Runs({}, {}))
+
+
+# Figs. 5-9 ------------------------------------------------------------------------------------------------------
+
+TYPES = {
+    5: (4, 4, 16),  # the captions: 16.7, 16.7, 66.6 % of 24
+    6: (16, 4, 4),
+    7: (3, 20, 2),  # 12 % CI, 8 % SC of 25; four clients have equal CI and AI
+    8: (4, 4, 17),
+    9: (3, 2, 25),  # 10.0, 6.7, 83.3 % of 30
+}
+
+
+def participation(rounds: Mapping[int, Sequence[int]]) -> list[Record]:
+    found = [Record(t, "test", "all", "accuracy", 0.5) for t in rounds]
+    return found + [
+        Record(t, "participation", f"client={k}", "weight", 1 / len(ids))
+        for t, ids in rounds.items()
+        for k in ids
+    ]
+
+
+@pytest.mark.parametrize("number", TYPES)
+@pytest.mark.parametrize("preset", ["quick", "paper"])
+def test_types_are_those_of_the_captions(number: int, preset: str) -> None:
+    """Also with the scaled matrices of the stand-ins. Every client takes part once, in a round of its own."""
+    spec = spec_of(number)
+    assert spec.runs is not None
+    runs = [cell.runs[0] for cell in plan(spec.runs, "quick").values()]
+    if preset == "paper":
+        parameters = {**runs[0].partition.parameters, "scale": 1.0}
+        runs[0] = runs[0].model_copy(update={"partition": runs[0].partition.model_copy(update=parameters)})
+    cells = {key: PlannedCell(*key, "ok", (runs[0],)) for key in plan(spec.runs, "quick")}
+    count = sum(TYPES[number])
+    records = participation({t: [t - 2] for t in range(2, 2 + min(count, 20))})
+    data = drawn(number, cells=cells, runs=Runs({}, {runs[0].key: records})).data
+    known = data[data["row"] == "known triplets"]
+    assert known["client"].tolist() == list(range(min(count, 20)))
+    # Types of clients beyond the 20 shown rounds follow from the places, which are sorted by type.
+    bounds = np.cumsum((0, *TYPES[number]))
+    for name, low, high in zip(("CI", "AI", "SC"), bounds[:-1], bounds[1:], strict=True):
+        places = known[known["type"] == name]["place"]
+        assert ((places >= low) & (places < high)).all()
+    assert sorted(set(known["place"])) == sorted(known["place"])
+
+
+def test_shares_and_rounds_by_hand() -> None:
+    """WaterBirds: clients 1, 2, 4 are CI (Table 6), 0 and 3 AI. Pre-training has no records; 20 rounds are shown."""
+    spec = spec_of(9)
+    assert spec.runs is not None
+    cells = plan(spec.runs, "quick")
+    known, estimated = (cells[row.key, "waterbirds_dist"].runs[0] for row in spec.runs.rows)
+    records = {
+        known.key: participation({t: [1, 2, 0, 20] for t in range(2, 30)}),
+        estimated.key: participation({t: [3, 10, 11, 12 + t % 2] for t in range(2, 22)}),
+    }
+    drawing = drawn(9, cells=cells, runs=Runs({}, records))
+    data = drawing.data
+    assert set(data["round"]) == set(range(2, 22))
+    assert len(data) == 2 * 20 * 4
+    # sorted by type: CI are clients 1, 2, 4, then AI 0, 3, then the rest in order
+    place = dict(zip(data["client"], data["place"], strict=True))
+    assert {k: place[k] for k in (1, 2, 0, 3, 10, 20)} == {1: 0, 2: 1, 0: 3, 3: 4, 10: 10, 20: 20}
+    assert drawing.remarks == (
+        "Clients: 3 CI, 2 AI, 25 SC. Share of places: known triplets CI 50.0 %, AI 25.0 %, SC 25.0 % (seeds: 1); "
+        "estimated triplets CI 0.0 %, AI 25.0 %, SC 75.0 % (seeds: 1).",
+    )
+    first = drawing.figure.axes[0]
+    assert "CI 50.0 % (10.0 %)" in [text.get_text() for text in first.texts]
+    dots = np.asarray(first.collections[-1].get_offsets())
+    assert sorted(dots[dots[:, 0] == 2][:, 1].tolist()) == [0, 1, 3, 20]
+
+
+def test_other_partitions_have_no_types() -> None:
+    spec = spec_of(5)
+    assert spec.runs is not None
+    cells = plan(spec.runs, "quick")
+    run = next(iter(cells.values())).runs[0]
+    iid = run.model_copy(update={"partition": run.partition.model_copy(update={"name": "iid"})})
+    cells = {key: PlannedCell(*key, "ok", (iid,)) for key in cells}
+    with pytest.raises(ConfigError, match="clients have types under the partition interaction alone"):
+        drawn(5, cells=cells, runs=Runs({}, {iid.key: participation({2: [0]})}))

@@ -1,0 +1,192 @@
+"""FedMR's Figs. 1c and 4: what is drawn, from runs and numbers that the test knows."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "engine"))
+
+from federations import Recorder, with_rules
+
+from benchmark.engine.federation import FederatedRun, Problem, Schedule
+from benchmark.engine.models import FlatModel
+from benchmark.engine.training import TrainSpec
+from benchmark.errors import ConfigError
+from benchmark.figures import resources, sphere
+from benchmark.figures.registry import Request, find
+from benchmark.figures.spec import FigureSpec, find_figures
+from benchmark.runs.plan import plan
+from benchmark.runs.spec import find_specs
+from benchmark.runs.store import Results, Status
+
+TOY = {
+    "rounds": 3,
+    "epochs": 2,
+    "lr": 0.05,
+    "samples": 8,
+    "noise": 0.2,
+    "mu1": 0.01,
+    "mu2": 0.5,
+    "repeats": 2,
+}
+
+
+def request(spec: FigureSpec, tmp_path: Path, **changes: Any) -> Request:
+    table = spec.runs
+    cells = {} if table is None else plan(table, "quick", range(2))
+    options = spec.settings("quick") | changes
+    return Request(spec, "quick", options, table, cells, Results(tmp_path).open(), {}, None)
+
+
+def figure(number: int) -> FigureSpec:
+    (spec,) = find_figures("fedmr", number)
+    return spec
+
+
+# Fig. 1c ---------------------------------------------------------------------------------------------------------
+
+
+def test_sphere_draws_every_test_point_on_the_unit_sphere(tmp_path: Path) -> None:
+    threads = torch.get_num_threads()
+    drawn = find("sphere")(request(figure(1), tmp_path, **TOY))
+    assert torch.get_num_threads() == threads
+    assert list(drawn.data.groupby("panel", sort=False).size()) == [48, 48, 48]
+    assert list(drawn.data["panel"].unique()) == list(sphere.TITLES)
+    assert list(drawn.data.groupby("class").size()) == [24] * 6
+    places = drawn.data[["x", "y", "z"]].to_numpy()
+    np.testing.assert_allclose(np.linalg.norm(places, axis=1), 1, atol=1e-5)
+    axes = drawn.figure.axes
+    assert [axis.get_title() for axis in axes] == list(sphere.TITLES)
+    for axis, title in zip(axes, sphere.TITLES, strict=True):
+        dots = [c for c in axis.collections if c.get_label().startswith("class")]
+        assert [d.get_label() for d in dots] == [f"class {c}" for c in range(1, 7)]
+        third = drawn.data[(drawn.data["panel"] == title) & (drawn.data["class"] == 2)]
+        np.testing.assert_allclose(np.stack(dots[2]._offsets3d, axis=1), third[["x", "y", "z"]])
+    again = find("sphere")(request(figure(1), tmp_path, **TOY))
+    assert drawn.data.equals(again.data)
+    assert drawn.remarks == again.remarks
+    assert "over 2 draws" in drawn.remarks[0]
+    assert len(drawn.remarks) == 4
+
+
+@pytest.mark.parametrize("method", [{}, {"client": {"fedmr": {"mu1": 0.01, "mu2": 0.5}}}])
+def test_what_is_drawn_is_the_first_client_after_local_training(
+    method: dict[str, Any], tmp_path: Path
+) -> None:
+    """The same rounds with all clients to the end: what the first one has trained, before aggregation."""
+    toy = request(figure(1), tmp_path, **TOY)
+    train, test = sphere._blobs(0, "train", toy), sphere._blobs(0, "test", toy)
+    clients = [np.flatnonzero(train[1].numpy() // 2 == k) for k in range(3)]
+    drawn = sphere._train(toy, method, train, clients, 0).features(test[0])
+    log = Recorder.new()
+    problem = Problem(train[0], train[1], None, clients, 6, 0, lambda x: x, {})
+    net = sphere._net(0)
+    spec = TrainSpec(epochs=2, batch_size=32, momentum=0.9)
+    run = FederatedRun(
+        problem, with_rules(log, config=method), FlatModel(net), spec, Schedule(3, 3, lambda t: 0.05), 0
+    )
+    state = run.initial_state()
+    for _ in range(3):
+        state, _ = run.step(state)
+    ends = {k: end for t, k, end in log.ends if t == 2}
+    np.testing.assert_allclose(
+        drawn, run.pool.get(ends[0].w, ends[0].buffers).features(test[0]), rtol=0, atol=1e-6
+    )
+
+
+def test_the_toy_data() -> None:
+    """Classes in pairs on opposite sides of an axis, train and test apart."""
+    toy = type("Toy", (), {"option": lambda self, name, default=None: {"samples": 500, "noise": 0.2}[name]})()
+    x, y = sphere._blobs(0, "train", toy)
+    means = np.stack([x[y == c].mean(0).numpy() for c in range(6)])
+    expected = [[1, 0, 0], [-1, 0, 0], [0, 1, 0], [0, -1, 0], [0, 0, 1], [0, 0, -1]]
+    np.testing.assert_allclose(means, expected, atol=0.05)
+    assert float(x[y == 0].std(0).mean()) == pytest.approx(0.2, abs=0.02)
+    assert not torch.equal(x, sphere._blobs(0, "test", toy)[0])
+
+
+# Fig. 4 ----------------------------------------------------------------------------------------------------------
+
+FAKE = {
+    "dataset": {"name": "fake", "options": {"classes": 4, "train_size": 90, "test_size": 20}},
+    "partition": {"name": "iid", "clients": 6},
+    "train": {"rounds": 3, "batch_size": 8},
+}
+
+
+def bars(**changes: Any) -> FigureSpec:
+    node = {
+        "name": "toy",
+        "paper": "toy",
+        "figure": 4,
+        "title": "Toy",
+        "kind": "resources",
+        "options": {"repeats": 1},
+        "presets": {"quick": {}},
+        "table": {
+            "metric": "accuracy",
+            "presets": {"quick": {}},
+            "rows": [{"key": m, "label": m, "method": m} for m in ("fedavg", "nix", "fedprox", "fedmr")],
+            "columns": [
+                {"key": "a", "label": "A", "presets": {"quick": FAKE}},
+                {
+                    "key": "b",
+                    "label": "B",
+                    "presets": {"quick": FAKE | {"train": {"rounds": 4, "batch_size": 8}}},
+                },
+            ],
+        },
+    }
+    return FigureSpec.model_validate(node | changes)
+
+
+def test_bars_are_quotients_and_what_is_reached(tmp_path: Path) -> None:
+    """fedprox is done in both columns for seed 0 (40, 60 %) and in one for seed 1: its bar is 50 %."""
+    asked = request(bars(), tmp_path)
+    reached = {
+        ("fedavg", "a"): (0.2, 0.4),
+        ("fedavg", "b"): (0.4, 0.6),
+        ("fedprox", "a"): (0.4, 0.9),
+        ("fedprox", "b"): (0.6,),
+    }
+    for cell, values in reached.items():
+        for run, value in zip(asked.cells[cell].runs, values, strict=False):
+            folder = asked.results.run(run.key)
+            folder.path.mkdir(parents=True)
+            folder.write_status(Status("done", final={"test": {"accuracy": value}}))
+    drawn = find("resources")(asked)
+    held, seconds, accuracy = drawn.figure.axes
+    assert [label.get_text() for label in held.get_yticklabels()] == ["fedavg", "fedprox", "fedmr"]
+    widths = [bar.get_width() for bar in held.patches]
+    assert widths[:2] == [1, 2]
+    assert 1 < widths[2] < 1.1
+    assert seconds.patches[0].get_width() == 1
+    found = {round(bar.get_y() + bar.get_height() / 2): bar.get_width() for bar in accuracy.patches}
+    # The mean over seeds of the mean over columns: (30 + 50)/2 for fedavg; fedmr has no run.
+    assert {k: v for k, v in found.items() if v == v and v} == {0: pytest.approx(40), 1: pytest.approx(50)}
+    data = drawn.data[drawn.data["measure"] == "accuracy"]
+    assert sorted(data["value"]) == pytest.approx([30, 50, 50])
+    assert len(drawn.data[drawn.data["measure"] == "seconds"]) == 6
+
+
+def test_without_runs_or_methods_there_is_nothing_to_draw(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="needs a table with runs"):
+        resources.resources(request(bars(table=None), tmp_path))
+
+
+def test_figure_4_uses_the_runs_of_table_1() -> None:
+    spec = figure(4).runs
+    assert spec is not None
+    (table,) = (s for s in find_specs("fedmr") if s.name == "fedmr_table1")
+    for preset in ("quick", "small", "paper"):
+        ours, theirs = plan(spec, preset), plan(table, preset)
+        shared = ours.keys() & theirs.keys()
+        assert {row for row, _ in shared} == {row.key for row in table.rows}
+        assert len(shared) == 8 * 4
+        assert all(ours[key] == theirs[key] for key in shared)
