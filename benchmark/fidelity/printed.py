@@ -124,9 +124,13 @@ def inconsistencies(text: str | None = None) -> dict[str, dict[str, str]]:
             name, prefix, rest = match[1], match[2], match[3]
             if cells:
                 about = cells[0].partition("** ")[2]
-                facts = ", ".join(f"{head} {cell}" for head, cell in zip(heads[1:], cells[1:], strict=True))
-                rest = f"{about}: {facts}"
-            found[PREFIX[prefix]][name] = rest
+                facts = [
+                    cell if head == "remark" else f"{head} {cell}"
+                    for head, cell in zip(heads[1:], cells[1:], strict=True)
+                ]
+                rest = f"{about}: {', '.join(facts)}"
+            # "Above" is a place in that file.
+            found[PREFIX[prefix]][name] = rest.replace(", see above", "")
     return found
 
 

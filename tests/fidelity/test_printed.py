@@ -102,16 +102,16 @@ def test_the_whole_list_is_read() -> None:
 def test_items_and_rows_of_the_list_are_read_with_their_headings() -> None:
     text = """
 ### FedMR
-- **LD-1** alpha of split 2.
+- **LD-1** alpha of split 2, see above.
 - Checked, no mismatch: LD-2.
-| cell | printed | recomputed |
-|---|---|---|
-| **MR-1** FMNIST FedMR | 83.45 | 83.252 |
-| other | **MR-2** | 1 |
+| cell | printed | recomputed | remark |
+|---|---|---|---|
+| **MR-1** FMNIST FedMR | 83.45 | 83.252 | off |
+| other | **MR-2** | 1 | |
 """
     found = inconsistencies(text)
     assert found["fedld"] == {"LD-1": "alpha of split 2."}
-    assert found["fedmr"] == {"MR-1": "FMNIST FedMR: printed 83.45, recomputed 83.252"}
+    assert found["fedmr"] == {"MR-1": "FMNIST FedMR: printed 83.45, recomputed 83.252, off"}
 
 
 @pytest.mark.parametrize(

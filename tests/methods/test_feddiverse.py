@@ -374,6 +374,7 @@ class Shifted:
     ) -> Tensor:
         if purpose == "feddiverse/attribute":
             assert phase.groups == ("head",)
+            assert float(w[0]) == self.shifts[0]  # the biased body of the pivot class, class 0
             return torch.cat([w[:1], torch.tensor([10.0])])
         return torch.tensor([self.shifts[int(purpose[-1])], 0.0])
 
@@ -389,7 +390,7 @@ class Shifted:
 )
 def test_whose_features_the_attribute_head_reads(values: dict, last: list[int]) -> None:
     """Class 0 is the pivot (one right, one wrong). Class 2 at 5, 6 is above 10 only under its own shift of 9."""
-    probe: Any = Shifted([1.0, -1.0, 1.0, 1.0, 5.0, 6.0], [0, 0, 1, 1, 2, 2], [0.0, 0.0, 9.0])
+    probe: Any = Shifted([1.0, -1.0, 1.0, 1.0, 5.0, 6.0], [0, 0, 1, 1, 2, 2], [0.5, 0.0, 9.0])
     assert rule(**values).matrix(probe).tolist() == [[1, 1], [2, 0], last]
 
 
@@ -729,6 +730,8 @@ def test_evening_weights_by_hand() -> None:
     np.testing.assert_allclose(
         evening_weights(np.array([[3, 1], [1, 3], [3, 1], [3, 1]])), [1 / 6, 1 / 2, 1 / 6, 1 / 6], atol=1e-9
     )
+    # +-1 and +-2 off the mean: many ways to 0, the most even one is taken.
+    np.testing.assert_allclose(evening_weights(np.array([[3, 1], [1, 3], [4, 0], [0, 4]])), 0.25, atol=1e-6)
     # All lean the same way: the flattest alone.
     np.testing.assert_allclose(evening_weights(np.array([[5, 1], [3, 1], [9, 1]])), [0, 1, 0], atol=1e-12)
     assert evening_weights(np.array([[7, 1]])).tolist() == [1]
