@@ -109,6 +109,7 @@ def _draw(axis: Axes, data: pd.DataFrame, types: np.ndarray) -> None:
     axis.xaxis.set_major_locator(MaxNLocator(integer=True))
     axis.yaxis.set_major_locator(MaxNLocator(integer=True))
     axis.set_xlabel("round")
+    axis.xaxis.set_major_locator(MaxNLocator(integer=True))
     axis.set_ylabel("client, sorted by type")
 
 
