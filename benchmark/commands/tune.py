@@ -46,6 +46,7 @@ KEYS = {
     "method": "FILE of conf/tune",
     "validation": "SHARE",
     "share": "column|row",
+    "apply": "COLUMNS",
     **{key: what for key, what in table.WHAT.items() if key != "tuned"},
     "out": "FOLDER",
     **HOW,
@@ -62,7 +63,8 @@ QUALITIES = ("accuracy", "micro_f1", "worst_group_accuracy", "balanced_accuracy"
 class Search:
     """The search in one table: ``spec`` cut to the chosen cells, planned once for every point of the grid.
 
-    ``splits``: the cells that have runs, and the share of training data that each holds out.
+    ``splits``: the cells that have runs, and the share of training data that each holds out. ``applied``: columns that
+    are not searched and take a row's choice as well.
     """
 
     spec: TableSpec
@@ -72,13 +74,14 @@ class Search:
     share: str
     splits: Mapping[CellKey, float]
     planned: tuple[Cells, ...]
+    applied: tuple[str, ...] = ()
 
 
 def main(words: Sequence[str]) -> int:
     """Run what is missing, choose, print, write; exit code 0, 1 (a run failed, no point is left) or 130 (stopped)."""
     values = read(words, KEYS, "tune")
     grid, preset = load_grid(values.get("method", "")), table.preset_of(values)
-    searches = [_search(spec, preset, grid, values) for spec in _tables(values, grid.method)]
+    searches = [_search(whole, preset, grid, values) for whole in _tables(values, grid.method)]
     results = Results(Path(values.get("results", "results"))).open()
     folder = Path(values.get("out") or results.root / "tuned")
     tuned = TunedFolder((folder, *TunedFolder.of(None, results.root).folders))
@@ -116,7 +119,7 @@ def _before(tuned: TunedFolder, search: Search) -> TunedTable:
 
 
 def _tables(values: Mapping[str, str], method: str) -> list[TableSpec]:
-    """The tables asked for that have rows of the method, cut to these and to the columns asked for."""
+    """The tables asked for that have rows of the method, whole."""
     if "name" not in values and "paper" not in values:
         raise ConfigError(
             "tune: name the table, by name=FILE of conf/table or by paper=.. table=..; a search of all tables would "
@@ -136,7 +139,7 @@ def _tables(values: Mapping[str, str], method: str) -> list[TableSpec]:
             f"table {fitting[0].name}: its metric is {fitting[0].metric}, which is no measure of which value is better "
             f"on a validation split. Tune in a table of one of: {', '.join(QUALITIES)}."
         )
-    return [spec.cut(_rows(spec, method, values), _columns(spec, values.get("columns"))) for spec in judged]
+    return judged
 
 
 def _rows(spec: TableSpec, method: str, values: Mapping[str, str]) -> list[str]:
@@ -157,6 +160,17 @@ def _columns(spec: TableSpec, patterns: str | None) -> list[str]:
     return runs
 
 
+def _applied(whole: TableSpec, searched: TableSpec, values: Mapping[str, str]) -> tuple[str, ...]:
+    """The columns of runs that ``apply`` names and that are not searched."""
+    if "apply" not in values:
+        return ()
+    if values.get("share") != "row":
+        raise ConfigError("apply: needs share=row, one choice for a row; without it each column has its own.")
+    runs = [column.key for column in whole.run_columns]
+    keys = table.matching(runs, values["apply"], "apply", whole.name)
+    return tuple(key for key in keys if key not in {column.key for column in searched.columns})
+
+
 def _split(values: Mapping[str, str]) -> float | None:
     if "validation" not in values:
         return None
@@ -172,7 +186,9 @@ def _split(values: Mapping[str, str]) -> float | None:
     return share
 
 
-def _search(spec: TableSpec, preset: str, grid: Grid, values: Mapping[str, str]) -> Search:
+def _search(whole: TableSpec, preset: str, grid: Grid, values: Mapping[str, str]) -> Search:
+    spec = whole.cut(_rows(whole, grid.method, values), _columns(whole, values.get("columns")))
+    applied = _applied(whole, spec, values)
     split, seeds, share = _split(values), positive(values, "seeds") or 1, values.get("share", "column")
     if share not in ("column", "row"):
         raise ConfigError(
@@ -196,7 +212,7 @@ def _search(spec: TableSpec, preset: str, grid: Grid, values: Mapping[str, str])
             for key, share_held in splits.items()
         }
         planned.append(plan(spec, preset, range(seeds), extra, chosen))
-    return Search(spec, preset, grid, seeds, share, splits, tuple(planned))
+    return Search(spec, preset, grid, seeds, share, splits, tuple(planned), applied)
 
 
 # What came out ---------------------------------------------------------------------------------------------------
@@ -217,6 +233,9 @@ def _choose(search: Search, results: Results, command: str) -> tuple[dict[CellKe
         for key, index in picked.items():
             if index is not None:
                 chosen[key] = _tuned(search, key, found[key], index, results, command)
+        first = next((chosen[key] for key in picked if key in chosen), None)
+        if first is not None:
+            chosen |= {(row.key, column): first.model_copy(update={"grid": ()}) for column in search.applied}
     left = [f"{row}, {column}" for row, column in search.splits if (row, column) not in chosen]
     if left:
         print(

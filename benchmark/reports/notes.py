@@ -240,7 +240,7 @@ def tuning_lines(spec: TableSpec, chosen_values: Mapping[tuple[str, str], Chosen
     for (row, column), chosen in chosen_values.items():
         how = (
             f"Chosen by grid search on a validation split of {100 * chosen.split:g} % of every client's training data, "
-            f"{chosen.seeds} seed{'s' if chosen.seeds > 1 else ''} ({chosen.source})"
+            f"{chosen.seeds} seed{'s' if chosen.seeds > 1 else ''}{_by_mean(spec, chosen.columns)} ({chosen.source})"
         )
         values = ", ".join(f"{short_name(key)} {shown_value(value)}" for key, value in chosen.values.items())
         label = spec.row(row).label
@@ -253,6 +253,14 @@ def tuning_lines(spec: TableSpec, chosen_values: Mapping[tuple[str, str], Chosen
         ]
         lines.append(f"{how}: {'. '.join(parts)}.")
     return lines
+
+
+def _by_mean(spec: TableSpec, keys: Sequence[str]) -> str:
+    """The columns that a shared choice rests on; the table may have been cut to others."""
+    if not keys:
+        return ""
+    known = {column.key: full_label(column) for column in spec.columns}
+    return f", by the mean over {', '.join(known.get(key, key) for key in keys)}"
 
 
 def short_name(key: str) -> str:

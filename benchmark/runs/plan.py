@@ -22,13 +22,15 @@ if TYPE_CHECKING:
 class Chosen:
     """Values on top of a cell's own, by dotted name, and where they come from: a file of tuned values or a grid.
 
-    ``split`` and ``seeds``: share of every client's training data and number of seeds that chose them.
+    ``split`` and ``seeds``: share of every client's training data and number of seeds that chose them; ``columns``: the
+    columns of the table by whose mean they were chosen, none where a cell chose for itself.
     """
 
     values: Mapping[str, Any]
     source: str
     split: float = 0.0
     seeds: int = 0
+    columns: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

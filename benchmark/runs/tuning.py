@@ -184,7 +184,8 @@ def shared(columns: Sequence[Sequence[Point]]) -> list[list[Point]]:
 class TunedCell(_Part):
     """The chosen values of one cell and what they rest on.
 
-    ``share``: ``column`` where the cell chose for itself, ``row`` where one choice was made for ``columns`` together.
+    ``share``: ``column`` where the cell chose for itself, ``row`` where one choice was made for ``columns`` together; a
+    column that is not one of these took their choice and has no ``grid``.
     ``split`` is the share of every client's training data that was held out.
     """
 
@@ -275,7 +276,7 @@ def _chosen(tuned: TunedTable, spec: TableSpec, path: Path) -> dict[CellKey, Cho
                     f"tuned file {path}: row {row}, column {column}: the values are of method {cell.method}, "
                     f"the row's is {rows[row].method}. {remedy}"
                 )
-            result[row, column] = Chosen(cell.chosen, source, cell.split, cell.seeds)
+            result[row, column] = Chosen(cell.chosen, source, cell.split, cell.seeds, cell.columns)
     return result
 
 

@@ -224,6 +224,16 @@ def test_one_choice_for_a_row(cli: Any, nothing_runs: None) -> None:
     assert [point["validation"] for point in cell["grid"]] == [0.3, 0.1, 0.8, 0.5]
 
 
+def test_columns_that_were_not_searched_take_the_choice(cli: Any, nothing_runs: None) -> None:
+    pretend_grid("iid", (0.2, 0.9, 0.3, 0.4), (1, 0, 0, 0))
+    code, _, err = cli(*PROX, "columns=iid", "share=row", "apply=*")
+    assert (code, err) == (0, "")
+    assert chosen() == {"iid": 0.01, "dir": 0.01}
+    searched, taken = (written()["cells"]["prox"][column] for column in ("iid", "dir"))
+    assert searched["columns"] == taken["columns"] == ["iid"], "what the choice rests on"
+    assert (len(searched["grid"]), taken["grid"]) == (4, [])
+
+
 def test_cells_that_were_tuned_before_stay(cli: Any, nothing_runs: None) -> None:
     pretend_grid("iid", (0.2, 0.9, 0.3, 0.4), (1, 0, 0, 0))
     pretend_grid("dir", (0.3, 0.1, 0.8, 0.5), (1, 0, 0, 0))
@@ -448,6 +458,8 @@ def test_a_cell_that_holds_out_data_itself_is_tuned_on_that_part(
         ),
         ("method=fedprox name=toy_table1 columns=iid,avg", r"columns: 'avg' .* is an average"),
         ("method=fedprox name=toy_table1 columns=av*", r"columns: 'avg' .* is an average"),
+        ("method=fedprox name=toy_table1 columns=iid apply=dir", r"apply: needs share=row"),
+        ("method=fedprox name=toy_table1 share=row columns=iid apply=dri", r"apply: .*'dri'.*dir"),
         ("method=fedprox name=toy_table1 share=cell", r"share: came 'cell'\. Allowed: column .*, row"),
         ("method=fedprox name=toy_table1 preset=quik", r"preset: came 'quik'\. Did you mean 'quick'\?"),
         ("method=fedprox name=toy_table1 preset=small", r"no preset is called 'small'"),

@@ -13,6 +13,7 @@ import yaml
 from tiny_runs import FAKE
 
 from benchmark.errors import ConfigError, StorageError
+from benchmark.reports.notes import tuning_lines
 from benchmark.runs import tuning
 from benchmark.runs.config import CONF, compose, group_names, load_group, resolve
 from benchmark.runs.plan import Chosen, check, plan
@@ -219,6 +220,13 @@ def test_what_is_written_is_read_again_and_other_cells_stay(tmp_path: Path) -> N
     }  # fmt: skip
     assert loaded["prox", "iid"].source == f"{tmp_path.name}/quick/toy.yaml"
     assert (loaded["prox", "iid"].split, loaded["prox", "iid"].seeds) == (0.1, 1)
+    assert tuning_lines(SPEC, loaded) == [
+        "Chosen by grid search on a validation split of 10 % of every client's training data, 1 seed, by the mean over "
+        f"{SPEC.column('iid').label}, {SPEC.column('two').label} ({tmp_path.name}/quick/toy.yaml): "
+        f"{SPEC.row('prox').label}: mu 1e-05 ({SPEC.column('iid').label}).",
+        "Chosen by grid search on a validation split of 10 % of every client's training data, 1 seed "
+        f"({tmp_path.name}/quick/toy.yaml): {SPEC.row('prox').label}: mu 0.75 ({SPEC.column('two').label}).",
+    ]
 
 
 def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
