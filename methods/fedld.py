@@ -39,7 +39,7 @@ from torch import Tensor
 from methods.method import Method
 from methods.registry import MethodError, register
 from methods.rules import Batch, ClientContext, ClientRule, Direction, Federation, Loss, RoundView, State
-from methods.vectors import float64_blocks, gram
+from methods.vectors import combine, gram
 
 ZERO_EIGENVALUE = 1e-12
 """A direction whose eigenvalue is below this share of the first is 0/0 in Eq. 7 and dropped."""
@@ -161,8 +161,7 @@ class Principal(Direction):
         """Where the tensors begin and end in w, and an empty history, for those variants that need them."""
         state: State = {}
         if _choice(self, "scope", "whole", "layer") == "layer":
-            ends = [entry.stop for entry in federation.layout.entries]
-            state["bounds"] = torch.tensor([0, *ends])
+            state["bounds"] = torch.tensor(federation.layout.bounds)
         if self._remembers:
             state |= {"history": torch.zeros_like(federation.w), "rounds": 0}
         return state
@@ -177,7 +176,7 @@ class Principal(Direction):
             part = updates[:, start:stop]
             plain = self._remembers and not state["history"][start:stop].any()
             c = p if plain else self._coefficients(part, p)
-            self._combine(c, part, dbar[start:stop])
+            dbar[start:stop] = combine(c, part)
         if not self._remembers:
             return dbar, state
         old, rounds = state["history"], state["rounds"]
@@ -190,10 +189,3 @@ class Principal(Direction):
             1, math.floor(self.proportion * len(updates) + 1e-9)
         )  # 0.29 x 100 is a little less than 29 in floats
         return coefficients(gram(updates), p, kept, _choice(self, "normaliser", "l2top", "sumall"))
-
-    @staticmethod
-    def _combine(c: Tensor, updates: Tensor, out: Tensor) -> None:
-        """Write sum_k c_k D_k [d] into ``out``."""
-        weights = c.to(updates.device)
-        for part, block in float64_blocks(updates):
-            out[part] = (weights @ block).to(out.dtype)

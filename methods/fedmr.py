@@ -27,6 +27,7 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor
 
+from methods.prototypes import REDUCERS, class_sums, none_yet, updated
 from methods.registry import MethodError, register
 from methods.rules import (
     Batch,
@@ -103,11 +104,11 @@ class FedMR(ClientRule):
     submit: float = Field(default=1.0, gt=0, le=1)
     variant: Literal["paper", "reference"] = "paper"
 
-    reducers: ClassVar[Mapping[str, Reducer]] = {"sums": "sum", "counts": "sum"}
+    reducers: ClassVar[Mapping[str, Reducer]] = REDUCERS
 
     def setup(self, federation: Federation) -> State:
         """No class has a prototype yet; draws who will submit."""
-        h, w = federation.feature_dim, federation.w
+        h = federation.feature_dim
         if self.mu1 and h < 2:
             raise MethodError(
                 f"method.client.fedmr: the intra-class loss decorrelates features, but this model makes {h} per image. "
@@ -118,11 +119,7 @@ class FedMR(ClientRule):
         clients = federation.num_clients
         number = math.ceil(self.submit * clients - 1e-9)  # 0.07 x 100 is a little more than 7 in floats
         drawn = federation.generators("submitters").choice(clients, number, replace=False)
-        return {
-            "g": torch.zeros(federation.num_classes, h, dtype=w.dtype, device=w.device),
-            "known": torch.zeros(federation.num_classes, dtype=torch.bool, device=w.device),
-            "submitters": sorted(drawn.tolist()),
-        }
+        return none_yet(federation) | {"submitters": sorted(drawn.tolist())}
 
     def send(self, server: State, client: int, view: RoundView) -> State:
         """The prototypes, once there are some, and whether this client is to submit its own."""
@@ -162,23 +159,11 @@ class FedMR(ClientRule):
         """Class sums of the features of the trained model, N_c g_k^c [C, h], and N_c [C]."""
         if not self.mu2 or not ctx.received.get("submit", True):
             return {}, {}
-        model = ctx.frozen(trained.w, trained.buffers)
-        sums: Tensor | float = 0.0
-        counts: Tensor | float = 0.0
-        for x, y in ctx.data.batches():
-            z = model.features(x)
-            one_hot = F.one_hot(y, ctx.num_classes).to(z.dtype)
-            sums, counts = sums + one_hot.T @ z, counts + one_hot.sum(0)
-        return {}, {"sums": sums, "counts": counts}
+        return {}, class_sums(ctx, ctx.frozen(trained.w, trained.buffers))
 
     def receive(self, server: State, view: RoundView) -> State:
         """g_c = sum_k N_k^c g_k^c / sum_k N_k^c over those who submitted c; other classes keep their old g_c."""
-        if "sums" not in view.payload:
-            return server
-        sums, counts = view.payload["sums"], view.payload["counts"]
-        new = (counts > 0)[:, None]
-        g = torch.where(new, sums / counts.clamp_min(1)[:, None], server["g"])
-        return server | {"g": g, "known": server["known"] | (counts > 0)}
+        return updated(server, view.payload)
 
 
 @register("weights", "batches")

@@ -28,6 +28,11 @@ class FedProx(ClientRule):
     mu: float = Field(ge=0)
     prox_norm: Literal["squared", "unsquared_per_tensor"] = "squared"
 
+    @property
+    def proximal(self) -> float:
+        """mu of Eq. 2."""
+        return self.mu if self.prox_norm == "squared" else 0.0
+
     def correct(self, ctx: ClientContext, w: Tensor, g: Tensor) -> None:
         """g <- g + mu (v - w), the gradient of the proximal term of Eq. 2."""
         if self.mu == 0:

@@ -15,7 +15,8 @@ from typing import ClassVar
 from pydantic import Field
 
 from methods.method import Method
-from methods.registry import MethodError, register
+from methods.personal import require_personal
+from methods.registry import register
 from methods.rules import ClientContext, ClientRule, Phase
 from methods.vectors import BODY, HEAD, NORM, OTHER_NORM
 
@@ -35,11 +36,7 @@ class FedRep(ClientRule):
 
     def check(self, method: Method) -> None:
         """Heads never leave the clients, so only the clients' own models can answer."""
-        if method.prediction.key != "personal":
-            raise MethodError(
-                f"method {method.name!r}: prediction {method.prediction.key!r} uses a head at the server, but fedrep "
-                "keeps the heads at the clients; set method.prediction.name to personal"
-            )
+        require_personal(self, method, "the heads")
 
     def phases(self, ctx: ClientContext) -> tuple[Phase, ...]:
         """E_h epochs on h_k, then E_b epochs on phi; the frozen group does not move, nor does momentum pass over."""

@@ -11,8 +11,9 @@ from collections.abc import Iterator
 
 from torch import Tensor
 
-from methods.registry import register
-from methods.rules import FrozenModel, Prediction, Predictor, ServerView
+from methods.method import Method
+from methods.registry import MethodError, register
+from methods.rules import ClientRule, FrozenModel, Prediction, Predictor, ServerView
 
 
 @register("prediction", "personal")
@@ -30,3 +31,12 @@ def _answers(model: FrozenModel) -> Predictor:
         return model.classify(model.features(x))
 
     return logits
+
+
+def require_personal(rule: ClientRule, method: Method, what: str) -> None:
+    """MethodError unless the clients' own models answer: ``rule`` keeps ``what`` at the clients."""
+    if method.prediction.key != "personal":
+        raise MethodError(
+            f"method {method.name!r}: prediction {method.prediction.key!r} asks a whole model of the server, but "
+            f"{rule.key} keeps {what} at the clients; set method.prediction.name to personal"
+        )

@@ -59,8 +59,7 @@ class Federation:
 
     ``sizes`` [K] samples per client; ``label_counts`` [K, C]; ``rounds`` R; ``feature_dim`` h; ``heads`` the initial
     vectors of the heads that a rule's model surgery asked for; ``w`` the initial model [d]; ``generators`` belong to
-    the rule that is set up; ``pooled(count, rng)`` draws (x [count, ...], y [count]), normalised, from all clients'
-    data, for methods whose authors assume such a set at the server.
+    the rule that is set up; ``steps(n)`` is how many local steps a client with n samples takes in a round.
     """
 
     num_clients: int
@@ -73,7 +72,7 @@ class Federation:
     w: Tensor
     heads: Mapping[str, Tensor]
     generators: Generators
-    pooled: Callable[[int, np.random.Generator], tuple[Tensor, Tensor]]
+    steps: Callable[[int], int]
 
 
 class FrozenModel(Protocol):
@@ -109,8 +108,10 @@ class ClientContext:
     gave; ``state`` this rule's client state ({} before the first participation); ``local`` what ``begin`` returned;
     ``frozen(vector, buffers, head)`` an auxiliary model (evaluation mode, no gradient) with the given values, to be
     asked for in ``begin`` (each call takes a model of its own until the client's round ends) or, with the values of
-    :class:`Trained` as they are, in ``finish`` (no model of its own: the trained one); ``gradient(vector, buffers, x,
-    y)`` the gradient [d] of the mean cross-entropy of a batch at the given values, in evaluation mode; ``generators``
+    :class:`Trained` as they are, in ``finish`` (no model of its own: the trained one); ``gradients(vector, buffers, x,
+    y)`` the gradient of each sample's cross-entropy [B, d] at the given values, in evaluation mode; ``augmented``
+    whether a sample looks different in every epoch; ``pooled(count)`` the same (x [count, ...], y [count]) at each
+    client and in each round, drawn from all clients' data, for methods whose authors assume such a set; ``generators``
     belong to this rule.
     """
 
@@ -128,7 +129,9 @@ class ClientContext:
     received: State
     state: State
     frozen: Callable[..., FrozenModel]
-    gradient: Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
+    gradients: Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
+    pooled: Callable[[int], tuple[Tensor, Tensor]]
+    augmented: bool
     generators: Generators
     local: State = field(default_factory=dict)
 
@@ -180,7 +183,8 @@ class Trained:
     """The end of local training at one client.
 
     ``w`` [d] and ``update`` D_k [d]; ``buffers``; ``steps`` tau_k; ``step_norm`` a_k, the total weight of the
-    client's gradients in its update (tau_k for plain SGD; with momentum rho: c <- rho c + 1, a <- a + c); ``head`` the
+    client's gradients in its update (tau_k for plain SGD; with momentum rho and a proximal term mu: c <- rho c + 1 -
+    eta mu a, a <- a + c, from 0); ``head`` the
     trained vector of a head handed down by the server, else None. Tensors are the engine's own: copy what you keep.
     """
 
@@ -200,8 +204,9 @@ class RoundView:
     """What the server knows after a round.
 
     ``lr`` the clients' rate eta; ``clients`` S in ascending order, ``weights`` p_k [m], ``sizes`` n_k [m], ``steps``
-    tau_k [m], ``step_norms`` a_k [m], ``payload`` this rule's reduced uploads: a tensor for ``sum`` and ``mean``
-    (weighted by p_k), a dict from client to tensor for ``keep``.
+    tau_k [m], ``step_norms`` a_k [m], ``proximal`` the clients' mu (:attr:`ClientRule.proximal`), ``payload`` this
+    rule's reduced uploads: a tensor for ``sum`` and ``mean`` (weighted by p_k), a dict from client to tensor for
+    ``keep``.
     """
 
     round: int
@@ -213,6 +218,7 @@ class RoundView:
     steps: np.ndarray
     step_norms: np.ndarray
     label_counts: np.ndarray
+    proximal: float = 0.0
     payload: State = field(default_factory=dict)
 
 
@@ -237,6 +243,11 @@ class ClientRule(Rule):
     buffers: ClassVar[Literal["average", "local", "frozen"] | None] = None
     reducers: ClassVar[Mapping[str, Reducer]] = {}
     owns_head: ClassVar[bool] = False
+
+    @property
+    def proximal(self) -> float:
+        """mu of a term (mu/2) ||v - w||^2 that :meth:`correct` adds the gradient of; it is part of a_k."""
+        return 0.0
 
     def for_clients(self, num_clients: int, per_round: int) -> Self:
         """This rule for a federation of K clients of which at most ``per_round`` take part; asked before all else.

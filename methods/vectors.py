@@ -76,6 +76,11 @@ class Layout:
         return self.entries[-1].stop if self.entries else 0
 
     @cached_property
+    def bounds(self) -> list[int]:
+        """Where the tensors begin and end: 0 and the stop of each."""
+        return [0, *(entry.stop for entry in self.entries)]
+
+    @cached_property
     def groups(self) -> frozenset[str]:
         """The groups that have at least one tensor."""
         return frozenset(entry.group for entry in self.entries)
@@ -151,3 +156,12 @@ def gram(updates: Tensor) -> Tensor:
     for _, block in float64_blocks(updates):
         total.addmm_(block, block.T)
     return total.cpu()
+
+
+def combine(c: Tensor, updates: Tensor) -> Tensor:
+    """sum_k c_k D_k [d] of updates [m, d] with coefficients c [m] in float64, in the type of the updates."""
+    out = torch.empty_like(updates[0])
+    weights = c.to(updates.device)
+    for part, block in float64_blocks(updates):
+        out[part] = (weights @ block).to(out.dtype)
+    return out

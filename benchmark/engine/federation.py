@@ -208,6 +208,7 @@ class FederatedRun:
             self.model, self.spec, problem.transform, self.order or self._random_order
         )
         self.pool = FrozenPool(self.model)
+        self._drawn: dict[tuple[str, int], tuple[Tensor, Tensor]] = {}
 
     @cached_property
     def group_counts(self) -> np.ndarray | None:
@@ -229,11 +230,18 @@ class FederatedRun:
     def _random_order(self, round: int, client: int, epoch: int, n: int) -> np.ndarray:
         return self.generators("batches", round, client, epoch).permutation(n)
 
-    def _pooled(self, count: int, rng: np.random.Generator) -> tuple[Tensor, Tensor]:
-        every = np.unique(np.concatenate([np.asarray(c) for c in self.problem.clients]))
-        picked = torch.from_numpy(np.sort(rng.choice(every, size=min(count, len(every)), replace=False)))
-        picked = picked.to(self.problem.images.device)
-        return self.problem.transform(self.problem.images[picked]), self.problem.labels[picked]
+    def pooled(self, owner: str, count: int) -> tuple[Tensor, Tensor]:
+        """(x [count, ...], y [count]), normalised, from all clients' data: drawn once, and the same ever after."""
+        if (owner, count) not in self._drawn:
+            every = np.unique(np.concatenate([np.asarray(c) for c in self.problem.clients]))
+            rng = self.generators(f"{owner}/pooled")
+            picked = torch.from_numpy(np.sort(rng.choice(every, size=min(count, len(every)), replace=False)))
+            picked = picked.to(self.problem.images.device)
+            self._drawn[owner, count] = (
+                self.problem.transform(self.problem.images[picked]),
+                self.problem.labels[picked],
+            )
+        return self._drawn[owner, count]
 
     def _federation(self, owner: str, w: Tensor) -> Federation:
         return Federation(
@@ -247,7 +255,7 @@ class FederatedRun:
             w=w,
             heads=self.heads,
             generators=lambda purpose, *ids: self.generators(f"{owner}/{purpose}", *ids),
-            pooled=self._pooled,
+            steps=self.trainer.steps,
         )
 
     def initial_state(self) -> RunState:
@@ -282,7 +290,7 @@ class FederatedRun:
         t = state.round
         method = self._plain if self.method.selection.pretraining(t) else self.method
         self.pool.cost = cost
-        view = self._view(t, ids)
+        view = replace(self._view(t, ids), proximal=sum(rule.proximal for rule in method.client))
         late = method.weights.needs_training or method.selection.reweighs
         p = None if late else method.weights.weights(view)
         upload = _Upload(
@@ -387,7 +395,9 @@ class FederatedRun:
                 received=received[rule.key],
                 state=states.get(rule.key, {}),
                 frozen=self.pool.get,
-                gradient=self.pool.gradient,
+                gradients=self.pool.gradients,
+                pooled=partial(self.pooled, rule.key),
+                augmented=self.spec.augment is not None,
                 generators=partial(self._own_generators, f"{purpose}/{rule.key}", state.round, client),
             )
             active.append(ActiveRule(rule, replace(ctx, local=rule.begin(ctx))))

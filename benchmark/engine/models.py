@@ -11,6 +11,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.func import functional_call, grad, vmap
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.instancenorm import _InstanceNorm
 
@@ -268,21 +269,23 @@ class FlatModel:
                 parameter.grad = None
         return FlatModel(net, heads, channels_last=self.channels_last, gradients=False)
 
-    def gradient(self, x: Tensor, y: Tensor) -> Tensor:
-        """Gradient [d] of the mean cross-entropy of a batch at the present values; nothing else changes."""
-        named = dict(self.net.body.named_parameters(prefix="body"))
-        named |= dict(self.net.classifier.named_parameters(prefix="classifier"))
-        with torch.enable_grad():
-            for parameter in named.values():
-                parameter.requires_grad_(True)
-            loss = F.cross_entropy(self.net(x), y)
-            gradients = dict(zip(named, torch.autograd.grad(loss, list(named.values())), strict=True))
-            for parameter in named.values():
-                parameter.requires_grad_(self._g is not None)
-        vector = torch.empty_like(self.w)
+    def gradients(self, x: Tensor, y: Tensor) -> Tensor:
+        """Gradient of each sample's cross-entropy [B, d] at the present values; nothing else changes."""
+        named = {name: p.detach() for name, p in self.net.named_parameters()}
+        buffers = dict(self.net.named_buffers())
+
+        def loss(parameters: dict[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
+            logits = functional_call(self.net, (parameters, buffers), (x[None],))
+            return F.cross_entropy(logits, y[None])
+
+        found = vmap(grad(loss), in_dims=(None, 0, 0))(named, x, y)
+        every = torch.empty(len(x), len(self.w), dtype=self.w.dtype, device=self.w.device)
         for entry in self.layout.entries:
-            entry.view(vector).copy_(gradients[entry.name])
-        return vector
+            gradient = found[entry.name]
+            if entry.channels_last:
+                gradient = gradient.permute(0, 1, 3, 4, 2)
+            every[:, entry.start : entry.stop] = gradient.flatten(1)
+        return every
 
     def shares_memory(self, tensor: Tensor) -> bool:
         """Whether ``tensor`` is a view of the vectors of this model, which the next client overwrites."""

@@ -131,16 +131,18 @@ class LocalTrainer:
         torch.manual_seed(torch_seed)
         self._train_mode(len(data.indices))
         weights = next((w for a in rules if (w := a.rule.sample_weights(a.ctx)) is not None), None)
+        proximal = sum(a.rule.proximal for a in rules)
         total = torch.zeros((), dtype=self.model.w.dtype, device=self.model.w.device)
         steps, norm, seen, epoch = 0, 0.0, 0, 0
         for phase in phases:
             step = self._step_function(rules if phase.losses else [], rules, phase, lr)
+            shrink = proximal * (lr if phase.lr is None else phase.lr)
             damping = 0.0
             for x, y, index in self._phase_batches(data, phase, weights, round, client, epoch, draw):
                 total += step(x, y, index) * len(y)
                 seen += len(y)
                 steps += 1
-                damping = self.spec.momentum * damping + 1
+                damping = self.spec.momentum * damping + 1 - shrink * norm
                 norm += damping
             epoch += 1000  # each phase visits the samples in an order of its own
         return LoopResult(steps, norm, float(total) / max(seen, 1), seen)
@@ -178,6 +180,13 @@ class LocalTrainer:
         if rest and not (sizes and useless):
             sizes.append(rest)
         return sizes
+
+    def steps(self, n: int) -> int:
+        """How many steps a client with n samples takes in a round without phases of its own."""
+        sizes = self._sizes(n)
+        if not sizes:
+            return 0
+        return self.spec.steps if self.spec.steps is not None else len(sizes) * (self.spec.epochs or 0)
 
     def _phase_batches(
         self,

@@ -102,15 +102,16 @@ class FrozenPool:
         return FrozenView(self._next(), Board(), w, buffers, head, self.cost)
 
     @torch.no_grad()
-    def gradient(self, w: Tensor, buffers: Tensor, x: Tensor, y: Tensor) -> Tensor:
-        """Gradient [d] of the mean cross-entropy of a batch at the given values, in evaluation mode."""
+    def gradients(self, w: Tensor, buffers: Tensor, x: Tensor, y: Tensor) -> Tensor:
+        """Gradient of each sample's cross-entropy [B, d] at the given values, in evaluation mode."""
         if self._differentiable is None:
             self._differentiable = self._model.twin()
         model = self._differentiable
         model.w.copy_(w)
         model.buffers.copy_(buffers)
         model.net.eval()
-        return model.gradient(x, y)
+        self.cost.trained += len(x)
+        return model.gradients(x, y)
 
     def _next(self) -> FlatModel:
         if self._used == len(self._spare):

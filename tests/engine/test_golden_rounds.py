@@ -8,6 +8,10 @@ import numpy as np
 import pytest
 import torch
 from federations import federation, mlp, problem_of, run
+from torch import nn
+
+from benchmark.engine.federation import RunState
+from benchmark.engine.models import Net
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 SCHEDULES = {"full": {"epochs": 3, "batch_size": 1000}, "mini": {"epochs": 2, "batch_size": 8}}
@@ -68,3 +72,174 @@ def test_fedavgm_of_fedsdc_and_flower(setting: str, beta: float, lr: float) -> N
         w, state = rule.step(w, dbar, state)
         np.testing.assert_allclose(w, flat(f"{setting}_phi_code", t + 1), rtol=0, atol=1e-12)
         np.testing.assert_allclose(w, flat(f"{setting}_phi_paper", t + 1), rtol=0, atol=1e-12)
+
+
+def states_of(
+    file: str, split: str, schedule: str, method: dict, budget: dict | None = None, **spec: float
+) -> tuple[list[RunState], dict]:
+    """(states after rounds 1..3, the stored arrays)."""
+    g = dict(np.load(GOLDEN / "baselines" / f"{file}.npz"))
+    problem = problem_of([g[f"{split}_X{k}"] for k in range(4)], [g[f"{split}_y{k}"] for k in range(4)], 3)
+    options = {**(budget or SCHEDULES[schedule]), **spec}
+    states = run(federation(problem, method, mlp(), lr=float(g["lr"]), w0=g["w0"], **options))
+    return states[1:], g
+
+
+def close(found: list[torch.Tensor], expected: np.ndarray, atol: float = 1e-9) -> None:
+    np.testing.assert_allclose(np.stack([t.numpy() for t in found]), expected, rtol=0, atol=atol)
+
+
+UNIFORM = {"weights": {"name": "uniform"}}
+
+
+@pytest.mark.parametrize(("split", "schedule"), CASES)
+@pytest.mark.parametrize("name", ["adam", "yogi", "adagrad"])
+@pytest.mark.parametrize(
+    ("suffix", "switches"),
+    [
+        ("np_v0tau2", {}),
+        ("flower", {"variant": "reference"}),
+        ("flbench", {"v0": "zero"}),
+        ("flbench", {"variant": "reference", "bias_correction": False}),
+    ],
+)
+def test_adaptive_server_optimizers(
+    split: str, schedule: str, name: str, suffix: str, switches: dict
+) -> None:
+    """Flower's FedAdam alone has a bias correction; FL-bench's FedAdagrad alone has beta1 = 0.9."""
+    g = dict(np.load(GOLDEN / "baselines" / f"fed{name}.npz"))
+    parameters = {"lr": float(g["eta"]), "tau": float(g["tau"])} | switches
+    if name == "adagrad":
+        parameters["beta1"] = 0.9 if suffix == "flbench" else 0.0
+    else:
+        parameters |= {"beta1": float(g["beta1"]), "beta2": float(g["beta2"])}
+    if name != "adam":
+        parameters.pop("bias_correction", None)
+    method = {"server": {"optimizer": {"name": name, **parameters}}}
+    states, g = states_of(f"fed{name}", split, schedule, method)
+    close([s.w for s in states], g[f"{split}_{schedule}_{suffix}_w"])
+    close([s.optimizer["v"] for s in states], g[f"{split}_{schedule}_{suffix}_v"])
+    if f"{split}_{schedule}_{suffix}_m" in g:
+        close([s.optimizer["m"] for s in states], g[f"{split}_{schedule}_{suffix}_m"])
+
+
+@pytest.mark.parametrize(("split", "schedule"), CASES)
+@pytest.mark.parametrize("form", ["plain", "mom", "mu", "gmf"])
+def test_fednova(split: str, schedule: str, form: str) -> None:
+    """gmf is FedAvgM on the mean of FedNova; the buffer of the authors starts at the first mean, as ours does."""
+    method: dict = {"server": {"direction": {"name": "nova"}}}
+    if form == "mu":
+        method["client"] = {"fedprox": {"mu": 0.5}}
+    if form == "gmf":
+        method["server"]["optimizer"] = {"name": "momentum", "beta": 0.5, "lr": 1.0}
+    states, g = states_of("fednova", split, schedule, method, momentum=0.9 if form == "mom" else 0.0)
+    close([s.w for s in states], g[f"{split}_{schedule}_{form}_w"])
+
+
+@pytest.mark.parametrize(("split", "schedule"), CASES)
+@pytest.mark.parametrize(
+    ("suffix", "server"),
+    [
+        ("", UNIFORM),
+        ("_etag2", UNIFORM | {"optimizer": {"name": "momentum", "beta": 0.0, "lr": 0.5}}),
+        ("_sizeavg", {"weights": {"name": "size"}}),
+    ],
+)
+def test_scaffold(split: str, schedule: str, suffix: str, server: dict) -> None:
+    states, g = states_of("scaffold", split, schedule, {"client": {"scaffold": {}}, "server": server})
+    close([s.w for s in states], g[f"{split}_{schedule}{suffix}_w"])
+    last = "_last" if suffix == "_sizeavg" else ""
+    c, ci = g[f"{split}_{schedule}{suffix}_c{last}"], g[f"{split}_{schedule}{suffix}_ci{last}"]
+    close([s.rules["scaffold"]["c"] for s in states][-1:], c[-1:] if c.ndim > 1 else c[None])
+    found = [states[-1].clients[k]["rules"]["scaffold"]["c"] for k in range(4)]
+    close(found, ci if last else ci[-1])
+
+
+@pytest.mark.parametrize("split", ["uneq", "eq"])
+def test_scaffold_with_a_fixed_number_of_steps(split: str) -> None:
+    """Three batches of 8, visited anew when they are used up."""
+    method = {"client": {"scaffold": {}}, "server": UNIFORM}
+    states, g = states_of("scaffold", split, "k3", method, {"epochs": None, "steps": 3, "batch_size": 8})
+    close([s.w for s in states], g[f"{split}_k3_w"])
+    close([s.rules["scaffold"]["c"] for s in states], g[f"{split}_k3_c"])
+
+
+DYN = {"server": UNIFORM | {"post": {"name": "drift"}}}
+
+
+@pytest.mark.parametrize(("split", "schedule"), CASES)
+@pytest.mark.parametrize(
+    ("form", "switches"),
+    [("const", {}), ("adaptive", {"variant": "reference"}), ("adaptive", {"adaptive": True})],
+)
+def test_feddyn(split: str, schedule: str, form: str, switches: dict) -> None:
+    """Stored: h = -alpha times our l, and lambda_k = -g_k/alpha_k. ``_avg`` is the mean of the last models."""
+    parameters = {"alpha": 0.1} | switches
+    client = {"feddyn": parameters, "last_models": {"over": "all"}}
+    states, g = states_of("feddyn", split, schedule, DYN | {"client": client})
+    close([s.w for s in states], g[f"{split}_{schedule}_{form}_w"])
+    close([s.rules["last_models"]["mean"] for s in states], g[f"{split}_{schedule}_{form}_avg"])
+    if form == "const":
+        close([-0.1 * s.post["l"] for s in states], g[f"{split}_{schedule}_{form}_h"])
+    for k in range(4):
+        n = len(g[f"{split}_y{k}"])
+        alpha = 0.1 if form == "const" else 0.1 * 15 / n  # 60 samples, so n_bar = 15
+        found = [-s.clients[k]["rules"]["feddyn"]["g"] / alpha for s in states]
+        close(found, g[f"{split}_{schedule}_{form}_lambda"][:, k])
+
+
+@pytest.mark.parametrize(("split", "schedule"), CASES)
+@pytest.mark.parametrize(
+    ("form", "switches"),
+    [("np_ownK", {}), ("const", {"steps": "mean"}), ("adaptive", {"variant": "reference"})],
+)
+def test_feddc(split: str, schedule: str, form: str, switches: dict) -> None:
+    """Clients of n_bar = 15 samples take 3 steps (full) and 2 x 2 (mini)."""
+    client = {"feddc": {"alpha": 0.1} | switches, "last_models": {"over": "participants"}}
+    states, g = states_of("feddc", split, schedule, DYN | {"client": client})
+    close([s.w for s in states], g[f"{split}_{schedule}_{form}_w"])
+    if form == "np_ownK":
+        return
+    close([s.rules["last_models"]["mean"] for s in states], g[f"{split}_{schedule}_{form}_avg"])
+    close([s.rules["feddc"]["c"] for s in states], g[f"{split}_{schedule}_{form}_S"])
+    for k in range(4):
+        own = [s.clients[k]["rules"]["feddc"] for s in states]
+        close([state["h"] for state in own], g[f"{split}_{schedule}_{form}_h"][:, k])
+        close([state["c"] for state in own], g[f"{split}_{schedule}_{form}_s"][:, k])
+
+
+@pytest.mark.parametrize(("split", "schedule"), CASES)
+def test_moon(split: str, schedule: str) -> None:
+    states, g = states_of("moon", split, schedule, {"client": {"moon": {"mu": 1.0, "T": 0.5}}})
+    close([s.w for s in states], g[f"{split}_{schedule}_w"])
+
+
+@pytest.mark.parametrize(("split", "schedule"), CASES)
+@pytest.mark.parametrize("weights", ["size", "uniform"])
+def test_fedbn(split: str, schedule: str, weights: str) -> None:
+    """Stored order W1, b1, BN weight, BN bias, W2, b2; the shared ones are all but the BN entries 56 to 71."""
+    g = dict(np.load(GOLDEN / "baselines" / "fedbn.npz"))
+    problem = problem_of([g[f"{split}_X{k}"] for k in range(4)], [g[f"{split}_y{k}"] for k in range(4)], 3)
+    body = nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.Tanh())
+    method = {
+        "client": {"fedbn": {}},
+        "server": {"weights": {"name": weights}},
+        "prediction": {"name": "personal"},
+    }
+    net = Net(body, nn.Linear(8, 3), 8).double()
+    model = federation(problem, method, net, lr=float(g["lr"]), w0=g["w0"], **SCHEDULES[schedule])
+    states = run(model)[1:]
+    shared = np.r_[0:56, 72:99]
+    close([s.w[shared] for s in states], g[f"{split}_{schedule}_{weights}_shared"])
+    buffers = model.model.buffer_layout
+    for k in range(4):
+        own = [s.clients[k] for s in states]
+        close([o["personal"][:8] for o in own], g[f"{split}_{schedule}_{weights}_bn_weight"][:, k])
+        close([o["personal"][8:] for o in own], g[f"{split}_{schedule}_{weights}_bn_bias"][:, k])
+        for name, stored in (
+            ("running_mean", "mean"),
+            ("running_var", "var"),
+            ("num_batches_tracked", "batches"),
+        ):
+            found = [buffers.view(o["buffers"], f"body.1.{name}") for o in own]
+            close(found, g[f"{split}_{schedule}_{weights}_bn_{stored}"][:, k])

@@ -258,7 +258,7 @@ def test_stop_and_go_on(stop: int, tmp_path: Path) -> None:
 
 def test_refused() -> None:
     with pytest.raises(
-        MethodError, match=r"prediction 'global' uses a head at the server.*set method\.prediction"
+        MethodError, match=r"prediction 'global' asks a whole model of the server.*set method\.prediction"
     ):
         build(fedrep(prediction={"name": "global"}))
     with pytest.raises(

@@ -1,0 +1,52 @@
+"""FedBN: Federated Learning on Non-IID Features via Local Batch Normalization.
+
+Li, Jiang, Zhang, Kamp, Dou, ICLR 2021, https://arxiv.org/abs/2102.07623
+
+Algorithm 1: the normalisation layers, parameters and statistics, stay at their client; everything else is averaged.
+The client's own models answer. FedBN's and FedLD's code find the layers by "bn" in their names, which misses those that
+are called otherwise (in a torchvision ResNet-50 the 4 of 53 behind a shortcut); here they are found by their type, and
+no variant misses any.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import ClassVar, Literal
+
+from methods.method import Method
+from methods.personal import require_personal
+from methods.registry import register
+from methods.rules import ClientRule, Federation, State
+from methods.vectors import NORM, OTHER_NORM
+
+log = logging.getLogger(__name__)
+
+
+@register("client", "fedbn")
+class FedBN(ClientRule):
+    """Local normalisation layers.
+
+    ``norm``: batch, BatchNorm alone, or all, GroupNorm, LayerNorm and InstanceNorm too.
+    """
+
+    buffers: ClassVar[Literal["local"]] = "local"
+
+    norm: Literal["batch", "all"] = "batch"
+
+    @property
+    def personal(self) -> tuple[str, ...]:  # type: ignore[override]
+        """The groups that stay."""
+        return (NORM, OTHER_NORM) if self.norm == "all" else (NORM,)
+
+    def check(self, method: Method) -> None:
+        """The server has no normalisation layers to answer with."""
+        require_personal(self, method, "the normalisation layers")
+
+    def setup(self, federation: Federation) -> State:
+        """Says so where there is nothing to keep."""
+        if not federation.layout.groups & set(self.personal):
+            log.warning(
+                "fedbn: this model has no %s layer, so that fedbn is FedAvg with personal evaluation",
+                "normalisation" if self.norm == "all" else "BatchNorm",
+            )
+        return {}

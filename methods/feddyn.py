@@ -1,0 +1,70 @@
+"""FedDyn: Federated Learning Based on Dynamic Regularization.
+
+Acar, Zhao, Matas Navarro, Mattina, Whatmough, Saligrama, ICLR 2021, https://arxiv.org/abs/2111.04263
+
+Algorithm 1: client k minimises f_k(v) - <g_k, v> + (alpha/2) ||v - w||^2 and then sets g_k <- g_k - alpha (w_k - w), so
+that at rest g_k is its gradient and local and global optima agree. The server's half, with its state hs, is ``drift``.
+
+``variant: reference`` is the authors' code: alpha_k = alpha n_bar/n_k instead of one alpha for all. It also clips
+gradients to norm 10 (``train.clip: 10``) and reports the mean of the participants' and of all clients' last models
+beside the server's (``client: last_models``).
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+from pydantic import Field
+from torch import Tensor
+
+from methods.drift import require_drift
+from methods.method import Method
+from methods.registry import register
+from methods.rules import ClientContext, ClientRule, Federation, RoundView, State, Trained
+from methods.scaffold import refuse_phases
+
+
+@register("client", "feddyn")
+class FedDyn(ClientRule):
+    """Dynamic regulariser.
+
+    ``alpha``: its weight; ``adaptive`` (null: as the variant): each client's is alpha n_bar/n_k, n_bar the mean n_k.
+    """
+
+    equal_layouts: ClassVar[bool] = True
+
+    alpha: float = Field(gt=0, allow_inf_nan=False)
+    variant: Literal["paper", "reference"] = "paper"
+    adaptive: bool | None = None
+
+    def check(self, method: Method) -> None:
+        """Needs its server side; covers the whole model."""
+        require_drift(self, method)
+        refuse_phases(self, method)
+
+    @property
+    def _adaptive(self) -> bool:
+        return self.variant == "reference" if self.adaptive is None else self.adaptive
+
+    def setup(self, federation: Federation) -> State:
+        """The mean n_k, where it is needed."""
+        return {"mean_size": float(federation.sizes.mean())} if self._adaptive else {}
+
+    def send(self, server: State, client: int, view: RoundView) -> State:
+        """The same."""
+        return server
+
+    def begin(self, ctx: ClientContext) -> State:
+        """alpha of this client, and what the regulariser adds to every gradient apart from alpha v."""
+        alpha = self.alpha * ctx.received["mean_size"] / max(ctx.n, 1) if self._adaptive else self.alpha
+        pull = -alpha * ctx.w
+        return {"alpha": alpha, "constant": pull - ctx.state["g"] if ctx.state else pull}
+
+    def correct(self, ctx: ClientContext, w: Tensor, g: Tensor) -> None:
+        """g <- g - g_k + alpha (v - w)."""
+        g.add_(w, alpha=ctx.local["alpha"]).add_(ctx.local["constant"])
+
+    def finish(self, ctx: ClientContext, trained: Trained) -> tuple[State, State]:
+        """g_k <- g_k - alpha (w_k - w)."""
+        step = -ctx.local["alpha"] * trained.update
+        return {"g": ctx.state["g"] + step if ctx.state else step}, {}

@@ -1,0 +1,128 @@
+"""FedGH: Tackling the Non-IID Issue in Heterogeneous Federated Learning by Gradient Harmonization.
+
+Zhang, Sun, Chen, 2023, https://arxiv.org/abs/2309.06692 (not the FedGH of Yi et al. 2023, a global head)
+
+For every pair of clients whose updates conflict, <D_i, D_j> < 0, each is projected onto the plane orthogonal to the
+other,
+
+    g_i <- g_i - <g_i, D_j>/||D_j||^2 D_j,    g_j <- g_j - <g_j, D_i>/||D_i||^2 D_i,    pairs i < j in client order,
+
+and Dbar = sum_k p_k g_k. All of it happens in the m x m space of coefficients, g_i = sum_l A_il D_l, from one Gram
+matrix.
+
+What the copies are that are projected on is not settled: ``frozen``, the updates as they came (default); ``current``,
+as they are just before the pair; ``pcgrad``, as they came, but tested against what g_i is by then.
+
+``variant: reference`` is FedLD's code, from which its printed FedGH rows come and which is another algorithm: tensor by
+tensor, the first round a plain mean; later the updates are sorted by their projection on a slow average of all rounds,
+the highest is paired with the lowest and so on, each pair is harmonised and summed, and the sums are paired again until
+one is left, which is divided by m. There, p_k plays no part, 1e-7 is added to squared lengths, and in the last pair
+the second is projected on the first as that is by then. (Under partial participation that code divides by K, which
+only shortens the step; not copied.)
+"""
+
+from __future__ import annotations
+
+from itertools import combinations, pairwise, permutations
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from methods.method import Method
+from methods.registry import MethodError, register
+from methods.rules import Direction, Federation, RoundView, State
+from methods.vectors import combine, gram
+
+EPS = 1e-7
+"""Added to squared lengths (code)."""
+
+GAMMA = 0.99
+"""Weight of the old history in the new one (code)."""
+
+
+def harmonised(products: Tensor, reading: Literal["frozen", "current", "pcgrad"]) -> Tensor:
+    """A [m, m] with g_i = sum_l A_il D_l, from the inner products <D_i, D_j> [m, m] in float64."""
+    m = len(products)
+    A = torch.eye(m, dtype=products.dtype)
+    if reading == "current":
+        for i, j in combinations(range(m), 2):
+            gi, gj = A[i].clone(), A[j].clone()
+            dot = gi @ products @ gj
+            if dot < 0:
+                A[i] -= dot / (gj @ products @ gj) * gj
+                A[j] -= dot / (gi @ products @ gi) * gi
+        return A
+    for i, j in permutations(range(m), 2):
+        dot = A[i] @ products[:, j]
+        if (dot if reading == "pcgrad" else products[i, j]) < 0:
+            A[i, j] -= dot / products[j, j]
+    return A
+
+
+def _merged(a: Tensor, b: Tensor, products: Tensor, last: bool) -> Tensor:
+    """Coefficients [m] of the sum of two harmonised vectors (reference)."""
+    dot = a @ products @ b
+    if dot >= 0:
+        return a + b
+    first = a - dot / (b @ products @ b + EPS) * b
+    other = first if last else a
+    return first + b - dot / (other @ products @ other + EPS) * other
+
+
+def hierarchy(products: Tensor, onto: Tensor) -> Tensor:
+    """c [m] with Dbar = sum_k c_k D_k of the reference variant.
+
+    ``products`` [m, m] as above; ``onto`` [m] the inner products of the updates with the history.
+    """
+    m = len(products)
+    left = list(torch.eye(m, dtype=products.dtype))
+    while len(left) > 2:
+        left.sort(key=lambda c: -float(c @ onto))
+        half = len(left) // 2
+        merged = [_merged(left[i], left[-1 - i], products, last=False) for i in range(half)]
+        left = merged + left[half : len(left) - half]
+    return (left[0] if m == 1 else _merged(left[0], left[1], products, last=True)) / m
+
+
+@register("direction", "harmonize")
+class Harmonize(Direction):
+    """Mean of updates without pairwise conflicts.
+
+    ``reading`` frozen | current | pcgrad: of the paper's form, see above.
+    """
+
+    variant: Literal["paper", "reference"] = "paper"
+    reading: Literal["frozen", "current", "pcgrad"] = "frozen"
+
+    def check(self, method: Method) -> None:
+        """Refuse a weights rule that would be asked and then ignored."""
+        if self.variant == "reference" and method.weights.key not in ("size", "uniform"):
+            raise MethodError(
+                f"method {method.name!r}: direction harmonize, variant reference, weighs clients equally and would "
+                f"ignore the weights rule {method.weights.key!r}; set method.server.direction.variant=paper or "
+                "method.server.weights.name=size"
+            )
+
+    def setup(self, federation: Federation) -> State:
+        """The history and the bounds of the tensors, for the reference variant."""
+        if self.variant == "paper":
+            return {}
+        bounds = torch.tensor(federation.layout.bounds)
+        return {"history": torch.zeros_like(federation.w), "rounds": 0, "bounds": bounds}
+
+    def direction(self, updates: Tensor, p: Tensor, view: RoundView, state: State) -> tuple[Tensor, State]:
+        """(Dbar [d], new state) from the updates [m, d] and weights p [m]."""
+        if self.variant == "paper":
+            return combine(p @ harmonised(gram(updates), self.reading), updates), state
+        m = len(updates)
+        dbar = torch.empty_like(updates[0])
+        for start, stop in pairwise(state["bounds"].tolist()):
+            part, history = updates[:, start:stop], state["history"][start:stop]
+            c = torch.full_like(p, 1 / m)
+            if history.any():
+                c = hierarchy(gram(part), (part.double() @ history.double()).cpu())
+            dbar[start:stop] = combine(c, part)
+        old = state["history"]
+        history = GAMMA * old + (1 - GAMMA) * dbar if state["rounds"] else dbar.clone()
+        return dbar, state | {"history": history, "rounds": state["rounds"] + 1}

@@ -1,0 +1,107 @@
+"""FedAdam, FedYogi, FedAdagrad: Adaptive Federated Optimization.
+
+Reddi, Charles, Zaheer, Garrett, Rush, Konecny, Kumar, McMahan, ICLR 2021, https://arxiv.org/abs/2003.00295
+
+Algorithm 2: the mean update Dbar is the gradient of an adaptive optimizer at the server,
+
+    m <- beta1 m + (1 - beta1) Dbar,    v <- one of three,    w <- w + eta m / (sqrt(v) + tau),
+
+coordinate by coordinate, without bias correction, from m_0 = 0 and v_0 = tau^2.
+
+``variant: reference`` is Flower's: v starts at 0, and FedAdam's rate carries Adam's bias correction, one step late.
+(Flower's also runs over BatchNorm's statistics, which are no part of w here.) FedSDC (Table 1), the only paper of the
+four with these rows, states no values.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from methods.registry import register
+from methods.rules import ServerOptimizer, State
+
+
+class Adaptive(ServerOptimizer):
+    """What the three share.
+
+    ``beta1``: momentum of the update; ``lr``: server rate eta; ``tau``: degree of adaptivity, also what keeps a
+    coordinate without updates in its place; ``v0``: first value of v (null: as the variant), tau squared or zero.
+    """
+
+    beta1: float = Field(ge=0, lt=1)
+    lr: float = Field(gt=0, allow_inf_nan=False)
+    tau: float = Field(gt=0, allow_inf_nan=False)
+    variant: Literal["paper", "reference"] = "paper"
+    v0: Literal["tau2", "zero"] | None = None
+
+    @abstractmethod
+    def second(self, v: Tensor, squared: Tensor) -> Tensor:
+        """The new v [d] from the old one and Dbar^2 [d]."""
+
+    def rate(self, t: int) -> float:
+        """Server rate of step t, from 1."""
+        return self.lr
+
+    def setup(self, w: Tensor) -> State:
+        """m_0 = 0, v_0 = tau^2; t counts steps."""
+        first = self.v0 or ("zero" if self.variant == "reference" else "tau2")
+        v = torch.full_like(w, self.tau**2 if first == "tau2" else 0.0)
+        return {"m": torch.zeros_like(w), "v": v, "t": 0}
+
+    def step(self, w: Tensor, dbar: Tensor, state: State) -> tuple[Tensor, State]:
+        """m, v, then w <- w + eta m / (sqrt(v) + tau)."""
+        t = state["t"] + 1
+        m = self.beta1 * state["m"] + (1 - self.beta1) * dbar
+        v = self.second(state["v"], dbar.square())
+        return w + self.rate(t) * (m / (v.sqrt() + self.tau)), {"m": m, "v": v, "t": t}
+
+
+@register("optimizer", "adam")
+class Adam(Adaptive):
+    """FedAdam: v <- beta2 v + (1 - beta2) Dbar^2.
+
+    ``beta2``: decay of v; ``bias_correction`` (null: as the variant): the rate of step t is multiplied by
+    sqrt(1 - beta2^(t+1)) / (1 - beta1^(t+1)), as in Flower.
+    """
+
+    beta2: float = Field(ge=0, lt=1)
+    bias_correction: bool | None = None
+
+    def second(self, v: Tensor, squared: Tensor) -> Tensor:
+        """v [d]."""
+        return self.beta2 * v + (1 - self.beta2) * squared
+
+    def rate(self, t: int) -> float:
+        """eta, or Flower's."""
+        corrected = self.variant == "reference" if self.bias_correction is None else self.bias_correction
+        if not corrected:
+            return self.lr
+        return self.lr * (1 - self.beta2 ** (t + 1)) ** 0.5 / (1 - self.beta1 ** (t + 1))
+
+
+@register("optimizer", "yogi")
+class Yogi(Adaptive):
+    """FedYogi: v <- v - (1 - beta2) Dbar^2 sign(v - Dbar^2).
+
+    ``beta2``: decay of v.
+    """
+
+    beta2: float = Field(ge=0, lt=1)
+
+    def second(self, v: Tensor, squared: Tensor) -> Tensor:
+        """v [d]."""
+        return v - (1 - self.beta2) * squared * (v - squared).sign()
+
+
+@register("optimizer", "adagrad")
+class Adagrad(Adaptive):
+    """FedAdagrad: v <- v + Dbar^2."""
+
+    def second(self, v: Tensor, squared: Tensor) -> Tensor:
+        """v [d]."""
+        return v + squared

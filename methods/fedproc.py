@@ -1,0 +1,96 @@
+"""FedProc: Prototypical Contrastive Federated Learning on Non-IID Data.
+
+Mu, Shen, Cheng, Geng, Fu, Zhang, Zhang, FGCS 2023, https://arxiv.org/abs/2109.12273
+
+The client's loss moves from a contrast with global prototypes g_c to cross-entropy while training goes on,
+
+    L = lam_t l_con + (1 - lam_t) CE,    lam_t = max(0, 1 - t/T_p),
+    l_con = -log( exp(<zn, gn_y>) / sum_c exp(<zn, gn_c>) ),    zn, gn of length 1.
+
+Prototypes are class means of features, taken after local training and averaged by count. In round 0 there are none, and
+the loss is plain cross-entropy (as in the authors' code). Their code fixes T_p at 100, its number of rounds
+(``variant: reference``); here it is the number of rounds of the run. It also takes features behind a projection head
+(``model.projection: 256``), and in training mode with augmentation, which is not copied.
+
+Stacked on another method this is its version "with prototypes" (FedMR, Table 8).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar, Literal
+
+import torch
+import torch.nn.functional as F
+from pydantic import Field
+from torch import Tensor
+
+from methods.prototypes import REDUCERS, class_sums, none_yet, updated
+from methods.registry import register
+from methods.rules import (
+    Batch,
+    ClientContext,
+    ClientRule,
+    Federation,
+    Loss,
+    Reducer,
+    RoundView,
+    State,
+    Trained,
+)
+
+
+def prototype_contrast(z: Tensor, y: Tensor, g: Tensor, known: Tensor) -> Tensor:
+    """Mean of l_con over the samples z [B, h], y [B] whose class has a prototype in g [C, h]; ``known`` [C] says which.
+
+    Classes without one are left out of the sum over c. 0 if no sample is left.
+    """
+    cosine = F.normalize(z, dim=1) @ F.normalize(g, dim=1).T
+    there = known[y]
+    own = cosine.gather(1, y[:, None])[:, 0]
+    con = cosine.masked_fill(~known, float("-inf")).logsumexp(1) - own
+    return (con * there).sum() / there.sum().clamp_min(1)
+
+
+@register("client", "fedproc")
+class FedProc(ClientRule):
+    """Contrast with global prototypes that gives way to cross-entropy.
+
+    ``T_p``: rounds until only cross-entropy is left (null: as the variant; 1 is FedAvg).
+    """
+
+    reducers: ClassVar[Mapping[str, Reducer]] = REDUCERS
+
+    T_p: int | None = Field(default=None, ge=1)
+    variant: Literal["paper", "reference"] = "paper"
+
+    def lam(self, ctx: ClientContext) -> float:
+        """lam_t of this round."""
+        horizon = self.T_p or (100 if self.variant == "reference" else ctx.rounds)
+        return max(0.0, 1 - ctx.round / horizon)
+
+    def setup(self, federation: Federation) -> State:
+        """No class has a prototype yet."""
+        return none_yet(federation)
+
+    def send(self, server: State, client: int, view: RoundView) -> State:
+        """The prototypes, once there are some."""
+        return server if server["known"].any() else {}
+
+    def loss(self, ctx: ClientContext, batch: Batch) -> Loss:
+        """lam_t l_con, and 1 - lam_t as the weight of cross-entropy; in float32 at least."""
+        lam = self.lam(ctx)
+        if not ctx.received or lam == 0:
+            return Loss(0.0)
+        with torch.autocast(batch.z.device.type, enabled=False):
+            z = batch.z if batch.z.dtype == torch.float64 else batch.z.float()
+            con = prototype_contrast(z, batch.y, ctx.received["g"], ctx.received["known"])
+            return Loss(lam * con, ce_weight=1 - lam)
+
+    def finish(self, ctx: ClientContext, trained: Trained) -> tuple[State, State]:
+        """Class sums and counts of the trained model's features, as long as a later round reads them."""
+        return {}, class_sums(ctx, ctx.frozen(trained.w, trained.buffers)) if self.lam(ctx) else {}
+
+    def receive(self, server: State, view: RoundView) -> State:
+        """New prototypes."""
+        return updated(server, view.payload)

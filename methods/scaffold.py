@@ -1,0 +1,91 @@
+"""SCAFFOLD: Stochastic Controlled Averaging for Federated Learning.
+
+Karimireddy, Kale, Mohri, Reddi, Stich, Suresh, ICML 2020, https://arxiv.org/abs/1910.06378
+
+Algorithm 1 with option II: control variates c_k (client) and c (server) guess the local and the mean gradient, and
+every local step takes g + c - c_k, so that clients do not drift apart,
+
+    c_k' = c_k - c + (w - w_k) / (a_k eta),    c <- c + (1/K) sum over S of (c_k' - c_k),    c = c_k = 0 at first.
+
+The server takes the plain mean of the participants (``weights: uniform``); its rate eta_s is that of the server
+optimizer (``momentum`` with beta 0). The paper derives option II for plain SGD, where a_k = tau_k steps; under client
+momentum the same argument gives the total weight a_k of the gradients (FedNova's), and with tau_k quadratic clients
+diverge at momentum 0.9. In no table of the four papers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from methods.method import Method
+from methods.registry import MethodError, register
+from methods.rules import ClientContext, ClientRule, Federation, Reducer, RoundView, State, Trained
+
+
+def refuse_phases(rule: ClientRule, method: Method) -> None:
+    """MethodError if another rule of ``method`` trains parts of the model in turns: a control variate covers w."""
+    others = [other.key for other in method.client if type(other).phases is not ClientRule.phases]
+    if others:
+        raise MethodError(
+            f"method {method.name!r}: {rule.key} derives a gradient of the whole model from the way that the client "
+            f"has gone, but {others[0]} trains its parts in turns; drop one of them"
+        )
+
+
+def new_control(old: Tensor, difference: Tensor, scale: float, trained: Trained, lr: float) -> Tensor:
+    """c_k' [d] = c_k - c + (w - w_k)/(scale eta), from c_k and ``difference`` = c - c_k (both [d]).
+
+    As it was for a client that took no step, or steps of length 0.
+    """
+    if not trained.steps or not lr:
+        return old
+    return -difference - trained.update / (scale * lr)
+
+
+@register("client", "scaffold")
+class Scaffold(ClientRule):
+    """Control variates against client drift.
+
+    ``control_scale``: what (w - w_k)/eta is divided by, a_k or the number of steps tau_k; the same without momentum.
+    """
+
+    equal_layouts: ClassVar[bool] = True
+    reducers: ClassVar[Mapping[str, Reducer]] = {"dc": "sum"}
+
+    control_scale: Literal["a_k", "tau_k"] = "a_k"
+
+    def check(self, method: Method) -> None:
+        """Refuse rules with phases."""
+        refuse_phases(self, method)
+
+    def setup(self, federation: Federation) -> State:
+        """c = 0."""
+        return {"c": torch.zeros_like(federation.w)}
+
+    def send(self, server: State, client: int, view: RoundView) -> State:
+        """c."""
+        return {"c": server["c"]}
+
+    def begin(self, ctx: ClientContext) -> State:
+        """c - c_k, once for all steps."""
+        c = ctx.received["c"]
+        return {"difference": c - ctx.state["c"] if ctx.state else c}
+
+    def correct(self, ctx: ClientContext, w: Tensor, g: Tensor) -> None:
+        """g <- g + c - c_k."""
+        g.add_(ctx.local["difference"])
+
+    def finish(self, ctx: ClientContext, trained: Trained) -> tuple[State, State]:
+        """Option II; uploads c_k' - c_k."""
+        old = ctx.state["c"] if ctx.state else torch.zeros_like(ctx.w)
+        scale = trained.step_norm if self.control_scale == "a_k" else trained.steps
+        new = new_control(old, ctx.local["difference"], scale, trained, ctx.lr)
+        return {"c": new}, {"dc": new - old}
+
+    def receive(self, server: State, view: RoundView) -> State:
+        """c <- c + (1/K) sum over S of (c_k' - c_k)."""
+        return {"c": server["c"] + view.payload["dc"] / view.num_clients}

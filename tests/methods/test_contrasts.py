@@ -1,0 +1,146 @@
+"""The contrasts of MOON and FedProc against tests/golden/baselines/{moon,fedproc}.npz and by hand."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from federations import federation, mlp, problem_of, run
+
+from methods.fedproc import FedProc, prototype_contrast
+from methods.method import build
+from methods.moon import Moon, contrast
+from methods.rules import Batch
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "baselines"
+
+
+def stored(name: str) -> dict[str, torch.Tensor]:
+    return {
+        key: torch.from_numpy(np.asarray(value)) for key, value in np.load(GOLDEN / f"{name}.npz").items()
+    }
+
+
+@pytest.mark.parametrize("mu", [1, 5])
+def test_moon_loss_and_gradient(mu: int) -> None:
+    g = stored("moon")
+    z = g["z"].clone().requires_grad_()
+    loss = mu * contrast(z, g["z_glob"], g["z_prev"], float(g["temperature"]))
+    loss.backward()
+    torch.testing.assert_close(loss.detach(), g[f"loss_mu{mu}"], rtol=0, atol=1e-12)
+    torch.testing.assert_close(z.grad, g[f"grad_mu{mu}"], rtol=0, atol=1e-12)
+
+
+def test_moon_by_hand() -> None:
+    """Cosines 1 and -1, T = .5: -log(e^2/(e^2 + e^-2)) = log(1 + e^-4). A zero vector has cosine 0: log 2."""
+    z = torch.tensor([[2.0, 0.0]])
+    assert float(contrast(z, z, -z, 0.5)) == pytest.approx(math.log1p(math.exp(-4)))
+    assert float(contrast(torch.zeros(1, 2), z, -z, 0.5)) == pytest.approx(math.log(2))
+
+
+def test_moon_looks_at_augmented_images_again() -> None:
+    """With augmentation the other models see the batch itself; without, each sample once for all epochs."""
+    rule = Moon(mu=1.0, T=0.5)
+    calls: list[int] = []
+
+    def frozen(w: torch.Tensor, buffers: torch.Tensor) -> SimpleNamespace:
+        def features(x: torch.Tensor) -> torch.Tensor:
+            calls.append(len(x))
+            return x * w
+
+        return SimpleNamespace(features=features)
+
+    x = torch.tensor([[1.0, 2.0], [3.0, -1.0], [0.5, 0.5]])
+    y = torch.zeros(3, dtype=torch.long)
+    losses = []
+    for augmented in (False, True):
+        ctx = SimpleNamespace(
+            frozen=frozen, w=torch.tensor(1.0), buffers=torch.zeros(0), augmented=augmented, local={},
+            state={"w": torch.tensor([2.0, 1.0]), "buffers": torch.zeros(0)},
+            data=SimpleNamespace(batches=lambda: iter([(x[:2], y[:2]), (x[2:], y[2:])])),
+        )  # fmt: skip
+        calls.clear()
+        ctx.local = rule.begin(ctx)
+        picked = torch.tensor([2, 0])
+        z = x[picked] * torch.tensor([0.5, 1.0])
+        batch = Batch(x[picked], y[picked], z, z, torch.tensor(0.0), picked)
+        losses.append([float(rule.loss(ctx, batch).extra) for _ in range(2)])
+        assert calls == ([2, 2, 2, 2] if augmented else [2, 1, 2, 1])
+    assert losses[0] == losses[1] and losses[0][0] > 0
+
+
+def test_fedproc_loss_and_gradient() -> None:
+    g = stored("fedproc")
+    known = torch.ones(3, dtype=torch.bool)
+    z = g["z_raw"].clone().requires_grad_()
+    loss = prototype_contrast(z, g["y"], g["prototypes"], known)
+    loss.backward()
+    torch.testing.assert_close(loss.detach(), g["loss_con"], rtol=0, atol=1e-12)
+    torch.testing.assert_close(z.grad, g["grad_con_wrt_raw_through_normalise"], rtol=0, atol=1e-12)
+
+
+def test_fedproc_follows_the_schedule_of_its_authors() -> None:
+    """Their total loss at rounds 0, 1, ...: T_p = 100, and cross-entropy alone in round 0."""
+    g = stored("fedproc")
+    rule = FedProc(variant="reference")
+    known = torch.ones(3, dtype=torch.bool)
+    logits = g["logits"]
+    for t, expected in zip(g["rounds"].tolist(), g["author_total_loss"], strict=True):
+        received = {} if t == 0 else {"g": g["prototypes"], "known": known}
+        ctx = SimpleNamespace(round=t, rounds=7, received=received)
+        ce = F.cross_entropy(logits, g["y"])
+        batch = Batch(g["z_unit"], g["y"], g["z_unit"], logits, ce, torch.arange(7))
+        term = rule.loss(ctx, batch)
+        total = term.ce_weight * ce + term.extra
+        torch.testing.assert_close(torch.as_tensor(total), expected, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize(("T_p", "rounds", "lam"), [(None, 5, 0.6), (4, 5, 0.5), (2, 5, 0.0), (1, 5, 0.0)])
+def test_fedproc_horizon(T_p: int | None, rounds: int, lam: float) -> None:
+    """1 - 2/T_p, never below 0; T_p is the number of rounds unless it is given."""
+    assert FedProc(T_p=T_p).lam(SimpleNamespace(round=2, rounds=rounds)) == pytest.approx(lam)
+
+
+def test_classes_without_a_prototype_are_left_out() -> None:
+    """Class 1 is unknown: its sample is not counted, and class 0's competes with class 2 alone."""
+    z = torch.tensor([[1.0, 0.0], [0.0, 1.0]], requires_grad=True)
+    g = torch.tensor([[2.0, 0.0], [0.0, 9.0], [0.0, 3.0]])
+    loss = prototype_contrast(z, torch.tensor([0, 1]), g, torch.tensor([True, False, True]))
+    assert loss.item() == pytest.approx(math.log1p(math.exp(-1)))  # cosines 1 and 0
+    loss.backward()
+    assert torch.isfinite(z.grad).all() and not z.grad[1].any()
+    none = prototype_contrast(z, torch.tensor([1, 1]), g, torch.tensor([True, False, True]))
+    assert none.item() == 0.0
+
+
+def test_fedproc_prototypes_are_weighted_by_count() -> None:
+    """tests/golden: mean of the features over all clients' samples of a class, taken after local training."""
+    g = stored("fedproc")
+    clients = [g["proto_client"] == k for k in range(int(g["proto_client"].max()) + 1)]
+    xs = [g["proto_features"][c].numpy() for c in clients]
+    ys = [g["proto_labels"][c].numpy() for c in clients]
+    net = mlp(5, 5, 3)
+    net.body = torch.nn.Flatten()  # features are the inputs
+    method = build({"client": {"fedproc": {}}})
+    model = federation(problem_of(xs, ys, 3), method, net, rounds=1, epochs=1)
+    state = run(model)[-1]
+    torch.testing.assert_close(state.rules["fedproc"]["g"], g["proto_weighted"], rtol=0, atol=1e-12)
+
+
+def test_fedproc_sends_nothing_in_round_0() -> None:
+    method = build({"client": {"fedproc": {}}})
+    rng = np.random.default_rng(0)
+    xs, ys = [rng.normal(size=(6, 6)) for _ in range(2)], [np.array([0, 0, 1, 1, 2, 2])] * 2
+    model = federation(problem_of(xs, ys, 3), method, mlp(), rounds=2, epochs=1, batch_size=6)
+    plain = federation(problem_of(xs, ys, 3), {}, mlp(), rounds=2, epochs=1, batch_size=6)
+    plain.model.w.data.copy_(model.model.w)
+    first, second = model.initial_state(), plain.initial_state()
+    a, _ = model.step(first)
+    b, _ = plain.step(second)
+    assert torch.equal(a.w, b.w), "round 0 is FedAvg"
+    assert not torch.equal(model.step(a)[0].w, plain.step(b)[0].w)

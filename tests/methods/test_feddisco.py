@@ -1,0 +1,65 @@
+"""FedDisco's weights against tests/golden/feddisco_weights.npz and by hand."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from methods.feddisco import Disco, disco_weights, discrepancy
+from methods.rules import RoundView
+
+G = dict(np.load(Path(__file__).parents[1] / "golden" / "feddisco_weights.npz"))
+
+
+def view(counts: np.ndarray) -> RoundView:
+    m = len(counts)
+    zeros = np.zeros(m)
+    return RoundView(0, 0.1, m, tuple(range(m)), zeros, counts.sum(1), zeros, zeros, counts)
+
+
+@pytest.mark.parametrize("case", range(int(G["n_cases"])))
+@pytest.mark.parametrize("measure", ["kl", "l2"])
+def test_golden(case: int, measure: str) -> None:
+    """The paper's form; the code's differs for KL alone, where it divides d by its sum."""
+    counts = G[f"c{case}_class_counts"][G[f"c{case}_participants"]].astype(float)
+    d = discrepancy(counts, G[f"c{case}_target_dist"], measure)
+    np.testing.assert_allclose(d, G[f"c{case}_{measure}_d_paper"], rtol=0, atol=1e-10)
+    of_code = d / d.sum() if measure == "kl" else d
+    np.testing.assert_allclose(of_code, G[f"c{case}_{measure}_d_code"], rtol=0, atol=1e-10)
+    share = G[f"c{case}_size_weight"]
+    for j, (a, b) in enumerate(G["ab"]):
+        for form, found in (("paper", d), ("code", of_code)):
+            w = disco_weights(share, found, a, b)
+            np.testing.assert_allclose(w, G[f"c{case}_{measure}_w_{form}_ab{j}"], rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize(("variant", "form"), [("paper", "paper"), ("reference", "code")])
+@pytest.mark.parametrize("measure", ["kl", "l2"])
+def test_the_rule_has_a_uniform_target(variant: str, form: str, measure: str) -> None:
+    counts = G["c0_class_counts"].astype(float)
+    assert G["c0_target_dist"].tolist() == [0.25] * 4
+    a, b = G["ab"][0]
+    rule = Disco(a=a, b=b, measure=measure, variant=variant)
+    sizes = counts.sum(1) / counts.sum()
+    np.testing.assert_allclose(G["c0_size_weight"], sizes, atol=1e-12)
+    np.testing.assert_allclose(
+        rule.weights(view(counts)), G[f"c0_{measure}_w_{form}_ab0"], rtol=0, atol=1e-10
+    )
+
+
+def test_a_client_of_one_class_is_log_c_away() -> None:
+    assert discrepancy(np.array([[7.0, 0, 0]]), np.full(3, 1 / 3), "kl")[0] == pytest.approx(math.log(3))
+
+
+def test_without_a_weight_left_sizes_count() -> None:
+    """Two clients of one class each: .5 - 2 log 2 < 0 for both."""
+    rule = Disco(a=2.0, b=0.0)
+    assert rule.weights(view(np.array([[3.0, 0], [0, 1.0]]))).tolist() == [0.75, 0.25]
+
+
+def test_a_client_without_data_and_a_single_client() -> None:
+    assert np.isfinite(Disco(a=0.5, b=0.1).weights(view(np.array([[3.0, 1], [0, 0]])))).all()
+    assert Disco(a=0.5, b=0.1).weights(view(np.array([[5.0, 5]]))).tolist() == [1.0]

@@ -1,0 +1,125 @@
+"""ISFL by hand: the target mix, its estimates of Lipschitz constants, and the draws."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from federations import Quadratic, Recorder, federation, one_parameter, ones, problem_of, run, with_rules
+from torch import nn
+
+from benchmark.engine.models import Net
+from methods.isfl import ISFL, target_mix
+
+P, PI = np.array([0.5, 0.3, 0.2]), np.array([0.8, 0.2, 0.0])
+
+
+def test_target_mix() -> None:
+    """Lc = (1, 1, 2): u = 1 - 3 (1, 1, 4)/6 = (.5, .5, -1); the step ends where class 2 reaches .02 * 0, so at
+    q = p + .2 (.5, .5, -1) = (.6, .4, 0)."""
+    np.testing.assert_allclose(
+        target_mix(P, PI, np.array([1.0, 1.0, 2.0]), 0.02), [0.6, 0.4, 0.0], atol=1e-12
+    )
+
+
+def test_target_mix_stops_at_the_floor() -> None:
+    """Lc = (2, 1, 1): u = (-1, .5, .5); class 0 may fall from .5 to sigma pi = .25 * .8 = .2: q = (.2, .45, .35)."""
+    np.testing.assert_allclose(
+        target_mix(P, PI, np.array([2.0, 1.0, 1.0]), 0.25), [0.2, 0.45, 0.35], atol=1e-12
+    )
+
+
+@pytest.mark.parametrize("lipschitz", [[1.0, 1.0, 1.0], [0.0, 0.0, 0.0], [np.nan, np.nan, np.nan]])
+def test_equal_or_unknown_constants_change_nothing(lipschitz: list[float]) -> None:
+    np.testing.assert_array_equal(target_mix(P, PI, np.array(lipschitz), 0.02), P)
+
+
+def test_a_class_without_estimate_counts_as_the_mean_of_the_others() -> None:
+    """Squares (1, 7, nan): the mean is 4, so Lc^2 = (1, 7, 4) and u = 1 - 3 (1, 7, 4)/12 = (.75, -.75, 0)."""
+    q = target_mix(P, PI, np.array([1.0, np.sqrt(7.0), np.nan]), 0.0)
+    np.testing.assert_allclose(q, [0.8, 0.0, 0.2], atol=1e-12)
+
+
+def test_sample_weights() -> None:
+    """The hand check of the notes: weights .75 = .6/.8 and 2 = .4/.2 up to the size of the client."""
+    ctx = SimpleNamespace(
+        received={"q": torch.tensor([0.6, 0.4, 0.0])},
+        label_counts=np.array([8, 2, 0]),
+        data=SimpleNamespace(y=torch.tensor([0] * 8 + [1] * 2)),
+    )
+    weights = ISFL(sigma=0.02, N_p=1).sample_weights(ctx)
+    np.testing.assert_allclose(weights * 10, [0.75] * 8 + [2.0] * 2, rtol=1e-6)
+    ctx.label_counts = np.array([10, 0, 0])
+    ctx.data.y = torch.zeros(10, dtype=torch.long)
+    assert ISFL(sigma=0.02, N_p=1).sample_weights(ctx) is None, "one class: plain epochs"
+
+
+def classifier() -> Net:
+    """logits = W x for x in R^2: the gradient of one sample's cross-entropy is (softmax - one_hot) x'."""
+    return Net(nn.Flatten(), nn.Linear(2, 2, bias=False), 2).double()
+
+
+@pytest.mark.parametrize("proxy", ["pooled", "local"])
+def test_lipschitz_estimates(proxy: str) -> None:
+    """Against the gradients of this model written out, at w and at the model after training."""
+    rng = np.random.default_rng(3)
+    xs, ys = [rng.normal(size=(4, 2)) for _ in range(2)], [np.array([0, 0, 1, 1]), np.array([1, 1, 1, 0])]
+    recorder = Recorder.new()
+    rule = ISFL(sigma=0.02, N_p=100, proxy=proxy)
+    method = with_rules(rule, recorder, config={"server": {"weights": {"name": "uniform"}}})
+    w0 = rng.normal(size=4)
+    model = federation(problem_of(xs, ys, 2), method, classifier(), rounds=1, epochs=1, batch_size=4, w0=w0)
+    state = run(model)[-1]
+    counts = np.array([[2, 2], [1, 3]])
+    p = counts.sum(0) / 8
+    for _, k, end in recorder.ends:
+        x, y = (np.concatenate(xs), np.concatenate(ys)) if proxy == "pooled" else (xs[k], ys[k])
+
+        def gradients(w: np.ndarray, x: np.ndarray = x, y: np.ndarray = y) -> np.ndarray:
+            logits = x @ w.reshape(2, 2).T
+            softmax = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
+            return np.einsum("bc,bf->bcf", softmax - np.eye(2)[y], x)
+
+        w = end.w.numpy()
+        change = np.linalg.norm((gradients(w) - gradients(w0)).reshape(len(y), -1), axis=1)
+        change /= np.linalg.norm(w - w0)
+        lipschitz = np.array([change[y == c].max() for c in range(2)])
+        expected = target_mix(p, counts[k] / 4, lipschitz, 0.02)
+        np.testing.assert_allclose(state.rules["isfl"]["q"][str(k)], expected, rtol=0, atol=1e-9)
+
+
+def test_draws_follow_the_mix() -> None:
+    """Round 0 draws by the global mix: the pooled classes are even, so a client of 90 and 10 draws half and half."""
+    recorder = Recorder.new()
+    rule = ISFL(sigma=0.02, N_p=1, refresh_every=100)
+    x = np.ones((100, 2))
+    problem = problem_of([x, x], [np.array([0] * 90 + [1] * 10), np.array([1] * 90 + [0] * 10)], 2)
+    model = federation(problem, with_rules(rule, recorder), classifier(), rounds=1, epochs=40, batch_size=100)
+    run(model)
+    drawn = np.concatenate([y.numpy() for _, client, _, y, _ in recorder.batches if client == 0])
+    assert len(drawn) == 4000
+    assert abs(drawn.mean() - 0.5) < 4 * 0.5 / np.sqrt(4000)
+
+
+def test_estimates_are_refreshed_when_asked_for() -> None:
+    rng = np.random.default_rng(0)
+    xs, ys = [rng.normal(size=(6, 2)) for _ in range(2)], [np.array([0, 0, 1, 1, 1, 0])] * 2
+    model = federation(
+        problem_of(xs, ys, 2),
+        with_rules(ISFL(sigma=0.02, N_p=8, refresh_every=2)),
+        classifier(),
+        rounds=3,
+        epochs=1,
+    )
+    qs = [state.rules["isfl"]["q"] for state in run(model)]
+    assert qs[0] == {} and set(qs[1]) == {"0", "1"}
+    assert all(torch.equal(qs[1][k], qs[2][k]) for k in qs[1])
+    assert any(not torch.equal(qs[2][k], qs[3][k]) for k in qs[1])
+
+
+def test_a_client_that_stands_still_keeps_its_mix() -> None:
+    method = with_rules(Quadratic(a=(1.0,), b=(0.0,)), ISFL(sigma=0.02, N_p=1))
+    state = run(federation(ones(1), method, one_parameter(), rounds=1, w0=np.zeros(1)))[-1]
+    assert state.rules["isfl"]["q"] == {}
