@@ -21,6 +21,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from methods.fedavg import MeanDirection
 from methods.registry import register
 from methods.rules import Direction, RoundView, State
 from methods.vectors import combine
@@ -38,6 +39,9 @@ class Nova(Direction):
 
     def direction(self, updates: Tensor, p: Tensor, view: RoundView, state: State) -> tuple[Tensor, State]:
         """(Dbar [d], state) from the updates [m, d] and weights p [m]."""
+        same = len(set(view.step_norms.tolist())) == 1 and not view.proximal
+        if same:  # FedAvg to the last bit
+            return MeanDirection().direction(updates, p, view, state)
         return combine(self.coefficients(p, view), updates), state
 
     def coefficients(self, p: Tensor, view: RoundView) -> Tensor:
@@ -47,8 +51,6 @@ class Nova(Direction):
         if not worked.any():
             return torch.zeros_like(p)
         p = torch.where(worked, p, 0.0) * (p.sum() / p[worked].sum())
-        if (a[worked] == a[worked][0]).all() and not view.proximal:
-            return p  # FedAvg to the last bit
         inverse = torch.where(worked, p / a.clamp_min(1e-300), 0.0)
         if (self.scale or ("one" if self.variant == "reference" else "tau_eff")) == "one":
             return inverse / inverse.sum()

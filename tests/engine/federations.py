@@ -94,6 +94,36 @@ def with_rules(*rules: ClientRule, config: Mapping[str, Any] | None = None, **sl
     return replace(method, client=(*method.client, *rules), **slots)
 
 
+# Clients with classes ------------------------------------------------------------------------------------------
+
+
+def classes(sizes: Sequence[int] = (9, 5, 12, 7), seed: int = 0) -> Problem:
+    """Three classes, six features; client k holds sizes[k] samples."""
+    rng = np.random.default_rng(seed)
+    xs = [rng.normal(size=(n, 6)) for n in sizes]
+    return problem_of(xs, [rng.integers(3, size=n) for n in sizes], 3)
+
+
+def seeded(make: Callable[[], Net], seed: int) -> Net:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return make()
+
+
+def class_run(
+    method: Method | dict, *, net: Callable[[], Net] = mlp, net_seed: int = 0, **options: Any
+) -> FederatedRun:
+    """A run on ``classes`` with mini-batches of 4 in random order."""
+    problem = options.pop("problem", None) or classes()
+    options = {"batch_size": 4, "epochs": 2, "order": None, "lr": 0.1} | options
+    return federation(problem, method, seeded(net, net_seed), **options)
+
+
+def bn_dropout() -> Net:
+    body = nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.Tanh(), nn.Dropout(0.3))
+    return Net(body, nn.Linear(8, 3), 8).double()
+
+
 # Quadratic clients ---------------------------------------------------------------------------------------------
 
 

@@ -17,6 +17,9 @@ import torch.nn.functional as F
 from federations import (
     Quadratic,
     Recorder,
+    bn_dropout,
+    class_run,
+    classes,
     federation,
     mlp,
     one_parameter,
@@ -24,6 +27,7 @@ from federations import (
     problem_of,
     run,
     same,
+    seeded,
     two_parameters,
     with_rules,
 )
@@ -63,28 +67,6 @@ from methods.rules import (
 from methods.vectors import Layout, LayoutError
 
 CONF_MOMENTUM = {"name": "momentum", "beta": 0.9, "lr": 0.5}
-
-
-def classes(sizes: Sequence[int] = (9, 5, 12, 7), seed: int = 0) -> Problem:
-    """Three classes, six features; client k holds sizes[k] samples."""
-    rng = np.random.default_rng(seed)
-    xs = [rng.normal(size=(n, 6)) for n in sizes]
-    return problem_of(xs, [rng.integers(3, size=n) for n in sizes], 3)
-
-
-def seeded(make: Callable[[], Net], seed: int) -> Net:
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        return make()
-
-
-def model(
-    method: Method | dict, *, net: Callable[[], Net] = mlp, net_seed: int = 0, **options: Any
-) -> FederatedRun:
-    """A run on ``classes`` with mini-batches of 4 in random order."""
-    problem = options.pop("problem", None) or classes()
-    options = {"batch_size": 4, "epochs": 2, "order": None, "lr": 0.1} | options
-    return federation(problem, method, seeded(net, net_seed), **options)
 
 
 def bn_first() -> Net:
@@ -140,15 +122,15 @@ NEUTRAL = {
 @pytest.mark.parametrize("name", NEUTRAL)
 def test_neutral_values_are_fedavg_bit_for_bit(name: str) -> None:
     options = {"momentum": 0.9, "weight_decay": 1e-3, "clients_per_round": 3, "rounds": 4}
-    expected = run(model({}, **options))[-1]
-    assert torch.equal(run(model(NEUTRAL[name], **options))[-1].w, expected.w)
-    assert not torch.equal(expected.w, run(model({}, **options), rounds=0)[0].w)
+    expected = run(class_run({}, **options))[-1]
+    assert torch.equal(run(class_run(NEUTRAL[name], **options))[-1].w, expected.w)
+    assert not torch.equal(expected.w, run(class_run({}, **options), rounds=0)[0].w)
 
 
 def test_other_values_are_not() -> None:
-    plain = run(model({}))[-1].w
+    plain = run(class_run({}))[-1].w
     for config in ({"client": {"fedprox": {"mu": 0.1}}}, {"server": {"optimizer": CONF_MOMENTUM}}):
-        assert not torch.allclose(run(model(config))[-1].w, plain, atol=1e-6)
+        assert not torch.allclose(run(class_run(config))[-1].w, plain, atol=1e-6)
 
 
 # One client ----------------------------------------------------------------------------------------------------
@@ -163,7 +145,7 @@ def test_one_client_is_sgd(momentum: float, weight_decay: float) -> None:
     """
     problem = classes((10,))
     options = {"momentum": momentum, "weight_decay": weight_decay}
-    model_ = model({}, problem=problem, order=lambda r, c, e, n: np.arange(n), **options)
+    model_ = class_run({}, problem=problem, order=lambda r, c, e, n: np.arange(n), **options)
     net = seeded(mlp, 0)
     parameters = list(net.parameters())
     for _ in range(3):
@@ -183,7 +165,7 @@ def test_one_client_is_sgd(momentum: float, weight_decay: float) -> None:
 
 def test_train_loss_is_the_mean_cross_entropy_over_samples_weighted_by_size() -> None:
     """Rate 0: the loss is that of the start, over 9 + 5 + 12 + 7 samples."""
-    model_ = model({}, lr=0.0)
+    model_ = class_run({}, lr=0.0)
     problem = model_.problem
     with torch.no_grad():
         expected = F.cross_entropy(model_.model.net(problem.images), problem.labels)
@@ -223,11 +205,6 @@ class Drift(ClientRule):
         return {"mean": view.payload["w"], "seen": server["seen"] + len(view.clients)}
 
 
-def bn_dropout() -> Net:
-    body = nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.Tanh(), nn.Dropout(0.3))
-    return Net(body, nn.Linear(8, 3), 8).double()
-
-
 RESUMED: dict[str, Callable[[], Method | dict]] = {
     "fedavg": dict,
     "fedprox": lambda: {"client": {"fedprox": {"mu": 0.3}}},
@@ -244,25 +221,25 @@ RESUMED: dict[str, Callable[[], Method | dict]] = {
 def test_resume_is_bit_for_bit(name: str, stop: int, tmp_path: Path) -> None:
     """The new run starts from other random weights and from a file: the state alone carries everything."""
     options = {"rounds": 5, "clients_per_round": 2, "momentum": 0.9, "net": bn_dropout}
-    whole = run(model(RESUMED[name](), **options))
-    torch.save(run(model(RESUMED[name](), **options), rounds=stop)[-1].to_dict(), tmp_path / "checkpoint")
+    whole = run(class_run(RESUMED[name](), **options))
+    torch.save(run(class_run(RESUMED[name](), **options), rounds=stop)[-1].to_dict(), tmp_path / "checkpoint")
     loaded = RunState(**torch.load(tmp_path / "checkpoint", weights_only=True))
     assert same(loaded, whole[stop])
-    resumed = list(rounds(model(RESUMED[name](), net_seed=99, **options), loaded))
+    resumed = list(rounds(class_run(RESUMED[name](), net_seed=99, **options), loaded))
     assert len(resumed) == 5 - stop
     assert same(resumed[-1][0], whole[-1])
     # A federation that is as good as its word about state may also be replayed from any earlier one.
-    again = model(RESUMED[name](), **options)
+    again = class_run(RESUMED[name](), **options)
     run(again)
     assert same(run(again, whole[stop], rounds=5 - stop)[-1], whole[-1])
 
 
 def test_stop_between_clients_leaves_the_state_intact() -> None:
     method = with_rules(Drift(), config={"server": {"optimizer": CONF_MOMENTUM}})
-    whole = run(model(method, net=bn_dropout))
+    whole = run(class_run(method, net=bn_dropout))
     asked = itertools.count()
     # Four clients a round: the sixth question comes before the second client of the second round.
-    stopped = replace(model(method, net=bn_dropout), stop=lambda: next(asked) == 5)
+    stopped = replace(class_run(method, net=bn_dropout), stop=lambda: next(asked) == 5)
     state, _ = stopped.step(stopped.initial_state())
     before = copy.deepcopy(state)
     with pytest.raises(Interrupted):
@@ -272,7 +249,7 @@ def test_stop_between_clients_leaves_the_state_intact() -> None:
 
 
 def test_rounds_runs_what_is_left() -> None:
-    model_ = model({}, rounds=3)
+    model_ = class_run({}, rounds=3)
     states = [state for state, _ in rounds(model_, model_.initial_state())]
     assert [s.round for s in states] == [1, 2, 3]
     assert list(rounds(model_, states[-1])) == []
@@ -285,7 +262,7 @@ def recorded(sizes: Sequence[int], net: Callable[[], Net] = mlp, **options: Any)
     log = Recorder.new()
     features = 2 if net is bn_first else 6
     problem = classes(sizes) if features == 6 else two_features(sizes)
-    run(model(with_rules(log), problem=problem, net=net, rounds=1, **({"epochs": 1} | options)))
+    run(class_run(with_rules(log), problem=problem, net=net, rounds=1, **({"epochs": 1} | options)))
     return log
 
 
@@ -374,7 +351,7 @@ def test_empty_selection_is_a_round_without_effect() -> None:
     method = with_rules(
         Drift(), config={"server": {"optimizer": CONF_MOMENTUM}}, selection=Fixed(turns=((0, 1), (), (2,)))
     )
-    model_ = model(method, net=bn_dropout)
+    model_ = class_run(method, net=bn_dropout)
     first = run(model_, rounds=1)[-1]
     second, report = model_.step(first)
     assert same(replace(second, round=1), first)
@@ -399,7 +376,7 @@ class Poison(ClientRule):
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
 @pytest.mark.parametrize("where", ["body", "head"])
 def test_a_non_finite_update_names_round_and_client(value: float, where: str) -> None:
-    model_ = model(with_rules(Poison(round=1, client=2, value=value, where=where)))
+    model_ = class_run(with_rules(Poison(round=1, client=2, value=value, where=where)))
     state, _ = model_.step(model_.initial_state())
     before = copy.deepcopy(state)
     with pytest.raises(Diverged, match="round 1: the update of client 2 is not finite") as error:
@@ -420,7 +397,7 @@ def test_a_loss_that_overflows_is_noticed() -> None:
 def test_one_class_clients_train() -> None:
     """X6: plain cross-entropy, also over the classes that the client lacks."""
     problem = problem_of([np.ones((4, 6)), -np.ones((4, 6))], [np.zeros(4, int), np.full(4, 2)], 3)
-    model_ = model({}, problem=problem, rounds=20)
+    model_ = class_run({}, problem=problem, rounds=20)
     state = run(model_)[-1]
     with torch.no_grad():
         model_.model.w.copy_(state.w)
@@ -432,14 +409,14 @@ def test_one_client_and_one_participant() -> None:
     for clients, kappa in ((1, 1), (4, 1)):
         log = Recorder.new()
         sizes = (9, 5, 12, 7)[:clients]
-        model_ = model(with_rules(log), problem=classes(sizes), clients_per_round=kappa)
+        model_ = class_run(with_rules(log), problem=classes(sizes), clients_per_round=kappa)
         states = run(model_)
         for state, (_, _, end) in zip(states[1:], log.ends, strict=True):
             np.testing.assert_allclose(state.w, end.w, rtol=0, atol=1e-15)
 
 
 def test_more_clients_wanted_than_there_are() -> None:
-    assert model({}, clients_per_round=50).step(model({}).initial_state())[1].clients == (0, 1, 2, 3)
+    assert class_run({}, clients_per_round=50).step(class_run({}).initial_state())[1].clients == (0, 1, 2, 3)
 
 
 # Local optimizer -----------------------------------------------------------------------------------------------
@@ -559,7 +536,7 @@ SIX, TWO = [slice(0, 4), slice(4, 6)], [slice(0, 2)]
 
 def bn_run(policy: str, method: Method | dict | None = None, **options: Any) -> FederatedRun:
     """Clients of 6 and 2 samples, batches of 4: two steps and one."""
-    return model(
+    return class_run(
         method or {}, problem=two_features((6, 2)), net=bn_first, buffers=policy, epochs=1,
         order=lambda r, c, e, n: np.arange(n), **options,
     )  # fmt: skip
@@ -622,7 +599,7 @@ def test_buffers_frozen() -> None:
 
 def test_frozen_buffers_keep_their_bits() -> None:
     """Not even the rounding of an average touches them."""
-    model_ = model({}, problem=two_features((2,) * 7), net=bn_first, buffers="frozen")
+    model_ = class_run({}, problem=two_features((2,) * 7), net=bn_first, buffers="frozen")
     buffers = torch.from_numpy(np.random.default_rng(0).uniform(0.1, 1, size=5))
     state, _ = model_.step(replace(model_.initial_state(), buffers=buffers.clone()))
     assert torch.equal(state.buffers, buffers)
@@ -659,7 +636,7 @@ def test_a_client_that_was_never_chosen_has_the_initial_norm_state() -> None:
 def chosen(
     method: Method | dict, seed: int = 0, rounds: int = 12, problem: Problem | None = None
 ) -> list[tuple[int, ...]]:
-    model_ = model(
+    model_ = class_run(
         method, seed=seed, clients_per_round=3, problem=problem or classes((2,) * 10), epochs=1, rounds=rounds
     )
     state, out = model_.initial_state(), []
@@ -679,7 +656,7 @@ def test_uniform_selection_is_the_same_for_all_methods() -> None:
     assert chosen({"client": {"fedprox": {"mu": 0.1}}, "server": {"optimizer": CONF_MOMENTUM}}) == first
     assert chosen({}, problem=classes((1, 2, 3, 4, 5, 6, 7, 8, 9, 10), seed=5)) == first
     assert chosen({}, seed=1) != first
-    model_ = model({}, clients_per_round=3, problem=classes((2,) * 10), epochs=1)
+    model_ = class_run({}, clients_per_round=3, problem=classes((2,) * 10), epochs=1)
     assert model_.step(replace(model_.initial_state(), round=7))[1].clients == first[7]
 
 
@@ -687,7 +664,7 @@ def test_uniform_selection_is_uniform() -> None:
     """3 of 10 in 4,000 rounds: 1,200 turns each, standard deviation sqrt(4000 * .3 * .7) = 29."""
     selection = with_rules().selection
     turns = np.zeros(10)
-    clients = model({}, problem=classes((2,) * 10))
+    clients = class_run({}, problem=classes((2,) * 10))
     for t in range(4000):
         ids, _ = selection.choose(t, 3, clients, {}, randomness.generator(0, "participation", t))
         turns[list(ids)] += 1
@@ -706,7 +683,7 @@ def test_round_robin_gives_equal_turns() -> None:
 
 
 def test_first_round_may_be_full() -> None:
-    model_ = model({}, clients_per_round=2)
+    model_ = class_run({}, clients_per_round=2)
     model_ = replace(model_, schedule=replace(model_.schedule, first_round_full=True))
     state, report = model_.step(model_.initial_state())
     assert report.clients == (0, 1, 2, 3)
@@ -723,7 +700,7 @@ def test_every_combination_runs(client: dict, optimizer: dict, selection: str, w
         "server": {"optimizer": optimizer, "weights": {"name": weights}},
         "selection": {"name": selection},
     }
-    model_ = model(config, clients_per_round=2)
+    model_ = class_run(config, clients_per_round=2)
     state = model_.initial_state()
     for _ in range(3):
         before = state.w
@@ -757,8 +734,8 @@ class Noisy(Selection):
 
 def test_dropout_gives_the_same_bits_whatever_else_draws() -> None:
     turns = ((0, 1, 2), (1, 3), (0, 2, 3))
-    quiet = run(model(with_rules(selection=Fixed(turns=turns)), net=bn_dropout))
-    noisy = run(model(with_rules(selection=Noisy(turns=turns)), net=bn_dropout))
+    quiet = run(class_run(with_rules(selection=Fixed(turns=turns)), net=bn_dropout))
+    noisy = run(class_run(with_rules(selection=Noisy(turns=turns)), net=bn_dropout))
     for a, b in zip(quiet, noisy, strict=True):
         assert torch.equal(a.w, b.w)
         assert torch.equal(a.buffers, b.buffers)
@@ -768,7 +745,7 @@ def test_a_clients_round_does_not_depend_on_who_else_takes_part() -> None:
     ends = []
     for turns in (((0, 1, 2, 3),), ((2,),), ((2, 3),)):
         log = Recorder.new()
-        run(model(with_rules(log, selection=Fixed(turns=turns)), net=bn_dropout), rounds=1)
+        run(class_run(with_rules(log, selection=Fixed(turns=turns)), net=bn_dropout), rounds=1)
         ends.append(next(end for _, client, end in log.ends if client == 2))
     assert all(same(e.w, ends[0].w) and same(e.buffers, ends[0].buffers) for e in ends)
 
@@ -777,7 +754,7 @@ def test_rounds_and_clients_drop_different_units() -> None:
     log = Recorder.new()
     problem = problem_of([np.ones((4, 6))] * 2, [np.zeros(4, int)] * 2, 3)
     net: Callable[[], Net] = lambda: Net(nn.Dropout(0.5), nn.Linear(6, 3), 6).double()  # noqa: E731
-    run(model(with_rules(log), problem=problem, net=net, epochs=1, lr=1e-9, rounds=2))
+    run(class_run(with_rules(log), problem=problem, net=net, epochs=1, lr=1e-9, rounds=2))
     masks = {(t, k): tuple((z != 0).flatten().tolist()) for t, k, _, _, z in log.batches}
     assert len(masks) == 4
     assert len(set(masks.values())) == 4
@@ -822,11 +799,11 @@ class AfterTraining(SizeWeights):
 def test_streaming_mean_equals_the_mean_of_a_matrix() -> None:
     plain = with_rules(config={"client": {"fedprox": {"mu": 0.1}}})
     assert not plain.keeps_updates(0)
-    expected = run(model(plain))[-1].w
+    expected = run(class_run(plain))[-1].w
     for slots in ({"direction": SeesAll()}, {"weights": AfterTraining()}):
         method = replace(plain, **slots)
         assert method.keeps_updates(0)
-        assert torch.equal(run(model(method))[-1].w, expected)
+        assert torch.equal(run(class_run(method))[-1].w, expected)
 
 
 def rounds(run: FederatedRun, state: RunState) -> Iterator[tuple[RunState, RoundReport]]:
@@ -865,7 +842,7 @@ def test_a_stateless_method_holds_no_more_for_more_clients(client: dict) -> None
         return False
 
     method = {"client": client, "server": {"optimizer": CONF_MOMENTUM}}
-    model_ = replace(model(method, problem=problem, net=wide, epochs=1, momentum=0.9), stop=look)
+    model_ = replace(class_run(method, problem=problem, net=wide, epochs=1, momentum=0.9), stop=look)
     states = run(model_, rounds=2)
     assert seen[2] > 5123 * 8
     assert abs(seen[39] - seen[2]) < 0.5 * 5123 * 8
@@ -876,7 +853,7 @@ def test_a_stateless_method_holds_no_more_for_more_clients(client: dict) -> None
 
 def test_personal_groups_cost_what_they_hold() -> None:
     """FedBN's client state is its norm group and buffers (16 and 17 numbers of 99 here), not a whole model."""
-    state = run(model(with_rules(OwnNorm()), net=bn_dropout), rounds=1)[-1]
+    state = run(class_run(with_rules(OwnNorm()), net=bn_dropout), rounds=1)[-1]
 
     def numbers(value: Any) -> int:
         if isinstance(value, dict):
@@ -902,7 +879,7 @@ def test_what_is_kept_is_a_copy() -> None:
             return view.payload
 
     log = Recorder.new()
-    model_ = model(with_rules(Keep(), log), net=bn_dropout)
+    model_ = class_run(with_rules(Keep(), log), net=bn_dropout)
     state = run(model_, rounds=1)[-1]
     run(model_, state, rounds=1)
     ends = {client: end for t, client, end in log.ends if t == 0}
@@ -923,13 +900,13 @@ def test_a_rule_can_drop_its_client_state() -> None:
         def finish(self, ctx: ClientContext, trained: Trained) -> tuple[State, State]:
             return ({} if ctx.state else {"first": True}), {}
 
-    states = run(model(with_rules(Once())), rounds=2)
+    states = run(class_run(with_rules(Once())), rounds=2)
     assert states[1].clients[0] == {"rules": {"once": {"first": True}}}
     assert states[2].clients.get(0, {}).get("rules", {}) == {}
 
 
 def test_initial_state_is_the_model_as_it_was_built() -> None:
-    model_ = model({})
+    model_ = class_run({})
     built = model_.model.w.detach().clone()
     first = model_.initial_state()
     assert torch.equal(first.w, built)
@@ -1020,4 +997,4 @@ class Scale(ClientRule):
 
 
 def test_a_neutral_loss_rule_is_fedavg_bit_for_bit() -> None:
-    assert torch.equal(run(model(with_rules(Scale(by=1.0))))[-1].w, run(model({}))[-1].w)
+    assert torch.equal(run(class_run(with_rules(Scale(by=1.0))))[-1].w, run(class_run({}))[-1].w)

@@ -133,7 +133,7 @@ def test_feddiverse_clients_and_weights() -> None:
             expected = 12 if column.key == "spawrious_gci100" else 9
             assert settings["train"]["clients_per_round"] == (None if row.key == "fednova" else expected)
             server = settings["method"]["server"]
-            assert server["weights"] == {"name": "nova" if row.key == "fednova" else "uniform"}
+            assert server["weights"] == {"name": "size" if row.key == "fednova" else "uniform"}
             assert server["optimizer"] == {"name": "momentum", "beta": 0.95, "lr": 0.1}
             assert settings["selection"]["name"] == ("uniform" if row.key == "fednova" else row.key)
 

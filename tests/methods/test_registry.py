@@ -1,0 +1,204 @@
+"""What holds for every method of conf/method: resume bit for bit, neutral values, and the edge rules X1 to X11."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from federations import bn_dropout, class_run, classes, problem_of, run, same, with_rules
+
+from benchmark.engine.federation import Diverged, RunState
+from methods.method import Method, build
+from methods.registry import MethodError
+from methods.rules import Clients, Selection, State
+
+CONF = Path(__file__).parents[2] / "conf" / "method"
+NAMES = sorted(path.stem for path in CONF.glob("*.yaml"))
+every_method = pytest.mark.parametrize("name", NAMES)
+
+
+def configured(name: str, **slots: Any) -> Method:
+    config = yaml.safe_load((CONF / f"{name}.yaml").read_text())
+    config.pop("label")
+    if "isfl" in (config.get("client") or {}):
+        config["client"]["isfl"] |= {"N_p": 20, "proxy": "local"}  # a shared set would spread a bad image
+    return with_rules(config={k: v for k, v in config.items() if v is not None}, **slots)
+
+
+class Turns(Selection):
+    """The clients given for each round."""
+
+    key: ClassVar[str] = "turns"
+    turns: tuple[tuple[int, ...], ...]
+
+    def choose(self, round: int, kappa: int, clients: Clients, state: State, rng: np.random.Generator) -> Any:
+        return self.turns[round % len(self.turns)], state
+
+
+def finite(state: RunState) -> bool:
+    return bool(torch.isfinite(state.w).all())
+
+
+@every_method
+@pytest.mark.parametrize("stop", [1, 3])
+def test_resume_is_bit_for_bit(name: str, stop: int, tmp_path: Path) -> None:
+    """From a file, in a federation with other first weights: the state alone carries everything."""
+    options = {"rounds": 5, "clients_per_round": 2, "momentum": 0.9, "net": bn_dropout, "lr": 0.02}
+    whole = run(class_run(configured(name), **options))
+    torch.save(whole[stop].to_dict(), tmp_path / "checkpoint")
+    loaded = RunState(**torch.load(tmp_path / "checkpoint", weights_only=True))
+    resumed = run(class_run(configured(name), net_seed=99, **options), loaded, rounds=5 - stop)
+    assert same(resumed[-1], whole[-1])
+    assert not torch.equal(whole[-1].w, whole[stop].w)
+
+
+NEUTRAL = {
+    "fednova, equal steps": {"server": {"direction": {"name": "nova"}}},
+    "feddisco": {"server": {"weights": {"name": "disco", "a": 0.0, "b": 0.0}}},
+    "moon": {"client": {"moon": {"mu": 0.0, "T": 0.5}}},
+    "fedproc": {"client": {"fedproc": {"T_p": 1}}},
+    "fedmr": {"client": {"fedmr": {"mu1": 0.0, "mu2": 0.0}}},
+    "fedld_margin": {"client": {"fedld_margin": {"lam": 0.0}}},
+    "fedbn without BatchNorm": {"client": {"fedbn": {}}, "prediction": {"name": "personal"}},
+    "last_models": {"client": {"last_models": {"over": "all"}}},
+}
+
+
+@pytest.mark.parametrize("name", NEUTRAL)
+def test_neutral_values_are_fedavg_bit_for_bit(name: str) -> None:
+    options = {"momentum": 0.9, "weight_decay": 1e-3, "clients_per_round": 3, "rounds": 4}
+    if "equal steps" in name:
+        options["problem"] = classes((8, 8, 8, 8))
+    expected = run(class_run({}, **options))[-1]
+    assert torch.equal(run(class_run(NEUTRAL[name], **options))[-1].w, expected.w)
+
+
+@every_method
+def test_x1_x2_x6_x7_small_clients_with_few_classes(name: str) -> None:
+    """Clients below one batch, one of a single sample, one of a single class, BatchNorm in the model."""
+    rng = np.random.default_rng(0)
+    sizes, labels = (1, 3, 9, 6), ([2], [0, 0, 0], [0, 1] * 4 + [1], [0, 1, 2] * 2)
+    problem = problem_of([rng.normal(size=(n, 6)) for n in sizes], [np.array(y) for y in labels], 3)
+    states = run(class_run(configured(name), problem=problem, net=bn_dropout, lr=0.02, rounds=3))
+    assert finite(states[-1]) and not torch.equal(states[-1].w, states[0].w)
+
+
+@every_method
+def test_x3_updates_of_zero(name: str) -> None:
+    """Rate 0: nobody moves, and no norm of 0 is divided by. (FedPAC's head has a rate of its own, and stays behind.)"""
+    states = run(class_run(configured(name), lr=0.0, rounds=3))
+    assert torch.equal(states[-1].w, states[0].w)
+
+
+@every_method
+def test_x4_rounds_without_clients(name: str) -> None:
+    method = configured(name, selection=Turns(turns=((), (0, 1, 2, 3), ())))
+    states = run(class_run(method, rounds=3))
+    assert torch.equal(states[1].w, states[0].w)
+    assert not torch.equal(states[2].w, states[1].w)
+    assert torch.equal(states[3].w, states[2].w)
+
+
+@every_method
+def test_x5_a_non_finite_update_is_named(name: str) -> None:
+    problem = classes()
+    problem.images[20] = float("nan")  # clients of 9, 5, 12 and 7 samples: the third one's
+    with pytest.raises(Diverged) as caught:
+        run(class_run(configured(name), problem=problem, rounds=1))
+    assert (caught.value.round, caught.value.client) == (0, 2)
+
+
+@every_method
+def test_x8_absent_clients_keep_their_state(name: str) -> None:
+    method = configured(name, selection=Turns(turns=((0, 1, 2, 3), (1, 2))))
+    states = run(class_run(method, rounds=2))
+    for k in (0, 3):
+        assert same(states[2].clients.get(k), states[1].clients.get(k))
+    assert finite(states[2])
+
+
+@every_method
+def test_x9_buffers_never_enter_vectors(name: str) -> None:
+    """Every vector of the server is as long as the model's parameters, or as its features and classes ask."""
+    states = run(class_run(configured(name), net=bn_dropout, rounds=2, lr=0.02))
+    for slot in (states[-1].direction, states[-1].optimizer, states[-1].post):
+        for value in slot.values():
+            if isinstance(value, torch.Tensor) and value.is_floating_point():
+                assert value.shape == states[-1].w.shape
+
+
+@every_method
+@pytest.mark.parametrize(("sizes", "kappa"), [((9,), 1), ((9, 5, 12), 1)])
+def test_x11_one_client_or_one_participant(name: str, sizes: tuple[int, ...], kappa: int) -> None:
+    states = run(class_run(configured(name), problem=classes(sizes), clients_per_round=kappa, rounds=3))
+    assert finite(states[-1])
+
+
+@pytest.mark.parametrize("direction", ["nova", "harmonize", "principal"])
+def test_x11_spectral_and_pairwise_rules_are_the_update_of_one_client(direction: str) -> None:
+    parameters = {"proportion": 0.8} if direction == "principal" else {}
+    config = {"server": {"direction": {"name": direction, **parameters}}}
+    options = {"clients_per_round": 1, "rounds": 3}
+    found, expected = (run(class_run(c, **options))[-1].w for c in (config, {}))
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
+
+
+UNIFORM = {"weights": {"name": "uniform"}}
+DRIFT = UNIFORM | {"post": {"name": "drift"}}
+DYN, DC = {"feddyn": {"alpha": 0.1}}, {"feddc": {"alpha": 0.1}}
+REP = {"fedrep": {"E_h": None, "E_b": 1}}
+SDC = {"fedsdc": {"rho": [0.4, 1.0], "dropout": 0.0, "diversity": True, "shuffle": True}}
+VOTE, PERSONAL = {"name": "vote", "gamma": 1.0}, {"name": "personal"}
+
+
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        ({"client": DYN, "server": DRIFT | {"optimizer": {"name": "momentum", "beta": 0.5, "lr": 1.0}}},
+         r"post drift .* plain mean.*optimizer\.name is 'momentum'; set it to add"),
+        ({"client": DYN, "server": DRIFT | {"direction": {"name": "nova"}}}, r"is 'nova'; set it to mean"),
+        ({"client": DC, "server": {"post": {"name": "drift"}}}, r"weights\.name is 'size'; set it to uniform"),
+        ({"client": DYN, "server": UNIFORM}, r"feddyn needs its server side.*post\.name is 'none'; set it to drift"),
+        ({"client": {"scaffold": {}} | REP, "prediction": PERSONAL},
+         r"scaffold derives a gradient .*fedrep trains its parts in turns"),
+        ({"client": DC | REP, "server": DRIFT, "prediction": PERSONAL}, r"feddc derives .*fedrep trains"),
+        ({"client": {"scaffold": {}} | SDC, "prediction": VOTE},
+         r"scaffold keeps a vector of the whole model at each client, but fedsdc hands out heads"),
+        ({"client": {"moon": {"mu": 1.0, "T": 0.5}} | SDC, "prediction": VOTE}, r"moon keeps .*fedsdc hands out"),
+        ({"client": {"isfl": {"sigma": 0.02, "N_p": 1}, "fedbn": {}}}, r"fedbn keeps the normalisation layers"),
+        ({"prediction": {"name": "last_models"}}, r"last_models asks for .*add it to method\.client"),
+        ({"client": {"moon": {"mu": -1.0, "T": 0.5}}}, r"method\.client\.moon\.mu: came -1\.0"),
+        ({"client": {"moon": {"mu": 1.0, "T": 0.0}}}, r"method\.client\.moon\.T: came 0\.0"),
+        ({"client": {"feddyn": {"alpha": 0.0}}, "server": DRIFT}, r"method\.client\.feddyn\.alpha: came 0\.0"),
+        ({"client": {"fedproc": {"T_p": 0}}}, r"method\.client\.fedproc\.T_p: came 0"),
+        ({"client": {"isfl": {"sigma": 1.0, "N_p": 5}}}, r"method\.client\.isfl\.sigma: came 1\.0"),
+        ({"client": {"isfl": {"sigma": 0.1, "N_p": 0}}}, r"method\.client\.isfl\.N_p: came 0"),
+        ({"server": {"optimizer": {"name": "adam", "beta1": 0.9, "beta2": 0.99, "lr": 0.1, "tau": 0.0}}},
+         r"method\.server\.optimizer\.tau: came 0\.0"),
+        ({"server": {"optimizer": {"name": "yogi", "beta1": 1.0, "beta2": 0.99, "lr": 0.1, "tau": 0.1}}},
+         r"method\.server\.optimizer\.beta1: came 1\.0"),
+        ({"server": {"weights": {"name": "disco", "a": -1, "b": 0}}}, r"method\.server\.weights\.a: came -1"),
+        ({"server": {"direction": {"name": "harmonize", "reading": "cold"}}},
+         r"method\.server\.direction\.reading: came 'cold'"),
+    ],
+)  # fmt: skip
+def test_refused_by_name(config: dict[str, Any], said: str) -> None:
+    with pytest.raises(MethodError, match=said):
+        build(config)
+
+
+def test_what_composes() -> None:
+    """FedNova under FedAvgM, FedDisco's weights under an adaptive optimizer, prototypes beside anything."""
+    nova = {"direction": {"name": "nova"}, "optimizer": {"name": "momentum", "beta": 0.95, "lr": 0.1}}
+    adam = {"name": "adam", "beta1": 0.9, "beta2": 0.99, "lr": 0.01, "tau": 0.001}
+    disco = {"weights": {"name": "disco", "a": 0.5, "b": 0.1}, "optimizer": adam}
+    for client in ({}, {"fedprox": {"mu": 0.1}}, {"moon": {"mu": 1.0, "T": 0.5}}, {"scaffold": {}}):
+        for server in (nova, disco, {"direction": {"name": "harmonize"}}):
+            config = {"client": {**client, "fedproc": {}}, "server": server}
+            assert finite(run(class_run(config, rounds=3))[-1])
+    for client in (DYN, DC):
+        assert finite(run(class_run({"client": {**client, "fedproc": {}}, "server": DRIFT}, rounds=3))[-1])

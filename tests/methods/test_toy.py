@@ -1,0 +1,263 @@
+"""Every method of conf/method on quadratic clients with a known optimum.
+
+Client k holds f_k(v) = a_k/2 (v - b_k)^2; eta = 0.05, 10 local steps. Two clients (a = 1, 10; b = 1, -1): the mean loss
+is least at sum a b / sum a = -9/11 = -0.8182; FedAvg settles at -0.4269, where local progress balances
+(test_quadratic.py). A third client (a = 4, b = 3) moves the minimum to 3/15 = 0.2. The model is z = theta x, logits =
+phi z; the parabola is one in z, so that theta is w and phi, which every method may treat as its head, has no gradient.
+
+Methods that remove the bias must end at the minimum, also with part of the clients and with client momentum. Of all
+others the whole way is followed, round by round, by a scalar recursion written from their papers.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+from federations import Quadratic, federation, ones, two_parameters, with_rules
+
+CONF = Path(__file__).parents[2] / "conf" / "method"
+NAMES = sorted(path.stem for path in CONF.glob("*.yaml"))
+ETA, TAU = 0.05, 10
+A, B = (1.0, 10.0, 4.0), (1.0, -1.0, 3.0)
+START = 3.0
+
+Round = tuple[int, ...]
+Step = Callable[[float, Sequence[float]], float]
+"""(w, updates of the participants) -> w."""
+
+
+def local(k: int, w: float, rho: float, mu: float = 0.0, tau: int = TAU, eta: float = ETA) -> float:
+    """The update of client k: tau steps of SGD with momentum rho on f_k + mu/2 (v - w)^2."""
+    v, velocity = w, 0.0
+    for _ in range(tau):
+        velocity = rho * velocity + A[k] * (v - B[k]) + mu * (v - w)
+        v -= eta * velocity
+    return v - w
+
+
+# What the papers say, for scalars ------------------------------------------------------------------------------
+
+
+def mean(w: float, updates: Sequence[float]) -> float:
+    return w + sum(updates) / len(updates)
+
+
+def momentum(beta: float, lr: float) -> Iterator[Step]:
+    """v <- beta v + Dbar, w <- w + eta_s v."""
+    v = 0.0
+
+    def step(w: float, updates: Sequence[float]) -> float:
+        nonlocal v
+        v = beta * v + sum(updates) / len(updates)
+        return w + lr * v
+
+    yield step
+
+
+def adaptive(beta1: float, second: Callable[[float, float], float]) -> Iterator[Step]:
+    """m <- beta1 m + (1 - beta1) Dbar, w <- w + .01 m/(sqrt v + .001), v_0 = 1e-6."""
+    m, v = 0.0, 1e-6
+
+    def step(w: float, updates: Sequence[float]) -> float:
+        nonlocal m, v
+        dbar = sum(updates) / len(updates)
+        m, v = beta1 * m + (1 - beta1) * dbar, second(v, dbar**2)
+        return w + 0.01 * m / (v**0.5 + 0.001)
+
+    yield step
+
+
+def yogi(v: float, squared: float) -> float:
+    return v - 0.01 * squared * ((v > squared) - (v < squared))
+
+
+def harmonised(w: float, updates: Sequence[float]) -> float:
+    """On a line an update that conflicts with any other is projected to 0."""
+    kept = [d if all(d * other >= 0 for other in updates) else 0.0 for d in updates]
+    return w + sum(kept) / len(kept)
+
+
+FEDAVG = "the rounds of FedAvg"
+OPTIMUM = "the minimum of the mean loss"
+SDC = {"server": lambda: next(momentum(0.5, 1.0)), "fixed": "fedavg"}
+PROX = {"client": {"fedprox": {"mu": 0.1}}}
+NO_INTRA = {"client": {"fedmr": {"mu1": 0.0}}}  # one feature cannot be decorrelated
+
+EXPECTED: dict[str, Any] = {
+    "fedavg": FEDAVG,
+    "fedprox": {"change": PROX, "mu": 0.1},
+    "fedavgm": {"server": lambda: next(momentum(0.5, 1.0)), "fixed": "fedavg"},
+    "fedavgm+fedprox": {
+        "change": PROX | {"server": {"optimizer": {"beta": 0.5, "lr": 1.0}}},
+        "server": lambda: next(momentum(0.5, 1.0)),
+        "mu": 0.1,
+    },
+    "fedadam": {"server": lambda: next(adaptive(0.9, lambda v, s: 0.99 * v + 0.01 * s))},
+    "fedyogi": {"server": lambda: next(adaptive(0.9, yogi))},
+    "fedadagrad": {"server": lambda: next(adaptive(0.0, lambda v, s: v + s))},
+    "fednova": FEDAVG,  # equal steps; unequal ones below
+    "feddisco": FEDAVG,  # one class: all labels are as the target
+    "fedgh": {"server": lambda: harmonised},
+    "isfl": FEDAVG,  # one class: nothing to choose among
+    "moon": FEDAVG,  # one feature: its cosine does not change
+    "fedproc": FEDAVG,  # one class: nothing to contrast
+    "fedbn": FEDAVG,  # no normalisation
+    "fedrep": {"change": {"client": {"fedrep": {"E_b": None}}}, "server": lambda: mean},
+    "fedpac": {"change": {"client": {"fedpac": {"lam": 0.0}}}, "server": lambda: mean},
+    "fedld_principal": FEDAVG,  # on a line every direction is principal
+    "fedld_margin": {"change": {"client": {"fedld_margin": {"lam": 0.0}}}, "server": lambda: mean},
+    "fedld": {"change": {"client": {"fedld_margin": {"lam": 0.0}}}, "server": lambda: mean},
+    **{f"fedsdc{part}": SDC for part in ("", "_m1", "_m2", "_m3", "_plus")},
+    **{
+        f"fedmr{part}": {"change": NO_INTRA, "server": lambda: mean}
+        for part in ("", "_intra", "_lite10", "_lite50", "_proto50", "_proto80")
+    },
+    "fedmr_inter": FEDAVG,  # one class: no other prototype
+    "scaffold": OPTIMUM,
+    "feddyn": {"change": {"client": {"feddyn": {"alpha": 1.0}}}, "optimum": True},
+    "feddc": {"change": {"client": {"feddc": {"alpha": 0.1}}}, "optimum": True},
+}
+TO_OPTIMUM = [n for n, e in EXPECTED.items() if e == OPTIMUM or (isinstance(e, dict) and e.get("optimum"))]
+
+
+def merged(config: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:
+    """``config`` with the leaves of ``change`` put in."""
+    out = copy.deepcopy(config)
+    for key, value in change.items():
+        out[key] = merged(out.get(key) or {}, value) if isinstance(value, dict) else value
+    return out
+
+
+def way(name: str, clients: int, kappa: int, rho: float, rounds: int) -> tuple[list[float], list[Round]]:
+    """(w after 0, 1, ... rounds, the clients of each) of a method of conf/method."""
+    config = yaml.safe_load((CONF / f"{name}.yaml").read_text())
+    if isinstance(EXPECTED[name], dict):
+        config = merged(config, EXPECTED[name].get("change", {}))
+    config.pop("label")
+    method = with_rules(Quadratic(a=A, b=B), config={k: v for k, v in config.items() if v is not None})
+    w0 = torch.tensor([START, 0.7], dtype=torch.float64).numpy()
+    model = federation(
+        ones(*[1] * clients), method, two_parameters(), lr=ETA, rounds=rounds, epochs=TAU, momentum=rho,
+        clients_per_round=kappa, w0=w0,
+    )  # fmt: skip
+    state, found, turns = model.initial_state(), [START], []
+    for _ in range(rounds):
+        state, report = model.step(state)
+        found.append(float(state.w[0]))
+        turns.append(report.clients)
+    return found, turns
+
+
+def test_every_method_is_here() -> None:
+    assert sorted(EXPECTED) == NAMES
+
+
+PARTS = [(2, 2), (3, 2), (3, 1)]
+
+
+@pytest.mark.parametrize("rho", [0.0, 0.9])
+@pytest.mark.parametrize(("clients", "kappa"), PARTS)
+@pytest.mark.parametrize("name", TO_OPTIMUM)
+def test_reaches_the_minimum(name: str, clients: int, kappa: int, rho: float) -> None:
+    rounds = 200 if kappa == clients else 700
+    found, turns = way(name, clients, kappa, rho, rounds)
+    optimum = -9 / 11 if clients == 2 else 0.2
+    assert found[-1] == pytest.approx(optimum, abs=1e-4)
+    if kappa < clients:
+        assert len(set(turns)) == 3
+
+
+@pytest.mark.parametrize("rho", [0.0, 0.9])
+@pytest.mark.parametrize(("clients", "kappa"), PARTS)
+@pytest.mark.parametrize("name", [name for name in EXPECTED if name not in TO_OPTIMUM])
+def test_follows_its_paper(name: str, clients: int, kappa: int, rho: float) -> None:
+    says = EXPECTED[name] if isinstance(EXPECTED[name], dict) else {"server": lambda: mean}
+    found, turns = way(name, clients, kappa, rho, 25)
+    step, w = says.get("server", lambda: mean)(), START
+    for t, chosen in enumerate(turns):
+        assert len(chosen) == kappa
+        w = step(w, [local(k, w, rho, says.get("mu", 0.0)) for k in chosen])
+        assert found[t + 1] == pytest.approx(w, rel=1e-9, abs=1e-9), f"round {t}"
+
+
+@pytest.mark.parametrize("name", [n for n, e in EXPECTED.items() if e in (FEDAVG, SDC)])
+def test_settles_where_fedavg_does(name: str) -> None:
+    assert way(name, 2, 2, 0.0, 60)[0][-1] == pytest.approx(-0.4269, abs=5e-5)
+
+
+@pytest.mark.parametrize(("rho", "mu"), [(0.0, 0.0), (0.9, 0.0), (0.0, 0.5), (0.9, 0.5)])
+def test_fednova_with_unequal_steps(rho: float, mu: float) -> None:
+    """Clients of 1 and 3 samples take 10 and 30 steps of one sample. At rest sum_k p_k D_k / a_k = 0.
+
+    D_k is linear in b_k - w, so D_k = c_k (b_k - w), c_k = D_k for b_k - w = 1; a_k is the sum of the coefficients of
+    the gradients in -D_k/eta: a step's gradient shrinks by (1 - eta mu) and comes again with momentum rho.
+    """
+    eta, p, taus = 0.005, (0.25, 0.75), (10, 30)
+    c = [local(k, B[k] - 1.0, rho, mu, taus[k], eta) for k in range(2)]
+    a = []
+    for tau in taus:
+        way_gone, velocity = 0.0, 0.0
+        for _ in range(tau):  # every gradient counts 1; the pull of mu is what it does to the way gone
+            velocity = rho * velocity + 1 - eta * mu * way_gone
+            way_gone += velocity
+        a.append(way_gone)
+    share = [p[k] * c[k] / a[k] for k in range(2)]
+    at_rest = (share[0] * B[0] + share[1] * B[1]) / sum(share)
+    config = {"server": {"direction": {"name": "nova"}}, "client": {"fedprox": {"mu": mu}}}
+    method = with_rules(Quadratic(a=A, b=B), config=config)
+    model = federation(
+        ones(1, 3), method, two_parameters(), lr=eta, rounds=200, epochs=10, batch_size=1, momentum=rho
+    )
+    state = model.initial_state()
+    for _ in range(200):
+        state, _ = model.step(state)
+    assert float(state.w[0]) == pytest.approx(at_rest, abs=1e-9)
+
+
+def test_fednova_of_equal_curvature() -> None:
+    """(x - 1)^2/2 and (x + 1)^2/2 with 1 and 20 steps of rate .001: FedAvg ends at -.90, FedNova at 0.
+
+    D_k = c_k (b_k - w), c_k = 1 - .999^tau, so w nears (s_1 - s_2)/(s_1 + s_2) by the factor 1 - s_1 - s_2 a round;
+    FedAvg has s_k = c_k/2 and FedNova s_k = tau_eff c_k/(2 tau_k), tau_eff = 10.5.
+    """
+    c = [1 - 0.999**tau for tau in (1, 20)]
+    shares = {"mean": [c[0] / 2, c[1] / 2], "nova": [10.5 * c[0] / 2, 10.5 * c[1] / 40]}
+    rounds = 40
+    for direction, (first, second) in shares.items():
+        config = {"server": {"weights": {"name": "uniform"}, "direction": {"name": direction}}}
+        method = with_rules(Quadratic(a=(1.0, 1.0), b=(1.0, -1.0)), config=config)
+        model = federation(
+            ones(1, 20), method, two_parameters(), lr=0.001, rounds=rounds, batch_size=1,
+            w0=torch.tensor([START, 1.0], dtype=torch.float64).numpy(),
+        )  # fmt: skip
+        at_rest = (first - second) / (first + second)
+        assert at_rest == pytest.approx({"mean": -0.90, "nova": 0.00}[direction], abs=0.006)
+        state = model.initial_state()
+        for _ in range(rounds):
+            state, _ = model.step(state)
+        expected = at_rest + (START - at_rest) * (1 - first - second) ** rounds
+        assert float(state.w[0]) == pytest.approx(expected, abs=1e-12)
+
+
+@pytest.mark.parametrize("name", ["scaffold", "feddc"])
+def test_tau_k_diverges_under_momentum(name: str) -> None:
+    """Why a_k is the default: at momentum .9 ten steps weigh a_k = 41 gradients, and tau_k overrates them fourfold."""
+    found, _ = way(name, 3, 2, 0.9, 60)
+    assert abs(found[-1] - 0.2) < 0.2
+    change = {"client": {name: {"control_scale": "tau_k"}}}
+    config = merged(yaml.safe_load((CONF / f"{name}.yaml").read_text()), change)
+    config.pop("label")
+    method = with_rules(Quadratic(a=A, b=B), config={k: v for k, v in config.items() if v is not None})
+    model = federation(
+        ones(1, 1, 1), method, two_parameters(), lr=ETA, epochs=TAU, momentum=0.9, clients_per_round=2
+    )
+    state = model.initial_state()
+    for _ in range(60):
+        state, _ = model.step(state)
+    assert abs(float(state.w[0])) > 1e3
