@@ -231,6 +231,19 @@ class Interaction(Partitioner):
         return np.where(whole > 0, np.maximum(rounded, self.scale_floor), 0)
 
 
+@partition("pooled_interaction")
+class PooledInteraction(Interaction):
+    """All clients of `interaction` as a single one: centralised training on the same data (FedDiverse, table 5)."""
+
+    def num_clients(self, population: Population | None = None) -> int:
+        """Return 1."""
+        return 1
+
+    def matrices(self) -> IntArray:
+        """Return the pooled counts after scaling, int64 [1, Y, A]."""
+        return super().matrices().sum(axis=0, keepdims=True)
+
+
 def _cell_sizes(population: Population) -> IntArray:
     """Return how many samples each (class, attribute) has, int64 [Y, A]."""
     assert population.attributes is not None  # needs_attributes

@@ -6,6 +6,7 @@ import importlib
 import pkgutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import pandas as pd
 
@@ -44,6 +45,26 @@ class Analysis:
         """First line of the docstring."""
         return (self.compute.__doc__ or "").strip().splitlines()[0]
 
+
+class PaperTable(NamedTuple):
+    """A numbered table of a paper that an analysis makes.
+
+    ``runs_of``: (file of conf/table, column) whose runs it reads; none where it needs no runs.
+    """
+
+    paper: str
+    table: int
+    analysis: str
+    runs_of: tuple[str, str] | None = None
+
+
+PAPER_TABLES = (
+    PaperTable("feddiverse", 2, "overhead", ("feddiverse_table1", "cmnist_gsc")),
+    PaperTable("feddiverse", 5, "pooled-data"),
+    PaperTable("feddiverse", 6, "client-types"),
+    PaperTable("fedmr", 3, "communication"),
+)
+"""Named here, so that a command can ask what there is without importing the analyses (and PyTorch with them)."""
 
 _known: dict[str, Analysis] = {}
 

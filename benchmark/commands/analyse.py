@@ -28,8 +28,7 @@ def main(words: Sequence[str]) -> int:
     folder = Path(
         values.get("out") or Path(values.get("results", "results")) / "tables" / values.get("preset", "quick")
     )
-    paths = _write(report, folder)
-    print(f"{paths[0].with_suffix('')}.{{csv,tex,md}}")
+    print(write(report, folder))
     return 0
 
 
@@ -55,7 +54,8 @@ def _show(report: Report) -> None:
         console.print(note)
 
 
-def _write(report: Report, folder: Path) -> list[Path]:
+def write(report: Report, folder: Path) -> str:
+    """Write a report as CSV, LaTeX and Markdown; returns where, in words. `StorageError` if it cannot be written."""
     texts = _texts(report)
     cells = [[str(c) for c in texts.columns], *([str(cell) for cell in row] for row in texts.to_numpy())]
     head, *body = [[cell.replace("|", "\\|") for cell in row] for row in cells]
@@ -71,8 +71,6 @@ def _write(report: Report, folder: Path) -> list[Path]:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise storage_error(error, folder) from error
-    paths = []
     for suffix, content in contents.items():
-        paths.append(folder / f"{report.name}{suffix}")
-        write_atomically(paths[-1], content.encode(), durable=False)
-    return paths
+        write_atomically(folder / f"{report.name}{suffix}", content.encode(), durable=False)
+    return f"{folder / report.name}.{{csv,tex,md}}"

@@ -11,6 +11,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table as TextTable
 
+from benchmark.analyses.registry import PAPER_TABLES, PaperTable
 from benchmark.commands.arguments import positive, read
 from benchmark.commands.launching import HOW, run_missing, settings_of_runs
 from benchmark.errors import ConfigError, nearest
@@ -95,12 +96,31 @@ def preset_of(values: Mapping[str, str]) -> str:
     return preset
 
 
+def analyses_of(values: Mapping[str, str]) -> list[PaperTable]:
+    """The tables asked for that an analysis makes; none where a file, rows or columns are named."""
+    if any(key in values for key in ("name", "rows", "columns")):
+        return []
+    paper, number = values.get("paper"), positive(values, "table")
+    return [made for made in PAPER_TABLES if paper in (None, made.paper) and number in (None, made.table)]
+
+
 def _plans(values: Mapping[str, str], preset: str) -> list[tuple[TableSpec, Cells]]:
     """The tables asked for, cut to the rows and columns asked for, with their runs: tuned where something was tuned.
 
     Where several tables fit, those that lack the preset, a row or a column are left out, as long as one is left.
     """
-    tables = _having(tables_of(values), values, preset)
+    try:
+        tables = _having(tables_of(values), values, preset)
+    except ConfigError:
+        if not analyses_of(values):
+            raise
+        tables = []
+    return _planned(tables, values, preset)
+
+
+def _planned(
+    tables: Sequence[TableSpec], values: Mapping[str, str], preset: str
+) -> list[tuple[TableSpec, Cells]]:
     count = positive(values, "seeds")
     seeds = None if count is None else range(count)
     tuned = TunedFolder.of(values.get("tuned"), Path(values.get("results", "results")))
@@ -116,12 +136,13 @@ def table(words: Sequence[str]) -> int:
     """Plan, launch, write; exit code 0, 1 (a run failed) or 130 (stopped)."""
     values = read(words, {**WHAT, **HOW, **OUT}, "table")
     preset = preset_of(values)
-    plans = _plans(values, preset)
+    plans, analyses = _plans(values, preset), analyses_of(values)
     results = Results(Path(values.get("results", "results"))).open()
-    runs = unique_runs([cells for _, cells in plans])
+    read_too = _read_by(analyses, values, preset)
+    runs = unique_runs([cells for _, cells in [*plans, *read_too]])
 
     def check_all() -> None:
-        for spec, cells in plans:
+        for spec, cells in [*plans, *read_too]:
             check(spec, cells)
 
     with results.launcher_lock():
@@ -131,7 +152,32 @@ def table(words: Sequence[str]) -> int:
         built = collect(spec, preset, cells, results)
         paths = write(built, folder)
         print(f"{spec.name}: {_summary(results, cells)}; {paths[0].with_suffix('')}.{{csv,tex,md}}")
+    for made in analyses if code != 130 else ():
+        _analyse(made, values, folder)
     return code
+
+
+def _read_by(
+    analyses: Sequence[PaperTable], values: Mapping[str, str], preset: str
+) -> list[tuple[TableSpec, Cells]]:
+    """What the analyses read: the runs of single columns of other tables."""
+    found = []
+    for made in analyses:
+        if made.runs_of is not None:
+            name, column = made.runs_of
+            spec = next(spec for spec in find_specs() if spec.name == name)
+            found += _planned([spec], {**values, "columns": column}, preset)
+    return found
+
+
+def _analyse(made: PaperTable, values: Mapping[str, str], folder: Path) -> None:
+    """Compute and write a table that an analysis makes."""
+    from benchmark.analyses.registry import find  # with all analyses, and PyTorch
+    from benchmark.commands.analyse import write as write_report
+
+    chosen = find(made.analysis)
+    report = chosen.compute({key: values[key] for key in chosen.keys if key in values})
+    print(f"{report.name}: by `analyse {made.analysis}`; {write_report(report, folder)}")
 
 
 def _counts(results: Results, cells: Cells) -> Counter[str]:

@@ -85,6 +85,7 @@ def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     folder = tmp_path / "conf"
     folder.mkdir()
     monkeypatch.setattr("benchmark.commands.table.find_specs", partial(find_specs, folder=folder))
+    monkeypatch.setattr("benchmark.commands.table.PAPER_TABLES", ())
 
     def change(**changes: Any) -> None:
         (folder / "toy_table1.yaml").write_text(yaml.safe_dump(copy.deepcopy(TOY) | changes))

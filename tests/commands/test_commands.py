@@ -389,3 +389,15 @@ def test_a_launch_in_another_process(cli: Any, tmp_path: Path, root: Path) -> No
     assert len(stopped) == 1
     assert (stopped[0] / "checkpoint.pt").exists()
     assert (tmp_path / "results/tables/quick/feddiverse_cmnist_gsc.md").read_text().count("missing") >= 1
+
+
+# Tables that an analysis makes -------------------------------------------------------------------------------------
+
+
+def test_a_table_that_an_analysis_makes(cli: Any) -> None:
+    code, out, err = cli("table", "paper=fedmr", "table=3")
+    assert (code, err) == (0, "")
+    assert "fedmr_table3: by `analyse communication`" in out
+    assert "11.182" in Path("results/tables/quick/fedmr_table3.csv").read_text()
+    code, out, err = cli("table", "paper=fedmr", "table=9")
+    assert code == 2 and "no table 9" in err

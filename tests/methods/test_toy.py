@@ -89,6 +89,8 @@ SDC = {"server": lambda: next(momentum(0.5, 1.0)), "fixed": "fedavg"}
 PROX = {"client": {"fedprox": {"mu": 0.1}}}
 NO_INTRA = {"client": {"fedmr": {"mu1": 0.0}}}  # one feature cannot be decorrelated
 
+WITH = ("", "+prototypes")
+
 EXPECTED: dict[str, Any] = {
     "fedavg": FEDAVG,
     "fedprox": {"change": PROX, "mu": 0.1},
@@ -119,9 +121,12 @@ EXPECTED: dict[str, Any] = {
         for part in ("", "_intra", "_lite10", "_lite50", "_proto50", "_proto80")
     },
     "fedmr_inter": FEDAVG,  # one class: no other prototype
+    "fedprox+prototypes": {"change": PROX, "mu": 0.1},  # one class: nothing to contrast
+    "fednova+prototypes": FEDAVG,
+    "moon+prototypes": FEDAVG,
+    **{f"feddyn{part}": {"change": {"client": {"feddyn": {"alpha": 1.0}}}, "optimum": True} for part in WITH},
+    **{f"feddc{part}": {"change": {"client": {"feddc": {"alpha": 0.1}}}, "optimum": True} for part in WITH},
     "scaffold": OPTIMUM,
-    "feddyn": {"change": {"client": {"feddyn": {"alpha": 1.0}}}, "optimum": True},
-    "feddc": {"change": {"client": {"feddc": {"alpha": 0.1}}}, "optimum": True},
 }
 TO_OPTIMUM = [n for n, e in EXPECTED.items() if e == OPTIMUM or (isinstance(e, dict) and e.get("optimum"))]
 

@@ -172,3 +172,14 @@ def test_parameters_are_checked(params: dict, said: str) -> None:
         make("interaction", params)
     assert said in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_pooled_interaction_is_one_client_with_the_same_samples() -> None:
+    """Clients of 2 and 3 samples; the pooled scheme draws the same groups, 5 samples in one client."""
+    kinds = [{"count": 1, "matrix": [[1, 0], [0, 1]]}, {"count": 1, "matrix": [[2, 1], [0, 0]]}]
+    scheme = make("pooled_interaction", {"clients": kinds})
+    assert scheme.num_clients() == 1
+    np.testing.assert_array_equal(scheme.matrices(), [[[3, 1], [0, 1]]])
+    np.testing.assert_array_equal(
+        make("pooled_interaction", {"distribution": "spawrious_gsc"}).matrices(), [[[1760, 640], [640, 1760]]]
+    )

@@ -163,12 +163,22 @@ def test_more_clients_than_samples(name: str) -> None:
 
 
 def test_names_and_descriptions() -> None:
-    assert names() == ["dirichlet", "iid", "interaction", "natural", "pcdd", "white_blood_cells"]
+    assert names() == [
+        "dirichlet",
+        "iid",
+        "interaction",
+        "natural",
+        "pcdd",
+        "pooled_interaction",
+        "white_blood_cells",
+    ]
     assert describe("pcdd").endswith("[clients, classes_per_client, variant=paper]")
     assert all("\n" not in describe(name) and len(describe(name)) > 30 for name in names())
 
 
-@pytest.mark.parametrize("name", ["dirichlet", "iid", "interaction", "natural", "pcdd", "white_blood_cells"])
+@pytest.mark.parametrize(
+    "name", ["dirichlet", "iid", "interaction", "natural", "pcdd", "pooled_interaction", "white_blood_cells"]
+)
 def test_configuration_file_holds_exactly_the_parameters(name: str) -> None:
     content = yaml.safe_load((CONF / f"{name}.yaml").read_text())
     assert content.pop("name") == name

@@ -9,8 +9,10 @@ import pandas as pd
 import pytest
 import yaml
 
+from benchmark.analyses.registry import PAPER_TABLES, find
 from benchmark.errors import ConfigError
 from benchmark.reports.published import PUBLISHED_FOLDER, PublishedTable
+from benchmark.runs.plan import plan
 from benchmark.runs.spec import TABLE_FOLDER, TableSpec, find_specs, load_spec, merge
 
 FILES = sorted(TABLE_FOLDER.glob("*.yaml"))
@@ -34,12 +36,12 @@ def printed(spec: TableSpec) -> pd.DataFrame:
 
 @pytest.mark.parametrize("path", PAPERS, ids=lambda path: path.stem)
 def test_every_printed_cell_is_there_once_and_no_other(path: Path) -> None:
-    """FedMR's Table 6 prints averages only: the partitions behind them are the only columns with no printed number."""
+    """Tables 6 and 8 of FedMR print averages only: the columns behind them are the only ones with no printed number."""
     spec = load_spec(path)
     frame = printed(spec)
     settings = set(frame["setting"])
     columns = [column for column in spec.columns if column.key in settings]
-    if spec.name == "fedmr_table6":
+    if spec.name in ("fedmr_table6", "fedmr_table8"):
         parts = {part for column in columns for part in column.average_of}
         assert {column.key for column in spec.columns if column not in columns} == parts
     else:
@@ -58,6 +60,25 @@ def test_every_printed_cell_is_there_once_and_no_other(path: Path) -> None:
     assert len(spec.rows) * len(columns) == len(frame)
     table = PublishedTable(spec)
     assert all(table.find(row, column) is not None for row in spec.rows for column in columns)
+
+
+def test_all_numeric_tables_of_the_papers_are_there() -> None:
+    """FedLD 1-3, FedSDC 1-2, FedDiverse 1-8, FedMR 1-8: by a file of conf/table or by an analysis."""
+    made = {(spec.paper, spec.table) for spec in find_specs() if spec.table}
+    made |= {(table.paper, table.table) for table in PAPER_TABLES}
+    last = {"fedld": 3, "fedsdc": 2, "feddiverse": 8, "fedmr": 8}
+    assert made == {(paper, number) for paper, n in last.items() for number in range(1, n + 1)}
+    for table in PAPER_TABLES:
+        assert find(table.analysis).name == table.analysis
+        if table.runs_of:
+            assert spec_of(table.runs_of[0]).column(table.runs_of[1])
+
+
+def test_no_table_has_a_method_that_is_missing() -> None:
+    """Every row and column composes in preset quick."""
+    for spec in find_specs():
+        states = {cell.state for cell in plan(spec, "quick").values()} if "quick" in spec.presets else set()
+        assert states <= {"ok", "average"}, spec.name
 
 
 def test_shapes_of_the_four_main_tables() -> None:
