@@ -11,7 +11,8 @@ from methods.rules import ClientRule, Direction, Post, Prediction, Rule, Selecti
 
 SERVER_SLOTS = ("weights", "direction", "optimizer", "post")
 NEUTRAL = {"weights": "size", "direction": "mean", "optimizer": "add", "post": "none"}
-KEYS = ("name", "label", "client", "server", "prediction", "selection")
+KEYS = ("name", "label", "tables", "client", "server", "prediction", "selection")
+"""``label`` and ``tables`` (which tables have a row for the method) are read by the harness alone."""
 
 
 @dataclass(frozen=True)

@@ -330,6 +330,35 @@ def test_example_of_a_method_works(
             method.build(yaml.safe_load(f"name: x\nclient: {{logit_squeezing: {{{spelling}}}}}"))
 
 
+def test_a_method_in_two_files_has_a_row_in_every_table(tmp_path: Path) -> None:
+    """The two files of the example in a copy of the project, nothing else: Table 1 and the leaderboard have a row."""
+    project = tmp_path / "project"
+    for path in project_files():
+        place = project / path.relative_to(ROOT)
+        if path.relative_to(ROOT).parts[0] not in ("tests", "docs"):
+            place.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, place)
+    for name in ("methods/logit_squeezing.py", "conf/method/logit_squeezing.yaml"):
+        (project / name).write_text(example(name))
+    for table, column in (("paper=fedmr table=1", "fmnist/p5c2"), ("name=leaderboard", "fmnist/p5c2")):
+        words = [
+            *table.split(),
+            "rows=fedavg,logit_squeezing",
+            f"columns={column}",
+            "seeds=1",
+            "launcher=inline",
+        ]
+        done = subprocess.run(
+            [sys.executable, "-m", "benchmark", "table", *words],
+            cwd=project, capture_output=True, text=True, timeout=300, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        assert "2 done" in done.stdout
+    tables = project / "results" / "tables" / "quick"
+    for name in ("fedmr_table1", "leaderboard"):
+        assert "| Logit squeezing |" in (tables / f"{name}.md").read_text()
+
+
 def test_example_of_a_dataset_works(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, run_example: Callable[[str], None]
 ) -> None:

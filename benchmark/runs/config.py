@@ -154,7 +154,9 @@ class RunConfig(_Node):
         """What the hash covers: everything but seed, paths, runtime and labels."""
         plain = self.model_dump(mode="json", include=set(IDENTITY))
         plain["method"] = {
-            key: value for key, value in plain["method"].items() if key not in ("name", "label", "selection")
+            key: value
+            for key, value in plain["method"].items()
+            if key not in ("name", "label", "selection", "tables")
         }
         return {"format": FORMAT, **plain}
 

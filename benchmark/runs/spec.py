@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from pydantic import (
 )
 
 from benchmark.errors import ConfigError, nearest
+from benchmark.runs.config import group_names, load_group
 from benchmark.runs.nested import merge
 
 TABLE_FOLDER = Path(__file__).resolve().parents[2] / "conf" / "table"
@@ -405,14 +407,17 @@ class TableSpec(_Part):
             f"{len(chosen)} of {len(self.columns)}",
         )
         part = f"{rows_text} rows and {columns_text} columns are shown."
+        return self.with_(
+            caption=f"{self.caption} {part}".strip(),
+            rows=tuple(row for row in self.rows if row.key in chosen_rows),
+            columns=tuple(column for column in self.columns if column.key in chosen),
+            cells=tuple(cell for cell in self.cells if cell.row in chosen_rows and cell.column in chosen),
+        )
+
+    def with_(self, **changes: Any) -> TableSpec:
+        """The same table with other values of some attributes, which fit together."""
         fields = {name: getattr(self, name) for name in type(self).model_fields}
-        fields |= {
-            "caption": f"{self.caption} {part}".strip(),
-            "rows": tuple(row for row in self.rows if row.key in chosen_rows),
-            "columns": tuple(column for column in self.columns if column.key in chosen),
-            "cells": tuple(cell for cell in self.cells if cell.row in chosen_rows and cell.column in chosen),
-        }
-        return type(self).model_construct(**fields)
+        return type(self).model_construct(**(fields | changes))
 
     def _pick(self, what: str, key: str, known: Mapping[str, Any]) -> Any:
         if key not in known:
@@ -472,14 +477,33 @@ def _explain(error: ValidationError) -> str:
     return " ".join(lines)
 
 
+def _with_guests(spec: TableSpec) -> TableSpec:
+    """The table with a row for every method whose file names it under ``tables`` (names or patterns)."""
+    rows = list(spec.rows)
+    for name in group_names("method"):
+        method = load_group("method", name)
+        wanted = method.get("tables") or []
+        if not isinstance(wanted, list) or not all(isinstance(pattern, str) for pattern in wanted):
+            raise ConfigError(
+                f"conf/method/{name}.yaml: tables: came {wanted!r}; expected a list of names or patterns of "
+                'conf/table, like ["*_table1", leaderboard].'
+            )
+        if any(fnmatchcase(spec.name, pattern) for pattern in wanted) and name not in {
+            row.key for row in rows
+        }:
+            rows.append(Row(key=name, label=str(method.get("label", name)), method=name))
+    return spec if len(rows) == len(spec.rows) else spec.with_(rows=tuple(rows))
+
+
 def find_specs(
     paper: str | None = None, table: int | None = None, folder: Path = TABLE_FOLDER
 ) -> list[TableSpec]:
     """All tables of ``folder``, or those of one paper, or with one number, in the order of their names.
 
-    Raises `ConfigError` if none fits, naming what there is.
+    Methods of ``conf/method`` whose file asks for it (``tables:``) have a row at the end. Raises `ConfigError` if none
+    fits, naming what there is.
     """
-    specs = [load_spec(path) for path in sorted(folder.glob("*.yaml"))]
+    specs = [_with_guests(load_spec(path)) for path in sorted(folder.glob("*.yaml"))]
     papers = sorted({spec.paper for spec in specs})
     if paper is not None and paper not in papers:
         raise ConfigError(

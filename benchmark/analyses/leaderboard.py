@@ -1,0 +1,168 @@
+"""The leaderboard: all methods on one suite, ranked over its columns and seeds, beside what each of them costs.
+
+Reads the finished runs of conf/table/leaderboard.yaml. Costs are counted and timed on the first client of the first
+column, as in FedMR's Fig. 4a (``analyse resources``).
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+import torch
+
+from benchmark.analyses.registry import Report, analysis
+from benchmark.analyses.resources import Trainee, numbers
+from benchmark.commands.arguments import positive
+from benchmark.engine.models import FlatModel
+from benchmark.reports.collect import collect
+from benchmark.reports.ranking import Ranking, ranking
+from benchmark.reports.tables import Table
+from benchmark.runs.config import load_group
+from benchmark.runs.plan import Cells, plan
+from benchmark.runs.spec import TableSpec, find_specs
+from benchmark.runs.store import Results
+from benchmark.runs.tuning import TunedFolder
+from methods.vectors import NORM
+
+REPEATS = 3
+"""Timed rounds of each method, in turn."""
+
+NOTES = (
+    "rank: mean over all columns and seeds of the method's rank (1 is best, ties share), with a 95 % bootstrap "
+    "interval over columns and seeds. A run that diverged comes last. Columns of the table: mean over seeds.",
+    "Costs, counted for one client of the first column that takes part again: up and down, what it sends and receives "
+    "in a round, in sizes of the model (1 is the model itself); client, what it keeps between rounds; server, what the "
+    "server keeps beside the model, for that one client. Time: its round over FedAvg's, medians of repeats in turn.",
+)
+
+
+class Board(NamedTuple):
+    """What is ranked: the table, the values by block and method, and who is left out."""
+
+    table: Table
+    values: pd.DataFrame
+    columns: list[str]
+    incomplete: list[str]
+
+    @property
+    def ranking(self) -> Ranking:
+        """The ranking of the methods with all runs ended."""
+        return ranking(self.values, self.columns)
+
+
+def board(table: Table) -> Board:
+    """Values [column x seed, method] of the rows of ``table`` whose runs have all ended."""
+    seeds: dict[str, dict[tuple[str, int], float]] = {}
+    incomplete = []
+    sign = 1.0 if table.spec.shown.higher_is_better else -1.0
+    for row in table.spec.rows:
+        found: dict[tuple[str, int], float] = {}
+        complete = True
+        for column in table.spec.run_columns:
+            cell = table.cells[row.key, column.key]
+            complete &= bool(cell.runs)
+            for run in cell.runs:
+                complete &= run.status in ("done", "diverged")
+                value = -math.inf if run.status == "diverged" or run.value is None else sign * run.value
+                found[column.key, run.seed] = value
+        if complete:
+            seeds[row.label] = found
+        else:
+            incomplete.append(row.label)
+    values = pd.DataFrame(seeds)
+    return Board(table, values, [column for column, _ in values.index], incomplete)
+
+
+def _leaderboard(values: Mapping[str, str]) -> tuple[TableSpec, Cells, Table]:
+    preset = values.get("preset", "quick")
+    load_group("preset", preset)  # refuses an unknown one
+    spec = next(spec for spec in find_specs() if spec.name == "leaderboard")
+    results = Results(Path(values.get("results", "results")))
+    if (results.root / "runs").exists():
+        results.open()
+    count = positive(values, "seeds")
+    chosen = TunedFolder.of(values.get("tuned"), results.root).load(spec, preset)
+    cells = plan(spec, preset, None if count is None else range(count), None, chosen)
+    return spec, cells, collect(spec, preset, cells, results)
+
+
+@analysis(
+    "leaderboard",
+    {"preset": "quick|small|paper", "results": "FOLDER", "seeds": "NUMBER", "tuned": "FOLDER|off"},
+)
+def leaderboard(values: Mapping[str, str]) -> Report:
+    """All methods on one suite: mean ranks with intervals, and what each method costs."""
+    spec, cells, table = _leaderboard(values)
+    found = board(table)
+    notes = list(NOTES)
+    if found.incomplete:
+        notes.append(
+            f"Not ranked, as runs are missing: {', '.join(found.incomplete)}. Make them with: python -m benchmark "
+            f"table name=leaderboard preset={table.preset}"
+        )
+    if found.values.shape[1] < 2:
+        return Report(
+            f"{spec.name}_ranks", spec.title, pd.DataFrame({"method": found.incomplete}), tuple(notes)
+        )
+    ranks = found.ranking
+    notes.append(
+        f"{ranks.blocks} blocks (column x seed). Friedman test of equal methods: p = {ranks.p:.2g}. Mean ranks that "
+        f"differ by less than {ranks.critical:.2f} (Nemenyi, 5 %) cannot be told apart."
+    )
+    prices = costs(spec, cells)
+    means = found.values.replace(-np.inf, np.nan).groupby(level=0, sort=False).mean()
+    lines = []
+    for method, line in ranks.table.iterrows():
+        columns = {
+            spec.column(key).label: means.loc[key, method] * (1 if spec.shown.higher_is_better else -1)
+            for key in means.index
+        }
+        lines.append({"method": method, **line.to_dict(), **columns, **prices.get(str(method), {})})
+    title = f"{spec.title}, preset {table.preset}"
+    return Report(f"{spec.name}_ranks", title, pd.DataFrame(lines), tuple(notes), decimals=2)
+
+
+def costs(spec: TableSpec, cells: Cells) -> dict[str, dict[str, float]]:
+    """Of each method: time, up, down, client, server, as `NOTES` says; methods whose cell has no runs are left out."""
+    column = spec.run_columns[0]
+    configs = {row.label: cells[row.key, column.key].runs[:1] for row in spec.rows}
+    threads = torch.get_num_threads()
+    try:
+        torch.set_num_threads(max((runs[0].runtime.threads for runs in configs.values() if runs), default=1))
+        trainees = {label: Trainee.of(runs[0]) for label, runs in configs.items() if runs}
+        times: dict[str, list[float]] = {label: [] for label in trainees}
+        for _ in range(REPEATS):
+            for label, trainee in trainees.items():
+                times[label].append(trainee.seconds())
+        base = statistics.median(times[next(iter(times))]) if times else 1.0
+        return {
+            label: {"time": statistics.median(times[label]) / base, **_counted(trainee)}
+            for label, trainee in trainees.items()
+        }
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _counted(trainee: Trainee) -> dict[str, float]:
+    """Model sizes sent and received in a round, kept by the client and by the server."""
+    state = trainee.state
+    _, report = trainee.run.step(state)
+    size = _size(trainee.run.model)
+    server = (state.direction, state.optimizer, state.post, state.rules)
+    return {
+        "up": 1 + report.cost.scalars_up / size,
+        "down": 1 + report.cost.scalars_down / size,
+        "client": numbers(state.clients.get(0, {})) / size,
+        "server": sum(numbers(part) for part in server) / size,
+    }
+
+
+def _size(model: FlatModel) -> int:
+    """The model's parameters, and BatchNorm's statistics where it has some."""
+    return model.layout.size + (len(model.buffers) if NORM in model.layout.groups else 0)

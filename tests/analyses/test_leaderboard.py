@@ -1,0 +1,64 @@
+"""The leaderboard: who is ranked, and what methods cost, against the costs that the algorithm notes state."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from benchmark.analyses.leaderboard import board, costs
+from benchmark.reports.tables import Cell, CellRun, build_table
+from benchmark.runs.plan import plan
+from benchmark.runs.spec import TableSpec, find_specs
+
+
+def leaderboard() -> TableSpec:
+    return next(spec for spec in find_specs() if spec.name == "leaderboard")
+
+
+def test_only_methods_with_all_their_runs_are_ranked() -> None:
+    """FedAvg is done, FedProx diverged once and comes last there, SCAFFOLD lacks a run."""
+    whole = leaderboard()
+    spec = whole.cut(["fedavg", "fedprox", "scaffold"], ["fmnist/p5c2", "cmnist_gsc"])
+    cells = {}
+    for row in spec.rows:
+        for column in spec.columns:
+            runs = [CellRun(seed, "done", 0.5 + 0.1 * seed, "runs/x") for seed in range(2)]
+            if row.key == "fedprox":
+                runs = [CellRun(0, "done", 0.9, "runs/y"), CellRun(1, "diverged", None, "runs/y")]
+            if row.key == "scaffold" and column.key == "cmnist_gsc":
+                runs[1] = CellRun(1, "missing")
+            cells[row.key, column.key] = Cell("ok", tuple(runs))
+    found = board(build_table(spec, "quick", cells))
+    assert found.incomplete == ["SCAFFOLD"]
+    assert list(found.values.columns) == ["FedAvg", "FedProx"]
+    assert found.columns == ["fmnist/p5c2", "fmnist/p5c2", "cmnist_gsc", "cmnist_gsc"]
+    assert found.values["FedProx"].tolist() == [0.9, -math.inf, 0.9, -math.inf]
+    # FedProx wins with seed 0, FedAvg with seed 1, twice each.
+    assert found.ranking.table["rank"].tolist() == [1.5, 1.5]
+
+
+def test_costs_in_model_sizes() -> None:
+    """What the notes on the algorithms say: vectors of length d sent and kept beside FedAvg's."""
+    spec = leaderboard()
+    rows = ["fedavg", "fedavgm", "fedadam", "scaffold", "feddyn", "feddc", "moon", "fedmr"]
+    spec = spec.cut(rows, ["fmnist/p5c2"])
+    found = costs(spec, plan(spec, "quick", range(1)))
+    expected = {
+        "FedAvg": (1, 1, 0, 0),
+        "FedAvgM": (1, 1, 0, 1),
+        "FedAdam": (1, 1, 0, 2),
+        "SCAFFOLD": (2, 2, 1, 1),
+        "FedDyn": (1, 1, 1, 1),
+        "FedDC": (2, 2, 2, 2),
+        "MOON": (1, 1, 1, 0),
+    }
+    for method, (up, down, client, server) in expected.items():
+        line = found[method]
+        assert (line["up"], line["down"], line["client"], line["server"]) == pytest.approx(
+            (up, down, client, server), abs=1e-9
+        ), method
+    assert found["FedAvg"]["time"] == 1.0 and found["MOON"]["time"] > 0
+    # FedMR: C h = 10 x 32 features and 10 counts up, features and 10 flags down; the tiny CNN on 8 x 8 images has
+    # (1 8 9 + 8) + (8 16 9 + 16) + (16 4 32 + 32) + (32 10 + 10) = 3,658 parameters.
+    assert (found["FedMR"]["up"], found["FedMR"]["down"]) == pytest.approx((1 + 330 / 3658,) * 2, abs=1e-9)

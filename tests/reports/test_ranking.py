@@ -1,0 +1,61 @@
+"""Mean ranks and critical differences, by hand and against the tables of Demsar (JMLR 7, 2006)."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from benchmark.reports.ranking import critical_difference, ranking
+
+
+@pytest.mark.parametrize(("k", "q"), [(2, 1.960), (3, 2.343), (5, 2.728), (10, 3.164)])
+def test_critical_values_of_the_nemenyi_test(k: int, q: float) -> None:
+    """Table 5a of the paper, alpha 0.05; CD = q sqrt(k (k + 1)/(6 N))."""
+    assert critical_difference(k, 14) == pytest.approx(q * math.sqrt(k * (k + 1) / (6 * 14)), abs=2e-3)
+
+
+def test_the_example_of_the_paper() -> None:
+    """Section 3.2.2: four classifiers, 14 data sets, CD 1.25 at alpha 0.05."""
+    assert critical_difference(4, 14) == pytest.approx(1.25, abs=0.005)
+
+
+def test_mean_ranks_by_hand() -> None:
+    """Blocks (3, 2, 1), (1, 3, 2), (2, 2, 0) and one where b diverged: ranks 1 2 3, 3 1 2, 1.5 1.5 3, 1 3 2."""
+    values = pd.DataFrame(
+        [[3.0, 2.0, 1.0], [1.0, 3.0, 2.0], [2.0, 2.0, 0.0], [5.0, -math.inf, 1.0]], columns=["a", "b", "c"]
+    )
+    found = ranking(values, ["one", "one", "two", "two"])
+    assert found.table["rank"].to_dict() == {"a": 6.5 / 4, "b": 7.5 / 4, "c": 10 / 4}
+    assert list(found.table.index) == ["a", "b", "c"]
+    assert found.blocks == 4
+    assert (found.table["low"] <= found.table["rank"]).all() and (
+        found.table["rank"] <= found.table["high"]
+    ).all()
+    assert found.table.loc["a", "low"] >= 1 and found.table.loc["c", "high"] <= 3
+
+
+def test_the_interval_has_no_width_where_all_blocks_agree() -> None:
+    values = pd.DataFrame(np.tile([3.0, 2.0, 1.0], (6, 1)), columns=["a", "b", "c"])
+    found = ranking(values, ["one"] * 3 + ["two"] * 3)
+    assert found.table["low"].tolist() == found.table["high"].tolist() == [1.0, 2.0, 3.0]
+    # Friedman's statistic is at its largest, N (k - 1) = 12 with 2 degrees of freedom: p = exp(-6).
+    assert found.p == pytest.approx(math.exp(-6))
+
+
+def test_cliques() -> None:
+    """CD of 4 methods over 14 blocks is 1.25: ranks 1, 2, 3, 4 join neighbours only; 1, 1.6, 2.2, 4 the first three."""
+    blocks = [[4.0, 3.0, 2.0, 1.0]] * 14
+    found = ranking(pd.DataFrame(blocks, columns=list("abcd")), ["one"] * 14)
+    assert found.cliques == [("a", "b"), ("b", "c"), ("c", "d")]
+    mixed = [[4.0, 3.0, 2.0, 1.0]] * 8 + [[2.0, 3.0, 4.0, 1.0]] * 6
+    found = ranking(pd.DataFrame(mixed, columns=list("abcd")), ["one"] * 14)
+    assert found.cliques == [("a", "b", "c")]
+
+
+@pytest.mark.parametrize("values", [{"a": [1.0, 2.0]}, {"a": [1.0, np.nan], "b": [1.0, 2.0]}])
+def test_what_cannot_be_ranked(values: dict[str, list[float]]) -> None:
+    with pytest.raises(ValueError, match="needs two methods"):
+        ranking(pd.DataFrame(values), ["one", "one"])
