@@ -222,7 +222,12 @@ def _preset(table: Table) -> list[str]:
             f"The numbers of preset {table.preset} are not the paper's: other data or less of them, a smaller model "
             "and a smaller budget, through the same partition and method code."
         )
-    return [first, *_grouped(table, table.notes.items())]
+    rows = [
+        f"{row.label}: {' '.join(row.presets[table.preset].note.split())}"
+        for row in table.spec.rows
+        if table.preset in row.presets and row.presets[table.preset].note
+    ]
+    return [first, *_grouped(table, table.notes.items()), *rows]
 
 
 def _hyperparameters(table: Table) -> list[str]:

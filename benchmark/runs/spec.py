@@ -129,6 +129,13 @@ class _Part(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
+class PresetPart(_Part):
+    """What a row or a column is made of in one preset: ``overrides`` and a ``note`` on what differs from the paper."""
+
+    note: str = ""
+    overrides: Overrides = Field(default_factory=dict)
+
+
 class Row(_Part):
     """A row: one method (with one client selection).
 
@@ -140,6 +147,7 @@ class Row(_Part):
         own: True for a method that the paper itself proposes.
         published: columns of the published CSV that pick this row's numbers.
         overrides: settings of this row, the same in all presets.
+        presets: settings of one preset on top, with a ``note`` that is printed below the table.
     """
 
     key: str
@@ -149,23 +157,22 @@ class Row(_Part):
     own: bool = False
     published: dict[str, str] = Field(default_factory=dict)
     overrides: Overrides = Field(default_factory=dict)
+    presets: dict[str, PresetPart] = Field(default_factory=dict)
 
     @field_validator("overrides", mode="before")
     @classmethod
     def _known_settings(cls, overrides: Any) -> Overrides:
         return _normalise(overrides)
 
+    @field_validator("presets", mode="before")
+    @classmethod
+    def _split_note(cls, presets: Any) -> Any:
+        return {name: _split(node, "note") for name, node in dict(presets or {}).items()}
+
     @property
     def published_key(self) -> dict[str, str]:
         """Column -> value in the published CSV."""
         return self.published or {"method": self.key}
-
-
-class ColumnPreset(_Part):
-    """What a column is made of in one preset: ``overrides`` and a ``note`` on what differs from the paper."""
-
-    note: str = ""
-    overrides: Overrides = Field(default_factory=dict)
 
 
 class Column(_Part):
@@ -187,7 +194,7 @@ class Column(_Part):
     source: str = ""
     average_of: tuple[str, ...] = ()
     overrides: Overrides = Field(default_factory=dict)
-    presets: dict[str, ColumnPreset] = Field(default_factory=dict)
+    presets: dict[str, PresetPart] = Field(default_factory=dict)
 
     @field_validator("overrides", mode="before")
     @classmethod
@@ -312,6 +319,8 @@ class TableSpec(_Part):
         for column in self.columns:
             _known(f"columns.{column.key}.average_of", column.average_of, runs)
             _known(f"columns.{column.key}.presets", column.presets, self.presets)
+        for row in self.rows:
+            _known(f"rows.{row.key}.presets", row.presets, self.presets)
         _known("cells.row", [cell.row for cell in self.cells], self._rows)
         _known("cells.column", [cell.column for cell in self.cells], runs)
         _unique("cells", [f"{cell.row} x {cell.column}" for cell in self.cells])
@@ -376,7 +385,8 @@ class TableSpec(_Part):
         own = [cell.overrides for cell in self.cells if (cell.row, cell.column) == (row, column)]
         merged: Overrides = {}
         layers = (self.overrides, table.overrides, where.overrides, where.presets[preset].overrides)
-        for layer in (*layers, named, chosen.overrides, *own):
+        for_row = [chosen.presets[preset].overrides] if preset in chosen.presets else []
+        for layer in (*layers, named, chosen.overrides, *for_row, *own):
             merged = merge(merged, layer)
         return merged
 

@@ -12,6 +12,7 @@ import yaml
 from benchmark.analyses.registry import PAPER_TABLES, find
 from benchmark.errors import ConfigError
 from benchmark.reports.published import PUBLISHED_FOLDER, PublishedTable
+from benchmark.reports.tables import Cell, build_table
 from benchmark.runs.plan import plan
 from benchmark.runs.spec import TABLE_FOLDER, TableSpec, find_specs, load_spec, merge
 
@@ -300,19 +301,22 @@ def test_layers_in_their_order(tmp_path: Path) -> None:
                 "label": "X",
                 "method": "fedavg",
                 "selection": "uniform",
-                "overrides": {"train": {"clip": 5, "momentum": 5}, "method": {"client": {}}},
+                "overrides": {"train": {"clip": 5, "momentum": 5, "drop_last": 5}, "method": {"client": {}}},
+                "presets": {"quick": {"note": "lighter", "train": {"momentum": 5.5, "drop_last": 5.5}}},
             }
         ],
         cells=[{"row": "x", "column": "a", "overrides": {"train": {"momentum": 6}}}],
     )
     spec = load_spec(written(tmp_path, node))
     expected = {
-        "train": {"lr": 1, "rounds": 2, "epochs": 3, "steps": 4, "clip": 5, "momentum": 6},
+        "train": {"lr": 1, "rounds": 2, "epochs": 3, "steps": 4, "clip": 5, "drop_last": 5.5, "momentum": 6},
         "method": {"name": "fedavg", "client": {}},
         "selection": {"name": "uniform"},
     }
     assert spec.cell_overrides("x", "a", "quick") == expected
     assert spec.cell_overrides("x", "a", "quick") == expected  # nothing was changed by asking
+    text = build_table(spec, "quick", {("x", "a"): Cell("ok")}).to_markdown()
+    assert "- X: lighter\n" in text
 
 
 def test_names_mappings_seeds_and_notes(tmp_path: Path) -> None:
