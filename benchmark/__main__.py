@@ -17,6 +17,7 @@ USAGE = """usage: python -m benchmark COMMAND ...
   analyse NAME [key=value ...]     an analysis of a paper (analyse without a name lists them)
   fidelity [check | effects [preset=..] [ids=..] [seeds=N]]
                                    docs/fidelity.md: where paper, code and text disagree, and what a switch changes
+  document [check]                 README's table of methods, from their files
   status [paper=..] [table=..] [preset=..]
                                    runs done, running, failed, diverged, missing per table
   list [methods|datasets|partitions|selections|tables|figures|analyses|models|rules]
@@ -58,6 +59,11 @@ def _commands() -> dict[str, Callable[[Sequence[str]], int]]:
 
         return main(words)
 
+    def document(words: Sequence[str]) -> int:
+        from benchmark.commands.document import main
+
+        return main(words)
+
     def status(words: Sequence[str]) -> int:
         from benchmark.commands.table import status
 
@@ -90,6 +96,7 @@ def _commands() -> dict[str, Callable[[Sequence[str]], int]]:
         "figure": figure,
         "analyse": analyse,
         "fidelity": fidelity,
+        "document": document,
         "status": status,
         "list": listing,
         "data": data,

@@ -1,4 +1,4 @@
-"""FedDiverse, the variant that sends whole interaction matrices (section 5.7, Table 4).
+"""FedDiverse with N^k: Diversity-driven selection from whole interaction matrices (section 5.7, Table 4).
 
 Nemeth et al., 2025, https://arxiv.org/abs/2504.11216
 

@@ -1,4 +1,4 @@
-"""Round robin: equal turns. The rule of the FedDiverse paper's section 5.3 baseline.
+"""Round robin: Equal turns, the baseline of FedDiverse's section 5.3.
 
 Nemeth et al., FedDiverse, 2025, https://arxiv.org/abs/2504.11216
 

@@ -1,4 +1,4 @@
-"""Uniform selection: kappa of K clients without replacement, all equally likely (McMahan et al. 2017)."""
+"""Uniform selection: Kappa of K clients without replacement, all equally likely (McMahan et al. 2017)."""
 
 from __future__ import annotations
 
