@@ -19,8 +19,8 @@ INTRO = """\
 # Fidelity: where paper, code and text disagree
 
 Each of the four papers says one thing in some places, does another in its public code, and now and then prints two
-things that cannot both be right. This page lists those places: what each side says, what is done here, and the switch
-that does the other thing.
+things that cannot both be right; so do the papers and the public code of their baselines. This page lists those places:
+what each side says, what is done here, and the switch that does the other thing.
 
 How to read it:
 

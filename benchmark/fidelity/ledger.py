@@ -24,8 +24,14 @@ ROOT = CONF.parent
 LEDGER_FOLDER = ROOT / "methods" / "fidelity"
 """Where the entries live."""
 
-PAPERS = {"fedld": "FedLD", "fedsdc": "FedSDC", "feddiverse": "FedDiverse", "fedmr": "FedMR"}
-"""Short names of the four papers, in the order of the document."""
+PAPERS = {
+    "fedld": "FedLD",
+    "fedsdc": "FedSDC",
+    "feddiverse": "FedDiverse",
+    "fedmr": "FedMR",
+    "baselines": "Baselines",
+}
+"""Short names of the four papers and of their baselines together, in the order of the document."""
 
 Value = bool | int | float | str | None
 
