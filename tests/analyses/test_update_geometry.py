@@ -1,0 +1,49 @@
+"""How updates lie to each other, by hand."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from benchmark.analyses.registry import find
+from benchmark.analyses.update_geometry import geometry
+from benchmark.errors import ConfigError
+from methods.rules import RoundView
+
+VIEW = RoundView(0, 0.1, 2, (0, 1), np.zeros(2), np.zeros(2), np.zeros(2), np.zeros(2), np.zeros((2, 1)))
+
+
+def of(rows: list[list[float]]) -> dict[str, float]:
+    updates = torch.tensor(rows)
+    p = torch.full((len(rows),), 1 / len(rows), dtype=torch.float64)
+    return geometry(updates, p, updates.mean(0), VIEW)
+
+
+def test_equal_updates() -> None:
+    """One direction: cosine 1, one eigenvalue, and the principal aggregate is the mean."""
+    found = of([[3.0, 4.0], [3.0, 4.0]])
+    assert found == pytest.approx({"cosine": 1, "first": 1, "second": 0, "length": 1, "angle": 1}, abs=1e-6)
+
+
+def test_orthogonal_updates() -> None:
+    """(2, 0) and (0, 1): eigenvalues 4 and 1; L = floor(1.6) = 1 keeps (1, 0), on which the second has no projection.
+
+    So the aggregate is (1/2)(2, 0) = (1, 0) where the mean is (1, 1/2): length 1/sqrt(1.25), angle 1/sqrt(1.25).
+    """
+    found = of([[2.0, 0.0], [0.0, 1.0]])
+    short = 1 / math.sqrt(1.25)
+    expected = {"cosine": 0, "first": 0.8, "second": 0.2, "length": short, "angle": short}
+    assert found == pytest.approx(expected, abs=1e-6)
+
+
+def test_report_and_mistakes() -> None:
+    report = find("update-geometry").compute({"rounds": "2", "column": "retina_split3"})
+    assert report.data["round"].tolist() == [1, 2]
+    assert report.data["angle"].between(-1, 1).all() and (report.data["length"] > 0).all()
+    with pytest.raises(ConfigError, match=r"name: came 'fedld'.*Allowed"):
+        find("update-geometry").compute({"name": "fedld"})
+    with pytest.raises(ConfigError, match="no column is called 'x'"):
+        find("update-geometry").compute({"column": "x"})
