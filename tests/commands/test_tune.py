@@ -435,7 +435,7 @@ def test_a_cell_that_holds_out_data_itself_is_tuned_on_that_part(
     [
         (
             "name=toy_table1",
-            r"method: came ''; there is no grid for it\. Allowed: fedavgm, .*fedprox.*\(conf/tune/\)",
+            r"method: came ''; there is no grid for it\. Allowed: .*fedavgm, .*fedprox.*\(conf/tune/\)",
         ),
         (
             "method=fedprx name=toy_table1",
