@@ -67,7 +67,7 @@ def refused(cli: Any, footprint: Any, finished: Path) -> Iterator[Any]:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ("run method=fedprx", r"method: came 'fedprx'\. Did you mean 'fedprox'\? Allowed: .*fedavg, .*\(conf/method/\)"),
+        ("run method=fedprx", r"method: came 'fedprx'\. Did you mean 'fedprox'\? Allowed: .*fedavg,.*\(conf/method/\)"),
         ("run dataset=minst", r"dataset: came 'minst'\. Did you mean 'mnist'\?"),
         ("run partition=dirichelt", r"partition: came 'dirichelt'\. Did you mean 'dirichlet'\?"),
         ("run model=tinycnn", r"model: came 'tinycnn'\. Did you mean 'tiny_cnn'\?"),
