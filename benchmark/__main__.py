@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
+from importlib import import_module
 
 USAGE = """usage: python -m benchmark COMMAND ...
 
@@ -27,99 +28,45 @@ USAGE = """usage: python -m benchmark COMMAND ...
 """
 
 
-def _commands() -> dict[str, Callable[[Sequence[str]], int]]:
-    # Imported when used: each command pays only for what it needs.
-    def run(words: Sequence[str]) -> int:
-        from benchmark.commands.run import main
+HELP = {"-h", "--help", "help"}
 
-        return main(words)
+COMMANDS = {
+    "run": "run.main",
+    "table": "table.table",
+    "tune": "tune.main",
+    "figure": "figure.main",
+    "analyse": "analyse.main",
+    "fidelity": "fidelity.main",
+    "document": "document.main",
+    "status": "table.status",
+    "list": "inspect.listing",
+    "data": "inspect.data",
+    "partition": "inspect.partition",
+    "bench": "bench.main",
+}
+"""Module of ``benchmark.commands`` and function; imported when used: each command pays only for what it needs."""
 
-    def table(words: Sequence[str]) -> int:
-        from benchmark.commands.table import table
 
-        return table(words)
-
-    def tune(words: Sequence[str]) -> int:
-        from benchmark.commands.tune import main
-
-        return main(words)
-
-    def figure(words: Sequence[str]) -> int:
-        from benchmark.commands.figure import main
-
-        return main(words)
-
-    def analyse(words: Sequence[str]) -> int:
-        from benchmark.commands.analyse import main
-
-        return main(words)
-
-    def fidelity(words: Sequence[str]) -> int:
-        from benchmark.commands.fidelity import main
-
-        return main(words)
-
-    def document(words: Sequence[str]) -> int:
-        from benchmark.commands.document import main
-
-        return main(words)
-
-    def status(words: Sequence[str]) -> int:
-        from benchmark.commands.table import status
-
-        return status(words)
-
-    def listing(words: Sequence[str]) -> int:
-        from benchmark.commands.inspect import listing
-
-        return listing(words)
-
-    def data(words: Sequence[str]) -> int:
-        from benchmark.commands.inspect import data
-
-        return data(words)
-
-    def partition(words: Sequence[str]) -> int:
-        from benchmark.commands.inspect import partition
-
-        return partition(words)
-
-    def bench(words: Sequence[str]) -> int:
-        from benchmark.commands.bench import main
-
-        return main(words)
-
-    return {
-        "run": run,
-        "table": table,
-        "tune": tune,
-        "figure": figure,
-        "analyse": analyse,
-        "fidelity": fidelity,
-        "document": document,
-        "status": status,
-        "list": listing,
-        "data": data,
-        "partition": partition,
-        "bench": bench,
-    }
+def _command(name: str) -> Callable[[Sequence[str]], int]:
+    module, function = COMMANDS[name].split(".")
+    found: Callable[[Sequence[str]], int] = getattr(import_module(f"benchmark.commands.{module}"), function)
+    return found
 
 
 def main(words: Sequence[str]) -> int:
     """Run one command; exit code 0, 1 (a run failed), 2 (user's mistake) or 130 (stopped)."""
-    commands = _commands()
-    if not words or words[0] in ("-h", "--help", "help"):
+    if not words or words[0] in HELP or (words[0] != "run" and HELP & set(words)):
         print(USAGE, end="")
         return 0 if words else 2
-    if words[0] not in commands:
+    if words[0] not in COMMANDS:
         from benchmark.errors import nearest
 
         print(
-            f"error: no command {words[0]!r}.{nearest(words[0], commands)}\n{USAGE}", file=sys.stderr, end=""
+            f"error: no command {words[0]!r}.{nearest(words[0], COMMANDS)}\n{USAGE}", file=sys.stderr, end=""
         )
         return 2
     try:
-        return commands[words[0]](words[1:])
+        return _command(words[0])(words[1:])
     except ValueError as error:
         from benchmark.errors import is_users_mistake
 

@@ -33,7 +33,6 @@ from methods.rules import (
     ClientContext,
     ClientRule,
     Federation,
-    FrozenModel,
     Head,
     Loss,
     Phase,
@@ -188,8 +187,4 @@ class OwnHeads(Prediction):
         state = view.rules["fedpac"]
         for client in range(view.num_clients):
             head = Head(None, state["heads"].get(str(client), state["first"]))
-            yield _answers(view.model(client, head=head))
-
-
-def _answers(model: FrozenModel) -> Predictor:
-    return lambda x: model.classify(model.features(x))
+            yield view.model(client, head=head).logits

@@ -9,11 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from torch import Tensor
-
 from methods.method import Method
 from methods.registry import MethodError, register
-from methods.rules import ClientRule, FrozenModel, Prediction, Predictor, ServerView
+from methods.rules import ClientRule, Prediction, Predictor, ServerView
 
 
 @register("prediction", "personal")
@@ -23,14 +21,7 @@ class PersonalPrediction(Prediction):
     def predictors(self, view: ServerView) -> Iterator[Predictor]:
         """One predictor per client: logits of its model. Each is to be used before the next is asked for."""
         for client in range(view.num_clients):
-            yield _answers(view.model(client))
-
-
-def _answers(model: FrozenModel) -> Predictor:
-    def logits(x: Tensor) -> Tensor:
-        return model.classify(model.features(x))
-
-    return logits
+            yield view.model(client).logits
 
 
 def require_personal(rule: ClientRule, method: Method, what: str) -> None:

@@ -84,6 +84,9 @@ class FrozenModel(Protocol):
     def classify(self, z: Tensor) -> Tensor:
         """Logits [B, C] of features [B, h]."""
 
+    def logits(self, x: Tensor) -> Tensor:
+        """Logits [B, C] of normalised inputs [B, c, H, W]."""
+
 
 class LocalData(Protocol):
     """The client's own samples, as a rule may read them."""

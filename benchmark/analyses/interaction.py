@@ -23,7 +23,7 @@ PRINTED = {"CI": "class_imbalance", "AI": "attribute_imbalance", "SC": "spurious
 """The metrics of Table 5, and what they are called in the published file."""
 
 TRIPLETS = (
-    "CI, AI, SC: class imbalance, attribute imbalance and spurious correlation of the matrix (Eqs. 2-4); its rows are "
+    "CI, AI, SC: class imbalance, attribute imbalance, spurious correlation of the matrix (Eqs. 2-4), whose rows are "
     "classes and whose columns are attributes."
 )
 
@@ -36,11 +36,8 @@ def _text(matrix: IntArray) -> str:
 def _same(printed: object, counted: str) -> str:
     if not isinstance(printed, str):
         return "not printed"
-    return (
-        "yes"
-        if [word.split() for word in printed.split(";")] == [w.split() for w in counted.split(";")]
-        else "no"
-    )
+    same = [row.split() for row in printed.split(";")] == [row.split() for row in counted.split(";")]
+    return "yes" if same else "no"
 
 
 @analysis("pooled-data", {"results": "FOLDER"})

@@ -7,28 +7,23 @@ column, as in FedMR's Fig. 4a (``analyse resources``).
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-import torch
 
 from benchmark.analyses.registry import Report, analysis
-from benchmark.analyses.resources import Trainee, numbers
-from benchmark.commands.arguments import positive
-from benchmark.engine.models import FlatModel
+from benchmark.analyses.resources import Trainee, numbers, timed
+from benchmark.commands.arguments import preset_of
+from benchmark.commands.planning import planned
 from benchmark.reports.collect import collect
 from benchmark.reports.ranking import Ranking, ranking
 from benchmark.reports.tables import Table
-from benchmark.runs.config import load_group
-from benchmark.runs.plan import Cells, plan
-from benchmark.runs.spec import TableSpec, find_specs
+from benchmark.runs.plan import Cells
+from benchmark.runs.spec import TableSpec, spec_called
 from benchmark.runs.store import Results
-from benchmark.runs.tuning import TunedFolder
-from methods.vectors import NORM
 
 REPEATS = 3
 """Timed rounds of each method, in turn."""
@@ -80,15 +75,10 @@ def board(table: Table) -> Board:
 
 
 def _leaderboard(values: Mapping[str, str]) -> tuple[TableSpec, Cells, Table]:
-    preset = values.get("preset", "quick")
-    load_group("preset", preset)  # refuses an unknown one
-    spec = next(spec for spec in find_specs() if spec.name == "leaderboard")
-    results = Results(Path(values.get("results", "results")))
-    if (results.root / "runs").exists():
-        results.open()
-    count = positive(values, "seeds")
-    chosen = TunedFolder.of(values.get("tuned"), results.root).load(spec, preset)
-    cells = plan(spec, preset, None if count is None else range(count), None, chosen)
+    preset = preset_of(values)
+    spec = spec_called("leaderboard")
+    results = Results(Path(values.get("results", "results"))).existing()
+    cells = planned(spec, spec, values, preset)
     return spec, cells, collect(spec, preset, cells, results)
 
 
@@ -130,30 +120,18 @@ def leaderboard(values: Mapping[str, str]) -> Report:
 
 def costs(spec: TableSpec, cells: Cells) -> dict[str, dict[str, float]]:
     """Of each method: time, up, down, client, server, as `NOTES` says; methods whose cell has no runs are left out."""
-    column = spec.run_columns[0]
-    configs = {row.label: cells[row.key, column.key].runs[:1] for row in spec.rows}
-    threads = torch.get_num_threads()
-    try:
-        torch.set_num_threads(max((runs[0].runtime.threads for runs in configs.values() if runs), default=1))
-        trainees = {label: Trainee.of(runs[0]) for label, runs in configs.items() if runs}
-        times: dict[str, list[float]] = {label: [] for label in trainees}
-        for _ in range(REPEATS):
-            for label, trainee in trainees.items():
-                times[label].append(trainee.seconds())
-        base = statistics.median(times[next(iter(times))]) if times else 1.0
-        return {
-            label: {"time": statistics.median(times[label]) / base, **_counted(trainee)}
-            for label, trainee in trainees.items()
-        }
-    finally:
-        torch.set_num_threads(threads)
+    found = timed(spec, cells, spec.run_columns[0].key, REPEATS)
+    _, fedavg = found.get(spec.row("fedavg").label, (None, math.nan))
+    return {
+        label: {"time": seconds / fedavg, **_counted(trainee)} for label, (trainee, seconds) in found.items()
+    }
 
 
 def _counted(trainee: Trainee) -> dict[str, float]:
     """Model sizes sent and received in a round, kept by the client and by the server."""
-    state = trainee.state
+    state, model = trainee.state, trainee.run.model
     _, report = trainee.run.step(state)
-    size = _size(trainee.run.model)
+    size = model.layout.size + len(model.buffers)
     server = (state.direction, state.optimizer, state.post, state.rules)
     return {
         "up": 1 + report.cost.scalars_up / size,
@@ -161,8 +139,3 @@ def _counted(trainee: Trainee) -> dict[str, float]:
         "client": numbers(state.clients.get(0, {})) / size,
         "server": sum(numbers(part) for part in server) / size,
     }
-
-
-def _size(model: FlatModel) -> int:
-    """The model's parameters, and BatchNorm's statistics where it has some."""
-    return model.layout.size + (len(model.buffers) if NORM in model.layout.groups else 0)

@@ -28,13 +28,13 @@ from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, V
 from torch import Tensor
 
 from benchmark.analyses.registry import Report, analysis
-from benchmark.commands.arguments import positive
+from benchmark.commands.arguments import positive, preset_of
 from benchmark.commands.launching import settings_of_runs
 from benchmark.engine.federation import Diverged, FederatedRun, RunState
 from benchmark.engine.views import FrozenView
 from benchmark.errors import ConfigError, nearest
 from benchmark.figures.spec import find_figures
-from benchmark.runs.config import RunConfig, compose, group_names, load_group, resolve
+from benchmark.runs.config import RunConfig, compose, group_names, resolve
 from benchmark.runs.nested import merge
 from benchmark.runs.plan import with_seed
 from benchmark.runs.run import build_run, load_data
@@ -130,7 +130,7 @@ def client_losses(run: FederatedRun, w: Tensor, buffers: Tensor) -> np.ndarray:
     losses = np.zeros(run.num_clients)
     for j in range(run.num_clients):
         for x, y in run.data(j).batches():
-            logits = model.classify(model.features(x)).double()
+            logits = model.logits(x).double()
             losses[j] += float(F.cross_entropy(logits, y, reduction="sum"))
     return losses / np.maximum(run.sizes, 1)
 
@@ -296,8 +296,7 @@ def _numbers(values: Mapping[str, str], key: str) -> list[float]:
 
 def options_of(values: Mapping[str, str]) -> Options:
     """The figure's options in the preset, with what the command line says on top."""
-    preset = values.get("preset", "quick")
-    load_group("preset", preset)  # refuses an unknown one
+    preset = preset_of(values)
     spec = next(spec for spec in find_figures() if spec.name == FIGURE)
     options = dict(spec.settings(preset))
     if "alphas" in values:

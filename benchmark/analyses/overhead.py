@@ -16,16 +16,16 @@ import numpy as np
 import pandas as pd
 
 from benchmark.analyses.registry import Report, analysis
-from benchmark.commands.arguments import positive
+from benchmark.commands.arguments import preset_of
+from benchmark.commands.planning import planned
 from benchmark.engine.records import Record
 from benchmark.errors import StorageError
 from benchmark.reports.collect import run_state
 from benchmark.reports.published import PUBLISHED_FOLDER, read_published
-from benchmark.runs.config import RunConfig, load_group
-from benchmark.runs.plan import PlannedCell, plan
+from benchmark.runs.config import RunConfig
+from benchmark.runs.plan import PlannedCell
 from benchmark.runs.spec import TABLE_FOLDER, TableSpec, load_spec
 from benchmark.runs.store import Results, read_json
-from benchmark.runs.tuning import TunedFolder
 
 ROWS = ("feddiverse", "round_robin", "fednova", "powd", "fedpns", "hcsfed", "uniform")
 """Methods of Table 2 in its order; uniform selection, which they are compared to, has no row there."""
@@ -96,18 +96,13 @@ class Measured:
 )
 def overhead(values: Mapping[str, str]) -> Report:
     """What each client selection costs beyond uniform selection (FedDiverse, Table 2): printed and measured."""
-    preset, column = values.get("preset", "quick"), values.get("column", "cmnist_gsc")
-    load_group("preset", preset)  # refuses an unknown one
+    preset, column = preset_of(values), values.get("column", "cmnist_gsc")
     whole = load_spec(TABLE_FOLDER / "feddiverse_table1.yaml")
     whole.preset(preset)
     label = whole.column(column).label
     spec = whole.cut([row.key for row in whole.rows], [column])
-    results = Results(Path(values.get("results", "results")))
-    if (results.root / "runs").exists():
-        results.open()
-    count = positive(values, "seeds")
-    chosen = TunedFolder.of(values.get("tuned"), results.root).load(whole, preset)
-    cells = plan(spec, preset, None if count is None else range(count), None, chosen)
+    results = Results(Path(values.get("results", "results"))).existing()
+    cells = planned(whole, spec, values, preset)
     kappa = _clients_per_round(cells["uniform", column])
     rows, missing = [], False
     for key in ROWS:

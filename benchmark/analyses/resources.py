@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -23,11 +23,11 @@ import torch
 from torch import Tensor
 
 from benchmark.analyses.registry import Report, analysis
-from benchmark.commands.arguments import positive
+from benchmark.commands.arguments import positive, preset_of
 from benchmark.engine.federation import FederatedRun, RunState
 from benchmark.engine.training import ActiveRule
 from benchmark.figures.spec import FIGURE_FOLDER, load_figure
-from benchmark.runs.config import RunConfig, load_group
+from benchmark.runs.config import RunConfig
 from benchmark.runs.plan import Cells, plan
 from benchmark.runs.run import build_run, load_data
 from benchmark.runs.spec import TableSpec
@@ -144,28 +144,29 @@ def numbers(value: Any) -> int:
 def measure(spec: TableSpec, cells: Cells, repeats: int) -> pd.DataFrame:
     """Long form, one line per row and column that can run: numbers held, by what they are, and seconds per round."""
     lines = []
-    threads = torch.get_num_threads()
-    try:
-        for column in spec.run_columns:
-            configs = {row.label: cells[row.key, column.key].runs[:1] for row in spec.rows}
-            torch.set_num_threads(max((c.runtime.threads for (c,) in _some(configs)), default=1))
-            trainees = {label: Trainee.of(runs[0]) for label, runs in configs.items() if runs}
-            times: dict[str, list[float]] = {label: [] for label in trainees}
-            for _ in range(repeats):
-                for label, trainee in trainees.items():
-                    times[label].append(trainee.seconds())
-            for label, trainee in trainees.items():
-                held = trainee.held()
-                parts = {name: getattr(held, name) for name in Held.__dataclass_fields__}
-                line = {"column": column.key, "method": label, **parts, "held": held.total}
-                lines.append(line | {"seconds": statistics.median(times[label])})
-    finally:
-        torch.set_num_threads(threads)
+    for column in spec.run_columns:
+        for label, (trainee, seconds) in timed(spec, cells, column.key, repeats).items():
+            held = trainee.held()
+            parts = {name: getattr(held, name) for name in Held.__dataclass_fields__}
+            line = {"column": column.key, "method": label, **parts, "held": held.total}
+            lines.append(line | {"seconds": seconds})
     return pd.DataFrame(lines)
 
 
-def _some(configs: Mapping[str, Sequence[RunConfig]]) -> list[Sequence[RunConfig]]:
-    return [runs for runs in configs.values() if runs]
+def timed(spec: TableSpec, cells: Cells, column: str, repeats: int) -> dict[str, tuple[Trainee, float]]:
+    """label -> (trainee, median seconds of a round) of the rows that can run in a column, timed in turn."""
+    configs = {row.label: cells[row.key, column].runs[0] for row in spec.rows if cells[row.key, column].runs}
+    threads = torch.get_num_threads()
+    try:
+        torch.set_num_threads(max((config.runtime.threads for config in configs.values()), default=1))
+        trainees = {label: Trainee.of(config) for label, config in configs.items()}
+        times: dict[str, list[float]] = {label: [] for label in trainees}
+        for _ in range(repeats):
+            for label, trainee in trainees.items():
+                times[label].append(trainee.seconds())
+    finally:
+        torch.set_num_threads(threads)
+    return {label: (trainee, statistics.median(times[label])) for label, trainee in trainees.items()}
 
 
 @analysis(
@@ -180,8 +181,7 @@ def _some(configs: Mapping[str, Sequence[RunConfig]]) -> list[Sequence[RunConfig
 )
 def resources(values: Mapping[str, str]) -> Report:
     """Parameters that a client holds and time of its local training (FedMR, Fig. 4a), methods of the figure."""
-    preset = values.get("preset", "quick")
-    load_group("preset", preset)  # refuses an unknown one
+    preset = preset_of(values)
     figure = load_figure(FIGURE_FOLDER / "fedmr_figure4.yaml")
     spec, options = figure.runs, figure.settings(preset)
     assert spec is not None

@@ -18,12 +18,11 @@ import torch
 from torch import Tensor
 
 from benchmark.analyses.registry import Report, analysis
-from benchmark.commands.arguments import positive
-from benchmark.errors import ConfigError, nearest
-from benchmark.runs.config import load_group
+from benchmark.commands.arguments import positive, preset_of
+from benchmark.errors import ConfigError
 from benchmark.runs.plan import plan
 from benchmark.runs.run import build_run, load_data
-from benchmark.runs.spec import find_specs
+from benchmark.runs.spec import spec_called
 from methods.fedavg import MeanDirection
 from methods.fedld import Principal
 from methods.rules import Direction, RoundView, State
@@ -78,12 +77,8 @@ def geometry(updates: Tensor, p: Tensor, mean: Tensor, view: RoundView) -> dict[
 )
 def update_geometry(values: Mapping[str, str]) -> Report:
     """How much the updates of a round agree, and what FedLD's principal gradients make of them, round by round."""
-    preset, name = values.get("preset", "quick"), values.get("name", "fedld_table1")
-    load_group("preset", preset)  # refuses an unknown one
-    specs = {spec.name: spec for spec in find_specs()}
-    if name not in specs:
-        raise ConfigError(f"name: came {name!r}.{nearest(name, specs)} Allowed: {', '.join(specs)}.")
-    spec = specs[name]
+    preset, name = preset_of(values), values.get("name", "fedld_table1")
+    spec = spec_called(name)
     spec.row("fedavg")
     column = values.get("column", spec.run_columns[0].key)
     cell = plan(spec.cut(["fedavg"], [spec.column(column).key]), preset, range(1))["fedavg", column]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from benchmark.errors import ConfigError, nearest
+from benchmark.runs.config import load_group
 
 
 def read(words: Sequence[str], known: Mapping[str, str], command: str) -> dict[str, str]:
@@ -28,6 +29,13 @@ def read(words: Sequence[str], known: Mapping[str, str], command: str) -> dict[s
 
 def _keys(known: Mapping[str, str]) -> str:
     return "Allowed: " + ", ".join(f"{key}={what}" for key, what in known.items()) + "."
+
+
+def preset_of(values: Mapping[str, str]) -> str:
+    """The preset asked for; `ConfigError` if there is none of that name."""
+    preset = values.get("preset", "quick")
+    load_group("preset", preset)  # refuses an unknown one
+    return preset
 
 
 def positive(values: Mapping[str, str], key: str) -> int | None:

@@ -7,9 +7,8 @@ from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from benchmark.commands.arguments import positive, read
+from benchmark.commands.arguments import positive, preset_of, read
 from benchmark.commands.launching import HOW, run_missing, settings_of_runs
-from benchmark.commands.table import preset_of
 from benchmark.errors import ConfigError, nearest
 from benchmark.fidelity import effects
 from benchmark.fidelity.document import render

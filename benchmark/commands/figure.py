@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from benchmark.commands.arguments import positive, read
+from benchmark.commands.arguments import positive, preset_of, read
 from benchmark.commands.launching import HOW, run_missing, settings_of_runs
 from benchmark.errors import ConfigError, nearest
 from benchmark.figures.registry import Drawing, Kind, Request, find
 from benchmark.figures.spec import FigureSpec, find_figures
 from benchmark.figures.style import save
 from benchmark.reports.notes import tuning_lines
-from benchmark.runs.config import load_group
 from benchmark.runs.plan import Cells, check, plan, unique_runs
 from benchmark.runs.store import Results, storage_error, write_atomically
 from benchmark.runs.tuning import TunedFolder
@@ -32,8 +31,7 @@ WHAT = {
 def main(words: Sequence[str]) -> int:
     """Run what is missing and draw; exit code 0, 1 (a run failed) or 130 (stopped)."""
     values = read(words, {**WHAT, **HOW}, "figure")
-    preset = values.get("preset", "quick")
-    load_group("preset", preset)  # refuses an unknown one
+    preset = preset_of(values)
     specs = _chosen(values, preset)
     results = Results(Path(values.get("results", "results"))).open()
     count = positive(values, "seeds")

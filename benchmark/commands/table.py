@@ -12,16 +12,15 @@ from rich.console import Console
 from rich.table import Table as TextTable
 
 from benchmark.analyses.registry import PAPER_TABLES, PaperTable
-from benchmark.commands.arguments import positive, read
+from benchmark.commands.arguments import positive, preset_of, read
 from benchmark.commands.launching import HOW, run_missing, settings_of_runs
+from benchmark.commands.planning import planned
 from benchmark.errors import ConfigError, nearest
 from benchmark.reports.collect import collect, run_state
 from benchmark.reports.tables import write
-from benchmark.runs.config import load_group
-from benchmark.runs.plan import Cells, check, plan, unique_runs
-from benchmark.runs.spec import TableSpec, find_specs
+from benchmark.runs.plan import Cells, check, unique_runs
+from benchmark.runs.spec import TableSpec, find_specs, spec_called
 from benchmark.runs.store import Results
-from benchmark.runs.tuning import TunedFolder
 
 WHAT = {
     "paper": "fedld|fedsdc|feddiverse|fedmr",
@@ -41,12 +40,7 @@ def tables_of(values: Mapping[str, str]) -> list[TableSpec]:
     """The tables asked for, whole."""
     number = positive(values, "table")
     if "name" in values:
-        every = {spec.name: spec for spec in find_specs()}
-        if values["name"] not in every:
-            raise ConfigError(
-                f"name: came {values['name']!r}.{nearest(values['name'], every)} Allowed: {', '.join(every)}."
-            )
-        return [every[values["name"]]]
+        return [spec_called(values["name"])]
     return find_specs(values.get("paper"), number)
 
 
@@ -89,13 +83,6 @@ def _having(tables: list[TableSpec], values: Mapping[str, str], preset: str) -> 
     return kept
 
 
-def preset_of(values: Mapping[str, str]) -> str:
-    """The preset asked for; `ConfigError` if there is none of that name."""
-    preset = values.get("preset", "quick")
-    load_group("preset", preset)  # refuses an unknown one
-    return preset
-
-
 def analyses_of(values: Mapping[str, str]) -> list[PaperTable]:
     """The tables asked for that an analysis makes; none where a file, rows or columns are named."""
     if any(key in values for key in ("name", "rows", "columns")):
@@ -121,15 +108,8 @@ def _plans(values: Mapping[str, str], preset: str) -> list[tuple[TableSpec, Cell
 def _planned(
     tables: Sequence[TableSpec], values: Mapping[str, str], preset: str
 ) -> list[tuple[TableSpec, Cells]]:
-    count = positive(values, "seeds")
-    seeds = None if count is None else range(count)
-    tuned = TunedFolder.of(values.get("tuned"), Path(values.get("results", "results")))
-    plans = []
-    for whole in tables:
-        spec = _cut(whole, values)
-        chosen = tuned.load(whole, preset)
-        plans.append((spec, plan(spec, preset, seeds, settings_of_runs(values), chosen)))
-    return plans
+    parts = [(whole, _cut(whole, values)) for whole in tables]
+    return [(part, planned(whole, part, values, preset, settings_of_runs(values))) for whole, part in parts]
 
 
 def table(words: Sequence[str]) -> int:
@@ -165,8 +145,7 @@ def _read_by(
     for made in analyses:
         if made.runs_of is not None:
             name, column = made.runs_of
-            spec = next(spec for spec in find_specs() if spec.name == name)
-            found += _planned([spec], {**values, "columns": column}, preset)
+            found += _planned([spec_called(name)], {**values, "columns": column}, preset)
     return found
 
 
@@ -207,9 +186,7 @@ def status(words: Sequence[str]) -> int:
     values = read(words, WHAT, "status")
     preset = preset_of(values)
     plans = _plans(values, preset)
-    results = Results(Path(values.get("results", "results")))
-    if (results.root / "runs").exists():
-        results.open()
+    results = Results(Path(values.get("results", "results"))).existing()
     view = TextTable(title=f"preset {preset}, {results.root}/runs")
     states = ("done", "running", "failed", "diverged", "missing")
     view.add_column("table")

@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.table import Table as TextTable
 
 from benchmark.commands import table
-from benchmark.commands.arguments import positive, read
+from benchmark.commands.arguments import positive, preset_of, read
 from benchmark.commands.launching import HOW, ended, run_missing, settings_of_runs
 from benchmark.errors import ConfigError, nearest
 from benchmark.reports.collect import validation_value
@@ -80,7 +80,7 @@ class Search:
 def main(words: Sequence[str]) -> int:
     """Run what is missing, choose, print, write; exit code 0, 1 (a run failed, no point is left) or 130 (stopped)."""
     values = read(words, KEYS, "tune")
-    grid, preset = load_grid(values.get("method", "")), table.preset_of(values)
+    grid, preset = load_grid(values.get("method", "")), preset_of(values)
     searches = [_search(whole, preset, grid, values) for whole in _tables(values, grid.method)]
     results = Results(Path(values.get("results", "results"))).open()
     folder = Path(values.get("out") or results.root / "tuned")

@@ -68,6 +68,10 @@ class FrozenView:
         self._model.net.eval()
         return self._model.net.classify(z)
 
+    def logits(self, x: Tensor) -> Tensor:
+        """Logits [B, C] of inputs [B, c, H, W]."""
+        return self.classify(self.features(x))
+
 
 class FrozenPool:
     """Auxiliary networks beside the one that trains, made when first asked for and used again for the next client."""

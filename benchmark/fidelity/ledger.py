@@ -15,10 +15,10 @@ from typing import Any
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from benchmark.errors import ConfigError, nearest
+from benchmark.errors import ConfigError
 from benchmark.runs.config import CONF, RunConfig, compose, group_names, resolve
 from benchmark.runs.nested import merge
-from benchmark.runs.spec import TableSpec, find_specs
+from benchmark.runs.spec import TableSpec, spec_called
 
 ROOT = CONF.parent
 LEDGER_FOLDER = ROOT / "methods" / "fidelity"
@@ -155,18 +155,9 @@ class Chapter(_Part):
 
 
 @cache
-def tables() -> dict[str, TableSpec]:
-    """The tables of ``conf/table`` by name."""
-    return {spec.name: spec for spec in find_specs()}
-
-
 def table(name: str) -> TableSpec:
-    """The table called ``name``; `ConfigError` if there is none."""
-    if name not in tables():
-        raise ConfigError(
-            f"fidelity: no table is called {name!r}.{nearest(name, tables())} Known: {', '.join(tables())}."
-        )
-    return tables()[name]
+    """The table called ``name``, read once; `ConfigError` if there is none."""
+    return spec_called(name, "fidelity: table")
 
 
 def _at(node: Any, key: str) -> Any:

@@ -13,7 +13,7 @@ from benchmark.figures.registry import Drawing, Request, kind
 from benchmark.figures.style import panels
 from benchmark.reports.pictures import draw_bubbles
 from benchmark.runs.plan import plan
-from benchmark.runs.spec import TableSpec, find_specs
+from benchmark.runs.spec import TableSpec, spec_called
 
 CELL = 0.27
 """Inches of a client and of a class."""
@@ -53,13 +53,7 @@ def partitions(request: Request) -> Drawing:
 
 
 def _scenarios(request: Request) -> list[_Scenario]:
-    name = str(request.option("of"))
-    specs = {spec.name: spec for spec in find_specs()}
-    if name not in specs:
-        raise ConfigError(
-            f"figure {request.spec.name}: options.of: came {name!r}. Allowed: {', '.join(specs)} (conf/table/)."
-        )
-    table = specs[name]
+    table = spec_called(str(request.option("of")), f"figure {request.spec.name}: options.of")
     keys = request.spec.columns or [column.key for column in table.run_columns]
     return [_scenario(request, table, key) for key in keys]
 

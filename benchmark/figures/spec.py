@@ -10,9 +10,9 @@ from typing import Any
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError
 
-from benchmark.errors import ConfigError, nearest
+from benchmark.errors import ConfigError
 from benchmark.runs.nested import merge
-from benchmark.runs.spec import TableSpec, find_specs
+from benchmark.runs.spec import TableSpec, spec_called
 
 FIGURE_FOLDER = Path(__file__).resolve().parents[2] / "conf" / "figure"
 """Where the figure files live."""
@@ -61,13 +61,7 @@ class FigureSpec(BaseModel):
         if self.table is None:
             return None
         if isinstance(self.table, str):
-            every = {spec.name: spec for spec in find_specs()}
-            if self.table not in every:
-                raise ConfigError(
-                    f"figure {self.name}: table: came {self.table!r}.{nearest(self.table, every)} "
-                    f"Allowed: {', '.join(every)}."
-                )
-            return every[self.table]
+            return spec_called(self.table, f"figure {self.name}: table")
         named = {"name": self.name, "paper": self.paper, "title": self.title}
         try:
             return TableSpec.model_validate({**named, **self.table})

@@ -524,3 +524,13 @@ def find_specs(
         there = ", ".join(spec.name for spec in specs if paper in (None, spec.paper)) or "none"
         raise ConfigError(f"no table {table} in {folder}. There is: {there}.")
     return found
+
+
+def spec_called(name: str, where: str = "name", folder: Path = TABLE_FOLDER) -> TableSpec:
+    """The table of ``folder`` called ``name``; `ConfigError`, which calls it ``where``, if there is none."""
+    every = {spec.name: spec for spec in find_specs(folder=folder)}
+    if name not in every:
+        raise ConfigError(
+            f"{where}: came {name!r}.{nearest(name, every)} Allowed: {', '.join(every)} (conf/table/)."
+        )
+    return every[name]

@@ -378,6 +378,10 @@ class Results:
         write_atomically(marker, f"{FORMAT}\n".encode())
         return self
 
+    def existing(self) -> Results:
+        """As `open`, but a folder without runs is left as it is: for reading."""
+        return self.open() if (self.root / "runs").exists() else self
+
     def run(self, key: str) -> RunFolder:
         """The folder of the run ``<name>/seed<k>``."""
         return RunFolder(self.root / "runs" / key)

@@ -331,7 +331,7 @@ def _answers(probe: ClientProbe, model: FrozenModel, where: Tensor) -> Tensor:
         part = where[start : start + len(y)]
         start += len(y)
         if bool(part.any()):
-            found.append(model.classify(model.features(x[part])).argmax(1))
+            found.append(model.logits(x[part]).argmax(1))
     return torch.cat(found)
 
 

@@ -68,8 +68,7 @@ class PowD(Selection):
         """Mean cross-entropy [1] over D_k under w, in evaluation mode; 0 for a client without samples."""
         model = probe.model()
         each = [
-            F.cross_entropy(model.classify(model.features(x)), y, reduction="none").double()
-            for x, y in probe.data.batches()
+            F.cross_entropy(model.logits(x), y, reduction="none").double() for x, y in probe.data.batches()
         ]
         n = sum(len(part) for part in each)
         if not n:

@@ -17,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "runs"))
 from tiny_runs import FAKE
 
 from benchmark.__main__ import main
-from benchmark.runs.spec import find_specs
+from benchmark.runs.spec import find_specs, spec_called
 
 
 class Answer(NamedTuple):
@@ -85,6 +85,7 @@ def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     folder = tmp_path / "conf"
     folder.mkdir()
     monkeypatch.setattr("benchmark.commands.table.find_specs", partial(find_specs, folder=folder))
+    monkeypatch.setattr("benchmark.commands.table.spec_called", partial(spec_called, folder=folder))
     monkeypatch.setattr("benchmark.commands.table.PAPER_TABLES", ())
 
     def change(**changes: Any) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import yaml
 
-from benchmark.fidelity import effects
+from benchmark.fidelity import effects, ledger
 from benchmark.fidelity.ledger import PAPERS, load
 from benchmark.runs.spec import load_spec
 
@@ -34,7 +34,7 @@ EFFECTS = ("fidelity", "effects", "preset=quick", "launcher=inline", "out=measur
 
 
 @pytest.fixture(autouse=True)
-def toy_ledger(toy: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+def toy_ledger(toy: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
     """A ledger with one entry (or these) about the toy table."""
     folder = tmp_path / "ledger"
     folder.mkdir()
@@ -53,10 +53,12 @@ def toy_ledger(toy: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cal
     change(ENTRY)
     monkeypatch.setattr("benchmark.commands.fidelity.load", partial(load, folder))
     monkeypatch.setattr(
-        "benchmark.fidelity.ledger.tables",
-        lambda: {"toy_table1": load_spec(tmp_path / "conf" / "toy_table1.yaml")},
+        "benchmark.fidelity.ledger.spec_called",
+        lambda name, where: load_spec(tmp_path / "conf" / f"{name}.yaml"),
     )
-    return change
+    ledger.table.cache_clear()
+    yield change
+    ledger.table.cache_clear()
 
 
 def test_the_page_is_written_and_an_old_one_noticed(cli: Any, toy_ledger: Any) -> None:

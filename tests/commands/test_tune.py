@@ -16,7 +16,7 @@ from tiny_runs import FAKE
 
 from benchmark.figures.spec import find_figures
 from benchmark.runs.config import RunConfig, compose, resolve
-from benchmark.runs.spec import TABLE_FOLDER, find_specs
+from benchmark.runs.spec import TABLE_FOLDER, spec_called
 from benchmark.runs.store import Results, Status
 
 MU = "method.client.fedprox.mu"
@@ -386,7 +386,7 @@ def test_a_figure_draws_the_tuned_runs_of_its_table(
         "columns": ["iid"], "presets": {"quick": {}},
     }  # fmt: skip
     (figures / "toy_figure1.yaml").write_text(yaml.safe_dump(node))
-    monkeypatch.setattr("benchmark.figures.spec.find_specs", partial(find_specs, folder=tmp_path / "conf"))
+    monkeypatch.setattr("benchmark.figures.spec.spec_called", partial(spec_called, folder=tmp_path / "conf"))
     monkeypatch.setattr("benchmark.commands.figure.find_figures", partial(find_figures, folder=figures))
     pretend_grid("iid", (0.2, 0.3, 0.9, 0.4), (0, 0, 0, 0))
     assert cli(*PROX, "columns=iid").code == 0

@@ -24,6 +24,9 @@ class Pixels:
     def classify(self, z: Tensor) -> Tensor:
         raise AssertionError("the measure needs no classifier")
 
+    def logits(self, x: Tensor) -> Tensor:
+        return self.classify(x)
+
 
 def data(z: np.ndarray | Tensor, y: list[int] | np.ndarray) -> EvaluationSet:
     return EvaluationSet(torch.as_tensor(z), torch.as_tensor(y), None, 3, 0, lambda x: x)

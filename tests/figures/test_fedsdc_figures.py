@@ -184,7 +184,9 @@ def test_data_of_some_columns() -> None:
 
 def test_data_of_what_is_not_there() -> None:
     spec = spec_of(3).model_copy(update={"options": {"of": "fedsdc_tabel1"}})
-    with pytest.raises(ConfigError, match=r"options\.of: came 'fedsdc_tabel1'\. Allowed: .*fedsdc_table1"):
+    with pytest.raises(
+        ConfigError, match=r"options\.of: came 'fedsdc_tabel1'\. Did you mean 'fedsdc_table1'\?"
+    ):
         drawn(spec, "quick", {})
     absent = spec_of(3).model_copy(update={"options": {"of": "fedsdc_table1"}, "presets": {"small": {}}})
     with pytest.raises(ConfigError, match=r"column iid of fedsdc_table1: not in this preset"):
