@@ -32,7 +32,7 @@ NOTES = (
     "rank: mean over all columns and seeds of the method's rank (1 is best, ties share), with a 95 % bootstrap "
     "interval over columns and seeds. A run that diverged comes last. Columns of the table: mean over seeds.",
     "Costs, counted for one client of the first column that takes part again: up and down, what it sends and receives "
-    "in a round, in sizes of the model (1 is the model itself); client, what it keeps between rounds; server, what the "
+    "in a round, in sizes of the model (1 is all of it); client, what it keeps between rounds; server, what the "
     "server keeps beside the model, for that one client. Time: its round over FedAvg's, medians of repeats in turn.",
 )
 
@@ -129,13 +129,13 @@ def costs(spec: TableSpec, cells: Cells) -> dict[str, dict[str, float]]:
 
 def _counted(trainee: Trainee) -> dict[str, float]:
     """Model sizes sent and received in a round, kept by the client and by the server."""
-    state, model = trainee.state, trainee.run.model
-    _, report = trainee.run.step(state)
-    size = model.layout.size + len(model.buffers)
+    state, run = trainee.state, trainee.run
+    _, report = run.step(state)
+    size = run.layout.size + len(run.model.buffers)
     server = (state.direction, state.optimizer, state.post, state.rules)
     return {
-        "up": 1 + report.cost.scalars_up / size,
-        "down": 1 + report.cost.scalars_down / size,
+        "up": (run.exchanged + report.cost.scalars_up) / size,
+        "down": (run.exchanged + report.cost.scalars_down) / size,
         "client": numbers(state.clients.get(0, {})) / size,
         "server": sum(numbers(part) for part in server) / size,
     }

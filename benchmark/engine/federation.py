@@ -31,6 +31,7 @@ from methods.rules import (
     State,
     Trained,
 )  # fmt: skip
+from methods.vectors import HEAD
 
 
 class Diverged(Exception):
@@ -350,6 +351,13 @@ class FederatedRun:
         """The samples of one client."""
         p = self.problem
         return ClientData(p.images, p.labels, self.indices[client], p.transform, all_attributes=p.attributes)
+
+    @property
+    def exchanged(self) -> int:
+        """Numbers of the model that travel each way: not what is personal, nor a head that rules send by themselves."""
+        own_head = (HEAD,) if any(rule.owns_head for rule in self.method.client) else ()
+        stays = int(self.layout.mask(*self.method.personal, *own_head).sum())
+        return self.layout.size - stays + (0 if self.spec.buffers == "local" else len(self.model.buffers))
 
     def start_vector(self, state: RunState, client: int) -> Tensor:
         """w with the client's own groups in their places [d]; w itself if nothing is personal."""

@@ -24,8 +24,8 @@ class Record(NamedTuple):
 class Cost:
     """What a round costs on top of FedAvg's: local training of the participants, the model down, an update up.
 
-    ``scalars_up`` and ``scalars_down`` are numbers sent by and to clients beyond the model, ``forward`` samples passed
-    through a model for rules and selections, ``trained`` samples that a selection's own training went through.
+    ``scalars_up`` and ``scalars_down`` are numbers sent by and to clients beyond the model's own, ``forward`` samples
+    passed through a model for rules and selections, ``trained`` samples that a selection's own training went through.
     """
 
     scalars_up: int = 0

@@ -41,7 +41,18 @@ def test_only_methods_with_all_their_runs_are_ranked() -> None:
 def test_costs_in_model_sizes() -> None:
     """What the notes on the algorithms say: vectors of length d sent and kept beside FedAvg's."""
     spec = leaderboard()
-    rows = ["fedavg", "fedavgm", "fedadam", "scaffold", "feddyn", "feddc", "moon", "fedmr"]
+    rows = [
+        "fedavg",
+        "fedavgm",
+        "fedadam",
+        "scaffold",
+        "feddyn",
+        "feddc",
+        "moon",
+        "fedmr",
+        "fedrep",
+        "fedpac",
+    ]
     spec = spec.cut(rows, ["fmnist/p5c2"])
     found = costs(spec, plan(spec, "quick", range(1)))
     expected = {
@@ -62,3 +73,9 @@ def test_costs_in_model_sizes() -> None:
     # FedMR: C h = 10 x 32 features and 10 counts up, features and 10 flags down; the tiny CNN on 8 x 8 images has
     # (1 8 9 + 8) + (8 16 9 + 16) + (16 4 32 + 32) + (32 10 + 10) = 3,658 parameters.
     assert (found["FedMR"]["up"], found["FedMR"]["down"]) == pytest.approx((1 + 330 / 3658,) * 2, abs=1e-9)
+    # FedRep's head (330) stays. FedPAC's takes the place of the model's own; beside it go up V, H, class sums and
+    # counts (1 + 320 + 320 + 10), and down features and flags (320 + 10).
+    assert (found["FedRep"]["up"], found["FedRep"]["down"]) == pytest.approx((1 - 330 / 3658,) * 2, abs=1e-9)
+    assert found["FedRep"]["client"] == pytest.approx(330 / 3658, abs=1e-9)
+    assert found["FedPAC"]["up"] == pytest.approx(1 + 651 / 3658, abs=1e-9)
+    assert found["FedPAC"]["down"] == pytest.approx(1 + 330 / 3658, abs=1e-9)
