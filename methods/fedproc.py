@@ -9,8 +9,9 @@ The client's loss moves from a contrast with global prototypes g_c to cross-entr
 
 Prototypes are class means of features, taken after local training and averaged by count. In round 0 there are none, and
 the loss is plain cross-entropy (as in the authors' code). Their code fixes T_p at 100, its number of rounds
-(``variant: reference``); here it is the number of rounds of the run. It also takes features behind a projection head
-(``model.projection: 256``), and in training mode with augmentation, which is not copied.
+(``variant: reference``); here it is the number of rounds of the run. It also takes features behind a projection head,
+brought to length 1 (``model.projection: 256``, ``model.normalize_features: true``), and in training mode with
+augmentation, which is not copied.
 
 Stacked on another method this is its version "with prototypes" (FedMR, Table 8).
 """

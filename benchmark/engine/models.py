@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import inspect
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
 from functools import partial
 from typing import Any
 
@@ -67,38 +68,92 @@ def model_names() -> list[str]:
     return sorted(_models)
 
 
+@dataclass(frozen=True)
+class Features:
+    """What every model may put behind its body.
+
+    Attributes:
+        projection: width of a projection head (Linear, ReLU, Linear) behind the body; its output are then the features
+            (MOON's and FedProc's code: 256); 0 for none.
+        normalize_features: bring the features of every sample to length 1 (FedProc's code).
+        feature_dropout: share of the features that is dropped in training.
+    """
+
+    projection: int = 0
+    normalize_features: bool = False
+    feature_dropout: float = 0.0
+
+    def __post_init__(self) -> None:
+        """`ConfigError` for a value that is not allowed."""
+        allowed = {
+            "projection": (_is_count(self.projection), "a whole number, 0 for none"),
+            "normalize_features": (isinstance(self.normalize_features, bool), "true, false"),
+            "feature_dropout": (_is_share(self.feature_dropout), "a number from 0 to below 1"),
+        }
+        for key, (fits, what) in allowed.items():
+            if not fits:
+                raise ConfigError(f"model.{key}: came {getattr(self, key)!r}. Allowed: {what}.")
+
+    def behind(self, net: Net, num_classes: int) -> Net:
+        """``net`` with these; itself if there are none."""
+        layers: list[nn.Module] = []
+        if self.projection:
+            h = net.feature_dim
+            layers += [nn.Linear(h, h), nn.ReLU(inplace=True), nn.Linear(h, self.projection)]
+        if self.normalize_features:
+            layers.append(UnitLength())
+        if self.feature_dropout:
+            layers.append(nn.Dropout(self.feature_dropout))
+        if not layers:
+            return net
+        body = nn.Sequential(net.body, *layers)
+        if not self.projection:
+            return Net(body, net.classifier, net.feature_dim)
+        return Net(body, nn.Linear(self.projection, num_classes), self.projection)
+
+
+class UnitLength(nn.Module):
+    """Rows brought to length 1."""
+
+    def forward(self, z: Tensor) -> Tensor:
+        """z / ||z|| of features [B, h]."""
+        return F.normalize(z)
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _is_share(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1
+
+
 def build_net(
     name: str, num_classes: int, shape: tuple[int, int, int], parameters: dict[str, Any], seed: int
 ) -> Net:
     """Build a network for images of ``shape`` (channels, height, width), its weights drawn from ``seed``.
 
-    Every model takes ``feature_dropout``, the share of features that a last layer of the body drops in training (0).
-    Raises :class:`ConfigError` for an unknown name or parameter.
+    Every model takes the parameters of `Features`. Raises :class:`ConfigError` for an unknown name or parameter.
     """
     if name not in _models:
         raise ConfigError(
             f"model.name: no model is called {name!r}.{nearest(name, _models)} Known: {', '.join(model_names())}."
         )
-    allowed = [
-        key for key, p in inspect.signature(_models[name]).parameters.items() if p.kind is p.KEYWORD_ONLY
-    ] + ["feature_dropout"]
+    signature = inspect.signature(_models[name]).parameters
+    common = [field.name for field in fields(Features)]
+    allowed = [key for key, p in signature.items() if p.kind is p.KEYWORD_ONLY] + common
     for key in parameters:
         if key not in allowed:
             known = ", ".join(allowed)
             raise ConfigError(
                 f"model.{key}: unknown parameter of {name}.{nearest(key, allowed)} Allowed: {known}."
             )
-    own = {key: value for key, value in parameters.items() if key != "feature_dropout"}
-    dropout = parameters.get("feature_dropout", 0.0)
-    if not isinstance(dropout, int | float) or not 0 <= dropout < 1:
-        raise ConfigError(f"model.feature_dropout: came {dropout!r}. Allowed: a number from 0 to below 1.")
+    features = Features(**{key: value for key, value in parameters.items() if key in common})
+    own = {key: value for key, value in parameters.items() if key not in common}
     # Initialisers draw from torch's own generator; it is put back, so building a model moves no other draw.
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        net = _models[name](num_classes, *shape, **own)
-    if dropout:
-        net.body = nn.Sequential(net.body, nn.Dropout(dropout))
-    return net
+        return features.behind(_models[name](num_classes, *shape, **own), num_classes)
 
 
 def _conv_net(

@@ -129,9 +129,36 @@ def test_feature_dropout() -> None:
     assert [p.shape for p in dropping.parameters()] == [p.shape for p in plain.parameters()]
 
 
+def test_projection_head() -> None:
+    """Linear(32, 32), ReLU, Linear(32, 6) behind the body, and a classifier 6 -> 10; the body's draws stay."""
+    plain, deep = (build_net("tiny_cnn", 10, (1, 8, 8), p, 0) for p in ({}, {"projection": 6}))
+    assert deep.feature_dim == 6
+    body = [p.shape for p in plain.body.parameters()]
+    head = [(32, 32), (32,), (6, 32), (6,), (10, 6), (10,)]
+    assert [tuple(p.shape) for p in deep.parameters()] == [*map(tuple, body), *head]
+    x = images((5, 1, 8, 8)).float()
+    h = plain.features(x)
+    A, a, B, b = list(deep.body.parameters())[-4:]
+    torch.testing.assert_close(deep.features(x), (h @ A.T + a).clamp(min=0) @ B.T + b)
+    assert deep(x).shape == (5, 10)
+    layout = FlatModel(deep).layout
+    assert int(layout.mask("head").sum()) == 6 * 10 + 10
+
+
+def test_features_of_length_one() -> None:
+    plain, unit = (build_net("tiny_cnn", 10, (1, 8, 8), p, 0) for p in ({}, {"normalize_features": True}))
+    x = images((5, 1, 8, 8)).float()
+    z = plain.features(x)
+    torch.testing.assert_close(unit.features(x), z / z.norm(dim=1, keepdim=True))
+    torch.testing.assert_close(unit(x), plain.classify(z / z.norm(dim=1, keepdim=True)))
+
+
 @pytest.mark.parametrize(
     ("name", "parameters", "message"),
     [
+        ("tiny_cnn", {"projection": -1}, r"model\.projection: came -1\. Allowed: a whole number"),
+        ("tiny_cnn", {"projection": True}, r"model\.projection: came True"),
+        ("tiny_cnn", {"normalize_features": 1}, r"model\.normalize_features: came 1\. Allowed: true, false"),
         (
             "tiny_cn",
             {},
@@ -141,7 +168,7 @@ def test_feature_dropout() -> None:
         (
             "resnet18_32",
             {"depth": 3},
-            r"model\.depth: unknown parameter of resnet18_32\. Allowed: feature_dropout",
+            r"model\.depth: unknown parameter of resnet18_32\. Allowed: projection",
         ),
         (
             "tiny_cnn",
