@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
+from benchmark.engine.models import Features
 from benchmark.errors import ConfigError
 from benchmark.fidelity import effects, ledger
 from benchmark.fidelity.document import render
@@ -88,6 +89,8 @@ def test_the_first_value_of_a_switch_is_the_default(name: str) -> None:
 
 def plain_default(key: str, run: RunConfig) -> Any:
     """The default in the class of the rule that a setting of a method or a selection belongs to."""
+    if key.startswith("model."):
+        return getattr(Features(), key.removeprefix("model."))
     method, last = run.build_method(), key.split(".")[-1]
     if key.startswith("selection."):
         return type(method.selection).model_fields[last].default
