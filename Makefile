@@ -30,11 +30,11 @@ option = $(if $(strip $(2)),$(call quote,$(1)=$(strip $(2))))
 WHICH  = $(call option,paper,$(PAPER)) $(call option,preset,$(PRESET)) $(call option,seeds,$(SEEDS))
 HOW    = $(call option,launcher,$(LAUNCHER)) $(call option,workers,$(WORKERS))
 
-.PHONY: help table1 table tables tune figures status list bench test check format setup clean FORCE
+.PHONY: help table1 table tables tune leaderboard figures status list bench test check format setup clean FORCE
 
 help:  ## This list
 	@echo 'make TARGET [VARIABLE=value ...]'
-	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / { printf "  %-8s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / { printf "  %-11s %s\n", $$1, $$2 }' Makefile
 	@echo 'Variables'
 	@echo '  PAPER    fedld | fedsdc | feddiverse | fedmr (default: all four)'
 	@echo '  TABLE    number of the table in the paper, for make table and make status'
@@ -57,6 +57,11 @@ tables: $(STAMP)  ## Every table of every paper (or of PAPER)
 
 tune: $(STAMP)  ## Grid search on a validation split: make tune TABLE=1 PAPER=fedmr ARGS='method=fedprox columns=fmnist/*'
 	@$(RUN) -m benchmark tune $(call option,table,$(TABLE)) $(WHICH) $(HOW) $(ARGS)
+
+leaderboard: $(STAMP)  ## All methods on one suite: runs, mean ranks, costs, critical-difference diagram
+	@$(RUN) -m benchmark table name=leaderboard $(WHICH) $(HOW) $(ARGS)
+	@$(RUN) -m benchmark analyse leaderboard $(WHICH)
+	@$(RUN) -m benchmark figure name=leaderboard $(WHICH) $(HOW)
 
 figures: $(STAMP)  ## Every figure (of PAPER; one: FIGURE) into results/figures/PRESET/
 	@$(RUN) -m benchmark figure $(call option,figure,$(FIGURE)) $(WHICH) $(HOW) $(ARGS)

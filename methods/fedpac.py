@@ -174,13 +174,7 @@ class FedPAC(ClientRule):
 class OwnHeads(Prediction):
     """Mean over clients of the common body behind each client's head."""
 
-    def check(self, method: Method) -> None:
-        """Only FedPAC has these heads."""
-        if all(rule.key != "fedpac" for rule in method.client):
-            raise MethodError(
-                f"method {method.name!r}: prediction 'fedpac' asks for the heads of fedpac, which is not among the "
-                "client rules; add it, or set method.prediction.name to global"
-            )
+    asks: ClassVar[str] = "fedpac"
 
     def predictors(self, view: ServerView) -> Iterator[Predictor]:
         """One predictor per client."""

@@ -254,6 +254,7 @@ class Vote(Prediction):
     """
 
     logits: ClassVar[bool] = False
+    asks: ClassVar[str] = "fedsdc"
 
     gamma: float = Field(gt=0, le=1)
     variant: Literal["paper", "reference"] = "paper"
@@ -268,14 +269,6 @@ class Vote(Prediction):
     @property
     def _ranking(self) -> str:
         return self.ranking or ("train_reference" if self.variant == "reference" else "validation")
-
-    def check(self, method: Method) -> None:
-        """Only FedSDC has heads that can vote."""
-        if all(rule.key != "fedsdc" for rule in method.client):
-            raise MethodError(
-                f"method {method.name!r}: prediction 'vote' asks the heads of fedsdc, which is not among the client "
-                "rules; add it, or set method.prediction.name to global"
-            )
 
     def predictors(self, view: ServerView) -> Iterator[Predictor]:
         """One predictor, the vote; the body runs once per batch."""

@@ -13,8 +13,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from methods.method import Method
-from methods.registry import MethodError, register
+from methods.registry import register
 from methods.rules import (
     ClientContext,
     ClientRule,
@@ -68,13 +67,7 @@ class LastModels(ClientRule):
 class MeanOfLastModels(Prediction):
     """The mean that the client rule of the same name follows."""
 
-    def check(self, method: Method) -> None:
-        """Somebody has to follow it."""
-        if all(rule.key != "last_models" for rule in method.client):
-            raise MethodError(
-                f"method {method.name!r}: prediction last_models asks for the mean of the clients' models, which the "
-                "client rule last_models follows; add it to method.client, or set method.prediction.name to global"
-            )
+    asks: ClassVar[str] = "last_models"
 
     def predictors(self, view: ServerView) -> Iterator[Predictor]:
         """One predictor: logits of the mean model."""

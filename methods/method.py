@@ -79,6 +79,12 @@ class Method:
             raise MethodError(
                 f"method {self.name!r}: different BatchNorm policies are asked for: {policies}; keep one rule"
             )
+        asked = self.prediction.asks
+        if asked is not None and all(rule.key != asked for rule in self.client):
+            raise MethodError(
+                f"method {self.name!r}: prediction {self.prediction.key!r} asks the client rule {asked}, which is not "
+                "there; add it to method.client, or set method.prediction.name to global"
+            )
         parts: tuple[Rule, ...] = (
             *self.client,
             self.weights,

@@ -522,6 +522,9 @@ class Prediction(Rule):
     logits: ClassVar[bool] = True
     """Whether scores are logits, so that cross-entropy is meaningful."""
 
+    asks: ClassVar[str | None] = None
+    """The client rule whose server state holds what answers; a method with this prediction must have it."""
+
     @property
     def needs_validation(self) -> bool:
         """Whether the answer depends on the validation split, so that there must be one."""

@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from benchmark.engine.models import FlatModel
+from benchmark.engine.randomness import seed_torch
 from benchmark.engine.transforms import Augment
 from methods.rules import Batch, ClientContext, ClientRule, Phase
 
@@ -128,7 +129,7 @@ class LocalTrainer:
         ``draw(epoch)`` is the generator of weighted sampling; ``torch_seed`` seeds dropout and augmentation, so that
         neither the order nor the number of workers matters.
         """
-        torch.manual_seed(torch_seed)
+        seed_torch(torch_seed, self.model.w.device)
         self._train_mode(len(data.indices))
         weights = next((w for a in rules if (w := a.rule.sample_weights(a.ctx)) is not None), None)
         proximal = sum(a.rule.proximal for a in rules)

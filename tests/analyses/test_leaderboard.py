@@ -70,12 +70,12 @@ def test_costs_in_model_sizes() -> None:
             (up, down, client, server), abs=1e-9
         ), method
     assert found["FedAvg"]["time"] == 1.0 and found["MOON"]["time"] > 0
-    # FedMR: C h = 10 x 32 features and 10 counts up, features and 10 flags down; the tiny CNN on 8 x 8 images has
-    # (1 8 9 + 8) + (8 16 9 + 16) + (16 4 32 + 32) + (32 10 + 10) = 3,658 parameters.
-    assert (found["FedMR"]["up"], found["FedMR"]["down"]) == pytest.approx((1 + 330 / 3658,) * 2, abs=1e-9)
+    # FedMR: C h = 10 x 32 features and 10 counts up, features and 10 flags down; the MLP on 8 x 8 images has
+    # (64 64 + 64) + (64 32 + 32) + (32 10 + 10) = 6,570 parameters.
+    assert (found["FedMR"]["up"], found["FedMR"]["down"]) == pytest.approx((1 + 330 / 6570,) * 2, abs=1e-9)
     # FedRep's head (330) stays. FedPAC's takes the place of the model's own; beside it go up V, H, class sums and
     # counts (1 + 320 + 320 + 10), and down features and flags (320 + 10).
-    assert (found["FedRep"]["up"], found["FedRep"]["down"]) == pytest.approx((1 - 330 / 3658,) * 2, abs=1e-9)
-    assert found["FedRep"]["client"] == pytest.approx(330 / 3658, abs=1e-9)
-    assert found["FedPAC"]["up"] == pytest.approx(1 + 651 / 3658, abs=1e-9)
-    assert found["FedPAC"]["down"] == pytest.approx(1 + 330 / 3658, abs=1e-9)
+    assert (found["FedRep"]["up"], found["FedRep"]["down"]) == pytest.approx((1 - 330 / 6570,) * 2, abs=1e-9)
+    assert found["FedRep"]["client"] == pytest.approx(330 / 6570, abs=1e-9)
+    assert found["FedPAC"]["up"] == pytest.approx(1 + 651 / 6570, abs=1e-9)
+    assert found["FedPAC"]["down"] == pytest.approx(1 + 330 / 6570, abs=1e-9)

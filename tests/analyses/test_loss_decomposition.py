@@ -273,7 +273,7 @@ def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert list(table["alpha"]) == [100] * 3 + [0.5] * 3
     assert list(table["training"]) == ["naive", "naive", "margin"] * 2
     text = stem.with_suffix(".md").read_text()
-    assert "digits in place of Retina; tiny_cnn; 3 clients, 1 epoch in batches of 16" in text
+    assert "digits in place of Retina; tiny_mlp; 3 clients, 1 epoch in batches of 16" in text
     assert "lambda 0.03, L = 0.8 m" in text
     assert stem.with_suffix(".tex").exists()
     assert "fedld_loss_decomposition" in capsys.readouterr().out

@@ -149,7 +149,7 @@ def test_absent_clients_keep_their_heads() -> None:
 def test_combinations_that_are_refused() -> None:
     with pytest.raises(MethodError, match=r"does not know the heads.*method\.prediction\.name to fedpac"):
         build({"client": {"fedpac": FEDPAC}})
-    with pytest.raises(MethodError, match=r"'fedpac' asks for the heads of fedpac"):
+    with pytest.raises(MethodError, match=r"'fedpac' asks the client rule fedpac, which is not there"):
         build({"prediction": {"name": "fedpac"}})
     with pytest.raises(MethodError, match="fedpac and fedrep both decide what the head is"):
         build({**METHOD, "client": {"fedpac": FEDPAC, "fedrep": {"E_h": None, "E_b": 1}}})

@@ -728,7 +728,9 @@ def test_refused_combinations() -> None:
         MethodError, match=r"prediction 'global' does not ask; set method\.prediction\.name to vote"
     ):
         build(config | {"prediction": {"name": "global"}})
-    with pytest.raises(MethodError, match=r"prediction 'vote' asks the heads of fedsdc, which is not among"):
+    with pytest.raises(
+        MethodError, match=r"prediction 'vote' asks the client rule fedsdc, which is not there"
+    ):
         build({"prediction": {"name": "vote", "gamma": 1.0}})
     with pytest.raises(
         MethodError, match=r"fedsdc and fedrep both decide what the head is; keep one of them"
