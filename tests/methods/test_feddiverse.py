@@ -379,10 +379,11 @@ class Shifted:
         return torch.tensor([self.shifts[int(purpose[-1])], 0.0])
 
     def model(self, w: Tensor, head: Any = None) -> Any:
-        return SimpleNamespace(
-            features=lambda x: x + w[0],
-            classify=lambda z: torch.stack([torch.zeros_like(z), z - head.vector[0]], dim=1),
-        )
+        def logits(x: Tensor) -> Tensor:
+            z = x + w[0]
+            return torch.stack([torch.zeros_like(z), z - head.vector[0]], dim=1)
+
+        return SimpleNamespace(logits=logits)
 
 
 @pytest.mark.parametrize(
