@@ -25,15 +25,16 @@ from benchmark.runs.plan import Cells
 from benchmark.runs.spec import TableSpec, spec_called
 from benchmark.runs.store import Results
 
-REPEATS = 3
-"""Timed rounds of each method, in turn."""
+REPEATS, WARM, ROUNDS = 3, 2, 5
+"""Each method is timed so often, in turn; first rounds that are not timed; rounds that are."""
 
 NOTES = (
     "rank: mean over all columns and seeds of the method's rank (1 is best, ties share), with a 95 % bootstrap "
-    "interval over columns and seeds. A run that diverged comes last. Columns of the table: mean over seeds.",
+    "interval over columns and seeds. A run that diverged comes last. Columns of the table: mean over seeds, in its unit.",
     "Costs, counted for one client of the first column that takes part again: up and down, what it sends and receives "
     "in a round, in sizes of the model (1 is all of it); client, what it keeps between rounds; server, what the "
-    "server keeps beside the model, for that one client. Time: its round over FedAvg's, medians of repeats in turn.",
+    "server keeps beside the model, for that one client. Time: its round over FedAvg's, mean over rounds 3 to 7, median "
+    "of three; what happens once before them (FedDiverse's set-up) is not in it.",
 )
 
 
@@ -105,12 +106,14 @@ def leaderboard(values: Mapping[str, str]) -> Report:
         f"{ranks.blocks} blocks (column x seed). Friedman test of equal methods: p = {ranks.p:.2g}. Mean ranks that "
         f"differ by less than {ranks.critical:.2f} (Nemenyi, 5 %) cannot be told apart."
     )
-    prices = costs(spec, cells)
+    prices, shown = costs(spec, cells), spec.shown
     means = found.values.replace(-np.inf, np.nan).groupby(level=0, sort=False).mean()
     lines = []
     for method, line in ranks.table.iterrows():
         columns = {
-            spec.column(key).label: means.loc[key, method] * (1 if spec.shown.higher_is_better else -1)
+            spec.column(key).label: means.loc[key, method]
+            * shown.scale
+            * (1 if shown.higher_is_better else -1)
             for key in means.index
         }
         lines.append({"method": method, **line.to_dict(), **columns, **prices.get(str(method), {})})
@@ -120,7 +123,7 @@ def leaderboard(values: Mapping[str, str]) -> Report:
 
 def costs(spec: TableSpec, cells: Cells) -> dict[str, dict[str, float]]:
     """Of each method: time, up, down, client, server, as `NOTES` says; methods whose cell has no runs are left out."""
-    found = timed(spec, cells, spec.run_columns[0].key, REPEATS)
+    found = timed(spec, cells, spec.run_columns[0].key, REPEATS, warm=WARM, rounds=ROUNDS)
     _, fedavg = found.get(spec.row("fedavg").label, (None, math.nan))
     return {
         label: {"time": seconds / fedavg, **_counted(trainee)} for label, (trainee, seconds) in found.items()

@@ -71,14 +71,14 @@ class _Watched(ClientContext):
 
 @dataclass
 class Trainee:
-    """The first client of a configuration's partition, alone with its server; it has taken part once."""
+    """The first client of a configuration's partition, alone with its server; it has taken part already."""
 
     run: FederatedRun
     state: RunState
 
     @classmethod
-    def of(cls, config: RunConfig) -> Trainee:
-        """Build it and let it take part in round 0."""
+    def of(cls, config: RunConfig, warm: int = 1) -> Trainee:
+        """Build it and let it take part in ``warm`` rounds."""
         whole = build_run(config, load_data(config))
         own, problem = whole.indices[0], whole.problem
         first = replace(
@@ -90,15 +90,19 @@ class Trainee:
             evaluation_sets={},
         )
         run = replace(whole, problem=first, schedule=replace(whole.schedule, clients_per_round=1))
-        return cls(run, run.step(run.initial_state())[0])
+        state = run.initial_state()
+        for _ in range(warm):
+            state, _ = run.step(state)
+        return cls(run, state)
 
-    def seconds(self) -> float:
-        """Time of one more round; the state stays."""
-        started = time.perf_counter()
-        self.run.step(self.state)
+    def seconds(self, rounds: int = 1) -> float:
+        """Time of a round, mean over the next ``rounds``; the state stays."""
+        started, state = time.perf_counter(), self.state
+        for _ in range(rounds):
+            state, _ = self.run.step(state)
         if self.run.problem.images.is_cuda:
             torch.cuda.synchronize()
-        return time.perf_counter() - started
+        return (time.perf_counter() - started) / rounds
 
     def held(self) -> Held:
         """What the client holds in one more round."""
@@ -153,17 +157,22 @@ def measure(spec: TableSpec, cells: Cells, repeats: int) -> pd.DataFrame:
     return pd.DataFrame(lines)
 
 
-def timed(spec: TableSpec, cells: Cells, column: str, repeats: int) -> dict[str, tuple[Trainee, float]]:
-    """label -> (trainee, median seconds of a round) of the rows that can run in a column, timed in turn."""
+def timed(
+    spec: TableSpec, cells: Cells, column: str, repeats: int, *, warm: int = 1, rounds: int = 1
+) -> dict[str, tuple[Trainee, float]]:
+    """label -> (trainee, seconds of a round) of the rows that can run in a column, timed in turn.
+
+    Medians of ``repeats`` means over ``rounds`` rounds, which come after ``warm`` others.
+    """
     configs = {row.label: cells[row.key, column].runs[0] for row in spec.rows if cells[row.key, column].runs}
     threads = torch.get_num_threads()
     try:
         torch.set_num_threads(max((config.runtime.threads for config in configs.values()), default=1))
-        trainees = {label: Trainee.of(config) for label, config in configs.items()}
+        trainees = {label: Trainee.of(config, warm) for label, config in configs.items()}
         times: dict[str, list[float]] = {label: [] for label in trainees}
         for _ in range(repeats):
             for label, trainee in trainees.items():
-                times[label].append(trainee.seconds())
+                times[label].append(trainee.seconds(rounds))
     finally:
         torch.set_num_threads(threads)
     return {label: (trainee, statistics.median(times[label])) for label, trainee in trainees.items()}

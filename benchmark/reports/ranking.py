@@ -56,7 +56,8 @@ def ranking(values: pd.DataFrame, groups: Sequence[str]) -> Ranking:
     """
     if values.shape[1] < 2 or values.isna().to_numpy().any():
         raise ValueError("a ranking needs two methods, and a value of each of them in every block")
-    ranks = rankdata(-values.to_numpy(), axis=1)
+    # Models with the same bits may differ in the last bit of a mean over clients; that is a tie.
+    ranks = rankdata(-values.to_numpy().round(9), axis=1)
     names = list(dict.fromkeys(groups))
     members = [np.flatnonzero(np.array(groups) == name) for name in names]
     rng = np.random.default_rng(0)

@@ -37,6 +37,12 @@ def test_mean_ranks_by_hand() -> None:
     assert found.table.loc["a", "low"] >= 1 and found.table.loc["c", "high"] <= 3
 
 
+def test_the_last_bit_makes_no_rank() -> None:
+    """0.1 + 0.2 is not 0.3 in floats; a and b share ranks 1 and 2."""
+    values = pd.DataFrame([[0.3, 0.1 + 0.2, 0.29]], columns=["a", "b", "c"])
+    assert ranking(values, ["one"]).table["rank"].to_dict() == {"a": 1.5, "b": 1.5, "c": 3.0}
+
+
 def test_the_interval_has_no_width_where_all_blocks_agree() -> None:
     values = pd.DataFrame(np.tile([3.0, 2.0, 1.0], (6, 1)), columns=["a", "b", "c"])
     found = ranking(values, ["one"] * 3 + ["two"] * 3)
