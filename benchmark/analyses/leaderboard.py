@@ -30,11 +30,11 @@ REPEATS, WARM, ROUNDS = 3, 2, 5
 
 NOTES = (
     "rank: mean over all columns and seeds of the method's rank (1 is best, ties share), with a 95 % bootstrap "
-    "interval over columns and seeds. A run that diverged comes last. Columns of the table: mean over seeds, in its unit.",
+    "interval over columns and seeds. A run that diverged comes last. Columns of the table: means over seeds.",
     "Costs, counted for one client of the first column that takes part again: up and down, what it sends and receives "
     "in a round, in sizes of the model (1 is all of it); client, what it keeps between rounds; server, what the "
-    "server keeps beside the model, for that one client. Time: its round over FedAvg's, mean over rounds 3 to 7, median "
-    "of three; what happens once before them (FedDiverse's set-up) is not in it.",
+    "server keeps beside the model, for that one client. Time: its round over FedAvg's, mean over rounds 3 to 7, "
+    "median of three; what happens once before them (FedDiverse's set-up) is not in it.",
 )
 
 
