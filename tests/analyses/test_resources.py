@@ -155,6 +155,6 @@ def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code = main(["analyse", "resources", "columns=fmnist/p10c3", "repeats=1", f"results={tmp_path}"])
     assert code == 0
     text = (tmp_path / "tables" / "quick" / "fedmr_figure4a.md").read_text()
-    assert "| fmnist/p10c3 | FedAvg | 3658 | 0 | 0 | 0 | 0 | 3658 |" in text
+    assert "| fmnist/p10c3 | FedAvg | 6570 | 0 | 0 | 0 | 0 | 6570 |" in text
     assert "| fmnist/p10c3 | Lite-50 |" in text
     assert "svhn" not in text
