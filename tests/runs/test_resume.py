@@ -264,16 +264,21 @@ def test_two_at_once(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["benchmark"])
-    expected = undisturbed(tmp_path, STATELESS, {"train": {"rounds": 60}})
-    config = tiny(tmp_path / "shared", STATELESS, {"train": {"rounds": 60}})
+    expected = undisturbed(tmp_path, STATELESS, {"train": {"rounds": 400}})
+    config = tiny(tmp_path / "shared", STATELESS, {"train": {"rounds": 400}})
     folder = folder_of(config)
     first = fork(config)
     wait_until(lambda: round_on_disk(folder) >= 1, "the first round")
-    assert main(words_of(config)) == 2
-    error = capsys.readouterr().err
-    assert "another process works on it" in error
-    assert str(first.pid) in error
-    assert execute(config)[0] == "busy"
+    # Stopped while the others try: however fast it is, it is still at work.
+    os.kill(first.pid or 0, signal.SIGSTOP)
+    try:
+        assert main(words_of(config)) == 2
+        error = capsys.readouterr().err
+        assert "another process works on it" in error
+        assert str(first.pid) in error
+        assert execute(config)[0] == "busy"
+    finally:
+        os.kill(first.pid or 0, signal.SIGCONT)
     first.join()
     assert first.exitcode == 0
     assert bits(config) == expected
