@@ -13,7 +13,7 @@ from benchmark.analyses.registry import Report, analyses, find
 from benchmark.commands.arguments import read
 from benchmark.errors import ConfigError
 from benchmark.reports.latex import document
-from benchmark.runs.store import storage_error, write_atomically
+from benchmark.runs.files import storage_error, write_atomically
 
 
 def main(words: Sequence[str]) -> int:

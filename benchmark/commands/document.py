@@ -16,7 +16,7 @@ import methods
 from benchmark.commands.arguments import read
 from benchmark.errors import ConfigError
 from benchmark.runs.config import group_names, load_group
-from benchmark.runs.store import write_atomically
+from benchmark.runs.files import write_atomically
 from methods.rules import Rule
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -13,8 +13,9 @@ from benchmark.errors import ConfigError, nearest
 from benchmark.fidelity import effects
 from benchmark.fidelity.document import render
 from benchmark.fidelity.ledger import ROOT, Chapter, load
+from benchmark.runs.files import storage_error, write_atomically
 from benchmark.runs.plan import check, unique_runs
-from benchmark.runs.store import Results, storage_error, write_atomically
+from benchmark.runs.store import Results
 from benchmark.runs.tuning import TunedFolder
 
 DOCUMENT = ROOT / "docs" / "fidelity.md"
@@ -107,7 +108,7 @@ def _effects(values: Mapping[str, str]) -> int:
             for cells in (pair.default, pair.switched):
                 check(pair.spec, cells)
 
-    with results.launcher_lock():
+    with results.launcher_lease():
         runs = unique_runs([cells for pair in planned for cells in (pair.default, pair.switched)])
         code = run_missing(values, results, runs, check_all)
         if code == 130:

@@ -12,8 +12,9 @@ from benchmark.figures.registry import Drawing, Kind, Request, find
 from benchmark.figures.spec import FigureSpec, find_figures
 from benchmark.figures.style import save
 from benchmark.reports.notes import tuning_lines
+from benchmark.runs.files import storage_error, write_atomically
 from benchmark.runs.plan import Cells, check, plan, unique_runs
-from benchmark.runs.store import Results, storage_error, write_atomically
+from benchmark.runs.store import Results
 from benchmark.runs.tuning import TunedFolder
 
 WHAT = {
@@ -52,7 +53,7 @@ def main(words: Sequence[str]) -> int:
             if request.table is not None:
                 check(request.table, request.cells)
 
-    with results.launcher_lock():
+    with results.launcher_lease():
         runs = unique_runs([request.cells for _, request in requests])
         code = run_missing(values, results, runs, check_all)
         if code == 130:

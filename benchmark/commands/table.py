@@ -125,7 +125,7 @@ def table(words: Sequence[str]) -> int:
         for spec, cells in [*plans, *read_too]:
             check(spec, cells)
 
-    with results.launcher_lock():
+    with results.launcher_lease():
         code = run_missing(values, results, runs, check_all)
     folder = Path(values.get("out") or results.root / "tables" / preset)
     for spec, cells in plans:

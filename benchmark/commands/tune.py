@@ -93,7 +93,7 @@ def main(words: Sequence[str]) -> int:
             for cells in search.planned:
                 check(search.spec, cells)
 
-    with results.launcher_lock():
+    with results.launcher_lease():
         runs = unique_runs([cells for search in searches for cells in search.planned])
         code = run_missing(values, results, runs, check_all)
         if code == 130:

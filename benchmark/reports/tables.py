@@ -15,9 +15,9 @@ import pandas as pd
 from benchmark.reports import latex, markdown
 from benchmark.reports.published import Published, PublishedTable
 from benchmark.reports.statistics import Mark, Summary, Tau, agreement, mean_tau, rank, summarise
+from benchmark.runs.files import storage_error, write_atomically
 from benchmark.runs.plan import Chosen
 from benchmark.runs.spec import Column, Row, TableSpec
-from benchmark.runs.store import storage_error, write_atomically
 
 STATUSES = ("done", "not reached", "missing", "running", "failed", "diverged")
 """Of a run, from best to worst: a cell is called by its worst run.

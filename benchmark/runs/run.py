@@ -34,7 +34,8 @@ from benchmark.engine.training import TrainSpec
 from benchmark.engine.transforms import Normalise, augmentation
 from benchmark.errors import ConfigError, is_users_mistake
 from benchmark.runs.config import DatasetConfig, PathsConfig, RunConfig
-from benchmark.runs.store import Busy, Results, RunFolder, Status
+from benchmark.runs.lease import Busy, Lease, LeaseLost
+from benchmark.runs.store import Results, RunFolder, Status
 from datasets.base import Dataset, Split
 from methods.method import Method
 from methods.rules import ClientRule, Selection
@@ -342,6 +343,7 @@ class _Work:
 
     config: RunConfig
     folder: RunFolder
+    lease: Lease
     progress: Progress
     stop: Stop
     started: float
@@ -366,6 +368,7 @@ class _Work:
                 if state.round % self.config.evaluation.every == 0 or state.round == self.config.train.rounds:
                     last = run.evaluate(state)
                     records += last
+                self.lease.check()
                 size = self.folder.append_records([r for r in records if math.isfinite(r.value)])
                 self.progress(state.round, self.config.train.rounds)
                 if (
@@ -404,6 +407,7 @@ class _Work:
         return RunState(**_to_device(saved["state"], run.problem.images.device)), saved["records_bytes"]
 
     def _checkpoint(self, state: RunState, size: int) -> None:
+        self.lease.check()
         content = {
             "hash": self.config.hash,
             "seed": self.config.seed,
@@ -419,6 +423,7 @@ class _Work:
         for record in last:
             if record.group == "all":
                 final.setdefault(record.split, {})[record.metric] = record.value
+        self.lease.check()
         size, digest = self.folder.records_digest()
         if self.config.runtime.keep_checkpoint:
             self._checkpoint(state, size)
@@ -475,14 +480,16 @@ def execute(
     if known is not None and known.ended and folder.complete(known):
         return known.state, known.message
     try:
-        with folder.lease():
-            return _execute(config, results, folder, progress, stop)
+        with folder.lease() as lease:
+            return _execute(config, results, folder, lease, progress, stop)
     except Busy as error:
         return "busy", str(error)
+    except LeaseLost as error:
+        return "interrupted", str(error)
 
 
 def _execute(
-    config: RunConfig, results: Results, folder: RunFolder, progress: Progress, stop: Stop
+    config: RunConfig, results: Results, folder: RunFolder, lease: Lease, progress: Progress, stop: Stop
 ) -> tuple[str, str]:
     started = time.perf_counter()
     torch.set_num_threads(config.runtime.threads)
@@ -500,9 +507,12 @@ def _execute(
         run = build_run(config, data, stop)
         folder.write_meta(_meta(config, data, run.problem.images.device))
         log.info("start: %s", config.key)
-        status = _Work(config, folder, progress, stop, started, run).run()
+        status = _Work(config, folder, lease, progress, stop, started, run).run()
         log.info("%s after round %d: %s", status.state, status.round, status.message)
         return status.state, status.message
+    except LeaseLost as error:
+        log.warning("stopped: %s", error)
+        raise
     except Exception as error:
         mistake = is_users_mistake(error)
         message = str(error) if mistake else f"{type(error).__name__}: {error}"

@@ -9,7 +9,7 @@
 ``checkpoint.pt``   the state after some round; replaced atomically, deleted when the run has ended
 ``status.json``     running | interrupted | done | diverged | failed; ``done`` is written last and atomically
 ``log.txt``         what happened
-``lease.json``      who works on it; held by a file lock, so a killed process leaves nothing behind
+``lease.<n>``       who works on it (`benchmark.runs.lease`); the highest n counts
 ==================  ===============================================================================================
 """
 
@@ -17,22 +17,23 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import hashlib
 import json
 import os
 import socket
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import yaml
 
 from benchmark.engine.records import Record
 from benchmark.errors import StorageError
 from benchmark.runs.config import FORMAT, RunConfig
+from benchmark.runs.files import storage_error, write_atomically
+from benchmark.runs.lease import Lease, holder_of, take
 
 ENDED = ("done", "diverged")
 """States that the same command does not touch again: both are a deterministic result."""
@@ -60,41 +61,6 @@ class Status:
     def ended(self) -> bool:
         """Done or diverged."""
         return self.state in ENDED
-
-
-class Busy(StorageError):
-    """Another process works on this run."""
-
-
-def write_atomically(path: Path, content: bytes, durable: bool = True) -> None:
-    """Write a file so that a reader sees the old content or the new one, never a part.
-
-    Raises :class:`StorageError` if the disk is full or the folder cannot be written; what stood there stays.
-    """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with temporary.open("wb") as stream:
-            stream.write(content)
-            stream.flush()
-            if durable:
-                os.fsync(stream.fileno())
-        temporary.replace(path)
-    except OSError as error:
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
-        raise storage_error(error, path) from error
-
-
-def storage_error(error: OSError, path: Path) -> StorageError:
-    """The message for a failed write."""
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return StorageError(
-            f"{path.absolute()}: the disk is full or the quota is used up. What was there before is intact; free some "
-            "space and give the same command again, it goes on from the last checkpoint."
-        )
-    return StorageError(
-        f"{path.absolute()}: cannot be written ({error.strerror}). Set paths.results to a folder that can."
-    )
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
@@ -148,26 +114,13 @@ class RunFolder:
 
     # Who works on it -------------------------------------------------------------------------------------------
 
-    @contextlib.contextmanager
-    def lease(self) -> Iterator[None]:
-        """Hold the run for this process; :class:`Busy` if another one does."""
-        try:
-            self.path.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise storage_error(error, self.path) from error
-        with locked(self.path / "lease.json", f"run {self.path.parent.name}/{self.path.name}"):
-            yield
+    def lease(self) -> Lease:
+        """Take the run for this process, to be used in a ``with``; `Busy` if another process has it."""
+        return take(self.path, f"run {self.path.parent.name}/{self.path.name}")
 
     def is_held(self) -> bool:
         """Whether a living process holds the lease."""
-        try:
-            with (self.path / "lease.json").open("r") as stream:
-                fcntl.flock(stream, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-        except OSError:
-            return False
-        return False
+        return holder_of(self.path) is not None
 
     # Configuration ---------------------------------------------------------------------------------------------
 
@@ -321,42 +274,9 @@ def _io_cause(error: RuntimeError, folder: Path) -> OSError | None:
     return None
 
 
-def _try_lock(stream: IO[str]) -> bool:
-    # ``status`` looks with a shared lock that lasts an instant; it must not pass for somebody at work.
-    for _ in range(5):
-        try:
-            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return True
-        except BlockingIOError:
-            time.sleep(0.02)
-    return False
-
-
-@contextlib.contextmanager
-def locked(path: Path, what: str) -> Iterator[None]:
-    """Hold an exclusive lock on ``path``, which says who holds it; :class:`Busy` if another process does."""
-    try:
-        stream: IO[str] = path.open("a+")
-    except OSError as error:
-        raise storage_error(error, path) from error
-    with stream:
-        if not _try_lock(stream):
-            stream.seek(0)
-            holder = stream.read().strip() or "unknown"
-            raise Busy(
-                f"{what}: another process works on it ({holder}). Wait for it, or stop it; nothing was changed."
-            )
-        note = {"host": socket.gethostname(), "pid": os.getpid(), "since": time.strftime("%F %T")}
-        # The lock holds without the note; a disk too full for it is told by the first write that matters.
-        with contextlib.suppress(OSError):
-            os.ftruncate(stream.fileno(), 0)
-            os.write(stream.fileno(), json.dumps(note).encode())
-        yield
-
-
 @dataclass(frozen=True)
 class Results:
-    """A results folder: ``runs/``, ``partitions/``, ``tables/``."""
+    """A results folder: ``runs/``, ``partitions/``, ``tables/``, and ``launcher/`` with the lease of a launcher."""
 
     root: Path
 
@@ -386,8 +306,6 @@ class Results:
         """The folder of the run ``<name>/seed<k>``."""
         return RunFolder(self.root / "runs" / key)
 
-    @contextlib.contextmanager
-    def launcher_lock(self) -> Iterator[None]:
-        """Hold the results folder for one launcher; :class:`Busy` if another one works on it."""
-        with locked(self.root / "runs" / "LAUNCHER", f"results folder {self.root.absolute()}"):
-            yield
+    def launcher_lease(self) -> Lease:
+        """Take the results folder for one launcher, to be used in a ``with``; `Busy` if another one has it."""
+        return take(self.root / "launcher", f"results folder {self.root.absolute()}")

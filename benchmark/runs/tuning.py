@@ -20,9 +20,9 @@ from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError,
 
 from benchmark.errors import ConfigError, nearest
 from benchmark.runs.config import CONF
+from benchmark.runs.files import storage_error, write_atomically
 from benchmark.runs.plan import Chosen
 from benchmark.runs.spec import TableSpec
-from benchmark.runs.store import storage_error, write_atomically
 
 ROOT = CONF.parent
 COMMITTED = ROOT / "results" / "tuned"

@@ -357,7 +357,7 @@ def test_pictures_and_tables_that_cannot_be_written(refused: Any, cli: Any, toy:
 
 
 def test_two_launchers(refused: Any, toy: Any) -> None:
-    with Results(Path("results")).launcher_lock():
+    with Results(Path("results")).launcher_lease():
         refused(["table", "seeds=1", "launcher=inline"], r"another process works on it.*nothing was changed")
     assert len(list(Path("results/runs").glob("*/seed0"))) == 1, "only the run that was there"
 

@@ -29,8 +29,8 @@ from tiny_runs import (
 )
 
 from benchmark.__main__ import main
-from benchmark.runs import store
 from benchmark.runs.config import RunConfig
+from benchmark.runs.lease import Busy
 from benchmark.runs.run import execute
 from benchmark.runs.store import RunFolder
 
@@ -307,6 +307,6 @@ def test_a_killed_process_holds_nothing(tmp_path: Path) -> None:
     assert not folder.is_held()
     with folder.lease():
         assert folder.is_held()
-        with pytest.raises(store.Busy, match="another process works on it"), folder.lease():
+        with pytest.raises(Busy, match="another process works on it"), folder.lease():
             pass
     assert not folder.is_held()

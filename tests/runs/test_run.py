@@ -177,7 +177,7 @@ def test_checkpoint_is_gone_or_kept(tmp_path: Path) -> None:
     one = configuration(tmp_path)
     execute(one)
     assert sorted(path.name for path in folder_of(one).path.iterdir()) == [
-        *("config.yaml", "lease.json", "log.txt", "meta.json", "records.jsonl", "status.json"),
+        *("config.yaml", "lease.1", "log.txt", "meta.json", "records.jsonl", "status.json"),
     ]
     two = configuration(tmp_path, seed=1, keep_checkpoint=True)
     execute(two)

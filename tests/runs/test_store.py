@@ -19,10 +19,11 @@ from tiny_runs import FORKS, STATEFUL, STATELESS, bits, command, folder_of, tiny
 from benchmark.__main__ import main
 from benchmark.engine.evaluation import Record
 from benchmark.errors import StorageError
-from benchmark.runs import store
 from benchmark.runs.config import FORMAT, RunConfig
+from benchmark.runs.files import write_atomically
+from benchmark.runs.lease import Busy
 from benchmark.runs.run import execute
-from benchmark.runs.store import Busy, Results, RunFolder, Status, write_atomically
+from benchmark.runs.store import Results, RunFolder, Status
 
 
 def fail_with(number: int) -> Callable[..., Any]:
@@ -65,9 +66,9 @@ def test_a_reader_sees_the_old_or_the_new(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("where", "number", "said"),
     [
-        ("benchmark.runs.store.os.fsync", errno.ENOSPC, "disk is full"),
-        ("benchmark.runs.store.os.fsync", errno.EDQUOT, "quota"),
-        ("benchmark.runs.store.os.fsync", errno.EIO, "Input/output error"),
+        ("benchmark.runs.files.os.fsync", errno.ENOSPC, "disk is full"),
+        ("benchmark.runs.files.os.fsync", errno.EDQUOT, "quota"),
+        ("benchmark.runs.files.os.fsync", errno.EIO, "Input/output error"),
         ("pathlib.Path.open", errno.ENOSPC, "disk is full"),
         ("pathlib.Path.open", errno.EROFS, "Read-only file system"),
         ("pathlib.Path.replace", errno.EACCES, "Permission denied"),
@@ -93,7 +94,7 @@ def test_a_checkpoint_that_does_not_fit_leaves_the_one_before(
     folder = folder_of(halfway)
     before = folder.checkpoint_path.read_bytes()
     with monkeypatch.context() as patch:
-        patch.setattr("benchmark.runs.store.os.fsync", fail_with(errno.ENOSPC))
+        patch.setattr("benchmark.runs.files.os.fsync", fail_with(errno.ENOSPC))
         with pytest.raises(StorageError, match="the disk is full"):
             folder.save_checkpoint({"hash": "other"})
     assert folder.checkpoint_path.read_bytes() == before
@@ -420,12 +421,12 @@ def test_results_that_only_may_be_read(tmp_path: Path, monkeypatch: pytest.Monke
 
 def test_one_launcher_at_a_time(tmp_path: Path) -> None:
     results = Results(tmp_path / "results").open()
-    with results.launcher_lock():
-        with pytest.raises(Busy, match="another process works on it") as error, results.launcher_lock():
+    with results.launcher_lease():
+        with pytest.raises(Busy, match="another process works on it") as error, results.launcher_lease():
             pass
         assert str(os.getpid()) in str(error.value)
         assert "nothing was changed" in str(error.value)
-    with results.launcher_lock():
+    with results.launcher_lease():
         pass
 
 
@@ -470,4 +471,4 @@ def test_storage_errors_are_messages_of_the_command_line(
     words = [word for word in words_of(config) if "None" not in word]
     assert main(words) == 2
     assert capsys.readouterr().err.startswith("error: ")
-    assert issubclass(store.StorageError, ValueError)
+    assert issubclass(StorageError, ValueError)

@@ -1,0 +1,196 @@
+"""Leases: one owner at a time, whatever way the one before ended; files alone tell."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from benchmark.errors import StorageError
+from benchmark.runs import lease
+from benchmark.runs.lease import BEAT_SECONDS, STALE_SECONDS, Busy, Lease, LeaseLost, holder_of, take
+
+ROOT = Path(__file__).resolve().parents[2]
+
+HOLD = (
+    "import sys, time; from pathlib import Path; from benchmark.runs.lease import take\n"
+    "with take(Path(sys.argv[1]), 'it'): print('held', flush=True); time.sleep(600)\n"
+)
+
+
+def from_elsewhere(folder: Path, number: int, seconds_ago: float) -> Path:
+    """A lease of another machine that was last touched so long ago."""
+    path = folder / f"lease.{number}"
+    there = {"host": "node7", "pid": 1, "started": "5", "world": "node7 b n", "job": "42", "since": "noon"}
+    path.write_text(json.dumps(there))
+    then = time.time() - seconds_ago
+    os.utime(path, (then, then))
+    return path
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen"
+        time.sleep(0.01)
+
+
+def test_one_at_a_time(tmp_path: Path) -> None:
+    folder = tmp_path / "new"
+    with take(folder, "the run") as first:
+        assert first.number == 1
+        with pytest.raises(Busy, match=rf"the run: .*process {os.getpid()} on .*nothing was changed"):
+            take(folder, "the run")
+        first.check()
+    assert holder_of(folder) is None
+    with take(folder, "the run") as second:
+        assert second.number == 2
+    with take(folder, "the run"):
+        # The last one before stays, as a sign to one that comes back; the others go.
+        assert sorted(os.listdir(folder)) == ["lease.2", "lease.3"]
+
+
+def test_what_a_killed_process_held_is_free_at_once(tmp_path: Path) -> None:
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(tmp_path)], stdout=subprocess.PIPE, text=True, cwd=ROOT
+    )
+    assert holder.stdout is not None
+    with holder.stdout:
+        assert holder.stdout.readline() == "held\n"
+    with pytest.raises(Busy, match=f"process {holder.pid} on"):
+        take(tmp_path, "it")
+    holder.kill()
+    # Not waited for: what is left of it in the table of processes is no owner.
+    wait_until(lambda: holder_of(tmp_path) is None)
+    with take(tmp_path, "it") as lease:
+        assert lease.number == 2
+    holder.wait()
+
+
+def test_another_machine_is_believed_until_it_is_silent(tmp_path: Path) -> None:
+    from_elsewhere(tmp_path, 3, STALE_SECONDS - 5)
+    with pytest.raises(Busy, match="process 1 on node7, job 42, since noon"):
+        take(tmp_path, "it")
+    from_elsewhere(tmp_path, 3, STALE_SECONDS + 5)
+    with take(tmp_path, "it") as mine:
+        assert mine.number == 4
+
+
+def test_several_missed_touches_kill_nobody() -> None:
+    assert STALE_SECONDS >= 4 * BEAT_SECONDS
+
+
+def test_the_machine_s_clock_plays_no_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from_elsewhere(tmp_path, 1, 1)
+    now = time.time()
+    monkeypatch.setattr(time, "time", lambda: now + 1e6)
+    assert holder_of(tmp_path) is not None
+
+
+def test_one_that_comes_back_stops(tmp_path: Path) -> None:
+    with take(tmp_path, "it") as sleeper:
+        sleeper.check()
+        later = from_elsewhere(tmp_path, 2, 0)  # another machine found it silent
+        with pytest.raises(LeaseLost, match="was not heard of for 120 s"):
+            sleeper.check()
+        sleeper.touch()
+    # Leaving, it touches nothing of the new owner's.
+    assert json.loads(later.read_text())["host"] == "node7"
+    assert holder_of(tmp_path) is not None
+
+
+def test_a_lost_lease_stays_lost(tmp_path: Path) -> None:
+    with take(tmp_path, "it") as sleeper:
+        later = from_elsewhere(tmp_path, 2, 0)
+        sleeper.path.unlink()  # tidied up by the next owner but one
+        sleeper.touch()
+        later.unlink()
+        with pytest.raises(LeaseLost):
+            sleeper.check()
+
+
+def test_a_living_owner_is_heard_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lease, "BEAT_SECONDS", 0.02)
+    monkeypatch.setattr(lease, "_heart", lease._Heart())
+    with take(tmp_path, "it") as mine:
+        long_ago = time.time() - 1000
+        os.utime(mine.path, (long_ago, long_ago))
+        wait_until(lambda: mine.path.stat().st_mtime > long_ago + 500)
+    os.utime(mine.path, (long_ago, long_ago))
+    time.sleep(0.2)
+    assert mine.path.stat().st_mtime == pytest.approx(long_ago), "given back, it is not touched any more"
+
+
+def race(folder: Path, runners: int) -> tuple[int, int]:
+    """How many of these got the lease, and how many were told that it is taken."""
+    start = threading.Barrier(runners)
+    won: list[Lease] = []
+    busy: list[Busy] = []
+
+    def runner() -> None:
+        start.wait()
+        try:
+            won.append(take(folder, "it"))
+        except Busy as error:
+            busy.append(error)
+
+    threads = [threading.Thread(target=runner) for _ in range(runners)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return len(won), len(busy)
+
+
+@pytest.mark.parametrize("before", ["nothing", "released", "silent"])
+def test_of_many_at_once_one_wins(tmp_path: Path, before: str) -> None:
+    for attempt in range(20):
+        folder = tmp_path / str(attempt)
+        folder.mkdir()
+        if before == "released":
+            with take(folder, "it"):
+                pass
+        elif before == "silent":
+            from_elsewhere(folder, 1, STALE_SECONDS + 5)
+        won, busy = race(folder, 6)
+        assert (won, busy) == (1, 5)
+
+
+def test_made_and_not_yet_written(tmp_path: Path) -> None:
+    """Between the two a process may be slow, or die."""
+    (tmp_path / "lease.1").touch()
+    with pytest.raises(Busy, match="process 0 on unknown"):
+        take(tmp_path, "it")
+    then = time.time() - STALE_SECONDS - 5
+    os.utime(tmp_path / "lease.1", (then, then))
+    with take(tmp_path, "it") as lease:
+        assert lease.number == 2
+
+
+def test_an_old_list_of_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A network file system may show a list that is seconds old: here first without the owner, then with it."""
+    from_elsewhere(tmp_path, 7, 0)
+    true, seen = lease._latest, iter([2])
+    monkeypatch.setattr(lease, "_latest", lambda folder: next(seen, None) or true(folder))
+    with pytest.raises(Busy, match="node7"):
+        take(tmp_path, "it")
+    assert os.listdir(tmp_path) == ["lease.7"]
+
+
+def test_a_disk_that_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object, **__: object) -> bytes:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr("benchmark.runs.lease.json.dumps", full)
+        with pytest.raises(StorageError, match="the disk is full"):
+            take(tmp_path, "it")
+    assert os.listdir(tmp_path) == []
