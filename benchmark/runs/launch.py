@@ -64,9 +64,11 @@ LOOK_SECONDS = 1.0
 OUTPUT_LIMIT = 1 << 20
 """Bytes of a worker's output that are kept; only the end of it is ever shown."""
 
-# One line: it is what `ps` shows.
+# One line: it is what `ps` shows. SIGUSR2 goes to all processes of a batch job and would end one that does not know it;
+# what it means for workers is the launcher's business.
 _BOOT = (
-    "import sys; from multiprocessing.connection import Connection; connection = Connection(int(sys.argv[1])); "
+    "import signal, sys; signal.signal(signal.SIGUSR2, signal.SIG_IGN); "
+    "from multiprocessing.connection import Connection; connection = Connection(int(sys.argv[1])); "
     "sys.path[:], *arguments = connection.recv(); "
     "from benchmark.runs.worker import serve; serve(connection, *arguments)"
 )
@@ -132,6 +134,7 @@ def launch(
     devices: Sequence[str] | None = None,
     grace: float = 30.0,
     listener: Listener,
+    stop: Stop | None = None,
 ) -> list[Outcome]:
     """Do all tasks, begun in the given order, and return how each ended, in that order.
 
@@ -149,6 +152,7 @@ def launch(
             all GPUs; default every GPU that there is, else the CPU (local).
         grace: seconds between the request to stop and the end by force (local).
         listener: is told of progress.
+        stop: by which others than signals may ask to stop, from any thread; stays open.
 
     Raises:
         ConfigError: a setting that is not allowed.
@@ -156,14 +160,17 @@ def launch(
     """
     _check(tasks, kind, workers, threads, devices, grace)
     outcomes: list[Outcome | None] = [None] * len(tasks)
-    with _Signals() as signals:
+    with contextlib.ExitStack() as stack:
+        if stop is None:
+            stop = stack.enter_context(contextlib.closing(Stop()))
+        stack.enter_context(_Signals(stop))
         listener.started(tasks)
         try:
             if kind == "inline":
-                _inline(tasks, outcomes, load(work), threads, listener, signals)
+                _inline(tasks, outcomes, load(work), threads, listener, stop)
             elif tasks:
                 slots = [_Slot(device) for device in _deal(len(tasks), workers, threads, devices)]
-                _Pool(tasks, outcomes, work, slots, threads, grace, listener, signals).run()
+                _Pool(tasks, outcomes, work, slots, threads, grace, listener, stop).run()
         except LaunchError as error:
             error.outcomes = [outcome for outcome in outcomes if outcome]
             raise
@@ -243,41 +250,33 @@ def _visible(device: str, devices: Sequence[str], count: int) -> str:
 # Signals ---------------------------------------------------------------------------------------------------------
 
 
-class _Signals:
-    """Requests to stop, as flags. Has a file number, so that waiting for workers ends when a signal comes."""
+class Stop:
+    """A request to stop, as flags. Has a file number, so that waiting for workers ends when it comes."""
 
     def __init__(self) -> None:
         self.asked: str | None = None
         self.urgent = False
         self.raise_when_urgent = False
         self._asked_at = 0.0
-        self._before: dict[signal.Signals, Any] = {}
         self._read, self._write = os.pipe()
         os.set_blocking(self._read, False)
         os.set_blocking(self._write, False)
 
     def fileno(self) -> int:
+        """Readable once somebody has asked."""
         return self._read
 
-    def __enter__(self) -> _Signals:
-        if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-                # What is ignored stays ignored: that is how `nohup` and background jobs of scripts are asked for.
-                if signal.getsignal(number) not in (signal.SIG_IGN, None):
-                    self._before[number] = signal.signal(number, self._handle)
-        return self
-
-    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
+    def close(self) -> None:
+        """Give the file numbers back; nobody can ask any more."""
         os.close(self._read)
         os.close(self._write)
 
-    def _handle(self, number: int, frame: FrameType | None) -> None:
+    def ask(self, why: str, insists: bool = False) -> None:
+        """Stop, because of ``why``; one who ``insists`` some time after the first request wants it at once."""
         now = time.monotonic()
         if self.asked is None:
-            self.asked, self._asked_at = signal.Signals(number).name, now
-        elif number == signal.SIGINT and now - self._asked_at >= SECOND_PRESS:
+            self.asked, self._asked_at = why, now
+        elif insists and now - self._asked_at >= SECOND_PRESS:
             self.urgent = True
         with contextlib.suppress(BlockingIOError):
             os.write(self._write, b"\0")
@@ -285,18 +284,40 @@ class _Signals:
             raise KeyboardInterrupt
 
     def drain(self) -> None:
-        """Take notice; the next signal ends a wait again."""
+        """Take notice; the next request ends a wait again."""
         with contextlib.suppress(BlockingIOError):
             os.read(self._read, 4096)
 
     @contextlib.contextmanager
     def raising(self) -> Iterator[None]:
-        """Inside, a second Ctrl-C raises KeyboardInterrupt."""
+        """Inside, an urgent request raises KeyboardInterrupt."""
         self.raise_when_urgent = True
         try:
             yield
         finally:
             self.raise_when_urgent = False
+
+
+class _Signals:
+    """Inside, Ctrl-C, SIGTERM and SIGHUP ask to stop; in the main thread only."""
+
+    def __init__(self, stop: Stop) -> None:
+        self._stop = stop
+        self._before: dict[signal.Signals, Any] = {}
+
+    def __enter__(self) -> None:
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+                # What is ignored stays ignored: that is how `nohup` and background jobs of scripts are asked for.
+                if signal.getsignal(number) not in (signal.SIG_IGN, None):
+                    self._before[number] = signal.signal(number, self._handle)
+
+    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        self._stop.ask(signal.Signals(number).name, insists=number == signal.SIGINT)
 
 
 # In this process -------------------------------------------------------------------------------------------------
@@ -308,18 +329,18 @@ def _inline(
     work: Callable[..., tuple[str, str]],
     threads: int,
     listener: Listener,
-    signals: _Signals,
+    request: Stop,
 ) -> None:
     told = False
 
     def stop() -> bool:
         nonlocal told
-        if signals.asked and not told:
+        if request.asked and not told:
             told = True
             listener.stopping(
-                f"{signals.asked}: the current run saves its state; Ctrl-C again ends it at once"
+                f"{request.asked}: the current run saves its state; Ctrl-C again ends it at once"
             )
-        return signals.asked is not None
+        return request.asked is not None
 
     for index, task in enumerate(tasks):
         if stop():
@@ -330,10 +351,10 @@ def _inline(
         reporter = Reporter(relay)
         set_threads(threads)
         try:
-            with signals.raising():
+            with request.raising():
                 status, message, _ = attempt(work, task.payload, reporter, stop)
         except KeyboardInterrupt:
-            if not signals.urgent:
+            if not request.urgent:
                 raise
             status, message = "interrupted", "ended by a second Ctrl-C, before it had saved its state"
         relay.last(reporter.seen)
@@ -457,7 +478,7 @@ class _Pool:
         threads: int,
         grace: float,
         listener: Listener,
-        signals: _Signals,
+        signals: Stop,
     ) -> None:
         self.tasks = tasks
         self.outcomes = outcomes

@@ -112,3 +112,31 @@ class LoadsNowhere:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return int, ("nine",)
+
+
+def count(payload: dict[str, Any], progress: Progress, stop: Stop) -> tuple[str, str]:
+    """Count to ``rounds`` in a file, one by one, from where the file is; ``pids`` says who counted."""
+    path, rounds = Path(payload["path"]), payload["rounds"]
+    with Path(f"{path}.pids").open("a") as pids:
+        pids.write(f"{os.getpid()}\n")
+    value = int(path.read_text()) if path.exists() else 0
+    while value < rounds:
+        if stop():
+            path.write_text(str(value))
+            return "interrupted", ""
+        time.sleep(payload["seconds"])
+        value += 1
+        progress(value, rounds)
+    path.write_text(str(value))
+    return "done", ""
+
+
+def at_last(payload: dict[str, Any], progress: Progress, stop: Stop) -> tuple[str, str]:
+    """Ends badly, as ``how`` says, until it was tried ``times`` times; each try leaves a line in ``path``."""
+    with Path(payload["path"]).open("a") as tries:
+        tries.write("tried\n")
+    if len(Path(payload["path"]).read_text().splitlines()) <= payload["times"]:
+        if payload["how"] == "crash":
+            os.kill(os.getpid(), signal.SIGKILL)
+        return payload["how"], "not yet"
+    return "done", ""
