@@ -41,7 +41,7 @@ help:  ## This list
 	@echo '  FIGURE   number of the figure in the paper, for make figures'
 	@echo '  PRESET   quick (default) | small | paper'
 	@echo '  SEEDS    how many seeds (default: the table says; make tune: 1)'
-	@echo '  LAUNCHER local (default) | inline'
+	@echo '  LAUNCHER local (default) | inline | slurm'
 	@echo '  WORKERS  processes of the local launcher (default: one per core or GPU)'
 	@echo '  ARGS     anything more, handed on to the command as it is'
 	@echo '  PYTHON   the python3 to make .venv with (default: python3)'

@@ -9,7 +9,7 @@ from importlib import import_module
 USAGE = """usage: python -m benchmark COMMAND ...
 
   run [key=value ...] [-m]         one experiment, or a sweep with -m (Hydra; run --help lists all groups and keys)
-  table [paper=..] [table=..] [preset=quick|small|paper] [seeds=N] [launcher=local|inline] [rows=..] [columns=..]
+  table [paper=..] [table=..] [preset=quick|small|paper] [seeds=N] [launcher=local|inline|slurm] [rows=..] [columns=..]
                                    run what is missing and write the tables
   tune method=.. [name=..] [preset=..] [rows=..] [columns=..] [seeds=N] [validation=0.1] [share=column|row]
                                    grid search on a validation split; table runs take the chosen values

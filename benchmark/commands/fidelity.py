@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from benchmark.commands.arguments import positive, preset_of, read
-from benchmark.commands.launching import HOW, run_missing, settings_of_runs
+from benchmark.commands.launching import HOW, run_missing, settings_of_runs, turn
 from benchmark.errors import ConfigError, nearest
 from benchmark.fidelity import effects
 from benchmark.fidelity.document import render
@@ -108,7 +108,7 @@ def _effects(values: Mapping[str, str]) -> int:
             for cells in (pair.default, pair.switched):
                 check(pair.spec, cells)
 
-    with results.launcher_lease():
+    with turn(values, results):
         runs = unique_runs([cells for pair in planned for cells in (pair.default, pair.switched)])
         code = run_missing(values, results, runs, check_all)
         if code == 130:

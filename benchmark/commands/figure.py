@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from benchmark.commands.arguments import positive, preset_of, read
-from benchmark.commands.launching import HOW, run_missing, settings_of_runs
+from benchmark.commands.launching import HOW, run_missing, settings_of_runs, turn
 from benchmark.errors import ConfigError, nearest
 from benchmark.figures.registry import Drawing, Kind, Request, find
 from benchmark.figures.spec import FigureSpec, find_figures
@@ -53,7 +53,7 @@ def main(words: Sequence[str]) -> int:
             if request.table is not None:
                 check(request.table, request.cells)
 
-    with results.launcher_lease():
+    with turn(values, results):
         runs = unique_runs([request.cells for _, request in requests])
         code = run_missing(values, results, runs, check_all)
         if code == 130:

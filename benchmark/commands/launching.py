@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import yaml
+
 from benchmark.commands.arguments import positive
+from benchmark.errors import ConfigError, nearest
 from benchmark.runs.config import RunConfig, load_group
 from benchmark.runs.plan import prepare_data
 from benchmark.runs.store import Results
 
 HOW = {
-    "launcher": "local|inline",
+    "launcher": "local|inline|slurm",
+    "launcher.KEY": "VALUE of conf/launcher",
     "workers": "NUMBER",
     "threads": "NUMBER",
     "device": "auto|cpu|cuda",
@@ -39,7 +44,14 @@ def run_missing(
     if not missing:
         return 0
     check()
+    if values.get("launcher") == "slurm":
+        return _cluster(values, results, list(runs.values()))
     return _launch(values, missing, len(runs) - len(missing))
+
+
+def turn(values: Mapping[str, str], results: Results) -> contextlib.AbstractContextManager[object]:
+    """The right to launch runs of a results folder: one local launcher at a time, clusters as many as there are."""
+    return contextlib.nullcontext() if values.get("launcher") == "slurm" else results.launcher_lease()
 
 
 def ended(results: Results, run: RunConfig) -> bool:
@@ -54,7 +66,7 @@ def _launch(values: Mapping[str, str], runs: Sequence[RunConfig], already: int) 
     from benchmark.runs.progress import listener
     from benchmark.runs.run import load_dataset
 
-    settings = load_group("launcher", values.get("launcher", "local"))
+    settings = _settings(values, "local")
     prepare_data(runs, lambda run: load_dataset(run.dataset, run.paths))
     settings |= {
         key: number for key in ("workers", "threads") if (number := positive(values, key)) is not None
@@ -84,6 +96,53 @@ def _launch(values: Mapping[str, str], runs: Sequence[RunConfig], already: int) 
         print("stopped; the same command goes on where it was", file=sys.stderr)
         return 130
     return 1 if bad else 0
+
+
+def _settings(values: Mapping[str, str], default: str) -> dict[str, Any]:
+    """``conf/launcher/<name>.yaml`` with ``launcher.KEY=VALUE`` of the command line on top."""
+    settings = load_group("launcher", values.get("launcher", default))
+    for word, value in values.items():
+        key = word.removeprefix("launcher.")
+        if key == word:
+            continue
+        if key not in settings:
+            there = ", ".join(f"launcher.{name}" for name in settings if name != "name")
+            raise ConfigError(
+                f"{word}: no such setting.{nearest(key, settings)} Allowed: {there} "
+                f"(conf/launcher/{settings['name']}.yaml)."
+            )
+        settings[key] = yaml.safe_load(value)
+    return settings
+
+
+def _cluster(values: Mapping[str, str], results: Results, runs: Sequence[RunConfig]) -> int:
+    """Submit what neither ended nor lives, and look after it; exit code 0, 1 (not all have ended), 130 (left alone)."""
+    from benchmark.runs.launch import Task
+    from benchmark.runs.run import load_dataset
+    from benchmark.runs.slurm import Cluster, Slurm, SlurmSettings
+
+    settings = SlurmSettings.of(_settings(values, "slurm"))
+    queue = Slurm(settings, results.root / "launcher" / "jobs")
+    prepare_data(runs, lambda run: load_dataset(run.dataset, run.paths))
+    cluster = Cluster(results, queue, settings, "benchmark.runs.run:work")
+    tasks = [Task(run.key, run.train.rounds, _payload(run, "local")) for run in runs]
+    number = cluster.submit(tasks)
+    print(f"{number} of {len(tasks)} runs submitted; logs: {queue.folder}/")
+    if settings.detach:
+        print("the same command shows how far they are, submits what is missing, and writes the tables")
+        return 0
+    try:
+        lost = cluster.follow(tasks)
+    except KeyboardInterrupt:
+        print(
+            "left alone: what was submitted goes on; the same command looks after it again", file=sys.stderr
+        )
+        return 130
+    for key in lost[:20]:
+        status = results.run(key).status()
+        message = status.message if status is not None else "no task carried it out"
+        print(f"{status.state if status else 'missing'}: {key}: {message}", file=sys.stderr)
+    return 1 if lost else 0
 
 
 def _payload(run: RunConfig, launcher: str) -> dict[str, Any]:

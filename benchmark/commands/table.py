@@ -13,7 +13,7 @@ from rich.table import Table as TextTable
 
 from benchmark.analyses.registry import PAPER_TABLES, PaperTable
 from benchmark.commands.arguments import positive, preset_of, read
-from benchmark.commands.launching import HOW, run_missing, settings_of_runs
+from benchmark.commands.launching import HOW, run_missing, settings_of_runs, turn
 from benchmark.commands.planning import planned
 from benchmark.errors import ConfigError, nearest
 from benchmark.reports.collect import collect, run_state
@@ -125,7 +125,7 @@ def table(words: Sequence[str]) -> int:
         for spec, cells in [*plans, *read_too]:
             check(spec, cells)
 
-    with results.launcher_lease():
+    with turn(values, results):
         code = run_missing(values, results, runs, check_all)
     folder = Path(values.get("out") or results.root / "tables" / preset)
     for spec, cells in plans:

@@ -18,7 +18,7 @@ from rich.table import Table as TextTable
 
 from benchmark.commands import table
 from benchmark.commands.arguments import positive, preset_of, read
-from benchmark.commands.launching import HOW, ended, run_missing, settings_of_runs
+from benchmark.commands.launching import HOW, ended, run_missing, settings_of_runs, turn
 from benchmark.errors import ConfigError, nearest
 from benchmark.reports.collect import validation_value
 from benchmark.reports.notes import full_label, short_name, shown_value
@@ -93,7 +93,7 @@ def main(words: Sequence[str]) -> int:
             for cells in search.planned:
                 check(search.spec, cells)
 
-    with results.launcher_lease():
+    with turn(values, results):
         runs = unique_runs([cells for search in searches for cells in search.planned])
         code = run_missing(values, results, runs, check_all)
         if code == 130:

@@ -22,7 +22,7 @@ import json
 import os
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -33,7 +33,7 @@ from benchmark.engine.records import Record
 from benchmark.errors import StorageError
 from benchmark.runs.config import FORMAT, RunConfig
 from benchmark.runs.files import storage_error, write_atomically
-from benchmark.runs.lease import Lease, holder_of, take
+from benchmark.runs.lease import Busy, Lease, holder_of, take
 
 ENDED = ("done", "diverged")
 """States that the same command does not touch again: both are a deterministic result."""
@@ -305,6 +305,18 @@ class Results:
     def run(self, key: str) -> RunFolder:
         """The folder of the run ``<name>/seed<k>``."""
         return RunFolder(self.root / "runs" / key)
+
+    @contextlib.contextmanager
+    def submission_lease(self) -> Iterator[Lease]:
+        """Hold the right to submit jobs for this folder; waits while another process has it."""
+        while True:
+            try:
+                lease = take(self.root / "launcher" / "submission", f"results folder {self.root.absolute()}")
+                break
+            except Busy:
+                time.sleep(0.5)
+        with lease:
+            yield lease
 
     def launcher_lease(self) -> Lease:
         """Take the results folder for one launcher, to be used in a ``with``; `Busy` if another one has it."""

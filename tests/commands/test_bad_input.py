@@ -373,6 +373,30 @@ def test_a_run_that_is_at_work(refused: Any, cli: Any, toy: Any) -> None:
         refused([*FAKE_RUN, "seed=3"], r"another process works on it")
 
 
+@pytest.mark.parametrize(
+    ("words", "pattern"),
+    [
+        (["launcher=slurm"], r"no `sbatch` on this machine.*launcher=local"),
+        (
+            ["launcher=slurm", "launcher.partion=gpu"],
+            r"launcher\.partion: no such setting\. Did you mean 'partition'\?",
+        ),
+        (["launcher=slurm", "launcher.time=2"], r"launcher\.time: came 2 minutes"),
+        (["launcher=slurm", "launcher.retries=many"], r"launcher\.retries: came 'many'"),
+        (
+            ["launcher.grece=3"],
+            r"launcher\.grece: no such setting\. Did you mean 'grace'\?.*conf/launcher/local\.yaml",
+        ),
+        (["launcher=pbs"], r"launcher: came 'pbs'.*Allowed: inline, local, slurm"),
+    ],
+)
+def test_settings_of_a_launcher(
+    refused: Any, toy: Any, words: list[str], pattern: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))  # a machine without SLURM
+    refused(["table", "seeds=1", *words], pattern)
+
+
 def test_a_damaged_status(refused: Any, cli: Any) -> None:
     assert cli(*FAKE_RUN, "seed=3").code == 0
     path = next(Path("results/runs").glob("*/seed3/status.json"))
