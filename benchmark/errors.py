@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 
 class ConfigError(ValueError):
@@ -25,6 +26,19 @@ def is_users_mistake(error: BaseException) -> bool:
         "methods",
         "partitions",
     )
+
+
+def explained(items: Iterable[Mapping[str, Any]], known: Iterable[str], prefix: str = "") -> str:
+    """The ``errors()`` of a pydantic ValidationError in our words: each key, behind ``prefix``, what came, why not.
+
+    ``known`` are the keys that there are, for a hint where one is unknown.
+    """
+    lines = []
+    for item in items:
+        key = ".".join(str(part) for part in item["loc"])
+        hint = nearest(key, known) if item["type"] == "extra_forbidden" else ""
+        lines.append(f"{prefix}{key}: came {item['input']!r}; {item['msg']}.{hint}")
+    return " ".join(lines)
 
 
 def nearest(name: str, allowed: Iterable[str]) -> str:

@@ -17,7 +17,7 @@ import pandas as pd
 from benchmark.analyses.registry import Report, analysis
 from benchmark.analyses.resources import Trainee, numbers, timed
 from benchmark.commands.arguments import preset_of
-from benchmark.commands.planning import planned
+from benchmark.commands.planning import command, planned
 from benchmark.reports.collect import collect
 from benchmark.reports.ranking import Ranking, ranking
 from benchmark.reports.tables import Table
@@ -94,8 +94,8 @@ def leaderboard(values: Mapping[str, str]) -> Report:
     notes = list(NOTES)
     if found.incomplete:
         notes.append(
-            f"Not ranked, as runs are missing: {', '.join(found.incomplete)}. Make them with: python -m benchmark "
-            f"table name=leaderboard preset={table.preset}"
+            f"Not ranked, as runs are missing: {', '.join(found.incomplete)}. Make them with: "
+            + command(f"table name=leaderboard preset={table.preset}", values)
         )
     if found.values.shape[1] < 2:
         return Report(

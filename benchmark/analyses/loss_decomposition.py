@@ -32,7 +32,7 @@ from benchmark.commands.arguments import positive, preset_of
 from benchmark.commands.launching import settings_of_runs
 from benchmark.engine.federation import Diverged, FederatedRun, RunState
 from benchmark.engine.views import FrozenView
-from benchmark.errors import ConfigError, nearest
+from benchmark.errors import ConfigError, explained
 from benchmark.figures.spec import find_figures
 from benchmark.runs.config import RunConfig, compose, group_names, resolve
 from benchmark.runs.nested import merge
@@ -191,12 +191,8 @@ def read_options(values: Mapping[str, Any]) -> Options:
     try:
         return Options.model_validate(dict(values))
     except ValidationError as error:
-        lines = []
-        for item in error.errors():
-            key = ".".join(str(part) for part in item["loc"])
-            hint = nearest(key, Options.model_fields) if item["type"] == "extra_forbidden" else ""
-            lines.append(f"{key}: came {item['input']!r}; {item['msg']}.{hint}")
-        raise ConfigError("loss decomposition: " + " ".join(lines)) from error
+        message = explained(error.errors(), Options.model_fields)
+        raise ConfigError(f"loss decomposition: {message}") from error
 
 
 def configurations(options: Options, preset: str, extra: Mapping[str, Any]) -> dict[float, RunConfig]:

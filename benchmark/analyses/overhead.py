@@ -17,7 +17,7 @@ import pandas as pd
 
 from benchmark.analyses.registry import Report, analysis
 from benchmark.commands.arguments import preset_of
-from benchmark.commands.planning import planned
+from benchmark.commands.planning import command, planned
 from benchmark.engine.records import Record
 from benchmark.errors import StorageError
 from benchmark.reports.collect import run_state
@@ -112,17 +112,10 @@ def overhead(values: Mapping[str, str]) -> Report:
         rows.append(_row(spec, key, state, measured))
     notes = list(NOTES)
     if missing:
-        notes.append(f"Make the runs that are missing with: {_command(values, preset, column)}")
+        words = f"table paper=feddiverse table=1 preset={preset} columns={column}"
+        notes.append(f"Make the runs that are missing with: {command(words, values)}")
     title = f"FedDiverse (2025), Table 2: overhead of client selection on {label}, preset {preset}"
     return Report("feddiverse_table2", title, pd.DataFrame(rows), tuple(notes), decimals=2)
-
-
-def _command(values: Mapping[str, str], preset: str, column: str) -> str:
-    """The command that makes the runs."""
-    words = ["python -m benchmark table paper=feddiverse table=1", f"preset={preset}", f"columns={column}"]
-    return " ".join(
-        [*words, *(f"{key}={values[key]}" for key in ("seeds", "results", "tuned") if key in values)]
-    )
 
 
 def _clients_per_round(cell: PlannedCell) -> int | None:

@@ -12,6 +12,12 @@ from benchmark.runs.spec import TableSpec
 from benchmark.runs.tuning import TunedFolder
 
 
+def command(words: str, values: Mapping[str, str]) -> str:
+    """The command line of ``words`` with what was said of seeds, results and chosen values."""
+    said = [f"{key}={values[key]}" for key in ("seeds", "results", "tuned") if key in values]
+    return " ".join(["python -m benchmark", words, *said])
+
+
 def planned(
     whole: TableSpec,
     part: TableSpec,

@@ -53,16 +53,18 @@ class Pack:
         """Carry out what has not ended; how many runs ended in which way. RuntimeError if no worker can be started."""
         outcomes: dict[str, Outcome] = {}
         errors: list[BaseException] = []
-        with contextlib.closing(Stop()) as self._stop:
+        with contextlib.closing(Stop()) as stop:
             # The runs are watched by a thread, so that the main one is free for signals.
-            self._thread = threading.Thread(target=self._watch, args=(self._stop, outcomes, errors))
+            thread = threading.Thread(target=self._watch, args=(stop, outcomes, errors))
+            self._stop, self._thread = stop, thread
             before = signal.signal(signal.SIGTERM, self._terminated)
-            self._thread.start()
+            thread.start()
             try:
-                while self._thread.is_alive():
-                    self._thread.join(1.0)
+                while thread.is_alive():
+                    thread.join(1.0)
             finally:
                 signal.signal(signal.SIGTERM, before)
+                self._stop = self._thread = None  # a signal from here on finds nothing to stop
         if errors:
             raise errors[0]
         counts: dict[str, int] = {}

@@ -361,6 +361,7 @@ class _Work:
         last: list[Record] = []
         try:
             if state.round == 0 and size == 0:
+                self.lease.check()
                 size = self.folder.append_records(run.evaluate(state) + run.setup_cost.records(0))
             while state.round < self.config.train.rounds:
                 state, report = run.step(state)

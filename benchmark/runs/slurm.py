@@ -15,13 +15,13 @@ import subprocess
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError
 
-from benchmark.errors import ConfigError, nearest
+from benchmark.errors import ConfigError, explained
 from benchmark.runs.files import write_atomically
 from benchmark.runs.launch import Task
 from benchmark.runs.lease import holder_of
@@ -75,13 +75,9 @@ class SlurmSettings(BaseModel):
         try:
             settings = cls.model_validate(values)
         except ValidationError as error:
-            found = []
-            for item in error.errors():
-                key = ".".join(str(part) for part in item["loc"])
-                hint = nearest(key, cls.model_fields) if item["type"] == "extra_forbidden" else ""
-                found.append(f"launcher.{key}: came {item['input']!r}; {item['msg']}.{hint}")
+            message = explained(error.errors(), cls.model_fields, "launcher.")
             raise ConfigError(
-                f"{' '.join(found)} Set it in conf/launcher/slurm.yaml or on the command line."
+                f"{message} Set it in conf/launcher/slurm.yaml or on the command line."
             ) from error
         if settings.signal_delay + settings.grace >= settings.time * 60:
             raise ConfigError(
@@ -99,12 +95,10 @@ class SlurmSettings(BaseModel):
 
 @dataclass(frozen=True)
 class Batch:
-    """One job array: its name, the runs of each task, and its job id once it has one."""
+    """One job array: its name, which its jobs carry too, and the runs of each task."""
 
     name: str
     packs: tuple[tuple[str, ...], ...]
-    job: str | None = None
-    created: float = field(default_factory=time.time)
 
     def write(self, folder: Path) -> None:
         """Note it down."""
@@ -125,8 +119,8 @@ class Full(Exception):
 class Queue(Protocol):
     """What is asked of a scheduler."""
 
-    def submit(self, name: str, packs: Sequence[Pack], parallel: int) -> str:
-        """Submit an array of which so many tasks may run at a time; its job id. `Full`, `ConfigError`."""
+    def submit(self, name: str, packs: Sequence[Pack], parallel: int) -> None:
+        """Submit an array of which so many tasks may run at a time. Raises `Full` or `ConfigError`."""
 
     def living(self) -> dict[str, set[int]] | None:
         """Name of array -> indices of its tasks that wait or run; None where the scheduler does not answer."""
@@ -147,7 +141,7 @@ class Slurm:
             )
         self.settings, self.folder = settings, folder
 
-    def submit(self, name: str, packs: Sequence[Pack], parallel: int) -> str:
+    def submit(self, name: str, packs: Sequence[Pack], parallel: int) -> None:
         """As `Queue` says."""
         import submitit
         from submitit.core.utils import FailedJobError
@@ -178,7 +172,8 @@ class Slurm:
         )
         try:
             with executor.batch():
-                jobs = [executor.submit(pack) for pack in packs]
+                for pack in packs:
+                    executor.submit(pack)
         except FailedJobError as error:
             message = " ".join(str(error).split())
             if NO_ROOM.search(message):
@@ -186,7 +181,6 @@ class Slurm:
             raise ConfigError(
                 f"SLURM takes no job with these settings (launcher.*): {message} Nothing was submitted."
             ) from error
-        return str(jobs[0].job_id).partition("_")[0]
 
     def living(self) -> dict[str, set[int]] | None:
         """As `Queue` says."""
@@ -303,14 +297,13 @@ class Cluster:
             for pack in array
         ]
         try:
-            job = self.queue.submit(batch.name, jobs, parallel)
+            self.queue.submit(batch.name, jobs, parallel)
         except Full:
             (self.notes / f"{batch.name}.json").unlink()
             return False
         except ConfigError:
             (self.notes / f"{batch.name}.json").unlink()
             raise
-        replace(batch, job=job).write(self.notes)
         return True
 
     def _seconds(self) -> Callable[[Task], float]:

@@ -9,10 +9,10 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tiny_runs import wait_until
 
 from benchmark.errors import StorageError
 from benchmark.runs import lease
@@ -34,13 +34,6 @@ def from_elsewhere(folder: Path, number: int, seconds_ago: float) -> Path:
     then = time.time() - seconds_ago
     os.utime(path, (then, then))
     return path
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen"
-        time.sleep(0.01)
 
 
 def test_one_at_a_time(tmp_path: Path) -> None:
@@ -69,7 +62,7 @@ def test_what_a_killed_process_held_is_free_at_once(tmp_path: Path) -> None:
         take(tmp_path, "it")
     holder.kill()
     # Not waited for: what is left of it in the table of processes is no owner.
-    wait_until(lambda: holder_of(tmp_path) is None)
+    wait_until(lambda: holder_of(tmp_path) is None, "the end of the holder")
     with take(tmp_path, "it") as lease:
         assert lease.number == 2
     holder.wait()
@@ -123,7 +116,7 @@ def test_a_living_owner_is_heard_of(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     with take(tmp_path, "it") as mine:
         long_ago = time.time() - 1000
         os.utime(mine.path, (long_ago, long_ago))
-        wait_until(lambda: mine.path.stat().st_mtime > long_ago + 500)
+        wait_until(lambda: mine.path.stat().st_mtime > long_ago + 500, "a touch")
     os.utime(mine.path, (long_ago, long_ago))
     time.sleep(0.2)
     assert mine.path.stat().st_mtime == pytest.approx(long_ago), "given back, it is not touched any more"

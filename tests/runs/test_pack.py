@@ -6,13 +6,12 @@ import os
 import pickle
 import signal
 import threading
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from submitit.helpers import DelayedSubmission
+from tiny_runs import wait_until
 
 from benchmark.runs import pack
 from benchmark.runs.launch import Task
@@ -31,13 +30,6 @@ def importable(monkeypatch: pytest.MonkeyPatch) -> None:
 def packed(work: str, *payloads: Any, **more: Any) -> Pack:
     tasks = tuple(Task(f"run/seed{index}", 1, payload) for index, payload in enumerate(payloads))
     return Pack(tasks, f"launch_work:{work}", **{"workers": 2, **more})
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen"
-        time.sleep(0.02)
 
 
 def lines(path: Path) -> int:
@@ -82,7 +74,7 @@ def test_sigterm_lets_runs_save(tmp_path: Path) -> None:
     job = packed("count", {"path": str(path), "rounds": 10_000, "seconds": 0.01}, "never begun", workers=1)
     threading.Thread(
         target=lambda: (
-            wait_until(lambda: lines(Path(f"{path}.pids")) == 1),
+            wait_until(lambda: lines(Path(f"{path}.pids")) == 1, "the run's beginning"),
             os.kill(os.getpid(), signal.SIGTERM),
         )
     ).start()
@@ -101,7 +93,7 @@ def test_a_checkpoint_is_a_job_that_goes_on(tmp_path: Path) -> None:
         raise SystemExit
 
     def ask() -> None:
-        wait_until(lambda: all(lines(Path(f"{path}.pids")) == 1 for path in paths))
+        wait_until(lambda: all(lines(Path(f"{path}.pids")) == 1 for path in paths), "both beginnings")
         os.kill(os.getpid(), signal.SIGUSR2)
 
     before = signal.signal(signal.SIGUSR2, wanted)

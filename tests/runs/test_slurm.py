@@ -34,7 +34,7 @@ class FakeQueue:
         self.packs: list[Pack] = []
         self.after: Callable[[], None] = lambda: None
 
-    def submit(self, name: str, packs: Sequence[Pack], parallel: int) -> str:
+    def submit(self, name: str, packs: Sequence[Pack], parallel: int) -> None:
         if len(self.arrays) >= self.room:
             raise Full
         assert self.alive is not None
@@ -43,7 +43,6 @@ class FakeQueue:
         self.parallel.append(parallel)
         self.packs += packs
         self.after()
-        return str(len(self.arrays))
 
     def living(self) -> dict[str, set[int]] | None:
         return (
@@ -164,7 +163,7 @@ def test_a_launcher_that_dies_before_submitting(results: Results) -> None:
 
 def test_refused_settings_leave_nothing(results: Results) -> None:
     class Refusing(FakeQueue):
-        def submit(self, name: str, packs: Sequence[Pack], parallel: int) -> str:
+        def submit(self, name: str, packs: Sequence[Pack], parallel: int) -> None:
             raise ConfigError("invalid partition specified: nope")
 
     with pytest.raises(ConfigError, match="invalid partition"):
