@@ -108,14 +108,12 @@ def _algorithm(module: ModuleType) -> Algorithm | None:
 
 def _configured(module: ModuleType, rules: Sequence[type[Rule]]) -> list[str]:
     """Files of conf/method and conf/selection that are named after the module or use a rule of it and no other's."""
-    stem = module.__name__.rpartition(".")[2]
+    stem, own = module.__name__.rpartition(".")[2], {rule.key for rule in rules}
     if ".selection." in module.__name__:
-        keys = {rule.key for rule in rules}
-        return [n for n in group_names("selection") if load_group("selection", n).get("name") in keys]
+        return [n for n in group_names("selection") if load_group("selection", n).get("name") in own]
     found = []
     for name in group_names("method"):
         used = _used(load_group("method", name))
-        own = {(rule.key) for rule in rules}
         if name == stem or (used & own and used <= own | SHARED):
             found.append(name)
     return found
