@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
@@ -15,8 +15,15 @@ from benchmark.runs.config import RunConfig, load_group
 from benchmark.runs.plan import prepare_data
 from benchmark.runs.store import Results
 
+if TYPE_CHECKING:
+    from benchmark.runs.cluster import Cluster
+    from benchmark.runs.launch import Task
+
+SHOWN = 20
+"""Runs that ended badly that are told one by one."""
+
 HOW = {
-    "launcher": "local|inline|slurm",
+    "launcher": "local|inline|slurm|FILE of conf/launcher",
     "launcher.KEY": "VALUE of conf/launcher",
     "workers": "NUMBER",
     "threads": "NUMBER",
@@ -44,14 +51,19 @@ def run_missing(
     if not missing:
         return 0
     check()
-    if values.get("launcher") == "slurm":
+    if _kind(values) == "slurm":
         return _cluster(values, results, list(runs.values()))
     return _launch(values, missing, len(runs) - len(missing))
 
 
 def turn(values: Mapping[str, str], results: Results) -> contextlib.AbstractContextManager[object]:
     """The right to launch runs of a results folder: one local launcher at a time, clusters as many as there are."""
-    return contextlib.nullcontext() if values.get("launcher") == "slurm" else results.launcher_lease()
+    return contextlib.nullcontext() if _kind(values) == "slurm" else results.launcher_lease()
+
+
+def _kind(values: Mapping[str, str]) -> str:
+    """inline, local or slurm: what the chosen file of conf/launcher is for."""
+    return str(load_group("launcher", values.get("launcher", "local"))["name"])
 
 
 def ended(results: Results, run: RunConfig) -> bool:
@@ -90,7 +102,7 @@ def _launch(values: Mapping[str, str], runs: Sequence[RunConfig], already: int) 
         print(f"error: {error}", file=sys.stderr)
         return 1
     bad = [outcome for outcome in outcomes if outcome.status in ("failed", "crashed", "busy")]
-    for outcome in bad[:20]:
+    for outcome in bad[:SHOWN]:
         print(f"{outcome.status}: {outcome.key}: {outcome.message}", file=sys.stderr)
     if any(outcome.status == "interrupted" for outcome in outcomes) or len(outcomes) < len(tasks):
         print("stopped; the same command goes on where it was", file=sys.stderr)
@@ -99,8 +111,12 @@ def _launch(values: Mapping[str, str], runs: Sequence[RunConfig], already: int) 
 
 
 def _settings(values: Mapping[str, str], default: str) -> dict[str, Any]:
-    """``conf/launcher/<name>.yaml`` with ``launcher.KEY=VALUE`` of the command line on top."""
-    settings = load_group("launcher", values.get("launcher", default))
+    """``conf/launcher/<name>.yaml`` with ``launcher.KEY=VALUE`` of the command line on top.
+
+    A file of another name has what differs from the one of its kind.
+    """
+    chosen = load_group("launcher", values.get("launcher", default))
+    settings = load_group("launcher", chosen["name"]) | chosen
     for word, value in values.items():
         key = word.removeprefix("launcher.")
         if key == word:
@@ -117,31 +133,41 @@ def _settings(values: Mapping[str, str], default: str) -> dict[str, Any]:
 
 def _cluster(values: Mapping[str, str], results: Results, runs: Sequence[RunConfig]) -> int:
     """Submit what neither ended nor lives, and look after it; exit code 0, 1 (not all have ended), 130 (left alone)."""
+    from benchmark.runs.cluster import Cluster, check_time, known_seconds
     from benchmark.runs.launch import Task
     from benchmark.runs.run import load_dataset
-    from benchmark.runs.slurm import Cluster, Slurm, SlurmSettings
+    from benchmark.runs.slurm import Slurm, SlurmSettings
 
     settings = SlurmSettings.of(_settings(values, "slurm"))
     queue = Slurm(settings, results.root / "launcher" / "jobs")
+    intervals = {run.key: min(1.0, run.runtime.checkpoint_every / run.train.rounds) for run in runs}
+    check_time(settings, intervals, known_seconds(results))
     prepare_data(runs, lambda run: load_dataset(run.dataset, run.paths))
-    cluster = Cluster(results, queue, settings, "benchmark.runs.run:work")
+    cluster = Cluster(results, queue, settings, "benchmark.runs.run:work", queue.folder)
     tasks = [Task(run.key, run.train.rounds, _payload(run, "local")) for run in runs]
     number = cluster.submit(tasks)
     print(f"{number} of {len(tasks)} runs submitted; logs: {queue.folder}/")
     if settings.detach:
         print("the same command shows how far they are, submits what is missing, and writes the tables")
         return 0
+    return _follow(cluster, tasks)
+
+
+def _follow(cluster: Cluster, tasks: Sequence[Task]) -> int:
+    from benchmark.runs.watch import view
+
     try:
-        lost = cluster.follow(tasks)
+        with view() as shown:
+            lost = cluster.follow(tasks, shown)
     except KeyboardInterrupt:
         print(
             "left alone: what was submitted goes on; the same command looks after it again", file=sys.stderr
         )
         return 130
-    for key in lost[:20]:
-        status = results.run(key).status()
-        message = status.message if status is not None else "no task carried it out"
-        print(f"{status.state if status else 'missing'}: {key}: {message}", file=sys.stderr)
+    for run in lost[:SHOWN]:
+        print(f"{run.state}: {run.key}: {run.why}", file=sys.stderr)
+    if len(lost) > SHOWN:
+        print(f"and {len(lost) - SHOWN} more: python -m benchmark status", file=sys.stderr)
     return 1 if lost else 0
 
 

@@ -160,6 +160,19 @@ class RunFolder:
         """Bytes of the records as they are now."""
         return self.records_path.stat().st_size if self.records_path.exists() else 0
 
+    def last_round(self) -> int:
+        """The round of the last record, for a look at a run at work; 0 if there is none."""
+        try:
+            with self.records_path.open("rb") as stream:
+                stream.seek(max(0, self.records_size() - 4096))
+                lines = stream.read().splitlines()
+        except OSError:
+            return 0
+        for line in reversed(lines):  # the last one may be half written
+            with contextlib.suppress(ValueError, KeyError, TypeError):
+                return int(json.loads(line)["round"])
+        return 0
+
     def truncate_records(self, size: int) -> None:
         """Cut what a killed process wrote after its last checkpoint."""
         with self.records_path.open("ab") as stream:

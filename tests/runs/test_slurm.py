@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import pickle
+import re
+import subprocess
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +15,13 @@ import pytest
 import yaml
 
 from benchmark.errors import ConfigError
+from benchmark.runs.cluster import Cluster, Lost, Snapshot, check_time, packed
 from benchmark.runs.config import CONF
 from benchmark.runs.launch import Task
 from benchmark.runs.pack import Pack
-from benchmark.runs.slurm import Cluster, Full, Slurm, SlurmSettings, packed
-from benchmark.runs.store import Results, Status
+from benchmark.runs.probe import Probe
+from benchmark.runs.slurm import Full, Queued, QueuedTask, Slurm, SlurmSettings
+from benchmark.runs.store import Results, RunFolder, Status
 
 KEYS = [f"method-{m}/seed{s}" for m in range(4) for s in range(3)]
 
@@ -33,8 +40,12 @@ class FakeQueue:
         self.parallel: list[int] = []
         self.packs: list[Pack] = []
         self.after: Callable[[], None] = lambda: None
+        self.running: dict[str, set[int]] = {}
+        self.waits_for: list[str | None] = []
+        self.probes: list[str] = []
+        self.endings: dict[str, tuple[str, int | None]] = {}
 
-    def submit(self, name: str, packs: Sequence[Pack], parallel: int) -> None:
+    def submit(self, name: str, packs: Sequence[Pack], parallel: int, after: str | None) -> None:
         if len(self.arrays) >= self.room:
             raise Full
         assert self.alive is not None
@@ -42,12 +53,34 @@ class FakeQueue:
         self.alive[name] = set(range(len(packs)))
         self.parallel.append(parallel)
         self.packs += packs
+        self.waits_for.append(after)
         self.after()
 
-    def living(self) -> dict[str, set[int]] | None:
-        return (
-            None if self.alive is None else {name: set(found) for name, found in self.alive.items() if found}
-        )
+    def submit_probe(self, name: str, script: str) -> str:
+        assert self.alive is not None
+        self.alive[name] = {0}
+        self.probes.append(script)
+        return f"{name}_0"
+
+    def tasks(self) -> Queued | None:
+        if self.alive is None:
+            return None
+        return {
+            name: {
+                index: QueuedTask(f"{name}_{index}", index in self.running.get(name, ())) for index in found
+            }
+            for name, found in self.alive.items()
+            if found
+        }
+
+    def cancel(self, tasks: Sequence[QueuedTask]) -> None:
+        assert self.alive is not None
+        for task in tasks:
+            name, _, index = task.id.rpartition("_")
+            self.alive[name].discard(int(index))
+
+    def ending(self, job: str) -> tuple[str, int | None]:
+        return self.endings.get(job, ("", None))
 
     def largest_array(self) -> int:
         return self.largest
@@ -70,7 +103,9 @@ def end(results: Results, *keys: str, state: str = "done", seconds: float = 0.0)
 
 
 def cluster(results: Results, queue: FakeQueue, **settings: Any) -> Cluster:
-    return Cluster(results, queue, SlurmSettings.of({"poll": 0.01, **settings}), "module:work")
+    return Cluster(
+        results, queue, SlurmSettings.of({"poll": 0.01, "probe": False, **settings}), "module:work"
+    )
 
 
 # Packing -----------------------------------------------------------------------------------------------------------
@@ -163,7 +198,7 @@ def test_a_launcher_that_dies_before_submitting(results: Results) -> None:
 
 def test_refused_settings_leave_nothing(results: Results) -> None:
     class Refusing(FakeQueue):
-        def submit(self, name: str, packs: Sequence[Pack], parallel: int) -> None:
+        def submit(self, name: str, packs: Sequence[Pack], parallel: int, after: str | None) -> None:
             raise ConfigError("invalid partition specified: nope")
 
     with pytest.raises(ConfigError, match="invalid partition"):
@@ -199,20 +234,68 @@ def test_a_scheduler_that_does_not_answer(results: Results) -> None:
 # Looking after -----------------------------------------------------------------------------------------------------
 
 
+class Views(list[Snapshot]):
+    """Keeps what was shown; ``then`` is done after each."""
+
+    def __init__(self, then: Callable[[], None] = lambda: None) -> None:
+        super().__init__()
+        self.then = then
+
+    def show(self, snapshot: Snapshot) -> None:
+        self.append(snapshot)
+        self.then()
+
+
 def test_follows_until_all_have_ended(results: Results) -> None:
     queue = FakeQueue()
     one = cluster(results, queue, runs_per_job=6)
     one.submit(tasks())
-    said: list[str] = []
+    (name,) = queue.arrays
+    shown = Views()
 
-    def say(line: str) -> None:
-        said.append(line)
-        done = 6 * len(said)
-        end(results, *KEYS[:done])
+    def work() -> None:
+        queue.running = {name: {0, 1}}
+        end(results, *KEYS[: 6 * len(shown)])
+        if len(shown) == 1:
+            end(results, KEYS[6], state="running")
 
-    assert one.follow(tasks(), say) == []
-    assert [line.split(" runs")[0] for line in said] == ["0/12", "6/12", "12/12"]
+    shown.then = work
+    assert one.follow(tasks(), shown) == []
+    assert [str(snapshot) for snapshot in shown] == [
+        "0/12 runs ended: 12 waiting",
+        "6/12 runs ended: 6 done, 1 running, 5 waiting",
+        "12/12 runs ended: 12 done",
+    ]
     assert len(queue.submitted()) == 12
+
+
+def test_runs_of_waiting_tasks_are_looked_at_once(results: Results, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file server feels what looks at the folders of thousands of runs every few seconds."""
+    queue = FakeQueue()
+    one = cluster(results, queue, runs_per_job=1)
+    one.submit(tasks())
+    (name,) = queue.arrays
+    looked: list[str] = []
+    status = RunFolder.status
+
+    def counted(folder: RunFolder) -> Status | None:
+        looked.append("/".join(folder.path.parts[-2:]))
+        return status(folder)
+
+    monkeypatch.setattr(RunFolder, "status", counted)
+    rounds: list[list[str]] = []
+
+    def work() -> None:
+        rounds.append(sorted(set(looked)))
+        looked.clear()
+        queue.running = {name: {3}}
+        if len(rounds) == 3:
+            end(results, *KEYS)
+            assert queue.alive is not None
+            queue.alive.clear()
+
+    one.follow(tasks(), Views(work))
+    assert rounds[:3] == [sorted(KEYS), [KEYS[3]], [KEYS[3]]]
 
 
 def test_what_killed_a_job_costs_so_many_tries(results: Results) -> None:
@@ -222,7 +305,7 @@ def test_what_killed_a_job_costs_so_many_tries(results: Results) -> None:
     one = cluster(results, queue, retries=2)
     end(results, *KEYS[1:])
     one.submit(tasks())
-    assert one.follow(tasks(), lambda line: None) == [KEYS[0]]
+    assert one.follow(tasks(), Views()) == [Lost(KEYS[0], "missing", "its task was never begun")]
     assert queue.submitted() == [KEYS[0]] * 3
 
 
@@ -234,10 +317,164 @@ def test_a_run_that_failed_was_tried_in_its_job(results: Results) -> None:
     one.submit(tasks())
     assert queue.alive is not None
     queue.alive.clear()
-    assert one.follow(tasks(), lambda line: None) == [KEYS[0]]
+    assert one.follow(tasks(), Views()) == [Lost(KEYS[0], "failed", "why")]
     assert queue.submitted() == [KEYS[0]]
     # A new command is a new beginning.
     assert cluster(results, queue).submit(tasks()) == 1
+
+
+def test_what_a_user_cancelled_is_not_submitted_again(results: Results) -> None:
+    queue = FakeQueue()
+    one = cluster(results, queue, runs_per_job=6, retries=2)
+    one.submit(tasks())
+
+    def cancel() -> None:
+        queued = queue.tasks()
+        assert queued is not None
+        hit, others = one.notes.cancel(queued, {KEYS[0], KEYS[1]})
+        if hit:
+            assert others == 4, "the other runs of the first task"
+        queue.cancel(hit)
+        queue.running = {name: {1} for name in queue.arrays}
+        end(results, *KEYS[6:])
+
+    lost = one.follow(tasks(), Views(cancel))
+    assert [(run.key, run.state) for run in lost] == [(key, "cancelled") for key in KEYS[:6]]
+    assert queue.submitted() == KEYS
+    # A new command is a new beginning, and what was cancelled stays so in the older note only.
+    assert cluster(results, queue).submit(tasks()) == 6
+
+
+@pytest.mark.parametrize(
+    ("result", "ending", "why"),
+    [
+        (
+            ("error", "Traceback ...\nRuntimeError: other versions: torch 1.0"),
+            ("FAILED", 1),
+            r"other versions: torch",
+        ),
+        (None, ("OUT_OF_MEMORY", 0), r"its task 7_0 ended as OUT_OF_MEMORY \(exit code 0\)"),
+        (None, ("", None), r"its task 7_0 ended;"),
+    ],
+)
+def test_why_a_task_did_not_carry_out_its_runs(
+    results: Results, result: tuple[str, str] | None, ending: tuple[str, int | None], why: str
+) -> None:
+    queue = FakeQueue()
+    one = cluster(results, queue, retries=0, runs_per_job=6)
+    end(results, *KEYS[1:])
+    one.submit(tasks())
+    (name,) = queue.arrays
+    folder = results.root / "launcher" / "jobs" / name
+    folder.mkdir(parents=True)
+    (folder / "7_0_0_log.out").write_text("")
+    queue.endings = {"7_0": ending}
+    if result is not None:
+        (folder / "7_0_0_result.pkl").write_bytes(pickle.dumps(result))
+    assert queue.alive is not None
+    queue.alive.clear()
+    (lost,) = one.follow(tasks(), Views())
+    assert lost.state == "missing" and re.search(why, lost.why) and lost.why.endswith("7_0_0_log.out")
+
+
+# The job that is asked first ---------------------------------------------------------------------------------------
+
+
+def found(results: Results, name: str, message: str) -> None:
+    (results.root / "launcher" / "probes" / f"{name}.json").write_text(json.dumps({"message": message}))
+
+
+def test_everything_waits_for_the_probe_and_it_is_asked_once(results: Results) -> None:
+    queue = FakeQueue()
+    assert cluster(results, queue, probe=True).submit(tasks(KEYS[:3])) == 3
+    (name,) = (name for name in queue.alive or () if "probe" in name)
+    assert queue.waits_for == [f"{name}_0"]
+    # Another launcher waits for the same one.
+    assert cluster(results, queue, probe=True).submit(tasks(KEYS[3:6])) == 3
+    assert queue.waits_for == [f"{name}_0"] * 2 and len(queue.probes) == 1
+    found(results, name, "")
+    assert cluster(results, queue, probe=True).submit(tasks(KEYS[6:9])) == 3
+    assert queue.waits_for[2] is None and len(queue.probes) == 1
+    # Other nodes, another question.
+    assert cluster(results, queue, probe=True, partition="other").submit(tasks(KEYS[9:])) == 3
+    assert len(queue.probes) == 2 and queue.waits_for[3] not in (None, f"{name}_0")
+
+
+@pytest.mark.parametrize(
+    ("word", "code", "message"),
+    [
+        (
+            "it has other versions: torch 1.0",
+            93,
+            r"cannot carry out the runs: it has other versions: torch 1\.0",
+        ),
+        (None, 90, r"does not see the results folder .*/results\. Set results="),
+        (None, 91, r"does not see this checkout"),
+        (None, 92, r"does not see .*python.*\.venv"),
+        (None, 7, r"exit code 7; what it said stands in .*\.log"),
+        (None, None, r"without a word"),
+    ],
+)
+def test_a_probe_that_does_not_pass(
+    results: Results, word: str | None, code: int | None, message: str
+) -> None:
+    queue = FakeQueue()
+    one = cluster(results, queue, probe=True)
+    one.submit(tasks())
+    assert queue.alive is not None
+    (name,) = (name for name in queue.alive if "probe" in name)
+
+    def fails() -> None:
+        assert queue.alive is not None
+        queue.alive.pop(name, None)
+        queue.endings = {f"{name}_0": ("FAILED", code)}
+        if word is not None:
+            found(results, name, word)
+
+    with pytest.raises(ConfigError, match=message):
+        one.follow(tasks(), Views(fails))
+    assert not any(queue.alive.values()), "what waited for it is cancelled"
+    # The next command asks again.
+    assert cluster(results, queue, probe=True).submit(tasks()) == 12 and len(queue.probes) == 2
+
+
+def asked(tmp_path: Path, **other: Any) -> tuple[int, str | None]:
+    """Exit code of the job's script, and what it noted."""
+    probe = replace(Probe.of(tmp_path / "results", "here", 0), **other)
+    probe.prepare()
+    done = subprocess.run(["bash"], input=probe.script([]), text=True, check=False)
+    return done.returncode, probe.message()
+
+
+def test_what_the_probe_finds(tmp_path: Path) -> None:
+    assert asked(tmp_path) == (0, "")
+    here = Probe.of(tmp_path, "here", 0).environment
+    code, message = asked(tmp_path, environment={**here, "torch": "1.0.0"})
+    assert code == 93 and message is not None and "(submitted with 1.0.0)" in message
+    code, message = asked(tmp_path, sources="other")
+    assert code == 93 and message is not None and "the files differ" in message
+    assert asked(tmp_path, root="/nowhere") == (91, None)
+    assert asked(tmp_path, python="/nowhere/python") == (92, None)
+
+
+def test_a_folder_that_the_node_does_not_see(tmp_path: Path) -> None:
+    probe = Probe.of(tmp_path / "elsewhere", "here", 0)
+    script = probe.script([]).replace("sleep 1", "true")
+    assert subprocess.run(["bash"], input=script, text=True, check=False).returncode == 90
+
+
+# Time --------------------------------------------------------------------------------------------------------------
+
+
+def test_a_time_shorter_than_from_one_checkpoint_to_the_next() -> None:
+    """Ten minutes less 2 x 60 s are 480 s; a tenth of 5,000 s takes 500."""
+    settings = SlurmSettings.of({"time": 10, "signal_delay": 60, "grace": 60})
+    seconds = {"long": 5000.0, "short": 100.0, "unknown": None}
+    check_time(settings, {"short": 1.0, "unknown": 1.0}, seconds.get)
+    with pytest.raises(
+        ConfigError, match=r"time: came 10 minutes.* long takes 500 s.* at least 11,.*checkpoint_every"
+    ):
+        check_time(settings, {"long": 0.1, "short": 1.0}, seconds.get)
 
 
 # Settings ----------------------------------------------------------------------------------------------------------
@@ -254,6 +491,7 @@ def test_the_file_has_the_settings_and_their_defaults() -> None:
     [
         ({"partion": "gpu"}, r"launcher\.partion: came 'gpu'; .*Did you mean 'partition'\?"),
         ({"time": 0}, r"launcher\.time: came 0; .*conf/launcher/slurm\.yaml"),
+        ({"gpu_gb_per_run": 4}, r"launcher\.gpu_gb_per_run: came 4 with gpus_per_job=0, cpus_per_job=None"),
         ({"time": 3}, r"launcher\.time: came 3 minutes, of which runs have 180 s .*nothing is left for work"),
     ],
 )
