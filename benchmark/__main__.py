@@ -19,8 +19,14 @@ USAGE = """usage: python -m benchmark COMMAND ...
   fidelity [check | effects [preset=..] [ids=..] [seeds=N]]
                                    docs/fidelity.md: where paper, code and text disagree, and what a switch changes
   document [check]                 README's table of methods, from their files
-  status [paper=..] [table=..] [preset=..]
-                                   runs done, running, failed, diverged, missing per table
+  status [paper=..] [table=..] [preset=..] [--watch]
+                                   runs done, running, waiting, failed, diverged, missing per table
+  logs RUN [lines=40|all] [--follow]
+                                   what a run said, and the job that carried it out
+  retry --failed [paper=..] [table=..] [preset=..] [launcher=..]
+                                   carry out the failed runs again
+  cancel [paper=..] [table=..] [preset=..] [--all]
+                                   end what waits or runs on a cluster
   list [methods|datasets|partitions|selections|tables|figures|analyses|models|rules]
   data list | prepare NAME | check NAME
   partition show [dataset=..] [partition=..] [key=value ...] [seed=..] [kind=bubble|bars] [out=FILE.png]
@@ -38,7 +44,10 @@ COMMANDS = {
     "analyse": "analyse.main",
     "fidelity": "fidelity.main",
     "document": "document.main",
-    "status": "table.status",
+    "status": "jobs.status",
+    "logs": "jobs.logs",
+    "retry": "jobs.retry",
+    "cancel": "jobs.cancel",
     "list": "inspect.listing",
     "data": "inspect.data",
     "partition": "inspect.partition",

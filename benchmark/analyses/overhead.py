@@ -20,8 +20,8 @@ from benchmark.commands.arguments import preset_of
 from benchmark.commands.planning import command, planned
 from benchmark.engine.records import Record
 from benchmark.errors import StorageError
-from benchmark.reports.collect import run_state
 from benchmark.reports.published import PUBLISHED_FOLDER, read_published
+from benchmark.runs.census import run_state
 from benchmark.runs.config import RunConfig
 from benchmark.runs.plan import PlannedCell
 from benchmark.runs.spec import TABLE_FOLDER, TableSpec, load_spec

@@ -27,6 +27,15 @@ def read(words: Sequence[str], known: Mapping[str, str], command: str) -> dict[s
     return values
 
 
+def flags(words: Sequence[str], known: Mapping[str, str], command: str) -> tuple[set[str], list[str]]:
+    """(the words that begin with ``--``, the others); ConfigError for one that is not ``known`` {flag: meaning}."""
+    chosen = {word for word in words if word.startswith("--")}
+    for word in sorted(chosen - set(known)):
+        there = ", ".join(f"{flag} ({meaning})" for flag, meaning in known.items())
+        raise ConfigError(f"{command}: came {word}.{nearest(word, known)} Allowed: {there}.")
+    return chosen, [word for word in words if word not in chosen]
+
+
 def _keys(known: Mapping[str, str]) -> str:
     return "Allowed: " + ", ".join(f"{key}={what}" for key, what in known.items()) + "."
 

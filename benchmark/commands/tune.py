@@ -16,7 +16,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table as TextTable
 
-from benchmark.commands import table
+from benchmark.commands import planning
 from benchmark.commands.arguments import positive, preset_of, read
 from benchmark.commands.launching import HOW, ended, run_missing, settings_of_runs, turn
 from benchmark.errors import ConfigError, nearest
@@ -47,7 +47,7 @@ KEYS = {
     "validation": "SHARE",
     "share": "column|row",
     "apply": "COLUMNS",
-    **{key: what for key, what in table.WHAT.items() if key != "tuned"},
+    **{key: what for key, what in planning.WHAT.items() if key != "tuned"},
     "out": "FOLDER",
     **HOW,
 }
@@ -125,7 +125,7 @@ def _tables(values: Mapping[str, str], method: str) -> list[TableSpec]:
             "tune: name the table, by name=FILE of conf/table or by paper=.. table=..; a search of all tables would "
             "take as many times their runs as the grid has points."
         )
-    specs = table.tables_of(values)
+    specs = planning.tables_of(values)
     fitting = [spec for spec in specs if any(row.method == method for row in spec.rows)]
     if not fitting:
         known = sorted({row.method for spec in specs for row in spec.rows})
@@ -144,12 +144,12 @@ def _tables(values: Mapping[str, str], method: str) -> list[TableSpec]:
 
 def _rows(spec: TableSpec, method: str, values: Mapping[str, str]) -> list[str]:
     own = [row.key for row in spec.rows if row.method == method]
-    return table.matching(own, values.get("rows"), "rows", f"{spec.name} with method {method}")
+    return planning.matching(own, values.get("rows"), "rows", f"{spec.name} with method {method}")
 
 
 def _columns(spec: TableSpec, patterns: str | None) -> list[str]:
     """Keys of the columns that fit; averages only where nobody asks for one by name."""
-    keys = table.matching([column.key for column in spec.columns], patterns, "columns", spec.name)
+    keys = planning.matching([column.key for column in spec.columns], patterns, "columns", spec.name)
     runs = [key for key in keys if not spec.column(key).average_of]
     for key in keys:
         if key not in runs and (not runs or key in (patterns or "").split(",")):
@@ -167,7 +167,7 @@ def _applied(whole: TableSpec, searched: TableSpec, values: Mapping[str, str]) -
     if values.get("share") != "row":
         raise ConfigError("apply: needs share=row, one choice for a row; without it each column has its own.")
     runs = [column.key for column in whole.run_columns]
-    keys = table.matching(runs, values["apply"], "apply", whole.name)
+    keys = planning.matching(runs, values["apply"], "apply", whole.name)
     return tuple(key for key in keys if key not in {column.key for column in searched.columns})
 
 

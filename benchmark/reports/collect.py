@@ -5,36 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from benchmark.errors import ConfigError, StorageError
+from benchmark.errors import ConfigError
 from benchmark.reports.statistics import reported_value
 from benchmark.reports.tables import STATUSES, Cell, CellRun, Table, build_table
+from benchmark.runs.census import run_state
 from benchmark.runs.config import RunConfig
 from benchmark.runs.plan import Cells, PlannedCell
 from benchmark.runs.spec import TableSpec, WhichRound
 from benchmark.runs.store import Results, RunFolder, Status
-
-STATES = {
-    "done": "done",
-    "diverged": "diverged",
-    "failed": "failed",
-    "running": "running",
-    "interrupted": "missing",
-}
-
-
-def run_state(folder: RunFolder, status: Status | None) -> str:
-    """done, running, failed, diverged or missing, as a table shows it."""
-    if status is None:
-        return "missing"
-    state = STATES.get(status.state, "missing")
-    if state == "running" and not folder.is_held():
-        return "missing"  # its process was killed; the next launch goes on from its checkpoint
-    if status.ended and not folder.complete(status):
-        raise StorageError(
-            f"{folder.records_path.absolute()}: not the {status.records_bytes} bytes that were written. "
-            f"Delete {folder.path} to run it again."
-        )
-    return state
 
 
 def _value(spec: TableSpec, folder: RunFolder, status: Status) -> float | None:

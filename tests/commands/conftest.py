@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import copy
+import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -80,13 +81,29 @@ def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
 
 
 @pytest.fixture
+def refusal(cli: Cli) -> Callable[[Sequence[str], str], str]:
+    """``refusal(words, pattern)``: the command is refused with one message, which is returned."""
+
+    def call(words: Sequence[str], said: str) -> str:
+        code, out, err = cli(*words)
+        assert code == 2, (out, err)
+        assert err.startswith("error: "), err
+        assert err.count("error: ") == 1, err
+        assert "Traceback" not in out + err
+        assert re.search(said, err, re.DOTALL), err
+        return err
+
+    return call
+
+
+@pytest.fixture
 def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """``toy(rows=[...])``: the table command knows one table, `TOY` with these changes."""
     folder = tmp_path / "conf"
     folder.mkdir()
-    monkeypatch.setattr("benchmark.commands.table.find_specs", partial(find_specs, folder=folder))
-    monkeypatch.setattr("benchmark.commands.table.spec_called", partial(spec_called, folder=folder))
-    monkeypatch.setattr("benchmark.commands.table.PAPER_TABLES", ())
+    monkeypatch.setattr("benchmark.commands.planning.find_specs", partial(find_specs, folder=folder))
+    monkeypatch.setattr("benchmark.commands.planning.spec_called", partial(spec_called, folder=folder))
+    monkeypatch.setattr("benchmark.analyses.registry.PAPER_TABLES", ())
 
     def change(**changes: Any) -> None:
         (folder / "toy_table1.yaml").write_text(yaml.safe_dump(copy.deepcopy(TOY) | changes))
@@ -107,3 +124,17 @@ def footprint(folder: Path) -> Footprint:
 def footprint_function() -> Callable[[Path], Footprint]:
     """The function of this name, for tests that look whether something was touched."""
     return footprint
+
+
+def numbers(out: str, table: str = "toy_table1") -> dict[str, int]:
+    """What ``status`` says of a table, without what is 0: {done: 4, missing: 2}."""
+    states = ("done", "running", "waiting", "failed", "diverged", "missing")
+    (line,) = (line for line in out.splitlines() if f" {table} " in line)
+    cells = [cell.strip() for cell in line.split("│")[2:-1]]
+    return {state: int(cell) for state, cell in zip(states, cells, strict=False) if int(cell)}
+
+
+@pytest.fixture(name="numbers")
+def numbers_function() -> Callable[..., dict[str, int]]:
+    """The function of this name."""
+    return numbers
