@@ -6,6 +6,7 @@ import os
 import pickle
 import signal
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,9 @@ from submitit.helpers import DelayedSubmission
 from tiny_runs import wait_until
 
 from benchmark.runs import pack
-from benchmark.runs.launch import Task
+from benchmark.runs.launch import Outcome, Task
 from benchmark.runs.pack import Pack
+from benchmark.runs.probe import environment
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
@@ -121,3 +123,88 @@ def test_a_job_is_submitted_without_its_process() -> None:
 def test_no_worker_can_be_started() -> None:
     with pytest.raises(RuntimeError, match="No worker can be started"):
         Pack((Task("run/seed0", 1, None),), "no_such_module:work", workers=1)()
+
+
+def test_a_node_with_other_versions() -> None:
+    here = environment()
+    assert packed("echo", 1, environment=here)() == {"done": 1}
+    with pytest.raises(RuntimeError, match=r"has other versions: torch .* \(submitted with 1\.0\.0\)"):
+        packed("echo", 1, environment={**here, "torch": "1.0.0"})()
+
+
+@pytest.mark.parametrize(("seconds", "rounds"), [(0.01, 40), (60.0, 1)])
+def test_a_time_that_is_too_short_for_a_round(tmp_path: Path, seconds: float, rounds: int) -> None:
+    """A job that gains nothing in its whole time would be queued again for ever."""
+    path = tmp_path / "count"
+    job = packed("count", {"path": str(path), "rounds": rounds, "seconds": seconds}, seconds=0.5, grace=0.1)
+    errors: list[str] = []
+
+    def ask() -> None:
+        began = time.monotonic()
+        wait_until(lambda: lines(Path(f"{path}.pids")) == 1, "the beginning")
+        if rounds > 1:
+            wait_until(lambda: job._log is not None and job._log.gained, "a round")
+        time.sleep(max(0.0, 0.6 - (time.monotonic() - began)))
+        try:
+            job.checkpoint()
+        except RuntimeError as error:
+            errors.append(str(error))
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    job()
+    thread.join()
+    if rounds > 1:
+        assert errors == []
+    else:
+        assert "no run of this task finished one round" in errors[0] and "Raise launcher.time" in errors[0]
+
+
+@pytest.mark.parametrize(
+    ("gpu_gb", "visible", "workers"),
+    [
+        # Two GPUs with 85.9 and 42.9 GB: 8 + 4 runs of 10 GB, as far as there are cores for them.
+        (10.0, None, 12),
+        (30.0, None, 3),
+        (100.0, None, 2),
+        (10.0, "1", 4),
+    ],
+)
+def test_runs_side_by_side_as_the_memory_of_the_gpus_allows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gpu_gb: float, visible: str | None, workers: int
+) -> None:
+    script = """#!/bin/sh
+case "$*" in
+  *"--format=csv,noheader,nounits -i 1") echo 40960;;
+  *"--format=csv,noheader,nounits") echo 81920; echo 40960;;
+esac
+"""
+    (tmp_path / "nvidia-smi").write_text(script)
+    (tmp_path / "nvidia-smi").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    for cores, threads, expected in ((64, 1, workers), (6, 2, min(workers, 3)), (1, 1, 1)):
+        monkeypatch.setattr(pack, "usable_cores", lambda cores=cores: cores)
+        assert packed("echo", workers=None, gpu_gb=gpu_gb, threads=threads)._workers() == expected
+    assert packed("echo", workers=5, gpu_gb=gpu_gb)._workers() == 5, "what is said counts"
+
+
+def test_what_does_not_fit_beside_others_is_tried_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[tuple[list[str], int | None]] = []
+
+    def launched(tasks: list[Task], *_: Any, workers: int | None, **more: Any) -> list[Outcome]:
+        calls.append(([task.key for task in tasks], workers))
+        first = len(calls) == 1
+        message = "OutOfMemoryError: CUDA out of memory."
+        return [
+            Outcome(task.key, "failed", message, 1.0)
+            if first and task.payload
+            else Outcome(task.key, "done", "", 1.0)
+            for task in tasks
+        ]
+
+    monkeypatch.setattr(pack, "launch", launched)
+    assert packed("echo", 0, 1, 1, workers=3)() == {"done": 3}
+    assert calls == [(["run/seed0", "run/seed1", "run/seed2"], 3), (["run/seed1", "run/seed2"], 1)]
