@@ -55,8 +55,9 @@ def _overview(
     title: str, plans: Sequence[tuple[TableSpec, Cells]], census: Census
 ) -> tuple[RenderableType, str, bool]:
     """(the view, its counts as one line, whether anything is on its way)."""
-    census.look()
-    states = {key: census.state(key) for key in unique_runs([cells for _, cells in plans])}
+    runs = unique_runs([cells for _, cells in plans])
+    census.look(runs)
+    states = {key: census.state(key) for key in runs}
     view = TextTable(title=title)
     view.add_column("table")
     for state in STATES:
@@ -116,8 +117,8 @@ def retry(words: Sequence[str]) -> int:
     plans = plans_of(values, preset_of(values))
     results = Results(Path(values.get("results", "results"))).open()
     census = Census(results)
-    census.look()
     runs = unique_runs([cells for _, cells in plans])
+    census.look(runs)
     failed: dict[str, RunConfig] = {key: run for key, run in runs.items() if census.state(key) == "failed"}
     if not failed:
         print(f"none of {len(runs)} runs has failed")
@@ -130,7 +131,7 @@ def retry(words: Sequence[str]) -> int:
     with turn(values, results):
         code = run_missing(values, results, failed, check_all)
     census = Census(results)
-    census.look()
+    census.look(failed)
     after = Counter(census.state(key) for key in failed)
     print(f"{len(failed)} runs tried again: " + ", ".join(f"{after[s]} {s}" for s in STATES if after[s]))
     return code

@@ -37,7 +37,7 @@ def table(words: Sequence[str]) -> int:
         code = run_missing(values, results, runs, check_all)
     folder = Path(values.get("out") or results.root / "tables" / preset)
     census = Census(results)
-    census.look()
+    census.look(runs)
     for spec, cells in plans:
         built = collect(spec, preset, cells, results)
         paths = write(built, folder)

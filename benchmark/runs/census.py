@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from benchmark.errors import StorageError
@@ -43,10 +44,12 @@ class Census:
     results: Results
     _ended: dict[str, str] = field(default_factory=dict)
     _living: dict[str, QueuedTask] = field(default_factory=dict)
+    _there: set[str] = field(default_factory=set)
     failures: dict[str, str] = field(default_factory=dict)
 
-    def look(self) -> None:
-        """Ask the queue, where something was ever submitted."""
+    def look(self, keys: Collection[str]) -> None:
+        """See which of the runs have a folder; ask the queue, where something was ever submitted."""
+        self._there = self.results.there([key for key in keys if key not in self._ended])
         notes = Notes(self.results)
         asked = queued() if notes.batches() else None
         self._living = notes.living(asked) if asked is not None else {}
@@ -56,7 +59,7 @@ class Census:
         if key in self._ended:
             return self._ended[key]
         folder = self.results.run(key)
-        status = folder.status()
+        status = folder.status() if key in self._there else None
         state = run_state(folder, status)
         self.failures.pop(key, None)
         if status is not None and status.ended:

@@ -193,6 +193,7 @@ class Cluster:
         self._tries: Counter[str] = Counter()
         self._statuses: dict[str, Status] = {}
         self._probe: tuple[Probe, str] | None = None
+        self._full_at: int | None = None
 
     # What there is
 
@@ -212,29 +213,44 @@ class Cluster:
         """Submit those that neither ended nor live; how many. Another launcher waits for its turn meanwhile."""
         with self.results.submission_lease():
             queued = self.queue.tasks()
+            if self._full_at is not None and _number(queued) >= self._full_at:
+                return 0
+            self._full_at = None
             alive = self.notes.living(queued)
+            there = self.results.there([task.key for task in tasks if task.key not in alive])
             todo = [
                 task
                 for task in tasks
                 if task.key not in alive
-                and not self.ended(task.key)
-                and holder_of(self.results.run(task.key).path) is None
+                and not (task.key in there and (self.ended(task.key) or self._held(task.key)))
             ]
             if not todo:
                 return 0
             packs = packed(todo, self._seconds(), self.settings)
-            largest = self.queue.largest_array()
-            arrays = [packs[start : start + largest] for start in range(0, len(packs), largest)]
-            submitted = 0
+            after = self._ask_first(queued or {}) if self.settings.probe else None
+            return self._submit_arrays(packs, after)
+
+    def _submit_arrays(self, packs: Sequence[tuple[Task, ...]], after: str | None) -> int:
+        """Submit in arrays of the cluster's size, as far as there is room; number of runs."""
+        size = self.queue.largest_array()
+        parallel = max(1, self.settings.max_parallel // -(-len(packs) // size))
+        start = 0
+        while start < len(packs):
+            array = packs[start : start + size]
             try:
-                after = self._ask_first(queued or {}) if self.settings.probe else None
-                for array in arrays:
-                    self._submit(array, max(1, self.settings.max_parallel // len(arrays)), after)
-                    submitted += sum(map(len, array))
-                    self._tries.update(task.key for pack in array for task in pack)
+                self._submit(array, parallel, after)
             except Full:
-                pass  # the rest finds room when some of it has ended
-        return submitted
+                # The limit may be below the size of an array; what finds no room now finds it when some have ended.
+                if start or len(array) == 1:
+                    break
+                size = len(array) // 2
+                continue
+            start += len(array)
+            self._tries.update(task.key for pack in array for task in pack)
+        if start < len(packs):
+            # Not asked again before one of ours has ended; where there are none, others take the room.
+            self._full_at = _number(self.queue.tasks()) or None
+        return sum(map(len, packs[:start]))
 
     def _submit(self, array: Sequence[tuple[Task, ...]], parallel: int, after: str | None) -> None:
         """Submit one array. Raises `Full` and `ConfigError`, and then nothing of it is noted."""
@@ -413,6 +429,11 @@ class Cluster:
                 f"its task {job} ended as {state} (exit code {code})" if state else f"its task {job} ended"
             )
         return f"{error}; log: {log}"
+
+
+def _number(queued: Queued | None) -> int:
+    """Tasks that wait or run."""
+    return sum(map(len, (queued or {}).values()))
 
 
 def _last_words(result: Path) -> str:

@@ -160,14 +160,19 @@ def _path(folder: Path, number: int) -> Path:
     return folder / f"lease.{number}"
 
 
+def _numbers(folder: Path) -> list[int]:
+    """Of all leases that there are files of."""
+    try:
+        names = os.listdir(folder)
+    except FileNotFoundError:
+        return []
+    parts = (name.partition("lease.") for name in names)
+    return [int(number) for before, _, number in parts if not before and number.isdigit()]
+
+
 def _latest(folder: Path) -> int:
     """The highest number; 0 if there is none."""
-    return max((_number(path) for path in folder.glob("lease.*")), default=0)
-
-
-def _number(path: Path) -> int:
-    number = path.name.partition(".")[2]
-    return int(number) if number.isdigit() else 0
+    return max(_numbers(folder), default=0)
 
 
 def holder_of(folder: Path) -> Holder | None:
@@ -240,15 +245,15 @@ def _attempt(folder: Path, what: str) -> Lease | None:
     except OSError:
         lease.path.unlink(missing_ok=True)
         raise
-    if _latest(folder) != lease.number:
-        lease.path.unlink(
-            missing_ok=True
-        )  # the number was an old one: a list of the folder that was out of date
+    there_now = _numbers(folder)
+    if max(there_now, default=0) != lease.number:
+        # The number was an old one: a list of the folder that was out of date.
+        lease.path.unlink(missing_ok=True)
         return None
     # The one before shows a process that comes back that it has been succeeded; those before that have no use.
-    for path in folder.glob("lease.*"):
-        if _number(path) < number:
-            path.unlink(missing_ok=True)
+    for other in there_now:
+        if other < number:
+            _path(folder, other).unlink(missing_ok=True)
     return lease
 
 

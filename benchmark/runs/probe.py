@@ -41,7 +41,8 @@ NOT_SEEN, NO_CHECKOUT, NO_PYTHON, UNLIKE, NOT_WRITTEN = 90, 91, 92, 93, 94
 """Exit codes of the job: where the folder is not seen, they are all that comes back."""
 
 
-def environment() -> dict[str, str]:
+@cache
+def environment() -> Mapping[str, str]:
     """Versions of Python and of the packages that matter, here; "" for one that is not there."""
     found = {"python": platform.python_version()}
     for name in PACKAGES:

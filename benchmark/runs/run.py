@@ -13,8 +13,8 @@ import subprocess
 import time
 import traceback
 import warnings
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -44,6 +44,9 @@ from partitions.base import Population
 from partitions.store import Partition, make_partition
 
 log = logging.getLogger("fedtables")
+
+WRITE_SECONDS = 1.0
+"""Time between two writes of records; checkpoints and the end write what is there."""
 
 Progress = Callable[[int, int], None]
 Stop = Callable[[], bool]
@@ -348,6 +351,8 @@ class _Work:
     stop: Stop
     started: float
     federation: FederatedRun
+    pending: list[Record] = field(default_factory=list)
+    written_at: float = 0.0
 
     def _status(self, state: str, round: int, message: str = "", **more: Any) -> Status:
         seconds = time.perf_counter() - self.started
@@ -361,26 +366,24 @@ class _Work:
         last: list[Record] = []
         try:
             if state.round == 0 and size == 0:
-                self.lease.check()
-                size = self.folder.append_records(run.evaluate(state) + run.setup_cost.records(0))
+                self._record(run.evaluate(state) + run.setup_cost.records(0))
             while state.round < self.config.train.rounds:
                 state, report = run.step(state)
                 records = report.records(run.num_clients)
                 if state.round % self.config.evaluation.every == 0 or state.round == self.config.train.rounds:
                     last = run.evaluate(state)
                     records += last
-                self.lease.check()
-                size = self.folder.append_records([r for r in records if math.isfinite(r.value)])
+                self._record(records)
                 self.progress(state.round, self.config.train.rounds)
                 if (
                     state.round % self.config.runtime.checkpoint_every == 0
                     and state.round < self.config.train.rounds
                 ):
-                    self._checkpoint(state, size)
+                    self._checkpoint(state)
                 if self.stop() and state.round < self.config.train.rounds:
                     raise Interrupted
         except Interrupted:
-            self._checkpoint(state, size)
+            self._checkpoint(state)
             status = self._status("interrupted", state.round, "stopped; the same command goes on from here")
             self.folder.write_status(status, durable=True)
             return status
@@ -407,8 +410,21 @@ class _Work:
         log.info("resumed after round %d", saved["state"]["round"])
         return RunState(**_to_device(saved["state"], run.problem.images.device)), saved["records_bytes"]
 
-    def _checkpoint(self, state: RunState, size: int) -> None:
+    def _record(self, records: Sequence[Record]) -> None:
+        """Take values in; they are written once a second, since a file server feels every opening of a file."""
+        self.pending += [record for record in records if math.isfinite(record.value)]
+        if time.monotonic() - self.written_at >= WRITE_SECONDS:
+            self._write_records()
+
+    def _write_records(self) -> int:
+        """Write what has been taken in; the size of the file in bytes."""
         self.lease.check()
+        size = self.folder.append_records(self.pending) if self.pending else self.folder.records_size()
+        self.pending, self.written_at = [], time.monotonic()
+        return size
+
+    def _checkpoint(self, state: RunState) -> None:
+        size = self._write_records()
         content = {
             "hash": self.config.hash,
             "seed": self.config.seed,
@@ -424,10 +440,10 @@ class _Work:
         for record in last:
             if record.group == "all":
                 final.setdefault(record.split, {})[record.metric] = record.value
-        self.lease.check()
+        self._write_records()
         size, digest = self.folder.records_digest()
         if self.config.runtime.keep_checkpoint:
-            self._checkpoint(state, size)
+            self._checkpoint(state)
         status = self._status(
             outcome,
             state.round,

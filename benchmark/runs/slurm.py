@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import re
 import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
+from contextlib import redirect_stderr
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -224,10 +226,12 @@ class Slurm:
             **({"mem": s.mem} if s.mem is not None else {}),
         )
         try:
-            with executor.batch():
+            # submitit prints what sbatch says and raises it too; once is enough.
+            with redirect_stderr(io.StringIO()), executor.batch():
                 for pack in packs:
                     executor.submit(pack)
         except FailedJobError as error:
+            shutil.rmtree(self.folder / name, ignore_errors=True)
             raise _refusal(str(error)) from error
 
     def submit_probe(self, name: str, script: str) -> str:

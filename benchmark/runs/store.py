@@ -22,7 +22,7 @@ import json
 import os
 import socket
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -318,6 +318,14 @@ class Results:
     def run(self, key: str) -> RunFolder:
         """The folder of the run ``<name>/seed<k>``."""
         return RunFolder(self.root / "runs" / key)
+
+    def there(self, keys: Collection[str]) -> set[str]:
+        """Those of ``keys`` that have a folder: one look at each configuration, not one at each of its seeds."""
+        found: set[str] = set()
+        for name in dict.fromkeys(key.partition("/")[0] for key in keys):
+            with contextlib.suppress(FileNotFoundError):
+                found.update(f"{name}/{seed}" for seed in os.listdir(self.root / "runs" / name))
+        return found.intersection(keys)
 
     @contextlib.contextmanager
     def submission_lease(self) -> Iterator[Lease]:

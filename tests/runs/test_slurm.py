@@ -31,7 +31,7 @@ def tasks(keys: Sequence[str] = KEYS) -> list[Task]:
 
 
 class FakeQueue:
-    """Arrays by name, with those of their tasks that wait or run."""
+    """Arrays by name, with those of their tasks that wait or run; ``room`` for so many tasks."""
 
     def __init__(self, largest: int = 1000, room: int = 1000) -> None:
         self.largest, self.room = largest, room
@@ -41,14 +41,16 @@ class FakeQueue:
         self.packs: list[Pack] = []
         self.after: Callable[[], None] = lambda: None
         self.running: dict[str, set[int]] = {}
+        self.asked = 0
         self.waits_for: list[str | None] = []
         self.probes: list[str] = []
         self.endings: dict[str, tuple[str, int | None]] = {}
 
     def submit(self, name: str, packs: Sequence[Pack], parallel: int, after: str | None) -> None:
-        if len(self.arrays) >= self.room:
-            raise Full
         assert self.alive is not None
+        self.asked += 1
+        if sum(map(len, self.alive.values())) + len(packs) > self.room:
+            raise Full
         self.arrays[name] = [[task.key for task in pack.tasks] for pack in packs]
         self.alive[name] = set(range(len(packs)))
         self.parallel.append(parallel)
@@ -214,13 +216,27 @@ def test_arrays_have_the_cluster_s_size(results: Results) -> None:
 
 
 def test_a_queue_that_is_full_takes_the_rest_later(results: Results) -> None:
-    queue = FakeQueue(largest=5, room=1)
+    queue = FakeQueue(largest=5, room=6)
     first = cluster(results, queue, runs_per_job=1)
     assert first.submit(tasks()) == 5
     assert queue.submitted() == KEYS[:5]
+    assert first.submit(tasks()) == 0 and queue.asked == 2, "nothing has ended: it is not even asked"
+    name = next(iter(queue.arrays))
+    assert queue.alive is not None
+    queue.alive[name] = {3, 4}
+    end(results, *KEYS[:3])
+    assert first.submit(tasks()) == 4, "half an array has room, and another half"
     queue.room = 1000
-    assert first.submit(tasks()) == 7
+    queue.alive[name] = set()
+    end(results, *KEYS[3:5])
+    assert first.submit(tasks()) == 3
     assert queue.submitted() == KEYS
+
+
+def test_a_limit_below_the_size_of_an_array(results: Results) -> None:
+    queue = FakeQueue(largest=1000, room=4)
+    assert cluster(results, queue, runs_per_job=1).submit(tasks()) == 3
+    assert queue.submitted() == KEYS[:3], "of 12, 6, 3 the first that there is room for"
 
 
 def test_a_scheduler_that_does_not_answer(results: Results) -> None:

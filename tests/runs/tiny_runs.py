@@ -121,9 +121,14 @@ class Gate:
 
 
 def command(words: Sequence[str], output: Path) -> None:
-    """Be ``python -m benchmark WORDS`` in a fork: exit code and all, stdout and stderr into ``output``."""
-    from benchmark.__main__ import main
+    """Be ``python -m benchmark WORDS`` in a fork: exit code and all, stdout and stderr into ``output``.
 
+    Every round is written at once, for tests that wait for one.
+    """
+    from benchmark.__main__ import main
+    from benchmark.runs import run
+
+    run.WRITE_SECONDS = 0.0
     with output.open("a") as stream:
         os.dup2(stream.fileno(), 1)
         os.dup2(stream.fileno(), 2)
