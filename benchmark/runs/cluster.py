@@ -44,8 +44,9 @@ class Batch:
     @classmethod
     def new(cls, packs: Iterable[Iterable[str]]) -> Batch:
         """With a new name; names sort by time."""
-        name = f"fedtables-{time.strftime('%y%m%d%H%M%S', time.gmtime())}-{secrets.token_hex(3)}"
-        return cls(name, tuple(map(tuple, packs)))
+        now = time.time_ns()
+        stamp = f"{time.strftime('%y%m%d%H%M%S', time.gmtime(now // 10**9))}.{now % 10**9 // 1000:06d}"
+        return cls(f"fedtables-{stamp}-{secrets.token_hex(2)}", tuple(map(tuple, packs)))
 
 
 @dataclass(frozen=True)

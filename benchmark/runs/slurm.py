@@ -109,7 +109,8 @@ class SlurmSettings(BaseModel):
             "account": self.account,
             "qos": self.qos,
             "constraint": self.constraint,
-            "gpus_per_node": self.gpus_per_job or None,
+            # Older clusters know GPUs by gres only; what is said of it stands for the number.
+            "gpus_per_node": None if "gres" in self.slurm else self.gpus_per_job or None,
         }
         return {key: value for key, value in given.items() if value is not None}
 

@@ -14,9 +14,10 @@ from typing import Any
 import pytest
 import yaml
 
+from benchmark.commands.launching import _settings
 from benchmark.errors import ConfigError
 from benchmark.runs.cluster import Cluster, Lost, Snapshot, check_time, packed
-from benchmark.runs.config import CONF
+from benchmark.runs.config import CONF, group_names
 from benchmark.runs.launch import Task
 from benchmark.runs.pack import Pack
 from benchmark.runs.probe import Probe
@@ -502,6 +503,18 @@ def test_the_file_has_the_settings_and_their_defaults() -> None:
     assert set(plain) == set(SlurmSettings.model_fields)
 
 
+@pytest.mark.parametrize("name", [name for name in group_names("launcher") if name.startswith("slurm")])
+def test_files_for_kinds_of_clusters(name: str) -> None:
+    """Each holds what differs, is valid, and begins with a comment on what it is for."""
+    path = CONF / "launcher" / f"{name}.yaml"
+    assert path.read_text().startswith("# ")
+    chosen = SlurmSettings.of(_settings({"launcher": name, "launcher.time": "90"}, "slurm"))
+    assert chosen.time == 90
+    for key, value in yaml.safe_load(path.read_text()).items():
+        if key != "time" and not isinstance(value, list):
+            assert getattr(chosen, key) == value
+
+
 @pytest.mark.parametrize(
     ("values", "message"),
     [
@@ -514,6 +527,11 @@ def test_the_file_has_the_settings_and_their_defaults() -> None:
 def test_settings_that_are_not_allowed(values: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         SlurmSettings.of(values)
+
+
+def test_gpus_are_asked_for_in_one_way() -> None:
+    assert SlurmSettings.of({"gpus_per_job": 2}).place == {"gpus_per_node": 2}
+    assert SlurmSettings.of({"gpus_per_job": 2, "slurm": {"gres": "gpu:a100:2"}}).place == {}
 
 
 def test_no_cluster_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
