@@ -156,31 +156,56 @@ def _submitted(results: Results, planned: dict[str, RunConfig], per_task: int, q
         print(f"  entries, at most, of a folder {pattern.replace('[^/]+', '*'):<32} {most:6,}")
 
 
-def calls_of_a_run() -> None:
-    """Print the file system calls below the results folder of one run of 10 rounds, by kind (needs strace)."""
+_LOOK = """
+import sys
+from pathlib import Path
+from benchmark.runs.census import Census
+from benchmark.runs.store import Results
+census = Census(Results(Path(sys.argv[1])))
+census.look(sys.argv[2:])
+assert {census.state(key) for key in sys.argv[2:]} <= {"done", "missing"}
+"""
+
+
+def _calls(results: Path, *words: str) -> Counter[str]:
+    """File system calls of a Python command below a results folder, by kind; and its ``writes``."""
+    trace = results.parent / "trace"
+    strace = ["strace", "-f", "-qq", "-y", "-e", "trace=%file,write,fsync,ftruncate,pwrite64,getdents64"]
+    command = [*strace, "-o", str(trace), sys.executable, *words]
+    subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+    found: Counter[str] = Counter()
+    for line in trace.read_text(errors="replace").splitlines():
+        match = re.match(r"\d+ +(\w+)\(", line)
+        if match and str(results) in line and match[1] != "execve":
+            found["writes" if match[1] in ("write", "pwrite64") else match[1]] += 1
+    return found
+
+
+def calls() -> None:
+    """Print what a run, and a look at it, ask of the file system (needs strace)."""
     if shutil.which("strace") is None:
-        print("  (strace is not there: calls of a run are not counted)")
+        print("strace is not there: calls to the file system are not counted")
         return
     with tempfile.TemporaryDirectory() as name:
-        trace, results = Path(name) / "trace", Path(name) / "results"
-        words = [sys.executable, "-m", "benchmark", "run", "train.rounds=10", f"paths.results={results}"]
-        # Once without, so that the data are prepared and the folder is there.
-        subprocess.run([*words, "seed=1"], cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
-        strace = ["strace", "-f", "-qq", "-y", "-e", "trace=%file,write,fsync,ftruncate,pwrite64,getdents64"]
-        subprocess.run(
-            [*strace, "-o", trace, *words, "seed=2"], cwd=ROOT, check=True, stdout=subprocess.DEVNULL
-        )
-        found: Counter[str] = Counter()
-        for line in trace.read_text(errors="replace").splitlines():
-            match = re.match(r"\d+ +(\w+)\(", line)
-            if match and str(results) in line:
-                found[match[1]] += 1
-    writes = found.pop("write", 0) + found.pop("pwrite64", 0)
-    listed = ", ".join(f"{number} {call}" for call, number in found.most_common())
-    print(f"one run of 10 rounds: {found.total()} metadata calls ({listed}), {writes} writes")
+        results = Path(name) / "results"
+        run = ["-m", "benchmark", "run", "train.rounds=10", f"paths.results={results}"]
+        # Once without, so that the data are prepared and the folders are there.
+        subprocess.run([sys.executable, *run], cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+        whole = _calls(results, *run, "seed=1")
+        writes = whole.pop("writes")
+        listed = ", ".join(f"{number} {call}" for call, number in whole.most_common())
+        print(f"a run of 10 rounds: {whole.total()} metadata calls ({listed}), {writes} writes")
+        saving = _calls(results, *run, "seed=2", "runtime.checkpoint_every=1")
+        del saving["writes"]
+        print(f"a checkpoint: {(saving.total() - whole.total()) / 9:.1f} metadata calls")
+        (folder,) = (path.name for path in (results / "runs").iterdir() if path.is_dir())
+        for what, first in (("an ended", 0), ("a missing", 3)):
+            keys = [f"{folder}/seed{seed}" for seed in range(first, first + 3)]
+            one, three = (_calls(results, "-c", _LOOK, str(results), *keys[:n]).total() for n in (1, 3))
+            print(f"a look at {what} run: {(three - one) / 2:.1f}")
 
 
 def main(runs: int, per_task: int) -> None:
     """Print all of it."""
     counts(runs, per_task)
-    calls_of_a_run()
+    calls()
