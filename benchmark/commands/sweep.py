@@ -149,8 +149,13 @@ class Job:
         note = Note(" ".join(hydra.overrides.task), log=_log())
         ended = self._carry_out(config, note, path)
         _write(path, ended)
-        if ended.state == "interrupted" and (socket.gethostname(), os.getpid()) == (self.host, self.pid):
-            raise KeyboardInterrupt  # the runs after it are not begun
+        if ended.state == "interrupted":
+            if (socket.gethostname(), os.getpid()) == (self.host, self.pid):
+                raise KeyboardInterrupt  # the runs after it are not begun
+            if in_submitit_job():
+                sys.exit(
+                    1
+                )  # leaves no result: SLURM may begin the job again, and the sweep then waits for it
 
     def _carry_out(self, config: DictConfig, note: Note, path: Path) -> Note:
         try:
@@ -378,10 +383,10 @@ def _wait_for_child(pid: int, stop: bool) -> None:
 
 
 def _with(words: Sequence[str], *more: str) -> list[str]:
-    """The command line with words beside the others of their kind: behind a flag Hydra takes no more of them."""
-    kept = [word for word in words if not word.startswith("hydra.sweep.dir=")]
-    last = max((i for i, word in enumerate(kept) if "=" in word and not word.startswith("-")), default=-1)
-    return [*kept[: last + 1], *more, *kept[last + 1 :]]
+    """The command line with more overrides, all of them behind the flags: Hydra reads them in one piece only."""
+    overrides = [word for word in words if not word.startswith("-") and ("=" in word or word.startswith("~"))]
+    flags = [word for word in words if word not in overrides]
+    return [*flags, *(word for word in overrides if not word.startswith("hydra.sweep.dir=")), *more]
 
 
 def _quoted(value: str) -> str:
