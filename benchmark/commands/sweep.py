@@ -40,6 +40,8 @@ ROOT = Path(__file__).resolve().parents[2]
 CODES = {"done": 0, "diverged": 0, "interrupted": 130, "refused": 2}
 """Exit codes of what a run can come to; 1 for all else."""
 
+NEVER = "its job was not submitted, or ended before it began"
+
 LATE_SECONDS = 10.0
 """So long after its job a note may appear on a network file system."""
 
@@ -335,7 +337,9 @@ class Sweep:
         found = self._read(notes, patient=elsewhere and not stopped)
         seen = {note.where for note in found}
         left = [
-            Note(words, where, state="not begun") for where, words in planned.items() if where not in seen
+            Note(words, where, state="not begun", message=NEVER)
+            for where, words in planned.items()
+            if where not in seen
         ]
         count = max(len(found) + len(left), len(self.combinations or ()))
         states = Counter(note.state for note in (*found, *left))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -99,3 +100,17 @@ def test_a_job_that_is_cancelled(begun: Begun, tmp_path: Path) -> None:
     assert out.endswith("\n1 run: 1 interrupted\n")
     assert re.search(r"^interrupted: results/runs/\S+/seed1: ", err, re.MULTILINE)
     assert (folder / "checkpoint.pt").exists()
+
+
+def test_a_sweep_that_is_left_alone(begun: Begun, tmp_path: Path) -> None:
+    """Ctrl-C ends the command; what it has submitted goes on."""
+    process = begun("run", "-m", *LONG, "train.rounds=1000000", "seed=1", SLURM)
+    results = tmp_path / "results"
+    wait_until(lambda: at_work(results, 1000000) is not None, "the run is at work", SECONDS)
+    process.send_signal(signal.SIGINT)
+    _, err = ended(process, 130)
+    assert err.startswith("left alone: jobs that were submitted go on")
+    folder = at_work(results, 1000000)
+    assert folder is not None
+    subprocess.run(["scancel", str(holder_of_run(folder, "job"))], check=True)
+    wait_until(lambda: not holder_of_run(folder), "the job has ended", SECONDS)
