@@ -2,103 +2,97 @@
 
 from __future__ import annotations
 
-import signal
+import importlib.util
+import itertools
+import shutil
 import sys
-import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import hydra
 from hydra import compose as hydra_compose
 from hydra import initialize_config_dir
+from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from hydra.errors import ConfigCompositionException, HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from benchmark.commands.sweep import CODES, Sweep, carry_out, plain, print_result, temporarily
 from benchmark.errors import ConfigError, is_users_mistake, nearest
-from benchmark.runs.config import CONF, RunConfig, group_names, resolve
+from benchmark.runs.config import CONF, group_names
 
 HYDRA_GROUPS = ("dataset", "partition", "model", "method", "selection", "preset")
+ADDING = " (Put + before a key to add one where a rule takes it.)"
+TELLING = {"--help", "-h", "--hydra-help", "--version", "--info", "--cfg", "-c"}
+"""Flags that make Hydra say something and run nothing."""
 
 
 def main(words: Sequence[str]) -> int:
     """Hand ``words`` to Hydra after checking them; exit code 0, 1 (a run failed), 2 (user's mistake) or 130."""
-    if not {"--help", "-h", "--hydra-help", "--version", "--info", "--cfg", "-c"} & set(words):
-        sweep = bool({"-m", "--multirun"} & set(words))
-        _check([word for word in words if not word.startswith("-")], sweep)
+    many = bool({"-m", "--multirun"} & set(words))
+    if TELLING & set(words):
+        _start(words, _one([]))
+        return 0
+    overrides = _parse([word for word in words if not word.startswith("-")])
+    _check(overrides, many)
+    settings = _settings_of_launcher(overrides, many)
+    fixed = [*(_line(override) for override in overrides if override.is_hydra_override()), *settings]
+    combinations = _combinations(overrides)
+    config = _compose([*fixed, *combinations[0]])
+    if many:
+        others = any(override.key_or_group.startswith("hydra/sweeper") for override in overrides)
+        sweep = Sweep(tuple(words), tuple(settings), config, None if others else combinations)
+        return sweep.carry_out(_start, lambda combination: _compose([*fixed, *combination]))
     codes: list[int] = []
-    sys.argv = ["python -m benchmark run", *words]
-
-    @hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")
-    def entry(config: DictConfig) -> None:
-        codes.append(_one(config))
-
-    entry()
+    _start(words, _one(codes))
     return max(codes, default=0)
 
 
-def _one(config: DictConfig) -> int:
-    plain: Any = OmegaConf.to_container(config, resolve=True)
-    try:
-        return run_here(resolve(plain))
-    except ValueError as error:
-        if not is_users_mistake(error):
-            raise
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+def _start(words: Sequence[str], job: Callable[[DictConfig], None]) -> None:
+    """Have Hydra call ``job`` as the words say. What it raises is handed on; `ConfigError` for errors of its own."""
+    sys.argv = ["python -m benchmark run", *words]
+    with temporarily({"HYDRA_FULL_ERROR": "1"}):
+        try:
+            hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")(job)()
+        except HydraException as error:
+            raise ConfigError(f"run: {_first_sentence(error)}") from error
 
 
-def run_here(config: RunConfig) -> int:
-    """Carry out one run in this process and say where it is."""
-    from benchmark.runs.run import execute
+def _one(codes: list[int]) -> Callable[[DictConfig], None]:
+    def job(config: DictConfig) -> None:
+        try:
+            run = plain(config)
+            state, message = carry_out(run)
+        except ValueError as error:  # Hydra would add lines of its own
+            if not is_users_mistake(error):
+                raise
+            print(f"error: {error}", file=sys.stderr)
+            codes.append(CODES["refused"])
+            return
+        print_result(run, state, message)
+        codes.append(CODES.get(state, 1))
 
-    with stop_on_signals() as stop:
-        state, message = execute(config, _print_progress if sys.stdout.isatty() else _silent, stop.is_set)
-    if state == "busy":
-        raise ConfigError(message)
-    folder = f"{config.paths.results}/runs/{config.key}"
-    print(f"{state}: {folder}" + (f" ({message})" if message else ""))
-    if state in ("done", "diverged"):
-        _print_result(config)
-    return {"done": 0, "diverged": 0, "interrupted": 130}.get(state, 1)
-
-
-def _print_result(config: RunConfig) -> None:
-    from pathlib import Path
-
-    from benchmark.runs.store import Results
-
-    status = Results(Path(config.paths.results)).run(config.key).status()
-    for split, values in (status.final if status else {}).items():
-        print(f"  {split}: " + ", ".join(f"{name} {value:.4f}" for name, value in values.items()))
-
-
-def _print_progress(round: int, rounds: int) -> None:
-    print(f"\rround {round}/{rounds}", end="\n" if round == rounds else "", flush=True)
-
-
-def _silent(round: int, rounds: int) -> None:
-    return None
-
-
-@contextmanager
-def stop_on_signals() -> Iterator[threading.Event]:
-    """An event that SIGINT and SIGTERM set, so that the run writes a checkpoint and ends by itself."""
-    event = threading.Event()
-    old = {
-        number: signal.signal(number, lambda *_: event.set()) for number in (signal.SIGINT, signal.SIGTERM)
-    }
-    try:
-        yield event
-    finally:
-        for number, handler in old.items():
-            signal.signal(number, handler)
+    return job
 
 
 # Checks that give better messages than Hydra's ---------------------------------------------------------------
+
+
+def _parse(words: Sequence[str]) -> list[Override]:
+    try:
+        return OverridesParser.create().parse_overrides(list(words))
+    except HydraException as error:
+        raise ConfigError(f"run: cannot read the command line: {_first_sentence(error)}") from error
+
+
+def _first_sentence(error: Exception) -> str:
+    return str(error).splitlines()[0]
+
+
+def _line(override: Override) -> str:
+    return str(override.input_line)
 
 
 def _choices(override: Override) -> list[str]:
@@ -107,21 +101,31 @@ def _choices(override: Override) -> list[str]:
     return [str(override.value())]
 
 
-def _check(words: Sequence[str], sweep: bool) -> None:
-    """Refuse unknown groups, choices and keys with the nearest match; ConfigError."""
-    try:
-        overrides = OverridesParser.create().parse_overrides(list(words))
-    except HydraException as error:
-        raise ConfigError(f"run: cannot read the command line: {str(error).splitlines()[0]}") from error
-    single = []
+def _combinations(overrides: Sequence[Override]) -> list[list[str]]:
+    """The words of each run of a sweep, in Hydra's order; of no sweep, one list."""
+    axes: dict[str, list[str]] = {}
+    for override in overrides:
+        if not override.is_hydra_override():
+            key = override.get_key_element()
+            swept = override.is_sweep_override()
+            axes[key] = [f"{key}={choice}" for choice in _choices(override)] if swept else [_line(override)]
+    return [list(words) for words in itertools.product(*axes.values())]
+
+
+def _check(overrides: Sequence[Override], many: bool) -> None:
+    """Refuse several values without a sweep, and unknown choices with the nearest match; `ConfigError`."""
     for override in overrides:
         key = override.key_or_group
-        choices = _choices(override)
-        if override.is_sweep_override() and not sweep:
+        if override.is_sweep_override() and not override.is_discrete_sweep():
             raise ConfigError(
-                f"{key}: came several values ({', '.join(choices)}). Put -m behind `run` for one run of each, or write "
-                f"a list as [{','.join(choices)}]."
+                f"{key}: came {_line(override)!r}; a sweep takes a list of values, a,b,c or range(0,3)."
             )
+        choices = _choices(override)
+        if override.is_sweep_override() and (not many or override.is_hydra_override()):
+            ways = f"Put -m behind `run` for one run of each, or write a list as [{','.join(choices)}]."
+            if override.is_hydra_override():
+                ways = "This is the same for all runs of a sweep: give one."
+            raise ConfigError(f"{key}: came several values ({', '.join(choices)}). {ways}")
         if key in HYDRA_GROUPS:
             known = group_names(key)
             for choice in choices:
@@ -129,13 +133,56 @@ def _check(words: Sequence[str], sweep: bool) -> None:
                     raise ConfigError(
                         f"{key}: came {choice!r}.{nearest(choice, known)} Allowed: {', '.join(known)} (conf/{key}/)."
                     )
-        line = str(override.input_line)
-        single.append(f"{line.split('=', 1)[0]}={choices[0]}" if override.is_sweep_override() else line)
-    # Some words mean something to Hydra itself and not to our configuration.
-    single = [word for word in single if not word.lstrip("+~").startswith(("hydra.", "hydra/"))]
+
+
+def _settings_of_launcher(overrides: Sequence[Override], many: bool) -> list[str]:
+    """The word that sets our defaults of a launcher of jobs; `ConfigError` for a launcher that cannot work."""
+    chosen = [str(o.value()) for o in overrides if o.key_or_group == "hydra/launcher"]
+    if not chosen:
+        return []
+    name = chosen[-1]
+    ours = group_names("hydra/sweep")
+    if not many:
+        raise ConfigError(
+            f"hydra/launcher: came {name!r}, which begins the runs of a sweep. Put -m behind `run`, or leave it out."
+        )
+    if name in ours and not _plugin_is_there():
+        raise ConfigError(
+            f"hydra/launcher: came {name!r}, whose plugin is not installed. Install it with `pip install "
+            "hydra-submitit-launcher`, or take hydra/launcher=basic, which needs nothing."
+        )
+    known = sorted({*_launchers(), *ours})
+    if name not in known:
+        raise ConfigError(
+            f"hydra/launcher: came {name!r}.{nearest(name, known)} Allowed: {', '.join(known)}."
+        )
+    if name == "submitit_slurm" and not (shutil.which("sbatch") and shutil.which("srun")):
+        raise ConfigError(
+            "hydra/launcher: came 'submitit_slurm', but there is no `sbatch` on this machine. Give the command on a "
+            "login node of the cluster, or take hydra/launcher=submitit_local."
+        )
+    return [f"+hydra/sweep@hydra.launcher={name}"] if name in ours else []
+
+
+def _plugin_is_there() -> bool:
+    try:
+        return importlib.util.find_spec("hydra_plugins.hydra_submitit_launcher") is not None
+    except ModuleNotFoundError:  # not even the package of all plugins
+        return False
+
+
+def _launchers() -> list[str]:
+    """The launchers that Hydra finds, plugins included."""
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        loader = GlobalHydra.instance().config_loader()
+        return [str(name) for name in loader.get_group_options("hydra/launcher")]
+
+
+def _compose(words: Sequence[str]) -> DictConfig:
+    """The configuration of one run with Hydra's own node; `ConfigError` for unknown keys, with the nearest match."""
     try:
         with initialize_config_dir(str(CONF), version_base="1.3"):
-            hydra_compose("config", overrides=single)
+            return hydra_compose("config", overrides=list(words), return_hydra_config=True)
     except (ConfigCompositionException, OmegaConfBaseException) as error:
         raise ConfigError(_explain(error, words)) from error
 
@@ -151,17 +198,20 @@ def _flatten(node: dict[str, Any], prefix: str = "") -> list[str]:
 
 def _explain(error: Exception, words: Sequence[str]) -> str:
     with initialize_config_dir(str(CONF), version_base="1.3"):
-        groups = [word for word in words if word.split("=")[0] in HYDRA_GROUPS and "," not in word]
-        plain: Any = OmegaConf.to_container(hydra_compose("config", overrides=groups))
-    keys = [*_flatten(plain), *HYDRA_GROUPS]
+        chosen = ("hydra/launcher", "+hydra/sweep@hydra.launcher", *HYDRA_GROUPS)
+        groups = [word for word in words if word.split("=")[0] in chosen]
+        config = hydra_compose("config", overrides=groups, return_hydra_config=True)
+    node: Any = OmegaConf.to_container(config)
+    launcher = [f"hydra.launcher.{key}" for key in node.pop("hydra")["launcher"] if key != "_target_"]
+    keys = [*_flatten(node), *HYDRA_GROUPS, *launcher]
     for word in words:
         key = word.split("=")[0].lstrip("~")
         if word.startswith("+"):
             continue  # meant to be new
-        if key not in keys and not key.startswith("hydra"):
+        if key not in keys and (not key.startswith("hydra") or key.startswith("hydra.launcher.")):
             siblings = [k for k in keys if k.rpartition(".")[0] == key.rpartition(".")[0]]
-            return (
-                f"{key}: unknown key.{nearest(key, keys)} Allowed there: {', '.join(siblings) or ', '.join(plain)}. "
-                "(Put + before a key to add one where a rule takes it.)"
-            )
-    return " ".join(str(error).split("\nSet the environment")[0].split())
+            hint = "" if key.startswith("hydra") else ADDING
+            allowed = ", ".join(siblings) or ", ".join(node)
+            return f"{key}: unknown key.{nearest(key, keys)} Allowed there: {allowed}.{hint}"
+    cause = f" {error.__cause__}" if error.__cause__ is not None else ""
+    return " ".join(f"{error}{cause}".split("\nSet the environment")[0].split())
