@@ -19,6 +19,8 @@ USAGE = """usage: python -m benchmark COMMAND ...
   fidelity [check | effects [preset=..] [ids=..] [seeds=N]]
                                    docs/fidelity.md: where paper, code and text disagree, and what a switch changes
   document [check]                 README's table of methods, from their files
+  track [paper=..] [table=..] [name=..] [preset=..] [seeds=N] [results=..] [tracking.KEY=VALUE]
+                                   send to W&B what is not sent yet of runs, tables and figures (docs/wandb.md)
   status [paper=..] [table=..] [preset=..]
                                    runs done, running, failed, diverged, missing per table
   list [methods|datasets|partitions|selections|tables|figures|analyses|models|rules]
@@ -38,6 +40,7 @@ COMMANDS = {
     "analyse": "analyse.main",
     "fidelity": "fidelity.main",
     "document": "document.main",
+    "track": "track.main",
     "status": "table.status",
     "list": "inspect.listing",
     "data": "inspect.data",

@@ -18,7 +18,7 @@ def read(words: Sequence[str], known: Mapping[str, str], command: str) -> dict[s
         key, equals, value = word.partition("=")
         if not equals:
             raise ConfigError(f"{command}: came {word!r}; expected key=value. {_keys(known)}")
-        if key not in known and not (key.startswith("launcher.") and "launcher.KEY" in known):
+        if key not in known and f"{key.partition('.')[0]}.KEY" not in known:
             raise ConfigError(f"{command}: unknown key {key!r}.{nearest(key, known)} {_keys(known)}")
         if key in values:
             raise ConfigError(f"{command}: {key} is given twice.")

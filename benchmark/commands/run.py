@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import hydra
@@ -18,10 +20,12 @@ from hydra.errors import ConfigCompositionException, HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from benchmark.commands.tracking import tags_of
 from benchmark.errors import ConfigError, is_users_mistake, nearest
 from benchmark.runs.config import CONF, RunConfig, group_names, resolve
+from benchmark.runs.tracking import TrackedRun, Tracker, TrackingSettings, tracking
 
-HYDRA_GROUPS = ("dataset", "partition", "model", "method", "selection", "preset")
+HYDRA_GROUPS = ("dataset", "partition", "model", "method", "selection", "preset", "tracking")
 
 
 def main(words: Sequence[str]) -> int:
@@ -32,18 +36,29 @@ def main(words: Sequence[str]) -> int:
     codes: list[int] = []
     sys.argv = ["python -m benchmark run", *words]
 
-    @hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")
-    def entry(config: DictConfig) -> None:
-        codes.append(_one(config))
+    with contextlib.ExitStack() as stack:
+        # One tracker for all runs of a sweep, which begins with the first of them.
+        trackers: dict[str, Tracker] = {}
 
-    entry()
+        @hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")
+        def entry(config: DictConfig) -> None:
+            codes.append(_one(config, trackers, stack))
+
+        entry()
     return max(codes, default=0)
 
 
-def _one(config: DictConfig) -> int:
+def _one(config: DictConfig, trackers: dict[str, Tracker], stack: contextlib.ExitStack) -> int:
     plain: Any = OmegaConf.to_container(config, resolve=True)
     try:
-        return run_here(resolve(plain))
+        resolved = resolve(plain)
+        root = Path(resolved.paths.results)
+        settings = TrackingSettings.of(plain["tracking"])
+        place = f"{root.absolute()} {settings}"
+        if place not in trackers:
+            trackers[place] = stack.enter_context(tracking(settings, root, []))
+        trackers[place].follow(TrackedRun(resolved.key, "", tags_of(resolved)))
+        return run_here(resolved)
     except ValueError as error:
         if not is_users_mistake(error):
             raise
@@ -67,8 +82,6 @@ def run_here(config: RunConfig) -> int:
 
 
 def _print_result(config: RunConfig) -> None:
-    from pathlib import Path
-
     from benchmark.runs.store import Results
 
     status = Results(Path(config.paths.results)).run(config.key).status()

@@ -15,6 +15,7 @@ from benchmark.analyses.registry import PAPER_TABLES, PaperTable
 from benchmark.commands.arguments import positive, preset_of, read
 from benchmark.commands.launching import HOW, run_missing, settings_of_runs, turn
 from benchmark.commands.planning import planned
+from benchmark.commands.tracking import WORDS, publication, start
 from benchmark.errors import ConfigError, nearest
 from benchmark.reports.collect import collect, run_state
 from benchmark.reports.tables import write
@@ -114,7 +115,7 @@ def _planned(
 
 def table(words: Sequence[str]) -> int:
     """Plan, launch, write; exit code 0, 1 (a run failed) or 130 (stopped)."""
-    values = read(words, {**WHAT, **HOW, **OUT}, "table")
+    values = read(words, {**WHAT, **HOW, **WORDS, **OUT}, "table")
     preset = preset_of(values)
     plans, analyses = _plans(values, preset), analyses_of(values)
     results = Results(Path(values.get("results", "results"))).open()
@@ -125,15 +126,18 @@ def table(words: Sequence[str]) -> int:
         for spec, cells in [*plans, *read_too]:
             check(spec, cells)
 
-    with turn(values, results):
-        code = run_missing(values, results, runs, check_all)
-    folder = Path(values.get("out") or results.root / "tables" / preset)
-    for spec, cells in plans:
-        built = collect(spec, preset, cells, results)
-        paths = write(built, folder)
-        print(f"{spec.name}: {_summary(results, cells)}; {paths[0].with_suffix('')}.{{csv,tex,md}}")
-    for made in analyses if code != 130 else ():
-        _analyse(made, values, folder)
+    with start(values, results.root, [*plans, *read_too]) as tracker:
+        with turn(values, results):
+            code = run_missing(values, results, runs, check_all)
+        folder = Path(values.get("out") or results.root / "tables" / preset)
+        for spec, cells in plans:
+            built = collect(spec, preset, cells, results)
+            paths = write(built, folder)
+            print(f"{spec.name}: {_summary(results, cells)}; {paths[0].with_suffix('')}.{{csv,tex,md}}")
+            tracker.publish(publication("table", spec.name, preset, folder, [spec.paper]))
+        for made in analyses if code != 130 else ():
+            name = _analyse(made, values, folder)
+            tracker.publish(publication("table", name, preset, folder, [made.paper]))
     return code
 
 
@@ -149,14 +153,15 @@ def _read_by(
     return found
 
 
-def _analyse(made: PaperTable, values: Mapping[str, str], folder: Path) -> None:
-    """Compute and write a table that an analysis makes."""
+def _analyse(made: PaperTable, values: Mapping[str, str], folder: Path) -> str:
+    """Compute and write a table that an analysis makes; its name."""
     from benchmark.analyses.registry import find  # with all analyses, and PyTorch
     from benchmark.commands.analyse import write as write_report
 
     chosen = find(made.analysis)
     report = chosen.compute({key: values[key] for key in chosen.keys if key in values})
     print(f"{report.name}: by `analyse {made.analysis}`; {write_report(report, folder)}")
+    return report.name
 
 
 def _counts(results: Results, cells: Cells) -> Counter[str]:
