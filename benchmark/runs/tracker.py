@@ -57,7 +57,10 @@ def main(handle: int) -> None:
     try:
         tracker.work(box)
     except StorageError as error:
-        say(f"{error} Nothing more is sent to W&B; the runs go on.")
+        reason = str(error).partition(" What was there before")[
+            0
+        ]  # and what it says of runs is not meant here
+        say(f"{reason} Nothing more is sent to W&B; the runs go on.")
     except Broken as error:
         say(f"wandb fails again and again ({error}); nothing more is sent, the runs go on.")
     # Not through wandb's exit handlers: what they would wait for has been waited for.

@@ -219,8 +219,8 @@ class Tracker:
     _reader: threading.Thread | None = None
 
     def follow(self, run: TrackedRun) -> None:
-        """Follow one more run."""
-        if self.process is not None:
+        """Follow one more run; one that is followed already stays so."""
+        if self.process is not None and all(other.key != run.key for other in self.runs):
             self.runs.append(run)
             self._tell({"run": asdict(run)})
 
