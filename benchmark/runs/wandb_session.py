@@ -55,13 +55,18 @@ class Broken(Exception):
 
 @dataclass
 class Log:
-    """One open W&B run. ``first``: first round that is not there yet; ``file``: the offline file, empty online."""
+    """One open W&B run.
+
+    ``first``: first round that is not there yet; ``file``: the offline file, empty online; ``usable``: as long as it is
+    open and nothing broke; ``ended``: in order.
+    """
 
     run: Any
     mode: str
     first: int
     file: str = ""
     usable: bool = True
+    ended: bool = False
     history: int = field(init=False)
 
     def __post_init__(self) -> None:
@@ -72,7 +77,7 @@ class Log:
         if number <= self.history:
             return
         with _guarded(self):
-            self.run.log({"round": number, **values}, step=number)
+            self.run.log({"round": number, **values}, step=number, commit=True)
         self.history = number
 
     def summary(self, values: Mapping[str, Any]) -> None:
@@ -86,7 +91,7 @@ class Log:
             if comes_back:
                 self.run.mark_preempting()
             self.run.finish(exit_code=exit_code)
-        self.usable = False
+        self.usable, self.ended = False, True
 
 
 @contextlib.contextmanager
@@ -107,6 +112,7 @@ class Session:
         self.folder = settings.folder(root)
         self.used = False
         self.offline_files = 0
+        self._left: list[str] = []
         self._logs: list[Log] = []
         self._breaks = 0
 
@@ -149,6 +155,10 @@ class Session:
         if self._breaks > BREAKS:
             raise why
         if isinstance(why.__cause__, TimeoutError):
+            # What the server did not take of these lies on the disk, and `wandb sync` sends it.
+            self._left += [
+                str(Path(log.run.settings.sync_file).parent) for log in self._logs if not log.ended
+            ]
             self._go_offline(why.__cause__)
         else:
             self._tear_down()
@@ -156,8 +166,11 @@ class Session:
     def close(self) -> None:
         """End wandb's service; say where the offline files are."""
         self._tear_down()
-        if self.offline_files:
-            self.say(f"W&B files in {self.folder}; this sends them: wandb sync {self.folder}/offline-run-*")
+        files = [f"{self.folder}/offline-run-*"] if self.offline_files else []
+        if files or self._left:
+            self.say(
+                f"W&B files in {self.folder}; this sends them: wandb sync {' '.join([*files, *self._left])}"
+            )
 
     def _prepare(self) -> None:
         if self.used:
@@ -216,7 +229,7 @@ class Session:
         else:
             log = Log(run, mode, first, str(run.settings.sync_file))
             self.offline_files += 1
-        self._logs = [other for other in self._logs if other.usable] + [log]
+        self._logs = [other for other in self._logs if not other.ended] + [log]
         return log
 
     def _go_offline(self, error: BaseException) -> None:

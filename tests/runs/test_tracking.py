@@ -31,6 +31,7 @@ from tracked_runs import (
     settings,
     write_run,
 )
+from wandb_server import Kept, Wandb, wandb_server
 
 from benchmark.errors import ConfigError
 from benchmark.runs.following import Locks, Records, metric_name
@@ -256,6 +257,89 @@ def test_a_run_that_another_tracker_sends(root: Path) -> None:
         other.wait()
     send(root)
     assert len(offline_files(root)) == 1
+
+
+# Online ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def online(monkeypatch: pytest.MonkeyPatch) -> Iterator[Wandb]:
+    """A server that takes runs."""
+    with wandb_server() as state:
+        monkeypatch.setenv("WANDB_BASE_URL", state.url)
+        monkeypatch.setenv("WANDB_API_KEY", FAKE_KEY)
+        yield state
+
+
+def lines_of(kept: Kept) -> list[tuple[int, dict[str, float]]]:
+    """(round, values) of each line that the server has, in order; each came with one content."""
+    found = []
+    for number in sorted(kept.history):
+        item, *again = kept.history[number]
+        assert all(other == item for other in again)
+        values = {key: value for key, value in item.items() if key != "round" and key[0] != "_"}
+        found.append((item["round"], values))
+    return found
+
+
+def test_a_server_gets_every_round_once(root: Path, online: Wandb, capfd: pytest.CaptureFixture[str]) -> None:
+    chosen = settings(mode="online", init_timeout=20)
+    write_run(root, "interrupted", [0, 1, 2])
+    send(root, chosen)
+    assert [number for number, _ in lines_of(online.runs[ID])] == [0, 1, 2]
+    write_run(root, "done", range(5))
+    send(root, chosen)
+    send(root, chosen)
+    kept = online.runs[ID]
+    assert lines_of(kept) == list(LOGGED.items())
+    assert (kept.exit_codes, kept.opened, kept.group) == ([130, 0], 2, "fedmr_table1")
+    assert set(kept.tags) == {"fedmr_table1", "fedmr", "quick"}
+    assert capfd.readouterr().err == ""
+
+
+def test_a_server_that_stops_to_answer(root: Path, online: Wandb, capfd: pytest.CaptureFixture[str]) -> None:
+    """The tracker is given up; what the server has not got is sent by the next one, and only that."""
+    folder = write_run(root, "running", [0, 1, 2])
+    chosen = settings(mode="online", init_timeout=20, patience=2)
+    with tracking(chosen, root, [RUN]):
+        wait_until(lambda: (note := Note.read(folder)) is not None and note.round == 1, "rounds 0 and 1")
+        wait_until(lambda: ID in online.runs and 1 in online.runs[ID].history, "the server has them")
+        online.deaf.set()
+        write_run(root, "done", range(5))
+    (line,) = capfd.readouterr().err.splitlines()
+    assert "1 of 1 runs are not wholly sent" in line
+    online.deaf.clear()
+    online.over.set()
+    send(root, settings(mode="online", init_timeout=20))
+    assert lines_of(online.runs[ID]) == list(LOGGED.items())
+    assert unsent(chosen, root, [RUN]) == []
+
+
+def test_a_run_that_began_offline_stays_there_until_it_is_sent(root: Path, online: Wandb) -> None:
+    write_run(root, "interrupted", [0, 1, 2])
+    send(root)
+    write_run(root, "done", range(5))
+    send(root, settings(mode="online", init_timeout=20))
+    assert online.runs == {}
+    assert history(offline_files(root)) == list(LOGGED.items())
+
+
+def test_wandb_sync_sends_offline_files(root: Path, online: Wandb) -> None:
+    """What docs/wandb.md says of clusters without a network; both files of a run that was resumed, in order."""
+    write_run(root, "interrupted", [0, 1, 2])
+    send(root)
+    write_run(root, "done", range(5))
+    send(root)
+    folders = [str(file.parent) for file in offline_files(root)]
+    done = subprocess.run(
+        [sys.executable, "-m", "wandb", "sync", *folders],
+        capture_output=True,
+        text=True,
+        stdin=subprocess.DEVNULL,
+    )
+    assert done.returncode == 0, done.stderr
+    assert lines_of(online.runs[ID]) == list(LOGGED.items())
+    assert all(Path(f"{file}.synced").exists() for file in offline_files(root))
 
 
 # Whatever breaks ---------------------------------------------------------------------------------------------------

@@ -14,6 +14,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from wandb_server import Quiet
+
 from benchmark.runs.store import Results
 from benchmark.runs.tracking import TrackedRun, TrackingSettings
 
@@ -175,8 +177,7 @@ def server(status: int | None) -> Iterator[str]:
         def log_message(self, *args: Any) -> None:
             """Say nothing."""
 
-    web = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    web.daemon_threads = True
+    web = Quiet(("127.0.0.1", 0), Handler)
     thread = threading.Thread(target=web.serve_forever, daemon=True)
     thread.start()
     try:
