@@ -32,6 +32,9 @@ LEFT_OUT = ("participation",)
 SHORT = 2
 """Looks during which a run at work is left alone: one that is over by then is sent in one go, at half the cost."""
 
+_YAML = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+"""The fast one, where PyYAML was built with it: a launch can have hundreds of configurations to read."""
+
 Round = tuple[int, dict[str, float]]
 
 
@@ -195,6 +198,10 @@ class Follower:
         old = Note.read(self.folder.path)
         if old is not None and old.destination != self.settings.destination:
             old = None
+        if old is not None and not self.run.group:
+            # A table that had the run before knows more about it.
+            tags = tuple(dict.fromkeys((*old.tags, *self.run.tags)))
+            self.run = replace(self.run, group=old.group, tags=tags)
         here = status.host == socket.gethostname() and not end
         self._pid = status.pid
         self._records = Records(self.folder.records_path)
@@ -230,9 +237,6 @@ class Follower:
         assert self._note is not None
         self._note = replace(self._note, **changes)
         self._note.write(self.folder.path)
-
-
-_YAML = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def description(run: TrackedRun, folder: RunFolder, settings: TrackingSettings) -> dict[str, Any]:

@@ -15,6 +15,7 @@ import queue
 import signal
 import sys
 import threading
+import traceback
 from pathlib import Path
 from typing import IO, Any
 
@@ -63,6 +64,10 @@ def main(handle: int) -> None:
         say(f"{reason} Nothing more is sent to W&B; the runs go on.")
     except Broken as error:
         say(f"wandb fails again and again ({error}); nothing more is sent, the runs go on.")
+    except Exception as error:  # noqa: BLE001 - it is said where the user reads, and costs no run anything
+        traceback.print_exc()
+        log = settings.folder(root) / "tracker.log"
+        say(f"stopped by {type(error).__name__}: {error} (see {log}); the runs go on.")
     # Not through wandb's exit handlers: what they would wait for has been waited for.
     os._exit(0)
 

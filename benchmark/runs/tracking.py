@@ -226,7 +226,8 @@ class Tracker:
 
     def publish(self, publication: Publication) -> None:
         """Send a table or figure; the same files are sent once."""
-        self._tell({"publication": asdict(publication)})
+        if publication.files:
+            self._tell({"publication": asdict(publication)})
 
     def finish(self, patience: float | None) -> None:
         """Have everything sent, for ``patience`` seconds (null: as long as it takes), then end the process."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -150,6 +151,20 @@ def test_one_run_more_while_others_are_followed(root: Path) -> None:
     assert len(history(offline_files(root))) == 5
 
 
+def children(pid: int) -> list[int]:
+    """Processes that a process has started."""
+    lists = Path(f"/proc/{pid}/task").glob("*/children")
+    return [int(child) for one in lists for child in one.read_text().split()]
+
+
+def is_gone(pid: int) -> bool:
+    """Whether a process has ended; nobody may have asked for its exit code yet."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
+    except FileNotFoundError:
+        return True
+
+
 # Once --------------------------------------------------------------------------------------------------------------
 
 
@@ -212,7 +227,10 @@ def test_a_killed_service(root: Path) -> None:
     with tracking(settings(), root, [RUN]) as tracker:
         wait_until(lambda: (note := Note.read(folder)) is not None and note.round == 1, "rounds 0 and 1")
         assert tracker.process is not None
-        subprocess.run(["pkill", "-KILL", "-P", str(tracker.process.pid), "wandb-core"], check=True)
+        services = children(tracker.process.pid)
+        assert services
+        for pid in services:
+            os.kill(pid, signal.SIGKILL)
         os.kill(tracker.process.pid, signal.SIGTERM)
         write_run(root, "done", range(5))
     assert history(offline_files(root)) == list(LOGGED.items())
@@ -232,7 +250,7 @@ def test_a_killed_starter(root: Path) -> None:
     done = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=False)
     assert done.returncode == -signal.SIGKILL
     pid = int(done.stdout)
-    wait_until(lambda: not Path(f"/proc/{pid}").exists(), "the tracker has left")
+    wait_until(lambda: is_gone(pid), "the tracker has left")
     note = Note.read(root / "runs" / KEY)
     assert note is not None and note.closed and note.round == 1 and note.sent == ""
 
@@ -566,6 +584,11 @@ def test_records_that_grow(tmp_path: Path) -> None:
 def test_settings_that_are_refused(values: dict[str, Any], pattern: str) -> None:
     with pytest.raises(ConfigError, match=pattern):
         TrackingSettings.of({"name": "wandb", **values})
+
+
+def test_settings_and_runs_travel_to_a_job() -> None:
+    chosen = settings(tags=["a"])
+    assert pickle.loads(pickle.dumps((chosen, RUN))) == (chosen, RUN)
 
 
 def test_the_id_is_that_of_configuration_and_seed(tmp_path: Path) -> None:
