@@ -19,6 +19,8 @@ USAGE = """usage: python -m benchmark COMMAND ...
   fidelity [check | effects [preset=..] [ids=..] [seeds=N]]
                                    docs/fidelity.md: where paper, code and text disagree, and what a switch changes
   document [check]                 README's table of methods, from their files
+  track [paper=..] [table=..] [name=..] [preset=..] [seeds=N] [results=..] [tracking.KEY=VALUE]
+                                   send to W&B what is not sent yet of runs, tables and figures (docs/wandb.md)
   status [paper=..] [table=..] [preset=..] [--watch]
                                    runs done, running, waiting, failed, diverged, missing per table
   logs RUN [lines=40|all] [--follow]
@@ -48,6 +50,7 @@ COMMANDS = {
     "logs": "jobs.logs",
     "retry": "jobs.retry",
     "cancel": "jobs.cancel",
+    "track": "track.main",
     "list": "inspect.listing",
     "data": "inspect.data",
     "partition": "inspect.partition",

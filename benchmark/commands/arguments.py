@@ -18,7 +18,7 @@ def read(words: Sequence[str], known: Mapping[str, str], command: str) -> dict[s
         key, equals, value = word.partition("=")
         if not equals:
             raise ConfigError(f"{command}: came {word!r}; expected key=value. {_keys(known)}")
-        if key not in known and not (key.startswith("launcher.") and "launcher.KEY" in known):
+        if key not in known and f"{key.partition('.')[0]}.KEY" not in known:
             raise ConfigError(f"{command}: unknown key {key!r}.{nearest(key, known)} {_keys(known)}")
         if key in values:
             raise ConfigError(f"{command}: {key} is given twice.")
@@ -45,6 +45,11 @@ def preset_of(values: Mapping[str, str]) -> str:
     preset = values.get("preset", "quick")
     load_group("preset", preset)  # refuses an unknown one
     return preset
+
+
+def launcher_kind(values: Mapping[str, str]) -> str:
+    """inline, local or slurm: what the chosen file of conf/launcher is for; `ConfigError` if there is none."""
+    return str(load_group("launcher", values.get("launcher", "local"))["name"])
 
 
 def positive(values: Mapping[str, str], key: str) -> int | None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from benchmark.commands.arguments import positive, preset_of, read
 from benchmark.commands.launching import HOW, run_missing, settings_of_runs, turn
+from benchmark.commands.tracking import WORDS, start, tracked_runs
 from benchmark.errors import ConfigError, nearest
 from benchmark.fidelity import effects
 from benchmark.fidelity.document import render
@@ -33,7 +34,7 @@ OUT = {"out": "FILE"}
 def main(words: Sequence[str]) -> int:
     """Write the document; ``check``: exit code 1 if it is out of date; ``effects``: run, measure, note."""
     if words and words[0] == "effects":
-        return _effects(read(words[1:], {**WHAT, **HOW, "out": "FOLDER"}, "fidelity effects"))
+        return _effects(read(words[1:], {**WHAT, **HOW, **WORDS, "out": "FOLDER"}, "fidelity effects"))
     checking = bool(words) and words[0] == "check"
     values = read(words[checking:], OUT, "fidelity check" if checking else "fidelity [check|effects]")
     path, text = Path(values.get("out", DOCUMENT)), render(load()).encode()
@@ -108,9 +109,10 @@ def _effects(values: Mapping[str, str]) -> int:
             for cells in (pair.default, pair.switched):
                 check(pair.spec, cells)
 
-    with turn(values, results):
-        runs = unique_runs([cells for pair in planned for cells in (pair.default, pair.switched)])
-        code = run_missing(values, results, runs, check_all)
+    plans = [(pair.spec, cells) for pair in planned for cells in (pair.default, pair.switched)]
+    with start(values, results.root, plans, "effects "), turn(values, results):
+        runs = unique_runs([cells for _, cells in plans])
+        code = run_missing(values, results, runs, check_all, tracked_runs(plans, "effects "))
         if code == 130:
             return code
         lines = [effects.measure(pair, preset, results) for pair in planned]

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from benchmark.commands.arguments import positive, preset_of, read
 from benchmark.commands.launching import HOW, run_missing, settings_of_runs, turn
+from benchmark.commands.tracking import WORDS, publication, start, tracked_runs
 from benchmark.errors import ConfigError, nearest
 from benchmark.figures.registry import Drawing, Kind, Request, find
 from benchmark.figures.spec import FigureSpec, find_figures
@@ -31,7 +32,7 @@ WHAT = {
 
 def main(words: Sequence[str]) -> int:
     """Run what is missing and draw; exit code 0, 1 (a run failed) or 130 (stopped)."""
-    values = read(words, {**WHAT, **HOW}, "figure")
+    values = read(words, {**WHAT, **HOW, **WORDS}, "figure")
     preset = preset_of(values)
     specs = _chosen(values, preset)
     results = Results(Path(values.get("results", "results"))).open()
@@ -53,15 +54,18 @@ def main(words: Sequence[str]) -> int:
             if request.table is not None:
                 check(request.table, request.cells)
 
-    with turn(values, results):
+    plans = [(request.table, request.cells) for _, request in requests if request.table is not None]
+    with start(values, results.root, plans) as tracker, turn(values, results):
         runs = unique_runs([request.cells for _, request in requests])
-        code = run_missing(values, results, runs, check_all)
+        code = run_missing(values, results, runs, check_all, tracked_runs(plans))
         if code == 130:
             return code
         folder = Path(values.get("out") or results.root / "figures" / preset)
         for draw, request in requests:
             paths = _write(draw(request), request, folder)
             print(f"{paths[0].with_suffix('')}.{{png,pdf,csv,md}}")
+            spec = request.spec
+            tracker.publish(publication("figure", spec.name, preset, folder, [spec.paper]))
     return code
 
 

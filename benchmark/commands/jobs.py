@@ -18,6 +18,7 @@ from rich.text import Text
 from benchmark.commands.arguments import flags, preset_of, read
 from benchmark.commands.launching import HOW, SHOWN, run_missing, turn
 from benchmark.commands.planning import WHAT, plans_of
+from benchmark.commands.tracking import WORDS, start, tracked_runs
 from benchmark.errors import ConfigError, nearest
 from benchmark.runs.census import STATES, Census
 from benchmark.runs.cluster import Notes
@@ -108,7 +109,7 @@ def _watch(console: Console, look: Callable[[], tuple[RenderableType, str, bool]
 def retry(words: Sequence[str]) -> int:
     """Carry out the failed runs again; exit code as of ``table``."""
     chosen, words = flags(words, {"--failed": "the runs that failed"}, "retry")
-    values = read(words, {**WHAT, **HOW}, "retry")
+    values = read(words, {**WHAT, **HOW, **WORDS}, "retry")
     if "--failed" not in chosen:
         raise ConfigError(
             "retry: say --failed. Runs that are missing, or were interrupted, are carried out by `table`; diverged "
@@ -128,8 +129,8 @@ def retry(words: Sequence[str]) -> int:
         for spec, cells in plans:
             check(spec, cells)
 
-    with turn(values, results):
-        code = run_missing(values, results, failed, check_all)
+    with start(values, results.root, plans), turn(values, results):
+        code = run_missing(values, results, failed, check_all, tracked_runs(plans))
     census = Census(results)
     census.look(failed)
     after = Counter(census.state(key) for key in failed)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from benchmark.commands.arguments import positive
+from benchmark.commands.arguments import launcher_kind, positive
 from benchmark.errors import ConfigError, nearest
 from benchmark.runs.config import RunConfig, load_group
 from benchmark.runs.plan import prepare_data
@@ -18,6 +18,7 @@ from benchmark.runs.store import Results
 if TYPE_CHECKING:
     from benchmark.runs.cluster import Cluster
     from benchmark.runs.launch import Task
+    from benchmark.runs.tracking import TrackedRun
 
 SHOWN = 20
 """Runs that ended badly that are told one by one."""
@@ -41,29 +42,29 @@ def settings_of_runs(values: Mapping[str, str]) -> dict[str, Any]:
 
 
 def run_missing(
-    values: Mapping[str, str], results: Results, runs: Mapping[str, RunConfig], check: Callable[[], None]
+    values: Mapping[str, str],
+    results: Results,
+    runs: Mapping[str, RunConfig],
+    check: Callable[[], None],
+    tracked: Sequence[TrackedRun] = (),
 ) -> int:
     """Carry out the runs that have not ended; exit code 0, 1 (a run failed) or 130 (stopped).
 
-    ``check`` is called before the first of them starts, and not at all where nothing is missing.
+    ``check`` is called before the first of them starts, and not at all where nothing is missing; ``tracked`` is how the
+    jobs of a cluster describe the runs that they track.
     """
     missing = [run for run in runs.values() if not ended(results, run)]
     if not missing:
         return 0
     check()
-    if _kind(values) == "slurm":
-        return _cluster(values, results, list(runs.values()))
+    if launcher_kind(values) == "slurm":
+        return _cluster(values, results, list(runs.values()), tracked)
     return _launch(values, missing, len(runs) - len(missing))
 
 
 def turn(values: Mapping[str, str], results: Results) -> contextlib.AbstractContextManager[object]:
     """The right to launch runs of a results folder: one local launcher at a time, clusters as many as there are."""
-    return contextlib.nullcontext() if _kind(values) == "slurm" else results.launcher_lease()
-
-
-def _kind(values: Mapping[str, str]) -> str:
-    """inline, local or slurm: what the chosen file of conf/launcher is for."""
-    return str(load_group("launcher", values.get("launcher", "local"))["name"])
+    return contextlib.nullcontext() if launcher_kind(values) == "slurm" else results.launcher_lease()
 
 
 def ended(results: Results, run: RunConfig) -> bool:
@@ -131,8 +132,11 @@ def _settings(values: Mapping[str, str], default: str) -> dict[str, Any]:
     return settings
 
 
-def _cluster(values: Mapping[str, str], results: Results, runs: Sequence[RunConfig]) -> int:
+def _cluster(
+    values: Mapping[str, str], results: Results, runs: Sequence[RunConfig], tracked: Sequence[TrackedRun]
+) -> int:
     """Submit what neither ended nor lives, and look after it; exit code 0, 1 (not all have ended), 130 (left alone)."""
+    from benchmark.commands.tracking import settings_of
     from benchmark.runs.cluster import Cluster, check_time, known_seconds
     from benchmark.runs.launch import Task
     from benchmark.runs.run import load_dataset
@@ -143,7 +147,8 @@ def _cluster(values: Mapping[str, str], results: Results, runs: Sequence[RunConf
     intervals = {run.key: min(1.0, run.runtime.checkpoint_every / run.train.rounds) for run in runs}
     check_time(settings, intervals, known_seconds(results))
     prepare_data(runs, lambda run: load_dataset(run.dataset, run.paths))
-    cluster = Cluster(results, queue, settings, "benchmark.runs.run:work", queue.folder)
+    plan = (settings_of(values), {run.key: run for run in tracked})
+    cluster = Cluster(results, queue, settings, "benchmark.runs.run:work", queue.folder, plan)
     tasks = [Task(run.key, run.train.rounds, _payload(run, "local")) for run in runs]
     number = cluster.submit(tasks)
     print(f"{number} of {len(tasks)} runs submitted; logs: {queue.folder}/")

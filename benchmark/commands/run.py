@@ -19,11 +19,11 @@ from hydra.errors import ConfigCompositionException, HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from benchmark.commands.sweep import CODES, Sweep, carry_out, plain, print_result, temporarily
+from benchmark.commands.sweep import CODES, Sweep, Trackers, carry_out, plain, print_result, temporarily
 from benchmark.errors import ConfigError, is_users_mistake, nearest
 from benchmark.runs.config import CONF, group_names
 
-HYDRA_GROUPS = ("dataset", "partition", "model", "method", "selection", "preset")
+HYDRA_GROUPS = ("dataset", "partition", "model", "method", "selection", "preset", "tracking")
 ADDING = " (Put + before a key to add one where a rule takes it.)"
 TELLING = {"--help", "-h", "--hydra-help", "--version", "--info", "--cfg", "-c"}
 """Flags that make Hydra say something and run nothing."""
@@ -33,7 +33,7 @@ def main(words: Sequence[str]) -> int:
     """Hand ``words`` to Hydra after checking them; exit code 0, 1 (a run failed), 2 (user's mistake) or 130."""
     many = bool({"-m", "--multirun"} & set(words))
     if TELLING & set(words):
-        _start(words, _one([]))
+        _start(words, _one([], Trackers()))
         return 0
     overrides = _parse([word for word in words if not word.startswith("-")])
     _check(overrides, many)
@@ -46,7 +46,8 @@ def main(words: Sequence[str]) -> int:
         sweep = Sweep(tuple(words), tuple(settings), config, None if others else combinations)
         return sweep.carry_out(_start, lambda combination: _compose([*fixed, *combination]))
     codes: list[int] = []
-    _start(words, _one(codes))
+    with Trackers() as trackers:
+        _start(words, _one(codes, trackers))
     return max(codes, default=0)
 
 
@@ -60,10 +61,11 @@ def _start(words: Sequence[str], job: Callable[[DictConfig], None]) -> None:
             raise ConfigError(f"run: {_first_sentence(error)}") from error
 
 
-def _one(codes: list[int]) -> Callable[[DictConfig], None]:
+def _one(codes: list[int], trackers: Trackers) -> Callable[[DictConfig], None]:
     def job(config: DictConfig) -> None:
         try:
             run = plain(config)
+            trackers.follow(config, run)
             state, message = carry_out(run)
         except ValueError as error:  # Hydra would add lines of its own
             if not is_users_mistake(error):

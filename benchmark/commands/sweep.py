@@ -27,6 +27,7 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
 from benchmark.commands.signals import Requeue, in_submitit_job, stop_on_signals
+from benchmark.commands.tracking import tags_of
 from benchmark.errors import ConfigError, is_users_mistake
 from benchmark.runs.config import RunConfig, resolve
 from benchmark.runs.files import storage_error, write_atomically
@@ -34,6 +35,7 @@ from benchmark.runs.launch import THREAD_VARIABLES
 from benchmark.runs.pack import WAIT_SECONDS
 from benchmark.runs.plan import prepare_data
 from benchmark.runs.store import Results, read_json
+from benchmark.runs.tracking import TrackedRun, Tracker, TrackingSettings, tracking
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -126,6 +128,40 @@ def plain(config: DictConfig) -> RunConfig:
     return resolve({key: value for key, value in node.items() if key != "hydra"})
 
 
+class Trackers:
+    """One tracker for each results folder and settings, begun with the first run that asks for it.
+
+    In another process it begins anew, with none.
+    """
+
+    def __init__(self) -> None:
+        self._stack = contextlib.ExitStack()
+        self._found: dict[str, Tracker] = {}
+
+    def __enter__(self) -> Trackers:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __reduce__(self) -> tuple[type[Trackers], tuple[()]]:
+        return Trackers, ()
+
+    def follow(self, config: DictConfig, run: RunConfig) -> None:
+        """Track a run as its configuration says; `ConfigError` for settings that are not allowed."""
+        node: Any = OmegaConf.to_container(config.tracking, resolve=True)
+        root, settings = Path(run.paths.results), TrackingSettings.of(node)
+        place = f"{root.absolute()} {settings}"
+        if place not in self._found:
+            self._found[place] = self._stack.enter_context(tracking(settings, root, []))
+        self._found[place].follow(TrackedRun(run.key, "", tags_of(run)))
+
+    def close(self) -> None:
+        """Have everything sent, for a while."""
+        self._found.clear()
+        self._stack.close()
+
+
 # A job ---------------------------------------------------------------------------------------------------------
 
 
@@ -137,22 +173,29 @@ class Job:
         notes: absolute folder of the notes.
         host, pid: the process that began the sweep.
         grace: seconds in which a run has to save its state.
+        trackers: of this process.
     """
 
     notes: Path
     host: str
     pid: int
     grace: float
+    trackers: Trackers
 
     def __call__(self, config: DictConfig) -> None:
         """Carry out one run and leave a note of it."""
         hydra = HydraConfig.get()
         path = self.notes / f"{hydra.job.num}.json"
         note = Note(" ".join(hydra.overrides.task), log=_log())
-        ended = self._carry_out(config, note, path)
+        here = (socket.gethostname(), os.getpid()) == (self.host, self.pid)
+        try:
+            ended = self._carry_out(config, note, path)
+        finally:
+            if not here:
+                self.trackers.close()
         _write(path, ended)
         if ended.state == "interrupted":
-            if (socket.gethostname(), os.getpid()) == (self.host, self.pid):
+            if here:
                 raise KeyboardInterrupt  # the runs after it are not begun
             if in_submitit_job():
                 sys.exit(
@@ -164,6 +207,7 @@ class Job:
             run = plain(config)
             note = replace(note, where=folder_of(run))
             _write(path, note)
+            self.trackers.follow(config, run)
             state, message = carry_out(run, self.grace)
             print_result(run, state, message)
             return replace(note, state=state, message=message)
@@ -231,7 +275,8 @@ class Sweep:
         elsewhere = self.launcher.startswith("submitit_")
         planned = self._planned(compose) if elsewhere else {}
         grace = self.config.hydra.launcher.get("signal_delay_s", 30) / 2 if elsewhere else 0.0
-        job = Job(self.folder / "notes", socket.gethostname(), os.getpid(), grace)
+        trackers = Trackers()
+        job = Job(self.folder / "notes", socket.gethostname(), os.getpid(), grace, trackers)
         try:
             job.notes.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -244,7 +289,7 @@ class Sweep:
         environment = self._environment() if elsewhere else {}
         stopped = False
         try:
-            with temporarily(environment), _terminable():
+            with trackers, temporarily(environment), _terminable():
                 self._start(start, words, job, elsewhere)
         except KeyboardInterrupt:
             stopped = True

@@ -10,6 +10,7 @@ from benchmark.analyses.registry import PaperTable
 from benchmark.commands.arguments import preset_of, read
 from benchmark.commands.launching import HOW, run_missing, turn
 from benchmark.commands.planning import WHAT, analyses_of, cut_and_planned, plans_of
+from benchmark.commands.tracking import WORDS, publication, start, tracked_runs
 from benchmark.reports.collect import collect
 from benchmark.reports.tables import write
 from benchmark.runs.census import STATES, Census
@@ -22,7 +23,7 @@ OUT = {"out": "FOLDER"}
 
 def table(words: Sequence[str]) -> int:
     """Plan, launch, write; exit code 0, 1 (a run failed) or 130 (stopped)."""
-    values = read(words, {**WHAT, **HOW, **OUT}, "table")
+    values = read(words, {**WHAT, **HOW, **WORDS, **OUT}, "table")
     preset = preset_of(values)
     plans, analyses = plans_of(values, preset), analyses_of(values)
     results = Results(Path(values.get("results", "results"))).open()
@@ -33,17 +34,20 @@ def table(words: Sequence[str]) -> int:
         for spec, cells in [*plans, *read_too]:
             check(spec, cells)
 
-    with turn(values, results):
-        code = run_missing(values, results, runs, check_all)
-    folder = Path(values.get("out") or results.root / "tables" / preset)
-    census = Census(results)
-    census.look(runs)
-    for spec, cells in plans:
-        built = collect(spec, preset, cells, results)
-        paths = write(built, folder)
-        print(f"{spec.name}: {_summary(census, cells)}; {paths[0].with_suffix('')}.{{csv,tex,md}}")
-    for made in analyses if code != 130 else ():
-        _analyse(made, values, folder)
+    with start(values, results.root, [*plans, *read_too]) as tracker:
+        with turn(values, results):
+            code = run_missing(values, results, runs, check_all, tracked_runs([*plans, *read_too]))
+        folder = Path(values.get("out") or results.root / "tables" / preset)
+        census = Census(results)
+        census.look(runs)
+        for spec, cells in plans:
+            built = collect(spec, preset, cells, results)
+            paths = write(built, folder)
+            print(f"{spec.name}: {_summary(census, cells)}; {paths[0].with_suffix('')}.{{csv,tex,md}}")
+            tracker.publish(publication("table", spec.name, preset, folder, [spec.paper]))
+        for made in analyses if code != 130 else ():
+            name = _analyse(made, values, folder)
+            tracker.publish(publication("table", name, preset, folder, [made.paper]))
     return code
 
 
@@ -59,14 +63,15 @@ def _read_by(
     return found
 
 
-def _analyse(made: PaperTable, values: Mapping[str, str], folder: Path) -> None:
-    """Compute and write a table that an analysis makes."""
+def _analyse(made: PaperTable, values: Mapping[str, str], folder: Path) -> str:
+    """Compute and write a table that an analysis makes; its name."""
     from benchmark.analyses.registry import find  # with all analyses, and PyTorch
     from benchmark.commands.analyse import write as write_report
 
     chosen = find(made.analysis)
     report = chosen.compute({key: values[key] for key in chosen.keys if key in values})
     print(f"{report.name}: by `analyse {made.analysis}`; {write_report(report, folder)}")
+    return report.name
 
 
 def _summary(census: Census, cells: Cells) -> str:

@@ -19,6 +19,7 @@ from rich.table import Table as TextTable
 from benchmark.commands import planning
 from benchmark.commands.arguments import positive, preset_of, read
 from benchmark.commands.launching import HOW, ended, run_missing, settings_of_runs, turn
+from benchmark.commands.tracking import WORDS, start, tracked_runs
 from benchmark.errors import ConfigError, nearest
 from benchmark.reports.collect import validation_value
 from benchmark.reports.notes import full_label, short_name, shown_value
@@ -50,8 +51,9 @@ KEYS = {
     **{key: what for key, what in planning.WHAT.items() if key != "tuned"},
     "out": "FOLDER",
     **HOW,
+    **WORDS,
 }
-NOT_NOTED = ("results", "out", *HOW)
+NOT_NOTED = ("results", "out", *HOW, *WORDS)
 """What does not change the outcome, and is left out of the command that is noted beside it."""
 SPLIT = 0.1
 """Share of every client's training data that is held out, unless the cell itself holds out another."""
@@ -93,12 +95,15 @@ def main(words: Sequence[str]) -> int:
             for cells in search.planned:
                 check(search.spec, cells)
 
-    with turn(values, results):
+    plans = [(search.spec, cells) for search in searches for cells in search.planned]
+    with start(values, results.root, plans, "tune "), turn(values, results):
         runs = unique_runs([cells for search in searches for cells in search.planned])
-        code = run_missing(values, results, runs, check_all)
+        code = run_missing(values, results, runs, check_all, tracked_runs(plans, "tune "))
         if code == 130:
             return code
-        command = shlex.join(word for word in words if word.partition("=")[0] not in NOT_NOTED)
+        command = shlex.join(
+            word for word in words if word.partition("=")[0].partition(".")[0] not in NOT_NOTED
+        )
         for search in searches:
             chosen, complete = _choose(search, results, f"python -m benchmark tune {command}")
             if chosen:

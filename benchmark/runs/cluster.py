@@ -21,10 +21,11 @@ from benchmark.errors import ConfigError, StorageError
 from benchmark.runs.files import write_atomically
 from benchmark.runs.launch import Task
 from benchmark.runs.lease import holder_of
-from benchmark.runs.pack import Pack
+from benchmark.runs.pack import Pack, Tracking
 from benchmark.runs.probe import Probe, environment, refused
 from benchmark.runs.slurm import Full, Queue, Queued, QueuedTask, SlurmSettings
 from benchmark.runs.store import Results, Status
+from benchmark.runs.tracking import TrackedRun, TrackingSettings
 
 FILL = 0.7
 """Share of a task's time that is filled with runs, as far as their times are known."""
@@ -185,10 +186,21 @@ class Cluster:
     """Submits what is missing, never what lives, and looks after it."""
 
     def __init__(
-        self, results: Results, queue: Queue, settings: SlurmSettings, work: str, jobs: Path | None = None
+        self,
+        results: Results,
+        queue: Queue,
+        settings: SlurmSettings,
+        work: str,
+        jobs: Path | None = None,
+        tracking: tuple[TrackingSettings, Mapping[str, TrackedRun]] | None = None,
     ) -> None:
-        """``work``: ``module:function`` that carries out a run; ``jobs``: the folder of submitit's files."""
+        """How runs are carried out.
+
+        ``work``: ``module:function`` that carries one out; ``jobs``: the folder of submitit's files; ``tracking``: how
+        the jobs track, and the description of each run by its key.
+        """
         self.results, self.queue, self.settings, self.work = results, queue, settings, work
+        self.tracking, self.tracked = tracking or (TrackingSettings(), {})
         self.notes = Notes(results)
         self.jobs = jobs or results.root / "launcher" / "jobs"
         self._tries: Counter[str] = Counter()
@@ -269,6 +281,7 @@ class Cluster:
                 retries=s.retries,
                 seconds=s.time * 60 - s.signal_delay,
                 environment=environment(),
+                tracking=self._tracking(pack),
             )
             for pack in array
         ]
@@ -277,6 +290,12 @@ class Cluster:
         except (Full, ConfigError):
             self.notes.forget(batch)
             raise
+
+    def _tracking(self, pack: Sequence[Task]) -> Tracking | None:
+        if not self.tracking.active:
+            return None
+        runs = [self.tracked.get(task.key, TrackedRun(task.key)) for task in pack]
+        return Tracking(self.tracking, self.results.root.absolute(), tuple(runs))
 
     def _ask_first(self, queued: Queued) -> str | None:
         """The job that everything else waits for; None if the question was answered before."""

@@ -17,14 +17,25 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from benchmark.runs.launch import Listener, Outcome, Stop, Task, launch, usable_cores
 from benchmark.runs.lease import BEAT_SECONDS, STALE_SECONDS
 from benchmark.runs.probe import differences
+from benchmark.runs.tracking import TrackedRun, TrackingSettings, tracking
 
 WAIT_SECONDS = STALE_SECONDS + 2 * BEAT_SECONDS
 """A run that another process holds is tried again for so long: the one before may be dead, and not yet known to be."""
+
+
+@dataclass(frozen=True)
+class Tracking:
+    """What a job tracks of its runs (`benchmark.runs.tracking`)."""
+
+    settings: TrackingSettings
+    root: Path
+    runs: tuple[TrackedRun, ...]
 
 
 @dataclass
@@ -41,6 +52,7 @@ class Pack:
         gpu_gb: memory of a GPU that a run needs, in GB; with it as many run side by side as fit.
         seconds: from the beginning of the job to the signal that its time is up; None: not known.
         environment: versions that the job must find (`benchmark.runs.probe.environment`); None: whatever there is.
+        tracking: how the runs are tracked; None: not at all.
     """
 
     tasks: tuple[Task, ...]
@@ -52,6 +64,7 @@ class Pack:
     gpu_gb: float | None = None
     seconds: float | None = None
     environment: Mapping[str, str] | None = None
+    tracking: Tracking | None = None
     _log: Log | None = field(default=None, repr=False, compare=False)
     _began: float = field(default=0.0, repr=False, compare=False)
     _stop: Stop | None = field(default=None, repr=False, compare=False)
@@ -75,7 +88,7 @@ class Pack:
         self._log, self._began = Log(), time.monotonic()
         outcomes: dict[str, Outcome] = {}
         errors: list[BaseException] = []
-        with contextlib.closing(Stop()) as stop:
+        with self._tracked(), contextlib.closing(Stop()) as stop:
             # The runs are watched by a thread, so that the main one is free for signals.
             thread = threading.Thread(target=self._watch, args=(stop, outcomes, errors))
             self._stop, self._thread = stop, thread
@@ -94,6 +107,11 @@ class Pack:
             state = outcomes[task.key].status if task.key in outcomes else "interrupted"
             counts[state] = counts.get(state, 0) + 1
         return counts
+
+    def _tracked(self) -> contextlib.AbstractContextManager[object]:
+        if self.tracking is None:
+            return contextlib.nullcontext()
+        return tracking(self.tracking.settings, self.tracking.root, self.tracking.runs)
 
     def checkpoint(self) -> Any:
         """Let all runs save their state; the submission that goes on from there."""

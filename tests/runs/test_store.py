@@ -5,16 +5,15 @@ from __future__ import annotations
 import errno
 import json
 import os
-import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import yaml
-from tiny_runs import FORKS, STATEFUL, STATELESS, bits, command, folder_of, tiny, words_of
+from tiny_runs import FORKS, STATEFUL, STATELESS, bits, command, fill, folder_of, tiny, words_of
 
 from benchmark.__main__ import main
 from benchmark.engine.evaluation import Record
@@ -104,37 +103,6 @@ def test_a_checkpoint_that_does_not_fit_leaves_the_one_before(
 
 
 # A disk that is full -----------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 1 MiB; skips where this process may not mount one."""
-    place = tmp_path / "disk"
-    place.mkdir()
-    if not sys.platform.startswith("linux"):
-        pytest.skip("needs Linux to mount a small disk")
-    words = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(place)]
-    try:
-        done = subprocess.run(words, capture_output=True, text=True, check=False)
-    except FileNotFoundError:
-        pytest.skip("needs the command mount")
-    if done.returncode:
-        pytest.skip(f"may not mount a small disk: {done.stderr.strip()}")
-    yield place
-    subprocess.run(["umount", "-l", str(place)], check=True)
-
-
-def fill(place: Path) -> Path:
-    """Leave not one byte."""
-    ballast = place / "ballast"
-    with ballast.open("wb", buffering=0) as stream:
-        for size in (1 << 16, 1 << 10, 1):
-            try:
-                while True:
-                    stream.write(b"\0" * size)
-            except OSError as error:
-                assert error.errno == errno.ENOSPC
-    return ballast
 
 
 def run_command(words: list[str], output: Path) -> tuple[int | None, str]:

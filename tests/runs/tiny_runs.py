@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import multiprocessing
 import os
@@ -106,6 +107,19 @@ def words_of(config: RunConfig) -> list[str]:
         f"paths.results={config.paths.results}",
         f"runtime.checkpoint_every={config.runtime.checkpoint_every}",
     ]
+
+
+def fill(place: Path) -> Path:
+    """Leave not one byte."""
+    ballast = place / "ballast"
+    with ballast.open("wb", buffering=0) as stream:
+        for size in (1 << 16, 1 << 10, 1):
+            try:
+                while True:
+                    stream.write(b"\0" * size)
+            except OSError as error:
+                assert error.errno == errno.ENOSPC
+    return ballast
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,99 @@
+"""The dashboard as code: its names are those that tracking logs, and it becomes the specification that W&B reads."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from benchmark.commands.run import main as run_command
+from benchmark.runs.following import metric_name, summary
+from benchmark.runs.store import Results
+
+SCRIPT = Path(__file__).resolve().parent.parent / "scripts" / "wandb_dashboard.py"
+
+
+@pytest.fixture(scope="module")
+def dashboard() -> ModuleType:
+    """The script as a module."""
+    spec = importlib.util.spec_from_file_location("wandb_dashboard", SCRIPT)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["wandb_dashboard"] = module  # dataclasses look their own module up
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_every_name_is_one_that_tracking_logs(
+    dashboard: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["dataset=fake", "partition=iid", "partition.clients=4", "train.rounds=1"]
+    assert run_command([*words, f"paths.results={tmp_path}"]) == 0
+    (status,) = (tmp_path / "runs").glob("*/*/status.json")
+    folder = Results(tmp_path).run(f"{status.parent.parent.name}/{status.parent.name}")
+    logged = {metric_name(record._asdict()) for record in folder.read_records()}
+    ended = folder.status()
+    assert ended is not None
+    above = set(summary(ended, folder))
+    for section in dashboard.SECTIONS:
+        for chart in section.charts:
+            for name in chart.metrics:
+                if chart.kind == "line" and not name.startswith("system/"):
+                    assert name in logged, chart.title
+                if chart.kind == "bar":
+                    assert name in above, chart.title
+    titles = [section.title for section in dashboard.SECTIONS]
+    assert titles == ["Test accuracy", "Worst group", "Loss", "Time", "Machine", "Tables"]
+
+
+def test_it_becomes_the_specification(dashboard: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("wandb_workspaces", reason="the optional package wandb-workspaces is not installed")
+    from wandb_workspaces.reports.v2 import interface
+
+    # The number of the project is asked of the server; everything else is made here.
+    monkeypatch.setattr(interface, "_get_api", lambda: None)
+    monkeypatch.setattr(interface, "execute_graphql", lambda *_: {"project": {"internalId": "1"}})
+    spec = dashboard.report("team", "mine")._to_model().spec.model_dump(by_alias=True)
+    heads = [block["children"][0]["text"] for block in spec["blocks"] if block["type"] == "heading"]
+    assert heads == [section.title for section in dashboard.SECTIONS]
+    grids = [block["metadata"] for block in spec["blocks"] if block["type"] == "panel-grid"]
+    for section, grid in zip(dashboard.SECTIONS, grids, strict=True):
+        (runs,) = grid["runSets"]
+        assert (runs["project"]["entityName"], runs["project"]["name"]) == ("team", "mine")
+        (chosen,) = runs["filters"]["filters"]
+        assert chosen["key"]["name"] == "jobType"
+        wanted: Any = ("=", "table") if section.job_type == "table" else ("NIN", ["table", "figure"])
+        assert (chosen["op"], chosen["value"]) == wanted
+        panels = grid["panelBankSectionConfig"]["panels"]
+        assert len(panels) == len(section.charts)
+        for chart, panel in zip(section.charts, panels, strict=True):
+            config = panel["config"]
+            if chart.kind == "line":
+                assert (config["chartTitle"], config["metrics"]) == (chart.title, list(chart.metrics))
+                assert config["groupBy"] == ("method.value.name" if chart.grouped else None)
+                assert config["xAxis"] == ("round" if chart.grouped else "_runtime")
+            if chart.kind == "bar":
+                assert config["metrics"] == [f"summary_metrics.{name}" for name in chart.metrics]
+
+
+def test_without_the_package(tmp_path: Path) -> None:
+    def script(*words: str) -> subprocess.CompletedProcess[str]:
+        (tmp_path / "wandb_workspaces.py").write_text("raise ImportError('made up')")
+        command = [sys.executable, str(SCRIPT), *words]
+        environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+        return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+
+    shown = script()
+    assert shown.returncode == 0
+    assert "Worst-group accuracy by round: test/worst_group_accuracy (line)" in shown.stdout
+    refused = script("create", "team")
+    assert refused.returncode == 2
+    assert "pip install wandb-workspaces" in refused.stderr
+    assert "Traceback" not in refused.stderr
+    assert "came 'make it'" in script("make", "it").stderr
