@@ -30,11 +30,12 @@ option = $(if $(strip $(2)),$(call quote,$(1)=$(strip $(2))))
 WHICH  = $(call option,paper,$(PAPER)) $(call option,preset,$(PRESET)) $(call option,seeds,$(SEEDS))
 HOW    = $(call option,launcher,$(LAUNCHER)) $(call option,workers,$(WORKERS))
 
-.PHONY: help table1 table tables tune leaderboard figures status list bench test check format setup clean FORCE
+.PHONY: help table1 table tables tune leaderboard figures status list bench test test-cluster check format setup \
+        clean FORCE
 
 help:  ## This list
 	@echo 'make TARGET [VARIABLE=value ...]'
-	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / { printf "  %-11s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' Makefile
 	@echo 'Variables'
 	@echo '  PAPER    fedld | fedsdc | feddiverse | fedmr (default: all four)'
 	@echo '  TABLE    number of the table in the paper, for make table and make status'
@@ -77,6 +78,9 @@ bench: $(STAMP)  ## Speed and memory beside a bare PyTorch loop
 
 test: $(STAMP)  ## The test suite (one file: make test ARGS=tests/test_project.py)
 	@$(RUN) -m pytest $(ARGS)
+
+test-cluster: $(STAMP)  ## Tests on a real SLURM, which they install and start here: as root, on Debian only
+	@$(RUN) -m pytest -m cluster tests/cluster $(ARGS)
 
 check: $(STAMP)  ## Format, lint, docstrings, types
 	@$(RUN) -m ruff format --check --quiet --diff .

@@ -432,7 +432,7 @@ def plain_make() -> Iterator[None]:
 
 
 def makefile_targets() -> set[str]:
-    return set(re.findall(r"^([a-z0-9]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    return set(re.findall(r"^([a-z0-9-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
 
 
 def makefile_variables() -> set[str]:
@@ -454,7 +454,7 @@ def test_documents_name_only_targets_and_variables_that_exist() -> None:
                 if "=" in word:
                     word = word.split("=")[0]
                     known = makefile_variables()
-                elif re.fullmatch(r"[a-z0-9]+", word):
+                elif re.fullmatch(r"[a-z0-9-]+", word):
                     named.add(word)
                     known = makefile_targets()
                 else:
@@ -512,7 +512,7 @@ def test_runs_of_the_readme_compose() -> None:
 
 def test_every_target_is_explained() -> None:
     shown = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    assert makefile_targets() == set(re.findall(r"^  ([a-z0-9]+) ", shown, re.MULTILINE))
+    assert makefile_targets() == set(re.findall(r"^  ([a-z0-9-]+) ", shown, re.MULTILINE))
     assert makefile_variables() == set(re.findall(r"^  ([A-Z]+) ", shown, re.MULTILINE))
 
 

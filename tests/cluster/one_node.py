@@ -1,0 +1,314 @@
+"""A SLURM of one node, commands given beside it, and what files tell about the processes that worked on a run."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import yaml
+
+ROOT = Path(__file__).resolve().parents[2]
+SCRIPT = ROOT / "scripts" / "slurm-dev-cluster"
+
+PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "slurmdbd", "mariadbd")
+"""What the cluster consists of; the script installs the packages that have them."""
+
+TABLE = "name=fedld_table1"
+ROWS = ("fedavg", "fedprox", "fedbn", "fedpac", "fedgh", "fedld")
+COLUMNS = ("retina_split1", "retina_split2", "retina_split3", "covid_fl")
+
+LONG_ROWS = ("fedpac", "fedld")
+"""Two runs with all that there is to lose: models and means of the clients' own, and directions of past rounds."""
+
+ROUNDS, CHECKPOINT, MIDDLE = 220, 5, 40
+"""Of a long run: its rounds, those between two checkpoints, and one that leaves seconds to do something to it."""
+
+SLURM = ("launcher=slurm", "launcher.partition=low", "launcher.poll=0.5", "launcher.time=30")
+"""Above ten minutes: with fewer, every SIGUSR2 counts as the end of the time."""
+
+
+def answer(*words: str) -> str:
+    """What a command of SLURM prints; CalledProcessError if it fails."""
+    return subprocess.run(words, capture_output=True, text=True, check=True, timeout=60).stdout
+
+
+def wait_until(condition: Callable[[], object], what: str, seconds: float = 90) -> None:
+    """Look ten times a second; AssertionError with ``what`` after ``seconds``."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"waited {seconds:g} s in vain: {what}"
+        time.sleep(0.1)
+
+
+def is_alive(pid: int) -> bool:
+    """Whether there is such a process, and not only its remains."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+def parent(pid: int) -> int:
+    """Its parent."""
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def at_work_in(folder: Path) -> list[int]:
+    """Processes whose working folder it is, or one below it."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            where = Path(os.readlink(entry / "cwd"))
+        except OSError:
+            continue
+        if where == folder or folder in where.parents:
+            found.append(int(entry.name))
+    return found
+
+
+# The cluster -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Job:
+    """A line of ``squeue``."""
+
+    id: str
+    state: str
+    folder: Path
+    name: str
+
+
+class Node:
+    """The cluster, started and stopped by its script."""
+
+    def __init__(self) -> None:
+        self.environment = {"SLURM_DEV_CPUS": "4"}
+
+    def script(self, word: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        """``slurm-dev-cluster WORD``."""
+        return subprocess.run(
+            [str(SCRIPT), word],
+            env=os.environ | self.environment | environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=600,
+        )
+
+    def start(self, **environment: str) -> None:
+        """Start it, or those of its daemons that are missing."""
+        done = self.script("start", **environment)
+        assert done.returncode == 0, f"the cluster does not start: {done.stderr}"
+
+    def stop(self) -> None:
+        """End all its jobs and daemons."""
+        done = self.script("stop")
+        assert done.returncode == 0, f"the cluster does not stop: {done.stderr}"
+
+    def runs(self) -> bool:
+        """Whether it takes jobs."""
+        return bool(shutil.which("sinfo")) and not subprocess.run(["sinfo"], capture_output=True).returncode
+
+    def daemon(self, name: str) -> int:
+        """Process number of a daemon."""
+        folder = Path(os.environ.get("SLURM_DEV_DIR", "/var/lib/slurm-dev"))
+        return int((folder / f"{name}.pid").read_text())
+
+    def jobs(self, folder: Path | None = None) -> list[Job]:
+        """What waits or runs: all of it, or what was submitted below one folder; tasks of an array one by one."""
+        lines = answer("squeue", "-h", "-r", "-o", "%i|%T|%Z|%j").splitlines()
+        jobs = [
+            Job(id, state, Path(where), name)
+            for id, state, where, name in (line.split("|", 3) for line in lines)
+        ]
+        return [job for job in jobs if folder is None or folder in (job.folder, *job.folder.parents)]
+
+
+# What a user does --------------------------------------------------------------------------------------------------
+
+
+class Command:
+    """``python -m benchmark WORDS`` in a folder, in a process of its own."""
+
+    def __init__(self, folder: Path, words: Iterable[str], environment: Mapping[str, str]) -> None:
+        self.log = folder / f"command-{time.monotonic_ns()}.txt"
+        with self.log.open("w") as stream:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "benchmark", *words],
+                cwd=folder,
+                env=os.environ | {"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"} | environment,
+                stdin=subprocess.DEVNULL,
+                stdout=stream,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    @property
+    def output(self) -> str:
+        """All that it has printed."""
+        return self.log.read_text()
+
+    def wait(self, code: int = 0, seconds: float = 150) -> str:
+        """Its output, once it has ended with ``code``; AssertionError for another one."""
+        try:
+            found = self.process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"no end after {seconds:g} s; it has printed:\n{self.output}") from None
+        assert found == code, f"exit code {found}, not {code}; it has printed:\n{self.output}"
+        return self.output
+
+
+@dataclass(frozen=True)
+class Desk:
+    """A folder in which a user gives commands; results are below it."""
+
+    folder: Path
+    commands: list[Command] = field(default_factory=list)
+
+    @property
+    def results(self) -> Path:
+        """The folder of results that is the default."""
+        return self.folder / "results"
+
+    def give(self, *words: str, **environment: str) -> Command:
+        """Give a command, and go on."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        command = Command(self.folder, words, environment)
+        self.commands.append(command)
+        return command
+
+    def table(self, *words: str, **environment: str) -> Command:
+        """The whole quick table or, by ``words``, a part of it."""
+        return self.give("table", TABLE, "seeds=1", *words, **environment)
+
+    def long(self, *words: str, rows: Sequence[str] = LONG_ROWS, rounds: int = ROUNDS) -> Command:
+        """Runs that take seconds: those of ``rows`` in the first column, with so many rounds."""
+        write_long_runs(self.folder / "tuned", rows, rounds)
+        return self.table("tuned=tuned", f"rows={','.join(rows)}", f"columns={COLUMNS[0]}", *words)
+
+    def runs(self) -> dict[str, Path]:
+        """Folders of all runs, by key."""
+        root = self.results / "runs"
+        return {str(path.relative_to(root)): path for path in sorted(root.glob("*/seed*"))}
+
+    def rounds(self) -> list[int]:
+        """Of each run the round that its status tells."""
+        return [status(path).get("round", 0) for path in self.runs().values()]
+
+    def wait_for_the_middle(self) -> None:
+        """Until both long runs are at work, and well on their way."""
+        wait_until(
+            lambda: len(self.runs()) == len(LONG_ROWS) and min(self.rounds()) >= MIDDLE,
+            f"{len(LONG_ROWS)} runs at round {MIDDLE}",
+        )
+        assert [status(path)["state"] for path in self.runs().values()] == ["running"] * len(LONG_ROWS)
+
+    def submissions(self) -> Counter[str]:
+        """How often each run was submitted, by the launcher's notes."""
+        notes = [json.loads(path.read_bytes()) for path in (self.results / "launcher" / "batches").glob("*")]
+        return Counter(key for note in notes for pack in note["packs"] for key in pack)
+
+    def job_logs(self) -> str:
+        """What all jobs have printed."""
+        paths = sorted((self.results / "launcher" / "jobs").rglob("*_log.*"))
+        return "\n".join(path.read_text() for path in paths)
+
+
+def write_long_runs(folder: Path, rows: Sequence[str], rounds: int) -> None:
+    """Values of the table's cells, as `tune` writes them, by which its quick runs take longer and save often."""
+    cell = {
+        "chosen": {"train.rounds": rounds, "runtime.checkpoint_every": CHECKPOINT, "evaluation.every": 25},
+        "metric": "accuracy",
+        "which_round": "last",
+        "split": 0.1,
+        "seeds": 1,
+    }
+    cells = {row: {COLUMNS[0]: {"method": row, **cell}} for row in rows}
+    path = folder / "quick" / "fedld_table1.yaml"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(yaml.safe_dump({"table": "fedld_table1", "preset": "quick", "cells": cells}))
+
+
+@contextmanager
+def desk(folder: Path, node: Node | None = None) -> Iterator[Desk]:
+    """A desk that is left clean: no command and no job of it goes on behind the test."""
+    it = Desk(folder)
+    try:
+        yield it
+    finally:
+        for command in it.commands:
+            if command.process.poll() is None:
+                os.killpg(command.process.pid, signal.SIGKILL)
+                command.process.wait()
+        if node is not None and node.runs():
+            for job in node.jobs(folder):
+                subprocess.run(["scancel", job.id], check=False)
+            wait_until(lambda: not node.jobs(folder), "the end of the test's jobs")
+        for pid in at_work_in(folder):
+            os.kill(pid, signal.SIGKILL)
+
+
+# What files tell ---------------------------------------------------------------------------------------------------
+
+
+def status(path: Path) -> dict[str, object]:
+    """``status.json`` of a run's folder; empty without one."""
+    try:
+        found: dict[str, object] = json.loads((path / "status.json").read_bytes())
+    except FileNotFoundError:
+        return {}
+    return found
+
+
+@dataclass(frozen=True)
+class Session:
+    """A process at work on a run: from which round, to which, and how it ended (None: without a word)."""
+
+    first: int
+    last: int
+    ending: str | None
+
+
+LINES = re.compile(
+    r"^\S+ \S+ (?:INFO|ERROR|WARNING) (?:(?P<start>start): "
+    r"|resumed after round (?P<first>\d+)"
+    r"|(?P<ending>done|interrupted|diverged) after round (?P<last>\d+)"
+    r"|(?P<bad>failed|stopped): )"
+)
+
+
+def sessions(path: Path) -> list[Session]:
+    """All that worked on a run, one after another, by its log.
+
+    A lease is taken for each and numbered; AssertionError if their number is another one, that is, if somebody had the
+    run who did not write in its log, or wrote there without having it.
+    """
+    found: list[Session] = []
+    for match in filter(None, map(LINES.match, (path / "log.txt").read_text().splitlines())):
+        if match["start"]:
+            found.append(Session(0, 0, None))
+            continue
+        assert found and found[-1].ending is None, f"{path}: {match[0]!r} of a process that had ended"
+        before = found.pop()
+        if match["first"]:
+            found.append(Session(int(match["first"]), int(match["first"]), None))
+        elif match["ending"]:
+            found.append(Session(before.first, int(match["last"]), match["ending"]))
+        else:
+            found.append(Session(before.first, before.last, match["bad"]))
+    numbers = [int(lease.name.removeprefix("lease.")) for lease in path.glob("lease.*")]
+    assert max(numbers, default=0) == len(found), f"{path}: {len(found)} processes, leases {numbers}"
+    return found

@@ -1,0 +1,332 @@
+"""Tables by a real SLURM, whatever happens to jobs, daemons and launchers: the same bits, every run done once.
+
+All goes through the command line. What is expected are the runs that the local launcher does in one piece.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import signal
+import stat
+import subprocess
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+from one_node import (
+    CHECKPOINT,
+    COLUMNS,
+    LONG_ROWS,
+    ROUNDS,
+    ROWS,
+    SLURM,
+    Desk,
+    Node,
+    Session,
+    answer,
+    is_alive,
+    parent,
+    sessions,
+    status,
+    wait_until,
+)
+
+pytestmark = pytest.mark.cluster
+
+ONE_GO = [Session(0, ROUNDS, "done")]
+
+
+def assert_same(here: Desk, reference: Desk, number: int) -> None:
+    """So many runs, all done, in the bits of ``reference``: no round is missing, none is there twice."""
+    runs = here.runs()
+    assert len(runs) == number
+    for key, path in runs.items():
+        found, expected = status(path), status(reference.runs()[key])
+        assert found["state"] == expected["state"] == "done", key
+        assert found["model_sha256"] == expected["model_sha256"], key
+        assert found["final"] == expected["final"], key
+        records = [(folder / "records.jsonl").read_bytes() for folder in (path, reference.runs()[key])]
+        assert records[0] and records[0] == records[1], key
+
+
+def histories(here: Desk) -> list[list[Session]]:
+    """Of each run, who worked on it."""
+    return [sessions(path) for path in here.runs().values()]
+
+
+def assert_went_on(history: Sequence[Session]) -> None:
+    """One process was stopped at work; another one went on where that saved, or else from its last checkpoint."""
+    first, second = history
+    assert second == Session(second.first, ROUNDS, "done") and 0 < second.first < ROUNDS
+    if first.ending is None:
+        assert second.first % CHECKPOINT == 0
+    else:
+        assert first == Session(0, second.first, "interrupted")
+
+
+def only_job(cluster: Node, here: Desk) -> str:
+    """The number of the one job of a desk."""
+    (job,) = cluster.jobs(here.folder)
+    return job.id
+
+
+def workers(here: Desk) -> list[int]:
+    """Processes that train, by what they wrote last."""
+    return [int(str(status(path)["pid"])) for path in here.runs().values()]
+
+
+# Tables ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_whole_table(cluster: Node, here: Desk, local: Desk) -> None:
+    """Submitted by one process, which leaves; followed by a second, until Ctrl-C; made by a third."""
+    column = (f"columns={COLUMNS[0]}", "launcher.runs_per_job=1")
+    first = here.table(*column, *SLURM, "launcher.detach=true").wait()
+    assert f"{len(ROWS)} of {len(ROWS)} runs submitted" in first
+    assert len(cluster.jobs(here.folder)) == len(ROWS), "each run is a task of the array"
+
+    second = here.table(*column, *SLURM)
+    wait_until(lambda: "runs done" in second.output, "the second process to follow")
+    before = cluster.jobs(here.folder)
+    second.process.send_signal(signal.SIGINT)
+    assert "left alone" in second.wait(130)
+    assert f"0 of {len(ROWS)} runs submitted" in second.output
+    assert before, "there was something to follow"
+    assert {job.name for job in cluster.jobs(here.folder)} <= {job.name for job in before}
+
+    third = here.table("launcher.runs_per_job=6", *SLURM).wait()
+    number = len(ROWS) * len(COLUMNS)
+    assert f"{number - len(ROWS)} of {number} runs submitted" in third
+    assert f"fedld_table1: {number} done" in third
+    assert_same(here, local, number)
+    assert set(here.submissions().values()) == {1}
+    assert [len(history) for history in histories(here)] == [1] * number
+    for suffix in ("csv", "tex", "md"):
+        path = Path("results", "tables", "quick", f"fedld_table1.{suffix}")
+        assert (here.folder / path).read_bytes() == (local.folder / path).read_bytes(), suffix
+
+
+def test_two_launchers_at_once(cluster: Node, here: Desk, local: Desk) -> None:
+    words = (f"columns={COLUMNS[1]}", "launcher.runs_per_job=3", *SLURM)
+    outputs = [command.wait() for command in [here.table(*words), here.table(*words)]]
+    said = sorted(re.findall(rf"(\d) of {len(ROWS)} runs submitted", "".join(outputs)))
+    assert said == ["0", str(len(ROWS))]
+    assert_same(here, local, len(ROWS))
+    assert set(here.submissions().values()) == {1}
+    assert [len(history) for history in histories(here)] == [1] * len(ROWS)
+    assert here.job_logs().count(" begins ") == len(ROWS)
+
+
+# Jobs that are disturbed -------------------------------------------------------------------------------------------
+
+
+def preempt(cluster: Node, here: Desk) -> None:
+    """A job of the partition with the right of way wants all of the node."""
+    answer("sbatch", "--partition=high", "--exclusive", "--output=/dev/null", "--wrap=sleep 1")
+
+
+def requeue(cluster: Node, here: Desk) -> None:
+    """An administrator, say, has it begin again; nobody tells submitit."""
+    answer("scontrol", "requeue", only_job(cluster, here))
+
+
+def cancel(cluster: Node, here: Desk) -> None:
+    answer("scancel", only_job(cluster, here))
+
+
+@pytest.mark.parametrize(
+    ("disturb", "submitted", "said"),
+    [
+        (preempt, 1, "stopping    SIGUSR2"),
+        (requeue, 1, "stopping    SIGTERM"),
+        (cancel, 2, "stopping    SIGTERM"),
+    ],
+)
+def test_a_job_is_disturbed(
+    cluster: Node,
+    here: Desk,
+    undisturbed: Desk,
+    disturb: Callable[[Node, Desk], None],
+    submitted: int,
+    said: str,
+) -> None:
+    """Its runs go on from what they have saved: in the same job, or in another one that is submitted."""
+    launcher = here.long("launcher.workers=2", *SLURM)
+    here.wait_for_the_middle()
+    before = workers(here)
+    disturb(cluster, here)
+    launcher.wait()
+    assert not any(map(is_alive, before))
+    assert_same(here, undisturbed, len(LONG_ROWS))
+    assert set(here.submissions().values()) == {submitted}
+    assert said in here.job_logs()
+    for history in histories(here):
+        assert_went_on(history)
+
+
+def test_slurmd_and_all_workers_are_killed(cluster: Node, here: Desk, undisturbed: Desk) -> None:
+    """What slurmd has started goes on without it and replaces its workers; the next slurmd finds it."""
+    launcher = here.long("launcher.workers=2", *SLURM)
+    here.wait_for_the_middle()
+    job, slurmd = only_job(cluster, here), cluster.daemon("slurmd")
+    for pid in (slurmd, *workers(here)):
+        os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: not is_alive(slurmd), "the end of slurmd")
+    wait_until(lambda: here.job_logs().count(" begins ") == 2 * len(LONG_ROWS), "two new beginnings")
+    cluster.start()
+    assert cluster.daemon("slurmd") != slurmd
+    assert only_job(cluster, here) == job
+    launcher.wait()
+    assert_same(here, undisturbed, len(LONG_ROWS))
+    assert set(here.submissions().values()) == {1}
+    assert here.job_logs().count("crashed ") == len(LONG_ROWS)
+    for history in histories(here):
+        assert_went_on(history)
+
+
+def test_the_job_before_still_lives(cluster: Node, here: Desk, undisturbed: Desk) -> None:
+    """SLURM lost sight of its processes and begins it again beside them, while they sleep: they have the runs."""
+    launcher = here.long("launcher.workers=2", *SLURM)
+    here.wait_for_the_middle()
+    before = workers(here)
+    watcher = parent(parent(before[0]))
+    os.kill(watcher, signal.SIGKILL)
+    wait_until(lambda: not is_alive(watcher), "the end of slurmstepd")
+    # Only now: a group of processes that loses its parent while some of them are stopped is hung up.
+    for worker in before:
+        os.kill(worker, signal.SIGSTOP)
+    answer("scontrol", "requeue", only_job(cluster, here))
+    wait_until(lambda: here.job_logs().count(" busy ") == len(LONG_ROWS), "the second job to find them held")
+    for worker in before:
+        os.kill(worker, signal.SIGCONT)
+    launcher.wait()
+    assert histories(here) == [ONE_GO, ONE_GO]
+    assert_same(here, undisturbed, len(LONG_ROWS))
+    assert set(here.submissions().values()) == {1}
+
+
+def test_the_time_is_not_enough(cluster: Node, here: Desk, undisturbed: Desk) -> None:
+    """A minute of time for a run of more than half a minute, told to save 20 to 50 seconds before its end.
+
+    SLURM looks at times twice a minute only, and the first look may come as late as 40 seconds after the beginning.
+    """
+    known = [status(path) for key, path in undisturbed.runs().items() if LONG_ROWS[0] in key]
+    rounds = math.ceil(45 * ROUNDS / float(str(known[0]["seconds"])))
+    reference = Desk(here.folder / "reference", here.commands)
+    expected = reference.long("workers=1", rows=LONG_ROWS[:1], rounds=rounds)
+    times = ("launcher.signal_delay=20", "launcher.grace=10", "launcher.time=1")
+    found = here.long(*SLURM[:-1], *times, rows=LONG_ROWS[:1], rounds=rounds)
+    found.wait(seconds=240)
+    expected.wait()
+    assert_same(here, reference, 1)
+    assert set(here.submissions().values()) == {1}
+    (history,) = histories(here)
+    assert len(history) >= 2
+    assert [session.ending for session in history] == ["interrupted"] * (len(history) - 1) + ["done"]
+    assert [session.first for session in history] == [0, *(session.last for session in history[:-1])]
+    assert "this job is timed-out" in here.job_logs()
+
+
+# Launchers that die ------------------------------------------------------------------------------------------------
+
+
+def deadly_sbatch(folder: Path, here: Desk, before: bool) -> str:
+    """A PATH whose sbatch kills who calls it for the runs: before it submits, or behind it."""
+    real = answer("which", "sbatch").strip()
+    script = folder / "sbatch"
+    notes = here.results / "launcher" / "batches"
+    script.parent.mkdir(parents=True)
+    script.write_text(
+        f"#!/bin/bash\nnoted=$(ls {notes}/*.json 2>/dev/null)\n"
+        + ("" if before else f'{real} "$@" >{folder}/said || exit\n')
+        + '[ -z "$noted" ] || { kill -KILL $PPID; exit; }\n'
+        + (f'exec {real} "$@"\n' if before else f"cat {folder}/said\n")
+    )
+    script.chmod(script.stat().st_mode | stat.S_IXUSR)
+    return f"{folder}:{os.environ['PATH']}"
+
+
+def test_a_launcher_dies_around_its_submission(
+    cluster: Node, here: Desk, local: Desk, tmp_path: Path
+) -> None:
+    """With its note written: nothing was submitted, or a job was whose content is not in its place.
+
+    submitit gives such a job a minute, in which the next launcher follows it; then it is lost, and submitted again.
+    """
+    words = (f"columns={COLUMNS[2]}", "rows=fedavg,fedpac", "launcher.runs_per_job=1", *SLURM)
+    behind, ahead = Desk(tmp_path / "behind", here.commands), Desk(tmp_path / "ahead", here.commands)
+    behind.table(*words, PATH=deadly_sbatch(tmp_path / "bin1", behind, before=False)).wait(-signal.SIGKILL)
+    assert len(cluster.jobs(behind.folder)) == 2
+    assert len(behind.submissions()) == 2
+    later = behind.table(*words)
+
+    ahead.table(*words, PATH=deadly_sbatch(tmp_path / "bin2", ahead, before=True)).wait(-signal.SIGKILL)
+    assert not cluster.jobs(ahead.folder)
+    assert len(ahead.submissions()) == 2
+    assert "2 of 2 runs submitted" in ahead.table(*words).wait()
+    assert_same(ahead, local, 2)
+
+    assert "0 of 2 runs submitted" in later.wait()
+    assert_same(behind, local, 2)
+    for desk in (ahead, behind):
+        assert [len(history) for history in histories(desk)] == [1, 1]
+        assert set(desk.submissions().values()) == {2}, "the dead launcher's note, and what came of it"
+
+
+# Settings and clusters ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("launcher.partition=middle", "invalid partition specified: middle"),
+        ("launcher.slurm={reservation: mine}", "Requested reservation is invalid"),
+    ],
+)
+def test_what_slurm_does_not_take(cluster: Node, here: Desk, setting: str, message: str) -> None:
+    words = (f"columns={COLUMNS[0]}", "rows=fedavg", "launcher=slurm", setting)
+    output = here.table(*words).wait(2)
+    assert output.startswith("error: ") and message in output and "Traceback" not in output
+    assert not cluster.jobs(here.folder)
+    assert not here.submissions()
+
+
+def test_an_account_that_nobody_checks(cluster: Node, here: Desk) -> None:
+    """SLURM takes any, unless AccountingStorageEnforce tells it to look."""
+    words = (
+        f"columns={COLUMNS[0]}",
+        "rows=fedavg",
+        *SLURM,
+        "launcher.account=nobody",
+        "launcher.detach=true",
+    )
+    assert "1 of 1 runs submitted" in here.table(*words).wait()
+    assert cluster.jobs(here.folder)
+
+
+def test_without_accounting(cluster: Node, here: Desk, undisturbed: Desk) -> None:
+    """Nobody knows what became of a job that was killed; the folders of its runs do."""
+    others = [job for job in cluster.jobs() if job.folder != here.folder]
+    if others:
+        pytest.skip(f"the cluster has work of others, which a restart would end: {others}")
+    cluster.stop()
+    try:
+        cluster.start(SLURM_DEV_DB="0")
+        assert subprocess.run(["sacct"], capture_output=True, check=False).returncode != 0
+        launcher = here.long("launcher.runs_per_job=1", *SLURM)
+        here.wait_for_the_middle()
+        killed = workers(here)[0]
+        os.kill(parent(killed), signal.SIGKILL)
+        launcher.wait()
+    finally:
+        cluster.stop()
+        cluster.start()
+    assert_same(here, undisturbed, len(LONG_ROWS))
+    assert sorted(here.submissions().values()) == [1, 2]
+    for key, path in here.runs().items():
+        if here.submissions()[key] == 1:
+            assert sessions(path) == ONE_GO
+        else:
+            assert_went_on(sessions(path))
