@@ -34,8 +34,11 @@ LONG_ROWS = ("fedpac", "fedld")
 ROUNDS, CHECKPOINT, MIDDLE = 220, 5, 40
 """Of a long run: its rounds, those between two checkpoints, and one that leaves seconds to do something to it."""
 
-SLURM = ("launcher=slurm", "launcher.partition=low", "launcher.poll=0.5", "launcher.time=30")
+NODE = ("launcher=slurm", "launcher.partition=low", "launcher.poll=0.5", "launcher.time=30")
 """Above ten minutes: with fewer, every SIGUSR2 counts as the end of the time."""
+
+SLURM = ("launcher.probe=false", *NODE)
+"""Without the job that goes before the first ones, for tests that are about something else."""
 
 
 def answer(*words: str) -> str:

@@ -22,15 +22,7 @@ SECONDS = 300
 """A cluster may have other work."""
 
 
-@pytest.fixture(scope="module", autouse=True)
-def slurm_is_there() -> None:
-    """Skip where no cluster answers."""
-    try:
-        answer = subprocess.run(["sinfo", "-h"], capture_output=True, text=True, timeout=30)
-    except (OSError, subprocess.TimeoutExpired):
-        pytest.skip("no SLURM here: start one with scripts/slurm-dev-cluster start")
-    if answer.returncode or not answer.stdout:
-        pytest.skip(f"no SLURM cluster answers: {answer.stderr.strip()}; scripts/slurm-dev-cluster start")
+pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("cluster")]
 
 
 @pytest.fixture

@@ -5,12 +5,15 @@ All goes through the command line. What is expected are the runs that the local 
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import re
+import shlex
 import signal
 import stat
 import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -19,9 +22,12 @@ from one_node import (
     CHECKPOINT,
     COLUMNS,
     LONG_ROWS,
+    NODE,
+    ROOT,
     ROUNDS,
     ROWS,
     SLURM,
+    TABLE,
     Desk,
     Node,
     Session,
@@ -88,7 +94,7 @@ def test_a_whole_table(cluster: Node, here: Desk, local: Desk) -> None:
     assert len(cluster.jobs(here.folder)) == len(ROWS), "each run is a task of the array"
 
     second = here.table(*column, *SLURM)
-    wait_until(lambda: "runs done" in second.output, "the second process to follow")
+    wait_until(lambda: "runs ended" in second.output, "the second process to follow")
     before = cluster.jobs(here.folder)
     second.process.send_signal(signal.SIGINT)
     assert "left alone" in second.wait(130)
@@ -117,6 +123,85 @@ def test_two_launchers_at_once(cluster: Node, here: Desk, local: Desk) -> None:
     assert set(here.submissions().values()) == {1}
     assert [len(history) for history in histories(here)] == [1] * len(ROWS)
     assert here.job_logs().count(" begins ") == len(ROWS)
+
+
+def test_a_job_goes_first(cluster: Node, here: Desk, local: Desk) -> None:
+    """All that is submitted with it waits for it; what has passed is not asked again."""
+    words = ("rows=fedavg,fedprox", "launcher.runs_per_job=1", *NODE)
+    here.table(f"columns={COLUMNS[0]}", *words, "launcher.detach=true").wait()
+    here.table(f"columns={COLUMNS[0]}", *words).wait()
+    (note,) = (
+        path for path in (here.results / "launcher" / "probes").glob("*.json") if "expected" not in path.name
+    )
+    begun = [(path / "config.yaml").stat().st_mtime for path in here.runs().values()]
+    assert len(begun) == 2 and min(begun) > note.stat().st_mtime
+    before = note.read_bytes()
+    here.table(f"columns={COLUMNS[0]},{COLUMNS[1]}", *words).wait()
+    assert note.read_bytes() == before
+    assert_same(here, local, 4)
+    assert set(here.submissions().values()) == {1}
+
+
+def test_a_folder_that_the_node_does_not_see(cluster: Node, here: Desk) -> None:
+    """This process has a file system of its own over it."""
+    hidden = here.folder / "hidden"
+    hidden.mkdir(parents=True)
+    words = ["table", TABLE, "seeds=1", "rows=fedavg", f"columns={COLUMNS[0]}", *NODE]
+    line = f"mount -t tmpfs none {hidden} && cd {hidden} && exec {sys.executable} -m benchmark {shlex.join(words)}"
+    done = subprocess.run(
+        ["unshare", "-m", "bash", "-c", line],
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert done.stderr.startswith("error: ") and done.stderr.count("error: ") == 1
+    assert f"it does not see the results folder {hidden}/results" in done.stderr
+    assert not cluster.jobs(here.folder)
+
+
+@pytest.mark.parametrize("probe", ["true", "false"])
+def test_a_node_with_other_packages(cluster: Node, here: Desk, tmp_path: Path, probe: str) -> None:
+    """Asked first, or found by each task: one message, and no run is begun."""
+    package = tmp_path / "packages" / "torch-1.0.dist-info"
+    package.mkdir(parents=True)
+    (package / "METADATA").write_text("Metadata-Version: 2.1\nName: torch\nVersion: 1.0\n")
+    setup = f"launcher.setup=[export PYTHONPATH={package.parent}]"
+    words = ("rows=fedavg", f"columns={COLUMNS[0]}", *NODE, setup, f"launcher.probe={probe}")
+    output = here.table(*words, "launcher.retries=0").wait(2 if probe == "true" else 1)
+    assert "has other versions: torch 1.0 (submitted with" in output and "Traceback" not in output
+    assert not cluster.jobs(here.folder) and not here.runs()
+
+
+def test_a_user_looks_and_cancels(cluster: Node, here: Desk, undisturbed: Desk) -> None:
+    """What is cancelled saves its state and is not submitted again by who follows it; a new command goes on with it."""
+    launcher = here.long("launcher.workers=2", *SLURM)
+    here.wait_for_the_middle()
+    words = (TABLE, "seeds=1", "tuned=tuned", f"rows={','.join(LONG_ROWS)}", f"columns={COLUMNS[0]}")
+    assert "2 runs: 2 running; SLURM: 1 tasks running, 0 waiting" in here.give("status", *words).wait()
+    assert "1 tasks cancelled" in here.give("cancel", *words).wait()
+    output = launcher.wait(1)
+    assert output.count("cancelled: ") == 2
+    assert "2 runs: 2 missing\n" in here.give("status", *words).wait()
+    key = next(iter(here.runs()))
+    assert "interrupted" in here.give("logs", key).wait()
+    here.long("launcher.workers=2", *SLURM).wait()
+    assert_same(here, undisturbed, len(LONG_ROWS))
+    assert set(here.submissions().values()) == {2}
+    for history in histories(here):
+        assert_went_on(history)
+
+
+def test_jobs_track_their_runs(cluster: Node, here: Desk, local: Desk) -> None:
+    words = ("rows=fedavg", f"columns={COLUMNS[0]},{COLUMNS[1]}", *SLURM)
+    here.table(*words, "tracking=wandb", "tracking.mode=offline", WANDB_MODE="offline").wait()
+    assert_same(here, local, 2)
+    for path in here.runs().values():
+        note = json.loads((path / "wandb.json").read_bytes())
+        assert note["group"] == "fedld_table1" and note["sent"].startswith("done ")
+        assert Path(note["file"]).stat().st_size > 0
 
 
 # Jobs that are disturbed -------------------------------------------------------------------------------------------
