@@ -7,6 +7,7 @@ import hashlib
 import json
 import logging
 import math
+import os
 import platform
 import socket
 import subprocess
@@ -21,6 +22,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from threadpoolctl import threadpool_limits
 from torch import nn
 
 import datasets
@@ -34,6 +36,7 @@ from benchmark.engine.training import TrainSpec
 from benchmark.engine.transforms import Normalise, augmentation
 from benchmark.errors import ConfigError, is_users_mistake
 from benchmark.runs.config import DatasetConfig, PathsConfig, RunConfig
+from benchmark.runs.launch import THREAD_VARIABLES
 from benchmark.runs.lease import Busy, Lease, LeaseLost
 from benchmark.runs.store import Results, RunFolder, Status
 from datasets.base import Dataset, Split
@@ -510,6 +513,9 @@ def _execute(
 ) -> tuple[str, str]:
     started = time.perf_counter()
     torch.set_num_threads(config.runtime.threads)
+    # NumPy's too: more threads may give other last bits. Workers have it from their environment, which costs nothing.
+    if any(os.environ.get(name) != str(config.runtime.threads) for name in THREAD_VARIABLES):
+        threadpool_limits(config.runtime.threads)
     # cuDNN otherwise picks its algorithm by timing, and the same run gives other bits.
     torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = True, False
     handler = _log_to(folder)

@@ -17,6 +17,7 @@ from benchmark.engine.federation import FederatedRun
 from benchmark.errors import ConfigError
 from benchmark.runs import run as module
 from benchmark.runs.config import RunConfig
+from benchmark.runs.launch import THREAD_VARIABLES
 from benchmark.runs.run import build_run, choose_device, execute, load_data, load_dataset, work
 from partitions.base import PartitionError
 
@@ -271,6 +272,19 @@ def test_work_gives_what_the_launcher_wants(tmp_path: Path) -> None:
     assert state == "failed"
     assert "train.clients_per_round" in message
     assert "Traceback" not in message
+
+
+@pytest.mark.parametrize("said", [True, False])
+def test_numpy_has_as_many_threads_as_torch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: bool
+) -> None:
+    """Set where the environment does not say it already; more threads may give other last bits."""
+    seen: list[int] = []
+    monkeypatch.setattr(module, "threadpool_limits", seen.append)
+    for name in THREAD_VARIABLES:
+        monkeypatch.setenv(name, "1" if said else "2")
+    execute(configuration(tmp_path))
+    assert seen == ([] if said else [1])
 
 
 def test_threads_are_what_the_configuration_says(tmp_path: Path) -> None:
