@@ -7,6 +7,7 @@ between leaves nothing behind that the next one could not find.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import secrets
@@ -39,6 +40,9 @@ FILL = 0.7
 
 NO_ROOM = re.compile(r"MaxSubmit|MaxJobCount|job submit limit|submit limit", re.IGNORECASE)
 """What sbatch says where no more jobs may wait."""
+
+AWAY = re.compile(r"Unable to contact|timed out|Zero Bytes|standby mode", re.IGNORECASE)
+"""What sbatch says where the scheduler does not answer. It may have taken the job all the same."""
 
 
 class SlurmSettings(BaseModel):
@@ -116,11 +120,15 @@ class Full(Exception):
     """The scheduler takes no more jobs for now."""
 
 
+class Away(ConfigError):
+    """The scheduler does not answer; whether it has taken the job is not known."""
+
+
 class Queue(Protocol):
     """What is asked of a scheduler."""
 
     def submit(self, name: str, packs: Sequence[Pack], parallel: int) -> None:
-        """Submit an array of which so many tasks may run at a time. Raises `Full` or `ConfigError`."""
+        """Submit an array of which so many tasks may run at a time. Raises `Full`, `Away` or `ConfigError`."""
 
     def living(self) -> dict[str, set[int]] | None:
         """Name of array -> indices of its tasks that wait or run; None where the scheduler does not answer."""
@@ -178,6 +186,11 @@ class Slurm:
             message = " ".join(str(error).split())
             if NO_ROOM.search(message):
                 raise Full(message) from error
+            if AWAY.search(message):
+                raise Away(
+                    f"SLURM does not answer: {message} Give the same command again when it does; it submits what is "
+                    "missing then."
+                ) from error
             raise ConfigError(
                 f"SLURM takes no job with these settings (launcher.*): {message} Nothing was submitted."
             ) from error
@@ -301,6 +314,8 @@ class Cluster:
         except Full:
             (self.notes / f"{batch.name}.json").unlink()
             return False
+        except Away:
+            raise  # the note stays: if there is such a job, it will be found by it
         except ConfigError:
             (self.notes / f"{batch.name}.json").unlink()
             raise
@@ -340,7 +355,8 @@ class Cluster:
             # A network file system may show the end of a run later than the scheduler: lost is what is lost twice.
             again = [task for task in open_ if task.key in lost & lost_before and self._may_try(task.key)]
             if again:
-                self.submit(again)
+                with contextlib.suppress(Away):  # it is asked again at the next look
+                    self.submit(again)
             elif lost == lost_before and len(lost) == len(open_):
                 return sorted(lost)
             lost_before = lost
