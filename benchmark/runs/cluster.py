@@ -7,6 +7,7 @@ between leaves nothing behind that the next one could not find.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import pickle
 import secrets
@@ -23,7 +24,7 @@ from benchmark.runs.launch import Task
 from benchmark.runs.lease import holder_of
 from benchmark.runs.pack import Pack, Tracking
 from benchmark.runs.probe import Probe, environment, refused
-from benchmark.runs.slurm import Full, Queue, Queued, QueuedTask, SlurmSettings
+from benchmark.runs.slurm import Away, Full, Queue, Queued, QueuedTask, SlurmSettings
 from benchmark.runs.store import Results, Status
 from benchmark.runs.tracking import TrackedRun, TrackingSettings
 
@@ -287,6 +288,8 @@ class Cluster:
         ]
         try:
             self.queue.submit(batch.name, jobs, parallel, after)
+        except Away:
+            raise  # the note stays: if there is such a job, it will be found by it
         except (Full, ConfigError):
             self.notes.forget(batch)
             raise
@@ -341,7 +344,8 @@ class Cluster:
             # A network file system may show the end of a run later than the scheduler: lost is what is lost twice.
             again = [task for task in open_ if task.key in lost & lost_before and self._may_try(task.key)]
             if again:
-                self.submit(again)
+                with contextlib.suppress(Away):  # it is asked again at the next look
+                    self.submit(again)
             elif lost == lost_before and len(lost) == len(open_):
                 return self._lost(sorted(lost))
             lost_before = lost

@@ -25,6 +25,9 @@ TIMEOUTS = 1000
 NO_ROOM = re.compile(r"MaxSubmit|MaxJobCount|job submit limit|submit limit", re.IGNORECASE)
 """What sbatch says where no more jobs may wait."""
 
+AWAY = re.compile(r"Unable to contact|timed out|Zero Bytes|standby mode", re.IGNORECASE)
+"""What sbatch says where the scheduler does not answer. It may have taken the job all the same."""
+
 PROBE_MINUTES = 5
 
 
@@ -119,6 +122,10 @@ class Full(Exception):
     """The scheduler takes no more jobs for now."""
 
 
+class Away(ConfigError):
+    """The scheduler does not answer; whether it has taken the job is not known."""
+
+
 @dataclass(frozen=True)
 class QueuedTask:
     """A task in the queue: its id, and whether it runs or waits."""
@@ -137,11 +144,11 @@ class Queue(Protocol):
     def submit(self, name: str, packs: Sequence[Pack], parallel: int, after: str | None) -> None:
         """Submit an array of which so many tasks may run at a time, once job ``after`` has ended well.
 
-        Raises `Full` or `ConfigError`.
+        Raises `Full`, `Away` or `ConfigError`.
         """
 
     def submit_probe(self, name: str, script: str) -> str:
-        """Submit a short job; its id. Raises `Full` or `ConfigError`."""
+        """Submit a short job; its id. Raises `Full`, `Away` or `ConfigError`."""
 
     def tasks(self) -> Queued | None:
         """What waits or runs; None where the scheduler does not answer."""
@@ -232,8 +239,10 @@ class Slurm:
                 for pack in packs:
                     executor.submit(pack)
         except FailedJobError as error:
-            shutil.rmtree(self.folder / name, ignore_errors=True)
-            raise _refusal(str(error)) from error
+            refusal = _refusal(str(error))
+            if not isinstance(refusal, Away):
+                shutil.rmtree(self.folder / name, ignore_errors=True)
+            raise refusal from error
 
     def submit_probe(self, name: str, script: str) -> str:
         """As `Queue` says."""
@@ -278,6 +287,11 @@ def _refusal(said: str) -> Exception:
     message = " ".join(said.split())
     if NO_ROOM.search(message):
         return Full(message)
+    if AWAY.search(message):
+        return Away(
+            f"SLURM does not answer: {message} Give the same command again when it does; it submits what is missing "
+            "then."
+        )
     return ConfigError(
         f"SLURM takes no job with these settings (launcher.*): {message} Nothing was submitted."
     )

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -42,14 +44,16 @@ def obstacle(node: Node) -> str | None:
 def cluster() -> Iterator[Node]:
     """The cluster: as it is where it runs, else started for these tests and stopped behind them."""
     node = Node()
-    there = node.runs()
-    why = obstacle(node)
-    if why is not None:
-        obstacles.append(why)
-        pytest.skip(why)
-    yield node
-    if not there:
-        node.stop()
+    with (Path(tempfile.gettempdir()) / "fedtables-cluster-tests.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # there is one cluster on a machine, and these tests restart it
+        there = node.runs()
+        why = obstacle(node)
+        if why is not None:
+            obstacles.append(why)
+            pytest.skip(why)
+        yield node
+        if not there:
+            node.stop()
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -60,6 +60,13 @@ def is_alive(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
     except OSError:
         return False
+
+
+def send(number: signal.Signals, pids: Iterable[int]) -> None:
+    """A signal to those of the processes that there are."""
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            os.kill(pid, number)
 
 
 def parent(pid: int) -> int:
@@ -197,26 +204,31 @@ class Desk:
         """The whole quick table or, by ``words``, a part of it."""
         return self.give("table", TABLE, "seeds=1", *words, **environment)
 
-    def long(self, *words: str, rows: Sequence[str] = LONG_ROWS, rounds: int = ROUNDS) -> Command:
-        """Runs that take seconds: those of ``rows`` in the first column, with so many rounds."""
-        write_long_runs(self.folder / "tuned", rows, rounds)
-        return self.table("tuned=tuned", f"rows={','.join(rows)}", f"columns={COLUMNS[0]}", *words)
+    def long(self, *words: str) -> Command:
+        """The two long runs, side by side in one job unless ``words`` say otherwise."""
+        write_long_runs(self.folder / "tuned")
+        part = ("tuned=tuned", f"rows={','.join(LONG_ROWS)}", f"columns={COLUMNS[0]}")
+        return self.table(*part, *words)
 
     def runs(self) -> dict[str, Path]:
         """Folders of all runs, by key."""
         root = self.results / "runs"
         return {str(path.relative_to(root)): path for path in sorted(root.glob("*/seed*"))}
 
-    def rounds(self) -> list[int]:
-        """Of each run the round that its status tells."""
-        return [status(path).get("round", 0) for path in self.runs().values()]
+    def workers(self) -> list[int]:
+        """Processes that train, by what they wrote last."""
+        return [int(str(status(path)["pid"])) for path in self.runs().values()]
 
-    def wait_for_the_middle(self) -> None:
-        """Until both long runs are at work, and well on their way."""
-        wait_until(
-            lambda: len(self.runs()) == len(LONG_ROWS) and min(self.rounds()) >= MIDDLE,
-            f"{len(LONG_ROWS)} runs at round {MIDDLE}",
-        )
+    def wait_until_at_work(self, round: int = MIDDLE, besides: Sequence[int] = ()) -> None:
+        """Until processes other than ``besides`` have brought both long runs to ``round``, or further."""
+
+        def at_work() -> bool:
+            known = [status(path) for path in self.runs().values()]
+            return len(known) == len(LONG_ROWS) and all(
+                int(str(one.get("round", 0))) >= round and one["pid"] not in besides for one in known
+            )
+
+        wait_until(at_work, f"{len(LONG_ROWS)} runs at round {round}")
         assert [status(path)["state"] for path in self.runs().values()] == ["running"] * len(LONG_ROWS)
 
     def submissions(self) -> Counter[str]:
@@ -230,16 +242,16 @@ class Desk:
         return "\n".join(path.read_text() for path in paths)
 
 
-def write_long_runs(folder: Path, rows: Sequence[str], rounds: int) -> None:
+def write_long_runs(folder: Path) -> None:
     """Values of the table's cells, as `tune` writes them, by which its quick runs take longer and save often."""
     cell = {
-        "chosen": {"train.rounds": rounds, "runtime.checkpoint_every": CHECKPOINT, "evaluation.every": 25},
+        "chosen": {"train.rounds": ROUNDS, "runtime.checkpoint_every": CHECKPOINT, "evaluation.every": 25},
         "metric": "accuracy",
         "which_round": "last",
         "split": 0.1,
         "seeds": 1,
     }
-    cells = {row: {COLUMNS[0]: {"method": row, **cell}} for row in rows}
+    cells = {row: {COLUMNS[0]: {"method": row, **cell}} for row in LONG_ROWS}
     path = folder / "quick" / "fedld_table1.yaml"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(yaml.safe_dump({"table": "fedld_table1", "preset": "quick", "cells": cells}))
@@ -260,8 +272,7 @@ def desk(folder: Path, node: Node | None = None) -> Iterator[Desk]:
             for job in node.jobs(folder):
                 subprocess.run(["scancel", job.id], check=False)
             wait_until(lambda: not node.jobs(folder), "the end of the test's jobs")
-        for pid in at_work_in(folder):
-            os.kill(pid, signal.SIGKILL)
+        send(signal.SIGKILL, at_work_in(folder))
 
 
 # What files tell ---------------------------------------------------------------------------------------------------

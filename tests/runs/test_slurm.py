@@ -21,7 +21,7 @@ from benchmark.runs.config import CONF, group_names
 from benchmark.runs.launch import Task
 from benchmark.runs.pack import Pack
 from benchmark.runs.probe import Probe
-from benchmark.runs.slurm import Full, Queued, QueuedTask, Slurm, SlurmSettings
+from benchmark.runs.slurm import Away, Full, Queued, QueuedTask, Slurm, SlurmSettings
 from benchmark.runs.store import Results, RunFolder, Status
 
 KEYS = [f"method-{m}/seed{s}" for m in range(4) for s in range(3)]
@@ -248,6 +248,23 @@ def test_a_scheduler_that_does_not_answer(results: Results) -> None:
     assert cluster(results, queue).submit(tasks(KEYS[:6])) == 0
 
 
+@pytest.mark.parametrize("taken", [True, False])
+def test_a_scheduler_that_does_not_say_whether_it_took_the_job(results: Results, taken: bool) -> None:
+    """If it did, the next command finds it by its note; if not, it submits again."""
+    queue = FakeQueue()
+
+    def no_answer() -> None:
+        if not taken and queue.alive is not None:
+            queue.alive.clear()
+        raise Away("SLURM does not answer")
+
+    queue.after = no_answer
+    with pytest.raises(Away):
+        cluster(results, queue).submit(tasks())
+    queue.after = lambda: None
+    assert cluster(results, queue).submit(tasks()) == (0 if taken else 12)
+
+
 # Looking after -----------------------------------------------------------------------------------------------------
 
 
@@ -324,6 +341,26 @@ def test_what_killed_a_job_costs_so_many_tries(results: Results) -> None:
     one.submit(tasks())
     assert one.follow(tasks(), Views()) == [Lost(KEYS[0], "missing", "its task was never begun")]
     assert queue.submitted() == [KEYS[0]] * 3
+
+
+def test_follows_on_while_the_scheduler_does_not_answer(results: Results) -> None:
+    queue = FakeQueue()
+    calls: list[int] = []
+
+    def answer_at_last() -> None:
+        assert queue.alive is not None
+        queue.alive.clear()
+        calls.append(len(calls))
+        if len(calls) in (2, 3):
+            raise Away("SLURM does not answer")
+        if len(calls) == 4:
+            end(results, *KEYS)
+
+    queue.after = answer_at_last
+    one = cluster(results, queue, retries=1)
+    one.submit(tasks())
+    assert one.follow(tasks(), Views()) == []
+    assert len(calls) == 4, "a try without an answer is not counted"
 
 
 def test_a_run_that_failed_was_tried_in_its_job(results: Results) -> None:
