@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import mmap
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -105,7 +107,8 @@ class Dataset:
 class RawDataset:
     """What a builder returns: the whole data set in memory.
 
-    `mean` and `std` (per channel, 0..1 scale) are measured on the training images where they are None.
+    `mean` and `std` (per channel, 0..1 scale) are measured on the training images where they are None; `expected` is
+    the published number of images by (split, class, source or ""), for `data check`, empty where it is not known.
     """
 
     train: Split
@@ -116,17 +119,35 @@ class RawDataset:
     mean: tuple[float, ...] | None = None
     std: tuple[float, ...] | None = None
     note: str = ""
+    expected: tuple[tuple[str, str, str, int], ...] = ()
+
+
+ROWS = 256
+"""Images at a time where a large array is read through."""
+
+
+def rows_of(array: npt.NDArray[Any]) -> Iterator[npt.NDArray[Any]]:
+    """The array, `ROWS` rows at a time. Of a mapped file no more than that counts as this process's memory."""
+    for start in range(0, len(array), ROWS):
+        yield np.ascontiguousarray(array[start : start + ROWS])
+        mapped = getattr(array, "_mmap", None)
+        if mapped is not None and hasattr(mmap, "MADV_DONTNEED"):
+            mapped.madvise(mmap.MADV_DONTNEED)
 
 
 def channel_moments(images: UInt8Array) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Mean and standard deviation per channel of uint8 [N, C, H, W], on the 0..1 scale.
 
-    Taken from a histogram of the 256 values: exact, and without a float copy of the images.
+    Taken from a histogram of the 256 values, some images at a time: exact, and without a float copy of the images.
     """
     values = np.arange(256) / 255.0
+    counts = np.zeros((images.shape[1], 256), dtype=np.int64)
+    for rows in rows_of(images):
+        for channel in range(images.shape[1]):
+            counts[channel] += np.bincount(rows[:, channel].ravel(), minlength=256)
     means, deviations = [], []
-    for channel in range(images.shape[1]):
-        share = np.bincount(images[:, channel].ravel(), minlength=256) / images[:, channel].size
+    for count in counts:
+        share = count / count.sum()
         mean = float(share @ values)
         means.append(mean)
         # A constant channel would divide by zero when the images are normalised.
@@ -134,22 +155,62 @@ def channel_moments(images: UInt8Array) -> tuple[tuple[float, ...], tuple[float,
     return tuple(means), tuple(deviations)
 
 
-def validate(name: str, raw: RawDataset) -> None:
-    """Hold a builder to its contract (types, shapes, index ranges, names).
+class Part(Protocol):
+    """What a part of a data set has, whether its images are decoded or not."""
+
+    @property
+    def labels(self) -> Int64Array:
+        """As of `Split`."""
+
+    @property
+    def attributes(self) -> Int64Array | None:
+        """As of `Split`."""
+
+    @property
+    def sources(self) -> Int64Array | None:
+        """As of `Split`."""
+
+    def __len__(self) -> int:
+        """Number of images."""
+
+
+class Labelled(Protocol):
+    """A data set, decoded or not."""
+
+    @property
+    def train(self) -> Part:
+        """The one part."""
+
+    @property
+    def test(self) -> Part:
+        """The other part."""
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """Names by index."""
+
+    @property
+    def attributes(self) -> tuple[str, ...]:
+        """Names by index."""
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """Names by index."""
+
+
+def check_labels(name: str, data: Labelled) -> None:
+    """Hold a builder to its contract on labels, attributes and sources.
 
     Raises:
-        DataError: What the builder `name` returned does not fit.
+        DataError: Their types, lengths or ranges do not fit.
     """
-    for part, split in (("train", raw.train), ("test", raw.test)):
-        images = split.images
-        if images.dtype != np.uint8 or images.ndim != 4 or 0 in images.shape:
-            raise DataError(
-                f"{name}: {part} images are {images.dtype} {images.shape}; needed is uint8 [N, C, H, W] with N > 0"
-            )
+    for part, split in (("train", data.train), ("test", data.test)):
+        if not len(split):
+            raise DataError(f"{name}: {part} has no images; needed is N > 0")
         for field, labels, known in (
-            ("labels", split.labels, raw.classes),
-            ("attributes", split.attributes, raw.attributes),
-            ("sources", split.sources, raw.sources),
+            ("labels", split.labels, data.classes),
+            ("attributes", split.attributes, data.attributes),
+            ("sources", split.sources, data.sources),
         ):
             if labels is None:
                 continue
@@ -163,6 +224,21 @@ def validate(name: str, raw: RawDataset) -> None:
                     f"{name}: {part} {field} run from {labels.min()} to {labels.max()}, "
                     f"but there are {len(known)} names for them"
                 )
+
+
+def validate(name: str, raw: RawDataset) -> None:
+    """Hold a builder to its contract (types, shapes, index ranges, names).
+
+    Raises:
+        DataError: What the builder `name` returned does not fit.
+    """
+    check_labels(name, raw)
+    for part, split in (("train", raw.train), ("test", raw.test)):
+        images = split.images
+        if images.dtype != np.uint8 or images.ndim != 4 or 0 in images.shape:
+            raise DataError(
+                f"{name}: {part} images are {images.dtype} {images.shape}; needed is uint8 [N, C, H, W] with N > 0"
+            )
     if raw.train.images.shape[1:] != raw.test.images.shape[1:]:
         raise DataError(
             f"{name}: train images are {raw.train.images.shape[1:]}, test images {raw.test.images.shape[1:]}"

@@ -22,7 +22,18 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from datasets.base import DataError, Dataset, Options, RawDataset, Split, channel_moments, validate
+from datasets.base import (
+    DataError,
+    Dataset,
+    Options,
+    RawDataset,
+    Split,
+    channel_moments,
+    check_labels,
+    rows_of,
+    validate,
+)
+from datasets.images import ListedDataset, decode_into
 from datasets.registry import Entry, get, parse
 
 FORMAT = 1  # of the folder on disk; another number in done.json means: prepare anew
@@ -182,12 +193,19 @@ def _prepare(place: Place, force: bool = False) -> None:
         # Whoever left these held the lock that we hold now, so it was killed.
         for leftover in place.folder.parent.glob(f".{place.folder.name}.tmp-*"):
             shutil.rmtree(leftover, ignore_errors=True)
-        raw = place.entry.builder(place.options, place.root)
+        built = place.entry.builder(place.options, place.root)
+        if isinstance(built, ListedDataset):
+            # Kept when this stops: the next one goes on from there.
+            temporary = place.folder.with_name(f".{place.folder.name}.partial")
+            check_labels(place.entry.name, built)
+            with _writing(place):
+                raw = decode_into(built, temporary, place.entry.name)
+        else:
+            temporary, raw = place.folder.with_name(f".{place.folder.name}.tmp-{os.getpid()}"), built
         validate(place.entry.name, raw)
-        temporary = place.folder.with_name(f".{place.folder.name}.tmp-{os.getpid()}")
         try:
             with _writing(place):
-                temporary.mkdir()
+                temporary.mkdir(exist_ok=isinstance(built, ListedDataset))
                 _write(temporary, place, raw)
                 _swap(temporary, place.folder)
         finally:
@@ -234,14 +252,17 @@ def _write(folder: Path, place: Place, raw: RawDataset) -> None:
         "mean": list(raw.mean or mean),
         "std": list(raw.std or std),
         "note": raw.note,
+        "expected": [list(item) for item in raw.expected],
     }
     marker["fingerprint"] = _fingerprint(marker, arrays)
     marker["arrays"] = {}
     for name, array in arrays.items():
         path = folder / f"{name}.npy"
-        with open(path, "wb") as handle:
-            np.save(handle, array, allow_pickle=False)
-            handle.flush()
+        there = isinstance(array, np.memmap) and Path(str(array.filename)) == path
+        with open(path, "rb+" if there else "wb") as handle:
+            if not there:
+                np.save(handle, array, allow_pickle=False)
+                handle.flush()
             os.fsync(handle.fileno())
         marker["arrays"][name] = {
             "bytes": path.stat().st_size,
@@ -329,9 +350,10 @@ def _fingerprint(marker: Mapping[str, Any], arrays: Mapping[str, Array]) -> str:
     digest.update(json.dumps(names, sort_keys=True).encode())
     for name in (f"{part}_{field}" for part in PARTS for field in FIELDS):
         if name in arrays:
-            array = np.ascontiguousarray(arrays[name])
+            array = arrays[name]
             digest.update(f"{name} {array.dtype.str} {array.shape}".encode())
-            digest.update(array.data)
+            for rows in rows_of(array):
+                digest.update(rows.data)
     return digest.hexdigest()
 
 

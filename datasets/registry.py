@@ -14,8 +14,9 @@ from typing import Any
 from pydantic import ValidationError
 
 from datasets.base import DataError, Options, RawDataset
+from datasets.images import ListedDataset
 
-Builder = Callable[[Any, Path], RawDataset]
+Builder = Callable[[Any, Path], RawDataset | ListedDataset]
 
 
 @dataclass(frozen=True)

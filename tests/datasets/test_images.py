@@ -1,0 +1,244 @@
+"""Image files on their way into arrays: what is decoded, in how many processes, and after what interruptions."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torchvision.transforms.v2 import CenterCrop, Compose, Resize
+
+from datasets import images, prepare, registry
+from datasets.base import DataError, Options
+from datasets.images import Files, ListedDataset, ToSquare, decode_into, open_rgb
+
+
+def picture(path: Path, width: int, height: int, seed: int = 0, mode: str = "RGB") -> Path:
+    values = np.random.default_rng(seed).integers(0, 256, (height, width, 4), dtype=np.uint8)
+    image = (
+        Image.fromarray(values[..., : len(mode)].squeeze(), mode)
+        if mode != "L"
+        else Image.fromarray(values[..., 0])
+    )
+    path.parent.mkdir(parents=True, exist_ok=True)
+    image.save(path)
+    return path
+
+
+# One file --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("width", "height"), [(20, 20), (40, 30), (31, 50), (20, 64)])
+def test_pixels_are_torchvisions(tmp_path: Path, width: int, height: int) -> None:
+    path = picture(tmp_path / "a.png", width, height)
+    image = Image.open(path)
+    for how, transform in {
+        "squash": Resize((20, 20)),
+        "cover": Compose([Resize(20), CenterCrop(20)]),
+    }.items():
+        expected = np.asarray(transform(image)).transpose(2, 0, 1)
+        np.testing.assert_array_equal(ToSquare(20, how)(path), expected)  # type: ignore[arg-type]
+
+
+def test_modes_become_rgb(tmp_path: Path) -> None:
+    grey = np.array([[0, 128, 255]], dtype=np.uint8)
+    Image.fromarray(grey).save(tmp_path / "grey.png")
+    Image.fromarray(np.dstack([grey, grey, grey, np.full_like(grey, 7)])).save(tmp_path / "rgba.png")
+    # 257 x 128 = 32,896: a 16-bit image of the same grey values, which convert() would turn white.
+    Image.fromarray(grey.astype(np.uint16) * 257).save(tmp_path / "deep.png")
+    for name in ("grey.png", "rgba.png", "deep.png"):
+        image = open_rgb(tmp_path / name)
+        assert image.mode == "RGB"
+        np.testing.assert_array_equal(np.asarray(image), np.dstack([grey] * 3), err_msg=name)
+
+
+@pytest.mark.parametrize("content", [b"", b"<html>not found</html>", None])
+def test_a_file_that_is_no_image(tmp_path: Path, content: bytes | None) -> None:
+    path = picture(tmp_path / "a.jpg", 40, 40)
+    path.write_bytes(path.read_bytes()[:300] if content is None else content)
+    with pytest.raises(DataError, match=r"a\.jpg cannot be decoded .*broke off"):
+        open_rgb(path)
+
+
+# Many files --------------------------------------------------------------------------------------------------
+
+
+def listed(folder: Path, train: int = 70, test: int = 3, decode: Any = None) -> ListedDataset:
+    paths = [picture(folder / f"{n:03}.png", 9 + n % 5, 8, n) for n in range(train + test)]
+    labels = np.arange(train + test, dtype=np.int64) % 2
+    return ListedDataset(
+        Files(paths[:train], labels[:train]),
+        Files(paths[train:], labels[train:]),
+        decode or ToSquare(8, "squash"),
+        (3, 8, 8),
+        ("even", "odd"),
+    )
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_any_number_of_processes_gives_the_same_arrays(tmp_path: Path, workers: int) -> None:
+    data = listed(tmp_path / "raw")
+    raw = decode_into(data, tmp_path / "out", "name", workers)
+    decode = ToSquare(8, "squash")
+    for split, files in ((raw.train, data.train), (raw.test, data.test)):
+        assert isinstance(split.images, np.memmap)
+        np.testing.assert_array_equal(split.images, np.stack([decode(path) for path in files.paths]))
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
+        "test_images.npy",
+        "train_images.npy",
+    ]
+
+
+@dataclass(frozen=True)
+class Counting:
+    """Decodes, and notes every file that it was given."""
+
+    note: Path
+    stops_at: str = ""
+
+    def __repr__(self) -> str:
+        return "Counting"
+
+    def __call__(self, path: Path) -> Any:
+        if path.name == self.stops_at:
+            raise DataError("stopped here")
+        with self.note.open("a") as stream:
+            print(path.name, file=stream)
+        return ToSquare(8, "squash")(path)
+
+
+def test_goes_on_where_it_stopped(tmp_path: Path) -> None:
+    """Chunks of 32: files 0 to 31 are on the disk when file 40 stops it."""
+    note, out = tmp_path / "note", tmp_path / "out"
+    with pytest.raises(DataError, match="stopped here"):
+        decode_into(listed(tmp_path / "raw", decode=Counting(note, "040.png")), out, "name", 1)
+    note.unlink()
+    data = listed(tmp_path / "raw", decode=Counting(note))
+    for path in [*data.train.paths, *data.test.paths]:
+        os.utime(path, (1, 1))  # written anew by `listed`, with other times
+    again = decode_into(data, out, "name", 1)
+    assert len(note.read_text().split()) == 73, "other times: another list, from the beginning"
+    assert len(again.train) == 70
+
+
+def test_what_is_decoded_is_not_decoded_again(tmp_path: Path) -> None:
+    note, out = tmp_path / "note", tmp_path / "out"
+    data = listed(tmp_path / "raw", decode=Counting(note, "040.png"))
+    with pytest.raises(DataError, match="stopped here"):
+        decode_into(data, out, "name", 1)
+    note.unlink()
+    object.__setattr__(data, "decode", Counting(note))
+    raw = decode_into(data, out, "name", 1)
+    assert note.read_text().split() == [f"{n:03}.png" for n in range(32, 73)]
+    decode = ToSquare(8, "squash")
+    np.testing.assert_array_equal(raw.train.images, np.stack([decode(path) for path in data.train.paths]))
+
+
+def test_the_wrong_shape(tmp_path: Path) -> None:
+    data = listed(tmp_path / "raw", decode=ToSquare(9, "squash"))
+    with pytest.raises(
+        DataError, match=r"000\.png: decoded into uint8 \(3, 9, 9\); expected uint8 \(3, 8, 8\)"
+    ):
+        decode_into(data, tmp_path / "out", "name", 1)
+
+
+# Whole preparations --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def pictures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A registered data set `pictures` of 70 + 3 files below the folder that is returned."""
+
+    def build(options: Options, root: Path) -> ListedDataset:
+        """Pictures."""
+        return listed(root)
+
+    registry.names()
+    monkeypatch.setitem(registry._entries, "pictures", registry.Entry("pictures", build, Options, 1))
+    return tmp_path
+
+
+def test_a_listed_set_is_prepared_like_any_other(pictures: Path) -> None:
+    data = prepare.load("pictures", None, pictures / "raw", pictures / "cache")
+    assert data.train.images.shape == (70, 3, 8, 8) and not data.train.images.flags.writeable
+    share = np.asarray(data.train.images, dtype=np.float64) / 255
+    np.testing.assert_allclose(data.mean, share.mean((0, 2, 3)))
+    np.testing.assert_allclose(data.std, share.std((0, 2, 3)))
+    assert prepare.check("pictures", None, pictures / "raw", pictures / "cache").ok
+    assert [path.name for path in (pictures / "cache").iterdir() if path.is_dir()] == [
+        prepare.locate("pictures", None, pictures / "raw", pictures / "cache").folder.name
+    ]
+
+
+def test_wrong_labels_are_told_before_anything_is_decoded(
+    pictures: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def build(options: Options, root: Path) -> ListedDataset:
+        """Pictures."""
+        data = listed(root)
+        data.train.labels[3] = 2
+        return data
+
+    monkeypatch.setitem(registry._entries, "pictures", registry.Entry("pictures", build, Options, 1))
+    monkeypatch.setattr(images, "_decode_chunk", lambda *_: pytest.fail("decoded"))
+    with pytest.raises(DataError, match="train labels run from 0 to 2, but there are 2 names"):
+        prepare.prepare("pictures", None, pictures / "raw", pictures / "cache")
+
+
+def test_memory_stays_small(tmp_path: Path) -> None:
+    """1.5 GB of arrays, in a process of its own: its peak stays far below them, whatever is read through."""
+    code = textwrap.dedent("""
+        import json, resource, sys
+        from pathlib import Path
+        import numpy as np
+        from datasets.base import channel_moments
+        from datasets.prepare import _fingerprint
+        path = Path(sys.argv[1])
+        np.lib.format.open_memmap(path, "w+", np.uint8, (10_000, 3, 224, 224)).flush()
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        array = np.load(path, mmap_mode="r")
+        channel_moments(array)
+        _fingerprint({key: 0 for key in ("classes", "attributes", "sources", "mean", "std")}, {"train_images": array})
+        print(json.dumps([before, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss]))
+    """)
+    root = Path(__file__).parents[2]
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "a.npy")],
+        cwd=root,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    before, after = json.loads(done.stdout)
+    assert after - before < 300_000, f"{after - before} KiB more"
+
+
+def test_a_killed_worker_is_one_message(tmp_path: Path) -> None:
+    data = listed(tmp_path / "raw", train=200, decode=Suicidal())
+    with pytest.raises(DataError, match="a process that decodes images was killed"):
+        decode_into(data, tmp_path / "out", "name", 2)
+
+
+class Suicidal:
+    """Kills the process that decodes."""
+
+    def __call__(self, path: Path) -> Any:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_torch_uses_the_mapped_array_in_place(pictures: Path) -> None:
+    from benchmark.runs.run import _tensor
+
+    data = prepare.load("pictures", None, pictures / "raw", pictures / "cache")
+    tensor = _tensor(data.train.images, torch.device("cpu"))
+    assert tensor.data_ptr() == data.train.images.ctypes.data
