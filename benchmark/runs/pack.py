@@ -96,7 +96,8 @@ class Pack:
             thread.start()
             try:
                 while thread.is_alive():
-                    thread.join(1.0)
+                    # Short: a signal that another thread of the process receives is looked at when this wait ends.
+                    thread.join(0.1)
             finally:
                 signal.signal(signal.SIGTERM, before)
                 self._stop = self._thread = None  # a signal from here on finds nothing to stop
