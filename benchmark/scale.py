@@ -33,7 +33,7 @@ TABLE = "fedmr_table1"
 
 T = TypeVar("T")
 
-# Jobs are lines "id_index name"; a job array is refused whole, as SLURM does.
+# Jobs are lines as of squeue; a job array is refused whole, as SLURM does.
 _SBATCH = """#!/bin/sh
 script=$(for word; do :; done; cat "$word")
 name=$(echo "$script" | sed -n 's/^#SBATCH --job-name=//p')
@@ -48,7 +48,7 @@ if [ $(($(wc -l <QUEUE) + tasks)) -gt MAX_SUBMIT ]; then
   exit 1
 fi
 job=$(($(wc -l <COUNT) + 1)); echo >>COUNT
-seq 0 $((tasks - 1)) | sed "s/.*/${job}_& PENDING $name/" >>QUEUE
+seq 0 $((tasks - 1)) | sed "s/.*/${job}_&|PENDING|Priority|$name/" >>QUEUE
 echo "Submitted batch job $job"
 """
 

@@ -74,7 +74,11 @@ def _overview(
         ", ".join(f"{total[state]} {state}" for state in STATES if total[state]) or "none"
     )
     tasks = census.tasks()
-    queue = f"; SLURM: {tasks['running']} tasks running, {tasks['waiting']} waiting" if tasks else ""
+    queue = (
+        f"; SLURM: {tasks['running']} tasks running, {tasks['waiting']} waiting{census.reasons()}"
+        if tasks
+        else ""
+    )
     below = [Text(f"{line}{queue}"), *_failures(census.failures)]
     return Group(view, *below), f"{line}{queue}", bool(total["running"] or total["waiting"])
 

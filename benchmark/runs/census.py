@@ -7,7 +7,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from benchmark.errors import StorageError
-from benchmark.runs.cluster import Notes
+from benchmark.runs.cluster import Notes, reasons
 from benchmark.runs.slurm import QueuedTask, queued
 from benchmark.runs.store import Results, RunFolder, Status
 
@@ -69,6 +69,10 @@ class Census:
         elif status is not None and state == "failed":
             self.failures[key] = status.message
         return state
+
+    def reasons(self) -> str:
+        """What waiting tasks wait for, in the scheduler's words: `` (Priority, Resources)``, or nothing."""
+        return reasons(self._living.values())
 
     def tasks(self) -> Counter[str]:
         """Tasks of a cluster that run and that wait."""

@@ -154,6 +154,7 @@ class Snapshot:
     total: int
     counts: Mapping[str, int]
     current: Sequence[tuple[str, int, int]] = ()
+    waiting_for: str = ""
 
     @property
     def ended(self) -> int:
@@ -164,7 +165,7 @@ class Snapshot:
         """``12/72 runs ended: 11 done, 1 diverged, 8 running, 52 waiting``."""
         order = ("done", "diverged", "running", "waiting", "failed", "lost")
         counts = ", ".join(f"{self.counts[state]} {state}" for state in order if self.counts.get(state))
-        return f"{self.ended}/{self.total} runs ended: {counts}"
+        return f"{self.ended}/{self.total} runs ended: {counts}{self.waiting_for}"
 
 
 class View(Protocol):
@@ -338,7 +339,8 @@ class Cluster:
             open_ = [task for task in tasks if task.key in waiting or not self.ended(task.key)]
             looked = {task.key for task in tasks}
             lost = {task.key for task in open_ if task.key not in alive and not self._held(task.key)}
-            view.show(self._snapshot(tasks, open_, waiting, lost))
+            why = reasons(task for key, task in alive.items() if key in waiting)
+            view.show(replace(self._snapshot(tasks, open_, waiting, lost), waiting_for=why))
             if not open_:
                 return []
             # A network file system may show the end of a run later than the scheduler: lost is what is lost twice.
@@ -453,6 +455,12 @@ class Cluster:
                 f"its task {job} ended as {state} (exit code {code})" if state else f"its task {job} ended"
             )
         return f"{error}; log: {log}"
+
+
+def reasons(tasks: Iterable[QueuedTask]) -> str:
+    """What tasks wait for, in the scheduler's words: `` (Priority, Resources)``, or nothing."""
+    found = sorted({task.reason for task in tasks} - {"", "None"})
+    return f" ({', '.join(found)})" if found else ""
 
 
 def _number(queued: Queued | None) -> int:

@@ -128,10 +128,11 @@ class Away(ConfigError):
 
 @dataclass(frozen=True)
 class QueuedTask:
-    """A task in the queue: its id, and whether it runs or waits."""
+    """A task in the queue: its id, whether it runs or waits, and what for, in the scheduler's word."""
 
     id: str
     running: bool
+    reason: str = ""
 
 
 Queued = dict[str, dict[int, QueuedTask]]
@@ -174,14 +175,15 @@ def _ask(*words: str) -> str | None:
 
 def queued() -> Queued | None:
     """This user's tasks that wait or run; None where there is no SLURM, or it does not answer."""
-    answer = _ask("squeue", "--me", "-h", "-r", "-o", "%i %T %j")
+    answer = _ask("squeue", "--me", "-h", "-r", "-o", "%i|%T|%r|%j")
     if answer is None:
         return None
     found: Queued = {}
     for line in answer.splitlines():
-        job, state, name = line.split(" ", 2)
+        job, state, reason, name = line.split("|", 3)
         index = int(job.partition("_")[2] or 0)
-        found.setdefault(name, {})[index] = QueuedTask(job, state not in ("PENDING", "REQUEUED"))
+        waits = state in ("PENDING", "REQUEUED")
+        found.setdefault(name, {})[index] = QueuedTask(job, not waits, reason if waits else "")
     return found
 
 

@@ -60,8 +60,8 @@ def submitted(results: Results, queue: Path, *packs: tuple[str, ...], states: st
     """Note an array and put its tasks into the queue, R or P each; its name."""
     batch = Batch.new(packs)
     Notes(results).write(batch)
-    words = {"R": "RUNNING", "P": "PENDING"}
-    lines = [f"7_{index} {words[state]} {batch.name}\n" for index, state in enumerate(states)]
+    words = {"R": "RUNNING|None", "P": "PENDING|Resources"}
+    lines = [f"7_{index}|{words[state]}|{batch.name}\n" for index, state in enumerate(states)]
     (queue / "queue").write_text("".join(lines))
     return batch.name
 
@@ -79,8 +79,7 @@ def test_status(cli: Any, numbers: Any, keys: list[str], results: Results, queue
     states = ("done", "running", "waiting", "failed", "diverged", "missing")
     assert numbers(out, "fedld_table1") == dict.fromkeys(states, 1)
     assert (
-        "6 runs: 1 done, 1 running, 1 waiting, 1 failed, 1 diverged, 1 missing; SLURM: 0 tasks running, 1 waiting"
-        in out
+        "1 waiting, 1 failed, 1 diverged, 1 missing; SLURM: 0 tasks running, 1 waiting (Resources)\n" in out
     )
     assert f"failed: {keys[1]}: ValueError: seven\n" in out and "traceback" not in out
 
