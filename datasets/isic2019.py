@@ -285,7 +285,7 @@ def _flamby_rows(places: Sequence[Path], root: Path) -> list[Row]:
             "FLamby's file train_test_split is not there, and the fold is FLamby's.",
             looked_at=places[0] / SPLITS[0],
             expected=f"one of {', '.join(SPLITS)} beside {IMAGES}/ in {TREE.folders[0]}/ under the data root",
-            cause="the file comes with FLamby's code and not with the images. Without it: `options: {fold: own}` "
+            cause="the file comes with FLamby's code and not with the images. Without it: dataset.options.fold=own "
             "derives the same centres from the metadata and draws another fold",
             get=f"{FLAMBY}; the images: {TREE.page}, {TREE.archive}",
             counts="23,247 rows expected, 0 found",

@@ -276,7 +276,7 @@ def test_nothing_there(tmp_path: Path, cache: Path) -> None:
 
 def test_without_the_split_the_message_says_where_it_is(mini: Callable[..., Path], cache: Path) -> None:
     message = fails("isic2019", mini(split=None), cache, LOOSE, PAGE)
-    assert "dataset_creation_scripts/train_test_split" in message and "fold: own" in message
+    assert "dataset_creation_scripts/train_test_split" in message and "dataset.options.fold=own" in message
     assert "23,247 rows expected, 0 found" in message
 
 
