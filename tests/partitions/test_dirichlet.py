@@ -150,3 +150,24 @@ def test_all_alphas_of_fedld_figure_2_can_be_drawn(alpha: float) -> None:
             population, np.random.default_rng(seed)
         )
         assert min(len(client) for client in split) >= 10
+
+
+# FedSDC's NIID-1: HAM10000 less 30 test images of each class, 9,805 images, 15 clients, beta 5.
+HAM10000 = [327 - 30, 514 - 30, 1099 - 30, 115 - 30, 1113 - 30, 6705 - 30, 142 - 30]
+
+
+def test_fedsdc_niid1() -> None:
+    """A share of Dirichlet(5) over 15 clients has mean 1/15 and variance 5 * 70 / (75^2 * 76)."""
+    assert sum(HAM10000) == 9_805
+    population = Population(np.repeat(np.arange(7), HAM10000), 7)
+    scheme = make("dirichlet", {"clients": 15, "alpha": 5.0, "min_size": 10})
+    counts = []
+    for seed in range(40):
+        split = scheme.split(population, np.random.default_rng(seed))
+        np.testing.assert_array_equal(np.sort(np.concatenate(split)), np.arange(9_805))
+        counts.append(class_counts(split, population.labels, 7))
+        assert counts[-1].sum(axis=1).min() >= 10
+    # Classes 0 to 4 hold 3,018 images, and 653 close a client: none is full yet, so the shares are plain Dirichlet.
+    shares = np.stack(counts)[:, :, :5] / np.array(HAM10000[:5])
+    assert (np.stack(counts)[:, :, :5].sum(axis=2) < 9_805 / 15).all()
+    np.testing.assert_allclose(shares.std(axis=(0, 1)), (5 * 70 / (75**2 * 76)) ** 0.5, rtol=0.1)
