@@ -29,7 +29,7 @@ SEED = 2022
 
 NOTES = (
     f"By rule: partition dirichlet with legacy_seed {SEED}, which preset paper of the tables takes. both: images that "
-    "the list and the rule give to the same client. figure: normal + diseased, read off the authors' figure to 3 images.",
+    "list and rule give to the same client. figure: normal + diseased, read off the authors' figure to 3 images.",
     "Equal sizes with few images in common: the rule went over the images in another order than that of labels.csv.",
 )
 
