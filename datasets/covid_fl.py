@@ -18,7 +18,7 @@ from datasets.images import ListedDataset, ToSquare
 from datasets.raw import RawOptions, listing
 from datasets.registry import dataset
 from datasets.ssl_fl import STRICT, TEST_LIST, Lists, find_lists
-from datasets.trees import NOT_UNPACKED, Tree, likely_cause
+from datasets.trees_lists import NOT_UNPACKED, Tree, likely_cause
 
 CLASSES = ("normal", "pneumonia", "COVID-19")
 LISTS = "12_clients/split_real"

@@ -23,7 +23,7 @@ from datasets.images import Files, ListedDataset, ToSquare
 from datasets.raw import RawOptions, listing
 from datasets.registry import dataset
 from datasets.ssl_fl import STRICT, TEST_LIST, Lists, find_lists
-from datasets.trees import NOT_THERE, NOT_UNPACKED, Tree, likely_cause, tree_error
+from datasets.trees_lists import NOT_THERE, NOT_UNPACKED, Tree, likely_cause, tree_error
 
 CLASSES = ("normal", "diseased")
 CLIENTS = 5

@@ -15,7 +15,7 @@ import numpy as np
 
 from datasets.base import DataError
 from datasets.images import Files
-from datasets.trees import Tree, first_five, first_names, read_rows, relative, tree_error, tree_folder
+from datasets.trees_lists import Tree, first_five, first_names, read_rows, relative, tree_error, tree_folder
 
 LABELS, TEST_LIST = "labels.csv", "test.csv"
 STRICT = "a cut-down copy needs `options: {strict: false}` in conf/dataset/*.yaml"
