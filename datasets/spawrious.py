@@ -24,7 +24,7 @@ from datasets.base import DataError
 from datasets.images import Files, ListedDataset, ToSquare
 from datasets.raw import RawOptions, listing
 from datasets.registry import dataset
-from datasets.trees import (
+from datasets.trees_tables import (
     ImageTree,
     cause_by_name,
     files_of,
