@@ -5,8 +5,8 @@ same three sets, and is not confirmed. It keeps 48,917 images.
 
 Test data are what no client draws, so they are known only when the clients are. A client draws at most 60 images of a
 class, and a source has five clients: no more than 300 images of a class and source are ever for training. That many,
-at random, are the training split here, all others the test split; the partition `white_blood_cells` adds to the test
-data what its clients leave (its `rest: test`). For one run this is the same as a draw from all images. Runs of several
+at random, are the training split here, all others the test split; a run adds to the test data what its clients leave
+(`rest: test` in conf/dataset/niid2.yaml). For one run this is the same as a draw from all images. Runs of several
 seeds draw from the same 300, so one preparation serves all seeds.
 """
 
