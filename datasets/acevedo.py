@@ -15,7 +15,7 @@ from datasets.base import DataError
 from datasets.blood_cells import Archive, BloodOptions, Classes, split_by_class
 from datasets.images import ListedDataset, open_rgb
 from datasets.registry import dataset
-from datasets.trees import (
+from datasets.trees_classes import (
     ClassTree,
     Found,
     check_counts,

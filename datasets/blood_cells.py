@@ -16,7 +16,7 @@ from pydantic import Field
 from datasets.base import Int64Array
 from datasets.images import Files, ListedDataset, ToSquare
 from datasets.raw import RawOptions
-from datasets.trees import ClassTree, check_not_empty
+from datasets.trees_classes import ClassTree, check_not_empty
 
 MEAN = (0.485, 0.456, 0.406)
 STD = (0.229, 0.224, 0.225)

@@ -15,7 +15,7 @@ from pathlib import Path
 from datasets.blood_cells import Archive, BloodOptions, split_by_class
 from datasets.images import ListedDataset
 from datasets.registry import dataset
-from datasets.trees import (
+from datasets.trees_classes import (
     ClassTree,
     check_counts,
     find_class_folders,

@@ -14,7 +14,7 @@ from datasets.base import DataError
 from datasets.blood_cells import Archive, BloodOptions, split_by_class
 from datasets.images import ListedDataset
 from datasets.registry import dataset
-from datasets.trees import (
+from datasets.trees_classes import (
     ClassTree,
     Found,
     check_counts,

@@ -23,7 +23,7 @@ from datasets.base import DataError
 from datasets.blood_cells import MEAN, STD, BloodOptions, in_two, labelled
 from datasets.images import ListedDataset, ToSquare
 from datasets.registry import dataset
-from datasets.trees import check_not_empty
+from datasets.trees_classes import check_not_empty
 
 SOURCES = ("matek", "acevedo", "bodzas")
 

@@ -21,7 +21,7 @@ from datasets.blood_cells import Archive, BloodOptions, split_by_class, training
 from datasets.images import ListedDataset
 from datasets.prepare import check, load
 from datasets.registry import get, parse
-from datasets.trees import ClassTree
+from datasets.trees_classes import ClassTree
 
 PARTS = ("looked at: ", "expected: ", "found: ", "cause: ", "get it: ", "counts: ")
 LOOSE = {"strict": False, "size": 8}
