@@ -30,7 +30,7 @@ USAGE = """usage: python -m benchmark COMMAND ...
   cancel [paper=..] [table=..] [preset=..] [--all]
                                    end what waits or runs on a cluster
   list [methods|datasets|partitions|selections|tables|figures|analyses|models|rules]
-  data list | prepare NAME | check NAME
+  data list | prepare NAME | check NAME [out=FILE.png]
   partition show [dataset=..] [partition=..] [key=value ...] [seed=..] [kind=bubble|bars] [out=FILE.png]
   bench                             speed and memory beside a bare PyTorch loop
 """

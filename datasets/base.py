@@ -108,7 +108,8 @@ class RawDataset:
     """What a builder returns: the whole data set in memory.
 
     `mean` and `std` (per channel, 0..1 scale) are measured on the training images where they are None; `expected` is
-    the published number of images by (split, class, source or ""), for `data check`, empty where it is not known.
+    the published number of images by (split, class, source or attribute), for `data check`, empty where it is not
+    known; "" as class or source means all of them together.
     """
 
     train: Split

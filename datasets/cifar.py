@@ -54,6 +54,7 @@ def _tree(name: str, folder: str, other: str, size: str, sizes: Mapping[str, int
         torchvision=name.replace("-", ""),
         arguments=({"train": True},),
         sizes=sizes,
+        images={file: 50_000 if file == "train" else 10_000 for file in sizes if "meta" not in file},
         hints={
             f"{short}-python.tar*": "the archive is not unpacked (tar xzf)",
             f"{short}-b*-bin*": "the binary version for C; the python version is needed",
@@ -146,6 +147,11 @@ def _read(
         classes=classes,
         mean=mean,
         std=std,
+        expected=tuple(
+            (part, name, "", images // kind.classes)
+            for part, images in (("train", 50_000), ("test", 10_000))
+            for name in classes
+        ),
     )
 
 
@@ -166,6 +172,12 @@ def _split(kind: Kind, folder: Path, files: tuple[str, ...], strict: bool) -> Sp
                 f"uint8 (N, {ROW}) and N labels belong there."
             )
             raise bad_file(kind.tree, folder / name, problem, "another data set under this name")
+        if numbers.size and not (0 <= numbers.min() and numbers.max() < kind.classes):
+            problem = (
+                f"{name} has labels from {numbers.min()} to {numbers.max()}; "
+                f"labels from 0 to {kind.classes - 1} belong there."
+            )
+            raise bad_file(kind.tree, folder / name, problem, "another data set, or labels that were changed")
         images.append(rows.reshape(-1, 3, 32, 32))
         labels.append(numbers.astype(np.int64))
     return Split(np.concatenate(images), np.concatenate(labels))

@@ -16,6 +16,9 @@ from datasets.raw import RawOptions
 from datasets.registry import dataset
 
 SEED = 42
+CLASSES, COLOURS = ("digit < 5", "digit >= 5"), ("red", "green")
+TEST_CELLS = ((2571, 2568), (2505, 2356))
+"""Test images by class and colour that the authors' code makes."""
 
 
 @dataset("cmnist", options=RawOptions)
@@ -25,10 +28,15 @@ def cmnist(options: RawOptions, root: Path) -> RawDataset:
     return RawDataset(
         train=colour(train),
         test=colour(test),
-        classes=("digit < 5", "digit >= 5"),
-        attributes=("red", "green"),
+        classes=CLASSES,
+        attributes=COLOURS,
         mean=(0.1307,) * 3,
         std=(0.3081,) * 3,
+        expected=tuple(
+            ("test", CLASSES[label], COLOURS[attribute], TEST_CELLS[label][attribute])
+            for label in range(2)
+            for attribute in range(2)
+        ),
     )
 
 

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from datasets.base import DataError
-from datasets.prepare import Count, check, is_prepared, load, locate, prepare
+from datasets.prepare import Report, check, is_prepared, load, locate, prepare
 from datasets.registry import describe, names
 
 
@@ -54,7 +54,7 @@ def data_prepare(
 def data_check(
     name: str, options: Mapping[str, Any] | None = None, root: Path | None = None, cache: Path | None = None
 ) -> tuple[str, bool]:
-    """Counts per split, class, attribute and source, and problems; and whether all is well.
+    """Counts per split, class, attribute and source beside the published ones, and problems; and whether all is well.
 
     Raises:
         DataError: Unknown name or option.
@@ -64,31 +64,88 @@ def data_check(
     if report.note:
         parts.append(f"note: {report.note}")
     if report.counts:
-        parts.append(_counts_table(report.counts))
+        parts.extend((_counts_table(report), _differences(report)))
     if report.ok:
         parts.append(f"fingerprint {report.fingerprint} verified")
     parts.extend(f"problem: {problem}" for problem in report.problems)
     return _text(*parts), report.ok
 
 
-def _counts_table(counts: tuple[Count, ...]) -> Table:
-    """One row per class (and attribute, source), one column per split, and the totals."""
-    splits = list(dict.fromkeys(count.split for count in counts))
-    rows: dict[tuple[str, str, str], dict[str, int]] = {}
-    for count in counts:
-        cell = rows.setdefault((count.label, count.attribute or "", count.source or ""), {})
-        cell[count.split] = count.images
-    shown = [k for k, _ in enumerate(("class", "attribute", "source")) if any(row[k] for row in rows)]
+Row = tuple[str, str, str]
+"""Class, attribute and source of a line; "" where the data set has none, "all" for all together."""
+
+
+def _counts_table(report: Report) -> Table:
+    """One row per class (and attribute, source), columns per split with what is published, and the totals.
+
+    A published number for several rows together (a class at all sources, a source of all classes) has a row of its own.
+    """
+    splits = list(dict.fromkeys(count.split for count in report.counts))
+    found: dict[Row, dict[str, int]] = {}
+    for count in report.counts:
+        row = (count.label, count.attribute or "", count.source or "")
+        found.setdefault(row, {})[count.split] = count.images
+    published: dict[Row, dict[str, int]] = {}
+    for split, label, group, images in report.expected:
+        members = [row for row in found if label in ("", row[0]) and group in ("", *row[1:])]
+        row = members[0] if len(members) == 1 else _together(report, label, group)
+        published.setdefault(row, {})[split] = images
+        found.setdefault(row, {}).setdefault(split, sum(found[member].get(split, 0) for member in members))
+    titles = ("class", "attribute", "source")
+    shown = [k for k in range(3) if any(row[k] for row in found)]
     table = Table(title="Images", title_justify="left", show_footer=True)
     for k in shown:
-        table.add_column(("class", "attribute", "source")[k], footer="all" if k == 0 else "")
+        table.add_column(titles[k], footer="all" if k == 0 else "")
     for split in splits:
-        total = sum(count.images for count in counts if count.split == split)
+        total = sum(count.images for count in report.counts if count.split == split)
         table.add_column(split, justify="right", footer=f"{total:,}")
-    for row, cell in rows.items():
+        if report.expected:
+            table.add_column("published", justify="right")
+    for row, cell in found.items():
         # A split without attributes or sources has no number for a cell of the other split.
-        table.add_row(*(row[k] for k in shown), *(f"{cell[s]:,}" if s in cell else "-" for s in splits))
+        numbers = [f"{cell[split]:,}" if split in cell else "-" for split in splits]
+        if report.expected:
+            there = [_published(cell.get(s, 0), published.get(row, {}).get(s)) for s in splits]
+            numbers = [text for pair in zip(numbers, there, strict=True) for text in pair]
+        table.add_row(*(row[k] for k in shown), *numbers)
     return table
+
+
+def _together(report: Report, label: str, group: str) -> Row:
+    """The row of a published number that belongs to no single row of the counts."""
+    by_attribute = any(count.attribute == group for count in report.counts)
+    has_source = any(count.source for count in report.counts)
+    has_attribute = any(count.attribute for count in report.counts)
+    return (
+        label or "all",
+        (group if by_attribute else "all") if has_attribute else "",
+        ("all" if by_attribute or not group else group) if has_source or (group and not by_attribute) else "",
+    )
+
+
+def _published(found: int, published: int | None) -> str:
+    """The published number, and how far the found one is from it."""
+    if published is None:
+        return "-"
+    return f"{published:,}" if found == published else f"{published:,} ({found - published:+,})"
+
+
+def _differences(report: Report) -> str:
+    """A sentence on how many of the published counts differ."""
+    if not report.expected:
+        return "published counts: none were known when the set was prepared"
+    wrong = 0
+    for split, label, group, images in report.expected:
+        wrong += images != sum(
+            count.images
+            for count in report.counts
+            if count.split == split
+            and label in ("", count.label)
+            and group in ("", count.attribute, count.source)
+        )
+    if not wrong:
+        return f"published counts: all {len(report.expected)} are met"
+    return f"published counts: {wrong} of {len(report.expected)} differ, in brackets by how much"
 
 
 def _text(*parts: str | Table) -> str:

@@ -57,7 +57,7 @@ class ListedDataset:
     Attributes:
         decode: file -> uint8 image of ``shape``.
         shape: channels, height, width of all images.
-        expected: published number of images by (split, class, source or ""), for `data check`; empty where unknown.
+        expected: published number of images, as in `RawDataset`.
     """
 
     train: Files

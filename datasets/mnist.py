@@ -24,6 +24,11 @@ FILES = {
     "train": ("train-images-idx3-ubyte", "train-labels-idx1-ubyte"),
     "test": ("t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"),
 }
+# Images of the digits 0 to 9 as the owner publishes them.
+PER_DIGIT = {
+    "train": (5_923, 6_742, 5_958, 6_131, 5_842, 5_421, 5_918, 6_265, 5_851, 5_949),
+    "test": (980, 1_135, 1_032, 1_010, 982, 892, 958, 1_028, 974, 1_009),
+}
 SIZES = {
     "train-images-idx3-ubyte": 47_040_016,
     "train-labels-idx1-ubyte": 60_008,
@@ -58,6 +63,7 @@ def _tree(name: str, page: str, archive: str) -> RawTree:
         torchvision=name,
         arguments=({"train": True},),
         sizes=SIZES,
+        images={file: sum(PER_DIGIT[part]) for part, pair in FILES.items() for file in pair},
         gzipped=True,
         hints=HINTS,
     )
@@ -103,7 +109,18 @@ FASHION = Kind(
 def mnist(options: RawOptions, root: Path) -> RawDataset:
     """MNIST handwritten digits: 60,000 + 10,000 grey images of 28 x 28, 10 classes; downloads by itself."""
     train, test = read(MNIST, root, options.strict)
-    return RawDataset(train=train, test=test, classes=MNIST.classes, mean=(0.1307,), std=(0.3081,))
+    return RawDataset(
+        train=train,
+        test=test,
+        classes=MNIST.classes,
+        mean=(0.1307,),
+        std=(0.3081,),
+        expected=tuple(
+            (part, digit, "", images)
+            for part, counts in PER_DIGIT.items()
+            for digit, images in zip(MNIST.classes, counts, strict=True)
+        ),
+    )
 
 
 @dataset("fashionmnist", options=RawOptions)
@@ -111,7 +128,18 @@ def fashionmnist(options: RawOptions, root: Path) -> RawDataset:
     """FashionMNIST articles of clothing: 60,000 + 10,000 grey images of 28 x 28, 10 classes; downloads by itself."""
     train, test = read(FASHION, root, options.strict)
     # FedMR, the paper that uses it, only scales to 0..1.
-    return RawDataset(train=train, test=test, classes=FASHION.classes, mean=(0.0,), std=(1.0,))
+    return RawDataset(
+        train=train,
+        test=test,
+        classes=FASHION.classes,
+        mean=(0.0,),
+        std=(1.0,),
+        expected=tuple(
+            (part, name, "", images)
+            for part, images in (("train", 6_000), ("test", 1_000))
+            for name in FASHION.classes
+        ),
+    )
 
 
 def read(kind: Kind, root: Path, strict: bool) -> tuple[Split, Split]:

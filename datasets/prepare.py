@@ -72,7 +72,11 @@ class Count:
 
 @dataclass(frozen=True)
 class Report:
-    """What `check` found: counts per split, class, attribute and source, and problems (none: all is well)."""
+    """What `check` found: counts per split, class, attribute and source, and problems (none: all is well).
+
+    `expected` are the published counts, as in `RawDataset`. A difference is no problem by itself: the builder refuses
+    what it must, and a cut-down copy differs on purpose.
+    """
 
     name: str
     folder: Path
@@ -80,6 +84,7 @@ class Report:
     counts: tuple[Count, ...]
     note: str
     problems: tuple[str, ...]
+    expected: tuple[tuple[str, str, str, int], ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -163,7 +168,11 @@ def check(
         problem = _damage_message(place, damage)
         return Report(name, place.folder, marker["fingerprint"], (), marker["note"], (problem,))
     counts = _count(_open(place, marker))
-    return Report(name, place.folder, marker["fingerprint"], counts, marker["note"], ())
+    # Sets that were prepared before their published counts were known have none.
+    expected = tuple(
+        (str(part), str(label), str(group), int(n)) for part, label, group, n in marker.get("expected", ())
+    )
+    return Report(name, place.folder, marker["fingerprint"], counts, marker["note"], (), expected)
 
 
 def locate(

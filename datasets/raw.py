@@ -47,6 +47,7 @@ class RawTree:
         folders: Accepted folders relative to the root; the first is the one to recommend.
         files: Names that must be there.
         sizes: Known size in bytes per name; used where a file is empty or cut off.
+        images: Published number of images (or of their labels) per name.
         page, archive: Owner's page, and the archive's name and size.
         torchvision: Class in `torchvision.datasets` that downloads the files.
         arguments: Keyword arguments of that class, one call each.
@@ -62,6 +63,7 @@ class RawTree:
     torchvision: str
     arguments: tuple[Mapping[str, Any], ...]
     sizes: Mapping[str, int] = field(default_factory=dict)
+    images: Mapping[str, int] = field(default_factory=dict)
     gzipped: bool = False
     hints: Mapping[str, str] = field(default_factory=dict)
 
@@ -126,13 +128,15 @@ def bad_file(tree: RawTree, path: Path, problem: str, cause: str) -> DataError:
     name = path.name.removesuffix(".gz")
     size = tree.sizes.get(name)
     expected = f"{size:,} bytes unpacked" if size else f"the file {name} as its owner publishes it"
+    whole = f"those of {tree.images[name]:,} images" if name in tree.images else "1 whole file"
     return DataError(
         f"{tree.title}: {problem}\n"
         f"  looked at: {path.absolute()}\n"
         f"  expected:  {_path_text(tree, name)}, {expected}\n"
         f"  found:     {path.stat().st_size:,} bytes\n"
         f"  cause:     {cause}\n"
-        f"  get it:    {tree.page}, {tree.archive}; delete the bad file first"
+        f"  get it:    {tree.page}, {tree.archive}; delete the bad file first\n"
+        f"  counts:    {whole} expected, none used"
     )
 
 

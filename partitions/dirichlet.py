@@ -5,12 +5,17 @@ FedSDC (2025) uses the same family for its NIID-1 setting. For each class: shuff
 for the clients from a Dirichlet distribution, set the share of every client that already holds N/K samples to
 zero, rescale, and cut at the cumulative shares. All of it again until the smallest client has `min_size`
 samples.
+
+Their lists come from numpy's legacy generator, started at 2022 for each list, over the images in the order of
+`labels.csv`: `legacy_seed: 2022` makes them again.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
-from pydantic import Field, PositiveInt
+from pydantic import Field, NonNegativeInt, PositiveInt, SerializerFunctionWrapHandler, model_serializer
 
 from partitions.base import AnyGenerator, IntArray, Partitioner, PartitionError, Population, indices_by_class
 from partitions.registry import partition
@@ -28,11 +33,19 @@ class Dirichlet(Partitioner):
         clients: number of clients K.
         alpha: concentration; 100 is nearly uniform, 0.1 gives a client few classes.
         min_size: the draw is repeated until every client has this many samples.
+        legacy_seed: None draws from the run's generator; a number starts the generator of the authors' code
+            there, so that the clients are theirs and the same for every seed of a run.
     """
 
     clients: PositiveInt
     alpha: float = Field(gt=0)
     min_size: PositiveInt = 10
+    legacy_seed: NonNegativeInt | None = Field(default=None, lt=2**32)
+
+    @model_serializer(mode="wrap")
+    def _parameters(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        # Partitions drawn before there was a legacy seed keep their ids.
+        return {key: value for key, value in handler(self).items() if value is not None}
 
     def num_clients(self, population: Population) -> int:
         """Return the parameter `clients`."""
@@ -50,7 +63,8 @@ class Dirichlet(Partitioner):
     def draw(self, population: Population, generator: np.random.Generator) -> list[IntArray]:
         """Return the clients of the first draw that holds the minimum size."""
         classes = indices_by_class(population.labels, population.num_classes)
-        return dirichlet_split(classes, self.clients, self.alpha, self.min_size, generator)
+        stream = generator if self.legacy_seed is None else np.random.RandomState(self.legacy_seed)
+        return dirichlet_split(classes, self.clients, self.alpha, self.min_size, stream)
 
 
 def dirichlet_split(
@@ -70,6 +84,7 @@ def dirichlet_split(
         min_size: least number of samples of a client.
         generator: a legacy one (`RandomState`) is called as the authors' code calls it, a shuffle before each
             Dirichlet draw, so that their seed gives their splits; any other shuffles the accepted draw only.
+            As theirs it may leave a full last client one sample more, where rounded weights sum to less than 1.
         max_tries: how often to draw before giving up; None = MAX_DRAWS / Y.
 
     Raises:
@@ -86,7 +101,8 @@ def dirichlet_split(
         for samples in classes:
             if as_authors:
                 shuffled.append(generator.permutation(samples))  # the same stream as a shuffle of a copy
-            cuts.append(_cut(_weights(generator, clients, alpha, sizes < cap), len(samples)))
+            weights = _weights(generator, clients, alpha, sizes < cap)
+            cuts.append(_cut(weights, len(samples), clients if as_authors else None))
             sizes += np.diff(cuts[-1])
         best = max(best, int(sizes.min()))
         if best >= min_size:
@@ -99,11 +115,11 @@ def dirichlet_split(
     )
 
 
-def _cut(weights: np.ndarray, samples: int) -> IntArray:
-    """Return the K + 1 positions at which that many samples are cut for the clients."""
+def _cut(weights: np.ndarray, samples: int, last: int | None) -> IntArray:
+    """Return the K + 1 positions at which that many samples are cut for the clients; `last` takes what is left."""
     cuts = np.concatenate([[0], np.cumsum(weights) * samples]).astype(np.int64)
     # Weights can add up to 1 - 1e-16: without this, a sample would be lost, or stray to a closed client.
-    cuts[np.flatnonzero(weights)[-1] + 1 :] = samples
+    cuts[np.flatnonzero(weights)[-1] + 1 if last is None else last :] = samples
     return cuts
 
 

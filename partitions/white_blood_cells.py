@@ -1,9 +1,9 @@
 """The NIID-2 partition of FedSDC (MICCAI 2025, section 3.1): three blood cell archives, five clients each.
 
 Each archive is a source. Each of its clients draws 5-6 classes and 20-60 images of each; what nobody drew is
-test data (`Partition.unassigned`). The authors published no lists, so order and limits are ours: clients draw
-one after the other, from what the earlier ones left; a class that cannot give the least number of images is
-not drawn.
+test data (`Partition.unassigned`; a data set with `rest: test` has it evaluated). The authors published no
+lists, so order and limits are ours: clients draw one after the other, from what the earlier ones left; a
+class that cannot give the least number of images is not drawn.
 """
 
 from __future__ import annotations

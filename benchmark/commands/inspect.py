@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from rich.console import Console
 from rich.table import Table as TextTable
@@ -77,7 +77,10 @@ def _entries(kind: str) -> list[tuple[str, str]]:
 
 
 def data(words: Sequence[str]) -> int:
-    """``data list``, ``data prepare NAME``, ``data check NAME``; NAME is a file of conf/dataset."""
+    """``data list``, ``data prepare NAME``, ``data check NAME [out=FILE.png]``; NAME is a file of conf/dataset.
+
+    ``check`` also draws a contact sheet of a set that is prepared and whole, to ``results/data/NAME.png`` by default.
+    """
     from datasets.commands import data_check, data_list, data_prepare
 
     actions = ("list", "prepare", "check")
@@ -86,7 +89,10 @@ def data(words: Sequence[str]) -> int:
         raise ConfigError(f"data: came {came!r}.{nearest(came, actions)} Allowed: {', '.join(actions)}.")
     action, rest = words[0], list(words[1:])
     names = [word for word in rest if "=" not in word]
-    places = read([word for word in rest if "=" in word], {"data": "FOLDER", "cache": "FOLDER"}, "data")
+    known = {"data": "FOLDER", "cache": "FOLDER"}
+    if action == "check":
+        known |= {"out": "FILE.png", "results": "FOLDER"}
+    places = read([word for word in rest if "=" in word], known, "data")
     root = Path(places["data"]) if "data" in places else None
     cache = Path(places["cache"]) if "cache" in places else None
     if action == "list":
@@ -94,6 +100,13 @@ def data(words: Sequence[str]) -> int:
         return 0
     if not names:
         raise ConfigError(f"data {action}: name a data set. Known: {', '.join(group_names('dataset'))}.")
+    if "out" in places and len(names) > 1:
+        raise ConfigError(
+            f"out: came {places['out']!r} for {len(names)} data sets; it is one file. Name one set, or give "
+            "results=FOLDER."
+        )
+    if not places.get("out", ".png").lower().endswith(".png"):
+        raise ConfigError(f"out: came {places['out']!r}. Allowed: a file that ends in .png.")
     code = 0
     for name in names:
         node = load_group("dataset", name)
@@ -102,8 +115,27 @@ def data(words: Sequence[str]) -> int:
         else:
             text, ok = data_check(node["name"], node.get("options"), root=root, cache=cache)
             print(text, end="")
+            if ok:
+                out = places.get("out") or Path(places.get("results", "results")) / "data" / f"{name}.png"
+                print(f"contact sheet: {_contact_sheet(name, node, root, cache, Path(out))}")
             code = code if ok else 1
     return code
+
+
+def _contact_sheet(
+    name: str, node: Mapping[str, Any], root: Path | None, cache: Path | None, out: Path
+) -> Path:
+    """Draw the contact sheet of a prepared set; `ConfigError` if it cannot be written."""
+    from benchmark.reports.contact_sheet import contact_sheet
+    from datasets.prepare import load
+
+    data = load(node["name"], node.get("options"), root, cache)
+    original = (node.get("options") or {}).get("stands_for")
+    title = f"{name}: digits standing in for {original}" if original else name
+    try:
+        return contact_sheet(data, out, title)
+    except OSError as error:
+        raise ConfigError(f"out: {out} cannot be written ({error.strerror or error}).") from error
 
 
 def partition(words: Sequence[str]) -> int:

@@ -45,12 +45,16 @@ class _Node(BaseModel):
 
 
 class DatasetConfig(_Node):
-    """Which data, and how many samples per class of them (null: all)."""
+    """Which data, and how many samples per class of them (null: all).
+
+    ``rest``: what the training samples are that no client gets. ``test``: test data beside the data set's own.
+    """
 
     name: str
     options: dict[str, Any] = {}
     train_per_class: PositiveInt | None = None
     test_per_class: PositiveInt | None = None
+    rest: Literal["unused", "test"] = "unused"
 
 
 class NamedConfig(_Node):
@@ -158,6 +162,8 @@ class RunConfig(_Node):
             for key, value in plain["method"].items()
             if key not in ("name", "label", "selection", "tables")
         }
+        if plain["dataset"]["rest"] == "unused":  # runs from before there was this key keep their hash
+            del plain["dataset"]["rest"]
         return {"format": FORMAT, **plain}
 
     @cached_property

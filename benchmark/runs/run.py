@@ -70,13 +70,15 @@ def load_dataset(config: DatasetConfig, paths: PathsConfig) -> Dataset:
     return _dataset(config.name, json.dumps(config.options, sort_keys=True), paths.data, paths.cache)
 
 
-def _first_per_class(split: Split, count: int | None, rng: np.random.Generator, what: str) -> np.ndarray:
+def _first_per_class(
+    labels: np.ndarray, count: int | None, rng: np.random.Generator, what: str
+) -> np.ndarray:
     """Indices of ``count`` random samples of each class, in their stored order; all samples if None."""
     if count is None:
-        return np.arange(len(split))
+        return np.arange(len(labels))
     picked = []
-    for label in np.unique(split.labels):
-        having = np.flatnonzero(split.labels == label)
+    for label in np.unique(labels):
+        having = np.flatnonzero(labels == label)
         if len(having) < count:
             raise ConfigError(f"{what}: came {count}; class {label} has only {len(having)} samples.")
         picked.append(rng.permutation(having)[:count])
@@ -85,7 +87,10 @@ def _first_per_class(split: Split, count: int | None, rng: np.random.Generator, 
 
 @dataclass(frozen=True)
 class RunData:
-    """A data set cut to the run's budget and split among clients; ``validation`` indices are held out of training."""
+    """A data set cut to the run's budget and split among clients.
+
+    Of ``train``, the indices in ``validation`` are held out, and those in ``rest`` are test data beside ``test``.
+    """
 
     dataset: Dataset
     train: Split
@@ -93,6 +98,7 @@ class RunData:
     partition: Partition
     clients: list[np.ndarray]
     validation: np.ndarray | None
+    rest: np.ndarray
 
 
 def population(dataset: Dataset, split: Split) -> Population:
@@ -115,22 +121,23 @@ def load_data(config: RunConfig, folder: Path | None = None) -> RunData:
     dataset = load_dataset(config.dataset, config.paths)
     rng = randomness.generator(0, "subsample")
     wanted = config.dataset
-    train = _subset(
-        dataset.train, _first_per_class(dataset.train, wanted.train_per_class, rng, "dataset.train_per_class")
-    )
-    test = _subset(
-        dataset.test, _first_per_class(dataset.test, wanted.test_per_class, rng, "dataset.test_per_class")
-    )
+    chosen = _first_per_class(dataset.train.labels, wanted.train_per_class, rng, "dataset.train_per_class")
+    train = _subset(dataset.train, chosen)
     seed = config.seed if config.partition.seed is None else config.partition.seed
     key = f"{dataset.name}:{dataset.fingerprint}:{wanted.train_per_class}"
     partition = make_partition(
         population(dataset, train), config.partition.name, config.partition.parameters, seed, key, folder
     )
+    rest = partition.unassigned() if wanted.rest == "test" else np.arange(0)
+    labels = np.concatenate([dataset.test.labels, train.labels[rest]])
+    chosen = _first_per_class(labels, wanted.test_per_class, rng, "dataset.test_per_class")
+    own = len(dataset.test)
+    test, rest = _subset(dataset.test, chosen[chosen < own]), rest[chosen[chosen >= own] - own]
     clients = [np.asarray(c) for c in partition.clients]
     validation = None
     if config.evaluation.validation > 0:
         clients, validation = _hold_out(clients, config.evaluation.validation, seed)
-    return RunData(dataset, train, test, partition, clients, validation)
+    return RunData(dataset, train, test, partition, clients, validation, rest)
 
 
 def _subset(split: Split, indices: np.ndarray) -> Split:
@@ -179,19 +186,38 @@ def _tensor(array: np.ndarray, device: torch.device) -> torch.Tensor:
         return torch.from_numpy(np.asarray(array)).to(device)
 
 
+def _joined(
+    first: np.ndarray, train: np.ndarray, indices: np.ndarray | None, device: torch.device
+) -> torch.Tensor:
+    """``first`` and behind it the rows ``indices`` of ``train``; where there are none, ``first`` in place."""
+    if indices is None or not len(indices):
+        return _tensor(first, device)
+    # Filled in place: two halves and their sum would need twice the memory.
+    host = torch.device("cpu")
+    mapped = _tensor(first, host)
+    size = (len(first) + len(indices), *first.shape[1:])
+    joined = torch.empty(size, dtype=mapped.dtype, device=device)
+    joined[: len(first)] = mapped
+    joined[len(first) :] = _tensor(train[indices], host)
+    return joined
+
+
 def _evaluation_set(
+    data: RunData,
     split: Split,
-    indices: np.ndarray | None,
-    dataset: Dataset,
+    more: np.ndarray | None,
     transform: Normalise,
     device: torch.device,
     batch_size: int,
 ) -> EvaluationSet:
-    split = split if indices is None else split.subset(indices)
+    """``split`` and behind it the samples ``more`` of the training split."""
+    dataset, train = data.dataset, data.train
     return EvaluationSet(
-        images=_tensor(split.images, device),
-        labels=_tensor(split.labels, device),
-        attributes=None if split.attributes is None else _tensor(split.attributes, device),
+        images=_joined(split.images, train.images, more, device),
+        labels=_joined(split.labels, train.labels, more, device),
+        attributes=None
+        if split.attributes is None or train.attributes is None
+        else _joined(split.attributes, train.attributes, more, device),
         num_classes=len(dataset.classes),
         num_attributes=len(dataset.attributes),
         transform=transform,
@@ -204,9 +230,10 @@ def build_problem(config: RunConfig, data: RunData, device: torch.device) -> Pro
     dataset, train = data.dataset, data.train
     transform = Normalise.of(dataset.mean, dataset.std, torch.float32, device, config.precision.channels_last)
     size = config.evaluation.batch_size
-    sets = {"test": _evaluation_set(data.test, None, dataset, transform, device, size)}
+    sets = {"test": _evaluation_set(data, data.test, data.rest, transform, device, size)}
     if data.validation is not None:
-        sets["validation"] = _evaluation_set(train, data.validation, dataset, transform, device, size)
+        held_out = train.subset(data.validation)
+        sets["validation"] = _evaluation_set(data, held_out, None, transform, device, size)
     return Problem(
         images=_tensor(train.images, device),
         labels=_tensor(train.labels, device),

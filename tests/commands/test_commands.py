@@ -113,6 +113,11 @@ def test_data(cli: Any, tmp_path: Path) -> None:
     code, out, _ = cli("data", "check", "fake", "digits", cache)
     assert code == 0
     assert out.count("verified") == 2
+    sheets = [Path(line.split(": ")[1]) for line in out.splitlines() if line.startswith("contact sheet: ")]
+    assert [sheet.as_posix() for sheet in sheets] == ["results/data/fake.png", "results/data/digits.png"]
+    assert all(sheet.read_bytes().startswith(b"\x89PNG") for sheet in sheets)
+    code, out, _ = cli("data", "check", "digits", cache, f"out={tmp_path / 'sheets/mine.png'}")
+    assert code == 0 and (tmp_path / "sheets/mine.png").read_bytes() == sheets[1].read_bytes()
     code, out, _ = cli("data", "list", cache)
     assert _prepared(out) == {"fake": "yes", "digits": "yes"}
 

@@ -23,7 +23,7 @@ MNIST_FIRST = {"train": (5, 0, 4, 1, 9, 2, 1, 3, 1, 4), "t10k": (7, 2, 1, 0, 4, 
 FASHION_FIRST = {"train": (9, 0, 0, 3, 0, 2, 7, 2, 5, 5), "t10k": (9, 2, 1, 1, 6, 1, 4, 6, 5, 7)}
 LOOSE = {"strict": False}
 FOLDERS = ["MNIST/raw", "MNIST/MNIST/raw", "MNIST/raw/raw", "MNIST", "raw", "."]
-PARTS = ("looked at: ", "expected: ", "found: ", "cause: ", "get it: ")
+PARTS = ("looked at: ", "expected: ", "found: ", "cause: ", "get it: ", "counts: ")
 
 
 @pytest.fixture(autouse=True)
@@ -429,6 +429,99 @@ def test_a_batch_of_another_shape(
     assert "uint8 (N, 3072) and N labels belong there" in fails("cifar10", root, cache)
 
 
+def noisy_batch(seed: int, labels: str, classes: int) -> dict[str, Any]:
+    """Twenty rows of noise with random labels."""
+    generator = np.random.default_rng(seed)
+    numbers = generator.integers(0, classes, 20).tolist()
+    return {"data": generator.integers(0, 256, (20, 3072), dtype=np.uint8), labels: numbers}
+
+
+class TestAgainstTorchvision:
+    """The same miniature files through torchvision's own readers: same pixels, labels, order and class names."""
+
+    @pytest.fixture(autouse=True)
+    def unchecked(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(torchvision.datasets.cifar, "check_integrity", lambda *_: True)
+        monkeypatch.setattr(torchvision.datasets.SVHN, "_check_integrity", lambda self: True)
+
+    def _same(self, split: Split, theirs: Any) -> None:
+        np.testing.assert_array_equal(split.labels, [theirs[k][1] for k in range(len(theirs))])
+        pixels = np.stack([np.asarray(theirs[k][0]) for k in range(len(theirs))])
+        np.testing.assert_array_equal(split.images, pixels.transpose(0, 3, 1, 2))
+
+    def test_cifar10(self, mini_cifar10: Callable[..., Path], cache: Path) -> None:
+        root = mini_cifar10()
+        names = (*(f"data_batch_{k}" for k in range(1, 6)), "test_batch")
+        for seed, name in enumerate(names):
+            dump(root / "cifar-10-batches-py" / name, noisy_batch(seed, "labels", 10), str)
+        labels = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]
+        dump(root / "cifar-10-batches-py/batches.meta", {"label_names": labels}, str)
+        data = load("cifar10", LOOSE, root=root, cache=cache)
+        for split, train in ((data.train, True), (data.test, False)):
+            theirs = torchvision.datasets.CIFAR10(str(root), train=train)
+            self._same(split, theirs)
+            assert list(data.classes) == theirs.classes == labels
+
+    def test_cifar100(self, mini_cifar100: Callable[..., Path], cache: Path) -> None:
+        root = mini_cifar100()
+        for seed, name in enumerate(("train", "test")):
+            dump(root / "cifar-100-python" / name, noisy_batch(seed, "fine_labels", 100), str)
+        data = load("cifar100", LOOSE, root=root, cache=cache)
+        for split, train in ((data.train, True), (data.test, False)):
+            theirs = torchvision.datasets.CIFAR100(str(root), train=train)
+            self._same(split, theirs)
+            assert list(data.classes) == theirs.classes
+
+    def test_svhn(self, mini_svhn: Callable[..., Path], cache: Path) -> None:
+        root = mini_svhn()
+        generator = np.random.default_rng(5)
+        for part, count in (("train", 30), ("test", 11)):
+            images = generator.integers(0, 256, (32, 32, 3, count), dtype=np.uint8)
+            labels = generator.integers(1, 11, (count, 1)).astype(np.uint8)
+            savemat(root / f"{part}_32x32.mat", {"X": images, "y": labels})
+        data = load("svhn", LOOSE, root=root, cache=cache)
+        for split, part in ((data.train, "train"), (data.test, "test")):
+            self._same(split, torchvision.datasets.SVHN(str(root), split=part))
+        assert data.classes == tuple("0123456789")
+
+
+@pytest.mark.parametrize("label", [-1, 10])
+def test_cifar10_label_out_of_range(mini_cifar10: Callable[..., Path], cache: Path, label: int) -> None:
+    root = mini_cifar10()
+    batch = {"data": np.zeros((20, 3072), np.uint8), "labels": [label] * 20}
+    dump(root / "cifar-10-batches-py/data_batch_1", batch, str)
+    assert "labels from 0 to 9 belong there" in fails("cifar10", root, cache)
+
+
+def test_files_of_cifar100_under_the_names_of_cifar10(
+    mini_cifar10: Callable[..., Path], mini_cifar100: Callable[..., Path], cache: Path
+) -> None:
+    root = mini_cifar10()
+    mini_cifar100()
+    folder = root / "cifar-10-batches-py"
+    (root / "cifar-100-python/train").rename(folder / "data_batch_2")
+    assert "100 `labels`" not in (message := fails("cifar10", root, cache)) and "0 `labels`" in message
+    (root / "cifar-100-python/meta").rename(folder / "batches.meta")
+    assert "batches.meta names 0 classes, CIFAR-10 has 10" in fails("cifar10", root, cache)
+
+
+@pytest.mark.parametrize(
+    ("name", "place", "counts"),
+    [
+        ("cifar10", "cifar-10-batches-py/data_batch_1", "7 files expected, 1 found"),
+        ("cifar100", "cifar-100-python/meta", "3 files expected, 1 found"),
+        ("svhn", "test_32x32.mat", "2 files expected, 1 found"),
+        ("svhn", "extra_32x32.mat", "2 files expected, 0 found"),
+    ],
+)
+def test_how_many_files_there_are(tmp_path: Path, cache: Path, name: str, place: str, counts: str) -> None:
+    path = tmp_path / "data" / place
+    path.parent.mkdir(parents=True)
+    path.touch()
+    message = fails(name, tmp_path / "data", cache)
+    assert f"counts:    {counts}" in message and path.name in message.split("found:")[1]
+
+
 # SVHN ---------------------------------------------------------------------------------------------------------------
 
 
@@ -448,6 +541,7 @@ def test_empty_and_truncated_mat(mini_svhn: Callable[..., Path], cache: Path, si
     path.write_bytes(path.read_bytes()[:size])
     message = fails("svhn", root, cache)
     assert str(path) in message and "182,040,794 bytes" in message and f"{size} bytes" in message
+    assert "those of 73,257 images expected" in message
 
 
 def test_svhn_of_another_kind(mini_svhn: Callable[..., Path], cache: Path) -> None:

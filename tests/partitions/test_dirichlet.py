@@ -7,9 +7,9 @@ import pytest
 
 import partitions.dirichlet
 from partitions import PartitionError, Population, make, six_metrics
-from partitions.base import indices_by_class
 from partitions.dirichlet import dirichlet_split
 from partitions.heterogeneity import class_counts
+from partitions.store import identity
 
 
 class Scripted:
@@ -87,11 +87,67 @@ RETINA = {
 
 
 @pytest.mark.parametrize("beta", RETINA)
-def test_retina_splits_of_fedld(beta: float) -> None:
-    labels = np.repeat([0, 1], [4500, 4499])
-    legacy = np.random.RandomState(2022)
-    split = dirichlet_split(indices_by_class(labels, 2), 5, beta, 10, legacy)
+@pytest.mark.parametrize("seed", [0, 1])
+def test_retina_splits_of_fedld(beta: float, seed: int) -> None:
+    """Whatever the seed of the run, and wherever the classes stand in the list."""
+    labels = np.random.default_rng(seed).permutation(np.repeat([0, 1], [4500, 4499]))
+    scheme = make("dirichlet", {"clients": 5, "alpha": beta, "legacy_seed": 2022})
+    split = scheme.split(Population(labels, 2), np.random.default_rng(seed))
     np.testing.assert_allclose(class_counts(split, labels, 2), RETINA[beta], rtol=0, atol=3)
+
+
+def rule_in_words(labels: np.ndarray, clients: int, beta: float) -> list[set[int]]:
+    """The authors' rule (datasets.md, section 1), sample by sample, with sets and no vectors."""
+    stream = np.random.RandomState(2022)
+    held: list[list[int]] = [[]]
+    while min(map(len, held)) < 10:
+        held = [[] for _ in range(clients)]
+        for label in sorted(set(labels.tolist())):
+            samples = [n for n, own in enumerate(labels.tolist()) if own == label]
+            stream.shuffle(samples)
+            drawn = stream.dirichlet([beta] * clients)
+            kept = np.array(
+                [
+                    share if len(own) < len(labels) / clients else 0.0
+                    for share, own in zip(drawn, held, strict=True)
+                ]
+            )
+            start, total = 0, np.cumsum(kept / kept.sum())
+            for client in range(clients):
+                end = len(samples) if client == clients - 1 else int(total[client] * len(samples))
+                held[client] += samples[start:end]
+                start = end
+    return [set(own) for own in held]
+
+
+@pytest.mark.parametrize(("clients", "beta"), [(5, 100), (5, 1), (5, 0.5), (50, 0.5)])
+def test_samples_of_the_authors_rule(clients: int, beta: float) -> None:
+    """Each sample at its client, also for the 50 clients of FedLD's Table 3 (no list of them is public)."""
+    labels = np.random.default_rng(7).permutation(np.repeat([0, 1], [4500, 4499]))
+    scheme = make("dirichlet", {"clients": clients, "alpha": beta, "legacy_seed": 2022})
+    split = scheme.split(Population(labels, 2), np.random.default_rng(0))
+    assert [set(client.tolist()) for client in split] == rule_in_words(labels, clients, beta)
+    assert min(map(len, split)) >= 10 and sum(map(len, split)) == 8999
+
+
+def test_the_legacy_seed_is_a_parameter_like_any_other() -> None:
+    population = Population(np.arange(400) % 2, 2)
+
+    def drawn(seed: int, **legacy: int) -> list[list[int]]:
+        scheme = make("dirichlet", {"clients": 4, "alpha": 1.0, **legacy})
+        return lists(scheme.split(population, np.random.default_rng(seed)))
+
+    assert drawn(0) != drawn(1)
+    assert drawn(0, legacy_seed=3) == drawn(1, legacy_seed=3) != drawn(0, legacy_seed=4)
+    with pytest.raises(PartitionError, match=r"partition\.legacy_seed must be greater than or equal to 0"):
+        drawn(0, legacy_seed=-1)
+    # A partition without one is called what it was called before there was such a seed.
+    without = {"clients": 4, "alpha": 1.0, "min_size": 10}
+    assert identity("data", "dirichlet", without, 0)["params"] == without
+    assert identity("data", "dirichlet", {**without, "legacy_seed": 3}, 0)["params"] == {
+        **without,
+        "legacy_seed": 3,
+    }
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -150,3 +206,24 @@ def test_all_alphas_of_fedld_figure_2_can_be_drawn(alpha: float) -> None:
             population, np.random.default_rng(seed)
         )
         assert min(len(client) for client in split) >= 10
+
+
+# FedSDC's NIID-1: HAM10000 less 30 test images of each class, 9,805 images, 15 clients, beta 5.
+HAM10000 = [327 - 30, 514 - 30, 1099 - 30, 115 - 30, 1113 - 30, 6705 - 30, 142 - 30]
+
+
+def test_fedsdc_niid1() -> None:
+    """A share of Dirichlet(5) over 15 clients has mean 1/15 and variance 5 * 70 / (75^2 * 76)."""
+    assert sum(HAM10000) == 9_805
+    population = Population(np.repeat(np.arange(7), HAM10000), 7)
+    scheme = make("dirichlet", {"clients": 15, "alpha": 5.0, "min_size": 10})
+    counts = []
+    for seed in range(40):
+        split = scheme.split(population, np.random.default_rng(seed))
+        np.testing.assert_array_equal(np.sort(np.concatenate(split)), np.arange(9_805))
+        counts.append(class_counts(split, population.labels, 7))
+        assert counts[-1].sum(axis=1).min() >= 10
+    # Classes 0 to 4 hold 3,018 images, and 653 close a client: none is full yet, so the shares are plain Dirichlet.
+    shares = np.stack(counts)[:, :, :5] / np.array(HAM10000[:5])
+    assert (np.stack(counts)[:, :, :5].sum(axis=2) < 9_805 / 15).all()
+    np.testing.assert_allclose(shares.std(axis=(0, 1)), (5 * 70 / (75**2 * 76)) ** 0.5, rtol=0.1)

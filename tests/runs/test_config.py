@@ -185,6 +185,7 @@ DIFFERENT = [
     {"precision": {"amp": True}},
     {"precision": {"channels_last": False}},
     {"dataset": {"train_per_class": 20}},
+    {"dataset": {"rest": "test"}},
     {"dataset": {"options": {"noise": 0.5}}},
     {"partition": {"alpha": 0.4}},
     {"partition": {"seed": 0}},

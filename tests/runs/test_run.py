@@ -18,7 +18,7 @@ from benchmark.errors import ConfigError
 from benchmark.runs import run as module
 from benchmark.runs.config import RunConfig
 from benchmark.runs.launch import THREAD_VARIABLES
-from benchmark.runs.run import build_run, choose_device, execute, load_data, load_dataset, work
+from benchmark.runs.run import build_problem, build_run, choose_device, execute, load_data, load_dataset, work
 from partitions.base import PartitionError
 
 
@@ -50,6 +50,40 @@ def test_subsample_is_balanced_and_the_same_for_all_seeds(tmp_path: Path) -> Non
         for chosen in one.train.images
     ]
     assert places == sorted(set(places))
+
+
+def test_what_no_client_drew_is_test_data(tmp_path: Path) -> None:
+    """400 training and 50 test images; each of 2 x 2 clients draws 2 of 5 classes and 3-4 images of each."""
+    layer = {
+        "dataset": {
+            "name": "fake",
+            "options": {"classes": 5, "sources": 2, "train_size": 400, "test_size": 50},
+            "rest": "test",
+        },
+        "partition": {
+            "name": "white_blood_cells",
+            "clients_per_source": 2,
+            "classes_per_client": [2, 2],
+            "samples_per_class": [3, 4],
+        },
+        "train": {"clients_per_round": None},
+    }
+    config = configuration(tmp_path, layer)
+    data = load_data(config)
+    drawn = np.concatenate(data.clients)
+    assert 4 * 2 * 3 <= len(drawn) <= 4 * 2 * 4
+    np.testing.assert_array_equal(np.sort(np.concatenate([drawn, data.rest])), np.arange(400))
+    test = build_problem(config, data, choose_device("cpu")).evaluation_sets["test"]
+    for mine, own, train in (
+        (test.images, data.test.images, data.train.images),
+        (test.labels, data.test.labels, data.train.labels),
+    ):
+        np.testing.assert_array_equal(mine.numpy(), np.concatenate([own, train[data.rest]]))
+    unused = load_data(configuration(tmp_path, layer, {"dataset": {"rest": "unused"}}))
+    assert not len(unused.rest) and all(map(np.array_equal, unused.clients, data.clients))
+    few = load_data(configuration(tmp_path, layer, {"dataset": {"test_per_class": 70}}))
+    labels = [*few.test.labels, *few.train.labels[few.rest]]
+    assert Counter(labels) == dict.fromkeys(range(5), 70) and set(few.rest) <= set(data.rest)
 
 
 def test_more_samples_per_class_than_exist(tmp_path: Path) -> None:

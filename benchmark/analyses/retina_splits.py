@@ -1,0 +1,76 @@
+"""The client lists that go with Retina, image by image beside those of the rule that their authors publish.
+
+Zeng et al., FedLD, MICCAI 2024, https://arxiv.org/abs/2408.12300, section 3.1; lists and rule are those of Yan et al.,
+"Label-efficient self-supervised federated learning", 2023
+
+Reads the lists and `labels.csv` only: no image is decoded, nothing is prepared, no run is needed.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from benchmark.analyses.registry import Report, analysis
+from benchmark.errors import ConfigError
+from datasets.images import ListedDataset
+from datasets.retina import CLIENTS, SPLITS, RetinaOptions, retina
+from partitions.base import Population
+from partitions.dirichlet import Dirichlet
+
+ALPHAS = {1: 100.0, 2: 1.0, 3: 0.5}
+"""Of the splits, in the arXiv text; the MICCAI text has 0.1 for split 2."""
+SEED = 2022
+"""That the authors start numpy's legacy generator at, for each split."""
+
+NOTES = (
+    f"By rule: partition dirichlet with legacy_seed {SEED}, which preset paper of the tables takes. both: images that "
+    "list and rule give to the same client. figure: normal + diseased, read off the authors' figure to 3 images.",
+    "Equal sizes with few images in common: the rule went over the images in another order than that of labels.csv.",
+)
+
+
+@analysis("retina-splits", {"data": "FOLDER", "strict": "yes|no", "results": "FOLDER"})
+def retina_splits(values: Mapping[str, str]) -> Report:
+    """Retina's shipped client lists (FedLD) beside those of their authors' rule."""
+    if values.get("strict", "yes") not in ("yes", "no"):
+        raise ConfigError(f"strict: came {values['strict']!r}. Allowed: yes, no.")
+    root = Path(values.get("data") or os.environ.get("FEDTABLES_DATA") or "data").expanduser().absolute()
+    rows: list[dict[str, object]] = []
+    for split in SPLITS:
+        options = RetinaOptions.model_validate({"split": split, "strict": values.get("strict") != "no"})
+        listed = retina(options, root)
+        assert isinstance(listed, ListedDataset)  # of files, whatever a builder may return
+        rows += compared(listed, split)
+    title = "FedLD (MICCAI 2024): Retina's client lists and the rule that made them"
+    return Report("fedld_retina_splits", title, pd.DataFrame(rows), NOTES)
+
+
+def compared(listed: ListedDataset, split: int) -> list[dict[str, object]]:
+    """A row per client of a split, from the data set with its lists as sources."""
+    labels, sources = listed.train.labels, listed.train.sources
+    assert sources is not None  # there is a split
+    people = Population(labels, len(listed.classes))
+    scheme = Dirichlet(clients=CLIENTS, alpha=ALPHAS[split], legacy_seed=SEED)
+    rows: list[dict[str, object]] = []
+    for client, by_rule in enumerate(scheme.split(people, np.random.default_rng(0))):
+        own = np.flatnonzero(sources == client)
+        rows.append(
+            {
+                "split": split,
+                "client": listed.sources[client],
+                "listed": _counts(labels[own]),
+                "by rule": _counts(labels[by_rule]),
+                "figure": " + ".join(map(str, SPLITS[split][client])),
+                "both": len(np.intersect1d(own, by_rule)),
+            }
+        )
+    return rows
+
+
+def _counts(labels: np.ndarray) -> str:
+    return " + ".join(str(count) for count in np.bincount(labels, minlength=2))

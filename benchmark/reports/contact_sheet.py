@@ -1,0 +1,131 @@
+"""A data set at a glance: a few images of each class (with attribute and source), training left, test right."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+from PIL import Image
+
+from datasets.base import Dataset, Int64Array, Split, UInt8Array
+
+TILE = 72
+"""Longer side of an image on the sheet, pixels."""
+
+GAP = 4
+PER_SPLIT = 6
+DPI = 100
+MARGIN = 0.6
+"""Inches above the images, for the titles."""
+
+LONGEST = 60
+"""Characters of a row's name; a longer one is cut in the middle."""
+
+Cell = tuple[int, int, int]
+"""Class, attribute and source; -1 where the data set has none."""
+
+
+def contact_sheet(data: Dataset, path: Path, title: str = "") -> Path:
+    """Draw the sheet and write it as PNG.
+
+    Rows are classes x attributes x sources, as far as there are images; of each row the sheet shows up to six
+    training and six test images, evenly spread over the data set's order: the same data give the same file.
+
+    Args:
+        data: The data set.
+        path: File to write; its folder is made.
+        title: Above the sheet; default the data set's name.
+
+    Returns:
+        The file written.
+
+    Raises:
+        OSError: It cannot be written.
+    """
+    rows = sorted({*_members(data.train), *_members(data.test)})
+    side = max(_tile(np.asarray(data.train.images[0])).shape)
+    strips = [_strips(split, rows, side) for split in (data.train, data.test)]
+    divider = np.full((strips[0].shape[0], 3 * GAP, 3), 255, dtype=np.uint8)
+    sheet = np.concatenate([strips[0], divider, strips[1]], axis=1)
+    height, width = (length / DPI for length in sheet.shape[:2])
+    high, left = height + MARGIN, 0.1
+    figure = Figure(figsize=(width + left, high))
+    FigureCanvasAgg(figure)
+    axes = figure.add_axes((left / (width + left), 0.0, width / (width + left), height / high))
+    # One picture in its own pixels: hundreds of axes take minutes.
+    axes.imshow(sheet, aspect="auto", interpolation="nearest")
+    axes.set_yticks([(side + GAP) * k + side / 2 for k in range(len(rows))], _names(data, rows), fontsize=8)
+    half = strips[0].shape[1]
+    axes.set_xticks(
+        [half / 2, half + divider.shape[1] + half / 2],
+        [f"training, {len(data.train):,} images", f"test, {len(data.test):,} images"],
+        fontsize=9,
+    )
+    axes.tick_params(length=0, top=False, labeltop=True, bottom=False, labelbottom=False)
+    axes.spines[:].set_visible(False)
+    axes.set_title(title or data.name, fontsize=11, loc="left", pad=22)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, format="png", dpi=DPI, bbox_inches="tight", metadata={"Software": None})
+    return path
+
+
+def _members(split: Split) -> dict[Cell, Int64Array]:
+    """Indices of the images of each cell that has any."""
+    none = np.full(len(split), -1, dtype=np.int64)
+    columns = [
+        np.asarray(none if values is None else values)
+        for values in (split.labels, split.attributes, split.sources)
+    ]
+    cells, which = np.unique(np.stack(columns, axis=1), axis=0, return_inverse=True)
+    order = np.argsort(which.ravel(), kind="stable")
+    parts = np.split(order, np.cumsum(np.bincount(which.ravel()))[:-1])
+    return {(int(a), int(b), int(c)): part for (a, b, c), part in zip(cells, parts, strict=True)}
+
+
+def _strips(split: Split, rows: list[Cell], side: int) -> UInt8Array:
+    """Uint8 [height, width, 3]: one row of tiles of `side` pixels per cell, white where there is no image."""
+    members = _members(split)
+    step = side + GAP
+    sheet = np.full((step * len(rows) - GAP, step * PER_SPLIT - GAP, 3), 255, dtype=np.uint8)
+    for row, cell in enumerate(rows):
+        held = members.get(cell, np.zeros(0, dtype=np.int64))
+        picked = held[
+            np.unique(np.linspace(0, max(len(held) - 1, 0), PER_SPLIT).round().astype(int))[: len(held)]
+        ]
+        for column, index in enumerate(picked):
+            tile = _tile(np.asarray(split.images[index]))
+            top, left = step * row, step * column
+            sheet[top : top + tile.shape[0], left : left + tile.shape[1]] = tile
+    return sheet
+
+
+def _tile(image: UInt8Array) -> UInt8Array:
+    """uint8 [C, H, W] as [h, w, 3] of at most TILE pixels a side: small ones in whole steps, large ones smoothed."""
+    channels, height, width = image.shape
+    # Two channels or more than three are no colours: the first is shown.
+    colours = image if channels == 3 else np.repeat(image[:1], 3, axis=0)
+    pixels: NDArray[np.uint8] = np.ascontiguousarray(colours.transpose(1, 2, 0))
+    longest = max(height, width)
+    if longest <= TILE:
+        factor = TILE // longest
+        return pixels.repeat(factor, axis=0).repeat(factor, axis=1)
+    size = (max(width * TILE // longest, 1), max(height * TILE // longest, 1))
+    return np.asarray(Image.fromarray(pixels).resize(size, Image.Resampling.BILINEAR))
+
+
+def _names(data: Dataset, rows: list[Cell]) -> list[str]:
+    """What stands left of each row: class, attribute and source, with the numbers of training and test images."""
+    counts = [
+        {cell: len(part) for cell, part in _members(split).items()} for split in (data.train, data.test)
+    ]
+    texts = []
+    for cell in rows:
+        known = (data.classes, data.attributes, data.sources)
+        name = ", ".join(names[k] for names, k in zip(known, cell, strict=True) if k >= 0)
+        if len(name) > LONGEST:
+            name = f"{name[: LONGEST // 2]}...{name[-LONGEST // 2 :]}"
+        texts.append(f"{name}\n{counts[0].get(cell, 0):,} + {counts[1].get(cell, 0):,}")
+    return texts

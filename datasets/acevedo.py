@@ -1,0 +1,175 @@
+"""Acevedo-20: cells of normal blood, Data in Brief 30:105474 (2020), doi 10.1016/j.dib.2020.105474.
+
+Facts: notes on the data sets, section 4. The prefix of a file's name is its subtype. FedSDC's 11,630 training images
+are 80 % of ten of the thirteen subtypes, and of no other choice among them; so these ten are the default.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Literal
+
+from datasets.base import DataError
+from datasets.blood_cells import Archive, BloodOptions, Classes, split_by_class
+from datasets.images import ListedDataset, open_rgb
+from datasets.registry import dataset
+from datasets.trees_classes import (
+    ClassTree,
+    Found,
+    check_counts,
+    find_class_folders,
+    identical_files,
+    image_files,
+    missing_folders,
+    tree_error,
+)
+
+PREFIXES: Mapping[str, Mapping[str, int]] = {
+    "basophil": {"BA": 1218},
+    "eosinophil": {"EO": 3117},
+    "erythroblast": {"ERB": 1551},
+    "ig": {"MY": 1137, "MMY": 1015, "PMY": 592, "IG": 151},
+    "lymphocyte": {"LY": 1214},
+    "monocyte": {"MO": 1420},
+    "neutrophil": {"SNE": 1646, "BNE": 1633, "NEUTROPHIL": 50},
+    "platelet": {"PLATELET": 2348},
+}
+"""Published number of images by folder and prefix; 17,092 in all."""
+
+PUBLISHED = {prefix: count for folder in PREFIXES.values() for prefix, count in folder.items()}
+
+SUBTYPES: Classes = {
+    "basophil": ("BA",),
+    "eosinophil": ("EO",),
+    "erythroblast": ("ERB",),
+    "lymphocyte": ("LY",),
+    "monocyte": ("MO",),
+    "metamyelocyte": ("MMY",),
+    "myelocyte": ("MY",),
+    "promyelocyte": ("PMY",),
+    "segmented neutrophil": ("SNE",),
+    "band neutrophil": ("BNE",),
+}
+"""The ten subtypes of FedSDC, IID; their order is not published."""
+
+CLASSES: Mapping[str, Classes] = {
+    "subtypes": SUBTYPES,
+    "folders": {folder: tuple(prefixes) for folder, prefixes in PREFIXES.items()},
+    "prefixes": {
+        **SUBTYPES,
+        "immature granulocyte": ("IG",),
+        "neutrophil": ("NEUTROPHIL",),
+        "platelet": ("PLATELET",),
+    },
+}
+
+TREE = ClassTree(
+    title="Acevedo-20",
+    tops=("PBC_dataset_normal_DIB", "PBC_dataset_normal_DIB*", "acevedo*", "snkd93bnjr*"),
+    layout="PBC_dataset_normal_DIB/{" + ",".join(PREFIXES) + "}/<PREFIX>_<number>.jpg",
+    folders=tuple(PREFIXES),
+    page="https://data.mendeley.com/datasets/snkd93bnjr/1",
+    archive="PBC_dataset_normal_DIB.zip (its size is not published; 17,092 JPEG files)",
+    hints={
+        "PBC_dataset_normal_DIB*.zip": "the archive is not unpacked (unzip)",
+        "snkd93bnjr*.zip": "the archive is not unpacked (unzip), nor the one inside it",
+    },
+)
+ORIGINAL = 300
+"""Originals have sides of 359 to 366 pixels; known copies 224."""
+
+
+class AcevedoOptions(BloodOptions):
+    """Options of Acevedo-20.
+
+    Attributes:
+        classes: `subtypes`: FedSDC's ten. `folders`: the owner's eight. `prefixes`: all thirteen.
+    """
+
+    classes: Literal["subtypes", "folders", "prefixes"] = "subtypes"
+
+
+@dataset("acevedo", options=AcevedoOptions)
+def acevedo(options: AcevedoOptions, root: Path) -> ListedDataset:
+    """Acevedo-20, cells of normal blood: 11,630 + 2,913 images of 10 subtypes (of 17,092), 224 x 224; by hand."""
+    return split_by_class(acevedo_cells(root, options.strict), CLASSES[options.classes], options)
+
+
+def acevedo_cells(root: Path, strict: bool) -> Archive:
+    """Files by prefix (all thirteen), with a note on files with the same bytes.
+
+    Raises:
+        DataError: Folders are missing, names are not the owner's; with `strict`, numbers or pixels are not.
+    """
+    found = find_class_folders(TREE, root)
+    if len(found.folders) < len(TREE.folders):
+        raise missing_folders(TREE, root, found)
+    cells: dict[str, list[Path]] = {prefix: [] for prefix in PUBLISHED}
+    for folder, prefixes in PREFIXES.items():
+        for path in image_files(found.folders[folder], (".jpg", ".jpeg")):
+            prefix = _prefix(path)
+            if prefix not in prefixes:
+                raise _misnamed(root, found, folder, path)
+            cells[prefix].append(path)
+    counts = {prefix: len(paths) for prefix, paths in cells.items()}
+    if strict:
+        _check_pixels(root, found, cells)
+        check_counts(TREE, root, found.place, counts, PUBLISHED)
+    note = _note(identical_files(path for paths in cells.values() for path in paths))
+    return Archive(TREE, root, cells, PUBLISHED, note)
+
+
+def _prefix(path: Path) -> str:
+    match = re.fullmatch(r"([A-Za-z]+)_\d+", path.stem)
+    return match[1].upper() if match else ""
+
+
+def _misnamed(root: Path, found: Found, folder: str, path: Path) -> DataError:
+    """The error for a name whose prefix is none of its folder's."""
+    wanted = ", ".join(f"{prefix}_" for prefix in PREFIXES[folder])
+    if _prefix(path) in PUBLISHED:
+        cause = "a file of another class was put into this folder"
+    else:
+        cause = "names carry no BA_/SNE_ prefix: this is a renamed copy, subtypes cannot be read"
+    files = image_files(found.folders[folder], (".jpg", ".jpeg"))
+    good = sum(_prefix(one) in PREFIXES[folder] for one in files)
+    return tree_error(
+        TREE,
+        root,
+        path.parent,
+        f"{path.name} in {folder}/ does not begin with {wanted}.",
+        cause,
+        f"{folder}: {sum(PREFIXES[folder].values()):,} images expected, {len(files):,} found, "
+        f"{good:,} of them with such a name",
+    )
+
+
+def _check_pixels(root: Path, found: Found, cells: Mapping[str, list[Path]]) -> None:
+    """Refuse a copy of smaller pixels, by the first image of each prefix."""
+    for paths in cells.values():
+        for path in paths[:1]:
+            width, height = open_rgb(path).size
+            if min(width, height) < ORIGINAL:
+                raise tree_error(
+                    TREE,
+                    root,
+                    path.parent,
+                    f"{path.name} has {width} x {height} pixels, the originals about 360 x 363.",
+                    "a resized copy, as there is one of 224 pixels at Kaggle; the owner's archive is needed",
+                    f"17,092 images expected, {sum(map(len, cells.values())):,} found",
+                )
+
+
+def _note(groups: list[list[Path]]) -> str:
+    """What to say of files with the same bytes; they are kept, as the published numbers count them."""
+    if not groups:
+        return ""
+    files = sum(len(group) for group in groups)
+    text = f"{len(groups)} groups of files with the same bytes ({files} files), all kept"
+    torn = [group for group in groups if len({_prefix(path) for path in group}) > 1]
+    if torn:
+        named = [" = ".join(f"{path.parent.name}/{path.name}" for path in group) for group in torn]
+        text += f"; under two labels: {', '.join(named)}"
+    return text

@@ -1,0 +1,117 @@
+"""What the three sets of white blood cells of FedSDC share: options, pixels, normalisation, and the split by class.
+
+Pixels follow the authors' public code (notes on the data sets, section 3): both sides to 224, ImageNet's mean and
+deviation. The authors published no list of files, so which images are for training is drawn here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from pydantic import Field
+
+from datasets.base import Int64Array
+from datasets.images import Files, ListedDataset, ToSquare
+from datasets.raw import RawOptions
+from datasets.trees_classes import ClassTree, check_not_empty
+
+MEAN = (0.485, 0.456, 0.406)
+STD = (0.229, 0.224, 0.225)
+
+Cells = Mapping[str, Sequence[Path]]
+"""Files by the owner's code of their category, in a fixed order."""
+
+Classes = Mapping[str, tuple[str, ...]]
+"""Codes of each class, by its name; the order is that of the labels."""
+
+
+class BloodOptions(RawOptions):
+    """Options of a set of blood cells.
+
+    Attributes:
+        size: Pixels of each side.
+        seed: Of the draw of training images.
+    """
+
+    size: int = Field(default=224, ge=8)
+    seed: int = Field(default=0, ge=0)
+
+
+def training_share(number: int) -> int:
+    """Training images of a class of `number` images: 80 %, rounded down (11,630 of Acevedo-20's ten subtypes)."""
+    return 4 * number // 5
+
+
+def in_two(
+    paths: Sequence[Path], number: int, generator: np.random.RandomState
+) -> tuple[list[Path], list[Path]]:
+    """`number` random ones of `paths`, and the others; both in the order of `paths`."""
+    chosen = np.zeros(len(paths), dtype=bool)
+    chosen[generator.permutation(len(paths))[:number]] = True
+    pairs = list(zip(paths, chosen, strict=True))
+    return [path for path, first in pairs if first], [path for path, first in pairs if not first]
+
+
+@dataclass(frozen=True)
+class Archive:
+    """The files of one of the three sets, by code, with what is known of them.
+
+    Attributes:
+        tree: Where they are expected.
+        root: The data root.
+        cells: The files.
+        published: Number of images by code.
+        note: What is to be said of the files.
+    """
+
+    tree: ClassTree
+    root: Path
+    cells: Cells
+    published: Mapping[str, int]
+    note: str = ""
+
+
+def split_by_class(archive: Archive, classes: Classes, options: BloodOptions) -> ListedDataset:
+    """80 % of the images of each class for training, the others for testing.
+
+    Args:
+        archive: The files.
+        classes: Codes of each class; other codes are left out.
+        options: Size and seed; with `strict` the result has the expected counts.
+
+    Raises:
+        DataError: A class has fewer than two images.
+    """
+    sizes = {name: sum(len(archive.cells[code]) for code in codes) for name, codes in classes.items()}
+    check_not_empty(archive.tree, archive.root, sizes, least=2)
+    parts: tuple[list[list[Path]], list[list[Path]]] = ([], [])
+    expected: list[tuple[str, str, str, int]] = []
+    for label, (name, codes) in enumerate(classes.items()):
+        paths = [path for code in codes for path in archive.cells[code]]
+        generator = np.random.RandomState([options.seed, label])
+        for part, files in zip(parts, in_two(paths, training_share(len(paths)), generator), strict=True):
+            part.append(files)
+        total = sum(archive.published[code] for code in codes)
+        share = training_share(total)
+        expected += [("train", name, "", share), ("test", name, "", total - share)]
+    return ListedDataset(
+        train=labelled(parts[0]),
+        test=labelled(parts[1]),
+        decode=ToSquare(options.size, "squash"),
+        shape=(3, options.size, options.size),
+        classes=tuple(classes),
+        mean=MEAN,
+        std=STD,
+        note=archive.note,
+        expected=tuple(expected) if options.strict else (),
+    )
+
+
+def labelled(groups: Sequence[Sequence[Path]], sources: Int64Array | None = None) -> Files:
+    """One group of files per class as `Files`; `sources` as there."""
+    paths = [path for group in groups for path in group]
+    sizes = [len(group) for group in groups]
+    return Files(paths, np.repeat(np.arange(len(groups), dtype=np.int64), sizes), None, sources)

@@ -1,0 +1,101 @@
+"""Bodzas-23: high-resolution images of white blood cells, Scientific Data 10:466, doi 10.1038/s41597-023-02378-7.
+
+Facts: notes on the data sets, section 6. The names of the archive and of its top folder are not known: a folder whose
+name speaks of Bodzas, of white blood cells or of the archive's number is searched for the class folders. Files are
+called 0.bmp, 1.bmp, ... in every class folder. An image has 4.3 MB: it is opened when it is decoded, never before.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+
+from datasets.blood_cells import Archive, BloodOptions, split_by_class
+from datasets.images import ListedDataset
+from datasets.registry import dataset
+from datasets.trees_classes import (
+    ClassTree,
+    check_counts,
+    find_class_folders,
+    image_files,
+    missing_folders,
+    tree_error,
+)
+
+FOLDERS: Mapping[str, tuple[str, int]] = {
+    "Basophile": ("basophil", 1023),
+    "Eosinophile": ("eosinophil", 1017),
+    "Lymphoblast": ("lymphoblast", 2557),
+    "Lymphocyte": ("lymphocyte", 3046),
+    "Monocyte": ("monocyte", 2040),
+    "Myeloblast": ("myeloblast", 2534),
+    "Neutrophile Band": ("band neutrophil", 99),
+    "Neutrophile Segment": ("segmented neutrophil", 3201),
+    "Normoblast": ("erythroblast", 510),
+}
+"""Name and published number of images by folder, in the order of the labels; 16,027 in all."""
+
+PUBLISHED = {folder: count for folder, (_, count) in FOLDERS.items()}
+SUFFIXES = (".bmp", ".png")
+
+
+def spelling(name: str) -> str:
+    """A folder's name without what differs between copies: case, separators, and -phile for -phil."""
+    return re.sub(r"[\s_-]+", " ", name.strip()).casefold().replace("phile", "phil")
+
+
+TREE = ClassTree(
+    title="Bodzas-23",
+    tops=("Bodzas-23", "*bodzas*", "*22680517*", "*6612970*", "*white*blood*cell*", "wbc*"),
+    layout="Bodzas-23/{" + ",".join(FOLDERS) + "}/<number>.bmp (or .png)",
+    folders=tuple(FOLDERS),
+    page="https://doi.org/10.6084/m9.figshare.22680517",
+    archive="one zip of about 45 GB",
+    hints={
+        "*bodzas*.zip": "the archive is not unpacked (unzip)",
+        "*22680517*.zip": "the archive is not unpacked (unzip)",
+        "*white*blood*cell*.zip": "the archive is not unpacked (unzip)",
+    },
+    same=spelling,
+    depth=3,
+)
+
+
+@dataset("bodzas", options=BloodOptions)
+def bodzas(options: BloodOptions, root: Path) -> ListedDataset:
+    """Bodzas-23, blood cells in high resolution: 16,027 images of 9 classes, 80 % for training, 224 x 224; by hand."""
+    classes = {name: (folder,) for folder, (name, _) in FOLDERS.items()}
+    return split_by_class(bodzas_cells(root, options.strict), classes, options)
+
+
+def bodzas_cells(root: Path, strict: bool) -> Archive:
+    """Files by class folder (all nine, in the owner's spelling), in the order of their numbers.
+
+    Images of whole fields lie in other folders or have other names than a number: both are passed over.
+
+    Raises:
+        DataError: Folders are missing, an image is there twice; with `strict`, numbers are not the published ones.
+    """
+    found = find_class_folders(TREE, root)
+    if len(found.folders) < len(TREE.folders):
+        raise missing_folders(TREE, root, found)
+    cells: dict[str, list[Path]] = {}
+    for name, folder in found.folders.items():
+        paths = [path for path in image_files(folder, SUFFIXES) if path.stem.isdecimal()]
+        cells[name] = sorted(paths, key=lambda path: (int(path.stem), path.name))
+        twice = [stem for stem, times in Counter(path.stem for path in paths).items() if times > 1]
+        if twice:
+            raise tree_error(
+                TREE,
+                root,
+                folder,
+                f"{twice[0]} is there as .bmp and as .png, as {len(twice):,} images of {folder.name}/ are.",
+                "a converted copy beside the originals; leave one of the two",
+                f"{name}: {PUBLISHED[name]:,} images expected, {len(paths):,} files found",
+            )
+    counts = {name: len(paths) for name, paths in cells.items()}
+    if strict:
+        check_counts(TREE, root, found.place, counts, PUBLISHED)
+    return Archive(TREE, root, cells, PUBLISHED)

@@ -1,0 +1,89 @@
+"""COVID-FL (FedLD): chest X-rays of twelve sites, put together by Yan et al. (2023).
+
+A source is a site; RSNA's images are cut into five, as the authors ship them. `partition=natural` makes each site a
+client. Not published, so not checked: name and size of the archive, and how many images each site has. Most sites lack
+a class: `python -m benchmark partition show dataset=covid_fl partition=natural` shows which.
+
+Prepared images are what the authors' test transform makes (shorter side to 384, then the centre); their training
+transform crops from the whole image, so the borders of the longer side are lost to it here.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pydantic import Field
+
+from datasets.images import ListedDataset, ToSquare
+from datasets.raw import RawOptions, listing
+from datasets.registry import dataset
+from datasets.ssl_fl import STRICT, TEST_LIST, Lists, find_lists
+from datasets.trees_lists import NOT_UNPACKED, Tree, likely_cause
+
+CLASSES = ("normal", "pneumonia", "COVID-19")
+LISTS = "12_clients/split_real"
+SITES = (
+    *("bimcv", "cohen", "eurorad", "gz", "ml-workgroup", "ricord_c"),
+    *("rsna-0", "rsna-1", "rsna-2", "rsna-3", "rsna-4", "sirm"),
+)
+TREE = Tree(
+    title="COVID-FL",
+    folders=("COVID-FL", "COVID-FL/COVID-FL", "covid_fl", "covid_fl/COVID-FL", "."),
+    page="https://github.com/Zeng-Shuang/FedLD (README, Google Drive id 1cuvoYvt-EVs5qtA5Xgos0yUJmfPhRbwg)",
+    archive="the folder COVID-FL (name and size of the archive are not published)",
+    hints={"5_clients": "this is Retina", **NOT_UNPACKED},
+)
+
+
+class CovidOptions(RawOptions):
+    """Options of COVID-FL.
+
+    Attributes:
+        size: Side of the prepared images in pixels; the authors train and test on 384.
+    """
+
+    size: int = Field(default=384, ge=8)
+
+
+@dataset("covid_fl", options=CovidOptions)
+def covid_fl(options: CovidOptions, root: Path) -> ListedDataset:
+    """COVID-FL, chest X-rays of twelve sites (FedLD): 3 classes, 384 x 384; to be fetched by hand."""
+    lists = find_lists(TREE, root, CLASSES, ("train", "test", TEST_LIST, LISTS))
+    train = lists.files("train", _sites(lists, options.strict), sources=True)
+    missing = set(range(len(CLASSES))) - set(train.labels.tolist())
+    if options.strict and missing:
+        raise lists.error(
+            f"no training image is of the class {CLASSES[min(missing)]}.",
+            "labels.csv",
+            f"labels of another set, or a part of the copy; {STRICT}",
+            "training images by class: "
+            + ", ".join(f"{name} {int((train.labels == k).sum()):,}" for k, name in enumerate(CLASSES)),
+        )
+    return ListedDataset(
+        train=train,
+        test=lists.files("test", {TEST_LIST: lists.names(TEST_LIST)}),
+        decode=ToSquare(options.size, "cover"),
+        shape=(3, options.size, options.size),
+        classes=CLASSES,
+        sources=SITES,
+        mean=(0.485, 0.456, 0.406),
+        std=(0.229, 0.224, 0.225),
+    )
+
+
+def _sites(lists: Lists, strict: bool) -> dict[str, list[str]]:
+    """The images of each site, by the relative name of its list, in the order of `SITES`."""
+    there = {Path(name).stem for name in listing(lists.folder / LISTS) if name.endswith(".csv")}
+    missing = [site for site in SITES if site not in there]
+    more = sorted(there - set(SITES))
+    if missing or (strict and more):
+        what = f"{len(missing)} of {len(SITES)} site lists are missing: {', '.join(missing)}."
+        if not missing:
+            what = f"there are lists of other sites than COVID-FL has: {', '.join(more)}."
+        raise lists.error(
+            what,
+            LISTS,
+            likely_cause(TREE, (lists.folder,), "an unpacking that broke off, or a copy of another version"),
+            f"{len(SITES)} lists expected, {len(SITES) - len(missing)} found, {len(more)} more",
+        )
+    return {f"{LISTS}/{site}.csv": lists.names(f"{LISTS}/{site}.csv") for site in SITES}

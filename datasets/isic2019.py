@@ -1,0 +1,424 @@
+"""ISIC2019 as FLamby's Fed-ISIC2019: dermoscopic images of eight kinds of lesions from six centres (FedMR, Table 2).
+
+Data: ISIC challenge 2019 (Tschandl et al. 2018; Codella et al. 2017; Combalia et al. 2019). Centres, folds and
+preprocessing: Ogier du Terrail et al., FLamby, NeurIPS 2022. The numbers are those of the notes on the data sets,
+section 9.
+
+Of 25,331 images FLamby keeps the 23,247 whose lesion is known. The first letters of `lesion_id` name the archive, and
+HAM10000's own metadata divide its images further. FLamby's fold is drawn over images: 760 of the 2,003 test images of
+the four HAM10000 centres share a lesion with a training image.
+
+FLamby brings the shorter side to 224 pixels, evens out the colours of the whole image, and keeps its aspect ratio until
+it crops 200 x 200. Arrays have one size, so here the centre of 224 x 224 is cut out after the colours: what random
+crops could have reached beyond it is lost, the centre crop of 200 is not. The images do not go through a second JPEG.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from PIL import Image
+from pydantic import Field
+
+from datasets.base import DataError, UInt8Array
+from datasets.images import Files, ListedDataset, ToSquare, open_rgb
+from datasets.raw import RawOptions
+from datasets.registry import dataset
+from datasets.trees import (
+    IMAGENET_MEAN,
+    IMAGENET_STD,
+    ImageTree,
+    counts_text,
+    files_by_stem,
+    first_file,
+    read_rows,
+    some,
+    top_folder,
+    tree_error,
+    with_nested,
+)
+
+CLASSES = ("MEL", "NV", "BCC", "AK", "BKL", "DF", "VASC", "SCC")
+CENTRES = ("bcn", "vidir_molemax", "vidir_modern", "rosendahl", "msk", "vienna_dias")
+# FLamby's fold: images of the classes in each centre.
+TRAIN = (
+    (2279, 3363, 2245, 606, 923, 97, 87, 330),
+    (20, 2977, 2, 0, 96, 23, 45, 0),
+    (533, 1470, 174, 20, 379, 40, 64, 11),
+    (276, 649, 223, 86, 406, 20, 3, 144),
+    (166, 349, 0, 0, 140, 0, 0, 0),
+    (58, 276, 5, 0, 6, 4, 2, 0),
+)
+TEST = (
+    (578, 843, 564, 131, 215, 27, 24, 101),
+    (4, 743, 0, 0, 28, 7, 9, 0),
+    (147, 362, 37, 1, 96, 11, 18, 0),
+    (66, 154, 73, 23, 84, 10, 0, 42),
+    (49, 66, 0, 0, 49, 0, 0, 0),
+    (9, 74, 0, 0, 4, 0, 1, 0),
+)
+
+IMAGES = "ISIC_2019_Training_Input"
+TRUTH = "ISIC_2019_Training_GroundTruth.csv"
+METADATA = "ISIC_2019_Training_Metadata.csv"
+SPLITS = (
+    *("train_test_split", "train_test_split.csv", "train_test_split.txt"),
+    *("fed_isic2019_train_test_split", "fed_isic2019_train_test_split.csv", "isic2019_train_test_split.csv"),
+)
+HAM_METADATA = (
+    "HAM10000_metadata",
+    "HAM10000_metadata.csv",
+    "HAM10000_metadata.tab",
+    "HAM10000_metadata.txt",
+)
+SUFFIXES = (".jpg", ".jpeg")
+FLAMBY = (
+    "https://github.com/owkin/FLamby, flamby/datasets/fed_isic2019/dataset_creation_scripts/train_test_split "
+    "(23,247 rows; size in bytes not known)"
+)
+
+TREE = ImageTree(
+    title="ISIC2019",
+    folders=("ISIC2019", "isic2019", "ISIC_2019", "isic-2019", "fed_isic2019", "Fed-ISIC2019", "."),
+    layout=f"{IMAGES}/ISIC_*.jpg, {TRUTH}, {METADATA}, train_test_split",
+    page="https://challenge.isic-archive.com/data/#2019",
+    archive=f"{IMAGES}.zip (about 9 GB), {METADATA}, {TRUTH}",
+    hints={
+        f"{IMAGES}*.zip": "the archive is not unpacked (unzip)",
+        "ISIC_2019_Test_Input*": "the challenge's test images; the training images are needed",
+        "HAM10000_images*": "this is HAM10000 alone, not ISIC2019",
+        f"{IMAGES}_preprocessed": "FLamby's shrunken JPEG files; the original images are needed",
+    },
+)
+
+
+class Isic2019Options(RawOptions):
+    """Options of ISIC2019.
+
+    Attributes:
+        size: Height and width in pixels: the shorter side is brought to it, then the centre is cut out.
+        colour_constancy: Even out the colours by shades of gray, as FLamby does.
+        fold: ``flamby`` reads FLamby's file `train_test_split`; ``own`` derives the centres from the metadata as
+            FLamby does and draws a fold with the same number of images in each centre, but other images.
+        fold_seed: Seed of the own fold.
+    """
+
+    size: int = Field(default=224, ge=8, le=1024)
+    colour_constancy: bool = True
+    fold: Literal["flamby", "own"] = "flamby"
+    fold_seed: int = Field(default=0, ge=0)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One image of the data set: name without suffix, indices of class and centre, and its side."""
+
+    image: str
+    label: int
+    centre: int
+    test: bool
+
+
+# Pixels --------------------------------------------------------------------------------------------------------------
+
+
+def shades_of_gray(image: UInt8Array, power: int = 6) -> UInt8Array:
+    """Scale the channels of uint8 [H, W, 3] as if the light had been grey.
+
+    The colour of the light is estimated by the Minkowski mean of each channel, e_c = (mean I_c^p)^(1/p), brought to
+    length 1; I_c is divided by sqrt(3) e_c (Finlayson and Trezzi 2004; p = 6). Fractions are cut off as in FLamby; what
+    exceeds 255 becomes 255, where FLamby's cast wraps around. A channel that is black throughout stays so.
+    """
+    values = np.arange(256, dtype=np.float64)
+    channels = [image[..., channel] for channel in range(3)]
+    light = np.array([(values**power)[channel].mean() ** (1 / power) for channel in channels])
+    if not light.any():
+        return image.copy()
+    light /= np.linalg.norm(light)
+    gains = 1 / (np.sqrt(3) * np.where(light > 0, light, 1.0))
+    # The tiny sum keeps a product that is a whole number, but for rounding, from losing one.
+    tables = [np.clip(values * gain + 1e-9, 0, 255).astype(np.uint8) for gain in gains]
+    return np.stack([table[channel] for table, channel in zip(tables, channels, strict=True)], axis=-1)
+
+
+@dataclass(frozen=True)
+class Dermoscopy:
+    """Decode as FLamby preprocesses: shorter side to ``size``, bilinear, colours, and then the centre."""
+
+    size: int
+    colour_constancy: bool
+
+    def __call__(self, path: Path) -> UInt8Array:
+        """As `datasets.images.Decode`: uint8 [3, size, size]."""
+        image = open_rgb(path)
+        if self.colour_constancy:
+            short = min(image.size)
+            width, height = (int(self.size * side / short) for side in image.size)
+            if (width, height) != image.size:
+                image = image.resize((width, height), Image.Resampling.BILINEAR)
+            image = Image.fromarray(shades_of_gray(np.asarray(image)))
+        return ToSquare(self.size, "cover").fit(image)
+
+
+# The list ------------------------------------------------------------------------------------------------------------
+
+
+@dataset("isic2019", options=Isic2019Options)
+def isic2019(options: Isic2019Options, root: Path) -> ListedDataset:
+    """ISIC2019 in the six centres of FLamby's Fed-ISIC2019 (FedMR): 18,597 + 4,650 dermoscopic images, 8 classes."""
+    folder = top_folder(TREE, root, (IMAGES, TRUTH, METADATA, *SPLITS))
+    places = list(dict.fromkeys([folder, *with_nested([folder / IMAGES]), root]))  # where a list may lie
+    if options.fold == "flamby":
+        rows = _flamby_rows(places, root)
+    else:
+        rows = _own_rows(places, root, options.fold_seed, options.strict)
+    if options.strict:
+        _check_counts(rows, folder, root, options.fold)
+    paths = _paths(rows, folder, root)
+
+    def part(test: bool) -> Files:
+        chosen = [row for row in rows if row.test is test]
+        return Files(
+            [paths[row.image] for row in chosen],
+            np.array([row.label for row in chosen], dtype=np.int64),
+            sources=np.array([row.centre for row in chosen], dtype=np.int64),
+        )
+
+    note = (
+        "centre crop of FLamby's images"
+        if options.fold == "flamby"
+        else f"the fold is ours (seed {options.fold_seed}), not FLamby's: other images in the test set; centre crop "
+        "of FLamby's images"
+    )
+    return ListedDataset(
+        train=part(False),
+        test=part(True),
+        decode=Dermoscopy(options.size, options.colour_constancy),
+        shape=(3, options.size, options.size),
+        classes=CLASSES,
+        sources=CENTRES,
+        mean=IMAGENET_MEAN,
+        std=IMAGENET_STD,
+        note=note if options.colour_constancy else f"{note}; colours as they are",
+        expected=tuple(_published()) if options.strict and options.fold == "flamby" else (),
+    )
+
+
+def _published() -> Iterable[tuple[str, str, str, int]]:
+    for part, table in (("train", TRAIN), ("test", TEST)):
+        for centre, numbers in zip(CENTRES, table, strict=True):
+            yield from ((part, name, centre, number) for name, number in zip(CLASSES, numbers, strict=True))
+
+
+def _check_counts(rows: Sequence[Row], folder: Path, root: Path, fold: str) -> None:
+    """Hold a list to FLamby's counts, of centres, folds and (in its own fold) classes."""
+    wanted, found = Counter[str](), Counter[str]()
+    for part, name, centre, number in _published():
+        wanted[f"{centre} {part}" + f" {name}" * (fold == "flamby")] += number
+    for row in rows:
+        part = "test" if row.test else "train"
+        found[f"{CENTRES[row.centre]} {part}" + f" {CLASSES[row.label]}" * (fold == "flamby")] += 1
+    differ = {key for key in (*wanted, *found) if wanted[key] != found[key]}
+    if not differ:
+        return
+    raise tree_error(
+        TREE,
+        root,
+        "the list does not have the published counts of Fed-ISIC2019.",
+        looked_at=folder,
+        found=f"{len(rows):,} images whose lesion is known, where 23,247 are published",
+        cause="another version of the lists, or a cut-down copy: that needs `options: {strict: false}` in "
+        "conf/dataset/*.yaml",
+        get=f"{TREE.page}, {TREE.archive}; {FLAMBY}",
+        counts=counts_text(
+            {key: wanted[key] for key in wanted if key in differ},
+            {key: found[key] for key in found if key in differ},
+        ),
+    )
+
+
+def _paths(rows: Sequence[Row], folder: Path, root: Path) -> dict[str, Path]:
+    """The file of each name on the list, under exactly this name; others are left alone."""
+    images = files_by_stem(TREE, with_nested([folder / IMAGES]) or with_nested([folder]), SUFFIXES)
+    missing = [row for row in rows if row.image not in images]
+    if not missing:
+        return images
+    by_centre = Counter(CENTRES[row.centre] for row in rows)
+    there = by_centre - Counter(CENTRES[row.centre] for row in missing)
+    ending = "_downsampled"
+    short = [row.image for row in missing if row.image.endswith(ending)]
+    cause = None
+    if short and any(name.removesuffix(ending) in images for name in short):
+        cause = (
+            "a renamed copy: the owner's names end in _downsampled for all but three images of the centre msk"
+        )
+    elif images:
+        cause = "a cut-down copy, or an archive that was not unpacked to its end"
+    elif (folder / f"{IMAGES}_preprocessed").is_dir():
+        cause = TREE.hints[f"{IMAGES}_preprocessed"]
+    raise tree_error(
+        TREE,
+        root,
+        f"the list has {len(rows):,} names, {len(missing):,} of them have no file ({len(short):,} of these end in "
+        f"{ending}): {some([row.image for row in missing])}.",
+        looked_at=folder / IMAGES,
+        cause=cause,
+        counts=counts_text({name: by_centre[name] for name in CENTRES}, there),
+    )
+
+
+# FLamby's fold -------------------------------------------------------------------------------------------------------
+
+
+def _flamby_rows(places: Sequence[Path], root: Path) -> list[Row]:
+    """Rows of `train_test_split`, sorted by image; they must agree with the ground truth where that is there."""
+    path = first_file(places, SPLITS)
+    if path is None:
+        raise tree_error(
+            TREE,
+            root,
+            "FLamby's file train_test_split is not there, and the fold is FLamby's.",
+            looked_at=places[0] / SPLITS[0],
+            expected=f"one of {', '.join(SPLITS)} beside {IMAGES}/ in {TREE.folders[0]}/ under the data root",
+            cause="the file comes with FLamby's code and not with the images. Without it: dataset.options.fold=own "
+            "derives the same centres from the metadata and draws another fold",
+            get=f"{FLAMBY}; the images: {TREE.page}, {TREE.archive}",
+            counts="23,247 rows expected, 0 found",
+        )
+    needed = ("image", *CLASSES, "target", "center", "fold")
+    rows: dict[str, Row] = {}
+    truth = _truth(places, root, required=False)
+    for row in read_rows(TREE, root, path, needed, "another file under this name; FLamby's is needed"):
+        try:
+            label, centre = (int(float(row[key])) for key in ("target", "center"))
+            chosen = [k for k, name in enumerate(CLASSES) if float(row[name]) == 1]
+        except ValueError:
+            label, centre, chosen = -1, -1, []
+        name, fold = row["image"], row["fold"]
+        good = chosen == [label] and 0 <= centre < len(CENTRES) and fold in ("train", "test")
+        good = good and row.get("fold2", f"{fold}_{centre}") == f"{fold}_{centre}"
+        if not good or name in rows or truth.get(name, label) != label:
+            problem = (
+                f"{name} stands there twice"
+                if name in rows
+                else f"{name} has the class {CLASSES[label]} here and {CLASSES[truth[name]]} in {TRUTH}"
+                if good
+                else f"the row of {name} does not fit together"
+            )
+            raise _bad_row(root, path, problem, ", ".join(row.values()))
+        rows[name] = Row(name, label, centre, fold == "test")
+    return sorted(rows.values(), key=lambda row: row.image)
+
+
+def _bad_row(root: Path, path: Path, problem: str, found: str) -> DataError:
+    return tree_error(
+        TREE,
+        root,
+        f"{path.name}: {problem}.",
+        looked_at=path,
+        expected="one row for each image, with one class, centre 0 to 5 and fold train or test",
+        found=found,
+        cause="a file that somebody changed, or lists of two versions side by side",
+        get=f"{TREE.page}, {TREE.archive}; {FLAMBY}",
+        counts="23,247 rows expected",
+    )
+
+
+# A fold of our own ---------------------------------------------------------------------------------------------------
+
+
+def _own_rows(places: Sequence[Path], root: Path, seed: int, strict: bool) -> list[Row]:
+    """Images whose lesion is known, with their centres, in a fold by centre: a fifth of each to the test set."""
+    truth = _truth(places, root, required=True)
+    path = first_file(places, [METADATA])
+    if path is None:
+        raise _missing_list(METADATA, places, root)
+    table = read_rows(TREE, root, path, ("image", "lesion_id"), "the metadata of another year or of HAM10000")
+    known = {row["image"]: row["lesion_id"] for row in table if row["lesion_id"]}
+    absent = [name for name in known if name not in truth]
+    if absent:
+        raise _bad_row(root, path, f"{TRUTH} does not have {some(absent)}", f"{len(truth):,} labels")
+    archives = (
+        _ham_archives(places, root) if any(lesion.startswith("HAM") for lesion in known.values()) else {}
+    )
+    centres = {}
+    for name, lesion in sorted(known.items()):
+        archive = {"BCN": "bcn", "MSK": "msk", "HAM": archives.get(name, "")}.get(lesion[:3], "")
+        if archive not in CENTRES:
+            raise _bad_row(
+                root, path, f"the centre of {name} (lesion {lesion}) is not known", f"archive '{archive}'"
+            )
+        centres[name] = CENTRES.index(archive)
+    members = [[name for name in centres if centres[name] == number] for number in range(len(CENTRES))]
+    generator = np.random.default_rng(seed)
+    tests: set[str] = set()
+    for names, size in zip(members, fifths([len(names) for names in members]), strict=True):
+        tests.update(names[k] for k in generator.permutation(len(names))[:size])
+    return [Row(name, truth[name], centre, name in tests) for name, centre in centres.items()]
+
+
+def fifths(sizes: Sequence[int]) -> list[int]:
+    """A fifth of each size, rounded so that the sum is a fifth of their sum, rounded up.
+
+    The largest remainders are rounded up, the first where they are equal: the sizes of FLamby's test sets.
+    """
+    tests = [size // 5 for size in sizes]
+    short = -(-sum(sizes) // 5) - sum(tests)
+    for k in sorted(range(len(sizes)), key=lambda k: -(sizes[k] % 5))[:short]:
+        tests[k] += 1
+    return tests
+
+
+def _truth(places: Sequence[Path], root: Path, required: bool) -> dict[str, int]:
+    """Class of each image from the one-hot ground truth; empty where it is not there and not required."""
+    path = first_file(places, [TRUTH])
+    if path is None:
+        if required:
+            raise _missing_list(TRUTH, places, root)
+        return {}
+    labels = {}
+    cause = "the ground truth of another year: 2018 has seven classes"
+    for row in read_rows(TREE, root, path, ("image", *CLASSES), cause):
+        try:
+            chosen = [k for k, name in enumerate(CLASSES) if float(row[name]) == 1]
+        except ValueError:
+            chosen = []
+        if len(chosen) != 1:
+            raise _bad_row(root, path, f"{row['image']} has not one class", ", ".join(row.values()))
+        labels[row["image"]] = chosen[0]
+    return labels
+
+
+def _ham_archives(places: Sequence[Path], root: Path) -> dict[str, str]:
+    """Archive of each image of HAM10000, from the column `dataset` of its own metadata."""
+    path = first_file([*places, root / "HAM10000", root / "ham10000"], HAM_METADATA)
+    if path is None:
+        raise tree_error(
+            TREE,
+            root,
+            "the four HAM10000 centres need HAM10000_metadata, which is not there.",
+            looked_at=places[0] / HAM_METADATA[0],
+            expected=f"{HAM_METADATA[0]} or {HAM_METADATA[1]} beside {IMAGES}/, or in HAM10000/ under the data root",
+            cause="it comes with HAM10000 and not with ISIC2019",
+            get="https://doi.org/10.7910/DVN/DBW86T, HAM10000_metadata (10,015 rows; size in bytes not known)",
+            counts="10,015 rows expected, 0 found",
+        )
+    cause = "an older copy: the column `dataset` came later"
+    return {
+        row["image_id"]: row["dataset"] for row in read_rows(TREE, root, path, ("image_id", "dataset"), cause)
+    }
+
+
+def _missing_list(name: str, places: Sequence[Path], root: Path) -> DataError:
+    return tree_error(
+        TREE,
+        root,
+        f"{name} is not beside the folder of images.",
+        looked_at=places[0] / name,
+        counts=f"25,331 rows of {name} expected, 0 found",
+    )

@@ -1,0 +1,163 @@
+"""Matek-19: cells of persons with and without leukaemia, doi 10.7937/tcia.2019.36f5o9ld.
+
+Matek et al., Nature Machine Intelligence 2019, doi 10.1038/s42256-019-0101-9. Facts: notes on the data sets,
+section 5. The owner gives no identifiers of persons, so a person's cells may lie on both sides of the split.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from datasets.base import DataError
+from datasets.blood_cells import Archive, BloodOptions, split_by_class
+from datasets.images import ListedDataset
+from datasets.registry import dataset
+from datasets.trees_classes import (
+    ClassTree,
+    Found,
+    check_counts,
+    find_class_folders,
+    image_files,
+    missing_folders,
+    tree_error,
+)
+
+CODES: Mapping[str, tuple[str, int]] = {
+    "BAS": ("basophil", 79),
+    "EBO": ("erythroblast", 78),
+    "EOS": ("eosinophil", 424),
+    "KSC": ("smudge cell", 15),
+    "LYA": ("atypical lymphocyte", 11),
+    "LYT": ("lymphocyte", 3937),
+    "MMZ": ("metamyelocyte", 15),
+    "MOB": ("monoblast", 26),
+    "MON": ("monocyte", 1789),
+    "MYB": ("myelocyte", 42),
+    "MYO": ("myeloblast", 3268),
+    "NGB": ("band neutrophil", 109),
+    "NGS": ("segmented neutrophil", 8484),
+    "PMB": ("bilobed promyelocyte", 18),
+    "PMO": ("promyelocyte", 70),
+}
+"""Name and published number of images by code, in the order of the labels; 18,365 in all."""
+
+PUBLISHED = {code: count for code, (_, count) in CODES.items()}
+ANNOTATIONS = "annotations.dat"
+SUFFIXES = (".tif", ".tiff")
+
+TREE = ClassTree(
+    title="Matek-19",
+    tops=(
+        "PKG - AML-Cytomorphology_LMU",
+        "PKG - AML-Cytomorphology*",
+        "AML-Cytomorphology*",
+        "matek*",
+    ),
+    layout="PKG - AML-Cytomorphology_LMU/AML-Cytomorphology/{" + ",".join(CODES) + "}/<CODE>_0001.tiff",
+    folders=tuple(CODES),
+    page="https://www.cancerimagingarchive.net/collection/aml-cytomorphology_lmu/",
+    archive="PKG - AML-Cytomorphology_LMU (about 11 GB, by the Aspera client)",
+    hints={
+        "*AML-Cytomorphology*.zip": "the archive is not unpacked (unzip)",
+        "*AML-Cytomorphology*.sums": "a list of checksums only: fetch the images with the Aspera client",
+        "*.aspx": "the Aspera download is incomplete; start it again, it goes on from there",
+        "*.partial": "the Aspera download is incomplete; start it again, it goes on from there",
+    },
+)
+CUT_OFF = "the Aspera download is incomplete (start it again, it goes on), or a mirror that lacks files"
+
+
+@dataset("matek", options=BloodOptions)
+def matek(options: BloodOptions, root: Path) -> ListedDataset:
+    """Matek-19, cells in leukaemia: 18,365 images of 15 classes, 80 % for training, 224 x 224; by hand."""
+    classes = {name: (code,) for code, (name, _) in CODES.items()}
+    return split_by_class(matek_cells(root, options.strict), classes, options)
+
+
+def matek_cells(root: Path, strict: bool) -> Archive:
+    """Files by code (all fifteen).
+
+    The label is the folder's code. Where annotations.dat lies beside the folders, every image that it names has to be
+    there, under the same code.
+
+    Raises:
+        DataError: Folders or annotated files are missing, names are not the owner's; with `strict`, numbers are not.
+    """
+    found = find_class_folders(TREE, root)
+    if len(found.folders) < len(TREE.folders):
+        raise missing_folders(TREE, root, found)
+    cells = {code: image_files(found.folders[code], SUFFIXES) for code in CODES}
+    for code, paths in cells.items():
+        odd = [path.name for path in paths if not re.fullmatch(rf"{code}_\d+", path.stem)]
+        if odd:
+            raise tree_error(
+                TREE,
+                root,
+                found.folders[code],
+                f"{odd[0]} in {code}/ is not called {code}_<number>.",
+                "a file of another class was put into this folder, or the files were renamed",
+                f"{code}: {PUBLISHED[code]:,} images expected, {len(paths):,} found, "
+                f"{len(odd):,} of them with another name",
+            )
+    counts = {code: len(paths) for code, paths in cells.items()}
+    if strict:
+        check_counts(TREE, root, found.place, counts, PUBLISHED, _cause(counts))
+    _check_annotations(root, found, cells)
+    return Archive(TREE, root, cells, PUBLISHED)
+
+
+def _cause(counts: Mapping[str, int]) -> str:
+    """What probably happened to these numbers, where it is not the usual."""
+    if counts["MYB"] == PUBLISHED["MYO"] and counts["MYO"] == PUBLISHED["MYB"]:
+        return "MYB (myelocyte) and MYO (myeloblast) are swapped"
+    return CUT_OFF if any(counts[code] < number for code, number in PUBLISHED.items()) else ""
+
+
+def _check_annotations(root: Path, found: Found, cells: Mapping[str, list[Path]]) -> None:
+    """Compare the files with annotations.dat: blank-separated, no header; path, label, two re-annotations or nan."""
+    path = found.place / ANNOTATIONS
+    if not path.is_file():
+        return
+    there = {f"{code}/{one.stem}" for code, paths in cells.items() for one in paths}
+    annotated: set[str] = set()
+    for number, line in enumerate(_lines(path), start=1):
+        fields = line.split()
+        if not fields:
+            continue
+        # A copy of the table may hold .tif for .tiff: what counts is folder and name.
+        name = Path(fields[0]).with_suffix("").as_posix()
+        if len(fields) != 4 or "/" not in name or name.split("/")[-2] != fields[1]:
+            raise tree_error(
+                TREE,
+                root,
+                path,
+                f"line {number} of {ANNOTATIONS} is {line.strip()!r}; needed is the path of an image, the code of its "
+                "folder, and two further codes or nan.",
+                "the file was edited, or images were moved to other folders",
+                f"4 columns expected, {len(fields)} found",
+                found=repr(line.strip()),
+            )
+        annotated.add("/".join(name.split("/")[-2:]))
+    missing = sorted(annotated - there)
+    if missing:
+        short = {code: sum(name.startswith(f"{code}/") for name in annotated) for code in CODES}
+        each = ", ".join(f"{c} {len(cells[c]):,} of {n:,}" for c, n in short.items() if len(cells[c]) < n)
+        raise tree_error(
+            TREE,
+            root,
+            found.place,
+            f"{len(missing):,} of {len(annotated):,} images of {ANNOTATIONS} are missing, first {missing[0]}.",
+            CUT_OFF,
+            f"{len(annotated):,} images expected, {len(there):,} found: {each or 'others in their place'}",
+        )
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(
+            f"{TREE.title}: {path} cannot be read ({error}); get it anew from {TREE.page}"
+        ) from error

@@ -1,0 +1,199 @@
+"""Retina (FedLD): fundus photographs of the Kaggle diabetic-retinopathy set, repackaged by Yan et al. (2023) as arrays.
+
+The prepared copy is `.npy` files with `labels.csv`, and for each of three splits the lists of five clients. Not
+published, so not checked: name and size of the archive, the number of test images, and what the arrays hold. Every
+kind that a reader may meet is therefore taken: 8 and 16 bit, floats of 0..1 and of 0..255, two and three dimensions.
+The authors' reader turns 8-bit arrays black (it rescales them to 0..1 and casts) and joins grey ones side by side; this
+one does neither.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image
+from pydantic import Field
+
+from datasets.base import UInt8Array
+from datasets.images import Files, ListedDataset, ToSquare
+from datasets.raw import RawOptions, listing
+from datasets.registry import dataset
+from datasets.ssl_fl import STRICT, TEST_LIST, Lists, find_lists
+from datasets.trees_lists import NOT_THERE, NOT_UNPACKED, Tree, likely_cause, tree_error
+
+CLASSES = ("normal", "diseased")
+CLIENTS = 5
+OLDER = "this is the older copy of ViT-FL; the copy named in FedLD's README is needed"
+KAGGLE = "these are files of the Kaggle competition; the copy prepared for FedLD is needed"
+TREE = Tree(
+    title="Retina",
+    folders=("Retina", "Retina/Retina", "retina", "retina/Retina", "."),
+    page="https://github.com/Zeng-Shuang/FedLD (README, Google Drive id 1bW--_qRZnWbkb0XXvGBCSferdqXZ6pe7)",
+    archive="the folder Retina (name and size of the archive are not published)",
+    hints={
+        "train-all": OLDER,
+        "val.csv": OLDER,
+        "split_[123]": OLDER,
+        "12_clients": "this is COVID-FL",
+        "trainLabels*": KAGGLE,
+        "resized_train*": KAGGLE,
+        **NOT_UNPACKED,
+    },
+)
+
+TRAIN_COUNTS = (4500, 4499)
+"""Training images per class. Not printed anywhere: read off the authors' figure of the splits, see `SPLITS`."""
+TRAIN_TOLERANCE = 45
+
+SPLITS = {
+    1: ((833, 881), (1044, 929), (875, 1018), (906, 836), (842, 835)),
+    2: ((657, 1017), (312, 782), (356, 819), (925, 1881), (2250, 0)),
+    3: ((2734, 0), (1098, 290), (540, 2014), (100, 525), (28, 1670)),
+}
+"""Normal and diseased images of each client, to 3 images: the bars of the authors' figure."""
+SPLIT_TOLERANCE = 10
+
+
+class RetinaOptions(RawOptions):
+    """Options of Retina.
+
+    Attributes:
+        size: Side of the prepared images in pixels; the authors' reader makes them 256.
+        split: None, or the split whose shipped client lists become the sources of the training images, so that
+            `partition=natural` gives exactly these clients. Without it `partition=dirichlet` makes clients by rule.
+    """
+
+    size: int = Field(default=256, ge=8)
+    split: Literal[1, 2, 3] | None = None
+
+
+@dataclass(frozen=True)
+class FromArray:
+    """Decode a `.npy` file into size x size pixels of RGB, bilinear, whatever the aspect ratio."""
+
+    size: int
+
+    def __call__(self, path: Path) -> UInt8Array:
+        """As `datasets.images.Decode`.
+
+        Raises:
+            DataError: The file is damaged, or is no image.
+        """
+        try:
+            image = as_rgb(np.load(path, allow_pickle=False))
+        except (OSError, ValueError, EOFError) as error:
+            raise tree_error(
+                TREE,
+                f"{path.name} is no image ({error}).",
+                looked_at=path,
+                expected=f"Retina/{path.parent.name}/{path.name}, an array of H x W or H x W x 3 numbers",
+                found=f"{path.stat().st_size if path.exists() else 0:,} bytes",
+                cause="a download or an unpacking that broke off; get the file anew",
+                counts="1 image expected, 0 found",
+            ) from error
+        return ToSquare(self.size, "squash").fit(Image.fromarray(image))
+
+
+def as_rgb(values: npt.NDArray[np.generic]) -> UInt8Array:
+    """An array of any kind as uint8 [H, W, 3].
+
+    Args:
+        values: [H, W], [H, W, 1], [H, W, 3] or [H, W, 4] (transparency is dropped). uint8 stays as it is; floats that
+            do not exceed 1 count as 0..1, others as 0..255; wider integers that exceed 255 count as 0..65535.
+
+    Raises:
+        ValueError: Another shape, no pixels, or values that are no finite numbers.
+    """
+    shape = values.shape
+    if len(shape) not in (2, 3) or 0 in shape or (len(shape) == 3 and shape[2] not in (1, 3, 4)):
+        raise ValueError(f"its shape is {shape}")
+    if values.dtype.kind not in "uif" or not np.isfinite(values).all():
+        raise ValueError(f"its values are {values.dtype}, or not finite")
+    pixels = values.reshape(*shape[:2], -1)[..., :3]
+    if pixels.dtype != np.uint8:
+        numbers = pixels.astype(np.float64)
+        if values.dtype.kind == "f":
+            numbers = np.rint(numbers * 255 if numbers.max() <= 1 else numbers)
+        elif numbers.max() > 255:
+            numbers = numbers // 257
+        pixels = numbers.clip(0, 255).astype(np.uint8)
+    return np.ascontiguousarray(np.broadcast_to(pixels, (*shape[:2], 3)))
+
+
+@dataset("retina", options=RetinaOptions)
+def retina(options: RetinaOptions, root: Path) -> ListedDataset:
+    """Retina, fundus photographs of FedLD: about 9,000 for training, 2 classes, 256 x 256; to be fetched by hand."""
+    lists = find_lists(TREE, root, CLASSES, ("train", "test", TEST_LIST))
+    clients = _clients(lists, options.split) if options.split else {}
+    train = lists.files("train", clients or _all(lists), sources=bool(clients))
+    if options.strict:
+        _check_counts(lists, train, options.split)
+    return ListedDataset(
+        train=train,
+        test=lists.files("test", {TEST_LIST: lists.names(TEST_LIST)}),
+        decode=FromArray(options.size),
+        shape=(3, options.size, options.size),
+        classes=CLASSES,
+        sources=tuple(Path(name).stem for name in clients),
+        mean=(0.5007, 0.5010, 0.5019),
+        std=(0.0342, 0.0535, 0.0484),
+    )
+
+
+def _all(lists: Lists) -> dict[str, list[str]]:
+    """All training images: those of `train.csv` (which some copies have in `central/`), else all arrays there are."""
+    for name in ("train.csv", "central/train.csv"):
+        if (lists.folder / name).is_file():
+            return {name: lists.names(name)}
+    names = [name for name in listing(lists.folder / "train") if name.endswith(".npy")]
+    if not names:
+        raise lists.error(
+            "no arrays in train/.",
+            "train",
+            likely_cause(TREE, (lists.folder / "train", lists.folder), NOT_THERE),
+            f"about {sum(TRAIN_COUNTS):,} arrays expected, 0 found",
+        )
+    return {"train": names}
+
+
+def _clients(lists: Lists, split: int) -> dict[str, list[str]]:
+    """The shipped lists of a split, by their relative name."""
+    names = [f"5_clients/split_{split}/client_{client}.csv" for client in range(1, CLIENTS + 1)]
+    missing = [name for name in names if not (lists.folder / name).is_file()]
+    if missing:
+        raise lists.error(
+            f"{len(missing)} of {CLIENTS} client lists of split {split} are missing: {', '.join(missing)}.",
+            f"5_clients/split_{split}",
+            likely_cause(TREE, (lists.folder,), "lists that were not unpacked with the images")
+            + "; without lists, leave `split` out and take partition=dirichlet with legacy_seed=2022",
+            f"{CLIENTS} lists expected, {CLIENTS - len(missing)} found",
+        )
+    return {name: lists.names(name) for name in names}
+
+
+def _check_counts(lists: Lists, train: Files, split: int | None) -> None:
+    """Compare with the counts of the authors' figure: a part of the images, or another set, is far off.
+
+    Raises:
+        DataError: They differ by more than that figure is inexact.
+    """
+    pairs = [("all", np.bincount(train.labels, minlength=2), TRAIN_COUNTS, TRAIN_TOLERANCE)]
+    if train.sources is not None and split is not None:
+        for client, expected in enumerate(SPLITS[split]):
+            own = np.bincount(train.labels[train.sources == client], minlength=2)
+            pairs.append((f"client_{client + 1}", own, expected, SPLIT_TOLERANCE))
+    if any(np.abs(found - np.array(expected)).max() > off for _, found, expected, off in pairs):
+        raise lists.error(
+            "the training images are not those of the prepared copy.",
+            f"5_clients/split_{split}" if split else "train",
+            f"a part of the copy, or a copy of another version; {STRICT}",
+            "normal + diseased, expected (about) and found: "
+            + "; ".join(
+                f"{who} {expected[0]:,} + {expected[1]:,} and {found[0]:,} + {found[1]:,}"
+                for who, found, expected, _ in pairs
+            ),
+        )

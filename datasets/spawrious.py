@@ -1,0 +1,201 @@
+"""Spawrious: generated photographs of dogs at six places (Lynch et al. 2023, https://arxiv.org/abs/2303.05470).
+
+FedDiverse uses two places (beach, snow) and two breeds (labrador, dachshund) for GSC, GCI, GAI and GCI-100, or four
+breeds for Spawrious-4, in the order of its public code, in which the rows of its client matrices stand too (notes on
+the data sets, section 13). Images of the folders 0 and 1 belong together, 6,336 per breed and place; a tenth of each
+cell, 634 images, is the test set, which the paper also validates on.
+
+The authors' code draws the test images with pandas' `sample(frac=0.1, random_state=0)` from a frame in the order in
+which the disk lists the files, so its list cannot be had elsewhere. Here each cell's files are sorted by name (those of
+folder 0 first) and drawn from with the seed anew: a cell gives the same test images with two breeds and with four.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+from pydantic import Field
+
+from datasets.base import DataError
+from datasets.images import Files, ListedDataset, ToSquare
+from datasets.raw import RawOptions, listing
+from datasets.registry import dataset
+from datasets.trees_tables import (
+    ImageTree,
+    cause_by_name,
+    files_of,
+    find_tree,
+    found_in,
+    nearest_place,
+    tree_error,
+)
+
+BREEDS = ("labrador", "dachshund", "bulldog", "corgi")
+PLACES = ("beach", "snow")
+HALVES = ("0", "1")
+PER_HALF = 3_168
+PER_CELL = 2 * PER_HALF
+TEST_SHARE, TEST_SEED = 0.1, 0
+TREE = ImageTree(
+    title="Spawrious",
+    folders=(
+        "spawrious224",
+        "spawrious",
+        "spawrious/spawrious224",
+        "spawrious224__entire_dataset",
+        "spawrious224__entire_dataset/spawrious224",
+    ),
+    page="https://github.com/aengusl/spawrious",
+    archive="spawrious224__entire_dataset.tar.gz (size not published)",
+    hints={
+        "spawrious*o2o*": "an o2o archive, which lacks combinations of breed and place; entire_dataset is needed",
+        "spawrious*m2m*": "the m2m archive, which has folder 0 only; entire_dataset is needed",
+        "spawrious*.tar*": "the archive is not unpacked (tar xzf); entire_dataset is the one that is needed",
+        "spawrious*.zip": "the archive is not unpacked",
+        "domain_adaptation_ds/": "the folders 0 and 1 beside domain_adaptation_ds are needed",
+        "beach/": "the places lie here directly; the folders 0 and 1 above them are needed",
+    },
+)
+
+Cells = dict[tuple[int, int], list[list[Path]]]
+"""Files by (breed, place), one list for each of the folders 0 and 1."""
+
+
+class SpawriousOptions(RawOptions):
+    """Options of Spawrious: number of breeds, and the side in pixels to which an image of another size is squashed."""
+
+    breeds: Literal[2, 4] = 2
+    size: int = Field(default=224, ge=8)
+
+
+@dataset("spawrious", options=SpawriousOptions)
+def spawrious(options: SpawriousOptions, root: Path) -> ListedDataset:
+    """Spawrious as FedDiverse uses it: 2 or 4 breeds of dogs, 6,336 images each on beach and snow; get it yourself."""
+    breeds = BREEDS[: options.breeds]
+    folder = find_tree(TREE, root, lambda place: any((place / half).is_dir() for half in HALVES))
+    if folder is None:
+        raise _not_there(root, breeds)
+    cells: Cells = {
+        (breed, place): [
+            files_of(folder / half / PLACES[place] / BREEDS[breed], (".png",)) for half in HALVES
+        ]
+        for breed in range(len(breeds))
+        for place in range(len(PLACES))
+    }
+    _check(folder, cells, options.strict)
+    parts: dict[str, list[tuple[Path, int, int]]] = {"train": [], "test": []}
+    for (breed, place), halves in cells.items():
+        paths = [path for half in halves for path in half]
+        drawn = drawn_for_test(len(paths))
+        for path, is_test in zip(paths, drawn, strict=True):
+            parts["test" if is_test else "train"].append((path, breed, place))
+    test = round(TEST_SHARE * PER_CELL)
+    return ListedDataset(
+        train=_files(parts["train"]),
+        test=_files(parts["test"]),
+        decode=ToSquare(options.size, "squash"),
+        shape=(3, options.size, options.size),
+        classes=breeds,
+        attributes=PLACES,
+        mean=(0.485, 0.456, 0.406),
+        std=(0.229, 0.224, 0.225),
+        expected=tuple(
+            (part, breed, place, number)
+            for part, number in (("train", PER_CELL - test), ("test", test))
+            for breed in breeds
+            for place in PLACES
+        ),
+    )
+
+
+def drawn_for_test(size: int) -> npt.NDArray[np.bool_]:
+    """Which of a cell's `size` files, sorted, belong to the test set: bool [size], a tenth of them."""
+    drawn = pd.Series(range(size)).sample(frac=TEST_SHARE, random_state=TEST_SEED)
+    return np.isin(np.arange(size), drawn)
+
+
+def _files(part: list[tuple[Path, int, int]]) -> Files:
+    paths, breeds, places = zip(*part, strict=True)
+    return Files(paths, np.array(breeds, dtype=np.int64), np.array(places, dtype=np.int64))
+
+
+# Mistakes ------------------------------------------------------------------------------------------------------------
+
+
+def _check(folder: Path, cells: Cells, strict: bool) -> None:
+    """Refuse a tree that lacks a half, a cell or, with `strict`, an image.
+
+    Raises:
+        DataError: Something is missing.
+    """
+    halves = [half for half in HALVES if (folder / half).is_dir()]
+    empty = [cell for cell, files in cells.items() if not any(files)]
+    # A tenth of fewer than six rounds to none: then a cell would have no test image.
+    small = [cell for cell, files in cells.items() if not drawn_for_test(sum(map(len, files))).any()]
+    wrong = [cell for cell, files in cells.items() if [len(half) for half in files] != [PER_HALF, PER_HALF]]
+    if len(halves) < len(HALVES):
+        problem = f"only folder {halves[0]} found; {PER_HALF:,} images per cell lie in each of 0 and 1."
+        cause = "another archive (m2m has folder 0 only) or an unpacking that broke off; entire_dataset has 0 and 1"
+    elif empty:
+        problem = f"{len(empty)} of {len(cells)} cells are absent, first: {_named(empty[0])}."
+        cause = "an o2o archive, which lacks combinations of breed and place; entire_dataset has all of them"
+    elif small and not strict:
+        problem = (
+            f"{len(small)} cells have too few images for a test set of a tenth, first: {_named(small[0])}."
+        )
+        cause = "a copy that was cut down too far, or an unpacking that broke off; keep 6 png files per cell or more"
+    elif strict and wrong:
+        problem = f"{len(wrong)} of {len(cells)} cells do not have the published numbers, first: {_named(wrong[0])}."
+        cause = (
+            "a download or an unpacking that broke off, or a cut-down copy, which needs `options: {strict: false}` in "
+            "conf/dataset/*.yaml"
+        )
+    else:
+        return
+    label, place = (empty or small or wrong or [(0, 0)])[0]
+    shown = folder if len(halves) < len(HALVES) else folder / HALVES[0] / PLACES[place] / BREEDS[label]
+    raise tree_error(
+        TREE,
+        problem,
+        looked_at=folder,
+        expected=f"0/{PLACES[place]}/{BREEDS[label]}/*.png and 1/{PLACES[place]}/{BREEDS[label]}/*.png",
+        found=found_in(shown),
+        cause=cause,
+        counts=_counts(cells),
+    )
+
+
+def _named(cell: tuple[int, int]) -> str:
+    return f"({PLACES[cell[1]]}, {BREEDS[cell[0]]})"
+
+
+def _counts(cells: Cells) -> str:
+    """Expected and found per cell, in the folders 0 + 1."""
+    found = ", ".join(
+        f"{PLACES[place]} {BREEDS[breed]} {' + '.join(f'{len(half):,}' for half in halves)}"
+        for (breed, place), halves in cells.items()
+    )
+    return f"{PER_HALF:,} + {PER_HALF:,} expected per cell (folders 0 + 1), found {found}"
+
+
+def _not_there(root: Path, breeds: tuple[str, ...]) -> DataError:
+    place = nearest_place(TREE, root)
+    names = listing(place) or listing(root)
+    return tree_error(
+        TREE,
+        "there are no folders 0 and 1 with images.",
+        looked_at=place,
+        expected=f"{TREE.folders[0]}/0/beach/labrador/*.png, {TREE.folders[0]}/1/..., under the data root",
+        found=found_in(place if place.is_dir() else root),
+        cause=cause_by_name(TREE, place, root)
+        or (
+            "the files lie deeper, or belong to something else"
+            if names
+            else "not downloaded yet, or the data root is another folder"
+        ),
+        counts=f"{PER_HALF:,} + {PER_HALF:,} expected for each of {len(breeds)} breeds at 2 places, none found",
+    )

@@ -1,0 +1,50 @@
+"""Retina's client lists beside the rule, on lists that a test writes by hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmark.__main__ import main
+from benchmark.analyses.registry import find
+from benchmark.analyses.retina_splits import compared
+from benchmark.errors import ConfigError
+from datasets.images import Files, ListedDataset, ToSquare
+from partitions import Population, make
+
+
+def listed(sources: np.ndarray, labels: np.ndarray) -> ListedDataset:
+    files = Files([Path(str(n)) for n in range(len(labels))], labels, sources=sources)
+    names = tuple(f"client_{k}" for k in range(1, 6))
+    return ListedDataset(
+        files, files, ToSquare(8, "squash"), (3, 8, 8), ("normal", "diseased"), sources=names
+    )
+
+
+def test_lists_of_the_rule_and_lists_that_differ() -> None:
+    labels = np.arange(400) % 2
+    scheme = make("dirichlet", {"clients": 5, "alpha": 100.0, "legacy_seed": 2022})
+    clients = scheme.split(Population(labels, 2), np.random.default_rng(5))
+    sources = np.zeros(400, np.int64)
+    for client, own in enumerate(clients):
+        sources[own] = client
+    rows = compared(listed(sources, labels), 1)
+    assert [row["both"] for row in rows] == [len(own) for own in clients]
+    assert all(row["listed"] == row["by rule"] for row in rows)
+    assert rows[2]["figure"] == "875 + 1018"
+
+    moved = clients[0][0]  # one image at another client
+    sources[moved] = 1
+    changed = compared(listed(sources, labels), 1)
+    assert [row["both"] for row in changed] == [len(own) - (k == 0) for k, own in enumerate(clients)]
+    assert sum(map(int, str(changed[1]["listed"]).split(" + "))) == len(clients[1]) + 1
+
+
+def test_mistakes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(ConfigError, match="strict: came 'maybe'"):
+        find("retina-splits").compute({"strict": "maybe"})
+    assert main(["analyse", "retina-splits", f"data={tmp_path}"]) == 2
+    error = capsys.readouterr().err
+    assert "Retina/labels.csv" in error and "Traceback" not in error
