@@ -130,6 +130,7 @@ class PathsConfig(_Node):
 
     data: str | None = None
     cache: str | None = None
+    weights: str | None = None
     results: str = "results"
 
 

@@ -39,6 +39,7 @@ from benchmark.runs.config import DatasetConfig, PathsConfig, RunConfig
 from benchmark.runs.launch import THREAD_VARIABLES
 from benchmark.runs.lease import Busy, Lease, LeaseLost
 from benchmark.runs.store import Results, RunFolder, Status
+from benchmark.runs.weights import fetch_weights, read_weights
 from datasets.base import Dataset, Split
 from methods.method import Method
 from methods.rules import ClientRule, Selection
@@ -68,6 +69,16 @@ def _dataset(name: str, options: str, data: str | None, cache: str | None) -> Da
 def load_dataset(config: DatasetConfig, paths: PathsConfig) -> Dataset:
     """The data set of a configuration, prepared if needed; kept for the next run of this process."""
     return _dataset(config.name, json.dumps(config.options, sort_keys=True), paths.data, paths.cache)
+
+
+def get_data(config: RunConfig) -> None:
+    """See that the data of a run are prepared; DataError where they cannot be."""
+    load_dataset(config.dataset, config.paths)
+
+
+def get_weights(config: RunConfig) -> None:
+    """See that the trained weights of a run's model are there; ConfigError where they cannot be had."""
+    fetch_weights(config.model, config.paths)
 
 
 def _first_per_class(split: Split, count: int | None, rng: np.random.Generator, what: str) -> np.ndarray:
@@ -226,7 +237,14 @@ def _build_model(
     shape = tuple(problem.images.shape[1:])
     seed = randomness.torch_seed(config.seed, "model")
     parameters = config.model.parameters
-    net = build_net(config.model.name, problem.num_classes, shape, parameters, seed)  # type: ignore[arg-type]
+    net = build_net(
+        config.model.name,
+        problem.num_classes,
+        shape,  # type: ignore[arg-type]
+        parameters,
+        seed,
+        lambda source: read_weights(source, config.paths),
+    )
     heads: dict[str, nn.Module] = {}
     asking: tuple[ClientRule | Selection, ...] = (*method.client, method.selection)
     for rule in asking:
