@@ -15,7 +15,7 @@ import time
 import traceback
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -213,7 +213,9 @@ def _evaluation_set(
 def build_problem(config: RunConfig, data: RunData, device: torch.device) -> Problem:
     """Put the data on the device."""
     dataset, train = data.dataset, data.train
-    transform = Normalise.of(dataset.mean, dataset.std, torch.float32, device, config.precision.channels_last)
+    plain = Normalise.of(dataset.mean, dataset.std, torch.float32, device, config.precision.channels_last)
+    augment = augmentation(config.train.augment, train.images.shape[1])
+    transform = plain if augment is None else replace(plain, first=augment.evaluation)
     size = config.evaluation.batch_size
     sets = {"test": _evaluation_set(data.test, None, dataset, transform, device, size)}
     if data.validation is not None:
@@ -227,6 +229,7 @@ def build_problem(config: RunConfig, data: RunData, device: torch.device) -> Pro
         num_attributes=len(dataset.attributes),
         transform=transform,
         evaluation_sets=sets,
+        augmented_transform=plain,
     )
 
 
@@ -234,7 +237,7 @@ def _build_model(
     config: RunConfig, method: Method, problem: Problem, device: torch.device
 ) -> tuple[FlatModel, dict]:
     """(the model with the heads that rules asked for, their first values by key)."""
-    shape = tuple(problem.images.shape[1:])
+    shape = tuple(problem.transform(problem.images[:1]).shape[1:])  # as the network sees them
     seed = randomness.torch_seed(config.seed, "model")
     parameters = config.model.parameters
     net = build_net(
@@ -281,6 +284,7 @@ def build_run(config: RunConfig, data: RunData, stop: Stop = lambda: False) -> F
             f"train.batch_size: came 1, but {config.model.name} has BatchNorm, which needs at least 2 samples. "
             "Set it higher, or train.buffers to frozen."
         )
+    augment = augmentation(train.augment)
     spec = TrainSpec(
         epochs=train.epochs,
         steps=train.steps,
@@ -290,7 +294,7 @@ def build_run(config: RunConfig, data: RunData, stop: Stop = lambda: False) -> F
         clip=train.clip,
         drop_last=train.drop_last,
         buffers=train.buffers,
-        augment=augmentation(train.augment),
+        augment=None if augment is None else augment.train,
         amp=config.precision.amp,
     )
     schedule = Schedule(
