@@ -77,10 +77,10 @@ def ended(results: Results, run: RunConfig) -> bool:
 def _launch(values: Mapping[str, str], runs: Sequence[RunConfig], already: int) -> int:
     from benchmark.runs.launch import LaunchError, Task, launch
     from benchmark.runs.progress import listener
-    from benchmark.runs.run import load_dataset
+    from benchmark.runs.run import get_data, get_weights
 
     settings = _settings(values, "local")
-    prepare_data(runs, lambda run: load_dataset(run.dataset, run.paths))
+    prepare_data(runs, get_data, get_weights)
     settings |= {
         key: number for key in ("workers", "threads") if (number := positive(values, key)) is not None
     }
@@ -139,14 +139,14 @@ def _cluster(
     from benchmark.commands.tracking import settings_of
     from benchmark.runs.cluster import Cluster, check_time, known_seconds
     from benchmark.runs.launch import Task
-    from benchmark.runs.run import load_dataset
+    from benchmark.runs.run import get_data, get_weights
     from benchmark.runs.slurm import Slurm, SlurmSettings
 
     settings = SlurmSettings.of(_settings(values, "slurm"))
     queue = Slurm(settings, results.root / "launcher" / "jobs")
     intervals = {run.key: min(1.0, run.runtime.checkpoint_every / run.train.rounds) for run in runs}
     check_time(settings, intervals, known_seconds(results))
-    prepare_data(runs, lambda run: load_dataset(run.dataset, run.paths))
+    prepare_data(runs, get_data, get_weights)
     plan = (settings_of(values), {run.key: run for run in tracked})
     cluster = Cluster(results, queue, settings, "benchmark.runs.run:work", queue.folder, plan)
     tasks = [Task(run.key, run.train.rounds, _payload(run, "local")) for run in runs]

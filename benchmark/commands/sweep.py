@@ -314,7 +314,7 @@ class Sweep:
                 raise ConfigError(
                     f"hydra.launcher.{key}: came {launcher[key]}; a run is one process. Allowed: 1."
                 )
-        from benchmark.runs.run import load_dataset
+        from benchmark.runs.run import get_data, get_weights
 
         runs = {}
         for combination in self.combinations or []:
@@ -326,7 +326,7 @@ class Sweep:
                 raise ConfigError(f"{' '.join(combination)}: {error}") from error
         for results in {run.paths.results for run in runs.values()}:
             Results(Path(results)).open()
-        prepare_data(list(runs.values()), lambda run: load_dataset(run.dataset, run.paths))
+        prepare_data(list(runs.values()), get_data, get_weights)
         return {folder_of(run): words for words, run in runs.items()}
 
     def _environment(self) -> dict[str, str]:

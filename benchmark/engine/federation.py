@@ -60,6 +60,8 @@ class Problem:
     num_attributes: int
     transform: Callable[[Tensor], Tensor]
     evaluation_sets: Mapping[str, EvaluationSet]
+    augmented_transform: Callable[[Tensor], Tensor] | None = None
+    """Of images that were augmented, which are cut and resized already; None: as of all others."""
 
 
 @dataclass(frozen=True)
@@ -205,9 +207,10 @@ class FederatedRun:
         self._plain = self.method.plain()
         policy = next((r.buffers for r in self.method.client if r.buffers), self.spec.buffers)
         self.spec = replace(self.spec, buffers=policy)
-        self.trainer = LocalTrainer(
-            self.model, self.spec, problem.transform, self.order or self._random_order
-        )
+        transform = problem.transform
+        if self.spec.augment is not None and problem.augmented_transform is not None:
+            transform = problem.augmented_transform
+        self.trainer = LocalTrainer(self.model, self.spec, transform, self.order or self._random_order)
         self.pool = FrozenPool(self.model)
         self._drawn: dict[tuple[str, int], tuple[Tensor, Tensor]] = {}
 

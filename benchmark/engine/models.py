@@ -16,6 +16,14 @@ from torch.func import functional_call, grad, vmap
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.instancenorm import _InstanceNorm
 
+from benchmark.engine.pretrained import (
+    EFFICIENTNET_B0,
+    MOBILENETV2,
+    RESNET50,
+    Reader,
+    Weights,
+    load_weights,
+)
 from benchmark.errors import ConfigError, nearest
 from methods.vectors import BODY, HEAD, NORM, OTHER_NORM, Layout
 
@@ -49,15 +57,21 @@ class Net(nn.Module):
 
 Builder = Callable[..., Net]
 _models: dict[str, Builder] = {}
+_weights: dict[str, Weights] = {}
 
 
-def model(name: str) -> Callable[[Builder], Builder]:
-    """Register a builder ``(num_classes, channels, height, width, **parameters) -> Net``."""
+def model(name: str, weights: Weights | None = None) -> Callable[[Builder], Builder]:
+    """Register a builder ``(num_classes, channels, height, width, **parameters) -> Net``.
+
+    With ``weights`` the model has the parameter `pretrained`: these go into its body, the classifier stays as drawn.
+    """
 
     def decorate(builder: Builder) -> Builder:
         if name in _models:
             raise RuntimeError(f"two models are called {name!r}")
         _models[name] = builder
+        if weights is not None:
+            _weights[name] = weights
         return builder
 
     return decorate
@@ -66,6 +80,11 @@ def model(name: str) -> Callable[[Builder], Builder]:
 def model_names() -> list[str]:
     """Sorted names of the registered models."""
     return sorted(_models)
+
+
+def weights_of(name: str) -> Weights | None:
+    """The trained weights that a model can start from; None where there are none."""
+    return _weights.get(name)
 
 
 @dataclass(frozen=True)
@@ -129,11 +148,17 @@ def _is_share(value: object) -> bool:
 
 
 def build_net(
-    name: str, num_classes: int, shape: tuple[int, int, int], parameters: dict[str, Any], seed: int
+    name: str,
+    num_classes: int,
+    shape: tuple[int, int, int],
+    parameters: dict[str, Any],
+    seed: int,
+    read: Reader | None = None,
 ) -> Net:
     """Build a network for images of ``shape`` (channels, height, width), its weights drawn from ``seed``.
 
-    Every model takes the parameters of `Features`. Raises :class:`ConfigError` for an unknown name or parameter.
+    Every model takes the parameters of `Features`; with ``pretrained`` the body's weights come from ``read`` instead.
+    Raises :class:`ConfigError` for an unknown name or parameter, and for weights that cannot be used.
     """
     if name not in _models:
         raise ConfigError(
@@ -142,6 +167,7 @@ def build_net(
     signature = inspect.signature(_models[name]).parameters
     common = [field.name for field in fields(Features)]
     allowed = [key for key, p in signature.items() if p.kind is p.KEYWORD_ONLY] + common
+    allowed += ["pretrained"] if name in _weights else []
     for key in parameters:
         if key not in allowed:
             known = ", ".join(allowed)
@@ -149,11 +175,27 @@ def build_net(
                 f"model.{key}: unknown parameter of {name}.{nearest(key, allowed)} Allowed: {known}."
             )
     features = Features(**{key: value for key, value in parameters.items() if key in common})
-    own = {key: value for key, value in parameters.items() if key not in common}
+    own = {key: value for key, value in parameters.items() if key not in (*common, "pretrained")}
     # Initialisers draw from torch's own generator; it is put back, so building a model moves no other draw.
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        return features.behind(_models[name](num_classes, *shape, **own), num_classes)
+        net = _models[name](num_classes, *shape, **own)
+        if _wants_weights(parameters.get("pretrained", False), shape[0]):
+            if read is None:
+                raise ConfigError("model.pretrained: came true, but no trained weights can be read here.")
+            load_weights(net.body, read(_weights[name]), _weights[name])
+        return features.behind(net, num_classes)
+
+
+def _wants_weights(pretrained: object, channels: int) -> bool:
+    if not isinstance(pretrained, bool):
+        raise ConfigError(f"model.pretrained: came {pretrained!r}. Allowed: true, false.")
+    if pretrained and channels != 3:
+        raise ConfigError(
+            f"model.pretrained: came true for images with {channels} channel(s); trained weights are for 3. "
+            "Set it to false, or choose other data."
+        )
+    return pretrained
 
 
 def _conv_net(
@@ -206,28 +248,140 @@ def _from_timm(network: Any, num_classes: int) -> Net:
     return Net(network, nn.Linear(feature_dim, num_classes), feature_dim)
 
 
-@model("resnet18_32")
-def resnet18_32(num_classes: int, channels: int, height: int, width: int) -> Net:
-    """ResNet-18 (He et al. 2016) with the 32-pixel stem: one 3 x 3 convolution, no pooling. BatchNorm."""
+def _resnet18_32(num_classes: int, channels: int, **layers: Any) -> Net:
     import timm  # here, not above: it takes seconds to import, and the small models do not need it
 
-    network = timm.create_model("resnet18", pretrained=False, num_classes=num_classes, in_chans=channels)
+    network = timm.create_model(
+        "resnet18", pretrained=False, num_classes=num_classes, in_chans=channels, **layers
+    )
     network.conv1 = nn.Conv2d(channels, 64, 3, stride=1, padding=1, bias=False)
     nn.init.kaiming_normal_(network.conv1.weight, mode="fan_out", nonlinearity="relu")
     network.maxpool = nn.Identity()
     return _from_timm(network, num_classes)
 
 
-@model("mobilenetv2_gn")
-def mobilenetv2_gn(num_classes: int, channels: int, height: int, width: int, *, groups: int = 8) -> Net:
-    """MobileNetV2 (Sandler et al. 2018) with GroupNorm of ``groups`` groups in place of BatchNorm (FedDiverse, 5.2)."""
+@model("resnet18_32")
+def resnet18_32(num_classes: int, channels: int, height: int, width: int) -> Net:
+    """ResNet-18 (He et al. 2016) with the 32-pixel stem: one 3 x 3 convolution, no pooling. BatchNorm."""
+    return _resnet18_32(num_classes, channels)
+
+
+@model("resnet18_gn")
+def resnet18_gn(num_classes: int, channels: int, height: int, width: int, *, groups: int = 2) -> Net:
+    """`resnet18_32` with GroupNorm of ``groups`` groups in place of BatchNorm (FedDisco's and FedSDC's code)."""
+    import timm
+
+    return _resnet18_32(num_classes, channels, norm_layer=partial(timm.layers.GroupNorm, num_groups=groups))
+
+
+@model("resnet50", weights=RESNET50)
+def resnet50(num_classes: int, channels: int, height: int, width: int) -> Net:
+    """ResNet-50 (He et al. 2016; as torchvision's, with the stride in the 3 x 3 convolution). BatchNorm."""
+    import timm
+
+    network = timm.create_model("resnet50", pretrained=False, num_classes=num_classes, in_chans=channels)
+    return _from_timm(network, num_classes)
+
+
+@model("efficientnet_b0", weights=EFFICIENTNET_B0)
+def efficientnet_b0(
+    num_classes: int, channels: int, height: int, width: int, *, drop_path: float = 0.0, hidden: int = 0
+) -> Net:
+    """EfficientNet-b0 (Tan & Le 2019). BatchNorm.
+
+    ``drop_path``: share of samples that skip the last block in training, growing from 0 at the first. ``hidden``: width
+    of a layer (Linear, ReLU) between the pooled 1280 features and the classifier, 0 for none.
+    """
+    import timm
+
+    network = timm.create_model(
+        "efficientnet_b0",
+        pretrained=False,
+        num_classes=num_classes,
+        in_chans=channels,
+        drop_path_rate=_share("drop_path", drop_path),
+    )
+    net = _from_timm(network, num_classes)
+    if not _is_count(hidden):
+        raise ConfigError(f"model.hidden: came {hidden!r}. Allowed: a whole number, 0 for none.")
+    if hidden:
+        network.classifier = nn.Sequential(nn.Linear(net.feature_dim, hidden), nn.ReLU(inplace=True))
+        return Net(network, nn.Linear(hidden, num_classes), hidden)
+    return net
+
+
+@model("mobilenetv2_gn", weights=MOBILENETV2)
+def mobilenetv2_gn(
+    num_classes: int, channels: int, height: int, width: int, *, groups: int = 8, drop_path: float = 0.0
+) -> Net:
+    """MobileNetV2 (Sandler et al. 2018) with GroupNorm of ``groups`` groups in place of BatchNorm (FedDiverse, 5.2).
+
+    ``drop_path``: as of `efficientnet_b0`. Trained weights are those of the network with BatchNorm; its scales and
+    offsets become GroupNorm's.
+    """
     import timm
 
     norm = partial(timm.layers.GroupNormAct, num_groups=groups, eps=1e-6)
     network = timm.create_model(
-        "mobilenetv2_100", pretrained=False, num_classes=num_classes, in_chans=channels, norm_layer=norm
+        "mobilenetv2_100",
+        pretrained=False,
+        num_classes=num_classes,
+        in_chans=channels,
+        norm_layer=norm,
+        drop_path_rate=_share("drop_path", drop_path),
     )
     return _from_timm(network, num_classes)
+
+
+def _share(key: str, value: float) -> float:
+    if not _is_share(value):
+        raise ConfigError(f"model.{key}: came {value!r}. Allowed: a number from 0 to below 1.")
+    return float(value)
+
+
+class WideBlock(nn.Module):
+    """Two 3 x 3 convolutions, each behind BatchNorm and ReLU, dropout between them, and a shortcut."""
+
+    def __init__(self, before: int, channels: int, stride: int, dropout: float) -> None:
+        """From ``before`` channels to ``channels``, at 1/``stride`` of the resolution."""
+        super().__init__()
+        self.norm1 = nn.BatchNorm2d(before)
+        self.conv1 = nn.Conv2d(before, channels, 3, stride=stride, padding=1)
+        self.dropout = nn.Dropout(dropout)
+        self.norm2 = nn.BatchNorm2d(channels)
+        self.conv2 = nn.Conv2d(channels, channels, 3, padding=1)
+        self.shortcut = nn.Conv2d(before, channels, 1, stride=stride) if before != channels else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[B, before, H, W] -> [B, channels, H/stride, W/stride]."""
+        active = F.relu(self.norm1(x))
+        z = self.conv2(F.relu(self.norm2(self.dropout(self.conv1(active)))))
+        # Where the width changes, the shortcut also starts behind the first BatchNorm and ReLU (He et al. 2016b).
+        return z + (x if self.shortcut is None else self.shortcut(active))
+
+
+@model("wrn28_10")
+def wrn28_10(num_classes: int, channels: int, height: int, width: int, *, dropout: float = 0.0) -> Net:
+    """WideResNet-28-10 (Zagoruyko & Komodakis 2016) for 32 x 32 images, its convolutions with biases. BatchNorm.
+
+    Without the biases it is 10,096 parameters short of FedMR's Table 3. ``dropout``: between the two convolutions of
+    each of the 12 blocks.
+    """
+    layers: list[nn.Module] = [nn.Conv2d(channels, 16, 3, padding=1)]
+    before = 16
+    for after, stride in ((160, 1), (320, 2), (640, 2)):
+        for number in range(4):
+            block = WideBlock(before, after, stride if number == 0 else 1, _share("dropout", dropout))
+            layers.append(block)
+            before = after
+    layers += [nn.BatchNorm2d(before), nn.ReLU(inplace=True), nn.AdaptiveAvgPool2d(1), nn.Flatten()]
+    body = nn.Sequential(*layers)
+    for module in body.modules():
+        if isinstance(module, nn.Conv2d):
+            nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+            assert module.bias is not None
+            nn.init.zeros_(module.bias)
+    return Net(body, nn.Linear(before, num_classes), before)
 
 
 # One vector per model ------------------------------------------------------------------------------------------

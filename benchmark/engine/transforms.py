@@ -4,11 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from benchmark.engine.colour import brightness_and_contrast, holes, jitter, sometimes_gray
+from benchmark.engine.geometry import (
+    flip,
+    random_boxes,
+    rotation,
+    shear,
+    shifted_boxes,
+    sometimes,
+    uniform,
+    warp,
+    whole,
+)
 from benchmark.errors import ConfigError, nearest
 
 
@@ -19,6 +32,8 @@ class Normalise:
     scale: Tensor
     shift: Tensor
     memory_format: torch.memory_format
+    first: Callable[[Tensor], Tensor] | None = None
+    """Cuts or resizes images before."""
 
     @classmethod
     def of(
@@ -41,7 +56,9 @@ class Normalise:
         )
 
     def __call__(self, images: Tensor) -> Tensor:
-        """Normalised copy of ``images``; float images are only brought to the right type."""
+        """Normalised copy of uint8 ``images``; float ones, of the same range, may be overwritten."""
+        if self.first is not None:
+            images = self.first(images)
         x = images.to(self.scale.dtype, memory_format=self.memory_format)
         return x.mul_(self.scale).add_(self.shift)
 
@@ -75,16 +92,150 @@ def _crop_flip(images: Tensor) -> Tensor:
     return _flip(_crop(images, 4, "constant"))
 
 
-AUGMENTATIONS: dict[str, Augment | None] = {
+# The reference codes' --------------------------------------------------------------------------------------------
+
+RETINA_SIZE, BIRD_SIZE, SKIN_SIZE = 384, 224, 200
+"""Pixels that the networks of FedLD, FedDiverse (WaterBirds) and FLamby (ISIC2019) see, in training and evaluation."""
+
+
+def _crop_turn_flip(images: Tensor, scale: tuple[float, float]) -> Tensor:
+    """FedLD's code: a random part of the image at 384 pixels, turned by up to 10 degrees, mirrored."""
+    count, _, height, width = images.shape
+    box = random_boxes(count, height, width, scale, images.device)
+    turn = rotation(uniform(count, -10, 10, images.device))
+    matrix = turn @ flip(sometimes(count, 0.5, images.device))
+    return warp(images, (RETINA_SIZE, RETINA_SIZE), matrix, box)
+
+
+def _retina(images: Tensor) -> Tensor:
+    return _crop_turn_flip(images, (0.6, 1.0))
+
+
+def _covid_fl(images: Tensor) -> Tensor:
+    return _crop_turn_flip(images, (0.8, 1.2))
+
+
+def _blood(images: Tensor) -> Tensor:
+    """FedSDC's code on blood cells: a random part at the stored size, mirrored, turned, colours changed or taken."""
+    count, _, height, width = images.shape
+    box = random_boxes(count, height, width, (0.8, 1.0), images.device)
+    turn = rotation(uniform(count, -180, 180, images.device))
+    matrix = flip(sometimes(count, 0.5, images.device)) @ turn
+    return sometimes_gray(jitter(warp(images, (height, width), matrix, box), 0.2, 0.2, 0.2, 0.2), 0.5)
+
+
+def _ham10000(images: Tensor) -> Tensor:
+    """FedDisco's and FedSDC's code on HAM10000: mirrored in both directions, turned, colours changed."""
+    count, _, height, width = images.shape
+    mirrored = flip(*(sometimes(count, 0.5, images.device) for _ in range(2)))
+    turn = rotation(uniform(count, -20, 20, images.device))
+    box = whole(count, height, width, images.device)
+    return jitter(warp(images, (height, width), mirrored @ turn, box, mode="nearest"), 0.1, 0.1, 0.0, 0.1)
+
+
+def _cifar100(images: Tensor) -> Tensor:
+    """FedMR's code on CIFAR-100: shifted by up to 4 pixels, mirrored, turned by up to 15 degrees."""
+    count, _, height, width = images.shape
+    box = shifted_boxes(count, height, width, 4, images.device)
+    turn = rotation(uniform(count, -15, 15, images.device))
+    return warp(
+        images, (height, width), flip(sometimes(count, 0.5, images.device)) @ turn, box, mode="nearest"
+    )
+
+
+def _isic2019(images: Tensor) -> Tensor:
+    """FLamby's code: scaled by .93 to 1.07, turned by up to 50 degrees, mirrored, sheared, cut to 200 pixels; holes.
+
+    Each step but the cut happens to half of the images, as albumentations does unless told otherwise.
+    """
+    count, _, height, width = images.shape
+    device = images.device
+
+    def maybe(values: Tensor, neutral: float = 0.0) -> Tensor:
+        return torch.where(sometimes(count, 0.5, device), values, neutral)
+
+    scale = maybe(uniform(count, 0.93, 1.07, device), 1.0)
+    turn = rotation(maybe(uniform(count, -50, 50, device)))
+    # One of three, evenly: left to right, upside down, both.
+    kind = maybe(torch.randint(1, 4, (count,), device=device).float())
+    mirrored = flip((kind == 1) | (kind == 3), (kind == 2) | (kind == 3))
+    slant = shear(*(maybe(uniform(count, -0.1, 0.1, device)) for _ in range(2)))
+    matrix = turn @ mirrored @ slant / scale[:, None, None]
+    # Where the cut lies among all places that it has in the scaled image.
+    room = torch.stack([scale * width - SKIN_SIZE, scale * height - SKIN_SIZE], 1).clamp(min=0)
+    place = (torch.rand(count, 2, device=device) - 0.5) * room
+    shift = (matrix @ place[:, :, None])[:, :, 0]
+    x = warp(images, (SKIN_SIZE, SKIN_SIZE), matrix, shift=shift, outside="reflection")
+    light = sometimes(count, 0.5, device)
+    x = brightness_and_contrast(
+        x,
+        torch.where(light, uniform(count, -0.15, 0.15, device), 0.0),
+        torch.where(light, uniform(count, 0.9, 1.1, device), 1.0),
+    )
+    return holes(x, 8, 16, 0.5)
+
+
+def _waterbirds(images: Tensor) -> Tensor:
+    """FedDiverse's code: the middle 224 pixels, padded with black by 24, cut to 224 anywhere; mirrored."""
+    return _flip(_crop(_middle(images, BIRD_SIZE), 24, "constant"))
+
+
+def _middle(images: Tensor, size: int) -> Tensor:
+    height, width = images.shape[2:]
+    if min(height, width) < size:
+        raise ConfigError(
+            f"train.augment: it cuts {size} x {size} pixels out of images that have {height} x {width}. "
+            "Set dataset.options.size to more, or train.augment to none."
+        )
+    top, left = round((height - size) / 2), round((width - size) / 2)
+    return images[:, :, top : top + size, left : left + size]
+
+
+def _shorter_side(images: Tensor, size: int) -> Tensor:
+    """The shorter side brought to ``size`` pixels, then the middle."""
+    from torchvision.transforms.v2.functional import resize  # a second to import, and few runs need it
+
+    return _middle(resize(images, [size], antialias=True), size)
+
+
+@dataclass(frozen=True)
+class Augmentation:
+    """What happens to uint8 images [B, c, H, W] before they are normalised.
+
+    Attributes:
+        train: in training: random, from torch's generator, which the loop seeds. uint8 or float, 0..255.
+        evaluation: wherever else images are looked at: none of it random; None for the images as they are stored.
+        rgb: whether it needs three channels.
+    """
+
+    train: Augment
+    evaluation: Augment | None = None
+    rgb: bool = False
+
+
+AUGMENTATIONS: dict[str, Augmentation | None] = {
     "none": None,
-    "reflect_crop_flip": _reflect_crop_flip,
-    "crop_flip": _crop_flip,
+    "reflect_crop_flip": Augmentation(_reflect_crop_flip),
+    "crop_flip": Augmentation(_crop_flip),
+    "cifar100": Augmentation(_cifar100),
+    "retina": Augmentation(_retina, partial(_shorter_side, size=RETINA_SIZE)),
+    "covid_fl": Augmentation(_covid_fl, partial(_shorter_side, size=RETINA_SIZE)),
+    "blood": Augmentation(_blood, rgb=True),
+    "ham10000": Augmentation(_ham10000, rgb=True),
+    "isic2019": Augmentation(_isic2019, partial(_middle, size=SKIN_SIZE)),
+    "waterbirds": Augmentation(_waterbirds, partial(_middle, size=BIRD_SIZE)),
 }
 
 
-def augmentation(name: str) -> Augment | None:
-    """The augmentation called ``name`` on uint8 batches; it draws from torch's generator, which the loop seeds."""
+def augmentation(name: str, channels: int = 3) -> Augmentation | None:
+    """The augmentation called ``name`` for images with so many channels; ConfigError if there is none."""
     if name not in AUGMENTATIONS:
         known = ", ".join(AUGMENTATIONS)
         raise ConfigError(f"train.augment: came {name!r}.{nearest(name, AUGMENTATIONS)} Allowed: {known}.")
-    return AUGMENTATIONS[name]
+    found = AUGMENTATIONS[name]
+    if found is not None and found.rgb and channels != 3:
+        raise ConfigError(
+            f"train.augment: came {name!r}, which changes colours; the images have {channels} channel(s). "
+            f"Allowed for them: {', '.join(key for key, a in AUGMENTATIONS.items() if a is None or not a.rgb)}."
+        )
+    return found

@@ -91,7 +91,10 @@ class TrainConfig(_Node):
     buffers: Literal["average", "local", "frozen"] = "average"
     clip: PositiveFloat | None = None
     drop_last: bool = False
-    augment: Literal["none", "crop_flip", "reflect_crop_flip"] = "none"
+    augment: Literal[
+        "none", "crop_flip", "reflect_crop_flip",
+        "cifar100", "retina", "covid_fl", "blood", "ham10000", "isic2019", "waterbirds",
+    ] = "none"  # fmt: skip
 
     @model_validator(mode="after")
     def _consistent(self) -> TrainConfig:
@@ -134,6 +137,7 @@ class PathsConfig(_Node):
 
     data: str | None = None
     cache: str | None = None
+    weights: str | None = None
     results: str = "results"
 
 

@@ -177,21 +177,30 @@ def unique_runs(plans: Sequence[Cells]) -> dict[str, RunConfig]:
     return {run.key: run for cells in plans for cell in cells.values() for run in cell.runs}
 
 
-def prepare_data(runs: Sequence[RunConfig], load: Callable[[RunConfig], object]) -> None:
-    """Prepare every data set that ``runs`` need before any of them starts.
+def prepare_data(
+    runs: Sequence[RunConfig],
+    load: Callable[[RunConfig], object],
+    fetch: Callable[[RunConfig], object] = lambda run: None,
+) -> None:
+    """Prepare every data set (``load``) and all trained weights (``fetch``) of ``runs`` before any of them starts.
 
-    Raises one :class:`ConfigError` with the messages of all data sets that are not there.
+    Raises one :class:`ConfigError` with the messages of all that is not there.
     """
-    problems: dict[str, str] = {}
+    problems: dict[str, None] = {}
     seen: set[str] = set()
     for run in runs:
-        key = json.dumps([run.dataset.name, run.dataset.options], sort_keys=True)
-        if key in seen:
-            continue
-        seen.add(key)
-        try:
-            load(run)
-        except ValueError as error:
-            problems[key] = str(error)
+        wanted = (
+            (load, ["data", run.dataset.name, run.dataset.options]),
+            (fetch, ["weights", run.model.name, run.model.parameters.get("pretrained")]),
+        )
+        for get, what in wanted:
+            key = json.dumps(what, sort_keys=True)
+            if key in seen:
+                continue
+            seen.add(key)
+            try:
+                get(run)
+            except ValueError as error:
+                problems[str(error)] = None
     if problems:
-        raise ConfigError("\n\n".join(dict.fromkeys(problems.values())))
+        raise ConfigError("\n\n".join(problems))

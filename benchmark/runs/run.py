@@ -15,7 +15,7 @@ import time
 import traceback
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -39,6 +39,7 @@ from benchmark.runs.config import DatasetConfig, PathsConfig, RunConfig
 from benchmark.runs.launch import THREAD_VARIABLES
 from benchmark.runs.lease import Busy, Lease, LeaseLost
 from benchmark.runs.store import Results, RunFolder, Status
+from benchmark.runs.weights import fetch_weights, read_weights
 from datasets.base import Dataset, Split
 from methods.method import Method
 from methods.rules import ClientRule, Selection
@@ -68,6 +69,16 @@ def _dataset(name: str, options: str, data: str | None, cache: str | None) -> Da
 def load_dataset(config: DatasetConfig, paths: PathsConfig) -> Dataset:
     """The data set of a configuration, prepared if needed; kept for the next run of this process."""
     return _dataset(config.name, json.dumps(config.options, sort_keys=True), paths.data, paths.cache)
+
+
+def get_data(config: RunConfig) -> None:
+    """See that the data of a run are prepared; DataError where they cannot be."""
+    load_dataset(config.dataset, config.paths)
+
+
+def get_weights(config: RunConfig) -> None:
+    """See that the trained weights of a run's model are there; ConfigError where they cannot be had."""
+    fetch_weights(config.model, config.paths)
 
 
 def _first_per_class(
@@ -228,7 +239,9 @@ def _evaluation_set(
 def build_problem(config: RunConfig, data: RunData, device: torch.device) -> Problem:
     """Put the data on the device."""
     dataset, train = data.dataset, data.train
-    transform = Normalise.of(dataset.mean, dataset.std, torch.float32, device, config.precision.channels_last)
+    plain = Normalise.of(dataset.mean, dataset.std, torch.float32, device, config.precision.channels_last)
+    augment = augmentation(config.train.augment, train.images.shape[1])
+    transform = plain if augment is None else replace(plain, first=augment.evaluation)
     size = config.evaluation.batch_size
     sets = {"test": _evaluation_set(data, data.test, data.rest, transform, device, size)}
     if data.validation is not None:
@@ -243,6 +256,7 @@ def build_problem(config: RunConfig, data: RunData, device: torch.device) -> Pro
         num_attributes=len(dataset.attributes),
         transform=transform,
         evaluation_sets=sets,
+        augmented_transform=plain,
     )
 
 
@@ -250,10 +264,17 @@ def _build_model(
     config: RunConfig, method: Method, problem: Problem, device: torch.device
 ) -> tuple[FlatModel, dict]:
     """(the model with the heads that rules asked for, their first values by key)."""
-    shape = tuple(problem.images.shape[1:])
+    shape = tuple(problem.transform(problem.images[:1]).shape[1:])  # as the network sees them
     seed = randomness.torch_seed(config.seed, "model")
     parameters = config.model.parameters
-    net = build_net(config.model.name, problem.num_classes, shape, parameters, seed)  # type: ignore[arg-type]
+    net = build_net(
+        config.model.name,
+        problem.num_classes,
+        shape,  # type: ignore[arg-type]
+        parameters,
+        seed,
+        lambda source: read_weights(source, config.paths),
+    )
     heads: dict[str, nn.Module] = {}
     asking: tuple[ClientRule | Selection, ...] = (*method.client, method.selection)
     for rule in asking:
@@ -290,6 +311,7 @@ def build_run(config: RunConfig, data: RunData, stop: Stop = lambda: False) -> F
             f"train.batch_size: came 1, but {config.model.name} has BatchNorm, which needs at least 2 samples. "
             "Set it higher, or train.buffers to frozen."
         )
+    augment = augmentation(train.augment)
     spec = TrainSpec(
         epochs=train.epochs,
         steps=train.steps,
@@ -299,7 +321,7 @@ def build_run(config: RunConfig, data: RunData, stop: Stop = lambda: False) -> F
         clip=train.clip,
         drop_last=train.drop_last,
         buffers=train.buffers,
-        augment=augmentation(train.augment),
+        augment=None if augment is None else augment.train,
         amp=config.precision.amp,
     )
     schedule = Schedule(

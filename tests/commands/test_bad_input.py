@@ -242,6 +242,16 @@ def test_no_file_and_no_network(refused: Any, tmp_path: Path, command: str) -> N
     assert not (tmp_path / "raw").exists()
 
 
+def test_no_trained_weights_and_no_network(refused: Any, tmp_path: Path) -> None:
+    words = [*FAKE_RUN, "+dataset.options.channels=3", "model=resnet50", "model.pretrained=true"]
+    message = refused(
+        [*words, f"paths.weights={tmp_path / 'weights'}"],
+        r"model\.pretrained: resnet50-0676ba61\.pth is not there and cannot be downloaded",
+    )
+    assert f"looked at: {tmp_path / 'weights' / 'resnet50-0676ba61.pth'}" in message
+    assert "https://download.pytorch.org/models/resnet50-0676ba61.pth" in message
+
+
 @pytest.mark.parametrize("command", ["run", "data"])
 def test_an_empty_file(refused: Any, tmp_path: Path, command: str) -> None:
     paths = write_idx(tmp_path / "raw", MNIST_FIRST)

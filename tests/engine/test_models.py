@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from federations import mlp
 from torch import Tensor, nn
 
-from benchmark.engine.models import FlatModel, Net, build_net, flatten_head, model_names
+from benchmark.engine.models import FlatModel, Net, WideBlock, build_net, flatten_head, model_names
 from benchmark.errors import ConfigError
 from methods.vectors import Layout
 
@@ -21,6 +21,10 @@ SHAPES = {
     "small_cnn": (3, 32, 32),
     "resnet18_32": (3, 32, 32),
     "mobilenetv2_gn": (3, 32, 32),
+    "resnet18_gn": (3, 32, 32),
+    "resnet50": (3, 32, 32),
+    "wrn28_10": (3, 8, 8),
+    "efficientnet_b0": (3, 32, 32),
 }
 
 
@@ -78,6 +82,101 @@ def test_mobilenet_has_group_norm_of_eight_groups() -> None:
     # MobileNetV2 has 3,504,872 parameters with 1,000 classes; GroupNorm has as many as BatchNorm.
     assert model.layout.size == 3_504_872 - 1280 * 1000 - 1000 + 1280 * 10 + 10
     assert net(torch.zeros(2, 3, 32, 32)).shape == (2, 10)
+
+
+def counted(name: str, classes: int, parameters: dict) -> tuple[int, int]:
+    """(parameters, numbers in BatchNorm's buffers) of a network for RGB images, without memory for their values."""
+    with torch.device("meta"):
+        net = build_net(name, classes, (3, 32, 32), parameters, 0)
+    return sum(p.numel() for p in net.parameters()), sum(b.numel() for b in net.buffers())
+
+
+def test_resnet50_has_the_known_size() -> None:
+    """torchvision states 25,557,032 parameters with 1,000 classes; 26,560 channels are normalised, by 53 layers."""
+    assert counted("resnet50", 2, {}) == (25_557_032 - 998 * 2049, 2 * 26_560 + 53)
+    net = build_net("resnet50", 2, (3, 64, 64), {}, 0)
+    assert net.feature_dim == 2048
+    stem = net.body.conv1(torch.zeros(1, 3, 64, 64))
+    assert stem.shape == (1, 64, 32, 32)
+    assert net.body.maxpool(stem).shape == (1, 64, 16, 16)
+
+
+def test_wide_resnet_has_the_size_that_fedmr_prints() -> None:
+    """Zagoruyko & Komodakis print 36.5 M; with biased convolutions and BatchNorm's numbers FedMR's 36.565 M.
+
+    Convolutions: 9 * (c 16 + 16 160 + 7 160 160 + 160 320 + 7 320 320 + 320 640 + 7 640 640), the shortcuts
+    16 160 + 160 320 + 320 640, and a bias per channel. BatchNorm: 2 per channel before each of the 24 convolutions of
+    the blocks and at the end. Classifier: 641 per class.
+    """
+    weights = 9 * (3 * 16 + 16 * 160 + 7 * 160**2 + 160 * 320 + 7 * 320**2 + 320 * 640 + 7 * 640**2)
+    shortcuts = 16 * 160 + 160 * 320 + 320 * 640
+    biases = 16 + 8 * (160 + 320 + 640) + (160 + 320 + 640)
+    channels = (16 + 7 * 160) + (160 + 7 * 320) + (320 + 7 * 640) + 640
+    expected = weights + shortcuts + biases + 2 * channels + 641 * 100
+    parameters, buffers = counted("wrn28_10", 100, {})
+    assert (parameters, buffers) == (expected, 2 * channels + 25) == (36_546_980, 17_977)
+    assert f"{(parameters + buffers) / 1e6:.3f}" == "36.565"
+
+
+def test_wide_resnet_drops_between_the_convolutions() -> None:
+    net = build_net("wrn28_10", 3, (1, 8, 8), {"dropout": 0.3}, 0)
+    rates = [m.p for m in net.body.modules() if isinstance(m, nn.Dropout)]
+    assert rates == [0.3] * 12
+    block = WideBlock(2, 4, 2, 0.5).eval()
+    x = images((3, 2, 6, 6)).float()
+    for norm in (block.norm1, block.norm2):  # neutral in evaluation mode, up to the epsilon of 1e-5
+        norm.eps = 0.0
+    active = x.clamp(min=0)
+    by_hand = block.conv2(block.conv1(active).clamp(min=0)) + block.shortcut(active)
+    torch.testing.assert_close(block(x), by_hand)
+    assert by_hand.shape == (3, 4, 3, 3)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        block.dropout.train()
+        assert not torch.allclose(block(x), by_hand)
+
+
+@pytest.mark.parametrize(
+    ("hidden", "parameters"),
+    [
+        (0, 5_288_548 - 992 * 1281),  # torchvision's table of 1,000 classes
+        (640, 5_288_548 - 1000 * 1281 + 1281 * 640 + 641 * 8),
+    ],
+)
+def test_efficientnet_has_the_known_size(hidden: int, parameters: int) -> None:
+    """The plain network has 4,017,796 parameters and 42,065 buffers; FedMR prints 4.875 M, with prototypes 4.880 M.
+
+    With a hidden layer of h neurons it has 4,049,621 + 1,289 h numbers: 4.875 M is h = 640 and no other.
+    """
+    assert counted("efficientnet_b0", 8, {"hidden": hidden}) == (parameters, 42_065)
+    fitting = [h for h in range(1, 2000) if f"{(4_049_621 + 1289 * h) / 1e6:.3f}" == "4.875"]
+    assert fitting == [640]
+    if hidden:
+        assert parameters + 42_065 == 4_049_621 + 1289 * 640
+        assert f"{(parameters + 42_065 + 8 * 640) / 1e6:.3f}" == "4.880"
+
+
+def test_resnet18_with_group_norm() -> None:
+    net = build_net("resnet18_gn", 7, (3, 56, 56), {"groups": 2}, 0)
+    groups = [m.num_groups for m in net.modules() if isinstance(m, nn.GroupNorm)]
+    assert groups == [2] * 20  # the stem, two in each of 8 blocks, three shortcuts
+    model = FlatModel(net)
+    assert not model.has_batch_norm
+    assert len(model.buffers) == 0
+    assert model.layout.size == 11_173_962 - 3 * 513
+    assert int(model.layout.mask("other_norm").sum()) == 2 * 4800
+    assert net.features(torch.zeros(1, 3, 56, 56)).shape == (1, 512)
+
+
+def test_drop_path_skips_blocks_in_training_only() -> None:
+    """Of two equal images one may skip a block that the other goes through."""
+    net = build_net("mobilenetv2_gn", 2, (3, 32, 32), {"drop_path": 0.9}, 0)
+    x = images((1, 3, 32, 32)).float().expand(8, 3, 32, 32)
+    with torch.no_grad():
+        torch.testing.assert_close(net.eval()(x)[0], net.eval()(x)[7])
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            assert net.train().features(x).std(dim=0).max() > 1e-3
 
 
 @pytest.mark.parametrize(
@@ -176,6 +275,13 @@ def test_features_of_length_one() -> None:
             r"model\.feature_dropout: came 1\.0\. Allowed: a number from 0",
         ),
         ("tiny_cnn", {"feature_dropout": "a"}, r"model\.feature_dropout: came 'a'"),
+        ("resnet18_32", {"pretrained": True}, r"model\.pretrained: unknown parameter of resnet18_32"),
+        ("resnet50", {"pretraind": True}, r"model\.pretraind: .*Did you mean 'pretrained'\?"),
+        ("resnet50", {"pretrained": 1}, r"model\.pretrained: came 1\. Allowed: true, false"),
+        ("resnet50", {"pretrained": True}, r"model\.pretrained: came true for images with 1 channel"),
+        ("efficientnet_b0", {"hidden": -1}, r"model\.hidden: came -1\. Allowed: a whole number"),
+        ("mobilenetv2_gn", {"drop_path": 1}, r"model\.drop_path: came 1\. Allowed: a number from 0"),
+        ("wrn28_10", {"dropout": "no"}, r"model\.dropout: came 'no'"),
     ],
 )
 def test_mistakes(name: str, parameters: dict, message: str) -> None:
@@ -190,7 +296,9 @@ def test_all_models_are_registered() -> None:
 # One vector ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["tiny_cnn", "small_cnn", "resnet18_32", "mobilenetv2_gn"])
+@pytest.mark.parametrize(
+    "name", ["tiny_cnn", "small_cnn", "resnet18_32", "mobilenetv2_gn", "efficientnet_b0"]
+)
 def test_a_flat_model_computes_what_the_module_computes(name: str) -> None:
     plain = net_of(name).double()
     flat = FlatModel(copy.deepcopy(plain))

@@ -194,9 +194,17 @@ def test_a_signal_saves_the_state(tmp_path: Path, layer: dict[str, Any], number:
     assert f"resumed after round {status.round}" in (folder.path / "log.txt").read_text()
 
 
-def test_a_stop_between_two_clients_keeps_the_finished_rounds(tmp_path: Path) -> None:
-    expected = undisturbed(tmp_path, STATEFUL)
-    config = tiny(tmp_path / "stopped", STATEFUL)
+AUGMENTED = {
+    "dataset": {"options": {"channels": 3}},
+    "model": "tiny_cnn",
+    "train": {"augment": "blood", "clients_per_round": 2},
+}
+
+
+@pytest.mark.parametrize("layer", [STATEFUL, STATEFUL | AUGMENTED], ids=["plain", "augmented"])
+def test_a_stop_between_two_clients_keeps_the_finished_rounds(tmp_path: Path, layer: dict[str, Any]) -> None:
+    expected = undisturbed(tmp_path, layer)
+    config = tiny(tmp_path / "stopped", layer)
     asked = iter([False] * 3 + [True] * 100)  # two clients a round and one look after each: within round 2
     assert execute(config, stop=lambda: next(asked))[0] == "interrupted"
     status = folder_of(config).status()

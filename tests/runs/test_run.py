@@ -129,6 +129,39 @@ def test_a_data_set_is_loaded_once_in_a_process(tmp_path: Path) -> None:
     assert load_dataset(one.dataset, one.paths) is load_dataset(two.dataset, two.paths)
 
 
+def test_what_is_cut_in_training_is_cut_wherever_images_are_looked_at(tmp_path: Path) -> None:
+    """Images of 256 pixels with WaterBirds' augmentation: 224, the middle without chance where nothing is trained."""
+    layer = {
+        "dataset": {"options": {"size": 256, "channels": 3, "train_size": 24, "test_size": 8}},
+        "model": "tiny_cnn",
+        "train": {"augment": "waterbirds", "rounds": 1},
+        "evaluation": {"validation": 0.25},
+    }
+    config = configuration(tmp_path, layer)
+    data = load_data(config)
+    run = build_run(config, data)
+    problem = run.problem
+    assert problem.images.shape[1:] == (3, 256, 256)
+    middle = torch.from_numpy(np.array(data.train.images[:2, :, 16:240, 16:240]))
+    expected = (middle / 255 - torch.tensor(data.dataset.mean).view(-1, 1, 1)) / torch.tensor(
+        data.dataset.std
+    ).view(-1, 1, 1)
+    for transform in (problem.transform, *(held.transform for held in problem.evaluation_sets.values())):
+        torch.testing.assert_close(transform(problem.images[:2]), expected, rtol=1e-4, atol=1e-4)
+    x, _ = next(run.data(0).batches())
+    assert x.shape[1:] == (3, 224, 224)
+    # The network is built for what it sees, and trains on what is cut already.
+    linear = next(m for m in run.model.net.modules() if isinstance(m, torch.nn.Linear))
+    assert linear.in_features == 16 * 56 * 56
+    assert execute(config)[0] == "done"
+
+
+def test_colours_of_grey_images_are_refused(tmp_path: Path) -> None:
+    config = configuration(tmp_path, {"train": {"augment": "ham10000"}})
+    with pytest.raises(ConfigError, match=r"train\.augment: came 'ham10000', which changes colours"):
+        build_run(config, load_data(config))
+
+
 # Running -----------------------------------------------------------------------------------------------------------
 
 
