@@ -30,7 +30,7 @@ option = $(if $(strip $(2)),$(call quote,$(1)=$(strip $(2))))
 WHICH  = $(call option,paper,$(PAPER)) $(call option,preset,$(PRESET)) $(call option,seeds,$(SEEDS))
 HOW    = $(call option,launcher,$(LAUNCHER)) $(call option,workers,$(WORKERS))
 
-.PHONY: help table1 table tables tune leaderboard figures status list bench test test-cluster check format setup \
+.PHONY: help table1 table tables tune leaderboard figures plan status list bench test test-cluster check format setup \
         clean FORCE
 
 help:  ## This list
@@ -66,6 +66,9 @@ leaderboard: $(STAMP)  ## All methods on one suite: runs, mean ranks, costs, cri
 
 figures: $(STAMP)  ## Every figure (of PAPER; one: FIGURE) into results/figures/PRESET/
 	@$(RUN) -m benchmark figure $(call option,figure,$(FIGURE)) $(WHICH) $(HOW) $(ARGS)
+
+plan: $(STAMP)  ## What tables ask for before they are made: runs, hours, disk, data that are missing
+	@$(RUN) -m benchmark plan $(call option,table,$(TABLE)) $(WHICH) $(ARGS)
 
 status: $(STAMP)  ## Done, running, failed and missing runs of each table
 	@$(RUN) -m benchmark status $(call option,table,$(TABLE)) $(WHICH) $(ARGS)

@@ -21,6 +21,8 @@ USAGE = """usage: python -m benchmark COMMAND ...
   document [check]                 README's table of methods, from their files
   track [paper=..] [table=..] [name=..] [preset=..] [seeds=N] [results=..] [tracking.KEY=VALUE]
                                    send to W&B what is not sent yet of runs, tables and figures (docs/wandb.md)
+  plan [paper=..] [table=..] [preset=..] [timing=on|off]
+                                   what tables ask for: runs, hours on this device, disk, data that are missing
   status [paper=..] [table=..] [preset=..] [--watch]
                                    runs done, running, waiting, failed, diverged, missing per table
   logs RUN [lines=40|all] [--follow]
@@ -46,6 +48,7 @@ COMMANDS = {
     "analyse": "analyse.main",
     "fidelity": "fidelity.main",
     "document": "document.main",
+    "plan": "plan.main",
     "status": "jobs.status",
     "logs": "jobs.logs",
     "retry": "jobs.retry",

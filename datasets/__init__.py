@@ -4,8 +4,20 @@ The way of an image: raw files -> a builder (`digits.py`, `mnist.py`, ...) -> `R
 writes .npy files and a finish marker -> `load` opens them memory-mapped. This package imports nothing of FedTables.
 """
 
-from datasets.base import DataError, Dataset, RawDataset, Split
-from datasets.prepare import load
-from datasets.registry import describe, names
+from datasets.base import DataError, Dataset, Facts, RawDataset, Split
+from datasets.prepare import find, is_prepared, load
+from datasets.registry import describe, facts, names
 
-__all__ = ["DataError", "Dataset", "RawDataset", "Split", "describe", "load", "names"]
+__all__ = [
+    "DataError",
+    "Dataset",
+    "Facts",
+    "RawDataset",
+    "Split",
+    "describe",
+    "facts",
+    "find",
+    "is_prepared",
+    "load",
+    "names",
+]

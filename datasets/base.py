@@ -123,6 +123,33 @@ class RawDataset:
     expected: tuple[tuple[str, str, str, int], ...] = ()
 
 
+@dataclass(frozen=True)
+class Facts:
+    """What is known of a data set without having it, for plans.
+
+    Attributes:
+        train, test: Number of images.
+        classes, sources: Number of each; 0 sources where there are none.
+        channels, size: Channels and side of the prepared images.
+        raw: The raw files in words: archive and size.
+        page: Where they come from.
+    """
+
+    train: int
+    test: int
+    classes: int
+    channels: int
+    size: int
+    sources: int = 0
+    raw: str = ""
+    page: str = ""
+
+    @property
+    def prepared_bytes(self) -> int:
+        """Size of the prepared images."""
+        return (self.train + self.test) * self.channels * self.size**2
+
+
 ROWS = 256
 """Images at a time where a large array is read through."""
 

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from datasets.base import RawDataset, Split
+from datasets.base import Facts, RawDataset, Split
 from datasets.raw import RawOptions, RawTree, bad_file, folder_of, read_bytes, verify
 from datasets.registry import dataset
 
@@ -120,16 +120,20 @@ CIFAR100 = Kind(
 )
 
 
-@dataset("cifar10", options=RawOptions)
+@dataset("cifar10", options=RawOptions, facts=lambda options: _facts(CIFAR10))
 def cifar10(options: RawOptions, root: Path) -> RawDataset:
     """CIFAR-10 photographs: 50,000 + 10,000 colour images of 32 x 32, 10 classes; downloads by itself."""
     return _read(CIFAR10, root, options.strict, (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2615))
 
 
-@dataset("cifar100", options=RawOptions)
+@dataset("cifar100", options=RawOptions, facts=lambda options: _facts(CIFAR100))
 def cifar100(options: RawOptions, root: Path) -> RawDataset:
     """CIFAR-100 photographs: 50,000 + 10,000 colour images of 32 x 32, 100 fine classes; downloads by itself."""
     return _read(CIFAR100, root, options.strict, (0.50707, 0.48655, 0.44092), (0.26733, 0.25644, 0.27615))
+
+
+def _facts(kind: Kind) -> Facts:
+    return Facts(50_000, 10_000, kind.classes, 3, 32, raw=kind.tree.archive, page=kind.tree.page)
 
 
 def _read(

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from datasets.base import RawDataset, Split
+from datasets.base import Facts, RawDataset, Split
 from datasets.mnist import MNIST, read
 from datasets.raw import RawOptions
 from datasets.registry import dataset
@@ -21,7 +21,11 @@ TEST_CELLS = ((2571, 2568), (2505, 2356))
 """Test images by class and colour that the authors' code makes."""
 
 
-@dataset("cmnist", options=RawOptions)
+def _facts(options: RawOptions) -> Facts:
+    return Facts(60_000, 10_000, 2, 3, 28, raw=MNIST.tree.archive, page=MNIST.tree.page)
+
+
+@dataset("cmnist", options=RawOptions, facts=_facts)
 def cmnist(options: RawOptions, root: Path) -> RawDataset:
     """Coloured MNIST of FedDiverse: digit < 5 or >= 5, red or green independent of it; made from MNIST's files."""
     train, test = read(MNIST, root, options.strict)

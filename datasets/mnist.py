@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from datasets.base import Int64Array, RawDataset, Split, UInt8Array
+from datasets.base import Facts, Int64Array, RawDataset, Split, UInt8Array
 from datasets.raw import RawOptions, RawTree, bad_file, existing, folder_of, read_bytes, verify
 from datasets.registry import dataset
 
@@ -105,7 +105,7 @@ FASHION = Kind(
 )
 
 
-@dataset("mnist", options=RawOptions)
+@dataset("mnist", options=RawOptions, facts=lambda options: _facts(MNIST))
 def mnist(options: RawOptions, root: Path) -> RawDataset:
     """MNIST handwritten digits: 60,000 + 10,000 grey images of 28 x 28, 10 classes; downloads by itself."""
     train, test = read(MNIST, root, options.strict)
@@ -123,7 +123,7 @@ def mnist(options: RawOptions, root: Path) -> RawDataset:
     )
 
 
-@dataset("fashionmnist", options=RawOptions)
+@dataset("fashionmnist", options=RawOptions, facts=lambda options: _facts(FASHION))
 def fashionmnist(options: RawOptions, root: Path) -> RawDataset:
     """FashionMNIST articles of clothing: 60,000 + 10,000 grey images of 28 x 28, 10 classes; downloads by itself."""
     train, test = read(FASHION, root, options.strict)
@@ -140,6 +140,10 @@ def fashionmnist(options: RawOptions, root: Path) -> RawDataset:
             for name in FASHION.classes
         ),
     )
+
+
+def _facts(kind: Kind) -> Facts:
+    return Facts(60_000, 10_000, 10, 1, 28, raw=kind.tree.archive, page=kind.tree.page)
 
 
 def read(kind: Kind, root: Path, strict: bool) -> tuple[Split, Split]:

@@ -150,6 +150,24 @@ def is_prepared(
     return marker is not None and not _damaged_files(place.folder, marker)
 
 
+def find(name: str, options: Mapping[str, Any] | None = None, root: Path | None = None) -> None:
+    """See whether the raw files of a data set are there and complete: nothing is downloaded, decoded or written.
+
+    Raises:
+        DataError: Unknown name or option; raw data missing or wrong.
+    """
+    place = locate(name, options, root)
+    before = os.environ.get("FEDTABLES_OFFLINE")
+    os.environ["FEDTABLES_OFFLINE"] = "1"
+    try:
+        place.entry.builder(place.options, place.root)
+    finally:
+        if before is None:
+            del os.environ["FEDTABLES_OFFLINE"]
+        else:
+            os.environ["FEDTABLES_OFFLINE"] = before
+
+
 def check(
     name: str, options: Mapping[str, Any] | None = None, root: Path | None = None, cache: Path | None = None
 ) -> Report:

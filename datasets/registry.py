@@ -13,7 +13,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from datasets.base import DataError, Options, RawDataset
+from datasets.base import DataError, Facts, Options, RawDataset
 from datasets.images import ListedDataset
 
 Builder = Callable[[Any, Path], RawDataset | ListedDataset]
@@ -27,6 +27,7 @@ class Entry:
     builder: Builder
     options: type[Options]
     version: int
+    facts: Callable[[Any], Facts] | None = None
 
     @property
     def summary(self) -> str:
@@ -37,7 +38,13 @@ class Entry:
 _entries: dict[str, Entry] = {}
 
 
-def dataset(name: str, *, options: type[Options], version: int = 1) -> Callable[[Builder], Builder]:
+def dataset(
+    name: str,
+    *,
+    options: type[Options],
+    version: int = 1,
+    facts: Callable[[Any], Facts] | None = None,
+) -> Callable[[Builder], Builder]:
     """Register the decorated builder `(options, root) -> RawDataset` under `name`.
 
     Args:
@@ -45,6 +52,7 @@ def dataset(name: str, *, options: type[Options], version: int = 1) -> Callable[
         options: Pydantic model of the options, a subclass of `datasets.base.Options`.
         version: Raise it when the builder returns other data for the same options: sets prepared by an older
             version are then left alone and prepared anew.
+        facts: Options -> what is known of the set without having it; None where nothing is.
 
     Raises:
         DataError: At import, where the name is taken or the builder has no docstring to describe it.
@@ -57,7 +65,7 @@ def dataset(name: str, *, options: type[Options], version: int = 1) -> Callable[
                 f"data set name '{name}' is registered twice: by {taken.__module__}.{taken.__qualname__} "
                 f"and by {builder.__module__}.{builder.__qualname__}; give one of them another name"
             )
-        entry = Entry(name, builder, options, version)
+        entry = Entry(name, builder, options, version, facts)
         if not entry.summary:
             raise DataError(
                 f"the builder of data set '{name}' needs a docstring: its first line is its description"
@@ -81,6 +89,16 @@ def describe(name: str) -> str:
         DataError: No such data set.
     """
     return get(name).summary
+
+
+def facts(name: str, options: Mapping[str, Any] | None = None) -> Facts | None:
+    """What is known of the data set `name` without having it; None where nothing is.
+
+    Raises:
+        DataError: No such data set, or such options.
+    """
+    entry = get(name)
+    return None if entry.facts is None else entry.facts(parse(entry, options))
 
 
 def get(name: str) -> Entry:

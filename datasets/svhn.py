@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from datasets.base import RawDataset, Split
+from datasets.base import Facts, RawDataset, Split
 from datasets.raw import RawOptions, RawTree, bad_file, folder_of, read_bytes, verify
 from datasets.registry import dataset
 
@@ -47,7 +47,11 @@ TREE = RawTree(
 )
 
 
-@dataset("svhn", options=RawOptions)
+def _facts(options: RawOptions) -> Facts:
+    return Facts(73_257, 26_032, 10, 3, 32, raw=TREE.archive, page=TREE.page)
+
+
+@dataset("svhn", options=RawOptions, facts=_facts)
 def svhn(options: RawOptions, root: Path) -> RawDataset:
     """Street View house numbers: 73,257 + 26,032 colour images of 32 x 32, 10 classes; downloads by itself."""
     folder = folder_of(TREE, root)
