@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.table import Table as TextTable
@@ -14,9 +15,22 @@ from benchmark.commands.planning import WHAT, plans_of
 from benchmark.errors import ConfigError
 from benchmark.runs.census import Census
 from benchmark.runs.config import RunConfig
-from benchmark.runs.estimate import Block, DataNeed, Pace, Shape, blocks, data_needs, paces, timed
+from benchmark.runs.estimate import (
+    Block,
+    DataNeed,
+    Pace,
+    Shape,
+    blocks,
+    data_needs,
+    paces,
+    timed,
+    weights_needed,
+)
 from benchmark.runs.plan import unique_runs
 from benchmark.runs.store import Results
+
+if TYPE_CHECKING:
+    from benchmark.engine.pretrained import Weights
 
 HOW = {"timing": "on|off", "device": "auto|cpu|cuda"}
 
@@ -59,7 +73,9 @@ def main(words: Sequence[str]) -> int:
             found, by_shape, lambda run, shape: timed(run, shape, values.get("device", "auto")), _tell
         )
     console.print(_table(found, known, device))
-    _print_needs(console, data_needs(list(runs.values())), found)
+    chosen = list(runs.values())
+    _print_needs(console, data_needs(chosen))
+    _print_weights(console, weights_needed(chosen))
     return 0
 
 
@@ -132,7 +148,7 @@ def _size(number: float) -> str:
     raise AssertionError
 
 
-def _print_needs(console: Console, needs: Sequence[DataNeed], found: Sequence[Block]) -> None:
+def _print_needs(console: Console, needs: Sequence[DataNeed]) -> None:
     total = sum(need.prepared_bytes for need in needs)
     console.print(f"data sets, {_size(total)} when prepared:", highlight=False)
     for need in needs:
@@ -143,3 +159,13 @@ def _print_needs(console: Console, needs: Sequence[DataNeed], found: Sequence[Bl
         console.print(f"  {need.name}: missing{size}", highlight=False, markup=False)
         for line in need.state.splitlines():
             console.print(f"    {line.strip()}", highlight=False, markup=False, soft_wrap=True)
+
+
+def _print_weights(console: Console, needed: Sequence[tuple[Path, Weights]]) -> None:
+    for path, source in needed:
+        there = (
+            "there"
+            if path.exists()
+            else f"not there; downloads by itself ({source.megabytes} MB, {source.page})"
+        )
+        console.print(f"weights {path}: {there}", highlight=False, markup=False, soft_wrap=True)

@@ -11,12 +11,15 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import datasets
 from benchmark.errors import ConfigError
 from benchmark.runs.config import RunConfig
 from datasets.base import DataError, Facts
+
+if TYPE_CHECKING:
+    from benchmark.engine.pretrained import Weights
 
 PATIENCE = 10.0
 """Seconds that timing one round should take at most; slower ones are timed on fewer samples."""
@@ -256,6 +259,19 @@ def data_needs(runs: Sequence[RunConfig]) -> list[DataNeed]:
                 state = "not there; downloads by itself"
         found[key] = DataNeed(wanted.name, facts_of(run), state)
     return list(found.values())
+
+
+def weights_needed(runs: Sequence[RunConfig]) -> list[tuple[Path, Weights]]:
+    """Files of trained weights that the runs start from: (where each is looked for, what it is)."""
+    from benchmark.engine.models import weights_of
+    from benchmark.runs.weights import weights_folder
+
+    found: dict[Path, Weights] = {}
+    for run in runs:
+        source = weights_of(run.model.name) if run.model.parameters.get("pretrained") is True else None
+        if source is not None:
+            found[weights_folder(run.paths) / source.file] = source
+    return list(found.items())
 
 
 Timer = Callable[[RunConfig, Shape], Pace]
