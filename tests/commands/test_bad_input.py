@@ -85,7 +85,7 @@ def refused(refusal: Any, footprint: Any, finished: Path) -> Iterator[Any]:
         ("list method", r"list: came 'method'\. Did you mean 'methods'\?"),
         ("data prepair fake", r"data: came 'prepair'\. Did you mean 'prepare'\?"),
         ("data prepare minst", r"dataset: came 'minst'\. Did you mean 'mnist'\?"),
-        ("data prepare", r"data prepare: name a data set\. Known: cifar10"),
+        ("data prepare", r"data prepare: name a data set\. Known: acevedo, bodzas, cifar10"),
         ("data list rot=1", r"data: unknown key 'rot'"),
         ("data list out=a.png", r"data: unknown key 'out'"),
         ("data check fake digits out=a.png", r"out: came 'a\.png' for 2 data sets; it is one file"),
