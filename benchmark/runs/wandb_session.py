@@ -11,6 +11,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -190,6 +191,8 @@ class Session:
     def _open(self, mode: str, wanted: Mapping[str, Any], first: int, pid: int | None, host: str) -> Log:
         import wandb
 
+        if mode == "offline":
+            _wait_for_a_new_name(self.folder, str(wanted["id"]))
         settings = wandb.Settings(
             silent=True,
             console="off",
@@ -247,6 +250,12 @@ class Session:
         if wandb is not None:
             with contextlib.suppress(Exception):
                 wandb.teardown()
+
+
+def _wait_for_a_new_name(folder: Path, id: str) -> None:
+    """Offline files are named by the second and the id: a second one in the same second would replace the first."""
+    while (folder / f"offline-run-{time.strftime('%Y%m%d_%H%M%S')}-{id}").exists():
+        time.sleep(0.05)
 
 
 def _lies_in_file(note: Note | None) -> bool:

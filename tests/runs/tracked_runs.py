@@ -118,7 +118,7 @@ def inspect(file: Path) -> list[dict[str, Any]]:
 def offline_files(root: Path, id: str = ID) -> list[Path]:
     """The offline files of a run, in the order in which they were begun."""
     found = (root / "wandb").glob(f"offline-run-*/run-{id}.wandb")
-    return sorted(found, key=lambda path: path.parent.stat().st_ino)
+    return sorted(found)  # the folders' names begin with the time
 
 
 def history(files: Sequence[Path]) -> list[tuple[int, dict[str, float]]]:
