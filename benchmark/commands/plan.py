@@ -52,6 +52,7 @@ def main(words: Sequence[str]) -> int:
     seen: set[str] = set()
     found: list[Block] = []
     by_shape: dict[Shape, RunConfig] = {}
+    uncounted = 0
     for spec, cells in plans:
         mine = {run.key: run for cell in cells.values() for run in cell.runs}
         missing = [
@@ -61,6 +62,7 @@ def main(words: Sequence[str]) -> int:
         some = blocks(spec.name, missing)
         hashes = {run.hash: run for run in missing}
         found += some
+        uncounted += len(missing) - sum(block.runs for block in some)
         by_shape |= {block.shape: hashes[block.hash] for block in some}
         absent = sorted({cell.state for cell in cells.values() if cell.state != "ok"})
         done = sum(states[key] in ("done", "diverged") for key in mine)
@@ -73,6 +75,8 @@ def main(words: Sequence[str]) -> int:
             found, by_shape, lambda run, shape: timed(run, shape, values.get("device", "auto")), _tell
         )
     console.print(_table(found, known, device))
+    if uncounted:
+        console.print(f"and {uncounted:,} runs on data of whose size nothing is known before they are there")
     chosen = list(runs.values())
     _print_needs(console, data_needs(chosen))
     _print_weights(console, weights_needed(chosen))
