@@ -257,7 +257,7 @@ def test_metadata_of_isic2019(mini: Callable[..., Path], cache: Path) -> None:
     )
     message = fails("ham10000", root, cache, LOOSE, PAGE)
     assert "has no column image_id, dx" in message and "is this the metadata of ISIC2019" in message
-    assert "3 columns needed, 1 of them found" in message
+    assert "3 columns expected, 1 of them found" in message
 
 
 @pytest.mark.parametrize(
