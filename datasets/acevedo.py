@@ -15,16 +15,7 @@ from datasets.base import DataError
 from datasets.blood_cells import Archive, BloodOptions, Classes, split_by_class
 from datasets.images import ListedDataset, open_rgb
 from datasets.registry import dataset
-from datasets.trees_classes import (
-    ClassTree,
-    Found,
-    check_counts,
-    find_class_folders,
-    identical_files,
-    image_files,
-    missing_folders,
-    tree_error,
-)
+from datasets.trees import ImageTree, Place, check_counts, files_in, find_classes, identical_files
 
 PREFIXES: Mapping[str, Mapping[str, int]] = {
     "basophil": {"BA": 1218},
@@ -65,11 +56,11 @@ CLASSES: Mapping[str, Classes] = {
     },
 }
 
-TREE = ClassTree(
+TREE = ImageTree(
     title="Acevedo-20",
-    tops=("PBC_dataset_normal_DIB", "PBC_dataset_normal_DIB*", "acevedo*", "snkd93bnjr*"),
+    depth=2,
+    folders=("PBC_dataset_normal_DIB", "PBC_dataset_normal_DIB*", "acevedo*", "snkd93bnjr*"),
     layout="PBC_dataset_normal_DIB/{" + ",".join(PREFIXES) + "}/<PREFIX>_<number>.jpg",
-    folders=tuple(PREFIXES),
     page="https://data.mendeley.com/datasets/snkd93bnjr/1",
     archive="PBC_dataset_normal_DIB.zip (its size is not published; 17,092 JPEG files)",
     hints={
@@ -77,6 +68,7 @@ TREE = ClassTree(
         "snkd93bnjr*.zip": "the archive is not unpacked (unzip), nor the one inside it",
     },
 )
+SUFFIXES = (".jpg", ".jpeg")
 ORIGINAL = 300
 """Originals have sides of 359 to 366 pixels; known copies 224."""
 
@@ -103,22 +95,20 @@ def acevedo_cells(root: Path, strict: bool) -> Archive:
     Raises:
         DataError: Folders are missing, names are not the owner's; with `strict`, numbers or pixels are not.
     """
-    found = find_class_folders(TREE, root)
-    if len(found.folders) < len(TREE.folders):
-        raise missing_folders(TREE, root, found)
+    place, folders = find_classes(TREE, root, PREFIXES)
     cells: dict[str, list[Path]] = {prefix: [] for prefix in PUBLISHED}
     for folder, prefixes in PREFIXES.items():
-        for path in image_files(found.folders[folder], (".jpg", ".jpeg")):
+        for path in files_in(TREE, folders[folder], SUFFIXES):
             prefix = _prefix(path)
             if prefix not in prefixes:
-                raise _misnamed(root, found, folder, path)
+                raise _misnamed(place, folder, path)
             cells[prefix].append(path)
     counts = {prefix: len(paths) for prefix, paths in cells.items()}
     if strict:
-        _check_pixels(root, found, cells)
-        check_counts(TREE, root, found.place, counts, PUBLISHED)
+        _check_pixels(place, cells)
+        check_counts(place, counts, PUBLISHED)
     note = _note(identical_files(path for paths in cells.values() for path in paths))
-    return Archive(TREE, root, cells, PUBLISHED, note)
+    return Archive(place, cells, PUBLISHED, note)
 
 
 def _prefix(path: Path) -> str:
@@ -126,39 +116,35 @@ def _prefix(path: Path) -> str:
     return match[1].upper() if match else ""
 
 
-def _misnamed(root: Path, found: Found, folder: str, path: Path) -> DataError:
+def _misnamed(place: Place, folder: str, path: Path) -> DataError:
     """The error for a name whose prefix is none of its folder's."""
     wanted = ", ".join(f"{prefix}_" for prefix in PREFIXES[folder])
     if _prefix(path) in PUBLISHED:
         cause = "a file of another class was put into this folder"
     else:
         cause = "names carry no BA_/SNE_ prefix: this is a renamed copy, subtypes cannot be read"
-    files = image_files(found.folders[folder], (".jpg", ".jpeg"))
+    files = files_in(TREE, path.parent, SUFFIXES)
     good = sum(_prefix(one) in PREFIXES[folder] for one in files)
-    return tree_error(
-        TREE,
-        root,
-        path.parent,
+    return place.error(
         f"{path.name} in {folder}/ does not begin with {wanted}.",
-        cause,
-        f"{folder}: {sum(PREFIXES[folder].values()):,} images expected, {len(files):,} found, "
+        looked_at=path.parent,
+        otherwise=cause,
+        counts=f"{folder}: {sum(PREFIXES[folder].values()):,} images expected, {len(files):,} found, "
         f"{good:,} of them with such a name",
     )
 
 
-def _check_pixels(root: Path, found: Found, cells: Mapping[str, list[Path]]) -> None:
+def _check_pixels(place: Place, cells: Mapping[str, list[Path]]) -> None:
     """Refuse a copy of smaller pixels, by the first image of each prefix."""
     for paths in cells.values():
         for path in paths[:1]:
             width, height = open_rgb(path).size
             if min(width, height) < ORIGINAL:
-                raise tree_error(
-                    TREE,
-                    root,
-                    path.parent,
+                raise place.error(
                     f"{path.name} has {width} x {height} pixels, the originals about 360 x 363.",
-                    "a resized copy, as there is one of 224 pixels at Kaggle; the owner's archive is needed",
-                    f"17,092 images expected, {sum(map(len, cells.values())):,} found",
+                    looked_at=path.parent,
+                    otherwise="a resized copy, as there is one of 224 pixels at Kaggle; the owner's archive is needed",
+                    counts=f"17,092 images expected, {sum(map(len, cells.values())):,} found",
                 )
 
 

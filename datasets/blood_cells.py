@@ -16,10 +16,7 @@ from pydantic import Field
 from datasets.base import Int64Array
 from datasets.images import Files, ListedDataset, ToSquare
 from datasets.raw import RawOptions
-from datasets.trees_classes import ClassTree, check_not_empty
-
-MEAN = (0.485, 0.456, 0.406)
-STD = (0.229, 0.224, 0.225)
+from datasets.trees import IMAGENET_MEAN, IMAGENET_STD, Place, check_not_empty
 
 Cells = Mapping[str, Sequence[Path]]
 """Files by the owner's code of their category, in a fixed order."""
@@ -60,15 +57,13 @@ class Archive:
     """The files of one of the three sets, by code, with what is known of them.
 
     Attributes:
-        tree: Where they are expected.
-        root: The data root.
+        place: Where they are.
         cells: The files.
         published: Number of images by code.
         note: What is to be said of the files.
     """
 
-    tree: ClassTree
-    root: Path
+    place: Place
     cells: Cells
     published: Mapping[str, int]
     note: str = ""
@@ -86,7 +81,7 @@ def split_by_class(archive: Archive, classes: Classes, options: BloodOptions) ->
         DataError: A class has fewer than two images.
     """
     sizes = {name: sum(len(archive.cells[code]) for code in codes) for name, codes in classes.items()}
-    check_not_empty(archive.tree, archive.root, sizes, least=2)
+    check_not_empty(archive.place, sizes, least=2)
     parts: tuple[list[list[Path]], list[list[Path]]] = ([], [])
     expected: list[tuple[str, str, str, int]] = []
     for label, (name, codes) in enumerate(classes.items()):
@@ -103,8 +98,8 @@ def split_by_class(archive: Archive, classes: Classes, options: BloodOptions) ->
         decode=ToSquare(options.size, "squash"),
         shape=(3, options.size, options.size),
         classes=tuple(classes),
-        mean=MEAN,
-        std=STD,
+        mean=IMAGENET_MEAN,
+        std=IMAGENET_STD,
         note=archive.note,
         expected=tuple(expected) if options.strict else (),
     )

@@ -15,14 +15,7 @@ from pathlib import Path
 from datasets.blood_cells import Archive, BloodOptions, split_by_class
 from datasets.images import ListedDataset
 from datasets.registry import dataset
-from datasets.trees_classes import (
-    ClassTree,
-    check_counts,
-    find_class_folders,
-    image_files,
-    missing_folders,
-    tree_error,
-)
+from datasets.trees import ImageTree, check_counts, files_in, find_classes
 
 FOLDERS: Mapping[str, tuple[str, int]] = {
     "Basophile": ("basophil", 1023),
@@ -46,11 +39,10 @@ def spelling(name: str) -> str:
     return re.sub(r"[\s_-]+", " ", name.strip()).casefold().replace("phile", "phil")
 
 
-TREE = ClassTree(
+TREE = ImageTree(
     title="Bodzas-23",
-    tops=("Bodzas-23", "*bodzas*", "*22680517*", "*6612970*", "*white*blood*cell*", "wbc*"),
+    folders=("Bodzas-23", "*bodzas*", "*22680517*", "*6612970*", "*white*blood*cell*", "wbc*"),
     layout="Bodzas-23/{" + ",".join(FOLDERS) + "}/<number>.bmp (or .png)",
-    folders=tuple(FOLDERS),
     page="https://doi.org/10.6084/m9.figshare.22680517",
     archive="one zip of about 45 GB",
     hints={
@@ -78,24 +70,20 @@ def bodzas_cells(root: Path, strict: bool) -> Archive:
     Raises:
         DataError: Folders are missing, an image is there twice; with `strict`, numbers are not the published ones.
     """
-    found = find_class_folders(TREE, root)
-    if len(found.folders) < len(TREE.folders):
-        raise missing_folders(TREE, root, found)
+    place, folders = find_classes(TREE, root, FOLDERS)
     cells: dict[str, list[Path]] = {}
-    for name, folder in found.folders.items():
-        paths = [path for path in image_files(folder, SUFFIXES) if path.stem.isdecimal()]
+    for name, folder in folders.items():
+        paths = [path for path in files_in(TREE, folder, SUFFIXES) if path.stem.isdecimal()]
         cells[name] = sorted(paths, key=lambda path: (int(path.stem), path.name))
         twice = [stem for stem, times in Counter(path.stem for path in paths).items() if times > 1]
         if twice:
-            raise tree_error(
-                TREE,
-                root,
-                folder,
+            raise place.error(
                 f"{twice[0]} is there as .bmp and as .png, as {len(twice):,} images of {folder.name}/ are.",
-                "a converted copy beside the originals; leave one of the two",
-                f"{name}: {PUBLISHED[name]:,} images expected, {len(paths):,} files found",
+                looked_at=folder,
+                otherwise="a converted copy beside the originals; leave one of the two",
+                counts=f"{name}: {PUBLISHED[name]:,} images expected, {len(paths):,} files found",
             )
     counts = {name: len(paths) for name, paths in cells.items()}
     if strict:
-        check_counts(TREE, root, found.place, counts, PUBLISHED)
-    return Archive(TREE, root, cells, PUBLISHED)
+        check_counts(place, counts, PUBLISHED)
+    return Archive(place, cells, PUBLISHED)

@@ -17,8 +17,8 @@ from pydantic import Field
 from datasets.images import ListedDataset, ToSquare
 from datasets.raw import RawOptions, listing
 from datasets.registry import dataset
-from datasets.ssl_fl import STRICT, TEST_LIST, Lists, find_lists
-from datasets.trees_lists import NOT_UNPACKED, Tree, likely_cause
+from datasets.ssl_fl import NOT_UNPACKED, TEST_LIST, Lists, find_lists
+from datasets.trees import IMAGENET_MEAN, IMAGENET_STD, STRICT, ImageTree
 
 CLASSES = ("normal", "pneumonia", "COVID-19")
 LISTS = "12_clients/split_real"
@@ -26,9 +26,9 @@ SITES = (
     *("bimcv", "cohen", "eurorad", "gz", "ml-workgroup", "ricord_c"),
     *("rsna-0", "rsna-1", "rsna-2", "rsna-3", "rsna-4", "sirm"),
 )
-TREE = Tree(
+TREE = ImageTree(
     title="COVID-FL",
-    folders=("COVID-FL", "COVID-FL/COVID-FL", "covid_fl", "covid_fl/COVID-FL", "."),
+    folders=("COVID-FL", "covid_fl"),
     page="https://github.com/Zeng-Shuang/FedLD (README, Google Drive id 1cuvoYvt-EVs5qtA5Xgos0yUJmfPhRbwg)",
     archive="the folder COVID-FL (name and size of the archive are not published)",
     hints={"5_clients": "this is Retina", **NOT_UNPACKED},
@@ -56,7 +56,7 @@ def covid_fl(options: CovidOptions, root: Path) -> ListedDataset:
             f"no training image is of the class {CLASSES[min(missing)]}.",
             "labels.csv",
             f"labels of another set, or a part of the copy; {STRICT}",
-            "training images by class: "
+            "at least 1 training image of each class expected, found: "
             + ", ".join(f"{name} {int((train.labels == k).sum()):,}" for k, name in enumerate(CLASSES)),
         )
     return ListedDataset(
@@ -66,8 +66,8 @@ def covid_fl(options: CovidOptions, root: Path) -> ListedDataset:
         shape=(3, options.size, options.size),
         classes=CLASSES,
         sources=SITES,
-        mean=(0.485, 0.456, 0.406),
-        std=(0.229, 0.224, 0.225),
+        mean=IMAGENET_MEAN,
+        std=IMAGENET_STD,
     )
 
 
@@ -83,7 +83,7 @@ def _sites(lists: Lists, strict: bool) -> dict[str, list[str]]:
         raise lists.error(
             what,
             LISTS,
-            likely_cause(TREE, (lists.folder,), "an unpacking that broke off, or a copy of another version"),
+            lists.hint("an unpacking that broke off, or a copy of another version"),
             f"{len(SITES)} lists expected, {len(SITES) - len(missing)} found, {len(more)} more",
         )
     return {f"{LISTS}/{site}.csv": lists.names(f"{LISTS}/{site}.csv") for site in SITES}

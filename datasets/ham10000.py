@@ -22,19 +22,18 @@ from pydantic import Field, PositiveInt
 
 from datasets.base import DataError, Int64Array
 from datasets.images import Files, ListedDataset, ToSquare, open_rgb
-from datasets.raw import RawOptions, listing
+from datasets.raw import RawOptions, listing, some
 from datasets.registry import dataset
 from datasets.trees import (
     IMAGENET_MEAN,
     IMAGENET_STD,
     ImageTree,
+    Place,
     counts_text,
     files_by_stem,
+    find,
     first_file,
-    read_rows,
-    some,
-    top_folder,
-    tree_error,
+    read_table,
     with_nested,
 )
 
@@ -52,10 +51,10 @@ PART_2 = "HAM10000_images_part2.zip (5,015 images) or its folder HAM10000_images
 
 TREE = ImageTree(
     title="HAM10000",
-    folders=("HAM10000", "ham10000", "dataverse_files", "skin-cancer-mnist-ham10000", "archive", "."),
+    folders=("HAM10000", "dataverse_files", "skin-cancer-mnist-ham10000", "archive"),
     layout=(
         "HAM10000_metadata[.csv], HAM10000_images_part_1/ISIC_*.jpg, HAM10000_images_part_2/ISIC_*.jpg "
-        "(or both parts in one folder)"
+        "(or both parts in one folder) in HAM10000/"
     ),
     page="https://doi.org/10.7910/DVN/DBW86T",
     archive=(
@@ -102,11 +101,11 @@ class Row:
 @dataset("ham10000", options=Ham10000Options)
 def ham10000(options: Ham10000Options, root: Path) -> ListedDataset:
     """HAM10000 skin lesions (FedSDC NIID-1): 9,805 + 210 dermoscopic images, 7 classes, 4 archives as sources."""
-    folder = top_folder(TREE, root, (*METADATA, *IMAGE_FOLDERS, "ISIC_00*.jpg"))
-    rows = _rows(folder, root, options.strict)
-    paths = _paths(rows, folder, root)
+    place = find(TREE, root, (*METADATA, *IMAGE_FOLDERS, "ISIC_00*.jpg"))
+    rows = _rows(place, options.strict)
+    paths = _paths(rows, place)
     if options.strict:
-        _check_pixels(paths, root)
+        _check_pixels(paths, place)
     labels = np.array([row.label for row in rows], dtype=np.int64)
     known = all(row.source for row in rows)
     sources = np.array([SOURCES.index(row.source) for row in rows], dtype=np.int64) if known else None
@@ -181,27 +180,23 @@ def held_out(rows: Sequence[Row], per_class: int, by_lesion: bool, seed: int) ->
 # The files -----------------------------------------------------------------------------------------------------------
 
 
-def _rows(folder: Path, root: Path, strict: bool) -> list[Row]:
+def _rows(place: Place, strict: bool) -> list[Row]:
     """The metadata, sorted by image."""
-    path = first_file([folder], METADATA)
+    path = first_file([place.folder], METADATA)
     if path is None:
-        number = len(files_by_stem(TREE, _image_folders(folder), SUFFIXES)) if folder.is_dir() else 0
-        raise tree_error(
-            TREE,
-            root,
+        number = len(files_by_stem(TREE, _image_folders(place.folder), SUFFIXES))
+        raise place.error(
             "there is no HAM10000_metadata.",
-            looked_at=folder / METADATA[0],
+            looked_at=place.folder / METADATA[0],
             counts=f"1 file of metadata and 10,015 images expected, 0 and {number:,} found",
         )
     cause = "is this the metadata of ISIC2019, or a table that somebody made?"
-    table = read_rows(TREE, root, path, COLUMNS, cause)
+    table = read_table(place, path, COLUMNS, cause)
     allowed = {"dx": CLASSES, "dataset": SOURCES}
     for column, values in allowed.items():
         strange = sorted({row[column] for row in table if column in row} - set(values))
         if strange:
-            raise tree_error(
-                TREE,
-                root,
+            raise place.error(
                 f"{path.name} has the unknown {column} {some(strange)}.",
                 looked_at=path,
                 expected=f"{column} out of {', '.join(values)}",
@@ -216,11 +211,11 @@ def _rows(folder: Path, root: Path, strict: bool) -> list[Row]:
         ),
         key=lambda row: row.image,
     )
-    _check_counts(rows, path, root, strict)
+    _check_counts(rows, path, place, strict)
     return rows
 
 
-def _check_counts(rows: list[Row], path: Path, root: Path, strict: bool) -> None:
+def _check_counts(rows: list[Row], path: Path, place: Place, strict: bool) -> None:
     twice = sorted(name for name, number in Counter(row.image for row in rows).items() if number > 1)
     found = Counter(CLASSES[row.label] for row in rows)
     by_source = Counter(row.source for row in rows if row.source)
@@ -228,9 +223,7 @@ def _check_counts(rows: list[Row], path: Path, root: Path, strict: bool) -> None
     if not twice and not wrong:
         return
     sources = f"; {counts_text(SOURCE_COUNTS, by_source)}" if by_source else ""
-    raise tree_error(
-        TREE,
-        root,
+    raise place.error(
         f"{path.name} lists {some(twice)} twice."
         if twice
         else f"{path.name} does not have the published counts.",
@@ -251,42 +244,37 @@ def _image_folders(folder: Path) -> list[Path]:
     return [folder, *with_nested(folder / name for name in inner)]
 
 
-def _paths(rows: list[Row], folder: Path, root: Path) -> list[Path]:
+def _paths(rows: list[Row], place: Place) -> list[Path]:
     """The file of each row."""
-    images = files_by_stem(TREE, _image_folders(folder), SUFFIXES)
+    images = files_by_stem(TREE, _image_folders(place.folder), SUFFIXES)
     missing = [row for row in rows if row.image not in images]
     if not missing:
         return [images[row.image] for row in rows]
     listed = Counter(CLASSES[row.label] for row in rows)
     there = listed - Counter(CLASSES[row.label] for row in missing)
-    parts = [name for name in listing(folder) if "part" in name.lower() and name.endswith("/")]
-    cause = None
+    parts = [name for name in listing(place.folder) if "part" in name.lower() and name.endswith("/")]
+    cause = ""
     if parts and not any(name.rstrip("/").endswith("2") for name in parts):
         cause = PART_2
     elif parts and not any(name.rstrip("/").endswith("1") for name in parts):
         cause = PART_2.replace("part2", "part1").replace("part_2", "part_1").replace("5,015", "5,000")
     elif images:
         cause = "a cut-down or renamed copy, or an archive that was not unpacked to its end"
-    raise tree_error(
-        TREE,
-        root,
+    raise place.error(
         f"the metadata list {len(rows):,} images, found are {len(rows) - len(missing):,} of them; "
         f"missing are {some([row.image for row in missing])}.",
-        looked_at=folder,
         cause=cause,
         counts=counts_text({name: listed[name] for name in CLASSES}, there),
     )
 
 
-def _check_pixels(paths: list[Path], root: Path) -> None:
+def _check_pixels(paths: list[Path], place: Place) -> None:
     """Refuse a copy of other pixels, by its first images: all of HAM10000 have the same size."""
     sizes = [open_rgb(path).size for path in paths[:5]]
     if all(size == PIXELS for size in sizes):
         return
     text = ", ".join(f"{width} x {height}" for width, height in dict.fromkeys(sizes))
-    raise tree_error(
-        TREE,
-        root,
+    raise place.error(
         f"the images have {text} pixels, 600 x 450 are published.",
         looked_at=paths[0],
         expected=f"{TREE.layout}, all of 600 x 450 pixels",

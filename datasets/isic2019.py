@@ -27,19 +27,18 @@ from pydantic import Field
 
 from datasets.base import DataError, UInt8Array
 from datasets.images import Files, ListedDataset, ToSquare, open_rgb
-from datasets.raw import RawOptions
+from datasets.raw import RawOptions, some
 from datasets.registry import dataset
 from datasets.trees import (
     IMAGENET_MEAN,
     IMAGENET_STD,
     ImageTree,
+    Place,
     counts_text,
     files_by_stem,
+    find,
     first_file,
-    read_rows,
-    some,
-    top_folder,
-    tree_error,
+    read_table,
     with_nested,
 )
 
@@ -84,8 +83,8 @@ FLAMBY = (
 
 TREE = ImageTree(
     title="ISIC2019",
-    folders=("ISIC2019", "isic2019", "ISIC_2019", "isic-2019", "fed_isic2019", "Fed-ISIC2019", "."),
-    layout=f"{IMAGES}/ISIC_*.jpg, {TRUTH}, {METADATA}, train_test_split",
+    folders=("ISIC2019", "ISIC_2019", "isic-2019", "fed_isic2019", "Fed-ISIC2019"),
+    layout=f"{IMAGES}/ISIC_*.jpg, {TRUTH}, {METADATA}, train_test_split in ISIC2019/",
     page="https://challenge.isic-archive.com/data/#2019",
     archive=f"{IMAGES}.zip (about 9 GB), {METADATA}, {TRUTH}",
     hints={
@@ -171,15 +170,11 @@ class Dermoscopy:
 @dataset("isic2019", options=Isic2019Options)
 def isic2019(options: Isic2019Options, root: Path) -> ListedDataset:
     """ISIC2019 in the six centres of FLamby's Fed-ISIC2019 (FedMR): 18,597 + 4,650 dermoscopic images, 8 classes."""
-    folder = top_folder(TREE, root, (IMAGES, TRUTH, METADATA, *SPLITS))
-    places = list(dict.fromkeys([folder, *with_nested([folder / IMAGES]), root]))  # where a list may lie
-    if options.fold == "flamby":
-        rows = _flamby_rows(places, root)
-    else:
-        rows = _own_rows(places, root, options.fold_seed, options.strict)
+    place = find(TREE, root, (IMAGES, TRUTH, METADATA, *SPLITS))
+    rows = _flamby_rows(place) if options.fold == "flamby" else _own_rows(place, options.fold_seed)
     if options.strict:
-        _check_counts(rows, folder, root, options.fold)
-    paths = _paths(rows, folder, root)
+        _check_counts(rows, place, options.fold)
+    paths = _paths(rows, place)
 
     def part(test: bool) -> Files:
         chosen = [row for row in rows if row.test is test]
@@ -215,7 +210,7 @@ def _published() -> Iterable[tuple[str, str, str, int]]:
             yield from ((part, name, centre, number) for name, number in zip(CLASSES, numbers, strict=True))
 
 
-def _check_counts(rows: Sequence[Row], folder: Path, root: Path, fold: str) -> None:
+def _check_counts(rows: Sequence[Row], place: Place, fold: str) -> None:
     """Hold a list to FLamby's counts, of centres, folds and (in its own fold) classes."""
     wanted, found = Counter[str](), Counter[str]()
     for part, name, centre, number in _published():
@@ -223,28 +218,23 @@ def _check_counts(rows: Sequence[Row], folder: Path, root: Path, fold: str) -> N
     for row in rows:
         part = "test" if row.test else "train"
         found[f"{CENTRES[row.centre]} {part}" + f" {CLASSES[row.label]}" * (fold == "flamby")] += 1
-    differ = {key for key in (*wanted, *found) if wanted[key] != found[key]}
-    if not differ:
+    if found == wanted:  # what is not there counts as 0
         return
-    raise tree_error(
-        TREE,
-        root,
+    raise place.error(
         "the list does not have the published counts of Fed-ISIC2019.",
-        looked_at=folder,
         found=f"{len(rows):,} images whose lesion is known, where 23,247 are published",
         cause="another version of the lists, or a cut-down copy: that needs `options: {strict: false}` in "
         "conf/dataset/*.yaml",
         get=f"{TREE.page}, {TREE.archive}; {FLAMBY}",
-        counts=counts_text(
-            {key: wanted[key] for key in wanted if key in differ},
-            {key: found[key] for key in found if key in differ},
-        ),
+        counts=counts_text(wanted, found),
     )
 
 
-def _paths(rows: Sequence[Row], folder: Path, root: Path) -> dict[str, Path]:
+def _paths(rows: Sequence[Row], place: Place) -> dict[str, Path]:
     """The file of each name on the list, under exactly this name; others are left alone."""
-    images = files_by_stem(TREE, with_nested([folder / IMAGES]) or with_nested([folder]), SUFFIXES)
+    images = files_by_stem(
+        TREE, with_nested([place.folder / IMAGES]) or with_nested([place.folder]), SUFFIXES
+    )
     missing = [row for row in rows if row.image not in images]
     if not missing:
         return images
@@ -252,38 +242,39 @@ def _paths(rows: Sequence[Row], folder: Path, root: Path) -> dict[str, Path]:
     there = by_centre - Counter(CENTRES[row.centre] for row in missing)
     ending = "_downsampled"
     short = [row.image for row in missing if row.image.endswith(ending)]
-    cause = None
+    cause = ""
     if short and any(name.removesuffix(ending) in images for name in short):
         cause = (
             "a renamed copy: the owner's names end in _downsampled for all but three images of the centre msk"
         )
     elif images:
         cause = "a cut-down copy, or an archive that was not unpacked to its end"
-    elif (folder / f"{IMAGES}_preprocessed").is_dir():
+    elif (place.folder / f"{IMAGES}_preprocessed").is_dir():
         cause = TREE.hints[f"{IMAGES}_preprocessed"]
-    raise tree_error(
-        TREE,
-        root,
+    raise place.error(
         f"the list has {len(rows):,} names, {len(missing):,} of them have no file ({len(short):,} of these end in "
         f"{ending}): {some([row.image for row in missing])}.",
-        looked_at=folder / IMAGES,
+        looked_at=place.folder / IMAGES,
         cause=cause,
         counts=counts_text({name: by_centre[name] for name in CENTRES}, there),
     )
 
 
+def _list_folders(place: Place) -> list[Path]:
+    """Where a list may lie."""
+    return list(dict.fromkeys([place.folder, *with_nested([place.folder / IMAGES]), place.root]))
+
+
 # FLamby's fold -------------------------------------------------------------------------------------------------------
 
 
-def _flamby_rows(places: Sequence[Path], root: Path) -> list[Row]:
+def _flamby_rows(place: Place) -> list[Row]:
     """Rows of `train_test_split`, sorted by image; they must agree with the ground truth where that is there."""
-    path = first_file(places, SPLITS)
+    path = first_file(_list_folders(place), SPLITS)
     if path is None:
-        raise tree_error(
-            TREE,
-            root,
+        raise place.error(
             "FLamby's file train_test_split is not there, and the fold is FLamby's.",
-            looked_at=places[0] / SPLITS[0],
+            looked_at=place.folder / SPLITS[0],
             expected=f"one of {', '.join(SPLITS)} beside {IMAGES}/ in {TREE.folders[0]}/ under the data root",
             cause="the file comes with FLamby's code and not with the images. Without it: dataset.options.fold=own "
             "derives the same centres from the metadata and draws another fold",
@@ -292,8 +283,8 @@ def _flamby_rows(places: Sequence[Path], root: Path) -> list[Row]:
         )
     needed = ("image", *CLASSES, "target", "center", "fold")
     rows: dict[str, Row] = {}
-    truth = _truth(places, root, required=False)
-    for row in read_rows(TREE, root, path, needed, "another file under this name; FLamby's is needed"):
+    truth = _truth(place, required=False)
+    for row in read_table(place, path, needed, "another file under this name; FLamby's is needed"):
         try:
             label, centre = (int(float(row[key])) for key in ("target", "center"))
             chosen = [k for k, name in enumerate(CLASSES) if float(row[name]) == 1]
@@ -310,15 +301,13 @@ def _flamby_rows(places: Sequence[Path], root: Path) -> list[Row]:
                 if good
                 else f"the row of {name} does not fit together"
             )
-            raise _bad_row(root, path, problem, ", ".join(row.values()))
+            raise _bad_row(place, path, problem, ", ".join(row.values()))
         rows[name] = Row(name, label, centre, fold == "test")
     return sorted(rows.values(), key=lambda row: row.image)
 
 
-def _bad_row(root: Path, path: Path, problem: str, found: str) -> DataError:
-    return tree_error(
-        TREE,
-        root,
+def _bad_row(place: Place, path: Path, problem: str, found: str) -> DataError:
+    return place.error(
         f"{path.name}: {problem}.",
         looked_at=path,
         expected="one row for each image, with one class, centre 0 to 5 and fold train or test",
@@ -332,26 +321,24 @@ def _bad_row(root: Path, path: Path, problem: str, found: str) -> DataError:
 # A fold of our own ---------------------------------------------------------------------------------------------------
 
 
-def _own_rows(places: Sequence[Path], root: Path, seed: int, strict: bool) -> list[Row]:
+def _own_rows(place: Place, seed: int) -> list[Row]:
     """Images whose lesion is known, with their centres, in a fold by centre: a fifth of each to the test set."""
-    truth = _truth(places, root, required=True)
-    path = first_file(places, [METADATA])
+    truth = _truth(place, required=True)
+    path = first_file(_list_folders(place), [METADATA])
     if path is None:
-        raise _missing_list(METADATA, places, root)
-    table = read_rows(TREE, root, path, ("image", "lesion_id"), "the metadata of another year or of HAM10000")
+        raise _missing_list(METADATA, place)
+    table = read_table(place, path, ("image", "lesion_id"), "the metadata of another year or of HAM10000")
     known = {row["image"]: row["lesion_id"] for row in table if row["lesion_id"]}
     absent = [name for name in known if name not in truth]
     if absent:
-        raise _bad_row(root, path, f"{TRUTH} does not have {some(absent)}", f"{len(truth):,} labels")
-    archives = (
-        _ham_archives(places, root) if any(lesion.startswith("HAM") for lesion in known.values()) else {}
-    )
+        raise _bad_row(place, path, f"{TRUTH} does not have {some(absent)}", f"{len(truth):,} labels")
+    archives = _ham_archives(place) if any(lesion.startswith("HAM") for lesion in known.values()) else {}
     centres = {}
     for name, lesion in sorted(known.items()):
         archive = {"BCN": "bcn", "MSK": "msk", "HAM": archives.get(name, "")}.get(lesion[:3], "")
         if archive not in CENTRES:
             raise _bad_row(
-                root, path, f"the centre of {name} (lesion {lesion}) is not known", f"archive '{archive}'"
+                place, path, f"the centre of {name} (lesion {lesion}) is not known", f"archive '{archive}'"
             )
         centres[name] = CENTRES.index(archive)
     members = [[name for name in centres if centres[name] == number] for number in range(len(CENTRES))]
@@ -374,35 +361,33 @@ def fifths(sizes: Sequence[int]) -> list[int]:
     return tests
 
 
-def _truth(places: Sequence[Path], root: Path, required: bool) -> dict[str, int]:
+def _truth(place: Place, required: bool) -> dict[str, int]:
     """Class of each image from the one-hot ground truth; empty where it is not there and not required."""
-    path = first_file(places, [TRUTH])
+    path = first_file(_list_folders(place), [TRUTH])
     if path is None:
         if required:
-            raise _missing_list(TRUTH, places, root)
+            raise _missing_list(TRUTH, place)
         return {}
     labels = {}
     cause = "the ground truth of another year: 2018 has seven classes"
-    for row in read_rows(TREE, root, path, ("image", *CLASSES), cause):
+    for row in read_table(place, path, ("image", *CLASSES), cause):
         try:
             chosen = [k for k, name in enumerate(CLASSES) if float(row[name]) == 1]
         except ValueError:
             chosen = []
         if len(chosen) != 1:
-            raise _bad_row(root, path, f"{row['image']} has not one class", ", ".join(row.values()))
+            raise _bad_row(place, path, f"{row['image']} has not one class", ", ".join(row.values()))
         labels[row["image"]] = chosen[0]
     return labels
 
 
-def _ham_archives(places: Sequence[Path], root: Path) -> dict[str, str]:
+def _ham_archives(place: Place) -> dict[str, str]:
     """Archive of each image of HAM10000, from the column `dataset` of its own metadata."""
-    path = first_file([*places, root / "HAM10000", root / "ham10000"], HAM_METADATA)
+    path = first_file([*_list_folders(place), place.root / "HAM10000", place.root / "ham10000"], HAM_METADATA)
     if path is None:
-        raise tree_error(
-            TREE,
-            root,
+        raise place.error(
             "the four HAM10000 centres need HAM10000_metadata, which is not there.",
-            looked_at=places[0] / HAM_METADATA[0],
+            looked_at=place.folder / HAM_METADATA[0],
             expected=f"{HAM_METADATA[0]} or {HAM_METADATA[1]} beside {IMAGES}/, or in HAM10000/ under the data root",
             cause="it comes with HAM10000 and not with ISIC2019",
             get="https://doi.org/10.7910/DVN/DBW86T, HAM10000_metadata (10,015 rows; size in bytes not known)",
@@ -410,15 +395,13 @@ def _ham_archives(places: Sequence[Path], root: Path) -> dict[str, str]:
         )
     cause = "an older copy: the column `dataset` came later"
     return {
-        row["image_id"]: row["dataset"] for row in read_rows(TREE, root, path, ("image_id", "dataset"), cause)
+        row["image_id"]: row["dataset"] for row in read_table(place, path, ("image_id", "dataset"), cause)
     }
 
 
-def _missing_list(name: str, places: Sequence[Path], root: Path) -> DataError:
-    return tree_error(
-        TREE,
-        root,
+def _missing_list(name: str, place: Place) -> DataError:
+    return place.error(
         f"{name} is not beside the folder of images.",
-        looked_at=places[0] / name,
+        looked_at=place.folder / name,
         counts=f"25,331 rows of {name} expected, 0 found",
     )

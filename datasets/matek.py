@@ -7,22 +7,14 @@ section 5. The owner gives no identifiers of persons, so a person's cells may li
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 
-from datasets.base import DataError
 from datasets.blood_cells import Archive, BloodOptions, split_by_class
 from datasets.images import ListedDataset
 from datasets.registry import dataset
-from datasets.trees_classes import (
-    ClassTree,
-    Found,
-    check_counts,
-    find_class_folders,
-    image_files,
-    missing_folders,
-    tree_error,
-)
+from datasets.trees import ImageTree, Place, check_counts, counts_text, files_in, find_classes, read_text
 
 CODES: Mapping[str, tuple[str, int]] = {
     "BAS": ("basophil", 79),
@@ -47,16 +39,16 @@ PUBLISHED = {code: count for code, (_, count) in CODES.items()}
 ANNOTATIONS = "annotations.dat"
 SUFFIXES = (".tif", ".tiff")
 
-TREE = ClassTree(
+TREE = ImageTree(
     title="Matek-19",
-    tops=(
+    depth=2,
+    folders=(
         "PKG - AML-Cytomorphology_LMU",
         "PKG - AML-Cytomorphology*",
         "AML-Cytomorphology*",
         "matek*",
     ),
     layout="PKG - AML-Cytomorphology_LMU/AML-Cytomorphology/{" + ",".join(CODES) + "}/<CODE>_0001.tiff",
-    folders=tuple(CODES),
     page="https://www.cancerimagingarchive.net/collection/aml-cytomorphology_lmu/",
     archive="PKG - AML-Cytomorphology_LMU (about 11 GB, by the Aspera client)",
     hints={
@@ -85,27 +77,23 @@ def matek_cells(root: Path, strict: bool) -> Archive:
     Raises:
         DataError: Folders or annotated files are missing, names are not the owner's; with `strict`, numbers are not.
     """
-    found = find_class_folders(TREE, root)
-    if len(found.folders) < len(TREE.folders):
-        raise missing_folders(TREE, root, found)
-    cells = {code: image_files(found.folders[code], SUFFIXES) for code in CODES}
+    place, folders = find_classes(TREE, root, CODES)
+    cells = {code: files_in(TREE, folders[code], SUFFIXES) for code in CODES}
     for code, paths in cells.items():
         odd = [path.name for path in paths if not re.fullmatch(rf"{code}_\d+", path.stem)]
         if odd:
-            raise tree_error(
-                TREE,
-                root,
-                found.folders[code],
+            raise place.error(
                 f"{odd[0]} in {code}/ is not called {code}_<number>.",
-                "a file of another class was put into this folder, or the files were renamed",
-                f"{code}: {PUBLISHED[code]:,} images expected, {len(paths):,} found, "
+                looked_at=folders[code],
+                otherwise="a file of another class was put into this folder, or the files were renamed",
+                counts=f"{code}: {PUBLISHED[code]:,} images expected, {len(paths):,} found, "
                 f"{len(odd):,} of them with another name",
             )
     counts = {code: len(paths) for code, paths in cells.items()}
     if strict:
-        check_counts(TREE, root, found.place, counts, PUBLISHED, _cause(counts))
-    _check_annotations(root, found, cells)
-    return Archive(TREE, root, cells, PUBLISHED)
+        check_counts(place, counts, PUBLISHED, _cause(counts))
+    _check_annotations(place, cells)
+    return Archive(place, cells, PUBLISHED)
 
 
 def _cause(counts: Mapping[str, int]) -> str:
@@ -115,49 +103,36 @@ def _cause(counts: Mapping[str, int]) -> str:
     return CUT_OFF if any(counts[code] < number for code, number in PUBLISHED.items()) else ""
 
 
-def _check_annotations(root: Path, found: Found, cells: Mapping[str, list[Path]]) -> None:
+def _check_annotations(place: Place, cells: Mapping[str, list[Path]]) -> None:
     """Compare the files with annotations.dat: blank-separated, no header; path, label, two re-annotations or nan."""
-    path = found.place / ANNOTATIONS
+    path = place.folder / ANNOTATIONS
     if not path.is_file():
         return
     there = {f"{code}/{one.stem}" for code, paths in cells.items() for one in paths}
     annotated: set[str] = set()
-    for number, line in enumerate(_lines(path), start=1):
+    for number, line in enumerate(read_text(place, path).splitlines(), start=1):
         fields = line.split()
         if not fields:
             continue
         # A copy of the table may hold .tif for .tiff: what counts is folder and name.
         name = Path(fields[0]).with_suffix("").as_posix()
         if len(fields) != 4 or "/" not in name or name.split("/")[-2] != fields[1]:
-            raise tree_error(
-                TREE,
-                root,
-                path,
+            raise place.error(
                 f"line {number} of {ANNOTATIONS} is {line.strip()!r}; needed is the path of an image, the code of its "
                 "folder, and two further codes or nan.",
-                "the file was edited, or images were moved to other folders",
-                f"4 columns expected, {len(fields)} found",
+                looked_at=path,
+                otherwise="the file was edited, or images were moved to other folders",
+                counts=f"4 columns expected, {len(fields)} found",
                 found=repr(line.strip()),
             )
         annotated.add("/".join(name.split("/")[-2:]))
     missing = sorted(annotated - there)
     if missing:
-        short = {code: sum(name.startswith(f"{code}/") for name in annotated) for code in CODES}
-        each = ", ".join(f"{c} {len(cells[c]):,} of {n:,}" for c, n in short.items() if len(cells[c]) < n)
-        raise tree_error(
-            TREE,
-            root,
-            found.place,
-            f"{len(missing):,} of {len(annotated):,} images of {ANNOTATIONS} are missing, first {missing[0]}.",
-            CUT_OFF,
-            f"{len(annotated):,} images expected, {len(there):,} found: {each or 'others in their place'}",
+        listed, found = (
+            Counter(name.partition("/")[0] for name in names) for names in (annotated, annotated & there)
         )
-
-
-def _lines(path: Path) -> list[str]:
-    try:
-        return path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(
-            f"{TREE.title}: {path} cannot be read ({error}); get it anew from {TREE.page}"
-        ) from error
+        raise place.error(
+            f"{len(missing):,} of {len(annotated):,} images of {ANNOTATIONS} are missing, first {missing[0]}.",
+            otherwise=CUT_OFF,
+            counts=counts_text(listed, found),
+        )

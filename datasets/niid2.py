@@ -20,10 +20,10 @@ from pydantic import Field
 
 from datasets import acevedo, bodzas, matek
 from datasets.base import DataError
-from datasets.blood_cells import MEAN, STD, BloodOptions, in_two, labelled
+from datasets.blood_cells import BloodOptions, in_two, labelled
 from datasets.images import ListedDataset, ToSquare
 from datasets.registry import dataset
-from datasets.trees_classes import check_not_empty
+from datasets.trees import IMAGENET_MEAN, IMAGENET_STD, check_not_empty
 
 SOURCES = ("matek", "acevedo", "bodzas")
 
@@ -65,7 +65,7 @@ def niid2(options: Niid2Options, root: Path) -> ListedDataset:
     )
     for source, archive in enumerate(archives):
         used = [code for codes in CLASSES.values() for code in codes[source]]
-        check_not_empty(archive.tree, root, {code: len(archive.cells[code]) for code in used}, least=1)
+        check_not_empty(archive.place, {code: len(archive.cells[code]) for code in used}, least=1)
     pools: list[list[Path]] = []
     others: list[list[Path]] = []
     sources: tuple[list[int], list[int]] = ([], [])
@@ -98,8 +98,8 @@ def niid2(options: Niid2Options, root: Path) -> ListedDataset:
         shape=(3, options.size, options.size),
         classes=tuple(CLASSES),
         sources=SOURCES,
-        mean=MEAN,
-        std=STD,
-        note="; ".join(f"{archive.tree.title}: {archive.note}" for archive in archives if archive.note),
+        mean=IMAGENET_MEAN,
+        std=IMAGENET_STD,
+        note="; ".join(f"{archive.place.tree.title}: {archive.note}" for archive in archives if archive.note),
         expected=tuple(expected) if options.strict else (),
     )

@@ -12,7 +12,7 @@ import sys
 import tempfile
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
 from pathlib import Path
@@ -38,34 +38,43 @@ class RawOptions(Options):
     strict: bool = True
 
 
-@dataclass(frozen=True)
-class RawTree:
-    """Where the raw files of a data set are expected, and where a person gets them.
+@dataclass(frozen=True, kw_only=True)
+class Tree:
+    """Where the raw data of a data set are expected, and where a person gets them.
 
     Attributes:
         title: Name of the data set for people.
         folders: Accepted folders relative to the root; the first is the one to recommend.
-        files: Names that must be there.
-        sizes: Known size in bytes per name; used where a file is empty or cut off.
-        images: Published number of images (or of their labels) per name.
         page, archive: Owner's page, and the archive's name and size.
-        torchvision: Class in `torchvision.datasets` that downloads the files.
-        arguments: Keyword arguments of that class, one call each.
-        gzipped: Whether a file may also be there as `<name>.gz`.
-        hints: Likely cause by pattern of a name that is found under the root instead.
+        hints: Likely cause by pattern of a name (any case; a folder's may end in a slash) that is found instead.
     """
 
     title: str
     folders: tuple[str, ...]
-    files: tuple[str, ...]
     page: str
     archive: str
+    hints: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RawTree(Tree):
+    """A few files, which torchvision can download.
+
+    Attributes:
+        files: Names that must be there.
+        sizes: Known size in bytes per name; used where a file is empty or cut off.
+        images: Published number of images (or of their labels) per name.
+        torchvision: Class in `torchvision.datasets` that downloads the files.
+        arguments: Keyword arguments of that class, one call each.
+        gzipped: Whether a file may also be there as `<name>.gz`.
+    """
+
+    files: tuple[str, ...]
     torchvision: str
     arguments: tuple[Mapping[str, Any], ...]
     sizes: Mapping[str, int] = field(default_factory=dict)
     images: Mapping[str, int] = field(default_factory=dict)
     gzipped: bool = False
-    hints: Mapping[str, str] = field(default_factory=dict)
 
 
 def folder_of(tree: RawTree, root: Path) -> Path:
@@ -74,18 +83,14 @@ def folder_of(tree: RawTree, root: Path) -> Path:
     Raises:
         DataError: Files are missing and cannot be downloaded, or `root` cannot be written.
     """
-    try:
+    with readable(tree):
         folder = _best_folder(tree, root)
-    except PermissionError as error:
-        raise DataError(
-            f"{tree.title}: {error.filename} cannot be read ({error.strerror}); change its rights"
-        ) from error
     missing = [name for name in tree.files if existing(tree, folder, name) is None]
     if not missing:
         return folder
     failure = _download(tree, root, folder, missing)
     if failure is not None:
-        raise DataError(_missing_message(tree, root, folder, missing, failure))
+        raise _missing(tree, root, folder, missing, failure)
     return folder
 
 
@@ -97,12 +102,86 @@ def existing(tree: RawTree, folder: Path, name: str) -> Path | None:
     return None
 
 
+@contextlib.contextmanager
+def readable(tree: Tree) -> Iterator[None]:
+    """Say it to the user where a file or folder of `tree` may not be read.
+
+    Raises:
+        DataError: For the system's PermissionError.
+    """
+    try:
+        yield
+    except PermissionError as error:
+        raise DataError(
+            f"{tree.title}: {error.filename} cannot be read ({error.strerror}); change its rights"
+        ) from error
+
+
 def listing(folder: Path) -> list[str]:
     """Sorted names in a folder, folders with a slash, without what archivers and desktops leave behind."""
     if not folder.is_dir():
         return []
-    names = (path.name + ("/" if path.is_dir() else "") for path in folder.iterdir())
+    with os.scandir(folder) as entries:
+        names = [entry.name + "/" * entry.is_dir() for entry in entries]
     return sorted(name for name in names if not name.startswith(".") and name.rstrip("/") not in IGNORED)
+
+
+def some(names: Collection[object], many: int = 5) -> str:
+    """The first five names, and how many more there are."""
+    first = ", ".join(str(name) for name in list(names)[:many])
+    return f"{first} and {len(names) - many:,} more" if len(names) > many else first
+
+
+def found_in(place: Path, root: Path) -> str:
+    """What lies in `place`, or in the nearest folder above it, up to `root`: that shows best what went wrong."""
+    while not place.is_dir() and place not in (root, place.parent):
+        place = place.parent
+    if not place.is_dir():
+        return f"nothing: {place.absolute()} does not exist"
+    return f"{some(listing(place)) or 'nothing'} in {place.absolute()}"
+
+
+def known_cause(tree: Tree, place: Path, root: Path) -> str | None:
+    """What the tree's hints say of the first name that fits one, in `place` or the folders above it up to `root`."""
+    above = [folder for folder in place.parents if folder == root or root in folder.parents]
+    for folder in dict.fromkeys((place, *above, root)):
+        for name in listing(folder):
+            for pattern, cause in tree.hints.items():
+                shapes = (name.lower(), name.lower().rstrip("/"))
+                if any(fnmatch(shape, pattern.lower()) for shape in shapes):
+                    return f"{name} in {folder.absolute()}: {cause}"
+    return None
+
+
+def wrong(
+    tree: Tree, problem: str, *, looked_at: Path, expected: str, found: str, cause: str, get: str, counts: str
+) -> DataError:
+    """The error for raw data that are missing or wrong: one sentence, and the six parts of every such message.
+
+    Args:
+        tree: The data set.
+        problem: What is wrong.
+        looked_at: File or folder.
+        expected: Relative path that belongs there, and what of it.
+        found: What is there instead.
+        cause: What probably happened, and what to do.
+        get: Where to get it.
+        counts: Numbers expected and found.
+    """
+    return DataError(
+        f"{tree.title}: {problem}\n"
+        f"  looked at: {looked_at.absolute()}\n"
+        f"  expected:  {expected}\n"
+        f"  found:     {found}\n"
+        f"  cause:     {cause}\n"
+        f"  get it:    {get}\n"
+        f"  counts:    {counts}"
+    )
+
+
+def put_it(root: Path) -> str:
+    """Where what was fetched belongs."""
+    return f"put it under {root.absolute()}, or set FEDTABLES_DATA to the folder that has it"
 
 
 def read_bytes(tree: RawTree, path: Path) -> bytes:
@@ -129,14 +208,15 @@ def bad_file(tree: RawTree, path: Path, problem: str, cause: str) -> DataError:
     size = tree.sizes.get(name)
     expected = f"{size:,} bytes unpacked" if size else f"the file {name} as its owner publishes it"
     whole = f"those of {tree.images[name]:,} images" if name in tree.images else "1 whole file"
-    return DataError(
-        f"{tree.title}: {problem}\n"
-        f"  looked at: {path.absolute()}\n"
-        f"  expected:  {_path_text(tree, name)}, {expected}\n"
-        f"  found:     {path.stat().st_size:,} bytes\n"
-        f"  cause:     {cause}\n"
-        f"  get it:    {tree.page}, {tree.archive}; delete the bad file first\n"
-        f"  counts:    {whole} expected, none used"
+    return wrong(
+        tree,
+        problem,
+        looked_at=path,
+        expected=f"{_path_text(tree, name)}, {expected}",
+        found=f"{path.stat().st_size:,} bytes",
+        cause=cause,
+        get=f"{tree.page}, {tree.archive}; delete the bad file first",
+        counts=f"{whole} expected, none used",
     )
 
 
@@ -166,41 +246,19 @@ def _best_folder(tree: RawTree, root: Path) -> Path:
     return root / max(tree.folders, key=lambda folder: found[folder])
 
 
-def _known_cause(tree: RawTree, root: Path, folder: Path) -> str | None:
-    for place in dict.fromkeys((folder, folder.parent, root)):
-        for name in listing(place):
-            for pattern, cause in tree.hints.items():
-                if fnmatch(name, pattern):
-                    return f"{name} in {place}: {cause}"
-    return None
-
-
-def _missing_message(tree: RawTree, root: Path, folder: Path, missing: list[str], failure: str) -> str:
-    # The nearest folder that exists shows best what went wrong.
-    place = folder
-    while not place.is_dir() and place != root and place != place.parent:
-        place = place.parent
-    names = listing(place)
-    if not place.is_dir():
-        found = f"nothing: {place} does not exist"
-    elif not names:
-        found = f"nothing in {place}"
-    else:
-        more = f" and {len(names) - 5} more" if len(names) > 5 else ""
-        found = f"{', '.join(names[:5])}{more} in {place}"
-    cause = _known_cause(tree, root, folder) or (
+def _missing(tree: RawTree, root: Path, folder: Path, missing: list[str], failure: str) -> DataError:
+    unknown = (
         "not downloaded yet, the data root is another folder, or the files lie deeper or were not unpacked"
     )
-    have = len(tree.files) - len(missing)
-    return (
-        f"{tree.title}: {len(missing)} of {len(tree.files)} raw files are missing, and {failure}.\n"
-        f"  looked at: {folder}\n"
-        f"  expected:  {', '.join(_path_text(tree, name) for name in missing)} under the data root\n"
-        f"  found:     {found}\n"
-        f"  cause:     {cause}\n"
-        f"  get it:    {tree.page}, {tree.archive}; put it under {root}, "
-        "or set FEDTABLES_DATA to the folder that has it\n"
-        f"  counts:    {len(tree.files)} files expected, {have} found"
+    return wrong(
+        tree,
+        f"{len(missing)} of {len(tree.files)} raw files are missing, and {failure}.",
+        looked_at=folder,
+        expected=f"{', '.join(_path_text(tree, name) for name in missing)} under the data root",
+        found=found_in(folder, root),
+        cause=known_cause(tree, folder, root) or unknown,
+        get=f"{tree.page}, {tree.archive}; {put_it(root)}",
+        counts=f"{len(tree.files)} files expected, {len(tree.files) - len(missing)} found",
     )
 
 

@@ -20,18 +20,18 @@ from pydantic import Field
 
 from datasets.base import UInt8Array
 from datasets.images import Files, ListedDataset, ToSquare
-from datasets.raw import RawOptions, listing
+from datasets.raw import RawOptions, listing, wrong
 from datasets.registry import dataset
-from datasets.ssl_fl import STRICT, TEST_LIST, Lists, find_lists
-from datasets.trees_lists import NOT_THERE, NOT_UNPACKED, Tree, likely_cause, tree_error
+from datasets.ssl_fl import NOT_UNPACKED, TEST_LIST, Lists, find_lists
+from datasets.trees import BROKEN_OFF, STRICT, ImageTree
 
 CLASSES = ("normal", "diseased")
 CLIENTS = 5
 OLDER = "this is the older copy of ViT-FL; the copy named in FedLD's README is needed"
 KAGGLE = "these are files of the Kaggle competition; the copy prepared for FedLD is needed"
-TREE = Tree(
+TREE = ImageTree(
     title="Retina",
-    folders=("Retina", "Retina/Retina", "retina", "retina/Retina", "."),
+    folders=("Retina", "retina"),
     page="https://github.com/Zeng-Shuang/FedLD (README, Google Drive id 1bW--_qRZnWbkb0XXvGBCSferdqXZ6pe7)",
     archive="the folder Retina (name and size of the archive are not published)",
     hints={
@@ -86,13 +86,14 @@ class FromArray:
         try:
             image = as_rgb(np.load(path, allow_pickle=False))
         except (OSError, ValueError, EOFError) as error:
-            raise tree_error(
+            raise wrong(
                 TREE,
                 f"{path.name} is no image ({error}).",
                 looked_at=path,
                 expected=f"Retina/{path.parent.name}/{path.name}, an array of H x W or H x W x 3 numbers",
                 found=f"{path.stat().st_size if path.exists() else 0:,} bytes",
-                cause="a download or an unpacking that broke off; get the file anew",
+                cause=BROKEN_OFF,
+                get=f"{TREE.page}, {TREE.archive}; delete the bad file first",
                 counts="1 image expected, 0 found",
             ) from error
         return ToSquare(self.size, "squash").fit(Image.fromarray(image))
@@ -154,7 +155,7 @@ def _all(lists: Lists) -> dict[str, list[str]]:
         raise lists.error(
             "no arrays in train/.",
             "train",
-            likely_cause(TREE, (lists.folder / "train", lists.folder), NOT_THERE),
+            "",
             f"about {sum(TRAIN_COUNTS):,} arrays expected, 0 found",
         )
     return {"train": names}
@@ -168,7 +169,7 @@ def _clients(lists: Lists, split: int) -> dict[str, list[str]]:
         raise lists.error(
             f"{len(missing)} of {CLIENTS} client lists of split {split} are missing: {', '.join(missing)}.",
             f"5_clients/split_{split}",
-            likely_cause(TREE, (lists.folder,), "lists that were not unpacked with the images")
+            lists.hint("lists that were not unpacked with the images")
             + "; without lists, leave `split` out and take partition=dirichlet with legacy_seed=2022",
             f"{CLIENTS} lists expected, {CLIENTS - len(missing)} found",
         )

@@ -22,17 +22,9 @@ from pydantic import Field
 
 from datasets.base import DataError
 from datasets.images import Files, ListedDataset, ToSquare
-from datasets.raw import RawOptions, listing
+from datasets.raw import RawOptions, found_in, listing
 from datasets.registry import dataset
-from datasets.trees_tables import (
-    ImageTree,
-    cause_by_name,
-    files_of,
-    find_tree,
-    found_in,
-    nearest_place,
-    tree_error,
-)
+from datasets.trees import BROKEN_OFF, IMAGENET_MEAN, IMAGENET_STD, STRICT, ImageTree, Place, files_in, find
 
 BREEDS = ("labrador", "dachshund", "bulldog", "corgi")
 PLACES = ("beach", "snow")
@@ -42,13 +34,8 @@ PER_CELL = 2 * PER_HALF
 TEST_SHARE, TEST_SEED = 0.1, 0
 TREE = ImageTree(
     title="Spawrious",
-    folders=(
-        "spawrious224",
-        "spawrious",
-        "spawrious/spawrious224",
-        "spawrious224__entire_dataset",
-        "spawrious224__entire_dataset/spawrious224",
-    ),
+    folders=("spawrious224", "spawrious", "spawrious224__entire_dataset"),
+    layout="spawrious224/0/beach/labrador/*.png, spawrious224/1/...,",
     page="https://github.com/aengusl/spawrious",
     archive="spawrious224__entire_dataset.tar.gz (size not published)",
     hints={
@@ -76,17 +63,17 @@ class SpawriousOptions(RawOptions):
 def spawrious(options: SpawriousOptions, root: Path) -> ListedDataset:
     """Spawrious as FedDiverse uses it: 2 or 4 breeds of dogs, 6,336 images each on beach and snow; get it yourself."""
     breeds = BREEDS[: options.breeds]
-    folder = find_tree(TREE, root, lambda place: any((place / half).is_dir() for half in HALVES))
-    if folder is None:
-        raise _not_there(root, breeds)
+    found = find(TREE, root, HALVES)
+    if not any((found.folder / half).is_dir() for half in HALVES):
+        raise _not_there(found, breeds)
     cells: Cells = {
         (breed, place): [
-            files_of(folder / half / PLACES[place] / BREEDS[breed], (".png",)) for half in HALVES
+            files_in(TREE, found.folder / half / PLACES[place] / BREEDS[breed], (".png",)) for half in HALVES
         ]
         for breed in range(len(breeds))
         for place in range(len(PLACES))
     }
-    _check(folder, cells, options.strict)
+    _check(found, cells, options.strict)
     parts: dict[str, list[tuple[Path, int, int]]] = {"train": [], "test": []}
     for (breed, place), halves in cells.items():
         paths = [path for half in halves for path in half]
@@ -101,8 +88,8 @@ def spawrious(options: SpawriousOptions, root: Path) -> ListedDataset:
         shape=(3, options.size, options.size),
         classes=breeds,
         attributes=PLACES,
-        mean=(0.485, 0.456, 0.406),
-        std=(0.229, 0.224, 0.225),
+        mean=IMAGENET_MEAN,
+        std=IMAGENET_STD,
         expected=tuple(
             (part, breed, place, number)
             for part, number in (("train", PER_CELL - test), ("test", test))
@@ -126,13 +113,13 @@ def _files(part: list[tuple[Path, int, int]]) -> Files:
 # Mistakes ------------------------------------------------------------------------------------------------------------
 
 
-def _check(folder: Path, cells: Cells, strict: bool) -> None:
+def _check(tree: Place, cells: Cells, strict: bool) -> None:
     """Refuse a tree that lacks a half, a cell or, with `strict`, an image.
 
     Raises:
         DataError: Something is missing.
     """
-    halves = [half for half in HALVES if (folder / half).is_dir()]
+    halves = [half for half in HALVES if (tree.folder / half).is_dir()]
     empty = [cell for cell, files in cells.items() if not any(files)]
     # A tenth of fewer than six rounds to none: then a cell would have no test image.
     small = [cell for cell, files in cells.items() if not drawn_for_test(sum(map(len, files))).any()]
@@ -150,20 +137,17 @@ def _check(folder: Path, cells: Cells, strict: bool) -> None:
         cause = "a copy that was cut down too far, or an unpacking that broke off; keep 6 png files per cell or more"
     elif strict and wrong:
         problem = f"{len(wrong)} of {len(cells)} cells do not have the published numbers, first: {_named(wrong[0])}."
-        cause = (
-            "a download or an unpacking that broke off, or a cut-down copy, which needs `options: {strict: false}` in "
-            "conf/dataset/*.yaml"
-        )
+        cause = f"{BROKEN_OFF}; {STRICT}"
     else:
         return
     label, place = (empty or small or wrong or [(0, 0)])[0]
-    shown = folder if len(halves) < len(HALVES) else folder / HALVES[0] / PLACES[place] / BREEDS[label]
-    raise tree_error(
-        TREE,
+    shown = (
+        tree.folder if len(halves) < len(HALVES) else tree.folder / HALVES[0] / PLACES[place] / BREEDS[label]
+    )
+    raise tree.error(
         problem,
-        looked_at=folder,
         expected=f"0/{PLACES[place]}/{BREEDS[label]}/*.png and 1/{PLACES[place]}/{BREEDS[label]}/*.png",
-        found=found_in(shown),
+        found=found_in(shown, tree.root),
         cause=cause,
         counts=_counts(cells),
     )
@@ -182,20 +166,12 @@ def _counts(cells: Cells) -> str:
     return f"{PER_HALF:,} + {PER_HALF:,} expected per cell (folders 0 + 1), found {found}"
 
 
-def _not_there(root: Path, breeds: tuple[str, ...]) -> DataError:
-    place = nearest_place(TREE, root)
-    names = listing(place) or listing(root)
-    return tree_error(
-        TREE,
+def _not_there(tree: Place, breeds: tuple[str, ...]) -> DataError:
+    names = listing(tree.folder) or listing(tree.root)
+    return tree.error(
         "there are no folders 0 and 1 with images.",
-        looked_at=place,
-        expected=f"{TREE.folders[0]}/0/beach/labrador/*.png, {TREE.folders[0]}/1/..., under the data root",
-        found=found_in(place if place.is_dir() else root),
-        cause=cause_by_name(TREE, place, root)
-        or (
-            "the files lie deeper, or belong to something else"
-            if names
-            else "not downloaded yet, or the data root is another folder"
-        ),
+        otherwise="the files lie deeper, or belong to something else"
+        if names
+        else "not downloaded yet, or the data root is another folder",
         counts=f"{PER_HALF:,} + {PER_HALF:,} expected for each of {len(breeds)} breeds at 2 places, none found",
     )

@@ -15,10 +15,14 @@ import numpy as np
 
 from datasets.base import DataError
 from datasets.images import Files
-from datasets.trees_lists import Tree, first_five, first_names, read_rows, relative, tree_error, tree_folder
+from datasets.raw import known_cause, readable, some
+from datasets.trees import NOT_THERE, ImageTree, Place, find, read_rows
 
+NOT_UNPACKED = dict.fromkeys(
+    ("*.zip", "*.tar", "*.tar.gz", "*.tgz", "*.rar", "*.7z"), "an archive that is not unpacked"
+)
+"""Hints of a tree."""
 LABELS, TEST_LIST = "labels.csv", "test.csv"
-STRICT = "a cut-down copy needs `options: {strict: false}` in conf/dataset/*.yaml"
 
 
 @dataclass(frozen=True)
@@ -26,16 +30,19 @@ class Lists:
     """A found tree.
 
     Attributes:
-        tree: What it should be.
-        folder: Where it is.
+        place: Where it is.
         classes: Names by index.
         labels: Class by name of an image, in the order of `labels.csv`.
     """
 
-    tree: Tree
-    folder: Path
+    place: Place
     classes: tuple[str, ...]
     labels: Mapping[str, int]
+
+    @property
+    def folder(self) -> Path:
+        """Where it is."""
+        return self.place.folder
 
     def names(self, name: str) -> list[str]:
         """The images that the list `name` (relative to the folder) holds, each once, in its order.
@@ -43,7 +50,7 @@ class Lists:
         Raises:
             DataError: The list is missing, unreadable or empty.
         """
-        return list(dict.fromkeys(row[0] for row in read_rows(self.tree, self.folder / name)))
+        return list(dict.fromkeys(row[0] for row in read_rows(self.place, self.folder / name)))
 
     def files(self, part: str, lists: Mapping[str, Sequence[str]], sources: bool = False) -> Files:
         """All images of some lists as one split, in the order of `labels.csv`.
@@ -73,11 +80,18 @@ class Lists:
 
     def error(self, problem: str, name: str, cause: str, counts: str, found: str = "") -> DataError:
         """The error about the file or folder `name` of this tree."""
-        place = self.folder / name
-        expected = f"{relative(self.tree, name)} of the prepared copy"
-        return tree_error(
-            self.tree, problem, looked_at=place, expected=expected, cause=cause, counts=counts, found=found
+        return self.place.error(
+            problem,
+            looked_at=self.folder / name,
+            expected=f"{self.place.relative(name)} of the prepared copy",
+            cause=cause,
+            counts=counts,
+            found=found,
         )
+
+    def hint(self, otherwise: str) -> str:
+        """What the names in the folder tell of a mistake, else `otherwise`."""
+        return known_cause(self.place.tree, self.folder, self.folder) or otherwise
 
     def _twice(self, title: str, other: str, twice: list[str], listed: int) -> DataError:
         return self.error(
@@ -85,7 +99,7 @@ class Lists:
             title,
             "a list was copied over another, or lists of two splits are mixed; get the lists anew",
             f"0 images on two lists expected, {len(twice):,} found",
-            first_five(twice),
+            some(twice),
         )
 
     def _all_labelled(self, part: str, lists: Mapping[str, Sequence[str]]) -> None:
@@ -99,7 +113,7 @@ class Lists:
                 LABELS,
                 f"a {LABELS} of another version or cut off, or a header line in {first}",
                 f"labels of {part} by list, expected and found: {_by_list(lists, absent)}",
-                f"{len(self.labels):,} labels, none for {first_five(absent[first])}",
+                f"{len(self.labels):,} labels, none for {some(absent[first])}",
             )
 
     def _all_there(self, part: str, lists: Mapping[str, Sequence[str]]) -> None:
@@ -116,7 +130,6 @@ class Lists:
                 "a download or an unpacking that broke off, a folder more inside "
                 f"{part}/, or lists of another version",
                 f"images of {part} by list, expected and found: {_by_list(lists, absent)}",
-                first_names(self.folder / part),
             )
 
 
@@ -127,7 +140,7 @@ def _by_list(lists: Mapping[str, Sequence[str]], absent: Mapping[str, Sequence[s
     )
 
 
-def find_lists(tree: Tree, root: Path, classes: tuple[str, ...], needed: Sequence[str]) -> Lists:
+def find_lists(tree: ImageTree, root: Path, classes: tuple[str, ...], needed: Sequence[str]) -> Lists:
     """The tree under `root` with its labels read.
 
     Args:
@@ -139,10 +152,15 @@ def find_lists(tree: Tree, root: Path, classes: tuple[str, ...], needed: Sequenc
     Raises:
         DataError: It is not there, or `labels.csv` does not hold labels of these classes.
     """
-    folder = tree_folder(tree, root, (LABELS, *needed))
-    lists = Lists(tree, folder, classes, {})
+    needed = (LABELS, *needed)
+    place = find(tree, root, [item.partition("/")[0] for item in needed])
+    with readable(tree):
+        missing = [item for item in needed if not (place.folder / item).exists()]
+        if missing:
+            raise _incomplete(place, missing, len(needed))
+    lists = Lists(place, classes, {})
     labels: dict[str, int] = {}
-    for number, row in enumerate(read_rows(tree, folder / LABELS), 1):
+    for number, row in enumerate(read_rows(place, place.folder / LABELS), 1):
         label = _label(row[1] if len(row) > 1 else "", len(classes))
         if label is None or labels.get(row[0], label) != label:
             known = ", ".join(f"{index}.0 ({name})" for index, name in enumerate(classes))
@@ -155,7 +173,19 @@ def find_lists(tree: Tree, root: Path, classes: tuple[str, ...], needed: Sequenc
                 ",".join(row)[:80],
             )
         labels[row[0]] = label
-    return Lists(tree, folder, classes, labels)
+    return Lists(place, classes, labels)
+
+
+def _incomplete(place: Place, missing: Sequence[str], needed: int) -> DataError:
+    """The error where not all of the files and folders are there."""
+    inside = (f"*/{name}/{LABELS}" for top in place.tree.folders for name in (top, f"{top}/{top}"))
+    deeper = [path.parent for pattern in inside for path in sorted(place.root.glob(pattern))]
+    return place.error(
+        f"no {' and no '.join(f'`{item}`' for item in missing)} in {place.folder.absolute()}.",
+        expected=f"{', '.join(map(place.relative, missing))} under the data root",
+        otherwise=f"{LABELS} lies in {deeper[0]}: make that the data root" if deeper else NOT_THERE,
+        counts=f"{needed} files and folders expected, {needed - len(missing)} found",
+    )
 
 
 def _label(text: str, classes: int) -> int | None:

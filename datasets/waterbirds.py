@@ -24,18 +24,9 @@ from pydantic import Field
 
 from datasets.base import DataError
 from datasets.images import Files, ListedDataset, ToSquare
-from datasets.raw import RawOptions, listing
+from datasets.raw import RawOptions, found_in, listing, some
 from datasets.registry import dataset
-from datasets.trees_tables import (
-    ImageTree,
-    cause_by_name,
-    find_tree,
-    found_in,
-    nearest_place,
-    read_csv,
-    some,
-    tree_error,
-)
+from datasets.trees import IMAGENET_MEAN, IMAGENET_STD, STRICT, ImageTree, Place, find, read_table
 
 METADATA = "metadata.csv"
 COLUMNS = ("img_id", "img_filename", "y", "split", "place", "place_filename")
@@ -51,12 +42,9 @@ PUBLISHED: Mapping[str, tuple[tuple[int, int], tuple[int, int]]] = {
 ROWS = 11_788
 TREE = ImageTree(
     title="WaterBirds",
-    folders=(
-        "waterbird_complete95_forest2water2",
-        "waterbirds_v1.0",
-        "waterbirds",
-        "waterbirds/waterbird_complete95_forest2water2",
-        "waterbirds/waterbirds_v1.0",
+    folders=("waterbird_complete95_forest2water2", "waterbirds_v1.0", "waterbirds"),
+    layout=(
+        "waterbird_complete95_forest2water2/metadata.csv and 200 folders like 001.Black_footed_Albatross/ beside it"
     ),
     page="https://github.com/kohpangwei/group_DRO (WILDS: https://wilds.stanford.edu)",
     archive=(
@@ -82,14 +70,16 @@ class WaterBirdsOptions(RawOptions):
 @dataset("waterbirds", options=WaterBirdsOptions)
 def waterbirds(options: WaterBirdsOptions, root: Path) -> ListedDataset:
     """WaterBirds: 4,795 + 5,794 colour photographs, land and water birds on land or water; get the files yourself."""
-    folder = find_tree(TREE, root, lambda place: (place / METADATA).is_file())
-    if folder is None:
-        raise _no_metadata(root)
-    table = _read(folder / METADATA)
-    counts = {part: _cells(table, number) for part, number in PARTS.items()}
+    place = find(TREE, root, (METADATA,))
+    folder = place.folder
+    if not (folder / METADATA).is_file():
+        counts = f"{ROWS:,} images in 200 folders expected, none listed"
+        raise place.error(f"there is no {METADATA}.", counts=counts)
+    table = _read(place)
+    cells = {part: _cells(table, number) for part, number in PARTS.items()}
     if options.strict:
-        _check_published(folder / METADATA, table, counts)
-    _check_files(folder, table, counts)
+        _check_published(place, table, cells)
+    _check_files(place, table, cells)
     return ListedDataset(
         train=_files(folder, table, PARTS["train"]),
         test=_files(folder, table, PARTS["test"]),
@@ -97,27 +87,27 @@ def waterbirds(options: WaterBirdsOptions, root: Path) -> ListedDataset:
         shape=(3, options.size, options.size),
         classes=CLASSES,
         attributes=PLACES,
-        mean=(0.485, 0.456, 0.406),
-        std=(0.229, 0.224, 0.225),
+        mean=IMAGENET_MEAN,
+        std=IMAGENET_STD,
         expected=tuple(
-            (part, CLASSES[y], PLACES[place], PUBLISHED[part][y][place])
+            (part, CLASSES[y], PLACES[background], PUBLISHED[part][y][background])
             for part in ("train", "test")
             for y in range(len(CLASSES))
-            for place in range(len(PLACES))
+            for background in range(len(PLACES))
         ),
     )
 
 
-def _read(path: Path) -> pd.DataFrame:
+def _read(place: Place) -> pd.DataFrame:
     """The list, with y, split and place as whole numbers.
 
     Raises:
         DataError: It is no such list, or contradicts itself.
     """
-    try:
-        table = read_csv(path, COLUMNS[1:5])
-    except ValueError as error:
-        raise _bad_list(path, "its list of images cannot be used.", f"{error}", _published()) from error
+    path = place.folder / METADATA
+    table = pd.DataFrame(
+        read_table(place, path, COLUMNS[1:5], "the list of another data set"), columns=COLUMNS[1:5], dtype=str
+    )
     for column, allowed in (("y", "01"), ("split", "012"), ("place", "01")):
         # Copies that went through a table with gaps have "1.0".
         values = table[column].str.strip().str.removesuffix(".0")
@@ -127,18 +117,18 @@ def _read(path: Path) -> pd.DataFrame:
                 f"column {column} of {path.name} has {int(odd.sum())} values other than {', '.join(allowed)}."
             )
             found = f"{some([repr(value) for value in table[column][odd].unique()])} in column {column}"
-            raise _bad_list(path, problem, found, _published())
+            raise _bad_list(place, problem, found, _published())
         table[column] = values.astype(np.int64)
     table["img_filename"] = table["img_filename"].str.strip().str.replace("\\", "/")
     twice = table["img_filename"].duplicated()
     counts = {part: _cells(table, number) for part, number in PARTS.items()}
     if twice.any():
         found = f"twice: {some(list(table['img_filename'][twice]))}"
-        raise _bad_list(path, f"{int(twice.sum())} images are listed twice.", found, _both(counts))
+        raise _bad_list(place, f"{int(twice.sum())} images are listed twice.", found, _both(counts))
     empty = [part for part in ("train", "test") if not counts[part].any()]
     if empty:
         problem = f"{path.name} has no image of the {' and the '.join(empty)} split."
-        raise _bad_list(path, problem, f"{len(table):,} rows", _both(counts))
+        raise _bad_list(place, problem, f"{len(table):,} rows", _both(counts))
     return table
 
 
@@ -160,58 +150,37 @@ def _files(folder: Path, table: pd.DataFrame, split: int) -> Files:
 # Mistakes ------------------------------------------------------------------------------------------------------------
 
 
-def _no_metadata(root: Path) -> DataError:
-    place = nearest_place(TREE, root)
-    cause = cause_by_name(TREE, place, root) or (
-        "not downloaded or not unpacked yet, the data root is another folder, or the files lie deeper"
-    )
-    return tree_error(
-        TREE,
-        f"there is no {METADATA}.",
-        looked_at=place,
-        expected=f"{TREE.folders[0]}/{METADATA} and 200 folders like 001.Black_footed_Albatross/, under the data root",
-        found=found_in(place if place.is_dir() else root),
-        cause=cause,
-        counts=f"{ROWS:,} images in 200 folders expected, none listed",
-    )
-
-
-def _bad_list(path: Path, problem: str, found: str, counts: str) -> DataError:
-    return tree_error(
-        TREE,
+def _bad_list(place: Place, problem: str, found: str, counts: str) -> DataError:
+    return place.error(
         problem,
-        looked_at=path,
-        expected=f"{path.name} with the columns {', '.join(COLUMNS)} and {ROWS:,} rows",
+        looked_at=place.folder / METADATA,
+        expected=f"{METADATA} with the columns {', '.join(COLUMNS)} and {ROWS:,} rows",
         found=found,
         cause="a list that was edited, broke off or belongs to another data set; take it from the archive anew",
         counts=counts,
     )
 
 
-def _check_published(path: Path, table: pd.DataFrame, counts: Mapping[str, npt.NDArray[np.int64]]) -> None:
+def _check_published(place: Place, table: pd.DataFrame, counts: Mapping[str, npt.NDArray[np.int64]]) -> None:
     if all(np.array_equal(counts[part], PUBLISHED[part]) for part in PARTS):
         return
-    raise tree_error(
-        TREE,
+    raise place.error(
         "the list does not have the published numbers of images.",
-        looked_at=path,
-        expected=f"{path.name} with {ROWS:,} rows",
-        found=f"{path.name} with {len(table):,} rows",
-        cause=(
-            "a set generated anew from CUB and Places (other images, other confounding), or a cut-down copy, which "
-            "needs `options: {strict: false}` in conf/dataset/*.yaml"
-        ),
+        looked_at=place.folder / METADATA,
+        expected=f"{METADATA} with {ROWS:,} rows",
+        found=f"{METADATA} with {len(table):,} rows",
+        cause=f"a set generated anew from CUB and Places (other images, other confounding); {STRICT}",
         counts=_both(counts),
     )
 
 
-def _check_files(folder: Path, table: pd.DataFrame, counts: Mapping[str, npt.NDArray[np.int64]]) -> None:
+def _check_files(place: Place, table: pd.DataFrame, counts: Mapping[str, npt.NDArray[np.int64]]) -> None:
     """All listed images of train and test are there, asked folder by folder: thousands of single questions are slow."""
     used = table[table["split"] != PARTS["val"]]
     there = {
-        f"{place}/{name}"
-        for place in used["img_filename"].str.rpartition("/")[0].unique()
-        for name in listing(folder / place)
+        f"{species}/{name}"
+        for species in used["img_filename"].str.rpartition("/")[0].unique()
+        for name in listing(place.folder / species)
     }
     missing = used[~used["img_filename"].map(lambda name: name if "/" in name else f"/{name}").isin(there)]
     if missing.empty:
@@ -220,13 +189,11 @@ def _check_files(folder: Path, table: pd.DataFrame, counts: Mapping[str, npt.NDA
         f"{part} {_cells(missing, number).tolist()}" for part, number in PARTS.items() if part != "val"
     )
     first = missing["img_filename"].iloc[0]
-    species = sum(name.endswith("/") for name in listing(folder))
-    raise tree_error(
-        TREE,
+    species = sum(name.endswith("/") for name in listing(place.folder))
+    raise place.error(
         f"{METADATA} has {len(table):,} rows, missing {len(missing):,} images, first: {first}.",
-        looked_at=folder,
         expected=some(list(missing["img_filename"])),
-        found=f"{species} folders; {found_in(folder)}",
+        found=f"{species} folders; {found_in(place.folder, place.root)}",
         cause="unpacking broke off, or the images are of another copy; unpack the whole archive anew",
         counts=f"{_both(counts)}; missing of these (rows class, columns place): {absent}",
     )

@@ -21,7 +21,7 @@ from datasets.blood_cells import Archive, BloodOptions, split_by_class, training
 from datasets.images import ListedDataset
 from datasets.prepare import check, load
 from datasets.registry import get, parse
-from datasets.trees_classes import ClassTree
+from datasets.trees import ImageTree, Place
 
 PARTS = ("looked at: ", "expected: ", "found: ", "cause: ", "get it: ", "counts: ")
 LOOSE = {"strict": False, "size": 8}
@@ -135,9 +135,9 @@ def per_class(data: ListedDataset) -> dict[str, tuple[int, int]]:
 
 def fake_archive(counts: Mapping[str, int]) -> Archive:
     """Files that are not there, as many as were published."""
-    tree = ClassTree("fake", ("fake",), "", tuple(counts), "", "")
+    tree = ImageTree(title="fake", folders=("fake",), page="", archive="")
     cells = {code: [Path(f"{code}/{k}") for k in range(number)] for code, number in counts.items()}
-    return Archive(tree, Path("nowhere"), cells, counts)
+    return Archive(Place(tree, Path("nowhere"), Path("nowhere")), cells, counts)
 
 
 # Published numbers ---------------------------------------------------------------------------------------------------
@@ -489,7 +489,7 @@ def test_acevedo_incomplete(tmp_path: Path) -> None:
     message = fails("acevedo", root, strict=True)
     assert "13 of 13 classes do not have the published number of images" in message
     assert "a download or an unpacking that broke off" in message and "{strict: false}" in message
-    assert "counts:    17,092 images expected, 39 found: BA 3 of 1,218, EO 3 of 3,117, " in message
+    assert "counts:    17,092 images expected, 39 found; expected/found: BA 1,218/3, EO 3,117/3, " in message
 
 
 def test_more_than_published(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -497,14 +497,14 @@ def test_more_than_published(root: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(bodzas, "PUBLISHED", {name: 2 - (name == "Monocyte") for name in BODZAS})
     message = fails("bodzas", root, strict=True)
     assert "files were added: an augmented copy" in message
-    assert "counts:    17 images expected, 18 found: Monocyte 2 of 1" in message
+    assert "counts:    17 images expected, 18 found; expected/found: Monocyte 1/2" in message
 
 
 def test_matek_incomplete_download(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(matek, "PUBLISHED", {code: 3268 if code == "MYO" else 2 for code in MATEK})
     message = fails("matek", root, strict=True)
     assert "the Aspera download is incomplete" in message
-    assert "counts:    3,296 images expected, 30 found: MYO 2 of 3,268" in message
+    assert "counts:    3,296 images expected, 30 found; expected/found: MYO 3,268/2" in message
 
 
 def test_matek_nothing_but_empty_levels(tmp_path: Path) -> None:
@@ -522,7 +522,7 @@ def test_matek_swapped_folders(root: Path, monkeypatch: pytest.MonkeyPatch) -> N
     picture(root / MATEK_TOP / "MYO" / "MYO_0003.tiff", 0, (20, 20), "RGBA")
     message = fails("matek", root, strict=True)
     assert "cause:     MYB (myelocyte) and MYO (myeloblast) are swapped" in message
-    assert "MYB 2 of 3, MYO 3 of 2" in message
+    assert "MYB 3/2, MYO 2/3" in message
 
 
 def test_matek_annotated_images_are_missing(root: Path) -> None:
@@ -530,7 +530,7 @@ def test_matek_annotated_images_are_missing(root: Path) -> None:
     message = fails("matek", root)
     assert "1 of 30 images of annotations.dat are missing, first MYO/MYO_0002" in message
     assert "the Aspera download is incomplete" in message
-    assert "counts:    30 images expected, 29 found: MYO 1 of 2" in message
+    assert "counts:    30 images expected, 29 found; expected/found: MYO 2/1" in message
 
 
 def test_matek_moved_or_edited(root: Path) -> None:

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
-from six_parts import fails
 
 from datasets.base import DataError
 from datasets.ham10000 import CLASSES, COUNTS, SOURCE_COUNTS, Ham10000Options, Row, ham10000, held_out
@@ -200,8 +199,8 @@ def test_lesions_that_do_not_add_up() -> None:
 # Mistakes ------------------------------------------------------------------------------------------------------------
 
 
-def test_nothing_there(tmp_path: Path, cache: Path) -> None:
-    message = fails("ham10000", tmp_path / "nowhere", cache, {}, PAGE)
+def test_nothing_there(tmp_path: Path, refused: Callable[..., str]) -> None:
+    message = refused("ham10000", tmp_path / "nowhere", {}, PAGE)
     assert "HAM10000_images_part_1/ISIC_*.jpg" in message and "does not exist" in message
     assert "HAM10000_images_part2.zip (5,015 images)" in message
     assert not (tmp_path / "nowhere").exists()
@@ -216,48 +215,50 @@ def test_nothing_there(tmp_path: Path, cache: Path) -> None:
         ("ISIC_2019_Training_GroundTruth.csv", "this is ISIC2019"),
     ],
 )
-def test_likely_causes(tmp_path: Path, cache: Path, name: str, cause: str) -> None:
+def test_likely_causes(tmp_path: Path, refused: Callable[..., str], name: str, cause: str) -> None:
     (tmp_path / "data/HAM10000").mkdir(parents=True)
     (tmp_path / "data/HAM10000" / name).touch()
-    message = fails("ham10000", tmp_path / "data", cache, {}, PAGE)
+    message = refused("ham10000", tmp_path / "data", {}, PAGE)
     assert cause in message and f"found:     {name} in" in message
 
 
-def test_metadata_missing(mini: Callable[..., Path], cache: Path) -> None:
+def test_metadata_missing(mini: Callable[..., Path], refused: Callable[..., str]) -> None:
     root = mini()
     (root / "HAM10000/HAM10000_metadata.csv").unlink()
-    message = fails("ham10000", root, cache, LOOSE, PAGE)
+    message = refused("ham10000", root, LOOSE, PAGE)
     assert "there is no HAM10000_metadata" in message and "0 and 28 found" in message
     assert "HAM10000_images_part_1/, HAM10000_images_part_2/ in" in message
 
 
 @pytest.mark.parametrize(("gone", "zipped"), [("2", "part2.zip (5,015"), ("1", "part1.zip (5,000")])
-def test_a_part_is_missing(mini: Callable[..., Path], cache: Path, gone: str, zipped: str) -> None:
+def test_a_part_is_missing(
+    mini: Callable[..., Path], refused: Callable[..., str], gone: str, zipped: str
+) -> None:
     root = mini()
     shutil.rmtree(root / f"HAM10000/HAM10000_images_part_{gone}")
-    message = fails("ham10000", root, cache, LOOSE, PAGE)
+    message = refused("ham10000", root, LOOSE, PAGE)
     assert "the metadata list 28 images, found are 14 of them" in message
     assert f"HAM10000_images_part_{gone} is missing" in message and zipped in message
     assert "28 images expected, 14 found" in message and "akiec 4/2" in message
 
 
-def test_some_images_are_missing(mini: Callable[..., Path], cache: Path) -> None:
+def test_some_images_are_missing(mini: Callable[..., Path], refused: Callable[..., str]) -> None:
     root = mini(parts=("HAM10000_images",))
     (root / "HAM10000/HAM10000_images/ISIC_0024306.jpg").unlink()
-    message = fails("ham10000", root, cache, LOOSE, PAGE)
+    message = refused("ham10000", root, LOOSE, PAGE)
     assert (
         "missing are ISIC_0024306" in message and "cut-down or renamed" in message and "akiec 4/3" in message
     )
 
 
-def test_metadata_of_isic2019(mini: Callable[..., Path], cache: Path) -> None:
+def test_metadata_of_isic2019(mini: Callable[..., Path], refused: Callable[..., str]) -> None:
     root = mini()
     (root / "HAM10000/HAM10000_metadata.csv").write_text(
         "image,age_approx,anatom_site_general,lesion_id,sex\nISIC_0000000,55,,,female\n"
     )
-    message = fails("ham10000", root, cache, LOOSE, PAGE)
+    message = refused("ham10000", root, LOOSE, PAGE)
     assert "has no column image_id, dx" in message and "is this the metadata of ISIC2019" in message
-    assert "3 columns needed, 1 of them found" in message
+    assert "3 columns expected, 1 of them found" in message
 
 
 @pytest.mark.parametrize(
@@ -269,12 +270,12 @@ def test_metadata_of_isic2019(mini: Callable[..., Path], cache: Path) -> None:
     ],
 )
 def test_metadata_that_somebody_changed(
-    mini: Callable[..., Path], cache: Path, old: str, new: str, words: str
+    mini: Callable[..., Path], refused: Callable[..., str], old: str, new: str, words: str
 ) -> None:
     root = mini()
     path = root / "HAM10000/HAM10000_metadata.csv"
     path.write_text(path.read_text().replace(old, new))
-    assert words in fails("ham10000", root, cache, LOOSE, PAGE)
+    assert words in refused("ham10000", root, LOOSE, PAGE)
 
 
 @pytest.mark.parametrize(
@@ -285,24 +286,26 @@ def test_metadata_that_somebody_changed(
         (f"{HEADER}\nHAM_0000000,ISIC_00".encode(), "is cut off in line 2"),
     ],
 )
-def test_damaged_metadata(mini: Callable[..., Path], cache: Path, content: bytes, words: str) -> None:
+def test_damaged_metadata(
+    mini: Callable[..., Path], refused: Callable[..., str], content: bytes, words: str
+) -> None:
     root = mini()
     (root / "HAM10000/HAM10000_metadata.csv").write_bytes(content)
-    assert words in fails("ham10000", root, cache, LOOSE, PAGE)
+    assert words in refused("ham10000", root, LOOSE, PAGE)
 
 
-def test_strict_wants_the_published_counts(mini: Callable[..., Path], cache: Path) -> None:
-    message = fails("ham10000", mini(), cache, {}, PAGE)
+def test_strict_wants_the_published_counts(mini: Callable[..., Path], refused: Callable[..., str]) -> None:
+    message = refused("ham10000", mini(), {}, PAGE)
     assert "10,015 images expected, 28 found" in message and "df 115/4" in message
     assert "vidir_molemax 3,954/7" in message and "strict: false" in message
 
 
 def test_strict_wants_the_published_pixels(
-    mini: Callable[..., Path], cache: Path, monkeypatch: pytest.MonkeyPatch
+    mini: Callable[..., Path], refused: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("datasets.ham10000.COUNTS", dict.fromkeys(CLASSES, 4))
     monkeypatch.setattr("datasets.ham10000.SOURCE_COUNTS", dict.fromkeys(ARCHIVES, 7))
-    message = fails("ham10000", mini(), cache, {"held_out": 1}, PAGE)
+    message = refused("ham10000", mini(), {"held_out": 1}, PAGE)
     assert "the images have 24 x 18 pixels, 600 x 450 are published" in message and "resized" in message
 
 

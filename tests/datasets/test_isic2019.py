@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
-from six_parts import fails
 
 from datasets.base import DataError
 from datasets.isic2019 import (
@@ -267,15 +266,17 @@ def test_the_shorter_side_counts(tmp_path: Path) -> None:
 # Mistakes ------------------------------------------------------------------------------------------------------------
 
 
-def test_nothing_there(tmp_path: Path, cache: Path) -> None:
+def test_nothing_there(tmp_path: Path, refused: Callable[..., str]) -> None:
     for options in ({}, {"fold": "own"}):
-        message = fails("isic2019", tmp_path / "nowhere", cache, options, PAGE)
+        message = refused("isic2019", tmp_path / "nowhere", options, PAGE)
         assert "does not exist" in message and "about 9 GB" in message
         assert not (tmp_path / "nowhere").exists()
 
 
-def test_without_the_split_the_message_says_where_it_is(mini: Callable[..., Path], cache: Path) -> None:
-    message = fails("isic2019", mini(split=None), cache, LOOSE, PAGE)
+def test_without_the_split_the_message_says_where_it_is(
+    mini: Callable[..., Path], refused: Callable[..., str]
+) -> None:
+    message = refused("isic2019", mini(split=None), LOOSE, PAGE)
     assert "dataset_creation_scripts/train_test_split" in message and "dataset.options.fold=own" in message
     assert "23,247 rows expected, 0 found" in message
 
@@ -288,50 +289,52 @@ def test_without_the_split_the_message_says_where_it_is(mini: Callable[..., Path
     ],
 )
 def test_lists_that_are_not_there(
-    mini: Callable[..., Path], cache: Path, name: str, options: dict[str, Any], words: str
+    mini: Callable[..., Path], refused: Callable[..., str], name: str, options: dict[str, Any], words: str
 ) -> None:
     root = mini()
     (root / "ISIC2019" / name).unlink()
-    message = fails("isic2019", root, cache, options, PAGE)
+    message = refused("isic2019", root, options, PAGE)
     assert words in message and "25,331 rows" in message
 
 
-def test_ham10000_metadata_missing_or_old(mini: Callable[..., Path], cache: Path) -> None:
+def test_ham10000_metadata_missing_or_old(mini: Callable[..., Path], refused: Callable[..., str]) -> None:
     root = mini()
     path = root / "ISIC2019/HAM10000_metadata"
     lines = [line.rpartition(",")[0] for line in path.read_text().splitlines()]
     path.write_text("\n".join(lines))
-    assert "the column `dataset` came later" in fails("isic2019", root, cache, OWN, PAGE)
+    assert "the column `dataset` came later" in refused("isic2019", root, OWN, PAGE)
     path.unlink()
-    message = fails("isic2019", root, cache, OWN, "doi.org/10.7910/DVN/DBW86T")
+    message = refused("isic2019", root, OWN, "doi.org/10.7910/DVN/DBW86T")
     assert "need HAM10000_metadata, which is not there" in message
 
 
 @pytest.mark.parametrize("options", [LOOSE, OWN])
-def test_renamed_copy(mini: Callable[..., Path], cache: Path, options: dict[str, Any]) -> None:
+def test_renamed_copy(
+    mini: Callable[..., Path], refused: Callable[..., str], options: dict[str, Any]
+) -> None:
     root = mini()
     for path in (root / "ISIC2019/ISIC_2019_Training_Input").glob("*_downsampled.jpg"):
         path.rename(path.with_name(path.name.replace("_downsampled", "")))
-    message = fails("isic2019", root, cache, options, PAGE)
+    message = refused("isic2019", root, options, PAGE)
     assert "the list has 18 names, 2 of them have no file (2 of these end in _downsampled)" in message
     assert "a renamed copy" in message and "msk 3/1" in message and "18 images expected, 16 found" in message
 
 
-def test_images_missing(mini: Callable[..., Path], cache: Path) -> None:
+def test_images_missing(mini: Callable[..., Path], refused: Callable[..., str]) -> None:
     root = mini()
     images = root / "ISIC2019/ISIC_2019_Training_Input"
     (images / "ISIC_0000001.jpg").unlink()
-    message = fails("isic2019", root, cache, LOOSE, PAGE)
+    message = refused("isic2019", root, LOOSE, PAGE)
     assert "1 of them have no file" in message and "bcn 3/2" in message and "cut-down copy" in message
     shutil.rmtree(images)
     (root / "ISIC2019/ISIC_2019_Training_Input.zip").touch()
-    message = fails("isic2019", root, cache, LOOSE, PAGE)
+    message = refused("isic2019", root, LOOSE, PAGE)
     assert "not unpacked" in message and "bcn 3/0" in message
 
 
-def test_flambys_shrunken_images_alone(mini: Callable[..., Path], cache: Path) -> None:
+def test_flambys_shrunken_images_alone(mini: Callable[..., Path], refused: Callable[..., str]) -> None:
     root = mini(images="ISIC_2019_Training_Input_preprocessed")
-    message = fails("isic2019", root, cache, LOOSE, PAGE)
+    message = refused("isic2019", root, LOOSE, PAGE)
     assert "FLamby's shrunken JPEG files; the original images are needed" in message
 
 
@@ -348,24 +351,24 @@ def test_flambys_shrunken_images_alone(mini: Callable[..., Path], cache: Path) -
     ],
 )
 def test_a_split_that_somebody_changed(
-    mini: Callable[..., Path], cache: Path, old: str, new: str, words: str
+    mini: Callable[..., Path], refused: Callable[..., str], old: str, new: str, words: str
 ) -> None:
     root = mini()
     path = root / "ISIC2019/train_test_split"
     assert old in path.read_text()
     path.write_text(path.read_text().replace(old, new))
-    assert words in fails("isic2019", root, cache, LOOSE, PAGE)
+    assert words in refused("isic2019", root, LOOSE, PAGE)
 
 
-def test_split_and_ground_truth_disagree(mini: Callable[..., Path], cache: Path) -> None:
+def test_split_and_ground_truth_disagree(mini: Callable[..., Path], refused: Callable[..., str]) -> None:
     root = mini()
     path = root / "ISIC2019/ISIC_2019_Training_GroundTruth.csv"
     text = path.read_text()
     path.write_text(text.replace("ISIC_0000000,1.0,0.0", "ISIC_0000000,0.0,1.0"))
-    message = fails("isic2019", root, cache, LOOSE, PAGE)
+    message = refused("isic2019", root, LOOSE, PAGE)
     assert "ISIC_0000000 has the class MEL here and NV in" in message
     path.write_text(text.replace("ISIC_0000000,1.0", "ISIC_0000000,0.0"))
-    assert "ISIC_0000000 has not one class" in fails("isic2019", root, cache, LOOSE, PAGE)
+    assert "ISIC_0000000 has not one class" in refused("isic2019", root, LOOSE, PAGE)
 
 
 @pytest.mark.parametrize(
@@ -377,25 +380,27 @@ def test_split_and_ground_truth_disagree(mini: Callable[..., Path], cache: Path)
     ],
 )
 def test_metadata_that_do_not_fit(
-    mini: Callable[..., Path], cache: Path, old: str, new: str, words: str
+    mini: Callable[..., Path], refused: Callable[..., str], old: str, new: str, words: str
 ) -> None:
     root = mini()
     path = root / "ISIC2019/ISIC_2019_Training_Metadata.csv"
     path.write_text(path.read_text().replace(old, new))
-    assert words in fails("isic2019", root, cache, OWN, PAGE)
+    assert words in refused("isic2019", root, OWN, PAGE)
 
 
-def test_ground_truth_of_2018(mini: Callable[..., Path], cache: Path) -> None:
+def test_ground_truth_of_2018(mini: Callable[..., Path], refused: Callable[..., str]) -> None:
     root = mini()
     path = root / "ISIC2019/ISIC_2019_Training_GroundTruth.csv"
     path.write_text("image,MEL,NV,BCC,AKIEC,BKL,DF,VASC\nISIC_0000000,1,0,0,0,0,0,0\n")
-    message = fails("isic2019", root, cache, OWN, PAGE)
+    message = refused("isic2019", root, OWN, PAGE)
     assert "has no column AK, SCC" in message and "another year" in message
 
 
 @pytest.mark.parametrize("options", [{}, {"fold": "own"}])
-def test_strict_wants_flambys_counts(mini: Callable[..., Path], cache: Path, options: dict[str, Any]) -> None:
-    message = fails("isic2019", mini(), cache, options, PAGE)
+def test_strict_wants_flambys_counts(
+    mini: Callable[..., Path], refused: Callable[..., str], options: dict[str, Any]
+) -> None:
+    message = refused("isic2019", mini(), options, PAGE)
     assert "18 images whose lesion is known, where 23,247 are published" in message
     assert ("bcn test MEL 578/0" if not options else "bcn test 2,483/1") in message
     assert "strict: false" in message
