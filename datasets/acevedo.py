@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
 
-from datasets.base import DataError
-from datasets.blood_cells import Archive, BloodOptions, Classes, split_by_class
+from datasets.base import DataError, Facts
+from datasets.blood_cells import Archive, BloodOptions, Classes, facts_by_class, split_by_class
 from datasets.images import ListedDataset, open_rgb
 from datasets.registry import dataset
 from datasets.trees import ImageTree, Place, check_counts, files_in, find_classes, identical_files
@@ -83,7 +83,11 @@ class AcevedoOptions(BloodOptions):
     classes: Literal["subtypes", "folders", "prefixes"] = "subtypes"
 
 
-@dataset("acevedo", options=AcevedoOptions)
+def _facts(options: AcevedoOptions) -> Facts:
+    return facts_by_class(TREE, PUBLISHED, CLASSES[options.classes], options)
+
+
+@dataset("acevedo", options=AcevedoOptions, facts=_facts)
 def acevedo(options: AcevedoOptions, root: Path) -> ListedDataset:
     """Acevedo-20, cells of normal blood: 11,630 + 2,913 images of 10 subtypes (of 17,092), 224 x 224; by hand."""
     return split_by_class(acevedo_cells(root, options.strict), CLASSES[options.classes], options)

@@ -13,10 +13,10 @@ from pathlib import Path
 import numpy as np
 from pydantic import Field
 
-from datasets.base import Int64Array
+from datasets.base import Facts, Int64Array
 from datasets.images import Files, ListedDataset, ToSquare
 from datasets.raw import RawOptions
-from datasets.trees import IMAGENET_MEAN, IMAGENET_STD, Place, check_not_empty
+from datasets.trees import IMAGENET_MEAN, IMAGENET_STD, ImageTree, Place, check_not_empty
 
 Cells = Mapping[str, Sequence[Path]]
 """Files by the owner's code of their category, in a fixed order."""
@@ -103,6 +103,15 @@ def split_by_class(archive: Archive, classes: Classes, options: BloodOptions) ->
         note=archive.note,
         expected=tuple(expected) if options.strict else (),
     )
+
+
+def facts_by_class(
+    tree: ImageTree, published: Mapping[str, int], classes: Classes, options: BloodOptions
+) -> Facts:
+    """What `split_by_class` makes of the published numbers of images by code."""
+    sizes = [sum(published[code] for code in codes) for codes in classes.values()]
+    train = sum(map(training_share, sizes))
+    return Facts(train, sum(sizes) - train, len(classes), 3, options.size, raw=tree.archive, page=tree.page)
 
 
 def labelled(groups: Sequence[Sequence[Path]], sources: Int64Array | None = None) -> Files:

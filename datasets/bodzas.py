@@ -12,7 +12,8 @@ from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 
-from datasets.blood_cells import Archive, BloodOptions, split_by_class
+from datasets.base import Facts
+from datasets.blood_cells import Archive, BloodOptions, Classes, facts_by_class, split_by_class
 from datasets.images import ListedDataset
 from datasets.registry import dataset
 from datasets.trees import ImageTree, check_counts, files_in, find_classes
@@ -30,6 +31,7 @@ FOLDERS: Mapping[str, tuple[str, int]] = {
 }
 """Name and published number of images by folder, in the order of the labels; 16,027 in all."""
 
+CLASSES: Classes = {name: (folder,) for folder, (name, _) in FOLDERS.items()}
 PUBLISHED = {folder: count for folder, (_, count) in FOLDERS.items()}
 SUFFIXES = (".bmp", ".png")
 
@@ -55,11 +57,14 @@ TREE = ImageTree(
 )
 
 
-@dataset("bodzas", options=BloodOptions)
+def _facts(options: BloodOptions) -> Facts:
+    return facts_by_class(TREE, PUBLISHED, CLASSES, options)
+
+
+@dataset("bodzas", options=BloodOptions, facts=_facts)
 def bodzas(options: BloodOptions, root: Path) -> ListedDataset:
     """Bodzas-23, blood cells in high resolution: 16,027 images of 9 classes, 80 % for training, 224 x 224; by hand."""
-    classes = {name: (folder,) for folder, (name, _) in FOLDERS.items()}
-    return split_by_class(bodzas_cells(root, options.strict), classes, options)
+    return split_by_class(bodzas_cells(root, options.strict), CLASSES, options)
 
 
 def bodzas_cells(root: Path, strict: bool) -> Archive:

@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 from pydantic import Field, PositiveInt
 
-from datasets.base import DataError, Int64Array
+from datasets.base import DataError, Facts, Int64Array
 from datasets.images import Files, ListedDataset, ToSquare, open_rgb
 from datasets.raw import RawOptions, listing, some
 from datasets.registry import dataset
@@ -98,7 +98,13 @@ class Row:
     source: str
 
 
-@dataset("ham10000", options=Ham10000Options)
+def _facts(options: Ham10000Options) -> Facts:
+    test = options.held_out * len(CLASSES)
+    train = sum(COUNTS.values()) - test
+    return Facts(train, test, len(CLASSES), 3, options.size, len(SOURCES), TREE.archive, TREE.page)
+
+
+@dataset("ham10000", options=Ham10000Options, facts=_facts)
 def ham10000(options: Ham10000Options, root: Path) -> ListedDataset:
     """HAM10000 skin lesions (FedSDC NIID-1): 9,805 + 210 dermoscopic images, 7 classes, 4 archives as sources."""
     place = find(TREE, root, (*METADATA, *IMAGE_FOLDERS, "ISIC_00*.jpg"))

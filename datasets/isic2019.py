@@ -25,7 +25,7 @@ import numpy as np
 from PIL import Image
 from pydantic import Field
 
-from datasets.base import DataError, UInt8Array
+from datasets.base import DataError, Facts, UInt8Array
 from datasets.images import Files, ListedDataset, ToSquare, open_rgb
 from datasets.raw import RawOptions, some
 from datasets.registry import dataset
@@ -167,7 +167,13 @@ class Dermoscopy:
 # The list ------------------------------------------------------------------------------------------------------------
 
 
-@dataset("isic2019", options=Isic2019Options)
+def _facts(options: Isic2019Options) -> Facts:
+    # Our own fold has as many images.
+    train, test = (sum(map(sum, table)) for table in (TRAIN, TEST))
+    return Facts(train, test, len(CLASSES), 3, options.size, len(CENTRES), TREE.archive, TREE.page)
+
+
+@dataset("isic2019", options=Isic2019Options, facts=_facts)
 def isic2019(options: Isic2019Options, root: Path) -> ListedDataset:
     """ISIC2019 in the six centres of FLamby's Fed-ISIC2019 (FedMR): 18,597 + 4,650 dermoscopic images, 8 classes."""
     place = find(TREE, root, (IMAGES, TRUTH, METADATA, *SPLITS))

@@ -11,7 +11,8 @@ from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 
-from datasets.blood_cells import Archive, BloodOptions, split_by_class
+from datasets.base import Facts
+from datasets.blood_cells import Archive, BloodOptions, Classes, facts_by_class, split_by_class
 from datasets.images import ListedDataset
 from datasets.registry import dataset
 from datasets.trees import ImageTree, Place, check_counts, counts_text, files_in, find_classes, read_text
@@ -35,6 +36,7 @@ CODES: Mapping[str, tuple[str, int]] = {
 }
 """Name and published number of images by code, in the order of the labels; 18,365 in all."""
 
+CLASSES: Classes = {name: (code,) for code, (name, _) in CODES.items()}
 PUBLISHED = {code: count for code, (_, count) in CODES.items()}
 ANNOTATIONS = "annotations.dat"
 SUFFIXES = (".tif", ".tiff")
@@ -61,11 +63,14 @@ TREE = ImageTree(
 CUT_OFF = "the Aspera download is incomplete (start it again, it goes on), or a mirror that lacks files"
 
 
-@dataset("matek", options=BloodOptions)
+def _facts(options: BloodOptions) -> Facts:
+    return facts_by_class(TREE, PUBLISHED, CLASSES, options)
+
+
+@dataset("matek", options=BloodOptions, facts=_facts)
 def matek(options: BloodOptions, root: Path) -> ListedDataset:
     """Matek-19, cells in leukaemia: 18,365 images of 15 classes, 80 % for training, 224 x 224; by hand."""
-    classes = {name: (code,) for code, (name, _) in CODES.items()}
-    return split_by_class(matek_cells(root, options.strict), classes, options)
+    return split_by_class(matek_cells(root, options.strict), CLASSES, options)
 
 
 def matek_cells(root: Path, strict: bool) -> Archive:

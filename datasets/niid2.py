@@ -19,7 +19,7 @@ import numpy as np
 from pydantic import Field
 
 from datasets import acevedo, bodzas, matek
-from datasets.base import DataError
+from datasets.base import DataError, Facts
 from datasets.blood_cells import BloodOptions, in_two, labelled
 from datasets.images import ListedDataset, ToSquare
 from datasets.registry import dataset
@@ -55,7 +55,20 @@ class Niid2Options(BloodOptions):
     pool: int = Field(default=300, ge=1)
 
 
-@dataset("niid2", options=Niid2Options)
+def _facts(options: Niid2Options) -> Facts:
+    modules = (matek, acevedo, bodzas)
+    cells = [
+        sum(module.PUBLISHED[code] for code in codes[source])
+        for codes in CLASSES.values()
+        for source, module in enumerate(modules)
+    ]
+    train = sum(min(number, options.pool) for number in cells)
+    raw = "; ".join(f"{module.TREE.title}: {module.TREE.archive}" for module in modules)
+    page = "; ".join(module.TREE.page for module in modules)
+    return Facts(train, sum(cells) - train, len(CLASSES), 3, options.size, len(SOURCES), raw, page)
+
+
+@dataset("niid2", options=Niid2Options, facts=_facts)
 def niid2(options: Niid2Options, root: Path) -> ListedDataset:
     """Three sets of blood cells (Matek-19, Acevedo-20, Bodzas-23): 48,917 images of 13 classes, 224 x 224; by hand."""
     archives = (

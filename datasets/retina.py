@@ -18,7 +18,7 @@ import numpy.typing as npt
 from PIL import Image
 from pydantic import Field
 
-from datasets.base import UInt8Array
+from datasets.base import Facts, UInt8Array
 from datasets.images import Files, ListedDataset, ToSquare
 from datasets.raw import RawOptions, listing, wrong
 from datasets.registry import dataset
@@ -125,7 +125,14 @@ def as_rgb(values: npt.NDArray[np.generic]) -> UInt8Array:
     return np.ascontiguousarray(np.broadcast_to(pixels, (*shape[:2], 3)))
 
 
-@dataset("retina", options=RetinaOptions)
+def _facts(options: RetinaOptions) -> Facts:
+    # How many images the test set has is not published: they count as 0.
+    raw = f"{TREE.archive}; about {sum(TRAIN_COUNTS):,} images for training, number of test images not published"
+    sources = CLIENTS if options.split else 0
+    return Facts(sum(TRAIN_COUNTS), 0, len(CLASSES), 3, options.size, sources, raw, TREE.page)
+
+
+@dataset("retina", options=RetinaOptions, facts=_facts)
 def retina(options: RetinaOptions, root: Path) -> ListedDataset:
     """Retina, fundus photographs of FedLD: about 9,000 for training, 2 classes, 256 x 256; to be fetched by hand."""
     lists = find_lists(TREE, root, CLASSES, ("train", "test", TEST_LIST))

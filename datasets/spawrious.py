@@ -20,7 +20,7 @@ import numpy.typing as npt
 import pandas as pd
 from pydantic import Field
 
-from datasets.base import DataError
+from datasets.base import DataError, Facts
 from datasets.images import Files, ListedDataset, ToSquare
 from datasets.raw import RawOptions, found_in, listing
 from datasets.registry import dataset
@@ -59,7 +59,15 @@ class SpawriousOptions(RawOptions):
     size: int = Field(default=224, ge=8)
 
 
-@dataset("spawrious", options=SpawriousOptions)
+def _facts(options: SpawriousOptions) -> Facts:
+    cells = options.breeds * len(PLACES)
+    test = cells * round(TEST_SHARE * PER_CELL)
+    return Facts(
+        cells * PER_CELL - test, test, options.breeds, 3, options.size, raw=TREE.archive, page=TREE.page
+    )
+
+
+@dataset("spawrious", options=SpawriousOptions, facts=_facts)
 def spawrious(options: SpawriousOptions, root: Path) -> ListedDataset:
     """Spawrious as FedDiverse uses it: 2 or 4 breeds of dogs, 6,336 images each on beach and snow; get it yourself."""
     breeds = BREEDS[: options.breeds]

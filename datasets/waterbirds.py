@@ -22,7 +22,7 @@ import numpy.typing as npt
 import pandas as pd
 from pydantic import Field
 
-from datasets.base import DataError
+from datasets.base import DataError, Facts
 from datasets.images import Files, ListedDataset, ToSquare
 from datasets.raw import RawOptions, found_in, listing, some
 from datasets.registry import dataset
@@ -67,7 +67,12 @@ class WaterBirdsOptions(RawOptions):
     size: int = Field(default=256, ge=8)
 
 
-@dataset("waterbirds", options=WaterBirdsOptions)
+def _facts(options: WaterBirdsOptions) -> Facts:
+    train, test = (sum(map(sum, PUBLISHED[part])) for part in ("train", "test"))
+    return Facts(train, test, len(CLASSES), 3, options.size, raw=TREE.archive, page=TREE.page)
+
+
+@dataset("waterbirds", options=WaterBirdsOptions, facts=_facts)
 def waterbirds(options: WaterBirdsOptions, root: Path) -> ListedDataset:
     """WaterBirds: 4,795 + 5,794 colour photographs, land and water birds on land or water; get the files yourself."""
     place = find(TREE, root, (METADATA,))
