@@ -21,7 +21,7 @@ from benchmark.commands.planning import WHAT, plans_of
 from benchmark.commands.tracking import WORDS, start, tracked_runs
 from benchmark.errors import ConfigError, nearest
 from benchmark.runs.census import STATES, Census
-from benchmark.runs.cluster import Notes
+from benchmark.runs.cluster import Notes, task_log
 from benchmark.runs.config import RunConfig
 from benchmark.runs.plan import Cells, check, unique_runs
 from benchmark.runs.slurm import cancel as end_tasks
@@ -199,7 +199,7 @@ def logs(words: Sequence[str]) -> int:
     shown = _print_end(folder.path / "log.txt", lines)
     place = Notes(results).places().get(key)
     if place is not None:
-        _print_job(results, place.batch, place.index, key, lines)
+        _print_job(task_log(results.root / "launcher" / "jobs", place), key, lines)
     if "--follow" in chosen:
         _follow(folder, shown)
     return 0
@@ -244,17 +244,16 @@ def _print_end(path: Path, lines: int | None) -> int:
     return len(content)
 
 
-def _print_job(results: Results, batch: str, index: int, key: str, lines: int | None) -> None:
-    """What the job's logs say: their lines about the run, and the last errors."""
-    folder = results.root / "launcher" / "jobs" / batch
-    outs = sorted(folder.glob(f"*_{index}_0_log.out")) or sorted(folder.glob("*_0_log.out"))
-    for out in outs[-1:]:
-        print(f"\n== {out} (lines on this run)")
-        print("\n".join(line for line in out.read_text(errors="replace").splitlines() if key in line))
-        error = out.with_suffix(".err")
-        if error.exists() and error.stat().st_size:
-            print(f"\n== {error}")
-            _print_end(error, lines)
+def _print_job(out: Path | None, key: str, lines: int | None) -> None:
+    """What the job's log says: its lines about the run, and the last errors."""
+    if out is None:
+        return
+    print(f"\n== {out} (lines on this run)")
+    print("\n".join(line for line in out.read_text(errors="replace").splitlines() if key in line))
+    error = out.with_suffix(".err")
+    if error.exists() and error.stat().st_size:
+        print(f"\n== {error}")
+        _print_end(error, lines)
 
 
 def _follow(folder: RunFolder, shown: int) -> None:

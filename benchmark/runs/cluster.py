@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import pickle
+import re
 import secrets
 import time
 from collections import Counter
@@ -242,7 +243,11 @@ class Cluster:
             if not todo:
                 return 0
             packs = packed(todo, self._seconds(), self.settings)
-            after = self._ask_first(queued or {}) if self.settings.probe else None
+            try:
+                after = self._ask_first(queued or {}) if self.settings.probe else None
+            except Full:
+                self._full_at = _number(queued) or None
+                return 0
             return self._submit_arrays(packs, after)
 
     def _submit_arrays(self, packs: Sequence[tuple[Task, ...]], after: str | None) -> int:
@@ -442,13 +447,11 @@ class Cluster:
 
     def _why(self, place: Place) -> str:
         """What a task left behind: the error that ended it, or the scheduler's word for its end; and its log."""
-        folder = self.jobs / place.batch
-        logs = sorted(folder.glob(f"*_{place.index}_0_log.out")) or sorted(folder.glob("*_0_log.out"))
-        if not logs:
+        log = task_log(self.jobs, place)
+        if log is None:
             return "its task was never begun"
-        log = logs[-1]
         job = log.name.removesuffix("_0_log.out")
-        error = _last_words(folder / f"{job}_0_result.pkl")
+        error = _last_words(log.with_name(f"{job}_0_result.pkl"))
         if not error:
             state, code = self.queue.ending(job)
             error = (
@@ -466,6 +469,16 @@ def reasons(tasks: Iterable[QueuedTask]) -> str:
 def _number(queued: Queued | None) -> int:
     """Tasks that wait or run."""
     return sum(map(len, (queued or {}).values()))
+
+
+def task_log(jobs: Path, place: Place) -> Path | None:
+    """The log of a task below ``jobs``, submitit's folder; None as long as it has not begun."""
+    # The only task of a batch is no array to submitit: its number stands alone.
+    alone = r"|\d+_0_log\.out" if place.index == 0 else ""
+    pattern = re.compile(rf"\d+_{place.index}_0_log\.out{alone}")
+    folder = jobs / place.batch
+    found = sorted(path for path in folder.glob("*_log.out") if pattern.fullmatch(path.name))
+    return found[-1] if found else None
 
 
 def _last_words(result: Path) -> str:

@@ -27,12 +27,11 @@ PATIENCE = 10.0
 ENOUGH, MOST = 0.3, 1 << 15
 """Seconds, and samples, that are enough to time a round."""
 
-RUN_BYTES = 60_000
-"""Of a finished run, as the small ones have: six files; records grow with rounds (`RECORD_BYTES`)."""
+RUN_BYTES = 6 * 4096
+"""Of a finished run: six files, each at least a block of the disk; records grow with rounds (`RECORD_BYTES`)."""
 
 RECORD_BYTES = 100
 RECORDS_PER_ROUND = 12
-FLOAT = 4
 
 
 class Shape(NamedTuple):

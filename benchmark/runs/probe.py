@@ -137,8 +137,7 @@ class Probe:
 
     def passed(self) -> bool:
         """Whether the job has found all that is expected."""
-        message = self.message()
-        return message == ""
+        return self.message() == ""
 
     def message(self) -> str | None:
         """What the job has found amiss, "" if nothing; None as long as it has not said so."""

@@ -70,7 +70,7 @@ def test_plan(cli: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None
         "100",
         "600,000",
         "0.3",
-        "360 kB",
+        "289 kB",  # 2 x (6 x 4,096 + 100 x 12 x 100)
     ]
     # 70,000 images of 28 x 28 are 54.9 MB.
     assert "fashionmnist: not there; downloads by itself, 55 MB prepared" in out

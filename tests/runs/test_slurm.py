@@ -16,7 +16,7 @@ import yaml
 
 from benchmark.commands.launching import _settings
 from benchmark.errors import ConfigError
-from benchmark.runs.cluster import Cluster, Lost, Snapshot, check_time, packed
+from benchmark.runs.cluster import Cluster, Lost, Place, Snapshot, check_time, packed, task_log
 from benchmark.runs.config import CONF, group_names
 from benchmark.runs.launch import Task
 from benchmark.runs.pack import Pack
@@ -431,6 +431,22 @@ def test_why_a_task_did_not_carry_out_its_runs(
     assert lost.state == "missing" and re.search(why, lost.why) and lost.why.endswith("7_0_0_log.out")
 
 
+@pytest.mark.parametrize(
+    ("index", "names", "log"),
+    [
+        (1, ["7_0_0_log.out", "7_1_0_log.out", "7_11_0_log.out"], "7_1_0_log.out"),
+        (2, ["7_0_0_log.out", "7_1_0_log.out"], None),  # not begun: the log of another task is none of its
+        (0, ["8_0_log.out"], "8_0_log.out"),  # alone in its batch
+    ],
+)
+def test_the_log_of_a_task(tmp_path: Path, index: int, names: list[str], log: str | None) -> None:
+    (tmp_path / "batch").mkdir()
+    for name in names:
+        (tmp_path / "batch" / name).touch()
+    found = task_log(tmp_path, Place("batch", index))
+    assert (found and found.name) == log
+
+
 # The job that is asked first ---------------------------------------------------------------------------------------
 
 
@@ -452,6 +468,20 @@ def test_everything_waits_for_the_probe_and_it_is_asked_once(results: Results) -
     # Other nodes, another question.
     assert cluster(results, queue, probe=True, partition="other").submit(tasks(KEYS[9:])) == 3
     assert len(queue.probes) == 2 and queue.waits_for[3] not in (None, f"{name}_0")
+
+
+def test_a_queue_that_has_no_room_for_the_probe(results: Results) -> None:
+    queue = FakeQueue()
+    room = queue.submit_probe
+
+    def none_left(name: str, script: str) -> str:
+        raise Full
+
+    queue.submit_probe = none_left  # type: ignore[method-assign]
+    one = cluster(results, queue, probe=True)
+    assert one.submit(tasks()) == 0 and not queue.arrays
+    queue.submit_probe = room  # type: ignore[method-assign]
+    assert one.submit(tasks()) == 12
 
 
 @pytest.mark.parametrize(
