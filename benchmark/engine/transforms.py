@@ -59,37 +59,41 @@ class Normalise:
         """Normalised copy of uint8 ``images``; float ones, of the same range, may be overwritten."""
         if self.first is not None:
             images = self.first(images)
-        x = images.to(self.scale.dtype, memory_format=self.memory_format)
-        return x.mul_(self.scale).add_(self.shift)
+        # The layout comes last: where channels lie beside one another, a factor for each takes ten times as long.
+        x = images.to(self.scale.dtype, memory_format=torch.contiguous_format)
+        return x.mul_(self.scale).add_(self.shift).to(memory_format=self.memory_format)
 
 
 Augment = Callable[[Tensor], Tensor]
 
 
-def _crop(images: Tensor, pad: int, mode: str) -> Tensor:
-    """Each image shifted by its own random offset of up to ``pad`` pixels; borders reflected or zero."""
+def _crop_and_flip(images: Tensor, pad: int, reflect: bool = False) -> Tensor:
+    """Each image shifted by up to ``pad`` pixels, its border reflected or zero, and mirrored with probability 1/2."""
     count, _, height, width = images.shape
-    padded = F.pad(images.float(), (pad, pad, pad, pad), mode=mode).to(images.dtype)
-    top = torch.randint(0, 2 * pad + 1, (count, 1, 1), device=images.device)
-    left = torch.randint(0, 2 * pad + 1, (count, 1, 1), device=images.device)
-    rows = top + torch.arange(height, device=images.device).view(1, -1, 1)
-    columns = left + torch.arange(width, device=images.device).view(1, 1, -1)
-    each = torch.arange(count, device=images.device).view(-1, 1, 1)
-    return padded.permute(0, 2, 3, 1)[each, rows, columns].permute(0, 3, 1, 2)
+    top, left = (torch.randint(0, 2 * pad + 1, (count,), device=images.device) for _ in range(2))
+    mirrored = torch.rand(count, device=images.device) < 0.5
+    padded = _reflected(images, pad) if reflect else F.pad(images, (pad, pad, pad, pad))
+    # All places that a window may have are views of the padded image, so that each is copied in whole rows.
+    both = torch.stack([padded, padded.flip(3)]).unfold(3, height, 1).unfold(4, width, 1)
+    each = torch.arange(count, device=images.device)
+    return both[mirrored.long(), each, :, top, torch.where(mirrored, 2 * pad - left, left)]
 
 
-def _flip(images: Tensor) -> Tensor:
-    """Each image mirrored with probability 1/2."""
-    mirrored = torch.rand(len(images), 1, 1, 1, device=images.device) < 0.5
-    return torch.where(mirrored, images.flip(3), images)
+def _reflected(images: Tensor, pad: int) -> Tensor:
+    """Padded by ``pad`` mirrored pixels on each side, the outermost not repeated (torch's own is for floats only)."""
+    for dim in (2, 3):
+        last = images.shape[dim] - 1
+        place = torch.arange(-pad, last + pad + 1, device=images.device).abs()
+        images = images.index_select(dim, torch.minimum(place, 2 * last - place))
+    return images
 
 
 def _reflect_crop_flip(images: Tensor) -> Tensor:
-    return _flip(_crop(images, 4, "reflect"))
+    return _crop_and_flip(images, 4, reflect=True)
 
 
 def _crop_flip(images: Tensor) -> Tensor:
-    return _flip(_crop(images, 4, "constant"))
+    return _crop_and_flip(images, 4)
 
 
 # The reference codes' --------------------------------------------------------------------------------------------
@@ -177,7 +181,7 @@ def _isic2019(images: Tensor) -> Tensor:
 
 def _waterbirds(images: Tensor) -> Tensor:
     """FedDiverse's code: the middle 224 pixels, padded with black by 24, cut to 224 anywhere; mirrored."""
-    return _flip(_crop(_middle(images, BIRD_SIZE), 24, "constant"))
+    return _crop_and_flip(_middle(images, BIRD_SIZE), 24)
 
 
 def _middle(images: Tensor, size: int) -> Tensor:
