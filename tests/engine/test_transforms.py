@@ -99,6 +99,9 @@ SIZES = {
     "isic2019": ((224, 224), (200, 200)),
     "waterbirds": ((256, 256), (224, 224)),
 }
+EVERY = {"crop_flip": (32, 32), "reflect_crop_flip": (32, 32)} | {
+    name: stored for name, (stored, _) in SIZES.items()
+}
 
 
 def noise(count: int, *size: int) -> torch.Tensor:
@@ -109,7 +112,7 @@ def noise(count: int, *size: int) -> torch.Tensor:
 def test_the_configuration_allows_what_there_is() -> None:
     allowed = typing.get_args(TrainConfig.model_fields["augment"].annotation)
     assert sorted(allowed) == sorted(AUGMENTATIONS)
-    assert set(AUGMENTATIONS) == {"none", "crop_flip", "reflect_crop_flip", *SIZES}
+    assert set(AUGMENTATIONS) == {"none", *EVERY}
 
 
 @pytest.mark.parametrize("name", SIZES)
@@ -139,6 +142,19 @@ def test_each_image_has_draws_of_its_own_from_the_seeded_generator(name: str) ->
     torch.manual_seed(3)
     assert torch.equal(drawn(name)(images), first)
     assert not torch.equal(drawn(name)(images), first)
+
+
+@pytest.mark.parametrize("name", EVERY)
+@pytest.mark.parametrize("count", [1, 7])
+def test_the_same_pixels_on_any_number_of_threads(name: str, count: int) -> None:
+    images = noise(count, *EVERY[name])
+    outcomes = []
+    for threads in (1, 2, 3):
+        torch.set_num_threads(threads)
+        torch.manual_seed(5)
+        outcomes.append(drawn(name)(images))
+    assert torch.equal(outcomes[0], outcomes[1])
+    assert torch.equal(outcomes[0], outcomes[2])
 
 
 @pytest.mark.parametrize("name", ["retina", "covid_fl", "waterbirds", "isic2019"])
