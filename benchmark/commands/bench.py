@@ -1,27 +1,44 @@
-"""``python -m benchmark bench``: speed and memory; ``bench scale``: what very many runs cost before they start."""
+"""``python -m benchmark bench``: speed and memory; of very many runs (``scale``), of augmentation (``transforms``)."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from benchmark.commands.arguments import positive, read
-from benchmark.errors import ConfigError
+from benchmark.errors import ConfigError, nearest
 
 
 def main(words: Sequence[str]) -> int:
-    """Print speed and memory beside a bare PyTorch loop, or the costs of a plan of very many runs."""
+    """Print speed and memory beside a bare PyTorch loop; or one of `PARTS`."""
     if words and "=" not in words[0]:
-        if words[0] != "scale":
+        if words[0] not in PARTS:
             raise ConfigError(
-                f"bench: came {words[0]!r}. Allowed: nothing, or scale [runs=100000] [per_task=10]."
+                f"bench: came {words[0]!r}.{nearest(words[0], PARTS)} Allowed: nothing, "
+                "scale [runs=100000] [per_task=10], or transforms [device=cpu|cuda]."
             )
-        from benchmark.scale import main as scale
-
-        values = read(words[1:], {"runs": "NUMBER", "per_task": "NUMBER"}, "bench scale")
-        scale(positive(values, "runs") or 100_000, positive(values, "per_task") or 10)
+        PARTS[words[0]](words[1:])
         return 0
     from benchmark.bench import main as speed
 
     read(words, {}, "bench")
     speed()
     return 0
+
+
+def _scale(words: Sequence[str]) -> None:
+    from benchmark.scale import main as scale
+
+    values = read(words, {"runs": "NUMBER", "per_task": "NUMBER"}, "bench scale")
+    scale(positive(values, "runs") or 100_000, positive(values, "per_task") or 10)
+
+
+def _transforms(words: Sequence[str]) -> None:
+    from benchmark.bench_transforms import main as transforms
+
+    device = read(words, {"device": "cpu|cuda"}, "bench transforms").get("device", "auto")
+    if device not in ("auto", "cpu", "cuda"):
+        raise ConfigError(f"device: came {device!r}. Allowed: cpu, cuda.")
+    transforms(device)
+
+
+PARTS: dict[str, Callable[[Sequence[str]], None]] = {"scale": _scale, "transforms": _transforms}
