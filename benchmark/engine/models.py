@@ -180,20 +180,26 @@ def build_net(
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         net = _models[name](num_classes, *shape, **own)
-        if _wants_weights(parameters.get("pretrained", False), shape[0]):
+        if _wants_weights(parameters, shape[0]):
             if read is None:
                 raise ConfigError("model.pretrained: came true, but no trained weights can be read here.")
             load_weights(net.body, read(_weights[name]), _weights[name])
         return features.behind(net, num_classes)
 
 
-def _wants_weights(pretrained: object, channels: int) -> bool:
+def _wants_weights(parameters: Mapping[str, Any], channels: int) -> bool:
+    pretrained, multiplier = parameters.get("pretrained", False), parameters.get("width_multiplier", 1)
     if not isinstance(pretrained, bool):
         raise ConfigError(f"model.pretrained: came {pretrained!r}. Allowed: true, false.")
     if pretrained and channels != 3:
         raise ConfigError(
             f"model.pretrained: came true for images with {channels} channel(s); trained weights are for 3. "
             "Set it to false, or choose other data."
+        )
+    if pretrained and multiplier != 1:
+        raise ConfigError(
+            f"model.pretrained: came true with model.width_multiplier={multiplier}; trained weights are for 1. "
+            "Set one of the two back."
         )
     return pretrained
 
@@ -248,11 +254,22 @@ def _from_timm(network: Any, num_classes: int) -> Net:
     return Net(network, nn.Linear(feature_dim, num_classes), feature_dim)
 
 
-def _resnet18_32(num_classes: int, channels: int, **layers: Any) -> Net:
+def _stages(width_multiplier: float, multiple: int = 1) -> tuple[int, ...]:
+    """Channels of a ResNet's four stages, each a ``multiple``."""
+    if not isinstance(width_multiplier, int | float) or not 0 < width_multiplier <= 8:
+        raise ConfigError(
+            f"model.width_multiplier: came {width_multiplier!r}. Allowed: a number above 0, 8 at most."
+        )
+    return tuple(
+        max(1, round(usual * width_multiplier / multiple)) * multiple for usual in (64, 128, 256, 512)
+    )
+
+
+def _resnet18_32(num_classes: int, channels: int, stages: tuple[int, ...], **layers: Any) -> Net:
     import timm  # here, not above: it takes seconds to import, and the small models do not need it
 
     network = timm.create_model(
-        "resnet18", pretrained=False, num_classes=num_classes, in_chans=channels, **layers
+        "resnet18", pretrained=False, num_classes=num_classes, in_chans=channels, channels=stages, **layers
     )
     network.conv1 = nn.Conv2d(channels, 64, 3, stride=1, padding=1, bias=False)
     nn.init.kaiming_normal_(network.conv1.weight, mode="fan_out", nonlinearity="relu")
@@ -261,25 +278,48 @@ def _resnet18_32(num_classes: int, channels: int, **layers: Any) -> Net:
 
 
 @model("resnet18_32")
-def resnet18_32(num_classes: int, channels: int, height: int, width: int) -> Net:
-    """ResNet-18 (He et al. 2016) with the 32-pixel stem: one 3 x 3 convolution, no pooling. BatchNorm."""
-    return _resnet18_32(num_classes, channels)
+def resnet18_32(
+    num_classes: int, channels: int, height: int, width: int, *, width_multiplier: float = 1
+) -> Net:
+    """ResNet-18 (He et al. 2016) with the 32-pixel stem: one 3 x 3 convolution, no pooling. BatchNorm.
+
+    ``width_multiplier``: factor on the channels of every layer behind the stem; below 1 for trials.
+    """
+    return _resnet18_32(num_classes, channels, _stages(width_multiplier))
 
 
 @model("resnet18_gn")
-def resnet18_gn(num_classes: int, channels: int, height: int, width: int, *, groups: int = 2) -> Net:
+def resnet18_gn(
+    num_classes: int,
+    channels: int,
+    height: int,
+    width: int,
+    *,
+    groups: int = 2,
+    width_multiplier: float = 1,
+) -> Net:
     """`resnet18_32` with GroupNorm of ``groups`` groups in place of BatchNorm (FedDisco's and FedSDC's code)."""
     import timm
 
-    return _resnet18_32(num_classes, channels, norm_layer=partial(timm.layers.GroupNorm, num_groups=groups))
+    norm = partial(timm.layers.GroupNorm, num_groups=groups)
+    return _resnet18_32(num_classes, channels, _stages(width_multiplier, groups), norm_layer=norm)
 
 
 @model("resnet50", weights=RESNET50)
-def resnet50(num_classes: int, channels: int, height: int, width: int) -> Net:
-    """ResNet-50 (He et al. 2016; as torchvision's, with the stride in the 3 x 3 convolution). BatchNorm."""
+def resnet50(num_classes: int, channels: int, height: int, width: int, *, width_multiplier: float = 1) -> Net:
+    """ResNet-50 (He et al. 2016; as torchvision's, with the stride in the 3 x 3 convolution). BatchNorm.
+
+    ``width_multiplier``: as of `resnet18_32`.
+    """
     import timm
 
-    network = timm.create_model("resnet50", pretrained=False, num_classes=num_classes, in_chans=channels)
+    network = timm.create_model(
+        "resnet50",
+        pretrained=False,
+        num_classes=num_classes,
+        in_chans=channels,
+        channels=_stages(width_multiplier),
+    )
     return _from_timm(network, num_classes)
 
 
@@ -310,20 +350,41 @@ def efficientnet_b0(
     return net
 
 
+MOBILENETV2_WIDTHS = {
+    0.35: "mobilenetv2_035",
+    0.5: "mobilenetv2_050",
+    0.75: "mobilenetv2_075",
+    1: "mobilenetv2_100",
+    1.4: "mobilenetv2_140",
+}
+
+
 @model("mobilenetv2_gn", weights=MOBILENETV2)
 def mobilenetv2_gn(
-    num_classes: int, channels: int, height: int, width: int, *, groups: int = 8, drop_path: float = 0.0
+    num_classes: int,
+    channels: int,
+    height: int,
+    width: int,
+    *,
+    groups: int = 8,
+    drop_path: float = 0.0,
+    width_multiplier: float = 1,
 ) -> Net:
     """MobileNetV2 (Sandler et al. 2018) with GroupNorm of ``groups`` groups in place of BatchNorm (FedDiverse, 5.2).
 
-    ``drop_path``: as of `efficientnet_b0`. Trained weights are those of the network with BatchNorm; its scales and
-    offsets become GroupNorm's.
+    ``drop_path``: as of `efficientnet_b0`. ``width_multiplier``: one of the paper's (its section 6.1), for trials.
+    Trained weights are those of the network with BatchNorm; its scales and offsets become GroupNorm's.
     """
     import timm
 
+    if not isinstance(width_multiplier, int | float) or width_multiplier not in MOBILENETV2_WIDTHS:
+        raise ConfigError(
+            f"model.width_multiplier: came {width_multiplier!r}. Allowed: "
+            f"{', '.join(map(str, MOBILENETV2_WIDTHS))}."
+        )
     norm = partial(timm.layers.GroupNormAct, num_groups=groups, eps=1e-6)
     network = timm.create_model(
-        "mobilenetv2_100",
+        MOBILENETV2_WIDTHS[width_multiplier],
         pretrained=False,
         num_classes=num_classes,
         in_chans=channels,
@@ -361,15 +422,26 @@ class WideBlock(nn.Module):
 
 
 @model("wrn28_10")
-def wrn28_10(num_classes: int, channels: int, height: int, width: int, *, dropout: float = 0.0) -> Net:
+def wrn28_10(
+    num_classes: int,
+    channels: int,
+    height: int,
+    width: int,
+    *,
+    dropout: float = 0.0,
+    widening_factor: int = 10,
+) -> Net:
     """WideResNet-28-10 (Zagoruyko & Komodakis 2016) for 32 x 32 images, its convolutions with biases. BatchNorm.
 
     Without the biases it is 10,096 parameters short of FedMR's Table 3. ``dropout``: between the two convolutions of
-    each of the 12 blocks.
+    each of the 12 blocks. ``widening_factor``: k of WRN-28-k; below 10 for trials.
     """
+    if not _is_count(widening_factor) or widening_factor == 0:
+        raise ConfigError(f"model.widening_factor: came {widening_factor!r}. Allowed: a whole number from 1.")
     layers: list[nn.Module] = [nn.Conv2d(channels, 16, 3, padding=1)]
     before = 16
-    for after, stride in ((160, 1), (320, 2), (640, 2)):
+    for base, stride in ((16, 1), (32, 2), (64, 2)):
+        after = base * widening_factor
         for number in range(4):
             block = WideBlock(before, after, stride if number == 0 else 1, _share("dropout", dropout))
             layers.append(block)

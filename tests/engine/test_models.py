@@ -118,6 +118,43 @@ def test_wide_resnet_has_the_size_that_fedmr_prints() -> None:
     assert f"{(parameters + buffers) / 1e6:.3f}" == "36.565"
 
 
+def test_a_narrow_wide_resnet() -> None:
+    """k = 1: as above with 16, 32, 64 in place of 160, 320, 640; the first block then needs no shortcut."""
+    weights = 9 * (3 * 16 + 16 * 16 + 7 * 16**2 + 16 * 32 + 7 * 32**2 + 32 * 64 + 7 * 64**2)
+    shortcuts, shortcut_biases = 16 * 32 + 32 * 64, 32 + 64
+    biases = 16 + 8 * (16 + 32 + 64) + shortcut_biases
+    channels = (16 + 7 * 16) + (16 + 7 * 32) + (32 + 7 * 64) + 64
+    expected = weights + shortcuts + biases + 2 * channels + 65 * 100
+    assert counted("wrn28_10", 100, {"widening_factor": 1}) == (expected, 2 * channels + 25)
+
+
+@pytest.mark.parametrize(
+    ("name", "multiplier", "features"),
+    [
+        ("resnet18_32", 0.125, 64),
+        ("resnet18_gn", 0.03, 16),  # 15.36, rounded to a whole number of groups of two
+        ("resnet50", 0.125, 256),
+        ("resnet50", 2, 4096),
+        ("mobilenetv2_gn", 0.35, 1280),  # the paper leaves the last convolution as it is below 1
+        ("mobilenetv2_gn", 1.4, 1792),
+    ],
+)
+def test_narrow_and_wide_networks(name: str, multiplier: float, features: int) -> None:
+    net = build_net(name, 5, (3, 32, 32), {"width_multiplier": multiplier}, 0).eval()
+    z = net.features(images((2, 3, 32, 32)).float())
+    assert z.shape == (2, features) and net.classify(z).shape == (2, 5)
+    plain = counted(name, 5, {})[0]
+    assert (counted(name, 5, {"width_multiplier": multiplier})[0] < plain) == (multiplier < 1)
+    assert counted(name, 5, {"width_multiplier": 1})[0] == plain
+
+
+def test_trained_weights_are_of_the_usual_width() -> None:
+    with pytest.raises(
+        ConfigError, match=r"came true with model\.width_multiplier=0\.5; trained weights are for 1"
+    ):
+        build_net("resnet50", 5, (3, 32, 32), {"pretrained": True, "width_multiplier": 0.5}, 0)
+
+
 def test_wide_resnet_drops_between_the_convolutions() -> None:
     net = build_net("wrn28_10", 3, (1, 8, 8), {"dropout": 0.3}, 0)
     rates = [m.p for m in net.body.modules() if isinstance(m, nn.Dropout)]
@@ -267,7 +304,7 @@ def test_features_of_length_one() -> None:
         (
             "resnet18_32",
             {"depth": 3},
-            r"model\.depth: unknown parameter of resnet18_32\. Allowed: projection",
+            r"model\.depth: unknown parameter of resnet18_32\. Allowed: width_multiplier, projection",
         ),
         (
             "tiny_cnn",
@@ -282,6 +319,18 @@ def test_features_of_length_one() -> None:
         ("efficientnet_b0", {"hidden": -1}, r"model\.hidden: came -1\. Allowed: a whole number"),
         ("mobilenetv2_gn", {"drop_path": 1}, r"model\.drop_path: came 1\. Allowed: a number from 0"),
         ("wrn28_10", {"dropout": "no"}, r"model\.dropout: came 'no'"),
+        (
+            "wrn28_10",
+            {"widening_factor": 0},
+            r"model\.widening_factor: came 0\. Allowed: a whole number from 1",
+        ),
+        ("resnet50", {"width_multiplier": 0}, r"model\.width_multiplier: came 0\. Allowed: a number above 0"),
+        ("resnet18_gn", {"width_multiplier": "no"}, r"model\.width_multiplier: came 'no'"),
+        (
+            "mobilenetv2_gn",
+            {"width_multiplier": 0.4},
+            r"model\.width_multiplier: came 0\.4\. Allowed: 0\.35, 0\.5, 0\.75, 1, 1\.4\.",
+        ),
     ],
 )
 def test_mistakes(name: str, parameters: dict, message: str) -> None:

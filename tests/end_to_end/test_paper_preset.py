@@ -1,0 +1,182 @@
+"""Preset paper from raw files to printed tables: every row and every column of every table, cut down in size alone.
+
+Loader, partition, augmentation, losses, selection and reports are those of the preset; `paper_runs` says what
+is smaller.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+from paper_runs import diagonal, planned
+from raw_trees import WRITERS
+
+from benchmark.commands.launching import run_missing
+from benchmark.reports.collect import collect
+from benchmark.reports.tables import write
+from benchmark.runs.config import RunConfig
+from benchmark.runs.plan import Cells, check, unique_runs
+from benchmark.runs.run import RunData, load_data
+from benchmark.runs.spec import TableSpec, find_specs
+from benchmark.runs.store import Results
+
+SPECS = {spec.name: spec for spec in find_specs() if "paper" in spec.presets}
+
+# Clients of a column and classes of its data, as the papers state them (FedLD 3.1; FedSDC 3.1; FedDiverse, tables 5 and
+# 6; FLamby's centres). FedMR's P<clients>C<classes of a client> are read from the columns' names.
+STATED = {
+    "retina": (None, 2),
+    "covid_fl": (12, 3),
+    "acevedo": (15, 10),
+    "ham10000": (None, 7),
+    "niid2": (15, 13),
+    "isic2019": (6, 8),
+    "waterbirds_dist": (30, 2),
+    "spawrious_gsc": (24, 2),
+    "spawrious_gci": (24, 2),
+    "spawrious_gai": (25, 2),
+    "spawrious_gci100": (100, 2),
+    "spawrious4": (25, 4),
+    "cmnist_gsc": (24, 2),
+    "fashionmnist": (None, 10),
+    "svhn": (None, 10),
+    "cifar10": (None, 10),
+    "cifar100": (None, 100),
+}
+
+
+@dataclass(frozen=True)
+class Made:
+    """What was run."""
+
+    results: Results
+    cells: dict[str, Cells]
+    code: int
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
+    """All cut-down runs of all tables, by the local launcher."""
+    raw, place = tmp_path_factory.mktemp("raw"), tmp_path_factory.mktemp("results")
+    for write_tree in WRITERS:
+        write_tree(raw)
+    cells = {name: planned(spec, place, raw) for name, spec in SPECS.items()}
+    results = Results(place).open()
+
+    def check_all() -> None:
+        for name, spec in SPECS.items():
+            check(spec, cells[name])
+
+    code = run_missing({"results": str(place)}, results, unique_runs(list(cells.values())), check_all)
+    return Made(results, cells, code)
+
+
+def runs_of(made: Made) -> dict[str, RunConfig]:
+    return unique_runs(list(made.cells.values()))
+
+
+def data_of(config: RunConfig, made: Made) -> RunData:
+    return load_data(config, made.results.root / "partitions")
+
+
+def test_all_tables_are_there() -> None:
+    """Those of `find_specs` that have no preset paper are studies of ours, made with what a laptop has."""
+    without = {spec.name for spec in find_specs()} - set(SPECS)
+    assert without == {"fedld_ablation_small", "fedsdc_ablation_small"}
+    for spec in SPECS.values():
+        rows, columns = zip(*diagonal(spec), strict=True)
+        assert set(rows) == {row.key for row in spec.rows}
+        assert set(columns) == {column.key for column in spec.columns if not column.average_of}
+
+
+@pytest.mark.parametrize("name", SPECS)
+def test_a_table(name: str, made: Made, tmp_path: Path) -> None:
+    """Every run went through its two rounds, and its number is in the table's file."""
+    spec: TableSpec = SPECS[name]
+    cells = made.cells[name]
+    for (row, column), cell in cells.items():
+        (run,) = cell.runs
+        folder = made.results.run(run.key)
+        status = folder.status()
+        assert status is not None and status.state == "done", (row, column, status)
+        assert status.round == status.rounds == 2
+        records = folder.read_records()
+        losses = [r.value for r in records if (r.split, r.metric, r.group) == ("train", "loss", "all")]
+        assert len(losses) == 2 and all(map(math.isfinite, losses)), (row, column)
+    paths = write(collect(spec, "paper", cells, made.results), tmp_path)
+    with open(paths[0], newline="") as stream:
+        printed = list(csv.DictReader(stream))
+    averages = {column.key for column in spec.columns if column.average_of}
+    done = {(line["row"], line["column"]) for line in printed if line["n"] == "1"}
+    assert done == {key for key in cells if key[1] not in averages}
+    assert all(path.stat().st_size for path in paths)
+
+
+def test_the_launcher_saw_no_failure(made: Made) -> None:
+    assert made.code == 0
+
+
+def test_clients_and_classes_are_the_papers(made: Made) -> None:
+    seen = set()
+    for cells in made.cells.values():
+        for (_, column), cell in cells.items():
+            config = cell.runs[0]
+            key = config.partition.parameters.get("distribution", config.dataset.name)
+            clients, classes = STATED[key]
+            seen.add(key)
+            data = data_of(config, made)
+            assert len(data.dataset.classes) == classes, column
+            if config.partition.name == "pooled_interaction":
+                assert len(data.clients) == 1
+            elif match := re.search(r"/p(\d+)c(\d+)$", column):
+                assert len(data.clients) == int(match[1]), column
+                held = [len(np.unique(data.train.labels[client])) for client in data.clients]
+                assert max(held) <= int(match[2]), column
+            elif clients is not None:
+                assert len(data.clients) == clients, column
+    assert seen == set(STATED)
+
+
+def test_every_augmentation_of_the_papers_was_used(made: Made) -> None:
+    used = {(run.dataset.name, run.train.augment) for run in runs_of(made).values()}
+    assert used >= {
+        ("retina", "retina"),
+        ("covid_fl", "covid_fl"),
+        ("acevedo", "blood"),
+        ("niid2", "blood"),
+        ("ham10000", "ham10000"),
+        ("isic2019", "isic2019"),
+        ("waterbirds", "waterbirds"),
+        ("cifar10", "reflect_crop_flip"),
+        ("cifar100", "cifar100"),
+    }
+
+
+def test_nothing_else_was_made_smaller() -> None:
+    """`cut_down` names no augmentation, method, optimiser, weighting or partition rule: only sizes and places."""
+    from paper_runs import cut_down
+
+    plain = {
+        "dataset": {"name": "ham10000"},
+        "model": {"name": "resnet50"},
+        "partition": {"name": "dirichlet", "clients": 15},
+        "selection": {"name": "feddiverse", "T0": 20, "tau_b": 50, "tau_a": 10},
+        "train": {"clients_per_round": None, "drop_last": True, "batch_size": 128},
+        "evaluation": {"validation": 0.1},
+    }
+    changed = {
+        f"{part}.{key}" for part, values in cut_down(plain, Path("r"), Path("d")).items() for key in values
+    }
+    assert changed == {
+        *("dataset.options", "model.width_multiplier", "model.pretrained"),
+        *("partition.min_size", "partition.clients"),
+        *("selection.T0", "selection.tau_b", "selection.tau_a"),
+        *("train.rounds", "train.epochs", "train.batch_size", "train.clients_per_round"),
+        *("evaluation.validation", "paths.results", "paths.data", "paths.cache"),
+    }
