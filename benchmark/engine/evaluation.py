@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,10 +15,37 @@ from methods.rules import Predictor
 
 
 @dataclass(frozen=True)
+class Images:
+    """The images ``own`` [n, c, H, W] and behind them the rows ``chosen`` [m] of ``others``, without a copy of either.
+
+    So a part of the training images can be held out, or join the test set, where they lie: in the memory-mapped file
+    that all processes of a machine share, or once on the GPU.
+    """
+
+    own: Tensor
+    others: Tensor
+    chosen: Tensor
+
+    def __len__(self) -> int:
+        """N = n + m."""
+        return len(self.own) + len(self.chosen)
+
+    def __getitem__(self, rows: slice | Tensor) -> Tensor:
+        """A batch: the images at a slice, or at indices [B]."""
+        if isinstance(rows, slice):
+            rows = torch.arange(len(self), device=self.chosen.device)[rows]
+        is_own = rows < len(self.own)
+        batch = self.own.new_empty((len(rows), *self.own.shape[1:]))
+        batch[is_own] = self.own[rows[is_own]]
+        batch[~is_own] = self.others[self.chosen[rows[~is_own] - len(self.own)]]
+        return batch
+
+
+@dataclass(frozen=True)
 class EvaluationSet:
     """A labelled set on the device: uint8 images [N, c, H, W], labels [N], attributes [N] or None."""
 
-    images: Tensor
+    images: Tensor | Images
     labels: Tensor
     attributes: Tensor | None
     num_classes: int
@@ -26,16 +53,21 @@ class EvaluationSet:
     transform: Callable[[Tensor], Tensor]
     batch_size: int = 512
 
+    def batches(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """Transformed images and their labels, in order."""
+        for start in range(0, len(self.labels), self.batch_size):
+            part = slice(start, start + self.batch_size)
+            yield self.transform(self.images[part]), self.labels[part]
+
 
 @torch.no_grad()
 def answers(predictor: Predictor, data: EvaluationSet) -> tuple[np.ndarray, np.ndarray]:
     """(predicted class [N], cross-entropy of each sample [N]) of one predictor."""
     predicted, losses = [], []
-    for start in range(0, len(data.labels), data.batch_size):
-        part = slice(start, start + data.batch_size)
-        scores = predictor(data.transform(data.images[part])).float()
+    for images, labels in data.batches():
+        scores = predictor(images).float()
         predicted.append(scores.argmax(1))
-        losses.append(F.cross_entropy(scores, data.labels[part], reduction="none"))
+        losses.append(F.cross_entropy(scores, labels, reduction="none"))
     return torch.cat(predicted).cpu().numpy(), torch.cat(losses).cpu().numpy()
 
 

@@ -622,10 +622,7 @@ class _View:
         """Batches of the validation split, if there is one."""
         held = self._run.problem.evaluation_sets.get("validation")
         if held is not None:
-            for images, labels in zip(
-                held.images.split(held.batch_size), held.labels.split(held.batch_size), strict=True
-            ):
-                yield held.transform(images), labels
+            yield from held.batches()
 
     def training(self) -> Iterator[tuple[Tensor, Tensor]]:
         """Batches of all clients' training data, each sample once."""

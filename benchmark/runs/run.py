@@ -27,7 +27,7 @@ from torch import nn
 
 import datasets
 from benchmark.engine import randomness
-from benchmark.engine.evaluation import EvaluationSet
+from benchmark.engine.evaluation import EvaluationSet, Images
 from benchmark.engine.federation import Diverged, FederatedRun, Interrupted, Problem, RunState, Schedule
 from benchmark.engine.models import FlatModel, build_net, flatten_head
 from benchmark.engine.records import Record
@@ -197,42 +197,31 @@ def _tensor(array: np.ndarray, device: torch.device) -> torch.Tensor:
         return torch.from_numpy(np.asarray(array)).to(device)
 
 
-def _joined(
-    first: np.ndarray, train: np.ndarray, indices: np.ndarray | None, device: torch.device
-) -> torch.Tensor:
-    """``first`` and behind it the rows ``indices`` of ``train``; where there are none, ``first`` in place."""
-    if indices is None or not len(indices):
-        return _tensor(first, device)
-    # Filled in place: two halves and their sum would need twice the memory.
-    host = torch.device("cpu")
-    mapped = _tensor(first, host)
-    size = (len(first) + len(indices), *first.shape[1:])
-    joined = torch.empty(size, dtype=mapped.dtype, device=device)
-    joined[: len(first)] = mapped
-    joined[len(first) :] = _tensor(train[indices], host)
-    return joined
-
-
 def _evaluation_set(
     data: RunData,
-    split: Split,
-    more: np.ndarray | None,
+    split: Split | None,
+    more: np.ndarray,
+    images: torch.Tensor,
     transform: Normalise,
-    device: torch.device,
-    batch_size: int,
+    size: int,
 ) -> EvaluationSet:
-    """``split`` and behind it the samples ``more`` of the training split."""
-    dataset, train = data.dataset, data.train
+    """``split`` and behind it the samples ``more`` of the training split; ``images`` are that one's, on the device."""
+    dataset, train, device = data.dataset, data.train, images.device
+    own = images[:0] if split is None else _tensor(split.images, device)
+
+    def joined(first: np.ndarray | None, second: np.ndarray) -> torch.Tensor:
+        return _tensor(second[more] if first is None else np.concatenate([first, second[more]]), device)
+
     return EvaluationSet(
-        images=_joined(split.images, train.images, more, device),
-        labels=_joined(split.labels, train.labels, more, device),
+        images=Images(own, images, _tensor(more, device)) if len(more) else own,
+        labels=joined(split.labels if split else None, train.labels),
         attributes=None
-        if split.attributes is None or train.attributes is None
-        else _joined(split.attributes, train.attributes, more, device),
+        if train.attributes is None or (split is not None and split.attributes is None)
+        else joined(split.attributes if split else None, train.attributes),
         num_classes=len(dataset.classes),
         num_attributes=len(dataset.attributes),
         transform=transform,
-        batch_size=batch_size,
+        batch_size=size,
     )
 
 
@@ -243,12 +232,12 @@ def build_problem(config: RunConfig, data: RunData, device: torch.device) -> Pro
     augment = augmentation(config.train.augment, train.images.shape[1])
     transform = plain if augment is None else replace(plain, first=augment.evaluation)
     size = config.evaluation.batch_size
-    sets = {"test": _evaluation_set(data, data.test, data.rest, transform, device, size)}
+    images = _tensor(train.images, device)
+    sets = {"test": _evaluation_set(data, data.test, data.rest, images, transform, size)}
     if data.validation is not None:
-        held_out = train.subset(data.validation)
-        sets["validation"] = _evaluation_set(data, held_out, None, transform, device, size)
+        sets["validation"] = _evaluation_set(data, None, data.validation, images, transform, size)
     return Problem(
-        images=_tensor(train.images, device),
+        images=images,
         labels=_tensor(train.labels, device),
         attributes=None if train.attributes is None else _tensor(train.attributes, device),
         clients=data.clients,

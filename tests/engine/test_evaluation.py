@@ -11,7 +11,7 @@ import torch
 from federations import federation, problem_of, run
 from torch import Tensor, nn
 
-from benchmark.engine.evaluation import EvaluationSet, Record, answers, evaluate, metrics
+from benchmark.engine.evaluation import EvaluationSet, Images, Record, answers, evaluate, metrics
 from benchmark.engine.models import Net
 
 # Ten samples of three classes and two attributes; the answer, and right (1) or not.
@@ -89,6 +89,22 @@ def line(n: int, batch_size: int) -> EvaluationSet:
     """Inputs 0, 1, ..., n - 1 with labels 0, 1, 0, 1, ..."""
     x = torch.arange(n, dtype=torch.float32)[:, None]
     return EvaluationSet(x, torch.arange(n) % 2, None, 2, 0, lambda images: images + 1, batch_size)
+
+
+@pytest.mark.parametrize("batch_size", [1, 2, 3, 4, 100])
+@pytest.mark.parametrize("own", [0, 1, 3])
+def test_images_of_two_arrays(own: int, batch_size: int) -> None:
+    """Rows 0, 1, ... of one array, and rows 4, 0, 4, 2 of another whose values are 100 more; in batches, and picked."""
+    first, second = torch.arange(own)[:, None], 100 + torch.arange(5)[:, None]
+    images = Images(first, second, torch.tensor([4, 0, 4, 2]))
+    expected = [*range(own), 104, 100, 104, 102]
+    data = EvaluationSet(images, torch.arange(own + 4), None, 7, 0, lambda x: x, batch_size)
+    batches = list(data.batches())
+    assert [len(x) for x, _ in batches] == [len(y) for _, y in batches]
+    assert torch.cat([x for x, _ in batches]).flatten().tolist() == expected
+    assert len(batches) == -(-(own + 4) // batch_size)
+    picked = torch.tensor([own + 3, 0, own])
+    assert images[picked].flatten().tolist() == [102, expected[0], 104]
 
 
 @pytest.mark.parametrize("batch_size", [1, 2, 3, 100])

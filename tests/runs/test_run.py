@@ -78,7 +78,7 @@ def test_what_no_client_drew_is_test_data(tmp_path: Path) -> None:
         (test.images, data.test.images, data.train.images),
         (test.labels, data.test.labels, data.train.labels),
     ):
-        np.testing.assert_array_equal(mine.numpy(), np.concatenate([own, train[data.rest]]))
+        np.testing.assert_array_equal(mine[:].numpy(), np.concatenate([own, train[data.rest]]))
     unused = load_data(configuration(tmp_path, layer, {"dataset": {"rest": "unused"}}))
     assert not len(unused.rest) and all(map(np.array_equal, unused.clients, data.clients))
     few = load_data(configuration(tmp_path, layer, {"dataset": {"test_per_class": 70}}))
