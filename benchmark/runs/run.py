@@ -52,6 +52,12 @@ log = logging.getLogger("fedtables")
 WRITE_SECONDS = 1.0
 """Time between two writes of records; checkpoints and the end write what is there."""
 
+EVALUATED_VALUES = 2**24
+"""Most numbers in a batch of evaluation, 64 MiB: 37 images of 384 x 384 in colour, 111 of 224 x 224.
+
+ResNet-50's first layers hold three layers of 9 MB for one image of 384 x 384; of 512 images that would be 14 GB.
+"""
+
 Progress = Callable[[int, int], None]
 Stop = Callable[[], bool]
 
@@ -231,8 +237,9 @@ def build_problem(config: RunConfig, data: RunData, device: torch.device) -> Pro
     plain = Normalise.of(dataset.mean, dataset.std, torch.float32, device, config.precision.channels_last)
     augment = augmentation(config.train.augment, train.images.shape[1])
     transform = plain if augment is None else replace(plain, first=augment.evaluation)
-    size = config.evaluation.batch_size
     images = _tensor(train.images, device)
+    values = math.prod(transform(images[:1]).shape)
+    size = max(1, min(config.evaluation.batch_size, EVALUATED_VALUES // values))
     sets = {"test": _evaluation_set(data, data.test, data.rest, images, transform, size)}
     if data.validation is not None:
         sets["validation"] = _evaluation_set(data, None, data.validation, images, transform, size)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +85,22 @@ def test_what_no_client_drew_is_test_data(tmp_path: Path) -> None:
     few = load_data(configuration(tmp_path, layer, {"dataset": {"test_per_class": 70}}))
     labels = [*few.test.labels, *few.train.labels[few.rest]]
     assert Counter(labels) == dict.fromkeys(range(5), 70) and set(few.rest) <= set(data.rest)
+
+
+@pytest.mark.parametrize(
+    ("given", "side", "expected"), [(512, 8, 512), (512, 384, 37), (20, 384, 20), (512, 224, 111)]
+)
+def test_batches_of_evaluation_have_16_million_numbers_at_most(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: int, side: int, expected: int
+) -> None:
+    """2^24 / (3 x 384 x 384) = 37.9, 2^24 / (3 x 224 x 224) = 111.4."""
+    config = configuration(tmp_path, {"evaluation": {"batch_size": given}})
+    data = load_data(config)
+    large = replace(data.train, images=np.broadcast_to(np.uint8(0), (len(data.train), 3, side, side)))
+    dataset = replace(data.dataset, mean=(0.5,) * 3, std=(0.5,) * 3)
+    data = replace(data, dataset=dataset, train=large, test=large)
+    problem = build_problem(config, data, choose_device("cpu"))
+    assert problem.evaluation_sets["test"].batch_size == expected
 
 
 def test_more_samples_per_class_than_exist(tmp_path: Path) -> None:
