@@ -1,4 +1,4 @@
-"""``python -m benchmark bench``: speed and memory; of very many runs (``scale``), of augmentation (``transforms``)."""
+"""``python -m benchmark bench``: speed and memory; of many runs (``scale``), of augmentation (``transforms``), of data (``data``)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def main(words: Sequence[str]) -> int:
         if words[0] not in PARTS:
             raise ConfigError(
                 f"bench: came {words[0]!r}.{nearest(words[0], PARTS)} Allowed: nothing, "
-                "scale [runs=100000] [per_task=10], or transforms [device=cpu|cuda]."
+                "scale [runs=100000] [per_task=10], transforms [device=cpu|cuda], data [images=25000]."
             )
         PARTS[words[0]](words[1:])
         return 0
@@ -41,4 +41,14 @@ def _transforms(words: Sequence[str]) -> None:
     transforms(device)
 
 
-PARTS: dict[str, Callable[[Sequence[str]], None]] = {"scale": _scale, "transforms": _transforms}
+def _data(words: Sequence[str]) -> None:
+    from benchmark.bench_data import main as data
+
+    data(positive(read(words, {"images": "NUMBER"}, "bench data"), "images") or 25_000)
+
+
+PARTS: dict[str, Callable[[Sequence[str]], None]] = {
+    "scale": _scale,
+    "transforms": _transforms,
+    "data": _data,
+}
