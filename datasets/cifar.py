@@ -170,10 +170,11 @@ def _split(kind: Kind, folder: Path, files: tuple[str, ...], strict: bool) -> Sp
             or rows.ndim != 2
             or rows.shape[1] != ROW
             or len(rows) != len(numbers)
+            or not len(rows)
         ):
             problem = (
                 f"{name} holds {rows.dtype} {rows.shape} as `data` and {len(numbers)} `{kind.labels}`; "
-                f"uint8 (N, {ROW}) and N labels belong there."
+                f"uint8 (N, {ROW}) and N labels belong there, N > 0."
             )
             raise bad_file(kind.tree, folder / name, problem, "another data set under this name")
         if numbers.size and not (0 <= numbers.min() and numbers.max() < kind.classes):

@@ -20,6 +20,7 @@ from datasets.raw import RawOptions, RawTree, bad_file, existing, folder_of, rea
 from datasets.registry import dataset
 
 IMAGES, LABELS = 2051, 2049
+SIDE = 28
 FILES = {
     "train": ("train-images-idx3-ubyte", "train-labels-idx1-ubyte"),
     "test": ("t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"),
@@ -205,6 +206,9 @@ def _labels(kind: Kind, path: Path, content: bytes) -> Int64Array:
 
 def _images(kind: Kind, path: Path, content: bytes) -> UInt8Array:
     count, rows, columns = _header(kind, path, content, IMAGES, 3)
+    if (rows, columns) != (SIDE, SIDE):
+        problem = f"{path.name} has images of {rows} x {columns} pixels, {SIDE} x {SIDE} belong there."
+        raise bad_file(kind.tree, path, problem, "another set, or a copy that somebody resized")
     return np.frombuffer(content, np.uint8, count * rows * columns, offset=16).reshape(
         count, 1, rows, columns
     )

@@ -21,8 +21,8 @@ import pandas as pd
 from pydantic import Field
 
 from datasets.base import DataError, Facts
-from datasets.images import Files, ListedDataset, ToSquare
-from datasets.raw import RawOptions, found_in, listing
+from datasets.images import Files, ListedDataset, ToSquare, check_pixels
+from datasets.raw import RawOptions, found_in, listing, readable
 from datasets.registry import dataset
 from datasets.trees import BROKEN_OFF, IMAGENET_MEAN, IMAGENET_STD, STRICT, ImageTree, Place, files_in, find
 
@@ -31,6 +31,8 @@ PLACES = ("beach", "snow")
 HALVES = ("0", "1")
 PER_HALF = 3_168
 PER_CELL = 2 * PER_HALF
+SIDE = 224
+"""Pixels of each side of an original."""
 TEST_SHARE, TEST_SEED = 0.1, 0
 TREE = ImageTree(
     title="Spawrious",
@@ -71,17 +73,21 @@ def _facts(options: SpawriousOptions) -> Facts:
 def spawrious(options: SpawriousOptions, root: Path) -> ListedDataset:
     """Spawrious as FedDiverse uses it: 2 or 4 breeds of dogs, 6,336 images each on beach and snow; get it yourself."""
     breeds = BREEDS[: options.breeds]
-    found = find(TREE, root, HALVES)
-    if not any((found.folder / half).is_dir() for half in HALVES):
-        raise _not_there(found, breeds)
-    cells: Cells = {
-        (breed, place): [
-            files_in(TREE, found.folder / half / PLACES[place] / BREEDS[breed], (".png",)) for half in HALVES
-        ]
-        for breed in range(len(breeds))
-        for place in range(len(PLACES))
-    }
-    _check(found, cells, options.strict)
+    with readable(TREE, root):
+        found = find(TREE, root, HALVES)
+        if not any((found.folder / half).is_dir() for half in HALVES):
+            raise _not_there(found, breeds)
+        cells: Cells = {
+            (breed, place): [
+                files_in(found.folder / half / PLACES[place] / BREEDS[breed], (".png",)) for half in HALVES
+            ]
+            for breed in range(len(breeds))
+            for place in range(len(PLACES))
+        }
+        _check(found, cells, options.strict)
+    if options.strict:
+        first = [halves[0][0] for halves in cells.values()]
+        check_pixels(found, first, lambda *sides: min(sides) >= SIDE, f"{SIDE} x {SIDE}", _counts(cells))
     parts: dict[str, list[tuple[Path, int, int]]] = {"train": [], "test": []}
     for (breed, place), halves in cells.items():
         paths = [path for half in halves for path in half]
@@ -94,6 +100,7 @@ def spawrious(options: SpawriousOptions, root: Path) -> ListedDataset:
         test=_files(parts["test"]),
         decode=ToSquare(options.size, "squash"),
         shape=(3, options.size, options.size),
+        places=(found,),
         classes=breeds,
         attributes=PLACES,
         mean=IMAGENET_MEAN,
@@ -138,6 +145,8 @@ def _check(tree: Place, cells: Cells, strict: bool) -> None:
     elif empty:
         problem = f"{len(empty)} of {len(cells)} cells are absent, first: {_named(empty[0])}."
         cause = "an o2o archive, which lacks combinations of breed and place; entire_dataset has all of them"
+        if any(listing(tree.folder / half / PLACES[empty[0][1]] / BREEDS[empty[0][0]]) for half in HALVES):
+            cause = "a converted copy: its files are of another type, the owner's are png"
     elif small and not strict:
         problem = (
             f"{len(small)} cells have too few images for a test set of a tenth, first: {_named(small[0])}."

@@ -19,7 +19,7 @@ def listed(sources: np.ndarray, labels: np.ndarray) -> ListedDataset:
     files = Files([Path(str(n)) for n in range(len(labels))], labels, sources=sources)
     names = tuple(f"client_{k}" for k in range(1, 6))
     return ListedDataset(
-        files, files, ToSquare(8, "squash"), (3, 8, 8), ("normal", "diseased"), sources=names
+        files, files, ToSquare(8, "squash"), (3, 8, 8), (), ("normal", "diseased"), sources=names
     )
 
 
