@@ -316,7 +316,7 @@ def _download(tree: RawTree, root: Path, folder: Path, missing: list[str]) -> st
         folder.mkdir(parents=True, exist_ok=True)
         temporary = Path(tempfile.mkdtemp(prefix=".download-", dir=folder))
     except OSError as error:
-        reason = f"the data root cannot be written ({error.strerror}), so a download has no place"
+        reason = f"the data root {root} cannot be written ({error.strerror}), so a download has no place"
         raise _missing(
             tree, root, folder, missing, reason, "set FEDTABLES_DATA to a folder that can be written"
         ) from error

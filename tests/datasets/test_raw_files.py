@@ -651,7 +651,9 @@ def test_a_download_that_fails_says_what_to_do(
 def test_a_data_root_that_cannot_be_written(tmp_path: Path, cache: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     message = fails("mnist", tmp_path / "file" / "data", cache)
-    assert "4 of 4 raw files are missing, and the data root cannot be written (Not a directory)" in message
+    assert (
+        f"are missing, and the data root {tmp_path}/file/data cannot be written (Not a directory)" in message
+    )
     assert "cause:     set FEDTABLES_DATA to a folder that can be written" in message
     assert str(tmp_path / "file" / "data") in message and "4 files expected, 0 found" in message
     assert "MNIST/raw/train-images-idx3-ubyte" in message
