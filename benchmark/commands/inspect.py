@@ -9,7 +9,7 @@ from typing import Any, Literal
 from rich.console import Console
 from rich.table import Table as TextTable
 
-from benchmark.commands.arguments import read
+from benchmark.commands.arguments import read, value_of
 from benchmark.errors import ConfigError, nearest
 from benchmark.runs.config import CONF, compose, group_names, load_group, resolve
 
@@ -147,7 +147,7 @@ def _places_and_options(
                 f"Allowed: {', '.join([*known, *options])}."
             )
     values = read(plain, {**known, **options}, f"data {action} {' '.join(nodes)}".rstrip())
-    chosen = {key: _value(text, key) for key, text in values.items() if key in options and key not in known}
+    chosen = {key: value_of(text, key) for key, text in values.items() if key in options and key not in known}
     return {key: text for key, text in values.items() if key in known}, chosen
 
 
@@ -212,18 +212,7 @@ def _nested(word: str) -> dict[str, object]:
         raise ConfigError(
             f"partition show: came {word!r}; expected key=value, like partition=dirichlet partition.alpha=0.1."
         )
-    value = _value(text, key)
+    value = value_of(text, key)
     for part in reversed(key.split(".")):
         value = {part: value}
-    return dict(value)  # type: ignore[call-overload]
-
-
-def _value(text: str, key: str) -> object:
-    """The value that YAML reads in a word of the command line; `ConfigError` if it is none."""
-    import yaml
-
-    try:
-        value: object = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise ConfigError(f"{key}: cannot read {text!r}: {' '.join(str(error).split())}") from error
-    return value
+    return dict(value)
