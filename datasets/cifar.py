@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from datasets.base import Facts, RawDataset, Split
+from datasets.base import Facts, RawDataset, Split, published
 from datasets.raw import RawOptions, RawTree, bad_file, folder_of, read_bytes, verify
 from datasets.registry import dataset
 
@@ -151,10 +151,12 @@ def _read(
         classes=classes,
         mean=mean,
         std=std,
-        expected=tuple(
-            (part, name, "", images // kind.classes)
-            for part, images in (("train", 50_000), ("test", 10_000))
-            for name in classes
+        expected=published(
+            {
+                part: (images // kind.classes,) * kind.classes
+                for part, images in (("train", 50_000), ("test", 10_000))
+            },
+            classes,
         ),
     )
 

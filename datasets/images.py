@@ -29,7 +29,7 @@ from PIL import Image, UnidentifiedImageError
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from datasets.base import DataError, Int64Array, RawDataset, Split, UInt8Array
+from datasets.base import Built, DataError, Int64Array, RawDataset, Split, UInt8Array
 from datasets.raw import below
 from datasets.trees import BROKEN_OFF, STRICT, Place, counts_text
 
@@ -58,29 +58,19 @@ class Files:
         return len(self.paths)
 
 
-@dataclass(frozen=True, eq=False)
-class ListedDataset:
-    """What a builder of image files returns: `RawDataset` with files instead of arrays.
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ListedDataset(Built[Files]):
+    """What a builder of image files returns.
 
     Attributes:
         decode: file -> uint8 image of ``shape``.
         shape: channels, height, width of all images.
         places: where the files come from, each file from below one of these folders; for messages.
-        expected: published number of images, as in `RawDataset`.
     """
 
-    train: Files
-    test: Files
     decode: Decode
     shape: tuple[int, int, int]
     places: tuple[Place, ...]
-    classes: tuple[str, ...]
-    attributes: tuple[str, ...] = ()
-    sources: tuple[str, ...] = ()
-    mean: tuple[float, ...] | None = None
-    std: tuple[float, ...] | None = None
-    note: str = ""
-    expected: tuple[tuple[str, str, str, int], ...] = ()
 
     def signature(self) -> str:
         """Digest of the list, of the files' sizes and times, and of how they are decoded.
@@ -305,17 +295,7 @@ def decode_into(listed: ListedDataset, folder: Path, name: str, workers: int | N
         splits = _decode_parts(listed, folder, name, workers)
     except BadImage as bad:
         raise _worded(bad, listed) from bad
-    return RawDataset(
-        train=splits["train"],
-        test=splits["test"],
-        classes=listed.classes,
-        attributes=listed.attributes,
-        sources=listed.sources,
-        mean=listed.mean,
-        std=listed.std,
-        note=listed.note,
-        expected=listed.expected,
-    )
+    return listed.decoded(splits["train"], splits["test"])
 
 
 def _decode_parts(listed: ListedDataset, folder: Path, name: str, workers: int | None) -> dict[str, Split]:

@@ -16,7 +16,7 @@ crops could have reached beyond it is lost, the centre crop of 200 is not. The i
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -25,7 +25,7 @@ import numpy as np
 from PIL import Image
 from pydantic import Field
 
-from datasets.base import DataError, Facts, UInt8Array
+from datasets.base import DataError, Expected, Facts, UInt8Array, published
 from datasets.images import Files, ListedDataset, ToSquare, check_pixels, open_rgb
 from datasets.raw import RawOptions, readable, some
 from datasets.registry import dataset
@@ -214,14 +214,12 @@ def isic2019(options: Isic2019Options, root: Path) -> ListedDataset:
         mean=IMAGENET_MEAN,
         std=IMAGENET_STD,
         note=note if options.colour_constancy else f"{note}; colours as they are",
-        expected=tuple(_published()) if options.strict and options.fold == "flamby" else (),
+        expected=_published() if options.strict and options.fold == "flamby" else (),
     )
 
 
-def _published() -> Iterable[tuple[str, str, str, int]]:
-    for part, table in (("train", TRAIN), ("test", TEST)):
-        for centre, numbers in zip(CENTRES, table, strict=True):
-            yield from ((part, name, centre, number) for name, number in zip(CLASSES, numbers, strict=True))
+def _published() -> Expected:
+    return published({"train": np.transpose(TRAIN), "test": np.transpose(TEST)}, CLASSES, CENTRES)
 
 
 def _check_counts(rows: Sequence[Row], place: Place, fold: str) -> None:

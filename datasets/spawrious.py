@@ -20,11 +20,20 @@ import numpy.typing as npt
 import pandas as pd
 from pydantic import Field
 
-from datasets.base import DataError, Facts
+from datasets.base import Facts, published
 from datasets.images import Files, ListedDataset, ToSquare, check_pixels
 from datasets.raw import RawOptions, found_in, listing, readable
 from datasets.registry import dataset
-from datasets.trees import BROKEN_OFF, IMAGENET_MEAN, IMAGENET_STD, STRICT, ImageTree, Place, files_in, find
+from datasets.trees import (
+    BROKEN_OFF,
+    IMAGENET_MEAN,
+    IMAGENET_STD,
+    STRICT,
+    ImageTree,
+    Place,
+    files_in,
+    find_any,
+)
 
 BREEDS = ("labrador", "dachshund", "bulldog", "corgi")
 PLACES = ("beach", "snow")
@@ -74,9 +83,9 @@ def spawrious(options: SpawriousOptions, root: Path) -> ListedDataset:
     """Spawrious as FedDiverse uses it: 2 or 4 breeds of dogs, 6,336 images each on beach and snow; get it yourself."""
     breeds = BREEDS[: options.breeds]
     with readable(TREE, root):
-        found = find(TREE, root, HALVES)
-        if not any((found.folder / half).is_dir() for half in HALVES):
-            raise _not_there(found, breeds)
+        each = f"{PER_HALF:,} + {PER_HALF:,} expected for each of {len(breeds)} breeds at 2 places"
+        marks, problem = [f"{half}/" for half in HALVES], "there are no folders 0 and 1 with images."
+        found = find_any(TREE, root, marks, problem, f"{each}, none found")
         cells: Cells = {
             (breed, place): [
                 files_in(found.folder / half / PLACES[place] / BREEDS[breed], (".png",)) for half in HALVES
@@ -94,7 +103,7 @@ def spawrious(options: SpawriousOptions, root: Path) -> ListedDataset:
         drawn = drawn_for_test(len(paths))
         for path, is_test in zip(paths, drawn, strict=True):
             parts["test" if is_test else "train"].append((path, breed, place))
-    test = round(TEST_SHARE * PER_CELL)
+    test, cells_there = round(TEST_SHARE * PER_CELL), (len(breeds), len(PLACES))
     return ListedDataset(
         train=_files(parts["train"]),
         test=_files(parts["test"]),
@@ -105,11 +114,10 @@ def spawrious(options: SpawriousOptions, root: Path) -> ListedDataset:
         attributes=PLACES,
         mean=IMAGENET_MEAN,
         std=IMAGENET_STD,
-        expected=tuple(
-            (part, breed, place, number)
-            for part, number in (("train", PER_CELL - test), ("test", test))
-            for breed in breeds
-            for place in PLACES
+        expected=published(
+            {"train": np.full(cells_there, PER_CELL - test), "test": np.full(cells_there, test)},
+            breeds,
+            PLACES,
         ),
     )
 
@@ -181,14 +189,3 @@ def _counts(cells: Cells) -> str:
         for (breed, place), halves in cells.items()
     )
     return f"{PER_HALF:,} + {PER_HALF:,} expected per cell (folders 0 + 1), found {found}"
-
-
-def _not_there(tree: Place, breeds: tuple[str, ...]) -> DataError:
-    names = listing(tree.folder) or listing(tree.root)
-    return tree.error(
-        "there are no folders 0 and 1 with images.",
-        otherwise="the files lie deeper, or belong to something else"
-        if names
-        else "not downloaded yet, or the data root is another folder",
-        counts=f"{PER_HALF:,} + {PER_HALF:,} expected for each of {len(breeds)} breeds at 2 places, none found",
-    )

@@ -22,6 +22,7 @@ from datasets.raw import NOT_THERE, Tree, below, found_in, known_cause, listing,
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
 
+DEEPER = "the files lie deeper, were not unpacked, or belong to something else"
 BROKEN_OFF = "a download or an unpacking that broke off, or a full disk"
 STRICT = "a cut-down copy needs `options: {strict: false}` in conf/dataset/*.yaml"
 
@@ -102,12 +103,12 @@ def find(tree: ImageTree, root: Path, marks: Collection[str]) -> Place:
     Args:
         tree: What is looked for.
         root: The data root.
-        marks: Patterns of names of files and folders.
+        marks: Patterns of names of files and folders; those of folders may end in a slash.
 
     Raises:
         DataError: A folder cannot be read.
     """
-    patterns = [tree.same(mark) for mark in marks]
+    patterns = [tree.same(mark.rstrip("/")) for mark in marks]
 
     def held(place: Path) -> int:
         names = {tree.same(name.rstrip("/")) for name in listing(place)}
@@ -124,6 +125,26 @@ def find(tree: ImageTree, root: Path, marks: Collection[str]) -> Place:
         if best == root and not held(root):
             best = root / tree.folders[0]
     return Place(tree, root, best)
+
+
+def find_any(tree: ImageTree, root: Path, marks: Collection[str], problem: str, counts: str) -> Place:
+    """As `find`, where at least one of ``marks`` has to be there: a file, or with a slash at its end a folder.
+
+    Args:
+        tree: As there.
+        root: As there.
+        marks: Names of files and folders.
+        problem: The error's sentence where there is none.
+        counts: Numbers expected and found, for the error.
+
+    Raises:
+        DataError: None is there, or a folder cannot be read.
+    """
+    place = find(tree, root, marks)
+    if set(marks) & set(listing(place.folder)):
+        return place
+    something = bool(listing(place.folder) or listing(root))
+    raise place.error(problem, otherwise=DEEPER if something else NOT_THERE, counts=counts)
 
 
 def _inside(folder: Path, patterns: Iterable[str]) -> list[Path]:

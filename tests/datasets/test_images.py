@@ -10,7 +10,7 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from PIL import Image
 from torchvision.transforms.v2 import CenterCrop, Compose, Resize
 
 from datasets import images, prepare, registry
-from datasets.base import DataError, Options
+from datasets.base import DataError, Options, published
 from datasets.images import BadImage, Files, ListedDataset, ToSquare, decode_into, open_rgb
 from datasets.trees import ImageTree, Place
 
@@ -266,6 +266,24 @@ def test_the_place_of_a_bad_file_is_the_nearest_one(tmp_path: Path) -> None:
     data.train.paths[1].write_bytes(b"")
     with pytest.raises(DataError, match=r"^Pictures: 001\.png"):
         decode_into(data, tmp_path / "out", "name", 1)
+
+
+def test_what_a_builder_says_of_files_is_kept_with_the_arrays(tmp_path: Path) -> None:
+    data = listed(tmp_path / "raw", train=3, test=1)
+    expected = published({"train": [[1, 2], [3, 4]], "test": [[5, 6], [7, 8]]}, ("even", "odd"), ("a", "b"))
+    assert expected[:3] == (("train", "even", "a", 1), ("train", "even", "b", 2), ("train", "odd", "a", 3))
+    assert expected[7] == ("test", "odd", "b", 8) and len(expected) == 8
+    assert published({"test": (5, 6)}, ("x", "y")) == (("test", "x", "", 5), ("test", "y", "", 6))
+    said = {
+        "sources": ("a", "b"),
+        "mean": (0.5,) * 3,
+        "std": (0.25,) * 3,
+        "note": "made up",
+        "expected": expected,
+    }
+    raw = decode_into(replace(data, **said), tmp_path / "out", "name", 1)
+    assert {name: getattr(raw, name) for name in said} == said
+    assert (raw.classes, raw.attributes) == (("even", "odd"), ())
 
 
 def test_wrong_labels_are_told_before_anything_is_decoded(
