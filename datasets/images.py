@@ -155,12 +155,19 @@ def _worded(bad: BadImage, listed: ListedDataset) -> DataError:
         for path, label in zip(files.paths, files.labels, strict=True):
             name = listed.classes[label]
             expected[name] += 1
-            found[name] += path != bad.path and path.is_file() and path.stat().st_size > 0
+            found[name] += path != bad.path and _has_bytes(path)
     # Of several sets one may lie in the data root itself, above the others: the deepest folder is the file's.
     around = [place for place in listed.places if place.folder in bad.path.parents]
     place = max(around or listed.places, key=lambda place: len(place.folder.parts))
     counts = f"{counts_text(expected, found)}; what was not decoded yet may hold more such files"
     return worded(bad, place, counts)
+
+
+def _has_bytes(path: Path) -> bool:
+    try:
+        return path.stat().st_size > 0
+    except OSError:
+        return False
 
 
 def check_pixels(

@@ -259,14 +259,14 @@ def _check_parts(rows: Sequence[Row], place: Place) -> None:
 
 
 def _check_pixels(rows: Sequence[Row], paths: Mapping[str, Path], place: Place) -> None:
-    """Refuse a resized copy, by the first image of each centre whose size is published."""
+    """Refuse a resized copy, by the first image of each centre whose size is known."""
     for centre, side in SHORTER_SIDE.items():
         first = next((row.image for row in rows if CENTRES[row.centre] == centre), None)
         if first is not None:
-            published = f"{side:,} on the shorter side (centre {centre})"
+            pixels = f"{side:,} on the shorter side (centre {centre})"
             counts = f"{len(rows):,} images expected and found"
             check_pixels(
-                place, [paths[first]], lambda *sides, least=side: min(sides) >= least, published, counts
+                place, [paths[first]], lambda *sides, least=side: min(sides) >= least, pixels, counts
             )
 
 

@@ -258,6 +258,24 @@ def test_a_file_that_is_no_image(
     assert "73 images expected, 70 found; expected/found: even 37/35, odd 36/35" in message
 
 
+def test_files_that_may_not_be_looked_at(
+    pictures: Path, refused: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A folder whose names may be read and nothing else: it is no fault of the cache. Files 10 to 19 are in it."""
+    stat = Path.stat
+
+    def guarded(path: Path, **options: Any) -> os.stat_result:
+        if path.name.startswith("01"):
+            raise PermissionError(13, "Permission denied", str(path))
+        return stat(path, **options)
+
+    listed(pictures / "raw")
+    monkeypatch.setattr(Path, "stat", guarded)
+    message = refused("pictures", pictures / "raw", {})
+    assert message.startswith("Pictures: 010.png cannot be read (Permission denied).")
+    assert "73 images expected, 63 found; expected/found: even 37/32, odd 36/31" in message
+
+
 def test_the_place_of_a_bad_file_is_the_nearest_one(tmp_path: Path) -> None:
     """Of two sets one may lie in the data root itself."""
     data = listed(tmp_path / "raw", train=3, test=1)

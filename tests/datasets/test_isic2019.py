@@ -273,6 +273,22 @@ def test_nothing_there(tmp_path: Path, refused: Callable[..., str]) -> None:
         assert not (tmp_path / "nowhere").exists()
 
 
+@pytest.mark.parametrize(
+    ("name", "cause"),
+    [
+        ("ISIC_2019_Training_Input.zip", "the archive is not unpacked"),
+        ("ISIC_2019_Test_Input", "the challenge's test images; the training images are needed"),
+        ("HAM10000_images_part_1", "this is HAM10000 alone, not ISIC2019"),
+    ],
+)
+def test_likely_causes(tmp_path: Path, refused: Callable[..., str], name: str, cause: str) -> None:
+    """The list of images is FLamby's own, so its lack has another cause; the ground truth comes with the images."""
+    (tmp_path / "data/ISIC2019").mkdir(parents=True)
+    (tmp_path / "data/ISIC2019" / name).touch()
+    message = refused("isic2019", tmp_path / "data", OWN, PAGE)
+    assert cause in message and f"found:     {name} in" in message
+
+
 def test_without_the_split_the_message_says_where_it_is(
     mini: Callable[..., Path], refused: Callable[..., str]
 ) -> None:
