@@ -32,7 +32,8 @@ USAGE = """usage: python -m benchmark COMMAND ...
   cancel [paper=..] [table=..] [preset=..] [--all]
                                    end what waits or runs on a cluster
   list [methods|datasets|partitions|selections|tables|figures|analyses|models|rules]
-  data list | prepare NAME | check NAME [out=FILE.png]
+  data list | prepare NAME [OPTION=..] | check NAME [OPTION=..] [out=FILE.png]
+                                   data sets: what there is, prepare one, count its images (spawrious breeds=4)
   partition show [dataset=..] [partition=..] [key=value ...] [seed=..] [kind=bubble|bars] [out=FILE.png]
   bench                             speed and memory beside a bare PyTorch loop
 """

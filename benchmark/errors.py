@@ -6,6 +6,9 @@ import difflib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+LONGEST = 80
+"""Characters of a value in a message: whole files are not repeated."""
+
 
 class ConfigError(ValueError):
     """One message: what came, what is allowed, where to set it."""
@@ -28,17 +31,37 @@ def is_users_mistake(error: BaseException) -> bool:
     )
 
 
-def explained(items: Iterable[Mapping[str, Any]], known: Iterable[str], prefix: str = "") -> str:
-    """The ``errors()`` of a pydantic ValidationError in our words: each key, behind ``prefix``, what came, why not.
+def explained(
+    items: Iterable[Mapping[str, Any]], known: Iterable[str], prefix: str = "", whole: str = "settings"
+) -> str:
+    """The ``errors()`` of a pydantic ValidationError in our words: each key, what came, why not.
 
-    ``known`` are the keys that there are, for a hint where one is unknown.
+    Args:
+        items: The errors.
+        known: The keys that there are, for a hint where one is unknown.
+        prefix: What stands before each key.
+        whole: What to call what was validated, where the fault is in no single key of it.
     """
+    known = list(known)
     lines = []
     for item in items:
-        key = ".".join(str(part) for part in item["loc"])
-        hint = nearest(key, known) if item["type"] == "extra_forbidden" else ""
-        lines.append(f"{prefix}{key}: came {item['input']!r}; {item['msg']}.{hint}")
-    return " ".join(lines)
+        parts = [str(part) for part in item["loc"]]
+        where = prefix + ".".join(parts) if parts else whole
+        said = str(item["msg"]).removeprefix("Value error, ").rstrip(".")
+        if item["type"] == "extra_forbidden":
+            said = f"unknown key.{nearest(parts[-1], known)}"
+        else:
+            said += "."
+        lines.append(f"{where}: {'' if said.startswith('came ') else _came(item)}{said}")
+    return " ".join(dict.fromkeys(lines))
+
+
+def _came(item: Mapping[str, Any]) -> str:
+    """What came, where it is a value: of a missing key, and of a fault in no single key, it is all that is around."""
+    if item["type"] == "missing" or not item["loc"] or isinstance(item["input"], Mapping):
+        return ""
+    text = repr(item["input"])
+    return f"came {text if len(text) <= LONGEST else f'{text[: LONGEST - 4]} ...'}; "
 
 
 def nearest(name: str, allowed: Iterable[str]) -> str:

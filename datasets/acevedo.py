@@ -12,8 +12,16 @@ from pathlib import Path
 from typing import Literal
 
 from datasets.base import DataError, Facts
-from datasets.blood_cells import Archive, BloodOptions, Classes, facts_by_class, split_by_class
-from datasets.images import ListedDataset, open_rgb
+from datasets.blood_cells import (
+    Archive,
+    BloodOptions,
+    Classes,
+    check_first_pixels,
+    facts_by_class,
+    split_by_class,
+)
+from datasets.images import ListedDataset
+from datasets.raw import readable
 from datasets.registry import dataset
 from datasets.trees import ImageTree, Place, check_counts, files_in, find_classes, identical_files
 
@@ -30,6 +38,7 @@ PREFIXES: Mapping[str, Mapping[str, int]] = {
 """Published number of images by folder and prefix; 17,092 in all."""
 
 PUBLISHED = {prefix: count for folder in PREFIXES.values() for prefix, count in folder.items()}
+TOTAL = sum(PUBLISHED.values())
 
 SUBTYPES: Classes = {
     "basophil": ("BA",),
@@ -99,19 +108,23 @@ def acevedo_cells(root: Path, strict: bool) -> Archive:
     Raises:
         DataError: Folders are missing, names are not the owner's; with `strict`, numbers or pixels are not.
     """
-    place, folders = find_classes(TREE, root, PREFIXES)
-    cells: dict[str, list[Path]] = {prefix: [] for prefix in PUBLISHED}
-    for folder, prefixes in PREFIXES.items():
-        for path in files_in(TREE, folders[folder], SUFFIXES):
-            prefix = _prefix(path)
-            if prefix not in prefixes:
-                raise _misnamed(place, folder, path)
-            cells[prefix].append(path)
+    with readable(TREE, root):
+        place, folders = find_classes(TREE, root, PREFIXES)
+        cells: dict[str, list[Path]] = {prefix: [] for prefix in PUBLISHED}
+        for folder, prefixes in PREFIXES.items():
+            for path in files_in(folders[folder], SUFFIXES):
+                prefix = _prefix(path)
+                if prefix not in prefixes:
+                    raise _misnamed(place, folder, path)
+                cells[prefix].append(path)
+        note = _note(identical_files(path for paths in cells.values() for path in paths))
     counts = {prefix: len(paths) for prefix, paths in cells.items()}
     if strict:
-        _check_pixels(place, cells)
+        known = "a resized copy, as there is one of 224 pixels at Kaggle"
+        check_first_pixels(
+            place, cells, TOTAL, lambda *sides: min(sides) >= ORIGINAL, "about 360 x 363", known
+        )
         check_counts(place, counts, PUBLISHED)
-    note = _note(identical_files(path for paths in cells.values() for path in paths))
     return Archive(place, cells, PUBLISHED, note)
 
 
@@ -127,7 +140,7 @@ def _misnamed(place: Place, folder: str, path: Path) -> DataError:
         cause = "a file of another class was put into this folder"
     else:
         cause = "names carry no BA_/SNE_ prefix: this is a renamed copy, subtypes cannot be read"
-    files = files_in(TREE, path.parent, SUFFIXES)
+    files = files_in(path.parent, SUFFIXES)
     good = sum(_prefix(one) in PREFIXES[folder] for one in files)
     return place.error(
         f"{path.name} in {folder}/ does not begin with {wanted}.",
@@ -136,20 +149,6 @@ def _misnamed(place: Place, folder: str, path: Path) -> DataError:
         counts=f"{folder}: {sum(PREFIXES[folder].values()):,} images expected, {len(files):,} found, "
         f"{good:,} of them with such a name",
     )
-
-
-def _check_pixels(place: Place, cells: Mapping[str, list[Path]]) -> None:
-    """Refuse a copy of smaller pixels, by the first image of each prefix."""
-    for paths in cells.values():
-        for path in paths[:1]:
-            width, height = open_rgb(path).size
-            if min(width, height) < ORIGINAL:
-                raise place.error(
-                    f"{path.name} has {width} x {height} pixels, the originals about 360 x 363.",
-                    looked_at=path.parent,
-                    otherwise="a resized copy, as there is one of 224 pixels at Kaggle; the owner's archive is needed",
-                    counts=f"17,092 images expected, {sum(map(len, cells.values())):,} found",
-                )
 
 
 def _note(groups: list[list[Path]]) -> str:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import mmap
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any, Protocol
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -103,24 +103,81 @@ class Dataset:
     note: str
 
 
-@dataclass(frozen=True, eq=False)
-class RawDataset:
-    """What a builder returns: the whole data set in memory.
+class Part(Protocol):
+    """What a part of a data set has, whether its images are decoded or not."""
 
-    `mean` and `std` (per channel, 0..1 scale) are measured on the training images where they are None; `expected` is
-    the published number of images by (split, class, source or attribute), for `data check`, empty where it is not
-    known; "" as class or source means all of them together.
+    @property
+    def labels(self) -> Int64Array:
+        """As of `Split`."""
+
+    @property
+    def attributes(self) -> Int64Array | None:
+        """As of `Split`."""
+
+    @property
+    def sources(self) -> Int64Array | None:
+        """As of `Split`."""
+
+    def __len__(self) -> int:
+        """Number of images."""
+
+
+AnyPart = TypeVar("AnyPart", bound=Part, covariant=True)
+
+Expected = tuple[tuple[str, str, str, int], ...]
+"""Published numbers of images by (split, class, source or attribute); "" stands for all classes or groups together."""
+
+
+@dataclass(frozen=True, eq=False)
+class Built(Generic[AnyPart]):
+    """What a builder returns, whether its images are decoded (`RawDataset`) or not (`images.ListedDataset`).
+
+    Attributes:
+        train, test: The two parts.
+        classes, attributes, sources: Names by index; empty where there are no attributes or sources.
+        mean, std: Per channel, 0..1 scale; measured on the training images where they are None.
+        note: What stands in for what, or is to be said of the files.
+        expected: For `data check`; empty where it is not known. `published` makes it.
     """
 
-    train: Split
-    test: Split
+    train: AnyPart
+    test: AnyPart
     classes: tuple[str, ...]
     attributes: tuple[str, ...] = ()
     sources: tuple[str, ...] = ()
     mean: tuple[float, ...] | None = None
     std: tuple[float, ...] | None = None
     note: str = ""
-    expected: tuple[tuple[str, str, str, int], ...] = ()
+    expected: Expected = ()
+
+    def decoded(self, train: Split, test: Split) -> RawDataset:
+        """The same data set with these arrays as its parts."""
+        same = {field.name: getattr(self, field.name) for field in fields(Built)}
+        return RawDataset(**same | {"train": train, "test": test})
+
+
+@dataclass(frozen=True, eq=False)
+class RawDataset(Built[Split]):
+    """What a builder returns that has the whole data set in memory."""
+
+
+def published(
+    counts: Mapping[str, npt.ArrayLike], classes: Sequence[str], groups: Sequence[str] = ("",)
+) -> Expected:
+    """Published numbers of images, from a table of each split, as a builder returns them.
+
+    Args:
+        counts: [Y, G] for each split, or [Y] where there are no groups.
+        classes: Y names.
+        groups: G names of attributes or sources.
+    """
+    tables = {part: np.asarray(table).reshape(len(classes), len(groups)) for part, table in counts.items()}
+    return tuple(
+        (part, name, group, int(table[label, column]))
+        for part, table in tables.items()
+        for label, name in enumerate(classes)
+        for column, group in enumerate(groups)
+    )
 
 
 @dataclass(frozen=True)
@@ -183,50 +240,7 @@ def channel_moments(images: UInt8Array) -> tuple[tuple[float, ...], tuple[float,
     return tuple(means), tuple(deviations)
 
 
-class Part(Protocol):
-    """What a part of a data set has, whether its images are decoded or not."""
-
-    @property
-    def labels(self) -> Int64Array:
-        """As of `Split`."""
-
-    @property
-    def attributes(self) -> Int64Array | None:
-        """As of `Split`."""
-
-    @property
-    def sources(self) -> Int64Array | None:
-        """As of `Split`."""
-
-    def __len__(self) -> int:
-        """Number of images."""
-
-
-class Labelled(Protocol):
-    """A data set, decoded or not."""
-
-    @property
-    def train(self) -> Part:
-        """The one part."""
-
-    @property
-    def test(self) -> Part:
-        """The other part."""
-
-    @property
-    def classes(self) -> tuple[str, ...]:
-        """Names by index."""
-
-    @property
-    def attributes(self) -> tuple[str, ...]:
-        """Names by index."""
-
-    @property
-    def sources(self) -> tuple[str, ...]:
-        """Names by index."""
-
-
-def check_labels(name: str, data: Labelled) -> None:
+def check_labels(name: str, data: Built[Part]) -> None:
     """Hold a builder to its contract on labels, attributes and sources.
 
     Raises:

@@ -6,7 +6,8 @@ deviation. The authors published no list of files, so which images are for train
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,7 +15,7 @@ import numpy as np
 from pydantic import Field
 
 from datasets.base import Facts, Int64Array
-from datasets.images import Files, ListedDataset, ToSquare
+from datasets.images import Files, ListedDataset, ToSquare, check_pixels
 from datasets.raw import RawOptions
 from datasets.trees import IMAGENET_MEAN, IMAGENET_STD, ImageTree, Place, check_not_empty
 
@@ -69,6 +70,42 @@ class Archive:
     note: str = ""
 
 
+def check_once(place: Place, code: str, paths: Sequence[Path], published: int) -> None:
+    """Refuse a category in whose folder an image is there in two formats.
+
+    Raises:
+        DataError: One is.
+    """
+    stems = Counter(path.stem for path in paths)
+    twice = [path for path in paths if stems[path.stem] > 1]
+    if twice:
+        suffixes = " and as ".join(path.suffix for path in twice if path.stem == twice[0].stem)
+        raise place.error(
+            f"{twice[0].stem} is there as {suffixes}, and so are {len({path.stem for path in twice}):,} images "
+            f"of {code}.",
+            looked_at=twice[0].parent,
+            cause="a converted copy beside the originals; leave one of the two",
+            counts=f"{code}: {published:,} images expected, {len(paths):,} files found",
+        )
+
+
+def check_first_pixels(
+    place: Place,
+    cells: Cells,
+    published: int,
+    good: Callable[[int, int], bool],
+    pixels: str,
+    known: str = "a resized copy",
+) -> None:
+    """Refuse a resized copy, by the first file of each code.
+
+    ``published``: number of all images. Other arguments and errors as those of `images.check_pixels`.
+    """
+    first = [path for paths in cells.values() for path in paths[:1]]
+    counts = f"{published:,} images expected, {sum(map(len, cells.values())):,} found"
+    check_pixels(place, first, good, pixels, counts, known)
+
+
 def split_by_class(archive: Archive, classes: Classes, options: BloodOptions) -> ListedDataset:
     """80 % of the images of each class for training, the others for testing.
 
@@ -97,6 +134,7 @@ def split_by_class(archive: Archive, classes: Classes, options: BloodOptions) ->
         test=labelled(parts[1]),
         decode=ToSquare(options.size, "squash"),
         shape=(3, options.size, options.size),
+        places=(archive.place,),
         classes=tuple(classes),
         mean=IMAGENET_MEAN,
         std=IMAGENET_STD,

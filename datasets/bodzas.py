@@ -2,19 +2,28 @@
 
 Facts: notes on the data sets, section 6. The names of the archive and of its top folder are not known: a folder whose
 name speaks of Bodzas, of white blood cells or of the archive's number is searched for the class folders. Files are
-called 0.bmp, 1.bmp, ... in every class folder. An image has 4.3 MB: it is opened when it is decoded, never before.
+called 0.bmp, 1.bmp, ... in every class folder. An image has 4.3 MB: but for nine, which show whether they are the
+originals, none is opened before it is decoded.
 """
 
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 
 from datasets.base import Facts
-from datasets.blood_cells import Archive, BloodOptions, Classes, facts_by_class, split_by_class
+from datasets.blood_cells import (
+    Archive,
+    BloodOptions,
+    Classes,
+    check_first_pixels,
+    check_once,
+    facts_by_class,
+    split_by_class,
+)
 from datasets.images import ListedDataset
+from datasets.raw import readable
 from datasets.registry import dataset
 from datasets.trees import ImageTree, check_counts, files_in, find_classes
 
@@ -33,7 +42,10 @@ FOLDERS: Mapping[str, tuple[str, int]] = {
 
 CLASSES: Classes = {name: (folder,) for folder, (name, _) in FOLDERS.items()}
 PUBLISHED = {folder: count for folder, (_, count) in FOLDERS.items()}
+TOTAL = sum(PUBLISHED.values())
 SUFFIXES = (".bmp", ".png")
+SIDE = 1200
+"""Pixels of each side of an original."""
 
 
 def spelling(name: str) -> str:
@@ -75,20 +87,15 @@ def bodzas_cells(root: Path, strict: bool) -> Archive:
     Raises:
         DataError: Folders are missing, an image is there twice; with `strict`, numbers are not the published ones.
     """
-    place, folders = find_classes(TREE, root, FOLDERS)
-    cells: dict[str, list[Path]] = {}
-    for name, folder in folders.items():
-        paths = [path for path in files_in(TREE, folder, SUFFIXES) if path.stem.isdecimal()]
-        cells[name] = sorted(paths, key=lambda path: (int(path.stem), path.name))
-        twice = [stem for stem, times in Counter(path.stem for path in paths).items() if times > 1]
-        if twice:
-            raise place.error(
-                f"{twice[0]} is there as .bmp and as .png, as {len(twice):,} images of {folder.name}/ are.",
-                looked_at=folder,
-                otherwise="a converted copy beside the originals; leave one of the two",
-                counts=f"{name}: {PUBLISHED[name]:,} images expected, {len(paths):,} files found",
-            )
+    with readable(TREE, root):
+        place, folders = find_classes(TREE, root, FOLDERS)
+        cells: dict[str, list[Path]] = {}
+        for name, folder in folders.items():
+            paths = [path for path in files_in(folder, SUFFIXES) if path.stem.isdecimal()]
+            cells[name] = sorted(paths, key=lambda path: (int(path.stem), path.name))
+            check_once(place, name, paths, PUBLISHED[name])
     counts = {name: len(paths) for name, paths in cells.items()}
     if strict:
         check_counts(place, counts, PUBLISHED)
+        check_first_pixels(place, cells, TOTAL, lambda *sides: min(sides) >= SIDE, f"{SIDE:,} x {SIDE:,}")
     return Archive(place, cells, PUBLISHED)

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from datasets.base import Facts, RawDataset, Split
+from datasets.base import Facts, RawDataset, Split, published
 from datasets.raw import RawOptions, RawTree, bad_file, folder_of, read_bytes, verify
 from datasets.registry import dataset
 
@@ -151,10 +151,12 @@ def _read(
         classes=classes,
         mean=mean,
         std=std,
-        expected=tuple(
-            (part, name, "", images // kind.classes)
-            for part, images in (("train", 50_000), ("test", 10_000))
-            for name in classes
+        expected=published(
+            {
+                part: (images // kind.classes,) * kind.classes
+                for part, images in (("train", 50_000), ("test", 10_000))
+            },
+            classes,
         ),
     )
 
@@ -170,10 +172,11 @@ def _split(kind: Kind, folder: Path, files: tuple[str, ...], strict: bool) -> Sp
             or rows.ndim != 2
             or rows.shape[1] != ROW
             or len(rows) != len(numbers)
+            or not len(rows)
         ):
             problem = (
                 f"{name} holds {rows.dtype} {rows.shape} as `data` and {len(numbers)} `{kind.labels}`; "
-                f"uint8 (N, {ROW}) and N labels belong there."
+                f"uint8 (N, {ROW}) and N labels belong there, N > 0."
             )
             raise bad_file(kind.tree, folder / name, problem, "another data set under this name")
         if numbers.size and not (0 <= numbers.min() and numbers.max() < kind.classes):

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from datasets.base import Facts, RawDataset, Split
+from datasets.base import Facts, RawDataset, Split, published
 from datasets.mnist import MNIST, read
 from datasets.raw import RawOptions
 from datasets.registry import dataset
@@ -36,11 +36,7 @@ def cmnist(options: RawOptions, root: Path) -> RawDataset:
         attributes=COLOURS,
         mean=(0.1307,) * 3,
         std=(0.3081,) * 3,
-        expected=tuple(
-            ("test", CLASSES[label], COLOURS[attribute], TEST_CELLS[label][attribute])
-            for label in range(2)
-            for attribute in range(2)
-        ),
+        expected=published({"test": TEST_CELLS}, CLASSES, COLOURS),
     )
 
 

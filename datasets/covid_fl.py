@@ -15,7 +15,7 @@ from pathlib import Path
 from pydantic import Field
 
 from datasets.images import ListedDataset, ToSquare
-from datasets.raw import RawOptions, listing
+from datasets.raw import RawOptions, listing, readable
 from datasets.registry import dataset
 from datasets.ssl_fl import NOT_UNPACKED, TEST_LIST, Lists, find_lists
 from datasets.trees import IMAGENET_MEAN, IMAGENET_STD, STRICT, ImageTree
@@ -48,8 +48,10 @@ class CovidOptions(RawOptions):
 @dataset("covid_fl", options=CovidOptions)
 def covid_fl(options: CovidOptions, root: Path) -> ListedDataset:
     """COVID-FL, chest X-rays of twelve sites (FedLD): 3 classes, 384 x 384; to be fetched by hand."""
-    lists = find_lists(TREE, root, CLASSES, ("train", "test", TEST_LIST, LISTS))
-    train = lists.files("train", _sites(lists, options.strict), sources=True)
+    with readable(TREE, root):
+        lists = find_lists(TREE, root, CLASSES, ("train", "test", TEST_LIST, LISTS))
+        train = lists.files("train", _sites(lists, options.strict), sources=True)
+        test = lists.files("test", {TEST_LIST: lists.names(TEST_LIST)})
     missing = set(range(len(CLASSES))) - set(train.labels.tolist())
     if options.strict and missing:
         raise lists.error(
@@ -61,9 +63,10 @@ def covid_fl(options: CovidOptions, root: Path) -> ListedDataset:
         )
     return ListedDataset(
         train=train,
-        test=lists.files("test", {TEST_LIST: lists.names(TEST_LIST)}),
+        test=test,
         decode=ToSquare(options.size, "cover"),
         shape=(3, options.size, options.size),
+        places=(lists.place,),
         classes=CLASSES,
         sources=SITES,
         mean=IMAGENET_MEAN,

@@ -20,15 +20,16 @@ from pathlib import Path
 import numpy as np
 from pydantic import Field, PositiveInt
 
-from datasets.base import DataError, Facts, Int64Array
-from datasets.images import Files, ListedDataset, ToSquare, open_rgb
-from datasets.raw import RawOptions, listing, some
+from datasets.base import DataError, Facts, Int64Array, published
+from datasets.images import Files, ListedDataset, ToSquare, check_pixels
+from datasets.raw import RawOptions, listing, readable, some
 from datasets.registry import dataset
 from datasets.trees import (
     IMAGENET_MEAN,
     IMAGENET_STD,
     ImageTree,
     Place,
+    check_not_empty,
     counts_text,
     files_by_stem,
     find,
@@ -107,11 +108,14 @@ def _facts(options: Ham10000Options) -> Facts:
 @dataset("ham10000", options=Ham10000Options, facts=_facts)
 def ham10000(options: Ham10000Options, root: Path) -> ListedDataset:
     """HAM10000 skin lesions (FedSDC NIID-1): 9,805 + 210 dermoscopic images, 7 classes, 4 archives as sources."""
-    place = find(TREE, root, (*METADATA, *IMAGE_FOLDERS, "ISIC_00*.jpg"))
-    rows = _rows(place, options.strict)
-    paths = _paths(rows, place)
+    with readable(TREE, root):
+        place = find(TREE, root, (*METADATA, *IMAGE_FOLDERS, "ISIC_00*.jpg"))
+        rows = _rows(place, options.strict)
+        paths = _paths(rows, place)
+    _check_enough(rows, options.held_out, place)
     if options.strict:
-        _check_pixels(paths, place)
+        all_there = f"{len(paths):,} images of 600 x 450 pixels expected and found"
+        check_pixels(place, paths[:5], lambda *sides: sides == PIXELS, "600 x 450", all_there)
     labels = np.array([row.label for row in rows], dtype=np.int64)
     known = all(row.source for row in rows)
     sources = np.array([SOURCES.index(row.source) for row in rows], dtype=np.int64) if known else None
@@ -125,19 +129,43 @@ def ham10000(options: Ham10000Options, root: Path) -> ListedDataset:
 
     drawn = "whole lesions" if options.by_lesion else "images"
     note = f"the test set is drawn here ({drawn}, seed {options.split_seed}): the authors' list is not public"
-    expected = [("test", name, "", options.held_out) for name in CLASSES]
-    expected += [("train", name, "", number - options.held_out) for name, number in COUNTS.items()]
+    counts = np.array(list(COUNTS.values()))
+    held = np.full_like(counts, options.held_out)
     return ListedDataset(
         train=part(np.flatnonzero(~test)),
         test=part(np.flatnonzero(test)),
         decode=ToSquare(options.size, "squash"),
         shape=(3, options.size, options.size),
+        places=(place,),
         classes=CLASSES,
         sources=SOURCES if known else (),
         mean=IMAGENET_MEAN,
         std=IMAGENET_STD,
         note=note if known else f"{note}; no sources: the metadata have no column `dataset`",
-        expected=tuple(expected) if options.strict else (),
+        expected=published({"train": counts - held, "test": held}, CLASSES) if options.strict else (),
+    )
+
+
+def _check_enough(rows: Sequence[Row], per_class: int, place: Place) -> None:
+    """Refuse rows of which a class would have no image left for training.
+
+    Raises:
+        DataError: In six parts where the published data would have enough, as a wrong option where not even they do.
+    """
+    smallest = min(COUNTS.values())
+    if per_class >= smallest:
+        raise DataError(
+            f"{TREE.title}: held_out came as {per_class}; the smallest class has {smallest} images and one is needed "
+            f"for training. Allowed: 1 to {smallest - 1}. Set it under `options:` in conf/dataset/ham10000.yaml, or as "
+            f"dataset.options.held_out={smallest - 1}"
+        )
+    found = Counter(CLASSES[row.label] for row in rows)
+    check_not_empty(
+        place,
+        {name: found[name] for name in CLASSES},
+        least=per_class + 1,
+        otherwise=f"a cut-down copy: {per_class} images of each class are held out for the test set and one is needed "
+        "for training; for such a copy lower dataset.options.held_out",
     )
 
 
@@ -145,7 +173,7 @@ def held_out(rows: Sequence[Row], per_class: int, by_lesion: bool, seed: int) ->
     """Positions of the test images, as drawn by the rule at the top of this file. ``rows`` are sorted by image.
 
     Raises:
-        DataError: A class has too few images, or (``by_lesion``) its lesions do not add up to ``per_class``.
+        DataError: (``by_lesion``) The lesions of a class do not add up to ``per_class`` images.
     """
     generator = np.random.default_rng(seed)
     classes_of: dict[str, set[int]] = {}
@@ -154,12 +182,6 @@ def held_out(rows: Sequence[Row], per_class: int, by_lesion: bool, seed: int) ->
     chosen: list[int] = []
     for label, name in enumerate(CLASSES):
         own = [k for k, row in enumerate(rows) if row.label == label]
-        if len(own) <= per_class:
-            raise DataError(
-                f"{TREE.title}: class {name} has {len(own)} images; {per_class} of each class are held out for the "
-                "test set and at least one is needed for training. Lower `options: {held_out: ...}` in "
-                "conf/dataset/ham10000.yaml or on the command line (dataset.options.held_out=1)"
-            )
         if not by_lesion:
             chosen += [own[k] for k in generator.permutation(len(own))[:per_class]]
             continue
@@ -175,9 +197,9 @@ def held_out(rows: Sequence[Row], per_class: int, by_lesion: bool, seed: int) ->
                 drawn += lesions[whole[k]]
         if len(drawn) < per_class:
             raise DataError(
-                f"{TREE.title}: whole lesions of class {name} add up to {len(drawn)} images and not to {per_class}. "
-                "Set `options: {by_lesion: false}`, another `held_out` or another `split_seed` in "
-                "conf/dataset/ham10000.yaml"
+                f"{TREE.title}: by_lesion came as true; with split_seed {seed} whole lesions of class {name} add up to "
+                f"{len(drawn)} images and not to {per_class}. Set by_lesion to false, or another held_out or "
+                "split_seed, under `options:` in conf/dataset/ham10000.yaml"
             )
         chosen += drawn
     return sorted(chosen)
@@ -190,7 +212,7 @@ def _rows(place: Place, strict: bool) -> list[Row]:
     """The metadata, sorted by image."""
     path = first_file([place.folder], METADATA)
     if path is None:
-        number = len(files_by_stem(TREE, _image_folders(place.folder), SUFFIXES))
+        number = len(files_by_stem(place, _image_folders(place.folder), SUFFIXES))
         raise place.error(
             "there is no HAM10000_metadata.",
             looked_at=place.folder / METADATA[0],
@@ -252,7 +274,7 @@ def _image_folders(folder: Path) -> list[Path]:
 
 def _paths(rows: list[Row], place: Place) -> list[Path]:
     """The file of each row."""
-    images = files_by_stem(TREE, _image_folders(place.folder), SUFFIXES)
+    images = files_by_stem(place, _image_folders(place.folder), SUFFIXES)
     missing = [row for row in rows if row.image not in images]
     if not missing:
         return [images[row.image] for row in rows]
@@ -271,20 +293,4 @@ def _paths(rows: list[Row], place: Place) -> list[Path]:
         f"missing are {some([row.image for row in missing])}.",
         cause=cause,
         counts=counts_text({name: listed[name] for name in CLASSES}, there),
-    )
-
-
-def _check_pixels(paths: list[Path], place: Place) -> None:
-    """Refuse a copy of other pixels, by its first images: all of HAM10000 have the same size."""
-    sizes = [open_rgb(path).size for path in paths[:5]]
-    if all(size == PIXELS for size in sizes):
-        return
-    text = ", ".join(f"{width} x {height}" for width, height in dict.fromkeys(sizes))
-    raise place.error(
-        f"the images have {text} pixels, 600 x 450 are published.",
-        looked_at=paths[0],
-        expected=f"{TREE.layout}, all of 600 x 450 pixels",
-        found=f"{text} pixels",
-        cause="a copy whose images somebody resized; to use it all the same: `options: {strict: false}`",
-        counts=f"{len(paths):,} images expected and found",
     )

@@ -2,6 +2,9 @@
 
 A builder lists files and labels; nothing is decoded before the whole list is known to be right. What was decoded when a
 preparation stops is kept beside the cache and used by the next one, as long as the list and the files are the same.
+
+A decoder knows a path and nothing of the data set, and runs in other processes: of a file that gives no image it tells
+no more than that (`BadImage`). `decode_into` makes the message with six parts of it, from the list and its places.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ import multiprocessing
 import os
 import shutil
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -20,11 +24,14 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
+import numpy.typing as npt
 from PIL import Image, UnidentifiedImageError
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from datasets.base import DataError, Int64Array, RawDataset, Split, UInt8Array
+from datasets.base import Built, DataError, Int64Array, RawDataset, Split, UInt8Array
+from datasets.raw import below
+from datasets.trees import BROKEN_OFF, STRICT, Place, counts_text
 
 CHUNK = 32
 """Files that a process decodes between two reports."""
@@ -33,7 +40,8 @@ FEW = 2 * CHUNK
 """So few files are decoded in this process: starting others takes longer."""
 
 Decode = Callable[[Path], UInt8Array]
-"""File -> uint8 [C, H, W]; it must be picklable, and its repr must say all that its result depends on."""
+"""File -> uint8 [C, H, W], or a `BadImage`; it must be picklable, and its repr must say all that its result depends on.
+"""
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,60 +58,202 @@ class Files:
         return len(self.paths)
 
 
-@dataclass(frozen=True, eq=False)
-class ListedDataset:
-    """What a builder of image files returns: `RawDataset` with files instead of arrays.
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ListedDataset(Built[Files]):
+    """What a builder of image files returns.
 
     Attributes:
         decode: file -> uint8 image of ``shape``.
         shape: channels, height, width of all images.
-        expected: published number of images, as in `RawDataset`.
+        places: where the files come from, each file from below one of these folders; for messages.
     """
 
-    train: Files
-    test: Files
     decode: Decode
     shape: tuple[int, int, int]
-    classes: tuple[str, ...]
-    attributes: tuple[str, ...] = ()
-    sources: tuple[str, ...] = ()
-    mean: tuple[float, ...] | None = None
-    std: tuple[float, ...] | None = None
-    note: str = ""
-    expected: tuple[tuple[str, str, str, int], ...] = ()
+    places: tuple[Place, ...]
 
     def signature(self) -> str:
-        """Digest of the list, of the files' sizes and times, and of how they are decoded."""
+        """Digest of the list, of the files' sizes and times, and of how they are decoded.
+
+        Raises:
+            BadImage: A file cannot be found.
+        """
         digest = hashlib.sha256(repr((self.decode, self.shape)).encode())
         for files in (self.train, self.test):
             for path in files.paths:
-                stat = path.stat()
+                try:
+                    stat = path.stat()
+                except OSError as error:
+                    raise BadImage(path, _unread(error)) from error
                 digest.update(f"{path}\0{stat.st_size}\0{stat.st_mtime_ns}\n".encode())
         return digest.hexdigest()
+
+
+# Files that give no image --------------------------------------------------------------------------------------------
+
+
+class BadImage(DataError):
+    """A file that gives no image. `worded` makes of it what a user gets to read.
+
+    Attributes:
+        path: The file.
+        problem: What is wrong with it, as the rest of a sentence that begins with its name.
+        expected: What belongs there.
+        cause: What probably happened; empty where the file's content has to tell.
+    """
+
+    def __init__(
+        self, path: Path, problem: str, expected: str = "an image that Pillow can open", cause: str = ""
+    ) -> None:
+        # With the arguments of this call pickle makes the exception anew in the other process.
+        super().__init__(path, problem, expected, cause)
+        self.path, self.problem, self.expected, self.cause = path, problem, expected, cause
+
+    def __str__(self) -> str:
+        """Path and problem."""
+        return f"{self.path} {self.problem}"
+
+
+def worded(bad: BadImage, place: Place, counts: str) -> DataError:
+    """The error in six parts about a file below `place` that gives no image."""
+    found, cause = _content(bad.path)
+    return place.error(
+        f"{bad.path.name} {bad.problem}.",
+        looked_at=bad.path,
+        expected=f"{below(bad.path, place.root)}, {bad.expected}",
+        found=found,
+        cause=bad.cause or cause,
+        get=f"{place.tree.page}, {place.tree.archive}; delete the bad file first",
+        counts=counts,
+    )
+
+
+def _content(path: Path) -> tuple[str, str]:
+    """What a file that is no image is instead, and what probably happened."""
+    try:
+        with open(path, "rb") as stream:
+            start, size = stream.read(16), path.stat().st_size
+    except OSError as error:
+        return _unread(error), "its rights, a link to nothing, or a disk that is gone"
+    found = f"{size:,} bytes" + f" that begin with {start!r}" * bool(start)
+    if start.lstrip()[:1] == b"<":
+        return found, "a web page saved under this name: the download needs a login, or its link is dead"
+    if start.startswith((b"PK\x03\x04", b"\x1f\x8b", b"Rar!")):
+        return found, "an archive under this name, not unpacked"
+    return found, BROKEN_OFF
+
+
+def _unread(error: Exception) -> str:
+    return f"cannot be read ({getattr(error, 'strerror', None) or error})"
+
+
+def _worded(bad: BadImage, listed: ListedDataset) -> DataError:
+    """As `worded`, from the list that the file is on: empty files are not counted as found, either."""
+    expected: Counter[str] = Counter()
+    found: Counter[str] = Counter()
+    for files in (listed.train, listed.test):
+        for path, label in zip(files.paths, files.labels, strict=True):
+            name = listed.classes[label]
+            expected[name] += 1
+            found[name] += path != bad.path and _has_bytes(path)
+    # Of several sets one may lie in the data root itself, above the others: the deepest folder is the file's.
+    around = [place for place in listed.places if place.folder in bad.path.parents]
+    place = max(around or listed.places, key=lambda place: len(place.folder.parts))
+    counts = f"{counts_text(expected, found)}; what was not decoded yet may hold more such files"
+    return worded(bad, place, counts)
+
+
+def _has_bytes(path: Path) -> bool:
+    try:
+        return path.stat().st_size > 0
+    except OSError:
+        return False
+
+
+def check_pixels(
+    place: Place,
+    paths: Sequence[Path],
+    good: Callable[[int, int], bool],
+    published: str,
+    counts: str,
+    known: str = "a resized copy",
+) -> None:
+    """Refuse a resized copy, by some of its files, which are opened for it.
+
+    Args:
+        place: What the files belong to.
+        paths: The files.
+        good: Width and height in pixels -> whether they can be the owner's.
+        published: The owner's, for the message.
+        counts: Numbers expected and found, for the message.
+        known: What a copy of other pixels probably is.
+
+    Raises:
+        DataError: A file has other pixels, or cannot be opened.
+    """
+    for path in paths:
+        try:
+            width, height = open_rgb(path).size
+        except BadImage as bad:
+            raise worded(bad, place, counts) from bad
+        if not good(width, height):
+            raise place.error(
+                f"{path.name} has {width} x {height} pixels, the originals {published}.",
+                looked_at=path,
+                expected=f"{below(path, place.root)} as its owner publishes it, pixels: {published}",
+                found=f"{width} x {height} pixels",
+                cause=f"{known}; the owner's archive is needed; {STRICT}",
+                counts=counts,
+            )
 
 
 # Decoding ------------------------------------------------------------------------------------------------------------
 
 
 def open_rgb(path: Path) -> Image.Image:
-    """An image file in 8-bit RGB: transparency dropped, 16-bit grey scaled down and not clipped.
+    """An image file in 8-bit RGB: transparency dropped; grey of 16 bits or of floats scaled and not clipped.
 
     Raises:
-        DataError: It cannot be decoded.
+        BadImage: It cannot be decoded.
     """
     try:
         with Image.open(path) as image:
             image.load()
-            if image.mode.startswith("I"):  # 16 bits; convert() would cut everything above 255 off
-                values = np.asarray(image).astype(np.int64)
-                scaled = values // 257 if values.max(initial=0) > 255 else values
-                return Image.fromarray(scaled.clip(0, 255).astype(np.uint8)).convert("RGB")
+            if image.mode.startswith(("I", "F")):  # convert() would turn 16 bits white, and 0..1 black
+                return Image.fromarray(as_rgb(np.asarray(image)))
             return image.convert("RGB")
-    except (OSError, UnidentifiedImageError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-        raise DataError(
-            f"{path} cannot be decoded as an image ({error}). Likely a download or an unpacking that broke off: get "
-            "the file anew, or its whole archive."
-        ) from error
+    except UnidentifiedImageError as error:
+        raise BadImage(path, "cannot be decoded as an image (of no kind that Pillow knows)") from error
+    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+        missing = isinstance(error, OSError) and error.filename  # else it is Pillow's, about the content
+        problem = _unread(error) if missing else f"cannot be decoded as an image ({error})"
+        raise BadImage(path, problem) from error
+
+
+def as_rgb(values: npt.NDArray[np.generic]) -> UInt8Array:
+    """An array of any kind as uint8 [H, W, 3].
+
+    Args:
+        values: [H, W], [H, W, 1], [H, W, 3] or [H, W, 4] (transparency is dropped). uint8 stays as it is; floats that
+            do not exceed 1 count as 0..1, others as 0..255; wider integers that exceed 255 count as 0..65535.
+
+    Raises:
+        ValueError: Another shape, no pixels, or values that are no finite numbers.
+    """
+    shape = values.shape
+    if len(shape) not in (2, 3) or 0 in shape or (len(shape) == 3 and shape[2] not in (1, 3, 4)):
+        raise ValueError(f"its shape is {shape}")
+    if values.dtype.kind not in "uif" or not np.isfinite(values).all():
+        raise ValueError(f"its values are {values.dtype}, or not finite")
+    pixels = values.reshape(*shape[:2], -1)[..., :3]
+    if pixels.dtype != np.uint8:
+        numbers = pixels.astype(np.float64)
+        if values.dtype.kind == "f":
+            numbers = np.rint(numbers * 255 if numbers.max() <= 1 else numbers)
+        elif numbers.max() > 255:
+            numbers = numbers // 257
+        pixels = numbers.clip(0, 255).astype(np.uint8)
+    return np.ascontiguousarray(np.broadcast_to(pixels, (*shape[:2], 3)))
 
 
 @dataclass(frozen=True)
@@ -148,6 +298,14 @@ def decode_into(listed: ListedDataset, folder: Path, name: str, workers: int | N
         DataError: A file cannot be decoded, or not into the shape. The folder stays, to go on from.
         OSError: The folder cannot be written.
     """
+    try:
+        splits = _decode_parts(listed, folder, name, workers)
+    except BadImage as bad:
+        raise _worded(bad, listed) from bad
+    return listed.decoded(splits["train"], splits["test"])
+
+
+def _decode_parts(listed: ListedDataset, folder: Path, name: str, workers: int | None) -> dict[str, Split]:
     signature = folder / "list.json"
     content = json.dumps({"signature": listed.signature()})
     if not signature.exists() or signature.read_text() != content:
@@ -165,17 +323,7 @@ def decode_into(listed: ListedDataset, folder: Path, name: str, workers: int | N
         splits[part] = Split(images, files.labels, files.attributes, files.sources)
     for leftover in (signature, folder / "train.done", folder / "test.done"):
         leftover.unlink()
-    return RawDataset(
-        train=splits["train"],
-        test=splits["test"],
-        classes=listed.classes,
-        attributes=listed.attributes,
-        sources=listed.sources,
-        mean=listed.mean,
-        std=listed.std,
-        note=listed.note,
-        expected=listed.expected,
-    )
+    return splits
 
 
 def _decode_part(
@@ -232,7 +380,12 @@ def _decode_chunk(
     for index, path in enumerate(paths, start):
         image = decode(path)
         if image.dtype != np.uint8 or image.shape != shape:
-            raise DataError(f"{path}: decoded into {image.dtype} {image.shape}; expected uint8 {shape}.")
+            raise BadImage(
+                path,
+                f"was decoded into {image.dtype} {image.shape} and not into uint8 {shape}",
+                f"an image that gives {' x '.join(map(str, shape))}",
+                "an image of another size or kind than the others, as in a copy that somebody resized",
+            )
         images[index] = image
     images.flush()
     return start

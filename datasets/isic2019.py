@@ -16,7 +16,7 @@ crops could have reached beyond it is lost, the centre crop of 200 is not. The i
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -25,9 +25,9 @@ import numpy as np
 from PIL import Image
 from pydantic import Field
 
-from datasets.base import DataError, Facts, UInt8Array
-from datasets.images import Files, ListedDataset, ToSquare, open_rgb
-from datasets.raw import RawOptions, some
+from datasets.base import DataError, Expected, Facts, UInt8Array, published
+from datasets.images import Files, ListedDataset, ToSquare, check_pixels, open_rgb
+from datasets.raw import RawOptions, readable, some
 from datasets.registry import dataset
 from datasets.trees import (
     IMAGENET_MEAN,
@@ -61,6 +61,9 @@ TEST = (
     (49, 66, 0, 0, 49, 0, 0, 0),
     (9, 74, 0, 0, 4, 0, 1, 0),
 )
+
+SHORTER_SIDE = {"bcn": 1024, "vidir_molemax": 450, "vidir_modern": 450, "rosendahl": 450, "vienna_dias": 450}
+"""Pixels of the originals, 1024 x 1024 and 600 x 450; those of the centre msk vary."""
 
 IMAGES = "ISIC_2019_Training_Input"
 TRUTH = "ISIC_2019_Training_GroundTruth.csv"
@@ -176,11 +179,15 @@ def _facts(options: Isic2019Options) -> Facts:
 @dataset("isic2019", options=Isic2019Options, facts=_facts)
 def isic2019(options: Isic2019Options, root: Path) -> ListedDataset:
     """ISIC2019 in the six centres of FLamby's Fed-ISIC2019 (FedMR): 18,597 + 4,650 dermoscopic images, 8 classes."""
-    place = find(TREE, root, (IMAGES, TRUTH, METADATA, *SPLITS))
-    rows = _flamby_rows(place) if options.fold == "flamby" else _own_rows(place, options.fold_seed)
+    with readable(TREE, root):
+        place = find(TREE, root, (IMAGES, TRUTH, METADATA, *SPLITS))
+        rows = _flamby_rows(place) if options.fold == "flamby" else _own_rows(place, options.fold_seed)
+        if options.strict:
+            _check_counts(rows, place, options.fold)
+        _check_parts(rows, place)
+        paths = _paths(rows, place)
     if options.strict:
-        _check_counts(rows, place, options.fold)
-    paths = _paths(rows, place)
+        _check_pixels(rows, paths, place)
 
     def part(test: bool) -> Files:
         chosen = [row for row in rows if row.test is test]
@@ -201,19 +208,18 @@ def isic2019(options: Isic2019Options, root: Path) -> ListedDataset:
         test=part(True),
         decode=Dermoscopy(options.size, options.colour_constancy),
         shape=(3, options.size, options.size),
+        places=(place,),
         classes=CLASSES,
         sources=CENTRES,
         mean=IMAGENET_MEAN,
         std=IMAGENET_STD,
         note=note if options.colour_constancy else f"{note}; colours as they are",
-        expected=tuple(_published()) if options.strict and options.fold == "flamby" else (),
+        expected=_published() if options.strict and options.fold == "flamby" else (),
     )
 
 
-def _published() -> Iterable[tuple[str, str, str, int]]:
-    for part, table in (("train", TRAIN), ("test", TEST)):
-        for centre, numbers in zip(CENTRES, table, strict=True):
-            yield from ((part, name, centre, number) for name, number in zip(CLASSES, numbers, strict=True))
+def _published() -> Expected:
+    return published({"train": np.transpose(TRAIN), "test": np.transpose(TEST)}, CLASSES, CENTRES)
 
 
 def _check_counts(rows: Sequence[Row], place: Place, fold: str) -> None:
@@ -236,10 +242,38 @@ def _check_counts(rows: Sequence[Row], place: Place, fold: str) -> None:
     )
 
 
+def _check_parts(rows: Sequence[Row], place: Place) -> None:
+    """Refuse a list without images for training or without images for testing."""
+    numbers = {
+        part: sum(row.test is test for row in rows) for part, test in (("train", False), ("test", True))
+    }
+    empty = [part for part, number in numbers.items() if not number]
+    if empty:
+        raise place.error(
+            f"the list has no image of the {' and the '.join(empty)} set.",
+            found=f"{len(rows):,} images whose lesion is known",
+            cause="a list that broke off, or a copy that was cut down too far",
+            get=f"{TREE.page}, {TREE.archive}; {FLAMBY}",
+            counts=f"{counts_text({'train': sum(map(sum, TRAIN)), 'test': sum(map(sum, TEST))}, numbers)}",
+        )
+
+
+def _check_pixels(rows: Sequence[Row], paths: Mapping[str, Path], place: Place) -> None:
+    """Refuse a resized copy, by the first image of each centre whose size is known."""
+    for centre, side in SHORTER_SIDE.items():
+        first = next((row.image for row in rows if CENTRES[row.centre] == centre), None)
+        if first is not None:
+            pixels = f"{side:,} on the shorter side (centre {centre})"
+            counts = f"{len(rows):,} images expected and found"
+            check_pixels(
+                place, [paths[first]], lambda *sides, least=side: min(sides) >= least, pixels, counts
+            )
+
+
 def _paths(rows: Sequence[Row], place: Place) -> dict[str, Path]:
     """The file of each name on the list, under exactly this name; others are left alone."""
     images = files_by_stem(
-        TREE, with_nested([place.folder / IMAGES]) or with_nested([place.folder]), SUFFIXES
+        place, with_nested([place.folder / IMAGES]) or with_nested([place.folder]), SUFFIXES
     )
     missing = [row for row in rows if row.image not in images]
     if not missing:
@@ -334,7 +368,12 @@ def _own_rows(place: Place, seed: int) -> list[Row]:
     if path is None:
         raise _missing_list(METADATA, place)
     table = read_table(place, path, ("image", "lesion_id"), "the metadata of another year or of HAM10000")
-    known = {row["image"]: row["lesion_id"] for row in table if row["lesion_id"]}
+    known: dict[str, str] = {}
+    for row in table:
+        if known.setdefault(row["image"], row["lesion_id"]) != row["lesion_id"]:
+            lesions = f"{known[row['image']] or 'none'}, {row['lesion_id'] or 'none'}"
+            raise _bad_row(place, path, f"{row['image']} has two lesions", lesions)
+    known = {name: lesion for name, lesion in known.items() if lesion}
     absent = [name for name in known if name not in truth]
     if absent:
         raise _bad_row(place, path, f"{TRUTH} does not have {some(absent)}", f"{len(truth):,} labels")
@@ -374,7 +413,7 @@ def _truth(place: Place, required: bool) -> dict[str, int]:
         if required:
             raise _missing_list(TRUTH, place)
         return {}
-    labels = {}
+    labels: dict[str, int] = {}
     cause = "the ground truth of another year: 2018 has seven classes"
     for row in read_table(place, path, ("image", *CLASSES), cause):
         try:
@@ -383,7 +422,9 @@ def _truth(place: Place, required: bool) -> dict[str, int]:
             chosen = []
         if len(chosen) != 1:
             raise _bad_row(place, path, f"{row['image']} has not one class", ", ".join(row.values()))
-        labels[row["image"]] = chosen[0]
+        if labels.setdefault(row["image"], chosen[0]) != chosen[0]:
+            both = f"{CLASSES[labels[row['image']]]}, {CLASSES[chosen[0]]}"
+            raise _bad_row(place, path, f"{row['image']} stands there twice, with two classes", both)
     return labels
 
 

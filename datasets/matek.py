@@ -12,8 +12,17 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from datasets.base import Facts
-from datasets.blood_cells import Archive, BloodOptions, Classes, facts_by_class, split_by_class
+from datasets.blood_cells import (
+    Archive,
+    BloodOptions,
+    Classes,
+    check_first_pixels,
+    check_once,
+    facts_by_class,
+    split_by_class,
+)
 from datasets.images import ListedDataset
+from datasets.raw import readable
 from datasets.registry import dataset
 from datasets.trees import ImageTree, Place, check_counts, counts_text, files_in, find_classes, read_text
 
@@ -38,8 +47,11 @@ CODES: Mapping[str, tuple[str, int]] = {
 
 CLASSES: Classes = {name: (code,) for code, (name, _) in CODES.items()}
 PUBLISHED = {code: count for code, (_, count) in CODES.items()}
+TOTAL = sum(PUBLISHED.values())
 ANNOTATIONS = "annotations.dat"
 SUFFIXES = (".tif", ".tiff")
+SIDE = 400
+"""Pixels of each side of an original."""
 
 TREE = ImageTree(
     title="Matek-19",
@@ -82,22 +94,25 @@ def matek_cells(root: Path, strict: bool) -> Archive:
     Raises:
         DataError: Folders or annotated files are missing, names are not the owner's; with `strict`, numbers are not.
     """
-    place, folders = find_classes(TREE, root, CODES)
-    cells = {code: files_in(TREE, folders[code], SUFFIXES) for code in CODES}
-    for code, paths in cells.items():
-        odd = [path.name for path in paths if not re.fullmatch(rf"{code}_\d+", path.stem)]
-        if odd:
-            raise place.error(
-                f"{odd[0]} in {code}/ is not called {code}_<number>.",
-                looked_at=folders[code],
-                otherwise="a file of another class was put into this folder, or the files were renamed",
-                counts=f"{code}: {PUBLISHED[code]:,} images expected, {len(paths):,} found, "
-                f"{len(odd):,} of them with another name",
-            )
-    counts = {code: len(paths) for code, paths in cells.items()}
-    if strict:
-        check_counts(place, counts, PUBLISHED, _cause(counts))
-    _check_annotations(place, cells)
+    with readable(TREE, root):
+        place, folders = find_classes(TREE, root, CODES)
+        cells = {code: files_in(folders[code], SUFFIXES) for code in CODES}
+        for code, paths in cells.items():
+            check_once(place, code, paths, PUBLISHED[code])
+            odd = [path.name for path in paths if not re.fullmatch(rf"{code}_\d+", path.stem)]
+            if odd:
+                raise place.error(
+                    f"{odd[0]} in {code}/ is not called {code}_<number>.",
+                    looked_at=folders[code],
+                    otherwise="a file of another class was put into this folder, or the files were renamed",
+                    counts=f"{code}: {PUBLISHED[code]:,} images expected, {len(paths):,} found, "
+                    f"{len(odd):,} of them with another name",
+                )
+        counts = {code: len(paths) for code, paths in cells.items()}
+        if strict:
+            check_counts(place, counts, PUBLISHED, _cause(counts))
+            check_first_pixels(place, cells, TOTAL, lambda *sides: min(sides) >= SIDE, f"{SIDE} x {SIDE}")
+        _check_annotations(place, cells)
     return Archive(place, cells, PUBLISHED)
 
 

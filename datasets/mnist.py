@@ -15,20 +15,17 @@ from pathlib import Path
 
 import numpy as np
 
-from datasets.base import Facts, Int64Array, RawDataset, Split, UInt8Array
+from datasets.base import Facts, Int64Array, RawDataset, Split, UInt8Array, published
 from datasets.raw import RawOptions, RawTree, bad_file, existing, folder_of, read_bytes, verify
 from datasets.registry import dataset
 
 IMAGES, LABELS = 2051, 2049
+SIDE = 28
 FILES = {
     "train": ("train-images-idx3-ubyte", "train-labels-idx1-ubyte"),
     "test": ("t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"),
 }
-# Images of the digits 0 to 9 as the owner publishes them.
-PER_DIGIT = {
-    "train": (5_923, 6_742, 5_958, 6_131, 5_842, 5_421, 5_918, 6_265, 5_851, 5_949),
-    "test": (980, 1_135, 1_032, 1_010, 982, 892, 958, 1_028, 974, 1_009),
-}
+IN_ALL = {"train": 60_000, "test": 10_000}
 SIZES = {
     "train-images-idx3-ubyte": 47_040_016,
     "train-labels-idx1-ubyte": 60_008,
@@ -45,10 +42,11 @@ HINTS = {
 
 @dataclass(frozen=True)
 class Kind:
-    """What distinguishes the two sets: names, first labels of each split, and md5 of the unpacked files."""
+    """What distinguishes the two sets: names, images per class, first labels, md5 of the unpacked files."""
 
     tree: RawTree
     classes: tuple[str, ...]
+    counts: Mapping[str, tuple[int, ...]]
     first_labels: Mapping[str, tuple[int, ...]]
     md5: Mapping[str, str]
 
@@ -63,7 +61,7 @@ def _tree(name: str, page: str, archive: str) -> RawTree:
         torchvision=name,
         arguments=({"train": True},),
         sizes=SIZES,
-        images={file: sum(PER_DIGIT[part]) for part, pair in FILES.items() for file in pair},
+        images={file: IN_ALL[part] for part, pair in FILES.items() for file in pair},
         gzipped=True,
         hints=HINTS,
     )
@@ -76,6 +74,10 @@ MNIST = Kind(
         "four files *-ubyte.gz, 11 MB together",
     ),
     classes=tuple(str(digit) for digit in range(10)),
+    counts={
+        "train": (5_923, 6_742, 5_958, 6_131, 5_842, 5_421, 5_918, 6_265, 5_851, 5_949),
+        "test": (980, 1_135, 1_032, 1_010, 982, 892, 958, 1_028, 974, 1_009),
+    },
     first_labels={"train": (5, 0, 4, 1, 9, 2, 1, 3, 1, 4), "test": (7, 2, 1, 0, 4, 1, 4, 9, 5, 9)},
     md5={
         "train-images-idx3-ubyte": "6bbc9ace898e44ae57da46a324031adb",
@@ -95,6 +97,7 @@ FASHION = Kind(
         *("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat"),
         *("Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot"),
     ),
+    counts={"train": (6_000,) * 10, "test": (1_000,) * 10},
     first_labels={"train": (9, 0, 0, 3, 0, 2, 7, 2, 5, 5), "test": (9, 2, 1, 1, 6, 1, 4, 6, 5, 7)},
     md5={
         "train-images-idx3-ubyte": "f4a8712d7a061bf5bd6d2ca38dc4d50a",
@@ -108,42 +111,26 @@ FASHION = Kind(
 @dataset("mnist", options=RawOptions, facts=lambda options: _facts(MNIST))
 def mnist(options: RawOptions, root: Path) -> RawDataset:
     """MNIST handwritten digits: 60,000 + 10,000 grey images of 28 x 28, 10 classes; downloads by itself."""
-    train, test = read(MNIST, root, options.strict)
-    return RawDataset(
-        train=train,
-        test=test,
-        classes=MNIST.classes,
-        mean=(0.1307,),
-        std=(0.3081,),
-        expected=tuple(
-            (part, digit, "", images)
-            for part, counts in PER_DIGIT.items()
-            for digit, images in zip(MNIST.classes, counts, strict=True)
-        ),
-    )
+    return _built(MNIST, root, options.strict, (0.1307,), (0.3081,))
 
 
 @dataset("fashionmnist", options=RawOptions, facts=lambda options: _facts(FASHION))
 def fashionmnist(options: RawOptions, root: Path) -> RawDataset:
     """FashionMNIST articles of clothing: 60,000 + 10,000 grey images of 28 x 28, 10 classes; downloads by itself."""
-    train, test = read(FASHION, root, options.strict)
     # FedMR, the paper that uses it, only scales to 0..1.
-    return RawDataset(
-        train=train,
-        test=test,
-        classes=FASHION.classes,
-        mean=(0.0,),
-        std=(1.0,),
-        expected=tuple(
-            (part, name, "", images)
-            for part, images in (("train", 6_000), ("test", 1_000))
-            for name in FASHION.classes
-        ),
-    )
+    return _built(FASHION, root, options.strict, (0.0,), (1.0,))
+
+
+def _built(
+    kind: Kind, root: Path, strict: bool, mean: tuple[float, ...], std: tuple[float, ...]
+) -> RawDataset:
+    train, test = read(kind, root, strict)
+    counts = published(kind.counts, kind.classes)
+    return RawDataset(train, test, kind.classes, mean=mean, std=std, expected=counts)
 
 
 def _facts(kind: Kind) -> Facts:
-    return Facts(60_000, 10_000, 10, 1, 28, raw=kind.tree.archive, page=kind.tree.page)
+    return Facts(IN_ALL["train"], IN_ALL["test"], 10, 1, SIDE, raw=kind.tree.archive, page=kind.tree.page)
 
 
 def read(kind: Kind, root: Path, strict: bool) -> tuple[Split, Split]:
@@ -205,6 +192,9 @@ def _labels(kind: Kind, path: Path, content: bytes) -> Int64Array:
 
 def _images(kind: Kind, path: Path, content: bytes) -> UInt8Array:
     count, rows, columns = _header(kind, path, content, IMAGES, 3)
+    if (rows, columns) != (SIDE, SIDE):
+        problem = f"{path.name} has images of {rows} x {columns} pixels, {SIDE} x {SIDE} belong there."
+        raise bad_file(kind.tree, path, problem, "another set, or a copy that somebody resized")
     return np.frombuffer(content, np.uint8, count * rows * columns, offset=16).reshape(
         count, 1, rows, columns
     )

@@ -100,15 +100,22 @@ def niid2(options: Niid2Options, root: Path) -> ListedDataset:
                 ("test", name, SOURCES[source], total - held),
             ]
     if not any(others):
+        most = max(
+            sum(len(archive.cells[code]) for code in codes[source])
+            for codes in CLASSES.values()
+            for source, archive in enumerate(archives)
+        )
         raise DataError(
-            f"niid2: no class and source has more than {options.pool} images, so none is left for testing. For a "
-            "cut-down copy lower `pool` under `options:` in conf/dataset/niid2.yaml"
+            f"niid2: pool came as {options.pool}; no class and source has more than {options.pool} images, so none is "
+            f"left for testing. Allowed: less than {most}. Set it under `options:` in conf/dataset/niid2.yaml, or as "
+            "dataset.options.pool"
         )
     return ListedDataset(
         train=labelled(pools, np.asarray(sources[0], dtype=np.int64)),
         test=labelled(others, np.asarray(sources[1], dtype=np.int64)),
         decode=ToSquare(options.size, "squash"),
         shape=(3, options.size, options.size),
+        places=tuple(archive.place for archive in archives),
         classes=tuple(CLASSES),
         sources=SOURCES,
         mean=IMAGENET_MEAN,

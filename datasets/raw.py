@@ -21,6 +21,9 @@ from typing import Any
 from datasets.base import DataError, Options
 
 IGNORED = frozenset({"__MACOSX", "Thumbs.db", "ATTRIBUTION.txt", "LICENSE.txt"})
+NOT_THERE = (
+    "not downloaded yet, the data root is another folder, or the files lie deeper or were not unpacked"
+)
 CONNECT_SECONDS = 5.0  # until a server has to answer at all
 STALL_SECONDS = 20.0  # of silence in the middle of a download
 
@@ -83,9 +86,9 @@ def folder_of(tree: RawTree, root: Path) -> Path:
     Raises:
         DataError: Files are missing and cannot be downloaded, or `root` cannot be written.
     """
-    with readable(tree):
+    with readable(tree, root):
         folder = _best_folder(tree, root)
-    missing = [name for name in tree.files if existing(tree, folder, name) is None]
+        missing = [name for name in tree.files if existing(tree, folder, name) is None]
     if not missing:
         return folder
     failure = _download(tree, root, folder, missing)
@@ -103,18 +106,51 @@ def existing(tree: RawTree, folder: Path, name: str) -> Path | None:
 
 
 @contextlib.contextmanager
-def readable(tree: Tree) -> Iterator[None]:
-    """Say it to the user where a file or folder of `tree` may not be read.
+def readable(tree: Tree, root: Path) -> Iterator[None]:
+    """Say it to the user where a file or folder of `tree` below `root` cannot be read.
 
     Raises:
-        DataError: For the system's PermissionError.
+        DataError: For every OSError: missing rights, a link to nothing, a disk that is gone.
     """
     try:
         yield
-    except PermissionError as error:
-        raise DataError(
-            f"{tree.title}: {error.filename} cannot be read ({error.strerror}); change its rights"
-        ) from error
+    except OSError as error:
+        path = Path(error.filename or root)
+        raise unreadable(tree, path, below(path, root), error) from error
+
+
+def unreadable(tree: Tree, path: Path, expected: str, error: OSError) -> DataError:
+    """The error for a file or folder that is there, or was a moment ago, and cannot be read.
+
+    Args:
+        tree: The data set.
+        path: What cannot be read.
+        expected: Where it belongs, relative to the data root.
+        error: What the system says.
+    """
+    reason = error.strerror or str(error)
+    found, cause = f"nothing that can be read ({reason})", "its disk or network folder is gone, or damaged"
+    if path.is_symlink() and not os.path.exists(path):
+        found = f"a link to {os.readlink(path)}, which is not there"
+        cause = "what the link points to was moved, or its disk is not mounted"
+    elif isinstance(error, PermissionError):
+        cause = "it belongs to somebody else; change its rights (chmod -R u+rX) or copy it"
+    return wrong(
+        tree,
+        f"{path.name} cannot be read ({reason}).",
+        looked_at=path,
+        expected=f"{expected}, which this user can read",
+        found=found,
+        cause=cause,
+        get=f"{tree.page}, {tree.archive}",
+        counts="1 file or folder expected to be readable here, 0 found",
+    )
+
+
+def below(path: Path, root: Path) -> str:
+    """`path` relative to the data root, for messages."""
+    absolute, top = path.absolute(), root.absolute()
+    return absolute.relative_to(top).as_posix() if absolute.is_relative_to(top) else str(absolute)
 
 
 def listing(folder: Path) -> list[str]:
@@ -136,6 +172,8 @@ def found_in(place: Path, root: Path) -> str:
     """What lies in `place`, or in the nearest folder above it, up to `root`: that shows best what went wrong."""
     while not place.is_dir() and place not in (root, place.parent):
         place = place.parent
+    if place.exists() and not place.is_dir():
+        return f"a file and no folder: {place.absolute()}"
     if not place.is_dir():
         return f"nothing: {place.absolute()} does not exist"
     return f"{some(listing(place)) or 'nothing'} in {place.absolute()}"
@@ -193,9 +231,7 @@ def read_bytes(tree: RawTree, path: Path) -> bytes:
     try:
         content = path.read_bytes()
     except OSError as error:
-        raise DataError(
-            f"{tree.title}: {path} cannot be read ({error.strerror}); is its disk there?"
-        ) from error
+        raise unreadable(tree, path, _path_text(tree, path.name.removesuffix(".gz")), error) from error
     if not content:
         cause = "a download that broke off, or a full disk"
         raise bad_file(tree, path, f"{path.name} is empty (0 bytes).", cause)
@@ -246,10 +282,9 @@ def _best_folder(tree: RawTree, root: Path) -> Path:
     return root / max(tree.folders, key=lambda folder: found[folder])
 
 
-def _missing(tree: RawTree, root: Path, folder: Path, missing: list[str], failure: str) -> DataError:
-    unknown = (
-        "not downloaded yet, the data root is another folder, or the files lie deeper or were not unpacked"
-    )
+def _missing(
+    tree: RawTree, root: Path, folder: Path, missing: list[str], failure: str, unknown: str = NOT_THERE
+) -> DataError:
     return wrong(
         tree,
         f"{len(missing)} of {len(tree.files)} raw files are missing, and {failure}.",
@@ -281,10 +316,9 @@ def _download(tree: RawTree, root: Path, folder: Path, missing: list[str]) -> st
         folder.mkdir(parents=True, exist_ok=True)
         temporary = Path(tempfile.mkdtemp(prefix=".download-", dir=folder))
     except OSError as error:
-        raise DataError(
-            f"{tree.title}: the data root {root} cannot be written ({error.strerror}), so the download has no place. "
-            "Set FEDTABLES_DATA to a folder that can be written, "
-            f"or put {', '.join(_path_text(tree, name) for name in missing)} there from {tree.page}"
+        reason = f"the data root {root} cannot be written ({error.strerror}), so a download has no place"
+        raise _missing(
+            tree, root, folder, missing, reason, "set FEDTABLES_DATA to a folder that can be written"
         ) from error
     try:
         _log.warning("%s: downloading into %s", tree.title, folder)

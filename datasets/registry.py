@@ -9,7 +9,7 @@ import pkgutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args, get_origin
 
 from pydantic import ValidationError
 
@@ -101,6 +101,21 @@ def facts(name: str, options: Mapping[str, Any] | None = None) -> Facts | None:
     return None if entry.facts is None else entry.facts(parse(entry, options))
 
 
+def option_values(name: str) -> dict[str, str]:
+    """What each option of the data set `name` accepts, for messages: "2|4", "true|false", or "VALUE".
+
+    Raises:
+        DataError: No such data set.
+    """
+    accepted = {}
+    for key, field in get(name).options.model_fields.items():
+        choices = get_args(field.annotation) if get_origin(field.annotation) is Literal else ()
+        if field.annotation is bool:
+            choices = ("true", "false")
+        accepted[key] = "|".join(map(str, choices)) or "VALUE"
+    return accepted
+
+
 def get(name: str) -> Entry:
     """The entry registered as `name`.
 
@@ -138,7 +153,8 @@ def parse(entry: Entry, options: Mapping[str, Any] | None) -> Options:
                 problems.append(f"{prefix}{item['msg'].removeprefix('Value error, ')}, got {item['input']!r}")
         raise DataError(
             f"options of data set '{entry.name}': {'; '.join(problems)}. Allowed keys: "
-            f"{', '.join(allowed) or 'none'}. Set them under `options:` in conf/dataset/*.yaml"
+            f"{', '.join(allowed) or 'none'}. Set them under `options:` in conf/dataset/*.yaml, or as "
+            "dataset.options.KEY=VALUE on the command line"
         ) from None
 
 

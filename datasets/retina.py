@@ -14,16 +14,15 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 from PIL import Image
 from pydantic import Field
 
 from datasets.base import Facts, UInt8Array
-from datasets.images import Files, ListedDataset, ToSquare
-from datasets.raw import RawOptions, listing, wrong
+from datasets.images import BadImage, Files, ListedDataset, ToSquare, as_rgb
+from datasets.raw import RawOptions, listing, readable
 from datasets.registry import dataset
 from datasets.ssl_fl import NOT_UNPACKED, TEST_LIST, Lists, find_lists
-from datasets.trees import BROKEN_OFF, STRICT, ImageTree
+from datasets.trees import STRICT, ImageTree
 
 CLASSES = ("normal", "diseased")
 CLIENTS = 5
@@ -81,48 +80,14 @@ class FromArray:
         """As `datasets.images.Decode`.
 
         Raises:
-            DataError: The file is damaged, or is no image.
+            BadImage: The file is damaged, or is no image.
         """
         try:
             image = as_rgb(np.load(path, allow_pickle=False))
         except (OSError, ValueError, EOFError) as error:
-            raise wrong(
-                TREE,
-                f"{path.name} is no image ({error}).",
-                looked_at=path,
-                expected=f"Retina/{path.parent.name}/{path.name}, an array of H x W or H x W x 3 numbers",
-                found=f"{path.stat().st_size if path.exists() else 0:,} bytes",
-                cause=BROKEN_OFF,
-                get=f"{TREE.page}, {TREE.archive}; delete the bad file first",
-                counts="1 image expected, 0 found",
-            ) from error
+            expected = "an array of H x W or H x W x 3 numbers"
+            raise BadImage(path, f"is no image ({error})", expected) from error
         return ToSquare(self.size, "squash").fit(Image.fromarray(image))
-
-
-def as_rgb(values: npt.NDArray[np.generic]) -> UInt8Array:
-    """An array of any kind as uint8 [H, W, 3].
-
-    Args:
-        values: [H, W], [H, W, 1], [H, W, 3] or [H, W, 4] (transparency is dropped). uint8 stays as it is; floats that
-            do not exceed 1 count as 0..1, others as 0..255; wider integers that exceed 255 count as 0..65535.
-
-    Raises:
-        ValueError: Another shape, no pixels, or values that are no finite numbers.
-    """
-    shape = values.shape
-    if len(shape) not in (2, 3) or 0 in shape or (len(shape) == 3 and shape[2] not in (1, 3, 4)):
-        raise ValueError(f"its shape is {shape}")
-    if values.dtype.kind not in "uif" or not np.isfinite(values).all():
-        raise ValueError(f"its values are {values.dtype}, or not finite")
-    pixels = values.reshape(*shape[:2], -1)[..., :3]
-    if pixels.dtype != np.uint8:
-        numbers = pixels.astype(np.float64)
-        if values.dtype.kind == "f":
-            numbers = np.rint(numbers * 255 if numbers.max() <= 1 else numbers)
-        elif numbers.max() > 255:
-            numbers = numbers // 257
-        pixels = numbers.clip(0, 255).astype(np.uint8)
-    return np.ascontiguousarray(np.broadcast_to(pixels, (*shape[:2], 3)))
 
 
 def _facts(options: RetinaOptions) -> Facts:
@@ -135,16 +100,19 @@ def _facts(options: RetinaOptions) -> Facts:
 @dataset("retina", options=RetinaOptions, facts=_facts)
 def retina(options: RetinaOptions, root: Path) -> ListedDataset:
     """Retina, fundus photographs of FedLD: about 9,000 for training, 2 classes, 256 x 256; to be fetched by hand."""
-    lists = find_lists(TREE, root, CLASSES, ("train", "test", TEST_LIST))
-    clients = _clients(lists, options.split) if options.split else {}
-    train = lists.files("train", clients or _all(lists), sources=bool(clients))
+    with readable(TREE, root):
+        lists = find_lists(TREE, root, CLASSES, ("train", "test", TEST_LIST))
+        clients = _clients(lists, options.split) if options.split else {}
+        train = lists.files("train", clients or _all(lists), sources=bool(clients))
+        test = lists.files("test", {TEST_LIST: lists.names(TEST_LIST)})
     if options.strict:
         _check_counts(lists, train, options.split)
     return ListedDataset(
         train=train,
-        test=lists.files("test", {TEST_LIST: lists.names(TEST_LIST)}),
+        test=test,
         decode=FromArray(options.size),
         shape=(3, options.size, options.size),
+        places=(lists.place,),
         classes=CLASSES,
         sources=tuple(Path(name).stem for name in clients),
         mean=(0.5007, 0.5010, 0.5019),

@@ -20,17 +20,28 @@ import numpy.typing as npt
 import pandas as pd
 from pydantic import Field
 
-from datasets.base import DataError, Facts
-from datasets.images import Files, ListedDataset, ToSquare
-from datasets.raw import RawOptions, found_in, listing
+from datasets.base import Facts, published
+from datasets.images import Files, ListedDataset, ToSquare, check_pixels
+from datasets.raw import RawOptions, found_in, listing, readable
 from datasets.registry import dataset
-from datasets.trees import BROKEN_OFF, IMAGENET_MEAN, IMAGENET_STD, STRICT, ImageTree, Place, files_in, find
+from datasets.trees import (
+    BROKEN_OFF,
+    IMAGENET_MEAN,
+    IMAGENET_STD,
+    STRICT,
+    ImageTree,
+    Place,
+    files_in,
+    find_any,
+)
 
 BREEDS = ("labrador", "dachshund", "bulldog", "corgi")
 PLACES = ("beach", "snow")
 HALVES = ("0", "1")
 PER_HALF = 3_168
 PER_CELL = 2 * PER_HALF
+SIDE = 224
+"""Pixels of each side of an original."""
 TEST_SHARE, TEST_SEED = 0.1, 0
 TREE = ImageTree(
     title="Spawrious",
@@ -71,38 +82,42 @@ def _facts(options: SpawriousOptions) -> Facts:
 def spawrious(options: SpawriousOptions, root: Path) -> ListedDataset:
     """Spawrious as FedDiverse uses it: 2 or 4 breeds of dogs, 6,336 images each on beach and snow; get it yourself."""
     breeds = BREEDS[: options.breeds]
-    found = find(TREE, root, HALVES)
-    if not any((found.folder / half).is_dir() for half in HALVES):
-        raise _not_there(found, breeds)
-    cells: Cells = {
-        (breed, place): [
-            files_in(TREE, found.folder / half / PLACES[place] / BREEDS[breed], (".png",)) for half in HALVES
-        ]
-        for breed in range(len(breeds))
-        for place in range(len(PLACES))
-    }
-    _check(found, cells, options.strict)
+    with readable(TREE, root):
+        each = f"{PER_HALF:,} + {PER_HALF:,} expected for each of {len(breeds)} breeds at 2 places"
+        marks, problem = [f"{half}/" for half in HALVES], "there are no folders 0 and 1 with images."
+        found = find_any(TREE, root, marks, problem, f"{each}, none found")
+        cells: Cells = {
+            (breed, place): [
+                files_in(found.folder / half / PLACES[place] / BREEDS[breed], (".png",)) for half in HALVES
+            ]
+            for breed in range(len(breeds))
+            for place in range(len(PLACES))
+        }
+        _check(found, cells, options.strict)
+    if options.strict:
+        first = [halves[0][0] for halves in cells.values()]
+        check_pixels(found, first, lambda *sides: min(sides) >= SIDE, f"{SIDE} x {SIDE}", _counts(cells))
     parts: dict[str, list[tuple[Path, int, int]]] = {"train": [], "test": []}
     for (breed, place), halves in cells.items():
         paths = [path for half in halves for path in half]
         drawn = drawn_for_test(len(paths))
         for path, is_test in zip(paths, drawn, strict=True):
             parts["test" if is_test else "train"].append((path, breed, place))
-    test = round(TEST_SHARE * PER_CELL)
+    test, cells_there = round(TEST_SHARE * PER_CELL), (len(breeds), len(PLACES))
     return ListedDataset(
         train=_files(parts["train"]),
         test=_files(parts["test"]),
         decode=ToSquare(options.size, "squash"),
         shape=(3, options.size, options.size),
+        places=(found,),
         classes=breeds,
         attributes=PLACES,
         mean=IMAGENET_MEAN,
         std=IMAGENET_STD,
-        expected=tuple(
-            (part, breed, place, number)
-            for part, number in (("train", PER_CELL - test), ("test", test))
-            for breed in breeds
-            for place in PLACES
+        expected=published(
+            {"train": np.full(cells_there, PER_CELL - test), "test": np.full(cells_there, test)},
+            breeds,
+            PLACES,
         ),
     )
 
@@ -138,6 +153,8 @@ def _check(tree: Place, cells: Cells, strict: bool) -> None:
     elif empty:
         problem = f"{len(empty)} of {len(cells)} cells are absent, first: {_named(empty[0])}."
         cause = "an o2o archive, which lacks combinations of breed and place; entire_dataset has all of them"
+        if any(listing(tree.folder / half / PLACES[empty[0][1]] / BREEDS[empty[0][0]]) for half in HALVES):
+            cause = "a converted copy: its files are of another type, the owner's are png"
     elif small and not strict:
         problem = (
             f"{len(small)} cells have too few images for a test set of a tenth, first: {_named(small[0])}."
@@ -172,14 +189,3 @@ def _counts(cells: Cells) -> str:
         for (breed, place), halves in cells.items()
     )
     return f"{PER_HALF:,} + {PER_HALF:,} expected per cell (folders 0 + 1), found {found}"
-
-
-def _not_there(tree: Place, breeds: tuple[str, ...]) -> DataError:
-    names = listing(tree.folder) or listing(tree.root)
-    return tree.error(
-        "there are no folders 0 and 1 with images.",
-        otherwise="the files lie deeper, or belong to something else"
-        if names
-        else "not downloaded yet, or the data root is another folder",
-        counts=f"{PER_HALF:,} + {PER_HALF:,} expected for each of {len(breeds)} breeds at 2 places, none found",
-    )

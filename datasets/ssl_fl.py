@@ -15,8 +15,8 @@ import numpy as np
 
 from datasets.base import DataError
 from datasets.images import Files
-from datasets.raw import known_cause, readable, some
-from datasets.trees import NOT_THERE, ImageTree, Place, find, read_rows
+from datasets.raw import NOT_THERE, known_cause, some
+from datasets.trees import ImageTree, Place, find, read_rows
 
 NOT_UNPACKED = dict.fromkeys(
     ("*.zip", "*.tar", "*.tar.gz", "*.tgz", "*.rar", "*.7z"), "an archive that is not unpacked"
@@ -151,13 +151,13 @@ def find_lists(tree: ImageTree, root: Path, classes: tuple[str, ...], needed: Se
 
     Raises:
         DataError: It is not there, or `labels.csv` does not hold labels of these classes.
+        OSError: A folder cannot be read.
     """
     needed = (LABELS, *needed)
     place = find(tree, root, [item.partition("/")[0] for item in needed])
-    with readable(tree):
-        missing = [item for item in needed if not (place.folder / item).exists()]
-        if missing:
-            raise _incomplete(place, missing, len(needed))
+    missing = [item for item in needed if not (place.folder / item).exists()]
+    if missing:
+        raise _incomplete(place, missing, len(needed))
     lists = Lists(place, classes, {})
     labels: dict[str, int] = {}
     for number, row in enumerate(read_rows(place, place.folder / LABELS), 1):

@@ -81,7 +81,13 @@ def _read(path: Path, strict: bool) -> Split:
             TREE, path, problem, "a download that broke off, or another file under this name"
         ) from error
     images, labels = arrays.get("X"), arrays.get("y")
-    if images is None or labels is None or images.ndim != 4 or images.dtype != np.uint8:
+    if (
+        images is None
+        or labels is None
+        or images.dtype != np.uint8
+        or images.ndim != 4
+        or images.shape[:3] != (32, 32, 3)
+    ):
         problem = f"{path.name} lacks `X` (uint8, 32 x 32 x 3 x N) or `y`."
         raise bad_file(TREE, path, problem, "another Matlab file under this name")
     digits = labels.ravel().astype(np.int64)

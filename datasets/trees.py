@@ -17,14 +17,12 @@ from fnmatch import fnmatch
 from pathlib import Path
 
 from datasets.base import DataError
-from datasets.raw import Tree, found_in, known_cause, listing, put_it, readable, some, wrong
+from datasets.raw import NOT_THERE, Tree, below, found_in, known_cause, listing, put_it, readable, some, wrong
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
 
-NOT_THERE = (
-    "not downloaded yet, the data root is another folder, or the files lie deeper or were not unpacked"
-)
+DEEPER = "the files lie deeper, were not unpacked, or belong to something else"
 BROKEN_OFF = "a download or an unpacking that broke off, or a full disk"
 STRICT = "a cut-down copy needs `options: {strict: false}` in conf/dataset/*.yaml"
 
@@ -105,18 +103,18 @@ def find(tree: ImageTree, root: Path, marks: Collection[str]) -> Place:
     Args:
         tree: What is looked for.
         root: The data root.
-        marks: Patterns of names of files and folders.
+        marks: Patterns of names of files and folders; those of folders may end in a slash.
 
     Raises:
         DataError: A folder cannot be read.
     """
-    patterns = [tree.same(mark) for mark in marks]
+    patterns = [tree.same(mark.rstrip("/")) for mark in marks]
 
     def held(place: Path) -> int:
         names = {tree.same(name.rstrip("/")) for name in listing(place)}
         return sum(bool(matching(names, pattern)) for pattern in patterns)
 
-    with readable(tree):
+    with readable(tree, root):
         named = level = _inside(root, tree.folders)
         for _ in range(tree.depth or 1):
             level = [
@@ -127,6 +125,26 @@ def find(tree: ImageTree, root: Path, marks: Collection[str]) -> Place:
         if best == root and not held(root):
             best = root / tree.folders[0]
     return Place(tree, root, best)
+
+
+def find_any(tree: ImageTree, root: Path, marks: Collection[str], problem: str, counts: str) -> Place:
+    """As `find`, where at least one of ``marks`` has to be there: a file, or with a slash at its end a folder.
+
+    Args:
+        tree: As there.
+        root: As there.
+        marks: Names of files and folders.
+        problem: The error's sentence where there is none.
+        counts: Numbers expected and found, for the error.
+
+    Raises:
+        DataError: None is there, or a folder cannot be read.
+    """
+    place = find(tree, root, marks)
+    if set(marks) & set(listing(place.folder)):
+        return place
+    something = bool(listing(place.folder) or listing(root))
+    raise place.error(problem, otherwise=DEEPER if something else NOT_THERE, counts=counts)
 
 
 def _inside(folder: Path, patterns: Iterable[str]) -> list[Path]:
@@ -172,32 +190,39 @@ def first_file(folders: Iterable[Path], names: Collection[str]) -> Path | None:
     return None
 
 
-def files_in(tree: ImageTree, folder: Path, suffixes: tuple[str, ...]) -> list[Path]:
+def files_in(folder: Path, suffixes: tuple[str, ...]) -> list[Path]:
     """Files directly in a folder with one of the suffixes (lower case; any case in the folder), sorted, without junk.
 
     Raises:
-        DataError: The folder cannot be read.
+        OSError: The folder cannot be read.
     """
-    with readable(tree):
-        return [folder / name for name in listing(folder) if name.lower().endswith(suffixes)]
+    return [folder / name for name in listing(folder) if name.lower().endswith(suffixes)]
 
 
-def files_by_stem(tree: ImageTree, folders: Iterable[Path], suffixes: tuple[str, ...]) -> dict[str, Path]:
+def files_by_stem(place: Place, folders: Iterable[Path], suffixes: tuple[str, ...]) -> dict[str, Path]:
     """Files as `files_in` each of the folders, by name without suffix, sorted.
 
     The first of several folders wins: copies of the same file are common in copies of an archive.
 
     Raises:
         DataError: Two files of the same name differ in size: one of them is of another version.
+        OSError: A folder or file cannot be read.
     """
     found: dict[str, Path] = {}
-    for path in (path for folder in folders for path in files_in(tree, folder, suffixes)):
+    for path in (path for folder in folders for path in files_in(folder, suffixes)):
         other = found.setdefault(path.stem, path)
-        if other != path and other.stat().st_size != path.stat().st_size:
-            raise DataError(
-                f"{tree.title}: {other.absolute()} and {path.absolute()} have the same name and different sizes "
-                f"({other.stat().st_size:,} and {path.stat().st_size:,} bytes). Remove the copy that is not as "
-                f"its owner publishes it: {tree.page}, {tree.archive}"
+        if other == path:
+            continue
+        sizes = [one.stat().st_size for one in (other, path)]
+        if sizes[0] != sizes[1]:
+            names = [below(one, place.root) for one in (other, path)]
+            raise place.error(
+                f"{names[0]} and {names[1]} have the same name and different sizes.",
+                looked_at=path,
+                expected=f"{names[0]} or {names[1]}, or two copies with the same bytes",
+                found=f"{sizes[0]:,} and {sizes[1]:,} bytes",
+                cause="a resized or damaged copy beside the originals; remove the one that is not the owner's",
+                counts=f"1 version of {path.stem} expected, 2 found",
             )
     return dict(sorted(found.items()))
 
@@ -340,8 +365,14 @@ def check_counts(
     )
 
 
-def check_not_empty(place: Place, found: Mapping[str, int], least: int) -> None:
+def check_not_empty(place: Place, found: Mapping[str, int], least: int, otherwise: str = "") -> None:
     """Refuse a class with fewer than `least` files; all that is asked of a cut-down copy.
+
+    Args:
+        place: What was looked at.
+        found: Files by class.
+        least: How many of each are needed.
+        otherwise: What probably happened, where the caller knows and the tree's hints do not.
 
     Raises:
         DataError: There is one.
@@ -351,6 +382,6 @@ def check_not_empty(place: Place, found: Mapping[str, int], least: int) -> None:
         each = ", ".join(f"{name} {number}" for name, number in few.items())
         raise place.error(
             f"{len(few)} of {len(found)} classes have fewer than {least} images.",
-            otherwise=f"{BROKEN_OFF}, or files of another type than expected",
+            otherwise=otherwise or f"{BROKEN_OFF}, or files of another type than expected",
             counts=f"at least {least} of each class expected, found: {each}",
         )

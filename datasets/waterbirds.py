@@ -22,11 +22,11 @@ import numpy.typing as npt
 import pandas as pd
 from pydantic import Field
 
-from datasets.base import DataError, Facts
+from datasets.base import DataError, Facts, published
 from datasets.images import Files, ListedDataset, ToSquare
-from datasets.raw import RawOptions, found_in, listing, some
+from datasets.raw import RawOptions, found_in, listing, readable, some
 from datasets.registry import dataset
-from datasets.trees import IMAGENET_MEAN, IMAGENET_STD, STRICT, ImageTree, Place, find, read_table
+from datasets.trees import IMAGENET_MEAN, IMAGENET_STD, STRICT, ImageTree, Place, find_any, read_table
 
 METADATA = "metadata.csv"
 COLUMNS = ("img_id", "img_filename", "y", "split", "place", "place_filename")
@@ -75,31 +75,25 @@ def _facts(options: WaterBirdsOptions) -> Facts:
 @dataset("waterbirds", options=WaterBirdsOptions, facts=_facts)
 def waterbirds(options: WaterBirdsOptions, root: Path) -> ListedDataset:
     """WaterBirds: 4,795 + 5,794 colour photographs, land and water birds on land or water; get the files yourself."""
-    place = find(TREE, root, (METADATA,))
-    folder = place.folder
-    if not (folder / METADATA).is_file():
-        counts = f"{ROWS:,} images in 200 folders expected, none listed"
-        raise place.error(f"there is no {METADATA}.", counts=counts)
-    table = _read(place)
-    cells = {part: _cells(table, number) for part, number in PARTS.items()}
-    if options.strict:
-        _check_published(place, table, cells)
-    _check_files(place, table, cells)
+    with readable(TREE, root):
+        nothing = f"{ROWS:,} images in 200 folders expected, none listed"
+        place = find_any(TREE, root, (METADATA,), f"there is no {METADATA}.", nothing)
+        table = _read(place)
+        cells = {part: _cells(table, number) for part, number in PARTS.items()}
+        if options.strict:
+            _check_published(place, table, cells)
+        _check_files(place, table, cells)
     return ListedDataset(
-        train=_files(folder, table, PARTS["train"]),
-        test=_files(folder, table, PARTS["test"]),
+        train=_files(place.folder, table, PARTS["train"]),
+        test=_files(place.folder, table, PARTS["test"]),
         decode=ToSquare(options.size, "squash"),
         shape=(3, options.size, options.size),
+        places=(place,),
         classes=CLASSES,
         attributes=PLACES,
         mean=IMAGENET_MEAN,
         std=IMAGENET_STD,
-        expected=tuple(
-            (part, CLASSES[y], PLACES[background], PUBLISHED[part][y][background])
-            for part in ("train", "test")
-            for y in range(len(CLASSES))
-            for background in range(len(PLACES))
-        ),
+        expected=published({part: PUBLISHED[part] for part in ("train", "test")}, CLASSES, PLACES),
     )
 
 

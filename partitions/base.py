@@ -133,6 +133,20 @@ class Partitioner(BaseModel):
     def check(self, population: Population) -> None:
         """Raise PartitionError for parameters that this population cannot fulfil."""
 
+    def expected(self, samples: int, classes: int, sources: int) -> tuple[int, int]:
+        """Return (number of clients, samples that they get together), for plans of data that are not there yet.
+
+        Where chance decides how many samples are given out, it is the mean. Here: all of them, once; the clients are
+        the field `clients`, or one for each source.
+
+        Args:
+            samples: number of training samples N.
+            classes: number of classes Y.
+            sources: number of sources; 0 without sources.
+        """
+        clients = getattr(self, "clients", None)
+        return clients if isinstance(clients, int) else max(1, sources), samples
+
     def repeats(self, population: Population) -> bool:
         """Return whether a sample may be given out more than once (only an authors' variant does)."""
         return False

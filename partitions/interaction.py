@@ -160,6 +160,11 @@ class Interaction(Partitioner):
         """Return the counts of all clients after scaling, int64 [K, Y, A]."""
         return self._scaled(self.scale)
 
+    def expected(self, samples: int, classes: int, sources: int) -> tuple[int, int]:
+        """Return what the matrices say."""
+        matrices = self.matrices()
+        return len(matrices), int(matrices.sum())
+
     def fitting_scale(self, available: IntArray) -> float | None:
         """Return the largest `scale`, cut to four decimals, that fits `available` [Y, A], or None.
 

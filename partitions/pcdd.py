@@ -52,7 +52,14 @@ class Pcdd(Partitioner):
 
     def repeats(self, population: Population) -> bool:
         """Return True for the doubled pass."""
-        return self.variant == "reference" and self.classes_per_client < population.num_classes
+        return self._doubles(population.num_classes)
+
+    def expected(self, samples: int, classes: int, sources: int) -> tuple[int, int]:
+        """Return all samples, twice for the doubled pass."""
+        return self.clients, samples * (2 if self._doubles(classes) else 1)
+
+    def _doubles(self, num_classes: int) -> bool:
+        return self.variant == "reference" and self.classes_per_client < num_classes
 
     def check(self, population: Population) -> None:
         """Refuse more classes per client than exist, and too few places for all classes."""

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
+
+import yaml
 
 from benchmark.errors import ConfigError, nearest
 from benchmark.runs.config import load_group
@@ -34,6 +37,47 @@ def flags(words: Sequence[str], known: Mapping[str, str], command: str) -> tuple
         there = ", ".join(f"{flag} ({meaning})" for flag, meaning in known.items())
         raise ConfigError(f"{command}: came {word}.{nearest(word, known)} Allowed: {there}.")
     return chosen, [word for word in words if word not in chosen]
+
+
+def settings_of_group(
+    group: str, values: Mapping[str, str], default: str, known: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """``conf/<group>/<choice>.yaml`` with ``<group>.KEY=VALUE`` of the command line on top.
+
+    A file of another name than its kind has what differs from the file of its kind.
+
+    Args:
+        group: Folder of conf/, and the word that chooses a file of it.
+        values: Words of the command line.
+        default: The file where no word chooses one.
+        known: The settings that may be given; default those of the chosen file.
+
+    Raises:
+        ConfigError: No such file or setting (with the nearest), or a value that is no YAML.
+    """
+    chosen = load_group(group, values.get(group, default))
+    settings = load_group(group, chosen["name"]) | chosen
+    known = settings if known is None else known
+    allowed = [key for key in known if key != "name"]
+    for word, text in values.items():
+        key = word.removeprefix(f"{group}.")
+        if key == word:
+            continue
+        if key not in allowed:
+            there = ", ".join(f"{group}.{other}" for other in allowed)
+            raise ConfigError(
+                f"{word}: no such setting.{nearest(key, allowed)} Allowed: {there} (conf/{group}/{known['name']}.yaml)."
+            )
+        settings[key] = value_of(text, word)
+    return settings
+
+
+def value_of(text: str, key: str) -> Any:
+    """What YAML reads in the value of a word; `ConfigError` if it cannot."""
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{key}: cannot read {text!r}: {' '.join(str(error).split())}") from error
 
 
 def _keys(known: Mapping[str, str]) -> str:

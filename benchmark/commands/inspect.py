@@ -9,9 +9,12 @@ from typing import Any, Literal
 from rich.console import Console
 from rich.table import Table as TextTable
 
-from benchmark.commands.arguments import read
+from benchmark.commands.arguments import read, value_of
 from benchmark.errors import ConfigError, nearest
 from benchmark.runs.config import CONF, compose, group_names, load_group, resolve
+
+OF_RUNS = ("train_per_class", "test_per_class", "rest")
+"""Keys of conf/dataset that say what a run takes of the prepared data."""
 
 KINDS = (
     "methods",
@@ -77,9 +80,10 @@ def _entries(kind: str) -> list[tuple[str, str]]:
 
 
 def data(words: Sequence[str]) -> int:
-    """``data list``, ``data prepare NAME``, ``data check NAME [out=FILE.png]``; NAME is a file of conf/dataset.
+    """``data list``, ``data prepare NAME [KEY=VALUE]``, ``data check NAME [KEY=VALUE] [out=FILE.png]``.
 
-    ``check`` also draws a contact sheet of a set that is prepared and whole, to ``results/data/NAME.png`` by default.
+    NAME is a file of conf/dataset, and KEY an option of its data set, on top of those in the file. ``check`` also draws
+    a contact sheet of a set that is prepared and whole, to ``results/data/NAME.png`` by default.
     """
     from datasets.commands import data_check, data_list, data_prepare
 
@@ -89,17 +93,15 @@ def data(words: Sequence[str]) -> int:
         raise ConfigError(f"data: came {came!r}.{nearest(came, actions)} Allowed: {', '.join(actions)}.")
     action, rest = words[0], list(words[1:])
     names = [word for word in rest if "=" not in word]
-    known = {"data": "FOLDER", "cache": "FOLDER"}
-    if action == "check":
-        known |= {"out": "FILE.png", "results": "FOLDER"}
-    places = read([word for word in rest if "=" in word], known, "data")
+    if action != "list" and not names:
+        raise ConfigError(f"data {action}: name a data set. Known: {', '.join(group_names('dataset'))}.")
+    nodes = {name: load_group("dataset", name) for name in (names if action != "list" else ())}
+    places, options = _places_and_options(action, [word for word in rest if "=" in word], nodes)
     root = Path(places["data"]) if "data" in places else None
     cache = Path(places["cache"]) if "cache" in places else None
     if action == "list":
         print(data_list(root=root, cache=cache), end="")
         return 0
-    if not names:
-        raise ConfigError(f"data {action}: name a data set. Known: {', '.join(group_names('dataset'))}.")
     if "out" in places and len(names) > 1:
         raise ConfigError(
             f"out: came {places['out']!r} for {len(names)} data sets; it is one file. Name one set, or give "
@@ -108,18 +110,45 @@ def data(words: Sequence[str]) -> int:
     if not places.get("out", ".png").lower().endswith(".png"):
         raise ConfigError(f"out: came {places['out']!r}. Allowed: a file that ends in .png.")
     code = 0
-    for name in names:
-        node = load_group("dataset", name)
+    for name, node in nodes.items():
+        node["options"] = {**(node.get("options") or {}), **options}
         if action == "prepare":
-            print(data_prepare(node["name"], node.get("options"), root=root, cache=cache), end="")
+            print(data_prepare(node["name"], node["options"], root=root, cache=cache), end="")
         else:
-            text, ok = data_check(node["name"], node.get("options"), root=root, cache=cache)
+            text, ok = data_check(node["name"], node["options"], root=root, cache=cache)
             print(text, end="")
             if ok:
                 out = places.get("out") or Path(places.get("results", "results")) / "data" / f"{name}.png"
                 print(f"contact sheet: {_contact_sheet(name, node, root, cache, Path(out))}")
             code = code if ok else 1
     return code
+
+
+def _places_and_options(
+    action: str, words: Sequence[str], nodes: Mapping[str, Mapping[str, Any]]
+) -> tuple[dict[str, str], dict[str, Any]]:
+    """(folders and files of the command, options of the data sets), from ``key=value`` words; `ConfigError` as `read`.
+
+    An option may be spelled as for runs, ``dataset.options.KEY=VALUE``. It has to be one of every data set named.
+    """
+    from datasets.registry import option_values
+
+    known = {"data": "FOLDER", "cache": "FOLDER"}
+    if action == "check":
+        known |= {"out": "FILE.png", "results": "FOLDER"}
+    allowed = [option_values(node["name"]) for node in nodes.values()]
+    options = {key: what for key, what in (allowed or [{}])[0].items() if all(key in own for own in allowed)}
+    plain = [word.removeprefix("+").removeprefix("dataset.options.") for word in words]
+    for word in plain:
+        key = word.partition("=")[0].removeprefix("dataset.")
+        if nodes and key in OF_RUNS:
+            raise ConfigError(
+                f"data {action}: {key} is of runs (run dataset.{key}=...); what is prepared does not depend on it. "
+                f"Allowed: {', '.join([*known, *options])}."
+            )
+    values = read(plain, {**known, **options}, f"data {action} {' '.join(nodes)}".rstrip())
+    chosen = {key: value_of(text, key) for key, text in values.items() if key in options and key not in known}
+    return {key: text for key, text in values.items() if key in known}, chosen
 
 
 def _contact_sheet(
@@ -178,17 +207,12 @@ def partition(words: Sequence[str]) -> int:
 
 def _nested(word: str) -> dict[str, object]:
     """``a.b=1`` as {"a": {"b": 1}}."""
-    import yaml
-
     key, equals, text = word.partition("=")
     if not equals:
         raise ConfigError(
             f"partition show: came {word!r}; expected key=value, like partition=dirichlet partition.alpha=0.1."
         )
-    try:
-        value: object = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise ConfigError(f"partition show: cannot read {word!r}: {' '.join(str(error).split())}") from error
+    value = value_of(text, key)
     for part in reversed(key.split(".")):
         value = {part: value}
-    return dict(value)  # type: ignore[call-overload]
+    return dict(value)

@@ -7,11 +7,8 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import yaml
-
-from benchmark.commands.arguments import launcher_kind, positive
-from benchmark.errors import ConfigError, nearest
-from benchmark.runs.config import RunConfig, load_group
+from benchmark.commands.arguments import launcher_kind, positive, settings_of_group
+from benchmark.runs.config import RunConfig
 from benchmark.runs.plan import prepare_data
 from benchmark.runs.store import Results
 
@@ -79,7 +76,7 @@ def _launch(values: Mapping[str, str], runs: Sequence[RunConfig], already: int) 
     from benchmark.runs.progress import listener
     from benchmark.runs.run import get_data, get_weights
 
-    settings = _settings(values, "local")
+    settings = settings_of_group("launcher", values, "local")
     prepare_data(runs, get_data, get_weights)
     settings |= {
         key: number for key in ("workers", "threads") if (number := positive(values, key)) is not None
@@ -111,27 +108,6 @@ def _launch(values: Mapping[str, str], runs: Sequence[RunConfig], already: int) 
     return 1 if bad else 0
 
 
-def _settings(values: Mapping[str, str], default: str) -> dict[str, Any]:
-    """``conf/launcher/<name>.yaml`` with ``launcher.KEY=VALUE`` of the command line on top.
-
-    A file of another name has what differs from the one of its kind.
-    """
-    chosen = load_group("launcher", values.get("launcher", default))
-    settings = load_group("launcher", chosen["name"]) | chosen
-    for word, value in values.items():
-        key = word.removeprefix("launcher.")
-        if key == word:
-            continue
-        if key not in settings:
-            there = ", ".join(f"launcher.{name}" for name in settings if name != "name")
-            raise ConfigError(
-                f"{word}: no such setting.{nearest(key, settings)} Allowed: {there} "
-                f"(conf/launcher/{settings['name']}.yaml)."
-            )
-        settings[key] = yaml.safe_load(value)
-    return settings
-
-
 def _cluster(
     values: Mapping[str, str], results: Results, runs: Sequence[RunConfig], tracked: Sequence[TrackedRun]
 ) -> int:
@@ -142,7 +118,7 @@ def _cluster(
     from benchmark.runs.run import get_data, get_weights
     from benchmark.runs.slurm import Slurm, SlurmSettings
 
-    settings = SlurmSettings.of(_settings(values, "slurm"))
+    settings = SlurmSettings.of(settings_of_group("launcher", values, "slurm"))
     queue = Slurm(settings, results.root / "launcher" / "jobs")
     intervals = {run.key: min(1.0, run.runtime.checkpoint_every / run.train.rounds) for run in runs}
     check_time(settings, intervals, known_seconds(results))

@@ -5,12 +5,9 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
 
-import yaml
-
-from benchmark.commands.arguments import launcher_kind
-from benchmark.errors import ConfigError, nearest
+from benchmark.commands.arguments import launcher_kind, settings_of_group
+from benchmark.errors import ConfigError
 from benchmark.runs.config import RunConfig, load_group
 from benchmark.runs.plan import Cells
 from benchmark.runs.spec import TableSpec
@@ -25,21 +22,10 @@ SUFFIXES: dict[Kind, tuple[str, ...]] = {"table": ("csv", "tex", "md"), "figure"
 
 def settings_of(values: Mapping[str, str], default: str = "off") -> TrackingSettings:
     """``conf/tracking/<name>.yaml`` with ``tracking.KEY=VALUE`` on top; `ConfigError` for what is not allowed."""
-    name = values.get("tracking", default)
-    settings: dict[str, Any] = load_group("tracking", name)
-    for word, value in values.items():
-        key = word.removeprefix("tracking.")
-        if key == word:
-            continue
-        known = load_group("tracking", "wandb")
-        if key not in known or key == "name":
-            there = ", ".join(f"tracking.{other}" for other in known if other != "name")
-            raise ConfigError(
-                f"{word}: no such setting.{nearest(key, known)} Allowed: {there} (conf/tracking/wandb.yaml)."
-            )
-        if name == "off":
-            raise ConfigError(f"{word}: tracking is off. Add tracking=wandb, or leave it out.")
-        settings[key] = yaml.safe_load(value)
+    settings = settings_of_group("tracking", values, default, known=load_group("tracking", "wandb"))
+    words = [word for word in values if word.startswith("tracking.")]
+    if words and settings["name"] == "off":
+        raise ConfigError(f"{words[0]}: tracking is off. Add tracking=wandb, or leave it out.")
     return TrackingSettings.of(settings)
 
 

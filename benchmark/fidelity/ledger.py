@@ -15,7 +15,7 @@ from typing import Any
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from benchmark.errors import ConfigError
+from benchmark.errors import ConfigError, explained
 from benchmark.runs.config import CONF, RunConfig, compose, group_names, resolve
 from benchmark.runs.nested import merge
 from benchmark.runs.spec import TableSpec, spec_called
@@ -185,9 +185,8 @@ def load(folder: Path = LEDGER_FOLDER) -> list[Chapter]:
         except (OSError, yaml.YAMLError) as error:
             raise ConfigError(f"ledger file {path} cannot be read: {' '.join(str(error).split())}") from error
         except ValidationError as error:
-            first = error.errors()[0]
-            where = ".".join(str(part) for part in first["loc"])
-            raise ConfigError(f"ledger file {path}: {where}: {first['msg']}") from error
+            message = explained(error.errors(), Chapter.model_fields, whole="chapter")
+            raise ConfigError(f"ledger file {path}: {message}") from error
         if chapter.paper != paper:
             raise ConfigError(
                 f"ledger file {path}: paper: came {chapter.paper!r}; the file's name says {paper!r}."

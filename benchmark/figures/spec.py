@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError
 
-from benchmark.errors import ConfigError
+from benchmark.errors import ConfigError, explained
 from benchmark.runs.nested import merge
 from benchmark.runs.spec import TableSpec, spec_called
 
@@ -66,7 +66,8 @@ class FigureSpec(BaseModel):
         try:
             return TableSpec.model_validate({**named, **self.table})
         except ValidationError as error:
-            raise ConfigError(f"figure {self.name}: table: {_explain(error)}") from error
+            message = explained(error.errors(), TableSpec.model_fields, "table.", "table")
+            raise ConfigError(f"figure {self.name}: {message}") from error
 
     @cached_property
     def runs(self) -> TableSpec | None:
@@ -76,11 +77,6 @@ class FigureSpec(BaseModel):
             return None
         columns = self.columns or [column.key for column in spec.run_columns]
         return spec.cut(self.rows or [row.key for row in spec.rows], columns)
-
-
-def _explain(error: ValidationError) -> str:
-    items = [(".".join(str(part) for part in item["loc"]), item["msg"]) for item in error.errors()]
-    return "; ".join(f"{where}: {message.removeprefix('Value error, ')}" for where, message in items)
 
 
 def load_figure(path: Path) -> FigureSpec:
@@ -94,7 +90,8 @@ def load_figure(path: Path) -> FigureSpec:
     try:
         return FigureSpec.model_validate({"name": path.stem, **node})
     except ValidationError as error:
-        raise ConfigError(f"figure file {path}: {_explain(error)}") from error
+        message = explained(error.errors(), FigureSpec.model_fields, whole="figure")
+        raise ConfigError(f"figure file {path}: {message}") from error
 
 
 def find_figures(

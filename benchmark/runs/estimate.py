@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import datasets
+import partitions
 from benchmark.errors import ConfigError
 from benchmark.runs.config import RunConfig
 from datasets.base import DataError, Facts
@@ -104,13 +105,14 @@ def _block(table: str, runs: Sequence[RunConfig]) -> Block | None:
     if facts is None:
         return None
     train = run.train
-    clients, samples = _population(run, facts)
+    clients, samples, left = _population(run, facts)
     taking_part = train.clients_per_round or clients
     if train.steps is not None:
         per_round = taking_part * train.steps * train.batch_size
     else:
         per_round = int(taking_part * samples / clients * (train.epochs or 1))
-    test = min(facts.test, (run.dataset.test_per_class or facts.test) * facts.classes)
+    test = facts.test + (left if run.dataset.rest == "test" else 0)
+    test = min(test, (run.dataset.test_per_class or test) * facts.classes)
     evaluations = 1 + train.rounds // run.evaluation.every + bool(train.rounds % run.evaluation.every)
     method = str(run.method.get("name", ""))
     shape = Shape(facts.channels, facts.size, facts.classes, run.model.name, method, train.batch_size)
@@ -128,20 +130,12 @@ def _block(table: str, runs: Sequence[RunConfig]) -> Block | None:
     )
 
 
-def _population(run: RunConfig, facts: Facts) -> tuple[int, int]:
-    """(number of clients, number of their samples) as far as the configuration says; one client per source else."""
-    parameters = run.partition.parameters
-    clients = parameters.get("clients")
-    if run.partition.name in ("interaction", "pooled_interaction"):
-        from partitions.interaction import DISTRIBUTIONS
-
-        types = DISTRIBUTIONS.get(str(parameters.get("distribution")))
-        if types is not None:
-            total = sum(count * sum(map(sum, matrix)) for count, matrix in types)
-            number = sum(count for count, _ in types) if run.partition.name == "interaction" else 1
-            return number, int(total * parameters.get("scale", 1.0))
-    samples = min(facts.train, (run.dataset.train_per_class or facts.train) * facts.classes)
-    return (clients if isinstance(clients, int) else max(1, facts.sources)), samples
+def _population(run: RunConfig, facts: Facts) -> tuple[int, int, int]:
+    """(number of clients, number of their samples, number of training samples that nobody gets)."""
+    train = min(facts.train, (run.dataset.train_per_class or facts.train) * facts.classes)
+    scheme = partitions.make(run.partition.name, run.partition.parameters)
+    clients, samples = scheme.expected(train, facts.classes, facts.sources)
+    return clients, samples, max(0, train - samples)
 
 
 # Timing ----------------------------------------------------------------------------------------------------------

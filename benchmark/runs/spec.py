@@ -25,7 +25,7 @@ from pydantic import (
     model_validator,
 )
 
-from benchmark.errors import ConfigError, nearest
+from benchmark.errors import ConfigError, explained, nearest
 from benchmark.runs.config import group_names, load_group
 from benchmark.runs.nested import merge
 
@@ -469,22 +469,12 @@ def load_spec(path: Path | str) -> TableSpec:
     try:
         spec = TableSpec.model_validate({"name": path.stem, **node})
     except ValidationError as error:
-        raise ConfigError(f"table file {path}: {_explain(error)}") from error
+        message = explained(error.errors(), TableSpec.model_fields, whole="table")
+        raise ConfigError(f"table file {path}: {message}") from error
     if spec.table is not None and path.stem != f"{spec.paper}_table{spec.table}":
         raise ConfigError(f"table file {path}: it holds table {spec.table} of {spec.paper}, so it must be called "
                           f"{spec.paper}_table{spec.table}.yaml.")  # fmt: skip
     return spec
-
-
-def _explain(error: ValidationError) -> str:
-    lines = []
-    for item in error.errors():
-        where = ".".join(str(part) for part in item["loc"]) or "table"
-        if item["type"] == "extra_forbidden":
-            lines.append(f"{where}: unknown key.{nearest(where.split('.')[-1], TableSpec.model_fields)}")
-        else:
-            lines.append(f"{where}: {item['msg'].removeprefix('Value error, ')}.")
-    return " ".join(lines)
 
 
 def _with_guests(spec: TableSpec) -> TableSpec:

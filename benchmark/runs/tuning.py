@@ -18,7 +18,7 @@ from typing import Any, Literal
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError, field_validator
 
-from benchmark.errors import ConfigError, nearest
+from benchmark.errors import ConfigError, explained, nearest
 from benchmark.runs.config import CONF
 from benchmark.runs.files import storage_error, write_atomically
 from benchmark.runs.plan import Chosen
@@ -117,18 +117,8 @@ def _read(cls: type[Any], path: Path, what: str) -> Any:
     try:
         return cls.model_validate(node)
     except ValidationError as error:
-        raise ConfigError(f"{what} file {path}: {_explain(error, cls)}") from error
-
-
-def _explain(error: ValidationError, cls: type[BaseModel]) -> str:
-    lines = []
-    for item in error.errors():
-        where = ".".join(str(part) for part in item["loc"])
-        if item["type"] == "extra_forbidden":
-            lines.append(f"{where}: unknown key.{nearest(where.split('.')[-1], cls.model_fields)}")
-        else:
-            lines.append(f"{where}: {item['msg'].removeprefix('Value error, ')}")
-    return "; ".join(dict.fromkeys(lines)) + "."
+        message = explained(error.errors(), cls.model_fields, whole=what)
+        raise ConfigError(f"{what} file {path}: {message}") from error
 
 
 # The choice ------------------------------------------------------------------------------------------------------

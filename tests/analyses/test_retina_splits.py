@@ -18,9 +18,9 @@ from partitions import Population, make
 def listed(sources: np.ndarray, labels: np.ndarray) -> ListedDataset:
     files = Files([Path(str(n)) for n in range(len(labels))], labels, sources=sources)
     names = tuple(f"client_{k}" for k in range(1, 6))
-    return ListedDataset(
-        files, files, ToSquare(8, "squash"), (3, 8, 8), ("normal", "diseased"), sources=names
-    )
+    classes = ("normal", "diseased")
+    decode = ToSquare(8, "squash")
+    return ListedDataset(files, files, classes, sources=names, decode=decode, shape=(3, 8, 8), places=())
 
 
 def test_lists_of_the_rule_and_lists_that_differ() -> None:

@@ -11,6 +11,7 @@ from benchmark.commands.planning import plans_of
 from benchmark.runs import estimate
 from benchmark.runs.estimate import Pace, blocks, timed
 from benchmark.runs.plan import unique_runs
+from partitions import make
 
 
 def one_block(preset: str, **values: str) -> estimate.Block:
@@ -32,6 +33,91 @@ def test_clients_by_their_matrices(cli: Any) -> None:
     """FedDiverse, CMNIST_GSC: 24 clients of 200 samples, 9 of them a round."""
     block = one_block("paper", name="feddiverse_cmnist_gsc", rows="fedavg/uniform")
     assert block.samples_per_round == 9 * 200
+
+
+def test_what_a_draw_gives_out(cli: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """FedSDC, NIID-2: 15 clients draw 5.5 classes of 40 images, 3,300 of 48,917; all others are evaluated.
+
+    All take part in each of 1,500 rounds, with 5 epochs: 16,500 samples a round; evaluated are 48,917 - 3,300.
+    """
+    monkeypatch.setenv("FEDTABLES_DATA", str(tmp_path / "nothing"))
+    monkeypatch.setenv("FEDTABLES_CACHE", str(tmp_path / "cache"))
+    block = one_block("paper", paper="fedsdc", table="1", rows="fedsdc", columns="niid2")
+    assert (block.rounds, block.samples_per_round) == (1500, 5 * 3300)
+    assert block.evaluated == (1 + 1500 // 5) * 45_617
+    code, out, _ = cli(
+        *("plan", "paper=fedsdc", "table=1", "preset=paper", "rows=fedsdc", "columns=niid2", "timing=off")
+    )
+    assert code == 0 and "16,500" in next(line for line in out.splitlines() if "│ niid2" in line)
+
+
+@pytest.mark.parametrize(
+    ("scheme", "facts", "clients", "samples"),
+    [
+        ({"name": "iid", "clients": 7}, (100, 10, 0), 7, 100),
+        ({"name": "natural"}, (100, 10, 6), 6, 100),
+        ({"name": "pcdd", "clients": 5, "classes_per_client": 2}, (100, 10, 0), 5, 100),
+        # The authors' pass is doubled, but for clients that have all classes.
+        (
+            {"name": "pcdd", "clients": 5, "classes_per_client": 2, "variant": "reference"},
+            (100, 10, 0),
+            5,
+            200,
+        ),
+        (
+            {"name": "pcdd", "clients": 5, "classes_per_client": 10, "variant": "reference"},
+            (100, 10, 0),
+            5,
+            100,
+        ),
+        # 30 clients: FedDiverse gives out all of the 4,795 training images of WaterBirds.
+        ({"name": "interaction", "distribution": "waterbirds_dist"}, (4795, 2, 0), 30, 4795),
+        # 24 clients of 200; at a tenth they hold 9 + 1 + 1 + 9 or 9 + 9 + 1 + 1.
+        ({"name": "interaction", "distribution": "spawrious_gsc"}, (22808, 2, 0), 24, 4800),
+        ({"name": "interaction", "distribution": "spawrious_gsc", "scale": 0.1}, (22808, 2, 0), 24, 480),
+        ({"name": "pooled_interaction", "distribution": "spawrious_gsc"}, (22808, 2, 0), 1, 4800),
+        (
+            {
+                "name": "interaction",
+                "distribution": None,
+                "clients": [{"count": 3, "matrix": [[4, 1], [0, 2]]}],
+            },
+            (99, 2, 0),
+            3,
+            21,
+        ),
+        ({"name": "white_blood_cells"}, (7118, 13, 3), 15, 3300),
+        # 10 clients of 2 or 3 classes of 4 to 6 images: 10 x 2.5 x 5; of two classes that there are, 10 x 2 x 5.
+        (
+            {
+                "name": "white_blood_cells",
+                "classes_per_client": [2, 3],
+                "samples_per_class": [8, 12],
+                "scale": 0.5,
+            },
+            (500, 13, 2),
+            10,
+            125,
+        ),
+        (
+            {
+                "name": "white_blood_cells",
+                "classes_per_client": [2, 3],
+                "samples_per_class": [8, 12],
+                "scale": 0.5,
+            },
+            (500, 2, 2),
+            10,
+            100,
+        ),
+        ({"name": "white_blood_cells"}, (1000, 13, 3), 15, 1000),
+    ],
+)
+def test_what_partitions_give_out(
+    scheme: dict[str, Any], facts: tuple[int, int, int], clients: int, samples: int
+) -> None:
+    parameters = {key: value for key, value in scheme.items() if key != "name"}
+    assert make(scheme["name"], parameters).expected(*facts) == (clients, samples)
 
 
 def test_a_pace_is_measured(cli: Any) -> None:

@@ -541,8 +541,7 @@ def test_matek_moved_or_edited(root: Path) -> None:
     path.write_text(good.replace("BAS_0002.tiff BAS nan nan", "BAS_0002.tiff BAS"))
     assert "counts:    4 columns expected, 2 found" in fails("matek", root)
     path.write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(DataError, match=r"annotations\.dat cannot be read"):
-        listed("matek", root)
+    assert "annotations.dat cannot be read: it is no text" in fails("matek", root)
     path.unlink()
     file = root / MATEK_TOP / "BAS" / "BAS_0001.tiff"
     file.rename(root / MATEK_TOP / "MYO" / file.name)
@@ -554,7 +553,8 @@ def test_matek_moved_or_edited(root: Path) -> None:
 def test_bodzas_converted_copies_beside_the_originals(root: Path) -> None:
     picture(root / BODZAS_TOP / "Normoblast" / "1.png", 0, (24, 24))
     message = fails("bodzas", root)
-    assert "1 is there as .bmp and as .png" in message and "a converted copy beside the originals" in message
+    assert "1 is there as .bmp and as .png, and so are 1 images of Normoblast." in message
+    assert "a converted copy beside the originals" in message
     assert "counts:    Normoblast: 510 images expected, 3 files found" in message
 
 
@@ -566,15 +566,114 @@ def test_niid2_needs_all_three(root: Path, top: str) -> None:
 
 
 def test_niid2_of_a_cut_down_copy_needs_a_smaller_pool(root: Path) -> None:
-    with pytest.raises(DataError, match=r"no class and source has more than 300 images, .* lower `pool`"):
+    """MOB and MON are the largest class of the miniature, 2 + 2 images."""
+    with pytest.raises(
+        DataError, match=r"pool came as 300; no class and .* Allowed: less than 4\. Set it under"
+    ):
         listed("niid2", root)
 
 
-def test_an_unreadable_image_is_named(root: Path) -> None:
-    path = next((root / ACEVEDO_TOP / "basophil").glob("BA_*.jpg"))
+def test_matek_image_in_two_formats(root: Path) -> None:
+    picture(root / MATEK_TOP / "EBO" / "EBO_0002.tif", 0, (20, 20), "RGBA")
+    message = fails("matek", root)
+    assert "EBO_0002 is there as .tif and as .tiff, and so are 1 images of EBO." in message
+    assert "counts:    EBO: 78 images expected, 3 files found" in message
+
+
+@pytest.mark.parametrize(
+    ("name", "module", "there", "published"),
+    [("matek", matek, 20, "400 x 400"), ("bodzas", bodzas, 24, "1,200 x 1,200")],
+)
+def test_resized_copies(
+    root: Path, monkeypatch: pytest.MonkeyPatch, name: str, module: Any, there: int, published: str
+) -> None:
+    """The miniature with its own numbers as the published ones: wrong are its pixels alone."""
+    monkeypatch.setattr(module, "PUBLISHED", dict.fromkeys(module.PUBLISHED, 2))
+    message = fails(name, root, strict=True)
+    assert f"has {there} x {there} pixels, the originals {published}." in message
+    assert "a resized copy; the owner's archive is needed; a cut-down copy needs" in message
+    total = {"matek": "18,365", "bodzas": "16,027"}[name]
+    assert f"counts:    {total} images expected, {2 * len(module.PUBLISHED)} found" in message
+    monkeypatch.setattr(module, "SIDE", there)
+    assert len(listed(name, root, strict=True).train) == len(module.PUBLISHED)
+
+
+@pytest.mark.parametrize(
+    ("name", "folder", "title", "one"),
+    [
+        ("acevedo", f"{ACEVEDO_TOP}/basophil", "Acevedo-20", "basophil 3/2"),
+        ("matek", f"{MATEK_TOP}/MON", "Matek-19", "monocyte 2/1"),
+        ("bodzas", f"{BODZAS_TOP}/Monocyte", "Bodzas-23", "monocyte 2/1"),
+        # Of the 10 prefixes, 13 codes and 8 folders that are used: 3, 2 and 2 images each; Matek has MOB and MON,
+        # Bodzas Lymphoblast and Lymphocyte in one class. Monocytes are 4 + 3 + 2.
+        ("niid2", f"{BODZAS_TOP}/Monocyte", "Bodzas-23", "monocyte 9/8"),
+        ("niid2", f"{MATEK_TOP}/MON", "Matek-19", "monocyte 9/8"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:Truncated File Read")
+def test_an_unreadable_image_is_named(root: Path, name: str, folder: str, title: str, one: str) -> None:
+    path = min((root / folder).iterdir())
     path.write_bytes(path.read_bytes()[:100])
-    with pytest.raises(DataError, match=rf"{path.name} cannot be decoded"):
-        load("acevedo", LOOSE, root, root.parent / "cache")
+    message = fails(name, root, pool=1) if name == "niid2" else fails(name, root)
+    assert message.startswith(f"{title}: {path.name} cannot be decoded")
+    assert f"looked at: {path}\n" in message and f"expected:  {path.relative_to(root)}, an image" in message
+    assert "found:     100 bytes that begin with" in message and "broke off" in message
+    assert f"expected/found: {one};" in message
+    assert {"Acevedo-20": "snkd93bnjr", "Matek-19": "aml-cytomorphology", "Bodzas-23": "22680517"}[
+        title
+    ] in message
+
+
+def test_an_unreadable_image_among_the_first(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is opened before the others, for its number of pixels."""
+    path = root / MATEK_TOP / "EBO" / "EBO_0001.tiff"
+    path.write_bytes(b"")
+    monkeypatch.setattr(matek, "PUBLISHED", dict.fromkeys(MATEK, 2))
+    monkeypatch.setattr(matek, "SIDE", 20)
+    message = fails("matek", root, strict=True)
+    assert "EBO_0001.tiff cannot be decoded" in message and "18,365 images expected, 30 found" in message
+
+
+@pytest.mark.parametrize(("name", "cause"), [("a.sums", "checksums only"), ("b.aspx", "start it again")])
+def test_matek_download_that_did_not_end(tmp_path: Path, name: str, cause: str) -> None:
+    root = tmp_path / "data"
+    (root / "AML-Cytomorphology_LMU").mkdir(parents=True)
+    (root / "AML-Cytomorphology_LMU" / f"PKG - AML-Cytomorphology_LMU{name[1:]}").touch()
+    assert cause in fails("matek", root)
+
+
+def test_a_folder_that_may_not_be_read(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import os
+
+    locked, scandir = root / ACEVEDO_TOP / "ig", os.scandir
+
+    def scan(path: Any) -> Any:
+        if Path(path) == locked:
+            raise PermissionError(13, "Permission denied", str(locked))
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", scan)
+    message = fails("acevedo", root)
+    assert message.startswith("Acevedo-20: ig cannot be read (Permission denied).")
+    assert f"expected:  {ACEVEDO_TOP}/ig, which this user can read" in message
+    assert (
+        "change its rights (chmod -R u+rX)" in message and "expected to be readable here, 0 found" in message
+    )
+
+
+def test_a_link_to_nothing(root: Path) -> None:
+    """Two files of the same size are compared, and one of them is not there."""
+    path = next((root / ACEVEDO_TOP / "ig").iterdir())
+    path.unlink()
+    path.symlink_to("/nowhere/else.jpg")
+    message = fails("acevedo", root)
+    assert "found:     a link to /nowhere/else.jpg, which is not there" in message
+    assert "its disk is not mounted" in message
+
+
+def test_the_data_root_is_a_file(tmp_path: Path) -> None:
+    (tmp_path / "data").write_bytes(b"PK")
+    assert f"found:     a file and no folder: {tmp_path / 'data'}" in fails("acevedo", tmp_path / "data")
 
 
 def test_nothing_is_written_into_the_raw_tree(root: Path) -> None:

@@ -8,10 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from benchmark.__main__ import main
 from datasets import registry
 from datasets.base import DataError, Options, RawDataset, Split
 from datasets.commands import data_check, data_list, data_prepare
-from datasets.registry import describe, names
+from datasets.registry import describe, names, option_values
 
 
 @pytest.fixture(autouse=True)
@@ -128,3 +129,78 @@ def test_unknown_name(tmp_path: Path) -> None:
     for command in (data_prepare, data_check):
         with pytest.raises(DataError, match="did you mean 'mnist'"):
             command("mnits", cache=tmp_path)
+
+
+# Options on the command line -----------------------------------------------------------------------------------------
+
+
+def test_options_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As options or as runs spell them; each choice is a set of its own, and `check` has to name it, too."""
+    cache = f"cache={tmp_path / 'cache'}"
+    assert main(["data", "prepare", "fake", "classes=3", "train_size=60", cache]) == 0
+    assert "60 training and 32 test images of 1 x 8 x 8, 3 classes" in capsys.readouterr().out
+    words = ["dataset.options.classes=3", "+dataset.options.train_size=60", cache, f"results={tmp_path}"]
+    assert main(["data", "check", "fake", *words]) == 0
+    assert "verified" in capsys.readouterr().out
+    assert main(["data", "check", "fake", cache]) == 1
+    assert "not prepared" in capsys.readouterr().out
+
+
+def test_options_come_on_top_of_those_of_the_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """conf/dataset/digits_ham.yaml has seven classes of colour; only the noise is changed."""
+    words = ["data", "prepare", "digits_ham", f"cache={tmp_path}"]
+    assert main([*words, "noise=0.0"]) == 0 and main(words) == 0
+    first, second = (part for part in capsys.readouterr().out.split("standin: ")[1:])
+    assert "of 3 x 8 x 8, 7 classes" in first and "of 3 x 8 x 8, 7 classes" in second
+    assert len(list(tmp_path.glob("standin-*"))) == 2
+
+
+def test_an_option_goes_to_every_set_that_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = tmp_path / "nothing"
+    assert main(["data", "prepare", "acevedo", "size=64", "classes=folders", f"data={root}"]) == 2
+    assert "Acevedo-20: 8 of 8 class folders are missing" in capsys.readouterr().err  # the options were right
+    assert main(["data", "prepare", "acevedo", "matek", "classes=folders"]) == 2
+    message = capsys.readouterr().err
+    assert (
+        "data prepare acevedo matek: unknown key 'classes'" in message and "size=VALUE, seed=VALUE" in message
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (
+            "prepare spawrious bredes=4",
+            "data prepare spawrious: unknown key 'bredes'. Did you mean 'breeds'?",
+        ),
+        ("prepare spawrious bredes=4", "breeds=2|4, size=VALUE"),
+        ("prepare spawrious dataset.options.bredes=4", "Did you mean 'breeds'?"),
+        ("prepare spawrious breeds=3", "'breeds': Input should be 2 or 4, got 3"),
+        ("prepare spawrious breeds=3", "dataset.options.KEY=VALUE on the command line"),
+        ("prepare spawrious breeds=2 dataset.options.breeds=4", "breeds is given twice"),
+        ("prepare spawrious breeds=[2", "breeds: cannot read '[2'"),
+        ("prepare spawrious out=a.png", "unknown key 'out'"),
+        ("check digits size=8", "data check digits: unknown key 'size'"),
+        (
+            "prepare niid2 rest=test",
+            "rest is of runs (run dataset.rest=...); what is prepared does not depend on it",
+        ),
+        ("prepare niid2 dataset.train_per_class=5", "train_per_class is of runs"),
+    ],
+)
+def test_options_that_are_none(capsys: pytest.CaptureFixture[str], words: str, said: str) -> None:
+    assert main(["data", *words.split()]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == "" and captured.err.count("error: ") == 1 and said in captured.err
+
+
+def test_what_options_accept() -> None:
+    accepted = option_values("acevedo")
+    assert accepted == {
+        "strict": "true|false", "size": "VALUE", "seed": "VALUE", "classes": "subtypes|folders|prefixes"
+    }  # fmt: skip
+    places = {"data", "cache", "out", "results", "train_per_class", "test_per_class", "rest"}
+    for name in names():
+        assert not places & set(option_values(name)), "these words of the command would hide the option"

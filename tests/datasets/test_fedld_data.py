@@ -13,8 +13,9 @@ from PIL import Image
 
 from datasets.base import DataError, Dataset
 from datasets.covid_fl import SITES
+from datasets.images import as_rgb
 from datasets.prepare import check, load
-from datasets.retina import SPLITS, as_rgb, retina
+from datasets.retina import SPLITS, retina
 from datasets.retina import RetinaOptions as Retina
 from partitions import Population, make
 
@@ -179,6 +180,9 @@ def test_retina_file_that_is_no_image(mini_retina: Callable[..., Path], content:
         path.write_bytes(path.read_bytes()[:200] if content is None else content)
     message = fails("retina", root)
     assert "105_left.npy is no image" in message and words in message and f"looked at: {path}" in message
+    assert "expected:  Retina/train/105_left.npy, an array of H x W or H x W x 3 numbers\n" in message
+    # 12 + 4 arrays, one half of each class; 105 is the sixth of six normal ones.
+    assert "16 images expected, 15 found; expected/found: normal 8/7;" in message
 
 
 def test_retina_is_not_there(tmp_path: Path) -> None:
@@ -198,6 +202,7 @@ def test_retina_is_not_there(tmp_path: Path) -> None:
             "train.zip in {root}/Retina: an archive that is not unpacked",
         ),
         (["Retina/train/", "Retina/trainLabels.csv"], "files of the Kaggle competition"),
+        (["Retina/resized_train_cropped/"], "files of the Kaggle competition"),
         (["Retina/12_clients/"], "this is COVID-FL"),
         (["FedLD/Retina/labels.csv"], "labels.csv lies in {root}/FedLD/Retina: make that the data root"),
         (["Retina/train/", "Retina/test/", "Retina/test.csv"], "no `labels.csv` in {root}/Retina"),
@@ -421,6 +426,20 @@ def test_covid_images_are_missing(mini_covid: Callable[..., Path]) -> None:
     assert "eurorad 3 and 3; gz 3 and 2; ml-workgroup 3 and 3" in message
 
 
+def test_covid_image_at_two_sites(mini_covid: Callable[..., Path]) -> None:
+    root = mini_covid()
+    lines(root / "COVID-FL/12_clients/split_real/gz.csv", [*covid_names("gz"), covid_names("cohen")[2]])
+    message = fails("covid_fl", root)
+    assert "1 of 4 names in 12_clients/split_real/gz.csv are in 12_clients/split_real/cohen.csv" in message
+
+
+def test_covid_image_with_two_labels(mini_covid: Callable[..., Path]) -> None:
+    root = mini_covid()
+    with open(root / "COVID-FL/labels.csv", "a") as stream:
+        stream.write("bimcv-0.png,2.0\n")
+    assert "row 43 of labels.csv has another label further up" in fails("covid_fl", root)
+
+
 def test_covid_lacks_a_class(mini_covid: Callable[..., Path]) -> None:
     root = mini_covid()
     path = root / "COVID-FL/labels.csv"
@@ -452,9 +471,14 @@ def test_covid_is_something_else(tmp_path: Path, there: list[str], words: str) -
 
 def test_covid_image_is_damaged(mini_covid: Callable[..., Path]) -> None:
     root = mini_covid()
-    (root / "COVID-FL/train/sirm-2.jpg").write_bytes(b"")
-    with pytest.raises(DataError, match=r"COVID-FL/train/sirm-2\.jpg cannot be decoded"):
-        read("covid_fl", root)
+    path = root / "COVID-FL/train/sirm x rays/sirm 1.png"
+    path.write_bytes(b"")
+    message = fails("covid_fl", root)
+    assert message.startswith("COVID-FL: sirm 1.png cannot be decoded") and f"looked at: {path}\n" in message
+    assert "expected:  COVID-FL/train/sirm x rays/sirm 1.png, an image" in message
+    # Of 12 sites every third has three normal images, or two and one normal, or two and one pneumonia; 6 test images.
+    # sirm is the twelfth: pneumonia, COVID-19, pneumonia.
+    assert "42 images expected, 41 found; expected/found: COVID-19 6/5;" in message
 
 
 def test_each_in_the_others_place(mini_retina: Callable[..., Path], mini_covid: Callable[..., Path]) -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import signal
 import subprocess
 import sys
 import textwrap
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +21,9 @@ from PIL import Image
 from torchvision.transforms.v2 import CenterCrop, Compose, Resize
 
 from datasets import images, prepare, registry
-from datasets.base import DataError, Options
-from datasets.images import Files, ListedDataset, ToSquare, decode_into, open_rgb
+from datasets.base import DataError, Options, published
+from datasets.images import BadImage, Files, ListedDataset, ToSquare, decode_into, open_rgb
+from datasets.trees import ImageTree, Place
 
 
 def picture(path: Path, width: int, height: int, seed: int = 0, mode: str = "RGB") -> Path:
@@ -62,26 +65,47 @@ def test_modes_become_rgb(tmp_path: Path) -> None:
         np.testing.assert_array_equal(np.asarray(image), np.dstack([grey] * 3), err_msg=name)
 
 
-@pytest.mark.parametrize("content", [b"", b"<html>not found</html>", None])
-def test_a_file_that_is_no_image(tmp_path: Path, content: bytes | None) -> None:
-    path = picture(tmp_path / "a.jpg", 40, 40)
-    path.write_bytes(path.read_bytes()[:300] if content is None else content)
-    with pytest.raises(DataError, match=r"a\.jpg cannot be decoded .*broke off"):
-        open_rgb(path)
+def test_grey_of_other_numbers_is_scaled_and_not_cut_off(tmp_path: Path) -> None:
+    """A tiff of floats in 0..1 is not black, one of 0..255 stays as it is, and 32-bit integers count as 16 bits."""
+    grey = np.array([[0, 128, 255]], dtype=np.uint8)
+    for name, values in {
+        "share.tif": grey.astype(np.float32) / 255,
+        "float.tif": grey.astype(np.float32),
+        "wide.tif": grey.astype(np.int32) * 257,
+    }.items():
+        Image.fromarray(values).save(tmp_path / name)
+        np.testing.assert_array_equal(
+            np.asarray(open_rgb(tmp_path / name)), np.dstack([grey] * 3), err_msg=name
+        )
+    Image.fromarray(np.full((2, 2), np.nan, np.float32)).save(tmp_path / "none.tif")
+    with pytest.raises(BadImage, match="not finite"):
+        open_rgb(tmp_path / "none.tif")
+
+
+def test_a_bad_image_comes_back_from_another_process_as_it_was() -> None:
+    bad = BadImage(Path("a.png"), "is no image", "an array", "a full disk")
+    again = pickle.loads(pickle.dumps(bad))
+    assert isinstance(again, BadImage) and str(again) == str(bad) == "a.png is no image"
+    assert (again.expected, again.cause) == ("an array", "a full disk")
 
 
 # Many files --------------------------------------------------------------------------------------------------
 
 
 def listed(folder: Path, train: int = 70, test: int = 3, decode: Any = None) -> ListedDataset:
-    paths = [picture(folder / f"{n:03}.png", 9 + n % 5, 8, n) for n in range(train + test)]
+    paths = [folder / f"{n:03}.png" for n in range(train + test)]
+    for n, path in enumerate(paths):
+        if not os.path.lexists(path):
+            picture(path, 9 + n % 5, 8, n)
     labels = np.arange(train + test, dtype=np.int64) % 2
+    tree = ImageTree(title="Pictures", folders=("raw",), page="example.org/pictures", archive="raw.zip")
     return ListedDataset(
-        Files(paths[:train], labels[:train]),
-        Files(paths[train:], labels[train:]),
-        decode or ToSquare(8, "squash"),
-        (3, 8, 8),
-        ("even", "odd"),
+        train=Files(paths[:train], labels[:train]),
+        test=Files(paths[train:], labels[train:]),
+        decode=decode or ToSquare(8, "squash"),
+        shape=(3, 8, 8),
+        places=(Place(tree, folder.parent, folder),),
+        classes=("even", "odd"),
     )
 
 
@@ -125,7 +149,7 @@ def test_goes_on_where_it_stopped(tmp_path: Path) -> None:
     note.unlink()
     data = listed(tmp_path / "raw", decode=Counting(note))
     for path in [*data.train.paths, *data.test.paths]:
-        os.utime(path, (1, 1))  # written anew by `listed`, with other times
+        os.utime(path, (1, 1))
     again = decode_into(data, out, "name", 1)
     assert len(note.read_text().split()) == 73, "other times: another list, from the beginning"
     assert len(again.train) == 70
@@ -146,10 +170,12 @@ def test_what_is_decoded_is_not_decoded_again(tmp_path: Path) -> None:
 
 def test_the_wrong_shape(tmp_path: Path) -> None:
     data = listed(tmp_path / "raw", decode=ToSquare(9, "squash"))
-    with pytest.raises(
-        DataError, match=r"000\.png: decoded into uint8 \(3, 9, 9\); expected uint8 \(3, 8, 8\)"
-    ):
+    with pytest.raises(DataError) as caught:
         decode_into(data, tmp_path / "out", "name", 1)
+    message = str(caught.value)
+    assert "000.png was decoded into uint8 (3, 9, 9) and not into uint8 (3, 8, 8)." in message
+    assert "expected:  raw/000.png, an image that gives 3 x 8 x 8\n" in message
+    assert "as in a copy that somebody resized" in message
 
 
 # Whole preparations --------------------------------------------------------------------------------------------------
@@ -178,6 +204,104 @@ def test_a_listed_set_is_prepared_like_any_other(pictures: Path) -> None:
     assert [path.name for path in (pictures / "cache").iterdir() if path.is_dir()] == [
         prepare.locate("pictures", None, pictures / "raw", pictures / "cache").folder.name
     ]
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+@pytest.mark.parametrize(
+    ("content", "problem", "found", "cause"),
+    [
+        (b"", "037.png cannot be decoded as an image", "0 bytes\n", "broke off, or a full disk"),
+        (
+            b"<html>not found</html>",
+            "037.png cannot be decoded as an image",
+            "22 bytes that begin with b'<html>not found<'",
+            "a web page saved under this name",
+        ),
+        (
+            b"PK\x03\x04" + bytes(30),
+            "037.png cannot be decoded as an image",
+            "34 bytes that",
+            "an archive under",
+        ),
+        (None, "037.png cannot be decoded as an image", "60 bytes that begin with b'\\x89PNG", "broke off"),
+        ("link", "037.png cannot be read (No such file", "cannot be read (No such", "a link to nothing"),
+    ],
+)
+def test_a_file_that_is_no_image(
+    pictures: Path,
+    refused: Callable[..., str],
+    monkeypatch: pytest.MonkeyPatch,
+    workers: str,
+    content: Any,
+    problem: str,
+    found: str,
+    cause: str,
+) -> None:
+    """Of 37 even and 36 odd files an odd one is bad, and two even ones further down are empty."""
+    monkeypatch.setenv("FEDTABLES_WORKERS", workers)
+    listed(pictures / "raw")
+    path = pictures / "raw/037.png"
+    if content == "link":
+        path.unlink()
+        path.symlink_to(pictures / "gone.png")
+    else:
+        path.write_bytes(path.read_bytes()[:60] if content is None else content)
+    for number in ("048", "072"):
+        (pictures / f"raw/{number}.png").write_bytes(b"")
+    message = refused(
+        "pictures", pictures / "raw", {}, "example.org/pictures, raw.zip", decoding=content != "link"
+    )
+    assert message.startswith(f"Pictures: {problem}")
+    assert f"looked at: {path}\n" in message
+    assert "expected:  raw/037.png, an image that Pillow can open\n" in message
+    assert f"found:     {found}" in message and cause in message.split("cause:")[1].split("get it:")[0]
+    assert "73 images expected, 70 found; expected/found: even 37/35, odd 36/35" in message
+
+
+def test_files_that_may_not_be_looked_at(
+    pictures: Path, refused: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A folder whose names may be read and nothing else: it is no fault of the cache. Files 10 to 19 are in it."""
+    stat = Path.stat
+
+    def guarded(path: Path, **options: Any) -> os.stat_result:
+        if path.name.startswith("01"):
+            raise PermissionError(13, "Permission denied", str(path))
+        return stat(path, **options)
+
+    listed(pictures / "raw")
+    monkeypatch.setattr(Path, "stat", guarded)
+    message = refused("pictures", pictures / "raw", {})
+    assert message.startswith("Pictures: 010.png cannot be read (Permission denied).")
+    assert "73 images expected, 63 found; expected/found: even 37/32, odd 36/31" in message
+
+
+def test_the_place_of_a_bad_file_is_the_nearest_one(tmp_path: Path) -> None:
+    """Of two sets one may lie in the data root itself."""
+    data = listed(tmp_path / "raw", train=3, test=1)
+    other = ImageTree(title="Others", folders=("others",), page="example.org/others", archive="others.zip")
+    object.__setattr__(data, "places", (Place(other, tmp_path, tmp_path), *data.places))
+    data.train.paths[1].write_bytes(b"")
+    with pytest.raises(DataError, match=r"^Pictures: 001\.png"):
+        decode_into(data, tmp_path / "out", "name", 1)
+
+
+def test_what_a_builder_says_of_files_is_kept_with_the_arrays(tmp_path: Path) -> None:
+    data = listed(tmp_path / "raw", train=3, test=1)
+    expected = published({"train": [[1, 2], [3, 4]], "test": [[5, 6], [7, 8]]}, ("even", "odd"), ("a", "b"))
+    assert expected[:3] == (("train", "even", "a", 1), ("train", "even", "b", 2), ("train", "odd", "a", 3))
+    assert expected[7] == ("test", "odd", "b", 8) and len(expected) == 8
+    assert published({"test": (5, 6)}, ("x", "y")) == (("test", "x", "", 5), ("test", "y", "", 6))
+    said = {
+        "sources": ("a", "b"),
+        "mean": (0.5,) * 3,
+        "std": (0.25,) * 3,
+        "note": "made up",
+        "expected": expected,
+    }
+    raw = decode_into(replace(data, **said), tmp_path / "out", "name", 1)
+    assert {name: getattr(raw, name) for name in said} == said
+    assert (raw.classes, raw.attributes) == (("even", "odd"), ())
 
 
 def test_wrong_labels_are_told_before_anything_is_decoded(

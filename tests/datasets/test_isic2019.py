@@ -273,6 +273,22 @@ def test_nothing_there(tmp_path: Path, refused: Callable[..., str]) -> None:
         assert not (tmp_path / "nowhere").exists()
 
 
+@pytest.mark.parametrize(
+    ("name", "cause"),
+    [
+        ("ISIC_2019_Training_Input.zip", "the archive is not unpacked"),
+        ("ISIC_2019_Test_Input", "the challenge's test images; the training images are needed"),
+        ("HAM10000_images_part_1", "this is HAM10000 alone, not ISIC2019"),
+    ],
+)
+def test_likely_causes(tmp_path: Path, refused: Callable[..., str], name: str, cause: str) -> None:
+    """The list of images is FLamby's own, so its lack has another cause; the ground truth comes with the images."""
+    (tmp_path / "data/ISIC2019").mkdir(parents=True)
+    (tmp_path / "data/ISIC2019" / name).touch()
+    message = refused("isic2019", tmp_path / "data", OWN, PAGE)
+    assert cause in message and f"found:     {name} in" in message
+
+
 def test_without_the_split_the_message_says_where_it_is(
     mini: Callable[..., Path], refused: Callable[..., str]
 ) -> None:
@@ -414,15 +430,70 @@ def test_strict_takes_flambys_counts(mini: Callable[..., Path], monkeypatch: pyt
         tables[n % 3 == 2][n // 3][label_of(n)] += 1
     monkeypatch.setattr("datasets.isic2019.TRAIN", tables[0])
     monkeypatch.setattr("datasets.isic2019.TEST", tables[1])
+    with pytest.raises(
+        DataError, match=r"ISIC_0000000\.jpg has 24 x 24 pixels, the originals 1,024 on the shorter"
+    ):
+        isic2019(Isic2019Options(), root)
+    # The first images of the six centres are 24 x 24, of msk (not looked at) as of all others.
+    sides = {"bcn": 24, "vidir_molemax": 24, "vidir_modern": 24, "rosendahl": 24, "vienna_dias": 25}
+    monkeypatch.setattr("datasets.isic2019.SHORTER_SIDE", sides)
+    with pytest.raises(
+        DataError, match=r"ISIC_0000015\.jpg has 24 x 24 pixels, .* 25 on the shorter side \(centre vi"
+    ):
+        isic2019(Isic2019Options(), root)
+    sides["vienna_dias"] = 24
     data = isic2019(Isic2019Options(), root)
     assert data.shape == (3, 224, 224) and len(data.expected) == 2 * 6 * 8
     assert ("test", "BCC", "bcn", 1) in data.expected and ("train", "BCC", "bcn", 0) in data.expected
 
 
-def test_an_image_that_is_none(mini: Callable[..., Path], cache: Path) -> None:
+def test_an_image_that_is_none(mini: Callable[..., Path], refused: Callable[..., str]) -> None:
     root = mini()
     path = root / "ISIC2019/ISIC_2019_Training_Input/ISIC_0000004.jpg"
     path.write_bytes(path.read_bytes()[:200])
-    with pytest.raises(DataError, match="cannot be decoded") as caught:
-        load("isic2019", LOOSE, root, cache)
-    assert str(path) in str(caught.value)
+    message = refused("isic2019", root, LOOSE, PAGE, decoding=True)
+    assert "ISIC_0000004.jpg cannot be decoded" in message and f"looked at: {path}\n" in message
+    # 18 images with the classes n % 8: BKL (4) are 4 and 12.
+    assert "18 images expected, 17 found; expected/found: BKL 2/1;" in message
+
+
+def test_two_versions_of_an_image(mini: Callable[..., Path], refused: Callable[..., str]) -> None:
+    root = mini()
+    images = root / "ISIC2019/ISIC_2019_Training_Input"
+    (images / images.name).mkdir()
+    Image.new("RGB", (9, 9)).save(images / images.name / "ISIC_0000004.jpg")
+    message = refused("isic2019", root, LOOSE, PAGE)
+    assert "have the same name and different sizes" in message and "1 version of ISIC_0000004" in message
+
+
+@pytest.mark.parametrize(("fold", "counts"), [("train", "test 4,650/0"), ("test", "train 18,597/0")])
+def test_a_split_without_one_of_its_parts(
+    mini: Callable[..., Path], refused: Callable[..., str], fold: str, counts: str
+) -> None:
+    root = mini()
+    path = root / "ISIC2019/train_test_split"
+    head, *rows = path.read_text().splitlines()
+    path.write_text("\n".join([head, *(row for row in rows if f",{fold}," in row)]) + "\n")
+    message = refused("isic2019", root, LOOSE, PAGE)
+    assert f"no image of the {'test' if fold == 'train' else 'train'} set" in message and counts in message
+
+
+@pytest.mark.parametrize(
+    ("name", "row", "words"),
+    [
+        ("ISIC_2019_Training_GroundTruth.csv", "ISIC_0000000,0,1,0,0,0,0,0,0,0", "with two classes"),
+        (
+            "ISIC_2019_Training_Metadata.csv",
+            "ISIC_0000000,55.0,anterior torso,BCN_9,female",
+            "has two lesions",
+        ),
+    ],
+)
+def test_an_image_twice_in_a_list(
+    mini: Callable[..., Path], refused: Callable[..., str], name: str, row: str, words: str
+) -> None:
+    root = mini()
+    with open(root / "ISIC2019" / name, "a") as stream:
+        stream.write(row + "\n")
+    message = refused("isic2019", root, OWN, PAGE)
+    assert "ISIC_0000000" in message and words in message

@@ -251,6 +251,7 @@ def test_truncated_labels(mini_mnist: Callable[..., Path], cache: Path) -> None:
         (gzip.compress(b"abc") * 3, "without the suffix .gz"),
         (struct.pack(">2I", 2049, 4) + bytes(20), "with 2051"),
         (struct.pack(">4I", 2051, 0, 28, 28), "promises 16"),
+        (idx_images(np.zeros((40, 32, 32), np.uint8)), "has images of 32 x 32 pixels, 28 x 28 belong there"),
     ],
 )
 def test_something_else_under_the_name(
@@ -429,6 +430,14 @@ def test_a_batch_of_another_shape(
     assert "uint8 (N, 3072) and N labels belong there" in fails("cifar10", root, cache)
 
 
+def test_a_batch_without_images(mini_cifar10: Callable[..., Path], cache: Path) -> None:
+    root = mini_cifar10()
+    batch = {"data": np.zeros((0, 3072), np.uint8), "labels": np.zeros(0, np.int64)}
+    (root / "cifar-10-batches-py/test_batch").write_bytes(pickle.dumps(batch, protocol=4))
+    message = fails("cifar10", root, cache)
+    assert "test_batch holds uint8 (0, 3072) as `data`" in message and "N > 0" in message
+
+
 def noisy_batch(seed: int, labels: str, classes: int) -> dict[str, Any]:
     """Twenty rows of noise with random labels."""
     generator = np.random.default_rng(seed)
@@ -525,7 +534,7 @@ def test_how_many_files_there_are(tmp_path: Path, cache: Path, name: str, place:
 # SVHN ---------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("folder", [".", "SVHN", "svhn"])
+@pytest.mark.parametrize("folder", [".", "SVHN", "svhn", "SVHN/SVHN"])
 def test_svhn(mini_svhn: Callable[..., Path], cache: Path, folder: str) -> None:
     data = load("svhn", LOOSE, root=mini_svhn(folder), cache=cache)
     assert data.train.images.shape == (20, 3, 32, 32) and len(data.test) == 10
@@ -551,6 +560,8 @@ def test_svhn_of_another_kind(mini_svhn: Callable[..., Path], cache: Path) -> No
     assert "some of them [0]" in fails("svhn", root, cache)
     savemat(root / "train_32x32.mat", {"X": images, "y": np.array([[1], [2]])})
     assert "2 labels for 4 images" in fails("svhn", root, cache)
+    savemat(root / "train_32x32.mat", {"X": np.zeros((28, 28, 3, 2), np.uint8), "y": np.array([[1], [2]])})
+    assert "lacks `X` (uint8, 32 x 32 x 3 x N)" in fails("svhn", root, cache)
     savemat(root / "train_32x32.mat", {"images": images})
     assert "lacks `X`" in fails("svhn", root, cache)
 
@@ -639,11 +650,31 @@ def test_a_download_that_fails_says_what_to_do(
 @pytest.mark.usefixtures("online")
 def test_a_data_root_that_cannot_be_written(tmp_path: Path, cache: Path) -> None:
     (tmp_path / "file").write_text("in the way")
-    with pytest.raises(DataError, match="cannot be written") as caught:
-        load("mnist", root=tmp_path / "file" / "data", cache=cache)
-    message = str(caught.value)
-    assert str(tmp_path / "file" / "data") in message and "FEDTABLES_DATA" in message
+    message = fails("mnist", tmp_path / "file" / "data", cache)
+    assert (
+        f"are missing, and the data root {tmp_path}/file/data cannot be written (Not a directory)" in message
+    )
+    assert "cause:     set FEDTABLES_DATA to a folder that can be written" in message
+    assert str(tmp_path / "file" / "data") in message and "4 files expected, 0 found" in message
     assert "MNIST/raw/train-images-idx3-ubyte" in message
+
+
+def test_a_file_that_may_not_be_read(
+    mini_mnist: Callable[..., Path], cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = mini_mnist(zipped=True)
+    locked, read = root / "MNIST/raw/train-labels-idx1-ubyte.gz", Path.read_bytes
+
+    def read_bytes(path: Path) -> bytes:
+        if path == locked:
+            raise PermissionError(13, "Permission denied", str(path))
+        return read(path)
+
+    monkeypatch.setattr(Path, "read_bytes", read_bytes)
+    message = fails("mnist", root, cache)
+    assert "train-labels-idx1-ubyte.gz cannot be read (Permission denied)." in message
+    assert f"looked at: {locked}" in message and "change its rights" in message
+    assert "expected:  MNIST/raw/train-labels-idx1-ubyte[.gz], which this user can read" in message
 
 
 @pytest.mark.parametrize("name", ["mnist", "cifar10", "svhn"])

@@ -13,6 +13,7 @@ import yaml
 from PIL import Image
 
 from datasets.prepare import check, load
+from datasets.registry import get, parse
 from datasets.spawrious import drawn_for_test
 from partitions import Population, make
 
@@ -225,6 +226,39 @@ def test_too_small(refused: Callable[..., str], mini: Callable[..., Path]) -> No
     ][5:]:
         path.unlink()
     assert "too few images for a test set of a tenth, first: (snow, labrador)" in refused("spawrious", root)
+
+
+def test_a_converted_copy(refused: Callable[..., str], mini: Callable[..., Path]) -> None:
+    root = mini()
+    for path in root.glob("spawrious224/*/snow/labrador/*.png"):
+        path.rename(path.with_suffix(".jpg"))
+    message = refused("spawrious", root)
+    assert "1 of 4 cells are absent, first: (snow, labrador)" in message
+    assert "a converted copy: its files are of another type, the owner's are png" in message
+
+
+def test_an_image_that_is_none(refused: Callable[..., str], mini: Callable[..., Path]) -> None:
+    """Two breeds of 2 x 20 images."""
+    root = mini()
+    path = root / "spawrious224/1/snow/dachshund/snow_dachshund_7.png"
+    path.write_bytes(path.read_bytes()[:40])
+    message = refused("spawrious", root, LOOSE, decoding=True)
+    assert "snow_dachshund_7.png cannot be decoded" in message and f"looked at: {path}\n" in message
+    assert "80 images expected, 79 found; expected/found: dachshund 40/39;" in message
+
+
+def test_a_resized_copy(
+    refused: Callable[..., str], mini: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the miniature's numbers as the published ones its pixels are wrong, 16 for 224."""
+    root = mini()
+    monkeypatch.setattr("datasets.spawrious.PER_HALF", 10)
+    message = refused("spawrious", root, {})
+    assert "beach_labrador_0.png has 16 x 16 pixels, the originals 224 x 224." in message
+    assert "a resized copy" in message and "10 + 10 expected per cell" in message
+    monkeypatch.setattr("datasets.spawrious.SIDE", 16)
+    entry = get("spawrious")
+    assert len(entry.builder(parse(entry, {}), root).train) == 4 * 18
 
 
 def test_a_cut_down_copy_needs_strict_off(refused: Callable[..., str], mini: Callable[..., Path]) -> None:

@@ -251,6 +251,19 @@ def test_a_list_that_contradicts_itself(
     assert words in message and f"looked at: {root / DRO}/metadata.csv" in message
 
 
+def test_an_image_that_is_none(refused: Callable[..., str], mini: Callable[..., Path]) -> None:
+    """Row 10 of the list is a water bird on land; of each class 8 images are for training or testing."""
+    root = mini()
+    path = root / DRO / rows_of_miniature()[9][1]
+    path.write_bytes(b"<!DOCTYPE html>")
+    message = refused("waterbirds", root, decoding=True)
+    assert (
+        message.startswith(f"WaterBirds: {path.name} cannot be decoded") and f"looked at: {path}\n" in message
+    )
+    assert "a web page saved under this name" in message
+    assert "16 images expected, 15 found; expected/found: water bird 8/7;" in message
+
+
 def test_a_list_of_another_kind(refused: Callable[..., str], mini: Callable[..., Path]) -> None:
     root = mini()
     write_list(root / DRO, [["1", "a.jpg"]], ("image_id", "file"))

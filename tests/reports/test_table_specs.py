@@ -389,16 +389,16 @@ def test_a_part_of_a_table(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"metrc": "loss"}, "metrc: unknown key. Did you mean 'metric'?"),
+        ({"metrc": "loss"}, "metrc: came 'loss'; unknown key. Did you mean 'metric'?"),
         ({"metric": "acuracy"}, "unknown metric 'acuracy'. Did you mean 'accuracy'?"),
         ({"which_round": "best"}, "which_round: came 'best'; allowed: last"),
-        ({"seeds": 0}, "seeds: Input should be greater than 0"),
+        ({"seeds": 0}, "seeds: came 0; Input should be greater than 0"),
         ({"presets": {"quick": {"trian": {"rounds": 1}}}}, "unknown setting 'trian'. Did you mean 'train'?"),
         ({"overrides": {"seed": 1}}, "unknown setting 'seed'"),
         ({"overrides": {"train": 5}}, "train: came 5; expected a mapping"),
         (
             {"presets": {"quick": {}, "paper": {"seeds": 0}}},
-            "presets.paper.seeds: Input should be greater than 0",
+            "presets.paper.seeds: came 0; Input should be greater than 0",
         ),
         ({"rows": []}, "rows: "),
         ({"rows": [{"key": "x", "label": "X", "method": "m"}] * 2}, "rows: x comes twice"),

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
-from benchmark.commands.launching import _settings
+from benchmark.commands.arguments import settings_of_group
 from benchmark.errors import ConfigError
 from benchmark.runs.cluster import Cluster, Lost, Place, Snapshot, check_time, packed, task_log
 from benchmark.runs.config import CONF, group_names
@@ -575,7 +575,9 @@ def test_files_for_kinds_of_clusters(name: str) -> None:
     """Each holds what differs, is valid, and begins with a comment on what it is for."""
     path = CONF / "launcher" / f"{name}.yaml"
     assert path.read_text().startswith("# ")
-    chosen = SlurmSettings.of(_settings({"launcher": name, "launcher.time": "90"}, "slurm"))
+    chosen = SlurmSettings.of(
+        settings_of_group("launcher", {"launcher": name, "launcher.time": "90"}, "slurm")
+    )
     assert chosen.time == 90
     for key, value in yaml.safe_load(path.read_text()).items():
         if key != "time" and not isinstance(value, list):
