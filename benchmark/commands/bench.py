@@ -1,4 +1,4 @@
-"""``python -m benchmark bench``: speed and memory; of many runs (``scale``), of augmentation (``transforms``), of data (``data``)."""
+"""``python -m benchmark bench``: speed and memory; parts of it: ``scale``, ``transforms``, ``data``."""
 
 from __future__ import annotations
 

@@ -63,12 +63,17 @@ class EvaluationSet:
 @torch.no_grad()
 def answers(predictor: Predictor, data: EvaluationSet) -> tuple[np.ndarray, np.ndarray]:
     """(predicted class [N], cross-entropy of each sample [N]) of one predictor."""
-    predicted, losses = [], []
+    # Filled in place: small tensors kept from batch to batch would come to lie between the large ones that are freed, and
+    # the memory of a process grow with the size of the set.
+    predicted = torch.empty(len(data.labels), dtype=torch.int64, device=data.labels.device)
+    losses = torch.empty(len(data.labels), device=data.labels.device)
+    stop = 0
     for images, labels in data.batches():
         scores = predictor(images).float()
-        predicted.append(scores.argmax(1))
-        losses.append(F.cross_entropy(scores, labels, reduction="none"))
-    return torch.cat(predicted).cpu().numpy(), torch.cat(losses).cpu().numpy()
+        start, stop = stop, stop + len(labels)
+        predicted[start:stop] = scores.argmax(1)
+        losses[start:stop] = F.cross_entropy(scores, labels, reduction="none")
+    return predicted.cpu().numpy(), losses.cpu().numpy()
 
 
 def _ratio(hit: np.ndarray, count: np.ndarray) -> np.ndarray:
