@@ -63,8 +63,8 @@ class EvaluationSet:
 @torch.no_grad()
 def answers(predictor: Predictor, data: EvaluationSet) -> tuple[np.ndarray, np.ndarray]:
     """(predicted class [N], cross-entropy of each sample [N]) of one predictor."""
-    # Filled in place: small tensors kept from batch to batch would come to lie between the large ones that are freed, and
-    # the memory of a process grow with the size of the set.
+    # Filled in place: small tensors kept from batch to batch would come to lie between the large ones that are freed,
+    # and the memory of a process would grow with the size of the set.
     predicted = torch.empty(len(data.labels), dtype=torch.int64, device=data.labels.device)
     losses = torch.empty(len(data.labels), device=data.labels.device)
     stop = 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from functools import partial
@@ -26,6 +27,9 @@ from benchmark.engine.pretrained import (
 )
 from benchmark.errors import ConfigError, nearest
 from methods.vectors import BODY, HEAD, NORM, OTHER_NORM, Layout
+
+# vmap takes some layers sample by sample (adaptive pooling of ResNets); who trains can do nothing about it.
+warnings.filterwarnings("ignore", "There is a performance drop because we have not yet implemented the batch")
 
 OTHER_NORM_LAYERS = (_InstanceNorm, nn.GroupNorm, nn.LayerNorm)
 

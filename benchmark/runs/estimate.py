@@ -106,6 +106,8 @@ def _block(table: str, runs: Sequence[RunConfig]) -> Block | None:
         return None
     train = run.train
     clients, samples, left = _population(run, facts)
+    held_out = int(run.evaluation.validation * samples)
+    samples -= held_out
     taking_part = train.clients_per_round or clients
     if train.steps is not None:
         per_round = taking_part * train.steps * train.batch_size
@@ -124,7 +126,7 @@ def _block(table: str, runs: Sequence[RunConfig]) -> Block | None:
         len(runs),
         train.rounds,
         per_round,
-        evaluations * test,
+        evaluations * (test + held_out),
         shape,
         run.hash,
     )

@@ -38,17 +38,18 @@ def test_clients_by_their_matrices(cli: Any) -> None:
 def test_what_a_draw_gives_out(cli: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """FedSDC, NIID-2: 15 clients draw 5.5 classes of 40 images, 3,300 of 48,917; all others are evaluated.
 
-    All take part in each of 1,500 rounds, with 5 epochs: 16,500 samples a round; evaluated are 48,917 - 3,300.
+    A tenth of theirs is held out and evaluated too. All take part in each of 1,500 rounds, with 5 epochs of 2,970 images;
+    evaluated are 48,917 - 3,300 + 330.
     """
     monkeypatch.setenv("FEDTABLES_DATA", str(tmp_path / "nothing"))
     monkeypatch.setenv("FEDTABLES_CACHE", str(tmp_path / "cache"))
     block = one_block("paper", paper="fedsdc", table="1", rows="fedsdc", columns="niid2")
-    assert (block.rounds, block.samples_per_round) == (1500, 5 * 3300)
-    assert block.evaluated == (1 + 1500 // 5) * 45_617
+    assert (block.rounds, block.samples_per_round) == (1500, 5 * 2970)
+    assert block.evaluated == (1 + 1500 // 5) * (45_617 + 330)
     code, out, _ = cli(
         *("plan", "paper=fedsdc", "table=1", "preset=paper", "rows=fedsdc", "columns=niid2", "timing=off")
     )
-    assert code == 0 and "16,500" in next(line for line in out.splitlines() if "│ niid2" in line)
+    assert code == 0 and "14,850" in next(line for line in out.splitlines() if "│ niid2" in line)
 
 
 @pytest.mark.parametrize(

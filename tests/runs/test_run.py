@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tiny_runs import FORKS, STATEFUL, STATELESS, bits, folder_of, tiny
+from tiny_runs import FAKE, FORKS, STATEFUL, STATELESS, bits, folder_of, tiny
 
+from benchmark.engine.evaluation import Images
 from benchmark.engine.federation import FederatedRun
 from benchmark.errors import ConfigError
 from benchmark.runs import run as module
@@ -101,6 +102,26 @@ def test_batches_of_evaluation_have_16_million_numbers_at_most(
     data = replace(data, dataset=dataset, train=large, test=large)
     problem = build_problem(config, data, choose_device("cpu"))
     assert problem.evaluation_sets["test"].batch_size == expected
+
+
+def test_prepared_images_are_used_where_they_lie(tmp_path: Path) -> None:
+    """No process copies the mapped files: not for training, not what is held out of it, not what joins the test set."""
+    rule = {"name": "white_blood_cells", "clients_per_source": 2, "classes_per_client": [2, 2]}
+    layer = {
+        "dataset": {**FAKE, "options": {**FAKE["options"], "sources": 2}, "rest": "test"},
+        "partition": {**rule, "samples_per_class": [5, 5]},
+        "train": {"clients_per_round": None},
+        "evaluation": {"validation": 0.2},
+    }
+    config = configuration(tmp_path, layer)
+    data = load_data(config)
+    assert isinstance(data.train.images, np.memmap) and isinstance(data.test.images, np.memmap)
+    problem = build_problem(config, data, choose_device("cpu"))
+    held, test = (problem.evaluation_sets[name].images for name in ("validation", "test"))
+    assert isinstance(held, Images) and isinstance(test, Images) and len(data.rest)
+    for used in (problem.images, held.others, test.others):
+        assert used.data_ptr() == data.train.images.ctypes.data and used.shape == data.train.images.shape
+    assert test.own.data_ptr() == data.test.images.ctypes.data and not len(held.own)
 
 
 def test_more_samples_per_class_than_exist(tmp_path: Path) -> None:
