@@ -38,8 +38,8 @@ def test_clients_by_their_matrices(cli: Any) -> None:
 def test_what_a_draw_gives_out(cli: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """FedSDC, NIID-2: 15 clients draw 5.5 classes of 40 images, 3,300 of 48,917; all others are evaluated.
 
-    A tenth of theirs is held out and evaluated too. All take part in each of 1,500 rounds, with 5 epochs of 2,970 images;
-    evaluated are 48,917 - 3,300 + 330.
+    A tenth of theirs is held out and evaluated too. All take part in each of 1,500 rounds, with 5 epochs of 2,970
+    images; evaluated are 48,917 - 3,300 + 330.
     """
     monkeypatch.setenv("FEDTABLES_DATA", str(tmp_path / "nothing"))
     monkeypatch.setenv("FEDTABLES_CACHE", str(tmp_path / "cache"))
