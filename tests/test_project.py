@@ -482,7 +482,10 @@ def command_lines(document: str) -> list[list[str]]:
     return found
 
 
-@pytest.mark.parametrize("document", ["README.md", "CONTRIBUTING.md"])
+@pytest.mark.parametrize(
+    "document",
+    ["README.md", "CONTRIBUTING.md", "docs/paper.md", "docs/scale.md", "docs/transforms.md", "docs/wandb.md"],
+)
 def test_documents_name_only_commands_that_exist(document: str) -> None:
     from benchmark.__main__ import USAGE
 
