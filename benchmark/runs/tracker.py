@@ -12,8 +12,10 @@ import contextlib
 import json
 import os
 import queue
+import shutil
 import signal
 import sys
+import tempfile
 import threading
 import traceback
 from pathlib import Path
@@ -50,11 +52,12 @@ def main(handle: int) -> None:
             mouth.write(f"{line}\n")
             mouth.flush()
 
+    own = _own_temporary_folder()
     tracker = _Tracker(settings, root, Session(settings, root, say))
     for run in plan["runs"]:
         tracker.add(run)
     box: queue.SimpleQueue[Any] = queue.SimpleQueue()
-    threading.Thread(target=_listen, args=(inbox, box, settings.patience), daemon=True).start()
+    threading.Thread(target=_listen, args=(inbox, box, settings.patience, own), daemon=True).start()
     try:
         tracker.work(box)
     except StorageError as error:
@@ -69,7 +72,17 @@ def main(handle: int) -> None:
         log = settings.folder(root) / "tracker.log"
         say(f"stopped by {type(error).__name__}: {error} (see {log}); the runs go on.")
     # Not through wandb's exit handlers: what they would wait for has been waited for.
+    shutil.rmtree(own, ignore_errors=True)
     os._exit(0)
+
+
+def _own_temporary_folder() -> str:
+    """A folder for all that wandb puts into the temporary one: its exit handlers, which do not run, would remove it."""
+    own = tempfile.mkdtemp(
+        prefix="fedtables-"
+    )  # short: it holds sockets, whose paths may have 100 characters
+    os.environ["TMPDIR"] = tempfile.tempdir = own
+    return own
 
 
 def _own_streams(folder: Path) -> tuple[IO[bytes], IO[str]]:
@@ -86,13 +99,14 @@ def _own_streams(folder: Path) -> tuple[IO[bytes], IO[str]]:
     return inbox, mouth
 
 
-def _listen(inbox: IO[bytes], box: queue.SimpleQueue[Any], patience: float) -> None:
+def _listen(inbox: IO[bytes], box: queue.SimpleQueue[Any], patience: float, own: str) -> None:
     for line in inbox:
         with contextlib.suppress(ValueError):  # half a line, if this process was too slow to read
             message = json.loads(line)
             box.put(FINISH if "finish" in message else message)
     box.put(CLOSED)
     threading.Event().wait(patience)
+    shutil.rmtree(own, ignore_errors=True)
     os._exit(1)
 
 

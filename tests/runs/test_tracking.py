@@ -8,6 +8,7 @@ import pickle
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -122,6 +123,14 @@ def test_how_a_run_ended(root: Path, state: str, code: int) -> None:
     assert of_type(records, "exit")[0].get("exit_code", 0) == code
     note = Note.read(root / "runs" / KEY)
     assert note is not None and note.sent == f"{state} 4"
+
+
+def test_nothing_is_left_in_the_temporary_folder(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_run(root, "done", range(5))
+    with tempfile.TemporaryDirectory() as place:  # pytest's paths are too long for wandb's sockets
+        monkeypatch.setenv("TMPDIR", place)
+        send(root)
+        assert offline_files(root) and not list(Path(place).iterdir())
 
 
 def test_a_run_at_work_is_followed(root: Path) -> None:
