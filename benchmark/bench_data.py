@@ -113,9 +113,11 @@ def measured(command: Sequence[str], environment: Mapping[str, str]) -> Cost:
 
     watcher = threading.Thread(target=watch)
     watcher.start()
-    output, _ = process.communicate()
-    ended.set()
-    watcher.join()
+    try:
+        output, _ = process.communicate()
+    finally:  # Ctrl-C included: the thread would keep this process alive
+        ended.set()
+        watcher.join()
     seconds, after = time.perf_counter() - start, resource.getrusage(resource.RUSAGE_CHILDREN)
     if process.returncode:
         raise ConfigError(f"bench data: a step ended with exit code {process.returncode}; see above.")
