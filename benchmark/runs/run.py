@@ -455,6 +455,7 @@ class _Work:
             Layout.from_list(saved["layout"]), f"checkpoint {self.folder.checkpoint_path}"
         )
         self.folder.truncate_records(saved["records_bytes"])
+        self.started -= saved.get("seconds", 0.0)  # what earlier processes took counts too
         log.info("resumed after round %d", saved["state"]["round"])
         return RunState(**_to_device(saved["state"], run.problem.images.device)), saved["records_bytes"]
 
@@ -479,6 +480,7 @@ class _Work:
             "records_bytes": size,
             "layout": self.federation.layout.to_list(),
             "state": state.to_dict(),
+            "seconds": time.perf_counter() - self.started,
         }
         self.folder.save_checkpoint(content)
         self.folder.write_status(self._status("running", state.round))

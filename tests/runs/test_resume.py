@@ -214,6 +214,20 @@ def test_a_stop_between_two_clients_keeps_the_finished_rounds(tmp_path: Path, la
     assert bits(config) == expected
 
 
+def test_seconds_of_all_processes_count(tmp_path: Path) -> None:
+    """Stopped after two rounds; then its checkpoint says that they took 1,000 seconds."""
+    config = tiny(tmp_path / "results", STATELESS, {"train": {"rounds": 4}})
+    seen: list[int] = []
+    assert execute(config, lambda n, _: seen.append(n), lambda: 2 in seen)[0] == "interrupted"
+    folder = folder_of(config)
+    saved = folder.load_checkpoint(config)
+    assert saved is not None and saved["state"]["round"] == 2 and 0 < saved["seconds"] < 1000
+    folder.save_checkpoint(saved | {"seconds": 1000.0})
+    assert execute(config)[0] == "done"
+    status = folder.status()
+    assert status is not None and 1000 < status.seconds < 2000
+
+
 def test_the_real_command_line(tmp_path: Path, root: Path) -> None:
     """Fresh interpreters: kill -9, then SIGTERM, then to the end."""
     expected = undisturbed(tmp_path, STATEFUL, {"train": {"rounds": 60}}, checkpoint_every=2)
