@@ -30,8 +30,8 @@ def contrast(x: Tensor, factor: Tensor) -> Tensor:
     """The distance from the image's mean luma, times ``factor`` [B]."""
     luma = gray(x)
     # The sum over one large image alone would be shared out among threads, and end in other last bits than with one.
-    mean = luma.expand(max(2, len(x)), -1, -1, -1) if len(x) == 1 else luma
-    mean = mean.mean(dim=(2, 3), keepdim=True)[: len(x)]
+    several = luma.expand(2, -1, -1, -1) if len(x) == 1 else luma
+    mean = several.mean(dim=(2, 3), keepdim=True)[: len(x)]
     return torch.lerp(mean.expand_as(x), x, _each(factor)).clamp_(0, 255)
 
 

@@ -52,6 +52,14 @@ def test_what_a_draw_gives_out(cli: Any, monkeypatch: pytest.MonkeyPatch, tmp_pa
     assert code == 0 and "14,850" in next(line for line in out.splitlines() if "│ niid2" in line)
 
 
+FEW_CELLS = {
+    "name": "white_blood_cells",
+    "classes_per_client": [2, 3],
+    "samples_per_class": [8, 12],
+    "scale": 0.5,
+}
+
+
 @pytest.mark.parametrize(
     ("scheme", "facts", "clients", "samples"),
     [
@@ -89,28 +97,8 @@ def test_what_a_draw_gives_out(cli: Any, monkeypatch: pytest.MonkeyPatch, tmp_pa
         ),
         ({"name": "white_blood_cells"}, (7118, 13, 3), 15, 3300),
         # 10 clients of 2 or 3 classes of 4 to 6 images: 10 x 2.5 x 5; of two classes that there are, 10 x 2 x 5.
-        (
-            {
-                "name": "white_blood_cells",
-                "classes_per_client": [2, 3],
-                "samples_per_class": [8, 12],
-                "scale": 0.5,
-            },
-            (500, 13, 2),
-            10,
-            125,
-        ),
-        (
-            {
-                "name": "white_blood_cells",
-                "classes_per_client": [2, 3],
-                "samples_per_class": [8, 12],
-                "scale": 0.5,
-            },
-            (500, 2, 2),
-            10,
-            100,
-        ),
+        (FEW_CELLS, (500, 13, 2), 10, 125),
+        (FEW_CELLS, (500, 2, 2), 10, 100),
         ({"name": "white_blood_cells"}, (1000, 13, 3), 15, 1000),
     ],
 )

@@ -175,7 +175,8 @@ def test_mixed_packed_and_unpacked(mini_mnist: Callable[..., Path], cache: Path)
     path = root / "MNIST/raw/train-labels-idx1-ubyte"
     path.with_name(path.name + ".gz").write_bytes(gzip.compress(path.read_bytes()))
     path.unlink()
-    load("mnist", LOOSE, root=root, cache=cache)
+    data = load("mnist", LOOSE, root=root, cache=cache)
+    assert tuple(data.train.labels[:10]) == MNIST_FIRST["train"] and len(data.train) == 40
 
 
 def test_fashionmnist(mini_mnist: Callable[..., Path], cache: Path) -> None:
