@@ -60,12 +60,12 @@ COMMANDS = {
     "partition": "inspect.partition",
     "bench": "bench.main",
 }
-"""Module of ``benchmark.commands`` and function; imported when used: each command pays only for what it needs."""
+"""Module of ``benchmark.cli`` and function; imported when used: each command pays only for what it needs."""
 
 
 def _command(name: str) -> Callable[[Sequence[str]], int]:
     module, function = COMMANDS[name].split(".")
-    found: Callable[[Sequence[str]], int] = getattr(import_module(f"benchmark.commands.{module}"), function)
+    found: Callable[[Sequence[str]], int] = getattr(import_module(f"benchmark.cli.{module}"), function)
     return found
 
 

@@ -31,7 +31,7 @@ def is_users_mistake(error: BaseException) -> bool:
     )
 
 
-def explained(
+def format_validation_error(
     items: Iterable[Mapping[str, Any]], known: Iterable[str], prefix: str = "", whole: str = "settings"
 ) -> str:
     """The ``errors()`` of a pydantic ValidationError in our words: each key, what came, why not.

@@ -4,9 +4,9 @@ The way of an image: raw files -> a builder (`digits.py`, `mnist.py`, ...) -> `R
 writes .npy files and a finish marker -> `load` opens them memory-mapped. This package imports nothing of FedTables.
 """
 
-from datasets.base import DataError, Dataset, Facts, RawDataset, Split
-from datasets.prepare import find, is_prepared, load
-from datasets.registry import describe, facts, names
+from datasets.core.base import DataError, Dataset, Facts, RawDataset, Split
+from datasets.core.prepare import find, is_prepared, load
+from datasets.core.registry import describe, facts, names
 
 __all__ = [
     "DataError",

@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
 
-from datasets.base import DataError, Facts
 from datasets.blood_cells import (
     Archive,
     BloodOptions,
@@ -20,10 +19,11 @@ from datasets.blood_cells import (
     facts_by_class,
     split_by_class,
 )
-from datasets.images import ListedDataset
-from datasets.raw import readable
-from datasets.registry import dataset
-from datasets.trees import ImageTree, Place, check_counts, files_in, find_classes, identical_files
+from datasets.core.base import DataError, Facts
+from datasets.core.download import readable
+from datasets.core.folders import ImageTree, Place, check_counts, files_in, find_classes, identical_files
+from datasets.core.images import ListedDataset
+from datasets.core.registry import dataset
 
 PREFIXES: Mapping[str, Mapping[str, int]] = {
     "basophil": {"BA": 1218},

@@ -14,10 +14,10 @@ from pathlib import Path
 import numpy as np
 from pydantic import Field
 
-from datasets.base import Facts, Int64Array
-from datasets.images import Files, ListedDataset, ToSquare, check_pixels
-from datasets.raw import RawOptions
-from datasets.trees import IMAGENET_MEAN, IMAGENET_STD, ImageTree, Place, check_not_empty
+from datasets.core.base import Facts, Int64Array
+from datasets.core.download import RawOptions
+from datasets.core.folders import IMAGENET_MEAN, IMAGENET_STD, ImageTree, Place, check_not_empty
+from datasets.core.images import Files, ListedDataset, ToSquare, check_pixels
 
 Cells = Mapping[str, Sequence[Path]]
 """Files by the owner's code of their category, in a fixed order."""

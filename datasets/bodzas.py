@@ -12,7 +12,6 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from datasets.base import Facts
 from datasets.blood_cells import (
     Archive,
     BloodOptions,
@@ -22,10 +21,11 @@ from datasets.blood_cells import (
     facts_by_class,
     split_by_class,
 )
-from datasets.images import ListedDataset
-from datasets.raw import readable
-from datasets.registry import dataset
-from datasets.trees import ImageTree, check_counts, files_in, find_classes
+from datasets.core.base import Facts
+from datasets.core.download import readable
+from datasets.core.folders import ImageTree, check_counts, files_in, find_classes
+from datasets.core.images import ListedDataset
+from datasets.core.registry import dataset
 
 FOLDERS: Mapping[str, tuple[str, int]] = {
     "Basophile": ("basophil", 1023),

@@ -15,9 +15,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from datasets.base import Facts, RawDataset, Split, published
-from datasets.raw import RawOptions, RawTree, bad_file, folder_of, read_bytes, verify
-from datasets.registry import dataset
+from datasets.core.base import Facts, RawDataset, Split, published
+from datasets.core.download import RawOptions, RawTree, bad_file, folder_of, read_bytes, verify
+from datasets.core.registry import dataset
 
 PAGE = "https://www.cs.toronto.edu/~kriz/cifar.html"
 ROW = 3 * 32 * 32

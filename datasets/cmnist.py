@@ -10,10 +10,10 @@ from pathlib import Path
 
 import numpy as np
 
-from datasets.base import Facts, RawDataset, Split, published
+from datasets.core.base import Facts, RawDataset, Split, published
+from datasets.core.download import RawOptions
+from datasets.core.registry import dataset
 from datasets.mnist import MNIST, read
-from datasets.raw import RawOptions
-from datasets.registry import dataset
 
 SEED = 42
 CLASSES, COLOURS = ("digit < 5", "digit >= 5"), ("red", "green")

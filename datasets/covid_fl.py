@@ -14,11 +14,11 @@ from pathlib import Path
 
 from pydantic import Field
 
-from datasets.images import ListedDataset, ToSquare
-from datasets.raw import RawOptions, listing, readable
-from datasets.registry import dataset
+from datasets.core.download import RawOptions, listing, readable
+from datasets.core.folders import IMAGENET_MEAN, IMAGENET_STD, STRICT, ImageTree
+from datasets.core.images import ListedDataset, ToSquare
+from datasets.core.registry import dataset
 from datasets.ssl_fl import NOT_UNPACKED, TEST_LIST, Lists, find_lists
-from datasets.trees import IMAGENET_MEAN, IMAGENET_STD, STRICT, ImageTree
 
 CLASSES = ("normal", "pneumonia", "COVID-19")
 LISTS = "12_clients/split_real"

@@ -20,11 +20,9 @@ from pathlib import Path
 import numpy as np
 from pydantic import Field, PositiveInt
 
-from datasets.base import DataError, Facts, Int64Array, published
-from datasets.images import Files, ListedDataset, ToSquare, check_pixels
-from datasets.raw import RawOptions, listing, readable, some
-from datasets.registry import dataset
-from datasets.trees import (
+from datasets.core.base import DataError, Facts, Int64Array, published
+from datasets.core.download import RawOptions, listing, readable, some
+from datasets.core.folders import (
     IMAGENET_MEAN,
     IMAGENET_STD,
     ImageTree,
@@ -37,6 +35,8 @@ from datasets.trees import (
     read_table,
     with_nested,
 )
+from datasets.core.images import Files, ListedDataset, ToSquare, check_pixels
+from datasets.core.registry import dataset
 
 CLASSES = ("akiec", "bcc", "bkl", "df", "mel", "nv", "vasc")
 COUNTS = dict(zip(CLASSES, (327, 514, 1099, 115, 1113, 6705, 142), strict=True))

@@ -25,11 +25,9 @@ import numpy as np
 from PIL import Image
 from pydantic import Field
 
-from datasets.base import DataError, Expected, Facts, UInt8Array, published
-from datasets.images import Files, ListedDataset, ToSquare, check_pixels, open_rgb
-from datasets.raw import RawOptions, readable, some
-from datasets.registry import dataset
-from datasets.trees import (
+from datasets.core.base import DataError, Expected, Facts, UInt8Array, published
+from datasets.core.download import RawOptions, readable, some
+from datasets.core.folders import (
     IMAGENET_MEAN,
     IMAGENET_STD,
     ImageTree,
@@ -41,6 +39,8 @@ from datasets.trees import (
     read_table,
     with_nested,
 )
+from datasets.core.images import Files, ListedDataset, ToSquare, check_pixels, open_rgb
+from datasets.core.registry import dataset
 
 CLASSES = ("MEL", "NV", "BCC", "AK", "BKL", "DF", "VASC", "SCC")
 CENTRES = ("bcn", "vidir_molemax", "vidir_modern", "rosendahl", "msk", "vienna_dias")
@@ -156,7 +156,7 @@ class Dermoscopy:
     colour_constancy: bool
 
     def __call__(self, path: Path) -> UInt8Array:
-        """As `datasets.images.Decode`: uint8 [3, size, size]."""
+        """As `datasets.core.images.Decode`: uint8 [3, size, size]."""
         image = open_rgb(path)
         if self.colour_constancy:
             short = min(image.size)

@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 
-from datasets.base import Facts
 from datasets.blood_cells import (
     Archive,
     BloodOptions,
@@ -21,10 +20,19 @@ from datasets.blood_cells import (
     facts_by_class,
     split_by_class,
 )
-from datasets.images import ListedDataset
-from datasets.raw import readable
-from datasets.registry import dataset
-from datasets.trees import ImageTree, Place, check_counts, counts_text, files_in, find_classes, read_text
+from datasets.core.base import Facts
+from datasets.core.download import readable
+from datasets.core.folders import (
+    ImageTree,
+    Place,
+    check_counts,
+    counts_text,
+    files_in,
+    find_classes,
+    read_text,
+)
+from datasets.core.images import ListedDataset
+from datasets.core.registry import dataset
 
 CODES: Mapping[str, tuple[str, int]] = {
     "BAS": ("basophil", 79),

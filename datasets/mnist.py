@@ -15,9 +15,9 @@ from pathlib import Path
 
 import numpy as np
 
-from datasets.base import Facts, Int64Array, RawDataset, Split, UInt8Array, published
-from datasets.raw import RawOptions, RawTree, bad_file, existing, folder_of, read_bytes, verify
-from datasets.registry import dataset
+from datasets.core.base import Facts, Int64Array, RawDataset, Split, UInt8Array, published
+from datasets.core.download import RawOptions, RawTree, bad_file, existing, folder_of, read_bytes, verify
+from datasets.core.registry import dataset
 
 IMAGES, LABELS = 2051, 2049
 SIDE = 28

@@ -19,11 +19,11 @@ import numpy as np
 from pydantic import Field
 
 from datasets import acevedo, bodzas, matek
-from datasets.base import DataError, Facts
 from datasets.blood_cells import BloodOptions, in_two, labelled
-from datasets.images import ListedDataset, ToSquare
-from datasets.registry import dataset
-from datasets.trees import IMAGENET_MEAN, IMAGENET_STD, check_not_empty
+from datasets.core.base import DataError, Facts
+from datasets.core.folders import IMAGENET_MEAN, IMAGENET_STD, check_not_empty
+from datasets.core.images import ListedDataset, ToSquare
+from datasets.core.registry import dataset
 
 SOURCES = ("matek", "acevedo", "bodzas")
 

@@ -17,12 +17,12 @@ import numpy as np
 from PIL import Image
 from pydantic import Field
 
-from datasets.base import Facts, UInt8Array
-from datasets.images import BadImage, Files, ListedDataset, ToSquare, as_rgb
-from datasets.raw import RawOptions, listing, readable
-from datasets.registry import dataset
+from datasets.core.base import Facts, UInt8Array
+from datasets.core.download import RawOptions, listing, readable
+from datasets.core.folders import STRICT, ImageTree
+from datasets.core.images import BadImage, Files, ListedDataset, ToSquare, as_rgb
+from datasets.core.registry import dataset
 from datasets.ssl_fl import NOT_UNPACKED, TEST_LIST, Lists, find_lists
-from datasets.trees import STRICT, ImageTree
 
 CLASSES = ("normal", "diseased")
 CLIENTS = 5
@@ -77,7 +77,7 @@ class FromArray:
     size: int
 
     def __call__(self, path: Path) -> UInt8Array:
-        """As `datasets.images.Decode`.
+        """As `datasets.core.images.Decode`.
 
         Raises:
             BadImage: The file is damaged, or is no image.

@@ -20,11 +20,9 @@ import numpy.typing as npt
 import pandas as pd
 from pydantic import Field
 
-from datasets.base import Facts, published
-from datasets.images import Files, ListedDataset, ToSquare, check_pixels
-from datasets.raw import RawOptions, found_in, listing, readable
-from datasets.registry import dataset
-from datasets.trees import (
+from datasets.core.base import Facts, published
+from datasets.core.download import RawOptions, found_in, listing, readable
+from datasets.core.folders import (
     BROKEN_OFF,
     IMAGENET_MEAN,
     IMAGENET_STD,
@@ -34,6 +32,8 @@ from datasets.trees import (
     files_in,
     find_any,
 )
+from datasets.core.images import Files, ListedDataset, ToSquare, check_pixels
+from datasets.core.registry import dataset
 
 BREEDS = ("labrador", "dachshund", "bulldog", "corgi")
 PLACES = ("beach", "snow")

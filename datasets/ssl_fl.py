@@ -13,10 +13,10 @@ from pathlib import Path
 
 import numpy as np
 
-from datasets.base import DataError
-from datasets.images import Files
-from datasets.raw import NOT_THERE, known_cause, some
-from datasets.trees import ImageTree, Place, find, read_rows
+from datasets.core.base import DataError
+from datasets.core.download import NOT_THERE, known_cause, some
+from datasets.core.folders import ImageTree, Place, find, read_rows
+from datasets.core.images import Files
 
 NOT_UNPACKED = dict.fromkeys(
     ("*.zip", "*.tar", "*.tar.gz", "*.tgz", "*.rar", "*.7z"), "an archive that is not unpacked"

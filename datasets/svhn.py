@@ -12,9 +12,9 @@ from pathlib import Path
 
 import numpy as np
 
-from datasets.base import Facts, RawDataset, Split
-from datasets.raw import RawOptions, RawTree, bad_file, folder_of, read_bytes, verify
-from datasets.registry import dataset
+from datasets.core.base import Facts, RawDataset, Split
+from datasets.core.download import RawOptions, RawTree, bad_file, folder_of, read_bytes, verify
+from datasets.core.registry import dataset
 
 TRAIN, TEST = "train_32x32.mat", "test_32x32.mat"
 MD5 = {TRAIN: "e26dedcc434d2e4c54c9b2d4a06d8373", TEST: "eb5a983be6a315427106f1b164d9cef3"}

@@ -22,11 +22,11 @@ import numpy.typing as npt
 import pandas as pd
 from pydantic import Field
 
-from datasets.base import DataError, Facts, published
-from datasets.images import Files, ListedDataset, ToSquare
-from datasets.raw import RawOptions, found_in, listing, readable, some
-from datasets.registry import dataset
-from datasets.trees import IMAGENET_MEAN, IMAGENET_STD, STRICT, ImageTree, Place, find_any, read_table
+from datasets.core.base import DataError, Facts, published
+from datasets.core.download import RawOptions, found_in, listing, readable, some
+from datasets.core.folders import IMAGENET_MEAN, IMAGENET_STD, STRICT, ImageTree, Place, find_any, read_table
+from datasets.core.images import Files, ListedDataset, ToSquare
+from datasets.core.registry import dataset
 
 METADATA = "metadata.csv"
 COLUMNS = ("img_id", "img_filename", "y", "split", "place", "place_filename")

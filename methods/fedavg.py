@@ -15,9 +15,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from methods.registry import register
-from methods.rules import (
-    Direction,
+from methods.core.registry import register
+from methods.core.rules import (
+    Aggregator,
     Post,
     Prediction,
     Predictor,
@@ -48,7 +48,7 @@ class UniformWeights(Weights):
 
 
 @register("direction", "mean")
-class MeanDirection(Direction):
+class MeanDirection(Aggregator):
     """Dbar = sum_k p_k D_k."""
 
     streams = True

@@ -15,9 +15,9 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from methods.method import Method
-from methods.registry import register
-from methods.rules import ServerOptimizer, State
+from methods.core.build import Method
+from methods.core.registry import register
+from methods.core.rules import ServerOptimizer, State
 
 log = logging.getLogger(__name__)
 

@@ -13,11 +13,11 @@ from __future__ import annotations
 import logging
 from typing import ClassVar, Literal
 
-from methods.method import Method
-from methods.personal import require_personal
-from methods.registry import register
-from methods.rules import ClientRule, Federation, State
-from methods.vectors import NORM, OTHER_NORM
+from methods.core.build import Method
+from methods.core.registry import register
+from methods.core.rules import ClientRule, Federation, State
+from methods.core.vectors import NORM, OTHER_NORM
+from methods.shared.personal import require_personal
 
 log = logging.getLogger(__name__)
 

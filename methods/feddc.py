@@ -20,11 +20,11 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from methods.drift import require_drift
-from methods.method import Method
-from methods.registry import register
-from methods.rules import ClientContext, ClientRule, Federation, Reducer, RoundView, State, Trained
+from methods.core.build import Method
+from methods.core.registry import register
+from methods.core.rules import ClientContext, ClientRule, Federation, Reducer, RoundView, State, Trained
 from methods.scaffold import new_control, refuse_phases
+from methods.shared.drift import require_drift
 
 
 @register("client", "feddc")

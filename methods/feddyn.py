@@ -17,11 +17,11 @@ from typing import ClassVar, Literal
 from pydantic import Field
 from torch import Tensor
 
-from methods.drift import require_drift
-from methods.method import Method
-from methods.registry import register
-from methods.rules import ClientContext, ClientRule, Federation, RoundView, State, Trained
+from methods.core.build import Method
+from methods.core.registry import register
+from methods.core.rules import ClientContext, ClientRule, Federation, RoundView, State, Trained
 from methods.scaffold import refuse_phases
+from methods.shared.drift import require_drift
 
 
 @register("client", "feddyn")

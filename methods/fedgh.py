@@ -29,10 +29,10 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from methods.method import Method
-from methods.registry import MethodError, register
-from methods.rules import Direction, Federation, RoundView, State
-from methods.vectors import combine, gram
+from methods.core.build import Method
+from methods.core.registry import MethodError, register
+from methods.core.rules import Aggregator, Federation, RoundView, State
+from methods.core.vectors import combine, gram
 
 EPS = 1e-7
 """Added to squared lengths (code)."""
@@ -86,7 +86,7 @@ def hierarchy(products: Tensor, onto: Tensor) -> Tensor:
 
 
 @register("direction", "harmonize")
-class Harmonize(Direction):
+class Harmonize(Aggregator):
     """Mean of updates without pairwise conflicts.
 
     ``reading`` frozen | current | pcgrad: of the paper's form, see above.

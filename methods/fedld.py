@@ -36,10 +36,19 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor
 
-from methods.method import Method
-from methods.registry import MethodError, register
-from methods.rules import Batch, ClientContext, ClientRule, Direction, Federation, Loss, RoundView, State
-from methods.vectors import combine, gram
+from methods.core.build import Method
+from methods.core.registry import MethodError, register
+from methods.core.rules import (
+    Aggregator,
+    Batch,
+    ClientContext,
+    ClientRule,
+    Federation,
+    Loss,
+    RoundView,
+    State,
+)
+from methods.core.vectors import combine, gram
 
 ZERO_EIGENVALUE = 1e-12
 """A direction whose eigenvalue is below this share of the first is 0/0 in Eq. 7 and dropped."""
@@ -124,7 +133,7 @@ def coefficients(products: Tensor, p: Tensor, kept: int, normaliser: str) -> Ten
 
 
 @register("direction", "principal")
-class Principal(Direction):
+class Principal(Aggregator):
     """Updates rebuilt from the round's principal directions (Eqs. 4-7).
 
     ``proportion``: L / m, the share of directions that are kept. ``variant``: ``paper`` or ``reference``, the authors'

@@ -27,9 +27,8 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor
 
-from methods.prototypes import REDUCERS, class_sums, none_yet, updated
-from methods.registry import MethodError, register
-from methods.rules import (
+from methods.core.registry import MethodError, register
+from methods.core.rules import (
     Batch,
     ClientContext,
     ClientRule,
@@ -41,6 +40,7 @@ from methods.rules import (
     Trained,
     Weights,
 )
+from methods.shared.prototypes import REDUCERS, class_sums, none_yet, updated
 
 
 def intra_class(z: Tensor, y: Tensor, eps: float, variant: Literal["paper", "reference"] = "paper") -> Tensor:

@@ -21,14 +21,14 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from methods.core.registry import register
+from methods.core.rules import Aggregator, RoundView, State
+from methods.core.vectors import combine
 from methods.fedavg import MeanDirection
-from methods.registry import register
-from methods.rules import Direction, RoundView, State
-from methods.vectors import combine
 
 
 @register("direction", "nova")
-class Nova(Direction):
+class Nova(Aggregator):
     """Mean of normalised updates.
 
     ``scale`` (null: as the variant): ``tau_eff``, or ``one``, weights that sum to 1.

@@ -22,8 +22,8 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from methods.registry import register
-from methods.rules import ServerOptimizer, State
+from methods.core.registry import register
+from methods.core.rules import ServerOptimizer, State
 
 
 class Adaptive(ServerOptimizer):

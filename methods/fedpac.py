@@ -25,10 +25,9 @@ from pydantic import Field
 from scipy.optimize import nnls
 from torch import Tensor
 
-from methods.method import Method
-from methods.prototypes import REDUCERS, class_sums, none_yet, updated
-from methods.registry import MethodError, register
-from methods.rules import (
+from methods.core.build import Method
+from methods.core.registry import MethodError, register
+from methods.core.rules import (
     Batch,
     ClientContext,
     ClientRule,
@@ -44,7 +43,8 @@ from methods.rules import (
     State,
     Trained,
 )
-from methods.vectors import BODY, HEAD, NORM, OTHER_NORM
+from methods.core.vectors import BODY, HEAD, NORM, OTHER_NORM
+from methods.shared.prototypes import REDUCERS, class_sums, none_yet, updated
 
 SMALL = 1e-3
 """Weights of heads below this are dropped (code)."""

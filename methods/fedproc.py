@@ -26,9 +26,8 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor
 
-from methods.prototypes import REDUCERS, class_sums, none_yet, updated
-from methods.registry import register
-from methods.rules import (
+from methods.core.registry import register
+from methods.core.rules import (
     Batch,
     ClientContext,
     ClientRule,
@@ -39,6 +38,7 @@ from methods.rules import (
     State,
     Trained,
 )
+from methods.shared.prototypes import REDUCERS, class_sums, none_yet, updated
 
 
 def prototype_contrast(z: Tensor, y: Tensor, g: Tensor, known: Tensor) -> Tensor:

@@ -12,8 +12,8 @@ from typing import Literal
 from pydantic import Field
 from torch import Tensor
 
-from methods.registry import register
-from methods.rules import ClientContext, ClientRule
+from methods.core.registry import register
+from methods.core.rules import ClientContext, ClientRule
 
 
 @register("client", "fedprox")

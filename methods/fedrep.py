@@ -14,11 +14,11 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from methods.method import Method
-from methods.personal import require_personal
-from methods.registry import register
-from methods.rules import ClientContext, ClientRule, Phase
-from methods.vectors import BODY, HEAD, NORM, OTHER_NORM
+from methods.core.build import Method
+from methods.core.registry import register
+from methods.core.rules import ClientContext, ClientRule, Phase
+from methods.core.vectors import BODY, HEAD, NORM, OTHER_NORM
+from methods.shared.personal import require_personal
 
 
 @register("client", "fedrep")

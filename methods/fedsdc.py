@@ -33,9 +33,9 @@ from pydantic import Field, PositiveInt, field_validator
 from torch import Tensor, nn
 from torch.nn.utils import parameters_to_vector, skip_init
 
-from methods.method import Method
-from methods.registry import MethodError, register
-from methods.rules import (
+from methods.core.build import Method
+from methods.core.registry import MethodError, register
+from methods.core.rules import (
     ClientContext,
     ClientRule,
     Federation,

@@ -28,8 +28,8 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from methods.registry import register
-from methods.rules import ClientContext, ClientRule, Federation, Reducer, RoundView, State, Trained
+from methods.core.registry import register
+from methods.core.rules import ClientContext, ClientRule, Federation, Reducer, RoundView, State, Trained
 
 AT_A_TIME = 1 << 24
 """Numbers of single-sample gradients that are held at once (64 MiB)."""

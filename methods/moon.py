@@ -20,8 +20,8 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor
 
-from methods.registry import register
-from methods.rules import Batch, ClientContext, ClientRule, FrozenModel, Loss, State, Trained
+from methods.core.registry import register
+from methods.core.rules import Batch, ClientContext, ClientRule, FrozenModel, Loss, State, Trained
 
 
 def contrast(z: Tensor, z_glob: Tensor, z_prev: Tensor, T: float) -> Tensor:

@@ -21,9 +21,9 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from methods.method import Method
-from methods.registry import MethodError, register
-from methods.rules import ClientContext, ClientRule, Federation, Reducer, RoundView, State, Trained
+from methods.core.build import Method
+from methods.core.registry import MethodError, register
+from methods.core.rules import ClientContext, ClientRule, Federation, Reducer, RoundView, State, Trained
 
 
 def refuse_phases(rule: ClientRule, method: Method) -> None:

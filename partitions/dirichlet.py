@@ -17,8 +17,15 @@ from typing import Any
 import numpy as np
 from pydantic import Field, NonNegativeInt, PositiveInt, SerializerFunctionWrapHandler, model_serializer
 
-from partitions.base import AnyGenerator, IntArray, Partitioner, PartitionError, Population, indices_by_class
-from partitions.registry import partition
+from partitions.core.base import (
+    AnyGenerator,
+    IntArray,
+    Partitioner,
+    PartitionError,
+    Population,
+    indices_by_class,
+)
+from partitions.core.registry import partition
 
 # Tries x classes before giving up, a few seconds. FedLD's figure 2 (alpha 0.01, 5 clients, 2 classes) needs a thousand
 # tries and more.

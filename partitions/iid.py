@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from pydantic import PositiveInt
 
-from partitions.base import IntArray, Partitioner, Population
-from partitions.registry import partition
+from partitions.core.base import IntArray, Partitioner, Population
+from partitions.core.registry import partition
 
 
 @partition("iid")

@@ -21,8 +21,8 @@ from pydantic import (
     model_validator,
 )
 
-from partitions.base import IntArray, Partitioner, Population, nearest
-from partitions.registry import partition
+from partitions.core.base import IntArray, Partitioner, Population, nearest
+from partitions.core.registry import partition
 
 Matrix = tuple[tuple[int, ...], ...]
 Types = tuple[tuple[int, Matrix], ...]

@@ -6,8 +6,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from partitions.base import IntArray, Partitioner, Population, indices_by_class
-from partitions.registry import partition
+from partitions.core.base import IntArray, Partitioner, Population, indices_by_class
+from partitions.core.registry import partition
 
 
 @partition("natural")

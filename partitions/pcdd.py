@@ -21,9 +21,9 @@ from typing import Literal
 import numpy as np
 from pydantic import PositiveInt
 
-from partitions.base import AnyGenerator, IntArray, Partitioner, Population, indices_by_class
+from partitions.core.base import AnyGenerator, IntArray, Partitioner, Population, indices_by_class
+from partitions.core.registry import partition
 from partitions.dirichlet import dirichlet_split
-from partitions.registry import partition
 
 IID_ALPHA = 1e5  # of the authors' code, where every client has every class
 IID_MIN_SIZE = 10

@@ -13,8 +13,8 @@ from typing import Annotated, ClassVar
 import numpy as np
 from pydantic import AfterValidator, Field, PositiveInt
 
-from partitions.base import IntArray, Partitioner, Population
-from partitions.registry import partition
+from partitions.core.base import IntArray, Partitioner, Population
+from partitions.core.registry import partition
 
 
 def _ascending(limits: tuple[int, int]) -> tuple[int, int]:

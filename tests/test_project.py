@@ -30,13 +30,13 @@ import torch
 import yaml
 from omegaconf import OmegaConf
 
-from methods import rules
+from methods.core import rules
 
 ROOT = Path(__file__).resolve().parent.parent
 OURS = ("benchmark", "datasets", "methods", "partitions", "scripts")
 LONGEST_FUNCTION = 60
 
-TOP = ("benchmark.analyses", "benchmark.figures", "benchmark.fidelity", "benchmark.commands")
+TOP = ("benchmark.analyses", "benchmark.figures", "benchmark.fidelity", "benchmark.cli")
 
 # Who may not import whom (prefix of the module -> prefixes of what it must not import).
 FLOORS = {
@@ -217,7 +217,7 @@ def test_backward_stands_in_one_place() -> None:
         and node.func.attr == "backward"
     ]
     # The second one trains nothing that is kept: it is the bare loop that `make bench` measures runs against.
-    assert sorted(calls) == ["benchmark/bench.py", "benchmark/engine/training.py"]
+    assert sorted(calls) == ["benchmark/bench/speed.py", "benchmark/engine/training.py"]
 
 
 # Files -------------------------------------------------------------------------------------------
@@ -314,7 +314,8 @@ def run_example(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
 def test_example_of_a_method_works(
     monkeypatch: pytest.MonkeyPatch, run_example: Callable[[str], None]
 ) -> None:
-    from methods import method, registry
+    from methods.core import build as method
+    from methods.core import registry
 
     registry.names("client")  # all that exist, so that the example does not stay among them
     monkeypatch.setitem(registry._rules, "client", dict(registry._rules["client"]))
@@ -363,7 +364,8 @@ def test_a_method_in_two_files_has_a_row_in_every_table(tmp_path: Path) -> None:
 def test_example_of_a_dataset_works(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, run_example: Callable[[str], None]
 ) -> None:
-    from datasets import load, names, registry
+    from datasets import load, names
+    from datasets.core import registry
 
     names()
     monkeypatch.setattr(registry, "_entries", dict(registry._entries))
@@ -378,7 +380,8 @@ def test_example_of_a_dataset_works(
 def test_example_of_a_partition_works(
     monkeypatch: pytest.MonkeyPatch, run_example: Callable[[str], None]
 ) -> None:
-    from partitions import Population, make, names, registry
+    from partitions import Population, make, names
+    from partitions.core import registry
 
     names()
     monkeypatch.setattr(registry, "_SCHEMES", dict(registry._SCHEMES))
@@ -391,7 +394,7 @@ def test_example_of_a_partition_works(
 
 
 def test_example_of_a_table_works(tmp_path: Path) -> None:
-    from benchmark.runs.spec import load_spec
+    from benchmark.experiments.spec import load_spec
 
     name = "conf/table/proximal_term.yaml"
     path = tmp_path / Path(name).name
@@ -494,7 +497,7 @@ def test_documents_name_only_commands_that_exist(document: str) -> None:
 
 
 def test_runs_of_the_readme_compose() -> None:
-    from benchmark.runs.config import resolve
+    from benchmark.config.compose import resolve
 
     runs = [words[1:] for words in command_lines("README.md") if words[0] == "run"]
     assert len(runs) >= 3

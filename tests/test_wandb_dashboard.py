@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from benchmark.commands.run import main as run_command
-from benchmark.runs.following import metric_name, summary
+from benchmark.cli.run import main as run_command
 from benchmark.runs.store import Results
+from benchmark.tracking.following import metric_name, summary
 
 SCRIPT = Path(__file__).resolve().parent.parent / "scripts" / "wandb_dashboard.py"
 

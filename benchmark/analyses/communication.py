@@ -16,9 +16,9 @@ import pandas as pd
 import torch
 
 from benchmark.analyses.registry import Report, analysis
-from benchmark.engine.models import Net, build_net, model_names
+from benchmark.config.compose import group_names, load_group
+from benchmark.models.networks import Net, build_net, model_names
 from benchmark.reports.published import PUBLISHED_FOLDER, read_published
-from benchmark.runs.config import group_names, load_group
 
 NOTES = (
     "Millions of numbers that one client sends to the server in one round; it receives as many. Counted: parameters, "

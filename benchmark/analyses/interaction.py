@@ -15,8 +15,8 @@ import pandas as pd
 
 from benchmark.analyses.registry import Report, analysis
 from benchmark.reports.published import PUBLISHED_FOLDER, read_published
-from partitions.base import IntArray
-from partitions.heterogeneity import triplet
+from partitions.core.base import IntArray
+from partitions.core.heterogeneity import triplet
 from partitions.interaction import DISTRIBUTIONS, Interaction
 
 PRINTED = {"CI": "class_imbalance", "AI": "attribute_imbalance", "SC": "spurious_correlation"}

@@ -16,13 +16,13 @@ import pandas as pd
 
 from benchmark.analyses.registry import Report, analysis
 from benchmark.analyses.resources import Trainee, numbers, timed
-from benchmark.commands.arguments import preset_of
-from benchmark.commands.planning import command, planned
+from benchmark.cli.arguments import preset_of
+from benchmark.cli.planning import command, planned
+from benchmark.experiments.plan import Cells
+from benchmark.experiments.spec import TableSpec, spec_called
 from benchmark.reports.collect import collect
 from benchmark.reports.ranking import Ranking, ranking
 from benchmark.reports.tables import Table
-from benchmark.runs.plan import Cells
-from benchmark.runs.spec import TableSpec, spec_called
 from benchmark.runs.store import Results
 
 REPEATS, WARM, ROUNDS = 3, 2, 5
@@ -56,7 +56,7 @@ def board(table: Table) -> Board:
     """Values [column x seed, method] of the rows of ``table`` whose runs have all ended."""
     seeds: dict[str, dict[tuple[str, int], float]] = {}
     incomplete = []
-    sign = 1.0 if table.spec.shown.higher_is_better else -1.0
+    sign = 1.0 if table.spec.metric_format.higher_is_better else -1.0
     for row in table.spec.rows:
         found: dict[tuple[str, int], float] = {}
         complete = True
@@ -106,7 +106,7 @@ def leaderboard(values: Mapping[str, str]) -> Report:
         f"{ranks.blocks} blocks (column x seed). Friedman test of equal methods: p = {ranks.p:.2g}. Mean ranks that "
         f"differ by less than {ranks.critical:.2f} (Nemenyi, 5 %) cannot be told apart."
     )
-    prices, shown = costs(spec, cells), spec.shown
+    prices, shown = costs(spec, cells), spec.metric_format
     means = found.values.replace(-np.inf, np.nan).groupby(level=0, sort=False).mean()
     lines = []
     for method, line in ranks.table.iterrows():

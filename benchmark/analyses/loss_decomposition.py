@@ -28,20 +28,30 @@ from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, V
 from torch import Tensor
 
 from benchmark.analyses.registry import Report, analysis
-from benchmark.commands.arguments import positive, preset_of
-from benchmark.commands.launching import settings_of_runs
+from benchmark.cli.arguments import positive, preset_of
+from benchmark.cli.launching import settings_of_runs
+from benchmark.config.compose import compose, group_names, resolve
+from benchmark.config.merge import merge
+from benchmark.config.schema import RunConfig
 from benchmark.engine.federation import Diverged, FederatedRun, RunState
 from benchmark.engine.views import FrozenView
-from benchmark.errors import ConfigError, explained
+from benchmark.errors import ConfigError, format_validation_error
+from benchmark.experiments.plan import with_seed
 from benchmark.figures.spec import find_figures
-from benchmark.runs.config import RunConfig, compose, group_names, resolve
-from benchmark.runs.nested import merge
-from benchmark.runs.plan import with_seed
-from benchmark.runs.run import build_run, load_data
+from benchmark.runs.execute import build_run, load_data
 from benchmark.runs.store import Results
+from methods.core.rules import (
+    Aggregator,
+    ClientContext,
+    ClientRule,
+    Federation,
+    Reducer,
+    RoundView,
+    State,
+    Trained,
+)
 from methods.fedavg import MeanDirection
 from methods.fedld import Margin, Principal
-from methods.rules import ClientContext, ClientRule, Direction, Federation, Reducer, RoundView, State, Trained
 
 FIGURE = "fedld_figure2"
 """The file of conf/figure with the settings of all presets."""
@@ -107,11 +117,11 @@ class LocalModels(ClientRule):
         return view.payload
 
 
-class Several(Direction):
+class Several(Aggregator):
     """Several directions from the same updates: the model follows the first, the state keeps each Dbar by its name."""
 
     key: ClassVar[str] = "several"
-    rules: dict[str, Direction]
+    rules: dict[str, Aggregator]
 
     def setup(self, federation: Federation) -> State:
         """Each rule's own state."""
@@ -135,7 +145,7 @@ def client_losses(run: FederatedRun, w: Tensor, buffers: Tensor) -> np.ndarray:
     return losses / np.maximum(run.sizes, 1)
 
 
-def one_round(run: FederatedRun, directions: Mapping[str, Direction]) -> dict[str, Decomposition]:
+def one_round(run: FederatedRun, directions: Mapping[str, Aggregator]) -> dict[str, Decomposition]:
     """Train one round with the client rules of ``run``; Eq. 2 for the model that each direction makes of it.
 
     All clients take part. Each local model is evaluated with its own BatchNorm buffers, the aggregated ones with the
@@ -191,7 +201,7 @@ def read_options(values: Mapping[str, Any]) -> Options:
     try:
         return Options.model_validate(dict(values))
     except ValidationError as error:
-        message = explained(error.errors(), Options.model_fields)
+        message = format_validation_error(error.errors(), Options.model_fields)
         raise ConfigError(f"loss decomposition: {message}") from error
 
 

@@ -16,15 +16,15 @@ import numpy as np
 import pandas as pd
 
 from benchmark.analyses.registry import Report, analysis
-from benchmark.commands.arguments import preset_of
-from benchmark.commands.planning import command, planned
+from benchmark.cli.arguments import preset_of
+from benchmark.cli.planning import command, planned
+from benchmark.config.schema import RunConfig
 from benchmark.engine.records import Record
 from benchmark.errors import StorageError
+from benchmark.experiments.plan import PlannedCell
+from benchmark.experiments.spec import TABLE_FOLDER, TableSpec, load_spec
+from benchmark.launch.overview import run_state
 from benchmark.reports.published import PUBLISHED_FOLDER, read_published
-from benchmark.runs.census import run_state
-from benchmark.runs.config import RunConfig
-from benchmark.runs.plan import PlannedCell
-from benchmark.runs.spec import TABLE_FOLDER, TableSpec, load_spec
 from benchmark.runs.store import Results, read_json
 
 ROWS = ("feddiverse", "round_robin", "fednova", "powd", "fedpns", "hcsfed", "uniform")

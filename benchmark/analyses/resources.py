@@ -23,16 +23,16 @@ import torch
 from torch import Tensor
 
 from benchmark.analyses.registry import Report, analysis
-from benchmark.commands.arguments import positive, preset_of
+from benchmark.cli.arguments import positive, preset_of
+from benchmark.config.schema import RunConfig
 from benchmark.engine.federation import FederatedRun, RunState
 from benchmark.engine.training import ActiveRule
+from benchmark.experiments.plan import Cells, plan
+from benchmark.experiments.spec import TableSpec
+from benchmark.experiments.tuning import TunedFolder
 from benchmark.figures.spec import FIGURE_FOLDER, load_figure
-from benchmark.runs.config import RunConfig
-from benchmark.runs.plan import Cells, plan
-from benchmark.runs.run import build_run, load_data
-from benchmark.runs.spec import TableSpec
-from benchmark.runs.tuning import TunedFolder
-from methods.rules import ClientContext, Head
+from benchmark.runs.execute import build_run, load_data
+from methods.core.rules import ClientContext, Head
 
 NOTES = (
     "Held by a client: model and buffers, the received model where the method reads it while it trains, other models, "

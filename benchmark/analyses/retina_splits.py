@@ -17,9 +17,9 @@ import pandas as pd
 
 from benchmark.analyses.registry import Report, analysis
 from benchmark.errors import ConfigError
-from datasets.images import ListedDataset
+from datasets.core.images import ListedDataset
 from datasets.retina import CLIENTS, SPLITS, RetinaOptions, retina
-from partitions.base import Population
+from partitions.core.base import Population
 from partitions.dirichlet import Dirichlet
 
 ALPHAS = {1: 100.0, 2: 1.0, 3: 0.5}

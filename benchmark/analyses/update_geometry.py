@@ -18,15 +18,15 @@ import torch
 from torch import Tensor
 
 from benchmark.analyses.registry import Report, analysis
-from benchmark.commands.arguments import positive, preset_of
+from benchmark.cli.arguments import positive, preset_of
 from benchmark.errors import ConfigError
-from benchmark.runs.plan import plan
-from benchmark.runs.run import build_run, load_data
-from benchmark.runs.spec import spec_called
+from benchmark.experiments.plan import plan
+from benchmark.experiments.spec import spec_called
+from benchmark.runs.execute import build_run, load_data
+from methods.core.rules import Aggregator, RoundView, State
+from methods.core.vectors import gram
 from methods.fedavg import MeanDirection
 from methods.fedld import Principal
-from methods.rules import Direction, RoundView, State
-from methods.vectors import gram
 
 NOTES = (
     "cosine: mean over pairs of clients. first, second: shares of the eigenvalues of G G' that the two largest are. "
@@ -35,7 +35,7 @@ NOTES = (
 )
 
 
-class _Watch(Direction):
+class _Watch(Aggregator):
     """The mean, with a note of what the updates looked like."""
 
     seen: Any

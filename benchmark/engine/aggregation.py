@@ -8,9 +8,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from methods.registry import MethodError
-from methods.rules import ClientRule, RoundView, State
-from methods.vectors import LayoutError, WeightedSum
+from methods.core.registry import MethodError
+from methods.core.rules import ClientRule, RoundView, State
+from methods.core.vectors import LayoutError, WeightedSum
 
 
 class Updates:

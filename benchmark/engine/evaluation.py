@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from benchmark.engine.records import Record
-from methods.rules import Predictor
+from methods.core.rules import Predictor
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class EvaluationSet:
 
 
 @torch.no_grad()
-def answers(predictor: Predictor, data: EvaluationSet) -> tuple[np.ndarray, np.ndarray]:
+def predict(predictor: Predictor, data: EvaluationSet) -> tuple[np.ndarray, np.ndarray]:
     """(predicted class [N], cross-entropy of each sample [N]) of one predictor."""
     # Filled in place: small tensors kept from batch to batch would come to lie between the large ones that are freed,
     # and the memory of a process would grow with the size of the set.
@@ -126,7 +126,7 @@ def evaluate(
     sums: dict[tuple[str, str], float] = {}
     count = 0
     for predictor in predictors:
-        predicted, losses = answers(predictor, data)
+        predicted, losses = predict(predictor, data)
         each = metrics(
             predicted, losses if logits else None, labels, attributes, data.num_classes, data.num_attributes
         )

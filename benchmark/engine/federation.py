@@ -15,12 +15,12 @@ from benchmark.engine import randomness
 from benchmark.engine.aggregation import Buffers, Payloads, Updates
 from benchmark.engine.evaluation import EvaluationSet, evaluate
 from benchmark.engine.measures import MEASURES
-from benchmark.engine.models import FlatModel
 from benchmark.engine.records import Cost, Record
 from benchmark.engine.training import ActiveRule, ClientData, LocalTrainer, Order, TrainSpec
 from benchmark.engine.views import FrozenPool, FrozenView, Probe
-from methods.method import Method
-from methods.rules import (
+from benchmark.models.networks import FlatModel
+from methods.core.build import Method
+from methods.core.rules import (
     ClientContext,
     ClientProbe,
     ClientRule,
@@ -31,7 +31,7 @@ from methods.rules import (
     State,
     Trained,
 )  # fmt: skip
-from methods.vectors import HEAD
+from methods.core.vectors import HEAD
 
 
 class Diverged(Exception):
@@ -142,7 +142,7 @@ def _never() -> bool:
 
 
 class _Clients:
-    """The clients as a selection rule may reach them (``methods.rules.Clients``); adds what is asked to ``cost``."""
+    """The clients as a selection rule may reach them (``methods.core.rules.ClientPool``); adds what is asked to ``cost``."""
 
     def __init__(self, federation: FederatedRun, state: RunState, cost: Cost) -> None:
         self._run, self._state, self._cost = federation, state, cost
@@ -601,7 +601,7 @@ def _numbers(values: State) -> int:
 
 
 class _View:
-    """What a prediction rule may read (``methods.rules.ServerView``)."""
+    """What a prediction rule may read (``methods.core.rules.ServerView``)."""
 
     def __init__(self, run: FederatedRun, state: RunState) -> None:
         self._run, self._state = run, state

@@ -12,10 +12,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from benchmark.engine.models import FlatModel
 from benchmark.engine.randomness import seed_torch
-from benchmark.engine.transforms import Augment
-from methods.rules import Batch, ClientContext, ClientRule, Phase
+from benchmark.models.networks import FlatModel
+from benchmark.transforms.augmentation import Augment
+from methods.core.rules import Batch, ClientContext, ClientRule, Phase
 
 CHUNK_BYTES = 16 << 20
 """Inputs are gathered and normalised this many bytes at a time: few kernel launches, bounded memory."""

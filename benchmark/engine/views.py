@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from benchmark.engine import randomness
-from benchmark.engine.models import FlatModel
 from benchmark.engine.records import Cost
-from methods.rules import ClientRule, Head, Phase, State
+from benchmark.models.networks import FlatModel
+from methods.core.rules import ClientRule, Head, Phase, State
 
 if TYPE_CHECKING:
     from benchmark.engine.federation import FederatedRun, RunState
@@ -126,7 +126,7 @@ class FrozenPool:
 
 
 class Probe:
-    """A client that answers a question of the server (``methods.rules.ClientProbe``)."""
+    """A client that answers a question of the server (``methods.core.rules.ClientProbe``)."""
 
     def __init__(self, run: FederatedRun, state: RunState, client: int, cost: Cost) -> None:
         """Client ``client`` with the state of the server before the round; its work is added to ``cost``."""

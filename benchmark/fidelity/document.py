@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from benchmark.config.compose import group_names
+from benchmark.experiments.spec import METRICS
 from benchmark.fidelity import effects
 from benchmark.fidelity.ledger import PAPERS, CellName, Chapter, Entry, Value, table
 from benchmark.fidelity.printed import agreeing, arithmetic, inconsistencies
-from benchmark.reports.markdown import escape
 from benchmark.reports.notes import full_label
-from benchmark.runs.config import group_names
-from benchmark.runs.spec import METRICS
+from benchmark.reports.render.markdown import escape
 
 PRESETS = ("quick", "small", "paper")
 
@@ -174,7 +174,7 @@ def _effect(entry: Entry, measured: Measured) -> str:
             lines.append([preset, where, "", "", "not measured"])
         else:
             lines.append([preset, where, _side(line, "default"), _side(line, "switched"), _each(line)])
-    metrics = {table(cell.table).shown.label for cell in entry.effect.cells.values()}
+    metrics = {table(cell.table).metric_format.label for cell in entry.effect.cells.values()}
     rows = _table(["preset", "cell", "default", "switched", "difference (seed by seed)"], lines)
     first, *others = (preset for preset in PRESETS if preset in entry.effect.cells)
     command = f"`python -m benchmark fidelity effects ids={entry.id} preset={first}`"

@@ -12,13 +12,13 @@ from typing import Any
 import pandas as pd
 
 from benchmark.errors import ConfigError
+from benchmark.experiments.plan import Cells, TunedValues, plan
+from benchmark.experiments.spec import TableSpec
+from benchmark.experiments.tuning import TunedFolder
 from benchmark.fidelity.ledger import ROOT, CellName, Chapter, Entry, table
 from benchmark.reports.collect import collect
 from benchmark.reports.statistics import Summary
-from benchmark.runs.plan import Cells, Chosen, plan
-from benchmark.runs.spec import TableSpec
 from benchmark.runs.store import Results, read_json
-from benchmark.runs.tuning import TunedFolder
 
 EFFECTS_FOLDER = ROOT / "results" / "fidelity"
 """Where measured effects are committed, one CSV per preset."""
@@ -81,7 +81,7 @@ def pairs(
         where = (cell.row, cell.column)
         chosen = tuned.load(whole, preset)
         own = chosen[where].values if where in chosen else {}
-        switched = Chosen({**own, **entry.effect.overrides}, f"ledger entry {entry.id}")
+        switched = TunedValues({**own, **entry.effect.overrides}, f"ledger entry {entry.id}")
         default = plan(spec, preset, seeds, extra, chosen)
         if default[where].state != "ok":
             raise ConfigError(

@@ -15,10 +15,12 @@ from typing import Any
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from benchmark.errors import ConfigError, explained
-from benchmark.runs.config import CONF, RunConfig, compose, group_names, resolve
-from benchmark.runs.nested import merge
-from benchmark.runs.spec import TableSpec, spec_called
+from benchmark.config.compose import compose, group_names, resolve
+from benchmark.config.merge import merge
+from benchmark.config.schema import RunConfig
+from benchmark.errors import ConfigError, format_validation_error
+from benchmark.experiments.spec import TableSpec, spec_called
+from benchmark.paths import CONF
 
 ROOT = CONF.parent
 LEDGER_FOLDER = ROOT / "methods" / "fidelity"
@@ -185,7 +187,7 @@ def load(folder: Path = LEDGER_FOLDER) -> list[Chapter]:
         except (OSError, yaml.YAMLError) as error:
             raise ConfigError(f"ledger file {path} cannot be read: {' '.join(str(error).split())}") from error
         except ValidationError as error:
-            message = explained(error.errors(), Chapter.model_fields, whole="chapter")
+            message = format_validation_error(error.errors(), Chapter.model_fields, whole="chapter")
             raise ConfigError(f"ledger file {path}: {message}") from error
         if chapter.paper != paper:
             raise ConfigError(

@@ -34,7 +34,11 @@ def bars(request: Request) -> Drawing:
         data, **common, dodge=True, palette=["0.15"] * len(rows), size=3, jitter=False, legend=False, zorder=3
     )
     axis.set_xlabel("")
-    axis.set_ylabel(f"{spec.shown.label} ({spec.shown.unit})" if spec.shown.unit else spec.shown.label)
+    axis.set_ylabel(
+        f"{spec.metric_format.label} ({spec.metric_format.unit})"
+        if spec.metric_format.unit
+        else spec.metric_format.label
+    )
     axis.grid(False, axis="x")
     # Beside the bars: inside it would cover some of them.
     sns.move_legend(axis, "upper left", bbox_to_anchor=(1.0, 1.0), title="", frameon=False)

@@ -24,7 +24,7 @@ def curves(request: Request) -> Drawing:
         raise ConfigError(f"figure {request.spec.name}: kind curves needs a table with runs (conf/figure/).")
     data = _values(request)
     columns = request.table.run_columns
-    shown = request.table.shown
+    shown = request.table.metric_format
     across = min(int(request.option("across", 3)), len(columns))
     figure, axes = panels(math.ceil(len(columns) / across), across)
     hues = list(data["method"].unique())
@@ -60,7 +60,7 @@ def _legend_beside(figure: Figure, axis: Axes) -> None:
 def _values(request: Request) -> pd.DataFrame:
     """Long form: column, method, seed, round, value."""
     assert request.table is not None
-    metric, shown = request.table.metric, request.table.shown
+    metric, shown = request.table.metric, request.table.metric_format
     rows = []
     for row in request.table.rows:
         for column in request.table.run_columns:

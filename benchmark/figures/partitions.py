@@ -9,11 +9,11 @@ import numpy as np
 import pandas as pd
 
 from benchmark.errors import ConfigError
+from benchmark.experiments.plan import plan
+from benchmark.experiments.spec import TableSpec, spec_called
 from benchmark.figures.registry import Drawing, Request, kind
 from benchmark.figures.style import panels
 from benchmark.reports.pictures import draw_bubbles
-from benchmark.runs.plan import plan
-from benchmark.runs.spec import TableSpec, spec_called
 
 CELL = 0.27
 """Inches of a client and of a class."""
@@ -65,7 +65,7 @@ def _scenario(request: Request, table: TableSpec, key: str) -> _Scenario:
     cell = plan(table.cut([row], [key]), request.preset, (0,), request.extra)[row, key]
     if not cell.runs:
         raise ConfigError(f"figure {request.spec.name}: column {key} of {table.name}: {cell.state}.")
-    from benchmark.runs.run import load_data  # imports torch, which drawing finished runs does not need
+    from benchmark.runs.execute import load_data  # imports torch, which drawing finished runs does not need
 
     data = load_data(cell.runs[0])
     labels, names = np.asarray(data.train.labels), data.dataset.classes

@@ -12,11 +12,11 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 import benchmark.figures
+from benchmark.config.schema import RunConfig
 from benchmark.errors import ConfigError, nearest
+from benchmark.experiments.plan import Cells
+from benchmark.experiments.spec import TableSpec
 from benchmark.figures.spec import FigureSpec
-from benchmark.runs.config import RunConfig
-from benchmark.runs.plan import Cells
-from benchmark.runs.spec import TableSpec
 from benchmark.runs.store import Results
 
 

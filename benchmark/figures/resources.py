@@ -28,7 +28,7 @@ def resources(request: Request) -> Drawing:
     first = request.table.rows[0].label
     over = measured.set_index(["column", "method"])[["held", "seconds"]]
     over = over / over.xs(first, level="method").reindex(over.index, level="column")
-    shown, reached = request.table.shown, _reached(request)
+    shown, reached = request.table.metric_format, _reached(request)
     unit = f" ({shown.unit})" if shown.unit else ""
     parts = [
         ("numbers held by a client", f"over {first}'s", over["held"].reset_index(name="value")),
@@ -70,10 +70,10 @@ def _reached(request: Request) -> pd.DataFrame:
         for column in request.table.run_columns:
             for run in done_runs(request, row.key, column.key):
                 status = request.results.run(run.key).status()
-                final = status.final.get(request.table.shown.split, {}) if status else {}
+                final = status.final.get(request.table.metric_format.split, {}) if status else {}
                 if request.table.metric in final:
                     found.setdefault(run.seed, []).append(
-                        final[request.table.metric] * request.table.shown.scale
+                        final[request.table.metric] * request.table.metric_format.scale
                     )
         wanted = len(request.table.run_columns)
         rows += [

@@ -10,11 +10,11 @@ import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
+from benchmark.config.schema import RunConfig
 from benchmark.errors import ConfigError
+from benchmark.experiments.spec import Column, Row
 from benchmark.figures.registry import Drawing, Request, done_runs, kind
 from benchmark.figures.style import panels
-from benchmark.runs.config import RunConfig
-from benchmark.runs.spec import Column, Row
 from partitions import make, triplet
 
 TYPES = ("CI", "AI", "SC")

@@ -10,11 +10,12 @@ from typing import Any
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError
 
-from benchmark.errors import ConfigError, explained
-from benchmark.runs.nested import merge
-from benchmark.runs.spec import TableSpec, spec_called
+from benchmark.config.merge import merge
+from benchmark.errors import ConfigError, format_validation_error
+from benchmark.experiments.spec import TableSpec, spec_called
+from benchmark.paths import CONF
 
-FIGURE_FOLDER = Path(__file__).resolve().parents[2] / "conf" / "figure"
+FIGURE_FOLDER = CONF / "figure"
 """Where the figure files live."""
 
 
@@ -66,7 +67,7 @@ class FigureSpec(BaseModel):
         try:
             return TableSpec.model_validate({**named, **self.table})
         except ValidationError as error:
-            message = explained(error.errors(), TableSpec.model_fields, "table.", "table")
+            message = format_validation_error(error.errors(), TableSpec.model_fields, "table.", "table")
             raise ConfigError(f"figure {self.name}: {message}") from error
 
     @cached_property
@@ -90,7 +91,7 @@ def load_figure(path: Path) -> FigureSpec:
     try:
         return FigureSpec.model_validate({"name": path.stem, **node})
     except ValidationError as error:
-        message = explained(error.errors(), FigureSpec.model_fields, whole="figure")
+        message = format_validation_error(error.errors(), FigureSpec.model_fields, whole="figure")
         raise ConfigError(f"figure file {path}: {message}") from error
 
 

@@ -16,12 +16,12 @@ from torch import Tensor, nn
 
 from benchmark.engine.federation import FederatedRun, Problem, Schedule
 from benchmark.engine.measures import spread
-from benchmark.engine.models import FlatModel, Net
 from benchmark.engine.training import TrainSpec
 from benchmark.figures.registry import Drawing, Request, kind
+from benchmark.models.networks import FlatModel, Net
 from benchmark.reports.statistics import summarise
-from methods.method import build
-from methods.rules import FrozenModel
+from methods.core.build import build
+from methods.core.rules import FrozenModel
 
 CLASSES = 6
 TITLES = ("All classes", "Two classes per client", "Two classes per client, FedMR")

@@ -5,31 +5,34 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
+from benchmark.config.schema import RunConfig
 from benchmark.errors import ConfigError
+from benchmark.experiments.plan import Cells, PlannedCell
+from benchmark.experiments.spec import TableSpec, WhichRound
+from benchmark.launch.overview import run_state
 from benchmark.reports.statistics import reported_value
 from benchmark.reports.tables import STATUSES, Cell, CellRun, Table, build_table
-from benchmark.runs.census import run_state
-from benchmark.runs.config import RunConfig
-from benchmark.runs.plan import Cells, PlannedCell
-from benchmark.runs.spec import TableSpec, WhichRound
 from benchmark.runs.store import Results, RunFolder, Status
 
 
 def _value(spec: TableSpec, folder: RunFolder, status: Status) -> float | None:
     if spec.round.rule == "last":
-        return status.final.get(spec.shown.split, {}).get(spec.metric)
+        return status.final.get(spec.metric_format.split, {}).get(spec.metric)
     values: dict[str, dict[int, float]] = {}
     for record in folder.read_records():
         if record.group == "all" and record.metric == spec.metric:
             values.setdefault(record.split, {})[record.round] = record.value
     return reported_value(
-        spec.round, values.get(spec.shown.split, {}), values.get("validation"), spec.shown.higher_is_better
+        spec.round,
+        values.get(spec.metric_format.split, {}),
+        values.get("validation"),
+        spec.metric_format.higher_is_better,
     )
 
 
 def _curve(spec: TableSpec, folder: RunFolder) -> dict[int, float]:
     """The metric that is to be reached, by trained rounds."""
-    split, of = spec.shown.split, spec.shown.of
+    split, of = spec.metric_format.split, spec.metric_format.of
     return {
         record.round: record.value
         for record in folder.read_records()
@@ -116,6 +119,6 @@ def validation_value(spec: TableSpec, folder: RunFolder) -> float | None:
     }
     rule = WhichRound("best_validation") if spec.round.rule == "best_test" else spec.round
     try:
-        return reported_value(rule, held, held, spec.shown.higher_is_better)
+        return reported_value(rule, held, held, spec.metric_format.higher_is_better)
     except ConfigError as error:
         raise ConfigError(f"{folder.path}: {spec.metric} on the validation split: {error}") from error

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from PIL import Image
 
-from datasets.base import Dataset, Int64Array, Split, UInt8Array
+from datasets.core.base import Dataset, Int64Array, Split, UInt8Array
 
 TILE = 72
 """Longer side of an image on the sheet, pixels."""

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from benchmark.experiments.plan import TunedValues
+from benchmark.experiments.spec import Column, TableSpec
 from benchmark.reports.statistics import ALPHA, Tau
-from benchmark.runs.plan import Chosen
-from benchmark.runs.spec import Column, TableSpec
 
 if TYPE_CHECKING:
     from benchmark.reports.tables import Table, TableCell
@@ -81,10 +81,10 @@ def full_label(column: Column) -> str:
 def caption(table: Table, published: str) -> str:
     """One paragraph: metric, round, spread, preset; ``published`` says where the paper's numbers stand."""
     spec = table.spec
-    unit = f" in {spec.shown.unit}" if spec.shown.unit else ""
+    unit = f" in {spec.metric_format.unit}" if spec.metric_format.unit else ""
     parts = [
         spec.caption,
-        f"{spec.shown.label}{unit}, {_round(spec)}, {_spread(table)}, preset {table.preset}.",
+        f"{spec.metric_format.label}{unit}, {_round(spec)}, {_spread(table)}, preset {table.preset}.",
     ]
     if table.has_published:
         parts.append(published)
@@ -120,7 +120,7 @@ def notes(table: Table) -> list[Note]:
 
 
 def _legend(table: Table) -> list[str]:
-    best = "highest" if table.spec.shown.higher_is_better else "lowest"
+    best = "highest" if table.spec.metric_format.higher_is_better else "lowest"
     lines = [
         f"Bold: best ({best}) mean of the column; underlined: second best; equal printed means share the mark. "
         "Only cells with all seeds done are compared.",
@@ -239,7 +239,7 @@ def _hyperparameters(table: Table) -> list[str]:
     return [*([f"{text} What follows stands in place of these."] if text else []), *tuned]
 
 
-def tuning_lines(spec: TableSpec, chosen_values: Mapping[tuple[str, str], Chosen]) -> list[str]:
+def tuning_lines(spec: TableSpec, chosen_values: Mapping[tuple[str, str], TunedValues]) -> list[str]:
     """Which values were chosen by grid search: one line for each way and file, row by row in it."""
     found: dict[str, dict[str, dict[str, list[str]]]] = {}
     for (row, column), chosen in chosen_values.items():

@@ -9,9 +9,10 @@ from pathlib import Path
 import pandas as pd
 
 from benchmark.errors import ConfigError
-from benchmark.runs.spec import Column, Row, TableSpec
+from benchmark.experiments.spec import Column, Row, TableSpec
+from benchmark.paths import PUBLISHED
 
-PUBLISHED_FOLDER = Path(__file__).resolve().parents[2] / "results" / "published"
+PUBLISHED_FOLDER = PUBLISHED
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import numpy as np
 from scipy import stats
 
 from benchmark.errors import ConfigError
-from benchmark.runs.spec import WhichRound
+from benchmark.experiments.spec import WhichRound
 
 ALPHA = 0.05
 """A difference is called significant below this p-value."""

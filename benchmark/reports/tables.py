@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pandas as pd
 
-from benchmark.reports import latex, markdown
+from benchmark.experiments.plan import TunedValues
+from benchmark.experiments.spec import Column, Row, TableSpec
 from benchmark.reports.published import Published, PublishedTable
+from benchmark.reports.render import latex, markdown
 from benchmark.reports.statistics import Mark, Summary, Tau, agreement, mean_tau, rank, summarise
 from benchmark.runs.files import storage_error, write_atomically
-from benchmark.runs.plan import Chosen
-from benchmark.runs.spec import Column, Row, TableSpec
 
 STATUSES = ("done", "not reached", "missing", "running", "failed", "diverged")
 """Of a run, from best to worst: a cell is called by its worst run.
@@ -125,7 +125,7 @@ class Table:
     overall: Tau
     notes: Mapping[str, str]
     has_published: bool
-    chosen: Mapping[tuple[str, str], Chosen] = field(default_factory=dict)
+    chosen: Mapping[tuple[str, str], TunedValues] = field(default_factory=dict)
 
     def cell(self, row: Row, column: Column) -> TableCell:
         """The cell of a row and a column."""
@@ -160,7 +160,7 @@ class Table:
             "selection": cell.row.selection or "",
             "column": cell.column.key,
             "metric": self.spec.metric,
-            "unit": self.spec.shown.unit,
+            "unit": self.spec.metric_format.unit,
             "which_round": self.spec.which_round,
             "mean": _rounded(summary.mean if summary else None),
             "std": _rounded(summary.std if summary else None),
@@ -192,7 +192,7 @@ def build_table(
     *,
     notes: Mapping[str, str] | None = None,
     published: PublishedTable | None = None,
-    chosen: Mapping[tuple[str, str], Chosen] | None = None,
+    chosen: Mapping[tuple[str, str], TunedValues] | None = None,
 ) -> Table:
     """Put the runs of a table together.
 
@@ -259,7 +259,7 @@ def _summarised(
     spec: TableSpec, row: Row, column: Column, cell: Cell, published: PublishedTable
 ) -> TableCell:
     runs = tuple(sorted(cell.runs, key=lambda run: run.seed))
-    values = {run.seed: run.value * spec.shown.scale for run in runs if run.value is not None}
+    values = {run.seed: run.value * spec.metric_format.scale for run in runs if run.value is not None}
     summary = summarise(list(values.values())) if values else None
     return TableCell(row, column, cell.state, runs, values, summary, published.find(row, column))
 
@@ -275,7 +275,9 @@ def _ranked(
     spec: TableSpec, column: Column, built: Mapping[tuple[str, str], TableCell]
 ) -> dict[tuple[str, str], TableCell]:
     complete = _complete(spec, column, built)
-    marks = rank({key: cell.values for key, cell in complete.items()}, spec.shown.higher_is_better, DECIMALS)
+    marks = rank(
+        {key: cell.values for key, cell in complete.items()}, spec.metric_format.higher_is_better, DECIMALS
+    )
     return {(key, column.key): replace(cell, mark=marks[key]) for key, cell in complete.items()}
 
 

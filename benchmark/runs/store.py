@@ -29,9 +29,9 @@ from typing import Any
 
 import yaml
 
+from benchmark.config.schema import FORMAT, RunConfig
 from benchmark.engine.records import Record
 from benchmark.errors import StorageError
-from benchmark.runs.config import FORMAT, RunConfig
 from benchmark.runs.files import storage_error, write_atomically
 from benchmark.runs.lease import Busy, Lease, holder_of, take
 

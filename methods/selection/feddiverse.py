@@ -21,12 +21,12 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from methods.method import Method
-from methods.registry import MethodError, register
-from methods.rules import (
+from methods.core.build import Method
+from methods.core.registry import MethodError, register
+from methods.core.rules import (
+    ClientPool,
     ClientProbe,
     ClientRule,
-    Clients,
     FrozenModel,
     Generators,
     Head,
@@ -34,7 +34,7 @@ from methods.rules import (
     Selection,
     State,
 )
-from methods.selection.triplets import (
+from methods.shared.triplets import (
     AI,
     CI,
     SC,
@@ -146,7 +146,7 @@ class FedDiverse(PreTrained):
         keys = [ATTRIBUTE, *(_against_rest(y) for y in range(num_classes) if num_classes > 2)]
         return {key: _two_way(feature_dim, generators(key)) for key in keys}
 
-    def setup(self, clients: Clients) -> State:
+    def setup(self, clients: ClientPool) -> State:
         """Nothing yet; known triplets need attributes."""
         if self.triplets == "known":
             require_attributes(clients, "feddiverse with triplets known")
@@ -159,7 +159,7 @@ class FedDiverse(PreTrained):
     # Selection ----------------------------------------------------------------------------------------------------
 
     def choose(
-        self, round: int, kappa: int, clients: Clients, state: State, rng: np.random.Generator
+        self, round: int, kappa: int, clients: ClientPool, state: State, rng: np.random.Generator
     ) -> tuple[Sequence[int], State]:
         """Everybody in rounds before T0; then the set-up, once, and triples (Algorithm 6)."""
         when = 0 if self.way("estimate") == "first_round" else self.T0
@@ -178,7 +178,7 @@ class FedDiverse(PreTrained):
             "dht_error_max": float(np.max(state["errors"])),
         }
 
-    def _ask(self, clients: Clients) -> State:
+    def _ask(self, clients: ClientPool) -> State:
         """All clients upload three numbers: {"triplets": [K, 3]} and, where the truth is there, {"errors": [K]}."""
         known = self.triplets == "known"
         triplets = clients.ask(

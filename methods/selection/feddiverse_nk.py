@@ -16,10 +16,10 @@ from collections.abc import Sequence
 import numpy as np
 from scipy.optimize import nnls
 
-from methods.registry import register
-from methods.rules import Clients, State
+from methods.core.registry import register
+from methods.core.rules import ClientPool, State
 from methods.selection.feddiverse import PreTrained
-from methods.selection.triplets import interaction_matrix, require_attributes
+from methods.shared.triplets import interaction_matrix, require_attributes
 
 RIDGE = 1e-9
 """Added to the diagonal of Q, which is singular where clients are alike: the most even solution is taken."""
@@ -35,13 +35,13 @@ class FedDiverseNk(PreTrained):
     ``T0``: rounds of pre-training.
     """
 
-    def setup(self, clients: Clients) -> State:
+    def setup(self, clients: ClientPool) -> State:
         """Nothing yet."""
         require_attributes(clients, "feddiverse_nk")
         return {}
 
     def choose(
-        self, round: int, kappa: int, clients: Clients, state: State, rng: np.random.Generator
+        self, round: int, kappa: int, clients: ClientPool, state: State, rng: np.random.Generator
     ) -> tuple[Sequence[int], State]:
         """Everybody in rounds before T0; then kappa clients without replacement with probability om."""
         everybody = range(clients.num_clients)

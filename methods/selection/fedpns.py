@@ -22,10 +22,10 @@ import numpy as np
 from pydantic import Field
 from torch import Tensor
 
-from methods.registry import register
-from methods.rules import Clients, Selection, State
-from methods.selection.draw import without_replacement
-from methods.vectors import gram
+from methods.core.registry import register
+from methods.core.rules import ClientPool, Selection, State
+from methods.core.vectors import gram
+from methods.shared.draw import without_replacement
 
 DEFAULTS: dict[str, dict[str, Any]] = {
     "paper": {"cap": 0.99, "min_keep": 1, "drop_flagged": False},
@@ -55,13 +55,13 @@ class FedPNS(Selection):
         own = getattr(self, name)
         return DEFAULTS[self.variant][name] if own is None else own
 
-    def setup(self, clients: Clients) -> State:
+    def setup(self, clients: ClientPool) -> State:
         """pr_k = 1/K, s_k = f_k = 0."""
         K = clients.num_clients
         return {"pr": [1 / K] * K, "s": [0] * K, "f": [0] * K}
 
     def choose(
-        self, round: int, kappa: int, clients: Clients, state: State, rng: np.random.Generator
+        self, round: int, kappa: int, clients: ClientPool, state: State, rng: np.random.Generator
     ) -> tuple[Sequence[int], State]:
         """Kappa clients by pr, without replacement; filled uniformly where fewer than kappa pr are positive."""
         return without_replacement(rng, np.array(state["pr"]), kappa).tolist(), state

@@ -26,9 +26,9 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from methods.registry import MethodError, register
-from methods.rules import ClientProbe, Clients, Selection, State
-from methods.selection.draw import without_replacement
+from methods.core.registry import MethodError, register
+from methods.core.rules import ClientPool, ClientProbe, Selection, State
+from methods.shared.draw import without_replacement
 
 ITERATIONS = 300
 """Most iterations of the compression; it usually stops long before, when no coordinate changes its centroid."""
@@ -70,7 +70,7 @@ class HCSFed(Selection):
         own = getattr(self, name)
         return DEFAULTS[self.variant][name] if own is None else own
 
-    def setup(self, clients: Clients) -> State:
+    def setup(self, clients: ClientPool) -> State:
         """Nothing yet; MethodError if there are fewer clients than clusters."""
         if self.Hc > clients.num_clients:
             raise MethodError(
@@ -80,7 +80,7 @@ class HCSFed(Selection):
         return {}
 
     def choose(
-        self, round: int, kappa: int, clients: Clients, state: State, rng: np.random.Generator
+        self, round: int, kappa: int, clients: ClientPool, state: State, rng: np.random.Generator
     ) -> tuple[Sequence[int], State]:
         """Everybody in round 0, then m_h clients of each cluster h."""
         if round == 0:
@@ -98,7 +98,7 @@ class HCSFed(Selection):
         return chosen, state
 
     @staticmethod
-    def _global_model(clients: Clients) -> State:
+    def _global_model(clients: ClientPool) -> State:
         """w [d], which the server has anyway: asking client 0 for nothing shows it to this rule."""
         seen: list[Tensor] = []
 

@@ -20,9 +20,9 @@ import torch
 import torch.nn.functional as F
 from pydantic import Field
 
-from methods.registry import MethodError, register
-from methods.rules import ClientProbe, Clients, Selection, State
-from methods.selection.draw import without_replacement
+from methods.core.registry import MethodError, register
+from methods.core.rules import ClientPool, ClientProbe, Selection, State
+from methods.shared.draw import without_replacement
 
 
 @register("selection", "powd")
@@ -39,7 +39,7 @@ class PowD(Selection):
     batch_size: int = Field(default=28, ge=1)
 
     def choose(
-        self, round: int, kappa: int, clients: Clients, state: State, rng: np.random.Generator
+        self, round: int, kappa: int, clients: ClientPool, state: State, rng: np.random.Generator
     ) -> tuple[Sequence[int], State]:
         """(ids, state)."""
         everybody = clients.num_clients

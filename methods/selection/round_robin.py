@@ -13,9 +13,9 @@ from typing import Literal
 
 import numpy as np
 
-from methods.registry import register
-from methods.rules import Clients, Selection, State
-from methods.selection.draw import without_replacement
+from methods.core.registry import register
+from methods.core.rules import ClientPool, Selection, State
+from methods.shared.draw import without_replacement
 
 
 @register("selection", "round_robin")
@@ -24,13 +24,13 @@ class RoundRobin(Selection):
 
     variant: Literal["paper", "reference"] = "paper"
 
-    def setup(self, clients: Clients) -> State:
+    def setup(self, clients: ClientPool) -> State:
         """R_k = 0; nobody is marked as served."""
         count = clients.num_clients
         return {"turns": [0] * count} if self.variant == "paper" else {"served": [False] * count}
 
     def choose(
-        self, round: int, kappa: int, clients: Clients, state: State, rng: np.random.Generator
+        self, round: int, kappa: int, clients: ClientPool, state: State, rng: np.random.Generator
     ) -> tuple[Sequence[int], State]:
         """The kappa smallest R_k; R_k += 1 for those."""
         if self.variant == "reference":

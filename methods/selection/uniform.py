@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from methods.registry import register
-from methods.rules import Clients, Selection, State
+from methods.core.registry import register
+from methods.core.rules import ClientPool, Selection, State
 
 
 @register("selection", "uniform")
@@ -15,7 +15,7 @@ class Uniform(Selection):
     """Every client is equally likely."""
 
     def choose(
-        self, round: int, kappa: int, clients: Clients, state: State, rng: np.random.Generator
+        self, round: int, kappa: int, clients: ClientPool, state: State, rng: np.random.Generator
     ) -> tuple[Sequence[int], State]:
         """(ids, state)."""
         return rng.choice(clients.num_clients, size=kappa, replace=False).tolist(), state

@@ -10,7 +10,7 @@ from torch import nn
 from benchmark.analyses import communication
 from benchmark.analyses.communication import SETTINGS, Counted, count
 from benchmark.analyses.registry import find
-from benchmark.engine.models import FlatModel, Net
+from benchmark.models.networks import FlatModel, Net
 
 
 def test_counts_by_hand() -> None:

@@ -7,9 +7,9 @@ import math
 import pytest
 
 from benchmark.analyses.leaderboard import board, costs
+from benchmark.experiments.plan import plan
+from benchmark.experiments.spec import TableSpec, find_specs
 from benchmark.reports.tables import Cell, CellRun, build_table
-from benchmark.runs.plan import plan
-from benchmark.runs.spec import TableSpec, find_specs
 
 
 def leaderboard() -> TableSpec:

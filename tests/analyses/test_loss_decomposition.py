@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +11,9 @@ import pandas as pd
 import pytest
 import torch
 import torch.nn.functional as F
+from federations import Recorder, federation, mlp, problem_of, run, with_rules
 from matplotlib.colors import to_rgb
 from torch import Tensor, nn
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "engine"))
-
-from federations import Recorder, federation, mlp, problem_of, run, with_rules
 
 from benchmark.__main__ import main
 from benchmark.analyses import loss_decomposition as analysis
@@ -31,12 +27,12 @@ from benchmark.analyses.loss_decomposition import (
     read_options,
     summary,
 )
-from benchmark.engine.models import Net
 from benchmark.errors import ConfigError
 from benchmark.figures.loss_decomposition import draw, loss_decomposition
 from benchmark.figures.registry import Request
 from benchmark.figures.spec import find_figures
 from benchmark.figures.style import panels
+from benchmark.models.networks import Net
 from benchmark.runs.store import Results
 from methods.fedavg import MeanDirection
 from methods.fedld import Margin, Principal

@@ -16,8 +16,8 @@ from benchmark.analyses.overhead import Split, overhead
 from benchmark.analyses.registry import Report
 from benchmark.engine.records import Record
 from benchmark.errors import ConfigError, StorageError
-from benchmark.runs.plan import Cells, PlannedCell, plan
-from benchmark.runs.spec import TABLE_FOLDER, load_spec
+from benchmark.experiments.plan import Cells, PlannedCell, plan
+from benchmark.experiments.spec import TABLE_FOLDER, load_spec
 from benchmark.runs.store import Results, Status
 
 K, KAPPA, ROUNDS, SIZES = 24, 9, 40, [10] * 24
@@ -187,7 +187,7 @@ def test_no_command_where_all_rows_have_runs(write: Callable, report: Callable) 
 
 
 def test_parts_that_do_not_exist_yet(monkeypatch: pytest.MonkeyPatch, report: Callable) -> None:
-    import benchmark.runs.plan as planning
+    import benchmark.experiments.plan as planning
 
     names = planning.group_names
 

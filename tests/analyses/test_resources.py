@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "engine"))
-
 from federations import federation, mlp, problem_of, with_rules
+from torch import Tensor
 
 from benchmark.__main__ import main
 from benchmark.analyses.resources import Held, Trainee, measure, numbers
-from benchmark.runs.config import compose, resolve
-from benchmark.runs.plan import plan
-from benchmark.runs.run import build_run, load_data
-from benchmark.runs.spec import TableSpec
-from methods.rules import ClientContext, ClientRule, Federation, Head, RoundView, State, Trained
+from benchmark.config.compose import compose, resolve
+from benchmark.experiments.plan import plan
+from benchmark.experiments.spec import TableSpec
+from benchmark.runs.execute import build_run, load_data
+from methods.core.rules import ClientContext, ClientRule, Federation, Head, RoundView, State, Trained
 
 D = 6 * 8 + 8 + 8 * 3 + 3
 """Parameters of ``mlp``; it has no buffers."""

@@ -11,7 +11,7 @@ from benchmark.__main__ import main
 from benchmark.analyses.registry import find
 from benchmark.analyses.retina_splits import compared
 from benchmark.errors import ConfigError
-from datasets.images import Files, ListedDataset, ToSquare
+from datasets.core.images import Files, ListedDataset, ToSquare
 from partitions import Population, make
 
 

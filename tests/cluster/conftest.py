@@ -5,15 +5,11 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
-import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-
 from one_node import PROGRAMS, Desk, Node, desk
 
 obstacles: list[str] = []

@@ -6,14 +6,10 @@ import os
 import re
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "runs"))
-
 from sweep_runs import DIGITS, LONG, Begun, at_work, bits, holder_of_run, processes
 from tiny_runs import wait_until
 

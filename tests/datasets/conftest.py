@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from datasets.base import DataError
-from datasets.prepare import prepare
+from datasets.core.base import DataError
+from datasets.core.prepare import prepare
 
 SIX_PARTS = ("looked at: ", "expected:  ", "found:     ", "cause:     ", "get it:    ", "counts:    ")
 

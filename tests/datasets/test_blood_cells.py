@@ -16,12 +16,12 @@ import pytest
 from PIL import Image
 
 from datasets import acevedo, bodzas, matek, niid2
-from datasets.base import DataError
 from datasets.blood_cells import Archive, BloodOptions, split_by_class, training_share
-from datasets.images import ListedDataset
-from datasets.prepare import check, load
-from datasets.registry import get, parse
-from datasets.trees import ImageTree, Place
+from datasets.core.base import DataError
+from datasets.core.folders import ImageTree, Place
+from datasets.core.images import ListedDataset
+from datasets.core.prepare import check, load
+from datasets.core.registry import get, parse
 
 PARTS = ("looked at: ", "expected: ", "found: ", "cause: ", "get it: ", "counts: ")
 LOOSE = {"strict": False, "size": 8}

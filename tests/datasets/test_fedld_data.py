@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from datasets.base import DataError, Dataset
+from datasets.core.base import DataError, Dataset
+from datasets.core.images import as_rgb
+from datasets.core.prepare import check, load
 from datasets.covid_fl import SITES
-from datasets.images import as_rgb
-from datasets.prepare import check, load
 from datasets.retina import SPLITS, retina
 from datasets.retina import RetinaOptions as Retina
 from partitions import Population, make

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from datasets.base import DataError
+from datasets.core.base import DataError
+from datasets.core.prepare import load
 from datasets.ham10000 import CLASSES, COUNTS, SOURCE_COUNTS, Ham10000Options, Row, ham10000, held_out
-from datasets.prepare import load
 
 PAGE = "doi.org/10.7910/DVN/DBW86T"
 LOOSE = {"strict": False, "held_out": 1, "size": 8}

@@ -20,10 +20,10 @@ import torch
 from PIL import Image
 from torchvision.transforms.v2 import CenterCrop, Compose, Resize
 
-from datasets import images, prepare, registry
-from datasets.base import DataError, Options, published
-from datasets.images import BadImage, Files, ListedDataset, ToSquare, decode_into, open_rgb
-from datasets.trees import ImageTree, Place
+from datasets.core import images, prepare, registry
+from datasets.core.base import DataError, Options, published
+from datasets.core.folders import ImageTree, Place
+from datasets.core.images import BadImage, Files, ListedDataset, ToSquare, decode_into, open_rgb
 
 
 def picture(path: Path, width: int, height: int, seed: int = 0, mode: str = "RGB") -> Path:
@@ -325,8 +325,8 @@ def test_memory_stays_small(tmp_path: Path) -> None:
         import json, resource, sys
         from pathlib import Path
         import numpy as np
-        from datasets.base import channel_moments
-        from datasets.prepare import _fingerprint
+        from datasets.core.base import channel_moments
+        from datasets.core.prepare import _fingerprint
         path = Path(sys.argv[1])
         np.lib.format.open_memmap(path, "w+", np.uint8, (10_000, 3, 224, 224)).flush()
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -361,7 +361,7 @@ class Suicidal:
 
 
 def test_torch_uses_the_mapped_array_in_place(pictures: Path) -> None:
-    from benchmark.runs.run import _tensor
+    from benchmark.runs.execute import _tensor
 
     data = prepare.load("pictures", None, pictures / "raw", pictures / "cache")
     tensor = _tensor(data.train.images, torch.device("cpu"))

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from datasets.base import DataError
+from datasets.core.base import DataError
+from datasets.core.prepare import load
 from datasets.isic2019 import (
     TEST,
     TRAIN,
@@ -22,7 +23,6 @@ from datasets.isic2019 import (
     isic2019,
     shades_of_gray,
 )
-from datasets.prepare import load
 from partitions import Population, make
 
 PAGE = "challenge.isic-archive.com"

@@ -13,10 +13,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from datasets import prepare as preparing
-from datasets.base import DataError, RawDataset, Split
-from datasets.prepare import check, is_prepared, load, prepare
-from datasets.registry import get
+from datasets.core import prepare as preparing
+from datasets.core.base import DataError, RawDataset, Split
+from datasets.core.prepare import check, is_prepared, load, prepare
+from datasets.core.registry import get
 
 CELLS = {"classes": 3, "attributes": 2, "sources": 2, "channels": 3, "train_size": 48, "test_size": 24}
 
@@ -211,7 +211,7 @@ KILLED = """
 import os, signal, sys
 from pathlib import Path
 from datasets import prepare as _  # noqa: F401
-preparing = sys.modules["datasets.prepare"]
+preparing = sys.modules["datasets.core.prepare"]
 cache, moment, call = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
 original, seen = getattr(os, moment), []
 def deadly(*arguments):
@@ -259,8 +259,8 @@ RACER = """
 import sys, time
 from pathlib import Path
 from datasets import load
-from datasets.base import Options
-from datasets.registry import dataset, get
+from datasets.core.base import Options
+from datasets.core.registry import dataset, get
 place = Path(sys.argv[1])
 @dataset("slow", options=Options)
 def slow(options, root):

@@ -14,10 +14,10 @@ import pytest
 import torchvision.datasets
 from scipy.io import savemat
 
-from datasets import raw
-from datasets.base import DataError, Split
 from datasets.cmnist import colour
-from datasets.prepare import load
+from datasets.core import download as raw
+from datasets.core.base import DataError, Split
+from datasets.core.prepare import load
 
 MNIST_FIRST = {"train": (5, 0, 4, 1, 9, 2, 1, 3, 1, 4), "t10k": (7, 2, 1, 0, 4, 1, 4, 9, 5, 9)}
 FASHION_FIRST = {"train": (9, 0, 0, 3, 0, 2, 7, 2, 5, 5), "t10k": (9, 2, 1, 1, 6, 1, 4, 6, 5, 7)}

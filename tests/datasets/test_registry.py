@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from datasets import registry
-from datasets.base import DataError, Options, RawDataset
-from datasets.registry import dataset, describe, get, names, parse
+from datasets.core import registry
+from datasets.core.base import DataError, Options, RawDataset
+from datasets.core.registry import dataset, describe, get, names, parse
 
 
 def test_all_datasets_of_the_first_step_are_there() -> None:
@@ -50,7 +50,7 @@ def test_a_name_is_given_once(monkeypatch: pytest.MonkeyPatch) -> None:
         raise NotImplementedError
 
     with pytest.raises(
-        DataError, match=r"'digits' is registered twice: by datasets.digits.digits and by .*builder"
+        DataError, match=r"'digits' is registered twice: by datasets.standin.digits.digits and by .*builder"
     ):
         dataset("digits", options=Options)(builder)
 
@@ -59,8 +59,8 @@ def test_a_new_dataset_is_one_new_file(root: Path, tmp_path: Path) -> None:
     """A file dropped into a copy of the folder is found with no other edit."""
     shutil.copytree(root / "datasets", tmp_path / "datasets", ignore=shutil.ignore_patterns("__pycache__"))
     (tmp_path / "datasets" / "rings.py").write_text(
-        "from datasets.base import Options\n"
-        "from datasets.registry import dataset\n\n"
+        "from datasets.core.base import Options\n"
+        "from datasets.core.registry import dataset\n\n"
         "@dataset('rings', options=Options)\n"
         "def rings(options, root):\n"
         "    'Rings of Saturn.'\n"

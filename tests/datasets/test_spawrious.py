@@ -12,8 +12,8 @@ import pytest
 import yaml
 from PIL import Image
 
-from datasets.prepare import check, load
-from datasets.registry import get, parse
+from datasets.core.prepare import check, load
+from datasets.core.registry import get, parse
 from datasets.spawrious import drawn_for_test
 from partitions import Population, make
 

@@ -12,10 +12,10 @@ import yaml
 from sklearn.datasets import load_digits
 from sklearn.linear_model import RidgeClassifier
 
-from datasets import rendering
-from datasets.base import DataError, Dataset, Split
-from datasets.digits import split_digits
-from datasets.prepare import load
+from datasets.core.base import DataError, Dataset, Split
+from datasets.core.prepare import load
+from datasets.standin import rendering
+from datasets.standin.digits import split_digits
 
 CONF = Path(__file__).resolve().parents[2] / "conf" / "dataset"
 STANDINS = sorted(path.stem for path in CONF.glob("digits_*.yaml"))

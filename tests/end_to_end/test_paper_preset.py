@@ -17,13 +17,13 @@ import pytest
 from paper_runs import cut_down, diagonal, planned
 from raw_trees import WRITERS
 
-from benchmark.commands.launching import run_missing
+from benchmark.cli.launching import run_missing
+from benchmark.config.schema import RunConfig
+from benchmark.experiments.plan import Cells, check, unique_runs
+from benchmark.experiments.spec import TableSpec, find_specs
 from benchmark.reports.collect import collect
 from benchmark.reports.tables import write
-from benchmark.runs.config import RunConfig
-from benchmark.runs.plan import Cells, check, unique_runs
-from benchmark.runs.run import RunData, load_data
-from benchmark.runs.spec import TableSpec, find_specs
+from benchmark.runs.execute import RunData, load_data
 from benchmark.runs.store import Results
 
 SPECS = {spec.name: spec for spec in find_specs() if "paper" in spec.presets}

@@ -34,6 +34,7 @@ from federations import (
 from torch import Tensor, nn
 from torch.optim.sgd import sgd
 
+from benchmark.config.schedules import learning_rate
 from benchmark.engine import randomness
 from benchmark.engine.aggregation import Buffers
 from benchmark.engine.federation import (
@@ -45,17 +46,15 @@ from benchmark.engine.federation import (
     RunState,
     Schedule,
 )
-from benchmark.engine.models import Net
-from benchmark.engine.schedules import learning_rate
 from benchmark.errors import ConfigError
-from methods.fedavg import MeanDirection, SizeWeights
-from methods.method import Method
-from methods.rules import (
+from benchmark.models.networks import Net
+from methods.core.build import Method
+from methods.core.rules import (
     Batch,
     ClientContext,
+    ClientPool,
     ClientProbe,
     ClientRule,
-    Clients,
     Federation,
     Loss,
     Phase,
@@ -64,7 +63,8 @@ from methods.rules import (
     State,
     Trained,
 )
-from methods.vectors import Layout, LayoutError
+from methods.core.vectors import Layout, LayoutError
+from methods.fedavg import MeanDirection, SizeWeights
 
 CONF_MOMENTUM = {"name": "momentum", "beta": 0.9, "lr": 0.5}
 
@@ -89,7 +89,9 @@ class Fixed(Selection):
     key: ClassVar[str] = "fixed"
     turns: tuple[tuple[int, ...], ...]
 
-    def choose(self, round: int, kappa: int, clients: Clients, state: State, rng: np.random.Generator) -> Any:
+    def choose(
+        self, round: int, kappa: int, clients: ClientPool, state: State, rng: np.random.Generator
+    ) -> Any:
         return self.turns[round % len(self.turns)], state
 
 
@@ -721,7 +723,9 @@ class Noisy(Selection):
     key: ClassVar[str] = "noisy"
     turns: tuple[tuple[int, ...], ...]
 
-    def choose(self, round: int, kappa: int, clients: Clients, state: State, rng: np.random.Generator) -> Any:
+    def choose(
+        self, round: int, kappa: int, clients: ClientPool, state: State, rng: np.random.Generator
+    ) -> Any:
         def question(probe: ClientProbe) -> np.ndarray:
             x, _ = next(iter(probe.data.batches()))
             probe.model().features(x)

@@ -11,8 +11,8 @@ import torch
 from federations import federation, problem_of, run
 from torch import Tensor, nn
 
-from benchmark.engine.evaluation import EvaluationSet, Images, Record, answers, evaluate, metrics
-from benchmark.engine.models import Net
+from benchmark.engine.evaluation import EvaluationSet, Images, Record, evaluate, metrics, predict
+from benchmark.models.networks import Net
 
 # Ten samples of three classes and two attributes; the answer, and right (1) or not.
 #            class 0         class 1            class 2
@@ -116,7 +116,7 @@ def test_answers_in_batches(batch_size: int) -> None:
         sizes.append(len(x))
         return math.log(3) * torch.cat([x <= 2, x > 2], 1)
 
-    predicted, losses = answers(predictor, line(5, batch_size))
+    predicted, losses = predict(predictor, line(5, batch_size))
     assert predicted.tolist() == [0, 0, 1, 1, 1]
     right, wrong = -math.log(3 / 4), -math.log(1 / 4)
     np.testing.assert_allclose(losses, [right, wrong, wrong, right, wrong], rtol=1e-6)

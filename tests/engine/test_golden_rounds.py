@@ -11,7 +11,7 @@ from federations import federation, mlp, problem_of, run
 from torch import nn
 
 from benchmark.engine.federation import RunState
-from benchmark.engine.models import Net
+from benchmark.models.networks import Net
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 SCHEDULES = {"full": {"epochs": 3, "batch_size": 1000}, "mini": {"epochs": 2, "batch_size": 8}}

@@ -12,18 +12,18 @@ from typing import Any
 import pytest
 import yaml
 
-from benchmark.engine.models import Features
+from benchmark.config.schema import RunConfig
 from benchmark.errors import ConfigError
+from benchmark.experiments.plan import check
+from benchmark.experiments.tuning import TunedFolder
 from benchmark.fidelity import effects, ledger
 from benchmark.fidelity.document import render
 from benchmark.fidelity.ledger import PAPERS, Entry, load
 from benchmark.fidelity.printed import inconsistencies
-from benchmark.runs.config import RunConfig
-from benchmark.runs.plan import check
-from benchmark.runs.tuning import TunedFolder
-from methods.registry import MethodError
-from partitions.base import PartitionError
-from partitions.registry import make as make_partition
+from benchmark.models.networks import Features
+from methods.core.registry import MethodError
+from partitions.core.base import PartitionError
+from partitions.core.registry import make as make_partition
 
 ENTRIES = {entry.id: entry for chapter in load() for entry in chapter.entries}
 

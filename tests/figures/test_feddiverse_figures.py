@@ -12,9 +12,9 @@ import pytest
 
 from benchmark.engine.records import Record
 from benchmark.errors import ConfigError
+from benchmark.experiments.plan import Cells, PlannedCell, plan
 from benchmark.figures.registry import Drawing, Request, find
 from benchmark.figures.spec import FIGURE_FOLDER, FigureSpec, load_figure
-from benchmark.runs.plan import Cells, PlannedCell, plan
 
 FILES = sorted(FIGURE_FOLDER.glob("feddiverse_*.yaml"))
 

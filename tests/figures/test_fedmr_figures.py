@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "engine"))
-
 from federations import Recorder, with_rules
 
 from benchmark.engine.federation import FederatedRun, Problem, Schedule
-from benchmark.engine.models import FlatModel
 from benchmark.engine.training import TrainSpec
 from benchmark.errors import ConfigError
+from benchmark.experiments.plan import plan
+from benchmark.experiments.spec import find_specs
 from benchmark.figures import resources, sphere
 from benchmark.figures.registry import Request, find
 from benchmark.figures.spec import FigureSpec, find_figures
-from benchmark.runs.plan import plan
-from benchmark.runs.spec import find_specs
+from benchmark.models.networks import FlatModel
 from benchmark.runs.store import Results, Status
 
 TOY = {

@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchmark.config.compose import compose, resolve
 from benchmark.engine.records import Record
 from benchmark.errors import ConfigError
+from benchmark.experiments.plan import plan
 from benchmark.figures.registry import Drawing, Request, find
 from benchmark.figures.spec import FIGURE_FOLDER, FigureSpec, load_figure
-from benchmark.runs.config import compose, resolve
-from benchmark.runs.plan import plan
-from benchmark.runs.run import load_data
+from benchmark.runs.execute import load_data
 
 FILES = sorted(FIGURE_FOLDER.glob("fedsdc_*.yaml"))
 

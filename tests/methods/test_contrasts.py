@@ -12,10 +12,10 @@ import torch
 import torch.nn.functional as F
 from federations import federation, mlp, problem_of, run
 
+from methods.core.build import build
+from methods.core.rules import Batch
 from methods.fedproc import FedProc, prototype_contrast
-from methods.method import build
 from methods.moon import Moon, contrast
-from methods.rules import Batch
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "baselines"
 

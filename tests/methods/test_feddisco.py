@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from methods.core.rules import RoundView
 from methods.feddisco import Disco, disco_weights, discrepancy
-from methods.rules import RoundView
 
 G = dict(np.load(Path(__file__).parents[1] / "golden" / "feddisco_weights.npz"))
 

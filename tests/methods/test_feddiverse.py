@@ -16,14 +16,14 @@ from federations import Recorder, federation, mlp, problem_of, run, same, with_r
 from torch import Tensor, nn
 
 from benchmark.engine.federation import FederatedRun, Problem, RunState
-from benchmark.engine.models import Net
 from benchmark.engine.records import Cost
-from methods.method import build
-from methods.registry import MethodError
-from methods.rules import Batch, ClientProbe, ClientRule, Clients, Phase, Selection, State
+from benchmark.models.networks import Net
+from methods.core.build import build
+from methods.core.registry import MethodError
+from methods.core.rules import Batch, ClientPool, ClientProbe, ClientRule, Phase, Selection, State
 from methods.selection.feddiverse import ATTRIBUTE, FedDiverse
 from methods.selection.feddiverse_nk import evening_weights
-from methods.selection.triplets import Balanced, Gce, dht, gce
+from methods.shared.triplets import Balanced, Gce, dht, gce
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 TRIPLETS = np.load(GOLDEN / "feddiverse_triplets.npz", allow_pickle=False)
@@ -238,7 +238,9 @@ class Asked(Selection):
     def heads(self, *args: Any) -> dict[str, nn.Module]:
         return self.rule.heads(*args)
 
-    def choose(self, round: int, kappa: int, clients: Clients, state: State, rng: np.random.Generator) -> Any:
+    def choose(
+        self, round: int, kappa: int, clients: ClientPool, state: State, rng: np.random.Generator
+    ) -> Any:
         def note(probe: ClientProbe) -> np.ndarray:
             self.matrices.append(self.rule.matrix(probe).tolist())
             return np.zeros(1)
@@ -470,7 +472,7 @@ def test_a_probe_leaves_out_samples_with_a_negative_label() -> None:
     class Ask(Selection):
         key: ClassVar[str] = "ask"
 
-        def choose(self, round: int, kappa: int, clients: Clients, state: State, rng: Any) -> Any:
+        def choose(self, round: int, kappa: int, clients: ClientPool, state: State, rng: Any) -> Any:
             def question(probe: ClientProbe) -> np.ndarray:
                 labels = torch.tensor([1, -1, 0, -1])
                 probe.train([Look(), recorder], Phase(epochs=1), "ask", labels=labels)

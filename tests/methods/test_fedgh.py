@@ -10,11 +10,11 @@ import pytest
 import torch
 from federations import federation, one_parameter, ones
 
+from methods.core.build import build
+from methods.core.registry import MethodError
+from methods.core.rules import RoundView
+from methods.core.vectors import Layout, gram
 from methods.fedgh import Harmonize, harmonised
-from methods.method import build
-from methods.registry import MethodError
-from methods.rules import RoundView
-from methods.vectors import Layout, gram
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 FILES = ("m2", "m3", "m4", "m5", "m10")

@@ -31,14 +31,14 @@ from torch import Tensor, nn
 
 from benchmark.engine.aggregation import Updates
 from benchmark.engine.federation import RunState
-from benchmark.engine.models import FlatModel, Net
-from methods import vectors
+from benchmark.models.networks import FlatModel, Net
+from methods.core import vectors
+from methods.core.build import build
+from methods.core.registry import MethodError
+from methods.core.rules import Batch, ClientContext, ClientRule, Loss, RoundView, State, Trained, Weights
+from methods.core.vectors import LayoutError
 from methods.fedavg import MeanDirection
 from methods.fedld import Margin, Principal
-from methods.method import build
-from methods.registry import MethodError
-from methods.rules import Batch, ClientContext, ClientRule, Loss, RoundView, State, Trained, Weights
-from methods.vectors import LayoutError
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 CONF = Path(__file__).parents[2] / "conf" / "method"

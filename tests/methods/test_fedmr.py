@@ -18,11 +18,11 @@ from federations import Recorder, federation, mlp, one_parameter, ones, problem_
 from torch import Tensor, nn
 
 from benchmark.engine.federation import FederatedRun, RunState
-from benchmark.engine.models import Net
+from benchmark.models.networks import Net
+from methods.core.build import build
+from methods.core.registry import MethodError
+from methods.core.rules import Batch, ClientContext, RoundView
 from methods.fedmr import BatchWeights, FedMR, inter_class, intra_class
-from methods.method import build
-from methods.registry import MethodError
-from methods.rules import Batch, ClientContext, RoundView
 
 CASES = range(7)
 

@@ -12,10 +12,10 @@ import torch.nn.functional as F
 from federations import federation, problem_of, run
 from torch import nn
 
-from benchmark.engine.models import Net
+from benchmark.models.networks import Net
+from methods.core.build import build
+from methods.core.registry import MethodError
 from methods.fedpac import head_weights, on_simplex, quadratic_form, statistics
-from methods.method import build
-from methods.registry import MethodError
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 FEDPAC = {"lam": 1.0, "eta_head": 0.1, "E_head": 1}

@@ -13,13 +13,13 @@ import torch
 from federations import federation, mlp, problem_of, run, same, with_rules
 from torch import nn
 
+from benchmark.config.compose import load_group
 from benchmark.engine.evaluation import EvaluationSet
 from benchmark.engine.federation import FederatedRun, RunState
-from benchmark.engine.models import Net
-from benchmark.runs.config import load_group
-from methods.method import Method, build
-from methods.registry import MethodError
-from methods.rules import ClientRule, Selection
+from benchmark.models.networks import Net
+from methods.core.build import Method, build
+from methods.core.registry import MethodError
+from methods.core.rules import ClientRule, Selection
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "baselines" / "fedrep.npz"
 BODY = 56

@@ -14,18 +14,18 @@ import torch
 from federations import federation, mlp, problem_of, run, same, with_rules
 from torch import Tensor, nn
 
+from benchmark.config.compose import compose, load_group, resolve
 from benchmark.engine.evaluation import EvaluationSet
 from benchmark.engine.federation import FederatedRun, RunState
-from benchmark.engine.models import Net
 from benchmark.errors import ConfigError
-from benchmark.runs.config import compose, load_group, resolve
-from benchmark.runs.plan import check, plan
-from benchmark.runs.run import build_run, load_data
-from benchmark.runs.spec import TableSpec
+from benchmark.experiments.plan import check, plan
+from benchmark.experiments.spec import TableSpec
+from benchmark.models.networks import Net
+from benchmark.runs.execute import build_run, load_data
+from methods.core.build import Method, build
+from methods.core.registry import MethodError
+from methods.core.rules import Aggregator, ClientContext, ClientRule, RoundView, Selection, State, Trained
 from methods.fedsdc import FedSDC, best_heads, head_scores, majority, make_head, rho_ladder
-from methods.method import Method, build
-from methods.registry import MethodError
-from methods.rules import ClientContext, ClientRule, Direction, RoundView, Selection, State, Trained
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 CASES = range(5)
@@ -397,7 +397,7 @@ def test_heads_change_hands() -> None:
 def test_direction_rules_see_zeros_where_the_heads_are() -> None:
     """X10: whatever the widths, an update has the length of the model and is zero behind the body."""
 
-    class See(Direction):
+    class See(Aggregator):
         key: ClassVar[str] = "see"
         seen: Any
 

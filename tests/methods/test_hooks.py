@@ -55,17 +55,16 @@ from torch import Tensor, nn
 
 from benchmark.engine.evaluation import EvaluationSet
 from benchmark.engine.federation import Diverged, FederatedRun, Problem
-from benchmark.engine.models import Net
 from benchmark.engine.records import Cost, Record
-from methods.fedavg import UniformWeights
-from methods.registry import MethodError
-from methods.rules import (
+from benchmark.models.networks import Net
+from methods.core.registry import MethodError
+from methods.core.rules import (
+    Aggregator,
     Batch,
     ClientContext,
+    ClientPool,
     ClientProbe,
     ClientRule,
-    Clients,
-    Direction,
     Federation,
     Generators,
     Head,
@@ -82,6 +81,7 @@ from methods.rules import (
     Trained,
     Weights,
 )
+from methods.fedavg import UniformWeights
 
 START = np.array([2.0, 3.0])
 """(theta, phi) of ``two_parameters``: z = theta x, logits = phi z."""
@@ -107,7 +107,9 @@ class Fixed(Selection):
     key: ClassVar[str] = "fixed"
     turns: tuple[tuple[int, ...], ...]
 
-    def choose(self, round: int, kappa: int, clients: Clients, state: State, rng: np.random.Generator) -> Any:
+    def choose(
+        self, round: int, kappa: int, clients: ClientPool, state: State, rng: np.random.Generator
+    ) -> Any:
         return self.turns[round % len(self.turns)], state
 
 
@@ -799,7 +801,7 @@ def test_personal_groups() -> None:
 
 
 def test_personal_groups_hide_from_the_server() -> None:
-    """Direction, optimizer and post act on the shared groups: momentum of the server does not move the head."""
+    """Aggregator, optimizer and post act on the shared groups: momentum of the server does not move the head."""
     config = {"server": {"optimizer": {"name": "momentum", "beta": 0.5, "lr": 1.0}}}
     method = with_rules(OwnHead(), Move(), config=config)
     states = run(federation(ones(1), method, two_parameters(), lr=0.1, rounds=2, w0=START))
@@ -1040,7 +1042,7 @@ def test_auxiliary_models_are_in_evaluation_mode() -> None:
 # Server slots ---------------------------------------------------------------------------------------------------
 
 
-class Equalised(Direction):
+class Equalised(Aggregator):
     """Mean of p_k D_k / ||D_k||, times the mean norm; its state counts the rounds."""
 
     key: ClassVar[str] = "equalised"
@@ -1275,10 +1277,12 @@ class HighestLoss(Selection):
     key: ClassVar[str] = "highest_loss"
     answers: Any
 
-    def setup(self, clients: Clients) -> State:
+    def setup(self, clients: ClientPool) -> State:
         return {"asked": 0}
 
-    def choose(self, round: int, kappa: int, clients: Clients, state: State, rng: np.random.Generator) -> Any:
+    def choose(
+        self, round: int, kappa: int, clients: ClientPool, state: State, rng: np.random.Generator
+    ) -> Any:
         def loss(probe: ClientProbe) -> np.ndarray:
             model = probe.model()
             total = sum(
@@ -1322,10 +1326,12 @@ class Observer(Selection):
     key: ClassVar[str] = "observer"
     observes: ClassVar[bool] = True
 
-    def setup(self, clients: Clients) -> State:
+    def setup(self, clients: ClientPool) -> State:
         return {"norms": [float("inf")] * clients.num_clients, "rounds": 0}
 
-    def choose(self, round: int, kappa: int, clients: Clients, state: State, rng: np.random.Generator) -> Any:
+    def choose(
+        self, round: int, kappa: int, clients: ClientPool, state: State, rng: np.random.Generator
+    ) -> Any:
         return np.argsort(-np.array(state["norms"]), kind="stable")[:kappa], state | {
             "rounds": state["rounds"] + 1
         }
@@ -1365,7 +1371,7 @@ def test_selection_sets_up() -> None:
     class Known(Selection):
         key: ClassVar[str] = "known"
 
-        def setup(self, clients: Clients) -> State:
+        def setup(self, clients: ClientPool) -> State:
             def counts(probe: ClientProbe) -> np.ndarray:
                 attributes = probe.data.attributes
                 assert attributes is not None
@@ -1375,7 +1381,7 @@ def test_selection_sets_up() -> None:
             return {"counts": clients.ask(range(clients.num_clients), counts).tolist()}
 
         def choose(
-            self, round: int, kappa: int, clients: Clients, state: State, rng: np.random.Generator
+            self, round: int, kappa: int, clients: ClientPool, state: State, rng: np.random.Generator
         ) -> Any:
             return [int(np.argmax([row[round] for row in state["counts"]]))], state
 
@@ -1425,7 +1431,9 @@ class Prober(Selection):
     probe: bool
     found: Any
 
-    def choose(self, round: int, kappa: int, clients: Clients, state: State, rng: np.random.Generator) -> Any:
+    def choose(
+        self, round: int, kappa: int, clients: ClientPool, state: State, rng: np.random.Generator
+    ) -> Any:
         if self.probe:
             self.found.append(clients.ask(range(clients.num_clients), self.question))
         return self.turns[round % len(self.turns)], state
@@ -1501,7 +1509,7 @@ def test_probe_of_one_step_by_hand() -> None:
         key: ClassVar[str] = "ask"
 
         def choose(
-            self, round: int, kappa: int, clients: Clients, state: State, rng: np.random.Generator
+            self, round: int, kappa: int, clients: ClientPool, state: State, rng: np.random.Generator
         ) -> Any:
             def question(probe: ClientProbe) -> np.ndarray:
                 results[probe.client] = probe.train([Gce()], Phase(steps=1), "gce").tolist()
@@ -1534,7 +1542,7 @@ def test_probe_with_a_fresh_head() -> None:
         layout: Any
 
         def choose(
-            self, round: int, kappa: int, clients: Clients, state: State, rng: np.random.Generator
+            self, round: int, kappa: int, clients: ClientPool, state: State, rng: np.random.Generator
         ) -> Any:
             def question(probe: ClientProbe) -> np.ndarray:
                 w = probe.w.clone()
@@ -1576,7 +1584,9 @@ class Binary(Selection):
         head.weight.data = torch.tensor([[1.0], [2.0]], dtype=torch.float64)
         return {"binary": head}
 
-    def choose(self, round: int, kappa: int, clients: Clients, state: State, rng: np.random.Generator) -> Any:
+    def choose(
+        self, round: int, kappa: int, clients: ClientPool, state: State, rng: np.random.Generator
+    ) -> Any:
         def question(probe: ClientProbe) -> np.ndarray:
             head, labels = Head("binary", probe.heads["binary"]), (probe.data.y == 2).long()
             phase = Phase(groups=("head",), steps=1, lr=0.1)
@@ -1622,7 +1632,9 @@ class Later(Selection):
     def measures(self, state: State) -> Mapping[str, float]:
         return {"rounds": state.get("rounds", 0)}
 
-    def choose(self, round: int, kappa: int, clients: Clients, state: State, rng: np.random.Generator) -> Any:
+    def choose(
+        self, round: int, kappa: int, clients: ClientPool, state: State, rng: np.random.Generator
+    ) -> Any:
         ids = list(range(clients.num_clients)) if round == 0 else [1]
         return ids, {"rounds": state.get("rounds", 0) + 1}
 

@@ -10,7 +10,7 @@ import torch
 from federations import Quadratic, Recorder, federation, one_parameter, ones, problem_of, run, with_rules
 from torch import nn
 
-from benchmark.engine.models import Net
+from benchmark.models.networks import Net
 from methods.isfl import ISFL, target_mix
 
 P, PI = np.array([0.5, 0.3, 0.2]), np.array([0.8, 0.2, 0.0])

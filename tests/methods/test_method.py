@@ -8,13 +8,13 @@ from typing import ClassVar
 import pytest
 from federations import with_rules
 
-from methods import registry
+from methods.core import registry
+from methods.core.build import Method, build
+from methods.core.registry import MethodError
+from methods.core.rules import ClientRule, Post
 from methods.fedavg import Add, GlobalPrediction, MeanDirection, NoPost, SizeWeights
 from methods.fedavgm import ServerMomentum
 from methods.fedprox import FedProx
-from methods.method import Method, build
-from methods.registry import MethodError
-from methods.rules import ClientRule, Post
 from methods.selection.round_robin import RoundRobin
 from methods.selection.uniform import Uniform
 

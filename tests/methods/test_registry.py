@@ -12,9 +12,9 @@ import yaml
 from federations import bn_dropout, class_run, classes, problem_of, run, same, with_rules
 
 from benchmark.engine.federation import Diverged, RunState
-from methods.method import Method, build
-from methods.registry import MethodError
-from methods.rules import Clients, Selection, State
+from methods.core.build import Method, build
+from methods.core.registry import MethodError
+from methods.core.rules import ClientPool, Selection, State
 
 CONF = Path(__file__).parents[2] / "conf" / "method"
 NAMES = sorted(path.stem for path in CONF.glob("*.yaml"))
@@ -35,7 +35,9 @@ class Turns(Selection):
     key: ClassVar[str] = "turns"
     turns: tuple[tuple[int, ...], ...]
 
-    def choose(self, round: int, kappa: int, clients: Clients, state: State, rng: np.random.Generator) -> Any:
+    def choose(
+        self, round: int, kappa: int, clients: ClientPool, state: State, rng: np.random.Generator
+    ) -> Any:
         return self.turns[round % len(self.turns)], state
 
 

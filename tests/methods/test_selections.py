@@ -30,19 +30,19 @@ from torch import Tensor, nn
 from benchmark.engine import federation as engine
 from benchmark.engine import randomness
 from benchmark.engine.federation import FederatedRun, RunState, _Clients
-from benchmark.engine.models import Net
 from benchmark.engine.records import Cost
-from methods import vectors
+from benchmark.models.networks import Net
+from methods.core import vectors
+from methods.core.build import build
+from methods.core.registry import MethodError
+from methods.core.vectors import gram
 from methods.fedavg import MeanDirection
-from methods.method import build
-from methods.registry import MethodError
 from methods.selection import hcsfed
-from methods.selection.draw import without_replacement
 from methods.selection.fedpns import FedPNS, agreement, flag
 from methods.selection.hcsfed import HCSFed, allocate, allocate_at_random, cluster, compressed, spread
 from methods.selection.powd import PowD
 from methods.selection.round_robin import RoundRobin
-from methods.vectors import gram
+from methods.shared.draw import without_replacement
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "baselines"
 POWD, FEDPNS, HCSFED = (dict(np.load(GOLDEN / f"{name}.npz")) for name in ("powd", "fedpns", "hcsfed"))

@@ -7,9 +7,9 @@ import pytest
 
 import partitions.dirichlet
 from partitions import PartitionError, Population, make, six_metrics
+from partitions.core.heterogeneity import class_counts
+from partitions.core.store import identity
 from partitions.dirichlet import dirichlet_split
-from partitions.heterogeneity import class_counts
-from partitions.store import identity
 
 
 class Scripted:

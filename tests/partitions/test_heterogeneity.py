@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from partitions import PartitionError, make, six_metrics, triplet
-from partitions.heterogeneity import class_counts, group_counts
+from partitions.core.heterogeneity import class_counts, group_counts
 
 GOLDEN = np.load(Path(__file__).parents[1] / "golden" / "feddiverse_triplets.npz", allow_pickle=False)
 PRINTED = [f"m{index}" for index in range(int(GOLDEN["n_m"]))]

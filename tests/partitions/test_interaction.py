@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from partitions import PartitionError, Population, make
-from partitions.heterogeneity import group_counts
+from partitions.core.heterogeneity import group_counts
 from partitions.interaction import DISTRIBUTIONS, Interaction
 
 PUBLISHED = Path(__file__).parents[2] / "results" / "published"

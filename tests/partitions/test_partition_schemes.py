@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 import yaml
 
-import partitions.registry
+import partitions.core.registry
 from partitions import Partitioner, PartitionError, Population, describe, make, names, partition
-from partitions.base import IntArray
-from partitions.heterogeneity import class_counts
+from partitions.core.base import IntArray
+from partitions.core.heterogeneity import class_counts
 from partitions.white_blood_cells import WhiteBloodCells
 
 CONF = Path(__file__).parents[2] / "conf" / "partition"
@@ -234,7 +234,7 @@ def test_one_message_names_key_and_nearest_match(name: str, params: dict, said: 
 @pytest.fixture
 def registry(monkeypatch: pytest.MonkeyPatch) -> None:
     names()  # everything is imported before the copy is made
-    monkeypatch.setattr(partitions.registry, "_SCHEMES", dict(partitions.registry._SCHEMES))
+    monkeypatch.setattr(partitions.core.registry, "_SCHEMES", dict(partitions.core.registry._SCHEMES))
 
 
 class Faulty(Partitioner):

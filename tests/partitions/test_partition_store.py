@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from matplotlib.collections import PathCollection, PolyCollection
 
-import partitions.store
+import partitions.core.store
+from benchmark.cli.partition import partition_text
 from benchmark.reports.pictures import _bars, _bubbles, client_picture
 from partitions import Partition, PartitionError, Population, load, make_partition, partition_id, save
-from partitions.commands import partition_text
 
 KEY = {"name": "fake", "fingerprint": "f00d", "train_per_class": None}
 PCDD = {"clients": 4, "classes_per_client": 2}
@@ -55,7 +55,7 @@ def test_id_changes_with_each_of_its_parts(monkeypatch: pytest.MonkeyPatch) -> N
         partition_id(KEY, "pcdd", {**PCDD, "variant": "reference"}, 0),
         partition_id(KEY, "pcdd", PCDD, 1),
     ]
-    monkeypatch.setattr(partitions.store, "FORMAT", 99)
+    monkeypatch.setattr(partitions.core.store, "FORMAT", 99)
     ids.append(partition_id(KEY, "pcdd", PCDD, 0))
     assert len(set(ids)) == 6
 
@@ -101,8 +101,10 @@ def test_saved_partition_comes_back_and_is_not_drawn_again(
 ) -> None:
     part = made(tmp_path)
     assert {path.name for path in tmp_path.rglob("*")} == {part.id, "partition.npz", "statistics.json"}
-    monkeypatch.setattr(partitions.store, "make", None)  # drawing would call it ...
-    monkeypatch.setattr(partitions.store, "identity", lambda *_: part.identity)  # ... and so would the id
+    monkeypatch.setattr(partitions.core.store, "make", None)  # drawing would call it ...
+    monkeypatch.setattr(
+        partitions.core.store, "identity", lambda *_: part.identity
+    )  # ... and so would the id
     again = made(tmp_path)
     assert same(part, again)
     np.testing.assert_array_equal(part.counts_attr, again.counts_attr)

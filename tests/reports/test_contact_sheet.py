@@ -18,7 +18,7 @@ from benchmark.reports.contact_sheet import (
     _tile,
     contact_sheet,
 )
-from datasets.base import Dataset, Split
+from datasets.core.base import Dataset, Split
 
 
 def of(labels: list[int], groups: list[int] | None = None, first: int = 0, sources: bool = False) -> Split:

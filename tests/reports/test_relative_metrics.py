@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 import yaml
 
+from benchmark.config.schema import RunConfig
 from benchmark.engine.records import Record
 from benchmark.errors import ConfigError
+from benchmark.experiments.plan import plan
+from benchmark.experiments.spec import TABLE_FOLDER, TableSpec, load_spec
 from benchmark.reports.collect import collect
 from benchmark.reports.tables import Table
-from benchmark.runs.config import RunConfig
-from benchmark.runs.plan import plan
-from benchmark.runs.spec import TABLE_FOLDER, TableSpec, load_spec
 from benchmark.runs.store import Results, Status
 
 CURVES: dict[str, list[dict[int, float] | str]] = {

@@ -7,6 +7,7 @@ import math
 import pytest
 
 from benchmark.errors import ConfigError
+from benchmark.experiments.spec import WhichRound
 from benchmark.reports.statistics import (
     Mark,
     Tau,
@@ -17,7 +18,6 @@ from benchmark.reports.statistics import (
     reported_value,
     summarise,
 )
-from benchmark.runs.spec import WhichRound
 
 
 def seeds(*values: float) -> dict[int, float]:

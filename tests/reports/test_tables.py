@@ -18,11 +18,11 @@ from pathlib import Path
 import pytest
 
 from benchmark.errors import StorageError
-from benchmark.reports import latex, markdown
+from benchmark.experiments.spec import TABLE_FOLDER, TableSpec, load_spec
 from benchmark.reports.notes import blocks
 from benchmark.reports.published import PublishedTable
+from benchmark.reports.render import latex, markdown
 from benchmark.reports.tables import Cell, CellRun, Table, build_table, write
-from benchmark.runs.spec import TABLE_FOLDER, TableSpec, load_spec
 
 GOLDEN = Path(__file__).parent / "golden"
 

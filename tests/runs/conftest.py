@@ -9,8 +9,6 @@ from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:

@@ -29,9 +29,9 @@ from tiny_runs import (
 )
 
 from benchmark.__main__ import main
-from benchmark.runs.config import RunConfig
+from benchmark.config.schema import RunConfig
+from benchmark.runs.execute import execute
 from benchmark.runs.lease import Busy
-from benchmark.runs.run import execute
 from benchmark.runs.store import RunFolder
 
 KILLS = 20

@@ -14,14 +14,22 @@ import pytest
 import torch
 from tiny_runs import FAKE, FORKS, STATEFUL, STATELESS, bits, folder_of, tiny
 
+from benchmark.config.schema import RunConfig
 from benchmark.engine.evaluation import Images
 from benchmark.engine.federation import FederatedRun
 from benchmark.errors import ConfigError
-from benchmark.runs import run as module
-from benchmark.runs.config import RunConfig
-from benchmark.runs.launch import THREAD_VARIABLES
-from benchmark.runs.run import build_problem, build_run, choose_device, execute, load_data, load_dataset, work
-from partitions.base import PartitionError
+from benchmark.launch.local import THREAD_VARIABLES
+from benchmark.runs import execute as module
+from benchmark.runs.execute import (
+    build_problem,
+    build_run,
+    choose_device,
+    execute,
+    load_data,
+    load_dataset,
+    work,
+)
+from partitions.core.base import PartitionError
 
 
 def configuration(tmp_path: Path, *layers: dict[str, Any], seed: int = 0, **runtime: Any) -> RunConfig:

@@ -16,12 +16,12 @@ import yaml
 from tiny_runs import FORKS, STATEFUL, STATELESS, bits, command, fill, folder_of, tiny, words_of
 
 from benchmark.__main__ import main
+from benchmark.config.schema import FORMAT, RunConfig
 from benchmark.engine.evaluation import Record
 from benchmark.errors import StorageError
-from benchmark.runs.config import FORMAT, RunConfig
+from benchmark.runs.execute import execute
 from benchmark.runs.files import write_atomically
 from benchmark.runs.lease import Busy
-from benchmark.runs.run import execute
 from benchmark.runs.store import Results, RunFolder, Status
 
 

@@ -1,0 +1,211 @@
+"""What 100,000 runs cost before the first one starts: planning, packing, submitting, asking how far they are.
+
+``python -m benchmark bench scale``. The scheduler is made of scripts that keep jobs in a file and have SLURM's limits
+(MaxArraySize, MaxSubmitJobs); everything on our side of it, submitit included, is what a real cluster gets.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TypeVar
+
+from benchmark.config.schema import RunConfig
+from benchmark.experiments.plan import plan, unique_runs
+from benchmark.experiments.spec import spec_called
+from benchmark.launch.local import Task
+from benchmark.launch.overview import RunOverview
+from benchmark.launch.slurm.queue import Slurm, SlurmSettings
+from benchmark.launch.slurm.submissions import Cluster
+from benchmark.paths import ROOT
+from benchmark.runs.store import Results, Status
+
+TABLE = "fedmr_table1"
+
+T = TypeVar("T")
+
+# Jobs are lines as of squeue; a job array is refused whole, as SLURM does.
+_SBATCH = """#!/bin/sh
+script=$(for word; do :; done; cat "$word")
+name=$(echo "$script" | sed -n 's/^#SBATCH --job-name=//p')
+last=$(echo "$script" | sed -n 's/^#SBATCH --array=0-\\([0-9]*\\)%.*/\\1/p')
+tasks=$((${last:-0} + 1))
+if [ "$tasks" -ge MAX_ARRAY ]; then
+  echo "sbatch: error: Batch job submission failed: Invalid job array specification" >&2; exit 1
+fi
+if [ $(($(wc -l <QUEUE) + tasks)) -gt MAX_SUBMIT ]; then
+  echo "sbatch: error: QOSMaxSubmitJobPerUserLimit" >&2
+  echo "sbatch: error: Batch job submission failed: Job violates accounting/QOS policy (job submit limit, ...)" >&2
+  exit 1
+fi
+job=$(($(wc -l <COUNT) + 1)); echo >>COUNT
+seq 0 $((tasks - 1)) | sed "s/.*/${job}_&|PENDING|Priority|$name/" >>QUEUE
+echo "Submitted batch job $job"
+"""
+
+
+@contextmanager
+def scheduler(folder: Path, max_array: int, max_submit: int) -> Iterator[Path]:
+    """Commands of SLURM, first on PATH, that keep jobs in a file; the file."""
+    folder.mkdir(parents=True)
+    queue, count = folder / "queue", folder / "count"
+    for path in (queue, count):
+        path.touch()
+    texts = {
+        "sbatch": _SBATCH.replace("QUEUE", str(queue)).replace("COUNT", str(count)),
+        "squeue": f"#!/bin/sh\ncat {queue}\n",
+        "scontrol": f"#!/bin/sh\necho 'MaxArraySize            = {max_array}'\n",
+    }
+    for name, text in texts.items():
+        path = folder / name
+        path.write_text(text.replace("MAX_ARRAY", str(max_array)).replace("MAX_SUBMIT", str(max_submit)))
+        path.chmod(0o755)
+    before = os.environ["PATH"]
+    os.environ["PATH"] = f"{folder}{os.pathsep}{before}"
+    try:
+        yield queue
+    finally:
+        os.environ["PATH"] = before
+
+
+def _timed(what: str, function: Callable[[], T]) -> T:
+    began = time.perf_counter()
+    value = function()
+    print(f"  {what:<62} {time.perf_counter() - began:7.1f} s", flush=True)
+    return value
+
+
+def _pretend(results: Results, keys: Sequence[str]) -> None:
+    """Leave what a look at an ended run reads."""
+    for key in keys:
+        folder = results.run(key)
+        folder.path.mkdir(parents=True)
+        folder.write_status(Status("done", 1, 1, seconds=1.0))
+
+
+def submit_all(
+    cluster: Cluster, tasks: Sequence[Task], queue: Path, end: Callable[[Sequence[str]], None]
+) -> int:
+    """Submit until there is nothing left, ending what the scheduler has in between; number of submissions."""
+    times = 0
+    while cluster.submit(tasks):
+        times += 1
+        end(list(cluster.notes.living(cluster.queue.tasks())))
+        queue.write_text("")
+    return times
+
+
+def counts(runs: int, per_task: int, max_array: int = 1001, max_submit: int = 4000) -> None:
+    """Print the times for so many runs."""
+    spec = spec_called(TABLE)
+    cells = len(unique_runs([plan(spec, "quick", [0])]))
+    seeds = -(-runs // cells)
+    print(
+        f"{cells * seeds:,} runs ({TABLE}, {seeds} seeds) in tasks of {per_task}; MaxArraySize {max_array}, "
+        f"MaxSubmitJobs {max_submit}"
+    )
+    planned: dict[str, RunConfig] = _timed("plan", lambda: unique_runs([plan(spec, "quick", range(seeds))]))
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        with scheduler(folder / "slurm", max_array, max_submit) as queue:
+            _submitted(Results(folder / "results").open(), planned, per_task, queue)
+
+
+def _submitted(results: Results, planned: dict[str, RunConfig], per_task: int, queue: Path) -> None:
+    settings = SlurmSettings.of({"runs_per_job": per_task, "probe": False})
+    jobs = results.root / "launcher" / "jobs"
+    cluster = Cluster(results, Slurm(settings, jobs), settings, "benchmark.runs.execute:work", jobs)
+    tasks = _timed(
+        "one task description per run",
+        lambda: [Task(key, run.train.rounds, run.model_dump(mode="json")) for key, run in planned.items()],
+    )
+
+    def status() -> Counter[str]:
+        overview = RunOverview(results)
+        overview.look(planned)
+        return Counter(overview.state(key) for key in planned)
+
+    _timed("status, nothing there yet", status)
+    first = _timed("pack and submit as much as the queue takes", lambda: cluster.submit(tasks))
+    print(f"  ... {first:,} runs in {first // per_task:,} tasks, {len(cluster.notes.batches())} arrays")
+    found = _timed("status, these waiting", status)
+    assert found["waiting"] == first, found
+    living = list(cluster.notes.living(cluster.queue.tasks()))
+    _pretend(results, living)
+    queue.write_text("")
+    times = _timed(
+        "submit the rest, each time the queue has room (ends included)",
+        lambda: submit_all(cluster, tasks, queue, lambda keys: _pretend(results, keys)),
+    )
+    print(f"  ... {times} times; {len(cluster.notes.batches())} arrays in all")
+    found = _timed("status, all done", status)
+    assert found["done"] == len(planned), found
+    _timed("the same command again: nothing to submit", lambda: cluster.submit(tasks))
+    entries = Counter(str(path.parent.relative_to(results.root)) for path in results.root.rglob("*"))
+    for pattern in (r"runs", r"runs/[^/]+", r"launcher/batches", r"launcher/jobs", r"launcher/jobs/[^/]+"):
+        most = max(number for name, number in entries.items() if re.fullmatch(pattern, name))
+        print(f"  entries, at most, of a folder {pattern.replace('[^/]+', '*'):<32} {most:6,}")
+
+
+_LOOK = """
+import sys
+from pathlib import Path
+from benchmark.launch.overview import RunOverview
+from benchmark.runs.store import Results
+overview = RunOverview(Results(Path(sys.argv[1])))
+overview.look(sys.argv[2:])
+assert {overview.state(key) for key in sys.argv[2:]} <= {"done", "missing"}
+"""
+
+
+def _calls(results: Path, *words: str) -> Counter[str]:
+    """File system calls of a Python command below a results folder, by kind; and its ``writes``."""
+    trace = results.parent / "trace"
+    strace = ["strace", "-f", "-qq", "-y", "-e", "trace=%file,write,fsync,ftruncate,pwrite64,getdents64"]
+    command = [*strace, "-o", str(trace), sys.executable, *words]
+    subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+    found: Counter[str] = Counter()
+    for line in trace.read_text(errors="replace").splitlines():
+        match = re.match(r"\d+ +(\w+)\(", line)
+        if match and str(results) in line and match[1] != "execve":
+            found["writes" if match[1] in ("write", "pwrite64") else match[1]] += 1
+    return found
+
+
+def calls() -> None:
+    """Print what a run, and a look at it, ask of the file system (needs strace)."""
+    if shutil.which("strace") is None:
+        print("strace is not there: calls to the file system are not counted")
+        return
+    with tempfile.TemporaryDirectory() as name:
+        results = Path(name) / "results"
+        run = ["-m", "benchmark", "run", "train.rounds=10", f"paths.results={results}"]
+        # Once without, so that the data are prepared and the folders are there.
+        subprocess.run([sys.executable, *run], cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+        whole = _calls(results, *run, "seed=1")
+        writes = whole.pop("writes")
+        listed = ", ".join(f"{number} {call}" for call, number in whole.most_common())
+        print(f"a run of 10 rounds: {whole.total()} metadata calls ({listed}), {writes} writes")
+        saving = _calls(results, *run, "seed=2", "runtime.checkpoint_every=1")
+        del saving["writes"]
+        print(f"a checkpoint: {(saving.total() - whole.total()) / 9:.1f} metadata calls")
+        (folder,) = (path.name for path in (results / "runs").iterdir() if path.is_dir())
+        for what, first in (("an ended", 0), ("a missing", 3)):
+            keys = [f"{folder}/seed{seed}" for seed in range(first, first + 3)]
+            one, three = (_calls(results, "-c", _LOOK, str(results), *keys[:n]).total() for n in (1, 3))
+            print(f"a look at {what} run: {(three - one) / 2:.1f}")
+
+
+def main(runs: int, per_task: int) -> None:
+    """Print all of it."""
+    counts(runs, per_task)
+    calls()

@@ -1,0 +1,82 @@
+"""``python -m benchmark table``: plan, run what is missing, write the tables."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from benchmark.analyses.registry import PaperTable
+from benchmark.cli.arguments import preset_of, read
+from benchmark.cli.launching import LAUNCH_OPTIONS, launcher_lock, run_missing
+from benchmark.cli.planning import TABLE_OPTIONS, analyses_of, cut_and_planned, plans_of
+from benchmark.cli.tracking import TRACKING_OPTIONS, publication, start, tracked_runs
+from benchmark.experiments.plan import Cells, check, unique_runs
+from benchmark.experiments.spec import TableSpec, spec_called
+from benchmark.launch.overview import STATES, RunOverview
+from benchmark.reports.collect import collect
+from benchmark.reports.tables import write
+from benchmark.runs.store import Results
+
+OUT = {"out": "FOLDER"}
+
+
+def table(words: Sequence[str]) -> int:
+    """Plan, launch, write; exit code 0, 1 (a run failed) or 130 (stopped)."""
+    values = read(words, {**TABLE_OPTIONS, **LAUNCH_OPTIONS, **TRACKING_OPTIONS, **OUT}, "table")
+    preset = preset_of(values)
+    plans, analyses = plans_of(values, preset), analyses_of(values)
+    results = Results(Path(values.get("results", "results"))).open()
+    read_too = _read_by(analyses, values, preset)
+    runs = unique_runs([cells for _, cells in [*plans, *read_too]])
+
+    def check_all() -> None:
+        for spec, cells in [*plans, *read_too]:
+            check(spec, cells)
+
+    with start(values, results.root, [*plans, *read_too]) as tracker:
+        with launcher_lock(values, results):
+            code = run_missing(values, results, runs, check_all, tracked_runs([*plans, *read_too]))
+        folder = Path(values.get("out") or results.root / "tables" / preset)
+        overview = RunOverview(results)
+        overview.look(runs)
+        for spec, cells in plans:
+            built = collect(spec, preset, cells, results)
+            paths = write(built, folder)
+            print(f"{spec.name}: {_summary(overview, cells)}; {paths[0].with_suffix('')}.{{csv,tex,md}}")
+            tracker.publish(publication("table", spec.name, preset, folder, [spec.paper]))
+        for made in analyses if code != 130 else ():
+            name = _analyse(made, values, folder)
+            tracker.publish(publication("table", name, preset, folder, [made.paper]))
+    return code
+
+
+def _read_by(
+    analyses: Sequence[PaperTable], values: Mapping[str, str], preset: str
+) -> list[tuple[TableSpec, Cells]]:
+    """What the analyses read: the runs of single columns of other tables."""
+    found = []
+    for made in analyses:
+        if made.runs_of is not None:
+            name, column = made.runs_of
+            found += cut_and_planned([spec_called(name)], {**values, "columns": column}, preset)
+    return found
+
+
+def _analyse(made: PaperTable, values: Mapping[str, str], folder: Path) -> str:
+    """Compute and write a table that an analysis makes; its name."""
+    from benchmark.analyses.registry import find  # with all analyses, and PyTorch
+    from benchmark.cli.analyse import write as write_report
+
+    chosen = find(made.analysis)
+    report = chosen.compute({key: values[key] for key in chosen.keys if key in values})
+    print(f"{report.name}: by `analyse {made.analysis}`; {write_report(report, folder)}")
+    return report.name
+
+
+def _summary(overview: RunOverview, cells: Cells) -> str:
+    counts = Counter(overview.state(run.key) for cell in cells.values() for run in cell.runs)
+    gaps = Counter(cell.state for cell in cells.values() if cell.state != "ok")
+    states = [f"{counts[state]} {state}" for state in STATES if counts[state]]
+    cells_without = [f"{number} cells {state}" for state, number in sorted(gaps.items())]
+    return ", ".join([*(states or ["no runs"]), *cells_without])

@@ -1,0 +1,323 @@
+"""``python -m benchmark tune``: grid search over a method's hyper-parameters, judged on a validation split.
+
+Every point of the grid of ``conf/tune/<method>.yaml`` is run in every chosen cell of a table, with a part of every
+client's training data held out; the best mean on that part is chosen and written where table runs find it. What has
+been run before is not run again.
+"""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table as TextTable
+
+from benchmark.cli import planning
+from benchmark.cli.arguments import positive, preset_of, read
+from benchmark.cli.launching import LAUNCH_OPTIONS, ended, launcher_lock, run_missing, settings_of_runs
+from benchmark.cli.tracking import TRACKING_OPTIONS, start, tracked_runs
+from benchmark.errors import ConfigError, nearest
+from benchmark.experiments.plan import Cells, TunedValues, check, plan, unique_runs
+from benchmark.experiments.spec import TableSpec
+from benchmark.experiments.tuning import (
+    CellKey,
+    Grid,
+    Point,
+    TunedCell,
+    TunedFolder,
+    TunedTable,
+    best,
+    grid_path,
+    load_grid,
+    point,
+    read_tuned,
+    shared,
+    shown_path,
+    write_tuned,
+)
+from benchmark.reports.collect import validation_value
+from benchmark.reports.notes import full_label, short_name, shown_value
+from benchmark.runs.store import Results, read_json
+
+KEYS = {
+    "method": "FILE of conf/tune",
+    "validation": "SHARE",
+    "share": "column|row",
+    "apply": "COLUMNS",
+    **{key: what for key, what in planning.TABLE_OPTIONS.items() if key != "tuned"},
+    "out": "FOLDER",
+    **LAUNCH_OPTIONS,
+    **TRACKING_OPTIONS,
+}
+NOT_NOTED = ("results", "out", *LAUNCH_OPTIONS, *TRACKING_OPTIONS)
+"""What does not change the outcome, and is left out of the command that is noted beside it."""
+SPLIT = 0.1
+"""Share of every client's training data that is held out, unless the cell itself holds out another."""
+QUALITIES = ("accuracy", "micro_f1", "worst_group_accuracy", "balanced_accuracy", "loss")
+"""Metrics that are recorded on the validation split and say which of two values is better."""
+
+
+@dataclass(frozen=True)
+class Search:
+    """The search in one table: ``spec`` cut to the chosen cells, planned once for every point of the grid.
+
+    ``splits``: the cells that have runs, and the share of training data that each holds out. ``applied``: columns that
+    are not searched and take a row's choice as well.
+    """
+
+    spec: TableSpec
+    preset: str
+    grid: Grid
+    seeds: int
+    share: str
+    splits: Mapping[CellKey, float]
+    planned: tuple[Cells, ...]
+    applied: tuple[str, ...] = ()
+
+
+def main(words: Sequence[str]) -> int:
+    """Run what is missing, choose, print, write; exit code 0, 1 (a run failed, no point is left) or 130 (stopped)."""
+    values = read(words, KEYS, "tune")
+    grid, preset = load_grid(values.get("method", "")), preset_of(values)
+    searches = [_search(whole, preset, grid, values) for whole in _tables(values, grid.method)]
+    results = Results(Path(values.get("results", "results"))).open()
+    folder = Path(values.get("out") or results.root / "tuned")
+    tuned = TunedFolder((folder, *TunedFolder.of(None, results.root).folders))
+    for search in searches:
+        _before(tuned, search)  # a file that does not fit is refused now, not after the runs
+
+    def check_all() -> None:
+        for search in searches:
+            for cells in search.planned:
+                check(search.spec, cells)
+
+    plans = [(search.spec, cells) for search in searches for cells in search.planned]
+    with start(values, results.root, plans, "tune "), launcher_lock(values, results):
+        runs = unique_runs([cells for search in searches for cells in search.planned])
+        code = run_missing(values, results, runs, check_all, tracked_runs(plans, "tune "))
+        if code == 130:
+            return code
+        command = shlex.join(
+            word for word in words if word.partition("=")[0].partition(".")[0] not in NOT_NOTED
+        )
+        for search in searches:
+            chosen, complete = _choose(search, results, f"python -m benchmark tune {command}")
+            if chosen:
+                print(f"chosen values: {write_tuned(folder, _before(tuned, search), chosen)}")
+            code = code if complete else 1
+    return code
+
+
+def _before(tuned: TunedFolder, search: Search) -> TunedTable:
+    """What was chosen earlier, for other cells of the table too."""
+    path = tuned.find(search.preset, search.spec.name)
+    if path is None:
+        return TunedTable(table=search.spec.name, preset=search.preset)
+    return read_tuned(path, search.spec, search.preset)
+
+
+# What to run -----------------------------------------------------------------------------------------------------
+
+
+def _tables(values: Mapping[str, str], method: str) -> list[TableSpec]:
+    """The tables asked for that have rows of the method, whole."""
+    if "name" not in values and "paper" not in values:
+        raise ConfigError(
+            "tune: name the table, by name=FILE of conf/table or by paper=.. table=..; a search of all tables would "
+            "take as many times their runs as the grid has points."
+        )
+    specs = planning.tables_of(values)
+    fitting = [spec for spec in specs if any(row.method == method for row in spec.rows)]
+    if not fitting:
+        known = sorted({row.method for spec in specs for row in spec.rows})
+        names = ", ".join(spec.name for spec in specs)
+        raise ConfigError(
+            f"method: no row of {names} has method {method!r}.{nearest(method, known)} There is: {', '.join(known)}."
+        )
+    judged = [spec for spec in fitting if spec.metric in QUALITIES]
+    if not judged:
+        raise ConfigError(
+            f"table {fitting[0].name}: its metric is {fitting[0].metric}, which is no measure of which value is better "
+            f"on a validation split. Tune in a table of one of: {', '.join(QUALITIES)}."
+        )
+    return judged
+
+
+def _rows(spec: TableSpec, method: str, values: Mapping[str, str]) -> list[str]:
+    own = [row.key for row in spec.rows if row.method == method]
+    return planning.matching(own, values.get("rows"), "rows", f"{spec.name} with method {method}")
+
+
+def _columns(spec: TableSpec, patterns: str | None) -> list[str]:
+    """Keys of the columns that fit; averages only where nobody asks for one by name."""
+    keys = planning.matching([column.key for column in spec.columns], patterns, "columns", spec.name)
+    runs = [key for key in keys if not spec.column(key).average_of]
+    for key in keys:
+        if key not in runs and (not runs or key in (patterns or "").split(",")):
+            raise ConfigError(
+                f"columns: {key!r} of table {spec.name} is an average and has no runs to tune; choose from "
+                f"{', '.join(spec.column(key).average_of)}, with share=row for one choice for all of them."
+            )
+    return runs
+
+
+def _applied(whole: TableSpec, searched: TableSpec, values: Mapping[str, str]) -> tuple[str, ...]:
+    """The columns of runs that ``apply`` names and that are not searched."""
+    if "apply" not in values:
+        return ()
+    if values.get("share") != "row":
+        raise ConfigError("apply: needs share=row, one choice for a row; without it each column has its own.")
+    runs = [column.key for column in whole.run_columns]
+    keys = planning.matching(runs, values["apply"], "apply", whole.name)
+    return tuple(key for key in keys if key not in {column.key for column in searched.columns})
+
+
+def _split(values: Mapping[str, str]) -> float | None:
+    if "validation" not in values:
+        return None
+    try:
+        share = float(values["validation"])
+    except ValueError:
+        share = 0.0
+    if not 0 < share < 1:
+        raise ConfigError(
+            f"validation: came {values['validation']!r}; it is the share of every client's training data that is held "
+            "out to choose by, above 0 and below 1."
+        )
+    return share
+
+
+def _search(whole: TableSpec, preset: str, grid: Grid, values: Mapping[str, str]) -> Search:
+    spec = whole.cut(_rows(whole, grid.method, values), _columns(whole, values.get("columns")))
+    applied = _applied(whole, spec, values)
+    split, seeds, share = _split(values), positive(values, "seeds") or 1, values.get("share", "column")
+    if share not in ("column", "row"):
+        raise ConfigError(
+            f"share: came {share!r}. Allowed: column (each cell its own), row (one choice for a row)."
+        )
+    extra = settings_of_runs(values)
+    base = plan(spec, preset, range(seeds), extra)
+    splits = {
+        key: split or cell.runs[0].evaluation.validation or SPLIT
+        for key, cell in base.items()
+        if cell.state == "ok"
+    }
+    if not splits:
+        states = sorted({cell.state for cell in base.values()})
+        raise ConfigError(f"table {spec.name}, preset {preset}: no cell to tune: {', '.join(states)}.")
+    source = shown_path(grid_path(grid.method))
+    planned = []
+    for values_of_point in grid.points:
+        chosen = {
+            key: TunedValues({**values_of_point, "evaluation.validation": share_held}, source)
+            for key, share_held in splits.items()
+        }
+        planned.append(plan(spec, preset, range(seeds), extra, chosen))
+    return Search(spec, preset, grid, seeds, share, splits, tuple(planned), applied)
+
+
+# What came out ---------------------------------------------------------------------------------------------------
+
+
+def _choose(search: Search, results: Results, command: str) -> tuple[dict[CellKey, TunedCell], bool]:
+    """(the chosen values of each cell whose whole grid has ended, whether these are all cells); prints the grids."""
+    chosen: dict[CellKey, TunedCell] = {}
+    for row in search.spec.rows:
+        keys = [key for key in search.splits if key[0] == row.key]
+        found = {key: points for key in keys if (points := _points(search, key, results)) is not None}
+        if search.share == "row" and len(found) == len(keys):
+            found = dict(zip(keys, shared(list(found.values())), strict=True))
+        elif search.share == "row":
+            found = {}
+        picked = {key: _pick(search, points) for key, points in found.items()}
+        _show(search, row.key, found, picked)
+        for key, index in picked.items():
+            if index is not None:
+                chosen[key] = _tuned(search, key, found[key], index, results, command)
+        first = next((chosen[key] for key in picked if key in chosen), None)
+        if first is not None:
+            chosen |= {(row.key, column): first.model_copy(update={"grid": ()}) for column in search.applied}
+    left = [f"{row}, {column}" for row, column in search.splits if (row, column) not in chosen]
+    if left:
+        print(
+            f"{search.spec.name}: nothing chosen for {'; '.join(left)}: runs have not ended, or all have diverged.",
+            file=sys.stderr,
+        )
+    return chosen, not left
+
+
+def _points(search: Search, key: CellKey, results: Results) -> list[Point] | None:
+    """What each point of the grid reached in one cell, or None if a run has not ended."""
+    found = []
+    for values, cells in zip(search.grid.points, search.planned, strict=True):
+        runs = cells[key].runs
+        if not all(ended(results, run) for run in runs):
+            return None
+        reached = [validation_value(search.spec, results.run(run.key)) for run in runs]
+        found.append(point(values, reached, [f"runs/{run.key}" for run in runs]))
+    return found
+
+
+def _pick(search: Search, points: Sequence[Point]) -> int | None:
+    scores = [each.validation if search.share == "column" else each.over_columns for each in points]
+    return best(scores, search.spec.metric_format.higher_is_better)
+
+
+def _tuned(
+    search: Search, key: CellKey, points: Sequence[Point], index: int, results: Results, command: str
+) -> TunedCell:
+    row, _ = key
+    metas = [read_json(results.root / run / "meta.json") or {} for each in points for run in each.runs]
+    commits = {meta.get("commit", "")[:12] + (" with changes" if meta.get("dirty") else "") for meta in metas}
+    together = [column for other, column in search.splits if other == row] if search.share == "row" else []
+    return TunedCell(
+        method=search.grid.method,
+        chosen=points[index].values,
+        metric=search.spec.metric,
+        which_round=search.spec.which_round,
+        split=search.splits[key],
+        seeds=search.seeds,
+        share="row" if search.share == "row" else "column",
+        columns=tuple(together),
+        command=command,
+        commit=", ".join(sorted(commits)),
+        grid=tuple(points),
+    )
+
+
+def _show(
+    search: Search, row: str, found: Mapping[CellKey, Sequence[Point]], picked: Mapping[CellKey, int | None]
+) -> None:
+    """Print the grid of a row: a line for each point, a column for each column of the table, * at what is chosen."""
+    spec, several = search.spec, search.share == "row"
+    seeds = f"{search.seeds} seed{'s' if search.seeds > 1 else ''}"
+    unit = f" in {spec.metric_format.unit}" if spec.metric_format.unit else ""
+    view = TextTable()
+    for key in search.grid.grid:
+        view.add_column(short_name(key))
+    for _, column in found:
+        view.add_column(full_label(spec.column(column)), justify="right")
+    if several and found:
+        view.add_column("mean", justify="right")
+    for index, values in enumerate(search.grid.points):
+        texts = [shown_value(value) for value in values.values()]
+        for cell, points in found.items():
+            mark = " *" if picked[cell] == index and not several else ""
+            texts.append(_text(points[index].validation, spec) + mark)
+        if several and found:
+            first = next(iter(found))
+            mark = " *" if picked[first] == index else ""
+            texts.append(_text(found[first][index].over_columns, spec) + mark)
+        view.add_row(*texts)
+    if found:
+        what = f"{spec.metric}{unit} on the validation split, {seeds}; * is chosen"
+        print(f"{spec.name}, preset {search.preset}, {spec.row(row).label}: {what}")
+        Console(width=None if sys.stdout.isatty() else 140).print(view)
+
+
+def _text(value: float | None, spec: TableSpec) -> str:
+    return "diverged" if value is None else f"{value * spec.metric_format.scale:.2f}"

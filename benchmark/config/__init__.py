@@ -1,0 +1,1 @@
+"""The configuration of a run: its schema, its composition from conf/, its identity."""

@@ -1,0 +1,1 @@
+"""Tables as data: their cells, the runs behind them, tuned values and estimates."""

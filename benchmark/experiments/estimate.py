@@ -1,0 +1,289 @@
+"""What a plan asks for before it is carried out: time on this device, disk, data and weights that are missing.
+
+Time is measured, not looked up: one round of each different (data shape, model, method, batch) is carried out with a
+single client on random images of the right shape, and multiplied by the samples, rounds and evaluations of the runs.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import datasets
+import partitions
+from benchmark.config.schema import RunConfig
+from benchmark.errors import ConfigError
+from datasets.core.base import DataError, Facts
+
+if TYPE_CHECKING:
+    from benchmark.models.pretrained import Weights
+
+PATIENCE = 10.0
+"""Seconds that timing one round should take at most; slower ones are timed on fewer samples."""
+
+ENOUGH, MOST = 0.3, 1 << 15
+"""Seconds, and samples, that are enough to time a round."""
+
+RUN_BYTES = 6 * 4096
+"""Of a finished run: six files, each at least a block of the disk; records grow with rounds (`RECORD_BYTES`)."""
+
+RECORD_BYTES = 100
+RECORDS_PER_ROUND = 12
+
+
+class Shape(NamedTuple):
+    """What decides how long a sample takes."""
+
+    channels: int
+    size: int
+    classes: int
+    model: str
+    method: str
+    batch: int
+
+
+class Pace(NamedTuple):
+    """Seconds per sample that is trained once, and per sample that is evaluated."""
+
+    train: float
+    evaluate: float
+
+
+@dataclass(frozen=True)
+class Block:
+    """Runs that take equally long: ``samples`` are those of the training data, ``steps`` those of one round."""
+
+    table: str
+    dataset: str
+    model: str
+    method: str
+    runs: int
+    rounds: int
+    samples_per_round: int
+    evaluated: int
+    shape: Shape
+    hash: str
+
+    def hours(self, pace: Pace) -> float:
+        """Of all its runs, one after another."""
+        seconds = self.rounds * self.samples_per_round * pace.train + self.evaluated * pace.evaluate
+        return self.runs * seconds / 3600
+
+    @property
+    def result_bytes(self) -> int:
+        """What its finished runs leave on the disk."""
+        return self.runs * (RUN_BYTES + self.rounds * RECORDS_PER_ROUND * RECORD_BYTES)
+
+
+def facts_of(run: RunConfig) -> Facts | None:
+    """What is known of a run's data: as prepared, else without having them; None where nothing is."""
+    wanted = run.dataset
+    root, cache = (Path(path) if path else None for path in (run.paths.data, run.paths.cache))
+    if not datasets.is_prepared(wanted.name, wanted.options, root, cache):
+        return datasets.facts(wanted.name, wanted.options)
+    data = datasets.load(wanted.name, wanted.options, root, cache)
+    _, channels, size, _ = data.train.images.shape
+    known = len(data.train), len(data.test), len(data.classes), channels, size, len(data.sources)
+    return Facts(*known)
+
+
+def blocks(table: str, runs: Sequence[RunConfig]) -> list[Block]:
+    """The runs of a table, by configuration; those on data of which nothing is known are left out."""
+    groups: dict[str, list[RunConfig]] = {}
+    for run in runs:
+        groups.setdefault(run.hash, []).append(run)
+    return [block for group in groups.values() if (block := _block(table, group)) is not None]
+
+
+def _block(table: str, runs: Sequence[RunConfig]) -> Block | None:
+    run = runs[0]
+    facts = facts_of(run)
+    if facts is None:
+        return None
+    train = run.train
+    clients, samples, left = _population(run, facts)
+    held_out = int(run.evaluation.validation * samples)
+    samples -= held_out
+    taking_part = train.clients_per_round or clients
+    if train.steps is not None:
+        per_round = taking_part * train.steps * train.batch_size
+    else:
+        per_round = int(taking_part * samples / clients * (train.epochs or 1))
+    test = facts.test + (left if run.dataset.rest == "test" else 0)
+    test = min(test, (run.dataset.test_per_class or test) * facts.classes)
+    evaluations = 1 + train.rounds // run.evaluation.every + bool(train.rounds % run.evaluation.every)
+    method = str(run.method.get("name", ""))
+    shape = Shape(facts.channels, facts.size, facts.classes, run.model.name, method, train.batch_size)
+    return Block(
+        table,
+        run.dataset.name,
+        run.model.name,
+        method,
+        len(runs),
+        train.rounds,
+        per_round,
+        evaluations * (test + held_out),
+        shape,
+        run.hash,
+    )
+
+
+def _population(run: RunConfig, facts: Facts) -> tuple[int, int, int]:
+    """(number of clients, number of their samples, number of training samples that nobody gets)."""
+    train = min(facts.train, (run.dataset.train_per_class or facts.train) * facts.classes)
+    scheme = partitions.make(run.partition.name, run.partition.parameters)
+    clients, samples = scheme.expected(train, facts.classes, facts.sources)
+    return clients, samples, max(0, train - samples)
+
+
+# Timing ----------------------------------------------------------------------------------------------------------
+
+
+def timed(run: RunConfig, shape: Shape, device: str = "auto") -> Pace:
+    """Carry out a round of one client on random images; `ConfigError` as a run's.
+
+    On ever more images, until a round takes `ENOUGH` seconds, so that what it costs once does not count, or until the
+    next one would take longer than `PATIENCE`.
+    """
+    import torch
+
+    torch.set_num_threads(run.runtime.threads)
+    samples = 2
+    while True:
+        pace, seconds = _round(run, shape, samples, device)
+        if seconds >= ENOUGH or 8 * seconds > PATIENCE or samples >= MOST:
+            return pace
+        samples *= 4
+
+
+def _round(run: RunConfig, shape: Shape, samples: int, device: str) -> tuple[Pace, float]:
+    import torch
+
+    from benchmark.runs.execute import build_run, load_data
+
+    small = _small(run, shape, samples, device)
+    federation = build_run(small, load_data(small))
+    state = federation.initial_state()
+
+    def wait() -> float:
+        if federation.problem.images.is_cuda:
+            torch.cuda.synchronize()
+        return time.perf_counter()
+
+    state, _ = federation.step(
+        state
+    )  # what is done once: kernels chosen, memory taken, statistics of round 0
+    began = wait()
+    state, _ = federation.step(state)
+    trained = wait()
+    federation.evaluate(state)
+    ended = wait()
+    count = len(federation.problem.clients[0])
+    tested = len(federation.problem.evaluation_sets["test"].images)
+    return Pace((trained - began) / count, (ended - trained) / tested), ended - began
+
+
+def _small(run: RunConfig, shape: Shape, samples: int, device: str) -> RunConfig:
+    """The run with one client, random images of the shape, and weights that nobody has to have."""
+    plain: dict[str, Any] = run.model_dump(mode="json")
+    options = {
+        "classes": shape.classes,
+        "channels": shape.channels,
+        "size": shape.size,
+        "train_size": max(samples, shape.classes),
+        "test_size": max(samples, shape.classes),
+        "attributes": 2,
+        "sources": 2,
+    }
+    plain["dataset"] = {"name": "fake", "options": options}
+    plain["partition"] = {"name": "iid", "clients": 1}
+    plain["selection"] = {"name": "uniform"}
+    plain["model"].pop("pretrained", None)
+    plain["train"] |= {
+        "rounds": 3,
+        "epochs": 1,
+        "steps": None,
+        "batch_size": min(shape.batch, samples),
+        "clients_per_round": None,
+        "drop_last": False,
+    }
+    plain["evaluation"] |= {"validation": 0.0}
+    plain["runtime"] |= {"device": device}
+    return RunConfig.model_validate(plain)
+
+
+# What is missing -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class DataNeed:
+    """A data set of a plan: ``state`` is prepared, raw files there, or why it cannot be prepared."""
+
+    name: str
+    facts: Facts | None
+    state: str
+
+    @property
+    def prepared_bytes(self) -> int:
+        """Size of its arrays; 0 where nothing is known."""
+        return 0 if self.facts is None else self.facts.prepared_bytes
+
+
+def data_needs(runs: Sequence[RunConfig]) -> list[DataNeed]:
+    """The data sets of the runs, each once; nothing is prepared, and nothing large is read."""
+    found: dict[str, DataNeed] = {}
+    for run in runs:
+        wanted = run.dataset
+        key = f"{wanted.name} {sorted(wanted.options.items())}"
+        if key in found:
+            continue
+        root, cache = (Path(path) if path else None for path in (run.paths.data, run.paths.cache))
+        try:
+            if datasets.is_prepared(wanted.name, wanted.options, root, cache):
+                state = "prepared"
+            else:
+                datasets.find(wanted.name, wanted.options, root)
+                state = "raw files there"
+        except DataError as error:
+            state = str(error)
+            if "forbids a download" in state and not os.environ.get("FEDTABLES_OFFLINE"):
+                state = "not there; downloads by itself"
+        found[key] = DataNeed(wanted.name, facts_of(run), state)
+    return list(found.values())
+
+
+def weights_needed(runs: Sequence[RunConfig]) -> list[tuple[Path, Weights]]:
+    """Files of trained weights that the runs start from: (where each is looked for, what it is)."""
+    from benchmark.models.networks import weights_of
+    from benchmark.models.weights import weights_folder
+
+    found: dict[Path, Weights] = {}
+    for run in runs:
+        source = weights_of(run.model.name) if run.model.parameters.get("pretrained") is True else None
+        if source is not None:
+            found[weights_folder(run.paths) / source.file] = source
+    return list(found.items())
+
+
+Timer = Callable[[RunConfig, Shape], Pace]
+
+
+def paces(
+    found: Sequence[Block], runs: Mapping[Shape, RunConfig], timer: Timer, say: Callable[[str], None]
+) -> dict[Shape, Pace | str]:
+    """The pace of every different shape, or why it cannot be timed."""
+    known: dict[Shape, Pace | str] = {}
+    for block in found:
+        if block.shape in known:
+            continue
+        shape = block.shape
+        say(f"timing {shape.method}, {shape.model}, {shape.channels}x{shape.size}x{shape.size}")
+        try:
+            known[shape] = timer(runs[shape], shape)
+        except ConfigError as error:
+            known[shape] = str(error)
+    return known

@@ -1,0 +1,1 @@
+"""Carry out many runs as job arrays of a SLURM cluster."""

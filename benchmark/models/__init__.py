@@ -1,0 +1,1 @@
+"""Networks, their parameters as one vector, and pre-trained weights."""

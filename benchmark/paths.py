@@ -1,0 +1,9 @@
+"""The folders of this checkout."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+CONF = ROOT / "conf"
+PUBLISHED = ROOT / "results" / "published"

@@ -1,0 +1,1 @@
+"""Weights & Biases. Only this package imports wandb."""

@@ -1,0 +1,1 @@
+"""Normalisation and augmentation of batches of images."""

@@ -1,0 +1,245 @@
+"""From uint8 images to network inputs, on whole batches and on the device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from benchmark.errors import ConfigError, nearest
+from benchmark.transforms.affine import (
+    flip,
+    random_boxes,
+    rotation,
+    shear,
+    shifted_boxes,
+    sometimes,
+    uniform,
+    warp,
+    whole,
+)
+from benchmark.transforms.colour import brightness_and_contrast, holes, jitter, sometimes_gray
+
+
+@dataclass(frozen=True)
+class Normalise:
+    """uint8 [B, c, H, W] -> float [B, c, H, W] with the data set's mean and standard deviation (0..1 scale)."""
+
+    scale: Tensor
+    shift: Tensor
+    memory_format: torch.memory_format
+    first: Callable[[Tensor], Tensor] | None = None
+    """Cuts or resizes images before."""
+
+    @classmethod
+    def of(
+        cls,
+        mean: tuple[float, ...],
+        std: tuple[float, ...],
+        dtype: torch.dtype,
+        device: torch.device,
+        channels_last: bool,
+    ) -> Normalise:
+        """(x/255 - mean)/std as one multiply and one add per pixel."""
+        deviation = torch.tensor(std, dtype=torch.float64)
+        scale = 1 / (255 * deviation)
+        shift = -torch.tensor(mean, dtype=torch.float64) / deviation
+        form = torch.channels_last if channels_last else torch.contiguous_format
+        return cls(
+            scale.to(device, dtype).view(1, -1, 1, 1),
+            shift.to(device, dtype).view(1, -1, 1, 1),
+            memory_format=form,
+        )
+
+    def __call__(self, images: Tensor) -> Tensor:
+        """Normalised copy of uint8 ``images``; float ones, of the same range, may be overwritten."""
+        if self.first is not None:
+            images = self.first(images)
+        # The layout comes last: where channels lie beside one another, a factor for each takes ten times as long.
+        x = images.to(self.scale.dtype, memory_format=torch.contiguous_format)
+        return x.mul_(self.scale).add_(self.shift).to(memory_format=self.memory_format)
+
+
+Augment = Callable[[Tensor], Tensor]
+
+
+def _crop_and_flip(images: Tensor, pad: int, reflect: bool = False) -> Tensor:
+    """Each image shifted by up to ``pad`` pixels, its border reflected or zero, and mirrored with probability 1/2."""
+    count, _, height, width = images.shape
+    top, left = (torch.randint(0, 2 * pad + 1, (count,), device=images.device) for _ in range(2))
+    mirrored = torch.rand(count, device=images.device) < 0.5
+    padded = _reflected(images, pad) if reflect else F.pad(images, (pad, pad, pad, pad))
+    # All places that a window may have are views of the padded image, so that each is copied in whole rows.
+    both = torch.stack([padded, padded.flip(3)]).unfold(3, height, 1).unfold(4, width, 1)
+    each = torch.arange(count, device=images.device)
+    return both[mirrored.long(), each, :, top, torch.where(mirrored, 2 * pad - left, left)]
+
+
+def _reflected(images: Tensor, pad: int) -> Tensor:
+    """Padded by ``pad`` mirrored pixels on each side, the outermost not repeated (torch's own is for floats only)."""
+    for dim in (2, 3):
+        last = images.shape[dim] - 1
+        place = torch.arange(-pad, last + pad + 1, device=images.device).abs()
+        images = images.index_select(dim, torch.minimum(place, 2 * last - place))
+    return images
+
+
+def _reflect_crop_flip(images: Tensor) -> Tensor:
+    return _crop_and_flip(images, 4, reflect=True)
+
+
+def _crop_flip(images: Tensor) -> Tensor:
+    return _crop_and_flip(images, 4)
+
+
+# The reference codes' --------------------------------------------------------------------------------------------
+
+RETINA_SIZE, BIRD_SIZE, SKIN_SIZE = 384, 224, 200
+"""Pixels that the networks of FedLD, FedDiverse (WaterBirds) and FLamby (ISIC2019) see, in training and evaluation."""
+
+
+def _crop_turn_flip(images: Tensor, scale: tuple[float, float]) -> Tensor:
+    """FedLD's code: a random part of the image at 384 pixels, turned by up to 10 degrees, mirrored."""
+    count, _, height, width = images.shape
+    box = random_boxes(count, height, width, scale, images.device)
+    turn = rotation(uniform(count, -10, 10, images.device))
+    matrix = turn @ flip(sometimes(count, 0.5, images.device))
+    return warp(images, (RETINA_SIZE, RETINA_SIZE), matrix, box)
+
+
+def _retina(images: Tensor) -> Tensor:
+    return _crop_turn_flip(images, (0.6, 1.0))
+
+
+def _covid_fl(images: Tensor) -> Tensor:
+    return _crop_turn_flip(images, (0.8, 1.2))
+
+
+def _blood(images: Tensor) -> Tensor:
+    """FedSDC's code on blood cells: a random part at the stored size, mirrored, turned, colours changed or taken."""
+    count, _, height, width = images.shape
+    box = random_boxes(count, height, width, (0.8, 1.0), images.device)
+    turn = rotation(uniform(count, -180, 180, images.device))
+    matrix = flip(sometimes(count, 0.5, images.device)) @ turn
+    return sometimes_gray(jitter(warp(images, (height, width), matrix, box), 0.2, 0.2, 0.2, 0.2), 0.5)
+
+
+def _ham10000(images: Tensor) -> Tensor:
+    """FedDisco's and FedSDC's code on HAM10000: mirrored in both directions, turned, colours changed."""
+    count, _, height, width = images.shape
+    mirrored = flip(*(sometimes(count, 0.5, images.device) for _ in range(2)))
+    turn = rotation(uniform(count, -20, 20, images.device))
+    box = whole(count, height, width, images.device)
+    return jitter(warp(images, (height, width), mirrored @ turn, box, mode="nearest"), 0.1, 0.1, 0.0, 0.1)
+
+
+def _cifar100(images: Tensor) -> Tensor:
+    """FedMR's code on CIFAR-100: shifted by up to 4 pixels, mirrored, turned by up to 15 degrees."""
+    count, _, height, width = images.shape
+    box = shifted_boxes(count, height, width, 4, images.device)
+    turn = rotation(uniform(count, -15, 15, images.device))
+    return warp(
+        images, (height, width), flip(sometimes(count, 0.5, images.device)) @ turn, box, mode="nearest"
+    )
+
+
+def _isic2019(images: Tensor) -> Tensor:
+    """FLamby's code: scaled by .93 to 1.07, turned by up to 50 degrees, mirrored, sheared, cut to 200 pixels; holes.
+
+    Each step but the cut happens to half of the images, as albumentations does unless told otherwise.
+    """
+    count, _, height, width = images.shape
+    device = images.device
+
+    def maybe(values: Tensor, neutral: float = 0.0) -> Tensor:
+        return torch.where(sometimes(count, 0.5, device), values, neutral)
+
+    scale = maybe(uniform(count, 0.93, 1.07, device), 1.0)
+    turn = rotation(maybe(uniform(count, -50, 50, device)))
+    # One of three, evenly: left to right, upside down, both.
+    kind = maybe(torch.randint(1, 4, (count,), device=device).float())
+    mirrored = flip((kind == 1) | (kind == 3), (kind == 2) | (kind == 3))
+    slant = shear(*(maybe(uniform(count, -0.1, 0.1, device)) for _ in range(2)))
+    matrix = turn @ mirrored @ slant / scale[:, None, None]
+    # Where the cut lies among all places that it has in the scaled image.
+    room = torch.stack([scale * width - SKIN_SIZE, scale * height - SKIN_SIZE], 1).clamp(min=0)
+    place = (torch.rand(count, 2, device=device) - 0.5) * room
+    shift = (matrix @ place[:, :, None])[:, :, 0]
+    x = warp(images, (SKIN_SIZE, SKIN_SIZE), matrix, shift=shift, outside="reflection")
+    light = sometimes(count, 0.5, device)
+    x = brightness_and_contrast(
+        x,
+        torch.where(light, uniform(count, -0.15, 0.15, device), 0.0),
+        torch.where(light, uniform(count, 0.9, 1.1, device), 1.0),
+    )
+    return holes(x, 8, 16, 0.5)
+
+
+def _waterbirds(images: Tensor) -> Tensor:
+    """FedDiverse's code: the middle 224 pixels, padded with black by 24, cut to 224 anywhere; mirrored."""
+    return _crop_and_flip(_middle(images, BIRD_SIZE), 24)
+
+
+def _middle(images: Tensor, size: int) -> Tensor:
+    height, width = images.shape[2:]
+    if min(height, width) < size:
+        raise ConfigError(
+            f"train.augment: it cuts {size} x {size} pixels out of images that have {height} x {width}. "
+            "Set dataset.options.size to more, or train.augment to none."
+        )
+    top, left = round((height - size) / 2), round((width - size) / 2)
+    return images[:, :, top : top + size, left : left + size]
+
+
+def _shorter_side(images: Tensor, size: int) -> Tensor:
+    """The shorter side brought to ``size`` pixels, then the middle."""
+    from torchvision.transforms.v2.functional import resize  # a second to import, and few runs need it
+
+    return _middle(resize(images, [size], antialias=True), size)
+
+
+@dataclass(frozen=True)
+class Augmentation:
+    """What happens to uint8 images [B, c, H, W] before they are normalised.
+
+    Attributes:
+        train: in training: random, from torch's generator, which the loop seeds. uint8 or float, 0..255.
+        evaluation: wherever else images are looked at: none of it random; None for the images as they are stored.
+        rgb: whether it needs three channels.
+    """
+
+    train: Augment
+    evaluation: Augment | None = None
+    rgb: bool = False
+
+
+AUGMENTATIONS: dict[str, Augmentation | None] = {
+    "none": None,
+    "reflect_crop_flip": Augmentation(_reflect_crop_flip),
+    "crop_flip": Augmentation(_crop_flip),
+    "cifar100": Augmentation(_cifar100),
+    "retina": Augmentation(_retina, partial(_shorter_side, size=RETINA_SIZE)),
+    "covid_fl": Augmentation(_covid_fl, partial(_shorter_side, size=RETINA_SIZE)),
+    "blood": Augmentation(_blood, rgb=True),
+    "ham10000": Augmentation(_ham10000, rgb=True),
+    "isic2019": Augmentation(_isic2019, partial(_middle, size=SKIN_SIZE)),
+    "waterbirds": Augmentation(_waterbirds, partial(_middle, size=BIRD_SIZE)),
+}
+
+
+def augmentation(name: str, channels: int = 3) -> Augmentation | None:
+    """The augmentation called ``name`` for images with so many channels; ConfigError if there is none."""
+    if name not in AUGMENTATIONS:
+        known = ", ".join(AUGMENTATIONS)
+        raise ConfigError(f"train.augment: came {name!r}.{nearest(name, AUGMENTATIONS)} Allowed: {known}.")
+    found = AUGMENTATIONS[name]
+    if found is not None and found.rgb and channels != 3:
+        raise ConfigError(
+            f"train.augment: came {name!r}, which changes colours; the images have {channels} channel(s). "
+            f"Allowed for them: {', '.join(key for key, a in AUGMENTATIONS.items() if a is None or not a.rgb)}."
+        )
+    return found

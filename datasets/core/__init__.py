@@ -1,0 +1,1 @@
+"""What all data sets share: arrays, registry, preparation, raw files."""

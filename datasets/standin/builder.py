@@ -1,0 +1,236 @@
+"""Stand-ins for the papers' data sets, made of scikit-learn's digits: the quick preset's data, with no download.
+
+A stand-in keeps what the partition code and the methods see of the original: number of classes, attributes, sources
+with their gaps, imbalance, number of channels. Images stay 8 x 8 (8 x 16 for 100 classes). Training images are made
+of the 80 % training digits of `digits.py` only, test images of the other 20 % only.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+import numpy as np
+from pydantic import Field, model_validator
+
+from datasets.core.base import Int64Array, Options, RawDataset, Split
+from datasets.core.registry import dataset
+from datasets.standin import rendering
+from datasets.standin.digits import split_digits
+
+# Digits whose mirror image is no digit: they make the classes beyond ten.
+MIRRORED = (2, 3, 4, 6, 7, 9, 5)
+PAIRS = 100
+
+Counts = int | tuple[int, ...] | tuple[tuple[int, ...], ...]
+
+
+class StandInOptions(Options):
+    """What a stand-in keeps of the original, and how hard it is.
+
+    Attributes:
+        stands_for: Name of the original, for the note that goes with every result.
+        not_kept: Properties of the original that the stand-in does not keep, for the same note.
+        classes: 2 to 10 (digits, grouped), 11 to 17 (mirrored digits are added) or 100 (two digits side by side).
+        class_names: Names of the classes; by default made from the digits.
+        groups: Digits of each class (for up to 10 classes); by default the ten digits cut into equal runs.
+        attributes: Names of two attributes, or none. Shown by the styles `colour` and `scene`.
+        sources: Names of the sources (sites, archives); each has its own appearance. Not together with attributes.
+        appearances: Number of the appearance of each source; by default 0, 1, 2, ...
+        train_counts, test_counts: Images: one number for every cell, or one per class, or one row per class with a
+            number per attribute or source. A cell is a class, or a class with an attribute or source.
+        channels: 1 or 3.
+        style: How the digits are drawn, see `rendering.py`.
+        cue: How plainly the background shows the attribute (style `scene`), from 0 to 1.
+        noise: Standard deviation of normal noise, on the 0..1 scale.
+        ghost: Share of ink of a second, random digit that shines through.
+        seed: Of all random draws; train and test have their own streams.
+    """
+
+    stands_for: str
+    not_kept: str = ""
+    classes: int
+    class_names: tuple[str, ...] = ()
+    groups: tuple[tuple[int, ...], ...] = ()
+    attributes: tuple[str, ...] = ()
+    sources: tuple[str, ...] = ()
+    appearances: tuple[int, ...] = ()
+    train_counts: Counts
+    test_counts: Counts
+    channels: Literal[1, 3] = 1
+    style: Literal["grey", "colour", "scene", "clutter", "stain"] = "grey"
+    cue: float = Field(default=1.0, ge=0, le=1)
+    noise: float = Field(default=0.15, ge=0, le=1)
+    ghost: float = Field(default=0.0, ge=0, le=1)
+    seed: int = Field(default=0, ge=0)
+
+    @model_validator(mode="after")
+    def _consistent(self) -> StandInOptions:
+        most = 10 + len(MIRRORED)
+        if not (2 <= self.classes <= most or self.classes == PAIRS):
+            raise ValueError(f"classes must be 2 to {most}, or {PAIRS}, not {self.classes}")
+        if self.class_names and len(self.class_names) != self.classes:
+            raise ValueError(f"{len(self.class_names)} class_names for {self.classes} classes")
+        flat = [digit for group in self.groups for digit in group]
+        if self.groups and (
+            len(self.groups) != self.classes or not all(self.groups) or len(set(flat)) < len(flat)
+        ):
+            raise ValueError(
+                f"groups need one list of digits for each of {self.classes} classes, no digit twice"
+            )
+        if not set(flat) <= set(range(10)):
+            raise ValueError("groups hold digits 0 to 9")
+        if len(self.attributes) not in (0, 2) or (self.attributes and self.sources):
+            raise ValueError("attributes are two names or none, and none together with sources")
+        if bool(self.attributes) != (self.style in ("colour", "scene")):
+            raise ValueError("the styles colour and scene show two attributes, the other styles show none")
+        if (self.channels == 3) != (self.style != "grey") and self.style != "grey":
+            raise ValueError(f"the style {self.style} has three channels")
+        if self.appearances and len(self.appearances) != len(self.sources):
+            raise ValueError(f"{len(self.appearances)} appearances for {len(self.sources)} sources")
+        for name, counts in (("train_counts", self.train_counts), ("test_counts", self.test_counts)):
+            self._check_counts(name, counts)
+        return self
+
+    def _check_counts(self, name: str, counts: Counts) -> None:
+        try:
+            table = self.table(counts)
+        except ValueError:
+            raise ValueError(
+                f"{name} must be one number, {self.classes} numbers (one per class), or {self.classes} rows of "
+                f"{self.columns}"
+            ) from None
+        if table.min() < 0 or table.sum() == 0:
+            raise ValueError(f"{name} must not be negative, nor all zero")
+
+    @property
+    def columns(self) -> int:
+        """Number of cells per class: attributes, sources, or 1."""
+        return len(self.attributes) or len(self.sources) or 1
+
+    def table(self, counts: Counts) -> Int64Array:
+        """`counts` written out as [classes, columns]; numbers per class are spread evenly, the first get the rest."""
+        given = np.asarray(counts, dtype=np.int64)
+        if given.ndim == 1 and given.shape == (self.classes,):
+            column = np.arange(self.columns)
+            return given[:, None] // self.columns + (column < given[:, None] % self.columns)
+        if given.ndim == 2 and given.shape != (self.classes, self.columns):
+            raise ValueError("wrong number of rows or columns")
+        return np.array(np.broadcast_to(given, (self.classes, self.columns)))
+
+
+class Plan(NamedTuple):
+    """What is drawn for each image of a split, as index arrays [N]: class, column, digit(s) and shift."""
+
+    labels: Int64Array
+    columns: Int64Array
+    digits: Int64Array
+    seconds: Int64Array
+    shifts: Int64Array
+
+
+@dataset("standin", options=StandInOptions)
+def standin(options: StandInOptions, root: Path) -> RawDataset:
+    """Images made of scikit-learn's digits that stand in for another data set; see conf/dataset/digits_*.yaml."""
+    train, test = split_digits()
+    table = options.table(options.train_counts)
+    return RawDataset(
+        train=_draw(options, train, table, np.random.RandomState([options.seed, 1])),
+        test=_draw(
+            options, test, options.table(options.test_counts), np.random.RandomState([options.seed, 2])
+        ),
+        classes=options.class_names or _default_names(options),
+        attributes=options.attributes,
+        sources=options.sources,
+        note=_note(options, train, int(table.sum())),
+    )
+
+
+def _draw(options: StandInOptions, pool: Split, table: Int64Array, generator: np.random.RandomState) -> Split:
+    """One split with `table` [classes, columns] images, in random order."""
+    plan = _plan(options, pool, table, generator)
+    paper = pool.images[:, 0] / 255.0
+    ink = rendering.shift(paper[plan.digits], plan.shifts)
+    if options.classes == PAIRS:
+        seconds = rendering.shift(paper[plan.seconds], generator.permutation(plan.shifts))
+        ink = np.concatenate([ink, seconds], axis=2)
+    elif options.classes > 10:
+        mirrored = plan.labels >= 10
+        ink[mirrored] = ink[mirrored, :, ::-1]
+    if options.ghost:
+        ink = np.maximum(ink, options.ghost * ink[generator.permutation(len(ink))])
+    ink *= generator.uniform(0.7, 1.0, (len(ink), 1, 1))
+    attributes = plan.columns if options.attributes else np.zeros_like(plan.columns)
+    look = rendering.Look(options.channels, options.cue)
+    images = rendering.STYLES[options.style](ink, attributes, look, generator)
+    if options.sources:
+        appearances = np.array(options.appearances or range(len(options.sources)))
+        images = rendering.appear(images, appearances[plan.columns])
+    return Split(
+        rendering.finish(images, options.noise, generator),
+        plan.labels,
+        plan.columns if options.attributes else None,
+        plan.columns if options.sources else None,
+    )
+
+
+def _plan(options: StandInOptions, pool: Split, table: Int64Array, generator: np.random.RandomState) -> Plan:
+    parts = []
+    for label, row in enumerate(table):
+        total = int(row.sum())
+        first, second = _digits_of(options, label)
+        digits, shifts = _uses(np.flatnonzero(np.isin(pool.labels, first)), total, generator)
+        seconds, _ = _uses(np.flatnonzero(np.isin(pool.labels, second)), total, generator)
+        # In random order, so that a column does not get the unshifted digits and another the shifted ones.
+        order = generator.permutation(total)
+        parts.append(
+            Plan(
+                np.full(total, label, dtype=np.int64),
+                np.repeat(np.arange(len(row), dtype=np.int64), row),
+                digits[order],
+                generator.permutation(seconds),
+                shifts[order],
+            )
+        )
+    order = generator.permutation(int(table.sum()))
+    return Plan(*(np.concatenate(arrays)[order] for arrays in zip(*parts, strict=True)))
+
+
+def _uses(members: Int64Array, total: int, generator: np.random.RandomState) -> tuple[Int64Array, Int64Array]:
+    """`total` uses of digits: all once before any a second time, each time with another shift."""
+    rounds = -(-total // len(members))
+    digits = np.concatenate([generator.permutation(members) for _ in range(rounds)] or [members])[:total]
+    shifts = (np.arange(total, dtype=np.int64) // len(members)) % len(rendering.SHIFTS)
+    return digits, shifts
+
+
+def _digits_of(options: StandInOptions, label: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Digits that show a class: (first, second); the second is drawn beside the first for 100 classes only."""
+    if options.groups:
+        return options.groups[label], options.groups[label]
+    if options.classes == PAIRS:
+        return (label // 10,), (label % 10,)
+    if options.classes > 10:
+        digit = label if label < 10 else MIRRORED[label - 10]
+        return (digit,), (digit,)
+    group = tuple(digit for digit in range(10) if digit * options.classes // 10 == label)
+    return group, group
+
+
+def _default_names(options: StandInOptions) -> tuple[str, ...]:
+    if options.classes == PAIRS:
+        return tuple(f"{number:02d}" for number in range(PAIRS))
+    names = []
+    for label in range(options.classes):
+        digits = "/".join(str(digit) for digit in _digits_of(options, label)[0])
+        names.append(f"{digits} mirrored" if label >= 10 else digits)
+    return tuple(names)
+
+
+def _note(options: StandInOptions, train: Split, total: int) -> str:
+    size = "8 x 16" if options.classes == PAIRS else "8 x 8"
+    text = (
+        f"scikit-learn's digits stand in for {options.stands_for}: {total:,} training images of {size} made from "
+        f"{len(train):,} digits by one-pixel shifts, gain jitter and noise; numbers are not comparable with the paper's"
+    )
+    return f"{text}. Not kept: {options.not_kept}" if options.not_kept else text

@@ -1,0 +1,1 @@
+"""The interfaces of a method, their registry, and vectors of parameters."""

@@ -1,0 +1,109 @@
+"""Finds algorithms by name: every module of this package registers its rules by decorator.
+
+A new algorithm is one new file here; nothing else is edited. Two rules under one name fail at import.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import pkgutil
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar
+
+from pydantic import ValidationError
+
+import methods
+from methods.core.rules import Rule
+
+R = TypeVar("R", bound=type[Rule])
+
+SLOTS = ("client", "weights", "direction", "optimizer", "post", "prediction", "selection")
+
+
+class MethodError(ValueError):
+    """A mistake in how a method is named, configured or combined; the message is meant for the user."""
+
+
+_rules: dict[str, dict[str, type[Rule]]] = {slot: {} for slot in SLOTS}
+_imported = False
+
+
+def register(slot: str, name: str) -> Callable[[R], R]:
+    """Class decorator: make a rule available in ``slot`` under ``name``."""
+
+    def decorate(cls: R) -> R:
+        if name in _rules[slot]:
+            raise RuntimeError(
+                f"two {slot} rules are called {name!r}: {_rules[slot][name].__module__} and {cls.__module__}"
+            )
+        cls.key = name
+        _rules[slot][name] = cls
+        return cls
+
+    return decorate
+
+
+def _import_all() -> None:
+    global _imported
+    if _imported:
+        return
+    for module in pkgutil.walk_packages(methods.__path__, "methods."):
+        importlib.import_module(module.name)
+    _imported = True
+
+
+def names(slot: str) -> list[str]:
+    """Sorted names of the rules registered in ``slot``."""
+    _import_all()
+    return sorted(_rules[slot])
+
+
+def describe(slot: str, name: str) -> str:
+    """First line of the docstring of a registered rule."""
+    _import_all()
+    return (_rules[slot][name].__doc__ or "").strip().splitlines()[0]
+
+
+def nearest(name: str, allowed: Iterable[str]) -> str:
+    """`` Did you mean 'x'?`` for the nearest of ``allowed``, or nothing."""
+    match = difflib.get_close_matches(str(name), list(allowed), n=1, cutoff=0.5)
+    return f" Did you mean {match[0]!r}?" if match else ""
+
+
+def make(slot: str, name: str, parameters: Mapping[str, Any], where: str) -> Any:
+    """Build the rule ``name`` of ``slot`` with ``parameters``.
+
+    ``where`` is the configuration path, for the message. Raises :class:`MethodError` for an unknown name, an
+    unknown or missing parameter, or a value out of range.
+    """
+    _import_all()
+    if name not in _rules[slot]:
+        known = ", ".join(names(slot))
+        raise MethodError(
+            f"{where}: no {slot} rule is called {name!r}.{nearest(name, _rules[slot])} Known: {known}."
+        )
+    cls = _rules[slot][name]
+    try:
+        return cls(**{str(k): v for k, v in parameters.items()})
+    except ValidationError as error:
+        raise MethodError(_explain(error, cls, where)) from error
+
+
+def _explain(error: ValidationError, cls: type[Rule], where: str) -> str:
+    lines = []
+    for item in error.errors():
+        key = ".".join(str(part) for part in item["loc"])
+        if item["type"] == "extra_forbidden":
+            allowed = list(cls.model_fields)
+            known = ", ".join(allowed) or "it has no parameters"
+            lines.append(
+                f"{where}.{key}: unknown parameter of {cls.key}.{nearest(key, allowed)} Allowed: {known}"
+            )
+        elif item["type"] == "missing":
+            lines.append(
+                f"{where}.{key}: {cls.key} needs this parameter; set it in conf/method or on the command line"
+            )
+        else:
+            lines.append(f"{where}.{key}: came {item['input']!r}; {item['msg']}")
+    return "; ".join(lines) + "."

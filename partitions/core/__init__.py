@@ -1,0 +1,1 @@
+"""What all partition schemes share: base class, registry, storage, measures of heterogeneity."""

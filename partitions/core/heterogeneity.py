@@ -1,0 +1,102 @@
+"""How heterogeneous a partition is: the six metrics of FedDiverse (2025), equations 2-10.
+
+From a count matrix N[y, a] (rows classes, columns attributes), with P = N / sum N, natural logarithms and
+0 log 0 = 0:
+
+    class imbalance       CI = 1 - H(Y) / log |Y|
+    attribute imbalance   AI = 1 - H(A) / log |A|
+    spurious correlation  SC = 2 I(Y; A) / (H(Y) + H(A)), and 0 where H(Y) + H(A) = 0
+
+|Y| and |A| are the dimensions of the matrix, also where a row or a column is empty. All three lie in [0, 1].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import entr
+
+from partitions.core.base import IntArray, PartitionError
+
+METRICS = ("GCI", "GAI", "GSC", "CCI", "CAI", "CSC")
+
+
+def class_counts(clients: Sequence[IntArray], labels: IntArray, num_classes: int) -> IntArray:
+    """Return the samples of each class on each client, int64 [K, Y]; a sample given twice counts twice."""
+    return np.stack([np.bincount(labels[client], minlength=num_classes) for client in clients])
+
+
+def group_counts(
+    clients: Sequence[IntArray], labels: IntArray, attributes: IntArray, num_classes: int, num_attributes: int
+) -> IntArray:
+    """Return how many samples of each (class, attribute) group each client has, int64 [K, Y, A]."""
+    groups = class_counts(clients, labels * num_attributes + attributes, num_classes * num_attributes)
+    return groups.reshape(len(clients), num_classes, num_attributes)
+
+
+def triplet(matrix: ArrayLike) -> tuple[float, float, float]:
+    """Return (CI, AI, SC) of one count matrix [Y, A].
+
+    Raises:
+        PartitionError: if the matrix is not two-dimensional with at least two rows and columns, or has no
+            positive sum.
+    """
+    counts = np.asarray(matrix, dtype=np.float64)
+    if counts.ndim != 2 or min(counts.shape) < 2:
+        raise PartitionError(
+            f"a triplet needs a matrix of at least 2 classes x 2 attributes, got {counts.shape}."
+        )
+    class_imbalance, attribute_imbalance, correlation = _triplets(counts[None])[0]
+    return float(class_imbalance), float(attribute_imbalance), float(correlation)
+
+
+def six_metrics(matrices: ArrayLike) -> dict[str, float | None]:
+    """Return GCI, GAI, GSC of the pooled counts and CCI, CAI, CSC, the plain means over clients.
+
+    Args:
+        matrices: counts [K, Y, A], or [K, Y] for data without attributes.
+
+    Returns:
+        The six values by name, in [0, 1]; None where undefined: everything about attributes if there are none
+        (or only one), everything about classes if there is only one.
+
+    Raises:
+        PartitionError: on another shape, or if a client has no sample.
+    """
+    counts = np.asarray(matrices, dtype=np.float64)
+    if counts.ndim == 2:
+        counts = counts[:, :, None]
+    if counts.ndim != 3 or 0 in counts.shape:
+        raise PartitionError(
+            f"heterogeneity needs counts [clients, classes, attributes], got shape {counts.shape}."
+        )
+    pooled = _triplets(counts.sum(axis=0, keepdims=True))[0]
+    mean = _triplets(counts).mean(axis=0)
+    has_classes, has_attributes = counts.shape[1] > 1, counts.shape[2] > 1
+    defined = (has_classes, has_attributes, has_classes and has_attributes) * 2
+    values = (*pooled, *mean)
+    return {
+        name: float(value) if known else None
+        for name, value, known in zip(METRICS, values, defined, strict=True)
+    }
+
+
+def _triplets(counts: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return [M, 3] (CI, AI, SC) of M count matrices [M, Y, A]; 0 for a dimension of size 1."""
+    totals = counts.sum(axis=(1, 2))
+    if (counts < 0).any() or not (totals > 0).all():
+        raise PartitionError("heterogeneity needs counts >= 0, and at least one sample in each client.")
+    joint = counts / totals[:, None, None]
+    entropy_classes = entr(joint.sum(axis=2)).sum(axis=1)
+    entropy_attributes = entr(joint.sum(axis=1)).sum(axis=1)
+    information = entropy_classes + entropy_attributes - entr(joint).sum(axis=(1, 2))
+    both = entropy_classes + entropy_attributes
+    columns = (
+        1 - entropy_classes / np.log(max(counts.shape[1], 2)),
+        1 - entropy_attributes / np.log(max(counts.shape[2], 2)),
+        np.divide(2 * information, both, out=np.zeros_like(both), where=both > 0),
+    )
+    # Rounding can leave -1e-16 where the value is zero.
+    return np.clip(np.stack(columns, axis=1), 0.0, 1.0)

@@ -1,0 +1,89 @@
+"""`bench data`: what it measures, on few images; and docs/paper.md's table of data sets beside the loaders' facts."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import datasets
+from benchmark.bench.data import measured, write_raw
+from benchmark.experiments.plan import plan
+from benchmark.experiments.spec import find_specs
+
+ROOT = Path(__file__).resolve().parents[2]
+
+linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="memory is read from /proc")
+
+
+@linux
+def test_all_steps(cli: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """400 images of 3 x 224 x 224 bytes are 0.06 GB; nothing is left behind."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    code, out, _ = cli("bench", "data", "images=400")
+    assert code == 0
+    prepare, opened, train = out.splitlines()
+    assert re.match(
+        r"prepare 400 JPEG files of 600 x 450: \d+ s, \d+ images/s, \d\.\d\d of \d+ cores busy", prepare
+    )
+    assert re.match(r"open 0\.06 GB of prepared images and read one: \d\.\d{3} s$", opened)
+    assert train.startswith("train 2 runs at the same time, each image once: ")
+    assert not list(tmp_path.iterdir())
+
+
+@linux
+def test_memory_of_all_processes_but_not_of_files(tmp_path: Path) -> None:
+    """Two processes that hold 60 and 40 million bytes each, and a mapped file of 200 million that both read."""
+    np.lib.format.open_memmap(tmp_path / "a.npy", "w+", np.uint8, (200_000_000,)).flush()
+    script = f"""
+import os, time, numpy as np
+mapped = np.load({str(tmp_path / "a.npy")!r}, mmap_mode="r")
+child = os.fork()
+own = np.ones({{True: 60_000_000, False: 40_000_000}}[child > 0], dtype=np.uint8)
+mapped.sum(); time.sleep(1.5)
+if child: os.wait()
+"""
+    cost = measured([sys.executable, "-c", script], {})
+    assert 100e6 < cost.own < 200e6 and 60e6 < cost.largest < 100e6
+    assert cost.seconds > 1.5
+
+
+def test_raw_files_are_of_the_stated_size(tmp_path: Path) -> None:
+    from PIL import Image
+
+    write_raw(tmp_path, 250)
+    files = sorted(tmp_path.rglob("*.jpg"))
+    assert len(files) == 250 and len({path.stat().st_ino for path in files}) == 200
+    with Image.open(files[-1]) as image:
+        assert image.size == (600, 450) and image.format == "JPEG"
+
+
+def test_the_documents_table_of_data_sets() -> None:
+    """Every set of preset paper, with the tables that use it, its counts and its size, as the loaders state them."""
+    text = (ROOT / "docs/paper.md").read_text()
+    rows = {row.split("`")[1]: row for row in re.findall(r"^\| `\w+` \| Fed.*", text, re.MULTILINE)}
+    tables: dict[str, set[tuple[str, int]]] = {}
+    for spec in find_specs():
+        if spec.table and "paper" in spec.presets:
+            for cell in plan(spec, "paper", [0]).values():
+                for run in cell.runs:
+                    tables.setdefault(run.dataset.name, set()).add((spec.paper, spec.table))
+                    facts = datasets.facts(run.dataset.name, run.dataset.options)
+                    row = rows[run.dataset.name]
+                    if facts is not None:
+                        assert f"{facts.train:,}" in row and f"{facts.size} px" in row
+                        assert not facts.test or f"{facts.test:,}" in row
+    assert set(rows) == set(tables)
+    for name, used in tables.items():
+        cell = rows[name].split("|")[2].strip()
+        paper, _, numbers = cell.partition(" ")
+        stated = set()
+        for part in numbers.split(", "):
+            first, _, last = part.partition("-")
+            stated |= {(paper.lower(), k) for k in range(int(first), int(last or first) + 1)}
+        assert stated == used, name

@@ -1,0 +1,137 @@
+"""The command line in this process, in a folder of its own, and a table small enough to be made in a second."""
+
+from __future__ import annotations
+
+import copy
+import re
+import sys
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import yaml
+from tiny_runs import FAKE
+
+from benchmark.__main__ import main
+from benchmark.experiments.spec import find_specs, spec_called
+
+
+class Answer(NamedTuple):
+    """What a command gave back."""
+
+    code: int | str | None
+    out: str
+    err: str
+
+
+Cli = Callable[..., Answer]
+Footprint = dict[str, tuple[int, int, int]]
+
+TOY: dict[str, Any] = {
+    "paper": "toy",
+    "table": 1,
+    "title": "Toy (2025), Table 1: nothing of importance",
+    "metric": "accuracy",
+    "seeds": 3,
+    "overrides": {"train": {"rounds": 2, "batch_size": 8}, "evaluation": {"every": 1}},
+    "presets": {"quick": {}},
+    "rows": [
+        {"key": "fedavg", "label": "FedAvg", "method": "fedavg"},
+        {"key": "fedavgm", "label": "FedAvgM", "method": "fedavgm", "selection": "round_robin"},
+        {"key": "fednix", "label": "FedNix", "method": "nobody_wrote_this", "own": True},
+    ],
+    "columns": [
+        {
+            "key": "iid",
+            "label": "IID",
+            "overrides": {"partition": {"name": "iid", "clients": 4}},
+            "presets": {"quick": {"dataset": FAKE}},
+        },
+        {
+            "key": "dir",
+            "label": "Dirichlet",
+            "overrides": {"partition": {"name": "dirichlet", "clients": 3, "min_size": 2}},
+            "presets": {"quick": {"dataset": FAKE}},
+        },
+        {"key": "avg", "label": "Average", "average_of": ["iid", "dir"]},
+    ],
+}
+
+
+@pytest.fixture
+def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Cli:
+    """``cli("run", "method=fedprox")`` as ``python -m benchmark run method=fedprox`` in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+
+    def call(*words: str) -> Answer:
+        monkeypatch.setattr(sys, "argv", ["benchmark"])
+        capsys.readouterr()
+        try:
+            code: int | str | None = main(words)
+        except SystemExit as end:
+            code = end.code
+        return Answer(code, *capsys.readouterr())
+
+    return call
+
+
+@pytest.fixture
+def refusal(cli: Cli) -> Callable[[Sequence[str], str], str]:
+    """``refusal(words, pattern)``: the command is refused with one message, which is returned."""
+
+    def call(words: Sequence[str], said: str) -> str:
+        code, out, err = cli(*words)
+        assert code == 2, (out, err)
+        assert err.startswith("error: "), err
+        assert err.count("error: ") == 1, err
+        assert "Traceback" not in out + err
+        assert re.search(said, err, re.DOTALL), err
+        return err
+
+    return call
+
+
+@pytest.fixture
+def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """``toy(rows=[...])``: the table command knows one table, `TOY` with these changes."""
+    folder = tmp_path / "conf"
+    folder.mkdir()
+    monkeypatch.setattr("benchmark.cli.planning.find_specs", partial(find_specs, folder=folder))
+    monkeypatch.setattr("benchmark.cli.planning.spec_called", partial(spec_called, folder=folder))
+    monkeypatch.setattr("benchmark.analyses.registry.PAPER_TABLES", ())
+
+    def change(**changes: Any) -> None:
+        (folder / "toy_table1.yaml").write_text(yaml.safe_dump(copy.deepcopy(TOY) | changes))
+
+    change()
+    return change
+
+
+def footprint(folder: Path) -> Footprint:
+    """(inode, size, time of last change) of every file below ``folder``."""
+    stats = {
+        str(path.relative_to(folder)): path.stat() for path in sorted(folder.rglob("*")) if path.is_file()
+    }
+    return {name: (stat.st_ino, stat.st_size, stat.st_mtime_ns) for name, stat in stats.items()}
+
+
+@pytest.fixture(name="footprint")
+def footprint_function() -> Callable[[Path], Footprint]:
+    """The function of this name, for tests that look whether something was touched."""
+    return footprint
+
+
+def numbers(out: str, table: str = "toy_table1") -> dict[str, int]:
+    """What ``status`` says of a table, without what is 0: {done: 4, missing: 2}."""
+    states = ("done", "running", "waiting", "failed", "diverged", "missing")
+    (line,) = (line for line in out.splitlines() if f" {table} " in line)
+    cells = [cell.strip() for cell in line.split("│")[2:-1]]
+    return {state: int(cell) for state, cell in zip(states, cells, strict=False) if int(cell)}
+
+
+@pytest.fixture(name="numbers")
+def numbers_function() -> Callable[..., dict[str, int]]:
+    """The function of this name."""
+    return numbers

@@ -1,0 +1,214 @@
+"""Looking after runs: what their folders and a cluster's queue say, here one that is made of two scripts."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tiny_runs import wait_until
+
+from benchmark.cli.planning import plans_of
+from benchmark.experiments.plan import unique_runs
+from benchmark.launch.slurm.submissions import Batch, SubmissionLog
+from benchmark.runs.store import Results, Status
+
+TRACKING_OPTIONS = ("paper=fedld", "table=1", "seeds=1", "rows=fedavg,fedprox", "columns=retina*")
+
+
+@pytest.fixture
+def keys(cli: Any) -> list[str]:
+    """The planned runs of `TRACKING_OPTIONS`."""
+    values = dict(word.split("=") for word in TRACKING_OPTIONS)
+    found = list(unique_runs([cells for _, cells in plans_of(values, "quick")]))
+    assert len(found) == 6
+    return found
+
+
+@pytest.fixture
+def results(cli: Any) -> Results:
+    return Results(Path("results")).open()
+
+
+@pytest.fixture
+def queue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder: `queue` holds what `squeue` prints, `cancelled` what `scancel` was told."""
+    folder = tmp_path / "slurm"
+    folder.mkdir()
+    scripts = {"squeue": f"cat {folder}/queue", "scancel": f'echo "$@" >>{folder}/cancelled'}
+    for name, line in scripts.items():
+        (folder / name).write_text(f"#!/bin/sh\n{line}\n")
+        (folder / name).chmod(0o755)
+    (folder / "queue").write_text("")
+    monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
+    return folder
+
+
+def put(results: Results, key: str, state: str, message: str = "") -> None:
+    folder = results.run(key)
+    folder.path.mkdir(parents=True, exist_ok=True)
+    folder.write_status(Status(state, 1, 3, message))
+
+
+def submitted(results: Results, queue: Path, *packs: tuple[str, ...], states: str) -> str:
+    """Note an array and put its tasks into the queue, R or P each; its name."""
+    batch = Batch.new(packs)
+    SubmissionLog(results).write(batch)
+    words = {"R": "RUNNING|None", "P": "PENDING|Resources"}
+    lines = [f"7_{index}|{words[state]}|{batch.name}\n" for index, state in enumerate(states)]
+    (queue / "queue").write_text("".join(lines))
+    return batch.name
+
+
+def test_status(cli: Any, numbers: Any, keys: list[str], results: Results, queue: Path) -> None:
+    put(results, keys[0], "done")
+    put(results, keys[1], "failed", "ValueError: seven\nand a traceback")
+    put(results, keys[2], "diverged")
+    put(results, keys[3], "running")  # nobody holds it
+    submitted(results, queue, (keys[4],), states="P")
+    with results.run(keys[5]).lease():
+        put(results, keys[5], "running")
+        code, out, err = cli("status", *TRACKING_OPTIONS)
+    assert (code, err) == (0, "")
+    states = ("done", "running", "waiting", "failed", "diverged", "missing")
+    assert numbers(out, "fedld_table1") == dict.fromkeys(states, 1)
+    assert (
+        "1 waiting, 1 failed, 1 diverged, 1 missing; SLURM: 0 tasks running, 1 waiting (Resources)\n" in out
+    )
+    assert f"failed: {keys[1]}: ValueError: seven\n" in out and "traceback" not in out
+
+
+def test_a_failed_run_that_waits_for_another_try(
+    cli: Any, numbers: Any, keys: list[str], results: Results, queue: Path
+) -> None:
+    put(results, keys[0], "failed", "seven")
+    submitted(results, queue, (keys[0],), states="R")
+    _, out, _ = cli("status", *TRACKING_OPTIONS)
+    assert numbers(out, "fedld_table1") == {"waiting": 1, "missing": 5} and "failed:" not in out
+
+
+def test_status_without_a_cluster(
+    cli: Any, keys: list[str], results: Results, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    SubmissionLog(results).write(Batch.new([[keys[0]]]))
+    monkeypatch.setenv("PATH", "")
+    code, out, err = cli("status", *TRACKING_OPTIONS)
+    assert (code, err) == (0, "") and "6 runs: 6 missing\n" in out
+
+
+def test_status_of_thousands_asks_the_queue_once(
+    cli: Any, keys: list[str], results: Results, queue: Path
+) -> None:
+    (queue / "squeue").write_text(f"#!/bin/sh\necho asked >>{queue}/asked\ncat {queue}/queue\n")
+    submitted(results, queue, *((key,) for key in keys), states="PPPPPP")
+    cli("status")
+    assert (queue / "asked").read_text() == "asked\n"
+
+
+def test_watch_until_nothing_is_on_its_way(
+    root: Path, keys: list[str], results: Results, queue: Path
+) -> None:
+    submitted(results, queue, tuple(keys), states="R")
+    watching = subprocess.Popen(
+        [sys.executable, "-m", "benchmark", "status", "--watch", *TRACKING_OPTIONS],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(root)},
+    )
+    assert watching.stdout is not None
+    assert watching.stdout.readline().startswith("6 runs: 6 waiting; SLURM: 1 tasks running")
+    for key in keys:
+        put(results, key, "done")
+    (queue / "queue").write_text("")
+    assert watching.stdout.readline() == "6 runs: 6 done\n"
+    assert watching.wait(60) == 0
+
+
+def test_cancel(cli: Any, keys: list[str], results: Results, queue: Path) -> None:
+    name = submitted(
+        results, queue, (keys[0], "another-0/seed0"), ("another-1/seed0",), (keys[1],), states="RPP"
+    )
+    code, out, err = cli("cancel", *TRACKING_OPTIONS)
+    assert (code, err) == (0, "")
+    assert out.startswith("2 tasks cancelled; with them 1 runs that share a task")
+    assert (queue / "cancelled").read_text() == "7_0 7_2\n"
+    assert json.loads((results.root / f"launcher/batches/{name}.json").read_text())["cancelled"] == [0, 2]
+    cli("cancel", "--all")
+    assert (queue / "cancelled").read_text() == "7_0 7_2\n7_0 7_1 7_2\n"
+
+
+def test_cancel_what_is_not_said(refusal: Any, cli: Any, results: Results, queue: Path) -> None:
+    refusal(["cancel"], r"cancel: say which: paper=.*--all")
+    assert cli("cancel", "--all") == (0, "nothing was submitted to a cluster from this results folder\n", "")
+
+
+def test_cancel_without_an_answer(refusal: Any, keys: list[str], results: Results, queue: Path) -> None:
+    submitted(results, queue, (keys[0],), states="R")
+    (queue / "squeue").write_text("#!/bin/sh\nexit 1\n")
+    refusal(["cancel", "--all"], r"cancel: SLURM does not answer")
+    assert not (queue / "cancelled").exists()
+
+
+def test_logs(cli: Any, refusal: Any, keys: list[str], results: Results, queue: Path) -> None:
+    put(results, keys[0], "failed", "seven")
+    (results.run(keys[0]).path / "log.txt").write_text("".join(f"line {n}.\n" for n in range(100)))
+    name = submitted(results, queue, ("another/seed0",), (keys[0],), states="")
+    jobs = results.root / "launcher" / "jobs" / name
+    jobs.mkdir(parents=True)
+    (jobs / "7_0_0_log.out").write_text(f"begins {keys[0]}\n")
+    (jobs / "7_1_0_log.out").write_text(f"begins {keys[0]}\nbegins another/seed0\nfailed {keys[0]} seven\n")
+    (jobs / "7_1_0_log.err").write_text("the error\n")
+    code, out, err = cli("logs", keys[0].partition("/")[0][-8:], "lines=2")  # by the last digits of its hash
+    assert (code, err) == (0, "")
+    assert f"{keys[0]}: failed seven\nline 98.\nline 99.\n" in out and "line 97." not in out
+    assert f"7_1_0_log.out (lines on this run)\nbegins {keys[0]}\nfailed {keys[0]} seven\n" in out
+    assert "another" not in out and out.endswith("the error\n")
+    assert cli("logs", keys[0], "lines=all")[1].count("line ") == 100
+
+
+def test_logs_of_which_run(refusal: Any, keys: list[str], results: Results) -> None:
+    for key in keys:
+        put(results, key, "done")
+    refusal(["logs"], r"logs: name one run")
+    refusal(["logs", "nothing"], r"logs: no run in results/runs is called 'nothing'")
+    refusal(["logs", "fedavg"], rf"logs: 'fedavg' fits 3 runs; name one:\n  .*{keys[0]}")
+    refusal(["logs", keys[0], "lines=few"], r"lines: came 'few'")
+    refusal(["logs", keys[0], "--folow"], r"logs: came --folow. Did you mean '--follow'\?")
+
+
+def test_logs_that_go_on(cli: Any, keys: list[str], results: Results) -> None:
+    put(results, keys[0], "running")
+    path = results.run(keys[0]).path / "log.txt"
+    path.write_text("one\n")
+
+    def work() -> None:
+        time.sleep(0.3)
+        with path.open("a") as stream:
+            stream.write("two\n")
+        put(results, keys[0], "done")
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    _, out, _ = cli("logs", keys[0], "--follow")
+    thread.join()
+    assert out.endswith("running\none\ntwo\n")
+
+
+def test_retry(cli: Any, refusal: Any, keys: list[str], results: Results) -> None:
+    """Only what failed is carried out, and for real."""
+    put(results, keys[0], "failed", "seven")
+    put(results, keys[1], "diverged")
+    refusal(["retry", *TRACKING_OPTIONS], r"retry: say --failed")
+    code, out, err = cli("retry", "--failed", *TRACKING_OPTIONS, "launcher=inline")
+    assert (code, err) == (0, "")
+    assert "1 runs tried again: 1 done" in out
+    there = {key: status.state for key in keys if (status := results.run(key).status()) is not None}
+    assert there == {keys[0]: "done", keys[1]: "diverged"}
+    assert cli("retry", "--failed", *TRACKING_OPTIONS) == (0, "none of 6 runs has failed\n", "")
+    wait_until(lambda: not results.run(keys[0]).is_held(), "the end of its lease")

@@ -1,0 +1,533 @@
+"""``tune``: the validation split chooses, the test set cannot, and tables run what was chosen and say so."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from tiny_runs import FAKE
+
+from benchmark.config.compose import compose, resolve
+from benchmark.config.schema import RunConfig
+from benchmark.experiments.spec import TABLE_FOLDER, spec_called
+from benchmark.figures.spec import find_figures
+from benchmark.runs.store import Results, Status
+
+MU = "method.client.fedprox.mu"
+GRID = (0.001, 0.01, 0.1, 1.0)
+"""As in conf/tune/fedprox.yaml."""
+ROWS = [
+    {"key": "fedavg", "label": "FedAvg", "method": "fedavg"},
+    {"key": "prox", "label": "FedProx", "method": "fedprox"},
+    {"key": "prox/turns", "label": "FedProx, turns", "method": "fedprox", "selection": "round_robin"},
+]
+COLUMNS = {"iid": {"name": "iid", "clients": 4}, "dir": {"name": "dirichlet", "clients": 3, "min_size": 2}}
+TUNE = ("tune", "method=fedprox", "name=toy_table1", "launcher=inline")
+PROX = (*TUNE, "rows=prox")
+FILE = Path("results/tuned/quick/toy_table1.yaml")
+
+Values = Mapping[str, Mapping[int, float]]
+Pretend = Callable[..., RunConfig]
+
+
+@pytest.fixture(autouse=True)
+def table(toy: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """The toy table with two rows of FedProx; no values come with the project."""
+    monkeypatch.setattr("benchmark.experiments.tuning.COMMITTED", tmp_path / "committed")
+
+    def change(**changes: Any) -> None:
+        toy(**{"rows": ROWS} | changes)
+
+    change()
+    return change
+
+
+@pytest.fixture
+def nothing_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make a launch an error."""
+    monkeypatch.setattr("benchmark.launch.local.launch", None)
+
+
+def config_of(column: str, mu: float | None, seed: int = 0, split: float = 0.1) -> RunConfig:
+    """The run of row ``prox``, put together by hand; ``mu`` None for the method's own value."""
+    method = {"name": "fedprox"} | ({} if mu is None else {"client": {"fedprox": {"mu": mu}}})
+    layer = {
+        "dataset": FAKE,
+        "partition": COLUMNS[column],
+        "method": method,
+        "train": {"rounds": 2, "batch_size": 8},
+        "evaluation": {"every": 1, "validation": split},
+    }
+    return resolve(compose("quick", layer, {"seed": seed}))
+
+
+def pretend(config: RunConfig, values: Values, state: str = "done") -> RunConfig:
+    """Lay down the folder of an ended run with these accuracies: split -> round -> value."""
+    folder = Results(Path("results")).open().run(config.key)
+    folder.path.mkdir(parents=True)
+    lines = [
+        {"round": t, "split": split, "group": group, "metric": "accuracy", "value": value}
+        for split, rounds in values.items()
+        for t, value in rounds.items()
+        for group in ("all", "class=0")
+    ]
+    for line in lines:
+        if line["group"] != "all":
+            line["value"] = 1 - float(str(line["value"]))  # another order than that of the whole
+    folder.records_path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    content = folder.records_path.read_bytes()
+    final = (
+        {split: {"accuracy": rounds[max(rounds)]} for split, rounds in values.items()}
+        if state == "done"
+        else {}
+    )
+    folder.write_status(
+        Status(
+            state,
+            2,
+            2,
+            records_bytes=len(content),
+            records_sha256=hashlib.sha256(content).hexdigest(),
+            final=final,
+        )
+    )
+    (folder.path / "meta.json").write_text(
+        json.dumps({"commit": "0123456789abcdef", "dirty": seed_is_odd(config)})
+    )
+    return config
+
+
+def seed_is_odd(config: RunConfig) -> bool:
+    return config.seed % 2 == 1
+
+
+def pretend_grid(column: str, validation: tuple[float, ...], test: tuple[float, ...], seed: int = 0) -> None:
+    for mu, held, tested in zip(GRID, validation, test, strict=True):
+        pretend(config_of(column, mu, seed), {"validation": {1: 0.5, 2: held}, "test": {1: 0.5, 2: tested}})
+
+
+def written() -> dict[str, Any]:
+    return dict(yaml.safe_load(FILE.read_text()))
+
+
+def chosen(row: str = "prox") -> dict[str, float]:
+    return {column: cell["chosen"][MU] for column, cell in written()["cells"][row].items()}
+
+
+# Who chooses -------------------------------------------------------------------------------------------------------
+
+
+def test_validation_decides_where_the_test_set_says_otherwise(cli: Any, nothing_runs: None) -> None:
+    pretend_grid("iid", validation=(0.2, 0.9, 0.3, 0.4), test=(0.6, 0.1, 0.7, 0.99))
+    code, out, err = cli(*PROX, "columns=iid")
+    assert (code, err) == (0, "")
+    assert chosen() == {"iid": 0.01}
+    # The whole grid is shown, in percent, with the chosen point marked.
+    rows = [line.replace("│", " ").split() for line in out.splitlines() if line.startswith("│")]
+    assert rows == [["0.001", "20.00"], ["0.01", "90.00", "*"], ["0.1", "30.00"], ["1", "40.00"]]
+    assert "toy_table1, preset quick, FedProx: accuracy in % on the validation split, 1 seed" in out
+
+    cell = written()["cells"]["prox"]["iid"]
+    assert [(point["values"][MU], point["validation"]) for point in cell["grid"]] == list(
+        zip(GRID, (0.2, 0.9, 0.3, 0.4), strict=True)
+    )
+    assert [point["runs"] for point in cell["grid"]] == [[f"runs/{config_of('iid', mu).key}"] for mu in GRID]
+    assert (cell["method"], cell["metric"], cell["split"], cell["seeds"]) == ("fedprox", "accuracy", 0.1, 1)
+    assert cell["commit"] == "0123456789ab"
+    assert cell["command"] == "python -m benchmark tune method=fedprox name=toy_table1 rows=prox columns=iid"
+    assert "0.99" not in FILE.read_text() and "0.7" not in FILE.read_text(), (
+        "no value of the test set is written"
+    )
+
+
+@pytest.mark.parametrize(
+    ("rule", "best_mu"),
+    # Validation by round (1, 2): 0.3 0.9 / 0.9 0.5 / 0.8 0.8 / 0.1 0.2. Last: the first; mean: 0.6 0.7 0.8 0.15, the
+    # third; best on validation: 0.9 0.9 0.8 0.2, a tie that the first wins. Test would always choose the last one.
+    [("last", 0.001), ("mean_last_2", 0.1), ("best_validation", 0.001), ("best_test", 0.001)],
+)
+def test_the_round_is_the_tables_and_never_the_best_on_test(
+    cli: Any, table: Any, nothing_runs: None, rule: str, best_mu: float
+) -> None:
+    table(which_round=rule)
+    held = ((0.3, 0.9), (0.9, 0.5), (0.8, 0.8), (0.1, 0.2))
+    for mu, (first, second) in zip(GRID, held, strict=True):
+        test = {1: mu / 2, 2: mu / 3}  # the test set prefers the last point, and in each run the first round
+        pretend(config_of("iid", mu), {"test": test, "validation": {1: first, 2: second}})
+    assert cli(*PROX, "columns=iid").code == 0
+    assert chosen() == {"iid": best_mu}
+    values = [point["validation"] for point in written()["cells"]["prox"]["iid"]["grid"]]
+    by_hand = {
+        "last": [0.9, 0.5, 0.8, 0.2],
+        "mean_last_2": [0.6, 0.7, 0.8, 0.15],
+        "best_validation": [0.9, 0.9, 0.8, 0.2],
+    }
+    assert values == pytest.approx(by_hand[rule.replace("test", "validation")])
+
+
+def test_a_lower_loss_is_better(cli: Any, table: Any, nothing_runs: None) -> None:
+    table(metric="loss")
+    for mu, held in zip(GRID, (0.9, 0.8, 0.2, 0.2), strict=True):
+        config = config_of("iid", mu)
+        pretend(config, {"validation": {2: held}})
+        records = Path("results/runs") / config.key / "records.jsonl"
+        content = records.read_text().replace('"accuracy"', '"loss"').encode()
+        records.write_bytes(content)
+        folder = Results(Path("results")).run(config.key)
+        folder.write_status(
+            Status(
+                "done", 2, 2, records_bytes=len(content), records_sha256=hashlib.sha256(content).hexdigest()
+            )
+        )
+    code, out, _ = cli(*PROX, "columns=iid")
+    assert code == 0
+    assert "loss on the validation split" in out and "0.20 *" in out
+    assert chosen() == {"iid": 0.1}
+
+
+def test_the_mean_over_seeds_counts_and_a_point_that_diverged_loses(cli: Any, nothing_runs: None) -> None:
+    # Means: 0.5, diverged in seed 1, 0.55, 0.55: the smaller of the two best; seed 0 alone would take 0.01.
+    for mu, pair in zip(GRID, ((0.4, 0.6), (0.95, None), (0.3, 0.8), (0.5, 0.6)), strict=True):
+        for seed, held in enumerate(pair):
+            values = {"validation": {1: 0.99, 2: held or 0.98}, "test": {2: 1 - mu / 2}}
+            pretend(config_of("iid", mu, seed), values, "diverged" if held is None else "done")
+    code, out, err = cli(*PROX, "columns=iid", "seeds=2")
+    assert (code, err) == (0, "")
+    assert "diverged" in out
+    assert chosen() == {"iid": 0.1}
+    cell = written()["cells"]["prox"]["iid"]
+    assert [point.get("validation") for point in cell["grid"]] == [0.5, None, pytest.approx(0.55), 0.55]
+    assert [point["diverged"] for point in cell["grid"]] == [0, 1, 0, 0]
+    assert (cell["seeds"], cell["commit"]) == (2, "0123456789ab, 0123456789ab with changes")
+
+
+def test_one_choice_for_a_row(cli: Any, nothing_runs: None) -> None:
+    pretend_grid("iid", (0.2, 0.9, 0.3, 0.4), (1, 0, 0, 0))
+    pretend_grid("dir", (0.3, 0.1, 0.8, 0.5), (1, 0, 0, 0))
+    assert cli(*PROX).code == 0
+    assert chosen() == {"iid": 0.01, "dir": 0.1}
+    code, out, _ = cli(*PROX, "share=row")
+    assert code == 0
+    # Means 0.25, 0.5, 0.55, 0.45.
+    assert chosen() == {"iid": 0.1, "dir": 0.1}
+    assert re.search(r"0\.1 .*30\.00 .*80\.00 .*55\.00 \*", out), out
+    assert out.count("*") == 2, "one mark, and one in the line that explains it"
+    cell = written()["cells"]["prox"]["dir"]
+    assert (cell["share"], cell["columns"]) == ("row", ["iid", "dir"])
+    assert [point["over_columns"] for point in cell["grid"]] == pytest.approx([0.25, 0.5, 0.55, 0.45])
+    assert [point["validation"] for point in cell["grid"]] == [0.3, 0.1, 0.8, 0.5]
+
+
+def test_columns_that_were_not_searched_take_the_choice(cli: Any, nothing_runs: None) -> None:
+    pretend_grid("iid", (0.2, 0.9, 0.3, 0.4), (1, 0, 0, 0))
+    code, _, err = cli(*PROX, "columns=iid", "share=row", "apply=*")
+    assert (code, err) == (0, "")
+    assert chosen() == {"iid": 0.01, "dir": 0.01}
+    searched, taken = (written()["cells"]["prox"][column] for column in ("iid", "dir"))
+    assert searched["columns"] == taken["columns"] == ["iid"], "what the choice rests on"
+    assert (len(searched["grid"]), taken["grid"]) == (4, [])
+
+
+def test_cells_that_were_tuned_before_stay(cli: Any, nothing_runs: None) -> None:
+    pretend_grid("iid", (0.2, 0.9, 0.3, 0.4), (1, 0, 0, 0))
+    pretend_grid("dir", (0.3, 0.1, 0.8, 0.5), (1, 0, 0, 0))
+    assert cli(*PROX, "columns=iid").code == 0
+    assert chosen() == {"iid": 0.01}
+    assert cli(*PROX, "columns=dir", "seeds=1").code == 0
+    assert chosen() == {"iid": 0.01, "dir": 0.1}
+    assert sorted(path.name for path in FILE.parent.iterdir()) == ["toy_table1.yaml"]
+
+
+def test_committed_values_are_kept_beside_new_ones(cli: Any, nothing_runs: None) -> None:
+    pretend_grid("iid", (0.2, 0.9, 0.3, 0.4), (1, 0, 0, 0))
+    pretend_grid("dir", (0.3, 0.1, 0.8, 0.5), (1, 0, 0, 0))
+    assert cli(*PROX, "columns=iid", "out=committed").code == 0
+    assert not FILE.exists()
+    before = Path("committed/quick/toy_table1.yaml").read_bytes()
+    assert cli(*PROX, "columns=dir").code == 0
+    assert chosen() == {"iid": 0.01, "dir": 0.1}
+    assert Path("committed/quick/toy_table1.yaml").read_bytes() == before
+
+
+# Runs that are missing ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("code", [1, 130])
+def test_nothing_is_chosen_from_half_a_grid(cli: Any, monkeypatch: pytest.MonkeyPatch, code: int) -> None:
+    monkeypatch.setattr("benchmark.cli.tune.run_missing", lambda *_: code)
+    pretend_grid("dir", (0.3, 0.1, 0.8, 0.5), (1, 0, 0, 0))
+    for mu in GRID[:3]:
+        pretend(config_of("iid", mu), {"validation": {2: 0.5}})
+    answer = cli(*PROX)
+    assert answer.code == code
+    if code == 130:
+        assert not FILE.exists()
+        return
+    assert "nothing chosen for prox, iid: runs have not ended, or all have diverged" in answer.err
+    assert chosen() == {"dir": 0.1}, "the cell whose grid is complete has its choice"
+    FILE.unlink()
+    answer = cli(*PROX, "share=row")
+    assert (answer.code, FILE.exists()) == (1, False)
+    assert "prox, iid; prox, dir" in answer.err
+    assert answer.out == "", "a mean over the columns that are there would look like a result"
+
+
+def test_nothing_is_chosen_where_everything_diverged(cli: Any, nothing_runs: None) -> None:
+    for mu in GRID:
+        pretend(config_of("iid", mu), {"validation": {1: 0.5}}, "diverged")
+    code, out, err = cli(*PROX, "columns=iid")
+    assert (code, FILE.exists()) == (1, False)
+    assert "nothing chosen for prox, iid" in err
+    assert out.count("diverged") == 4
+
+
+def test_a_run_without_validation_values_is_refused(cli: Any, nothing_runs: None) -> None:
+    for mu in GRID:
+        pretend(config_of("iid", mu), {"test": {2: 0.5}})
+    code, _, err = cli(*PROX, "columns=iid")
+    assert (code, FILE.exists()) == (2, False)
+    assert "accuracy on the validation split" in err and config_of("iid", 0.001).key in err
+
+
+# From the search to the table --------------------------------------------------------------------------------------
+
+
+def test_a_search_and_the_table_that_it_serves(
+    cli: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code, out, err = cli(*TUNE, "columns=iid")
+    assert code == 0, err
+    assert "8 runs, 8 to do" in err + out
+    assert f"chosen values: {FILE}" in out
+    folders = sorted(path.parent for path in Path("results/runs").glob("*/seed*/status.json"))
+    assert {f"{config_of('iid', mu).key}" for mu in GRID} <= {"/".join(path.parts[-2:]) for path in folders}
+    # By hand from the records: 96 images in 4 clients of 24, of which int(2.4) = 2 are held out, 8 in all.
+    config = yaml.safe_load((folders[0] / "config.yaml").read_text())
+    assert config["evaluation"]["validation"] == 0.1
+    records = [json.loads(line) for line in (folders[0] / "records.jsonl").read_text().splitlines()]
+    held = [
+        r["value"]
+        for r in records
+        if (r["split"], r["group"], r["metric"]) == ("validation", "all", "accuracy")
+    ]
+    assert all((8 * value) % 1 == 0 for value in held) and len(held) == 3
+
+    # Once more: nothing runs, the same file.
+    before = FILE.read_bytes()
+    with monkeypatch.context() as patched:
+        patched.setattr("benchmark.launch.local.launch", None)
+        assert cli(*TUNE, "columns=iid").code == 0
+        assert FILE.read_bytes() == before
+
+    # A value that differs from the method's own shows whether the table takes it.
+    content = written()
+    for row in ("prox", "prox/turns"):
+        content["cells"][row]["iid"]["chosen"][MU] = 0.5
+    FILE.write_text(yaml.safe_dump(content))
+    status = cli("status", "seeds=1")
+    assert status.code == 0
+    code, out, err = cli("table", "seeds=1", "launcher=inline", "columns=iid,dir")
+    assert code == 0, err
+    frame_text = Path("results/tables/quick/toy_table1.csv").read_text()
+    assert config_of("iid", 0.5, split=0.0).key in frame_text
+    assert config_of("dir", None, split=0.0).key in frame_text, "a cell that was not tuned is as before"
+    final = yaml.safe_load(
+        (Path("results/runs") / config_of("iid", 0.5, split=0.0).key / "config.yaml").read_text()
+    )
+    assert (final["method"]["client"]["fedprox"]["mu"], final["evaluation"]["validation"]) == (0.5, 0.0)
+    line = (
+        "Chosen by grid search on a validation split of 10 % of every client's training data, 1 seed "
+        "(tuned/quick/toy_table1.yaml): FedProx: mu 0.5 (IID). FedProx, turns: mu 0.5 (IID)."
+    )
+    text = Path("results/tables/quick/toy_table1.md").read_text()
+    assert line in text, text
+    assert "Nothing was tuned" not in text
+
+    code, _, err = cli("table", "seeds=1", "launcher=inline", "columns=iid,dir", "tuned=off", "out=plain")
+    assert code == 0, err
+    assert config_of("iid", None, split=0.0).key in Path("plain/toy_table1.csv").read_text()
+    assert "**Hyper-parameters.** Nothing was tuned here." in Path("plain/toy_table1.md").read_text()
+
+
+def test_status_and_table_look_at_the_tuned_runs(cli: Any, numbers: Any) -> None:
+    pretend_grid("iid", (0.2, 0.9, 0.3, 0.4), (1, 0, 0, 0))
+    assert cli(*PROX, "columns=iid").code == 0
+    words = ("status", "name=toy_table1", "rows=prox", "columns=iid", "seeds=1")
+    pretend(config_of("iid", 0.01, split=0.0), {"test": {2: 0.5}})
+    assert numbers(cli(*words).out) == {"done": 1}
+    # FedProx's own mu is 0.01 as well: the run is the same one.
+    assert numbers(cli(*words, "tuned=off").out) == {"done": 1}
+    content = written()
+    content["cells"]["prox"]["iid"]["chosen"][MU] = 1.0
+    FILE.write_text(yaml.safe_dump(content))
+    assert numbers(cli(*words).out) == {"missing": 1}
+    assert numbers(cli(*words, "tuned=results/tuned").out) == {"missing": 1}
+    assert numbers(cli(*words, "tuned=off").out) == {"done": 1}
+
+
+def test_a_figure_draws_the_tuned_runs_of_its_table(
+    cli: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    figures = tmp_path / "figures"
+    figures.mkdir()
+    node = {
+        "paper": "toy", "figure": 1, "title": "Toy", "kind": "curves", "table": "toy_table1", "rows": ["prox"],
+        "columns": ["iid"], "presets": {"quick": {}},
+    }  # fmt: skip
+    (figures / "toy_figure1.yaml").write_text(yaml.safe_dump(node))
+    monkeypatch.setattr("benchmark.figures.spec.spec_called", partial(spec_called, folder=tmp_path / "conf"))
+    monkeypatch.setattr("benchmark.cli.figure.find_figures", partial(find_figures, folder=figures))
+    pretend_grid("iid", (0.2, 0.3, 0.9, 0.4), (0, 0, 0, 0))
+    assert cli(*PROX, "columns=iid").code == 0
+    pretend(config_of("iid", 0.1, split=0.0), {"test": {1: 0.25, 2: 0.75}})
+    monkeypatch.setattr("benchmark.launch.local.launch", None)
+    code, _, err = cli("figure", "name=toy_figure1", "seeds=1", "launcher=inline")
+    assert code == 0, err
+    assert "75.0" in Path("results/figures/quick/toy_figure1.csv").read_text()
+    text = Path("results/figures/quick/toy_figure1.md").read_text()
+    assert "Hyper-parameters. Chosen by grid search" in text and "FedProx: mu 0.1 (all columns)." in text
+
+
+def test_a_split_that_holds_nothing_out_is_refused(cli: Any, table: Any) -> None:
+    # 96 images in 96 clients: one each, and none of them can be held out.
+    column = {
+        "key": "single",
+        "label": "Single",
+        "overrides": {"partition": {"name": "iid", "clients": 96}},
+        "presets": {"quick": {"dataset": FAKE}},
+    }
+    table(columns=[column])
+    code, _, err = cli(*PROX)
+    assert code == 1
+    assert "evaluation.validation: came 0.1; of the 1 samples of the largest client that is not one" in err
+    assert not FILE.exists()
+
+
+def test_a_cell_that_holds_out_data_itself_is_tuned_on_that_part(
+    cli: Any, table: Any, nothing_runs: None
+) -> None:
+    table(overrides={"train": {"rounds": 2, "batch_size": 8}, "evaluation": {"every": 1, "validation": 0.25}})
+    for mu in GRID:
+        pretend(config_of("iid", mu, split=0.25), {"validation": {2: mu}})
+        pretend(config_of("iid", mu, split=0.5), {"validation": {2: 1 - mu}})
+    assert cli(*PROX, "columns=iid").code == 0
+    assert (chosen(), written()["cells"]["prox"]["iid"]["split"]) == ({"iid": 1.0}, 0.25)
+    assert cli(*PROX, "columns=iid", "validation=0.5").code == 0
+    assert (chosen(), written()["cells"]["prox"]["iid"]["split"]) == ({"iid": 0.001}, 0.5)
+
+
+# Mistakes ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (
+            "name=toy_table1",
+            r"method: came ''; there is no grid for it\. Allowed: .*fedavgm, .*fedprox.*\(conf/tune/\)",
+        ),
+        (
+            "method=fedprx name=toy_table1",
+            r"method: came 'fedprx'; there is no grid.* Did you mean 'fedprox'\?",
+        ),
+        ("method=fedprox", r"tune: name the table"),
+        (
+            "method=fedavgm name=toy_table1",
+            r"no row of toy_table1 has method 'fedavgm'\..*There is: fedavg, fedprox",
+        ),
+        ("method=fedprox name=toy_tabel1", r"name: came 'toy_tabel1'\. Did you mean 'toy_table1'\?"),
+        (
+            "method=fedprox name=toy_table1 rows=fedavg",
+            r"rows: 'fedavg' fits none of .*fedprox.* It has: prox, prox/turns",
+        ),
+        ("method=fedprox name=toy_table1 columns=idd", r"columns: 'idd' fits none.*Did you mean 'iid'\?"),
+        (
+            "method=fedprox name=toy_table1 columns=avg",
+            r"columns: 'avg' .* is an average.*choose from iid, dir.*share=row",
+        ),
+        ("method=fedprox name=toy_table1 columns=iid,avg", r"columns: 'avg' .* is an average"),
+        ("method=fedprox name=toy_table1 columns=av*", r"columns: 'avg' .* is an average"),
+        ("method=fedprox name=toy_table1 columns=iid apply=dir", r"apply: needs share=row"),
+        ("method=fedprox name=toy_table1 share=row columns=iid apply=dri", r"apply: .*'dri'.*dir"),
+        ("method=fedprox name=toy_table1 share=cell", r"share: came 'cell'\. Allowed: column .*, row"),
+        ("method=fedprox name=toy_table1 preset=quik", r"preset: came 'quik'\. Did you mean 'quick'\?"),
+        ("method=fedprox name=toy_table1 preset=small", r"no preset is called 'small'"),
+        ("method=fedprox name=toy_table1 tuned=off", r"tune: unknown key 'tuned'"),
+        ("method=fedprox name=toy_table1 sedes=1", r"unknown key 'sedes'\. Did you mean 'seeds'\?"),
+        *((f"method=fedprox name=toy_table1 seeds={n}", rf"seeds: came '{n}'") for n in ("0", "-1", "x")),
+        *(
+            (
+                f"method=fedprox name=toy_table1 validation={share}",
+                rf"validation: came '{share}'; .*above 0 and below 1",
+            )
+            for share in ("0", "1", "-0.1", "1.5", "ten", "nan")
+        ),
+    ],
+)
+def test_mistakes(cli: Any, words: str, said: str) -> None:
+    code, out, err = cli("tune", *words.split())
+    assert (code, out) == (2, "")
+    assert re.fullmatch(rf"error: .*{said}.*\n", err, re.DOTALL), err
+    assert not Path("results").exists()
+
+
+def test_a_grid_with_an_unknown_parameter(cli: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("benchmark.experiments.tuning.CONF", tmp_path)
+    (tmp_path / "tune").mkdir()
+    path = tmp_path / "tune" / "fedprox.yaml"
+    path.write_text("method: fedprox\ngrid: {method.client.fedprox.nu: [0.1]}\n")
+    code, _, err = cli(*PROX)
+    assert code == 2
+    assert "nu: unknown parameter of fedprox. Did you mean 'mu'?" in err
+    assert "tune/fedprox.yaml" in err
+    path.write_text("method: fedprox\ngrid: {method.client.fedprx.mu: [0.1]}\n")
+    code, _, err = cli(*PROX)
+    assert code == 2
+    assert "method.client has no 'fedprx' here. Did you mean 'fedprox'?" in err and "tune/fedprox.yaml" in err
+    path.write_text("method: fedprox\ngrid: {}\n")
+    code, _, err = cli(*PROX)
+    assert code == 2
+    assert f"grid file {path}: grid: came {{}}" in err
+    assert not list(Path("results").glob("runs/*/*"))
+
+
+def test_a_metric_that_is_no_measure_of_quality(cli: Any, table: Any) -> None:
+    table(metric="dht_error")
+    code, _, err = cli(*PROX)
+    assert code == 2
+    assert "table toy_table1: its metric is dht_error" in err
+
+
+def test_a_column_without_data_in_the_preset(cli: Any, table: Any) -> None:
+    column = {"key": "late", "label": "Late", "presets": {"small": {"dataset": FAKE}}}
+    table(columns=[column], presets={"quick": {}, "small": {}})
+    code, _, err = cli(*PROX)
+    assert code == 2
+    assert "table toy_table1, preset quick: no cell to tune: not in this preset" in err
+
+
+@pytest.mark.parametrize("command", ["table", "status", "tune"])
+def test_a_file_that_does_not_fit_is_refused_before_anything_runs(
+    cli: Any, nothing_runs: None, command: str
+) -> None:
+    FILE.parent.mkdir(parents=True)
+    FILE.write_text("table: another\npreset: quick\n")
+    words = PROX if command == "tune" else (command, "name=toy_table1")
+    code, _, err = cli(*words)
+    assert code == 2
+    assert re.search(rf"error: tuned file .*{FILE}: it is of table another", err), err
+
+
+# Captions ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", sorted(TABLE_FOLDER.glob("*.yaml")), ids=lambda path: path.stem)
+def test_the_program_says_that_nothing_was_tuned_and_no_file_does(path: Path) -> None:
+    assert "was tuned" not in " ".join(path.read_text().split())

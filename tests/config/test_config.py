@@ -1,0 +1,358 @@
+"""A run's configuration: what Hydra composes and what the planner composes is the same, and so is its identity."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pytest
+import yaml
+from hydra import compose as hydra_compose
+from hydra import initialize_config_dir
+from omegaconf import OmegaConf
+
+import datasets
+import partitions.core.registry
+from benchmark.config.compose import compose, group_names, load_group, resolve
+from benchmark.config.merge import merge
+from benchmark.config.schema import GROUPS, RunConfig
+from benchmark.errors import ConfigError
+from benchmark.models.networks import model_names
+from benchmark.paths import CONF
+from methods.core.registry import MethodError
+
+
+@pytest.fixture(scope="module")
+def hydra() -> Iterator[Any]:
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        yield lambda words: resolve(
+            OmegaConf.to_container(hydra_compose("config", overrides=words), resolve=True)
+        )  # type: ignore[arg-type]
+
+
+# Hydra and compose() -----------------------------------------------------------------------------------------------
+
+PAIRS: dict[str, tuple[list[str], tuple[Any, ...]]] = {
+    "defaults": ([], ("quick",)),
+    "small": (["preset=small"], ("small",)),
+    "paper": (["preset=paper"], ("paper",)),
+    "method": (["method=fedavgm"], ("quick", {"method": "fedavgm"})),
+    "method by name": (["method=fedavgm+fedprox"], ("quick", {"method": {"name": "fedavgm+fedprox"}})),
+    "hyper-parameter": (
+        ["method=fedprox", "method.client.fedprox.mu=0.5"],
+        ("quick", {"method": {"name": "fedprox", "client": {"fedprox": {"mu": 0.5}}}}),
+    ),
+    "hyper-parameter in a later layer": (
+        ["method=fedprox", "method.client.fedprox.mu=0.5"],
+        ("quick", {"method": "fedprox"}, {"method": {"client": {"fedprox": {"mu": 0.5}}}}),
+    ),
+    "slot of one word": (
+        ["method=fedavgm", "method.server.weights={name:uniform}"],
+        ("quick", {"method": {"name": "fedavgm", "server": {"weights": {"name": "uniform"}}}}),
+    ),
+    "slot replaced with its parameters": (
+        ["method=fedavgm", "~method.server.optimizer", "+method.server.optimizer={name:add}"],
+        ("quick", {"method": {"name": "fedavgm", "server": {"optimizer": {"name": "add"}}}}),
+    ),
+    "schedule": (
+        ["train.schedule.name=step", "+train.schedule.every=3", "+train.schedule.gamma=0.1"],
+        ("quick", {"train": {"schedule": {"name": "step", "every": 3, "gamma": 0.1}}}),
+    ),
+    "steps": (["train.epochs=null", "train.steps=7"], ("quick", {"train": {"epochs": None, "steps": 7}})),
+    "partition": (
+        ["partition=pcdd", "partition.clients=5", "partition.classes_per_client=2"],
+        ("quick", {"partition": {"name": "pcdd", "clients": 5, "classes_per_client": 2}}),
+    ),
+    "list": (
+        ["partition=white_blood_cells", "partition.classes_per_client=[2,3]"],
+        ("quick", {"partition": {"name": "white_blood_cells", "classes_per_client": [2, 3]}}),
+    ),
+    "options of the data": (
+        ["dataset=fake", "+dataset.options.classes=4", "+dataset.options.channels=3"],
+        ("quick", {"dataset": {"name": "fake", "options": {"classes": 4, "channels": 3}}}),
+    ),
+    "data set over a preset": (["preset=small", "dataset=mnist"], ("small", {"dataset": "mnist"})),
+    "data set over a preset, and its size": (
+        ["preset=small", "dataset=cifar10", "dataset.train_per_class=null"],
+        ("small", {"dataset": {"name": "cifar10", "train_per_class": None}}),
+    ),
+    "model over a preset": (
+        ["preset=small", "model=tiny_cnn", "model.hidden=16"],
+        ("small", {"model": {"name": "tiny_cnn", "hidden": 16}}),
+    ),
+    "everything": (
+        [
+            *("preset=small", "dataset=digits_cmnist", "dataset.train_per_class=50", "partition=interaction"),
+            *("partition.scale=0.25", "method=fedavgm+fedprox", "method.server.optimizer.beta=0.9"),
+            *(
+                "selection=round_robin",
+                "train.clients_per_round=9",
+                "evaluation.validation=0.1",
+                "precision.amp=true",
+            ),
+        ],
+        (
+            "small",
+            {"dataset": {"name": "digits_cmnist", "train_per_class": 50}},
+            {"partition": {"name": "interaction", "scale": 0.25}, "selection": "round_robin"},
+            {"method": {"name": "fedavgm+fedprox", "server": {"optimizer": {"beta": 0.9}}}},
+            {
+                "train": {"clients_per_round": 9},
+                "evaluation": {"validation": 0.1},
+                "precision": {"amp": True},
+            },
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_hydra_and_the_planner_agree(hydra: Any, name: str) -> None:
+    words, layers = PAIRS[name]
+    ours, theirs = resolve(compose(*layers)), hydra(words)
+    assert ours.model_dump() == theirs.model_dump()
+    assert ours.hash == theirs.hash
+
+
+def test_a_method_is_what_its_parts_are() -> None:
+    """FedAvgM with the plain server step is FedAvg: the same run, whatever the file is called."""
+    plain = resolve(compose(*PAIRS["slot replaced with its parameters"][1]))
+    assert plain.hash == resolve(compose("quick")).hash
+
+
+def test_a_name_on_the_command_line_keeps_parameters_that_are_then_refused(hydra: Any) -> None:
+    """Hydra merges where a table's YAML replaces: no run may come of the mixture."""
+    mixed = hydra(["method=fedavgm", "method.server.optimizer={name:add}"])
+    with pytest.raises(MethodError, match=r"method\.server\.optimizer\.beta: unknown parameter of add"):
+        mixed.build_method()
+
+
+def test_composing_is_not_slower_than_hydra(hydra: Any) -> None:
+    layers: tuple[Mapping[str, Any], ...] = PAIRS["everything"][1][1:]
+
+    def seconds(work: Any, times: int) -> float:
+        began = time.perf_counter()
+        for _ in range(times):
+            work()
+        return (time.perf_counter() - began) / times
+
+    theirs = min(seconds(lambda: hydra(PAIRS["everything"][0]), 1) for _ in range(3))
+    ours = min(seconds(lambda: resolve(compose("small", *layers)).hash, 250) for _ in range(4))
+    assert ours < theirs / 5, f"{ours * 1e3:.2f} ms a run, Hydra {theirs * 1e3:.2f} ms"
+
+
+# Identity ----------------------------------------------------------------------------------------------------------
+
+
+def config(*layers: Mapping[str, Any], preset: str = "quick") -> RunConfig:
+    return resolve(compose(preset, *layers))
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        {"seed": 7},
+        {"paths": {"results": "elsewhere", "data": "/data", "cache": "/tmp"}},
+        {"runtime": {"device": "cpu", "threads": 8, "checkpoint_every": 1, "keep_checkpoint": True}},
+        {"preset": "a label"},
+        {"method": {"label": "FedAvg (ours)"}},
+    ],
+    ids=lambda layer: next(iter(layer)),
+)
+def test_what_is_no_part_of_the_identity(layer: dict[str, Any]) -> None:
+    assert config(layer).hash == config().hash
+    assert config(layer) != config()
+
+
+def test_a_method_under_another_name_is_the_same_run() -> None:
+    node = load_group("method", "fedavg")
+    assert config({}).model_copy(update={"method": {**node, "name": "mean"}}).hash == config().hash
+    plain = compose("quick")
+    plain["method"]["name"] = "mean"
+    assert resolve(plain).hash == config().hash
+    assert resolve(plain).label == "digits-dirichlet-mean-uniform"
+
+
+DIFFERENT = [
+    {"train": {"lr": 0.06}},
+    {"train": {"rounds": 13}},
+    {"train": {"momentum": 0.0}},
+    {"train": {"clients_per_round": 2}},
+    {"train": {"schedule": {"name": "cosine", "final": 0.1}}},
+    {"train": {"buffers": "local"}},
+    {"train": {"augment": "crop_flip"}},
+    {"evaluation": {"every": 1}},
+    {"evaluation": {"validation": 0.1}},
+    {"precision": {"amp": True}},
+    {"precision": {"channels_last": False}},
+    {"dataset": {"train_per_class": 20}},
+    {"dataset": {"rest": "test"}},
+    {"dataset": {"options": {"noise": 0.5}}},
+    {"partition": {"alpha": 0.4}},
+    {"partition": {"seed": 0}},
+    {"model": {"hidden": 33}},
+    {"method": "fedprox"},
+    {"method": "fedavgm"},
+    {"method": {"server": {"weights": {"name": "uniform"}}}},
+    {"selection": "round_robin"},
+]
+
+
+def test_what_is_a_part_of_the_identity() -> None:
+    hashes = [config().hash, *(config(layer).hash for layer in DIFFERENT)]
+    twice = [
+        (one, two) for one, two in itertools.combinations(range(len(hashes)), 2) if hashes[one] == hashes[two]
+    ]
+    assert twice == []
+    assert all(len(text) == 12 and int(text, 16) >= 0 for text in hashes)
+
+
+def test_numbers_are_the_same_however_they_are_written() -> None:
+    assert config({"train": {"lr": 1}}).hash == config({"train": {"lr": 1.0}}).hash
+    assert config({"train": {"lr": 1e-3}}).hash == config({"train": {"lr": 0.001}}).hash
+
+
+def test_a_configuration_survives_yaml_and_json() -> None:
+    first = config({"method": "fedavgm+fedprox", "dataset": "digits_cmnist", "partition": "interaction"})
+    again = RunConfig.model_validate(yaml.safe_load(yaml.safe_dump(first.model_dump(mode="json"))))
+    assert again.hash == first.hash
+    assert again == first
+
+
+def test_folder_names() -> None:
+    one = config({"dataset": "digits_cmnist", "partition": "iid", "method": "fedavgm+fedprox", "seed": 3})
+    assert one.key == f"standin_cmnist-iid-fedavgm+fedprox-uniform-{one.hash}/seed3"
+    assert not set(one.key) & set(' \\:*?"<>|')
+
+
+# Selection ---------------------------------------------------------------------------------------------------------
+
+
+def test_auto_is_uniform_or_the_methods_own() -> None:
+    assert config().selection == {"name": "uniform"}
+    own = {"method": {"selection": {"name": "round_robin"}}}
+    assert config(own).selection == {"name": "round_robin"}
+    assert config(own, {"selection": "uniform"}).selection == {"name": "uniform"}
+    # The method's own selection counts once, as the run's: where it is overruled nothing is left of it.
+    assert config(own, {"selection": "uniform"}).hash == config({"selection": "uniform"}).hash
+    assert config(own).hash == config({"selection": "round_robin"}).hash
+
+
+# Files -------------------------------------------------------------------------------------------------------------
+
+FILES = [(group, name) for group in GROUPS for name in group_names(group)]
+
+
+@pytest.mark.parametrize(("group", "name"), FILES, ids=[f"{group}/{name}" for group, name in FILES])
+def test_every_file_of_every_group(hydra: Any, group: str, name: str) -> None:
+    ours = config({group: name})
+    assert ours.hash == hydra([f"{group}={name}"]).hash
+    # FedSDC+ wants a validation split; the others do not mind one.
+    method = config({group: name, "evaluation": {"validation": 0.1}}).build_method()
+    assert method.selection is not None
+    assert ours.model.name in model_names()
+    options = datasets.core.registry.parse(
+        datasets.core.registry.get(ours.dataset.name), ours.dataset.options
+    )
+    assert options is not None
+    assert partitions.core.registry.make(ours.partition.name, ours.partition.parameters)
+
+
+@pytest.mark.parametrize("name", group_names("preset"))
+def test_every_preset(name: str) -> None:
+    assert config(preset=name).preset == name
+
+
+def test_group_files_are_plain() -> None:
+    """The planner reads them without Hydra: no interpolation, no defaults of their own."""
+    for group in GROUPS:
+        for path in sorted((CONF / group).glob("*.yaml")):
+            text = path.read_text()
+            assert "${" not in text, path
+            node = yaml.safe_load(text)
+            assert "defaults" not in node, path
+            assert "name" in node, path
+
+
+def test_what_is_loaded_is_a_copy() -> None:
+    load_group("method", "fedavg")["server"]["weights"]["name"] = "broken"
+    compose("quick")["train"]["lr"] = "broken"
+    assert load_group("method", "fedavg")["server"]["weights"]["name"] == "size"
+    assert config().train.lr == 0.05
+
+
+def test_merge_replaces_what_has_another_name() -> None:
+    base = {"optimizer": {"name": "momentum", "beta": 0.5}, "list": [1, 2], "deep": {"a": {"b": 1, "c": 2}}}
+    over = {"optimizer": {"name": "adam"}, "list": [3], "deep": {"a": {"b": 5}}, "new": {"x": 1}}
+    assert merge(base, over) == {
+        "optimizer": {"name": "adam"},
+        "list": [3],
+        "deep": {"a": {"b": 5, "c": 2}},
+        "new": {"x": 1},
+    }
+    assert base == {
+        "optimizer": {"name": "momentum", "beta": 0.5},
+        "list": [1, 2],
+        "deep": {"a": {"b": 1, "c": 2}},
+    }
+    assert merge({"o": {"name": "m", "beta": 0.5}}, {"o": {"beta": 0.9}}) == {"o": {"name": "m", "beta": 0.9}}
+
+
+# Messages ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("layer", "said"),
+    [
+        (
+            {"trian": {"lr": 0.1}},
+            r"trian: unknown key\. Did you mean 'train'\? Allowed: dataset, partition, ",
+        ),
+        ({"train": {"learning_rate": 1}}, r"train\.learning_rate: unknown key\..* Allowed: rounds, epochs"),
+        ({"train": {"bach_size": 1}}, r"train\.bach_size: unknown key\. Did you mean 'batch_size'\?"),
+        ({"evaluation": {"evry": 1}}, r"evaluation\.evry: unknown key\. Did you mean 'every'\?"),
+        ({"dataset": {"train_per_clas": 1}}, r"Did you mean 'train_per_class'\?"),
+        ({"train": {"rounds": 0}}, r"train\.rounds: came 0; .*greater than 0"),
+        ({"train": {"lr": -1}}, r"train\.lr: came -1; .*greater than 0"),
+        ({"train": {"momentum": 1}}, r"train\.momentum: came 1; .*less than 1"),
+        ({"train": {"rounds": "ten"}}, r"train\.rounds: came 'ten'; .*integer"),
+        ({"train": {"buffers": "avg"}}, r"train\.buffers: came 'avg'; .*'average', 'local' or 'frozen'"),
+        ({"train": {"steps": 5}}, r"came epochs=1 and steps=5; set exactly one"),
+        ({"train": {"epochs": None}}, r"came epochs=None and steps=None; set exactly one"),
+        ({"train": {"schedule": {"name": "cosin"}}}, r"cosin'?.*Did you mean 'cosine'"),
+        ({"train": {"schedule": {"name": "step"}}}, r"(every|gamma)"),
+        ({"train": {"augment": "flip"}}, r"flip.*crop_flip"),
+        ({"evaluation": {"validation": 1.0}}, r"evaluation\.validation: came 1\.0; .*less than 1"),
+        ({"runtime": {"device": "tpu"}}, r"runtime\.device: came 'tpu'"),
+        ({"runtime": {"threads": 0}}, r"runtime\.threads: came 0"),
+        ({"seed": -1}, r"seed: came -1"),
+        (
+            {"method": "fedprx"},
+            r"method: came 'fedprx'\. Did you mean 'fedprox'\? Allowed: .*fedavg, .*\(conf/method/\)",
+        ),
+        ({"dataset": {"name": "minst"}}, r"dataset: came 'minst'\. Did you mean 'mnist'\?"),
+        ({"partition": "dirichelt"}, r"Did you mean 'dirichlet'\?"),
+        ({"selection": "roundrobin"}, r"Did you mean 'round_robin'\?"),
+        ({"model": "resnet"}, r"model: came 'resnet'.*resnet18_32"),
+        ({"method": None}, r"method, selection: came None"),
+    ],
+    ids=str,
+)
+def test_a_wrong_key_or_value_is_named(layer: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        config(layer)
+
+
+def test_an_unknown_preset_is_named() -> None:
+    with pytest.raises(ConfigError, match=r"preset: came 'quik'\. Did you mean 'quick'\?"):
+        compose("quik")
+
+
+def test_all_mistakes_come_at_once() -> None:
+    with pytest.raises(ConfigError) as error:
+        config({"train": {"lr": 0, "rounds": 0, "momentun": 0.5}, "seed": -1})
+    message = str(error.value)
+    assert all(key in message for key in ("train.lr", "train.rounds", "train.momentun", "seed"))
+    assert message.endswith("Set it on the command line or in conf/.")

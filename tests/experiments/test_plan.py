@@ -1,0 +1,204 @@
+"""From a table to its runs: each once, each cell accounted for, every mistake before the first run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from tiny_runs import FAKE, TINY
+
+from benchmark.config.compose import compose, resolve
+from benchmark.config.schema import RunConfig
+from benchmark.errors import ConfigError
+from benchmark.experiments.plan import PlannedCell, check, plan, prepare_data, unique_runs, with_seed
+from benchmark.experiments.spec import TableSpec, find_specs, load_spec
+
+TABLE: dict[str, Any] = {
+    "paper": "toy",
+    "title": "Toy",
+    "metric": "accuracy",
+    "seeds": 2,
+    "presets": {"quick": {"train": {"rounds": 3, "batch_size": 8}}, "paper": {"seeds": 5}},
+    "rows": [
+        {"key": "fedavg", "label": "FedAvg", "method": "fedavg"},
+        {
+            "key": "fedprox",
+            "label": "FedProx",
+            "method": "fedprox",
+            "overrides": {"method": {"client": {"fedprox": {"mu": 0.5}}}},
+        },
+        {"key": "fednix", "label": "FedNix", "method": "nobody_wrote_this"},
+        {"key": "picky", "label": "Picky", "method": "fedavg", "selection": "nobody_wrote_this"},
+    ],
+    "columns": [
+        {
+            "key": "iid",
+            "label": "IID",
+            "overrides": {"partition": {"name": "iid", "clients": 6}},
+            "presets": {"quick": {"dataset": FAKE}, "paper": {"dataset": "nobody_has_this"}},
+        },
+        {
+            "key": "skewed",
+            "label": "Skewed",
+            "overrides": {"partition": {"name": "dirichlet", "clients": 4, "min_size": 2}},
+            "presets": {"quick": {"dataset": FAKE}},
+        },
+        {"key": "avg", "label": "Average", "average_of": ["iid", "skewed"]},
+    ],
+}
+
+
+@pytest.fixture
+def spec(tmp_path: Path) -> TableSpec:
+    return write(tmp_path, TABLE)
+
+
+def write(folder: Path, table: dict[str, Any]) -> TableSpec:
+    path = folder / "toy.yaml"
+    path.write_text(yaml.safe_dump(table))
+    return load_spec(path)
+
+
+def test_every_cell_has_runs_or_a_reason(spec: TableSpec) -> None:
+    cells = plan(spec, "quick")
+    assert set(cells) == {
+        (row, column) for row in ("fedavg", "fedprox", "fednix", "picky") for column in ("iid", "skewed")
+    }
+    assert {key: cell.state for key, cell in cells.items()} == {
+        **{(row, column): "ok" for row in ("fedavg", "fedprox") for column in ("iid", "skewed")},
+        **{("fednix", column): "method not available yet" for column in ("iid", "skewed")},
+        **{("picky", column): "selection not available yet" for column in ("iid", "skewed")},
+    }
+    for cell in cells.values():
+        assert [run.seed for run in cell.runs] == ([0, 1] if cell.state == "ok" else [])
+
+
+def test_presets_without_a_column_or_its_data(spec: TableSpec) -> None:
+    cells = plan(spec, "paper")
+    assert cells["fedavg", "iid"] == PlannedCell("fedavg", "iid", "dataset not available yet")
+    assert cells["fedavg", "skewed"] == PlannedCell("fedavg", "skewed", "not in this preset")
+    with pytest.raises(ConfigError, match="small"):
+        plan(spec, "small")
+
+
+def test_runs_are_what_the_table_says(spec: TableSpec) -> None:
+    cells = plan(spec, "quick")
+    run = cells["fedprox", "iid"].runs[1]
+    assert run.seed == 1
+    assert run.method["client"] == {"fedprox": {"mu": 0.5, "prox_norm": "squared"}}
+    assert (run.train.rounds, run.train.batch_size, run.partition.parameters) == (3, 8, {"clients": 6})
+    by_hand = resolve(
+        compose(
+            "quick",
+            {
+                "dataset": FAKE,
+                "partition": {"name": "iid", "clients": 6},
+                "train": {"rounds": 3, "batch_size": 8},
+            },
+            {"method": {"name": "fedprox", "client": {"fedprox": {"mu": 0.5}}}, "seed": 1},
+        )
+    )
+    assert run == by_hand
+    assert run.key == by_hand.key
+
+
+def test_seeds_come_from_the_call_the_preset_or_the_table(spec: TableSpec, tmp_path: Path) -> None:
+    def seeds(preset: str, *given: Any) -> list[int]:
+        return [run.seed for run in plan(spec, preset, *given)["fedavg", "iid"].runs]
+
+    assert seeds("quick") == [0, 1]
+    assert seeds("quick", range(3)) == [0, 1, 2]
+    assert seeds("quick", [7]) == [7]
+    spec = write(
+        tmp_path,
+        TABLE | {"presets": {"quick": {"seeds": 4, "train": {"rounds": 3, "batch_size": 8}}, "paper": {}}},
+    )
+    assert seeds("quick") == [0, 1, 2, 3]
+
+
+def test_where_and_how_is_no_part_of_the_runs(spec: TableSpec) -> None:
+    extra = {"paths": {"results": "there"}, "runtime": {"threads": 3, "device": "cpu"}}
+    one, two = plan(spec, "quick"), plan(spec, "quick", None, extra)
+    assert list(unique_runs([one])) == list(unique_runs([two]))
+    assert {run.paths.results for run in unique_runs([two]).values()} == {"there"}
+    assert {run.runtime.threads for run in unique_runs([two]).values()} == {3}
+
+
+def test_a_seed_changes_nothing_but_the_folder() -> None:
+    first = resolve(compose("quick", TINY))
+    twin = with_seed(first, 7)
+    fresh = resolve(compose("quick", TINY, {"seed": 7}))
+    assert (twin.seed, twin.hash, twin.label, twin.key) == (7, first.hash, first.label, fresh.key)
+    assert first.seed == 0
+    assert RunConfig.model_validate(twin.model_dump(mode="json")) == fresh
+
+
+def test_runs_that_tables_share_are_done_once(spec: TableSpec, tmp_path: Path) -> None:
+    alike = write(tmp_path, TABLE | {"title": "The same once more", "metric": "loss", "seeds": 3})
+    runs = unique_runs([plan(spec, "quick"), plan(alike, "quick")])
+    assert len(runs) == 2 * 2 * 3
+    assert list(runs)[:2] == [run.key for run in plan(spec, "quick")["fedavg", "iid"].runs]
+
+
+def test_rows_that_are_the_same_run_are_done_once(tmp_path: Path) -> None:
+    rows = [
+        {"key": "avg", "label": "FedAvg", "method": "fedavg"},
+        {"key": "zero", "label": "FedAvg again", "method": "fedavg", "selection": "uniform"},
+    ]
+    cells = plan(write(tmp_path, TABLE | {"rows": rows}), "quick")
+    assert cells["avg", "iid"].runs == cells["zero", "iid"].runs
+    assert len(unique_runs([cells])) == 4
+
+
+@pytest.mark.parametrize(
+    ("overrides", "said"),
+    [
+        ({"train": {"momentun": 0.5}}, r"train\.momentun: unknown key\. Did you mean 'momentum'"),
+        ({"train": {"lr": -1}}, r"train\.lr: came -1"),
+        ({"method": {"client": {"fedprx": {"mu": 1}}}}, r"fedprx'?.*Did you mean 'fedprox'"),
+        ({"method": {"client": {"fedprox": {"nu": 1}}}}, r"nu: unknown parameter of fedprox"),
+        ({"method": {"client": {"fedprox": {"mu": -1}}}}, r"method\.client\.fedprox\.mu: came -1"),
+    ],
+    ids=str,
+)
+def test_a_mistake_is_found_before_the_first_run(
+    tmp_path: Path, overrides: dict[str, Any], said: str
+) -> None:
+    rows = [{"key": "mine", "label": "Mine", "method": "fedprox", "overrides": overrides}]
+    with pytest.raises(ConfigError, match=said) as error:
+        mine = write(tmp_path, TABLE | {"rows": rows})
+        check(mine, plan(mine, "quick"))
+    assert str(error.value).startswith("table toy, row mine, column iid: ")
+
+
+def test_data_are_prepared_once_and_all_that_lack_are_named(spec: TableSpec) -> None:
+    runs = list(unique_runs([plan(spec, "quick")]).values())
+    loaded: list[str] = []
+    prepare_data(runs, lambda run: loaded.append(run.dataset.name))
+    assert loaded == ["fake"]
+
+    def missing(run: RunConfig) -> None:
+        raise ConfigError(f"{run.dataset.name} {run.dataset.options['classes']} is not there")
+
+    other = [
+        run.model_copy(update={"dataset": run.dataset.model_copy(update={"options": {"classes": 9}})})
+        for run in runs
+    ]
+    with pytest.raises(ConfigError) as error:
+        prepare_data([*runs, *other], missing)
+    assert "fake 4 is not there" in str(error.value)
+    assert "fake 9 is not there" in str(error.value)
+
+
+@pytest.mark.parametrize("preset", ["quick", "small", "paper"])
+def test_every_table_of_the_repository_can_be_planned(preset: str) -> None:
+    for spec in find_specs():
+        if preset not in spec.presets:
+            continue
+        cells = plan(spec, preset)
+        assert len(cells) == len(spec.rows) * len(spec.run_columns)
+        assert all(bool(cell.runs) == (cell.state == "ok") for cell in cells.values())
+    if preset == "quick":
+        assert len(unique_runs([plan(spec, preset) for spec in find_specs(table=1)])) > 100

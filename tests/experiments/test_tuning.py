@@ -1,0 +1,372 @@
+"""Grids, the choice among their points, the file of chosen values, and what a plan makes of it."""
+
+from __future__ import annotations
+
+import math
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from tiny_runs import FAKE
+
+from benchmark.config.compose import compose, group_names, load_group, resolve
+from benchmark.errors import ConfigError, StorageError
+from benchmark.experiments import tuning
+from benchmark.experiments.plan import TunedValues, check, plan
+from benchmark.experiments.spec import TableSpec
+from benchmark.experiments.tuning import (
+    Point,
+    TunedCell,
+    TunedFolder,
+    TunedTable,
+    best,
+    load_grid,
+    point,
+    shared,
+)
+from benchmark.paths import CONF
+from benchmark.reports.notes import tuning_lines
+from methods.core.build import build
+
+GRIDS = sorted(path.stem for path in (CONF / "tune").glob("*.yaml"))
+MU = "method.client.fedprox.mu"
+
+SPEC = TableSpec.model_validate(
+    {
+        "name": "toy",
+        "paper": "toy",
+        "title": "Toy",
+        "metric": "accuracy",
+        "seeds": 2,
+        "presets": {"quick": {"train": {"rounds": 3, "batch_size": 8}}},
+        "rows": [
+            {"key": "fedavg", "label": "FedAvg", "method": "fedavg"},
+            {
+                "key": "prox",
+                "label": "FedProx",
+                "method": "fedprox",
+                "overrides": {"method": {"client": {"fedprox": {"mu": 0.5}}}},
+            },
+        ],
+        "columns": [
+            {
+                "key": "iid",
+                "label": "IID",
+                "overrides": {"partition": {"name": "iid", "clients": 6}},
+                "presets": {"quick": {"dataset": FAKE}},
+            },
+            {
+                "key": "two",
+                "label": "Two",
+                "overrides": {"partition": {"name": "iid", "clients": 2}},
+                "presets": {"quick": {"dataset": FAKE}},
+            },
+            {"key": "avg", "label": "Average", "average_of": ["iid", "two"]},
+        ],
+    }
+)
+
+
+def tuned_cell(**changes: Any) -> TunedCell:
+    fields = {
+        "method": "fedprox", "chosen": {MU: 0.25}, "metric": "accuracy", "which_round": "last", "split": 0.1,
+        "seeds": 1,
+    }  # fmt: skip
+    return TunedCell.model_validate(fields | changes)
+
+
+def write_grid(folder: Path, text: str, name: str = "fedprox") -> Path:
+    path = folder / f"{name}.yaml"
+    path.write_text(text)
+    return folder
+
+
+# Grids -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_grid_is_the_full_product_in_the_order_of_the_file(tmp_path: Path) -> None:
+    folder = write_grid(
+        tmp_path, f"method: fedprox\ngrid: {{{MU}: [1e-5, 0.1], train.lr: [1, 2.0, 1.0e-3]}}\n"
+    )
+    points = load_grid("fedprox", folder).points
+    assert points == [
+        {MU: 0.00001, "train.lr": 1}, {MU: 0.00001, "train.lr": 2.0}, {MU: 0.00001, "train.lr": 0.001},
+        {MU: 0.1, "train.lr": 1}, {MU: 0.1, "train.lr": 2.0}, {MU: 0.1, "train.lr": 0.001},
+    ]  # fmt: skip
+    # YAML takes 1e-5 for text, and a run with the text would have another identity than one with the number.
+    assert {type(values[MU]) for values in points} == {float}
+
+
+@pytest.mark.parametrize("name", GRIDS)
+def test_our_grids_fit_their_methods(name: str) -> None:
+    assert name in group_names("method")
+    grid = load_grid(name)
+    for values in grid.points:
+        plain: Any = load_group("method", name)
+        for key, value in values.items():
+            node: Any = {"method": plain}
+            *parents, last = key.split(".")
+            for part in parents:
+                node = node[part]
+            # The YAML of a method lists what it has: a misspelt name is not in it.
+            assert last in node, key
+            node[last] = value
+        build(plain)
+    for key, values_of_key in grid.grid.items():
+        assert list(values_of_key) == sorted(values_of_key), (
+            f"{key}: of equal points the smaller value is to win"
+        )
+
+
+def test_our_grids_are_those_of_the_table_of_methods() -> None:
+    sizes = {name: len(load_grid(name).points) for name in GRIDS}
+    assert sizes == {
+        "fedadagrad": 3, "fedadam": 3, "fedavgm": 9, "feddc": 3, "feddyn": 3, "fedld": 4, "fedld_margin": 4, "fedmr": 9,
+        "fedmr_inter": 3, "fedmr_intra": 3, "fedprox": 4, "fedyogi": 3, "moon": 4,
+    }  # fmt: skip
+    assert [values[MU] for values in load_grid("fedprox").points] == [0.001, 0.01, 0.1, 1.0]
+    assert [*load_grid("moon").grid.values()] == [(0.01, 0.1, 1.0, 5.0)]
+    for name in ("feddyn", "feddc", "fedadam", "fedyogi", "fedadagrad"):
+        assert [*load_grid(name).grid.values()] == [(0.001, 0.01, 0.1)]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("method: fedprox", r"grid: Field required"),
+        ("method: fedprox\ngrid: {}", r"grid: came \{\}; expected like"),
+        ("method: fedprox\ngrid: [1]", r"grid: came \[1\]; expected like"),
+        (
+            f"method: fedprox\ngrid: {{{MU}: []}}",
+            rf"{MU}: came \[\]; expected a list with at least one value",
+        ),
+        (f"method: fedprox\ngrid: {{{MU}: 0.1}}", rf"{MU}: came 0\.1; expected a list"),
+        (f"method: fedprox\ngrid: {{{MU}: abc}}", rf"{MU}: came 'abc'; expected a list"),
+        (f"method: fedprox\ngrid: {{{MU}: [0.1, 1e-1]}}", rf"{MU}: a value comes twice"),
+        (
+            "method: fedprox\ngrid: {train.rounds: [1, 2]}",
+            r"train\.rounds: cannot be tuned\. Allowed: .*train\.lr",
+        ),
+        ("method: fedprox\ngrid: {method.name: [fedavg]}", r"method\.name: cannot be tuned"),
+        ("method: fedprox\ngrid: {evaluation.validation: [0.1]}", r"evaluation\.validation: cannot be tuned"),
+        (f"method: fedprox\ngird: {{{MU}: [0.1]}}", r"gird: unknown key\. Did you mean 'grid'\?"),
+        (
+            f"method: fedavgm\ngrid: {{{MU}: [0.1]}}",
+            r"method: came 'fedavgm'; the file's name says 'fedprox'",
+        ),
+        ("- 1", r"came list; expected a mapping"),
+        ("a: [", r"cannot be read"),
+    ],
+)
+def test_grids_that_cannot_be(tmp_path: Path, text: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=said) as error:
+        load_grid("fedprox", write_grid(tmp_path, text))
+    assert f"grid file {tmp_path / 'fedprox.yaml'}" in str(error.value)
+
+
+def test_no_grid_of_that_name(tmp_path: Path) -> None:
+    write_grid(tmp_path, "")
+    with pytest.raises(ConfigError, match=r"came 'fedprx'; .*Did you mean 'fedprox'\? Allowed: fedprox"):
+        load_grid("fedprx", tmp_path)
+
+
+# The choice --------------------------------------------------------------------------------------------------------
+
+
+def test_the_best_point() -> None:
+    assert best([0.5, 0.7, 0.6], True) == 1
+    assert best([0.5, 0.7, 0.6], False) == 0
+    assert best([0.5, 0.7, 0.7], True) == 1, "of equal ones the first"
+    assert best([0.5, 0.5, 0.7], False) == 0, "of equal ones the first"
+    assert best([None, 0.1, None], True) == 1, "a diverged point loses, whatever the others are"
+    assert best([None, -3.0], True) == 1
+    assert best([None, 3.0], False) == 1
+    assert best([0.0, None, -1.0], False) == 2
+    assert best([None, None], True) is None
+
+
+def test_a_point_is_the_mean_over_its_seeds() -> None:
+    found = point({MU: 0.1}, [0.25, 0.75], ["a", "b"])
+    assert (found.validation, found.diverged, found.runs) == (0.5, 0, ("a", "b"))
+    for bad in (None, math.nan, math.inf):
+        # The mean of the seeds that are left would favour a value that only sometimes works.
+        assert point({MU: 0.1}, [0.9, bad]) == Point(values={MU: 0.1}, validation=None, diverged=1)
+    assert point({MU: 0.1}, [None, None]).diverged == 2
+
+
+def test_columns_that_share_their_values() -> None:
+    one = [point({MU: 1}, [0.2]), point({MU: 2}, [0.6]), point({MU: 3}, [0.9])]
+    two = [point({MU: 1}, [0.5]), point({MU: 2}, [0.3]), point({MU: 3}, [None])]
+    first, second = shared([one, two])
+    for points in (first, second):
+        assert [each.over_columns for each in points] == [pytest.approx(0.35), pytest.approx(0.45), None]
+    assert [each.validation for each in first] == [0.2, 0.6, 0.9]
+    assert [each.validation for each in second] == [0.5, 0.3, None]
+    assert best([each.over_columns for each in first], True) == 1
+
+
+# The file ----------------------------------------------------------------------------------------------------------
+
+
+def test_what_is_written_is_read_again_and_other_cells_stay(tmp_path: Path) -> None:
+    grid = (
+        Point(values={MU: 1e-5}, validation=0.1 + 0.2, over_columns=0.5, runs=("runs/x/seed0",)),
+        Point(values={MU: 1.0}, diverged=1),
+    )
+    first = tuned_cell(chosen={MU: 1e-5}, share="row", columns=["iid", "two"], grid=grid)
+    empty = TunedTable(table="toy", preset="quick")
+    path = tuning.write_tuned(tmp_path, empty, {("prox", "iid"): first, ("prox", "two"): tuned_cell()})
+    assert path == tmp_path / "quick" / "toy.yaml"
+    before = tuning.read_tuned(path, SPEC, "quick")
+    assert before.cells == {"prox": {"iid": first, "two": tuned_cell()}}
+
+    second = tuned_cell(chosen={MU: 0.75})
+    tuning.write_tuned(tmp_path, before, {("prox", "two"): second})
+    assert tuning.read_tuned(path, SPEC, "quick").cells == {"prox": {"iid": first, "two": second}}
+    assert before.cells["prox"]["two"] == tuned_cell(), "what was read is not changed in place"
+    assert [file.name for file in path.parent.iterdir()] == ["toy.yaml"]
+    loaded = TunedFolder((tmp_path,)).load(SPEC, "quick")
+    assert {key: dict(chosen.values) for key, chosen in loaded.items()} == {
+        ("prox", "iid"): {MU: 0.00001}, ("prox", "two"): {MU: 0.75}
+    }  # fmt: skip
+    assert loaded["prox", "iid"].source == f"{tmp_path.name}/quick/toy.yaml"
+    assert (loaded["prox", "iid"].split, loaded["prox", "iid"].seeds) == (0.1, 1)
+    assert tuning_lines(SPEC, loaded) == [
+        "Chosen by grid search on a validation split of 10 % of every client's training data, 1 seed, by the mean over "
+        f"{SPEC.column('iid').label}, {SPEC.column('two').label} ({tmp_path.name}/quick/toy.yaml): "
+        f"{SPEC.row('prox').label}: mu 1e-05 ({SPEC.column('iid').label}).",
+        "Chosen by grid search on a validation split of 10 % of every client's training data, 1 seed "
+        f"({tmp_path.name}/quick/toy.yaml): {SPEC.row('prox').label}: mu 0.75 ({SPEC.column('two').label}).",
+    ]
+
+
+def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(StorageError, match=r"toy\.yaml: cannot be written"):
+        tuning.write_tuned(
+            tmp_path / "file", TunedTable(table="toy", preset="quick"), {("prox", "iid"): tuned_cell()}
+        )
+
+
+def test_the_first_folder_with_a_file_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    results, committed = tmp_path / "results", tmp_path / "project" / "tuned"
+    monkeypatch.setattr(tuning, "COMMITTED", committed)
+
+    def found(option: str | None, preset: str = "quick") -> Any:
+        chosen = TunedFolder.of(option, results).load(SPEC, preset)
+        return chosen["prox", "iid"].values[MU] if chosen else None
+
+    empty = TunedTable(table="toy", preset="quick")
+    assert found(None) is None
+    tuning.write_tuned(committed, empty, {("prox", "iid"): tuned_cell(chosen={MU: 1.5})})
+    assert found(None) == 1.5
+    tuning.write_tuned(results / "tuned", empty, {("prox", "iid"): tuned_cell(chosen={MU: 2.5})})
+    assert found(None) == 2.5
+    assert found(str(committed)) == 1.5
+    assert found("off") is None
+    assert found(None, "small") is None
+    with pytest.raises(ConfigError, match=r"tuned: there is no folder 'of'\. Allowed: .*off"):
+        found("of")
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"cells": {"prix": {"iid": 0}}}, r"has no row 'prix'\. Did you mean 'prox'\?.*tuned=off"),
+        (
+            {"cells": {"prox": {"idd": 0}}},
+            r"row prox: .*no column 'idd' of runs\. Did you mean 'iid'\?.*tuned=off",
+        ),
+        ({"cells": {"prox": {"avg": 0}}}, r"row prox: .*no column 'avg' of runs"),
+        (
+            {"cells": {"fedavg": {"iid": 0}}},
+            r"row fedavg, column iid: .*of method fedprox, the row's is fedavg",
+        ),
+        ({"table": "toys"}, r"of table toys, preset quick; here belongs toy, quick"),
+        ({"preset": "small"}, r"of table toy, preset small"),
+        ({"cels": {}}, r"cels: unknown key\. Did you mean 'cells'\?"),
+        ({"cells": {"prox": {"iid": {"method": "fedprox"}}}}, r"cells\.prox\.iid\.chosen: Field required"),
+    ],
+)
+def test_files_that_do_not_fit(tmp_path: Path, change: dict[str, Any], said: str) -> None:
+    text = yaml.safe_dump({"table": "toy", "preset": "quick", "cells": {}} | change)
+    whole = yaml.safe_dump(tuned_cell().model_dump(mode="json"), default_flow_style=True, width=1000).strip()
+    path = tmp_path / "quick" / "toy.yaml"
+    path.parent.mkdir()
+    path.write_text(text.replace(": 0\n", f": {whole}\n"))
+    with pytest.raises(ConfigError, match=said) as error:
+        TunedFolder((tmp_path,)).load(SPEC, "quick")
+    assert f"tuned file {path}: " in str(error.value)
+
+
+def test_a_file_that_is_cut_off(tmp_path: Path) -> None:
+    path = tmp_path / "quick" / "toy.yaml"
+    path.parent.mkdir()
+    path.write_text("table: toy\npreset: [")
+    with pytest.raises(ConfigError, match=r"toy\.yaml cannot be read"):
+        TunedFolder((tmp_path,)).load(SPEC, "quick")
+
+
+# The plan ----------------------------------------------------------------------------------------------------------
+
+
+def test_chosen_values_are_the_last_word_in_their_cell_and_nowhere_else() -> None:
+    chosen = {("prox", "iid"): TunedValues({MU: 0.25, "train.lr": 0.125}, "file")}
+    plain, cells = plan(SPEC, "quick"), plan(SPEC, "quick", chosen=chosen)
+    layer = {
+        "dataset": FAKE,
+        "partition": {"name": "iid", "clients": 6},
+        "method": {"name": "fedprox", "client": {"fedprox": {"mu": 0.25}}},
+        "train": {"rounds": 3, "batch_size": 8, "lr": 0.125},
+    }
+    for seed, run in enumerate(cells["prox", "iid"].runs):
+        by_hand = resolve(compose("quick", layer, {"seed": seed}))
+        assert (run, run.key) == (by_hand, by_hand.key)
+        assert run.evaluation.validation == 0
+    assert cells["prox", "iid"].chosen == chosen["prox", "iid"]
+    assert {run.hash for run in plain["prox", "iid"].runs}.isdisjoint(
+        run.hash for run in cells["prox", "iid"].runs
+    )
+    for key in (("prox", "two"), ("fedavg", "iid"), ("fedavg", "two")):
+        assert (cells[key].runs, cells[key].chosen) == (plain[key].runs, None)
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"method.client.fedprx.mu": 1.0}, r"method\.client has no 'fedprx' here\. Did you mean 'fedprox'\?"),
+        ({"method.cliend.fedprox.mu": 1.0}, r"method has no 'cliend' here\. Did you mean 'client'\?"),
+        ({"method.client.fedprox.nu": 1.0}, r"nu: unknown parameter of fedprox\. Did you mean 'mu'\?"),
+        ({MU: -1.0}, r"method\.client\.fedprox\.mu: came -1\.0"),
+        ({"train.lr": -1.0}, r"train\.lr: came -1\.0"),
+    ],
+)
+def test_stale_values_are_refused_by_name_of_the_file(values: dict[str, float], said: str) -> None:
+    chosen = {("prox", "two"): TunedValues(values, "results/tuned/quick/toy.yaml")}
+    with pytest.raises(ConfigError, match=said) as error:
+        check(SPEC, plan(SPEC, "quick", chosen=chosen))
+    text = str(error.value)
+    assert text.startswith("table toy, row prox, column two: ")
+    assert f"with {next(iter(values))} of results/tuned/quick/toy.yaml" in text
+
+
+def test_a_tuned_table_is_planned_without_torch() -> None:
+    code = (
+        "import sys\n"
+        "from pathlib import Path\n"
+        "from benchmark.experiments.plan import TunedValues, plan\n"
+        "from benchmark.experiments.spec import find_specs\n"
+        "from benchmark.experiments.tuning import TunedFolder\n"
+        "spec = find_specs('fedmr', 1)[0]\n"
+        "TunedFolder.of(None, Path('nowhere')).load(spec, 'quick')\n"
+        f"chosen = {{('fedprox', 'fmnist/iid'): TunedValues({{'{MU}': 0.5}}, 'file')}}\n"
+        "cells = plan(spec, 'quick', chosen=chosen)\n"
+        "assert cells['fedprox', 'fmnist/iid'].runs[0].method['client']['fedprox']['mu'] == 0.5\n"
+        "assert 'torch' not in sys.modules\n"
+    )
+    root = Path(__file__).resolve().parents[2]
+    done = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,197 @@
+"""Small federations that tests run: the stored problems of tests/golden and quadratic clients with known optima."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from benchmark.engine.federation import FederatedRun, Problem, RunState, Schedule
+from benchmark.engine.training import TrainSpec
+from benchmark.models.networks import FlatModel, Net, flatten_head
+from methods.core.build import Method, build
+from methods.core.rules import Batch, ClientContext, ClientRule, Loss, Selection, State, Trained
+
+
+def stored_order(round: int, client: int, epoch: int, n: int) -> np.ndarray:
+    """The samples as they are stored."""
+    return np.arange(n)
+
+
+def problem_of(
+    xs: Sequence[np.ndarray], ys: Sequence[np.ndarray], num_classes: int, attributes: np.ndarray | None = None
+) -> Problem:
+    """A problem whose client k holds xs[k], ys[k]; nothing is normalised and nothing is evaluated."""
+    stops = np.cumsum([len(y) for y in ys])
+    clients = [np.arange(stop - len(y), stop) for stop, y in zip(stops, ys, strict=True)]
+    return Problem(
+        images=torch.from_numpy(np.concatenate(xs)),
+        labels=torch.from_numpy(np.concatenate(ys)),
+        attributes=None if attributes is None else torch.from_numpy(attributes),
+        clients=clients,
+        num_classes=num_classes,
+        num_attributes=0 if attributes is None else int(attributes.max()) + 1,
+        transform=lambda x: x,
+        evaluation_sets={},
+    )
+
+
+def mlp(features: int = 6, hidden: int = 8, classes: int = 3) -> Net:
+    """W2 tanh(W1 x + b1) + b2 in float64: the model of tests/golden/baselines."""
+    body = nn.Sequential(nn.Linear(features, hidden), nn.Tanh())
+    return Net(body, nn.Linear(hidden, classes), hidden).double()
+
+
+def federation(
+    problem: Problem,
+    method: Method | Mapping[str, Any],
+    net: Net,
+    *,
+    rounds: int = 3,
+    lr: float = 0.05,
+    clients_per_round: int | None = None,
+    seed: int = 0,
+    w0: np.ndarray | None = None,
+    order: Callable[..., np.ndarray] | None = stored_order,
+    **spec: Any,
+) -> FederatedRun:
+    """A run of ``method`` on ``problem``; ``w0`` replaces the first values of ``net``."""
+    method = method if isinstance(method, Method) else build(method)
+    method = method.for_clients(len(problem.clients), clients_per_round or len(problem.clients))
+    heads: dict[str, nn.Module] = {}
+    vectors: dict[str, Tensor] = {}
+    asking: tuple[ClientRule | Selection, ...] = (*method.client, method.selection)
+    for rule in asking:
+        made = rule.heads(
+            net.feature_dim,
+            problem.num_classes,
+            lambda purpose, *ids: np.random.default_rng([len(purpose), *ids]),
+        )
+        vectors |= {key: flatten_head(head) for key, head in made.items()}
+        heads |= made
+    model = FlatModel(net, heads)
+    if w0 is not None:
+        model.w.data.copy_(torch.from_numpy(w0))
+    schedule = Schedule(rounds, clients_per_round or len(problem.clients), lambda t: lr)
+    return FederatedRun(problem, method, model, TrainSpec(**spec), schedule, seed, vectors, order)
+
+
+def run(federation: FederatedRun, state: RunState | None = None, rounds: int | None = None) -> list[RunState]:
+    """States after each round (the first is the start)."""
+    states = [federation.initial_state() if state is None else state]
+    for _ in range(federation.schedule.rounds if rounds is None else rounds):
+        states.append(federation.step(states[-1])[0])
+    return states
+
+
+def with_rules(*rules: ClientRule, config: Mapping[str, Any] | None = None, **slots: Any) -> Method:
+    """The method of ``config`` with these client rules (after its own) and server slots, unregistered ones too."""
+    method = build(config or {})
+    return replace(method, client=(*method.client, *rules), **slots)
+
+
+# Clients with classes ------------------------------------------------------------------------------------------
+
+
+def classes(sizes: Sequence[int] = (9, 5, 12, 7), seed: int = 0) -> Problem:
+    """Three classes, six features; client k holds sizes[k] samples."""
+    rng = np.random.default_rng(seed)
+    xs = [rng.normal(size=(n, 6)) for n in sizes]
+    return problem_of(xs, [rng.integers(3, size=n) for n in sizes], 3)
+
+
+def seeded(make: Callable[[], Net], seed: int) -> Net:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return make()
+
+
+def class_run(
+    method: Method | dict, *, net: Callable[[], Net] = mlp, net_seed: int = 0, **options: Any
+) -> FederatedRun:
+    """A run on ``classes`` with mini-batches of 4 in random order."""
+    problem = options.pop("problem", None) or classes()
+    options = {"batch_size": 4, "epochs": 2, "order": None, "lr": 0.1} | options
+    return federation(problem, method, seeded(net, net_seed), **options)
+
+
+def bn_dropout() -> Net:
+    body = nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.Tanh(), nn.Dropout(0.3))
+    return Net(body, nn.Linear(8, 3), 8).double()
+
+
+# Quadratic clients ---------------------------------------------------------------------------------------------
+
+
+class Quadratic(ClientRule):
+    """f_k(w) = a_k/2 (w - b_k)^2 in place of cross-entropy, where z = w."""
+
+    key: ClassVar[str] = "quadratic"
+    a: tuple[float, ...]
+    b: tuple[float, ...]
+
+    def loss(self, ctx: ClientContext, batch: Batch) -> Loss:
+        away = batch.z[:, 0] - self.b[ctx.client]
+        return Loss((self.a[ctx.client] / 2 * away**2).mean(), ce_weight=0.0)
+
+
+def ones(*sizes: int) -> Problem:
+    """Clients of the given sizes whose inputs are all 1 and whose only class is 0 (cross-entropy is exactly 0)."""
+    return problem_of([np.ones((n, 1)) for n in sizes], [np.zeros(n, dtype=np.int64) for n in sizes], 1)
+
+
+def one_parameter() -> Net:
+    """z = w x, logits = z."""
+    return Net(nn.Linear(1, 1, bias=False), nn.Identity(), 1).double()
+
+
+def two_parameters() -> Net:
+    """z = theta x (body), logits = phi z (head): w = (theta, phi)."""
+    return Net(nn.Linear(1, 1, bias=False), nn.Linear(1, 1, bias=False), 1).double()
+
+
+# What happened -------------------------------------------------------------------------------------------------
+
+
+class Recorder(ClientRule):
+    """Writes down every batch (round, client, x, y, z) and every end of training; changes nothing."""
+
+    key: ClassVar[str] = "recorder"
+    batches: Any
+    ends: Any
+
+    @classmethod
+    def new(cls) -> Recorder:
+        return cls(batches=[], ends=[])
+
+    def loss(self, ctx: ClientContext, batch: Batch) -> Loss:
+        self.batches.append(
+            (ctx.round, ctx.client, batch.x.clone(), batch.y.clone(), batch.z.detach().clone())
+        )
+        return Loss(0.0)
+
+    def finish(self, ctx: ClientContext, trained: Trained) -> tuple[State, State]:
+        copies = {name: getattr(trained, name).clone() for name in ("w", "update", "buffers")}
+        self.ends.append((ctx.round, ctx.client, replace(trained, **copies)))
+        return {}, {}
+
+    def sizes(self) -> list[int]:
+        """Sizes of all batches so far."""
+        return [len(y) for _, _, _, y, _ in self.batches]
+
+
+def same(a: Any, b: Any) -> bool:
+    """Whether two states (nested containers of tensors and numbers) are equal bit for bit."""
+    if isinstance(a, RunState):
+        return isinstance(b, RunState) and same(a.to_dict(), b.to_dict())
+    if isinstance(a, Tensor):
+        return isinstance(b, Tensor) and a.dtype == b.dtype and torch.equal(a, b)
+    if isinstance(a, dict):
+        return isinstance(b, dict) and a.keys() == b.keys() and all(same(a[key], b[key]) for key in a)
+    if isinstance(a, list | tuple):
+        return type(a) is type(b) and len(a) == len(b) and all(same(x, y) for x, y in zip(a, b, strict=True))
+    return bool(a == b)

@@ -1,0 +1,142 @@
+"""Work functions and a listener for the tests of the launcher; workers import this file as a module of its own."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from benchmark.launch.local import Outcome, Task
+
+Progress = Callable[[int, int], None]
+Stop = Callable[[], bool]
+
+
+class Log:
+    """A listener that writes down what it is told."""
+
+    def __init__(self) -> None:
+        self.events: list[tuple[Any, ...]] = []
+
+    def started(self, tasks: Sequence[Task]) -> None:
+        self.events.append(("started", len(tasks)))
+
+    def task_started(self, key: str) -> None:
+        self.events.append(("task_started", key))
+
+    def progress(self, key: str, round: int, rounds: int) -> None:
+        self.events.append(("progress", key, round, rounds))
+
+    def task_ended(self, outcome: Outcome) -> None:
+        self.events.append(("task_ended", outcome.key, outcome.status))
+
+    def stopping(self, message: str) -> None:
+        self.events.append(("stopping", message))
+
+    def finished(self, outcomes: Sequence[Outcome]) -> None:
+        self.events.append(("finished", len(outcomes)))
+
+    def named(self, name: str) -> list[tuple[Any, ...]]:
+        return [event for event in self.events if event[0] == name]
+
+
+def echo(payload: Any, progress: Progress, stop: Stop) -> tuple[str, str]:
+    return "done", str(payload)
+
+
+def pid(payload: Any, progress: Progress, stop: Stop) -> tuple[str, str]:
+    """This process; the payload says how it ends: None, or `signal`, `exit`, `raise`, `status`, `sys.exit`."""
+    if payload == "signal":
+        print("words before the end", file=sys.stderr, flush=True)
+        os.kill(os.getpid(), signal.SIGKILL)
+    elif payload == "exit":
+        os._exit(3)
+    elif payload == "raise":
+        raise ArithmeticError("two and two\nare five")
+    elif payload == "status":
+        return "perfect", ""
+    elif payload == "sys.exit":
+        sys.exit(1)
+    time.sleep(0.02)
+    return "done", str(os.getpid())
+
+
+def environment(payload: str, progress: Progress, stop: Stop) -> tuple[str, str]:
+    time.sleep(0.3)  # so that every worker gets one
+    return "done", os.environ.get(payload, "unset")
+
+
+def torch_threads(payload: Any, progress: Progress, stop: Stop) -> tuple[str, str]:
+    """Threads that torch has now; leaves another number behind."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1 if before != 1 else 3)
+    return "done", str(before)
+
+
+def rounds(payload: int, progress: Progress, stop: Stop) -> tuple[str, str]:
+    """2,000 rounds in half a second, beginning after round `payload`."""
+    for round in range(payload + 1, 2001):
+        progress(round, 2000)
+        time.sleep(0.0002)
+    return "done", ""
+
+
+def until_stop(payload: str, progress: Progress, stop: Stop) -> tuple[str, str]:
+    """Hold a lock on the file while this process lives, save when asked to stop."""
+    path = Path(payload)
+    lock = path.open("w")
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    globals().setdefault("kept", []).append(lock)
+    print(os.getpid(), file=lock, flush=True)
+    while not stop():
+        time.sleep(0.005)
+    path.with_suffix(".saved").touch()
+    return "interrupted", "saved"
+
+
+def deaf(payload: str, progress: Progress, stop: Stop) -> tuple[str, str]:
+    """Like `until_stop`, but never looks whether to stop."""
+    return until_stop(payload, progress, lambda: False)
+
+
+class LoadsNowhere:
+    """A payload that cannot be unpickled."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return int, ("nine",)
+
+
+def count(payload: dict[str, Any], progress: Progress, stop: Stop) -> tuple[str, str]:
+    """Count to ``rounds`` in a file, one by one, from where the file is; ``pids`` says who counted."""
+    path, rounds = Path(payload["path"]), payload["rounds"]
+    with Path(f"{path}.pids").open("a") as pids:
+        pids.write(f"{os.getpid()}\n")
+    value = int(path.read_text()) if path.exists() else 0
+    while value < rounds:
+        if stop():
+            path.write_text(str(value))
+            return "interrupted", ""
+        time.sleep(payload["seconds"])
+        value += 1
+        progress(value, rounds)
+    path.write_text(str(value))
+    return "done", ""
+
+
+def at_last(payload: dict[str, Any], progress: Progress, stop: Stop) -> tuple[str, str]:
+    """Ends badly, as ``how`` says, until it was tried ``times`` times; each try leaves a line in ``path``."""
+    with Path(payload["path"]).open("a") as tries:
+        tries.write("tried\n")
+    if len(Path(payload["path"]).read_text().splitlines()) <= payload["times"]:
+        if payload["how"] == "crash":
+            os.kill(os.getpid(), signal.SIGKILL)
+        return payload["how"], "not yet"
+    return "done", ""

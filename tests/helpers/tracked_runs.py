@@ -1,0 +1,189 @@
+"""Folders of runs written by hand, wandb's own reader of offline files, and servers that misbehave, for tests."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import http.server
+import json
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from wandb_server import Quiet
+
+from benchmark.runs.store import Results
+from benchmark.tracking.settings import TrackedRun, TrackingSettings
+
+KEY = "digits-pcdd-fedavg-uniform-0123456789ab/seed3"
+RUN = TrackedRun(KEY, "fedmr_table1", ("fedmr_table1", "fedmr", "quick"))
+ID = "0123456789ab-seed3"
+CONFIG = {"hash": "0123456789ab", "method": {"name": "fedavg"}, "train": {"rounds": 4, "lr": 0.05}, "seed": 3}
+META = {"commit": "c0ffee", "host": "node7", "label": "FedAvg"}
+
+# What rounds 0 to 4 leave in records.jsonl, and what of it is to arrive.
+ROUNDS: dict[int, list[tuple[str, str, str, float]]] = {
+    0: [
+        ("test", "all", "accuracy", 0.1),
+        ("test", "class=1", "accuracy", 0.25),
+        ("cost", "all", "forward", 60.0),
+    ],
+    1: [("train", "all", "loss", 2.5), ("participation", "client=7", "weight", 0.125)],
+    2: [
+        ("train", "all", "loss", 1.0 / 3.0),
+        ("participation", "client=2", "weight", 1.0),
+        ("test", "all", "accuracy", 0.30000000000000004),
+        ("test", "class=1,attribute=0", "accuracy", 1e-7),
+    ],
+    3: [("train", "all", "loss", 1.5)],
+    4: [("train", "all", "loss", 1.25), ("test", "all", "accuracy", 0.75)],
+}
+LOGGED: dict[int, dict[str, float]] = {
+    0: {"test/accuracy": 0.1, "test/accuracy/class=1": 0.25, "cost/forward": 60.0},
+    1: {"train/loss": 2.5},
+    2: {
+        "train/loss": 1.0 / 3.0,
+        "test/accuracy": 0.30000000000000004,
+        "test/accuracy/class=1,attribute=0": 1e-7,
+    },
+    3: {"train/loss": 1.5},
+    4: {"train/loss": 1.25, "test/accuracy": 0.75},
+}
+
+
+def settings(**changes: Any) -> TrackingSettings:
+    """Offline, with short times."""
+    return TrackingSettings.of(
+        {"name": "wandb", "mode": "offline", "poll": 0.05, "init_timeout": 1, "patience": 120, **changes}
+    )
+
+
+def lines(rounds: Sequence[int]) -> bytes:
+    """What these rounds leave in records.jsonl."""
+    names = ("split", "group", "metric", "value")
+    return b"".join(
+        json.dumps({"round": number, **dict(zip(names, values, strict=True))}).encode() + b"\n"
+        for number in rounds
+        for values in ROUNDS[number]
+    )
+
+
+def write_run(
+    root: Path,
+    state: str,
+    rounds: Sequence[int],
+    key: str = KEY,
+    pid: int = 0,
+    host: str = "node7",
+    **more: Any,
+) -> Path:
+    """A run's folder with the records of ``rounds``."""
+    folder = Results(root).open().run(key).path
+    folder.mkdir(parents=True, exist_ok=True)
+    content = lines(rounds)
+    (folder / "records.jsonl").write_bytes(content)
+    (folder / "config.yaml").write_text(json.dumps(CONFIG))
+    (folder / "meta.json").write_text(json.dumps(META))
+    status = {
+        "state": state,
+        "round": max(rounds, default=0),
+        "rounds": 4,
+        "host": host,
+        "pid": pid,
+        "seconds": 8.0,
+        "format": 2,
+        **more,
+    }
+    if state in ("done", "diverged"):
+        status |= {"records_bytes": len(content), "records_sha256": hashlib.sha256(content).hexdigest()}
+        status |= {"final": {"test": {"accuracy": 0.75}}}
+    (folder / "status.json").write_text(json.dumps(status))
+    return folder
+
+
+# Reading back ------------------------------------------------------------------------------------------------------
+
+
+def inspect(file: Path) -> list[dict[str, Any]]:
+    """The records of an offline file, by the reader that comes with wandb."""
+    words = [sys.executable, "-m", "wandb", "leet", "inspect", "--json", str(file)]
+    done = subprocess.run(words, capture_output=True, text=True, check=True, stdin=subprocess.DEVNULL)
+    return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+
+
+def offline_files(root: Path, id: str = ID) -> list[Path]:
+    """The offline files of a run, in the order in which they were begun."""
+    found = (root / "wandb").glob(f"offline-run-*/run-{id}.wandb")
+    return sorted(found)  # the folders' names begin with the time
+
+
+def history(files: Sequence[Path]) -> list[tuple[int, dict[str, float]]]:
+    """(step, logged values) of every logged round; ``round`` is checked to be the step, and left out."""
+    found = []
+    for file in files:
+        for record in inspect(file):
+            if record["type"] == "history":
+                item = record["history"]["item"]
+                assert item["round"] == item["_step"] == record["history"]["step"]["num"]
+                values = {key: value for key, value in item.items() if key != "round" and key[0] != "_"}
+                found.append((item["round"], values))
+    return found
+
+
+def of_type(records: Sequence[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
+    """The contents of the records of one type."""
+    return [record[kind] for record in records if record["type"] == kind]
+
+
+def merged(updates: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """What updates of a summary come to."""
+    values: dict[str, Any] = {}
+    for update in updates:
+        values |= update.get("update", {})
+    return values
+
+
+# Servers -----------------------------------------------------------------------------------------------------------
+
+
+def closed_port() -> int:
+    """A port of this machine where nobody listens."""
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])
+
+
+@contextlib.contextmanager
+def server(status: int | None) -> Iterator[str]:
+    """The URL of a server that answers every request with ``status``; None: it takes requests and never answers."""
+    over = threading.Event()
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            if status is None:
+                over.wait()
+                return
+            self.send_response(status)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        do_GET = do_POST
+
+        def log_message(self, *args: Any) -> None:
+            """Say nothing."""
+
+    web = Quiet(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=web.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{web.server_address[1]}"
+    finally:
+        over.set()
+        web.shutdown()
+        web.server_close()
+        thread.join()

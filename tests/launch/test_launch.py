@@ -1,0 +1,413 @@
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from launch_work import LoadsNowhere, Log
+
+from benchmark.errors import ConfigError
+from benchmark.launch import local as launcher
+from benchmark.launch.local import LaunchError, Outcome, Task, launch
+
+ROOT = Path(__file__).resolve().parents[2]
+HELPERS = ROOT / "tests" / "helpers"
+
+
+def tasks(*payloads: Any, rounds: int = 1) -> list[Task]:
+    return [Task(f"run/seed{index}", rounds, payload) for index, payload in enumerate(payloads)]
+
+
+def local(work: str, *payloads: Any, workers: int = 2, **more: Any) -> list[Outcome]:
+    return launch(
+        tasks(*payloads), f"launch_work:{work}", kind="local", workers=workers, **{"listener": Log(), **more}
+    )
+
+
+# Doing all tasks ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["inline", "local"])
+def test_outcomes_come_in_the_order_of_the_tasks(kind: Any) -> None:
+    log = Log()
+    given = tasks(*range(40))
+    outcomes = launch(given, "launch_work:echo", kind=kind, listener=log)
+    assert [(o.key, o.status, o.message) for o in outcomes] == [
+        (f"run/seed{index}", "done", str(index)) for index in range(40)
+    ]
+    assert all(0 <= outcome.seconds < 10 for outcome in outcomes)
+    assert log.events[0] == ("started", 40) and log.events[-1] == ("finished", 40)
+    assert [event[1] for event in log.named("task_started")] == [task.key for task in given]
+    assert len(log.named("task_ended")) == 40
+
+
+@pytest.mark.parametrize("kind", ["inline", "local"])
+def test_nothing_to_do(kind: Any) -> None:
+    log = Log()
+    assert launch([], "launch_work:echo", kind=kind, listener=log) == []
+    assert log.events == [("started", 0), ("finished", 0)]
+
+
+def test_inline_works_here() -> None:
+    (outcome,) = launch(tasks(None), "launch_work:pid", kind="inline", listener=Log())
+    assert outcome.message == str(os.getpid())
+
+
+def test_workers_stay_for_many_tasks() -> None:
+    pids = {outcome.message for outcome in local("pid", *[None] * 30)}
+    assert len(pids) == 2 and str(os.getpid()) not in pids
+
+
+def test_no_more_workers_than_tasks() -> None:
+    assert launcher._deal(3, 64, 1, ["cpu"]) == ["", "", ""]
+
+
+def test_thousands_of_tasks() -> None:
+    outcomes = local("echo", *range(3000))
+    assert [int(outcome.message) for outcome in outcomes] == list(range(3000))
+
+
+# Failures ----------------------------------------------------------------------------------------
+
+
+def test_a_killed_worker_costs_its_task_only() -> None:
+    log = Log()
+    outcomes = local("pid", *[None] * 5, "signal", *[None] * 15, workers=1, listener=log)
+    assert [outcome.status for outcome in outcomes] == ["done"] * 5 + ["crashed"] + ["done"] * 15
+    first, second = {o.message for o in outcomes[:5]}, {o.message for o in outcomes[6:]}
+    assert len(first) == len(second) == 1 and first != second, "one worker before, another one after"
+    assert "killed by SIGKILL" in outcomes[5].message.splitlines()[0]
+    assert "words before the end" in outcomes[5].message
+    assert ("task_ended", "run/seed5", "crashed") in log.events
+
+
+def test_every_task_may_kill_its_worker() -> None:
+    outcomes = local("pid", *["exit"] * 5, None)
+    assert [outcome.status for outcome in outcomes] == ["crashed"] * 5 + ["done"]
+    assert "exit code 3" in outcomes[0].message
+
+
+@pytest.mark.parametrize("kind", ["inline", "local"])
+def test_an_exception_is_a_failure_of_its_task(kind: Any) -> None:
+    given = tasks("raise", None, "status", "sys.exit", None)
+    outcomes = launch(
+        given, "launch_work:pid", kind=kind, workers=1 if kind == "local" else None, listener=Log()
+    )
+    assert [outcome.status for outcome in outcomes] == ["failed", "done", "failed", "failed", "done"]
+    lines = outcomes[0].message.splitlines()
+    assert lines[0] == "ArithmeticError: two and two"
+    assert lines[1].startswith("Traceback") and any("launch_work.py" in line for line in lines)
+    assert "'perfect'" in outcomes[2].message and "diverged" in outcomes[2].message
+    assert outcomes[3].message.startswith("SystemExit: 1\n")
+    assert outcomes[1].message == outcomes[4].message, "the worker stays"
+
+
+def test_a_payload_that_cannot_be_read_fails_its_task() -> None:
+    outcomes = local("echo", 1, LoadsNowhere(), 2, workers=1)
+    assert [outcome.status for outcome in outcomes] == ["done", "failed", "done"]
+    assert outcomes[1].message.startswith("ValueError: invalid literal")
+
+
+@pytest.mark.parametrize("work", ["launch_work:missing", "no_such_module:work", "broken_work:work"])
+def test_workers_that_cannot_start_end_the_launch(work: str, tmp_path: Path, monkeypatch: Any) -> None:
+    (tmp_path / "broken_work.py").write_text("import os\nos.write(2, b'a library is missing')\nos._exit(7)\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    log = Log()
+    with pytest.raises(LaunchError) as caught:
+        launch(tasks(*range(9)), work, kind="local", workers=1, listener=log)
+    message = str(caught.value)
+    assert "3 in a row" in message
+    said = {"launch_work:missing": "missing", "no_such_module:work": "ModuleNotFoundError"}
+    assert said.get(work, "exit code 7. Its last words:\na library is missing") in message
+    assert log.events == [("started", 9), ("finished", 0)]
+
+
+def test_a_worker_that_cannot_start_again_costs_no_finished_task(tmp_path: Path, monkeypatch: Any) -> None:
+    """The first worker starts and crashes on its second task; none starts after it."""
+    (tmp_path / "once_work.py").write_text(
+        "import os, pathlib\n"
+        "pathlib.Path(__file__).with_name('started').touch(exist_ok=False)\n"
+        "def work(payload, progress, stop):\n"
+        "    return ('done', '') if payload == 0 else os._exit(1)\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(LaunchError) as caught:
+        launch(tasks(*range(4)), "once_work:work", kind="local", workers=1, listener=Log())
+    assert [outcome.status for outcome in caught.value.outcomes] == ["done", "crashed"]
+
+
+@pytest.mark.parametrize(
+    ("setting", "words"),
+    [
+        ({"kind": "locall"}, ["'locall'", "inline, local", "Did you mean 'local'?"]),
+        ({"kind": "local", "workers": 0}, ["workers: came 0"]),
+        ({"kind": "local", "threads": 0}, ["threads: came 0"]),
+        ({"kind": "local", "grace": -1}, ["launcher.grace: came -1"]),
+        ({"kind": "inline", "workers": 4}, ["workers=4", "launcher=local"]),
+        ({"kind": "local", "devices": ["cuda:2"]}, ["cuda:2", "here: cuda:0, cuda:1"]),
+        ({"kind": "local", "devices": ["cpu", "cuda:0"]}, ["cpu alone"]),
+        ({"kind": "local", "devices": ["gpu"]}, ["'gpu'"]),
+    ],
+)
+def test_settings_that_are_not_allowed(setting: Any, words: list[str], monkeypatch: Any) -> None:
+    monkeypatch.setattr(launcher, "cuda_devices", lambda: 2)
+    with pytest.raises(ConfigError) as caught:
+        launch(tasks(1), "launch_work:echo", **setting, listener=Log())
+    assert all(word in str(caught.value) for word in words)
+
+
+def test_two_tasks_of_one_key_are_refused() -> None:
+    with pytest.raises(ValueError, match="1 of 2 tasks have the key of another"):
+        launch([Task("a", 1, 0)] * 2, "launch_work:echo", kind="inline", listener=Log())
+
+
+def test_a_system_that_starts_no_process_ends_the_launch(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*args: Any, **more: Any) -> None:
+        raise OSError(11, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(subprocess, "Popen", full)
+    with pytest.raises(LaunchError, match="Resource temporarily unavailable"):
+        local("echo", 1, 2)
+
+
+# Threads and devices -----------------------------------------------------------------------------
+
+
+def test_torch_has_the_threads_asked_for_in_every_task() -> None:
+    # The first task imports torch, and leaves it with another number of threads; so does the second.
+    outcomes = local("torch_threads", None, None, None, workers=1, threads=2)
+    assert [outcome.message for outcome in outcomes] == ["2", "2", "2"]
+    inline = launch(tasks(None, None), "launch_work:torch_threads", kind="inline", threads=2, listener=Log())
+    assert [outcome.message for outcome in inline] == ["2", "2"]
+
+
+@pytest.mark.parametrize(("threads", "workers"), [(1, 8), (3, 2), (16, 1)])
+def test_default_workers_fill_the_cores(threads: int, workers: int, monkeypatch: Any) -> None:
+    monkeypatch.setattr(launcher, "cuda_devices", lambda: 0)
+    monkeypatch.setattr(launcher, "usable_cores", lambda: 8)
+    assert launcher._deal(100, None, threads, None) == [None] * workers
+
+
+@pytest.mark.parametrize(
+    ("workers", "devices", "listed", "dealt"),
+    [
+        (None, None, None, ["0", "1", "2"]),
+        (None, ["cuda:2", "cuda:0"], None, ["2", "0"]),
+        (4, ["cuda:0", "cuda:1"], None, ["0", "1", "0", "1"]),
+        (None, ["cuda:1", "cuda:2"], "7,3,GPU-5", ["3", "GPU-5"]),
+        (2, ["cpu"], "7,3,5", ["", ""]),
+    ],
+)
+def test_gpus_are_dealt_in_turn(
+    workers: Any, devices: Any, listed: Any, dealt: Any, monkeypatch: Any
+) -> None:
+    monkeypatch.setattr(launcher, "cuda_devices", lambda: 3)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if listed:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", listed)
+    assert launcher._deal(100, workers, 1, devices) == dealt
+
+
+def test_a_worker_sees_its_own_gpu_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launcher, "cuda_devices", lambda: 4)
+    outcomes = local("environment", *["CUDA_VISIBLE_DEVICES"] * 2, devices=["cuda:1", "cuda:3"])
+    assert sorted(outcome.message for outcome in outcomes) == ["1", "3"]
+
+
+def test_the_environment_of_the_launcher_stays_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "5")
+    (outcome,) = local("environment", "OMP_NUM_THREADS", threads=3)
+    assert outcome.message == "3" and os.environ["OMP_NUM_THREADS"] == "5"
+
+
+# Progress ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["inline", "local"])
+def test_progress_is_throttled_and_ends_with_the_last_round(kind: Any) -> None:
+    log = Log()
+    launch(tasks(1000, rounds=2000), "launch_work:rounds", kind=kind, listener=log)
+    told = [event[2] for event in log.named("progress")]
+    assert told[0] == 1001 and told[-1] == 2000 and told == sorted(set(told))
+    seconds = 5  # far more than 1,000 rounds of 0.2 ms take
+    assert len(told) <= 2 + 5 * seconds
+
+
+# Stopping ----------------------------------------------------------------------------------------
+
+SCRIPT = """
+import json, signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # it may be ignored where tests run in the background
+sys.path[:0] = {path}
+from pathlib import Path
+from launch_work import Log
+from benchmark.launch.local import Task, launch
+log = Log()
+tasks = [Task(f"run{{index}}", 1, f"{folder}/run{{index}}") for index in range(4)]
+outcomes = launch(tasks, "launch_work:{work}", kind="{kind}", listener=log, {settings})
+print(json.dumps([[(o.key, o.status, o.message) for o in outcomes], log.named("stopping"), "torch" in sys.modules]))
+"""
+
+
+@pytest.fixture
+def background(tmp_path: Path) -> Any:
+    """Starts a launch of four endless tasks in a process group of its own, as a terminal does."""
+    processes: list[subprocess.Popen[str]] = []
+
+    def start(work: str, kind: str = "local", settings: str = "workers=2") -> subprocess.Popen[str]:
+        script = tmp_path / "script.py"
+        path = [str(HELPERS), str(ROOT)]
+        script.write_text(SCRIPT.format(path=path, folder=tmp_path, work=work, kind=kind, settings=settings))
+        process = subprocess.Popen(
+            [sys.executable, script], stdout=subprocess.PIPE, text=True, start_new_session=True
+        )
+        processes.append(process)
+        expected = 2 if kind == "local" else 1
+        wait_for(lambda: sum(1 for run in tmp_path.glob("run?") if run.read_text().strip()) == expected)
+        return process
+
+    yield start
+    for process in processes:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+
+
+def wait_for(condition: Callable[[], bool], seconds: float = 20.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.01)
+
+
+def alive(path: Path) -> bool:
+    """Whether the process that holds the lock on `path` lives."""
+    with path.open() as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
+
+
+def result(process: subprocess.Popen[str]) -> tuple[list[list[str]], list[list[str]]]:
+    out, _ = process.communicate(timeout=20)
+    assert process.returncode == 0
+    outcomes, stopping, torch_imported = json.loads(out)
+    if launcher.cuda_devices() == 0:
+        assert not torch_imported, "the launcher needs no torch"
+    return outcomes, stopping
+
+
+def to_group(process: subprocess.Popen[str]) -> None:
+    os.killpg(process.pid, signal.SIGINT)
+
+
+def to_launcher(process: subprocess.Popen[str]) -> None:
+    process.send_signal(signal.SIGINT)
+
+
+def twice_at_once(process: subprocess.Popen[str]) -> None:
+    to_group(process)
+    to_launcher(process)
+
+
+def terminate_launcher(process: subprocess.Popen[str]) -> None:
+    process.send_signal(signal.SIGTERM)
+
+
+@pytest.mark.parametrize("send", [to_group, to_launcher, twice_at_once, terminate_launcher])
+def test_a_signal_lets_tasks_save(background: Any, send: Any, tmp_path: Path) -> None:
+    process = background("until_stop")
+    send(process)
+    outcomes, stopping = result(process)
+    assert outcomes == [["run0", "interrupted", "saved"], ["run1", "interrupted", "saved"]]
+    assert len(stopping) == 1 and "2 runs save" in stopping[0][1]
+    assert sorted(path.name for path in tmp_path.glob("*.saved")) == ["run0.saved", "run1.saved"]
+
+
+def test_sigterm_to_every_process_lets_tasks_save(background: Any) -> None:
+    process = background("until_stop")
+    os.killpg(process.pid, signal.SIGTERM)
+    outcomes, _ = result(process)
+    # A worker may have ended, and a new one have begun, before the launcher saw its own signal.
+    assert outcomes[:2] == [["run0", "interrupted", "saved"], ["run1", "interrupted", "saved"]]
+    assert {status for _, status, _ in outcomes} == {"interrupted"}
+
+
+@pytest.mark.parametrize("send", [to_group, terminate_launcher])
+def test_a_signal_lets_the_inline_task_save(background: Any, send: Any) -> None:
+    process = background("until_stop", "inline", "")
+    send(process)
+    outcomes, stopping = result(process)
+    assert outcomes == [["run0", "interrupted", "saved"]] and len(stopping) == 1
+
+
+@pytest.mark.parametrize("kind", ["inline", "local"])
+def test_a_second_press_ends_at_once(background: Any, kind: str) -> None:
+    process = background("deaf", kind, "workers=2" if kind == "local" else "")
+    to_group(process)
+    time.sleep(launcher.SECOND_PRESS + 0.1)
+    assert process.poll() is None
+    to_group(process)
+    outcomes, _ = result(process)
+    assert {status for _, status, _ in outcomes} == {"interrupted"}
+    assert all("second Ctrl-C" in message for _, _, message in outcomes)
+
+
+def test_grace_ends(background: Any) -> None:
+    process = background("deaf", "local", "workers=2, grace=0.3")
+    to_launcher(process)
+    outcomes, _ = result(process)
+    assert [status for _, status, _ in outcomes] == ["interrupted"] * 2
+    assert "ended by force after 0.3 s" in outcomes[0][2]
+
+
+@pytest.mark.parametrize("work", ["until_stop", "deaf"])
+def test_workers_end_with_a_killed_launcher(background: Any, work: str, tmp_path: Path) -> None:
+    process = background(work, "local", "workers=2, grace=0.5")
+    assert alive(tmp_path / "run0") and alive(tmp_path / "run1")
+    process.kill()
+    wait_for(lambda: not alive(tmp_path / "run0") and not alive(tmp_path / "run1"), seconds=10)
+    saved = sorted(path.name for path in tmp_path.glob("*.saved"))
+    assert saved == (["run0.saved", "run1.saved"] if work == "until_stop" else [])
+
+
+def test_an_error_of_the_listener_lets_tasks_save(tmp_path: Path) -> None:
+    class Broken(Log):
+        def task_started(self, key: str) -> None:
+            wait_for(lambda: (tmp_path / key.replace("/", "-")).exists())
+            raise BrokenPipeError("nobody reads")
+
+    with pytest.raises(BrokenPipeError):
+        local("until_stop", str(tmp_path / "run-seed0"), listener=Broken(), workers=1)
+    assert (tmp_path / "run-seed0.saved").exists() and not alive(tmp_path / "run-seed0")
+
+
+def test_handlers_of_the_caller_come_back() -> None:
+    before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)]
+    local("echo", 1)
+    after = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)]
+    assert after == before
+
+
+# Configuration -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["inline", "local"])
+def test_the_files_of_the_group_fit_the_function(name: str, root: Path) -> None:
+    settings = yaml.safe_load((root / "conf" / "launcher" / f"{name}.yaml").read_text())
+    kind = settings.pop("name")
+    assert kind == name
+    (outcome,) = launch(tasks(5), "launch_work:echo", kind=kind, **settings, listener=Log())
+    assert outcome.message == "5"

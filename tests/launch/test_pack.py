@@ -1,0 +1,210 @@
+"""Runs that share a batch job: retries, runs of others, and what a job leaves behind when its place is wanted."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from submitit.helpers import DelayedSubmission
+from tiny_runs import wait_until
+
+from benchmark.launch.local import Outcome, Task
+from benchmark.launch.slurm import batch_job as pack
+from benchmark.launch.slurm.batch_job import BatchJob
+from benchmark.launch.slurm.preflight import environment
+
+ROOT = Path(__file__).resolve().parents[2]
+HELPERS = ROOT / "tests" / "helpers"
+
+
+@pytest.fixture(autouse=True)
+def importable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(HELPERS))
+    monkeypatch.setenv("PYTHONPATH", f"{ROOT}{os.pathsep}{HELPERS}")
+
+
+def packed(work: str, *payloads: Any, **more: Any) -> BatchJob:
+    tasks = tuple(Task(f"run/seed{index}", 1, payload) for index, payload in enumerate(payloads))
+    return BatchJob(tasks, f"launch_work:{work}", **{"workers": 2, **more})
+
+
+def lines(path: Path) -> int:
+    return len(path.read_text().splitlines()) if path.exists() else 0
+
+
+def test_all_runs_of_a_job(capsys: pytest.CaptureFixture[str]) -> None:
+    assert packed("echo", *range(5))() == {"done": 5}
+    out = capsys.readouterr().out
+    assert out.count("begins") == 5 and out.count("done  ") == 5
+    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+
+
+@pytest.mark.parametrize("how", ["failed", "crash"])
+def test_a_run_that_ends_badly_is_tried_again(tmp_path: Path, how: str) -> None:
+    def payload(name: str, times: int) -> dict[str, Any]:
+        return {"path": str(tmp_path / name), "times": times, "how": how}
+
+    job = packed("at_last", payload("once", 1), payload("always", 99), payload("never", 0), retries=2)
+    assert job() == {"done": 2, "failed" if how == "failed" else "crashed": 1}
+    assert {name: lines(tmp_path / name) for name in ("once", "always", "never")} == {
+        "once": 2,
+        "always": 3,
+        "never": 1,
+    }
+
+
+@pytest.mark.parametrize(("seconds", "ending"), [(1.0, "done"), (0.1, "busy")])
+def test_a_run_that_another_process_holds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seconds: float, ending: str
+) -> None:
+    """The other one may be dead; after the time that shows it, it is alive, and does the run."""
+    monkeypatch.setattr(pack, "BEAT_SECONDS", 0.05)
+    monkeypatch.setattr(pack, "WAIT_SECONDS", seconds)
+    job = packed("at_last", {"path": str(tmp_path / "held"), "times": 4, "how": "busy"})
+    assert job() == {ending: 1}
+
+
+def test_sigterm_lets_runs_save(tmp_path: Path) -> None:
+    """Some clusters send nothing else; the job is queued again by the scheduler."""
+    path = tmp_path / "count"
+    job = packed("count", {"path": str(path), "rounds": 10_000, "seconds": 0.01}, "never begun", workers=1)
+    threading.Thread(
+        target=lambda: (
+            wait_until(lambda: lines(Path(f"{path}.pids")) == 1, "the run's beginning"),
+            os.kill(os.getpid(), signal.SIGTERM),
+        )
+    ).start()
+    assert job() == {"interrupted": 2}
+    assert 0 <= int(path.read_text()) < 10_000
+
+
+def test_a_checkpoint_is_a_job_that_goes_on(tmp_path: Path) -> None:
+    """As submitit does it: in the handler of SIGUSR2, while the job is at work; the process then ends."""
+    paths = [tmp_path / "a", tmp_path / "b"]
+    payloads = [{"path": str(path), "rounds": 40, "seconds": 0.05} for path in paths]
+    job, saved = packed("count", *payloads), []
+
+    def wanted(*_: object) -> None:
+        saved.append(job.checkpoint())
+        raise SystemExit
+
+    def ask() -> None:
+        wait_until(lambda: all(lines(Path(f"{path}.pids")) == 1 for path in paths), "both beginnings")
+        os.kill(os.getpid(), signal.SIGUSR2)
+
+    before = signal.signal(signal.SIGUSR2, wanted)
+    try:
+        threading.Thread(target=ask).start()
+        with pytest.raises(SystemExit):
+            job()
+    finally:
+        signal.signal(signal.SIGUSR2, before)
+    assert all(int(path.read_text()) < 40 for path in paths)
+    (submission,) = saved
+    assert isinstance(submission, DelayedSubmission)
+    assert pickle.loads(pickle.dumps(submission)).result() == {"done": 2}
+    assert [path.read_text() for path in paths] == ["40", "40"]
+    assert [lines(Path(f"{path}.pids")) for path in paths] == [2, 2], "each was carried on once"
+
+
+def test_a_job_is_submitted_without_its_process() -> None:
+    job = packed("echo", 1)
+    job()
+    again = pickle.loads(pickle.dumps(job))
+    assert again == job and again() == {"done": 1}
+
+
+def test_no_worker_can_be_started() -> None:
+    with pytest.raises(RuntimeError, match="No worker can be started"):
+        BatchJob((Task("run/seed0", 1, None),), "no_such_module:work", workers=1)()
+
+
+def test_a_node_with_other_versions() -> None:
+    here = environment()
+    assert packed("echo", 1, environment=here)() == {"done": 1}
+    with pytest.raises(RuntimeError, match=r"has other versions: torch .* \(submitted with 1\.0\.0\)"):
+        packed("echo", 1, environment={**here, "torch": "1.0.0"})()
+
+
+@pytest.mark.parametrize(("seconds", "rounds"), [(0.01, 40), (60.0, 1)])
+def test_a_time_that_is_too_short_for_a_round(tmp_path: Path, seconds: float, rounds: int) -> None:
+    """A job that gains nothing in its whole time would be queued again for ever."""
+    path = tmp_path / "count"
+    job = packed("count", {"path": str(path), "rounds": rounds, "seconds": seconds}, seconds=0.5, grace=0.1)
+    errors: list[str] = []
+
+    def ask() -> None:
+        began = time.monotonic()
+        wait_until(lambda: lines(Path(f"{path}.pids")) == 1, "the beginning")
+        if rounds > 1:
+            wait_until(lambda: job._log is not None and job._log.gained, "a round")
+        time.sleep(max(0.0, 0.6 - (time.monotonic() - began)))
+        try:
+            job.checkpoint()
+        except RuntimeError as error:
+            errors.append(str(error))
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    job()
+    thread.join()
+    if rounds > 1:
+        assert errors == []
+    else:
+        assert "no run of this task finished one round" in errors[0] and "Raise launcher.time" in errors[0]
+
+
+@pytest.mark.parametrize(
+    ("gpu_gb", "visible", "workers"),
+    [
+        # Two GPUs with 85.9 and 42.9 GB: 8 + 4 runs of 10 GB, as far as there are cores for them.
+        (10.0, None, 12),
+        (30.0, None, 3),
+        (100.0, None, 2),
+        (10.0, "1", 4),
+    ],
+)
+def test_runs_side_by_side_as_the_memory_of_the_gpus_allows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gpu_gb: float, visible: str | None, workers: int
+) -> None:
+    script = """#!/bin/sh
+case "$*" in
+  *"--format=csv,noheader,nounits -i 1") echo 40960;;
+  *"--format=csv,noheader,nounits") echo 81920; echo 40960;;
+esac
+"""
+    (tmp_path / "nvidia-smi").write_text(script)
+    (tmp_path / "nvidia-smi").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    for cores, threads, expected in ((64, 1, workers), (6, 2, min(workers, 3)), (1, 1, 1)):
+        monkeypatch.setattr(pack, "usable_cores", lambda cores=cores: cores)
+        assert packed("echo", workers=None, gpu_gb=gpu_gb, threads=threads)._workers() == expected
+    assert packed("echo", workers=5, gpu_gb=gpu_gb)._workers() == 5, "what is said counts"
+
+
+def test_what_does_not_fit_beside_others_is_tried_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[tuple[list[str], int | None]] = []
+
+    def launched(tasks: list[Task], *_: Any, workers: int | None, **more: Any) -> list[Outcome]:
+        calls.append(([task.key for task in tasks], workers))
+        first = len(calls) == 1
+        message = "OutOfMemoryError: CUDA out of memory."
+        return [
+            Outcome(task.key, "failed", message, 1.0)
+            if first and task.payload
+            else Outcome(task.key, "done", "", 1.0)
+            for task in tasks
+        ]
+
+    monkeypatch.setattr(pack, "launch", launched)
+    assert packed("echo", 0, 1, 1, workers=3)() == {"done": 3}
+    assert calls == [(["run/seed0", "run/seed1", "run/seed2"], 3), (["run/seed1", "run/seed2"], 1)]

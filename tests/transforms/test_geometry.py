@@ -1,0 +1,197 @@
+"""Crops, rotations, flips, scales and shears of batches, held against torchvision on single images."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+from torchvision.transforms import InterpolationMode
+from torchvision.transforms.v2 import functional as tv
+
+from benchmark.transforms.affine import (
+    Mode,
+    flip,
+    random_boxes,
+    rotation,
+    shear,
+    shifted_boxes,
+    sometimes,
+    uniform,
+    warp,
+    whole,
+)
+
+CPU = torch.device("cpu")
+MODES: tuple[Mode, ...] = ("bilinear", "nearest")
+
+
+def noise(height: int = 12, width: int = 9, count: int = 2) -> Tensor:
+    generator = np.random.default_rng(0)
+    return torch.from_numpy(generator.integers(0, 256, (count, 3, height, width), dtype=np.uint8))
+
+
+def smooth(side: int = 40) -> Tensor:
+    """One image [1, 3, side, side] without edges, so that two interpolations in a row are nearly one."""
+    y, x = torch.meshgrid(torch.arange(side) / side, torch.arange(side) / side, indexing="ij")
+    channels = [100 + 80 * torch.sin(3 * x + y), 120 + 60 * torch.cos(2 * y - x), 90 + 90 * x * y]
+    return torch.stack(channels)[None]
+
+
+def some(*values: float) -> Tensor:
+    return torch.tensor(values)
+
+
+def interior(x: Tensor, share: float = 0.3) -> Tensor:
+    """The middle of the images, which no border reaches."""
+    h, w = (int(n * share) for n in x.shape[-2:])
+    return x[..., h : x.shape[-2] - h, w : x.shape[-1] - w]
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("boxed", [False, True])
+def test_neutral_parameters_change_nothing(mode: Mode, boxed: bool) -> None:
+    images = noise()
+    matrix = rotation(torch.zeros(2)) @ flip(torch.zeros(2, dtype=torch.bool)) @ shear(*torch.zeros(2, 2))
+    box = whole(2, 12, 9, CPU) if boxed else None
+    out = warp(images, (12, 9), matrix, box, mode=mode)
+    assert out.dtype == torch.float32
+    torch.testing.assert_close(out, images.float(), rtol=0, atol=2e-3)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_flips_are_exact_and_each_images_own(mode: Mode) -> None:
+    images = noise(count=4)
+    horizontal, vertical = torch.tensor([[False, True, False, True], [False, False, True, True]])
+    out = warp(images, (12, 9), flip(horizontal, vertical), whole(4, 12, 9, CPU), mode=mode)
+    expected = [images[0], images[1].flip(2), images[2].flip(1), images[3].flip(1, 2)]
+    torch.testing.assert_close(out, torch.stack(expected).float(), rtol=0, atol=2e-3)
+
+
+@pytest.mark.parametrize("angle", [-170.0, -10.0, 7.5, 45.0, 90.0])
+def test_rotation(angle: float) -> None:
+    """torchvision's rotate; nearest pixels may differ where a place falls between two."""
+    image = noise(21, 21, 1)
+    nearest = warp(image, (21, 21), rotation(some(angle)), whole(1, 21, 21, CPU), mode="nearest")
+    expected = tv.rotate(image, angle, InterpolationMode.NEAREST)
+    assert float((nearest == expected).float().mean()) > 0.98
+    bilinear = warp(smooth(), (40, 40), rotation(some(angle)))
+    expected = tv.rotate(smooth(), angle, InterpolationMode.BILINEAR)
+    torch.testing.assert_close(interior(bilinear), interior(expected), rtol=0, atol=0.02)
+
+
+def test_what_is_rotated_in_is_black() -> None:
+    """Outside of the crop, not only outside of the image: the corners of a square turned by 45 degrees."""
+    image = torch.full((1, 1, 60, 60), 200, dtype=torch.uint8)
+    out = warp(image, (40, 40), rotation(some(45.0)), torch.tensor([[10.0, 10.0, 40.0, 40.0]]))[0, 0]
+    y, x = torch.meshgrid(torch.arange(40) - 19.5, torch.arange(40) - 19.5, indexing="ij")
+    away = (x.abs() + y.abs()) / math.sqrt(2)
+    assert bool((out[away > 20.1] == 0).all())
+    torch.testing.assert_close(out[away < 19.9], torch.full_like(out[away < 19.9], 200))
+
+
+@pytest.mark.parametrize("box", [(0, 0, 12, 9), (2, 1, 7, 6), (5, 0, 4, 9), (3, 3, 1, 1)])
+def test_crops_as_torchvision_resizes_them(box: tuple[int, int, int, int]) -> None:
+    """The pixels at the border of the crop are stretched, those beyond it are not looked at."""
+    image = noise(count=1)
+    out = warp(image, (20, 20), torch.eye(2)[None], torch.tensor([box], dtype=torch.float32))
+    expected = tv.resized_crop(image.float(), *box, [20, 20], InterpolationMode.BILINEAR, antialias=True)
+    torch.testing.assert_close(out, expected, rtol=0, atol=0.01)
+
+
+def test_crop_rotation_and_flip_in_one_reading() -> None:
+    image, box = smooth(), (4, 6, 30, 28)
+    matrix = rotation(some(8.0)) @ flip(torch.tensor([True]))
+    out = warp(image, (60, 60), matrix, torch.tensor([box], dtype=torch.float32))
+    steps = tv.resized_crop(image, *box, [60, 60], InterpolationMode.BILINEAR, antialias=True)
+    steps = tv.horizontal_flip(tv.rotate(steps, 8.0, InterpolationMode.BILINEAR))
+    torch.testing.assert_close(interior(out, 0.2), interior(steps, 0.2), rtol=0, atol=0.3)
+    other = warp(image, (60, 60), flip(torch.tensor([True])) @ rotation(some(8.0)), torch.tensor([box]))
+    steps = tv.resized_crop(image, *box, [60, 60], InterpolationMode.BILINEAR, antialias=True)
+    steps = tv.rotate(tv.horizontal_flip(steps), 8.0, InterpolationMode.BILINEAR)
+    torch.testing.assert_close(interior(other, 0.2), interior(steps, 0.2), rtol=0, atol=0.3)
+
+
+def test_scale_and_shear() -> None:
+    out = warp(smooth(), (40, 40), torch.eye(2)[None] / 1.07)
+    expected = tv.affine(smooth(), 0.0, [0, 0], 1.07, [0.0, 0.0], InterpolationMode.BILINEAR)
+    torch.testing.assert_close(interior(out), interior(expected), rtol=0, atol=0.02)
+    out = warp(smooth(), (40, 40), shear(some(9.0), some(0.0)))
+    expected = tv.affine(smooth(), 0.0, [0, 0], 1.0, [-9.0, 0.0], InterpolationMode.BILINEAR)
+    torch.testing.assert_close(interior(out), interior(expected), rtol=0, atol=0.02)
+
+
+def test_a_shift_moves_the_frame() -> None:
+    """Two pixels to the right and one down in the image: the output's content moves left and up."""
+    image = noise(count=1)
+    out = warp(image, (6, 5), torch.eye(2)[None], shift=torch.tensor([[2.0, 1.0]]), mode="nearest")
+    assert torch.equal(out, image[:, :, 4:10, 4:9].float())  # (12 - 6)/2 + 1 and (9 - 5)/2 + 2
+
+
+def test_around_the_image() -> None:
+    image = noise(4, 4, 1)
+    black = warp(image, (8, 8), torch.eye(2)[None], mode="nearest")
+    mirrored = warp(image, (8, 8), torch.eye(2)[None], mode="nearest", outside="reflection")
+    pads = ((0, 0), (0, 0), (2, 2), (2, 2))
+    np.testing.assert_array_equal(black, np.pad(image.numpy(), pads))
+    np.testing.assert_array_equal(mirrored, np.pad(image.numpy(), pads, mode="symmetric"))
+
+
+def test_shifted_boxes_are_crops_of_a_padded_image() -> None:
+    image = noise(12, 9, 1)
+    padded = np.pad(image.numpy(), ((0, 0), (0, 0), (4, 4), (4, 4)))
+    torch.manual_seed(0)
+    boxes = shifted_boxes(500, 12, 9, 4, CPU)
+    assert {tuple(b) for b in boxes[:, 2:].tolist()} == {(12.0, 9.0)}
+    assert sorted(set(boxes[:, 0].tolist())) == sorted(set(boxes[:, 1].tolist())) == list(range(-4, 5))
+    for box in boxes[:20]:
+        top, left = (int(v) + 4 for v in box[:2])
+        out = warp(image, (12, 9), torch.eye(2)[None], box[None], mode="nearest")
+        np.testing.assert_array_equal(out, padded[:, :, top : top + 12, left : left + 9])
+
+
+# Draws -----------------------------------------------------------------------------------------------------------
+
+
+def test_boxes_follow_the_rule_of_random_resized_crop() -> None:
+    torch.manual_seed(0)
+    boxes = random_boxes(4000, 256, 256, (0.6, 1.0), CPU)
+    top, left, high, wide = boxes.unbind(1)
+    assert torch.equal(boxes, boxes.round())
+    assert bool(((top >= 0) & (left >= 0) & (top + high <= 256) & (left + wide <= 256)).all())
+    share = high * wide / 256**2
+    assert float(share.min()) > 0.59
+    assert float(share.max()) < 1.01
+    ratio = (wide / high).log()
+    assert float(ratio.abs().max()) < math.log(4 / 3) + 0.01
+    assert abs(float(ratio.mean())) < 0.02
+    # What does not fit is drawn anew, so large areas are rarer than small ones, and nearly square.
+    assert float((share < 0.7).float().mean()) > float((share > 0.9).float().mean())
+    # Places are uniform among those that there are.
+    movable = high < 250
+    assert float((top / (256 - high))[movable].mean()) == pytest.approx(0.5, abs=0.03)
+    small = random_boxes(4000, 256, 256, (0.2, 0.4), CPU)
+    area = small[:, 2] * small[:, 3] / 256**2
+    assert float(area.mean()) == pytest.approx(0.3, abs=0.005)  # here nearly all fit: uniform from .2 to .4
+    assert float(area.std()) == pytest.approx(0.2 / math.sqrt(12), abs=0.005)
+
+
+@pytest.mark.parametrize(
+    ("height", "width", "box"),
+    [(10, 10, (0, 0, 10, 10)), (10, 30, (0, 8, 10, 13)), (30, 10, (8, 0, 13, 10))],
+)
+def test_where_no_box_fits_the_middle_is_taken(height: int, width: int, box: tuple[int, ...]) -> None:
+    """More than the whole area fits never. The largest middle has a ratio of at most 4/3: 13 of 30 beside 10."""
+    boxes = random_boxes(5, height, width, (1.3, 1.4), CPU)
+    assert {tuple(b) for b in boxes.tolist()} == {tuple(map(float, box))}
+
+
+def test_uniform_and_sometimes() -> None:
+    torch.manual_seed(0)
+    values = uniform(10_000, -2.0, 4.0, CPU)
+    assert float(values.min()) >= -2
+    assert float(values.max()) < 4
+    assert float(values.mean()) == pytest.approx(1.0, abs=0.06)
+    assert float(sometimes(10_000, 0.3, CPU).float().mean()) == pytest.approx(0.3, abs=0.02)

@@ -1,0 +1,319 @@
+"""Normalisation and augmentation of uint8 batches."""
+
+from __future__ import annotations
+
+import typing
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from federations import Recorder, class_run, problem_of, with_rules
+from torch import nn
+from torchvision.transforms.v2 import CenterCrop, Compose, Resize
+
+from benchmark.config.schema import TrainConfig
+from benchmark.errors import ConfigError
+from benchmark.models.networks import Net
+from benchmark.transforms import augmentation as transforms
+from benchmark.transforms.augmentation import AUGMENTATIONS, Augment, Normalise, augmentation
+
+
+@pytest.mark.parametrize("channels_last", [False, True])
+def test_normalise(channels_last: bool) -> None:
+    """(x/255 - mean)/std per channel: 0 -> -.5/.25 = -2, 255 -> .5/.25 = 2, and with mean 0, std .5: 0 -> 0,
+    51 -> .4."""
+    normalise = Normalise.of((0.5, 0.0), (0.25, 0.5), torch.float64, torch.device("cpu"), channels_last)
+    images = torch.tensor([[[[0, 255]], [[0, 51]]]], dtype=torch.uint8)
+    kept = images.clone()
+    out = normalise(images)
+    np.testing.assert_allclose(out, [[[[-2, 2]], [[0, 0.4]]]], rtol=0, atol=1e-14)
+    assert out.dtype == torch.float64
+    assert torch.equal(images, kept)
+
+
+def drawn(name: str) -> Augment:
+    """What an augmentation does in training."""
+    found = augmentation(name)
+    assert found is not None
+    return found.train
+
+
+def batch() -> torch.Tensor:
+    return torch.from_numpy(np.random.default_rng(0).integers(1, 256, size=(64, 3, 8, 8), dtype=np.uint8))
+
+
+@pytest.mark.parametrize("name", ["crop_flip", "reflect_crop_flip"])
+def test_crop_and_flip_keep_whole_rows_of_pixels(name: str) -> None:
+    """Every image is a shifted, perhaps mirrored, copy: the pixel that stays inside keeps its channels together."""
+    images = batch()
+    augment = drawn(name)
+    torch.manual_seed(0)
+    out = augment(images)
+    assert out.shape == images.shape
+    assert out.dtype == torch.uint8
+    for before, after in zip(images, out, strict=True):
+        known = {tuple(pixel) for pixel in before.permute(1, 2, 0).reshape(-1, 3).tolist()}
+        pixels = {tuple(pixel) for pixel in after.permute(1, 2, 0).reshape(-1, 3).tolist()}
+        assert pixels - known <= ({(0, 0, 0)} if name == "crop_flip" else set())
+        assert len(pixels & known) >= 16  # shifted by at most 4 of 8 pixels in each direction
+    assert len({tuple(image.flatten().tolist()) for image in augment(images[:1].expand(64, 3, 8, 8))}) > 20
+    torch.manual_seed(0)
+    assert torch.equal(augment(images), out)
+
+
+def test_offsets_and_mirrors_are_uniform() -> None:
+    """One bright pixel in the middle of 17 x 17: shifts of -4..4 and both mirrors, all about equally often."""
+    images = torch.zeros(8100, 1, 17, 17, dtype=torch.uint8)
+    images[:, 0, 8, 8] = 9
+    augment = drawn("crop_flip")
+    torch.manual_seed(1)
+    places = augment(images)[:, 0].nonzero()[:, 1:] - 8
+    assert len(places) == 8100
+    cells = np.bincount(((places[:, 0] + 4) * 9 + places[:, 1] + 4).numpy(), minlength=81)
+    assert cells.min() > 100 - 5 * 10
+    assert cells.max() < 100 + 5 * 10
+    corner = torch.zeros(2000, 1, 17, 17, dtype=torch.uint8)
+    corner[:, 0, 8, 6] = 9  # two left of the middle: mirrored, two right of it
+    mirrored = (augment(corner)[:, 0].nonzero()[:, 2] - 8).float().mean()
+    assert abs(float(mirrored)) < 5 * ((4 + 20 / 3) / 2000) ** 0.5  # variance: +-2 and a shift of -4..4
+
+
+def test_none_and_mistakes() -> None:
+    assert augmentation("none") is None
+    with pytest.raises(
+        ConfigError, match=r"train\.augment: came 'crop_flp'\. Did you mean 'crop_flip'\? Allowed: none, "
+    ):
+        augmentation("crop_flp")
+
+
+# The reference codes' ------------------------------------------------------------------------------------------
+
+# (height and width of what is stored, of what the network sees)
+SIZES = {
+    "cifar100": ((32, 32), (32, 32)),
+    "retina": ((256, 256), (384, 384)),
+    "covid_fl": ((256, 256), (384, 384)),
+    "blood": ((224, 224), (224, 224)),
+    "ham10000": ((56, 56), (56, 56)),
+    "isic2019": ((224, 224), (200, 200)),
+    "waterbirds": ((256, 256), (224, 224)),
+}
+EVERY = {"crop_flip": (32, 32), "reflect_crop_flip": (32, 32)} | {
+    name: stored for name, (stored, _) in SIZES.items()
+}
+
+
+def noise(count: int, *size: int) -> torch.Tensor:
+    generator = np.random.default_rng(0)
+    return torch.from_numpy(generator.integers(0, 256, (count, 3, *size), dtype=np.uint8))
+
+
+def test_the_configuration_allows_what_there_is() -> None:
+    allowed = typing.get_args(TrainConfig.model_fields["augment"].annotation)
+    assert sorted(allowed) == sorted(AUGMENTATIONS)
+    assert set(AUGMENTATIONS) == {"none", *EVERY}
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_training_and_evaluation_see_the_same_size(name: str) -> None:
+    stored, seen = SIZES[name]
+    images = noise(3, *stored)
+    kept = images.clone()
+    found = augmentation(name)
+    assert found is not None
+    torch.manual_seed(0)
+    out = found.train(images)
+    assert out.shape == (3, 3, *seen)
+    assert 0 <= float(out.min()) < float(out.max()) <= 255.001
+    evaluated = images if found.evaluation is None else found.evaluation(images)
+    assert evaluated.shape == (3, 3, *seen)
+    assert evaluated.dtype == torch.uint8
+    assert torch.equal(images, kept)
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_each_image_has_draws_of_its_own_from_the_seeded_generator(name: str) -> None:
+    stored, _ = SIZES[name]
+    images = noise(1, *stored).expand(6, 3, *stored)
+    torch.manual_seed(3)
+    first = drawn(name)(images)
+    assert len({tuple(image.flatten()[::97].tolist()) for image in first}) == 6
+    torch.manual_seed(3)
+    assert torch.equal(drawn(name)(images), first)
+    assert not torch.equal(drawn(name)(images), first)
+
+
+@pytest.mark.parametrize("name", EVERY)
+@pytest.mark.parametrize("count", [1, 7])
+def test_the_same_pixels_on_any_number_of_threads(name: str, count: int) -> None:
+    images = noise(count, *EVERY[name])
+    outcomes = []
+    for threads in (1, 2, 3):
+        torch.set_num_threads(threads)
+        torch.manual_seed(5)
+        outcomes.append(drawn(name)(images))
+    assert torch.equal(outcomes[0], outcomes[1])
+    assert torch.equal(outcomes[0], outcomes[2])
+
+
+@pytest.mark.parametrize("name", ["retina", "covid_fl", "waterbirds", "isic2019"])
+def test_evaluation_is_torchvisions(name: str) -> None:
+    chains = {
+        "retina": [Resize(384), CenterCrop(384)],
+        "covid_fl": [Resize(384), CenterCrop(384)],
+        "waterbirds": [CenterCrop(224)],
+        "isic2019": [CenterCrop(200)],
+    }
+    images = noise(2, *SIZES[name][0])
+    found = augmentation(name)
+    assert found is not None
+    assert found.evaluation is not None
+    assert torch.equal(found.evaluation(images), Compose(chains[name])(images))
+
+
+def half(name: str, count: int = 600) -> torch.Tensor:
+    """Augmented images [count, H, W] whose upper left quarter is bright."""
+    height, width = SIZES[name][0]
+    image = torch.zeros(1, 3, height, width, dtype=torch.uint8)
+    image[:, :, : height // 2, : width // 2] = 200
+    torch.manual_seed(0)
+    augment = drawn(name)
+    return torch.cat(
+        [augment(image.expand(50, 3, height, width)).float().mean(1) for _ in range(count // 50)]
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "upside_down"), [("cifar100", False), ("ham10000", True), ("waterbirds", False)]
+)
+def test_shares_of_flips(name: str, upside_down: bool) -> None:
+    """The bright quarter is on the right in half of the images, and below in half or none."""
+    out = half(name)
+    rows, columns = torch.arange(out.shape[1]), torch.arange(out.shape[2])
+    mass = out.sum(dim=(1, 2))
+    right = (out.sum(1) @ columns.float()) / mass > (out.shape[2] - 1) / 2
+    below = (out.sum(2) @ rows.float()) / mass > (out.shape[1] - 1) / 2
+    assert float(right.float().mean()) == pytest.approx(0.5, abs=0.07)
+    assert float(below.float().mean()) == pytest.approx(0.5 if upside_down else 0.0, abs=0.07)
+
+
+def test_half_of_the_retina_images_are_mirrored() -> None:
+    out = half("retina", 150)
+    right = out[:, :192, 192:].mean(dim=(1, 2)) > out[:, :192, :192].mean(dim=(1, 2))
+    assert float(right.float().mean()) == pytest.approx(0.5, abs=0.13)
+
+
+def test_isic_mirrors_a_sixth_of_the_images_in_each_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A half is mirrored, in one of three ways; a further half is turned, by at most 50 degrees."""
+    seen = []
+    warp = transforms.warp
+
+    def spy(
+        images: torch.Tensor, size: tuple[int, int], matrix: torch.Tensor, **more: object
+    ) -> torch.Tensor:
+        seen.append(matrix)
+        return warp(images, size, matrix, **more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(transforms, "warp", spy)
+    torch.manual_seed(0)
+    for _ in range(20):
+        drawn("isic2019")(torch.zeros(200, 1, 30, 30, dtype=torch.uint8))
+    matrix = torch.cat(seen)
+    determinant = matrix.det()
+    odd = determinant < 0
+    assert float(odd.float().mean()) == pytest.approx(1 / 3, abs=0.03)
+    # x points left after a flip left to right or of both kinds: turning by 50 degrees does not change that.
+    left, up = matrix[:, 0, 0] < 0, matrix[:, 1, 1] < 0
+    assert float((left & ~up).float().mean()) == pytest.approx(1 / 6, abs=0.03)
+    assert float((left & up).float().mean()) == pytest.approx(1 / 6, abs=0.03)
+    scale = determinant.abs().rsqrt()
+    assert 0.92 < float(scale.min()) < 0.94
+    assert 1.06 < float(scale.max()) < 1.08
+    assert float(((scale - 1).abs() < 1e-4).float().mean()) == pytest.approx(0.5, abs=0.03)
+    turned = torch.atan2(matrix[:, 1, 0].abs(), matrix[:, 0, 0].abs()) * 180 / torch.pi
+    assert 45 < float(turned.max()) < 50.5
+    assert float((turned > 0.2).float().mean()) == pytest.approx(0.5, abs=0.03)
+
+
+def test_waterbirds_are_shifted_by_at_most_24_pixels() -> None:
+    """The middle pixel of 256 is that of 224; what comes in from outside is black."""
+    image = torch.full((1, 3, 256, 256), 7, dtype=torch.uint8)
+    image[:, :, 128, 128] = 250
+    torch.manual_seed(0)
+    out = drawn("waterbirds")(image.expand(300, 3, 256, 256))
+    places = (out[:, 0] == 250).nonzero()
+    assert len(places) == 300
+    away = places[:, 1] - 112
+    assert (int(away.min()), int(away.max())) == (-24, 24)
+    first = int(away[0])
+    black = (out[0, 0] == 0).all(dim=1).sum()
+    assert int(black) == abs(first)
+
+
+def test_images_that_are_too_small() -> None:
+    with pytest.raises(ConfigError, match=r"train\.augment: it cuts 224 x 224 pixels out of images.*64 x 64"):
+        drawn("waterbirds")(noise(2, 64, 64))
+
+
+def test_colours_need_three_channels() -> None:
+    with pytest.raises(
+        ConfigError, match=r"train\.augment: came 'blood'.*1 channel.*Allowed for them: none, "
+    ):
+        augmentation("blood", 1)
+    assert augmentation("cifar100", 1) is not None
+
+
+class _Pixels(nn.Module):
+    """Features of any image: the means of its channels."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.mean(dim=(2, 3))
+
+
+def federation_with(name: str, clients_per_round: int | None = None) -> tuple[Any, Recorder]:
+    """Three clients whose batches are augmented and written down."""
+    generator = np.random.default_rng(0)
+    xs = [generator.integers(0, 256, (4, 3, 32, 32), dtype=np.uint8) for _ in range(3)]
+    recorder = Recorder.new()
+    run = class_run(
+        with_rules(recorder),
+        net=lambda: Net(_Pixels(), nn.Linear(3, 3), 3),
+        problem=problem_of(xs, [np.arange(4) % 3] * 3, 3),
+        augment=lambda x: drawn(name)(x).float() / 255,
+        clients_per_round=clients_per_round,
+    )
+    return run, recorder
+
+
+def seen_by(recorder: Recorder) -> dict[tuple[int, int, int], torch.Tensor]:
+    """Pixels by round, client and number of the batch."""
+    out: dict[tuple[int, int, int], torch.Tensor] = {}
+    for round, client, x, *_ in recorder.batches:
+        out[round, client, sum(key[:2] == (round, client) for key in out)] = x
+    return out
+
+
+@pytest.mark.parametrize("name", ["cifar100", "ham10000", "blood"])
+def test_the_same_pixels_whoever_else_trains_and_after_a_resume(name: str) -> None:
+    """What a client sees depends on seed, round and client: not on other clients, nor on where the run began."""
+    whole, recorder = federation_with(name)
+    start = whole.initial_state()
+    middle = whole.step(start)[0]
+    whole.step(middle)
+    expected = seen_by(recorder)
+    assert len(expected) == 2 * 3 * 2  # rounds, clients, epochs of one batch
+    assert len({tuple(x.flatten().tolist()) for x in expected.values()}) == len(expected)
+
+    resumed, recorder = federation_with(name)
+    torch.rand(5)  # somebody else's draws
+    resumed.step(middle)
+    found = seen_by(recorder)
+    assert {key[:2] for key in found} == {(1, client) for client in range(3)}
+    assert all(torch.equal(x, expected[key]) for key, x in found.items())
+
+    fewer, recorder = federation_with(name, clients_per_round=1)
+    fewer.step(fewer.step(fewer.initial_state())[0])
+    found = seen_by(recorder)
+    assert len(found) == 2 * 2
+    assert all(torch.equal(x, expected[key]) for key, x in found.items())
