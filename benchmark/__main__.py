@@ -84,9 +84,9 @@ def main(words: Sequence[str]) -> int:
     try:
         return _command(words[0])(words[1:])
     except ValueError as error:
-        from benchmark.errors import is_users_mistake
+        from benchmark.errors import UserError
 
-        if not is_users_mistake(error):
+        if not isinstance(error, UserError):
             raise
         print(f"error: {error}", file=sys.stderr)
         return 2

@@ -1,70 +1,109 @@
-"""The error of a user's mistake in the harness itself; the command line prints it and exits with code 2."""
+"""Errors for the user: their classes, and the one form of their messages.
+
+Every message has the same shape: ``key: got VALUE; expected WHAT. Did you mean 'x'? Set it in FILE or with key=value.``
+The command line prints it and exits with code 2. This module imports nothing of ours, and every package may import it.
+"""
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, get_args
+
+from pydantic import BaseModel, ValidationError
 
 LONGEST = 80
-"""Characters of a value in a message: whole files are not repeated."""
+"""Characters of a value in a message. Longer values are cut."""
 
 
-class ConfigError(ValueError):
-    """One message: what came, what is allowed, where to set it."""
+class UserError(ValueError):
+    """A mistake of the user. The message says what was given, what is expected, and where to set it."""
+
+
+class ConfigError(UserError):
+    """A setting that does not exist or has a wrong value."""
 
 
 class StorageError(ConfigError):
     """The results folder cannot be used: locked by another process, another format, damaged, or the disk is full."""
 
 
-def is_users_mistake(error: BaseException) -> bool:
-    """Whether ``error`` is one of our own error classes, which carry a message for the user.
-
-    They are ValueErrors; a ValueError of numpy or torch is a bug of ours and keeps its traceback.
-    """
-    return isinstance(error, ValueError) and type(error).__module__.split(".")[0] in (
-        "benchmark",
-        "datasets",
-        "methods",
-        "partitions",
-    )
-
-
-def format_validation_error(
-    items: Iterable[Mapping[str, Any]], known: Iterable[str], prefix: str = "", whole: str = "settings"
-) -> str:
-    """The ``errors()`` of a pydantic ValidationError in our words: each key, what came, why not.
+def wrong(key: str, got: Any, expected: str, *, known: Iterable[str] = (), where: str = "") -> str:
+    """The message about a wrong setting.
 
     Args:
-        items: The errors.
-        known: The keys that there are, for a hint where one is unknown.
-        prefix: What stands before each key.
-        whole: What to call what was validated, where the fault is in no single key of it.
+        key: Name of the setting.
+        got: Its value.
+        expected: What is expected instead, without a full stop.
+        known: Names among which the nearest to ``got`` is suggested.
+        where: Where to set it: a file, or ``key=value`` on the command line.
     """
-    known = list(known)
-    lines = []
-    for item in items:
-        parts = [str(part) for part in item["loc"]]
-        where = prefix + ".".join(parts) if parts else whole
-        said = str(item["msg"]).removeprefix("Value error, ").rstrip(".")
-        if item["type"] == "extra_forbidden":
-            said = f"unknown key.{nearest(parts[-1], known)}"
-        else:
-            said += "."
-        lines.append(f"{where}: {'' if said.startswith('came ') else _came(item)}{said}")
-    return " ".join(dict.fromkeys(lines))
+    text = f"{key}: got {shorten(got)}; expected {expected}.{nearest(str(got), known)}"
+    return f"{text} Set it {where}." if where else text
 
 
-def _came(item: Mapping[str, Any]) -> str:
-    """What came, where it is a value: of a missing key, and of a fault in no single key, it is all that is around."""
-    if item["type"] == "missing" or not item["loc"] or isinstance(item["input"], Mapping):
-        return ""
-    text = repr(item["input"])
-    return f"came {text if len(text) <= LONGEST else f'{text[: LONGEST - 4]} ...'}; "
+def shorten(value: Any) -> str:
+    """``repr(value)``, cut to `LONGEST` characters."""
+    text = repr(value)
+    return text if len(text) <= LONGEST else f"{text[: LONGEST - 4]} ..."
 
 
 def nearest(name: str, allowed: Iterable[str]) -> str:
-    """`` Did you mean 'x'?`` for the nearest of ``allowed``, or nothing."""
+    """`` Did you mean 'x'?`` for the name in ``allowed`` that is most like ``name``, or an empty string."""
     match = difflib.get_close_matches(str(name), list(allowed), n=1, cutoff=0.5)
     return f" Did you mean {match[0]!r}?" if match else ""
+
+
+def format_validation_error(
+    error: ValidationError, model: type[BaseModel], prefix: str = "", whole: str = "settings"
+) -> str:
+    """One sentence for each wrong key that pydantic found.
+
+    Args:
+        error: What pydantic raised.
+        model: The model that was validated. Its keys are suggested for an unknown one.
+        prefix: Written before each key.
+        whole: What to call the settings if the error belongs to no single key.
+    """
+    lines = []
+    for item in error.errors():
+        key = prefix + ".".join(str(part) for part in item["loc"]) if item["loc"] else whole
+        said = str(item["msg"]).removeprefix("Value error, ").rstrip(".")
+        if item["type"] == "extra_forbidden":
+            allowed = _keys_at(model, item["loc"][:-1])
+            name = str(item["loc"][-1])
+            there = ", ".join(allowed) or "none"
+            lines.append(f"{key}: unknown key; expected one of: {there}.{nearest(name, allowed)}")
+        elif item["type"] == "value_error":  # raised by a validator of ours, which names the key where it can
+            lines.append(f"{said}." if said.startswith(key) else f"{key}: {said}.")
+        elif item["type"] == "missing":
+            lines.append(f"{key}: missing. {_sentence(said)}")
+        else:
+            lines.append(f"{key}: got {shorten(item['input'])}; {said[:1].lower()}{said[1:]}.")
+    return " ".join(dict.fromkeys(lines))
+
+
+def _sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}."
+
+
+def _keys_at(model: type[BaseModel], path: Iterable[str | int]) -> list[str]:
+    """The keys of the model that ``path`` leads to; none if it leads to no model."""
+    node: Any = model
+    for part in path:
+        if isinstance(part, int):
+            continue
+        field = _fields(node).get(part)
+        node = None if field is None else _model_in(field.annotation)
+    return list(_fields(node))
+
+
+def _fields(node: Any) -> Mapping[str, Any]:
+    return getattr(node, "model_fields", {}) if node is not None else {}
+
+
+def _model_in(annotation: Any) -> Any:
+    """The first pydantic model in an annotation like ``dict[str, Model]``, or None."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    return next((found for inner in get_args(annotation) if (found := _model_in(inner))), None)

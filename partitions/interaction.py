@@ -21,7 +21,8 @@ from pydantic import (
     model_validator,
 )
 
-from partitions.core.base import IntArray, Partitioner, Population, nearest
+from benchmark.errors import nearest
+from partitions.core.base import IntArray, Partitioner, Population
 from partitions.core.registry import partition
 
 Matrix = tuple[tuple[int, ...], ...]

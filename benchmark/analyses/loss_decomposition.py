@@ -33,7 +33,7 @@ from benchmark.cli.launching import settings_of_runs
 from benchmark.config.compose import compose, group_names, resolve
 from benchmark.config.merge import merge
 from benchmark.config.schema import RunConfig
-from benchmark.engine.federation import Diverged, FederatedRun, RunState
+from benchmark.engine.federation import Diverged, FederatedRun, FederationState
 from benchmark.engine.views import FrozenView
 from benchmark.errors import ConfigError, format_validation_error
 from benchmark.experiments.plan import with_seed
@@ -169,7 +169,7 @@ def one_round(run: FederatedRun, directions: Mapping[str, Aggregator]) -> dict[s
     }
 
 
-def _model(run: FederatedRun, before: RunState, dbar: Tensor) -> Tensor:
+def _model(run: FederatedRun, before: FederationState, dbar: Tensor) -> Tensor:
     return run.method.optimizer.step(before.w, dbar, before.optimizer)[0]
 
 
@@ -201,7 +201,7 @@ def read_options(values: Mapping[str, Any]) -> Options:
     try:
         return Options.model_validate(dict(values))
     except ValidationError as error:
-        message = format_validation_error(error.errors(), Options.model_fields)
+        message = format_validation_error(error, Options)
         raise ConfigError(f"loss decomposition: {message}") from error
 
 

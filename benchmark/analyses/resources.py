@@ -25,7 +25,7 @@ from torch import Tensor
 from benchmark.analyses.registry import Report, analysis
 from benchmark.cli.arguments import positive, preset_of
 from benchmark.config.schema import RunConfig
-from benchmark.engine.federation import FederatedRun, RunState
+from benchmark.engine.federation import FederatedRun, FederationState
 from benchmark.engine.training import ActiveRule
 from benchmark.experiments.plan import Cells, plan
 from benchmark.experiments.spec import TableSpec
@@ -74,7 +74,7 @@ class Trainee:
     """The first client of a configuration's partition, alone with its server; it has taken part already."""
 
     run: FederatedRun
-    state: RunState
+    state: FederationState
 
     @classmethod
     def of(cls, config: RunConfig, warm: int = 1) -> Trainee:

@@ -27,7 +27,8 @@ from benchmark.launch.overview import RunOverview
 from benchmark.launch.slurm.queue import Slurm, SlurmSettings
 from benchmark.launch.slurm.submissions import Cluster
 from benchmark.paths import ROOT
-from benchmark.runs.store import Results, Status
+from benchmark.runs.status import RunState, Status
+from benchmark.runs.store import Results
 
 TABLE = "fedmr_table1"
 
@@ -89,7 +90,7 @@ def _pretend(results: Results, keys: Sequence[str]) -> None:
     for key in keys:
         folder = results.run(key)
         folder.path.mkdir(parents=True)
-        folder.write_status(Status("done", 1, 1, seconds=1.0))
+        folder.write_status(Status(RunState.DONE, 1, 1, seconds=1.0))
 
 
 def submit_all(

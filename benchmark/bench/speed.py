@@ -27,7 +27,8 @@ from benchmark.config.schema import RunConfig
 from benchmark.engine import randomness
 from benchmark.models.networks import build_net
 from benchmark.runs.execute import build_problem, build_run, choose_device, load_data, round_seconds
-from benchmark.runs.store import RunFolder, Status
+from benchmark.runs.status import RunState, Status
+from benchmark.runs.store import RunFolder
 from datasets.core.base import DataError
 from methods.core.rules import Phase, RoundView
 
@@ -306,7 +307,9 @@ def _synthetic(results: Path, seeds: int) -> int:
         ).encode()
         folder.records_path.write_bytes(lines)
         final = {"test": {"accuracy": float(rng.random())}}
-        folder.write_status(Status("done", 1, 1, records_bytes=len(lines), records_sha256="", final=final))
+        folder.write_status(
+            Status(RunState.DONE, 1, 1, records_bytes=len(lines), records_sha256="", final=final)
+        )
     return len(runs)
 
 

@@ -21,7 +21,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from benchmark.cli.sweep import CODES, Sweep, Trackers, carry_out, plain, print_result, temporarily
 from benchmark.config.compose import group_names
-from benchmark.errors import ConfigError, is_users_mistake, nearest
+from benchmark.errors import ConfigError, UserError, nearest
 from benchmark.paths import CONF
 
 HYDRA_GROUPS = ("dataset", "partition", "model", "method", "selection", "preset", "tracking")
@@ -69,7 +69,7 @@ def _one(codes: list[int], trackers: Trackers) -> Callable[[DictConfig], None]:
             trackers.follow(config, run)
             state, message = carry_out(run)
         except ValueError as error:  # Hydra would add lines of its own
-            if not is_users_mistake(error):
+            if not isinstance(error, UserError):
                 raise
             print(f"error: {error}", file=sys.stderr)
             codes.append(CODES["refused"])

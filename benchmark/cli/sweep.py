@@ -30,7 +30,7 @@ from benchmark.cli.signals import Requeue, in_submitit_job, stop_on_signals
 from benchmark.cli.tracking import tags_of
 from benchmark.config.compose import resolve
 from benchmark.config.schema import RunConfig
-from benchmark.errors import ConfigError, is_users_mistake
+from benchmark.errors import ConfigError, UserError
 from benchmark.experiments.plan import prepare_data
 from benchmark.launch.local import THREAD_VARIABLES
 from benchmark.launch.slurm.batch_job import WAIT_SECONDS
@@ -212,7 +212,7 @@ class Job:
             print_result(run, state, message)
             return replace(note, state=state, message=message)
         except Exception as error:  # noqa: BLE001 - it is told, and the other runs go on
-            if is_users_mistake(error):
+            if isinstance(error, UserError):
                 print(f"error: {error}", file=sys.stderr)
                 return replace(note, state="refused", message=str(error))
             traceback.print_exc()
@@ -321,7 +321,7 @@ class Sweep:
             try:
                 runs[" ".join(combination)] = plain(compose(combination))
             except ValueError as error:
-                if not is_users_mistake(error):
+                if not isinstance(error, UserError):
                     raise
                 raise ConfigError(f"{' '.join(combination)}: {error}") from error
         for results in {run.paths.results for run in runs.values()}:

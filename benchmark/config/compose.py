@@ -17,7 +17,7 @@ from pydantic import ValidationError
 
 from benchmark.config.merge import merge
 from benchmark.config.schema import GROUPS, RunConfig
-from benchmark.errors import ConfigError, nearest
+from benchmark.errors import ConfigError, format_validation_error, nearest
 from benchmark.paths import CONF
 
 
@@ -100,28 +100,5 @@ def resolve(plain: Mapping[str, Any]) -> RunConfig:
     try:
         return RunConfig.model_validate(values)
     except ValidationError as error:
-        raise ConfigError(_explain(error)) from error
-
-
-def _allowed_at(path: tuple[Any, ...]) -> list[str]:
-    node: Any = RunConfig
-    for part in path:
-        field = getattr(node, "model_fields", {}).get(part)
-        node = field.annotation if field else None
-    return list(getattr(node, "model_fields", {}))
-
-
-def _explain(error: ValidationError) -> str:
-    lines = []
-    for item in error.errors():
-        key = ".".join(str(part) for part in item["loc"])
-        if item["type"] == "extra_forbidden":
-            allowed = _allowed_at(tuple(item["loc"][:-1]))
-            lines.append(
-                f"{key}: unknown key.{nearest(str(item['loc'][-1]), allowed)} Allowed: {', '.join(allowed)}"
-            )
-        elif item["type"] == "value_error":
-            lines.append(str(item["msg"]).removeprefix("Value error, ").rstrip("."))
-        else:
-            lines.append(f"{key}: came {item['input']!r}; {item['msg']}")
-    return "; ".join(lines) + ". Set it on the command line or in conf/."
+        message = format_validation_error(error, RunConfig)
+        raise ConfigError(f"{message} Set it on the command line or in conf/.") from error

@@ -75,7 +75,7 @@ class Schedule:
 
 
 @dataclass(frozen=True)
-class RunState:
+class FederationState:
     """All that must survive a crash: the next round, the model, and what every rule keeps.
 
     ``clients`` maps a client to {"rules": {rule: state}, "personal": vector [d] of its own groups, "buffers": ...};
@@ -144,7 +144,7 @@ def _never() -> bool:
 class _Clients:
     """The clients as a selection rule may reach them (``methods.core.rules.ClientPool``); adds what is asked to ``cost``."""
 
-    def __init__(self, federation: FederatedRun, state: RunState, cost: Cost) -> None:
+    def __init__(self, federation: FederatedRun, state: FederationState, cost: Cost) -> None:
         self._run, self._state, self._cost = federation, state, cost
         self.num_clients = federation.num_clients
         self.sizes = federation.sizes
@@ -262,7 +262,7 @@ class FederatedRun:
             steps=self.trainer.steps,
         )
 
-    def initial_state(self) -> RunState:
+    def initial_state(self) -> FederationState:
         """The state before round 0: the model as it was built, and every rule's set-up.
 
         Raises RuntimeError once the model has trained: its first values are not kept beside the others.
@@ -271,7 +271,7 @@ class FederatedRun:
             raise RuntimeError("this model has trained already; build a new FederatedRun to start again")
         w, buffers = self.model.w.detach().clone(), self.model.buffers.clone()
         method = self.method
-        empty = RunState(0, w, buffers, {}, {}, {}, {}, {}, {})
+        empty = FederationState(0, w, buffers, {}, {}, {}, {}, {}, {})
         return replace(
             empty,
             direction=method.direction.setup(self._federation(method.direction.key, w)),
@@ -283,7 +283,7 @@ class FederatedRun:
 
     # One round -----------------------------------------------------------------------------------------------
 
-    def step(self, state: RunState) -> tuple[RunState, RoundReport]:
+    def step(self, state: FederationState) -> tuple[FederationState, RoundReport]:
         """One round. Raises :class:`Diverged` or :class:`Interrupted`; the given state stays valid."""
         cost = Cost()
         ids, selection = self._select(state, cost)
@@ -326,7 +326,7 @@ class FederatedRun:
         loss = float(np.average([d.loss for d in done], weights=view.sizes))
         return new, RoundReport(t, ids, tuple(float(x) for x in p), loss, cost)
 
-    def _select(self, state: RunState, cost: Cost) -> tuple[tuple[int, ...], State]:
+    def _select(self, state: FederationState, cost: Cost) -> tuple[tuple[int, ...], State]:
         kappa = min(self.schedule.clients_per_round, self.num_clients)
         if self.schedule.first_round_full and state.round == 0:
             kappa = self.num_clients
@@ -362,7 +362,7 @@ class FederatedRun:
         stays = int(self.layout.mask(*self.method.personal, *own_head).sum())
         return self.layout.size - stays + (0 if self.spec.buffers == "local" else len(self.model.buffers))
 
-    def start_vector(self, state: RunState, client: int) -> Tensor:
+    def start_vector(self, state: FederationState, client: int) -> Tensor:
         """w with the client's own groups in their places [d]; w itself if nothing is personal."""
         own = state.clients.get(client, {}).get("personal")
         if self._own is None or own is None:
@@ -371,7 +371,7 @@ class FederatedRun:
         start[self._own[: len(own)]] = own
         return start
 
-    def start_buffers(self, state: RunState, client: int) -> Tensor:
+    def start_buffers(self, state: FederationState, client: int) -> Tensor:
         """BatchNorm buffers that the client starts from; its own under ``local``, the initial ones at first."""
         if self.spec.buffers == "local":
             return state.clients.get(client, {}).get("buffers", self._initial_buffers)
@@ -380,7 +380,7 @@ class FederatedRun:
     def contexts(
         self,
         rules: Sequence[ClientRule],
-        state: RunState,
+        state: FederationState,
         client: int,
         start: Tensor,
         received: Mapping[str, State],
@@ -420,7 +420,7 @@ class FederatedRun:
         return self.generators(f"{owner}/{purpose}", round, client, *ids)
 
     def _load(
-        self, state: RunState, client: int, received: Mapping[str, State]
+        self, state: FederationState, client: int, received: Mapping[str, State]
     ) -> tuple[Tensor, Head | None]:
         """Put the start values of a client into the model: (start vector, the head handed down or None)."""
         handed = [r["head"] for r in received.values() if isinstance(r.get("head"), Head)]
@@ -439,7 +439,7 @@ class FederatedRun:
     def _train_client(
         self,
         method: Method,
-        state: RunState,
+        state: FederationState,
         k: int,
         p: float | None,
         view: RoundView,
@@ -539,7 +539,9 @@ class FederatedRun:
         if entry:
             clients[k] = entry
 
-    def _aggregate(self, method: Method, state: RunState, view: RoundView, upload: _Upload) -> RunState:
+    def _aggregate(
+        self, method: Method, state: FederationState, view: RoundView, upload: _Upload
+    ) -> FederationState:
         """weights -> direction -> optimizer -> post, then every rule's server side. What rests keeps its state."""
         with torch.no_grad():
             matrix = upload.updates.matrix
@@ -570,7 +572,7 @@ class FederatedRun:
 
     # Between rounds ------------------------------------------------------------------------------------------
 
-    def evaluate(self, state: RunState) -> list[Record]:
+    def evaluate(self, state: FederationState) -> list[Record]:
         """Records of the method's prediction on every evaluation set, after ``state.round`` rounds."""
         view = _View(self, state)
         rule = self.method.prediction
@@ -603,7 +605,7 @@ def _numbers(values: State) -> int:
 class _View:
     """What a prediction rule may read (``methods.core.rules.ServerView``)."""
 
-    def __init__(self, run: FederatedRun, state: RunState) -> None:
+    def __init__(self, run: FederatedRun, state: FederationState) -> None:
         self._run, self._state = run, state
         self.num_clients = run.num_clients
         self.w, self.buffers, self.rules = state.w, state.buffers, state.rules

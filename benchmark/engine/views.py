@@ -14,7 +14,7 @@ from benchmark.models.networks import FlatModel
 from methods.core.rules import ClientRule, Head, Phase, State
 
 if TYPE_CHECKING:
-    from benchmark.engine.federation import FederatedRun, RunState
+    from benchmark.engine.federation import FederatedRun, FederationState
 
 
 class Board:
@@ -128,7 +128,7 @@ class FrozenPool:
 class Probe:
     """A client that answers a question of the server (``methods.core.rules.ClientProbe``)."""
 
-    def __init__(self, run: FederatedRun, state: RunState, client: int, cost: Cost) -> None:
+    def __init__(self, run: FederatedRun, state: FederationState, client: int, cost: Cost) -> None:
         """Client ``client`` with the state of the server before the round; its work is added to ``cost``."""
         self._run, self._state, self._cost = run, state, cost
         self.client = client

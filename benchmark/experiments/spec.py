@@ -470,7 +470,7 @@ def load_spec(path: Path | str) -> TableSpec:
     try:
         spec = TableSpec.model_validate({"name": path.stem, **node})
     except ValidationError as error:
-        message = format_validation_error(error.errors(), TableSpec.model_fields, whole="table")
+        message = format_validation_error(error, TableSpec, whole="table")
         raise ConfigError(f"table file {path}: {message}") from error
     if spec.table is not None and path.stem != f"{spec.paper}_table{spec.table}":
         raise ConfigError(f"table file {path}: it holds table {spec.table} of {spec.paper}, so it must be called "

@@ -117,7 +117,7 @@ def _read(cls: type[Any], path: Path, what: str) -> Any:
     try:
         return cls.model_validate(node)
     except ValidationError as error:
-        message = format_validation_error(error.errors(), cls.model_fields, whole=what)
+        message = format_validation_error(error, cls, whole=what)
         raise ConfigError(f"{what} file {path}: {message}") from error
 
 

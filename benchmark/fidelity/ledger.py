@@ -187,7 +187,7 @@ def load(folder: Path = LEDGER_FOLDER) -> list[Chapter]:
         except (OSError, yaml.YAMLError) as error:
             raise ConfigError(f"ledger file {path} cannot be read: {' '.join(str(error).split())}") from error
         except ValidationError as error:
-            message = format_validation_error(error.errors(), Chapter.model_fields, whole="chapter")
+            message = format_validation_error(error, Chapter, whole="chapter")
             raise ConfigError(f"ledger file {path}: {message}") from error
         if chapter.paper != paper:
             raise ConfigError(

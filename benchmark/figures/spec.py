@@ -67,7 +67,7 @@ class FigureSpec(BaseModel):
         try:
             return TableSpec.model_validate({**named, **self.table})
         except ValidationError as error:
-            message = format_validation_error(error.errors(), TableSpec.model_fields, "table.", "table")
+            message = format_validation_error(error, TableSpec, "table.", "table")
             raise ConfigError(f"figure {self.name}: {message}") from error
 
     @cached_property
@@ -91,7 +91,7 @@ def load_figure(path: Path) -> FigureSpec:
     try:
         return FigureSpec.model_validate({"name": path.stem, **node})
     except ValidationError as error:
-        message = format_validation_error(error.errors(), FigureSpec.model_fields, whole="figure")
+        message = format_validation_error(error, FigureSpec, whole="figure")
         raise ConfigError(f"figure file {path}: {message}") from error
 
 

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from benchmark.errors import StorageError
 from benchmark.launch.slurm.queue import QueuedTask, queued
 from benchmark.launch.slurm.submissions import SubmissionLog, reasons
-from benchmark.runs.store import Results, RunFolder, Status
+from benchmark.runs.status import Status
+from benchmark.runs.store import Results, RunFolder
 
 STATES = ("done", "running", "waiting", "failed", "diverged", "missing")
 

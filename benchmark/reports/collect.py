@@ -12,7 +12,8 @@ from benchmark.experiments.spec import TableSpec, WhichRound
 from benchmark.launch.overview import run_state
 from benchmark.reports.statistics import reported_value
 from benchmark.reports.tables import STATUSES, Cell, CellRun, Table, build_table
-from benchmark.runs.store import Results, RunFolder, Status
+from benchmark.runs.status import Status
+from benchmark.runs.store import Results, RunFolder
 
 
 def _value(spec: TableSpec, folder: RunFolder, status: Status) -> float | None:

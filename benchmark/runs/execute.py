@@ -30,16 +30,24 @@ from benchmark.config.schedules import learning_rate
 from benchmark.config.schema import DatasetConfig, PathsConfig, RunConfig
 from benchmark.engine import randomness
 from benchmark.engine.evaluation import EvaluationSet, Images
-from benchmark.engine.federation import Diverged, FederatedRun, Interrupted, Problem, RunState, Schedule
+from benchmark.engine.federation import (
+    Diverged,
+    FederatedRun,
+    FederationState,
+    Interrupted,
+    Problem,
+    Schedule,
+)
 from benchmark.engine.records import Record
 from benchmark.engine.training import TrainSpec
-from benchmark.errors import ConfigError, is_users_mistake
+from benchmark.errors import ConfigError, UserError
 from benchmark.launch.local import THREAD_VARIABLES
 from benchmark.models.networks import FlatModel, build_net, flatten_head
 from benchmark.models.weights import fetch_weights, read_weights
 from benchmark.paths import ROOT
 from benchmark.runs.lease import Busy, Lease, LeaseLost
-from benchmark.runs.store import Results, RunFolder, Status
+from benchmark.runs.status import RunState, Status
+from benchmark.runs.store import Results, RunFolder
 from benchmark.transforms.augmentation import Normalise, augmentation
 from datasets.core.base import Dataset, Split
 from methods.core.build import Method
@@ -373,7 +381,7 @@ def _meta(config: RunConfig, data: RunData, device: torch.device) -> dict[str, A
 # Running ---------------------------------------------------------------------------------------------------------
 
 
-def _model_digest(state: RunState) -> str:
+def _model_digest(state: FederationState) -> str:
     """SHA-256 over the bits of the model and its buffers."""
     digest = hashlib.sha256(state.w.cpu().numpy().tobytes())
     digest.update(state.buffers.cpu().numpy().tobytes())
@@ -404,7 +412,9 @@ class RunSession:
 
     def _status(self, state: str, round: int, message: str = "", **more: Any) -> Status:
         seconds = time.perf_counter() - self.started
-        return Status(state, round, self.config.train.rounds, message, seconds=round_seconds(seconds), **more)
+        return Status(
+            RunState(state), round, self.config.train.rounds, message, seconds=round_seconds(seconds), **more
+        )
 
     def run(self) -> Status:
         """All remaining rounds; returns the final status, already written."""
@@ -440,7 +450,7 @@ class RunSession:
         # A kept checkpoint can be that of the last round, if the process was killed just before the end.
         return self._end("done", state, "", last or run.evaluate(state))
 
-    def _resume(self) -> tuple[RunState, int]:
+    def _resume(self) -> tuple[FederationState, int]:
         run = self.federation
         saved = self.folder.load_checkpoint(self.config)
         if saved is not None and self.folder.records_size() < saved["records_bytes"]:
@@ -457,7 +467,9 @@ class RunSession:
         self.folder.truncate_records(saved["records_bytes"])
         self.started -= saved.get("seconds", 0.0)  # what earlier processes took counts too
         log.info("resumed after round %d", saved["state"]["round"])
-        return RunState(**_to_device(saved["state"], run.problem.images.device)), saved["records_bytes"]
+        return FederationState(**_to_device(saved["state"], run.problem.images.device)), saved[
+            "records_bytes"
+        ]
 
     def _record(self, records: Sequence[Record]) -> None:
         """Take values in; they are written once a second, since a file server feels every opening of a file."""
@@ -472,7 +484,7 @@ class RunSession:
         self.pending, self.written_at = [], time.monotonic()
         return size
 
-    def _checkpoint(self, state: RunState) -> None:
+    def _checkpoint(self, state: FederationState) -> None:
         size = self._write_records()
         content = {
             "hash": self.config.hash,
@@ -485,7 +497,7 @@ class RunSession:
         self.folder.save_checkpoint(content)
         self.folder.write_status(self._status("running", state.round))
 
-    def _end(self, outcome: str, state: RunState, message: str, last: list[Record]) -> Status:
+    def _end(self, outcome: str, state: FederationState, message: str, last: list[Record]) -> Status:
         final: dict[str, dict[str, float]] = {}
         for record in last:
             if record.group == "all":
@@ -572,7 +584,7 @@ def _execute(
         if known is not None and known.ended and folder.complete(known):
             return known.state, known.message
         folder.write_config(config)
-        folder.write_status(Status("running", known.round if known else 0, config.train.rounds))
+        folder.write_status(Status(RunState.RUNNING, known.round if known else 0, config.train.rounds))
         data = load_data(config, results.root / "partitions")
         run = build_run(config, data, stop)
         folder.write_meta(_meta(config, data, run.problem.images.device))
@@ -584,7 +596,7 @@ def _execute(
         log.warning("stopped: %s", error)
         raise
     except Exception as error:
-        mistake = is_users_mistake(error)
+        mistake = isinstance(error, UserError)
         message = str(error) if mistake else f"{type(error).__name__}: {error}"
         log.error("failed: %s\n%s", message, traceback.format_exc())
         _try_to_say_failed(folder, config, message)
@@ -601,7 +613,9 @@ def _try_to_say_failed(folder: RunFolder, config: RunConfig, message: str) -> No
     known = None
     try:
         known = folder.status()
-        folder.write_status(Status("failed", known.round if known else 0, config.train.rounds, message))
+        folder.write_status(
+            Status(RunState.FAILED, known.round if known else 0, config.train.rounds, message)
+        )
     except (ValueError, OSError) as error:
         log.error("the failure could not be written to %s: %s", folder.path, error)
 
@@ -611,6 +625,6 @@ def work(payload: dict[str, Any], progress: Progress, stop: Stop) -> tuple[str, 
     try:
         return execute(RunConfig.model_validate(payload), progress, stop)
     except ValueError as error:
-        if not is_users_mistake(error):
+        if not isinstance(error, UserError):
             raise
         return "failed", str(error)

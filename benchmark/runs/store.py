@@ -23,7 +23,7 @@ import os
 import socket
 import time
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -34,33 +34,7 @@ from benchmark.engine.records import Record
 from benchmark.errors import StorageError
 from benchmark.runs.files import storage_error, write_atomically
 from benchmark.runs.lease import Busy, Lease, holder_of, take
-
-ENDED = ("done", "diverged")
-"""States that the same command does not touch again: both are a deterministic result."""
-
-
-@dataclass(frozen=True)
-class Status:
-    """What ``status.json`` says. ``final`` holds the last evaluation: {split: {metric: value}} for the whole set."""
-
-    state: str
-    round: int = 0
-    rounds: int = 0
-    message: str = ""
-    updated: float = 0.0
-    host: str = ""
-    pid: int = 0
-    seconds: float = 0.0
-    records_bytes: int = 0
-    records_sha256: str = ""
-    model_sha256: str = ""
-    final: dict[str, dict[str, float]] = field(default_factory=dict)
-    format: int = FORMAT
-
-    @property
-    def ended(self) -> bool:
-        """Done or diverged."""
-        return self.state in ENDED
+from benchmark.runs.status import RunState, Status
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
@@ -101,8 +75,8 @@ class RunFolder:
                 "Set paths.results to another folder, or delete this one."
             )
         try:
-            return Status(**content)
-        except TypeError as error:
+            return Status(**content | {"state": RunState(content["state"])})
+        except (TypeError, KeyError, ValueError) as error:
             raise StorageError(
                 f"{self.path.absolute()}/status.json: not a status of ours ({error})."
             ) from error

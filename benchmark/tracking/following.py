@@ -19,7 +19,8 @@ import yaml
 
 from benchmark.errors import StorageError
 from benchmark.runs.files import storage_error
-from benchmark.runs.store import RunFolder, Status, read_json
+from benchmark.runs.status import Status
+from benchmark.runs.store import RunFolder, read_json
 from benchmark.tracking.settings import Note, TrackedRun, TrackingSettings, token
 from benchmark.tracking.wandb_session import Log, Session
 

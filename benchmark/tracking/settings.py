@@ -28,7 +28,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from benchmark.errors import ConfigError, StorageError, format_validation_error
 from benchmark.paths import ROOT
 from benchmark.runs.files import write_atomically
-from benchmark.runs.store import Results, Status, read_json
+from benchmark.runs.status import Status
+from benchmark.runs.store import Results, read_json
 
 NOTE = "wandb.json"
 Kind = Literal["table", "figure"]
@@ -71,7 +72,7 @@ class TrackingSettings(BaseModel):
         try:
             return cls.model_validate(values)
         except ValidationError as error:
-            message = format_validation_error(error.errors(), cls.model_fields, "tracking.")
+            message = format_validation_error(error, cls, "tracking.")
             raise ConfigError(
                 f"{message} Set it in conf/tracking/wandb.yaml or on the command line."
             ) from error

@@ -11,11 +11,13 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict
 
+from benchmark.errors import UserError
+
 UInt8Array = npt.NDArray[np.uint8]
 Int64Array = npt.NDArray[np.int64]
 
 
-class DataError(ValueError):
+class DataError(UserError):
     """A mistake in the data, in their place or in a data set's options; its message is meant for the user."""
 
 

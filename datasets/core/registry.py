@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import inspect
 import pkgutil
@@ -13,6 +12,7 @@ from typing import Any, Literal, get_args, get_origin
 
 from pydantic import ValidationError
 
+from benchmark.errors import format_validation_error, wrong
 from datasets.core.base import DataError, Facts, Options, RawDataset
 from datasets.core.images import ListedDataset
 
@@ -125,8 +125,13 @@ def get(name: str) -> Entry:
     known = names()
     if name not in known:
         raise DataError(
-            f"unknown data set '{name}'{nearest(name, known)}; known are {', '.join(known)}. "
-            "Set it as `name` in conf/dataset/*.yaml"
+            wrong(
+                "dataset.name",
+                name,
+                f"one of {', '.join(known)}",
+                known=known,
+                where="in conf/dataset/*.yaml",
+            )
         )
     return _entries[name]
 
@@ -140,28 +145,10 @@ def parse(entry: Entry, options: Mapping[str, Any] | None) -> Options:
     try:
         return entry.options.model_validate(dict(options or {}))
     except ValidationError as error:
-        allowed = tuple(entry.options.model_fields)
-        problems = []
-        for item in error.errors():
-            key = ".".join(str(part) for part in item["loc"])
-            if item["type"] == "extra_forbidden":
-                problems.append(f"unknown key '{key}'{nearest(key, allowed)}")
-            elif item["type"] == "missing":
-                problems.append(f"'{key}' is missing")
-            else:
-                prefix = f"'{key}': " if key else ""
-                problems.append(f"{prefix}{item['msg'].removeprefix('Value error, ')}, got {item['input']!r}")
+        message = format_validation_error(error, entry.options, f"options of data set {entry.name!r}: ")
         raise DataError(
-            f"options of data set '{entry.name}': {'; '.join(problems)}. Allowed keys: "
-            f"{', '.join(allowed) or 'none'}. Set them under `options:` in conf/dataset/*.yaml, or as "
-            "dataset.options.KEY=VALUE on the command line"
+            f"{message} Set it under `options:` in conf/dataset/*.yaml or with dataset.options.KEY=VALUE."
         ) from None
-
-
-def nearest(name: str, known: tuple[str, ...]) -> str:
-    """' (did you mean 'x'?)' for the closest of `known`, or nothing."""
-    match = difflib.get_close_matches(str(name), known, n=1)
-    return f" (did you mean '{match[0]}'?)" if match else ""
 
 
 def _import_builders() -> None:

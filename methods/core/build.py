@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from methods.core.registry import MethodError, make, nearest
+from benchmark.errors import nearest
+from methods.core.registry import MethodError, make
 from methods.core.rules import (
     Aggregator,
     ClientRule,

@@ -5,15 +5,15 @@ A new algorithm is one new file here; nothing else is edited. Two rules under on
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import pkgutil
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
 import methods
+from benchmark.errors import UserError, format_validation_error, nearest
 from methods.core.rules import Rule
 
 R = TypeVar("R", bound=type[Rule])
@@ -21,7 +21,7 @@ R = TypeVar("R", bound=type[Rule])
 SLOTS = ("client", "weights", "direction", "optimizer", "post", "prediction", "selection")
 
 
-class MethodError(ValueError):
+class MethodError(UserError):
     """A mistake in how a method is named, configured or combined; the message is meant for the user."""
 
 
@@ -65,12 +65,6 @@ def describe(slot: str, name: str) -> str:
     return (_rules[slot][name].__doc__ or "").strip().splitlines()[0]
 
 
-def nearest(name: str, allowed: Iterable[str]) -> str:
-    """`` Did you mean 'x'?`` for the nearest of ``allowed``, or nothing."""
-    match = difflib.get_close_matches(str(name), list(allowed), n=1, cutoff=0.5)
-    return f" Did you mean {match[0]!r}?" if match else ""
-
-
 def make(slot: str, name: str, parameters: Mapping[str, Any], where: str) -> Any:
     """Build the rule ``name`` of ``slot`` with ``parameters``.
 
@@ -87,23 +81,4 @@ def make(slot: str, name: str, parameters: Mapping[str, Any], where: str) -> Any
     try:
         return cls(**{str(k): v for k, v in parameters.items()})
     except ValidationError as error:
-        raise MethodError(_explain(error, cls, where)) from error
-
-
-def _explain(error: ValidationError, cls: type[Rule], where: str) -> str:
-    lines = []
-    for item in error.errors():
-        key = ".".join(str(part) for part in item["loc"])
-        if item["type"] == "extra_forbidden":
-            allowed = list(cls.model_fields)
-            known = ", ".join(allowed) or "it has no parameters"
-            lines.append(
-                f"{where}.{key}: unknown parameter of {cls.key}.{nearest(key, allowed)} Allowed: {known}"
-            )
-        elif item["type"] == "missing":
-            lines.append(
-                f"{where}.{key}: {cls.key} needs this parameter; set it in conf/method or on the command line"
-            )
-        else:
-            lines.append(f"{where}.{key}: came {item['input']!r}; {item['msg']}")
-    return "; ".join(lines) + "."
+        raise MethodError(format_validation_error(error, cls, f"{where}.", where)) from error

@@ -7,9 +7,7 @@ positions in the `Population`, whatever that was cut from.
 
 from __future__ import annotations
 
-import difflib
 from abc import abstractmethod
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -17,19 +15,15 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 
+from benchmark.errors import UserError
+
 IntArray = NDArray[np.int64]
 # The authors' lists come from numpy's legacy generator: a function that can give them takes either kind.
 AnyGenerator = np.random.Generator | np.random.RandomState
 
 
-class PartitionError(ValueError):
+class PartitionError(UserError):
     """A partition that cannot be made; the message says what came, what is allowed and where to set it."""
-
-
-def nearest(word: str, allowed: Iterable[str]) -> str:
-    """Return `` Did you mean 'x'?`` for the nearest allowed name (leading blank), or an empty string."""
-    matches = difflib.get_close_matches(str(word).lower(), list(allowed), n=1, cutoff=0.5)
-    return f" Did you mean {matches[0]!r}?" if matches else ""
 
 
 @dataclass(frozen=True, eq=False)

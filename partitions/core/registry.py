@@ -5,14 +5,15 @@ from __future__ import annotations
 import importlib
 import inspect
 import pkgutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from partitions.core.base import Partitioner, PartitionError, nearest
+from benchmark.errors import format_validation_error, nearest
+from partitions.core.base import Partitioner, PartitionError
 
 Scheme = TypeVar("Scheme", bound=type[Partitioner])
 
@@ -96,44 +97,7 @@ def make(name: str, params: Mapping[str, Any] | None = None) -> Partitioner:
     try:
         return scheme(**{str(key): value for key, value in (params or {}).items()})
     except ValidationError as error:
-        found = error.errors(include_url=False)
-        # A fault deep inside a list also makes the list as a whole "too short": only the deepest is news.
-        deepest = [one for one in found if not any(_is_inside(other["loc"], one["loc"]) for other in found)]
-        problems = "; ".join(_problem(scheme, dict(one)) for one in deepest)
-        raise PartitionError(f"partition {name}: {problems}.") from error
-
-
-def _is_inside(inner: tuple[str | int, ...], outer: tuple[str | int, ...]) -> bool:
-    return len(inner) > len(outer) and inner[: len(outer)] == outer
-
-
-def _problem(scheme: type[Partitioner], error: dict[str, Any]) -> str:
-    """Return one pydantic error in the words of the configuration file."""
-    where = _where(error["loc"])
-    kind = error["type"]
-    if kind == "extra_forbidden":
-        known = list(scheme.model_fields)
-        allowed = ", ".join(known) or "none"
-        hint = (
-            nearest(str(error["loc"][-1]), known)
-            .removesuffix("?")
-            .replace(" Did you mean", ", the nearest is")
-        )
-        return f"{where} is not a parameter of this scheme{hint} (allowed: {allowed})"
-    if kind == "missing":
-        return f"{where} has no value"
-    said = (
-        str(error["msg"])
-        .removeprefix("Value error, ")
-        .removeprefix("Input ")
-        .rstrip(".")
-        .replace("should", "must")
-    )
-    if kind == "value_error":  # our own validators write whole sentences, and have seen the value
-        return f"{where}: {said}"
-    return f"{where} {said} (got {error['input']!r})"
-
-
-def _where(location: Sequence[str | int]) -> str:
-    parts = (f"[{part}]" if isinstance(part, int) else f".{part}" for part in location)
-    return "partition" + "".join(parts)
+        message = format_validation_error(error, scheme, "partition.", f"partition {name}")
+        raise PartitionError(
+            f"{message} Set it in conf/partition/{name}.yaml or on the command line."
+        ) from error

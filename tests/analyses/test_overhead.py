@@ -18,7 +18,8 @@ from benchmark.engine.records import Record
 from benchmark.errors import ConfigError, StorageError
 from benchmark.experiments.plan import Cells, PlannedCell, plan
 from benchmark.experiments.spec import TABLE_FOLDER, load_spec
-from benchmark.runs.store import Results, Status
+from benchmark.runs.status import RunState, Status
+from benchmark.runs.store import Results
 
 K, KAPPA, ROUNDS, SIZES = 24, 9, 40, [10] * 24
 VALUES = {"tuned": "off"}
@@ -66,7 +67,7 @@ def write(tmp_path: Path) -> Callable[..., None]:
             content = folder.records_path.read_bytes()
             digest = hashlib.sha256(content).hexdigest()
             folder.write_status(
-                Status(state, ROUNDS, ROUNDS, records_bytes=len(content), records_sha256=digest)
+                Status(RunState(state), ROUNDS, ROUNDS, records_bytes=len(content), records_sha256=digest)
             )
             place = tmp_path / "partitions" / f"interaction-{config.seed}" / "statistics.json"
             place.parent.mkdir(parents=True, exist_ok=True)

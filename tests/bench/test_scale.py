@@ -12,7 +12,8 @@ from benchmark.bench.scale import counts, scheduler, submit_all
 from benchmark.launch.local import Task
 from benchmark.launch.slurm.queue import Slurm, SlurmSettings
 from benchmark.launch.slurm.submissions import Cluster
-from benchmark.runs.store import Results, Status
+from benchmark.runs.status import RunState, Status
+from benchmark.runs.store import Results
 
 KEYS = [f"method-{m}/seed{s}" for m in range(10) for s in range(10)]
 TASKS = [Task(key, 1, {}) for key in KEYS]
@@ -47,7 +48,7 @@ def test_limits_are_kept(
         for key in keys:
             folder = cluster.results.run(key)
             folder.path.mkdir(parents=True)
-            folder.write_status(Status("done", 1, 1))
+            folder.write_status(Status(RunState.DONE, 1, 1))
 
     with scheduler(tmp_path / "slurm", max_array, max_submit) as queue:
         submit_all(cluster, TASKS, queue, end)

@@ -17,7 +17,8 @@ from tiny_runs import wait_until
 from benchmark.cli.planning import plans_of
 from benchmark.experiments.plan import unique_runs
 from benchmark.launch.slurm.submissions import Batch, SubmissionLog
-from benchmark.runs.store import Results, Status
+from benchmark.runs.status import RunState, Status
+from benchmark.runs.store import Results
 
 TRACKING_OPTIONS = ("paper=fedld", "table=1", "seeds=1", "rows=fedavg,fedprox", "columns=retina*")
 
@@ -53,7 +54,7 @@ def queue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def put(results: Results, key: str, state: str, message: str = "") -> None:
     folder = results.run(key)
     folder.path.mkdir(parents=True, exist_ok=True)
-    folder.write_status(Status(state, 1, 3, message))
+    folder.write_status(Status(RunState(state), 1, 3, message))
 
 
 def submitted(results: Results, queue: Path, *packs: tuple[str, ...], states: str) -> str:

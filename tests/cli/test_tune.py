@@ -18,7 +18,8 @@ from benchmark.config.compose import compose, resolve
 from benchmark.config.schema import RunConfig
 from benchmark.experiments.spec import TABLE_FOLDER, spec_called
 from benchmark.figures.spec import find_figures
-from benchmark.runs.store import Results, Status
+from benchmark.runs.status import RunState, Status
+from benchmark.runs.store import Results
 
 MU = "method.client.fedprox.mu"
 GRID = (0.001, 0.01, 0.1, 1.0)
@@ -90,7 +91,7 @@ def pretend(config: RunConfig, values: Values, state: str = "done") -> RunConfig
     )
     folder.write_status(
         Status(
-            state,
+            RunState(state),
             2,
             2,
             records_bytes=len(content),
@@ -183,7 +184,11 @@ def test_a_lower_loss_is_better(cli: Any, table: Any, nothing_runs: None) -> Non
         folder = Results(Path("results")).run(config.key)
         folder.write_status(
             Status(
-                "done", 2, 2, records_bytes=len(content), records_sha256=hashlib.sha256(content).hexdigest()
+                RunState.DONE,
+                2,
+                2,
+                records_bytes=len(content),
+                records_sha256=hashlib.sha256(content).hexdigest(),
             )
         )
     code, out, _ = cli(*PROX, "columns=iid")

@@ -40,10 +40,10 @@ from benchmark.engine.aggregation import Buffers
 from benchmark.engine.federation import (
     Diverged,
     FederatedRun,
+    FederationState,
     Interrupted,
     Problem,
     RoundReport,
-    RunState,
     Schedule,
 )
 from benchmark.errors import ConfigError
@@ -225,7 +225,7 @@ def test_resume_is_bit_for_bit(name: str, stop: int, tmp_path: Path) -> None:
     options = {"rounds": 5, "clients_per_round": 2, "momentum": 0.9, "net": bn_dropout}
     whole = run(class_run(RESUMED[name](), **options))
     torch.save(run(class_run(RESUMED[name](), **options), rounds=stop)[-1].to_dict(), tmp_path / "checkpoint")
-    loaded = RunState(**torch.load(tmp_path / "checkpoint", weights_only=True))
+    loaded = FederationState(**torch.load(tmp_path / "checkpoint", weights_only=True))
     assert same(loaded, whole[stop])
     resumed = list(rounds(class_run(RESUMED[name](), net_seed=99, **options), loaded))
     assert len(resumed) == 5 - stop
@@ -810,7 +810,7 @@ def test_streaming_mean_equals_the_mean_of_a_matrix() -> None:
         assert torch.equal(run(class_run(method))[-1].w, expected)
 
 
-def rounds(run: FederatedRun, state: RunState) -> Iterator[tuple[RunState, RoundReport]]:
+def rounds(run: FederatedRun, state: FederationState) -> Iterator[tuple[FederationState, RoundReport]]:
     """All remaining rounds."""
     while state.round < run.schedule.rounds:
         state, report = run.step(state)

@@ -10,7 +10,7 @@ import torch
 from federations import federation, mlp, problem_of, run
 from torch import nn
 
-from benchmark.engine.federation import RunState
+from benchmark.engine.federation import FederationState
 from benchmark.models.networks import Net
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -76,7 +76,7 @@ def test_fedavgm_of_fedsdc_and_flower(setting: str, beta: float, lr: float) -> N
 
 def states_of(
     file: str, split: str, schedule: str, method: dict, budget: dict | None = None, **spec: float
-) -> tuple[list[RunState], dict]:
+) -> tuple[list[FederationState], dict]:
     """(states after rounds 1..3, the stored arrays)."""
     g = dict(np.load(GOLDEN / "baselines" / f"{file}.npz"))
     problem = problem_of([g[f"{split}_X{k}"] for k in range(4)], [g[f"{split}_y{k}"] for k in range(4)], 3)

@@ -19,7 +19,8 @@ from benchmark.figures import resources, sphere
 from benchmark.figures.registry import Request, find
 from benchmark.figures.spec import FigureSpec, find_figures
 from benchmark.models.networks import FlatModel
-from benchmark.runs.store import Results, Status
+from benchmark.runs.status import RunState, Status
+from benchmark.runs.store import Results
 
 TOY = {
     "rounds": 3,
@@ -155,7 +156,7 @@ def test_bars_are_quotients_and_what_is_reached(tmp_path: Path) -> None:
         for run, value in zip(asked.cells[cell].runs, values, strict=False):
             folder = asked.results.run(run.key)
             folder.path.mkdir(parents=True)
-            folder.write_status(Status("done", final={"test": {"accuracy": value}}))
+            folder.write_status(Status(RunState.DONE, final={"test": {"accuracy": value}}))
     drawn = find("resources")(asked)
     held, seconds, accuracy = drawn.figure.axes
     assert [label.get_text() for label in held.get_yticklabels()] == ["fedavg", "fedprox", "fedmr"]

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from benchmark.engine.federation import FederatedRun, Problem, RunState, Schedule
+from benchmark.engine.federation import FederatedRun, FederationState, Problem, Schedule
 from benchmark.engine.training import TrainSpec
 from benchmark.models.networks import FlatModel, Net, flatten_head
 from methods.core.build import Method, build
@@ -80,7 +80,9 @@ def federation(
     return FederatedRun(problem, method, model, TrainSpec(**spec), schedule, seed, vectors, order)
 
 
-def run(federation: FederatedRun, state: RunState | None = None, rounds: int | None = None) -> list[RunState]:
+def run(
+    federation: FederatedRun, state: FederationState | None = None, rounds: int | None = None
+) -> list[FederationState]:
     """States after each round (the first is the start)."""
     states = [federation.initial_state() if state is None else state]
     for _ in range(federation.schedule.rounds if rounds is None else rounds):
@@ -186,8 +188,8 @@ class Recorder(ClientRule):
 
 def same(a: Any, b: Any) -> bool:
     """Whether two states (nested containers of tensors and numbers) are equal bit for bit."""
-    if isinstance(a, RunState):
-        return isinstance(b, RunState) and same(a.to_dict(), b.to_dict())
+    if isinstance(a, FederationState):
+        return isinstance(b, FederationState) and same(a.to_dict(), b.to_dict())
     if isinstance(a, Tensor):
         return isinstance(b, Tensor) and a.dtype == b.dtype and torch.equal(a, b)
     if isinstance(a, dict):

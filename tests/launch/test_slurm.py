@@ -23,7 +23,8 @@ from benchmark.launch.slurm.preflight import PreflightCheck
 from benchmark.launch.slurm.queue import Away, Queued, QueuedTask, QueueFullError, Slurm, SlurmSettings
 from benchmark.launch.slurm.submissions import Cluster, Lost, Place, Snapshot, check_time, packed, task_log
 from benchmark.paths import CONF
-from benchmark.runs.store import Results, RunFolder, Status
+from benchmark.runs.status import RunState, Status
+from benchmark.runs.store import Results, RunFolder
 
 KEYS = [f"method-{m}/seed{s}" for m in range(4) for s in range(3)]
 
@@ -103,7 +104,7 @@ def end(results: Results, *keys: str, state: str = "done", seconds: float = 0.0)
     for key in keys:
         folder = results.run(key)
         folder.path.mkdir(parents=True, exist_ok=True)
-        folder.write_status(Status(state, 1, 1, "why", seconds=seconds))
+        folder.write_status(Status(RunState(state), 1, 1, "why", seconds=seconds))
 
 
 def cluster(results: Results, queue: FakeQueue, **settings: Any) -> Cluster:

@@ -15,7 +15,7 @@ import torch
 from federations import Recorder, federation, mlp, problem_of, run, same, with_rules
 from torch import Tensor, nn
 
-from benchmark.engine.federation import FederatedRun, Problem, RunState
+from benchmark.engine.federation import FederatedRun, FederationState, Problem
 from benchmark.engine.records import Cost
 from benchmark.models.networks import Net
 from methods.core.build import build
@@ -559,7 +559,7 @@ def small(
     return federation(problem, method, perceptron(), rounds=rounds, clients_per_round=kappa, **options)
 
 
-def reports(model: FederatedRun) -> tuple[list[RunState], list[Any]]:
+def reports(model: FederatedRun) -> tuple[list[FederationState], list[Any]]:
     states, found = [model.initial_state()], []
     for _ in range(model.schedule.rounds):
         state, report = model.step(states[-1])
@@ -646,7 +646,7 @@ def test_stop_and_go_on(name: str) -> None:
         stored = io.BytesIO()
         torch.save(through[k].to_dict(), stored)
         stored.seek(0)
-        state = RunState(**torch.load(stored, weights_only=False))
+        state = FederationState(**torch.load(stored, weights_only=False))
         resumed = run(small(choosers[name](), config=FEDAVGM), state, rounds=4 - k)
         assert same(resumed[-1], through[-1])
 

@@ -30,7 +30,7 @@ from federations import (
 from torch import Tensor, nn
 
 from benchmark.engine.aggregation import Updates
-from benchmark.engine.federation import RunState
+from benchmark.engine.federation import FederationState
 from benchmark.models.networks import FlatModel, Net
 from methods.core import vectors
 from methods.core.build import build
@@ -504,7 +504,7 @@ def test_resume_is_bit_for_bit(variant: str, stop: int, take: int | None, tmp_pa
 
     whole = run(model())[-1]
     torch.save(run(model(), rounds=stop)[-1].to_dict(), tmp_path / "checkpoint")
-    loaded = RunState(**torch.load(tmp_path / "checkpoint"))
+    loaded = FederationState(**torch.load(tmp_path / "checkpoint"))
     assert same(run(model(), loaded, rounds=5 - stop)[-1], whole)
     assert bool(torch.isfinite(whole.w).all())
 

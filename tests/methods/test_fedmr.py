@@ -17,7 +17,7 @@ import yaml
 from federations import Recorder, federation, mlp, one_parameter, ones, problem_of, run, same, with_rules
 from torch import Tensor, nn
 
-from benchmark.engine.federation import FederatedRun, RunState
+from benchmark.engine.federation import FederatedRun, FederationState
 from benchmark.models.networks import Net
 from methods.core.build import build
 from methods.core.registry import MethodError
@@ -389,9 +389,9 @@ def test_part_of_the_clients_submit() -> None:
     assert [torch.equal(end.w, ends[k]) for _, k, end in without.ends] == [False] * 4
 
 
-def replace_rules(state: RunState) -> RunState:
+def replace_rules(state: FederationState) -> FederationState:
     """The state of a run without prototypes, from one with."""
-    return RunState(**(state.to_dict() | {"rules": {"fedmr": {}, "recorder": {}}}))
+    return FederationState(**(state.to_dict() | {"rules": {"fedmr": {}, "recorder": {}}}))
 
 
 @pytest.mark.parametrize(
@@ -462,7 +462,7 @@ def test_resume_is_bit_for_bit(parameters: dict[str, Any], stop: int, tmp_path: 
     options = {"rounds": 5, "clients_per_round": 2, "batch_size": 5, "net": bn_dropout, "order": None}
     whole = run(start(clients(), parameters, **options))
     torch.save(run(start(clients(), parameters, **options), rounds=stop)[-1].to_dict(), tmp_path / "state")
-    loaded = RunState(**torch.load(tmp_path / "state", weights_only=True))
+    loaded = FederationState(**torch.load(tmp_path / "state", weights_only=True))
     again = start(clients(), parameters, **options)
     assert same(run(again, loaded, rounds=5 - stop)[-1], whole[-1])
 

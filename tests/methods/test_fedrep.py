@@ -15,7 +15,7 @@ from torch import nn
 
 from benchmark.config.compose import load_group
 from benchmark.engine.evaluation import EvaluationSet
-from benchmark.engine.federation import FederatedRun, RunState
+from benchmark.engine.federation import FederatedRun, FederationState
 from benchmark.models.networks import Net
 from methods.core.build import Method, build
 from methods.core.registry import MethodError
@@ -252,7 +252,7 @@ def test_stop_and_go_on(stop: int, tmp_path: Path) -> None:
 
     through = run(model())
     torch.save(run(model(), rounds=stop)[-1].to_dict(), tmp_path / "checkpoint")
-    loaded = RunState(**torch.load(tmp_path / "checkpoint", weights_only=True))
+    loaded = FederationState(**torch.load(tmp_path / "checkpoint", weights_only=True))
     assert same(run(model(), loaded, 4 - stop)[-1], through[-1])
 
 

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from benchmark.config.compose import compose, load_group, resolve
 from benchmark.engine.evaluation import EvaluationSet
-from benchmark.engine.federation import FederatedRun, RunState
+from benchmark.engine.federation import FederatedRun, FederationState
 from benchmark.errors import ConfigError
 from benchmark.experiments.plan import check, plan
 from benchmark.experiments.spec import TableSpec
@@ -323,7 +323,7 @@ def watched(
     return federation(problem_of(xs, ys, 3), method, mlp(), **options), seen
 
 
-def held_slot(state: RunState, start: np.ndarray) -> str:
+def held_slot(state: FederationState, start: np.ndarray) -> str:
     """The slot whose head stands behind the body of ``start``."""
     found = [
         key for key, head in state.rules["fedsdc"]["heads"].items()
@@ -448,7 +448,7 @@ def test_stop_and_go_on(name: str, stop: int, tmp_path: Path) -> None:
     turns = ((0, 1), (1, 2, 3), (0, 3), (2,))
     through = run(watched(fedsdc(name), turns)[0])
     torch.save(run(watched(fedsdc(name), turns)[0], rounds=stop)[-1].to_dict(), tmp_path / "checkpoint")
-    loaded = RunState(**torch.load(tmp_path / "checkpoint", weights_only=True))
+    loaded = FederationState(**torch.load(tmp_path / "checkpoint", weights_only=True))
     assert same(run(watched(fedsdc(name), turns)[0], loaded, 4 - stop)[-1], through[-1])
 
 

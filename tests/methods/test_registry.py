@@ -11,7 +11,7 @@ import torch
 import yaml
 from federations import bn_dropout, class_run, classes, problem_of, run, same, with_rules
 
-from benchmark.engine.federation import Diverged, RunState
+from benchmark.engine.federation import Diverged, FederationState
 from methods.core.build import Method, build
 from methods.core.registry import MethodError
 from methods.core.rules import ClientPool, Selection, State
@@ -41,7 +41,7 @@ class Turns(Selection):
         return self.turns[round % len(self.turns)], state
 
 
-def finite(state: RunState) -> bool:
+def finite(state: FederationState) -> bool:
     return bool(torch.isfinite(state.w).all())
 
 
@@ -52,7 +52,7 @@ def test_resume_is_bit_for_bit(name: str, stop: int, tmp_path: Path) -> None:
     options = {"rounds": 5, "clients_per_round": 2, "momentum": 0.9, "net": bn_dropout, "lr": 0.02}
     whole = run(class_run(configured(name), **options))
     torch.save(whole[stop].to_dict(), tmp_path / "checkpoint")
-    loaded = RunState(**torch.load(tmp_path / "checkpoint", weights_only=True))
+    loaded = FederationState(**torch.load(tmp_path / "checkpoint", weights_only=True))
     resumed = run(class_run(configured(name), net_seed=99, **options), loaded, rounds=5 - stop)
     assert same(resumed[-1], whole[-1])
     assert not torch.equal(whole[-1].w, whole[stop].w)

@@ -29,7 +29,7 @@ from torch import Tensor, nn
 
 from benchmark.engine import federation as engine
 from benchmark.engine import randomness
-from benchmark.engine.federation import FederatedRun, RunState, _Clients
+from benchmark.engine.federation import FederatedRun, FederationState, _Clients
 from benchmark.engine.records import Cost
 from benchmark.models.networks import Net
 from methods.core import vectors
@@ -112,7 +112,7 @@ def test_resume_is_bit_for_bit(name: str, stop: int, tmp_path: Path) -> None:
     """From a file and from other first weights: the state alone carries everything."""
     whole = run(built(name))
     torch.save(run(built(name), rounds=stop)[-1].to_dict(), tmp_path / "checkpoint")
-    loaded = RunState(**torch.load(tmp_path / "checkpoint", weights_only=True))
+    loaded = FederationState(**torch.load(tmp_path / "checkpoint", weights_only=True))
     assert same(loaded, whole[stop])
     resumed = run(built(name, net_seed=99), loaded, rounds=6 - stop)
     assert same(resumed[-1], whole[-1])

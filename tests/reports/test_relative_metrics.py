@@ -15,7 +15,8 @@ from benchmark.experiments.plan import plan
 from benchmark.experiments.spec import TABLE_FOLDER, TableSpec, load_spec
 from benchmark.reports.collect import collect
 from benchmark.reports.tables import Table
-from benchmark.runs.store import Results, Status
+from benchmark.runs.status import RunState, Status
+from benchmark.runs.store import Results
 
 CURVES: dict[str, list[dict[int, float] | str]] = {
     # Best .5 in round 2, .6 in round 3, .3 in round 1 and again in 2; what the untrained model gets does not count.
@@ -45,7 +46,7 @@ def write_run(results: Results, run: RunConfig, curve: dict[int, float] | str) -
     folder = results.run(run.key)
     folder.path.mkdir(parents=True)
     if isinstance(curve, str):
-        folder.write_status(Status(state=curve))
+        folder.write_status(Status(state=RunState(curve)))
         return
     records = [Record(t, "test", "all", "accuracy", value) for t, value in curve.items()]
     records += [
@@ -55,7 +56,7 @@ def write_run(results: Results, run: RunConfig, curve: dict[int, float] | str) -
     ]
     folder.append_records(records)
     size, digest = folder.records_digest()
-    folder.write_status(Status(state="done", records_bytes=size, records_sha256=digest))
+    folder.write_status(Status(state=RunState.DONE, records_bytes=size, records_sha256=digest))
 
 
 def table_of(tmp_path: Path, skip: tuple[str, int] | None = None, **changes: Any) -> Table:

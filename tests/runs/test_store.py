@@ -22,7 +22,8 @@ from benchmark.errors import StorageError
 from benchmark.runs.execute import execute
 from benchmark.runs.files import write_atomically
 from benchmark.runs.lease import Busy
-from benchmark.runs.store import Results, RunFolder, Status
+from benchmark.runs.status import RunState, Status
+from benchmark.runs.store import Results, RunFolder
 
 
 def fail_with(number: int) -> Callable[..., Any]:
@@ -404,12 +405,12 @@ def test_one_launcher_at_a_time(tmp_path: Path) -> None:
 def test_status_is_what_was_written(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path)
     assert folder.status() is None
-    folder.write_status(Status("running", 3, 10))
+    folder.write_status(Status(RunState.RUNNING, 3, 10))
     status = folder.status()
     assert status is not None
     assert (status.state, status.round, status.rounds, status.pid) == ("running", 3, 10, os.getpid())
     assert not status.ended
-    assert [Status(state).ended for state in ("done", "diverged", "failed", "interrupted")] == [
+    assert [Status(RunState(state)).ended for state in ("done", "diverged", "failed", "interrupted")] == [
         True,
         True,
         False,

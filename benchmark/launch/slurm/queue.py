@@ -66,7 +66,7 @@ class SlurmSettings(BaseModel):
         try:
             settings = cls.model_validate(values)
         except ValidationError as error:
-            message = format_validation_error(error.errors(), cls.model_fields, "launcher.")
+            message = format_validation_error(error, cls, "launcher.")
             raise ConfigError(
                 f"{message} Set it in conf/launcher/slurm.yaml or on the command line."
             ) from error

@@ -26,7 +26,8 @@ from benchmark.launch.slurm.preflight import PreflightCheck, environment, refuse
 from benchmark.launch.slurm.queue import Away, Queue, Queued, QueuedTask, QueueFullError, SlurmSettings
 from benchmark.runs.files import write_atomically
 from benchmark.runs.lease import holder_of
-from benchmark.runs.store import Results, Status
+from benchmark.runs.status import Status
+from benchmark.runs.store import Results
 from benchmark.tracking.settings import TrackedRun, TrackingSettings
 
 FILL = 0.7

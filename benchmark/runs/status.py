@@ -1,0 +1,55 @@
+"""The state of a run: one word, and what ``status.json`` says beside it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from benchmark.config.schema import FORMAT
+
+
+class RunState(StrEnum):
+    """What became of a run. Used by the run's folder, workers, launchers, tables and the command line alike."""
+
+    MISSING = "missing"
+    """Not started, or its process was killed. The next launch carries it out, from its checkpoint if it has one."""
+    WAITING = "waiting"
+    """Submitted to a cluster, not started."""
+    RUNNING = "running"
+    """A living process works on it."""
+    INTERRUPTED = "interrupted"
+    """Stopped on request, state saved. Tables count it as missing."""
+    DONE = "done"
+    DIVERGED = "diverged"
+    """A client sent NaN or infinity. As final as `DONE`: the same configuration diverges again."""
+    FAILED = "failed"
+    """Ended by an error, or its process died."""
+
+    @property
+    def ended(self) -> bool:
+        """Done or diverged: a deterministic result that the same command leaves as it is."""
+        return self in (RunState.DONE, RunState.DIVERGED)
+
+
+@dataclass(frozen=True)
+class Status:
+    """What ``status.json`` says. ``final`` holds the last evaluation: {split: {metric: value}} for the whole set."""
+
+    state: RunState
+    round: int = 0
+    rounds: int = 0
+    message: str = ""
+    updated: float = 0.0
+    host: str = ""
+    pid: int = 0
+    seconds: float = 0.0
+    records_bytes: int = 0
+    records_sha256: str = ""
+    model_sha256: str = ""
+    final: dict[str, dict[str, float]] = field(default_factory=dict)
+    format: int = FORMAT
+
+    @property
+    def ended(self) -> bool:
+        """Done or diverged."""
+        return self.state.ended
