@@ -142,7 +142,7 @@ def _never() -> bool:
 
 
 class _Clients:
-    """The clients as a selection rule may reach them (``methods.core.rules.ClientPool``); adds what is asked to ``cost``."""
+    """The clients that a selection rule may ask (``methods.core.rules.ClientPool``); answers add to ``cost``."""
 
     def __init__(self, federation: FederatedRun, state: FederationState, cost: Cost) -> None:
         self._run, self._state, self._cost = federation, state, cost

@@ -1,6 +1,6 @@
 """The body of a batch job: several runs, some side by side, that save their state when the scheduler wants its place.
 
-submitit calls a `BatchJob` on the node, and its :meth:`BatchJob.checkpoint` when SIGUSR2 says that time is up or that somebody
+submitit calls a `BatchJob` on the node, and its `checkpoint` when SIGUSR2 says that time is up or that somebody
 else is to have the place; the job is then queued again with what that returns. A job that is killed without a word is
 queued again as it was. Both ways its runs go on from their own checkpoints, and those that have ended are not touched:
 what a job has done stands in the folders of its runs, and nothing about it is kept here.
@@ -51,7 +51,7 @@ class BatchJob:
         retries: how often a run that failed by itself, or whose worker died, is tried again in this job.
         gpu_gb: memory of a GPU that a run needs, in GB; with it as many run side by side as fit.
         seconds: from the beginning of the job to the signal that its time is up; None: not known.
-        environment: versions that the job must find (`benchmark.launch.slurm.preflight.environment`); None: whatever there is.
+        environment: versions that the job must find (`preflight.environment`); None: whatever there is.
         tracking: how the runs are tracked; None: not at all.
     """
 

@@ -1,0 +1,171 @@
+"""Options of the commands: the fields of a dataclass are the ``key=value`` words that a command takes.
+
+``Annotated[str, "PATTERN*,..."]`` says what help and messages call the values. A field of type bool is a flag:
+``watch: bool = False`` is set by ``--watch``. A field ``GROUP_settings`` of type ``Mapping[str, str]`` takes the words
+``GROUP.KEY=VALUE``. Nothing here imports torch, pandas or Hydra: a wrong word is refused at once.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+import typing
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar
+
+from benchmark.errors import ConfigError, nearest, wrong
+
+Options = TypeVar("Options")
+
+ACCEPTS = {
+    "paper": "fedld|fedsdc|feddiverse|fedmr",
+    "name": "FILE of conf/table",
+    "preset": "quick|small|paper",
+    "rows": "KEY,PATTERN*,...",
+    "columns": "KEY,PATTERN*,...",
+    "tuned": "FOLDER|off",
+    "device": "auto|cpu|cuda",
+}
+"""What options of these names accept, for messages and help. For the others it follows from the type."""
+
+TYPES = {int: "NUMBER", float: "NUMBER", Path: "FOLDER", str: "TEXT", bool: ""}
+
+
+@dataclass(frozen=True, kw_only=True)
+class LaunchOptions:
+    """How runs are carried out."""
+
+    launcher: Annotated[str, "local|inline|slurm|FILE of conf/launcher"] = "local"
+    launcher_settings: Mapping[str, str] = field(default_factory=dict)
+    workers: int | None = None
+    threads: int | None = None
+    device: str = "auto"
+    data: Path | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrackingOptions:
+    """Whether runs, tables and figures are sent to W&B."""
+
+    tracking: Annotated[str | None, "off|wandb"] = None
+    tracking_settings: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class _Word:
+    """One word that a command takes."""
+
+    field: str
+    type: Any
+    accepts: str
+
+
+def parse(words: Sequence[str], command: str, kind: type[Options]) -> Options:
+    """The options that ``words`` of the command line set; ``--help`` prints them and ends the process.
+
+    Args:
+        words: ``key=value`` words and flags. ``key=`` without a value is ignored.
+        command: Its name, for messages.
+        kind: A dataclass whose fields all have defaults.
+
+    Raises:
+        ConfigError: A word that the command does not take, or a value of another type.
+    """
+    known = _words(kind)
+    if {"--help", "-h"} & set(words):
+        print(usage(command, kind))
+        raise SystemExit(0)
+    flags = [word for word in words if word.startswith("--")]
+    for flag in flags:
+        if flag not in known:
+            allowed = [word for word in known if word.startswith("--")]
+            raise ConfigError(wrong(command, flag, f"a flag: {', '.join(allowed) or 'none'}", known=allowed))
+    values: dict[str, Any] = {known[flag].field: True for flag in flags}
+    accepted = {key: word.accepts for key, word in known.items() if not key.startswith("--")}
+    for key, text in read([word for word in words if word not in flags], accepted, command).items():
+        group, _, rest = key.partition(".")
+        if key in known:
+            values[known[key].field] = convert(key, text, known[key].type)
+        else:
+            values.setdefault(known[f"{group}.KEY"].field, {})[rest] = text
+    return kind(**values)
+
+
+def usage(command: str, kind: type) -> str:
+    """What ``COMMAND --help`` prints."""
+    lines = [f"usage: python -m benchmark {command} [key=value ...]", ""]
+    for key, word in _words(kind).items():
+        lines.append(f"  {key}={word.accepts}" if word.accepts else f"  {key}")
+    return "\n".join(lines)
+
+
+def read(words: Sequence[str], known: Mapping[str, str], command: str) -> dict[str, str]:
+    """``{key: text}`` of ``key=text`` words.
+
+    Args:
+        words: Words of the command line.
+        known: What each key accepts, for the message. ``GROUP.KEY`` stands for every key of a group.
+        command: Its name, for messages.
+
+    Raises:
+        ConfigError: A word of another form, an unknown key, or a key that is given twice.
+    """
+    values: dict[str, str] = {}
+    allowed = ", ".join(f"{key}={accepts}" for key, accepts in known.items()) or "none"
+    for word in words:
+        key, equals, text = word.partition("=")
+        if not equals:
+            raise ConfigError(wrong(command, word, f"key=value, with a key of: {allowed}"))
+        if key not in known and f"{key.partition('.')[0]}.KEY" not in known:
+            raise ConfigError(
+                f"{command}: unknown key {key!r}; expected one of: {allowed}.{nearest(key, known)}"
+            )
+        if key in values:
+            raise ConfigError(f"{command}: {key} is given twice.")
+        if text:
+            values[key] = text
+    return values
+
+
+def convert(key: str, text: str, hint: Any) -> Any:
+    """The value of an option from its text. Whole numbers are at least 1. `ConfigError` if it does not fit."""
+    if typing.get_origin(hint) is Literal:
+        choices = [str(choice) for choice in typing.get_args(hint)]
+        if text not in choices:
+            raise ConfigError(wrong(key, text, f"one of: {', '.join(choices)}", known=choices))
+        return text
+    if key == "preset":
+        from benchmark.config.compose import load_group
+
+        load_group("preset", text)  # refuses an unknown name
+    try:
+        value = hint(text)
+    except ValueError:
+        value = None
+    if hint is int and (value is None or value < 1):
+        raise ConfigError(wrong(key, text, "a whole number of at least 1"))
+    if value is None:
+        raise ConfigError(wrong(key, text, "a number"))
+    return value
+
+
+def _words(kind: type) -> dict[str, _Word]:
+    """The words of an options class."""
+    found = {}
+    hints = typing.get_type_hints(kind, include_extras=True)
+    for name in (item.name for item in dataclasses.fields(kind)):
+        hint, accepts = hints[name], ACCEPTS.get(name)
+        if typing.get_origin(hint) is Annotated:
+            hint, accepts = typing.get_args(hint)
+        if typing.get_origin(hint) in (typing.Union, types.UnionType):
+            hint = next(other for other in typing.get_args(hint) if other is not type(None))
+        key = f"--{name}" if hint is bool else name
+        if typing.get_origin(hint) is Mapping:
+            group = name.removesuffix("_settings")
+            key, accepts = f"{group}.KEY", f"VALUE of conf/{group}"
+        elif typing.get_origin(hint) is Literal:
+            accepts = "|".join(map(str, typing.get_args(hint)))
+        found[key] = _Word(name, hint, accepts or TYPES[hint])
+    return found

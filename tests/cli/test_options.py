@@ -1,0 +1,68 @@
+"""Options of commands: what the words of the command line set, and which words are refused."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import pytest
+
+from benchmark.cli.options import LaunchOptions, TrackingOptions, parse
+from benchmark.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class Some:
+    preset: str = "quick"
+    seeds: int | None = None
+    share: float = 0.1
+    results: Path = Path("results")
+    kind: Literal["bubble", "bars"] = "bubble"
+    out: Annotated[Path | None, "FILE.png"] = None
+    watch: bool = False
+    launcher_settings: Mapping[str, str] = field(default_factory=dict)
+
+
+def test_values_have_the_types_of_the_fields() -> None:
+    words = "preset=small seeds=3 share=0.5 results=a kind=bars out=b.png launcher.time=7 --watch"
+    expected = Some("small", 3, 0.5, Path("a"), "bars", Path("b.png"), True, {"time": "7"})
+    assert parse(words.split(), "some", Some) == expected
+    assert parse(["seeds="], "some", Some) == Some(), "a variable of make that is not set"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("sedes=1", r"some: unknown key 'sedes'; .*seeds=NUMBER.* Did you mean 'seeds'"),
+        ("seeds", r"some: got 'seeds'; expected key=value"),
+        ("seeds=1 seeds=2", r"seeds is given twice"),
+        ("--wach", r"some: got '--wach'; .*Did you mean '--watch'"),
+        ("preset=quik", r"preset: .*'quik'.*Did you mean 'quick'"),
+        ("kind=pie", r"kind: got 'pie'; expected one of: bubble, bars"),
+        ("share=x", r"share: got 'x'; expected a number"),
+        *((f"seeds={n}", rf"seeds: got '{n}'; .*whole number of at least 1") for n in ("0", "-1", "x", "1.5")),
+    ],
+)  # fmt: skip
+def test_words_that_are_refused(words: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        parse(words.split(), "some", Some)
+
+
+def test_help(capsys: Any) -> None:
+    with pytest.raises(SystemExit) as end:
+        parse(["--help"], "some", Some)
+    lines = capsys.readouterr().out.splitlines()
+    assert end.value.code == 0
+    for line in ("  preset=quick|small|paper", "  kind=bubble|bars", "  out=FILE.png", "  --watch"):
+        assert line in lines
+
+
+def test_classes_are_joined_by_inheritance() -> None:
+    @dataclass(frozen=True, kw_only=True)
+    class Both(LaunchOptions, TrackingOptions):
+        pass
+
+    both = parse(["workers=2", "tracking=wandb", "tracking.project=mine"], "both", Both)
+    assert (both.workers, both.tracking, both.tracking_settings) == (2, "wandb", {"project": "mine"})
