@@ -41,7 +41,7 @@ def status(words: Sequence[str]) -> int:
     chosen, words = flags(words, {"--watch": "look again until nothing is on its way"}, "status")
     values = read(words, TABLE_OPTIONS, "status")
     preset = preset_of(values)
-    plans = plans_of(values, preset)
+    plans = plans_of(values)
     results = Results(Path(values.get("results", "results"))).existing()
     overview = RunOverview(results)
     title = f"preset {preset}, {results.root}/runs"
@@ -119,7 +119,7 @@ def retry(words: Sequence[str]) -> int:
             "retry: say --failed. Runs that are missing, or were interrupted, are carried out by `table`; diverged "
             "ones would diverge again."
         )
-    plans = plans_of(values, preset_of(values))
+    plans = plans_of(values)
     results = Results(Path(values.get("results", "results"))).open()
     overview = RunOverview(results)
     runs = unique_runs([cells for _, cells in plans])
@@ -155,7 +155,7 @@ def cancel(words: Sequence[str]) -> int:
         print("nothing was submitted to a cluster from this results folder")
         return 0
     if "--all" not in chosen:
-        keys &= set(unique_runs([cells for _, cells in plans_of(values, preset_of(values))]))
+        keys &= set(unique_runs([cells for _, cells in plans_of(values)]))
     asked = queued()
     if asked is None:
         there = (

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.table import Table as TextTable
 
-from benchmark.cli.arguments import preset_of, read
+from benchmark.cli.arguments import read
 from benchmark.cli.planning import TABLE_OPTIONS, plans_of
 from benchmark.config.schema import RunConfig
 from benchmark.errors import ConfigError
@@ -41,8 +41,7 @@ def main(words: Sequence[str]) -> int:
     timing = values.get("timing", "on")
     if timing not in ("on", "off"):
         raise ConfigError(f"timing: came {timing!r}; allowed: on, off.")
-    preset = preset_of(values)
-    plans = plans_of(values, preset)
+    plans = plans_of(values)
     results = Results(Path(values.get("results", "results"))).existing()
     overview = RunOverview(results)
     runs = unique_runs([cells for _, cells in plans])

@@ -1,18 +1,17 @@
-"""Which tables the command line asks for, and their runs: seeds, chosen values, settings of all runs."""
+"""The tables that the command line selects, and the analyses that make some of them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from fnmatch import fnmatchcase
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from benchmark.cli.arguments import positive
+from benchmark.cli.arguments import positive, preset_of
 from benchmark.cli.launching import settings_of_runs
-from benchmark.errors import ConfigError, nearest
-from benchmark.experiments.plan import Cells, plan
-from benchmark.experiments.spec import TableSpec, find_specs, spec_called
-from benchmark.experiments.tuning import TunedFolder
+from benchmark.errors import ConfigError
+from benchmark.experiments.plan import Cells
+from benchmark.experiments.selection import TableQuery, find_tables, plan_cells, plan_tables
+from benchmark.experiments.spec import TableSpec
 
 if TYPE_CHECKING:
     from benchmark.analyses.registry import PaperTable
@@ -30,103 +29,51 @@ TABLE_OPTIONS = {
 }
 
 
-def command(words: str, values: Mapping[str, str]) -> str:
-    """The command line of ``words`` with what was said of seeds, results and chosen values."""
-    said = [f"{key}={values[key]}" for key in ("seeds", "results", "tuned") if key in values]
-    return " ".join(["python -m benchmark", words, *said])
+def table_query(values: Mapping[str, str]) -> TableQuery:
+    """The query of a command line; ConfigError for a preset or number that does not exist."""
+    return TableQuery(
+        paper=values.get("paper"),
+        table=positive(values, "table"),
+        name=values.get("name"),
+        preset=preset_of(values),
+        rows=values.get("rows"),
+        columns=values.get("columns"),
+        seeds=positive(values, "seeds"),
+        results=Path(values.get("results", "results")),
+        tuned=values.get("tuned"),
+    )
 
 
-def planned(
-    whole: TableSpec,
-    part: TableSpec,
-    values: Mapping[str, str],
-    preset: str,
-    extra: Mapping[str, Any] | None = None,
-) -> Cells:
-    """The cells of ``part`` of a table, with values that were chosen for the ``whole``; ``extra`` goes on top of all.
-
-    Reads ``seeds``, ``results`` and ``tuned`` of the command line. Raises `ConfigError` as they, or the plan, do.
-    """
-    count = positive(values, "seeds")
-    tuned = TunedFolder.of(values.get("tuned"), Path(values.get("results", "results")))
-    seeds = None if count is None else range(count)
-    return plan(part, preset, seeds, extra, tuned.load(whole, preset))
-
-
-def tables_of(values: Mapping[str, str]) -> list[TableSpec]:
-    """The tables asked for, whole."""
-    number = positive(values, "table")
-    if "name" in values:
-        return [spec_called(values["name"])]
-    return find_specs(values.get("paper"), number)
-
-
-def matching(keys: Sequence[str], patterns: str | None, what: str, table: str) -> list[str]:
-    """Those of ``keys`` that fit one of the comma-separated ``patterns``; all without any.
-
-    Raises `ConfigError` for a pattern that fits nothing; ``what`` and ``table`` are for its message.
-    """
-    if patterns is None:
-        return list(keys)
-    wanted = patterns.split(",")
-    for pattern in wanted:
-        if not any(fnmatchcase(key, pattern) for key in keys):
-            raise ConfigError(
-                f"{what}: {pattern!r} fits none of table {table}.{nearest(pattern, keys)} It has: {', '.join(keys)}."
-            )
-    return [key for key in keys if any(fnmatchcase(key, pattern) for pattern in wanted)]
-
-
-def _cut(spec: TableSpec, values: Mapping[str, str]) -> TableSpec:
-    if "rows" not in values and "columns" not in values:
-        return spec
-    rows = matching([row.key for row in spec.rows], values.get("rows"), "rows", spec.name)
-    columns = matching([column.key for column in spec.columns], values.get("columns"), "columns", spec.name)
-    return spec.cut(rows, columns)
-
-
-def _having(tables: list[TableSpec], values: Mapping[str, str], preset: str) -> list[TableSpec]:
-    """Those with the preset, rows and columns asked for; if there is none, the error of the first."""
-    kept, first = [], None
-    for spec in tables:
-        try:
-            spec.preset(preset)
-            _cut(spec, values)
-            kept.append(spec)
-        except ConfigError as error:
-            first = first or error
-    if first is not None and not kept:
-        raise first
-    return kept
-
-
-def analyses_of(values: Mapping[str, str]) -> list[PaperTable]:
-    """The tables asked for that an analysis makes; none where a file, rows or columns are named."""
+def find_analyses(query: TableQuery) -> list[PaperTable]:
+    """The selected tables that an analysis makes; none if a file, rows or columns are selected."""
     from benchmark.analyses.registry import PAPER_TABLES
 
-    if any(key in values for key in ("name", "rows", "columns")):
+    if any(given is not None for given in (query.name, query.rows, query.columns)):
         return []
-    paper, number = values.get("paper"), positive(values, "table")
-    return [made for made in PAPER_TABLES if paper in (None, made.paper) and number in (None, made.table)]
+    return [
+        made
+        for made in PAPER_TABLES
+        if query.paper in (None, made.paper) and query.table in (None, made.table)
+    ]
 
 
-def plans_of(values: Mapping[str, str], preset: str) -> list[tuple[TableSpec, Cells]]:
-    """The tables asked for, cut to the rows and columns asked for, with their runs: tuned where something was tuned.
-
-    Where several tables fit, those that lack the preset, a row or a column are left out, as long as one is left.
-    """
+def plans_of(values: Mapping[str, str]) -> list[tuple[TableSpec, Cells]]:
+    """The selected tables with their runs; none if an analysis makes all of them."""
+    query = table_query(values)
     try:
-        tables = _having(tables_of(values), values, preset)
+        tables = find_tables(query)
     except ConfigError:
-        if not analyses_of(values):
+        if not find_analyses(query):
             raise
         tables = []
-    return cut_and_planned(tables, values, preset)
+    return plan_tables(tables, query, settings_of_runs(values))
 
 
-def cut_and_planned(
-    tables: Sequence[TableSpec], values: Mapping[str, str], preset: str
-) -> list[tuple[TableSpec, Cells]]:
-    """The ``tables``, cut to the rows and columns asked for, with their runs."""
-    parts = [(whole, _cut(whole, values)) for whole in tables]
-    return [(part, planned(whole, part, values, preset, settings_of_runs(values))) for whole, part in parts]
+def command(words: str, values: Mapping[str, str]) -> str:
+    """Like `TableQuery.command`."""
+    return table_query(values).command(words)
+
+
+def planned(whole: TableSpec, part: TableSpec, values: Mapping[str, str], preset: str) -> Cells:
+    """Like `plan_cells`."""
+    return plan_cells(whole, part, table_query({**values, "preset": preset}))

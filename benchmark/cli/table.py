@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from benchmark.analyses.registry import PaperTable
-from benchmark.cli.arguments import preset_of, read
-from benchmark.cli.launching import LAUNCH_OPTIONS, launcher_lock, run_missing
-from benchmark.cli.planning import TABLE_OPTIONS, analyses_of, cut_and_planned, plans_of
+from benchmark.cli.arguments import read
+from benchmark.cli.launching import LAUNCH_OPTIONS, launcher_lock, run_missing, settings_of_runs
+from benchmark.cli.planning import TABLE_OPTIONS, find_analyses, plans_of, table_query
 from benchmark.cli.tracking import TRACKING_OPTIONS, publication, start, tracked_runs
 from benchmark.experiments.plan import Cells, check, unique_runs
+from benchmark.experiments.selection import TableQuery, plan_tables
 from benchmark.experiments.spec import TableSpec, spec_called
 from benchmark.launch.overview import STATES, RunOverview
 from benchmark.reports.collect import collect
@@ -24,10 +26,11 @@ OUT = {"out": "FOLDER"}
 def table(words: Sequence[str]) -> int:
     """Plan, launch, write; exit code 0, 1 (a run failed) or 130 (stopped)."""
     values = read(words, {**TABLE_OPTIONS, **LAUNCH_OPTIONS, **TRACKING_OPTIONS, **OUT}, "table")
-    preset = preset_of(values)
-    plans, analyses = plans_of(values, preset), analyses_of(values)
+    query = table_query(values)
+    preset = query.preset
+    plans, analyses = plans_of(values), find_analyses(query)
     results = Results(Path(values.get("results", "results"))).open()
-    read_too = _read_by(analyses, values, preset)
+    read_too = _read_by(analyses, query, values)
     runs = unique_runs([cells for _, cells in [*plans, *read_too]])
 
     def check_all() -> None:
@@ -52,14 +55,15 @@ def table(words: Sequence[str]) -> int:
 
 
 def _read_by(
-    analyses: Sequence[PaperTable], values: Mapping[str, str], preset: str
+    analyses: Sequence[PaperTable], query: TableQuery, values: Mapping[str, str]
 ) -> list[tuple[TableSpec, Cells]]:
     """What the analyses read: the runs of single columns of other tables."""
     found = []
     for made in analyses:
         if made.runs_of is not None:
             name, column = made.runs_of
-            found += cut_and_planned([spec_called(name)], {**values, "columns": column}, preset)
+            part = replace(query, columns=column)
+            found += plan_tables([spec_called(name)], part, settings_of_runs(values))
     return found
 
 

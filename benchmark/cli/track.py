@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from benchmark.cli.arguments import preset_of, read
-from benchmark.cli.planning import planned, tables_of
+from benchmark.cli.planning import table_query
 from benchmark.cli.tracking import SUFFIXES, TRACKING_OPTIONS, publication, settings_of, tracked_runs
 from benchmark.config.compose import group_names
 from benchmark.errors import ConfigError
 from benchmark.experiments.plan import Cells
+from benchmark.experiments.selection import plan_cells, whole_tables
 from benchmark.experiments.spec import TableSpec
 from benchmark.runs.store import Results
 from benchmark.tracking.publishing import is_published
@@ -67,11 +69,12 @@ def _plans(values: Mapping[str, str]) -> list[tuple[str, TableSpec, Cells]]:
     """(preset, table, its runs) of what is chosen; of all presets, unless one is."""
     presets = [preset_of(values)] if "preset" in values else group_names("preset")
     found, first = [], None
-    for spec in tables_of(values):
+    query = table_query(values)
+    for spec in whole_tables(query):
         for preset in presets:
             try:
                 spec.preset(preset)
-                found.append((preset, spec, planned(spec, spec, values, preset)))
+                found.append((preset, spec, plan_cells(spec, spec, replace(query, preset=preset))))
             except ConfigError as error:
                 first = first or error
     if not found and first is not None:

@@ -16,12 +16,13 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table as TextTable
 
-from benchmark.cli import planning
 from benchmark.cli.arguments import positive, preset_of, read
 from benchmark.cli.launching import LAUNCH_OPTIONS, ended, launcher_lock, run_missing, settings_of_runs
+from benchmark.cli.planning import TABLE_OPTIONS, table_query
 from benchmark.cli.tracking import TRACKING_OPTIONS, start, tracked_runs
 from benchmark.errors import ConfigError, nearest
 from benchmark.experiments.plan import Cells, TunedValues, check, plan, unique_runs
+from benchmark.experiments.selection import matching, whole_tables
 from benchmark.experiments.spec import TableSpec
 from benchmark.experiments.tuning import (
     CellKey,
@@ -48,7 +49,7 @@ KEYS = {
     "validation": "SHARE",
     "share": "column|row",
     "apply": "COLUMNS",
-    **{key: what for key, what in planning.TABLE_OPTIONS.items() if key != "tuned"},
+    **{key: what for key, what in TABLE_OPTIONS.items() if key != "tuned"},
     "out": "FOLDER",
     **LAUNCH_OPTIONS,
     **TRACKING_OPTIONS,
@@ -130,7 +131,7 @@ def _tables(values: Mapping[str, str], method: str) -> list[TableSpec]:
             "tune: name the table, by name=FILE of conf/table or by paper=.. table=..; a search of all tables would "
             "take as many times their runs as the grid has points."
         )
-    specs = planning.tables_of(values)
+    specs = whole_tables(table_query(values))
     fitting = [spec for spec in specs if any(row.method == method for row in spec.rows)]
     if not fitting:
         known = sorted({row.method for spec in specs for row in spec.rows})
@@ -149,12 +150,12 @@ def _tables(values: Mapping[str, str], method: str) -> list[TableSpec]:
 
 def _rows(spec: TableSpec, method: str, values: Mapping[str, str]) -> list[str]:
     own = [row.key for row in spec.rows if row.method == method]
-    return planning.matching(own, values.get("rows"), "rows", f"{spec.name} with method {method}")
+    return matching(own, values.get("rows"), "rows", f"{spec.name} with method {method}")
 
 
 def _columns(spec: TableSpec, patterns: str | None) -> list[str]:
     """Keys of the columns that fit; averages only where nobody asks for one by name."""
-    keys = planning.matching([column.key for column in spec.columns], patterns, "columns", spec.name)
+    keys = matching([column.key for column in spec.columns], patterns, "columns", spec.name)
     runs = [key for key in keys if not spec.column(key).average_of]
     for key in keys:
         if key not in runs and (not runs or key in (patterns or "").split(",")):
@@ -172,7 +173,7 @@ def _applied(whole: TableSpec, searched: TableSpec, values: Mapping[str, str]) -
     if values.get("share") != "row":
         raise ConfigError("apply: needs share=row, one choice for a row; without it each column has its own.")
     runs = [column.key for column in whole.run_columns]
-    keys = planning.matching(runs, values["apply"], "apply", whole.name)
+    keys = matching(runs, values["apply"], "apply", whole.name)
     return tuple(key for key in keys if key not in {column.key for column in searched.columns})
 
 

@@ -98,8 +98,8 @@ def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """``toy(rows=[...])``: the table command knows one table, `TOY` with these changes."""
     folder = tmp_path / "conf"
     folder.mkdir()
-    monkeypatch.setattr("benchmark.cli.planning.find_specs", partial(find_specs, folder=folder))
-    monkeypatch.setattr("benchmark.cli.planning.spec_called", partial(spec_called, folder=folder))
+    monkeypatch.setattr("benchmark.experiments.selection.find_specs", partial(find_specs, folder=folder))
+    monkeypatch.setattr("benchmark.experiments.selection.spec_called", partial(spec_called, folder=folder))
     monkeypatch.setattr("benchmark.analyses.registry.PAPER_TABLES", ())
 
     def change(**changes: Any) -> None:

@@ -15,7 +15,7 @@ from partitions import make
 
 
 def one_block(preset: str, **values: str) -> estimate.Block:
-    plans = plans_of({"seeds": "2", **values}, preset)
+    plans = plans_of({"seeds": "2", "preset": preset, **values})
     (block,) = blocks("t", list(unique_runs([cells for _, cells in plans]).values()))
     return block
 
@@ -112,7 +112,7 @@ def test_what_partitions_give_out(
 def test_a_pace_is_measured(cli: Any) -> None:
     """No number is known beforehand; but twice the images take longer than half of them."""
     plans = plans_of(
-        {"seeds": "1", "paper": "fedmr", "table": "1", "rows": "fedmr", "columns": "fmnist/p5c2"}, "quick"
+        {"seeds": "1", "paper": "fedmr", "table": "1", "rows": "fedmr", "columns": "fmnist/p5c2"}
     )
     (run,) = unique_runs([cells for _, cells in plans]).values()
     shape = estimate.Shape(1, 8, 10, "tiny_mlp", "fedmr", 20)

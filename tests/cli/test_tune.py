@@ -450,7 +450,7 @@ def test_a_cell_that_holds_out_data_itself_is_tuned_on_that_part(
         ("method=fedprox name=toy_tabel1", r"name: came 'toy_tabel1'\. Did you mean 'toy_table1'\?"),
         (
             "method=fedprox name=toy_table1 rows=fedavg",
-            r"rows: 'fedavg' fits none of .*fedprox.* It has: prox, prox/turns",
+            r"rows: 'fedavg' matches none of .*fedprox.* It has: prox, prox/turns",
         ),
         ("method=fedprox name=toy_table1 columns=idd", r"columns: 'idd' fits none.*Did you mean 'iid'\?"),
         (

@@ -1,0 +1,137 @@
+"""Selection of tables, rows and columns, and the runs of what was selected."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+from benchmark.errors import ConfigError, nearest
+from benchmark.experiments.plan import Cells, plan
+from benchmark.experiments.spec import TableSpec, find_specs, spec_called
+from benchmark.experiments.tuning import TunedFolder
+
+
+@dataclass(frozen=True)
+class TableQuery:
+    """Which tables, cells and runs a command works on.
+
+    Attributes:
+        paper, table: Short name of a paper and number of its table; None: all.
+        name: Name of one table file. If given, ``paper`` and ``table`` are ignored.
+        preset: Name of a preset.
+        rows, columns: Comma-separated keys and patterns; None: all.
+        seeds: Number of seeds; None: as many as the table says.
+        results: The results folder.
+        tuned: Folder of tuned values, or ``off``; None: those of the results folder, then those of the project.
+    """
+
+    paper: str | None = None
+    table: int | None = None
+    name: str | None = None
+    preset: str = "quick"
+    rows: str | None = None
+    columns: str | None = None
+    seeds: int | None = None
+    results: Path = Path("results")
+    tuned: str | None = None
+
+    def command(self, words: str) -> str:
+        """The command line ``python -m benchmark WORDS`` with the seeds, results and tuned values of this query."""
+        options = {
+            "seeds": self.seeds,
+            "results": None if self.results == Path("results") else self.results,
+            "tuned": self.tuned,
+        }
+        given = [f"{key}={value}" for key, value in options.items() if value is not None]
+        return " ".join(["python -m benchmark", words, *given])
+
+
+def find_plans(query: TableQuery, extra: Mapping[str, Any] | None = None) -> list[tuple[TableSpec, Cells]]:
+    """The selected tables, cut to the selected rows and columns, with their runs.
+
+    Args:
+        query: What to select.
+        extra: Settings of all runs that do not belong to a run's identity (paths, runtime).
+
+    Raises:
+        ConfigError: Nothing fits, or a cell cannot be composed.
+    """
+    return plan_tables(find_tables(query), query, extra)
+
+
+def plan_tables(
+    tables: Sequence[TableSpec], query: TableQuery, extra: Mapping[str, Any] | None = None
+) -> list[tuple[TableSpec, Cells]]:
+    """Like `find_plans`, for the given whole tables."""
+    parts = [(whole, select(whole, query)) for whole in tables]
+    return [(part, plan_cells(whole, part, query, extra)) for whole, part in parts]
+
+
+def plan_cells(
+    whole: TableSpec, part: TableSpec, query: TableQuery, extra: Mapping[str, Any] | None = None
+) -> Cells:
+    """The cells of ``part`` of a table, with the values that were tuned for the ``whole`` table."""
+    seeds = None if query.seeds is None else range(query.seeds)
+    tuned = TunedFolder.of(query.tuned, query.results).load(whole, query.preset)
+    return plan(part, query.preset, seeds, extra, tuned)
+
+
+def whole_tables(query: TableQuery) -> list[TableSpec]:
+    """The tables selected by name, or by paper and number, with all rows and columns."""
+    return find_specs(query.paper, query.table) if query.name is None else [spec_called(query.name)]
+
+
+def find_tables(query: TableQuery) -> list[TableSpec]:
+    """The selected tables that have the preset and a row and a column for every pattern, uncut.
+
+    Raises:
+        ConfigError: No table is left; the message is about the first one.
+    """
+    kept: list[TableSpec] = []
+    problems: list[ConfigError] = []
+    for spec in whole_tables(query):
+        try:
+            spec.preset(query.preset)
+            select(spec, query)
+            kept.append(spec)
+        except ConfigError as error:
+            problems.append(error)
+    if not kept:
+        raise problems[0]
+    return kept
+
+
+def select(spec: TableSpec, query: TableQuery) -> TableSpec:
+    """The table cut to the selected rows and columns."""
+    if query.rows is None and query.columns is None:
+        return spec
+    rows = matching([row.key for row in spec.rows], query.rows, "rows", spec.name)
+    columns = matching([column.key for column in spec.columns], query.columns, "columns", spec.name)
+    return spec.cut(rows, columns)
+
+
+def matching(keys: Sequence[str], patterns: str | None, what: str, table: str) -> list[str]:
+    """The ``keys`` that match one of the comma-separated ``patterns``, in their own order; None matches all.
+
+    Args:
+        keys: Keys of rows or columns.
+        patterns: Keys, or patterns like ``fmnist/*``.
+        what: ``rows`` or ``columns``, for the message.
+        table: Name of the table, for the message.
+
+    Raises:
+        ConfigError: A pattern matches nothing.
+    """
+    if patterns is None:
+        return list(keys)
+    wanted = patterns.split(",")
+    for pattern in wanted:
+        if not any(fnmatchcase(key, pattern) for key in keys):
+            raise ConfigError(
+                f"{what}: {pattern!r} matches none of table {table}.{nearest(pattern, keys)} "
+                f"It has: {', '.join(keys)}."
+            )
+    return [key for key in keys if any(fnmatchcase(key, pattern) for pattern in wanted)]
