@@ -79,15 +79,16 @@ list: $(STAMP)  ## What is registered: make list ARGS=methods|datasets|partition
 bench: $(STAMP)  ## Speed and memory beside a bare PyTorch loop
 	@$(RUN) -m benchmark bench $(ARGS)
 
-test: $(STAMP)  ## The test suite (one file: make test ARGS=tests/test_project.py)
-	@$(RUN) -m pytest $(ARGS)
+test: $(STAMP)  ## The test suite, on all cores (one file on one core: make test ARGS='-n 0 tests/test_project.py')
+	@$(RUN) -m pytest -n auto --dist loadfile $(ARGS)
 
 test-cluster: $(STAMP)  ## Tests on a real SLURM, which they install and start here: as root, on Debian only
 	@$(RUN) -m pytest -m cluster tests/cluster $(ARGS)
 
-check: $(STAMP)  ## Format, lint, docstrings, types
+check: $(STAMP)  ## Format, lint, docstrings, who imports whom, types
 	@$(RUN) -m ruff format --check --quiet --diff .
 	@$(RUN) -m ruff check --quiet .
+	@found=$$(.venv/bin/lint-imports --no-cache --no-logo) || { echo "$$found"; exit 1; }
 	@$(RUN) -m mypy
 	@echo 'check passed'
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
 import os
 import shutil
+import signal
 import socket
 import tempfile
 from collections.abc import Iterator
@@ -35,13 +37,34 @@ class NetworkUse(OSError):
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Give prepared data sets a folder of their own: a test neither reads nor leaves any elsewhere."""
-    os.environ["FEDTABLES_CACHE"] = tempfile.mkdtemp(prefix="fedtables-tests-")
+    """Make the suite's temporary folder; its name in their environment marks all processes of the suite."""
+    # A suite started in the background (`nohup make test &`) ignores SIGINT, and so would all that tests start.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    if hasattr(config, "workerinput"):
+        return  # a worker of pytest-xdist: its parent has made the folder
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    os.environ["FEDTABLES_TESTS"] = tempfile.mkdtemp(prefix="fedtables-tests-")
+    os.environ["FEDTABLES_CACHE"] = os.path.join(os.environ["FEDTABLES_TESTS"], "cache")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    """Kill every process that an interrupted suite has started, its workers included."""
+    if exitstatus != pytest.ExitCode.INTERRUPTED or hasattr(session.config, "workerinput"):
+        return
+    mark = f"FEDTABLES_TESTS={os.environ['FEDTABLES_TESTS']}".encode()
+    for environment in Path("/proc").glob(
+        "[0-9]*/environ"
+    ):  # macOS has no such folder: nothing is killed there
+        with contextlib.suppress(OSError):
+            if mark in environment.read_bytes().split(b"\0") and environment.parent.name != str(os.getpid()):
+                os.kill(int(environment.parent.name), signal.SIGKILL)
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    """Remove that folder."""
-    shutil.rmtree(os.environ["FEDTABLES_CACHE"], ignore_errors=True)
+    """Remove the suite's temporary folder."""
+    if not hasattr(config, "workerinput"):
+        shutil.rmtree(os.environ["FEDTABLES_TESTS"], ignore_errors=True)
 
 
 def _is_local(host: Any) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import fcntl
-import graphlib
 import hashlib
 import io
 import os
@@ -35,21 +34,6 @@ from methods.core import rules
 ROOT = Path(__file__).resolve().parent.parent
 OURS = ("benchmark", "datasets", "methods", "partitions", "scripts")
 LONGEST_FUNCTION = 60
-
-TOP = ("benchmark.analyses", "benchmark.figures", "benchmark.fidelity", "benchmark.cli")
-
-# Who may not import whom (prefix of the module -> prefixes of what it must not import).
-FLOORS = {
-    "datasets": ("benchmark", "methods", "partitions", "scripts"),
-    "partitions": ("benchmark", "methods", "datasets", "scripts"),
-    "methods": ("benchmark", "scripts"),
-    "benchmark": ("scripts", "benchmark.__main__"),
-    "benchmark.engine": ("benchmark.runs", "benchmark.reports", *TOP, "hydra", "omegaconf"),
-    "benchmark.runs": ("benchmark.reports", *TOP),
-    "benchmark.reports": TOP,
-}
-DISK = ("pathlib", "shutil", "tempfile", "pickle", "h5py", "sqlite3", "open", "torch.save", "torch.load")
-
 
 # Reading the source ------------------------------------------------------------------------------
 
@@ -82,49 +66,6 @@ def parse(path: Path) -> ast.Module:
     return ast.parse(path.read_text(), str(path))
 
 
-def below(name: str, prefix: str) -> bool:
-    return name == prefix or name.startswith(prefix + ".")
-
-
-def imports(tree: ast.AST) -> set[str]:
-    """Dotted names that a tree imports, at any depth: `from a import b` counts as `a` and `a.b`."""
-    names: set[str] = set()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            names.update(alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, "relative import"
-            names.add(node.module or "")
-            names.update(f"{node.module}.{alias.name}" for alias in node.names)
-    return names
-
-
-def is_type_checking(node: ast.stmt) -> bool:
-    return isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING")
-
-
-def edges_at_import(path: Path) -> set[str]:
-    """Our modules that importing this one needs: imports outside functions and type-checking blocks."""
-    modules = sources()
-    needed = set()
-    stack: list[ast.AST] = [parse(path)]
-    while stack:
-        for node in ast.iter_child_nodes(stack.pop()):
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
-                continue
-            if isinstance(node, ast.stmt) and is_type_checking(node):
-                continue
-            if isinstance(node, ast.ImportFrom):
-                # `from package import module` needs the module; the package itself has begun already.
-                for alias in node.names:
-                    inner = f"{node.module}.{alias.name}"
-                    needed.add(inner if inner in modules else str(node.module))
-            elif isinstance(node, ast.Import):
-                needed.update(alias.name for alias in node.names)
-            stack.append(node)
-    return needed & modules.keys()
-
-
 def code_lines(path: Path) -> set[int]:
     """Numbers of the lines that hold code: no blank lines, comments or docstrings."""
     skip = {
@@ -148,39 +89,6 @@ def code_lines(path: Path) -> set[int]:
         ):
             lines.difference_update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
     return lines
-
-
-# Imports -----------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("floor", FLOORS)
-def test_no_import_runs_upwards(floor: str) -> None:
-    upwards = [
-        f"{module} imports {name}"
-        for module, path in sources().items()
-        if below(module, floor) and module != "benchmark.__main__"
-        for name in imports(parse(path))
-        if any(below(name, forbidden) for forbidden in FLOORS[floor])
-    ]
-    assert not upwards
-
-
-def test_the_engine_knows_no_disk() -> None:
-    found = []
-    for module, path in sources().items():
-        if below(module, "benchmark.engine"):
-            tree = parse(path)
-            calls = {ast.unparse(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
-            found += [f"{module}: {name}" for name in DISK if name in calls | imports(tree)]
-    assert not found
-
-
-def test_no_import_runs_in_a_circle() -> None:
-    graph = {module: edges_at_import(path) - {module} for module, path in sources().items()}
-    try:
-        tuple(graphlib.TopologicalSorter(graph).static_order())
-    except graphlib.CycleError as error:
-        pytest.fail("circle: " + " -> ".join(error.args[1]))
 
 
 def test_import_datasets_is_ours() -> None:
