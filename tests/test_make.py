@@ -1,0 +1,198 @@
+"""What `make` does: the variables it hands on, the errors it shows, and how it sets up `.venv`."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+MAKEFILE = (ROOT / "Makefile").read_text()
+TARGETS = set(re.findall(r"^([a-z0-9-]+):", MAKEFILE, re.MULTILINE))
+VARIABLES = set(re.findall(r"^([A-Z]+) +\?=", MAKEFILE, re.MULTILINE))
+# `make test` hands its own variables down; what these tests start must not inherit them.
+INHERITED = {"MAKEFLAGS", "MAKEOVERRIDES", "MFLAGS", "MAKELEVEL"} | VARIABLES
+
+
+def make(folder: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    kept = {name: value for name, value in os.environ.items() if name not in INHERITED}
+    command = ["make", "-C", str(folder), "--no-print-directory", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, env={**kept, **environment}, timeout=300)
+
+
+def executable(path: Path, script: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """A copy of what `make` reads, with a ready `.venv` whose interpreter only says how it was called."""
+    (tmp_path / "scripts").mkdir()
+    for name in ("Makefile", "requirements.lock", "scripts/setup_environment.py"):
+        shutil.copyfile(ROOT / name, tmp_path / name)
+    python = tmp_path / ".venv" / "bin" / "python"
+    executable(python, '[ "$1" = -IS ] && echo 1 && exit\nprintf "[%s]" "$@"\nexit ${FAKE_STATUS:-0}')
+    digest = hashlib.sha256((tmp_path / "requirements.lock").read_bytes()).hexdigest()
+    (tmp_path / ".venv" / ".ready").write_text(digest + "\n")
+    return tmp_path
+
+
+def test_help_explains_every_target_and_variable() -> None:
+    shown = make(ROOT, "help").stdout
+    assert set(re.findall(r"^  ([a-z0-9-]+) ", shown, re.MULTILINE)) == TARGETS
+    assert set(re.findall(r"^  ([A-Z]+) ", shown, re.MULTILINE)) == VARIABLES
+
+
+@pytest.mark.parametrize(
+    ("arguments", "called"),
+    [
+        (["table1"], "table table=1 preset=quick launcher=local"),
+        (["table1", "PAPER=fedmr", "PRESET=small"], "table table=1 paper=fedmr preset=small launcher=local"),
+        (["table", "PAPER=fedld", "TABLE=3"], "table table=3 paper=fedld preset=quick launcher=local"),
+        (["tables", "LAUNCHER=inline", "SEEDS=0"], "table preset=quick seeds=0 launcher=inline"),
+        (["bench", "WORKERS=2", "ARGS=a=1 b=2"], "bench a=1 b=2"),
+        (["status", "PAPER=it's;"], "status paper=it's; preset=quick"),
+    ],
+)
+def test_make_hands_its_variables_on(checkout: Path, arguments: list[str], called: str) -> None:
+    done = make(checkout, *arguments)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == "".join(f"[{word}]" for word in ["-m", "benchmark", *called.split()])
+
+
+def test_make_passes_a_failure_on(checkout: Path) -> None:
+    done = make(checkout, "table1", "SEEDS=0", FAKE_STATUS="2")
+    assert done.returncode == 2
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_make_refuses_a_misspelt_variable(checkout: Path) -> None:
+    done = make(checkout, "table1", "SEED=1")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "unknown variable SEED;" in done.stderr and "SEEDS" in done.stderr
+
+
+@pytest.mark.parametrize(("python", "found"), [("old", "Python 3.9.2"), ("none", "not installed")])
+def test_make_refuses_an_old_python(checkout: Path, tmp_path: Path, python: str, found: str) -> None:
+    executable(tmp_path / "bin" / "old", '[ "$1" = --version ] && echo Python 3.9.2 || exit 1')
+    (checkout / ".venv" / ".ready").unlink()
+    done = make(checkout, "test", f"PYTHON={tmp_path}/bin/{python}")
+    assert done.returncode == 2
+    assert "3.11 or newer" in done.stderr and found in done.stderr
+
+
+# Setting up --------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def fresh(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A checkout without `.venv`; `uv` only records how it was called."""
+    shutil.rmtree(checkout / ".venv")
+    executable(checkout / "bin" / "uv", f'[ "$1" = pip ] && echo "$@" >> {checkout}/uv.log\nexit 0')
+    monkeypatch.setenv("PATH", f"{checkout}/bin:{os.environ['PATH']}")
+    return checkout
+
+
+def setup(folder: Path) -> subprocess.CompletedProcess[str]:
+    return make(folder, "setup", f"PYTHON={sys.executable}")
+
+
+def installs(folder: Path) -> list[str]:
+    log = folder / "uv.log"
+    return log.read_text().splitlines() if log.exists() else []
+
+
+def test_setup_installs_the_lock_and_again_when_its_content_changes(fresh: Path) -> None:
+    assert setup(fresh).returncode == 0
+    (call,) = installs(fresh)
+    assert call.startswith("pip sync") and call.endswith(f"{fresh}/requirements.lock")
+    assert "--require-hashes" in call and f"{fresh}/.venv/bin/python" in call
+    assert setup(fresh).stderr == ""
+    kept = fresh / ".venv" / "kept"
+    kept.touch()
+    later = time.time() + 10
+    os.utime(fresh / "requirements.lock", (later, later))  # newer, but the same: as after a checkout
+    setup(fresh)
+    assert len(installs(fresh)) == 1
+    with (fresh / "requirements.lock").open("a") as lock:
+        lock.write("# changed\n")
+    os.utime(fresh / "requirements.lock", (later + 10, later + 10))
+    setup(fresh)
+    assert len(installs(fresh)) == 2
+    assert kept.exists(), "a finished .venv is updated, not made again"
+
+
+@pytest.mark.parametrize("damage", ["no stamp", "dead interpreter", "a file", "dead link"])
+def test_setup_mends_what_an_interruption_left(fresh: Path, damage: str) -> None:
+    venv = fresh / ".venv"
+    setup(fresh)
+    half = venv / "lib" / "half-installed"
+    half.touch()
+    if damage == "no stamp":
+        (venv / ".ready").unlink()
+    elif damage == "dead interpreter":
+        (venv / "bin" / "python").unlink()
+        (venv / "bin" / "python").symlink_to(fresh / "nowhere")
+    else:
+        shutil.rmtree(venv)
+        venv.symlink_to(fresh / "nowhere") if damage == "dead link" else venv.touch()
+    done = setup(fresh)
+    assert done.returncode == 0, done.stderr
+    assert len(installs(fresh)) == 2
+    assert (venv / ".ready").exists() and not half.exists()
+
+
+def test_setup_that_fails_leaves_no_stamp(fresh: Path) -> None:
+    executable(fresh / "bin" / "uv", '[ "$1" = pip ] && { echo "no route to index" >&2; exit 1; }\nexit 0')
+    done = setup(fresh)
+    assert done.returncode == 2
+    assert "no route to index" in done.stderr and "Traceback" not in done.stderr
+    assert not (fresh / ".venv" / ".ready").exists()
+
+
+def test_setups_at_once_wait_for_each_other(fresh: Path) -> None:
+    with (fresh / ".venv.lock").open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        command = [sys.executable, str(fresh / "scripts" / "setup_environment.py")]
+        waiting = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+        assert waiting.stderr is not None and "waiting" in waiting.stderr.readline()
+        assert not (fresh / ".venv").exists()
+    waiting.communicate(timeout=300)
+    assert waiting.returncode == 0
+    assert len(installs(fresh)) == 1
+
+
+# The test suite ----------------------------------------------------------------------------------
+
+
+def test_a_stopped_suite_leaves_no_process_behind(tmp_path: Path) -> None:
+    (tmp_path / "test_endless.py").write_text(
+        "import os, pathlib, subprocess, time\n"
+        "def test_endless():\n"
+        "    child = subprocess.Popen(['sleep', '600'], start_new_session=True)\n"
+        f"    pathlib.Path({str(tmp_path / 'pid')!r}).write_text(str(child.pid))\n"
+        "    child.wait()\n"
+    )
+    options = ["-n", "1", "-p", "conftest", "-c", str(ROOT / "pyproject.toml"), "--rootdir", str(ROOT)]
+    command = [sys.executable, "-m", "pytest", *options, str(tmp_path)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "tests")}
+    suite = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    pid, end = tmp_path / "pid", time.monotonic() + 300
+    while not (pid.exists() and pid.read_text()) and time.monotonic() < end:
+        time.sleep(0.1)
+    suite.terminate()
+    assert suite.wait(300) == pytest.ExitCode.INTERRUPTED
+    state = subprocess.run(
+        ["ps", "-o", "stat=", "-p", pid.read_text()], capture_output=True, text=True
+    ).stdout
+    assert state.strip() in ("", "Z"), "the child of the test still runs"
