@@ -22,7 +22,7 @@ import numpy as np
 from PIL import Image
 
 from benchmark.errors import ConfigError
-from benchmark.launch.local import usable_cores
+from benchmark.launch.resources import usable_cores
 from benchmark.paths import ROOT
 from datasets.ham10000 import CLASSES
 

@@ -22,10 +22,10 @@ from typing import TypeVar
 from benchmark.config.schema import RunConfig
 from benchmark.experiments.plan import plan, unique_runs
 from benchmark.experiments.spec import spec_called
-from benchmark.launch.local import Task
 from benchmark.launch.overview import RunOverview
 from benchmark.launch.slurm.queue import Slurm, SlurmSettings
 from benchmark.launch.slurm.submissions import Cluster
+from benchmark.launch.tasks import Task
 from benchmark.paths import ROOT
 from benchmark.runs.status import RunState, Status
 from benchmark.runs.store import Results
@@ -132,7 +132,7 @@ def _submitted(results: Results, planned: dict[str, RunConfig], per_task: int, q
 
     def status() -> Counter[str]:
         overview = RunOverview(results)
-        overview.look(planned)
+        overview.refresh(planned)
         return Counter(overview.state(key) for key in planned)
 
     _timed("status, nothing there yet", status)
@@ -163,7 +163,7 @@ from pathlib import Path
 from benchmark.launch.overview import RunOverview
 from benchmark.runs.store import Results
 overview = RunOverview(Results(Path(sys.argv[1])))
-overview.look(sys.argv[2:])
+overview.refresh(sys.argv[2:])
 assert {overview.state(key) for key in sys.argv[2:]} <= {"done", "missing"}
 """
 

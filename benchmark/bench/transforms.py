@@ -22,7 +22,7 @@ from rich.table import Table as TextTable
 from torch import Tensor
 from torchvision.transforms import v2
 
-from benchmark.launch.local import usable_cores
+from benchmark.launch.resources import usable_cores
 from benchmark.runs.execute import choose_device
 from benchmark.transforms.augmentation import AUGMENTATIONS, BIRD_SIZE, RETINA_SIZE, SKIN_SIZE, Normalise
 

@@ -23,10 +23,11 @@ from benchmark.config.schema import RunConfig
 from benchmark.errors import ConfigError, nearest
 from benchmark.experiments.plan import Cells, check, unique_runs
 from benchmark.experiments.spec import TableSpec
-from benchmark.launch.overview import STATES, RunOverview
+from benchmark.launch.overview import SHOWN_STATES, RunOverview
 from benchmark.launch.slurm.queue import cancel as end_tasks
 from benchmark.launch.slurm.queue import queued
 from benchmark.launch.slurm.submissions import SubmissionLog, task_log
+from benchmark.runs.status import RunState
 from benchmark.runs.store import Results, RunFolder
 
 SECONDS = 5.0
@@ -57,30 +58,30 @@ def _overview(
 ) -> tuple[RenderableType, str, bool]:
     """(the view, its counts as one line, whether anything is on its way)."""
     runs = unique_runs([cells for _, cells in plans])
-    overview.look(runs)
+    overview.refresh(runs)
     states = {key: overview.state(key) for key in runs}
     view = TextTable(title=title)
     view.add_column("table")
-    for state in STATES:
+    for state in SHOWN_STATES:
         view.add_column(state, justify="right")
     view.add_column("cells without runs")
     for spec, cells in plans:
         counts = Counter(states[run.key] for cell in cells.values() for run in cell.runs)
         gaps = Counter(cell.state for cell in cells.values() if cell.state != "ok")
         words = ", ".join(f"{number} {state}" for state, number in sorted(gaps.items()))
-        view.add_row(spec.name, *(str(counts[state]) for state in STATES), words)
+        view.add_row(spec.name, *(str(counts[state]) for state in SHOWN_STATES), words)
     total = Counter(states.values())
     line = f"{len(states)} runs: " + (
-        ", ".join(f"{total[state]} {state}" for state in STATES if total[state]) or "none"
+        ", ".join(f"{total[state]} {state}" for state in SHOWN_STATES if total[state]) or "none"
     )
     tasks = overview.tasks()
     queue = (
-        f"; SLURM: {tasks['running']} tasks running, {tasks['waiting']} waiting{overview.reasons()}"
+        f"; SLURM: {tasks[RunState.RUNNING]} tasks running, {tasks[RunState.WAITING]} waiting{overview.reasons()}"
         if tasks
         else ""
     )
     below = [Text(f"{line}{queue}"), *_failures(overview.failures)]
-    return Group(view, *below), f"{line}{queue}", bool(total["running"] or total["waiting"])
+    return Group(view, *below), f"{line}{queue}", bool(total[RunState.RUNNING] or total[RunState.WAITING])
 
 
 def _failures(failures: Mapping[str, str]) -> Iterable[Text]:
@@ -123,8 +124,8 @@ def retry(words: Sequence[str]) -> int:
     results = Results(Path(values.get("results", "results"))).open()
     overview = RunOverview(results)
     runs = unique_runs([cells for _, cells in plans])
-    overview.look(runs)
-    failed: dict[str, RunConfig] = {key: run for key, run in runs.items() if overview.state(key) == "failed"}
+    overview.refresh(runs)
+    failed: dict[str, RunConfig] = {key: run for key, run in runs.items() if overview.state(key) is RunState.FAILED}
     if not failed:
         print(f"none of {len(runs)} runs has failed")
         return 0
@@ -136,9 +137,11 @@ def retry(words: Sequence[str]) -> int:
     with start(values, results.root, plans), launcher_lock(values, results):
         code = run_missing(values, results, failed, check_all, tracked_runs(plans))
     overview = RunOverview(results)
-    overview.look(failed)
+    overview.refresh(failed)
     after = Counter(overview.state(key) for key in failed)
-    print(f"{len(failed)} runs tried again: " + ", ".join(f"{after[s]} {s}" for s in STATES if after[s]))
+    print(
+        f"{len(failed)} runs tried again: " + ", ".join(f"{after[s]} {s}" for s in SHOWN_STATES if after[s])
+    )
     return code
 
 

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 from benchmark.cli.arguments import launcher_kind, positive, settings_of_group
 from benchmark.config.schema import RunConfig
 from benchmark.experiments.plan import prepare_data
+from benchmark.runs.status import RunState
 from benchmark.runs.store import Results
 
 if TYPE_CHECKING:
-    from benchmark.launch.local import Task
     from benchmark.launch.slurm.submissions import Cluster
+    from benchmark.launch.tasks import Task
     from benchmark.tracking.settings import TrackedRun
 
 SHOWN = 20
@@ -72,8 +73,10 @@ def ended(results: Results, run: RunConfig) -> bool:
 
 
 def _launch(values: Mapping[str, str], runs: Sequence[RunConfig], already: int) -> int:
-    from benchmark.launch.local import LaunchError, Task, launch
-    from benchmark.launch.progress import listener
+    from benchmark.launch.local import launch
+    from benchmark.launch.pool import LaunchError
+    from benchmark.launch.progress import ProgressView
+    from benchmark.launch.tasks import RUN_WORK, Task
     from benchmark.runs.execute import get_data, get_weights
 
     settings = settings_of_group("launcher", values, "local")
@@ -88,21 +91,21 @@ def _launch(values: Mapping[str, str], runs: Sequence[RunConfig], already: int) 
     try:
         outcomes = launch(
             tasks,
-            "benchmark.runs.execute:work",
+            RUN_WORK,
             kind=settings["name"],
             workers=settings.get("workers"),
             threads=settings.get("threads") or 1,
             devices=settings.get("devices"),
             grace=settings.get("grace", 30.0),
-            listener=listener(already_done=already),
+            listener=ProgressView(already),
         )
     except LaunchError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
-    bad = [outcome for outcome in outcomes if outcome.status in ("failed", "crashed", "busy")]
+    bad = [outcome for outcome in outcomes if outcome.state in (RunState.FAILED, RunState.RUNNING)]
     for outcome in bad[:SHOWN]:
-        print(f"{outcome.status}: {outcome.key}: {outcome.message}", file=sys.stderr)
-    if any(outcome.status == "interrupted" for outcome in outcomes) or len(outcomes) < len(tasks):
+        print(f"{outcome.state}: {outcome.key}: {outcome.message}", file=sys.stderr)
+    if any(outcome.state is RunState.INTERRUPTED for outcome in outcomes) or len(outcomes) < len(tasks):
         print("stopped; the same command goes on where it was", file=sys.stderr)
         return 130
     return 1 if bad else 0
@@ -113,9 +116,9 @@ def _cluster(
 ) -> int:
     """Submit what neither ended nor lives, and look after it; exit code 0, 1 (not all have ended), 130 (left alone)."""
     from benchmark.cli.tracking import settings_of
-    from benchmark.launch.local import Task
     from benchmark.launch.slurm.queue import Slurm, SlurmSettings
     from benchmark.launch.slurm.submissions import Cluster, check_time, known_seconds
+    from benchmark.launch.tasks import RUN_WORK, Task
     from benchmark.runs.execute import get_data, get_weights
 
     settings = SlurmSettings.of(settings_of_group("launcher", values, "slurm"))
@@ -124,7 +127,7 @@ def _cluster(
     check_time(settings, intervals, known_seconds(results))
     prepare_data(runs, get_data, get_weights)
     plan = (settings_of(values), {run.key: run for run in tracked})
-    cluster = Cluster(results, queue, settings, "benchmark.runs.execute:work", queue.folder, plan)
+    cluster = Cluster(results, queue, settings, RUN_WORK, queue.folder, plan)
     tasks = [Task(run.key, run.train.rounds, _payload(run, "local")) for run in runs]
     number = cluster.submit(tasks)
     print(f"{number} of {len(tasks)} runs submitted; logs: {queue.folder}/")

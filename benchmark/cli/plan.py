@@ -45,7 +45,7 @@ def main(words: Sequence[str]) -> int:
     results = Results(Path(values.get("results", "results"))).existing()
     overview = RunOverview(results)
     runs = unique_runs([cells for _, cells in plans])
-    overview.look(runs)
+    overview.refresh(runs)
     states = {key: overview.state(key) for key in runs}
     console = Console(width=None if sys.stdout.isatty() else 150)
     seen: set[str] = set()

@@ -32,11 +32,12 @@ from benchmark.config.compose import resolve
 from benchmark.config.schema import RunConfig
 from benchmark.errors import ConfigError, UserError
 from benchmark.experiments.plan import prepare_data
-from benchmark.launch.local import THREAD_VARIABLES
 from benchmark.launch.slurm.batch_job import WAIT_SECONDS
 from benchmark.paths import ROOT
 from benchmark.runs.files import storage_error, write_atomically
+from benchmark.runs.status import RunState
 from benchmark.runs.store import Results, read_json
+from benchmark.runs.threads import THREAD_VARIABLES
 from benchmark.tracking.settings import TrackedRun, Tracker, TrackingSettings, tracking
 
 CODES = {"done": 0, "diverged": 0, "interrupted": 130, "refused": 2}
@@ -89,12 +90,12 @@ def carry_out(config: RunConfig, grace: float = 0.0) -> tuple[str, str]:
     with stop_on_signals() as stop, Requeue(stop, grace) as requeue:
         while True:
             state, message = execute(config, progress, stop.is_set)
-            if state != "busy" or stop.is_set() or time.monotonic() > deadline:
+            if state is not RunState.RUNNING or stop.is_set() or time.monotonic() > deadline:
                 break
             time.sleep(1.0)
     if state not in ("done", "diverged", "failed"):
         requeue.go()
-    if state == "busy":
+    if state is RunState.RUNNING:
         raise ConfigError(message)
     return state, message
 

@@ -15,7 +15,7 @@ from benchmark.cli.tracking import TRACKING_OPTIONS, publication, start, tracked
 from benchmark.experiments.plan import Cells, check, unique_runs
 from benchmark.experiments.selection import TableQuery, plan_tables
 from benchmark.experiments.spec import TableSpec, spec_called
-from benchmark.launch.overview import STATES, RunOverview
+from benchmark.launch.overview import SHOWN_STATES, RunOverview
 from benchmark.reports.collect import collect
 from benchmark.reports.tables import write
 from benchmark.runs.store import Results
@@ -42,7 +42,7 @@ def table(words: Sequence[str]) -> int:
             code = run_missing(values, results, runs, check_all, tracked_runs([*plans, *read_too]))
         folder = Path(values.get("out") or results.root / "tables" / preset)
         overview = RunOverview(results)
-        overview.look(runs)
+        overview.refresh(runs)
         for spec, cells in plans:
             built = collect(spec, preset, cells, results)
             paths = write(built, folder)
@@ -81,6 +81,6 @@ def _analyse(made: PaperTable, values: Mapping[str, str], folder: Path) -> str:
 def _summary(overview: RunOverview, cells: Cells) -> str:
     counts = Counter(overview.state(run.key) for cell in cells.values() for run in cell.runs)
     gaps = Counter(cell.state for cell in cells.values() if cell.state != "ok")
-    states = [f"{counts[state]} {state}" for state in STATES if counts[state]]
+    states = [f"{counts[state]} {state}" for state in SHOWN_STATES if counts[state]]
     cells_without = [f"{number} cells {state}" for state, number in sorted(gaps.items())]
     return ", ".join([*(states or ["no runs"]), *cells_without])

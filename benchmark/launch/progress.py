@@ -1,4 +1,4 @@
-"""What a launch shows while it works: a live view on a terminal, plain lines elsewhere."""
+"""What a launch shows: a live view on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TextIO
 
 from rich.console import Console, Group, RenderableType
@@ -16,28 +16,18 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from benchmark.launch.local import Listener, Outcome, Task
+from benchmark.launch.tasks import Listener, Outcome, Rounds, Task
+from benchmark.runs.status import RunState
 
 STATUS_SECONDS = 10.0
 """Least time between two status lines of the plain view."""
 
-REFRESHES = 4
-"""Refreshes per second of the live view."""
-
 ROWS = 12
-"""Current runs that the live view shows."""
-
-
-def listener(already_done: int = 0, stream: TextIO | None = None) -> Listener:
-    """The view for ``stream`` (default stdout). ``already_done``: runs that count as done and are not launched."""
-    stream = sys.stdout if stream is None else stream
-    if stream.isatty() and os.environ.get("TERM") != "dumb":
-        return RichProgress(already_done, Console(file=stream))
-    return PlainProgress(already_done, stream)
+"""Current runs that a live view shows."""
 
 
 def duration(seconds: float) -> str:
-    """Words of the size that matters: ``40 s``, ``12 min``, ``3.5 h``."""
+    """Format a time in the unit that matters: ``40 s``, ``12 min``, ``3.5 h``."""
     if seconds < 99.5:
         return f"{seconds:.0f} s"
     if seconds < 99.5 * 60:
@@ -45,244 +35,220 @@ def duration(seconds: float) -> str:
     return f"{seconds / 3600:.1f} h"
 
 
-class Tally:
-    """Counts of a launch. Speed is in rounds of this launch: rounds that a resumed run had done are no work of it."""
+def is_terminal(stream: TextIO) -> bool:
+    """Whether a live view can be drawn on ``stream``."""
+    return stream.isatty() and os.environ.get("TERM") != "dumb"
 
-    def __init__(self, already_done: int, clock: Callable[[], float]) -> None:
-        self.already_done = already_done
+
+def draw(
+    headline: str,
+    share: float,
+    current: Sequence[tuple[str, int, int]],
+    hidden: int,
+    footer: Iterable[Text] = (),
+) -> RenderableType:
+    """A live view: a headline, a bar, a row per current run, and lines below.
+
+    Args:
+        headline: Counts and times.
+        share: Share of the work that is done, 0 to 1.
+        current: (key, rounds done, all rounds) of runs at work.
+        hidden: Number of further runs at work.
+        footer: Lines below.
+    """
+    rows = Table.grid(padding=(0, 1), expand=True)
+    rows.add_column(no_wrap=True, overflow="ellipsis", ratio=1)
+    rows.add_column(width=20)
+    rows.add_column(justify="right", no_wrap=True)
+    for key, done, rounds in current:
+        bar = ProgressBar(total=max(1, rounds), completed=done, width=20)
+        rows.add_row(Text(f"  {key}"), bar, f"{done}/{rounds} rounds")
+    more = [Text(f"  and {hidden} more", style="dim")] if hidden > 0 else []
+    total = Table.grid(expand=True)
+    total.add_row(Text(headline, style="bold", no_wrap=True, overflow="ellipsis"))
+    total.add_row(ProgressBar(total=1.0, completed=share))
+    return Group(total, rows, *more, *footer)
+
+
+class LaunchCounts:
+    """Counts of a launch. Speed is in rounds of this launch; rounds that a resumed run did before do not count."""
+
+    def __init__(self, done_before: int, clock: Callable[[], float]) -> None:
+        self.done_before = done_before
         self.clock = clock
         self.began = clock()
         self.first_task: float | None = None
         self.rounds: dict[str, int] = {}
-        # key -> (rounds done before this launch, rounds done); the first is not known before the first report
-        self.current: dict[str, tuple[int | None, int]] = {}
-        self.endings: Counter[str] = Counter()
-        self._all_rounds = 0
+        self.current: dict[str, Rounds] = {}
+        self.states: Counter[RunState] = Counter()
         self._ended_rounds = 0
         self._worked = 0
 
-    def started(self, tasks: Sequence[Task]) -> None:
-        """Take in what is to do."""
-        self.rounds = {task.key: task.rounds for task in tasks}
-        self._all_rounds = sum(self.rounds.values())
-        self.began = self.clock()
-
     def task_started(self, key: str) -> None:
-        """A run begins. The clock of the speed starts with the first one: starting workers is no work."""
+        """Add a current task. The clock of the speed starts with the first one, after workers have started."""
         if self.first_task is None:
             self.first_task = self.clock()
-        self.current[key] = (None, 0)
-
-    def progress(self, key: str, round: int, rounds: int) -> None:
-        """A run is at ``round``."""
-        before, _ = self.current[key]
-        if before is None:  # the first report comes after the first round, or before it
-            before = max(0, round - 1)
-        self.current[key] = (before, round)
+        self.current[key] = Rounds(1, 0, self.rounds[key])
 
     def task_ended(self, outcome: Outcome) -> None:
-        """A run has ended; whatever way, none of its rounds is left to wait for."""
-        before, done = self.current.pop(outcome.key)
-        rounds = self.rounds[outcome.key]
-        if outcome.status == "done":
-            done = rounds
-        self._ended_rounds += rounds
-        self._worked += done - (before or 0)
-        self.endings[outcome.status] += 1
+        """Count a task that has ended. However it ended, none of its rounds is left to wait for."""
+        rounds = self.current.pop(outcome.key)
+        done = rounds.total if outcome.state is RunState.DONE else rounds.done
+        self._ended_rounds += self.rounds[outcome.key]
+        self._worked += _worked(rounds._replace(done=done))
+        self.states[outcome.state] += 1
 
     @property
     def ended(self) -> int:
         """Runs that have ended, earlier ones included."""
-        return self.already_done + self.endings.total()
+        return self.done_before + self.states.total()
 
     @property
     def total(self) -> int:
         """All runs."""
-        return self.already_done + len(self.rounds)
+        return self.done_before + len(self.rounds)
 
     @property
     def share(self) -> float:
-        """Share of the launched rounds that nobody has to wait for any more, 0 to 1."""
-        return self._covered() / self._all_rounds if self._all_rounds else 1.0
+        """Share of the launched rounds that are done or need not be waited for, 0 to 1."""
+        total = sum(self.rounds.values())
+        return self._finished_rounds() / total if total else 1.0
 
     def seconds_left(self) -> float | None:
-        """At the speed so far; None before the first round."""
-        worked = self._worked + sum(done - (before or 0) for before, done in self.current.values())
+        """Seconds left at the speed so far; None before the first round."""
+        worked = self._worked + sum(map(_worked, self.current.values()))
         if self.first_task is None or worked <= 0:
             return None
-        return (self._all_rounds - self._covered()) * (self.clock() - self.first_task) / worked
+        left = sum(self.rounds.values()) - self._finished_rounds()
+        return left * (self.clock() - self.first_task) / worked
 
-    def troubles(self) -> str:
-        """``1 failed, 2 crashed``, or nothing."""
-        return ", ".join(
-            f"{count} {status}" for status, count in sorted(self.endings.items()) if status != "done"
-        )
+    def problems(self) -> list[str]:
+        """``["1 diverged", "2 failed"]``."""
+        states = sorted(self.states.items())
+        return [f"{count} {state}" for state, count in states if state is not RunState.DONE]
 
     def status(self) -> str:
         """``12/72 runs, 31 % of rounds, about 2 min left``."""
-        parts = [f"{self.ended}/{self.total} runs", f"{100 * self.share:.0f} % of rounds"]
         left = self.seconds_left()
-        if left is not None:
-            parts.append(f"about {duration(left)} left")
-        return ", ".join(part for part in (*parts, self.troubles()) if part)
+        parts = [f"{self.ended}/{self.total} runs", f"{100 * self.share:.0f} % of rounds"]
+        parts += [] if left is None else [f"about {duration(left)} left"]
+        return ", ".join([*parts, *self.problems()])
 
     def summary(self) -> str:
-        """The last line."""
-        spent = duration(self.clock() - self.began)
-        counts = [f"{self.endings['done']} done now" if self.already_done else f"{self.endings['done']} done"]
-        if self.already_done:
-            counts.insert(0, f"{self.already_done} done before")
-        if self.troubles():
-            counts.append(self.troubles())
-        missing = self.total - self.ended
-        if missing:
-            counts.append(f"{missing} not begun")
-        return f"{self.ended}/{self.total} runs in {spent}: {', '.join(counts)}"
+        """``72/72 runs in 12 min: 68 done before, 4 done now``."""
+        done = f"{self.states[RunState.DONE]} done"
+        counts = [f"{self.done_before} done before", f"{done} now"] if self.done_before else [done]
+        counts += self.problems()
+        if self.ended < self.total:
+            counts.append(f"{self.total - self.ended} not begun")
+        return f"{self.ended}/{self.total} runs in {duration(self.clock() - self.began)}: {', '.join(counts)}"
 
-    def _covered(self) -> int:
-        return self._ended_rounds + sum(done for _, done in self.current.values())
+    def _finished_rounds(self) -> int:
+        return self._ended_rounds + sum(rounds.done for rounds in self.current.values())
 
 
-def _first_line(message: str) -> str:
-    return message.strip().partition("\n")[0]
+def _worked(rounds: Rounds) -> int:
+    """Rounds of this launch. The first report comes after the first round, or before it."""
+    return max(0, rounds.done - max(0, rounds.first - 1))
 
 
-class PlainProgress:
-    """One line per ended run, and at most one status line in `STATUS_SECONDS`."""
+class ProgressView(Listener):
+    """Shows a launch on a stream: live on a terminal, else one line per ended run and a status line now and then.
 
-    def __init__(
-        self, already_done: int = 0, stream: TextIO | None = None, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        self._stream = sys.stdout if stream is None else stream
-        self._tally = Tally(already_done, clock)
-        self._said_at = clock()
-
-    def _say(self, line: str) -> None:
-        print(line, file=self._stream, flush=True)
-
-    def _say_status(self) -> None:
-        now = self._tally.clock()
-        if now - self._said_at >= STATUS_SECONDS:
-            self._said_at = now
-            self._say(self._tally.status())
-
-    def started(self, tasks: Sequence[Task]) -> None:
-        """Say how much there is to do."""
-        self._tally.started(tasks)
-        self._said_at = self._tally.clock()
-        before = f", {self._tally.already_done} done before" if self._tally.already_done else ""
-        self._say(f"{self._tally.total} runs{before}, {len(tasks)} to do")
-
-    def task_started(self, key: str) -> None:
-        """Nothing to say."""
-        self._tally.task_started(key)
-
-    def progress(self, key: str, round: int, rounds: int) -> None:
-        """Say the status if the last one is long ago."""
-        self._tally.progress(key, round, rounds)
-        self._say_status()
-
-    def task_ended(self, outcome: Outcome) -> None:
-        """Say how it ended; why, where it ended badly."""
-        self._tally.task_ended(outcome)
-        why = "" if outcome.status == "done" else f": {_first_line(outcome.message)}"
-        self._say(f"{outcome.status:<11} {outcome.key} ({duration(outcome.seconds)}){why}")
-        self._say_status()
-
-    def stopping(self, message: str) -> None:
-        """Say so."""
-        self._say(f"stopping on {message}")
-
-    def finished(self, outcomes: Sequence[Outcome]) -> None:
-        """Sum up."""
-        if self._tally.rounds:
-            self._say(self._tally.summary())
-
-
-class RichProgress:
-    """A live view: all runs, and the ones at work now. Lines above it for runs that did not end well.
-
-    A thread of rich draws it a few times a second from counts that the launcher's calls update; however many short
-    runs there are, a call costs no drawing.
+    A thread of rich draws the live view from counts, so that a call costs nothing, however many short runs there are.
     """
 
     def __init__(
         self,
-        already_done: int = 0,
-        console: Console | None = None,
+        done_before: int = 0,
+        stream: TextIO | None = None,
         clock: Callable[[], float] = time.monotonic,
+        console: Console | None = None,
     ) -> None:
-        self._console = Console() if console is None else console
-        self._tally = Tally(already_done, clock)
+        """``done_before``: runs that are done and not launched. ``stream``: default stdout."""
+        stream = sys.stdout if stream is None else stream
+        self.counts = LaunchCounts(done_before, clock)
+        self._console = console or Console(file=stream)
+        self._stream = stream
         self._lock = threading.Lock()
         self._stopping = ""
-        self._live = Live(
-            get_renderable=self._view,
-            console=self._console,
-            refresh_per_second=REFRESHES,
-            transient=True,
-            vertical_overflow="crop",
-        )
+        self._status_at = clock()
+        self._live: Live | None = None
+        if console is not None or is_terminal(stream):
+            self._live = Live(
+                get_renderable=self.picture,
+                console=self._console,
+                refresh_per_second=4,
+                transient=True,
+                vertical_overflow="crop",
+            )
 
-    def _view(self) -> RenderableType:
+    def picture(self) -> RenderableType:
+        """The live view."""
         with self._lock:
-            tally = self._tally
-            total = Table.grid(expand=True)
-            total.add_row(Text(tally.status(), style="bold", no_wrap=True, overflow="ellipsis"))
-            total.add_row(ProgressBar(total=1.0, completed=tally.share))
-            rows = Table.grid(padding=(0, 1), expand=True)
-            rows.add_column(no_wrap=True, overflow="ellipsis", ratio=1)
-            rows.add_column(width=20)
-            rows.add_column(justify="right", no_wrap=True)
-            shown = max(1, min(ROWS, self._console.height - 5))
-            for key, (_, done) in list(tally.current.items())[:shown]:
-                rounds = max(1, tally.rounds[key])
-                rows.add_row(
-                    Text(f"  {key}"),
-                    ProgressBar(total=rounds, completed=done, width=20),
-                    f"{done}/{rounds} rounds",
-                )
-            more = len(tally.current) - shown
-        end: list[RenderableType] = [Text(f"  and {more} more", style="dim")] if more > 0 else []
-        if self._stopping:
-            end.append(Text(self._stopping, style="yellow"))
-        return Group(total, rows, *end)
-
-    def _say(self, line: str, style: str) -> None:
-        # Keys and messages are text: a bracket in them is no markup, a number in them is not coloured.
-        self._console.print(Text(line, style=style))
+            counts = self.counts
+            rows = max(1, min(ROWS, self._console.height - 5))
+            current = [
+                (key, rounds.done, rounds.total) for key, rounds in list(counts.current.items())[:rows]
+            ]
+            footer = [Text(self._stopping, style="yellow")] if self._stopping else []
+            return draw(counts.status(), counts.share, current, len(counts.current) - rows, footer)
 
     def started(self, tasks: Sequence[Task]) -> None:
-        """Begin to draw."""
-        with self._lock:
-            self._tally.started(tasks)
-        if tasks:
+        """Say how much there is to do, or begin to draw."""
+        counts = self.counts
+        counts.rounds = {task.key: task.rounds for task in tasks}
+        counts.began = self._status_at = counts.clock()
+        if self._live is None:
+            before = f", {counts.done_before} done before" if counts.done_before else ""
+            self._say(f"{counts.total} runs{before}, {len(tasks)} to do")
+        elif tasks:
             self._live.start(refresh=True)
 
     def task_started(self, key: str) -> None:
-        """Show the run."""
+        """Add the run to the live view."""
         with self._lock:
-            self._tally.task_started(key)
+            self.counts.task_started(key)
 
-    def progress(self, key: str, round: int, rounds: int) -> None:
-        """Move its bar."""
+    def progress(self, key: str, rounds: Rounds) -> None:
+        """Note the progress of a run."""
         with self._lock:
-            self._tally.progress(key, round, rounds)
+            self.counts.current[key] = rounds
+        self._say_status()
 
     def task_ended(self, outcome: Outcome) -> None:
-        """Count it; say why, where it ended badly."""
+        """Say how a run ended, and why if it ended badly. The live view counts those that are done."""
         with self._lock:
-            self._tally.task_ended(outcome)
-        if outcome.status != "done":
-            style = "yellow" if outcome.status in ("interrupted", "busy") else "red"
-            self._say(f"{outcome.status} {outcome.key}: {_first_line(outcome.message)}", style)
+            self.counts.task_ended(outcome)
+        done = outcome.state is RunState.DONE
+        why = "" if done else f": {outcome.message.strip().partition(chr(10))[0]}"
+        if self._live is None or not done:
+            style = "yellow" if outcome.state in (RunState.INTERRUPTED, RunState.RUNNING) else "red"
+            self._say(f"{outcome.state:<11} {outcome.key} ({duration(outcome.seconds)}){why}", style)
+        self._say_status()
 
     def stopping(self, message: str) -> None:
-        """Show it below the runs, where the eye is."""
+        """Say that the launch stops."""
         self._stopping = f"stopping on {message}"
+        if self._live is None:
+            self._say(self._stopping)
 
     def finished(self, outcomes: Sequence[Outcome]) -> None:
-        """Stop drawing, sum up."""
-        if self._tally.rounds:
-            self._live.stop()
-            self._say(self._tally.summary(), "bold")
+        """Sum up."""
+        if self.counts.rounds:
+            if self._live is not None:
+                self._live.stop()
+            self._say(self.counts.summary(), "bold")
+
+    def _say(self, line: str, style: str = "") -> None:
+        if self._live is None:
+            print(line, file=self._stream, flush=True)
+        else:
+            # As text: brackets in keys and messages are no markup, and numbers are not coloured.
+            self._console.print(Text(line, style=style))
+
+    def _say_status(self) -> None:
+        now = self.counts.clock()
+        if self._live is None and now - self._status_at >= STATUS_SECONDS:
+            self._status_at = now
+            self._say(self.counts.status())

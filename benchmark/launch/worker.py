@@ -1,9 +1,8 @@
-"""A worker of the local launcher: a process that does one task after another until its launcher lets go of it.
+"""A worker of the local launcher: a process that carries out one task after another.
 
-Over one duplex connection the launcher sends pickled payloads, or nothing (a message of no bytes) to ask for a stop;
-the worker answers with ``("ready",)``, ``("progress", first, round, rounds)`` and
-``("ended", status, message, seconds, (first, round, rounds) | None, leaving)``. A closed connection means that the
-launcher is gone, and counts as a request to stop. Nothing here knows what a task is.
+Over one duplex connection the launcher sends pickled payloads, or an empty message to ask for a stop. The worker
+answers with ``("ready",)``, ``("progress", first, done, total)`` and ``("ended", state, message, seconds, rounds,
+leaving)``. A closed connection means that the launcher is gone, and counts as a request to stop.
 """
 
 from __future__ import annotations
@@ -22,52 +21,39 @@ from collections.abc import Callable
 from multiprocessing.connection import Connection
 from typing import Any
 
-Work = Callable[[Any, Callable[[int, int], None], Callable[[], bool]], tuple[str, str]]
-"""``work(payload, progress(round, rounds), stop()) -> (status, message)``; an exception is a failure of the task."""
-
-STATUSES = ("done", "diverged", "failed", "interrupted", "busy")
-"""What a work function may return."""
+from benchmark.launch.tasks import Rounds, Work
+from benchmark.runs.status import RunState
 
 PROGRESS_SECONDS = 0.2
-"""Time between two progress reports of a worker: however short a round, 64 workers send 320 a second."""
-
-Rounds = tuple[int, int, int]
-"""First reported round, last reported round, all rounds of the task."""
+"""Time between two progress reports of a worker."""
 
 
 class Reporter:
-    """The ``progress`` argument of a work function: hands on at most one report in `PROGRESS_SECONDS`.
-
-    Every report carries the first round that the task named, so that what a resumed run did before counts as no speed.
-    """
+    """The ``progress`` argument of a work function. Sends at most one report in `PROGRESS_SECONDS`."""
 
     def __init__(self, send: Callable[[Rounds], None]) -> None:
         self._send = send
         self._sent_at = -PROGRESS_SECONDS
-        self.seen: Rounds | None = None
-
-    def begin(self) -> None:
-        """Forget the task before."""
-        self.seen = None
+        self.last: Rounds | None = None
 
     def __call__(self, round: int, rounds: int) -> None:
         """Note that ``round`` of ``rounds`` rounds are done."""
-        self.seen = (self.seen[0] if self.seen else round, round, rounds)
+        self.last = Rounds(self.last.first if self.last else round, round, rounds)
         now = time.monotonic()
         if now - self._sent_at >= PROGRESS_SECONDS:
             self._sent_at = now
-            self._send(self.seen)
+            self._send(self.last)
 
 
 def load(work: str) -> Work:
-    """Import ``module:function``; whatever the import raises, and AttributeError for a function that is not there."""
+    """Import ``module:function``. Raises whatever the import raises, and AttributeError for a missing function."""
     module, _, name = work.partition(":")
     function: Work = getattr(importlib.import_module(module), name)
     return function
 
 
 def set_threads(threads: int) -> None:
-    """Give torch ``threads`` threads, if anything has imported torch; the number decides about the last bits."""
+    """Give torch ``threads`` threads, if it was imported. The number decides about the last bits of results."""
     torch = sys.modules.get("torch")
     if torch is not None and torch.get_num_threads() != threads:
         torch.set_num_threads(threads)
@@ -75,19 +61,17 @@ def set_threads(threads: int) -> None:
 
 def attempt(
     work: Work, payload: Any, progress: Callable[[int, int], None], stop: Callable[[], bool]
-) -> tuple[str, str, bool]:
-    """Call a work function: (status, message, whether it raised).
+) -> tuple[RunState, str, bool]:
+    """Call a work function: (state, message, whether it raised).
 
-    After an exception the status is ``failed``; the message's first line names the exception, its traceback follows.
+    After an exception the state is failed. The first line of the message names the exception, its traceback follows.
     """
     try:
-        status, message = work(payload, progress, stop)
-        if status not in STATUSES:
-            raise ValueError(f"the work function returned {status!r}; allowed: {', '.join(STATUSES)}")
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever one task raises, the tasks after it go on
+        state, message = work(payload, progress, stop)
+        return RunState(state), str(message), False
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - other tasks must go on, whatever one raises
         summary = f"{type(error).__name__}: {error}".strip().rstrip(":").splitlines()[0]
-        return "failed", f"{summary}\n{''.join(traceback.format_exception(error)).rstrip()}", True
-    return status, str(message), False
+        return RunState.FAILED, f"{summary}\n{''.join(traceback.format_exception(error)).rstrip()}", True
 
 
 def _cuda_in_use() -> bool:
@@ -96,7 +80,7 @@ def _cuda_in_use() -> bool:
 
 
 class _Server:
-    """The worker's side of the connection. A thread reads it, so that asking ``stop`` costs no system call."""
+    """The worker's side of the connection. A thread reads it, so that a look at ``stop`` is cheap."""
 
     def __init__(self, connection: Connection, grace: float) -> None:
         self.connection = connection
@@ -105,7 +89,7 @@ class _Server:
         self.inbox: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
 
     def leave(self, *_: object) -> None:
-        """Stop the current task and take no other one; also the handler of SIGTERM."""
+        """Stop the current task and take no other one. Also the handler of SIGTERM."""
         self.stop.set()
         self.inbox.put(None)
 
@@ -120,48 +104,46 @@ class _Server:
                     self.leave()
         except (EOFError, OSError):
             self.leave()
-        # Nobody waits for this process any more. A task that does not look at `stop` must not outlive its launcher
-        # for hours, unseen, in the way of the next launch.
+        # Nobody waits for this process any more. A task that ignores `stop` must not outlive its launcher for hours.
         time.sleep(self.grace)
         os._exit(1)
 
     def send(self, *message: object) -> None:
-        """Tell the launcher; if it is gone, stop, but let the task save its state first."""
+        """Send to the launcher. If it is gone, stop, but let the task save its state first."""
         try:
             self.connection.send(message)
         except OSError:
             self.leave()
 
     def serve(self, work: Work, threads: int) -> None:
-        """Do tasks until told to leave."""
-        reporter = Reporter(lambda rounds: self.send("progress", *rounds))
+        """Carry out tasks until told to leave."""
         self.send("ready")
         while (content := self.inbox.get()) is not None:
             began = time.perf_counter()
-            reporter.begin()
+            reporter = Reporter(lambda rounds: self.send("progress", *rounds))
             set_threads(threads)
-            # Unpickled where a failure is the task's, not the worker's.
-            status, message, raised = attempt(
+            # Unpickled inside `attempt`, so that a failure there is a failure of the task.
+            state, message, raised = attempt(
                 lambda raw, progress, stop: work(pickle.loads(raw), progress, stop),
                 content,
                 reporter,
                 self.stop.is_set,
             )
-            # After an error on a GPU its context may be unusable, and its memory taken, for all tasks to come.
+            # After an error on a GPU, its context may be unusable and its memory lost for all later tasks.
             leaving = self.stop.is_set() or (raised and _cuda_in_use())
-            self.send("ended", status, message, time.perf_counter() - began, reporter.seen, leaving)
+            self.send("ended", state, message, time.perf_counter() - began, reporter.last, leaving)
             if leaving:
                 break
 
 
 def serve(connection: Connection, work: str, threads: int, grace: float) -> None:
-    """Be a worker: the whole life of a process that the launcher started."""
-    # A terminal sends Ctrl-C and hang-ups to every process of the group; the launcher decides what they mean.
+    """Be a worker: the main function of a process that the launcher started."""
+    # A terminal sends Ctrl-C and hang-ups to every process of the group. The launcher decides what they mean.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     faulthandler.enable()
     server = _Server(connection, grace)
-    # SIGTERM reaches workers too where a whole job is ended (a batch system, `timeout`): save, then leave.
+    # A batch system or `timeout` sends SIGTERM to workers too: save the state, then leave.
     signal.signal(signal.SIGTERM, server.leave)
     threading.Thread(target=server.listen, name="launcher", daemon=True).start()
     server.serve(load(work), threads)

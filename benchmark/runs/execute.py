@@ -41,13 +41,13 @@ from benchmark.engine.federation import (
 from benchmark.engine.records import Record
 from benchmark.engine.training import TrainSpec
 from benchmark.errors import ConfigError, UserError
-from benchmark.launch.local import THREAD_VARIABLES
 from benchmark.models.networks import FlatModel, build_net, flatten_head
 from benchmark.models.weights import fetch_weights, read_weights
 from benchmark.paths import ROOT
 from benchmark.runs.lease import Busy, Lease, LeaseLost
 from benchmark.runs.status import RunState, Status
 from benchmark.runs.store import Results, RunFolder
+from benchmark.runs.threads import THREAD_VARIABLES
 from benchmark.transforms.augmentation import Normalise, augmentation
 from datasets.core.base import Dataset, Split
 from methods.core.build import Method
@@ -547,10 +547,10 @@ def _log_to(folder: RunFolder) -> logging.Handler:
 
 def execute(
     config: RunConfig, progress: Progress = lambda r, n: None, stop: Stop = lambda: False
-) -> tuple[str, str]:
-    """Carry out one run, or finish it, or see that it has ended: (status, message).
+) -> tuple[RunState, str]:
+    """Carry out one run, or finish it, or see that it has ended: (state, message).
 
-    Status is done, diverged, interrupted, failed or busy. Everything is in the run's folder; a failure leaves its
+    The state is running if another process works on the run. Everything is in the run's folder; a failure leaves its
     message in status.json and its traceback in log.txt.
     """
     results = Results(Path(config.paths.results)).open()
@@ -562,14 +562,14 @@ def execute(
         with folder.lease() as lease:
             return _execute(config, results, folder, lease, progress, stop)
     except Busy as error:
-        return "busy", str(error)
+        return RunState.RUNNING, str(error)
     except LeaseLost as error:
-        return "interrupted", str(error)
+        return RunState.INTERRUPTED, str(error)
 
 
 def _execute(
     config: RunConfig, results: Results, folder: RunFolder, lease: Lease, progress: Progress, stop: Stop
-) -> tuple[str, str]:
+) -> tuple[RunState, str]:
     started = time.perf_counter()
     torch.set_num_threads(config.runtime.threads)
     # NumPy's too: more threads may give other last bits. Workers have it from their environment, which costs nothing.
@@ -602,7 +602,7 @@ def _execute(
         _try_to_say_failed(folder, config, message)
         if mistake:
             raise
-        return "failed", f"{message} (traceback in {folder.path / 'log.txt'})"
+        return RunState.FAILED, f"{message} (traceback in {folder.path / 'log.txt'})"
     finally:
         logging.getLogger().removeHandler(handler)
         handler.close()
@@ -620,11 +620,11 @@ def _try_to_say_failed(folder: RunFolder, config: RunConfig, message: str) -> No
         log.error("the failure could not be written to %s: %s", folder.path, error)
 
 
-def work(payload: dict[str, Any], progress: Progress, stop: Stop) -> tuple[str, str]:
+def work(payload: dict[str, Any], progress: Progress, stop: Stop) -> tuple[RunState, str]:
     """:func:`execute` for the launcher: ``payload`` is a plain configuration."""
     try:
         return execute(RunConfig.model_validate(payload), progress, stop)
     except ValueError as error:
         if not isinstance(error, UserError):
             raise
-        return "failed", str(error)
+        return RunState.FAILED, str(error)

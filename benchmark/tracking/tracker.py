@@ -1,7 +1,7 @@
 """The tracking process: reads the folders of runs again and again, and sends to W&B what is new.
 
-Started by `tracking.settings`, which hands over a file with the settings and runs, and then tells it by lines of
-JSON on standard input: one more run, a finished table, or that all is over. A closed input means that the starter is
+Started by `benchmark.tracking.settings`, which hands over a file with the settings and runs, and then tells it by lines
+of JSON on standard input: one more run, a finished table, or that all is over. A closed input means that the starter is
 dead: what there is is sent, for as long as ``patience`` says. What the user has to know goes to standard error, one
 line each; what wandb itself says goes to ``wandb/tracker.log`` of the results folder.
 """

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from benchmark.bench.scale import counts, scheduler, submit_all
-from benchmark.launch.local import Task
 from benchmark.launch.slurm.queue import Slurm, SlurmSettings
 from benchmark.launch.slurm.submissions import Cluster
+from benchmark.launch.tasks import Task
 from benchmark.runs.status import RunState, Status
 from benchmark.runs.store import Results
 

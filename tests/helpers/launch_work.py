@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from benchmark.launch.local import Outcome, Task
+from benchmark.launch.tasks import Listener, Outcome, Rounds, Task
 
 Progress = Callable[[int, int], None]
 Stop = Callable[[], bool]
 
 
-class Log:
+class Log(Listener):
     """A listener that writes down what it is told."""
 
     def __init__(self) -> None:
@@ -30,17 +28,17 @@ class Log:
     def task_started(self, key: str) -> None:
         self.events.append(("task_started", key))
 
-    def progress(self, key: str, round: int, rounds: int) -> None:
-        self.events.append(("progress", key, round, rounds))
+    def progress(self, key: str, rounds: Rounds) -> None:
+        self.events.append(("progress", key, *rounds))
 
     def task_ended(self, outcome: Outcome) -> None:
-        self.events.append(("task_ended", outcome.key, outcome.status))
+        self.events.append(("task_ended", outcome.key, outcome.state))
 
     def stopping(self, message: str) -> None:
         self.events.append(("stopping", message))
 
     def finished(self, outcomes: Sequence[Outcome]) -> None:
-        self.events.append(("finished", len(outcomes)))
+        self.events.append(("finished", [outcome.state for outcome in outcomes]))
 
     def named(self, name: str) -> list[tuple[Any, ...]]:
         return [event for event in self.events if event[0] == name]
@@ -51,15 +49,15 @@ def echo(payload: Any, progress: Progress, stop: Stop) -> tuple[str, str]:
 
 
 def pid(payload: Any, progress: Progress, stop: Stop) -> tuple[str, str]:
-    """This process; the payload says how it ends: None, or `signal`, `exit`, `raise`, `status`, `sys.exit`."""
+    """This process; the payload says how it ends: None, or `signal`, `exit`, `raise`, `state`, `sys.exit`."""
     if payload == "signal":
-        print("words before the end", file=sys.stderr, flush=True)
+        print("last words", file=sys.stderr, flush=True)
         os.kill(os.getpid(), signal.SIGKILL)
     elif payload == "exit":
         os._exit(3)
     elif payload == "raise":
         raise ArithmeticError("two and two\nare five")
-    elif payload == "status":
+    elif payload == "state":
         return "perfect", ""
     elif payload == "sys.exit":
         sys.exit(1)
@@ -90,12 +88,9 @@ def rounds(payload: int, progress: Progress, stop: Stop) -> tuple[str, str]:
 
 
 def until_stop(payload: str, progress: Progress, stop: Stop) -> tuple[str, str]:
-    """Hold a lock on the file while this process lives, save when asked to stop."""
+    """Write the number of this process to a file, save when asked to stop."""
     path = Path(payload)
-    lock = path.open("w")
-    fcntl.flock(lock, fcntl.LOCK_EX)
-    globals().setdefault("kept", []).append(lock)
-    print(os.getpid(), file=lock, flush=True)
+    path.write_text(f"{os.getpid()}\n")
     while not stop():
         time.sleep(0.005)
     path.with_suffix(".saved").touch()
@@ -132,7 +127,7 @@ def count(payload: dict[str, Any], progress: Progress, stop: Stop) -> tuple[str,
 
 
 def at_last(payload: dict[str, Any], progress: Progress, stop: Stop) -> tuple[str, str]:
-    """Ends badly, as ``how`` says, until it was tried ``times`` times; each try leaves a line in ``path``."""
+    """End badly, as ``how`` says, until it was tried ``times`` times; each try leaves a line in ``path``."""
     with Path(payload["path"]).open("a") as tries:
         tries.write("tried\n")
     if len(Path(payload["path"]).read_text().splitlines()) <= payload["times"]:

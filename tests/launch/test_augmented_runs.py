@@ -12,7 +12,8 @@ from pixel_work import pixels
 from tiny_runs import bits, tiny
 
 from benchmark.config.schema import RunConfig
-from benchmark.launch.local import Task, launch
+from benchmark.launch.local import launch
+from benchmark.launch.tasks import RUN_WORK, Task
 from benchmark.transforms.augmentation import AUGMENTATIONS
 
 NAMES = sorted(set(AUGMENTATIONS) - {"none"})
@@ -48,7 +49,7 @@ def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, s
     outcomes = launch(tasks, "pixel_work:pixels", kind="local", workers=3, threads=2, listener=Log())
     found: dict[str, dict[str, str]] = {name: {} for name in NAMES}
     for outcome in outcomes:
-        assert outcome.status == "done", outcome.message
+        assert outcome.state == "done", outcome.message
         found[outcome.key.split()[0]] |= json.loads(outcome.message)
     return found
 
@@ -79,8 +80,8 @@ def test_the_same_runs_with_any_number_of_workers(tmp_path: Path) -> None:
         if way == "three workers":
             runs.reverse()
         tasks = [Task(run.key, run.train.rounds, run.model_dump(mode="json")) for run in runs]
-        outcomes = launch(tasks, "benchmark.runs.execute:work", listener=Log(), **settings)
-        assert [outcome.status for outcome in outcomes] == ["done"] * len(TRAINED)
+        outcomes = launch(tasks, RUN_WORK, listener=Log(), **settings)
+        assert [outcome.state for outcome in outcomes] == ["done"] * len(TRAINED)
         found[way] = {run.train.augment: bits(run) for run in runs}
     assert len({digest for _, digest, _ in found["inline"].values()}) == len(TRAINED)
     assert found["one worker"] == found["inline"]

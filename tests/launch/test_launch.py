@@ -1,24 +1,28 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
+import importlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 from launch_work import LoadsNowhere, Log
+from processes import is_alive, wait_until
 
 from benchmark.errors import ConfigError
-from benchmark.launch import local as launcher
-from benchmark.launch.local import LaunchError, Outcome, Task, launch
+from benchmark.launch import pool, resources
+from benchmark.launch.local import launch
+from benchmark.launch.pool import LaunchError
+from benchmark.launch.tasks import RUN_WORK, SECOND_PRESS, Outcome, Task
+from benchmark.launch.worker import load
 
 ROOT = Path(__file__).resolve().parents[2]
 HELPERS = ROOT / "tests" / "helpers"
@@ -34,42 +38,37 @@ def local(work: str, *payloads: Any, workers: int = 2, **more: Any) -> list[Outc
     )
 
 
+def test_names_of_modules_in_strings() -> None:
+    from benchmark.runs.execute import work
+
+    assert load(RUN_WORK) is work
+    (module, name) = re.findall(r"from (benchmark\S+) import (\w+)", pool._BOOT)[0]
+    assert callable(getattr(importlib.import_module(module), name))
+
+
 # Doing all tasks ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", ["inline", "local"])
-def test_outcomes_come_in_the_order_of_the_tasks(kind: Any) -> None:
+@pytest.mark.parametrize("number", [0, 40])
+def test_outcomes_come_in_the_order_of_the_tasks(kind: Any, number: int) -> None:
     log = Log()
-    given = tasks(*range(40))
+    given = tasks(*range(number))
     outcomes = launch(given, "launch_work:echo", kind=kind, listener=log)
-    assert [(o.key, o.status, o.message) for o in outcomes] == [
-        (f"run/seed{index}", "done", str(index)) for index in range(40)
+    assert [(o.key, o.state, o.message) for o in outcomes] == [
+        (f"run/seed{index}", "done", str(index)) for index in range(number)
     ]
-    assert all(0 <= outcome.seconds < 10 for outcome in outcomes)
-    assert log.events[0] == ("started", 40) and log.events[-1] == ("finished", 40)
+    assert log.events[0] == ("started", number) and log.events[-1] == ("finished", ["done"] * number)
     assert [event[1] for event in log.named("task_started")] == [task.key for task in given]
-    assert len(log.named("task_ended")) == 40
+    assert len(log.named("task_ended")) == number
 
 
-@pytest.mark.parametrize("kind", ["inline", "local"])
-def test_nothing_to_do(kind: Any) -> None:
-    log = Log()
-    assert launch([], "launch_work:echo", kind=kind, listener=log) == []
-    assert log.events == [("started", 0), ("finished", 0)]
-
-
-def test_inline_works_here() -> None:
-    (outcome,) = launch(tasks(None), "launch_work:pid", kind="inline", listener=Log())
-    assert outcome.message == str(os.getpid())
-
-
-def test_workers_stay_for_many_tasks() -> None:
+def test_processes_of_tasks() -> None:
+    (here,) = launch(tasks(None), "launch_work:pid", kind="inline", listener=Log())
+    assert here.message == str(os.getpid())
     pids = {outcome.message for outcome in local("pid", *[None] * 30)}
-    assert len(pids) == 2 and str(os.getpid()) not in pids
-
-
-def test_no_more_workers_than_tasks() -> None:
-    assert launcher._deal(3, 64, 1, ["cpu"]) == ["", "", ""]
+    assert len(pids) == 2 and here.message not in pids, "workers stay for many tasks"
+    assert resources.assign_devices(3, 64, 1, ["cpu"]) == ["", "", ""], "no more workers than tasks"
 
 
 def test_thousands_of_tasks() -> None:
@@ -81,59 +80,63 @@ def test_thousands_of_tasks() -> None:
 
 
 def test_a_killed_worker_costs_its_task_only() -> None:
-    log = Log()
-    outcomes = local("pid", *[None] * 5, "signal", *[None] * 15, workers=1, listener=log)
-    assert [outcome.status for outcome in outcomes] == ["done"] * 5 + ["crashed"] + ["done"] * 15
-    first, second = {o.message for o in outcomes[:5]}, {o.message for o in outcomes[6:]}
+    outcomes = local("pid", *[None] * 5, "signal", *[None] * 15, "exit", workers=1)
+    assert [outcome.state for outcome in outcomes] == [
+        *["done"] * 5,
+        "failed",
+        *["done"] * 15,
+        "failed",
+    ]
+    first, second = {o.message for o in outcomes[:5]}, {o.message for o in outcomes[6:21]}
     assert len(first) == len(second) == 1 and first != second, "one worker before, another one after"
-    assert "killed by SIGKILL" in outcomes[5].message.splitlines()[0]
-    assert "words before the end" in outcomes[5].message
-    assert ("task_ended", "run/seed5", "crashed") in log.events
-
-
-def test_every_task_may_kill_its_worker() -> None:
-    outcomes = local("pid", *["exit"] * 5, None)
-    assert [outcome.status for outcome in outcomes] == ["crashed"] * 5 + ["done"]
-    assert "exit code 3" in outcomes[0].message
+    why, output = outcomes[5].message.splitlines()
+    assert "worker process died" in why and "SIGKILL" in why and output == "last words"
+    assert "exit code 3" in outcomes[-1].message
 
 
 @pytest.mark.parametrize("kind", ["inline", "local"])
 def test_an_exception_is_a_failure_of_its_task(kind: Any) -> None:
-    given = tasks("raise", None, "status", "sys.exit", None)
+    given = tasks("raise", None, "state", "sys.exit", None)
     outcomes = launch(
         given, "launch_work:pid", kind=kind, workers=1 if kind == "local" else None, listener=Log()
     )
-    assert [outcome.status for outcome in outcomes] == ["failed", "done", "failed", "failed", "done"]
+    assert [outcome.state for outcome in outcomes] == ["failed", "done", "failed", "failed", "done"]
     lines = outcomes[0].message.splitlines()
     assert lines[0] == "ArithmeticError: two and two"
     assert lines[1].startswith("Traceback") and any("launch_work.py" in line for line in lines)
-    assert "'perfect'" in outcomes[2].message and "diverged" in outcomes[2].message
+    assert "'perfect'" in outcomes[2].message
     assert outcomes[3].message.startswith("SystemExit: 1\n")
     assert outcomes[1].message == outcomes[4].message, "the worker stays"
 
 
 def test_a_payload_that_cannot_be_read_fails_its_task() -> None:
     outcomes = local("echo", 1, LoadsNowhere(), 2, workers=1)
-    assert [outcome.status for outcome in outcomes] == ["done", "failed", "done"]
+    assert [outcome.state for outcome in outcomes] == ["done", "failed", "done"]
     assert outcomes[1].message.startswith("ValueError: invalid literal")
 
 
-@pytest.mark.parametrize("work", ["launch_work:missing", "no_such_module:work", "broken_work:work"])
-def test_workers_that_cannot_start_end_the_launch(work: str, tmp_path: Path, monkeypatch: Any) -> None:
+@pytest.mark.parametrize(
+    ("work", "said"),
+    [
+        ("launch_work:missing", "missing"),
+        ("no_such_module:work", "ModuleNotFoundError"),
+        ("broken_work:work", "exit code 7. Its last output:\na library is missing"),
+    ],
+)
+def test_workers_that_cannot_start_end_the_launch(
+    work: str, said: str, tmp_path: Path, monkeypatch: Any
+) -> None:
     (tmp_path / "broken_work.py").write_text("import os\nos.write(2, b'a library is missing')\nos._exit(7)\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     log = Log()
     with pytest.raises(LaunchError) as caught:
         launch(tasks(*range(9)), work, kind="local", workers=1, listener=log)
-    message = str(caught.value)
-    assert "3 in a row" in message
-    said = {"launch_work:missing": "missing", "no_such_module:work": "ModuleNotFoundError"}
-    assert said.get(work, "exit code 7. Its last words:\na library is missing") in message
-    assert log.events == [("started", 9), ("finished", 0)]
+    assert "3 in a row" in str(caught.value) and said in str(caught.value)
+    assert log.events == [("started", 9), ("finished", [])]
 
 
 def test_a_worker_that_cannot_start_again_costs_no_finished_task(tmp_path: Path, monkeypatch: Any) -> None:
-    """The first worker starts and crashes on its second task; none starts after it."""
+    """The first worker starts and dies on its second task; none starts after it."""
     (tmp_path / "once_work.py").write_text(
         "import os, pathlib\n"
         "pathlib.Path(__file__).with_name('started').touch(exist_ok=False)\n"
@@ -141,18 +144,19 @@ def test_a_worker_that_cannot_start_again_costs_no_finished_task(tmp_path: Path,
         "    return ('done', '') if payload == 0 else os._exit(1)\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path))
-    with pytest.raises(LaunchError) as caught:
-        launch(tasks(*range(4)), "once_work:work", kind="local", workers=1, listener=Log())
-    assert [outcome.status for outcome in caught.value.outcomes] == ["done", "crashed"]
+    log = Log()
+    with pytest.raises(LaunchError):
+        launch(tasks(*range(4)), "once_work:work", kind="local", workers=1, listener=log)
+    assert log.events[-1] == ("finished", ["done", "failed"])
 
 
 @pytest.mark.parametrize(
     ("setting", "words"),
     [
         ({"kind": "locall"}, ["'locall'", "inline, local", "Did you mean 'local'?"]),
-        ({"kind": "local", "workers": 0}, ["workers: came 0"]),
-        ({"kind": "local", "threads": 0}, ["threads: came 0"]),
-        ({"kind": "local", "grace": -1}, ["launcher.grace: came -1"]),
+        ({"kind": "local", "workers": 0}, ["workers: got 0"]),
+        ({"kind": "local", "threads": 0}, ["threads: got 0"]),
+        ({"kind": "local", "grace": -1}, ["launcher.grace: got -1"]),
         ({"kind": "inline", "workers": 4}, ["workers=4", "launcher=local"]),
         ({"kind": "local", "devices": ["cuda:2"]}, ["cuda:2", "here: cuda:0, cuda:1"]),
         ({"kind": "local", "devices": ["cpu", "cuda:0"]}, ["cpu alone"]),
@@ -160,14 +164,14 @@ def test_a_worker_that_cannot_start_again_costs_no_finished_task(tmp_path: Path,
     ],
 )
 def test_settings_that_are_not_allowed(setting: Any, words: list[str], monkeypatch: Any) -> None:
-    monkeypatch.setattr(launcher, "cuda_devices", lambda: 2)
+    monkeypatch.setattr(resources, "cuda_devices", lambda: 2)
     with pytest.raises(ConfigError) as caught:
         launch(tasks(1), "launch_work:echo", **setting, listener=Log())
     assert all(word in str(caught.value) for word in words)
 
 
 def test_two_tasks_of_one_key_are_refused() -> None:
-    with pytest.raises(ValueError, match="1 of 2 tasks have the key of another"):
+    with pytest.raises(ValueError, match="1 of 2 tasks"):
         launch([Task("a", 1, 0)] * 2, "launch_work:echo", kind="inline", listener=Log())
 
 
@@ -183,23 +187,22 @@ def test_a_system_that_starts_no_process_ends_the_launch(monkeypatch: pytest.Mon
 # Threads and devices -----------------------------------------------------------------------------
 
 
-def test_torch_has_the_threads_asked_for_in_every_task() -> None:
+@pytest.mark.parametrize("kind", ["inline", "local"])
+def test_torch_has_the_threads_asked_for_in_every_task(kind: Any) -> None:
     # The first task imports torch, and leaves it with another number of threads; so does the second.
-    outcomes = local("torch_threads", None, None, None, workers=1, threads=2)
+    outcomes = launch(tasks(*[None] * 3), "launch_work:torch_threads", kind=kind, threads=2, listener=Log())
     assert [outcome.message for outcome in outcomes] == ["2", "2", "2"]
-    inline = launch(tasks(None, None), "launch_work:torch_threads", kind="inline", threads=2, listener=Log())
-    assert [outcome.message for outcome in inline] == ["2", "2"]
 
 
 @pytest.mark.parametrize(("threads", "workers"), [(1, 8), (3, 2), (16, 1)])
 def test_default_workers_fill_the_cores(threads: int, workers: int, monkeypatch: Any) -> None:
-    monkeypatch.setattr(launcher, "cuda_devices", lambda: 0)
-    monkeypatch.setattr(launcher, "usable_cores", lambda: 8)
-    assert launcher._deal(100, None, threads, None) == [None] * workers
+    monkeypatch.setattr(resources, "cuda_devices", lambda: 0)
+    monkeypatch.setattr(resources, "usable_cores", lambda: 8)
+    assert resources.assign_devices(100, None, threads, None) == [None] * workers
 
 
 @pytest.mark.parametrize(
-    ("workers", "devices", "listed", "dealt"),
+    ("workers", "devices", "listed", "assigned"),
     [
         (None, None, None, ["0", "1", "2"]),
         (None, ["cuda:2", "cuda:0"], None, ["2", "0"]),
@@ -208,25 +211,22 @@ def test_default_workers_fill_the_cores(threads: int, workers: int, monkeypatch:
         (2, ["cpu"], "7,3,5", ["", ""]),
     ],
 )
-def test_gpus_are_dealt_in_turn(
-    workers: Any, devices: Any, listed: Any, dealt: Any, monkeypatch: Any
+def test_gpus_are_assigned_in_turn(
+    workers: Any, devices: Any, listed: Any, assigned: Any, monkeypatch: Any
 ) -> None:
-    monkeypatch.setattr(launcher, "cuda_devices", lambda: 3)
+    monkeypatch.setattr(resources, "cuda_devices", lambda: 3)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     if listed:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", listed)
-    assert launcher._deal(100, workers, 1, devices) == dealt
+    assert resources.assign_devices(100, workers, 1, devices) == assigned
 
 
-def test_a_worker_sees_its_own_gpu_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(launcher, "cuda_devices", lambda: 4)
+def test_the_environment_of_a_worker_is_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resources, "cuda_devices", lambda: 4)
     outcomes = local("environment", *["CUDA_VISIBLE_DEVICES"] * 2, devices=["cuda:1", "cuda:3"])
     assert sorted(outcome.message for outcome in outcomes) == ["1", "3"]
-
-
-def test_the_environment_of_the_launcher_stays_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "5")
-    (outcome,) = local("environment", "OMP_NUM_THREADS", threads=3)
+    (outcome,) = local("environment", "OMP_NUM_THREADS", threads=3, devices=["cpu"])
     assert outcome.message == "3" and os.environ["OMP_NUM_THREADS"] == "5"
 
 
@@ -236,18 +236,19 @@ def test_the_environment_of_the_launcher_stays_its_own(monkeypatch: pytest.Monke
 @pytest.mark.parametrize("kind", ["inline", "local"])
 def test_progress_is_throttled_and_ends_with_the_last_round(kind: Any) -> None:
     log = Log()
+    began = time.monotonic()
     launch(tasks(1000, rounds=2000), "launch_work:rounds", kind=kind, listener=log)
-    told = [event[2] for event in log.named("progress")]
-    assert told[0] == 1001 and told[-1] == 2000 and told == sorted(set(told))
-    seconds = 5  # far more than 1,000 rounds of 0.2 ms take
-    assert len(told) <= 2 + 5 * seconds
+    told = [event[3] for event in log.named("progress")]
+    assert told[0] == 1001 and told[-1] == 2000 and told == sorted(told)
+    assert {event[2] for event in log.named("progress")} == {1001}, "where it began"
+    assert len(told) <= 2 + 5 * (time.monotonic() - began), "at most five a second"
 
 
 # Stopping ----------------------------------------------------------------------------------------
 
 SCRIPT = """
 import json, signal, sys
-signal.signal(signal.SIGINT, signal.default_int_handler)  # it may be ignored where tests run in the background
+signal.signal(signal.SIGINT, {sigint})  # it may be ignored where tests run in the background
 sys.path[:0] = {path}
 from pathlib import Path
 from launch_work import Log
@@ -255,7 +256,7 @@ from benchmark.launch.local import Task, launch
 log = Log()
 tasks = [Task(f"run{{index}}", 1, f"{folder}/run{{index}}") for index in range(4)]
 outcomes = launch(tasks, "launch_work:{work}", kind="{kind}", listener=log, {settings})
-print(json.dumps([[(o.key, o.status, o.message) for o in outcomes], log.named("stopping"), "torch" in sys.modules]))
+print(json.dumps([[(o.key, o.state, o.message) for o in outcomes], log.named("stopping"), "torch" in sys.modules]))
 """
 
 
@@ -264,16 +265,21 @@ def background(tmp_path: Path) -> Any:
     """Starts a launch of four endless tasks in a process group of its own, as a terminal does."""
     processes: list[subprocess.Popen[str]] = []
 
-    def start(work: str, kind: str = "local", settings: str = "workers=2") -> subprocess.Popen[str]:
+    def start(
+        work: str,
+        kind: str = "local",
+        settings: str = "workers=2",
+        sigint: str = "signal.default_int_handler",
+    ) -> subprocess.Popen[str]:
         script = tmp_path / "script.py"
-        path = [str(HELPERS), str(ROOT)]
-        script.write_text(SCRIPT.format(path=path, folder=tmp_path, work=work, kind=kind, settings=settings))
+        names = {"path": [str(HELPERS), str(ROOT)], "folder": tmp_path, "work": work, "kind": kind}
+        script.write_text(SCRIPT.format(**names, settings=settings, sigint=sigint))
         process = subprocess.Popen(
             [sys.executable, script], stdout=subprocess.PIPE, text=True, start_new_session=True
         )
         processes.append(process)
         expected = 2 if kind == "local" else 1
-        wait_for(lambda: sum(1 for run in tmp_path.glob("run?") if run.read_text().strip()) == expected)
+        wait_until(lambda: len(workers(tmp_path)) == expected, "the tasks have begun")
         return process
 
     yield start
@@ -283,29 +289,18 @@ def background(tmp_path: Path) -> Any:
         process.communicate()
 
 
-def wait_for(condition: Callable[[], bool], seconds: float = 20.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.01)
+def workers(folder: Path) -> list[int]:
+    """Processes that have begun a task."""
+    return [int(text) for path in sorted(folder.glob("run?")) if (text := path.read_text().strip())]
 
 
-def alive(path: Path) -> bool:
-    """Whether the process that holds the lock on `path` lives."""
-    with path.open() as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-    return False
-
-
-def result(process: subprocess.Popen[str]) -> tuple[list[list[str]], list[list[str]]]:
-    out, _ = process.communicate(timeout=20)
+def result(process: subprocess.Popen[str], folder: Path) -> tuple[list[list[str]], list[list[str]]]:
+    out, _ = process.communicate(timeout=300)
     assert process.returncode == 0
     outcomes, stopping, torch_imported = json.loads(out)
-    if launcher.cuda_devices() == 0:
+    if resources.cuda_devices() == 0:
         assert not torch_imported, "the launcher needs no torch"
+    assert not any(map(is_alive, workers(folder))), "no process is left"
     return outcomes, stopping
 
 
@@ -322,63 +317,82 @@ def twice_at_once(process: subprocess.Popen[str]) -> None:
     to_launcher(process)
 
 
-def terminate_launcher(process: subprocess.Popen[str]) -> None:
+def terminate(process: subprocess.Popen[str]) -> None:
     process.send_signal(signal.SIGTERM)
 
 
-@pytest.mark.parametrize("send", [to_group, to_launcher, twice_at_once, terminate_launcher])
-def test_a_signal_lets_tasks_save(background: Any, send: Any, tmp_path: Path) -> None:
-    process = background("until_stop")
+@pytest.mark.parametrize(
+    ("kind", "send"),
+    [
+        ("local", to_group),
+        ("local", to_launcher),
+        ("local", twice_at_once),
+        ("local", terminate),
+        ("inline", to_group),
+        ("inline", terminate),
+    ],
+)
+def test_a_signal_lets_tasks_save(background: Any, kind: str, send: Any, tmp_path: Path) -> None:
+    process = background("until_stop", kind, "workers=2" if kind == "local" else "")
     send(process)
-    outcomes, stopping = result(process)
-    assert outcomes == [["run0", "interrupted", "saved"], ["run1", "interrupted", "saved"]]
-    assert len(stopping) == 1 and "2 runs save" in stopping[0][1]
-    assert sorted(path.name for path in tmp_path.glob("*.saved")) == ["run0.saved", "run1.saved"]
+    outcomes, stopping = result(process, tmp_path)
+    begun = ["run0", "run1"] if kind == "local" else ["run0"]
+    assert outcomes == [[key, "interrupted", "saved"] for key in begun]
+    assert len(stopping) == 1
+    assert sorted(path.name for path in tmp_path.glob("*.saved")) == [f"{key}.saved" for key in begun]
 
 
-def test_sigterm_to_every_process_lets_tasks_save(background: Any) -> None:
+def test_sigterm_to_every_process_lets_tasks_save(background: Any, tmp_path: Path) -> None:
     process = background("until_stop")
     os.killpg(process.pid, signal.SIGTERM)
-    outcomes, _ = result(process)
+    outcomes, _ = result(process, tmp_path)
     # A worker may have ended, and a new one have begun, before the launcher saw its own signal.
     assert outcomes[:2] == [["run0", "interrupted", "saved"], ["run1", "interrupted", "saved"]]
-    assert {status for _, status, _ in outcomes} == {"interrupted"}
+    assert {state for _, state, _ in outcomes} == {"interrupted"}
 
 
-@pytest.mark.parametrize("send", [to_group, terminate_launcher])
-def test_a_signal_lets_the_inline_task_save(background: Any, send: Any) -> None:
-    process = background("until_stop", "inline", "")
-    send(process)
-    outcomes, stopping = result(process)
-    assert outcomes == [["run0", "interrupted", "saved"]] and len(stopping) == 1
+def test_with_sigint_ignored_sigterm_ends_all(background: Any, tmp_path: Path) -> None:
+    """As started by `nohup make table1 &`: Ctrl-C stays ignored, SIGTERM leaves no process behind."""
+    process = background("until_stop", sigint="signal.SIG_IGN")
+    to_group(process)
+    time.sleep(0.5)
+    assert process.poll() is None and all(map(is_alive, workers(tmp_path)))
+    terminate(process)
+    outcomes, stopping = result(process, tmp_path)
+    assert [state for _, state, _ in outcomes] == ["interrupted"] * 2
+    assert [message.partition(":")[0] for _, message in stopping] == ["SIGTERM"]
 
 
 @pytest.mark.parametrize("kind", ["inline", "local"])
-def test_a_second_press_ends_at_once(background: Any, kind: str) -> None:
+def test_a_second_press_ends_at_once(background: Any, kind: str, tmp_path: Path) -> None:
     process = background("deaf", kind, "workers=2" if kind == "local" else "")
     to_group(process)
-    time.sleep(launcher.SECOND_PRESS + 0.1)
+    time.sleep(SECOND_PRESS + 0.1)
     assert process.poll() is None
     to_group(process)
-    outcomes, _ = result(process)
-    assert {status for _, status, _ in outcomes} == {"interrupted"}
+    if kind == "local":
+        outcomes, _ = result(process, tmp_path)
+    else:
+        outcomes = json.loads(process.communicate(timeout=300)[0])[0]
+    assert {state for _, state, _ in outcomes} == {"interrupted"}
     assert all("second Ctrl-C" in message for _, _, message in outcomes)
 
 
-def test_grace_ends(background: Any) -> None:
+def test_grace_ends(background: Any, tmp_path: Path) -> None:
     process = background("deaf", "local", "workers=2, grace=0.3")
     to_launcher(process)
-    outcomes, _ = result(process)
-    assert [status for _, status, _ in outcomes] == ["interrupted"] * 2
-    assert "ended by force after 0.3 s" in outcomes[0][2]
+    outcomes, _ = result(process, tmp_path)
+    assert [state for _, state, _ in outcomes] == ["interrupted"] * 2
+    assert "after 0.3 s" in outcomes[0][2]
 
 
 @pytest.mark.parametrize("work", ["until_stop", "deaf"])
 def test_workers_end_with_a_killed_launcher(background: Any, work: str, tmp_path: Path) -> None:
     process = background(work, "local", "workers=2, grace=0.5")
-    assert alive(tmp_path / "run0") and alive(tmp_path / "run1")
+    pids = workers(tmp_path)
+    assert all(map(is_alive, pids))
     process.kill()
-    wait_for(lambda: not alive(tmp_path / "run0") and not alive(tmp_path / "run1"), seconds=10)
+    wait_until(lambda: not any(map(is_alive, pids)), "the workers end")
     saved = sorted(path.name for path in tmp_path.glob("*.saved"))
     assert saved == (["run0.saved", "run1.saved"] if work == "until_stop" else [])
 
@@ -386,19 +400,19 @@ def test_workers_end_with_a_killed_launcher(background: Any, work: str, tmp_path
 def test_an_error_of_the_listener_lets_tasks_save(tmp_path: Path) -> None:
     class Broken(Log):
         def task_started(self, key: str) -> None:
-            wait_for(lambda: (tmp_path / key.replace("/", "-")).exists())
+            wait_until(lambda: workers(tmp_path), "the task has begun")
             raise BrokenPipeError("nobody reads")
 
     with pytest.raises(BrokenPipeError):
-        local("until_stop", str(tmp_path / "run-seed0"), listener=Broken(), workers=1)
-    assert (tmp_path / "run-seed0.saved").exists() and not alive(tmp_path / "run-seed0")
+        local("until_stop", str(tmp_path / "run0"), listener=Broken(), workers=1)
+    assert (tmp_path / "run0.saved").exists() and not any(map(is_alive, workers(tmp_path)))
 
 
 def test_handlers_of_the_caller_come_back() -> None:
-    before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)]
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = [signal.getsignal(number) for number in numbers]
     local("echo", 1)
-    after = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)]
-    assert after == before
+    assert [signal.getsignal(number) for number in numbers] == before
 
 
 # Configuration -----------------------------------------------------------------------------------

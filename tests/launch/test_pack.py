@@ -14,10 +14,11 @@ import pytest
 from submitit.helpers import DelayedSubmission
 from tiny_runs import wait_until
 
-from benchmark.launch.local import Outcome, Task
 from benchmark.launch.slurm import batch_job as pack
 from benchmark.launch.slurm.batch_job import BatchJob
 from benchmark.launch.slurm.preflight import environment
+from benchmark.launch.tasks import Outcome, Task
+from benchmark.runs.status import RunState
 
 ROOT = Path(__file__).resolve().parents[2]
 HELPERS = ROOT / "tests" / "helpers"
@@ -51,7 +52,7 @@ def test_a_run_that_ends_badly_is_tried_again(tmp_path: Path, how: str) -> None:
         return {"path": str(tmp_path / name), "times": times, "how": how}
 
     job = packed("at_last", payload("once", 1), payload("always", 99), payload("never", 0), retries=2)
-    assert job() == {"done": 2, "failed" if how == "failed" else "crashed": 1}
+    assert job() == {"done": 2, "failed": 1}
     assert {name: lines(tmp_path / name) for name in ("once", "always", "never")} == {
         "once": 2,
         "always": 3,
@@ -59,14 +60,14 @@ def test_a_run_that_ends_badly_is_tried_again(tmp_path: Path, how: str) -> None:
     }
 
 
-@pytest.mark.parametrize(("seconds", "ending"), [(1.0, "done"), (0.1, "busy")])
+@pytest.mark.parametrize(("seconds", "ending"), [(1.0, "done"), (0.1, "running")])
 def test_a_run_that_another_process_holds(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seconds: float, ending: str
 ) -> None:
     """The other one may be dead; after the time that shows it, it is alive, and does the run."""
     monkeypatch.setattr(pack, "BEAT_SECONDS", 0.05)
     monkeypatch.setattr(pack, "WAIT_SECONDS", seconds)
-    job = packed("at_last", {"path": str(tmp_path / "held"), "times": 4, "how": "busy"})
+    job = packed("at_last", {"path": str(tmp_path / "held"), "times": 4, "how": "running"})
     assert job() == {ending: 1}
 
 
@@ -199,9 +200,9 @@ def test_what_does_not_fit_beside_others_is_tried_alone(monkeypatch: pytest.Monk
         first = len(calls) == 1
         message = "OutOfMemoryError: CUDA out of memory."
         return [
-            Outcome(task.key, "failed", message, 1.0)
+            Outcome(task.key, RunState.FAILED, message, 1.0)
             if first and task.payload
-            else Outcome(task.key, "done", "", 1.0)
+            else Outcome(task.key, RunState.DONE, "", 1.0)
             for task in tasks
         ]
 

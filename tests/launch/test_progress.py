@@ -1,12 +1,16 @@
 from __future__ import annotations
 
 import io
+from collections import Counter
 
 import pytest
 from rich.console import Console
 
-from benchmark.launch.local import Outcome, Task
-from benchmark.launch.progress import PlainProgress, RichProgress, duration, listener
+from benchmark.launch.progress import ProgressView, duration
+from benchmark.launch.slurm.submissions import Snapshot
+from benchmark.launch.tasks import Outcome, Rounds, Task
+from benchmark.launch.watch import SECONDS, SnapshotView, view
+from benchmark.runs.status import RunState
 
 
 class Clock:
@@ -15,6 +19,11 @@ class Clock:
 
     def __call__(self) -> float:
         return self.now
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
 
 
 TASKS = [Task(f"fedavg/seed{seed}", 100, None) for seed in range(4)]
@@ -29,21 +38,23 @@ def test_duration(seconds: float, words: str) -> None:
 
 def test_plain_lines() -> None:
     clock, stream = Clock(), io.StringIO()
-    view = PlainProgress(68, stream, clock)
+    view = ProgressView(68, stream, clock)
     view.started(TASKS)
     clock.now += 5  # the workers start
     view.task_started("fedavg/seed0")
     view.task_started("fedavg/seed1")
     clock.now += 1
-    view.progress("fedavg/seed0", 1, 100)
+    view.progress("fedavg/seed0", Rounds(1, 1, 100))
     clock.now += 8  # 14 s after the start, 9 s of work
-    view.progress("fedavg/seed0", 30, 100)
+    view.progress("fedavg/seed0", Rounds(1, 30, 100))
     # 30 of 400 rounds in 9 s: 370 rounds take 111 s.
-    view.progress("fedavg/seed1", 51, 100)  # resumed after round 50: only one round of work
+    view.progress("fedavg/seed1", Rounds(51, 51, 100))  # resumed after round 50: only one round of work
     clock.now += 1
-    view.task_ended(Outcome("fedavg/seed0", "done", "", 10.2))
+    view.task_ended(Outcome("fedavg/seed0", RunState.DONE, "", 10.2))
     clock.now += 9
-    view.task_ended(Outcome("fedavg/seed1", "failed", "ValueError: bad\nTraceback ...", 19.0))
+    view.task_ended(Outcome("fedavg/seed1", RunState.FAILED, "ValueError: bad\nTraceback ...", 19.0))
+    view.stopping("SIGINT: 0 runs save their state")
+    view.finished([])
     assert stream.getvalue().splitlines() == [
         "72 runs, 68 done before, 4 to do",
         "68/72 runs, 8 % of rounds, about 2 min left",
@@ -51,10 +62,6 @@ def test_plain_lines() -> None:
         "failed      fedavg/seed1 (19 s): ValueError: bad",
         # 200 of 400 rounds are dealt with by 101 rounds of work in 19 s.
         "70/72 runs, 50 % of rounds, about 38 s left, 1 failed",
-    ]
-    view.stopping("SIGINT: 0 runs save their state")
-    view.finished([])
-    assert stream.getvalue().splitlines()[-2:] == [
         "stopping on SIGINT: 0 runs save their state",
         "70/72 runs in 24 s: 68 done before, 1 done now, 1 failed, 2 not begun",
     ]
@@ -62,78 +69,90 @@ def test_plain_lines() -> None:
 
 def test_plain_status_lines_are_rare() -> None:
     clock, stream = Clock(), io.StringIO()
-    view = PlainProgress(0, stream, clock)
+    view = ProgressView(0, stream, clock)
     view.started(TASKS)
     view.task_started("fedavg/seed0")
     for round in range(1, 101):
         clock.now += 0.5
-        view.progress("fedavg/seed0", round, 100)
+        view.progress("fedavg/seed0", Rounds(1, round, 100))
     assert [line.split(" of ")[0] for line in stream.getvalue().splitlines()[1:]] == [
         f"0/4 runs, {percent} %" for percent in (5, 10, 15, 20, 25)
     ]
 
 
-def test_what_a_resumed_run_did_before_is_no_speed() -> None:
-    clock, stream = Clock(), io.StringIO()
-    view = PlainProgress(0, stream, clock)
-    view.started(TASKS[:1])
-    view.task_started("fedavg/seed0")
-    clock.now += 10
-    view.progress("fedavg/seed0", 91, 100)
-    # One round in 10 s, nine to go: 90 s. (91 rounds in 10 s would leave one second.)
-    assert stream.getvalue().splitlines()[1:] == ["0/1 runs, 91 % of rounds, about 90 s left"]
-
-
 def test_nothing_to_do_is_one_line() -> None:
     stream = io.StringIO()
-    view = PlainProgress(72, stream)
+    view = ProgressView(72, stream)
     view.started([])
     view.finished([])
     assert stream.getvalue() == "72 runs, 72 done before, 0 to do\n"
 
 
-def test_live_view() -> None:
-    clock, stream = Clock(), io.StringIO()
+def test_live_view(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    clock, stream = Clock(), Terminal()
     console = Console(file=stream, force_terminal=True, color_system=None, width=100, height=30)
-    view = RichProgress(2, console, clock)
+    view = ProgressView(2, stream, clock, console)
     view.started(TASKS)
     view.task_started("fedavg/seed0")
     view.task_started("fedavg/seed1")
     clock.now += 10
-    view.progress("fedavg/seed1", 40, 100)
-    view.task_ended(Outcome("fedavg/seed0", "crashed", "its worker died [bold]: SIGKILL\nmore", 10))
+    view.progress("fedavg/seed1", Rounds(40, 40, 100))
+    view.task_ended(Outcome("fedavg/seed0", RunState.FAILED, "died [bold]: SIGKILL\nmore", 10))
     view.stopping("SIGINT: 1 runs save their state")
-    lines = ["".join(part.text for part in line).rstrip() for line in console.render_lines(view._view())]
+    lines = ["".join(part.text for part in line).rstrip() for line in console.render_lines(view.picture())]
     # 140 of 400 rounds are dealt with by one round of work in 10 s (seed1 resumed at 39): 260 take 2600 s.
-    assert lines[0] == "3/6 runs, 35 % of rounds, about 43 min left, 1 crashed"
+    assert lines[0] == "3/6 runs, 35 % of rounds, about 43 min left, 1 failed"
     assert len(lines) == 4 and lines[2].startswith("  fedavg/seed1") and lines[2].endswith("40/100 rounds")
     assert lines[3] == "stopping on SIGINT: 1 runs save their state"
     view.finished([])
-    assert "crashed fedavg/seed0: its worker died [bold]: SIGKILL\n" in stream.getvalue()
-    assert "3/6 runs in 10 s: 2 done before, 0 done now, 1 crashed, 3 not begun" in stream.getvalue()
+    assert "fedavg/seed0 (10 s): died [bold]: SIGKILL\n" in stream.getvalue()
+    assert "3/6 runs in 10 s: 2 done before, 0 done now, 1 failed, 3 not begun" in stream.getvalue()
 
 
 def test_live_view_fits_a_low_terminal() -> None:
     console = Console(file=io.StringIO(), force_terminal=True, width=40, height=8)
-    view = RichProgress(0, console)
-    view._tally.started(
-        [Task(f"a very long name of a run that no row can hold/seed{n}", 9, 0) for n in range(64)]
-    )
-    for key in view._tally.rounds:
+    view = ProgressView(console=console)
+    view.started([Task(f"a very long name of a run that no row can hold/seed{n}", 9, 0) for n in range(64)])
+    for key in view.counts.rounds:
         view.task_started(key)
-    lines = console.render_lines(view._view())
+    lines = console.render_lines(view.picture())
+    view.finished([])
     assert len(lines) <= 7
     assert "and 61 more" in "".join(segment.text for segment in lines[-1])
 
 
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
+def snapshot(done: int, failed: int = 0) -> Snapshot:
+    counts = {RunState.DONE: done, RunState.RUNNING: 1, RunState.FAILED: failed}
+    return Snapshot(20, Counter(counts), [("fedavg/seed1", 40, 100)])
 
 
-def test_the_stream_decides(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_plain_lines_of_a_cluster() -> None:
+    """A line when something has changed, but rarely; at once when a run has failed or all have ended."""
+    clock, stream = Clock(), io.StringIO()
+    view = SnapshotView(stream, clock=clock)
+    for seconds, shown in [(0, snapshot(2)), (5, snapshot(3)), (SECONDS, snapshot(3)), (1, snapshot(3, 1))]:
+        clock.now += seconds
+        view.show(shown)
+    assert [line.partition(" runs")[0] for line in stream.getvalue().splitlines()] == ["2/20", "3/20", "3/20"]
+    # One run in 35 s, 17 to go: 595 s; a second later 36 s and 612 s.
+    assert stream.getvalue().splitlines()[1].endswith("; 35 s, about 10 min left")
+    assert "1 failed" in stream.getvalue().splitlines()[2]
+
+
+def test_live_view_of_a_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm")
-    assert isinstance(listener(3, io.StringIO()), PlainProgress)
-    assert isinstance(listener(3, Terminal()), RichProgress)
-    monkeypatch.setenv("TERM", "dumb")
-    assert isinstance(listener(3, Terminal()), PlainProgress)
+    stream = Terminal()
+    with view(stream) as shown:
+        shown.show(snapshot(2))
+    assert "2/20 runs ended" in stream.getvalue() and "40/100 rounds" in stream.getvalue()
+
+
+@pytest.mark.parametrize("term", ["xterm", "dumb"])
+def test_the_stream_decides(term: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", term)
+    for stream, live in ((io.StringIO(), False), (Terminal(), term != "dumb")):
+        view = ProgressView(0, stream)
+        view.started(TASKS)
+        assert (stream.getvalue() == "4 runs, 4 to do\n") is not live
+        view.finished([])

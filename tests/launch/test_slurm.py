@@ -17,11 +17,11 @@ import yaml
 from benchmark.cli.arguments import settings_of_group
 from benchmark.config.compose import group_names
 from benchmark.errors import ConfigError
-from benchmark.launch.local import Task
 from benchmark.launch.slurm.batch_job import BatchJob
 from benchmark.launch.slurm.preflight import PreflightCheck
 from benchmark.launch.slurm.queue import Away, Queued, QueuedTask, QueueFullError, Slurm, SlurmSettings
 from benchmark.launch.slurm.submissions import Cluster, Lost, Place, Snapshot, check_time, packed, task_log
+from benchmark.launch.tasks import Task
 from benchmark.paths import CONF
 from benchmark.runs.status import RunState, Status
 from benchmark.runs.store import Results, RunFolder

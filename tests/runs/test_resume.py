@@ -298,7 +298,7 @@ def test_two_at_once(
         error = capsys.readouterr().err
         assert "another process works on it" in error
         assert str(first.pid) in error
-        assert execute(config)[0] == "busy"
+        assert execute(config)[0] == "running"
     finally:
         os.kill(first.pid or 0, signal.SIGCONT)
     first.join()

@@ -18,7 +18,6 @@ from benchmark.config.schema import RunConfig
 from benchmark.engine.evaluation import Images
 from benchmark.engine.federation import FederatedRun
 from benchmark.errors import ConfigError
-from benchmark.launch.local import THREAD_VARIABLES
 from benchmark.runs import execute as module
 from benchmark.runs.execute import (
     build_problem,
@@ -29,6 +28,7 @@ from benchmark.runs.execute import (
     load_dataset,
     work,
 )
+from benchmark.runs.threads import THREAD_VARIABLES
 from partitions.core.base import PartitionError
 
 

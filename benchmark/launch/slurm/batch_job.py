@@ -1,7 +1,7 @@
 """The body of a batch job: several runs, some side by side, that save their state when the scheduler wants its place.
 
-submitit calls a `BatchJob` on the node, and its `checkpoint` when SIGUSR2 says that time is up or that somebody
-else is to have the place; the job is then queued again with what that returns. A job that is killed without a word is
+submitit calls a `BatchJob` on the node, and its `checkpoint` when SIGUSR2 says that time is up or that somebody else
+is to have the place; the job is then queued again with what that returns. A job that is killed without a word is
 queued again as it was. Both ways its runs go on from their own checkpoints, and those that have ended are not touched:
 what a job has done stands in the folders of its runs, and nothing about it is kept here.
 """
@@ -9,10 +9,8 @@ what a job has done stands in the folders of its runs, and nothing about it is k
 from __future__ import annotations
 
 import contextlib
-import os
 import signal
 import socket
-import subprocess
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -20,9 +18,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmark.launch.local import Listener, Outcome, Stop, Task, launch, usable_cores
+from benchmark.launch.local import launch
+from benchmark.launch.resources import gpu_memory, usable_cores
 from benchmark.launch.slurm.preflight import differences
+from benchmark.launch.tasks import Listener, Outcome, Rounds, StopRequest, Task
 from benchmark.runs.lease import BEAT_SECONDS, STALE_SECONDS
+from benchmark.runs.status import RunState
 from benchmark.tracking.settings import TrackedRun, TrackingSettings, tracking
 
 WAIT_SECONDS = STALE_SECONDS + 2 * BEAT_SECONDS
@@ -67,7 +68,7 @@ class BatchJob:
     tracking: Tracking | None = None
     _log: Log | None = field(default=None, repr=False, compare=False)
     _began: float = field(default=0.0, repr=False, compare=False)
-    _stop: Stop | None = field(default=None, repr=False, compare=False)
+    _stop: StopRequest | None = field(default=None, repr=False, compare=False)
     _thread: threading.Thread | None = field(default=None, repr=False, compare=False)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -88,7 +89,7 @@ class BatchJob:
         self._log, self._began = Log(), time.monotonic()
         outcomes: dict[str, Outcome] = {}
         errors: list[BaseException] = []
-        with self._tracked(), contextlib.closing(Stop()) as stop:
+        with self._tracked(), contextlib.closing(StopRequest()) as stop:
             # The runs are watched by a thread, so that the main one is free for signals.
             thread = threading.Thread(target=self._watch, args=(stop, outcomes, errors))
             self._stop, self._thread = stop, thread
@@ -105,7 +106,7 @@ class BatchJob:
             raise errors[0]
         counts: dict[str, int] = {}
         for task in self.tasks:
-            state = outcomes[task.key].status if task.key in outcomes else "interrupted"
+            state = outcomes[task.key].state if task.key in outcomes else RunState.INTERRUPTED
             counts[state] = counts.get(state, 0) + 1
         return counts
 
@@ -119,7 +120,7 @@ class BatchJob:
         from submitit.helpers import DelayedSubmission
 
         if self._stop is not None and self._thread is not None:
-            self._stop.ask("SIGUSR2")
+            self._stop.request("SIGUSR2")
             self._thread.join(self.grace + 10)
         if self._in_vain():
             raise RuntimeError(
@@ -135,40 +136,40 @@ class BatchJob:
 
     def _terminated(self, *_: object) -> None:
         if self._stop is not None:
-            self._stop.ask("SIGTERM")
+            self._stop.request("SIGTERM")
 
-    def _watch(self, stop: Stop, outcomes: dict[str, Outcome], errors: list[BaseException]) -> None:
+    def _watch(self, stop: StopRequest, outcomes: dict[str, Outcome], errors: list[BaseException]) -> None:
         try:
             self._carry_out(stop, outcomes)
         except BaseException as error:  # noqa: BLE001 - the main thread raises it
             errors.append(error)
 
-    def _carry_out(self, stop: Stop, outcomes: dict[str, Outcome]) -> None:
+    def _carry_out(self, stop: StopRequest, outcomes: dict[str, Outcome]) -> None:
         left, tries = list(self.tasks), dict.fromkeys((task.key for task in self.tasks), 0)
         waited, workers = 0.0, self._workers()
-        while left and not stop.asked:
+        while left and not stop.reason:
             found = {outcome.key: outcome for outcome in self._launch(left, stop, workers)}
             outcomes |= found
             if any("OutOfMemoryError" in outcome.message for outcome in found.values()):
                 workers = max(1, len(gpu_memory()))  # what did not fit beside others may fit alone
             for key, outcome in found.items():
-                tries[key] += outcome.status in ("failed", "crashed")
+                tries[key] += outcome.state is RunState.FAILED
             left = [task for task in left if self._again(found.get(task.key), tries[task.key], waited)]
-            if left and all(found[task.key].status == "busy" for task in left if task.key in found):
+            if left and all(found[task.key].state is RunState.RUNNING for task in left if task.key in found):
                 began = time.monotonic()
-                while not stop.asked and time.monotonic() - began < BEAT_SECONDS:
+                while not stop.reason and time.monotonic() - began < BEAT_SECONDS:
                     time.sleep(0.2)
                 waited += BEAT_SECONDS
 
     def _again(self, outcome: Outcome | None, tries: int, waited: float) -> bool:
         """Whether a run is to be tried once more; one without an outcome was not begun."""
-        if outcome is None or outcome.status == "interrupted":
+        if outcome is None or outcome.state is RunState.INTERRUPTED:
             return True
-        if outcome.status == "busy":
+        if outcome.state is RunState.RUNNING:
             return waited < WAIT_SECONDS
-        return outcome.status in ("failed", "crashed") and tries <= self.retries
+        return outcome.state is RunState.FAILED and tries <= self.retries
 
-    def _launch(self, tasks: Sequence[Task], stop: Stop, workers: int | None) -> list[Outcome]:
+    def _launch(self, tasks: Sequence[Task], stop: StopRequest, workers: int | None) -> list[Outcome]:
         return launch(
             tasks,
             self.work,
@@ -187,19 +188,6 @@ class BatchJob:
         return max(1, min(fitting, usable_cores() // self.threads))
 
 
-def gpu_memory() -> list[float]:
-    """Memory of each GPU that this job may use, in GB; asked of the driver, since torch would take some of it."""
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    words = ["nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits"]
-    try:
-        done = subprocess.run(
-            [*words, *(["-i", visible] if visible else [])], capture_output=True, text=True, check=True
-        )
-    except (OSError, subprocess.CalledProcessError):
-        return []
-    return [float(line) * 2**20 / 1e9 for line in done.stdout.splitlines() if line.strip()]
-
-
 class Log(Listener):
     """One line for each run that begins or ends: the log of a batch job. ``gained``: whether any run got further."""
 
@@ -214,14 +202,14 @@ class Log(Listener):
         """Say so."""
         self._say(f"begins      {key}")
 
-    def progress(self, key: str, round: int, rounds: int) -> None:
+    def progress(self, key: str, rounds: Rounds) -> None:
         """Stands in the run's folder; here only whether there is any."""
-        self.gained = self.gained or round > self._first.setdefault(key, round)
+        self.gained = self.gained or rounds.done > rounds.first
 
     def task_ended(self, outcome: Outcome) -> None:
         """Say how, with the whole message of what went wrong."""
-        self.gained = self.gained or outcome.status in ("done", "diverged")
-        self._say(f"{outcome.status:<11} {outcome.key} ({outcome.seconds:.0f} s) {outcome.message}".rstrip())
+        self.gained = self.gained or outcome.state.ended
+        self._say(f"{outcome.state:<11} {outcome.key} ({outcome.seconds:.0f} s) {outcome.message}".rstrip())
 
     def stopping(self, message: str) -> None:
         """Say why."""

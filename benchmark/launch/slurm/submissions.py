@@ -20,10 +20,10 @@ from pathlib import Path
 from typing import Protocol
 
 from benchmark.errors import ConfigError, StorageError
-from benchmark.launch.local import Task
 from benchmark.launch.slurm.batch_job import BatchJob, Tracking
 from benchmark.launch.slurm.preflight import PreflightCheck, environment, refused
 from benchmark.launch.slurm.queue import Away, Queue, Queued, QueuedTask, QueueFullError, SlurmSettings
+from benchmark.launch.tasks import Task
 from benchmark.runs.files import write_atomically
 from benchmark.runs.lease import holder_of
 from benchmark.runs.status import Status

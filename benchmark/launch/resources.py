@@ -1,0 +1,72 @@
+"""Cores and GPUs of this machine, and which worker gets which."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+from benchmark.errors import ConfigError, wrong
+
+
+def usable_cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def cuda_devices() -> int:
+    """GPUs that torch would see in a worker. Imports torch only if there are traces of an NVIDIA driver."""
+    if not shutil.which("nvidia-smi") and not any(Path("/dev").glob("nvidia[0-9]*")):
+        return 0
+    import torch
+
+    return torch.cuda.device_count()
+
+
+def gpu_memory() -> list[float]:
+    """Memory of each GPU that this process may use, in GB. Asks the driver, because torch would allocate some."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    command = ["nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits"]
+    command += ["-i", visible] if visible else []
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return []
+    return [float(line) * 2**20 / 1e9 for line in done.stdout.splitlines() if line.strip()]
+
+
+def assign_devices(
+    tasks: int, workers: int | None, threads: int, devices: Sequence[str] | None
+) -> list[str | None]:
+    """The value of CUDA_VISIBLE_DEVICES for each worker to start; None leaves the variable as it is.
+
+    Args:
+        tasks: Number of tasks. There are no more workers than tasks.
+        workers: Number of workers. Default one per GPU, or one per core divided by ``threads``.
+        threads: Threads of each worker.
+        devices: ``cuda:0`` ..., assigned in turn, or ``cpu`` alone. Default every GPU, else the CPU.
+
+    Raises:
+        ConfigError: A device that does not exist.
+    """
+    cpu_only = bool(devices) and set(devices or ()) == {"cpu"}
+    count = 0 if cpu_only else cuda_devices()
+    names = devices or [f"cuda:{index}" for index in range(count)]
+    visible: list[str | None] = ["" if cpu_only else _visible(name, names, count) for name in names] or [None]
+    if workers is None:
+        workers = len(visible) if count else max(1, usable_cores() // threads)
+    return [visible[index % len(visible)] for index in range(min(workers, tasks))]
+
+
+def _visible(device: str, devices: Sequence[str], count: int) -> str:
+    match = re.fullmatch(r"cuda:(\d+)", device)
+    if not match or int(match[1]) >= count:
+        found = ", ".join(f"cuda:{index}" for index in range(count)) or "no GPU"
+        expected = f"cpu alone, GPUs by number (here: {found}), or null for all GPUs"
+        raise ConfigError(wrong("launcher.devices", list(devices), expected))
+    # The numbers are those of torch, which counts what the environment lets it see.
+    listed = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return listed.split(",")[int(match[1])].strip() if listed else match[1]
