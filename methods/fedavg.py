@@ -15,18 +15,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from methods.core.contexts import Predictor, RoundView, ServerView, State
 from methods.core.registry import register
-from methods.core.rules import (
-    Aggregator,
-    Post,
-    Prediction,
-    Predictor,
-    RoundView,
-    ServerOptimizer,
-    ServerView,
-    State,
-    Weights,
-)
+from methods.core.rules import Aggregator, Post, Prediction, ServerOptimizer, Weights
 
 
 @register("weights", "size")

@@ -15,9 +15,9 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from methods.core.build import Method
+from methods.core.contexts import State
 from methods.core.registry import register
-from methods.core.rules import ServerOptimizer, State
+from methods.core.rules import Method, ServerOptimizer
 
 log = logging.getLogger(__name__)
 

@@ -13,9 +13,9 @@ from __future__ import annotations
 import logging
 from typing import ClassVar, Literal
 
-from methods.core.build import Method
+from methods.core.contexts import Federation, State
 from methods.core.registry import register
-from methods.core.rules import ClientRule, Federation, State
+from methods.core.rules import ClientRule, Method
 from methods.core.vectors import NORM, OTHER_NORM
 from methods.shared.personal import require_personal
 

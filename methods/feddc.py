@@ -20,9 +20,9 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from methods.core.build import Method
+from methods.core.contexts import ClientContext, Federation, Reducer, RoundView, State, Trained
 from methods.core.registry import register
-from methods.core.rules import ClientContext, ClientRule, Federation, Reducer, RoundView, State, Trained
+from methods.core.rules import ClientRule, Method
 from methods.scaffold import new_control, refuse_phases
 from methods.shared.drift import require_drift
 

@@ -18,8 +18,9 @@ import numpy as np
 from pydantic import Field
 from scipy.special import rel_entr
 
+from methods.core.contexts import RoundView
 from methods.core.registry import register
-from methods.core.rules import RoundView, Weights
+from methods.core.rules import Weights
 
 
 def discrepancy(counts: np.ndarray, target: np.ndarray, measure: Literal["kl", "l2"]) -> np.ndarray:

@@ -17,9 +17,9 @@ from typing import ClassVar, Literal
 from pydantic import Field
 from torch import Tensor
 
-from methods.core.build import Method
+from methods.core.contexts import ClientContext, Federation, RoundView, State, Trained
 from methods.core.registry import register
-from methods.core.rules import ClientContext, ClientRule, Federation, RoundView, State, Trained
+from methods.core.rules import ClientRule, Method
 from methods.scaffold import refuse_phases
 from methods.shared.drift import require_drift
 

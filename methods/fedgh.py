@@ -29,9 +29,10 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from methods.core.build import Method
-from methods.core.registry import MethodError, register
-from methods.core.rules import Aggregator, Federation, RoundView, State
+from methods.core.contexts import Federation, RoundView, State
+from methods.core.errors import MethodError
+from methods.core.registry import register
+from methods.core.rules import Aggregator, Method
 from methods.core.vectors import combine, gram
 
 EPS = 1e-7

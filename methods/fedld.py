@@ -36,18 +36,10 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor
 
-from methods.core.build import Method
-from methods.core.registry import MethodError, register
-from methods.core.rules import (
-    Aggregator,
-    Batch,
-    ClientContext,
-    ClientRule,
-    Federation,
-    Loss,
-    RoundView,
-    State,
-)
+from methods.core.contexts import Batch, ClientContext, Federation, Loss, RoundView, State
+from methods.core.errors import MethodError
+from methods.core.registry import register
+from methods.core.rules import Aggregator, ClientRule, Method
 from methods.core.vectors import combine, gram
 
 ZERO_EIGENVALUE = 1e-12

@@ -27,19 +27,10 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor
 
-from methods.core.registry import MethodError, register
-from methods.core.rules import (
-    Batch,
-    ClientContext,
-    ClientRule,
-    Federation,
-    Loss,
-    Reducer,
-    RoundView,
-    State,
-    Trained,
-    Weights,
-)
+from methods.core.contexts import Batch, ClientContext, Federation, Loss, Reducer, RoundView, State, Trained
+from methods.core.errors import MethodError
+from methods.core.registry import register
+from methods.core.rules import ClientRule, Weights
 from methods.shared.prototypes import REDUCERS, class_sums, none_yet, updated
 
 

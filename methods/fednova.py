@@ -21,8 +21,9 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from methods.core.contexts import RoundView, State
 from methods.core.registry import register
-from methods.core.rules import Aggregator, RoundView, State
+from methods.core.rules import Aggregator
 from methods.core.vectors import combine
 from methods.fedavg import MeanDirection
 

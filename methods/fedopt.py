@@ -22,8 +22,9 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from methods.core.contexts import State
 from methods.core.registry import register
-from methods.core.rules import ServerOptimizer, State
+from methods.core.rules import ServerOptimizer
 
 
 class Adaptive(ServerOptimizer):

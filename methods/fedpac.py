@@ -25,17 +25,13 @@ from pydantic import Field
 from scipy.optimize import nnls
 from torch import Tensor
 
-from methods.core.build import Method
-from methods.core.registry import MethodError, register
-from methods.core.rules import (
+from methods.core.contexts import (
     Batch,
     ClientContext,
-    ClientRule,
     Federation,
     Head,
     Loss,
     Phase,
-    Prediction,
     Predictor,
     Reducer,
     RoundView,
@@ -43,6 +39,9 @@ from methods.core.rules import (
     State,
     Trained,
 )
+from methods.core.errors import MethodError
+from methods.core.registry import register
+from methods.core.rules import ClientRule, Method, Prediction
 from methods.core.vectors import BODY, HEAD, NORM, OTHER_NORM
 from methods.shared.prototypes import REDUCERS, class_sums, none_yet, updated
 

@@ -26,18 +26,9 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor
 
+from methods.core.contexts import Batch, ClientContext, Federation, Loss, Reducer, RoundView, State, Trained
 from methods.core.registry import register
-from methods.core.rules import (
-    Batch,
-    ClientContext,
-    ClientRule,
-    Federation,
-    Loss,
-    Reducer,
-    RoundView,
-    State,
-    Trained,
-)
+from methods.core.rules import ClientRule
 from methods.shared.prototypes import REDUCERS, class_sums, none_yet, updated
 
 

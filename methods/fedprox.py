@@ -12,8 +12,9 @@ from typing import Literal
 from pydantic import Field
 from torch import Tensor
 
+from methods.core.contexts import ClientContext
 from methods.core.registry import register
-from methods.core.rules import ClientContext, ClientRule
+from methods.core.rules import ClientRule
 
 
 @register("client", "fedprox")

@@ -14,9 +14,9 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from methods.core.build import Method
+from methods.core.contexts import ClientContext, Phase
 from methods.core.registry import register
-from methods.core.rules import ClientContext, ClientRule, Phase
+from methods.core.rules import ClientRule, Method
 from methods.core.vectors import BODY, HEAD, NORM, OTHER_NORM
 from methods.shared.personal import require_personal
 

@@ -33,15 +33,11 @@ from pydantic import Field, PositiveInt, field_validator
 from torch import Tensor, nn
 from torch.nn.utils import parameters_to_vector, skip_init
 
-from methods.core.build import Method
-from methods.core.registry import MethodError, register
-from methods.core.rules import (
+from methods.core.contexts import (
     ClientContext,
-    ClientRule,
     Federation,
     Generators,
     Head,
-    Prediction,
     Predictor,
     Reducer,
     RoundView,
@@ -49,6 +45,9 @@ from methods.core.rules import (
     State,
     Trained,
 )
+from methods.core.errors import MethodError
+from methods.core.registry import register
+from methods.core.rules import ClientRule, Method, Prediction
 
 # Heads -----------------------------------------------------------------------------------------------------------
 

@@ -28,8 +28,9 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from methods.core.contexts import ClientContext, Federation, Reducer, RoundView, State, Trained
 from methods.core.registry import register
-from methods.core.rules import ClientContext, ClientRule, Federation, Reducer, RoundView, State, Trained
+from methods.core.rules import ClientRule
 
 AT_A_TIME = 1 << 24
 """Numbers of single-sample gradients that are held at once (64 MiB)."""

@@ -20,8 +20,9 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor
 
+from methods.core.contexts import Batch, ClientContext, FrozenModel, Loss, State, Trained
 from methods.core.registry import register
-from methods.core.rules import Batch, ClientContext, ClientRule, FrozenModel, Loss, State, Trained
+from methods.core.rules import ClientRule
 
 
 def contrast(z: Tensor, z_glob: Tensor, z_prev: Tensor, T: float) -> Tensor:

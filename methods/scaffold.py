@@ -21,9 +21,10 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from methods.core.build import Method
-from methods.core.registry import MethodError, register
-from methods.core.rules import ClientContext, ClientRule, Federation, Reducer, RoundView, State, Trained
+from methods.core.contexts import ClientContext, Federation, Reducer, RoundView, State, Trained
+from methods.core.errors import MethodError
+from methods.core.registry import register
+from methods.core.rules import ClientRule, Method
 
 
 def refuse_phases(rule: ClientRule, method: Method) -> None:

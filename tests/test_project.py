@@ -20,7 +20,8 @@ import torch
 import yaml
 from omegaconf import OmegaConf
 
-from methods.core import rules
+from methods.core import contexts
+from methods.core.errors import MethodError
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -140,10 +141,10 @@ def test_example_of_a_method(monkeypatch: pytest.MonkeyPatch, run_example: Calla
     (rule,) = build.build(yaml.safe_load(example("conf/method/logit_squeezing.yaml"))).client
     logits = torch.tensor([[3.0, 4.0], [1.0, 0.0]])
     nothing = torch.empty(0)
-    loss = rule.loss(None, rules.Batch(nothing, nothing, nothing, logits, nothing, nothing))
+    loss = rule.loss(None, contexts.Batch(nothing, nothing, nothing, logits, nothing, nothing))
     assert float(loss.extra) == pytest.approx(0.01 * (25 + 1) / 2)
     for wrong in ({"lam": -1}, {"lambda": 1}):
-        with pytest.raises(registry.MethodError):
+        with pytest.raises(MethodError):
             build.build({"name": "x", "client": {"logit_squeezing": wrong}})
 
 

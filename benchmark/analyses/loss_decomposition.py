@@ -40,16 +40,8 @@ from benchmark.experiments.plan import with_seed
 from benchmark.figures.spec import find_figures
 from benchmark.runs.execute import build_run, load_data
 from benchmark.runs.store import Results
-from methods.core.rules import (
-    Aggregator,
-    ClientContext,
-    ClientRule,
-    Federation,
-    Reducer,
-    RoundView,
-    State,
-    Trained,
-)
+from methods.core.contexts import ClientContext, Federation, Reducer, RoundView, State, Trained
+from methods.core.rules import Aggregator, ClientRule
 from methods.fedavg import MeanDirection
 from methods.fedld import Margin, Principal
 

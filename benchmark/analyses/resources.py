@@ -32,7 +32,7 @@ from benchmark.experiments.spec import TableSpec
 from benchmark.experiments.tuning import TunedFolder
 from benchmark.figures.spec import FIGURE_FOLDER, load_figure
 from benchmark.runs.execute import build_run, load_data
-from methods.core.rules import ClientContext, Head
+from methods.core.contexts import ClientContext, Head
 
 NOTES = (
     "Held by a client: model and buffers, the received model where the method reads it while it trains, other models, "

@@ -23,7 +23,8 @@ from benchmark.errors import ConfigError
 from benchmark.experiments.plan import plan
 from benchmark.experiments.spec import spec_called
 from benchmark.runs.execute import build_run, load_data
-from methods.core.rules import Aggregator, RoundView, State
+from methods.core.contexts import RoundView, State
+from methods.core.rules import Aggregator
 from methods.core.vectors import gram
 from methods.fedavg import MeanDirection
 from methods.fedld import Principal

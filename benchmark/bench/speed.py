@@ -30,7 +30,7 @@ from benchmark.runs.execute import build_problem, build_run, choose_device, load
 from benchmark.runs.status import RunState, Status
 from benchmark.runs.store import RunFolder
 from datasets.core.base import DataError
-from methods.core.rules import Phase, RoundView
+from methods.core.contexts import Phase, RoundView
 
 REPEATS = 5
 

@@ -21,7 +21,7 @@ from benchmark.config.schedules import learning_rate
 from benchmark.errors import ConfigError
 
 if TYPE_CHECKING:
-    from methods.core.build import Method
+    from methods.core.rules import Method
 
 GROUPS = ("dataset", "partition", "model", "method", "selection")
 IDENTITY = (*GROUPS, "train", "evaluation", "precision")

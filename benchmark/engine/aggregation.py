@@ -8,8 +8,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from methods.core.registry import MethodError
-from methods.core.rules import ClientRule, RoundView, State
+from methods.core.contexts import RoundView, State
+from methods.core.errors import MethodError
+from methods.core.rules import ClientRule
 from methods.core.vectors import LayoutError, WeightedSum
 
 

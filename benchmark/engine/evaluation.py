@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from benchmark.engine.records import Record
-from methods.core.rules import Predictor
+from methods.core.contexts import Predictor
 
 
 @dataclass(frozen=True)

@@ -19,18 +19,9 @@ from benchmark.engine.records import Cost, Record
 from benchmark.engine.training import ActiveRule, ClientData, LocalTrainer, Order, TrainSpec
 from benchmark.engine.views import FrozenPool, FrozenView, Probe
 from benchmark.models.networks import FlatModel
-from methods.core.build import Method
-from methods.core.rules import (
-    ClientContext,
-    ClientProbe,
-    ClientRule,
-    Federation,
-    Head,
-    Phase,
-    RoundView,
-    State,
-    Trained,
-)  # fmt: skip
+from methods.core.build import plain
+from methods.core.contexts import ClientContext, Federation, Head, Phase, RoundView, State, Trained
+from methods.core.rules import ClientProbe, ClientRule, Method
 from methods.core.vectors import HEAD
 
 
@@ -204,7 +195,7 @@ class FederatedRun:
         self._initial_buffers = self.model.buffers.clone()
         self._trained = False
         self.setup_cost = Cost()
-        self._plain = self.method.plain()
+        self._plain = plain(self.method)
         policy = next((r.buffers for r in self.method.client if r.buffers), self.spec.buffers)
         self.spec = replace(self.spec, buffers=policy)
         transform = problem.transform

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from benchmark.engine.evaluation import EvaluationSet
-from methods.core.rules import FrozenModel
+from methods.core.contexts import FrozenModel
 
 TOP = 50
 """How many eigenvalues count (FedMR, Table 7)."""

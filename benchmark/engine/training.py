@@ -15,7 +15,8 @@ from torch import Tensor
 from benchmark.engine.randomness import seed_torch
 from benchmark.models.networks import FlatModel
 from benchmark.transforms.augmentation import Augment
-from methods.core.rules import Batch, ClientContext, ClientRule, Phase
+from methods.core.contexts import Batch, ClientContext, Phase
+from methods.core.rules import ClientRule
 
 CHUNK_BYTES = 16 << 20
 """Inputs are gathered and normalised this many bytes at a time: few kernel launches, bounded memory."""

@@ -11,7 +11,8 @@ from torch import Tensor
 from benchmark.engine import randomness
 from benchmark.engine.records import Cost
 from benchmark.models.networks import FlatModel
-from methods.core.rules import ClientRule, Head, Phase, State
+from methods.core.contexts import Head, Phase, State
+from methods.core.rules import ClientRule
 
 if TYPE_CHECKING:
     from benchmark.engine.federation import FederatedRun, FederationState

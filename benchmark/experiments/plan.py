@@ -16,7 +16,7 @@ from benchmark.errors import ConfigError, nearest
 from benchmark.experiments.spec import TableSpec
 
 if TYPE_CHECKING:
-    from methods.core.build import Method
+    from methods.core.rules import Method
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from benchmark.figures.registry import Drawing, Request, kind
 from benchmark.models.networks import FlatModel, Net
 from benchmark.reports.statistics import summarise
 from methods.core.build import build
-from methods.core.rules import FrozenModel
+from methods.core.contexts import FrozenModel
 
 CLASSES = 6
 TITLES = ("All classes", "Two classes per client", "Two classes per client, FedMR")

@@ -50,8 +50,7 @@ from benchmark.runs.store import Results, RunFolder
 from benchmark.runs.threads import THREAD_VARIABLES
 from benchmark.transforms.augmentation import Normalise, augmentation
 from datasets.core.base import Dataset, Split
-from methods.core.build import Method
-from methods.core.rules import ClientRule, Selection
+from methods.core.rules import ClientRule, Method, Selection
 from methods.core.vectors import Layout
 from partitions.core.base import Population
 from partitions.core.store import Partition, make_partition

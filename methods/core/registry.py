@@ -1,6 +1,6 @@
-"""Finds algorithms by name: every module of this package registers its rules by decorator.
+"""Finds rules by name: every module of the package ``methods`` registers its rules with a decorator.
 
-A new algorithm is one new file here; nothing else is edited. Two rules under one name fail at import.
+A new algorithm is one new file; nothing else is edited. Two rules with the same name fail at import.
 """
 
 from __future__ import annotations
@@ -13,16 +13,13 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 
 import methods
-from benchmark.errors import UserError, format_validation_error, nearest
+from benchmark.errors import format_validation_error, wrong
+from methods.core.errors import MethodError
 from methods.core.rules import Rule
 
 R = TypeVar("R", bound=type[Rule])
 
 SLOTS = ("client", "weights", "direction", "optimizer", "post", "prediction", "selection")
-
-
-class MethodError(UserError):
-    """A mistake in how a method is named, configured or combined; the message is meant for the user."""
 
 
 _rules: dict[str, dict[str, type[Rule]]] = {slot: {} for slot in SLOTS}
@@ -73,10 +70,8 @@ def make(slot: str, name: str, parameters: Mapping[str, Any], where: str) -> Any
     """
     _import_all()
     if name not in _rules[slot]:
-        known = ", ".join(names(slot))
-        raise MethodError(
-            f"{where}: no {slot} rule is called {name!r}.{nearest(name, _rules[slot])} Known: {known}."
-        )
+        known = names(slot)
+        raise MethodError(wrong(where, name, f"the name of a {slot} rule: {', '.join(known)}", known=known))
     cls = _rules[slot][name]
     try:
         return cls(**{str(k): v for k, v in parameters.items()})

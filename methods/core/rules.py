@@ -1,36 +1,40 @@
 """The vocabulary of an algorithm: what client, server, selection and prediction rules may do.
 
-A method fills some slots and leaves the others neutral; FedAvg is the neutral value of all of them. Rules are
-frozen, validated records of hyper-parameters. They hold no state: a hook takes the old state and returns the new
-one, the engine stores it (and so can stop and resume anywhere). A server-side state and a client-side state belong
-to one rule each, under the rule's name, so any client rules stack without collisions.
-
-Symbols, as in the papers: K clients, S participants of the round, m = |S|, n_k samples of client k, w in R^d the
-model at the start of the round, w_k after local training, D_k = w_k - w the update (the server adds it), p_k the
-server's weight of client k, z [B, h] features, f [B, C] logits, tau_k local steps, eta the client's rate.
+A method fills some slots and leaves the others neutral; FedAvg is the neutral value of all of them. Rules are frozen,
+validated records of hyper-parameters. They hold no state: a hook takes the old state and returns the new one, and the
+engine stores it, so that a run can stop and resume anywhere. A state belongs to one rule, under the name of the rule,
+so client rules can be combined. The symbols are those of ``methods/core/contexts.py``.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol, Self
+from dataclasses import dataclass, replace
+from typing import ClassVar, Literal, Protocol, Self
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict
 from torch import Tensor, nn
 
-from methods.core.vectors import Layout
-
-if TYPE_CHECKING:
-    from methods.core.build import Method
-
-State = dict[str, Any]
-"""Named tensors, numbers and nested dicts of them: exactly what a checkpoint stores."""
-
-Generators = Callable[..., np.random.Generator]
-"""``generators(purpose, *ids)``: an independent generator for each purpose (and round, client)."""
+from methods.core.contexts import (
+    Batch,
+    ClientContext,
+    Federation,
+    FrozenModel,
+    Generators,
+    Head,
+    LocalData,
+    Loss,
+    Phase,
+    Predictor,
+    Reducer,
+    RoundView,
+    ServerView,
+    State,
+    Trained,
+)
+from methods.core.errors import MethodError
 
 
 class Rule(BaseModel):
@@ -43,202 +47,19 @@ class Rule(BaseModel):
         """Raise ``MethodError``, with the reason, if this rule cannot be combined with the rest of ``method``."""
 
 
-# What the engine hands to rules -------------------------------------------------------------------------------
-
-
-class Head(NamedTuple):
-    """A classifier that the server hands to one client: its shape (``key``; None = the model's own) and values."""
-
-    key: str | None
-    vector: Tensor
-
-
-@dataclass(frozen=True)
-class Federation:
-    """What the server knows before round 0.
-
-    ``sizes`` [K] samples per client; ``label_counts`` [K, C]; ``rounds`` R; ``feature_dim`` h; ``heads`` the initial
-    vectors of the heads that a rule's model surgery asked for; ``w`` the initial model [d]; ``generators`` belong to
-    the rule that is set up; ``steps(n)`` is how many local steps a client with n samples takes in a round.
-    """
-
-    num_clients: int
-    num_classes: int
-    sizes: np.ndarray
-    label_counts: np.ndarray
-    rounds: int
-    layout: Layout
-    feature_dim: int
-    w: Tensor
-    heads: Mapping[str, Tensor]
-    generators: Generators
-    steps: Callable[[int], int]
-
-
-class FrozenModel(Protocol):
-    """A model in evaluation mode, without gradients."""
-
-    def features(self, x: Tensor) -> Tensor:
-        """Features [B, h] of normalised inputs [B, c, H, W]."""
-
-    def classify(self, z: Tensor) -> Tensor:
-        """Logits [B, C] of features [B, h]."""
-
-    def logits(self, x: Tensor) -> Tensor:
-        """Logits [B, C] of normalised inputs [B, c, H, W]."""
-
-
-class LocalData(Protocol):
-    """The client's own samples, as a rule may read them."""
-
-    @property
-    def y(self) -> Tensor:
-        """Labels [n_k]."""
-
-    @property
-    def attributes(self) -> Tensor | None:
-        """Attribute of each sample [n_k], where the data set has them."""
-
-    def batches(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """All samples once, in order, normalised and without augmentation: (x [B, ...], y [B])."""
-
-
-@dataclass(frozen=True)
-class ClientContext:
-    """What a client rule may read during one round at one client.
-
-    ``w`` [d] is the vector that training starts from (read only); ``received`` what this rule's :meth:`ClientRule.send`
-    gave; ``state`` this rule's client state ({} before the first participation); ``local`` what ``begin`` returned;
-    ``frozen(vector, buffers, head)`` an auxiliary model (evaluation mode, no gradient) with the given values, to be
-    asked for in ``begin`` (each call takes a model of its own until the client's round ends) or, with the values of
-    :class:`Trained` as they are, in ``finish`` (no model of its own: the trained one); ``gradients(vector, buffers, x,
-    y)`` the gradient of each sample's cross-entropy [B, d] at the given values, in evaluation mode; ``augmented``
-    whether a sample looks different in every epoch; ``pooled(count)`` the same (x [count, ...], y [count]) at each
-    client and in each round, drawn from all clients' data, for methods whose authors assume such a set; ``generators``
-    belong to this rule.
-    """
-
-    client: int
-    round: int
-    rounds: int
-    num_classes: int
-    layout: Layout
-    w: Tensor
-    buffers: Tensor
-    lr: float
-    momentum: float
-    data: LocalData
-    label_counts: np.ndarray
-    received: State
-    state: State
-    frozen: Callable[..., FrozenModel]
-    gradients: Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
-    pooled: Callable[[int], tuple[Tensor, Tensor]]
-    augmented: bool
-    generators: Generators
-    local: State = field(default_factory=dict)
-
-    @property
-    def n(self) -> int:
-        """n_k, the number of samples of this client."""
-        return len(self.data.y)
-
-
-class Batch(NamedTuple):
-    """One mini-batch inside the local loop: inputs, labels [B], features [B, h], logits [B, C], mean cross-entropy.
-
-    ``positions`` [B] say which of the client's own samples these are.
-    """
-
-    x: Tensor
-    y: Tensor
-    z: Tensor
-    logits: Tensor
-    ce: Tensor
-    positions: Tensor
-
-
-class Loss(NamedTuple):
-    """What a rule adds to the objective: ``L = ce_weight * CE + extra`` (weights of stacked rules multiply)."""
-
-    extra: Tensor | float
-    ce_weight: float = 1.0
-
-
-@dataclass(frozen=True)
-class Phase:
-    """One stage of local training.
-
-    ``groups`` that train (None: all); ``epochs`` or ``steps`` (None: the run's); ``lr`` (None: the run's); ``losses``
-    whether extra losses are on. Each phase has its own optimizer, so momentum starts afresh.
-    """
-
-    name: str = "all"
-    groups: tuple[str, ...] | None = None
-    epochs: int | None = None
-    steps: int | None = None
-    lr: float | None = None
-    losses: bool = True
-
-
-@dataclass(frozen=True)
-class Trained:
-    """The end of local training at one client.
-
-    ``w`` [d] and ``update`` D_k [d]; ``buffers``; ``steps`` tau_k; ``step_norm`` a_k, the total weight of the
-    client's gradients in its update (tau_k for plain SGD; with momentum rho and a proximal term mu: c <- rho c + 1 -
-    eta mu a, a <- a + c, from 0); ``head`` the
-    trained vector of a head handed down by the server, else None. Tensors are the engine's own: copy what you keep.
-    """
-
-    w: Tensor
-    update: Tensor
-    buffers: Tensor
-    steps: int
-    step_norm: float
-    head: Tensor | None
-
-
-Reducer = Literal["sum", "mean", "keep"]
-
-
-@dataclass(frozen=True)
-class RoundView:
-    """What the server knows after a round.
-
-    ``lr`` the clients' rate eta; ``clients`` S in ascending order, ``weights`` p_k [m], ``sizes`` n_k [m], ``steps``
-    tau_k [m], ``step_norms`` a_k [m], ``proximal`` the clients' mu (:attr:`ClientRule.proximal`), ``payload`` this
-    rule's reduced uploads: a tensor for ``sum`` and ``mean`` (weighted by p_k), a dict from client to tensor for
-    ``keep``.
-    """
-
-    round: int
-    lr: float
-    num_clients: int
-    clients: tuple[int, ...]
-    weights: np.ndarray
-    sizes: np.ndarray
-    steps: np.ndarray
-    step_norms: np.ndarray
-    label_counts: np.ndarray
-    proximal: float = 0.0
-    payload: State = field(default_factory=dict)
-
-
-# Client rules --------------------------------------------------------------------------------------------------
-
-
 class ClientRule(Rule):
     """What a method changes at the client. Every hook is optional; the neutral values make FedAvg.
 
-    Order in a round: ``send`` (server) -> ``begin`` -> ``phases`` -> for each step ``sample_weights`` (once per
-    epoch), ``loss``, ``correct`` -> ``finish`` -> ``receive`` (server).
+    Order in a round: ``send`` (server), ``begin``, ``phases``; in each epoch ``sample_weights``; in each step ``loss``,
+    ``ascend``, ``correct``; then ``finish``, and ``receive`` (server).
 
-    ``personal`` names the groups of parameters that stay at the client (a property where it depends on a parameter):
-    they are not aggregated, and the engine keeps them for it. ``buffers`` overrides the run's BatchNorm policy.
-    ``reducers`` says how each payload is combined over clients. ``owns_head`` marks rules that decide what the
-    classifier is; two of them cannot be stacked.
-    ``equal_layouts`` marks rules that keep or send vectors of length d, which heads of different widths would break.
+    Attributes:
+        personal: Groups of parameters that stay at the client (a property where it depends on a parameter). They are
+            not aggregated; the engine keeps them.
+        equal_layouts: Whether the rule keeps or sends vectors of length d, which heads of different widths would break.
+        buffers: BatchNorm policy that replaces that of the run.
+        reducers: How each upload is combined over clients.
+        owns_head: Whether the rule decides what the classifier is; two such rules cannot be combined.
     """
 
     personal: ClassVar[tuple[str, ...]] = ()
@@ -260,7 +81,7 @@ class ClientRule(Rule):
         return self
 
     def heads(self, feature_dim: int, num_classes: int, generators: Generators) -> dict[str, nn.Module]:
-        """Model surgery: the classifiers (h -> C) that clients may be given, by key."""
+        """The classifiers (h -> C) that clients may be given, by key."""
         return {}
 
     def setup(self, federation: Federation) -> State:
@@ -290,6 +111,15 @@ class ClientRule(Rule):
         """Extra loss on features, logits and labels."""
         return Loss(0.0)
 
+    def ascend(self, ctx: ClientContext, w: Tensor, g: Tensor) -> Tensor | None:
+        """Perturbation e [d] for a second gradient: the step then uses the gradient at w + e instead of ``g``.
+
+        The second gradient is that of the same objective on the same batch, in training mode, with the same augmented
+        inputs and the same dropout; BatchNorm's running statistics come from the first pass. ``g`` [d] is the
+        gradient at ``w`` [d] before any ``correct``. None: no second gradient, which costs nothing.
+        """
+        return None
+
     def correct(self, ctx: ClientContext, w: Tensor, g: Tensor) -> None:
         """Add this rule's correction to the gradient ``g`` [d] at the point ``w`` [d], in place."""
 
@@ -298,8 +128,13 @@ class ClientRule(Rule):
         return {}, {}
 
     def receive(self, server: State, view: RoundView) -> State:
-        """This rule's new server-side state, from the reduced payloads of the round."""
+        """This rule's new server-side state, from the reduced payloads of the round and the aggregated update."""
         return server
+
+
+def overrides(rule: ClientRule, hook: str) -> bool:
+    """Whether ``rule`` has a ``hook`` of its own."""
+    return getattr(type(rule), hook) is not getattr(ClientRule, hook)
 
 
 # Server rules: weights -> direction -> optimizer -> post -----------------------------------------------------
@@ -309,7 +144,7 @@ class Weights(Rule):
     """How much each participant counts: the weights p_k."""
 
     needs_training: ClassVar[bool] = False
-    """True if p_k depends on what happened in training (steps); the updates are then all held in memory."""
+    """Whether p_k depends on what happened in training (steps); the updates are then all held in memory."""
 
     @abstractmethod
     def weights(self, view: RoundView) -> np.ndarray:
@@ -317,7 +152,7 @@ class Weights(Rule):
 
 
 class Aggregator(Rule):
-    """Turns the updates of a round into one vector."""
+    """Turns the updates of a round into one vector (slot ``direction``)."""
 
     streams: ClassVar[bool] = False
     """True for the plain weighted mean: updates are added one by one and never held together."""
@@ -338,6 +173,10 @@ class ServerOptimizer(Rule):
         """State before round 0, for a model w [d]."""
         return {}
 
+    def broadcast(self, w: Tensor, state: State) -> Tensor:
+        """The model [d] that clients start a round from and measure their updates from; neutral: w itself."""
+        return w
+
     @abstractmethod
     def step(self, w: Tensor, dbar: Tensor, state: State) -> tuple[Tensor, State]:
         """(new w [d], new state)."""
@@ -357,42 +196,34 @@ class Post(Rule):
         return w, state
 
 
-# Selection -----------------------------------------------------------------------------------------------------
+# Selection and prediction --------------------------------------------------------------------------------------
 
 
 class ClientProbe(Protocol):
-    """A client that answers a question of the server without taking part in the round."""
+    """A client that answers a question of the server without taking part in the round.
 
-    @property
-    def client(self) -> int:
-        """Its number."""
+    Attributes:
+        client: Its number.
+        num_classes: C.
+        num_attributes: How many values the attribute has; 0 without attributes.
+        w: The global model [d].
+        body_size: Length of the part of w in front of the classifier.
+        heads: First values of the heads that :meth:`Selection.heads` asked for, the same at each client.
+    """
 
-    @property
-    def num_classes(self) -> int:
-        """C."""
-
-    @property
-    def num_attributes(self) -> int:
-        """How many values the attribute has; 0 without attributes."""
+    client: int
+    num_classes: int
+    num_attributes: int
+    w: Tensor
+    body_size: int
+    heads: Mapping[str, Tensor]
 
     @property
     def data(self) -> LocalData:
         """Its own samples."""
 
-    @property
-    def w(self) -> Tensor:
-        """The global model [d]."""
-
-    @property
-    def body_size(self) -> int:
-        """Length of the part of w in front of the classifier."""
-
-    @property
-    def heads(self) -> Mapping[str, Tensor]:
-        """First values of the heads that the selection asked for (:meth:`Selection.heads`), the same at each client."""
-
     def model(self, w: Tensor | None = None, head: Head | None = None) -> FrozenModel:
-        """The global model, or the one with values w [d], in evaluation mode; ``head`` replaces its classifier."""
+        """The global model, or the one with values w [d]; ``head`` replaces its classifier."""
 
     def train(
         self,
@@ -405,8 +236,8 @@ class ClientProbe(Protocol):
     ) -> Tensor:
         """Run the local loop from w (default: the global model) and return the trained vector.
 
-        ``head`` takes the place of the classifier: the vector then ends, behind ``body_size`` values, with the head's.
-        ``labels`` [n_k] take the place of the client's own; samples with a negative one are left out.
+        ``head`` takes the place of the classifier: the vector then ends, after ``body_size`` values, with the head's.
+        ``labels`` [n_k] replace those of the client; samples with a negative label are left out.
         """
 
 
@@ -423,10 +254,10 @@ class ClientPool(Protocol):
 
     @property
     def group_counts(self) -> np.ndarray | None:
-        """N^k [K, C, A], how many samples of each class and attribute each client has; None without attributes.
+        """N^k [K, C, A], samples of each class and attribute at each client; None without attributes.
 
-        What no server knows: for :meth:`Selection.measures` alone (and to refuse data without attributes), never for
-        choosing. It is not counted as sent.
+        No real server knows these: they are for :meth:`Selection.measures` and for refusing data without attributes,
+        never for choosing. They are not counted as sent.
         """
 
     def ask(self, ids: Sequence[int], question: Callable[[ClientProbe], np.ndarray]) -> np.ndarray:
@@ -437,7 +268,7 @@ class Selection(Rule):
     """Chooses the clients of a round. Draws come from the given generator, which depends on (seed, round) only."""
 
     observes: ClassVar[bool] = False
-    """True if the rule wants to see the updates of the round (they are then all held in memory)."""
+    """Whether the rule wants to see the updates of the round (they are then all held in memory)."""
 
     def watches(self, round: int) -> bool:
         """Whether the rule wants to see the updates of ``round``; in other rounds they can stream."""
@@ -453,11 +284,11 @@ class Selection(Rule):
         return {}
 
     def pretraining(self, round: int) -> bool:
-        """Whether ``round`` is plain FedAvg whatever the method is: its rules rest, only its weights p_k count."""
+        """Whether ``round`` is plain FedAvg whatever the method is: only its weights p_k count."""
         return False
 
     def measures(self, state: State) -> Mapping[str, float]:
-        """What is worth recording about ``state``, by name; recorded under the split ``selection``."""
+        """Numbers to record about ``state``, by name, under the split ``selection``."""
         return {}
 
     def setup(self, clients: ClientPool) -> State:
@@ -479,43 +310,6 @@ class Selection(Rule):
         return state
 
 
-# Prediction ----------------------------------------------------------------------------------------------------
-
-Predictor = Callable[[Tensor], Tensor]
-"""Scores [B, C] of normalised inputs [B, c, H, W]; the class with the highest score is the answer."""
-
-
-class ServerView(Protocol):
-    """What a prediction rule may read: the server's state and, for personal models, the clients'."""
-
-    @property
-    def num_clients(self) -> int:
-        """K."""
-
-    @property
-    def w(self) -> Tensor:
-        """The global model [d]."""
-
-    @property
-    def buffers(self) -> Tensor:
-        """Its BatchNorm statistics."""
-
-    @property
-    def rules(self) -> Mapping[str, State]:
-        """Server-side state of each client rule, by its name."""
-
-    def model(
-        self, client: int | None = None, head: Head | None = None, w: Tensor | None = None
-    ) -> FrozenModel:
-        """The global model, a client's personal one, or the one with values w [d]; ``head`` replaces its classifier."""
-
-    def validation(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """Batches (x, y) of the validation split; none if the run holds none out."""
-
-    def training(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """Batches (x, y) of all clients' training data, each sample once; no server of a real federation sees them."""
-
-
 class Prediction(Rule):
     """How a trained federation answers; metrics are averaged over the predictors it yields."""
 
@@ -533,3 +327,78 @@ class Prediction(Rule):
     @abstractmethod
     def predictors(self, view: ServerView) -> Iterator[Predictor]:
         """One predictor (global model, vote of heads) or one per client (personal models)."""
+
+
+# Method --------------------------------------------------------------------------------------------------------
+
+SINGLE_HOOKS = {
+    "phases": "the phases of local training",
+    "sample_weights": "how local samples are drawn",
+    "heads": "the heads",
+    "ascend": "where the second gradient is taken",
+}
+"""Hooks that only one client rule of a method may have, and what they decide."""
+
+
+@dataclass(frozen=True)
+class Method:
+    """One row of a table: client rules, the four slots of the server, a prediction and a selection."""
+
+    name: str
+    client: tuple[ClientRule, ...]
+    weights: Weights
+    direction: Aggregator
+    optimizer: ServerOptimizer
+    post: Post
+    prediction: Prediction
+    selection: Selection
+
+    @property
+    def personal(self) -> frozenset[str]:
+        """Groups of parameters that stay at the clients."""
+        return frozenset(group for rule in self.client for group in rule.personal)
+
+    def for_clients(self, num_clients: int, per_round: int) -> Method:
+        """This method for a federation of K clients of which at most ``per_round`` take part in a round."""
+        return replace(self, client=tuple(rule.for_clients(num_clients, per_round) for rule in self.client))
+
+    def keeps_updates(self, round: int) -> bool:
+        """Whether all updates of ``round`` must be in memory at once."""
+        asked = self.selection.watches(round) or self.selection.reweighs
+        return asked or not self.direction.streams or self.weights.needs_training
+
+    def check(self) -> None:
+        """Refuse combinations that no rule of their own would notice; then ask every part. Raises MethodError."""
+        self._refuse_several([rule for rule in self.client if rule.owns_head], "what the head is")
+        for hook, what in SINGLE_HOOKS.items():
+            self._refuse_several([rule for rule in self.client if overrides(rule, hook)], what)
+        shaping = [rule.key for rule in self.client if overrides(rule, "heads")]
+        whole = [rule.key for rule in self.client if rule.equal_layouts]
+        if shaping and whole:
+            raise self.error(
+                f"{whole[0]} keeps a vector of the whole model at each client, but {shaping[0]} hands out heads of "
+                "different widths; drop one of them"
+            )
+        policies = {rule.key: rule.buffers for rule in self.client if rule.buffers}
+        if len(set(policies.values())) > 1:
+            raise self.error(f"the client rules want different BatchNorm policies: {policies}; keep one rule")
+        asked = self.prediction.asks
+        if asked is not None and all(rule.key != asked for rule in self.client):
+            raise self.error(
+                f"prediction {self.prediction.key!r} needs the client rule {asked}; add it to method.client, or set "
+                "method.prediction.name=global"
+            )
+        server = (self.weights, self.direction, self.optimizer, self.post)
+        parts: tuple[Rule, ...] = (*self.client, *server, self.prediction, self.selection)
+        for part in parts:
+            part.check(self)
+
+    def _refuse_several(self, rules: Sequence[ClientRule], what: str) -> None:
+        if len(rules) > 1:
+            raise self.error(
+                f"{' and '.join(rule.key for rule in rules)} both decide {what}; keep one of them"
+            )
+
+    def error(self, text: str) -> MethodError:
+        """The error about a combination that makes no sense."""
+        return MethodError(f"method {self.name!r}: {text}.")

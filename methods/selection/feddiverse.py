@@ -21,19 +21,10 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from methods.core.build import Method
-from methods.core.registry import MethodError, register
-from methods.core.rules import (
-    ClientPool,
-    ClientProbe,
-    ClientRule,
-    FrozenModel,
-    Generators,
-    Head,
-    Phase,
-    Selection,
-    State,
-)
+from methods.core.contexts import FrozenModel, Generators, Head, Phase, State
+from methods.core.errors import MethodError
+from methods.core.registry import register
+from methods.core.rules import ClientPool, ClientProbe, ClientRule, Method, Selection
 from methods.shared.triplets import (
     AI,
     CI,

@@ -16,8 +16,9 @@ from collections.abc import Sequence
 import numpy as np
 from scipy.optimize import nnls
 
+from methods.core.contexts import State
 from methods.core.registry import register
-from methods.core.rules import ClientPool, State
+from methods.core.rules import ClientPool
 from methods.selection.feddiverse import PreTrained
 from methods.shared.triplets import interaction_matrix, require_attributes
 

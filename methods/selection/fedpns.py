@@ -22,8 +22,9 @@ import numpy as np
 from pydantic import Field
 from torch import Tensor
 
+from methods.core.contexts import State
 from methods.core.registry import register
-from methods.core.rules import ClientPool, Selection, State
+from methods.core.rules import ClientPool, Selection
 from methods.core.vectors import gram
 from methods.shared.draw import without_replacement
 

@@ -26,8 +26,10 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from methods.core.registry import MethodError, register
-from methods.core.rules import ClientPool, ClientProbe, Selection, State
+from methods.core.contexts import State
+from methods.core.errors import MethodError
+from methods.core.registry import register
+from methods.core.rules import ClientPool, ClientProbe, Selection
 from methods.shared.draw import without_replacement
 
 ITERATIONS = 300

@@ -20,8 +20,10 @@ import torch
 import torch.nn.functional as F
 from pydantic import Field
 
-from methods.core.registry import MethodError, register
-from methods.core.rules import ClientPool, ClientProbe, Selection, State
+from methods.core.contexts import State
+from methods.core.errors import MethodError
+from methods.core.registry import register
+from methods.core.rules import ClientPool, ClientProbe, Selection
 from methods.shared.draw import without_replacement
 
 

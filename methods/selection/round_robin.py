@@ -13,8 +13,9 @@ from typing import Literal
 
 import numpy as np
 
+from methods.core.contexts import State
 from methods.core.registry import register
-from methods.core.rules import ClientPool, Selection, State
+from methods.core.rules import ClientPool, Selection
 from methods.shared.draw import without_replacement
 
 

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from methods.core.contexts import State
 from methods.core.registry import register
-from methods.core.rules import ClientPool, Selection, State
+from methods.core.rules import ClientPool, Selection
 
 
 @register("selection", "uniform")

@@ -11,9 +11,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from methods.core.build import Method
-from methods.core.registry import MethodError, register
-from methods.core.rules import ClientRule, Federation, Post, RoundView, State
+from methods.core.contexts import Federation, RoundView, State
+from methods.core.errors import MethodError
+from methods.core.registry import register
+from methods.core.rules import ClientRule, Method, Post
 
 
 @register("post", "drift")

@@ -13,12 +13,9 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from methods.core.registry import register
-from methods.core.rules import (
+from methods.core.contexts import (
     ClientContext,
-    ClientRule,
     Federation,
-    Prediction,
     Predictor,
     Reducer,
     RoundView,
@@ -26,6 +23,8 @@ from methods.core.rules import (
     State,
     Trained,
 )
+from methods.core.registry import register
+from methods.core.rules import ClientRule, Prediction
 
 
 @register("client", "last_models")

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from methods.core.build import Method
-from methods.core.registry import MethodError, register
-from methods.core.rules import ClientRule, Prediction, Predictor, ServerView
+from methods.core.contexts import Predictor, ServerView
+from methods.core.errors import MethodError
+from methods.core.registry import register
+from methods.core.rules import ClientRule, Method, Prediction
 
 
 @register("prediction", "personal")

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import torch
 import torch.nn.functional as F
 
-from methods.core.rules import ClientContext, Federation, FrozenModel, Reducer, State
+from methods.core.contexts import ClientContext, Federation, FrozenModel, Reducer, State
 
 REDUCERS: Mapping[str, Reducer] = {"sums": "sum", "counts": "sum"}
 """How the uploads of :func:`class_sums` are combined."""

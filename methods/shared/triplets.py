@@ -13,8 +13,9 @@ from pydantic import Field
 from scipy.special import entr
 from torch import Tensor
 
-from methods.core.registry import MethodError
-from methods.core.rules import Batch, ClientContext, ClientPool, ClientProbe, ClientRule, Loss
+from methods.core.contexts import Batch, ClientContext, Loss
+from methods.core.errors import MethodError
+from methods.core.rules import ClientPool, ClientProbe, ClientRule
 
 CI, AI, SC = 0, 1, 2
 """Places in a triplet: class imbalance, attribute imbalance, spurious correlation."""

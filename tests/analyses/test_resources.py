@@ -17,7 +17,8 @@ from benchmark.config.compose import compose, resolve
 from benchmark.experiments.plan import plan
 from benchmark.experiments.spec import TableSpec
 from benchmark.runs.execute import build_run, load_data
-from methods.core.rules import ClientContext, ClientRule, Federation, Head, RoundView, State, Trained
+from methods.core.contexts import ClientContext, Federation, Head, RoundView, State, Trained
+from methods.core.rules import ClientRule
 
 D = 6 * 8 + 8 + 8 * 3 + 3
 """Parameters of ``mlp``; it has no buffers."""

@@ -11,7 +11,7 @@ import torch
 from benchmark.analyses.registry import find
 from benchmark.analyses.update_geometry import geometry
 from benchmark.errors import ConfigError
-from methods.core.rules import RoundView
+from methods.core.contexts import RoundView
 
 VIEW = RoundView(0, 0.1, 2, (0, 1), np.zeros(2), np.zeros(2), np.zeros(2), np.zeros(2), np.zeros((2, 1)))
 

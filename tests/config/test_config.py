@@ -21,7 +21,7 @@ from benchmark.config.schema import GROUPS, RunConfig
 from benchmark.errors import ConfigError
 from benchmark.models.networks import model_names
 from benchmark.paths import CONF
-from methods.core.registry import MethodError
+from methods.core.errors import MethodError
 
 
 @pytest.fixture(scope="module")

@@ -48,21 +48,8 @@ from benchmark.engine.federation import (
 )
 from benchmark.errors import ConfigError
 from benchmark.models.networks import Net
-from methods.core.build import Method
-from methods.core.rules import (
-    Batch,
-    ClientContext,
-    ClientPool,
-    ClientProbe,
-    ClientRule,
-    Federation,
-    Loss,
-    Phase,
-    RoundView,
-    Selection,
-    State,
-    Trained,
-)
+from methods.core.contexts import Batch, ClientContext, Federation, Loss, Phase, RoundView, State, Trained
+from methods.core.rules import ClientPool, ClientProbe, ClientRule, Method, Selection
 from methods.core.vectors import Layout, LayoutError
 from methods.fedavg import MeanDirection, SizeWeights
 

@@ -21,7 +21,7 @@ from benchmark.fidelity.document import render
 from benchmark.fidelity.ledger import PAPERS, Entry, load
 from benchmark.fidelity.printed import inconsistencies
 from benchmark.models.networks import Features
-from methods.core.registry import MethodError
+from methods.core.errors import MethodError
 from partitions.core.base import PartitionError
 from partitions.core.registry import make as make_partition
 

@@ -13,8 +13,9 @@ from torch import Tensor, nn
 from benchmark.engine.federation import FederatedRun, FederationState, Problem, Schedule
 from benchmark.engine.training import TrainSpec
 from benchmark.models.networks import FlatModel, Net, flatten_head
-from methods.core.build import Method, build
-from methods.core.rules import Batch, ClientContext, ClientRule, Loss, Selection, State, Trained
+from methods.core.build import build
+from methods.core.contexts import Batch, ClientContext, Loss, State, Trained
+from methods.core.rules import ClientRule, Method, Selection
 
 
 def stored_order(round: int, client: int, epoch: int, n: int) -> np.ndarray:

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from federations import federation, mlp, problem_of, run
 
 from methods.core.build import build
-from methods.core.rules import Batch
+from methods.core.contexts import Batch
 from methods.fedproc import FedProc, prototype_contrast
 from methods.moon import Moon, contrast
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from methods.core.rules import RoundView
+from methods.core.contexts import RoundView
 from methods.feddisco import Disco, disco_weights, discrepancy
 
 G = dict(np.load(Path(__file__).parents[1] / "golden" / "feddisco_weights.npz"))

@@ -19,8 +19,9 @@ from benchmark.engine.federation import FederatedRun, FederationState, Problem
 from benchmark.engine.records import Cost
 from benchmark.models.networks import Net
 from methods.core.build import build
-from methods.core.registry import MethodError
-from methods.core.rules import Batch, ClientPool, ClientProbe, ClientRule, Phase, Selection, State
+from methods.core.contexts import Batch, Phase, State
+from methods.core.errors import MethodError
+from methods.core.rules import ClientPool, ClientProbe, ClientRule, Selection
 from methods.selection.feddiverse import ATTRIBUTE, FedDiverse
 from methods.selection.feddiverse_nk import evening_weights
 from methods.shared.triplets import Balanced, Gce, dht, gce

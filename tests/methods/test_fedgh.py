@@ -11,8 +11,8 @@ import torch
 from federations import federation, one_parameter, ones
 
 from methods.core.build import build
-from methods.core.registry import MethodError
-from methods.core.rules import RoundView
+from methods.core.contexts import RoundView
+from methods.core.errors import MethodError
 from methods.core.vectors import Layout, gram
 from methods.fedgh import Harmonize, harmonised
 

@@ -34,8 +34,9 @@ from benchmark.engine.federation import FederationState
 from benchmark.models.networks import FlatModel, Net
 from methods.core import vectors
 from methods.core.build import build
-from methods.core.registry import MethodError
-from methods.core.rules import Batch, ClientContext, ClientRule, Loss, RoundView, State, Trained, Weights
+from methods.core.contexts import Batch, ClientContext, Loss, RoundView, State, Trained
+from methods.core.errors import MethodError
+from methods.core.rules import ClientRule, Weights
 from methods.core.vectors import LayoutError
 from methods.fedavg import MeanDirection
 from methods.fedld import Margin, Principal

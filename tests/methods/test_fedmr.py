@@ -20,8 +20,8 @@ from torch import Tensor, nn
 from benchmark.engine.federation import FederatedRun, FederationState
 from benchmark.models.networks import Net
 from methods.core.build import build
-from methods.core.registry import MethodError
-from methods.core.rules import Batch, ClientContext, RoundView
+from methods.core.contexts import Batch, ClientContext, RoundView
+from methods.core.errors import MethodError
 from methods.fedmr import BatchWeights, FedMR, inter_class, intra_class
 
 CASES = range(7)

@@ -14,7 +14,7 @@ from torch import nn
 
 from benchmark.models.networks import Net
 from methods.core.build import build
-from methods.core.registry import MethodError
+from methods.core.errors import MethodError
 from methods.fedpac import head_weights, on_simplex, quadratic_form, statistics
 
 GOLDEN = Path(__file__).parents[1] / "golden"

@@ -17,9 +17,9 @@ from benchmark.config.compose import load_group
 from benchmark.engine.evaluation import EvaluationSet
 from benchmark.engine.federation import FederatedRun, FederationState
 from benchmark.models.networks import Net
-from methods.core.build import Method, build
-from methods.core.registry import MethodError
-from methods.core.rules import ClientRule, Selection
+from methods.core.build import build
+from methods.core.errors import MethodError
+from methods.core.rules import ClientRule, Method, Selection
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "baselines" / "fedrep.npz"
 BODY = 56

@@ -22,9 +22,10 @@ from benchmark.experiments.plan import check, plan
 from benchmark.experiments.spec import TableSpec
 from benchmark.models.networks import Net
 from benchmark.runs.execute import build_run, load_data
-from methods.core.build import Method, build
-from methods.core.registry import MethodError
-from methods.core.rules import Aggregator, ClientContext, ClientRule, RoundView, Selection, State, Trained
+from methods.core.build import build
+from methods.core.contexts import ClientContext, RoundView, State, Trained
+from methods.core.errors import MethodError
+from methods.core.rules import Aggregator, ClientRule, Method, Selection
 from methods.fedsdc import FedSDC, best_heads, head_scores, majority, make_head, rho_ladder
 
 GOLDEN = Path(__file__).parents[1] / "golden"

@@ -57,28 +57,30 @@ from benchmark.engine.evaluation import EvaluationSet
 from benchmark.engine.federation import Diverged, FederatedRun, Problem
 from benchmark.engine.records import Cost, Record
 from benchmark.models.networks import Net
-from methods.core.registry import MethodError
-from methods.core.rules import (
-    Aggregator,
+from methods.core.contexts import (
     Batch,
     ClientContext,
-    ClientPool,
-    ClientProbe,
-    ClientRule,
     Federation,
     Generators,
     Head,
     Loss,
     Phase,
-    Post,
-    Prediction,
     Predictor,
     RoundView,
-    Selection,
-    ServerOptimizer,
     ServerView,
     State,
     Trained,
+)
+from methods.core.errors import MethodError
+from methods.core.rules import (
+    Aggregator,
+    ClientPool,
+    ClientProbe,
+    ClientRule,
+    Post,
+    Prediction,
+    Selection,
+    ServerOptimizer,
     Weights,
 )
 from methods.fedavg import UniformWeights

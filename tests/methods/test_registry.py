@@ -12,9 +12,10 @@ import yaml
 from federations import bn_dropout, class_run, classes, problem_of, run, same, with_rules
 
 from benchmark.engine.federation import Diverged, FederationState
-from methods.core.build import Method, build
-from methods.core.registry import MethodError
-from methods.core.rules import ClientPool, Selection, State
+from methods.core.build import build
+from methods.core.contexts import State
+from methods.core.errors import MethodError
+from methods.core.rules import ClientPool, Method, Selection
 
 CONF = Path(__file__).parents[2] / "conf" / "method"
 NAMES = sorted(path.stem for path in CONF.glob("*.yaml"))
@@ -172,20 +173,20 @@ VOTE, PERSONAL = {"name": "vote", "gamma": 1.0}, {"name": "personal"}
          r"scaffold keeps a vector of the whole model at each client, but fedsdc hands out heads"),
         ({"client": {"moon": {"mu": 1.0, "T": 0.5}} | SDC, "prediction": VOTE}, r"moon keeps .*fedsdc hands out"),
         ({"client": {"isfl": {"sigma": 0.02, "N_p": 1}, "fedbn": {}}}, r"fedbn keeps the normalisation layers"),
-        ({"prediction": {"name": "last_models"}}, r"'last_models' asks the client rule last_models"),
-        ({"client": {"moon": {"mu": -1.0, "T": 0.5}}}, r"method\.client\.moon\.mu: came -1\.0"),
-        ({"client": {"moon": {"mu": 1.0, "T": 0.0}}}, r"method\.client\.moon\.T: came 0\.0"),
-        ({"client": {"feddyn": {"alpha": 0.0}}, "server": DRIFT}, r"method\.client\.feddyn\.alpha: came 0\.0"),
-        ({"client": {"fedproc": {"T_p": 0}}}, r"method\.client\.fedproc\.T_p: came 0"),
-        ({"client": {"isfl": {"sigma": 1.0, "N_p": 5}}}, r"method\.client\.isfl\.sigma: came 1\.0"),
-        ({"client": {"isfl": {"sigma": 0.1, "N_p": 0}}}, r"method\.client\.isfl\.N_p: came 0"),
+        ({"prediction": {"name": "last_models"}}, r"'last_models' needs the client rule last_models"),
+        ({"client": {"moon": {"mu": -1.0, "T": 0.5}}}, r"method\.client\.moon\.mu: got -1\.0"),
+        ({"client": {"moon": {"mu": 1.0, "T": 0.0}}}, r"method\.client\.moon\.T: got 0\.0"),
+        ({"client": {"feddyn": {"alpha": 0.0}}, "server": DRIFT}, r"method\.client\.feddyn\.alpha: got 0\.0"),
+        ({"client": {"fedproc": {"T_p": 0}}}, r"method\.client\.fedproc\.T_p: got 0"),
+        ({"client": {"isfl": {"sigma": 1.0, "N_p": 5}}}, r"method\.client\.isfl\.sigma: got 1\.0"),
+        ({"client": {"isfl": {"sigma": 0.1, "N_p": 0}}}, r"method\.client\.isfl\.N_p: got 0"),
         ({"server": {"optimizer": {"name": "adam", "beta1": 0.9, "beta2": 0.99, "lr": 0.1, "tau": 0.0}}},
-         r"method\.server\.optimizer\.tau: came 0\.0"),
+         r"method\.server\.optimizer\.tau: got 0\.0"),
         ({"server": {"optimizer": {"name": "yogi", "beta1": 1.0, "beta2": 0.99, "lr": 0.1, "tau": 0.1}}},
-         r"method\.server\.optimizer\.beta1: came 1\.0"),
-        ({"server": {"weights": {"name": "disco", "a": -1, "b": 0}}}, r"method\.server\.weights\.a: came -1"),
+         r"method\.server\.optimizer\.beta1: got 1\.0"),
+        ({"server": {"weights": {"name": "disco", "a": -1, "b": 0}}}, r"method\.server\.weights\.a: got -1"),
         ({"server": {"direction": {"name": "harmonize", "reading": "cold"}}},
-         r"method\.server\.direction\.reading: came 'cold'"),
+         r"method\.server\.direction\.reading: got 'cold'"),
     ],
 )  # fmt: skip
 def test_refused_by_name(config: dict[str, Any], said: str) -> None:

@@ -34,7 +34,7 @@ from benchmark.engine.records import Cost
 from benchmark.models.networks import Net
 from methods.core import vectors
 from methods.core.build import build
-from methods.core.registry import MethodError
+from methods.core.errors import MethodError
 from methods.core.vectors import gram
 from methods.fedavg import MeanDirection
 from methods.selection import hcsfed
