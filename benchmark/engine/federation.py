@@ -294,6 +294,7 @@ class FederatedRun:
             Buffers(state.buffers, self.model.counters),
             cost,
         )
+        start = replace(state, w=method.optimizer.broadcast(state.w, state.optimizer))
         clients = dict(state.clients)
         done: list[_Done] = []
         for j, k in enumerate(ids):
@@ -301,7 +302,7 @@ class FederatedRun:
                 raise Interrupted
             done.append(
                 self._train_client(
-                    method, state, k, None if p is None else float(p[j]), view, upload, clients
+                    method, start, k, None if p is None else float(p[j]), view, upload, clients
                 )
             )
         view = replace(
@@ -465,6 +466,7 @@ class FederatedRun:
             )
             # A rule that rests in this round keeps its client state.
             kept: State = {key: value for key, value in states.items() if key not in received}
+            upload.cost.trained += result.repeated
             upload.cost.scalars_down += sum(_numbers(sent) for sent in received.values())
             for rule, ctx in active:
                 own, payload = rule.finish(ctx, trained)
@@ -546,7 +548,8 @@ class FederatedRun:
             w, post = method.post.apply(state.w, w, dbar, view, state.post)
             rules = state.rules | {
                 rule.key: rule.receive(
-                    state.rules[rule.key], replace(view, payload=upload.payloads.reduced(rule, view))
+                    state.rules[rule.key],
+                    replace(view, payload=upload.payloads.reduced(rule, view), update=dbar),
                 )
                 for rule in method.client
             }

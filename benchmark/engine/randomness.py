@@ -31,3 +31,16 @@ def seed_torch(seed: int, device: torch.device) -> None:
         torch.default_generator.manual_seed(seed)
     else:
         torch.manual_seed(seed)
+
+
+def random_state(device: torch.device) -> torch.Tensor:
+    """The state of the generator that operations on ``device`` draw from."""
+    return torch.get_rng_state() if device.type == "cpu" else torch.cuda.get_rng_state(device)
+
+
+def restore_random_state(state: torch.Tensor, device: torch.device) -> None:
+    """Set the generator of ``device`` to what `random_state` returned."""
+    if device.type == "cpu":
+        torch.set_rng_state(state)
+    else:
+        torch.cuda.set_rng_state(state, device)

@@ -25,7 +25,8 @@ class Cost:
     """What a round costs on top of FedAvg's: local training of the participants, the model down, an update up.
 
     ``scalars_up`` and ``scalars_down`` are numbers sent by and to clients beyond the model's own, ``forward`` samples
-    passed through a model for rules and selections, ``trained`` samples that a selection's own training went through.
+    passed through a model for rules and selections, ``trained`` samples of further gradients: of a selection's own
+    training, and second ones of a step (``ClientRule.ascend``).
     """
 
     scalars_up: int = 0

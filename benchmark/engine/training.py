@@ -12,11 +12,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from benchmark.engine.randomness import seed_torch
+from benchmark.engine.randomness import random_state, restore_random_state, seed_torch
 from benchmark.models.networks import FlatModel
 from benchmark.transforms.augmentation import Augment
 from methods.core.contexts import Batch, ClientContext, Phase
-from methods.core.rules import ClientRule
+from methods.core.rules import ClientRule, overrides
 
 CHUNK_BYTES = 16 << 20
 """Inputs are gathered and normalised this many bytes at a time: few kernel launches, bounded memory."""
@@ -88,16 +88,21 @@ class ActiveRule(NamedTuple):
 
 @dataclass(frozen=True)
 class LoopResult:
-    """tau_k steps done, a_k (total weight of the gradients in the update), mean cross-entropy, samples gone through."""
+    """What local training did.
+
+    Attributes:
+        steps: tau_k.
+        step_norm: a_k, the total weight of the gradients in the update.
+        loss: Mean cross-entropy.
+        samples: Samples that gradients were taken of; counted twice where a rule takes a second gradient.
+        repeated: The part of ``samples`` that is from second gradients.
+    """
 
     steps: int
     step_norm: float
     loss: float
     samples: int
-
-
-def _overrides(rule: ClientRule, hook: str) -> bool:
-    return getattr(type(rule), hook) is not getattr(ClientRule, hook)
+    repeated: int
 
 
 @dataclass
@@ -135,19 +140,21 @@ class LocalTrainer:
         weights = next((w for a in rules if (w := a.rule.sample_weights(a.ctx)) is not None), None)
         proximal = sum(a.rule.proximal for a in rules)
         total = torch.zeros((), dtype=self.model.w.dtype, device=self.model.w.device)
-        steps, norm, seen, epoch = 0, 0.0, 0, 0
+        steps, norm, seen, repeated, epoch = 0, 0.0, 0, 0, 0
         for phase in phases:
             step = self._step_function(rules if phase.losses else [], rules, phase, lr)
             shrink = proximal * (lr if phase.lr is None else phase.lr)
             damping = 0.0
             for x, y, index in self._phase_batches(data, phase, weights, round, client, epoch, draw):
-                total += step(x, y, index) * len(y)
+                ce, again = step(x, y, index)
+                total += ce * len(y)
                 seen += len(y)
+                repeated += again * len(y)
                 steps += 1
                 damping = self.spec.momentum * damping + 1 - shrink * norm
                 norm += damping
             epoch += 1000  # each phase visits the samples in an order of its own
-        return LoopResult(steps, norm, float(total) / max(seen, 1), seen)
+        return LoopResult(steps, norm, float(total) / max(seen, 1), seen + repeated, repeated)
 
     def _train_mode(self, n: int) -> None:
         net = self.model.net
@@ -172,7 +179,7 @@ class LocalTrainer:
         return draw(epoch).choice(n, size=n, replace=True, p=weights / weights.sum())
 
     def _sizes(self, n: int) -> list[int]:
-        """Batch sizes of one epoch over n samples (edge rules X1 and X2 of the algorithm notes)."""
+        """Batch sizes of one epoch over n samples."""
         batch = self.spec.batch_size
         sizes = [batch] * (n // batch)
         rest = n % batch
@@ -257,23 +264,34 @@ class LocalTrainer:
 
     def _step_function(
         self, loss_rules: Sequence[ActiveRule], rules: Sequence[ActiveRule], phase: Phase, lr: float
-    ) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
-        """One local step: loss, gradient, corrections, clip, weight decay, momentum, step; returns the CE."""
+    ) -> Callable[[Tensor, Tensor, Tensor], tuple[Tensor, bool]]:
+        """One local step: loss, gradient, second gradient, corrections, clip, weight decay, momentum, step.
+
+        The step returns the mean cross-entropy, and whether it took a second gradient.
+        """
         model, spec = self.model, self.spec
         assert model.g is not None
         w, g = model.w, model.g
-        with_loss = [a for a in loss_rules if _overrides(a.rule, "loss")]
-        with_correction = [a for a in rules if _overrides(a.rule, "correct")]
+        with_loss = [a for a in loss_rules if overrides(a.rule, "loss")]
+        with_correction = [a for a in rules if overrides(a.rule, "correct")]
+        climber = next((a for a in rules if overrides(a.rule, "ascend")), None)
         rate = lr if phase.lr is None else phase.lr
         mask = None if phase.groups is None else model.layout.mask(*phase.groups).to(w.device, w.dtype)
         velocity = self._velocity(w) if spec.momentum else None
-        device = w.device.type
 
-        def step(x: Tensor, y: Tensor, index: Tensor) -> Tensor:
+        def gradient(x: Tensor, y: Tensor, index: Tensor) -> Tensor:
             g.zero_()
-            with torch.autocast(device, torch.bfloat16, enabled=spec.amp):
+            with torch.autocast(w.device.type, torch.bfloat16, enabled=spec.amp):
                 objective, ce = self._objective(with_loss, x, y, index)
             objective.backward()
+            return ce.detach()
+
+        def step(x: Tensor, y: Tensor, index: Tensor) -> tuple[Tensor, bool]:
+            drawn = None if climber is None else random_state(w.device)
+            ce = gradient(x, y, index)
+            again = False
+            if climber is not None and drawn is not None:
+                again = self._second_gradient(climber, mask, drawn, lambda: gradient(x, y, index))
             with torch.no_grad():
                 for active in with_correction:
                     active.rule.correct(active.ctx, w, g)
@@ -284,15 +302,40 @@ class LocalTrainer:
                 if spec.weight_decay:
                     g.add_(w, alpha=spec.weight_decay)
                     if mask is not None:
-                        g.mul_(mask)  # a frozen group must not move at all, by weight decay neither
+                        g.mul_(mask)  # Weight decay must not move a frozen group either.
                 if velocity is None:
                     w.add_(g, alpha=-rate)
                 else:
                     velocity.mul_(spec.momentum).add_(g)
                     w.add_(velocity, alpha=-rate)
-            return ce.detach()
+            return ce, again
 
         return step
+
+    def _second_gradient(
+        self, climber: ActiveRule, mask: Tensor | None, drawn: Tensor, gradient: Callable[[], Tensor]
+    ) -> bool:
+        """Replace g by the gradient at w + e, with e from ``climber``; False if it wants none.
+
+        Only the groups of ``mask`` move. ``drawn`` is the random state before the first gradient: dropout is the same
+        in both. w and BatchNorm's statistics end as they were before the second pass.
+        """
+        w, g, buffers = self.model.w, self.model.g, self.model.buffers
+        assert g is not None
+        with torch.no_grad():
+            if mask is not None:
+                g.mul_(mask)
+            e = climber.rule.ascend(climber.ctx, w, g)
+            if e is None:
+                return False
+            start, statistics = w.clone(), buffers.clone()
+            w.add_(e)
+        restore_random_state(drawn, w.device)
+        gradient()
+        with torch.no_grad():
+            w.copy_(start)
+            buffers.copy_(statistics)
+        return True
 
     def _velocity(self, w: Tensor) -> Tensor:
         """The momentum buffer, zero at the start of every phase."""

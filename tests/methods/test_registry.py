@@ -24,10 +24,9 @@ every_method = pytest.mark.parametrize("name", NAMES)
 
 def configured(name: str, **slots: Any) -> Method:
     config = yaml.safe_load((CONF / f"{name}.yaml").read_text())
-    config.pop("label")
     if "isfl" in (config.get("client") or {}):
         config["client"]["isfl"] |= {"N_p": 20, "proxy": "local"}  # a shared set would spread a bad image
-    return with_rules(config={k: v for k, v in config.items() if v is not None}, **slots)
+    return with_rules(config=config, **slots)
 
 
 class Turns(Selection):
@@ -68,6 +67,9 @@ NEUTRAL = {
     "fedld_margin": {"client": {"fedld_margin": {"lam": 0.0}}},
     "fedbn without BatchNorm": {"client": {"fedbn": {}}, "prediction": {"name": "personal"}},
     "last_models": {"client": {"last_models": {"over": "all"}}},
+    "fedsam": {"client": {"fedsam": {"rho": 0.0}}},
+    "fedcm": {"client": {"fedcm": {"alpha": 1.0}}},
+    "fedacg": {"client": {"fedprox": {"mu": 0.0}}, "server": {"optimizer": {"name": "lookahead", "lam": 0.0}}},
 }
 
 

@@ -1,0 +1,121 @@
+"""Steps that differ from SGD's: a second gradient (FedSAM), momentum from the server (FedCM), a start ahead (FedACG).
+
+The quadratic client is 10/2 (v + 1)^2 from v = 3 at rate 0.05. Whole rounds of all methods are in test_toy.py.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import pytest
+import torch
+from federations import (
+    Quadratic,
+    Recorder,
+    bn_dropout,
+    class_run,
+    federation,
+    one_parameter,
+    ones,
+    run,
+    same,
+    two_parameters,
+    with_rules,
+)
+from torch import Tensor
+
+from benchmark.engine.federation import FederatedRun
+from benchmark.engine.records import Cost
+from methods.core.contexts import ClientContext, Phase
+from methods.core.rules import ClientRule
+from methods.fedsam import FedSAM
+
+
+def quadratic(config: dict[str, Any], *rules: ClientRule, **options: Any) -> FederatedRun:
+    method = with_rules(Quadratic(a=(10.0, 10.0), b=(-1.0, -1.0)), *rules, config=config)
+    w0 = torch.tensor([3.0], dtype=torch.float64).numpy()
+    return federation(ones(1, 1), method, one_parameter(), w0=w0, **options)
+
+
+class Still(ClientRule):
+    """Takes every gradient twice at the same point, and notes the first."""
+
+    key: ClassVar[str] = "still"
+    gradients: Any
+
+    def ascend(self, ctx: ClientContext, w: Tensor, g: Tensor) -> Tensor:
+        self.gradients.append(g.clone())
+        return torch.zeros_like(g)
+
+
+class HeadOnly(ClientRule):
+    key: ClassVar[str] = "head_only"
+
+    def phases(self, ctx: ClientContext) -> tuple[Phase, ...]:
+        return (Phase("head", groups=("head",)),)
+
+
+def test_the_second_gradient_sees_what_the_first_saw() -> None:
+    """With e = 0, BatchNorm and dropout, the run is FedAvg's bit for bit, at 33 further samples a round and epoch."""
+    options: dict[str, Any] = {"net": bn_dropout, "momentum": 0.9, "weight_decay": 1e-3}
+    seen = Recorder.new()
+    twice = class_run(with_rules(Still(gradients=[]), seen), **options)
+    state, report = twice.step(twice.initial_state())
+    expected = run(class_run({}, **options), rounds=1)[-1]
+    assert torch.equal(state.w, expected.w) and torch.equal(state.buffers, expected.buffers)
+    for first, second in zip(seen.batches[::2], seen.batches[1::2], strict=True):
+        assert same(first, second)
+    samples = sum(seen.sizes()) // 2
+    assert (
+        samples == 2 * (9 + 5 + 12 + 7) - 2 * 2
+    )  # two epochs; a batch of one sample is left out (9 and 5 in fours)
+    assert report.cost == Cost(trained=samples)
+
+
+def test_only_the_groups_that_train_are_climbed() -> None:
+    still = Still(gradients=[])
+    run(federation(ones(2), with_rules(still, HeadOnly()), two_parameters(), rounds=1))
+    assert still.gradients and all(float(g[0]) == 0.0 for g in still.gradients)
+
+
+def test_sam_by_hand() -> None:
+    """g = 40: the gradient at 3.5 is 45, v = .75; g = 17.5: at 1.25 it is 22.5, v = -.375."""
+    states = run(quadratic({"client": {"fedsam": {"rho": 0.5}}}, epochs=2, rounds=1))
+    assert float(states[-1].w) == pytest.approx(-0.375, abs=1e-12)
+
+
+def test_corrections_are_added_once_at_the_point_itself() -> None:
+    """FedProx with mu = 1 beside it: the second step has 22.5 + (.75 - 3) = 20.25 in place of 22.5."""
+    states = run(quadratic({"client": {"fedsam": {"rho": 0.5}, "fedprox": {"mu": 1.0}}}, epochs=2, rounds=1))
+    assert float(states[-1].w) == pytest.approx(0.75 - 0.05 * 20.25, abs=1e-12)
+
+
+def test_sam_perturbs_along_the_unit_gradient() -> None:
+    g = torch.tensor([3.0, 4.0])
+    e = FedSAM(rho=0.5).ascend(None, g, g)  # type: ignore[arg-type]
+    torch.testing.assert_close(e, torch.tensor([0.3, 0.4]))
+    assert not FedSAM(rho=0.5).ascend(None, g, 0 * g).any()  # type: ignore[arg-type, union-attr]
+
+
+def test_fedcm_sends_the_direction_down_and_nothing_up() -> None:
+    """alpha = .5. Round 0: v = 3 - .05 (.5 * 40) = 2, Delta = 20; round 1: v = 2 - .05 (.5 * 30 + .5 * 20) = .75."""
+    model = quadratic({"client": {"fedcm": {"alpha": 0.5}}}, epochs=1)
+    state, _ = model.step(model.initial_state())
+    assert float(state.rules["fedcm"]["delta"]) == pytest.approx(20.0)
+    state, report = model.step(state)
+    assert float(state.w) == pytest.approx(0.75)
+    assert report.cost == Cost(scalars_down=2)
+
+
+def test_mofedsam_is_fedsam_beside_fedcm() -> None:
+    """Round 0: v = 3 - .05 (.5 * 45) = 1.875, Delta = 22.5; round 1: g at 2.375 is 33.75, v = 1.875 - .05 (28.125)."""
+    both = {"client": {"fedsam": {"rho": 0.5}, "fedcm": {"alpha": 0.5}}}
+    assert float(run(quadratic(both, epochs=1, rounds=2))[-1].w) == pytest.approx(0.46875)
+
+
+def test_fedacg_starts_ahead_and_evaluates_behind() -> None:
+    """lambda = .5. Round 0: D = -2, theta = 1, m = -2; round 1 starts at 0: D = -.5, m = -1.5, theta = -.5."""
+    seen = Recorder.new()
+    model = quadratic({"server": {"optimizer": {"name": "lookahead", "lam": 0.5}}}, seen, epochs=1, rounds=2)
+    assert [float(state.w) for state in run(model)] == pytest.approx([3.0, 1.0, -0.5])
+    assert [float(z) for _, _, _, _, z in seen.batches] == pytest.approx([3.0, 3.0, 0.0, 0.0])
