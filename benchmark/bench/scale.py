@@ -64,6 +64,7 @@ def scheduler(folder: Path, max_array: int, max_submit: int) -> Iterator[Path]:
     texts = {
         "sbatch": _SBATCH.replace("QUEUE", str(queue)).replace("COUNT", str(count)),
         "squeue": f"#!/bin/sh\ncat {queue}\n",
+        "srun": "#!/bin/sh\n",  # submitit looks for it
         "scontrol": f"#!/bin/sh\necho 'MaxArraySize            = {max_array}'\n",
     }
     for name, text in texts.items():

@@ -1,220 +1,132 @@
-"""``python -m benchmark run``: one experiment, or a sweep with -m, as plain Hydra."""
+"""``python -m benchmark run``: one run in this process, or with -m every combination through a launcher."""
 
 from __future__ import annotations
 
-import importlib.util
-import itertools
-import shutil
+import contextlib
 import sys
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 
-import hydra
-from hydra import compose as hydra_compose
-from hydra import initialize_config_dir
-from hydra.core.global_hydra import GlobalHydra
-from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import Override
-from hydra.errors import ConfigCompositionException, HydraException
-from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
+import yaml
 
-from benchmark.cli.sweep import CODES, Sweep, Trackers, carry_out, plain, print_result, temporarily
+from benchmark.cli.launching import LAUNCH_OPTIONS, SHOWN, launcher_lock, run_missing
+from benchmark.cli.options import read
+from benchmark.cli.overrides import CHOICES, composed, configurations, parse
+from benchmark.cli.tracking import TRACKING_OPTIONS, settings_of, tags_of
 from benchmark.config.compose import group_names
-from benchmark.errors import ConfigError, UserError, nearest
-from benchmark.paths import CONF
+from benchmark.config.schema import RunConfig
+from benchmark.errors import ConfigError, wrong
+from benchmark.runs.index import RunIndex
+from benchmark.runs.status import RunState
+from benchmark.runs.store import Results
+from benchmark.tracking.settings import TrackedRun, tracking
 
-HYDRA_GROUPS = ("dataset", "partition", "model", "method", "selection", "preset", "tracking")
-ADDING = " (Put + before a key to add one where a rule takes it.)"
-TELLING = {"--help", "-h", "--hydra-help", "--version", "--info", "--cfg", "-c"}
-"""Flags that make Hydra say something and run nothing."""
+MANY, HELP, SHOW = {"-m", "--multirun"}, {"-h", "--help"}, {"-c", "--cfg"}
+
+USAGE = """usage: python -m benchmark run [GROUP=NAME ...] [KEY=VALUE ...] [+KEY=VALUE ...] [~KEY ...]
+
+  -m, --multirun        one run for every combination of the values a,b  range(0,3)  glob(fed*)
+  launcher=local|inline|slurm|FILE of conf/launcher, launcher.KEY=VALUE, workers=NUMBER   with -m
+  tracking=off|wandb, tracking.KEY=VALUE
+  -c job, --cfg job     print the configuration and run nothing
+
+Groups:
+"""
 
 
 def main(words: Sequence[str]) -> int:
-    """Hand ``words`` to Hydra after checking them; exit code 0, 1 (a run failed), 2 (user's mistake) or 130."""
-    many = bool({"-m", "--multirun"} & set(words))
-    if TELLING & set(words):
-        _start(words, _one([], Trackers()))
+    """Carry out one run or, with -m, many; exit code 0, 1 (a run failed), 2 (user's mistake) or 130 (stopped)."""
+    flags = [word for word in words if word.startswith("-") and "=" not in word]
+    unknown = [flag for flag in flags if flag not in MANY | HELP | SHOW]
+    if unknown:
+        raise ConfigError(wrong("run", unknown[0], "-m, --cfg job or --help"))
+    many = bool(MANY & set(flags))
+    options = {**LAUNCH_OPTIONS, **TRACKING_OPTIONS}
+    ours = [word for word in words if _option_of(word) in ("launcher", "workers", "tracking")]
+    rest = [word for word in words if word not in (*flags, *ours)]
+    if HELP & set(flags):
+        print(USAGE + "".join(f"{group}: {', '.join(group_names(group))}\n" for group in CHOICES))
+        print("Keys of this choice:")
+    if (HELP | SHOW) & set(flags):
+        changes = parse([word for word in rest if word != "job"])
+        print(yaml.safe_dump(composed(changes), sort_keys=False), end="")
         return 0
-    overrides = _parse([word for word in words if not word.startswith("-")])
-    _check(overrides, many)
-    settings = _settings_of_launcher(overrides, many)
-    fixed = [*(_line(override) for override in overrides if override.is_hydra_override()), *settings]
-    combinations = _combinations(overrides)
-    config = _compose([*fixed, *combinations[0]])
+    values = read(ours, options, "run")
+    if not many and {"launcher", "workers"} & {_option_of(word) for word in values}:
+        raise ConfigError(
+            "run: a launcher carries out the runs of a sweep. Put -m behind `run`, or leave it out."
+        )
+    configs = configurations(rest, many)
     if many:
-        others = any(override.key_or_group.startswith("hydra/sweeper") for override in overrides)
-        sweep = Sweep(tuple(words), tuple(settings), config, None if others else combinations)
-        return sweep.carry_out(_start, lambda combination: _compose([*fixed, *combination]))
-    codes: list[int] = []
-    with Trackers() as trackers:
-        _start(words, _one(codes, trackers))
-    return max(codes, default=0)
+        return _sweep(values, list(configs.values()))
+    return _one(values, next(iter(configs.values())))
 
 
-def _start(words: Sequence[str], job: Callable[[DictConfig], None]) -> None:
-    """Have Hydra call ``job`` as the words say. What it raises is handed on; `ConfigError` for errors of its own."""
-    sys.argv = ["python -m benchmark run", *words]
-    with temporarily({"HYDRA_FULL_ERROR": "1"}):
-        try:
-            hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")(job)()
-        except HydraException as error:
-            raise ConfigError(f"run: {_first_sentence(error)}") from error
+def _option_of(word: str) -> str:
+    """``launcher`` of ``launcher.time=2``."""
+    return word.partition("=")[0].partition(".")[0]
 
 
-def _one(codes: list[int], trackers: Trackers) -> Callable[[DictConfig], None]:
-    def job(config: DictConfig) -> None:
-        try:
-            run = plain(config)
-            trackers.follow(config, run)
-            state, message = carry_out(run)
-        except ValueError as error:  # Hydra would add lines of its own
-            if not isinstance(error, UserError):
-                raise
-            print(f"error: {error}", file=sys.stderr)
-            codes.append(CODES["refused"])
-            return
-        print_result(run, state, message)
-        codes.append(CODES.get(state, 1))
-
-    return job
+# One run ---------------------------------------------------------------------------------------------------------
 
 
-# Checks that give better messages than Hydra's ---------------------------------------------------------------
+def _one(values: Mapping[str, str], config: RunConfig) -> int:
+    from benchmark.launch.tasks import StopRequest, signals_request_stop
+    from benchmark.runs.execute import execute
+
+    tracked = [TrackedRun(config.key, "", tags_of(config))]
+    progress = _print_progress if sys.stdout.isatty() else lambda round, rounds: None
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(tracking(settings_of(values), Path(config.paths.results), tracked))
+        stop = stack.enter_context(contextlib.closing(StopRequest()))
+        stack.enter_context(signals_request_stop(stop))
+        stack.enter_context(stop.raising())
+        state, message = execute(config, progress, lambda: stop.reason is not None)
+    if state is RunState.RUNNING:
+        raise ConfigError(message)
+    _print_result(config, RunIndex(Results(Path(config.paths.results))))
+    return 130 if state is RunState.INTERRUPTED else int(state is RunState.FAILED)
 
 
-def _parse(words: Sequence[str]) -> list[Override]:
-    try:
-        return OverridesParser.create().parse_overrides(list(words))
-    except HydraException as error:
-        raise ConfigError(f"run: cannot read the command line: {_first_sentence(error)}") from error
+def _print_progress(round: int, rounds: int) -> None:
+    print(f"\rround {round}/{rounds}", end="\n" if round == rounds else "", flush=True)
 
 
-def _first_sentence(error: Exception) -> str:
-    return str(error).splitlines()[0]
+def _print_result(config: RunConfig, index: RunIndex) -> None:
+    """Say how a run ended, and print its last evaluation."""
+    status = index.status(config.key)
+    state = status.state if status is not None else RunState.MISSING
+    message = f" ({status.message})" if status is not None and status.message else ""
+    print(f"{state}: {index.results.root}/runs/{config.key}{message}")
+    for split, metrics in (status.final if status is not None else {}).items():
+        print(f"  {split}: " + ", ".join(f"{name} {value:.4f}" for name, value in metrics.items()))
 
 
-def _line(override: Override) -> str:
-    return str(override.input_line)
+# Many runs -------------------------------------------------------------------------------------------------------
 
 
-def _choices(override: Override) -> list[str]:
-    if override.is_sweep_override():
-        return [str(value) for value in override.sweep_string_iterator()]
-    return [str(override.value())]
-
-
-def _combinations(overrides: Sequence[Override]) -> list[list[str]]:
-    """The words of each run of a sweep, in Hydra's order; of no sweep, one list."""
-    axes: dict[str, list[str]] = {}
-    for override in overrides:
-        if not override.is_hydra_override():
-            key = override.get_key_element()
-            swept = override.is_sweep_override()
-            axes[key] = [f"{key}={choice}" for choice in _choices(override)] if swept else [_line(override)]
-    return [list(words) for words in itertools.product(*axes.values())]
-
-
-def _check(overrides: Sequence[Override], many: bool) -> None:
-    """Refuse several values without a sweep, and unknown choices with the nearest match; `ConfigError`."""
-    for override in overrides:
-        key = override.key_or_group
-        if override.is_sweep_override() and not override.is_discrete_sweep():
-            raise ConfigError(
-                f"{key}: came {_line(override)!r}; a sweep takes a list of values, a,b,c or range(0,3)."
-            )
-        choices = _choices(override)
-        if override.is_sweep_override() and (not many or override.is_hydra_override()):
-            ways = f"Put -m behind `run` for one run of each, or write a list as [{','.join(choices)}]."
-            if override.is_hydra_override():
-                ways = "This is the same for all runs of a sweep: give one."
-            raise ConfigError(f"{key}: came several values ({', '.join(choices)}). {ways}")
-        if key in HYDRA_GROUPS:
-            known = group_names(key)
-            for choice in choices:
-                if choice not in known:
-                    raise ConfigError(
-                        f"{key}: came {choice!r}.{nearest(choice, known)} Allowed: {', '.join(known)} (conf/{key}/)."
-                    )
-
-
-def _settings_of_launcher(overrides: Sequence[Override], many: bool) -> list[str]:
-    """The word that sets our defaults of a launcher of jobs; `ConfigError` for a launcher that cannot work."""
-    chosen = [str(o.value()) for o in overrides if o.key_or_group == "hydra/launcher"]
-    if not chosen:
-        return []
-    name = chosen[-1]
-    ours = group_names("hydra/sweep")
-    if not many:
-        raise ConfigError(
-            f"hydra/launcher: came {name!r}, which begins the runs of a sweep. Put -m behind `run`, or leave it out."
-        )
-    if name in ours and not _plugin_is_there():
-        raise ConfigError(
-            f"hydra/launcher: came {name!r}, whose plugin is not installed. Install it with `pip install "
-            "hydra-submitit-launcher`, or take hydra/launcher=basic, which needs nothing."
-        )
-    known = sorted({*_launchers(), *ours})
-    if name not in known:
-        raise ConfigError(
-            f"hydra/launcher: came {name!r}.{nearest(name, known)} Allowed: {', '.join(known)}."
-        )
-    if name == "submitit_slurm" and not (shutil.which("sbatch") and shutil.which("srun")):
-        raise ConfigError(
-            "hydra/launcher: came 'submitit_slurm', but there is no `sbatch` on this machine. Give the command on a "
-            "login node of the cluster, or take hydra/launcher=submitit_local."
-        )
-    return [f"+hydra/sweep@hydra.launcher={name}"] if name in ours else []
-
-
-def _plugin_is_there() -> bool:
-    try:
-        return importlib.util.find_spec("hydra_plugins.hydra_submitit_launcher") is not None
-    except ModuleNotFoundError:  # not even the package of all plugins
-        return False
-
-
-def _launchers() -> list[str]:
-    """The launchers that Hydra finds, plugins included."""
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        loader = GlobalHydra.instance().config_loader()
-        return [str(name) for name in loader.get_group_options("hydra/launcher")]
-
-
-def _compose(words: Sequence[str]) -> DictConfig:
-    """The configuration of one run with Hydra's own node; `ConfigError` for unknown keys, with the nearest match."""
-    try:
-        with initialize_config_dir(str(CONF), version_base="1.3"):
-            return hydra_compose("config", overrides=list(words), return_hydra_config=True)
-    except (ConfigCompositionException, OmegaConfBaseException) as error:
-        raise ConfigError(_explain(error, words)) from error
-
-
-def _flatten(node: dict[str, Any], prefix: str = "") -> list[str]:
-    keys = []
-    for key, value in node.items():
-        keys.append(prefix + str(key))
-        if isinstance(value, dict):
-            keys += _flatten(value, f"{prefix}{key}.")
-    return keys
-
-
-def _explain(error: Exception, words: Sequence[str]) -> str:
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        chosen = ("hydra/launcher", "+hydra/sweep@hydra.launcher", *HYDRA_GROUPS)
-        groups = [word for word in words if word.split("=")[0] in chosen]
-        config = hydra_compose("config", overrides=groups, return_hydra_config=True)
-    node: Any = OmegaConf.to_container(config)
-    launcher = [f"hydra.launcher.{key}" for key in node.pop("hydra")["launcher"] if key != "_target_"]
-    keys = [*_flatten(node), *HYDRA_GROUPS, *launcher]
-    for word in words:
-        key = word.split("=")[0].lstrip("~")
-        if word.startswith("+"):
-            continue  # meant to be new
-        if key not in keys and (not key.startswith("hydra") or key.startswith("hydra.launcher.")):
-            siblings = [k for k in keys if k.rpartition(".")[0] == key.rpartition(".")[0]]
-            hint = "" if key.startswith("hydra") else ADDING
-            allowed = ", ".join(siblings) or ", ".join(node)
-            return f"{key}: unknown key.{nearest(key, keys)} Allowed there: {allowed}.{hint}"
-    cause = f" {error.__cause__}" if error.__cause__ is not None else ""
-    return " ".join(f"{error}{cause}".split("\nSet the environment")[0].split())
+def _sweep(values: Mapping[str, str], configs: Sequence[RunConfig]) -> int:
+    """Carry out what is missing of many runs, through the launcher of the tables."""
+    paths, runtime = configs[0].paths, configs[0].runtime
+    if any((config.paths, config.runtime) != (paths, runtime) for config in configs):
+        raise ConfigError("run: paths and runtime are the same for all runs of a sweep; give each one value.")
+    results = Results(Path(paths.results)).open()
+    runs = {config.key: config for config in configs}
+    values = {**values, "results": paths.results, "threads": str(runtime.threads), "device": runtime.device}
+    tracked = [TrackedRun(run.key, "", tags_of(run)) for run in runs.values()]
+    elsewhere = values.get("launcher", "local").startswith("slurm")
+    with (
+        tracking(settings_of(values), results.root, [] if elsewhere else tracked),
+        launcher_lock(values, results),
+    ):
+        code = run_missing(values, results, runs, lambda: None, tracked)
+    index = RunIndex(results)
+    for run in list(runs.values())[:SHOWN]:
+        _print_result(run, index)
+    counts = [
+        f"{number} {state}"
+        for state in RunState
+        if (number := sum(index.state(key) == state for key in runs))
+    ]
+    print(f"{len(runs)} runs: {', '.join(counts)}")
+    return code

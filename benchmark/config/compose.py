@@ -1,7 +1,7 @@
 """A run's plain configuration, composed from conf/.
 
-Hydra composes the same files for ``python -m benchmark run``. `compose` does it here for the thousands of runs of a
-table, in microseconds instead of tens of milliseconds each. A test compares the two.
+The files are Hydra's. `compose` reads them in a millisecond, for the thousands of runs of a table or sweep, where Hydra
+takes 50 ms. A test compares the two.
 """
 
 from __future__ import annotations
@@ -69,7 +69,6 @@ def _preset(name: str) -> tuple[dict[str, str], dict[str, Any]]:
 def compose(preset: str, *layers: Mapping[str, Any]) -> dict[str, Any]:
     """The plain configuration of conf/config.yaml with a preset and layers of overrides on top, in that order."""
     config = copy.deepcopy(_read(CONF / "config.yaml"))
-    config.pop("hydra", None)
     defaults: dict[str, str] = {}
     for item in config.pop("defaults"):
         if isinstance(item, dict):

@@ -40,7 +40,6 @@ def made(tmp_path: Path, **settings: Any) -> Cluster:
 def test_limits_are_kept(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], max_array: int, max_submit: int, arrays: list[int]
 ) -> None:
-    cluster = made(tmp_path)
     ended: list[str] = []
 
     def end(keys: Any) -> None:
@@ -51,6 +50,7 @@ def test_limits_are_kept(
             folder.write_status(Status(RunState.DONE, 1, 1))
 
     with scheduler(tmp_path / "slurm", max_array, max_submit) as queue:
+        cluster = made(tmp_path)
         submit_all(cluster, TASKS, queue, end)
     assert sorted(ended) == sorted(KEYS), "each once"
     assert [len(batch.packs) for batch in cluster.notes.batches()] == arrays

@@ -82,15 +82,6 @@ def test_usage(cli: Any) -> None:
     assert cli() == (2, out, "")
 
 
-def test_run_help_lists_groups_and_keys(cli: Any) -> None:
-    code, out, _ = cli("run", "--help")
-    assert code in (0, None)
-    for group in ("dataset", "partition", "model", "method", "selection", "preset"):
-        assert f"\n{group}: " in out
-    for name in ("fedavgm+fedprox", "round_robin", "pcdd", "fashionmnist", "lr: 0.05", "checkpoint_every"):
-        assert name in out
-
-
 # Data --------------------------------------------------------------------------------------------------------------
 
 
@@ -189,48 +180,6 @@ def test_partition_of_a_run_is_the_one_shown(cli: Any) -> None:
     before = sorted(Path("results/partitions").iterdir())
     assert cli(*RUN).code == 0
     assert sorted(Path("results/partitions").iterdir()) == before
-
-
-# Runs --------------------------------------------------------------------------------------------------------------
-
-
-def test_run(cli: Any) -> None:
-    code, out, err = cli(*RUN, "method=fedavgm", "seed=4")
-    assert (code, err) == (0, "")
-    first, second = out.splitlines()
-    folder = Path(first.removeprefix("done: "))
-    assert folder.name == "seed4"
-    status = json.loads((folder / "status.json").read_text())
-    assert status["state"] == "done"
-    assert f"accuracy {status['final']['test']['accuracy']:.4f}" in second
-    assert cli(*RUN, "method=fedavgm", "seed=4") == (0, out, "")
-
-
-def test_run_diverged(cli: Any) -> None:
-    code, out, _ = cli(*RUN, "train.lr=1e30")
-    assert code == 0
-    assert out.startswith("diverged: results/runs/")
-    assert "not finite" in out
-
-
-@pytest.mark.parametrize("place", [0, -1], ids=["flag first", "flag last"])
-def test_sweep(cli: Any, place: int) -> None:
-    words = [*RUN[1:], "method=fedavg,fedavgm", "seed=0,1"]
-    words.insert(0 if place == 0 else len(words), "-m")
-    code, out, err = cli("run", *words)
-    assert code == 0, err
-    assert out.count("done: results/runs/") == 4
-    found = {(path.parent.name.split("-")[2], path.name) for path in Path("results/runs").glob("*/seed*")}
-    assert found == {(method, seed) for method in ("fedavg", "fedavgm") for seed in ("seed0", "seed1")}
-    assert not Path("multirun").exists()
-    assert not Path("outputs").exists()
-
-
-def test_sweep_goes_on_after_a_mistake(cli: Any) -> None:
-    code, out, err = cli(*RUN, "train.clients_per_round=99,2", "-m")
-    assert code == 2
-    assert "train.clients_per_round: came 99" in err
-    assert out.count("done: ") == 1
 
 
 # Tables ------------------------------------------------------------------------------------------------------------

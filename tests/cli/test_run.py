@@ -1,0 +1,239 @@
+"""``run``: one run in this process, and sweeps through the launchers of the tables."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import re
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hydra import compose as hydra_compose
+from hydra import initialize_config_dir
+from omegaconf import OmegaConf
+from tiny_runs import FAKE, FORKS, command, wait_until
+
+from benchmark.bench.scale import scheduler
+from benchmark.cli.overrides import configurations
+from benchmark.config.compose import resolve
+from benchmark.errors import ConfigError
+from benchmark.paths import CONF
+
+DATA = ("dataset=fake", *(f"+dataset.options.{key}={value}" for key, value in FAKE["options"].items()))
+RUN = (*DATA, "partition=iid", "partition.clients=4", "train.rounds=2", "train.batch_size=8")
+
+
+def bits(results: str) -> dict[str, tuple[bytes, str]]:
+    """Records and digest of the model of every finished run."""
+    found = {}
+    for path in Path(results).glob("runs/*/*/status.json"):
+        status = json.loads(path.read_text())
+        assert status["state"] == "done"
+        name = str(path.parent.relative_to(results))
+        found[name] = ((path.parent / "records.jsonl").read_bytes(), status["model_sha256"])
+    return found
+
+
+# The words --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def hydra() -> Iterator[Any]:
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        yield lambda words: resolve(
+            OmegaConf.to_container(hydra_compose("config", overrides=words), resolve=True)  # type: ignore[arg-type]
+        )
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "",
+        "preset=small",
+        "preset=small dataset=cifar10 dataset.train_per_class=null model=tiny_cnn",
+        "method=fedprox method.client.fedprox.mu=0.5 seed=3",
+        "method=fedavgm method.server.weights={name:uniform}",
+        "method=fedavgm ~method.server.optimizer +method.server.optimizer={name:add}",
+        "train.schedule.name=step +train.schedule.every=3 ++train.schedule.gamma=0.1",
+        "partition=white_blood_cells partition.classes_per_client=[2,3]",
+        "dataset=fake +dataset.options.classes=4 +dataset.options={channels:3}",
+        "method=fedavgm+fedprox selection=round_robin 'paths.data=a b' train.lr=1e-3 train.lr=0.2",
+        "train.batch_size=64 evaluation.batch_size=${train.batch_size}",
+    ],
+)
+def test_a_run_is_the_one_that_hydra_composes(hydra: Any, words: str) -> None:
+    listed = re.findall(r"'[^']*'|\S+", words)
+    listed = [word.strip("'") for word in listed]
+    (ours,) = configurations(listed, many=False).values()
+    assert ours == hydra(listed)
+    assert ours.hash == hydra(listed).hash
+
+
+@pytest.mark.parametrize(
+    ("word", "values"),
+    [
+        ("seed=0,1,2", (0, 1, 2)),
+        ("seed=range(0,3)", (0, 1, 2)),
+        ("seed=choice(2,0)", (2, 0)),
+        ("method=glob(fedavgm*)", ("fedavgm", "fedavgm+fedprox")),
+    ],
+)
+def test_swept_values(word: str, values: tuple[Any, ...]) -> None:
+    """Every combination in the order of the words, the last of which changes fastest."""
+    found = list(configurations([word, "train.lr=0.1,0.2"], many=True).values())
+    key = word.partition("=")[0]
+    seen = [(run.seed if key == "seed" else run.method["name"], run.train.lr) for run in found]
+    assert seen == list(itertools.product(values, (0.1, 0.2)))
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("seed=interval(0,1)", "seed: .*a list of values"),
+        ("method=glob(nothing*)", "method: .*a pattern"),
+        ("method=fedavg,fedprx", "method: .*'fedprx'.*Did you mean 'fedprox'"),
+        ("train.lr=0.1,-1", r"train\.lr=-1: train\.lr"),
+        ("method@other=fedavg", "without a package"),
+        ("train.lr.x=1", r"train\.lr\.x: unknown key"),
+        ("~train.lrr", r"train\.lrr: unknown key; .*Did you mean 'train.lr'"),
+        ("hydra.launcher.nodes=2", r"hydra\.launcher\.nodes: unknown key"),
+        ("train.lr=${train.nothing}", "train.nothing"),
+        ("train.lr=[", "cannot read"),
+    ],
+)
+def test_words_that_are_refused(words: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        configurations(words.split(), many=True)
+
+
+def test_help_and_configuration(cli: Any) -> None:
+    code, out, _ = cli("run", "--help")
+    assert code == 0
+    for group in ("dataset", "partition", "model", "method", "selection", "preset"):
+        assert f"\n{group}: " in out
+    for name in ("fedavgm+fedprox", "round_robin", "pcdd", "fashionmnist", "lr: 0.05", "checkpoint_every"):
+        assert name in out
+    code, out, _ = cli("run", "train.lr=0.3", "--cfg", "job")
+    assert (code, Path("results").exists()) == (0, False) and "  lr: 0.3\n" in out
+
+
+# One run ----------------------------------------------------------------------------------------------------------
+
+
+def test_run(cli: Any) -> None:
+    words = ("run", *RUN, "method=fedavgm", "seed=4")
+    code, out, err = cli(*words)
+    assert (code, err) == (0, "")
+    first, second = out.splitlines()
+    folder = Path(first.removeprefix("done: "))
+    status = json.loads((folder / "status.json").read_text())
+    assert (folder.name, status["state"]) == ("seed4", "done")
+    assert f"accuracy {status['final']['test']['accuracy']:.4f}" in second
+    assert cli(*words) == (0, out, "")
+
+
+def test_a_run_that_diverges(cli: Any) -> None:
+    code, out, _ = cli("run", *RUN, "train.lr=1e30")
+    assert code == 0
+    assert out.startswith("diverged: results/runs/") and "not finite" in out
+
+
+# Sweeps -----------------------------------------------------------------------------------------------------------
+
+
+def test_all_ways_give_the_same_bits(cli: Any, footprint: Any) -> None:
+    sweep = ("run", "-m", *RUN, "method=fedavg,fedavgm", "seed=0,1")
+    code, out, err = cli(*sweep, "launcher=local", "workers=2", "paths.results=local")
+    assert (code, err) == (0, "")
+    assert out.splitlines()[-1] == "4 runs: 4 done"
+    assert cli(*sweep[:1], *sweep[2:-1], "seed=1", "-m", "launcher=inline", "paths.results=inline").code == 0
+    assert cli("run", *RUN, "method=fedavg", "paths.results=one").code == 0
+    local, inline, one = (bits(name) for name in ("local", "inline", "one"))
+    assert (len(local), len(inline), len(one)) == (4, 2, 1)
+    assert local == local | inline | one
+
+    before = footprint(Path("local/runs"))
+    assert cli(*sweep, "launcher=inline", "paths.results=local").code == 0
+    assert footprint(Path("local/runs")) == before, "finished runs are left alone"
+
+
+def test_a_sweep_finds_the_runs_of_a_table(cli: Any, toy: Any, footprint: Any) -> None:
+    assert cli("table", "rows=fedavg", "columns=iid", "seeds=2", "launcher=inline").code == 0
+    before = footprint(Path("results/runs"))
+    assert before and cli("run", "-m", *RUN, "evaluation.every=1", "seed=0,1").code == 0
+    assert footprint(Path("results/runs")) == before
+
+
+def test_what_fails_costs_only_itself(cli: Any) -> None:
+    code, out, err = cli("run", *RUN, "train.clients_per_round=99,2", "-m", "launcher=inline")
+    assert code == 1
+    assert out.splitlines()[-1] == "2 runs: 1 done, 1 failed"
+    assert err.startswith("failed: ") and "train.clients_per_round" in err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("launcher=inline", "Put -m behind"),
+        ("-m launcher=lcal", "launcher: .*Did you mean 'local'"),
+        ("-m launcher.grce=3", r"launcher\.grce: .*Did you mean 'grace'"),
+        ("-m launcher=slurm", "no `sbatch`"),
+        ("-m seed=0,1 paths.results=a,b", "paths and runtime"),
+        ("-x", "'-x'"),
+    ],
+)
+def test_sweeps_that_are_refused(
+    refusal: Any, words: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))  # a machine without SLURM
+    refusal(["run", *RUN, *words.split()], said)
+    assert not list(Path().glob("*/runs/*/*"))
+
+
+def test_a_sweep_on_a_cluster(cli: Any, numbers: Any, tmp_path: Path) -> None:
+    """Its runs are submitted like those of a table, and `status` finds them."""
+    words = (
+        "run",
+        "-m",
+        *RUN,
+        "seed=0,1,2",
+        "launcher=slurm",
+        "launcher.detach=true",
+        "launcher.probe=false",
+    )
+    with scheduler(tmp_path / "slurm", 1000, 1000):
+        code, out, err = cli(*words)
+        assert code == 0, err
+        assert "3 of 3 runs submitted" in out and out.splitlines()[-1] == "3 runs: 3 missing"
+        assert cli("run", *RUN, "seed=7").code == 0
+
+
+def test_a_sweep_that_is_stopped_goes_on(cli: Any, tmp_path: Path) -> None:
+    """The run at work saves its state, later ones are not started; the same command goes on to the same bits."""
+    words = ["run", "-m", *RUN, "train.rounds=300", "evaluation.every=100", "seed=0,1", "launcher=inline"]
+    process = FORKS.Process(
+        target=command, args=([*words, f"paths.results={tmp_path}/r"], tmp_path / "output")
+    )
+    process.start()
+    try:
+        records = tmp_path.glob  # the folder's name is the hash
+        wait_until(
+            lambda: any(path.stat().st_size for path in records("r/runs/*/*/records.jsonl")), "a round"
+        )
+        assert process.pid is not None
+        os.kill(process.pid, signal.SIGTERM)
+        process.join(300)
+    finally:
+        process.kill()
+        process.join()
+    assert process.exitcode == 130
+    assert len(list(tmp_path.glob("r/runs/*/*/checkpoint.pt"))) == 1
+    assert len(list(tmp_path.glob("r/runs/*/seed*"))) == 1
+    assert cli(*words, "paths.results=r").code == 0
+    assert "resumed after round" in next(tmp_path.glob("r/runs/*/seed0/log.txt")).read_text()
+    assert cli(*words, "paths.results=whole").code == 0
+    assert bits("r") == bits("whole")
