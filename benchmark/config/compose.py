@@ -17,7 +17,7 @@ from pydantic import ValidationError
 
 from benchmark.config.merge import merge
 from benchmark.config.schema import GROUPS, RunConfig
-from benchmark.errors import ConfigError, format_validation_error, nearest
+from benchmark.errors import ConfigError, format_validation_error, wrong
 from benchmark.paths import CONF
 
 
@@ -33,14 +33,27 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def load_group(group: str, name: str) -> dict[str, Any]:
-    """A copy of ``conf/<group>/<name>.yaml``; ConfigError, with the nearest name, if there is none."""
+    """The settings of ``conf/<group>/<name>.yaml``; ConfigError, with the nearest name, if there is no such file.
+
+    As for Hydra, they lie on top of what conf/config.yaml has under the name of the group.
+    """
+    base: dict[str, Any] = _read(CONF / "config.yaml").get(group, {})
+    return copy.deepcopy(merge(base, _extended(group, name)))
+
+
+def _extended(group: str, name: str) -> dict[str, Any]:
+    """The content of a file, on top of the files of its group that it names under ``defaults``."""
     path = CONF / group / f"{name}.yaml"
     if not path.is_file():
         known = group_names(group)
-        raise ConfigError(
-            f"{group}: came {name!r}.{nearest(name, known)} Allowed: {', '.join(known)} (conf/{group}/)."
-        )
-    return copy.deepcopy(_read(path))
+        raise ConfigError(wrong(group, name, f"one of {', '.join(known)} (conf/{group}/)", known=known))
+    content = _read(path)
+    if group == "preset":  # Its list chooses files of other groups.
+        return content
+    config: dict[str, Any] = {}
+    for parent in content.get("defaults", []):
+        config = merge(config, _extended(group, parent))
+    return merge(config, {key: value for key, value in content.items() if key != "defaults"})
 
 
 def _apply(config: dict[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:

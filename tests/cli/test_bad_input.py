@@ -57,7 +57,7 @@ def refused(refusal: Any, footprint: Any, finished: Path) -> Iterator[Any]:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ("run method=fedprx", r"method: came 'fedprx'\. Did you mean 'fedprox'\? Allowed: .*fedavg,.*\(conf/method/\)"),
+        ("run method=fedprx", r"method: got 'fedprx'; .*fedavg,.*conf/method.*'fedprox'"),
         ("run dataset=minst", r"dataset: came 'minst'\. Did you mean 'mnist'\?"),
         ("run partition=dirichelt", r"partition: came 'dirichelt'\. Did you mean 'dirichlet'\?"),
         ("run model=tinycnn", r"model: came 'tinycnn'\. Did you mean 'tiny_cnn'\?"),
@@ -390,7 +390,7 @@ def test_a_run_that_is_at_work(refused: Any, cli: Any, toy: Any) -> None:
             ["launcher.grece=3"],
             r"launcher\.grece: no such setting\. Did you mean 'grace'\?.*conf/launcher/local\.yaml",
         ),
-        (["launcher=pbs"], r"launcher: came 'pbs'.*Allowed: inline, local, slurm"),
+        (["launcher=pbs"], r"launcher: got 'pbs'; .*inline, local, slurm"),
     ],
 )
 def test_settings_of_a_launcher(

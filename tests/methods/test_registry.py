@@ -8,22 +8,20 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 import torch
-import yaml
 from federations import bn_dropout, class_run, classes, problem_of, run, same, with_rules
 
+from benchmark.config.compose import group_names, load_group
 from benchmark.engine.federation import Diverged, FederationState
 from methods.core.build import build
 from methods.core.contexts import State
 from methods.core.errors import MethodError
 from methods.core.rules import ClientPool, Method, Selection
 
-CONF = Path(__file__).parents[2] / "conf" / "method"
-NAMES = sorted(path.stem for path in CONF.glob("*.yaml"))
-every_method = pytest.mark.parametrize("name", NAMES)
+every_method = pytest.mark.parametrize("name", group_names("method"))
 
 
 def configured(name: str, **slots: Any) -> Method:
-    config = yaml.safe_load((CONF / f"{name}.yaml").read_text())
+    config = load_group("method", name)
     if "isfl" in (config.get("client") or {}):
         config["client"]["isfl"] |= {"N_p": 20, "proxy": "local"}  # a shared set would spread a bad image
     return with_rules(config=config, **slots)

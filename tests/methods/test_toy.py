@@ -13,16 +13,14 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-import yaml
 from federations import Quadratic, federation, ones, two_parameters, with_rules
 
-CONF = Path(__file__).parents[2] / "conf" / "method"
-NAMES = sorted(path.stem for path in CONF.glob("*.yaml"))
+from benchmark.config.compose import group_names, load_group
+
 ETA, TAU = 0.05, 10
 A, B = (1.0, 10.0, 4.0), (1.0, -1.0, 3.0)
 START = 3.0
@@ -194,7 +192,7 @@ def merged(config: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:
 
 def way(name: str, clients: int, kappa: int, rho: float, rounds: int) -> tuple[list[float], list[Round]]:
     """(w after 0, 1, ... rounds, the clients of each) of a method of conf/method."""
-    config = yaml.safe_load((CONF / f"{name}.yaml").read_text())
+    config = load_group("method", name)
     if isinstance(EXPECTED[name], dict):
         config = merged(config, EXPECTED[name].get("change", {}))
     method = with_rules(Quadratic(a=A, b=B), config=config)
@@ -212,7 +210,7 @@ def way(name: str, clients: int, kappa: int, rho: float, rounds: int) -> tuple[l
 
 
 def test_every_method_is_here() -> None:
-    assert sorted(EXPECTED) == NAMES
+    assert sorted(EXPECTED) == group_names("method")
 
 
 PARTS = [(2, 2), (3, 2), (3, 1)]
@@ -312,7 +310,7 @@ def test_tau_k_diverges_under_momentum(name: str) -> None:
     found, _ = way(name, 3, 2, 0.9, 60)
     assert abs(found[-1] - 0.2) < 0.2
     change = {"client": {name: {"control_scale": "tau_k"}}}
-    config = merged(yaml.safe_load((CONF / f"{name}.yaml").read_text()), change)
+    config = merged(load_group("method", name), change)
     method = with_rules(Quadratic(a=A, b=B), config=config)
     model = federation(
         ones(1, 1, 1), method, two_parameters(), lr=ETA, epochs=TAU, momentum=0.9, clients_per_round=2
