@@ -125,7 +125,7 @@ def test_a_method_is_what_its_parts_are() -> None:
 def test_a_name_on_the_command_line_keeps_parameters_that_are_then_refused(hydra: Any) -> None:
     """Hydra merges where a table's YAML replaces: no run may come of the mixture."""
     mixed = hydra(["method=fedavgm", "method.server.optimizer={name:add}"])
-    with pytest.raises(MethodError, match=r"method\.server\.optimizer\.beta: unknown parameter of add"):
+    with pytest.raises(MethodError, match=r"method\.server\.optimizer\.beta: unknown"):
         mixed.build_method()
 
 
@@ -266,13 +266,13 @@ def test_every_preset(name: str) -> None:
 
 
 def test_group_files_are_plain() -> None:
-    """The planner reads them without Hydra: no interpolation, no defaults of their own."""
+    """The planner reads them without Hydra: no interpolation, and defaults are files of the same group."""
     for group in GROUPS:
         for path in sorted((CONF / group).glob("*.yaml")):
             text = path.read_text()
             assert "${" not in text, path
             node = yaml.safe_load(text)
-            assert "defaults" not in node, path
+            assert all((path.parent / f"{parent}.yaml").is_file() for parent in node.get("defaults", [])), path
             assert "name" in node, path
 
 
@@ -332,10 +332,10 @@ def test_merge_replaces_what_has_another_name() -> None:
             {"method": "fedprx"},
             r"method: got 'fedprx'; .*fedavg, .*conf/method.*'fedprox'",
         ),
-        ({"dataset": {"name": "minst"}}, r"dataset: came 'minst'\. Did you mean 'mnist'\?"),
+        ({"dataset": {"name": "minst"}}, r"dataset: got 'minst'; .*'mnist'"),
         ({"partition": "dirichelt"}, r"Did you mean 'dirichlet'\?"),
         ({"selection": "roundrobin"}, r"Did you mean 'round_robin'\?"),
-        ({"model": "resnet"}, r"model: came 'resnet'.*resnet18_32"),
+        ({"model": "resnet"}, r"model: got 'resnet'.*resnet18_32"),
         ({"method": None}, r"method, selection: came None"),
     ],
     ids=str,
