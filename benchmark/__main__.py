@@ -18,7 +18,7 @@ USAGE = """usage: python -m benchmark COMMAND ...
   analyse NAME [key=value ...]     an analysis of a paper (analyse without a name lists them)
   fidelity [check | effects [preset=..] [ids=..] [seeds=N]]
                                    docs/fidelity.md: where paper, code and text disagree, and what a switch changes
-  document [check]                 README's table of methods, from their files
+  document [check]                 docs/methods.md: the table of methods, from their files
   track [paper=..] [table=..] [name=..] [preset=..] [seeds=N] [results=..] [tracking.KEY=VALUE]
                                    send to W&B what is not sent yet of runs, tables and figures (docs/wandb.md)
   plan [paper=..] [table=..] [preset=..] [timing=on|off]

@@ -146,6 +146,11 @@ def test_example_of_a_method(monkeypatch: pytest.MonkeyPatch, run_example: Calla
             build.build({"name": "x", "client": {"logit_squeezing": wrong}})
 
 
+def test_readme_shows_a_part_of_the_example() -> None:
+    shown = (ROOT / "README.md").read_text().split("```python\n")[1].split("```")[0]
+    assert set(shown.splitlines()) <= set(example("methods/logit_squeezing.py").splitlines())
+
+
 def test_a_method_in_two_files_has_a_row_in_every_table_1(tmp_path: Path) -> None:
     """The files of the example in a copy of the project, nothing else."""
     for path in project_files():
@@ -235,7 +240,7 @@ def test_documents_name_only_what_exists() -> None:
         spans = re.findall(r"`([^`\n]+)`", path.read_text())
         for line in (line.strip() for line in [*spans, *code_lines(path)]):
             if line.startswith("python -m benchmark "):
-                assert line.split()[3] in COMMANDS, f"{path.name}: {line}"
+                assert line.split()[3] in {*COMMANDS, "--help"}, f"{path.name}: {line}"
             elif line.startswith("make ") and "TARGET" not in line:
                 words = shlex.split(line, comments=True)[1:]
                 unknown = {word.split("=")[0] for word in words if "=" in word} - variables

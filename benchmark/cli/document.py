@@ -1,4 +1,4 @@
-"""``python -m benchmark document``: write the table of methods in README.md from the sources, or check it."""
+"""``python -m benchmark document``: write docs/methods.md, the table of methods, from their files, or check it."""
 
 from __future__ import annotations
 
@@ -15,14 +15,26 @@ from typing import Any, NamedTuple
 import methods
 from benchmark.cli.arguments import read
 from benchmark.config.compose import group_names, load_group
-from benchmark.errors import ConfigError
 from benchmark.paths import ROOT
 from benchmark.runs.files import write_atomically
 from methods.core.rules import Rule
 
-README = ROOT / "README.md"
+PAGE = ROOT / "docs" / "methods.md"
 GOLDEN = ROOT / "tests" / "golden"
-BEGIN, END = "<!-- methods: begin (python -m benchmark document) -->", "<!-- methods: end -->"
+HEADING = """# Methods
+
+<!-- Written by: python -m benchmark document -->
+
+Each method is one file. The last column says how its code is checked:
+
+- *golden*: compared with stored outputs of public reference code.
+- *toy*: compared with its paper's update rule on quadratic clients whose optimum is known, with full and partial
+  participation, with and without momentum (`tests/methods/test_toy.py`).
+- *by hand*: compared with values that were computed by hand.
+
+A new method is one Python file and one YAML file: see [CONTRIBUTING.md](../CONTRIBUTING.md).
+
+"""
 HEAD = ("method", "paper", "file", "what it changes", "in `conf/`", "checked against")
 
 
@@ -39,24 +51,17 @@ class Algorithm(NamedTuple):
 
 
 def main(words: Sequence[str]) -> int:
-    """Write the table; ``check``: exit code 1 if it is out of date."""
+    """Write the page; ``check``: exit code 1 if it is out of date."""
     checking = bool(words) and words[0] == "check"
     values = read(words[checking:], {"out": "FILE"}, "document [check]")
-    path = Path(values.get("out", README))
-    try:
-        old = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise ConfigError(f"out: {path} cannot be read: {error.strerror or error}.") from error
-    if old.count(BEGIN) != 1 or old.count(END) != 1:
-        raise ConfigError(f"out: {path} needs the lines {BEGIN!r} and {END!r} once each, around the table.")
-    before, rest = old.split(BEGIN)
-    new = f"{before}{BEGIN}\n\n{table(algorithms())}\n\n{END}{rest.split(END)[1]}"
-    if checking:
-        print(f"{path}: {'up to date' if new == old else 'out of date; write it with: python -m benchmark document'}",
-              file=sys.stdout if new == old else sys.stderr)  # fmt: skip
-        return int(new != old)
-    write_atomically(path, new.encode())
-    print(path)
+    path = Path(values.get("out", PAGE))
+    new = HEADING + table(algorithms()) + "\n"
+    if not checking:
+        write_atomically(path, new.encode())
+        print(path)
+    elif not path.exists() or path.read_text(encoding="utf-8") != new:
+        print(f"{path}: out of date; write it with: python -m benchmark document", file=sys.stderr)
+        return 1
     return 0
 
 

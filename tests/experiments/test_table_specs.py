@@ -13,10 +13,8 @@ from benchmark.analyses.registry import PAPER_TABLES, find
 from benchmark.errors import ConfigError
 from benchmark.experiments.plan import plan
 from benchmark.experiments.spec import TABLE_FOLDER, TableSpec, find_specs, load_spec, merge
-from benchmark.reports.layout import as_table
 from benchmark.reports.published import PUBLISHED_FOLDER, PublishedTable
-from benchmark.reports.render import markdown
-from benchmark.reports.results import Cell, build_results
+from benchmark.reports.tables import Cell, build_table
 
 FILES = sorted(TABLE_FOLDER.glob("*.yaml"))
 PAPERS = [path for path in FILES if "_table" in path.stem]
@@ -331,7 +329,7 @@ def test_layers_in_their_order(tmp_path: Path) -> None:
     }
     assert spec.cell_overrides("x", "a", "quick") == expected
     assert spec.cell_overrides("x", "a", "quick") == expected  # nothing was changed by asking
-    text = markdown.render(as_table(build_results(spec, "quick", {("x", "a"): Cell("ok")})))
+    text = build_table(spec, "quick", {("x", "a"): Cell("ok")}).to_markdown()
     assert "- X: lighter\n" in text
 
 
