@@ -2,23 +2,22 @@
 
 Fan et al., FedMR, TMLR 2023, https://openreview.net/forum?id=jLJTqJXAG7, section 4.4
 
-Counted from the models' layouts, not measured on runs: all parameters, and BatchNorm's statistics and counters, as the
-printed numbers do; with prototypes C h more, one feature vector for each class. The same in both directions.
+Counted from the models, not measured on runs: all parameters, and BatchNorm's statistics and counters, as the printed
+numbers do; with prototypes one feature vector for each class more. The same in both directions.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import NamedTuple
 
-import numpy as np
 import pandas as pd
 import torch
 
-from benchmark.analyses.registry import Report, analysis
-from benchmark.config.compose import group_names, load_group
-from benchmark.models.networks import Net, build_net, model_names
+from benchmark.analyses.registry import Options, analysis
+from benchmark.config.compose import load_group
+from benchmark.models.networks import Net, build_net
 from benchmark.reports.published import PUBLISHED_FOLDER, read_published
+from benchmark.reports.tables import Table, text_table
 
 NOTES = (
     "Millions of numbers that one client sends to the server in one round; it receives as many. Counted: parameters, "
@@ -33,7 +32,7 @@ NOTES = (
 
 
 class Setting(NamedTuple):
-    """A column of Table 3: the model and what it is built for."""
+    """A column of Table 3: the model, and the number of classes and shape of images that it is built for."""
 
     label: str
     key: str
@@ -73,39 +72,36 @@ def count(net: Net, num_classes: int) -> Counted:
     )
 
 
-def _network(setting: Setting) -> Net | None:
-    """The network of a setting without memory for its values; None if this version does not have it."""
-    if setting.model not in group_names("model") or setting.model not in model_names():
-        return None
-    parameters = {key: value for key, value in load_group("model", setting.model).items() if key != "name"}
-    parameters.pop("pretrained", None)
+def network(setting: Setting) -> Net:
+    """The network of a setting, without memory for its values."""
+    left_out = ("name", "pretrained")
+    parameters = {
+        key: value for key, value in load_group("model", setting.model).items() if key not in left_out
+    }
     with torch.device("meta"):
         return build_net(setting.model, setting.classes, setting.shape, parameters, 0)
 
 
-@analysis("communication", {"results": "FOLDER"})
-def communication(values: Mapping[str, str]) -> Report:
+@analysis("communication")
+def communication(options: Options) -> Table:
     """Numbers that a client sends in a round with and without prototypes (FedMR, Table 3): printed and counted."""
-    printed = read_published(PUBLISHED_FOLDER / "fedmr_table3.csv")
-    known = {
-        (line["method"], line["setting"], line["metric"]): line["mean"] for _, line in printed.iterrows()
-    }
+    lines = read_published(PUBLISHED_FOLDER / "fedmr_table3.csv")
+    printed = lines.set_index(["method", "setting", "metric"])["mean"]
+    sent = "parameters_sent_per_round"
     rows = []
     for setting in SETTINGS:
-        net = _network(setting)
-        found = None if net is None else count(net, setting.classes)
-        sent = "parameters_sent_per_round"
+        found = count(network(setting), setting.classes)
         rows.append(
             {
                 "data": setting.label,
-                "model": setting.model if net is not None else f"{setting.model}: model not available yet",
-                "printed without": known["without_prototypes", setting.key, sent],
-                "counted without": found.model / 1e6 if found else np.nan,
-                "printed with": known["with_prototypes", setting.key, sent],
-                "counted with": (found.model + found.prototypes) / 1e6 if found else np.nan,
-                "printed extra %": known["with_prototypes", setting.key, "additional_cost"],
-                "counted extra %": 100 * found.prototypes / found.model if found else np.nan,
+                "model": setting.model,
+                "printed without": printed["without_prototypes", setting.key, sent],
+                "counted without": found.model / 1e6,
+                "printed with": printed["with_prototypes", setting.key, sent],
+                "counted with": (found.model + found.prototypes) / 1e6,
+                "printed extra %": printed["with_prototypes", setting.key, "additional_cost"],
+                "counted extra %": 100 * found.prototypes / found.model,
             }
         )
     title = "FedMR (TMLR 2023), Table 3: numbers sent per client and round, in millions"
-    return Report("fedmr_table3", title, pd.DataFrame(rows), NOTES, decimals=3)
+    return text_table("fedmr_table3", title, pd.DataFrame(rows), NOTES, decimals=3)

@@ -2,34 +2,38 @@
 
 Nemeth et al., FedDiverse, 2025, https://arxiv.org/abs/2504.11216, appendix A
 
-Counted from the partitions at full size; neither data nor runs are needed. Accuracies of Table 5 (centralised SGD) are
-runs, and stand in conf/table/feddiverse_table5*.yaml.
+Counted from the partitions at full size; neither data nor runs are needed. The accuracies of Table 5 (centralised SGD)
+come from runs, of conf/table/feddiverse_table5*.yaml.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy as np
 import pandas as pd
 
-from benchmark.analyses.registry import Report, analysis
+from benchmark.analyses.registry import Options, analysis
 from benchmark.reports.published import PUBLISHED_FOLDER, read_published
+from benchmark.reports.tables import Table, text_table
 from partitions.core.base import IntArray
 from partitions.core.heterogeneity import triplet
 from partitions.interaction import DISTRIBUTIONS, Interaction
 
 PRINTED = {"CI": "class_imbalance", "AI": "attribute_imbalance", "SC": "spurious_correlation"}
-"""The metrics of Table 5, and what they are called in the published file."""
+"""The metrics of Table 5 and their names in the published file."""
 
 TRIPLETS = (
     "CI, AI, SC: class imbalance, attribute imbalance, spurious correlation of the matrix (Eqs. 2-4), whose rows are "
     "classes and whose columns are attributes."
 )
 
+REBUILT = (
+    "The matrices of Spawrious GCI are damaged in the text copy; those compared here were rebuilt from the printed "
+    "triplets and the pooled matrix of Table 5."
+)
+
 
 def _text(matrix: IntArray) -> str:
-    """As the published files write a matrix."""
+    """The matrix as the published files write it."""
     return "; ".join(" ".join(str(count) for count in row) for row in matrix.tolist())
 
 
@@ -40,62 +44,53 @@ def _same(printed: object, counted: str) -> str:
     return "yes" if same else "no"
 
 
-@analysis("pooled-data", {"results": "FOLDER"})
-def pooled_data(values: Mapping[str, str]) -> Report:
+@analysis("pooled-data")
+def pooled_data(options: Options) -> Table:
     """All clients' data together, class by attribute (FedDiverse, Table 5): printed and counted."""
     printed = read_published(PUBLISHED_FOLDER / "feddiverse_table5.csv")
     rows = []
     for setting in dict.fromkeys(printed["setting"]):
         pooled = Interaction(distribution=setting).matrices().sum(axis=0)
         lines = printed[printed["setting"] == setting].set_index("metric")
-        counted = _text(pooled)
+        matrix = lines["matrix"].get("interaction_matrix")
         row: dict[str, object] = {
             "setting": setting,
-            "printed matrix": lines["matrix"].get("interaction_matrix", ""),
-            "counted matrix": counted,
-            "same": _same(lines["matrix"].get("interaction_matrix"), counted),
+            "printed matrix": "" if matrix is None else matrix,
+            "counted matrix": _text(pooled),
+            "same": _same(matrix, _text(pooled)),
         }
         for (name, metric), value in zip(PRINTED.items(), triplet(pooled), strict=True):
             row |= {f"printed {name}": lines["mean"].get(metric, np.nan), f"counted {name}": value}
         rows.append(row)
     title = "FedDiverse (2025), Table 5: pooled training data of the settings"
-    return Report("feddiverse_table5_data", title, pd.DataFrame(rows), (TRIPLETS,), decimals=2)
+    return text_table("feddiverse_table5_data", title, pd.DataFrame(rows), (TRIPLETS,), decimals=2)
 
 
-@analysis("client-types", {"results": "FOLDER"})
-def client_types(values: Mapping[str, str]) -> Report:
+@analysis("client-types")
+def client_types(options: Options) -> Table:
     """The types of clients of each setting (FedDiverse, Table 6): printed and counted."""
     printed = read_published(PUBLISHED_FOLDER / "feddiverse_table6.csv")
     rows = []
     for setting in dict.fromkeys(printed["setting"]):
-        # Table 6 adds up what stands in several blocks (the hundred clients).
-        counts: dict[str, tuple[int, IntArray]] = {}
-        for number, rows_of_matrix in DISTRIBUTIONS[setting]:
-            matrix = np.array(rows_of_matrix)
-            known = counts.get(_text(matrix), (0, matrix))[0]
-            counts[_text(matrix)] = (known + number, matrix)
+        # Table 6 adds up the clients of several blocks that have the same matrix (the hundred clients).
+        clients: dict[str, int] = {}
+        matrices: dict[str, IntArray] = {}
+        for number, block in DISTRIBUTIONS[setting]:
+            text = _text(np.array(block))
+            clients[text] = clients.get(text, 0) + number
+            matrices[text] = np.array(block)
         lines = printed[printed["setting"] == setting]
-        for (_, line), (text, (number, matrix)) in zip(lines.iterrows(), counts.items(), strict=True):
-            found = dict(zip(PRINTED, triplet(matrix), strict=True))
-            rows.append(
-                {
-                    "setting": setting,
-                    "type": int(line["client_type"]),
-                    "printed clients": int(line["n_clients"]),
-                    "clients": number,
-                    "matrix": text,
-                    "as printed": _same(line["matrix"], text),
-                    **{
-                        f"{who} {name}": line[name.lower()] if who == "printed" else found[name]
-                        for name in PRINTED
-                        for who in ("printed", "counted")
-                    },
-                }
-            )
-    notes = (
-        TRIPLETS,
-        "The matrices of Spawrious GCI are damaged in the text copy; those compared here were rebuilt from the printed "
-        "triplets and the pooled matrix of Table 5.",
-    )
+        for (_, line), (text, matrix) in zip(lines.iterrows(), matrices.items(), strict=True):
+            row = {
+                "setting": setting,
+                "type": int(line["client_type"]),
+                "printed clients": int(line["n_clients"]),
+                "clients": clients[text],
+                "matrix": text,
+                "as printed": _same(line["matrix"], text),
+            }
+            for name, value in zip(PRINTED, triplet(matrix), strict=True):
+                row |= {f"printed {name}": line[name.lower()], f"counted {name}": value}
+            rows.append(row)
     title = "FedDiverse (2025), Table 6: types of clients"
-    return Report("feddiverse_table6", title, pd.DataFrame(rows), notes, decimals=2)
+    return text_table("feddiverse_table6", title, pd.DataFrame(rows), (TRIPLETS, REBUILT), decimals=2)

@@ -7,26 +7,26 @@ column, as in FedMR's Fig. 4a (``analyse resources``).
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
-from benchmark.analyses.registry import Report, analysis
+from benchmark.analyses.registry import RunOptions, analysis
 from benchmark.analyses.resources import Trainee, numbers, timed
-from benchmark.cli.arguments import preset_of
-from benchmark.cli.planning import command, planned
 from benchmark.experiments.plan import Cells
+from benchmark.experiments.selection import plan_cells
 from benchmark.experiments.spec import TableSpec, spec_called
 from benchmark.reports.collect import collect
 from benchmark.reports.ranking import Ranking, ranking
-from benchmark.reports.tables import Table
+from benchmark.reports.results import TableResults
+from benchmark.reports.tables import Table, text_table
+from benchmark.runs.index import RunIndex
+from benchmark.runs.status import RunState
 from benchmark.runs.store import Results
 
 REPEATS, WARM, ROUNDS = 3, 2, 5
-"""Each method is timed so often, in turn; first rounds that are not timed; rounds that are."""
+"""How often each method is timed, in turn; first rounds that are not timed; rounds that are."""
 
 NOTES = (
     "rank: mean over all columns and seeds of the method's rank (1 is best, ties share), with a 95 % bootstrap "
@@ -39,90 +39,73 @@ NOTES = (
 
 
 class Board(NamedTuple):
-    """What is ranked: the table, the values by block and method, and who is left out."""
+    """``values`` [column x seed, method] of the ranked methods, higher is better, and the names of the others."""
 
-    table: Table
     values: pd.DataFrame
-    columns: list[str]
     incomplete: list[str]
 
     @property
     def ranking(self) -> Ranking:
-        """The ranking of the methods with all runs ended."""
-        return ranking(self.values, self.columns)
+        """The ranking of the methods whose runs have all ended."""
+        return ranking(self.values, [column for column, _ in self.values.index])
 
 
-def board(table: Table) -> Board:
-    """Values [column x seed, method] of the rows of ``table`` whose runs have all ended."""
-    seeds: dict[str, dict[tuple[str, int], float]] = {}
+def board(results: TableResults) -> Board:
+    """Separate the rows whose runs have all ended from the others."""
+    ranked: dict[str, dict[tuple[str, int], float]] = {}
     incomplete = []
-    sign = 1.0 if table.spec.metric_format.higher_is_better else -1.0
-    for row in table.spec.rows:
-        found: dict[tuple[str, int], float] = {}
-        complete = True
-        for column in table.spec.run_columns:
-            cell = table.cells[row.key, column.key]
-            complete &= bool(cell.runs)
-            for run in cell.runs:
-                complete &= run.status in ("done", "diverged")
-                value = -math.inf if run.status == "diverged" or run.value is None else sign * run.value
-                found[column.key, run.seed] = value
-        if complete:
-            seeds[row.label] = found
+    sign = 1.0 if results.spec.metric_format.higher_is_better else -1.0
+    for row in results.spec.rows:
+        cells = [results.cell(row, column) for column in results.spec.run_columns]
+        runs = {(cell.column.key, run.seed): run for cell in cells for run in cell.runs}
+        ended = all(run.outcome in (RunState.DONE, RunState.DIVERGED) for run in runs.values())
+        if ended and all(cell.runs for cell in cells):
+            ranked[row.label] = {
+                place: -math.inf if run.value is None else sign * run.value for place, run in runs.items()
+            }
         else:
             incomplete.append(row.label)
-    values = pd.DataFrame(seeds)
-    return Board(table, values, [column for column, _ in values.index], incomplete)
+    return Board(pd.DataFrame(ranked), incomplete)
 
 
-def _leaderboard(values: Mapping[str, str]) -> tuple[TableSpec, Cells, Table]:
-    preset = preset_of(values)
-    spec = spec_called("leaderboard")
-    results = Results(Path(values.get("results", "results"))).existing()
-    cells = planned(spec, spec, values, preset)
-    return spec, cells, collect(spec, preset, cells, results)
-
-
-@analysis(
-    "leaderboard",
-    {"preset": "quick|small|paper", "results": "FOLDER", "seeds": "NUMBER", "tuned": "FOLDER|off"},
-)
-def leaderboard(values: Mapping[str, str]) -> Report:
+@analysis("leaderboard", RunOptions)
+def leaderboard(options: RunOptions) -> Table:
     """All methods on one suite: mean ranks with intervals, and what each method costs."""
-    spec, cells, table = _leaderboard(values)
-    found = board(table)
-    notes = list(NOTES)
+    spec = spec_called("leaderboard")
+    index = RunIndex(Results(options.results).existing())
+    cells = plan_cells(spec, spec, options.query)
+    found = board(collect(spec, options.preset, cells, index))
+    name, notes = f"{spec.name}_ranks", list(NOTES)
     if found.incomplete:
-        notes.append(
-            f"Not ranked, as runs are missing: {', '.join(found.incomplete)}. Make them with: "
-            + command(f"table name=leaderboard preset={table.preset}", values)
-        )
+        command = options.query.command(f"table name=leaderboard preset={options.preset}")
+        missing = ", ".join(found.incomplete)
+        notes.append(f"Not ranked, as runs are missing: {missing}. Make them with: {command}")
     if found.values.shape[1] < 2:
-        return Report(
-            f"{spec.name}_ranks", spec.title, pd.DataFrame({"method": found.incomplete}), tuple(notes)
-        )
+        return text_table(name, spec.title, pd.DataFrame({"method": found.incomplete}), tuple(notes))
     ranks = found.ranking
     notes.append(
         f"{ranks.blocks} blocks (column x seed). Friedman test of equal methods: p = {ranks.p:.2g}. Mean ranks that "
         f"differ by less than {ranks.critical:.2f} (Nemenyi, 5 %) cannot be told apart."
     )
-    prices, shown = costs(spec, cells), spec.metric_format
-    means = found.values.replace(-np.inf, np.nan).groupby(level=0, sort=False).mean()
-    lines = []
-    for method, line in ranks.table.iterrows():
-        columns = {
-            spec.column(key).label: means.loc[key, method]
-            * shown.scale
-            * (1 if shown.higher_is_better else -1)
-            for key in means.index
-        }
-        lines.append({"method": method, **line.to_dict(), **columns, **prices.get(str(method), {})})
-    title = f"{spec.title}, preset {table.preset}"
-    return Report(f"{spec.name}_ranks", title, pd.DataFrame(lines), tuple(notes), decimals=2)
+    prices, means = costs(spec, cells), _means(spec, found.values)
+    lines = [
+        {"method": method, **line.to_dict(), **means[str(method)], **prices.get(str(method), {})}
+        for method, line in ranks.table.iterrows()
+    ]
+    title = f"{spec.title}, preset {options.preset}"
+    return text_table(name, title, pd.DataFrame(lines), tuple(notes), decimals=2)
+
+
+def _means(spec: TableSpec, values: pd.DataFrame) -> dict[str, dict[str, float]]:
+    """Method -> label of a column -> mean over the seeds that did not diverge, in the printed unit."""
+    shown = spec.metric_format
+    scale = shown.scale * (1 if shown.higher_is_better else -1)
+    means = scale * values.replace(-np.inf, np.nan).groupby(level=0, sort=False).mean()
+    return means.rename(index=lambda key: spec.column(key).label).to_dict()
 
 
 def costs(spec: TableSpec, cells: Cells) -> dict[str, dict[str, float]]:
-    """Of each method: time, up, down, client, server, as `NOTES` says; methods whose cell has no runs are left out."""
+    """Method -> time, up, down, client, server, as `NOTES` says. A method whose cell has no runs is left out."""
     found = timed(spec, cells, spec.run_columns[0].key, REPEATS, warm=WARM, rounds=ROUNDS)
     _, fedavg = found.get(spec.row("fedavg").label, (None, math.nan))
     return {

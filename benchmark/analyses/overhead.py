@@ -2,29 +2,30 @@
 
 Nemeth et al., FedDiverse, 2025, https://arxiv.org/abs/2504.11216, section 5.4
 
-Read from the finished runs of the paper's Table 1. The server's computation is not measured: its formula stands alone.
+Read from the finished runs of the paper's Table 1. The server's computation is not measured; only its formula is given.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from typing import Annotated, NamedTuple
 
 import numpy as np
 import pandas as pd
 
-from benchmark.analyses.registry import Report, analysis
-from benchmark.cli.arguments import preset_of
-from benchmark.cli.planning import command, planned
+from benchmark.analyses.registry import RunOptions, analysis
 from benchmark.config.schema import RunConfig
-from benchmark.engine.records import Record
 from benchmark.errors import StorageError
 from benchmark.experiments.plan import PlannedCell
-from benchmark.experiments.spec import TABLE_FOLDER, TableSpec, load_spec
-from benchmark.launch.overview import run_state
+from benchmark.experiments.selection import plan_cells
+from benchmark.experiments.spec import spec_called
+from benchmark.reports.collect import recorded
 from benchmark.reports.published import PUBLISHED_FOLDER, read_published
+from benchmark.reports.tables import Table, text_table
+from benchmark.runs.index import RunIndex
+from benchmark.runs.status import RunState
 from benchmark.runs.store import Results, read_json
 
 ROWS = ("feddiverse", "round_robin", "fednova", "powd", "fedpns", "hcsfed", "uniform")
@@ -36,10 +37,7 @@ PRINTED = {
     "printed clients": "client_computation",
     "printed server": "server_computation",
 }
-"""Columns of formulas, and what they are called in the published file."""
-
-MEASURED = ("scalars", "clients", "forward", "trained")
-"""Pairs of columns of numbers: once, per round."""
+"""Columns of formulas and their names in the published file."""
 
 NOTES = (
     "Printed: formulas of Table 2 for K = 24 to 100, r = 1e-5 and |theta| = 2.2 million, so r |theta| is 22 numbers. "
@@ -53,30 +51,27 @@ NOTES = (
 )
 
 
-@dataclass(frozen=True)
-class Split:
-    """A cost that occurs once and one that occurs in every round."""
+class Split(NamedTuple):
+    """A cost that occurs once, and one that occurs in every round."""
 
     once: float = 0.0
     per_round: float = 0.0
 
     @classmethod
-    def of(cls, values: Mapping[int, float], rounds: int) -> Split:
-        """From ``values`` by finished round (0: before training). In at most half of the rounds is once."""
+    def of(cls, values: Mapping[int, float], rounds: int, unit: float = 1.0) -> Split:
+        """Split ``values`` by finished round (0: before training), in units of ``unit``.
+
+        What occurs in at most half of the rounds counts as once.
+        """
         start = values.get(0, 0.0)
         later = [values.get(t, 0.0) for t in range(1, rounds + 1)]
         if sum(value != 0 for value in later) * 2 <= rounds:
-            return cls(start + sum(later), 0.0)
-        return cls(start, sum(later) / rounds)
-
-    def __truediv__(self, number: float) -> Split:
-        """Both parts divided."""
-        return Split(self.once / number, self.per_round / number)
+            return cls((start + sum(later)) / unit)
+        return cls(start / unit, sum(later) / rounds / unit)
 
 
-@dataclass(frozen=True)
-class Measured:
-    """What one run or the mean of several cost."""
+class Measured(NamedTuple):
+    """What one run, or the mean of several, cost. The units are explained in `NOTES`."""
 
     scalars: Split
     clients: Split
@@ -84,118 +79,98 @@ class Measured:
     trained: Split
 
 
-@analysis(
-    "overhead",
-    {
-        "preset": "quick|small|paper",
-        "results": "FOLDER",
-        "seeds": "NUMBER",
-        "column": "COLUMN of feddiverse_table1",
-        "tuned": "FOLDER|off",
-    },
-)
-def overhead(values: Mapping[str, str]) -> Report:
+NOT_MEASURED = Measured(*[Split(np.nan, np.nan)] * 4)
+
+
+@dataclass(frozen=True)
+class OverheadOptions(RunOptions):
+    """Which column of FedDiverse's Table 1 is read."""
+
+    column: Annotated[str, "COLUMN of feddiverse_table1"] = "cmnist_gsc"
+
+
+@analysis("overhead", OverheadOptions)
+def overhead(options: OverheadOptions) -> Table:
     """What each client selection costs beyond uniform selection (FedDiverse, Table 2): printed and measured."""
-    preset, column = preset_of(values), values.get("column", "cmnist_gsc")
-    whole = load_spec(TABLE_FOLDER / "feddiverse_table1.yaml")
+    preset, column = options.preset, options.column
+    whole = spec_called("feddiverse_table1")
     whole.preset(preset)
-    label = whole.column(column).label
     spec = whole.cut([row.key for row in whole.rows], [column])
-    results = Results(Path(values.get("results", "results"))).existing()
-    cells = planned(whole, spec, values, preset)
-    kappa = _clients_per_round(cells["uniform", column])
+    index = RunIndex(Results(options.results).existing())
+    cells = plan_cells(whole, spec, options.query)
+    uniform = cells["uniform", column].runs
+    per_round = uniform[0].train.clients_per_round if uniform else None
+    printed = read_published(PUBLISHED_FOLDER / "feddiverse_table2.csv").set_index("method")
     rows, missing = [], False
     for key in ROWS:
         cell = cells[key, column]
-        state, measured = _measure(results, cell, kappa)
-        missing |= cell.state == "ok" and measured is None
-        rows.append(_row(spec, key, state, measured))
-    notes = list(NOTES)
+        state, measured = _measure(index, cell, per_round)
+        missing |= cell.state == "ok" and measured is NOT_MEASURED
+        line: dict[str, object] = {"method": spec.row(key).label}
+        for head, name in PRINTED.items():
+            line[head] = str(printed.loc[key, name]) if key in printed.index else ""
+        line["runs"] = state
+        for name, split in measured._asdict().items():
+            line |= {f"{name} once": float(split.once), f"{name} per round": float(split.per_round)}
+        rows.append(line)
+    notes: tuple[str, ...] = NOTES
     if missing:
         words = f"table paper=feddiverse table=1 preset={preset} columns={column}"
-        notes.append(f"Make the runs that are missing with: {command(words, values)}")
+        notes += (f"Make the runs that are missing with: {options.query.command(words)}",)
+    label = whole.column(column).label
     title = f"FedDiverse (2025), Table 2: overhead of client selection on {label}, preset {preset}"
-    return Report("feddiverse_table2", title, pd.DataFrame(rows), tuple(notes), decimals=2)
+    return text_table("feddiverse_table2", title, pd.DataFrame(rows), notes, decimals=2)
 
 
-def _clients_per_round(cell: PlannedCell) -> int | None:
-    return cell.runs[0].train.clients_per_round if cell.runs else None
-
-
-def _row(spec: TableSpec, key: str, state: str, measured: Measured | None) -> dict[str, object]:
-    """One line: printed formulas, how many runs there are, measured numbers (empty without runs)."""
-    printed = read_published(PUBLISHED_FOLDER / "feddiverse_table2.csv").set_index("method")
-    line: dict[str, object] = {"method": spec.row(key).label}
-    for column, name in PRINTED.items():
-        line[column] = str(printed.loc[key, name]) if key in printed.index else ""
-    line["runs"] = state
-    for name in MEASURED:
-        found = getattr(measured, name) if measured else Split(np.nan, np.nan)
-        line[f"{name} once"] = float(found.once)
-        line[f"{name} per round"] = float(found.per_round)
-    return line
-
-
-# From folders to numbers -----------------------------------------------------------------------------------------
-
-
-def _measure(results: Results, cell: PlannedCell, kappa: int | None) -> tuple[str, Measured | None]:
-    """(what there is of the cell's runs in words, the mean over those that are done)."""
+def _measure(index: RunIndex, cell: PlannedCell, per_round: int | None) -> tuple[str, Measured]:
+    """(the number of runs in each state, in words; the mean over those that are done)."""
     if cell.state != "ok":
-        return cell.state, None
-    states: Counter[str] = Counter()
-    found: list[Measured] = []
-    for run in cell.runs:
-        folder = results.run(run.key)
-        state = run_state(folder, folder.status())
-        states[state] += 1
-        if state == "done":
-            found.append(_of_run(results, run, kappa))
-    others = [f"{number} {state}" for state, number in states.items() if state not in ("done", "missing")]
-    words = ", ".join([f"{states['done']} of {len(cell.runs)}", *others])
-    return words, _mean(found) if found else None
+        return cell.state, NOT_MEASURED
+    states = Counter(index.state(run.key) for run in cell.runs)
+    found = [
+        _of_run(index.results, run, per_round) for run in cell.runs if index.state(run.key) is RunState.DONE
+    ]
+    others = [
+        f"{number} {state}"
+        for state, number in states.items()
+        if state not in (RunState.DONE, RunState.MISSING)
+    ]
+    words = ", ".join([f"{states[RunState.DONE]} of {len(cell.runs)}", *others])
+    return words, _mean(found) if found else NOT_MEASURED
 
 
-def _of_run(results: Results, run: RunConfig, kappa: int | None) -> Measured:
-    records = results.run(run.key).read_records()
+def _of_run(results: Results, run: RunConfig, per_round: int | None) -> Measured:
     sizes, rounds = _sizes(results, run), run.train.rounds
+    records = results.run(run.key).read_records()
     present = Counter(record.round for record in records if record.split == "participation")
-    # Who took part is recorded where not everybody did.
-    extra = {t: float(present.get(t, len(sizes)) - (kappa or len(sizes))) for t in range(1, rounds + 1)}
-    scalars = Split.of(_costs(records, "scalars_up"), rounds) / len(sizes)
-    sent = [r.value for r in records if (r.split, r.metric) == ("selection", "compressed_scalars")]
+    # Participation is recorded only in rounds in which some clients are left out.
+    extra = {t: float(present.get(t, len(sizes)) - (per_round or len(sizes))) for t in range(1, rounds + 1)}
+    up, forward, trained = (recorded(records, "cost", name) for name in ("scalars_up", "forward", "trained"))
+    scalars = Split.of(up, rounds, len(sizes))
+    sent = list(recorded(records, "selection", "compressed_scalars").values())
     return Measured(
-        scalars=Split(scalars.once + (sent[-1] if sent else 0.0), scalars.per_round),
+        scalars=scalars._replace(once=scalars.once + (sent[-1] if sent else 0.0)),
         clients=Split.of(extra, rounds),
-        forward=Split.of(_costs(records, "forward"), rounds) / sum(sizes),
-        trained=Split.of(_costs(records, "trained"), rounds) / sum(sizes),
+        forward=Split.of(forward, rounds, sum(sizes)),
+        trained=Split.of(trained, rounds, sum(sizes)),
     )
 
 
-def _costs(records: Iterable[Record], metric: str) -> dict[int, float]:
-    return {r.round: r.value for r in records if (r.split, r.metric) == ("cost", metric)}
-
-
 def _sizes(results: Results, run: RunConfig) -> list[int]:
-    """n_k of a finished run, from its partition on disk; `StorageError` if that is gone."""
+    """Training samples of each client of a finished run, from its partition on disk; `StorageError` without it."""
     folder = results.run(run.key).path
     name = str((read_json(folder / "meta.json") or {}).get("partition", ""))
     path = results.root / "partitions" / name / "statistics.json"
     stored = read_json(path) if name else None
     if stored is None or "sizes" not in stored:
         raise StorageError(
-            f"{path.absolute()}: the partition of the finished run {folder} is not there, so the sizes of its clients "
-            "are unknown. Put it back, or delete the run's folder to run it again."
+            f"{path.absolute()}: missing; expected the partition of the finished run {folder}, which says how many "
+            "samples its clients have. Put it back, or delete the run's folder to run it again."
         )
     share = run.evaluation.validation
     return [n - min(int(share * n), n - 1) if share else n for n in stored["sizes"]]
 
 
 def _mean(found: Sequence[Measured]) -> Measured:
-    def mean(name: str) -> Split:
-        parts = [getattr(one, name) for one in found]
-        return Split(
-            float(np.mean([part.once for part in parts])), float(np.mean([part.per_round for part in parts]))
-        )
-
-    return Measured(**{name: mean(name) for name in MEASURED})
+    means = np.mean(np.array(found), axis=0)
+    return Measured(*(Split(*pair) for pair in means))

@@ -1,44 +1,51 @@
-"""Finds analyses by name: every module of this package registers its own by decorator."""
+"""Finds analyses by name. Every module of this package registers its own with a decorator."""
 
 from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import benchmark.analyses
-from benchmark.errors import ConfigError, nearest
+from benchmark.errors import ConfigError, wrong
+from benchmark.experiments.selection import TableQuery
 
 if TYPE_CHECKING:
-    import pandas as pd
+    from benchmark.reports.tables import Table
 
 
 @dataclass(frozen=True)
-class Report:
-    """What an analysis found: a table, and what has to be said about it.
+class Options:
+    """What every analysis takes: the results folder, in which its table is written."""
 
-    ``name`` is that of its files under ``results/tables/<preset>``; ``decimals`` is how numbers are printed (the CSV
-    holds them unrounded).
-    """
-
-    name: str
-    title: str
-    data: pd.DataFrame
-    notes: tuple[str, ...] = ()
-    decimals: int = 4
-
-
-Compute = Callable[[Mapping[str, str]], Report]
+    results: Path = Path("results")
 
 
 @dataclass(frozen=True)
-class Analysis:
-    """``keys`` maps what may be given as key=value to what it accepts; ``compute`` gets the given values."""
+class RunOptions(Options):
+    """What an analysis of finished runs takes."""
+
+    preset: str = "quick"
+    seeds: int | None = None
+    tuned: Annotated[str | None, "FOLDER|off"] = None
+
+    @property
+    def query(self) -> TableQuery:
+        """Selects the runs that are read."""
+        return TableQuery(preset=self.preset, seeds=self.seeds, results=self.results, tuned=self.tuned)
+
+
+Compute = Callable[[Any], "Table"]
+
+
+class Analysis(NamedTuple):
+    """``compute`` takes the options, a dataclass whose fields all have defaults."""
 
     name: str
-    keys: Mapping[str, str]
+    options: type[Options]
     compute: Compute
 
     @property
@@ -46,11 +53,16 @@ class Analysis:
         """First line of the docstring."""
         return (self.compute.__doc__ or "").strip().splitlines()[0]
 
+    def from_query(self, query: TableQuery) -> Table:
+        """Compute with those options that ``query`` has too."""
+        shared = self.options.__dataclass_fields__.keys() & TableQuery.__dataclass_fields__.keys()
+        return self.compute(self.options(**{name: getattr(query, name) for name in shared}))
+
 
 class PaperTable(NamedTuple):
     """A numbered table of a paper that an analysis makes.
 
-    ``runs_of``: (file of conf/table, column) whose runs it reads; none where it needs no runs.
+    ``runs_of``: (file of conf/table, column) whose runs it reads; None if it needs no runs.
     """
 
     paper: str
@@ -65,18 +77,18 @@ PAPER_TABLES = (
     PaperTable("feddiverse", 6, "client-types"),
     PaperTable("fedmr", 3, "communication"),
 )
-"""Named here, so that a command can ask what there is without importing the analyses (and PyTorch with them)."""
+"""Listed here, so that a command can look them up without importing the analyses and PyTorch."""
 
 _known: dict[str, Analysis] = {}
 
 
-def analysis(name: str, keys: Mapping[str, str]) -> Callable[[Compute], Compute]:
+def analysis(name: str, options: type[Options] = Options) -> Callable[[Compute], Compute]:
     """Register an analysis under ``name``."""
 
     def decorate(function: Compute) -> Compute:
         if name in _known:
             raise RuntimeError(f"two analyses are called {name!r}")
-        _known[name] = Analysis(name, keys, function)
+        _known[name] = Analysis(name, options, function)
         return function
 
     return decorate
@@ -93,5 +105,5 @@ def find(name: str) -> Analysis:
     """The analysis called ``name``; `ConfigError` if there is none."""
     known = analyses()
     if name not in known:
-        raise ConfigError(f"analyse: came {name!r}.{nearest(name, known)} Allowed: {', '.join(known)}.")
+        raise ConfigError(wrong("analyse", name, f"one of: {', '.join(known)}", known=known))
     return known[name]

@@ -14,23 +14,22 @@ import statistics
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import pandas as pd
 import torch
 from torch import Tensor
 
-from benchmark.analyses.registry import Report, analysis
-from benchmark.cli.arguments import positive, preset_of
+from benchmark.analyses.registry import Options, analysis
 from benchmark.config.schema import RunConfig
 from benchmark.engine.federation import FederatedRun, FederationState
 from benchmark.engine.training import ActiveRule
-from benchmark.experiments.plan import Cells, plan
+from benchmark.experiments.figures import FIGURE_FOLDER, load_figure
+from benchmark.experiments.plan import Cells
+from benchmark.experiments.selection import TableQuery, plan_cells, select
 from benchmark.experiments.spec import TableSpec
-from benchmark.experiments.tuning import TunedFolder
-from benchmark.figures.spec import FIGURE_FOLDER, load_figure
+from benchmark.reports.tables import Table, text_table
 from benchmark.runs.execute import build_run, load_data
 from methods.core.contexts import ClientContext, Head
 
@@ -46,7 +45,7 @@ NOTES = (
 
 @dataclass(frozen=True)
 class Held:
-    """Numbers that a client holds, by what they are."""
+    """How many numbers a client holds, by kind."""
 
     model: int
     received_model: int
@@ -61,7 +60,7 @@ class Held:
 
 
 class _Watched(ClientContext):
-    """A context that notes whether its ``w``, the received model, is read."""
+    """A context that remembers whether its ``w``, the received model, was read."""
 
     def __getattribute__(self, name: str) -> Any:
         if name == "w":
@@ -71,7 +70,7 @@ class _Watched(ClientContext):
 
 @dataclass
 class Trainee:
-    """The first client of a configuration's partition, alone with its server; it has taken part already."""
+    """The first client of a configuration's partition, alone with its server, after it has taken part once."""
 
     run: FederatedRun
     state: FederationState
@@ -96,7 +95,7 @@ class Trainee:
         return cls(run, state)
 
     def seconds(self, rounds: int = 1) -> float:
-        """Time of a round, mean over the next ``rounds``; the state stays."""
+        """Seconds of a round, mean over the next ``rounds``. Does not change the state."""
         started, state = time.perf_counter(), self.state
         for _ in range(rounds):
             state, _ = self.run.step(state)
@@ -178,29 +177,27 @@ def timed(
     return {label: (trainee, statistics.median(times[label])) for label, trainee in trainees.items()}
 
 
-@analysis(
-    "resources",
-    {
-        "preset": "quick|small|paper",
-        "columns": "KEY,KEY,... of the figure",
-        "repeats": "NUMBER",
-        "results": "FOLDER",
-        "tuned": "FOLDER|off",
-    },
-)
-def resources(values: Mapping[str, str]) -> Report:
+@dataclass(frozen=True)
+class ResourcesOptions(Options):
+    """Which columns of the figure are measured; how often each method is timed (None: as often as in the figure)."""
+
+    preset: str = "quick"
+    columns: Annotated[str | None, "KEY,PATTERN*,... of the figure"] = None
+    repeats: int | None = None
+    tuned: Annotated[str | None, "FOLDER|off"] = None
+
+
+@analysis("resources", ResourcesOptions)
+def resources(options: ResourcesOptions) -> Table:
     """Parameters that a client holds and time of its local training (FedMR, Fig. 4a), methods of the figure."""
-    preset = preset_of(values)
+    preset = options.preset
     figure = load_figure(FIGURE_FOLDER / "fedmr_figure4.yaml")
-    spec, options = figure.runs, figure.settings(preset)
-    assert spec is not None
-    assert figure.whole is not None
-    if "columns" in values:
-        spec = spec.cut([row.key for row in spec.rows], values["columns"].split(","))
-    chosen = TunedFolder.of(values.get("tuned"), Path(values.get("results", "results"))).load(
-        figure.whole, preset
+    assert figure.runs is not None and figure.whole is not None
+    query = TableQuery(
+        preset=preset, columns=options.columns, seeds=1, results=options.results, tuned=options.tuned
     )
-    cells = plan(spec, preset, range(1), None, chosen)
-    data = measure(spec, cells, positive(values, "repeats") or int(options.get("repeats", 3)))
+    spec = select(figure.runs, query)
+    repeats = options.repeats or int(figure.settings(preset).get("repeats", 3))
+    data = measure(spec, plan_cells(figure.whole, spec, query), repeats)
     title = f"FedMR (TMLR 2023), Fig. 4a: what a client holds and how long it trains, preset {preset}"
-    return Report("fedmr_figure4a", title, data, NOTES, decimals=4)
+    return text_table("fedmr_figure4a", title, data, NOTES, decimals=4)

@@ -1,4 +1,4 @@
-"""The client lists that go with Retina, image by image beside those of the rule that their authors publish.
+"""The client lists that are shipped with Retina, image by image beside those of the rule that their authors publish.
 
 Zeng et al., FedLD, MICCAI 2024, https://arxiv.org/abs/2408.12300, section 3.1; lists and rule are those of Yan et al.,
 "Label-efficient self-supervised federated learning", 2023
@@ -9,14 +9,15 @@ Reads the lists and `labels.csv` only: no image is decoded, nothing is prepared,
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pandas as pd
 
-from benchmark.analyses.registry import Report, analysis
-from benchmark.errors import ConfigError
+from benchmark.analyses.registry import Options, analysis
+from benchmark.reports.tables import Table, text_table
 from datasets.core.images import ListedDataset
 from datasets.retina import CLIENTS, SPLITS, RetinaOptions, retina
 from partitions.core.base import Population
@@ -25,7 +26,7 @@ from partitions.dirichlet import Dirichlet
 ALPHAS = {1: 100.0, 2: 1.0, 3: 0.5}
 """Of the splits, in the arXiv text; the MICCAI text has 0.1 for split 2."""
 SEED = 2022
-"""That the authors start numpy's legacy generator at, for each split."""
+"""Seed of numpy's legacy generator that the authors use for each split."""
 
 NOTES = (
     f"By rule: partition dirichlet with legacy_seed {SEED}, which preset paper of the tables takes. both: images that "
@@ -34,26 +35,33 @@ NOTES = (
 )
 
 
-@analysis("retina-splits", {"data": "FOLDER", "strict": "yes|no", "results": "FOLDER"})
-def retina_splits(values: Mapping[str, str]) -> Report:
+@dataclass(frozen=True)
+class RetinaSplitsOptions(Options):
+    """``data``: folder of the raw data. ``strict``: require the published counts."""
+
+    data: Path | None = None
+    strict: Literal["yes", "no"] = "yes"
+
+
+@analysis("retina-splits", RetinaSplitsOptions)
+def retina_splits(options: RetinaSplitsOptions) -> Table:
     """Retina's shipped client lists (FedLD) beside those of their authors' rule."""
-    if values.get("strict", "yes") not in ("yes", "no"):
-        raise ConfigError(f"strict: came {values['strict']!r}. Allowed: yes, no.")
-    root = Path(values.get("data") or os.environ.get("FEDTABLES_DATA") or "data").expanduser().absolute()
+    root = Path(options.data or os.environ.get("FEDTABLES_DATA") or "data").expanduser().absolute()
     rows: list[dict[str, object]] = []
     for split in SPLITS:
-        options = RetinaOptions.model_validate({"split": split, "strict": values.get("strict") != "no"})
-        listed = retina(options, root)
-        assert isinstance(listed, ListedDataset)  # of files, whatever a builder may return
+        listed = retina(
+            RetinaOptions.model_validate({"split": split, "strict": options.strict == "yes"}), root
+        )
+        assert isinstance(listed, ListedDataset)
         rows += compared(listed, split)
     title = "FedLD (MICCAI 2024): Retina's client lists and the rule that made them"
-    return Report("fedld_retina_splits", title, pd.DataFrame(rows), NOTES)
+    return text_table("fedld_retina_splits", title, pd.DataFrame(rows), NOTES)
 
 
 def compared(listed: ListedDataset, split: int) -> list[dict[str, object]]:
     """A row per client of a split, from the data set with its lists as sources."""
     labels, sources = listed.train.labels, listed.train.sources
-    assert sources is not None  # there is a split
+    assert sources is not None
     people = Population(labels, len(listed.classes))
     scheme = Dirichlet(clients=CLIENTS, alpha=ALPHAS[split], legacy_seed=SEED)
     rows: list[dict[str, object]] = []

@@ -1,4 +1,4 @@
-"""How the updates of a round lie to each other, and what FedLD's principal gradients make of them.
+"""How much the updates of a round agree, and what FedLD's principal gradients make of them.
 
 Zeng et al., FedLD, MICCAI 2024, https://arxiv.org/abs/2408.12300, Eqs. 4-7
 
@@ -9,19 +9,18 @@ agree, and follow chance where they are orthogonal.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Annotated, Any
 
 import pandas as pd
 import torch
 from torch import Tensor
 
-from benchmark.analyses.registry import Report, analysis
-from benchmark.cli.arguments import positive, preset_of
+from benchmark.analyses.registry import Options, analysis
 from benchmark.errors import ConfigError
 from benchmark.experiments.plan import plan
 from benchmark.experiments.spec import spec_called
+from benchmark.reports.tables import Table, text_table
 from benchmark.runs.execute import build_run, load_data
 from methods.core.contexts import RoundView, State
 from methods.core.rules import Aggregator
@@ -37,12 +36,12 @@ NOTES = (
 
 
 class _Watch(Aggregator):
-    """The mean, with a note of what the updates looked like."""
+    """The mean of FedAvg; ``seen`` collects the geometry of every round's updates."""
 
     seen: Any
 
     def direction(self, updates: Tensor, p: Tensor, view: RoundView, state: State) -> tuple[Tensor, State]:
-        """(Dbar [d], state) of FedAvg."""
+        """Return (Dbar [d], state) of FedAvg."""
         mean, _ = MeanDirection().direction(updates, p, view, {})
         self.seen.append({"round": view.round + 1, **geometry(updates, p, mean, view)})
         return mean, state
@@ -66,35 +65,32 @@ def geometry(updates: Tensor, p: Tensor, mean: Tensor, view: RoundView) -> dict[
     }
 
 
-@analysis(
-    "update-geometry",
-    {
-        "preset": "quick|small|paper",
-        "name": "FILE of conf/table with a row fedavg",
-        "column": "COLUMN of it",
-        "rounds": "NUMBER",
-        "results": "FOLDER",
-    },
-)
-def update_geometry(values: Mapping[str, str]) -> Report:
+@dataclass(frozen=True)
+class UpdateGeometryOptions(Options):
+    """Which cell is trained, and for how many rounds: None takes the cell's own number."""
+
+    preset: str = "quick"
+    name: Annotated[str, "FILE of conf/table with a row fedavg"] = "fedld_table1"
+    column: Annotated[str | None, "COLUMN of it"] = None
+    rounds: int | None = None
+
+
+@analysis("update-geometry", UpdateGeometryOptions)
+def update_geometry(options: UpdateGeometryOptions) -> Table:
     """How much the updates of a round agree, and what FedLD's principal gradients make of them, round by round."""
-    preset, name = preset_of(values), values.get("name", "fedld_table1")
-    spec = spec_called(name)
-    spec.row("fedavg")
-    column = values.get("column", spec.run_columns[0].key)
-    cell = plan(spec.cut(["fedavg"], [spec.column(column).key]), preset, range(1))["fedavg", column]
+    spec, preset = spec_called(options.name), options.preset
+    column = spec.run_columns[0] if options.column is None else spec.column(options.column)
+    cell = plan(spec.cut(["fedavg"], [column.key]), preset, range(1))["fedavg", column.key]
     if not cell.runs:
-        raise ConfigError(f"table {name}, column {column}, preset {preset}: {cell.state}.")
+        raise ConfigError(f"table {spec.name}, column {column.key}, preset {preset}: {cell.state}.")
     config = cell.runs[0]
     seen: list[dict[str, float]] = []
     torch.set_num_threads(config.runtime.threads)
     run = build_run(config, load_data(config))
     run = replace(run, method=replace(run.method, direction=_Watch(seen=seen)))
-    state = run.initial_state()
-    for _ in range(min(positive(values, "rounds") or run.schedule.rounds, run.schedule.rounds)):
+    state, rounds = run.initial_state(), run.schedule.rounds
+    for _ in range(min(options.rounds or rounds, rounds)):
         state, _ = run.step(state)
-    label = spec.column(column).label
-    title = (
-        f"Updates of a round and their principal gradients: {spec.title}, {label}, preset {preset}, seed 0"
-    )
-    return Report(f"update_geometry_{name}", title, pd.DataFrame(seen), NOTES, decimals=2)
+    what = "Updates of a round and their principal gradients"
+    title = f"{what}: {spec.title}, {column.label}, preset {preset}, seed 0"
+    return text_table(f"update_geometry_{spec.name}", title, pd.DataFrame(seen), NOTES, decimals=2)

@@ -17,6 +17,7 @@ from benchmark.fidelity import effects
 from benchmark.fidelity.document import render
 from benchmark.fidelity.ledger import ROOT, Chapter, load
 from benchmark.runs.files import storage_error, write_atomically
+from benchmark.runs.index import RunIndex
 from benchmark.runs.store import Results
 
 DOCUMENT = ROOT / "docs" / "fidelity.md"
@@ -121,7 +122,8 @@ def _effects(values: Mapping[str, str]) -> int:
         code = run_missing(values, results, runs, check_all, tracked_runs(plans, "effects "))
         if code == 130:
             return code
-        lines = [effects.measure(pair, preset, results) for pair in planned]
+        index = RunIndex(results)
+        lines = [effects.measure(pair, preset, index) for pair in planned]
     path = folder / f"{preset}.csv"
     _write(path, effects.as_csv(chapters, preset, old, lines))
     for line in lines:

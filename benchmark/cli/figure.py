@@ -9,13 +9,14 @@ from benchmark.cli.arguments import positive, preset_of, read
 from benchmark.cli.launching import LAUNCH_OPTIONS, launcher_lock, run_missing, settings_of_runs
 from benchmark.cli.tracking import TRACKING_OPTIONS, publication, start, tracked_runs
 from benchmark.errors import ConfigError, nearest
+from benchmark.experiments.figures import FigureSpec, find_figures
 from benchmark.experiments.plan import Cells, check, plan, unique_runs
 from benchmark.experiments.tuning import TunedFolder
 from benchmark.figures.registry import Drawing, Kind, Request, find
-from benchmark.figures.spec import FigureSpec, find_figures
 from benchmark.figures.style import save
 from benchmark.reports.notes import tuning_lines
 from benchmark.runs.files import storage_error, write_atomically
+from benchmark.runs.index import RunIndex
 from benchmark.runs.store import Results
 
 FIGURE_OPTIONS = {
@@ -46,7 +47,7 @@ def main(words: Sequence[str]) -> int:
         if table is not None and spec.whole is not None:
             chosen = tuned.load(spec.whole, preset)
             cells = plan(table, preset, None if count is None else range(count), extra, chosen)
-        request = Request(spec, preset, options, table, cells, results, extra, count)
+        request = Request(spec, preset, options, table, cells, RunIndex(results), extra, count)
         requests.append((find(spec.kind), request))
 
     def check_all() -> None:

@@ -69,7 +69,7 @@ def _entries(kind: str) -> list[tuple[str, str]]:
 
         return [(spec.name, spec.title) for spec in find_specs()]
     if kind == "figures":
-        from benchmark.figures.spec import find_figures
+        from benchmark.experiments.figures import find_figures
 
         return [(figure.name, figure.title) for figure in find_figures()]
     if kind == "analyses":

@@ -17,7 +17,8 @@ from benchmark.experiments.selection import TableQuery, plan_tables
 from benchmark.experiments.spec import TableSpec, spec_called
 from benchmark.launch.overview import SHOWN_STATES, RunOverview
 from benchmark.reports.collect import collect
-from benchmark.reports.tables import write
+from benchmark.reports.layout import as_table
+from benchmark.reports.write import write
 from benchmark.runs.store import Results
 
 OUT = {"out": "FOLDER"}
@@ -44,12 +45,11 @@ def table(words: Sequence[str]) -> int:
         overview = RunOverview(results)
         overview.refresh(runs)
         for spec, cells in plans:
-            built = collect(spec, preset, cells, results)
-            paths = write(built, folder)
-            print(f"{spec.name}: {_summary(overview, cells)}; {paths[0].with_suffix('')}.{{csv,tex,md}}")
+            where = write(as_table(collect(spec, preset, cells, overview.index)), folder)
+            print(f"{spec.name}: {_summary(overview, cells)}; {where}")
             tracker.publish(publication("table", spec.name, preset, folder, [spec.paper]))
         for made in analyses if code != 130 else ():
-            name = _analyse(made, values, folder)
+            name = _analyse(made, query, folder)
             tracker.publish(publication("table", name, preset, folder, [made.paper]))
     return code
 
@@ -67,15 +67,13 @@ def _read_by(
     return found
 
 
-def _analyse(made: PaperTable, values: Mapping[str, str], folder: Path) -> str:
+def _analyse(made: PaperTable, query: TableQuery, folder: Path) -> str:
     """Compute and write a table that an analysis makes; its name."""
     from benchmark.analyses.registry import find  # with all analyses, and PyTorch
-    from benchmark.cli.analyse import write as write_report
 
-    chosen = find(made.analysis)
-    report = chosen.compute({key: values[key] for key in chosen.keys if key in values})
-    print(f"{report.name}: by `analyse {made.analysis}`; {write_report(report, folder)}")
-    return report.name
+    built = find(made.analysis).from_query(query)
+    print(f"{built.name}: by `analyse {made.analysis}`; {write(built, folder)}")
+    return built.name
 
 
 def _summary(overview: RunOverview, cells: Cells) -> str:

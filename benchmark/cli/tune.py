@@ -42,6 +42,7 @@ from benchmark.experiments.tuning import (
 )
 from benchmark.reports.collect import validation_value
 from benchmark.reports.notes import full_label, short_name, shown_value
+from benchmark.runs.index import RunIndex
 from benchmark.runs.store import Results, read_json
 
 KEYS = {
@@ -258,7 +259,7 @@ def _points(search: Search, key: CellKey, results: Results) -> list[Point] | Non
         runs = cells[key].runs
         if not all(ended(results, run) for run in runs):
             return None
-        reached = [validation_value(search.spec, results.run(run.key)) for run in runs]
+        reached = [validation_value(search.spec, run.key, RunIndex(results)) for run in runs]
         found.append(point(values, reached, [f"runs/{run.key}" for run in runs]))
     return found
 

@@ -18,6 +18,8 @@ from benchmark.experiments.tuning import TunedFolder
 from benchmark.fidelity.ledger import ROOT, CellName, Chapter, Entry, table
 from benchmark.reports.collect import collect
 from benchmark.reports.statistics import Summary
+from benchmark.runs.index import RunIndex
+from benchmark.runs.status import RunState
 from benchmark.runs.store import Results, read_json
 
 EFFECTS_FOLDER = ROOT / "results" / "fidelity"
@@ -92,18 +94,18 @@ def pairs(
     return found
 
 
-def measure(pair: Pair, preset: str, results: Results) -> dict[str, Any]:
+def measure(pair: Pair, preset: str, index: RunIndex) -> dict[str, Any]:
     """One line of the CSV from what is on disk; numbers as a table shows them (percent where it does)."""
     where = (pair.cell.row, pair.cell.column)
     default, switched = (
-        collect(pair.spec, preset, cells, results).cells[where] for cells in (pair.default, pair.switched)
+        collect(pair.spec, preset, cells, index).cells[where] for cells in (pair.default, pair.switched)
     )
     seeds = sorted(default.values.keys() & switched.values.keys())
     each = [switched.values[seed] - default.values[seed] for seed in seeds]
     diverged = [
-        f"{name} {len(cell.seeds('diverged'))} of {len(cell.runs)}"
+        f"{name} {len(cell.troubles[RunState.DIVERGED])} of {len(cell.runs)}"
         for name, cell in (("default", default), ("switched", switched))
-        if cell.seeds("diverged")
+        if RunState.DIVERGED in cell.troubles
     ]
     runs = [run for cells in (pair.default, pair.switched) for run in cells[where].runs]
     return {
@@ -115,7 +117,7 @@ def measure(pair: Pair, preset: str, results: Results) -> dict[str, Any]:
         "differences": " ".join(f"{value:+.4f}" for value in each),
         "seeds": " ".join(map(str, seeds)),
         "diverged": ", ".join(diverged),
-        "commit": _commits(results, [run.key for run in runs]),
+        "commit": _commits(index.results, [run.key for run in runs]),
     }
 
 

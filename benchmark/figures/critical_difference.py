@@ -9,7 +9,6 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from benchmark.analyses.leaderboard import board
-from benchmark.errors import ConfigError
 from benchmark.figures.registry import Drawing, Request, kind
 from benchmark.figures.style import panels
 from benchmark.reports.collect import collect
@@ -22,15 +21,9 @@ HEIGHT = 0.24
 @kind("critical_difference")
 def critical_difference(request: Request) -> Drawing:
     """Mean rank of every method whose runs have all ended, best on top; lines: 95 % interval; bars: no difference."""
-    if request.table is None:
-        raise ConfigError(
-            f"figure {request.spec.name}: kind critical_difference needs a table (conf/figure/)."
-        )
-    found = board(collect(request.table, request.preset, request.cells, request.results))
+    found = board(collect(request.runs, request.preset, request.cells, request.index))
     if found.values.shape[1] < 2:
-        raise ConfigError(
-            f"figure {request.spec.name}: fewer than two methods have all their runs; nothing to rank."
-        )
+        raise request.error("fewer than two methods have all their runs; nothing to rank.")
     ranks = found.ranking
     remarks = [
         f"Dots: mean rank over {ranks.blocks} blocks (column x seed); lines: 95 % bootstrap interval. Bars join "

@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 import seaborn as sns
 
-from benchmark.errors import ConfigError
+from benchmark.errors import wrong
 from benchmark.figures.registry import Drawing, Request, kind
 from benchmark.figures.style import panels
 from partitions import make, six_metrics
@@ -45,10 +45,8 @@ def _values(request: Request) -> pd.DataFrame:
     """Long form: data, scope, metric, name (GCI, ...), value."""
     distributions = request.option("distributions")
     if not isinstance(distributions, Mapping):
-        raise ConfigError(
-            f"figure {request.spec.name}: options.distributions: came {distributions!r}; expected a mapping from label "
-            "to parameters of the partition interaction (conf/figure/)."
-        )
+        expected = "a mapping from label to parameters of the partition interaction (conf/figure/)"
+        raise request.error(wrong("options.distributions", distributions, expected))
     rows = []
     for label, parameters in distributions.items():
         partition: Any = make("interaction", parameters)

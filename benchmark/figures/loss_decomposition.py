@@ -2,59 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import pandas as pd
 from matplotlib.axes import Axes
 
-from benchmark.errors import ConfigError
 from benchmark.figures.registry import Drawing, Request, kind
 from benchmark.figures.style import panels
 
+SHIFT, AGGREGATION = ("shift_loss", "firebrick", "o"), ("aggregation_loss", "steelblue", "s")
+"""Term of Eq. 2, colour, marker."""
+
 CURVES = (
-    ("naive", "mean", "shift_loss", "distribution shift loss, naive training", "firebrick", "--", "o"),
-    ("margin", "mean", "shift_loss", "distribution shift loss, margin control", "firebrick", "-", "o"),
-    ("naive", "mean", "aggregation_loss", "aggregation loss, plain mean", "steelblue", "--", "s"),
-    (
-        "naive",
-        "principal",
-        "aggregation_loss",
-        "aggregation loss, principal gradients",
-        "steelblue",
-        "-",
-        "s",
-    ),
+    ("naive", "mean", SHIFT, "--", "distribution shift loss, naive training"),
+    ("margin", "mean", SHIFT, "-", "distribution shift loss, margin control"),
+    ("naive", "mean", AGGREGATION, "--", "aggregation loss, plain mean"),
+    ("naive", "principal", AGGREGATION, "-", "aggregation loss, principal gradients"),
 )
-"""Training, aggregation, term of Eq. 2, label, colour, line, marker: the colours of the paper, naive ones dashed."""
+"""Training, aggregation, term, line, label: the colours of the paper, the methods without FedLD's parts dashed."""
 
 
 @kind("loss_decomposition")
 def loss_decomposition(request: Request) -> Drawing:
     """Four lines over alpha: mean over seeds with bars of one sample standard deviation.
 
-    Options: those of ``benchmark.analyses.loss_decomposition.Options``.
+    Options: those of ``benchmark.analyses.loss_decomposition.Experiment``.
     """
     # Imports torch, which the other drawings do not need.
-    from benchmark.analyses.loss_decomposition import measure, read_options, remarks
+    from benchmark.analyses.loss_decomposition import Experiment, measure, remarks
 
-    values = dict(request.options) | ({} if request.seeds is None else {"seeds": request.seeds})
-    options = read_options(values)
-    data = measure(options, request.preset, request.extra, request.results.root / "partitions")
+    experiment = Experiment.of({**request.options, **({"seeds": request.seeds} if request.seeds else {})})
+    folder = request.index.results.root / "partitions"
+    data = measure(experiment, request.preset, request.extra, folder)
     figure, axes = panels(1, 1, width=5.6, height=3.8)
     draw(axes[0], data)
-    spread = (
-        "Marks: mean over seeds; bars: one sample standard deviation." if options.seeds > 1 else "One seed."
-    )
-    return Drawing(figure, data, (spread, *remarks(options, request.preset)))
+    several = "Marks: mean over seeds; bars: one sample standard deviation."
+    spread = several if experiment.seeds > 1 else "One seed."
+    return Drawing(figure, data, (spread, *remarks(experiment, request.preset)))
 
 
 def draw(axis: Axes, data: pd.DataFrame) -> None:
     """The four curves of ``data`` (long form, one line per alpha, seed, training and aggregation)."""
     alphas = list(data["alpha"].unique())
-    if not len(alphas):
-        raise ConfigError("figure loss_decomposition: there is nothing to draw.")
-    places: Mapping[float, int] = {alpha: i for i, alpha in enumerate(alphas)}
-    for number, (training, aggregation, term, label, colour, line, marker) in enumerate(CURVES):
+    places = {alpha: i for i, alpha in enumerate(alphas)}
+    for number, (training, aggregation, (term, colour, marker), line, label) in enumerate(CURVES):
         part = data[(data["training"] == training) & (data["aggregation"] == aggregation)]
         groups = part.groupby("alpha", sort=False)[term]
         mean, sd = groups.mean(), groups.std().fillna(0)

@@ -8,7 +8,6 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from benchmark.errors import ConfigError
 from benchmark.experiments.plan import plan
 from benchmark.experiments.spec import TableSpec, spec_called
 from benchmark.figures.registry import Drawing, Request, kind
@@ -64,7 +63,7 @@ def _scenario(request: Request, table: TableSpec, key: str) -> _Scenario:
     row = table.rows[0].key
     cell = plan(table.cut([row], [key]), request.preset, (0,), request.extra)[row, key]
     if not cell.runs:
-        raise ConfigError(f"figure {request.spec.name}: column {key} of {table.name}: {cell.state}.")
+        raise request.error(f"column {key} of {table.name}: {cell.state}.")
     from benchmark.runs.execute import load_data  # imports torch, which drawing finished runs does not need
 
     data = load_data(cell.runs[0])

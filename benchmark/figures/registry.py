@@ -1,11 +1,11 @@
-"""Finds drawings by kind: every module of this package registers its own by decorator."""
+"""Finds drawings by kind. Every module of this package registers its own with a decorator."""
 
 from __future__ import annotations
 
 import importlib
 import pkgutil
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
@@ -13,20 +13,28 @@ from matplotlib.figure import Figure
 
 import benchmark.figures
 from benchmark.config.schema import RunConfig
-from benchmark.errors import ConfigError, nearest
+from benchmark.engine.records import Record
+from benchmark.errors import ConfigError, wrong
+from benchmark.experiments.figures import FigureSpec
 from benchmark.experiments.plan import Cells
-from benchmark.experiments.spec import TableSpec
-from benchmark.figures.spec import FigureSpec
-from benchmark.runs.store import Results
+from benchmark.experiments.spec import Column, Row, TableSpec
+from benchmark.runs.index import RunIndex
+from benchmark.runs.status import RunState
 
 
 @dataclass(frozen=True)
 class Request:
     """What a drawing may use.
 
-    ``options`` are those of the preset; ``table`` and ``cells`` the runs, all ended when the drawing is asked for (a
-    cell's ``runs`` are empty where a part of it does not exist yet); ``extra`` settings for runs of the drawing's own
-    (paths, runtime); ``seeds`` how many seeds were asked for, None for the figure's own number.
+    Attributes:
+        spec: The figure.
+        preset: Preset of its runs.
+        options: Options of the drawing in the preset.
+        table: The table whose runs are drawn; None for a drawing that needs no runs.
+        cells: The planned cells of ``table``. All runs have ended.
+        index: Statuses of the runs.
+        extra: Settings for runs of the drawing's own (paths, runtime).
+        seeds: How many seeds were asked for; None: the figure's own number.
     """
 
     spec: FigureSpec
@@ -34,15 +42,40 @@ class Request:
     options: Mapping[str, Any]
     table: TableSpec | None
     cells: Cells
-    results: Results
+    index: RunIndex
     extra: Mapping[str, Any]
     seeds: int | None
 
     def option(self, name: str, default: Any = None) -> Any:
         """One option; `ConfigError` if it is missing and has no default."""
         if name not in self.options and default is None:
-            raise ConfigError(f"figure {self.spec.name}: options.{name} is missing (conf/figure/).")
+            raise self.error(f"options.{name} is missing (conf/figure/).")
         return self.options.get(name, default)
+
+    def error(self, text: str) -> ConfigError:
+        """A `ConfigError` about this figure."""
+        return ConfigError(f"figure {self.spec.name}: {text}")
+
+    @property
+    def runs(self) -> TableSpec:
+        """The table whose runs are drawn; `ConfigError` if the figure has none."""
+        if self.table is None:
+            raise self.error(f"kind {self.spec.kind} needs a table with runs (conf/figure/).")
+        return self.table
+
+    def done(self, row: Row, column: Column) -> list[RunConfig]:
+        """The finished runs of one cell, by seed."""
+        runs = self.cells[row.key, column.key].runs
+        return [run for run in runs if self.index.state(run.key) is RunState.DONE]
+
+    def final(self, run: RunConfig, split: str) -> Mapping[str, float]:
+        """Metric -> value of a finished run at its last evaluation."""
+        status = self.index.status(run.key)
+        return {} if status is None else status.final.get(split, {})
+
+    def records(self, run: RunConfig) -> list[Record]:
+        """All that a finished run recorded."""
+        return self.index.results.run(run.key).read_records()
 
 
 @dataclass(frozen=True)
@@ -51,7 +84,7 @@ class Drawing:
 
     figure: Figure
     data: pd.DataFrame
-    remarks: tuple[str, ...] = field(default_factory=tuple)
+    remarks: tuple[str, ...] = ()
 
 
 Kind = Callable[[Request], Drawing]
@@ -75,18 +108,5 @@ def find(name: str) -> Kind:
     for module in pkgutil.iter_modules(benchmark.figures.__path__, "benchmark.figures."):
         importlib.import_module(module.name)
     if name not in _kinds:
-        raise ConfigError(
-            f"kind: no kind of figure is called {name!r}.{nearest(name, _kinds)} Known: {', '.join(sorted(_kinds))}."
-        )
+        raise ConfigError(wrong("kind", name, f"one of: {', '.join(sorted(_kinds))}", known=_kinds))
     return _kinds[name]
-
-
-def done_runs(request: Request, row: str, column: str) -> list[RunConfig]:
-    """The finished runs of one cell, by seed."""
-    cell = request.cells[row, column]
-    found = []
-    for run in cell.runs:
-        status = request.results.run(run.key).status()
-        if status is not None and status.state == "done":
-            found.append(run)
-    return found

@@ -6,8 +6,7 @@ import pandas as pd
 import seaborn as sns
 
 from benchmark.analyses.resources import NOTES, measure
-from benchmark.errors import ConfigError
-from benchmark.figures.registry import Drawing, Request, done_runs, kind
+from benchmark.figures.registry import Drawing, Request, kind
 from benchmark.figures.style import panels
 
 
@@ -18,24 +17,21 @@ def resources(request: Request) -> Drawing:
     The first row is what the others are divided by; methods that do not exist yet are left out. Options: ``repeats``
     of the timing.
     """
-    if request.table is None:
-        raise ConfigError(
-            f"figure {request.spec.name}: kind resources needs a table with runs (conf/figure/)."
-        )
-    measured = measure(request.table, request.cells, int(request.option("repeats", 3)))
+    spec = request.runs
+    measured = measure(spec, request.cells, int(request.option("repeats", 3)))
     if measured.empty:
-        raise ConfigError(f"figure {request.spec.name}: none of its methods can run; nothing to draw.")
-    first = request.table.rows[0].label
+        raise request.error("none of its methods can run; nothing to draw.")
+    first = spec.rows[0].label
     over = measured.set_index(["column", "method"])[["held", "seconds"]]
     over = over / over.xs(first, level="method").reindex(over.index, level="column")
-    shown, reached = request.table.metric_format, _reached(request)
+    shown, reached = spec.metric_format, _reached(request)
     unit = f" ({shown.unit})" if shown.unit else ""
     parts = [
         ("numbers held by a client", f"over {first}'s", over["held"].reset_index(name="value")),
         ("time of a client's round", f"over {first}'s", over["seconds"].reset_index(name="value")),
         (shown.label, f"mean over columns{unit}", reached),
     ]
-    order = [row.label for row in request.table.rows if row.label in set(measured["method"])]
+    order = [row.label for row in spec.rows if row.label in set(measured["method"])]
     figure, axes = panels(1, len(parts), width=3.4, height=0.55 + 0.28 * len(order))
     for axis, (title, label, data) in zip(axes, parts, strict=True):
         # Held numbers and times are spread over data sets, what is reached over seeds.
@@ -51,7 +47,7 @@ def resources(request: Request) -> Drawing:
             axis.set_yticklabels([])
     long = [
         measured.melt(["column", "method"], ["held", "seconds"], "measure"),
-        reached.assign(measure=request.table.metric, column="mean"),
+        reached.assign(measure=spec.metric, column="mean"),
     ]
     remarks = (
         f"Left and middle: means over columns of the quotient by {first}. Right: mean over seeds of the mean over "
@@ -63,19 +59,16 @@ def resources(request: Request) -> Drawing:
 
 def _reached(request: Request) -> pd.DataFrame:
     """method, seed, value: mean over the columns of each seed that is done in all of them."""
-    assert request.table is not None
+    spec, shown = request.runs, request.runs.metric_format
     rows = []
-    for row in request.table.rows:
+    for row in spec.rows:
         found: dict[int, list[float]] = {}
-        for column in request.table.run_columns:
-            for run in done_runs(request, row.key, column.key):
-                status = request.results.run(run.key).status()
-                final = status.final.get(request.table.metric_format.split, {}) if status else {}
-                if request.table.metric in final:
-                    found.setdefault(run.seed, []).append(
-                        final[request.table.metric] * request.table.metric_format.scale
-                    )
-        wanted = len(request.table.run_columns)
+        for column in spec.run_columns:
+            for run in request.done(row, column):
+                final = request.final(run, shown.split)
+                if spec.metric in final:
+                    found.setdefault(run.seed, []).append(final[spec.metric] * shown.scale)
+        wanted = len(spec.run_columns)
         rows += [
             (row.label, seed, sum(values) / wanted) for seed, values in found.items() if len(values) == wanted
         ]

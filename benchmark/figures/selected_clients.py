@@ -11,9 +11,9 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
 from benchmark.config.schema import RunConfig
-from benchmark.errors import ConfigError
+from benchmark.errors import wrong
 from benchmark.experiments.spec import Column, Row
-from benchmark.figures.registry import Drawing, Request, done_runs, kind
+from benchmark.figures.registry import Drawing, Request, kind
 from benchmark.figures.style import panels
 from partitions import make, triplet
 
@@ -28,24 +28,21 @@ def selected_clients(request: Request) -> Drawing:
     Fig. 7). The bands carry each type's share of all places, over all seeds and shown rounds, and its share of the
     clients, which is what uniform selection would give. Dots are the first seed's. Options: ``rounds`` shown (20).
     """
-    if request.table is None:
-        raise ConfigError(
-            f"figure {request.spec.name}: kind selected_clients needs a table with runs (conf/figure/)."
-        )
+    spec = request.runs
     cells = [
         (row, column, runs)
-        for row in request.table.rows
-        for column in request.table.run_columns
-        if (runs := done_runs(request, row.key, column.key))
+        for row in spec.rows
+        for column in spec.run_columns
+        if (runs := request.done(row, column))
     ]
     if not cells:
-        raise ConfigError(f"figure {request.spec.name}: no run of it is done; nothing to draw.")
+        raise request.error("no run of it is done; nothing to draw.")
     figure, axes = panels(1, len(cells), width=5.0, height=4.2)
     frames = []
     for axis, (row, column, runs) in zip(axes, cells, strict=True):
         data = _values(request, row, column, runs)
         _draw(axis, data, _types(request, runs[0]))
-        axis.set_title(row.label if len(request.table.run_columns) == 1 else f"{row.label}, {column.label}")
+        axis.set_title(row.label if len(spec.run_columns) == 1 else f"{row.label}, {column.label}")
         frames.append(data)
     data = pd.concat(frames, ignore_index=True)
     return Drawing(figure, data, (_summary(request, cells, frames),))
@@ -54,10 +51,8 @@ def selected_clients(request: Request) -> Drawing:
 def _types(request: Request, run: RunConfig) -> np.ndarray:
     """Index into TYPES of each client [K]."""
     if run.partition.name != "interaction":
-        raise ConfigError(
-            f"figure {request.spec.name}: partition: came {run.partition.name!r}; clients have types under the "
-            "partition interaction alone (conf/figure/)."
-        )
+        expected = "'interaction', the only partition whose clients have types (conf/figure/)"
+        raise request.error(wrong("partition", run.partition.name, expected))
     partition: Any = make("interaction", run.partition.parameters)
     triplets = np.array([triplet(matrix) for matrix in partition.matrices()])
     preferred = triplets[:, [1, 0, 2]]  # the first of equal ones counts: AI before CI
@@ -73,7 +68,7 @@ def _values(request: Request, row: Row, column: Column, runs: list[RunConfig]) -
     for run in runs:
         found = [
             (record.round, int(record.group.removeprefix("client=")))
-            for record in request.results.run(run.key).read_records()
+            for record in request.records(run)
             if record.split == "participation"
         ]
         # Rounds with everybody (pre-training) have no such records.
@@ -109,7 +104,6 @@ def _draw(axis: Axes, data: pd.DataFrame, types: np.ndarray) -> None:
     axis.xaxis.set_major_locator(MaxNLocator(integer=True))
     axis.yaxis.set_major_locator(MaxNLocator(integer=True))
     axis.set_xlabel("round")
-    axis.xaxis.set_major_locator(MaxNLocator(integer=True))
     axis.set_ylabel("client, sorted by type")
 
 

@@ -7,8 +7,7 @@ import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 
-from benchmark.errors import ConfigError
-from benchmark.figures.registry import Drawing, Request, done_runs, kind
+from benchmark.figures.registry import Drawing, Request, kind
 from benchmark.figures.style import panels
 
 METRICS = {"dht_error_max": "largest error over clients", "dht_error": "mean error over clients"}
@@ -63,20 +62,13 @@ def _frame(axis: Axes, grid: pd.DataFrame, chosen: dict[str, float]) -> None:
 
 def _values(request: Request) -> pd.DataFrame:
     """Long form: q, tau_b, tau_a, seed, metric, value."""
-    if request.table is None:
-        raise ConfigError(
-            f"figure {request.spec.name}: kind sensitivity needs a table with runs (conf/figure/)."
-        )
     rows = []
-    for row in request.table.rows:
-        for column in request.table.run_columns:
-            for run in done_runs(request, row.key, column.key):
-                status = request.results.run(run.key).status()
-                final = status.final.get("selection", {}) if status else {}
+    for row in request.runs.rows:
+        for column in request.runs.run_columns:
+            for run in request.done(row, column):
+                final = request.final(run, "selection")
                 values = [run.selection[name] for name in ("q", "tau_b", "tau_a")]
                 rows += [(*values, run.seed, metric, final[metric]) for metric in METRICS if metric in final]
     if not rows:
-        raise ConfigError(
-            f"figure {request.spec.name}: no run of it with an error of the triplets is done; nothing to draw."
-        )
+        raise request.error("no run of it with an error of the triplets is done; nothing to draw.")
     return pd.DataFrame(rows, columns=["q", "tau_b", "tau_a", "seed", "metric", "value"])

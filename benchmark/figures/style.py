@@ -1,4 +1,4 @@
-"""How all figures look: sizes, grid, files that do not depend on the day they were made."""
+"""How all figures look, and their files, which do not depend on the day they were made."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
+from benchmark.experiments.spec import TableSpec
+
 FORMATS = (".png", ".pdf")
 
 
@@ -20,6 +22,12 @@ def panels(rows: int, columns: int, width: float = 3.6, height: float = 2.8) -> 
         FigureCanvasAgg(figure)
         axes = figure.subplots(rows, columns, squeeze=False)
     return figure, list(axes.flat)
+
+
+def metric_label(spec: TableSpec) -> str:
+    """The metric of a table with its unit, for an axis."""
+    shown = spec.metric_format
+    return f"{shown.label} ({shown.unit})" if shown.unit else shown.label
 
 
 def save(figure: Figure, stem: Path, formats: Sequence[str] = FORMATS) -> list[Path]:

@@ -1,85 +1,91 @@
-"""From planned runs and their folders to the cells of a table."""
+"""From planned runs and what is on disk to the results of a table."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from benchmark.config.schema import RunConfig
+from benchmark.engine.records import Record
 from benchmark.errors import ConfigError
-from benchmark.experiments.plan import Cells, PlannedCell
+from benchmark.experiments.plan import Cells
 from benchmark.experiments.spec import TableSpec, WhichRound
-from benchmark.launch.overview import run_state
+from benchmark.reports.results import NOT_REACHED, OUTCOMES, Cell, CellRun, TableResults, build_results
 from benchmark.reports.statistics import reported_value
-from benchmark.reports.tables import STATUSES, Cell, CellRun, Table, build_table
-from benchmark.runs.status import Status
-from benchmark.runs.store import Results, RunFolder
+from benchmark.runs.index import RunIndex
+from benchmark.runs.status import RunState
+from benchmark.runs.store import RunFolder
 
 
-def _value(spec: TableSpec, folder: RunFolder, status: Status) -> float | None:
-    if spec.round.rule == "last":
-        return status.final.get(spec.metric_format.split, {}).get(spec.metric)
-    values: dict[str, dict[int, float]] = {}
-    for record in folder.read_records():
-        if record.group == "all" and record.metric == spec.metric:
-            values.setdefault(record.split, {})[record.round] = record.value
-    return reported_value(
-        spec.round,
-        values.get(spec.metric_format.split, {}),
-        values.get("validation"),
-        spec.metric_format.higher_is_better,
-    )
-
-
-def _curve(spec: TableSpec, folder: RunFolder) -> dict[int, float]:
-    """The metric that is to be reached, by trained rounds."""
-    split, of = spec.metric_format.split, spec.metric_format.of
+def recorded(records: Iterable[Record], split: str, metric: str) -> dict[int, float]:
+    """Round -> value over the whole split."""
+    wanted = (split, "all", metric)
     return {
         record.round: record.value
-        for record in folder.read_records()
-        if (record.split, record.group, record.metric) == (split, "all", of) and record.round > 0
+        for record in records
+        if (record.split, record.group, record.metric) == wanted
     }
+
+
+def collect(spec: TableSpec, preset: str, cells: Cells, index: RunIndex) -> TableResults:
+    """The results of the planned ``cells``, from what is on disk now."""
+    known = {}
+    for (row, column), cell in cells.items():
+        others: Sequence[RunConfig | None] = [None] * len(cell.runs)
+        if spec.reference_row:
+            others = cells[spec.reference_row, column].runs
+        pairs = zip(cell.runs, others, strict=False)
+        known[row, column] = Cell(cell.state, tuple(_cell_run(spec, index, *pair) for pair in pairs))
+    chosen = {key: cell.chosen for key, cell in cells.items() if cell.chosen is not None}
+    return build_results(spec, preset, known, stand_ins=_stand_ins(cells), chosen=chosen)
+
+
+def _cell_run(spec: TableSpec, index: RunIndex, run: RunConfig, reference: RunConfig | None) -> CellRun:
+    outcome: str = index.state(run.key)
+    path = f"runs/{run.key}" if index.status(run.key) else None
+    if reference is not None:
+        outcome = max(outcome, index.state(reference.key), key=OUTCOMES.index)
+    if outcome != RunState.DONE:
+        return CellRun(run.seed, outcome, None, path)
+    if reference is None:
+        return CellRun(run.seed, outcome, _value(spec, index, run.key), path)
+    value = _relative_value(spec, index.results.run(run.key), index.results.run(reference.key))
+    return CellRun(run.seed, outcome if value is not None else NOT_REACHED, value, path)
+
+
+def _value(spec: TableSpec, index: RunIndex, key: str) -> float | None:
+    split, status = spec.metric_format.split, index.status(key)
+    if spec.round.rule == "last":
+        return status.final.get(split, {}).get(spec.metric) if status else None
+    records = index.results.run(key).read_records()
+    test, validation = (recorded(records, part, spec.metric) for part in (split, "validation"))
+    return reported_value(spec.round, test, validation, spec.metric_format.higher_is_better)
+
+
+def _relative_value(spec: TableSpec, folder: RunFolder, reference: RunFolder) -> float | None:
+    """First round that is at least as good as the best one of ``reference``, or the speed-up; None if there is none."""
+    split = spec.metric_format.split
+    goal, own = (
+        {
+            round: value
+            for round, value in recorded(each.read_records(), split, spec.metric_format.of).items()
+            if round > 0  # the untrained model does not count
+        }
+        for each in (reference, folder)
+    )
+    target = max(goal.values(), default=math.inf)
+    reached, first = _first(own, target), _first(goal, target)
+    if reached is None or first is None:
+        return None
+    return first / reached if spec.metric == "speedup" else float(reached)
 
 
 def _first(curve: Mapping[int, float], target: float) -> int | None:
     return min((round for round, value in curve.items() if value >= target), default=None)
 
 
-def _relative_value(spec: TableSpec, folder: RunFolder, reference: RunFolder) -> float | None:
-    """First round that is at least as good as the best one of ``reference``, or the speed-up; None if there is none."""
-    goal = _curve(spec, reference)
-    target = max(goal.values(), default=math.inf)
-    reached, first = _first(_curve(spec, folder), target), _first(goal, target)
-    if reached is None or first is None:
-        return None
-    return first / reached if spec.metric == "speedup" else float(reached)
-
-
-def _cell_run(spec: TableSpec, results: Results, run: RunConfig, reference: RunConfig | None) -> CellRun:
-    folder = results.run(run.key)
-    status = folder.status()
-    state = run_state(folder, status)
-    path = f"runs/{run.key}" if status else None
-    if reference is None:
-        value = _value(spec, folder, status) if state == "done" and status is not None else None
-        return CellRun(run.seed, state, value, path)
-    other = results.run(reference.key)
-    state = max(state, run_state(other, other.status()), key=STATUSES.index)
-    value = _relative_value(spec, folder, other) if state == "done" else None
-    return CellRun(run.seed, "not reached" if state == "done" and value is None else state, value, path)
-
-
-def _cell(spec: TableSpec, results: Results, cell: PlannedCell, reference: PlannedCell | None) -> Cell:
-    if cell.state != "ok":
-        return Cell(cell.state)
-    if reference is None:
-        return Cell("ok", tuple(_cell_run(spec, results, run, None) for run in cell.runs))
-    pairs = zip(cell.runs, reference.runs, strict=False)
-    return Cell("ok", tuple(_cell_run(spec, results, run, other) for run, other in pairs))
-
-
-def _stand_ins(cells: Cells) -> Mapping[str, str]:
-    """What stands in for the data of each column, from the data sets' own configuration."""
+def _stand_ins(cells: Cells) -> dict[str, str]:
+    """Column -> what replaces the paper's data, from the data sets' own configuration."""
     notes = {}
     for cell in cells.values():
         for run in cell.runs[:1]:
@@ -92,32 +98,19 @@ def _stand_ins(cells: Cells) -> Mapping[str, str]:
     return notes
 
 
-def collect(spec: TableSpec, preset: str, cells: Cells, results: Results) -> Table:
-    """Build the table from what is on disk now."""
-
-    def reference(column: str) -> PlannedCell | None:
-        return cells[spec.reference_row, column] if spec.reference_row else None
-
-    known = {key: _cell(spec, results, cell, reference(key[1])) for key, cell in cells.items()}
-    chosen = {key: cell.chosen for key, cell in cells.items() if cell.chosen is not None}
-    return build_table(spec, preset, known, notes=_stand_ins(cells), chosen=chosen)
-
-
-def validation_value(spec: TableSpec, folder: RunFolder) -> float | None:
+def validation_value(spec: TableSpec, key: str, index: RunIndex) -> float | None:
     """What an ended run reached on its validation split, in the round that the table's rule says; None if it diverged.
 
     The test set has no part in it: where the table's rule is ``best_test``, the validation split chooses the round.
-    Raises `ConfigError` if the run was not evaluated on a validation split, `StorageError` if it has not ended.
+
+    Raises:
+        ConfigError: The run was not evaluated on a validation split.
+        StorageError: The run has not ended.
     """
-    records = folder.read_records()
-    status = folder.status()
-    if status is None or status.state != "done":
+    folder = index.results.run(key)
+    held = recorded(folder.read_records(), "validation", spec.metric)
+    if index.state(key) is not RunState.DONE:
         return None
-    held = {
-        record.round: record.value
-        for record in records
-        if (record.split, record.group, record.metric) == ("validation", "all", spec.metric)
-    }
     rule = WhichRound("best_validation") if spec.round.rule == "best_test" else spec.round
     try:
         return reported_value(rule, held, held, spec.metric_format.higher_is_better)

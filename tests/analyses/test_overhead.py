@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
@@ -10,19 +9,18 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from finished_runs import finish
 
 from benchmark.__main__ import main
-from benchmark.analyses.overhead import Split, overhead
-from benchmark.analyses.registry import Report
+from benchmark.analyses.overhead import OverheadOptions, Split, overhead
 from benchmark.engine.records import Record
 from benchmark.errors import ConfigError, StorageError
 from benchmark.experiments.plan import Cells, PlannedCell, plan
 from benchmark.experiments.spec import TABLE_FOLDER, load_spec
-from benchmark.runs.status import RunState, Status
+from benchmark.reports.tables import Table
 from benchmark.runs.store import Results
 
 K, KAPPA, ROUNDS, SIZES = 24, 9, 40, [10] * 24
-VALUES = {"tuned": "off"}
 
 
 @lru_cache(maxsize=1)
@@ -53,23 +51,12 @@ def write(tmp_path: Path) -> Callable[..., None]:
     def run(
         row: str, records: Sequence[Record], seeds: Sequence[int] = (0, 1, 2), state: str = "done"
     ) -> None:
-        results = Results(tmp_path).open()
-        found = cell(row)
-        if found.state != "ok":
-            pytest.skip(f"{row}: {found.state}")
-        for config in (run for run in found.runs if run.seed in seeds):
+        for config in (run for run in cell(row).runs if run.seed in seeds):
             assert config.train.rounds == ROUNDS
-            folder = results.run(config.key)
-            folder.path.mkdir(parents=True)
-            folder.write_config(config)
-            folder.write_meta({"partition": f"interaction-{config.seed}"})
-            folder.append_records([Record(ROUNDS, "test", "all", "loss", 1.0), *records])
-            content = folder.records_path.read_bytes()
-            digest = hashlib.sha256(content).hexdigest()
-            folder.write_status(
-                Status(RunState(state), ROUNDS, ROUNDS, records_bytes=len(content), records_sha256=digest)
-            )
-            place = tmp_path / "partitions" / f"interaction-{config.seed}" / "statistics.json"
+            name = f"interaction-{config.seed}"
+            everything = [Record(ROUNDS, "test", "all", "loss", 1.0), *records]
+            finish(Results(tmp_path).open(), config, everything, state=state, meta={"partition": name})
+            place = tmp_path / "partitions" / name / "statistics.json"
             place.parent.mkdir(parents=True, exist_ok=True)
             place.write_text(json.dumps({"sizes": SIZES}))
 
@@ -77,15 +64,15 @@ def write(tmp_path: Path) -> Callable[..., None]:
 
 
 @pytest.fixture
-def report(tmp_path: Path) -> Callable[..., Report]:
-    return lambda **values: overhead({"results": str(tmp_path), **VALUES, **values})
+def report(tmp_path: Path) -> Callable[..., Table]:
+    return lambda **values: overhead(OverheadOptions(results=tmp_path, tuned="off", **values))
 
 
-def line(found: Report, label: str) -> pd.Series:
+def line(found: Table, label: str) -> pd.Series:
     return found.data.set_index("method").loc[label]
 
 
-def numbers(found: Report, label: str) -> dict[str, float]:
+def numbers(found: Table, label: str) -> dict[str, float]:
     row = line(found, label)
     names = [f"{n} {w}" for n in ("scalars", "clients", "forward", "trained") for w in ("once", "per round")]
     return {name: float(row[name]) for name in names if pd.notna(row[name]) and row[name] != 0}
@@ -154,37 +141,33 @@ def test_mean_over_the_seeds_that_are_done(write: Callable, report: Callable) ->
     found = report()
     assert numbers(found, "POW-D") == {"scalars per round": 0.75}
     assert line(found, "POW-D")["runs"] == "2 of 3, 1 diverged"
-    assert line(report(seeds="1"), "POW-D")["runs"] == "1 of 1"
-    assert numbers(report(seeds="1"), "POW-D") == {"scalars per round": 1.0}
+    assert line(report(seeds=1), "POW-D")["runs"] == "1 of 1"
+    assert numbers(report(seeds=1), "POW-D") == {"scalars per round": 1.0}
 
 
 def test_without_runs(tmp_path: Path, report: Callable) -> None:
     """The rows say so, the formulas stand, the command that makes the runs is named, and nothing is trained."""
-    found = report(seeds="2")
+    found = report(seeds=2)
     assert found.name == "feddiverse_table2"
     assert list(found.data["method"]) == [
         "FedDiverse", "Round robin", "FedNova", "POW-D", "FedPNS", "HCSFed", "Uniform random",
     ]  # fmt: skip
     for label in found.data["method"]:
-        state = line(found, label)["runs"]
-        assert state == "0 of 2" or state.endswith("not available yet")
+        assert line(found, label)["runs"] == "0 of 2"
         assert numbers(found, label) == {}
     row = line(found, "HCSFed")
     assert (row["printed when"], row["printed up"]) == ("t=1", "r*theta_k")
     assert row["printed clients"] == "r*|theta|^2"
     assert row["printed server"] == "t=1: O(K*r*|theta|); t!=1: O(K)"
-    assert found.notes[-1] == (
-        "Make the runs that are missing with: python -m benchmark table paper=feddiverse table=1 preset=quick "
-        f"columns=cmnist_gsc seeds=2 results={tmp_path} tuned=off"
-    )
+    command = "python -m benchmark table paper=feddiverse table=1 preset=quick columns=cmnist_gsc"
+    assert found.notes[-1].lines[0].endswith(f"{command} seeds=2 results={tmp_path} tuned=off")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_no_command_where_all_rows_have_runs(write: Callable, report: Callable) -> None:
     for row in ("feddiverse", "round_robin", "fednova", "powd", "fedpns", "hcsfed", "uniform"):
-        if cell(row).state == "ok":
-            write(row, participants(KAPPA))
-    assert not any("python -m benchmark" in note for note in report().notes)
+        write(row, participants(KAPPA))
+    assert not any("python -m benchmark" in note.lines[0] for note in report().notes)
 
 
 def test_parts_that_do_not_exist_yet(monkeypatch: pytest.MonkeyPatch, report: Callable) -> None:
@@ -202,9 +185,9 @@ def test_parts_that_do_not_exist_yet(monkeypatch: pytest.MonkeyPatch, report: Ca
 def test_other_columns_and_presets(report: Callable) -> None:
     found = report(column="spawrious_gci100")
     assert "Spawrious GCI-100" in found.title
-    assert "columns=spawrious_gci100" in found.notes[-1]
+    assert "columns=spawrious_gci100" in found.notes[-1].lines[0]
     assert set(report(preset="small", column="waterbirds_dist").data["runs"]) == {"not in this preset"}
-    with pytest.raises(ConfigError, match=r"no column is called 'cmnist'.*Did you mean 'cmnist_gsc'"):
+    with pytest.raises(ConfigError, match=r"'cmnist'.*'cmnist_gsc'"):
         report(column="cmnist")
     with pytest.raises(ConfigError, match="quik"):
         report(preset="quik")
@@ -213,9 +196,7 @@ def test_other_columns_and_presets(report: Callable) -> None:
 def test_a_lost_partition_is_named(write: Callable, report: Callable, tmp_path: Path) -> None:
     write("powd", participants(KAPPA))
     (tmp_path / "partitions" / "interaction-1" / "statistics.json").unlink()
-    with pytest.raises(
-        StorageError, match=r"interaction-1/statistics\.json: the partition of the finished run"
-    ):
+    with pytest.raises(StorageError, match=r"interaction-1/statistics\.json"):
         report()
 
 
@@ -223,7 +204,7 @@ def test_once_and_per_round() -> None:
     assert Split.of({}, 4) == Split(0, 0)
     assert Split.of({0: 5, 3: 7}, 4) == Split(12, 0)
     assert Split.of({2: 1, 3: 1}, 4) == Split(2, 0)
-    assert Split.of({0: 5, 1: 1, 2: 1, 4: 2}, 4) == Split(5, 1)
+    assert Split.of({0: 5, 1: 1, 2: 1, 4: 2}, 4, 2) == Split(2.5, 0.5)
 
 
 def test_command(write: Callable, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

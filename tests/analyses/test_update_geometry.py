@@ -1,4 +1,4 @@
-"""How updates lie to each other, by hand."""
+"""How much updates agree, by hand."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from benchmark.analyses.registry import find
-from benchmark.analyses.update_geometry import geometry
+from benchmark.analyses.update_geometry import UpdateGeometryOptions, geometry, update_geometry
 from benchmark.errors import ConfigError
 from methods.core.contexts import RoundView
 
@@ -39,11 +38,10 @@ def test_orthogonal_updates() -> None:
     assert found == pytest.approx(expected, abs=1e-6)
 
 
-def test_report_and_mistakes() -> None:
-    report = find("update-geometry").compute({"rounds": "2", "column": "retina_split3"})
-    assert report.data["round"].tolist() == [1, 2]
-    assert report.data["angle"].between(-1, 1).all() and (report.data["length"] > 0).all()
-    with pytest.raises(ConfigError, match=r"name: came 'fedld'.*Allowed"):
-        find("update-geometry").compute({"name": "fedld"})
-    with pytest.raises(ConfigError, match="no column is called 'x'"):
-        find("update-geometry").compute({"column": "x"})
+def test_rounds_and_mistakes() -> None:
+    data = update_geometry(UpdateGeometryOptions(rounds=2, column="retina_split3")).data
+    assert data["round"].tolist() == [1, 2]
+    assert data["angle"].between(-1, 1).all() and (data["length"] > 0).all()
+    for options in ({"name": "fedld"}, {"column": "x"}):
+        with pytest.raises(ConfigError, match=f"'{next(iter(options.values()))}'"):
+            update_geometry(UpdateGeometryOptions(**options))

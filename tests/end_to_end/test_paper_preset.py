@@ -22,8 +22,10 @@ from benchmark.config.schema import RunConfig
 from benchmark.experiments.plan import Cells, check, unique_runs
 from benchmark.experiments.spec import TableSpec, find_specs
 from benchmark.reports.collect import collect
-from benchmark.reports.tables import write
+from benchmark.reports.layout import as_table
+from benchmark.reports.write import write
 from benchmark.runs.execute import RunData, load_data
+from benchmark.runs.index import RunIndex
 from benchmark.runs.store import Results
 
 SPECS = {spec.name: spec for spec in find_specs() if "paper" in spec.presets}
@@ -109,13 +111,13 @@ def test_a_table(name: str, made: Made, tmp_path: Path) -> None:
         records = folder.read_records()
         losses = [r.value for r in records if (r.split, r.metric, r.group) == ("train", "loss", "all")]
         assert len(losses) == 2 and all(map(math.isfinite, losses)), (row, column)
-    paths = write(collect(spec, "paper", cells, made.results), tmp_path)
-    with open(paths[0], newline="") as stream:
+    write(as_table(collect(spec, "paper", cells, RunIndex(made.results))), tmp_path)
+    with open(tmp_path / f"{name}.csv", newline="") as stream:
         printed = list(csv.DictReader(stream))
     averages = {column.key for column in spec.columns if column.average_of}
     done = {(line["row"], line["column"]) for line in printed if line["n"] == "1"}
     assert done == {key for key in cells if key[1] not in averages}
-    assert all(path.stat().st_size for path in paths)
+    assert {path.suffix for path in tmp_path.iterdir() if path.stat().st_size} == {".csv", ".md", ".tex"}
 
 
 def test_the_launcher_saw_no_failure(made: Made) -> None:

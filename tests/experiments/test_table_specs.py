@@ -13,8 +13,10 @@ from benchmark.analyses.registry import PAPER_TABLES, find
 from benchmark.errors import ConfigError
 from benchmark.experiments.plan import plan
 from benchmark.experiments.spec import TABLE_FOLDER, TableSpec, find_specs, load_spec, merge
+from benchmark.reports.layout import as_table
 from benchmark.reports.published import PUBLISHED_FOLDER, PublishedTable
-from benchmark.reports.tables import Cell, build_table
+from benchmark.reports.render import markdown
+from benchmark.reports.results import Cell, build_results
 
 FILES = sorted(TABLE_FOLDER.glob("*.yaml"))
 PAPERS = [path for path in FILES if "_table" in path.stem]
@@ -329,7 +331,7 @@ def test_layers_in_their_order(tmp_path: Path) -> None:
     }
     assert spec.cell_overrides("x", "a", "quick") == expected
     assert spec.cell_overrides("x", "a", "quick") == expected  # nothing was changed by asking
-    text = build_table(spec, "quick", {("x", "a"): Cell("ok")}).to_markdown()
+    text = markdown.render(as_table(build_results(spec, "quick", {("x", "a"): Cell("ok")})))
     assert "- X: lighter\n" in text
 
 

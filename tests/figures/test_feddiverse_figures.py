@@ -4,41 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
+from finished_runs import drawn, finish
 
 from benchmark.engine.records import Record
 from benchmark.errors import ConfigError
-from benchmark.experiments.plan import Cells, PlannedCell, plan
-from benchmark.figures.registry import Drawing, Request, find
-from benchmark.figures.spec import FIGURE_FOLDER, FigureSpec, load_figure
+from benchmark.experiments.figures import FIGURE_FOLDER, FigureSpec, load_figure
+from benchmark.experiments.plan import PlannedCell, plan
+from benchmark.runs.store import Results
 
 FILES = sorted(FIGURE_FOLDER.glob("feddiverse_*.yaml"))
 
 
 def spec_of(number: int) -> FigureSpec:
     return load_figure(FIGURE_FOLDER / f"feddiverse_figure{number}.yaml")
-
-
-class Runs:
-    """Finished runs by key: their final values and their records."""
-
-    def __init__(self, finals: Mapping[str, Any], records: Mapping[str, Sequence[Record]]) -> None:
-        self.finals, self.records = finals, records
-
-    def run(self, key: str) -> Any:
-        done = key in self.finals or key in self.records
-        status = SimpleNamespace(state="done", final=self.finals.get(key, {})) if done else None
-        return SimpleNamespace(status=lambda: status, read_records=lambda: self.records.get(key, []))
-
-
-def drawn(number: int, preset: str = "quick", cells: Cells | None = None, runs: Any = None) -> Drawing:
-    spec = spec_of(number)
-    request = Request(spec, preset, spec.settings(preset), spec.runs, cells or {}, runs, {}, None)
-    return find(spec.kind)(request)
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
@@ -61,9 +42,9 @@ def test_there_are_the_papers_seven_figures_with_numbers() -> None:
 # Fig. 3 ---------------------------------------------------------------------------------------------------------
 
 
-def test_metrics_of_the_papers_data_sets() -> None:
-    """Worked out apart from this code (results/published/settings.md)."""
-    data = drawn(3, "paper").data
+def test_metrics_of_the_papers_data_sets(tmp_path: Path) -> None:
+    """As in results/published/settings.md."""
+    data = drawn(spec_of(3), tmp_path, "paper").data
     values = data.pivot(index="data", columns="name", values="value").round(3)
     names = ["GCI", "GAI", "GSC", "CCI", "CAI", "CSC"]
     assert values.loc["WaterBirds dist", names].tolist() == [0.218, 0.175, 0.670, 0.262, 0.256, 0.761]
@@ -96,26 +77,19 @@ def test_grid_is_the_papers_and_its_choice() -> None:
     assert len(cells) == len(found)  # every place of the grid once
 
 
-def test_errors_are_means_over_seeds_in_their_places() -> None:
-    spec = spec_of(4)
+def test_errors_are_means_over_seeds_in_their_places(tmp_path: Path) -> None:
+    spec, results = spec_of(4), Results(tmp_path).open()
     assert spec.runs is not None
-    cells = plan(spec.runs, "quick", seeds=(0, 1))
-    finals = {
-        run.key: {
-            "selection": {
-                "dht_error": run.selection["tau_b"] / 1000,
-                "dht_error_max": run.selection["q"] + run.selection["tau_a"] / 100 + run.seed / 10,
-            }
-        }
-        for cell in cells.values()
-        for run in cell.runs
-    }
-    drawing = drawn(4, cells=cells, runs=Runs(finals, {}))
+    for cell in plan(spec.runs, "quick", range(2)).values():
+        for run in cell.runs:
+            largest = run.selection["q"] + run.selection["tau_a"] / 100 + run.seed / 10
+            errors = {"dht_error": run.selection["tau_b"] / 1000, "dht_error_max": largest}
+            finish(results, run, final={"selection": errors})
+    drawing = drawn(spec, tmp_path)
     data = drawing.data
     assert set(data["metric"]) == {"dht_error", "dht_error_max"}
-    assert (
-        data[data["metric"] == "dht_error"]["value"] == data[data["metric"] == "dht_error"]["tau_b"] / 1000
-    ).all()
+    means = data[data["metric"] == "dht_error"]
+    assert (means["value"] == means["tau_b"] / 1000).all()
     panels = drawing.figure.axes
     assert len(panels) == 10  # two metrics, five q
     upper = [float(text.get_text()) for text in panels[1].texts]
@@ -132,13 +106,10 @@ def test_errors_are_means_over_seeds_in_their_places() -> None:
     )
 
 
-def test_without_finished_runs_there_is_one_message() -> None:
-    for number in (4, 5):
-        spec = spec_of(number)
-        assert spec.runs is not None
-        cells = plan(spec.runs, "quick")
-        with pytest.raises(ConfigError, match="nothing to draw"):
-            drawn(number, cells=cells, runs=Runs({}, {}))
+@pytest.mark.parametrize("number", [4, 5])
+def test_without_finished_runs_there_is_nothing_to_draw(number: int, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="nothing to draw"):
+        drawn(spec_of(number), tmp_path)
 
 
 # Figs. 5-9 ------------------------------------------------------------------------------------------------------
@@ -163,18 +134,18 @@ def participation(rounds: Mapping[int, Sequence[int]]) -> list[Record]:
 
 @pytest.mark.parametrize("number", TYPES)
 @pytest.mark.parametrize("preset", ["quick", "paper"])
-def test_types_are_those_of_the_captions(number: int, preset: str) -> None:
+def test_types_are_those_of_the_captions(number: int, preset: str, tmp_path: Path) -> None:
     """Also with the scaled matrices of the stand-ins. Every client takes part once, in a round of its own."""
     spec = spec_of(number)
     assert spec.runs is not None
-    runs = [cell.runs[0] for cell in plan(spec.runs, "quick").values()]
+    keys = plan(spec.runs, "quick")
+    run = next(iter(keys.values())).runs[0]
     if preset == "paper":
-        parameters = {**runs[0].partition.parameters, "scale": 1.0}
-        runs[0] = runs[0].model_copy(update={"partition": runs[0].partition.model_copy(update=parameters)})
-    cells = {key: PlannedCell(*key, "ok", (runs[0],)) for key in plan(spec.runs, "quick")}
+        parameters = {**run.partition.parameters, "scale": 1.0}
+        run = run.model_copy(update={"partition": run.partition.model_copy(update=parameters)})
     count = sum(TYPES[number])
-    records = participation({t: [t - 2] for t in range(2, 2 + min(count, 20))})
-    data = drawn(number, cells=cells, runs=Runs({}, {runs[0].key: records})).data
+    finish(Results(tmp_path).open(), run, participation({t: [t - 2] for t in range(2, 2 + min(count, 20))}))
+    data = drawn(spec, tmp_path, cells={key: PlannedCell(*key, "ok", (run,)) for key in keys}).data
     known = data[data["row"] == "known triplets"]
     assert known["client"].tolist() == list(range(min(count, 20)))
     # Types of clients beyond the 20 shown rounds follow from the places, which are sorted by type.
@@ -185,17 +156,15 @@ def test_types_are_those_of_the_captions(number: int, preset: str) -> None:
     assert sorted(set(known["place"])) == sorted(known["place"])
 
 
-def test_shares_and_rounds_by_hand() -> None:
+def test_shares_and_rounds_by_hand(tmp_path: Path) -> None:
     """WaterBirds: clients 1, 2, 4 are CI (Table 6), 0 and 3 AI. Pre-training has no records; 20 rounds are shown."""
     spec = spec_of(9)
     assert spec.runs is not None
-    cells = plan(spec.runs, "quick")
+    cells, results = plan(spec.runs, "quick", range(1)), Results(tmp_path).open()
     known, estimated = (cells[row.key, "waterbirds_dist"].runs[0] for row in spec.runs.rows)
-    records = {
-        known.key: participation({t: [1, 2, 0, 20] for t in range(2, 30)}),
-        estimated.key: participation({t: [3, 10, 11, 12 + t % 2] for t in range(2, 22)}),
-    }
-    drawing = drawn(9, cells=cells, runs=Runs({}, records))
+    finish(results, known, participation({t: [1, 2, 0, 20] for t in range(2, 30)}))
+    finish(results, estimated, participation({t: [3, 10, 11, 12 + t % 2] for t in range(2, 22)}))
+    drawing = drawn(spec, tmp_path)
     data = drawing.data
     assert set(data["round"]) == set(range(2, 22))
     assert len(data) == 2 * 20 * 4
@@ -212,12 +181,12 @@ def test_shares_and_rounds_by_hand() -> None:
     assert sorted(dots[dots[:, 0] == 2][:, 1].tolist()) == [0, 1, 3, 20]
 
 
-def test_other_partitions_have_no_types() -> None:
+def test_other_partitions_have_no_types(tmp_path: Path) -> None:
     spec = spec_of(5)
     assert spec.runs is not None
-    cells = plan(spec.runs, "quick")
-    run = next(iter(cells.values())).runs[0]
+    keys = plan(spec.runs, "quick")
+    run = next(iter(keys.values())).runs[0]
     iid = run.model_copy(update={"partition": run.partition.model_copy(update={"name": "iid"})})
-    cells = {key: PlannedCell(*key, "ok", (iid,)) for key in cells}
-    with pytest.raises(ConfigError, match="clients have types under the partition interaction alone"):
-        drawn(5, cells=cells, runs=Runs({}, {iid.key: participation({2: [0]})}))
+    finish(Results(tmp_path).open(), iid, participation({2: [0]}))
+    with pytest.raises(ConfigError, match="partition: got 'iid'"):
+        drawn(spec, tmp_path, cells={key: PlannedCell(*key, "ok", (iid,)) for key in keys})

@@ -9,18 +9,17 @@ import numpy as np
 import pytest
 import torch
 from federations import Recorder, with_rules
+from finished_runs import finish, request
 
 from benchmark.engine.federation import FederatedRun, Problem, Schedule
 from benchmark.engine.training import TrainSpec
 from benchmark.errors import ConfigError
+from benchmark.experiments.figures import FigureSpec, find_figures
 from benchmark.experiments.plan import plan
 from benchmark.experiments.spec import find_specs
-from benchmark.figures import resources, sphere
-from benchmark.figures.registry import Request, find
-from benchmark.figures.spec import FigureSpec, find_figures
+from benchmark.figures import sphere
+from benchmark.figures.registry import find
 from benchmark.models.networks import FlatModel
-from benchmark.runs.status import RunState, Status
-from benchmark.runs.store import Results
 
 TOY = {
     "rounds": 3,
@@ -32,13 +31,6 @@ TOY = {
     "mu2": 0.5,
     "repeats": 2,
 }
-
-
-def request(spec: FigureSpec, tmp_path: Path, **changes: Any) -> Request:
-    table = spec.runs
-    cells = {} if table is None else plan(table, "quick", range(2))
-    options = spec.settings("quick") | changes
-    return Request(spec, "quick", options, table, cells, Results(tmp_path).open(), {}, None)
 
 
 def figure(number: int) -> FigureSpec:
@@ -73,9 +65,7 @@ def test_sphere_draws_every_test_point_on_the_unit_sphere(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("method", [{}, {"client": {"fedmr": {"mu1": 0.01, "mu2": 0.5}}}])
-def test_what_is_drawn_is_the_first_client_after_local_training(
-    method: dict[str, Any], tmp_path: Path
-) -> None:
+def test_what_is_drawn_is_the_first_client_after_training(method: dict[str, Any], tmp_path: Path) -> None:
     """The same rounds with all clients to the end: what the first one has trained, before aggregation."""
     toy = request(figure(1), tmp_path, **TOY)
     train, test = sphere._blobs(0, "train", toy), sphere._blobs(0, "test", toy)
@@ -117,30 +107,19 @@ FAKE = {
 }
 
 
-def bars(**changes: Any) -> FigureSpec:
-    node = {
-        "name": "toy",
-        "paper": "toy",
-        "figure": 4,
-        "title": "Toy",
-        "kind": "resources",
-        "options": {"repeats": 1},
+def bars() -> FigureSpec:
+    longer = FAKE | {"train": {"rounds": 4, "batch_size": 8}}
+    table = {
+        "metric": "accuracy",
         "presets": {"quick": {}},
-        "table": {
-            "metric": "accuracy",
-            "presets": {"quick": {}},
-            "rows": [{"key": m, "label": m, "method": m} for m in ("fedavg", "nix", "fedprox", "fedmr")],
-            "columns": [
-                {"key": "a", "label": "A", "presets": {"quick": FAKE}},
-                {
-                    "key": "b",
-                    "label": "B",
-                    "presets": {"quick": FAKE | {"train": {"rounds": 4, "batch_size": 8}}},
-                },
-            ],
-        },
+        "rows": [{"key": m, "label": m, "method": m} for m in ("fedavg", "nix", "fedprox", "fedmr")],
+        "columns": [
+            {"key": key, "label": key.upper(), "presets": {"quick": settings}}
+            for key, settings in (("a", FAKE), ("b", longer))
+        ],
     }
-    return FigureSpec.model_validate(node | changes)
+    node = {"name": "toy", "paper": "toy", "figure": 4, "title": "Toy", "kind": "resources", "table": table}
+    return FigureSpec.model_validate({**node, "options": {"repeats": 1}, "presets": {"quick": {}}})
 
 
 def test_bars_are_quotients_and_what_is_reached(tmp_path: Path) -> None:
@@ -154,9 +133,7 @@ def test_bars_are_quotients_and_what_is_reached(tmp_path: Path) -> None:
     }
     for cell, values in reached.items():
         for run, value in zip(asked.cells[cell].runs, values, strict=False):
-            folder = asked.results.run(run.key)
-            folder.path.mkdir(parents=True)
-            folder.write_status(Status(RunState.DONE, final={"test": {"accuracy": value}}))
+            finish(asked.index.results, run, final={"test": {"accuracy": value}})
     drawn = find("resources")(asked)
     held, seconds, accuracy = drawn.figure.axes
     assert [label.get_text() for label in held.get_yticklabels()] == ["fedavg", "fedprox", "fedmr"]
@@ -172,9 +149,11 @@ def test_bars_are_quotients_and_what_is_reached(tmp_path: Path) -> None:
     assert len(drawn.data[drawn.data["measure"] == "seconds"]) == 6
 
 
-def test_without_runs_or_methods_there_is_nothing_to_draw(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="needs a table with runs"):
-        resources.resources(request(bars(table=None), tmp_path))
+def test_a_drawing_of_runs_needs_a_table(tmp_path: Path) -> None:
+    spec = bars().model_copy(update={"table": None})
+    for kind in ("resources", "bars", "curves", "sensitivity", "selected_clients", "critical_difference"):
+        with pytest.raises(ConfigError, match="needs a table"):
+            find(kind)(request(spec, tmp_path))
 
 
 def test_figure_4_uses_the_runs_of_table_1() -> None:

@@ -2,81 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+from finished_runs import drawn, finish
 
 from benchmark.config.compose import compose, resolve
 from benchmark.engine.records import Record
 from benchmark.errors import ConfigError
+from benchmark.experiments.figures import FIGURE_FOLDER, FigureSpec, load_figure
 from benchmark.experiments.plan import plan
-from benchmark.figures.registry import Drawing, Request, find
-from benchmark.figures.spec import FIGURE_FOLDER, FigureSpec, load_figure
+from benchmark.figures.registry import Drawing
 from benchmark.runs.execute import load_data
+from benchmark.runs.store import Results
 
 FILES = sorted(FIGURE_FOLDER.glob("fedsdc_*.yaml"))
-
-
-class Folder:
-    """A run's folder that exists in memory: done with these final values and records, or ended in ``state``."""
-
-    def __init__(self, final: float, records: Sequence[Record], state: str) -> None:
-        self.path = Path("made-up")
-        self._status = SimpleNamespace(
-            state=state, ended=True, records_bytes=0, final={"test": {"micro_f1": final}}
-        )
-        self._records = records
-
-    def status(self) -> Any:
-        return self._status
-
-    def read_records(self) -> Sequence[Record]:
-        return self._records
-
-    def complete(self, status: Any) -> bool:
-        return True
-
-
-class Runs:
-    """Results by key."""
-
-    def __init__(self, folders: Mapping[str, Folder]) -> None:
-        self.folders = folders
-
-    def run(self, key: str) -> Any:
-        return self.folders.get(key) or SimpleNamespace(status=lambda: None, path=Path("none"))
 
 
 def spec_of(number: int) -> FigureSpec:
     return load_figure(FIGURE_FOLDER / f"fedsdc_figure{number}.yaml")
 
 
-def drawn(
-    spec: FigureSpec, preset: str, values: Mapping[tuple[str, str, int], Any], seeds: int = 2
-) -> Drawing:
-    """The drawing of runs that end with these values by (row, column, seed); a string is a state, a missing one no run.
+def finished(spec: FigureSpec, folder: Path, values: Mapping[tuple[str, str, int], Any]) -> Drawing:
+    """The drawing of runs with these last values by (row, column, seed). A word is a state; without a value, no run.
 
-    Every run has two test records, one of a group and one of the validation split that must not be drawn."""
-    table = spec.runs
-    cells = {} if table is None else plan(table, preset, range(seeds))
-    folders = {}
-    for (row, column), cell in cells.items():
+    Every run has a record of a group and one of the validation split that must not be drawn.
+    """
+    results = Results(folder).open()
+    assert spec.runs is not None
+    for (row, column), cell in plan(spec.runs, "quick", range(2)).items():
         for run in cell.runs:
             value = values.get((row, column, run.seed))
-            if value is None:
-                continue
-            final = 0.0 if isinstance(value, str) else value
-            records = [
-                Record(0, "test", "all", "micro_f1", final / 2), Record(4, "test", "all", "micro_f1", final),
-                Record(4, "test", "class=0", "micro_f1", 9.0), Record(4, "validation", "all", "micro_f1", 9.0),
-            ]  # fmt: skip
-            folders[run.key] = Folder(final, records, value if isinstance(value, str) else "done")
-    request = Request(spec, preset, spec.settings(preset), table, cells, Runs(folders), {}, seeds)  # type: ignore[arg-type]
-    return find(spec.kind)(request)
+            if isinstance(value, str):
+                finish(results, run, state=value)
+            elif value is not None:
+                curve = [
+                    Record(t, "test", "all", "micro_f1", final) for t, final in ((0, value / 2), (4, value))
+                ]
+                others = [
+                    Record(4, "test", "class=0", "micro_f1", 9.0),
+                    Record(4, "validation", "all", "micro_f1", 9.0),
+                ]
+                finish(results, run, curve + others, final={"test": {"micro_f1": value}})
+    return drawn(spec, folder)
 
 
 def test_there_are_the_papers_figures_with_data() -> None:
@@ -110,7 +81,7 @@ def test_settings_of_figure_1() -> None:
     assert sizes == {"balanced": [15, 15, 15], "imbalanced": [12, 12, 12]}
 
 
-def test_bars() -> None:
+def test_bars(tmp_path: Path) -> None:
     """Height: mean over seeds in percent; half of the line: one sample standard deviation; a dot per seed."""
     values = {
         ("fedrep", "balanced", 0): 0.5, ("fedrep", "balanced", 1): 0.7,
@@ -118,7 +89,7 @@ def test_bars() -> None:
         ("fedrep", "imbalanced", 0): 0.2, ("fedrep", "imbalanced", 1): 0.3,
         ("fedsdc", "imbalanced", 0): 0.6, ("fedsdc", "imbalanced", 1): "diverged",
     }  # fmt: skip
-    drawing = drawn(spec_of(1), "quick", values)
+    drawing = finished(spec_of(1), tmp_path / "a", values)
     axis = drawing.figure.axes[0]
     heights = {
         tuple(np.round([bar.get_x() + bar.get_width() / 2, bar.get_height()], 6)) for bar in axis.patches
@@ -136,22 +107,21 @@ def test_bars() -> None:
     assert [text.get_text() for text in axis.get_legend().get_texts()] == ["FedRep", "FedSDC"]
     assert len(drawing.data) == 7
     assert drawing.remarks[1] == "Not shown: FedSDC, imbalanced: diverged."
-    assert len(drawn(spec_of(1), "quick", values | {("fedsdc", "imbalanced", 1): 0.5}).remarks) == 1
+    assert len(finished(spec_of(1), tmp_path / "b", values | {("fedsdc", "imbalanced", 1): 0.5}).remarks) == 1
 
 
-def test_bars_of_nothing() -> None:
-    with pytest.raises(ConfigError, match=r"figure fedsdc_figure1: no run of it is done"):
-        drawn(spec_of(1), "quick", {})
-    with pytest.raises(ConfigError, match=r"kind bars needs a table"):
-        drawn(spec_of(1).model_copy(update={"table": None}), "quick", {})
+@pytest.mark.parametrize("number", [1, 4])
+def test_without_finished_runs_there_is_nothing_to_draw(number: int, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="nothing to draw"):
+        drawn(spec_of(number), tmp_path)
 
 
 # Fig. 3 --------------------------------------------------------------------------------------------------------------
 
 
-def test_data_of_the_clients() -> None:
+def test_data_of_the_clients(tmp_path: Path) -> None:
     """Counts in the CSV, one sample at a time from the split that seed 0 trains on; a panel per column of Table 1."""
-    drawing = drawn(spec_of(3), "quick", {})
+    drawing = drawn(spec_of(3), tmp_path)
     assert list(drawing.data["column"].unique()) == ["iid", "niid1", "niid2"]
     layer = {"dataset": "digits_ham", "partition": {"name": "dirichlet", "clients": 15, "alpha": 5.0}}
     data = load_data(resolve(compose("quick", layer)))
@@ -177,32 +147,29 @@ def _total(drawing: Drawing, column: str) -> int:
     return int(drawing.data.loc[drawing.data["column"] == column, "samples"].sum())
 
 
-def test_data_of_some_columns() -> None:
+def test_data_of_some_columns(tmp_path: Path) -> None:
     spec = spec_of(3).model_copy(update={"columns": ("niid1",)})
-    assert set(drawn(spec, "quick", {}).data["column"]) == {"niid1"}
+    assert set(drawn(spec, tmp_path).data["column"]) == {"niid1"}
 
 
-def test_data_of_what_is_not_there() -> None:
-    spec = spec_of(3).model_copy(update={"options": {"of": "fedsdc_tabel1"}})
-    with pytest.raises(
-        ConfigError, match=r"options\.of: came 'fedsdc_tabel1'\. Did you mean 'fedsdc_table1'\?"
-    ):
-        drawn(spec, "quick", {})
-    absent = spec_of(3).model_copy(update={"options": {"of": "fedsdc_table1"}, "presets": {"small": {}}})
-    with pytest.raises(ConfigError, match=r"column iid of fedsdc_table1: not in this preset"):
-        drawn(absent, "small", {})
+def test_data_of_what_is_not_there(tmp_path: Path) -> None:
+    spec = spec_of(3).model_copy(update={"presets": {"small": {}}})
+    with pytest.raises(ConfigError, match=r"'fedsdc_tabel1'.*'fedsdc_table1'"):
+        drawn(spec, tmp_path, "small", of="fedsdc_tabel1")
+    with pytest.raises(ConfigError, match="not in this preset"):
+        drawn(spec, tmp_path, "small", of="fedsdc_table1")
 
 
 # Fig. 4 --------------------------------------------------------------------------------------------------------------
 
 
-def test_curves() -> None:
+def test_curves(tmp_path: Path) -> None:
     """Mean over seeds by round in percent, one panel per scenario, of the test set alone."""
     values = {
         (row, column, seed): base + seed / 10
         for row, base in (("fedavgm", 0.4), ("fedsdc", 0.6)) for column in ("iid", "niid1", "niid2") for seed in (0, 1)
     }  # fmt: skip
-    drawing = drawn(spec_of(4), "quick", values)
+    drawing = finished(spec_of(4), tmp_path, values)
     assert [axis.get_title() for axis in drawing.figure.axes] == ["IID", "NIID-1", "NIID-2"]
     for axis in drawing.figure.axes:
         lines = [np.asarray(line.get_xydata()) for line in axis.lines if len(line.get_xydata()) == 2]  # type: ignore[arg-type]

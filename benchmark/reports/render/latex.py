@@ -2,17 +2,13 @@ r"""A table as LaTeX (booktabs, graphicx): compiles as it is, and can be \input 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
-from benchmark.experiments.spec import Row
-from benchmark.reports.notes import Block, Note, blocks, caption, column_label, notes
+from benchmark.reports.results import CellResult
+from benchmark.reports.tables import Block, Line, Note, Table
 
-if TYPE_CHECKING:
-    from benchmark.reports.tables import Table, TableCell
-
-# Before \begin{document} the kernel's \@nodocument is an error macro, afterwards it is \relax. The file asks for it to
-# know whether it is the document itself or part of one.
+# Before \begin{document} the kernel's \@nodocument is an error macro, afterwards it is \relax. This tells the file
+# whether it is the document itself or part of one.
 _PREAMBLE = r"""\makeatletter
 \ifx\@nodocument\relax
   \def\fedtablesend{}
@@ -58,8 +54,6 @@ _SPECIAL = {
     )
 }
 
-_TROUBLES = ("not reached", "missing", "running", "failed", "diverged")
-
 
 def escape(text: str) -> str:
     """Make ``text`` plain in LaTeX; a character outside Latin-1 that has no command becomes a question mark."""
@@ -67,51 +61,29 @@ def escape(text: str) -> str:
 
 
 def render(table: Table) -> str:
-    """The whole file: one float per block of columns, notes under the last."""
-    pieces = blocks(table)
+    """The whole file: one float per block of columns, the notes under the last."""
+    preset = f", preset {table.preset}" if table.preset else ""
     parts = [
-        f"% {table.spec.name}, preset {table.preset}. Compile it as it is, or \\input it: needs booktabs and graphicx.",
+        f"% {table.name}{preset}. Compile it as it is, or \\input it: needs booktabs and graphicx.",
         _PREAMBLE,
+        *(_float(table, number) for number in range(len(table.blocks))),
+        r"\fedtablesend",
     ]
-    for number, block in enumerate(pieces):
-        parts.append(_float(table, block, number, len(pieces)))
-    parts.append(r"\fedtablesend")
     return "\n".join(parts) + "\n"
 
 
-def document(title: str, cells: Sequence[Sequence[str]], notes: Sequence[str], name: str) -> str:
-    """A file with one table of plain cells, the first row its head; compiles as it is, or can be read by a document."""
-    head, *body = [[escape(cell) for cell in row] for row in cells]
-    lines = [
-        f"% {name}. Compile it as it is, or \\input it: needs booktabs and graphicx.",
-        _PREAMBLE,
-        r"\begin{table}[!htbp]",
-        r"\centering\footnotesize",
-        rf"\caption{{{escape(title)}}}\smallskip",
-        rf"\label{{tab:{name}}}",
-        r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%",
-        rf"\begin{{tabular}}{{{'l' * len(head)}}}",
-        r"\toprule",
-        _line(head),
-        r"\midrule",
-        *(_line(row) for row in body),
-        r"\bottomrule",
-        r"\end{tabular}}",
-        r"\par\medskip",
-        rf"\parbox{{\linewidth}}{{\scriptsize\raggedright {' '.join(escape(note) for note in notes)}}}",
-        r"\end{table}",
-        r"\fedtablesend",
-    ]
-    return "\n".join(lines) + "\n"
-
-
-def _float(table: Table, block: Block, number: int, total: int) -> str:
-    first, last = number == 0, number == total - 1
+def _float(table: Table, number: int) -> str:
+    block, total = table.blocks[number], len(table.blocks)
     part = f" ({escape(block.title or f'part {number + 1}')})" if total > 1 else ""
-    head = f"{escape(table.spec.title)}{part}"
-    below = "Below each measured value: the number that the paper prints."
-    head += f". {escape(caption(table, below))}" if first else ", continued"
-    label = f"tab:{table.spec.name}-{table.preset}" + ("" if first else f"-{number + 1}")
+    head = escape(table.title) + part
+    if number > 0:
+        head += ", continued"
+    elif table.caption:
+        below = " Below each measured value: the number that the paper prints." if table.has_published else ""
+        head += f". {escape(table.caption + below)}"
+    label = "-".join(
+        [f"tab:{table.name}", *filter(None, [table.preset]), *([str(number + 1)] if number else [])]
+    )
     lines = [
         r"\begin{table}[!htbp]",
         r"\centering\footnotesize",
@@ -120,28 +92,28 @@ def _float(table: Table, block: Block, number: int, total: int) -> str:
         # Narrower than the page as long as it fits, shrunk to the page otherwise.
         r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%",
         *_tabular(table, block),
-        "}",
     ]
-    if last:
-        lines += [r"\par\medskip", r"\parbox{\linewidth}{\scriptsize\raggedright", _notes(table), "}"]
+    if number == total - 1:
+        lines += [r"\par\medskip", _notes(table)]
     return "\n".join([*lines, r"\end{table}"])
 
 
 def _tabular(table: Table, block: Block) -> list[str]:
-    lines = [rf"\begin{{tabular}}{{l{'c' * len(block.columns)}}}", r"\toprule"]
+    alignment = "c" if table.preset else "l"
+    lines = [rf"\begin{{tabular}}{{l{alignment * len(block.columns)}}}", r"\toprule"]
     if any(group for group, _ in block.groups):
         lines += _group_header(block)
-    labels = [escape(column_label(table, column)) for column in block.columns]
-    lines += [_line(["Method", *labels]), r"\midrule"]
+    lines += [_row(map(escape, [block.head, *block.columns])), r"\midrule"]
     seen_own = False
-    for index, row in enumerate(table.spec.rows):
-        if row.own and not seen_own and index:
+    for index, line in enumerate(block.lines):
+        if line.own and not seen_own and index:
             lines.append(r"\midrule")
         elif index and table.has_published:
             lines.append(r"\addlinespace")
-        seen_own |= row.own
-        lines += _row(table, block, row)
-    return [*lines, r"\bottomrule", r"\end{tabular}"]
+        seen_own |= line.own
+        lines += _line(line, table.has_published)
+    end = [r"\end{tabular}", "}"] if table.preset else [r"\end{tabular}}"]
+    return [*lines, r"\bottomrule", *end]
 
 
 def _group_header(block: Block) -> list[str]:
@@ -151,33 +123,34 @@ def _group_header(block: Block) -> list[str]:
         if group:
             rules.append(rf"\cmidrule(lr){{{start}-{start + size - 1}}}")
         start += size
-    return [_line(heads), "".join(rules)]
+    return [_row(heads), "".join(rules)]
 
 
-def _row(table: Table, block: Block, row: Row) -> list[str]:
-    """A line of measured numbers and, below it, the published ones."""
-    cells = [table.cell(row, column) for column in block.columns]
-    label = escape(row.label) + (" (own)" if row.own else "")
-    lines = [_line([label, *map(measured_text, cells)])]
-    if table.has_published:
-        printed = [escape(cell.published.text) if cell.published else "" for cell in cells]
-        small = [rf"{{\scriptsize {text}}}" if text else "" for text in ["published", *printed]]
-        lines.append(_line([r"\quad " + small[0], *small[1:]]))
-    return lines
+def _line(line: Line, has_published: bool) -> list[str]:
+    """A row of measured numbers and, below it, the published ones."""
+    label = escape(line.label) + (" (own)" if line.own else "")
+    rows = [_row([label, *map(cell_text, line.cells)])]
+    if has_published:
+        printed = [getattr(cell, "published", None) for cell in line.cells]
+        small = [rf"{{\scriptsize {escape(number.text)}}}" if number else "" for number in printed]
+        rows.append(_row([r"\quad {\scriptsize published}", *small]))
+    return rows
 
 
-def _line(cells: list[str]) -> str:
+def _row(cells: Iterable[str]) -> str:
     return " & ".join(cells) + r" \\"
 
 
-def measured_text(cell: TableCell) -> str:
-    r"""The measured half of a cell: bold or underlined mean, ``\pm`` std, dagger, and what is missing from it."""
+def cell_text(cell: CellResult | str) -> str:
+    r"""Bold or underlined mean, ``\pm`` standard deviation, dagger, and what is missing from the cell."""
+    if isinstance(cell, str):
+        return escape(cell)
     if cell.state != "ok":
-        # What is not available stands below the table; here the column must stay narrow.
+        # The notes below say what is not available; here the column must stay narrow.
         short = "not available" if "not available" in cell.state else cell.state
         return rf"\textit{{{short}}}"
     if cell.summary is None:
-        return rf"\textit{{{cell.status}}}"
+        return rf"\textit{{{cell.outcome}}}"
     text = f"{cell.summary.mean:.2f}"
     if cell.mark.best:
         text = rf"\textbf{{{text}}}"
@@ -188,24 +161,22 @@ def measured_text(cell: TableCell) -> str:
     if cell.mark.not_worse:
         text += r"$^{\dagger}$"
     if not cell.complete:
-        letters = "".join(status[0].upper() for status in _TROUBLES if cell.seeds(status))
+        letters = "".join(outcome[0].upper() for outcome in cell.troubles)
         text += rf" {{\tiny {cell.summary.n}/{len(cell.runs)}\,{letters}}}"
     return text
 
 
 def _notes(table: Table) -> str:
-    texts = [_note(note) for note in notes(table) if note.brief]
-    if any(cell.summary and not cell.complete for cell in table.cells.values()):
-        known = [status for status in _TROUBLES if status != "not reached" or table.spec.reference_row]
-        what = ", ".join(f"{status[0].upper()} {status}" for status in known)
+    texts = [_note(note) for note in table.notes if note.brief]
+    if any(cell.summary and not cell.complete for cell in table.cells):
+        what = ", ".join(f"{outcome[0].upper()} {outcome}" for outcome in table.troubles)
         texts.insert(1, rf"2/3\,D: seeds done of those planned, and what became of the rest ({what}).\par")
-    return "\n".join(texts)
+    start = r"\parbox{\linewidth}{\scriptsize\raggedright"
+    return "\n".join([start, *texts, "}"]) if table.preset else f"{start} {' '.join(texts)}}}"
 
 
 def _note(note: Note) -> str:
-    text = " ".join(_sentence(line) for line in note.lines)
+    if not note.heading:
+        return escape(" ".join(note.lines))
+    text = " ".join(line if line.endswith((".", ":")) else f"{line}." for line in note.lines)
     return rf"\textbf{{{escape(note.heading)}.}} {escape(text)}\par"
-
-
-def _sentence(line: str) -> str:
-    return line if line.endswith((".", ":")) else f"{line}."

@@ -2,74 +2,79 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
-from benchmark.experiments.spec import Row
-from benchmark.reports.notes import Block, Note, blocks, caption, column_label, notes
+from benchmark.reports.results import CellResult
+from benchmark.reports.tables import Block, Line, Note, Table
 
-if TYPE_CHECKING:
-    from benchmark.reports.tables import Table, TableCell
-
-_MARKUP = str.maketrans({"\\": r"\\", "|": r"\|", "*": r"\*", "`": r"\`", "<": "&lt;", "\n": " "})
+_MARKUP = str.maketrans({"\\": r"\\", "*": r"\*", "`": r"\`", "<": "&lt;", "\n": " "})
 
 
 def escape(text: str) -> str:
-    """Make ``text`` plain inside a pipe table."""
+    """Make ``text`` plain in a paragraph."""
     return text.translate(_MARKUP)
+
+
+def escape_cell(text: str) -> str:
+    """Make ``text`` plain in a pipe table."""
+    return escape(text).replace("|", r"\|")
+
+
+def pipe_row(cells: Iterable[str]) -> str:
+    """A row of a pipe table."""
+    return f"| {' | '.join(cells)} |"
 
 
 def render(table: Table) -> str:
     """The whole file."""
-    parts = [
-        f"# {escape(table.spec.title)}",
-        escape(caption(table, "Behind the dot: the number that the paper prints.")),
-    ]
-    pieces = blocks(table)
-    for block in pieces:
-        if len(pieces) > 1:
-            parts.append(
-                f"## {escape(block.title or f'{block.columns[0].label} to {block.columns[-1].label}')}"
-            )
-        parts.append(_block(table, block, with_group=len(pieces) == 1 or len(block.groups) > 1))
-    parts += [_note(note) for note in notes(table)]
-    parts.append(f"Every cell's runs and unrounded values: `{table.spec.name}.csv`.")
+    parts = [f"# {escape(table.title)}"]
+    if table.caption:
+        below = " Behind the dot: the number that the paper prints." if table.has_published else ""
+        parts.append(escape(table.caption + below))
+    for block in table.blocks:
+        if len(table.blocks) > 1:
+            parts.append(f"## {escape(block.title or f'{block.columns[0]} to {block.columns[-1]}')}")
+        parts.append(_block(block, with_groups=len(table.blocks) == 1 or len(block.groups) > 1))
+    parts += [_note(note) for note in table.notes]
+    if table.preset:
+        parts.append(f"Every cell's runs and unrounded values: `{table.name}.csv`.")
     return "\n\n".join(parts) + "\n"
 
 
-def _block(table: Table, block: Block, with_group: bool) -> str:
+def _block(block: Block, with_groups: bool) -> str:
+    groups = [group for group, size in block.groups for _ in range(size)] or [None] * len(block.columns)
     heads = [
-        f"{column.group}: {column_label(table, column)}"
-        if with_group and column.group
-        else column_label(table, column)
-        for column in block.columns
+        f"{group}: {label}" if with_groups and group else label
+        for group, label in zip(groups, block.columns, strict=True)
     ]
-    lines = [_line(["Method", *map(escape, heads)]), _line(["---"] + ["---:"] * len(heads))]
-    for row in table.spec.rows:
-        cells = [cell_text(table.cell(row, column)) for column in block.columns]
-        lines.append(_line([_row_label(row), *cells]))
-    return "\n".join(lines)
+    rule = "---:" if block.groups else "---"
+    rows = [
+        pipe_row(map(escape_cell, [block.head, *heads])),
+        pipe_row(["---", *[rule] * len(heads)]),
+        *(pipe_row([_label(line), *map(cell_text, line.cells)]) for line in block.lines),
+    ]
+    return "\n".join(rows)
 
 
-def _line(cells: list[str]) -> str:
-    return f"| {' | '.join(cells)} |"
+def _label(line: Line) -> str:
+    return escape_cell(line.label) + (" (own)" if line.own else "")
 
 
-def _row_label(row: Row) -> str:
-    return escape(row.label) + (" (own)" if row.own else "")
-
-
-def cell_text(cell: TableCell) -> str:
-    """``**73.20 ± 0.80** (n=3) · 67.29 published``, with every trouble of the cell in words."""
-    published = f" · {escape(cell.published.text)} published" if cell.published else ""
+def cell_text(cell: CellResult | str) -> str:
+    """``**73.20 ± 0.80** (n=3) · 67.29 published``, with what is missing from the cell in words."""
+    if isinstance(cell, str):
+        return escape_cell(cell)
+    published = f" · {escape_cell(cell.published.text)} published" if cell.published else ""
     return measured_text(cell) + published
 
 
-def measured_text(cell: TableCell) -> str:
+def measured_text(cell: CellResult) -> str:
     """The measured half of a cell."""
     if cell.state != "ok":
         return cell.state
+    troubles = [f"{len(seeds)} {outcome}" for outcome, seeds in cell.troubles.items()]
     if cell.summary is None:
-        return ", ".join(cell.troubles) or "missing"
+        return ", ".join(troubles) or "missing"
     number = f"{cell.summary.mean:.2f}"
     if cell.summary.std is not None:
         number += f" ± {cell.summary.std:.2f}"
@@ -80,10 +85,11 @@ def measured_text(cell: TableCell) -> str:
     if cell.mark.not_worse:
         number += "†"
     count = f"n={cell.summary.n}" if cell.complete else f"n={cell.summary.n} of {len(cell.runs)}"
-    return f"{number} ({', '.join([count, *cell.troubles])})"
+    return f"{number} ({', '.join([count, *troubles])})"
 
 
 def _note(note: Note) -> str:
+    heading = f"**{note.heading}.**" if note.heading else ""
     if len(note.lines) == 1:
-        return f"**{note.heading}.** {escape(note.lines[0])}"
-    return "\n".join([f"**{note.heading}.**", "", *(f"- {escape(line)}" for line in note.lines)])
+        return f"{heading} {escape(note.lines[0])}".lstrip()
+    return "\n".join([heading, "", *(f"- {escape(line)}" for line in note.lines)])

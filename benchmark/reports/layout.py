@@ -1,0 +1,133 @@
+"""Lays the results of a table out: blocks of columns, caption, and one line per cell for the CSV."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from benchmark.experiments.spec import Column, TableSpec
+from benchmark.reports.notes import notes_of
+from benchmark.reports.published import Published
+from benchmark.reports.results import OUTCOMES, CellResult, TableResults
+from benchmark.reports.tables import Block, Line, Table
+
+MAX_COLUMNS = 7
+"""Widest block of columns that is still readable on a page."""
+
+Columns = tuple[Column, ...]
+
+
+def as_table(results: TableResults) -> Table:
+    """The table that renderers print."""
+    spec = results.spec
+    first = 1 if spec.reference_row else 2  # without a reference row there is nothing to reach
+    return Table(
+        name=spec.name,
+        title=spec.title,
+        data=pd.DataFrame([_record(results, cell) for cell in results.cells.values()]),
+        blocks=tuple(_block(results, columns) for columns in _blocks(spec.columns)),
+        notes=tuple(notes_of(results)),
+        caption=_caption(results),
+        preset=results.preset,
+        has_published=bool(spec.published),
+        troubles=OUTCOMES[first:],
+    )
+
+
+def _groups(columns: Columns) -> list[Columns]:
+    """Neighbours with the same heading."""
+    groups: list[Columns] = []
+    for column in columns:
+        if groups and groups[-1][0].group == column.group:
+            groups[-1] += (column,)
+        else:
+            groups.append((column,))
+    return groups
+
+
+def _blocks(columns: Columns) -> list[Columns]:
+    """Whole groups, as many as fit into `MAX_COLUMNS`. A group without a heading can be cut."""
+    units: list[Columns] = []
+    for group in _groups(columns):
+        size = len(group) if group[0].group is not None else MAX_COLUMNS
+        units += [group[start : start + size] for start in range(0, len(group), size)]
+    blocks: list[Columns] = []
+    for unit in units:
+        if blocks and len(blocks[-1]) + len(unit) <= MAX_COLUMNS:
+            blocks[-1] += unit
+        else:
+            blocks.append(unit)
+    return blocks
+
+
+def _block(results: TableResults, columns: Columns) -> Block:
+    # The reader must see where the test set chose the round.
+    suffix = " (best on test)" if results.spec.round.rule == "best_test" else ""
+    return Block(
+        head="Method",
+        columns=tuple(f"{column.label}{suffix}" for column in columns),
+        lines=tuple(
+            Line(row.label, tuple(results.cell(row, column) for column in columns), row.own)
+            for row in results.spec.rows
+        ),
+        groups=tuple((group[0].group, len(group)) for group in _groups(columns)),
+    )
+
+
+def _caption(results: TableResults) -> str:
+    """One paragraph: metric, round, spread, preset."""
+    spec = results.spec
+    unit = f" in {spec.metric_format.unit}" if spec.metric_format.unit else ""
+    parts = [
+        spec.caption,
+        f"{spec.metric_format.label}{unit}, {_round(spec)}, {_spread(results)}, preset {results.preset}.",
+    ]
+    return " ".join(" ".join(part.split()) for part in parts if part)
+
+
+def _round(spec: TableSpec) -> str:
+    if spec.reference_row is None:
+        return spec.round.phrase
+    return f"compared seed by seed with {spec.row(spec.reference_row).label} in the evaluated rounds"
+
+
+def _spread(results: TableResults) -> str:
+    if results.num_seeds == 0:
+        return "no run planned"
+    if results.num_seeds == 1:
+        return "one seed, so without spread"
+    return f"mean ± sample standard deviation (divisor n - 1) over {results.num_seeds} seeds"
+
+
+def _record(results: TableResults, cell: CellResult) -> dict[str, object]:
+    """A line of the CSV."""
+    spec, published, summary = results.spec, cell.published or Published(), cell.summary
+    values = {run.seed: _rounded(cell.values.get(run.seed), run.outcome) for run in cell.runs}
+    return {
+        "table": spec.name,
+        "preset": results.preset,
+        "row": cell.row.key,
+        "method": cell.row.method,
+        "selection": cell.row.selection or "",
+        "column": cell.column.key,
+        "metric": spec.metric,
+        "unit": spec.metric_format.unit,
+        "which_round": spec.which_round,
+        "mean": _rounded(summary.mean if summary else None),
+        "std": _rounded(summary.std if summary else None),
+        "n": len(cell.values),
+        "n_planned": len(cell.runs),
+        "status": cell.outcome,
+        "marks": cell.mark.words,
+        "p_best_is_better": _rounded(cell.mark.p),
+        "published_mean": published.mean,
+        "published_std": published.std,
+        "published_n": published.n,
+        "published_note": published.note,
+        "seeds": ";".join(f"{seed}={value}" for seed, value in values.items()),
+        "runs": ";".join(run.run for run in cell.runs if run.run),
+    }
+
+
+def _rounded(value: float | None, otherwise: str = "") -> float | str:
+    """Six digits after the point: more than any test set resolves, and free of rounding noise."""
+    return otherwise if value is None else round(value, 6)

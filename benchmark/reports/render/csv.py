@@ -1,0 +1,10 @@
+"""A table as CSV: its numbers in long form, unrounded."""
+
+from __future__ import annotations
+
+from benchmark.reports.tables import Table
+
+
+def render(table: Table) -> str:
+    """The whole file."""
+    return str(table.data.to_csv(index=False, lineterminator="\n"))

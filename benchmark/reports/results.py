@@ -1,0 +1,199 @@
+"""The results of a table: what became of the runs of each cell, their mean and spread, and which row leads.
+
+Knows the values of runs, not where they are stored nor how a table is printed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from benchmark.experiments.plan import TunedValues
+from benchmark.experiments.spec import Column, Row, TableSpec
+from benchmark.reports.published import Published, PublishedTable
+from benchmark.reports.statistics import Mark, Summary, rank, summarise
+from benchmark.runs.status import RunState
+
+NOT_REACHED = "not reached"
+"""Outcome of a finished run that never met the value of the reference row, and so has no number of rounds."""
+
+OUTCOMES: tuple[str, ...] = (
+    RunState.DONE,
+    NOT_REACHED,
+    RunState.MISSING,
+    RunState.RUNNING,
+    RunState.FAILED,
+    RunState.DIVERGED,
+)
+"""Outcomes of a run, from best to worst. A cell is called by the worst outcome of its runs."""
+
+DECIMALS = 2
+"""Digits that a table prints. Means that print the same share their marks."""
+
+
+@dataclass(frozen=True)
+class CellRun:
+    """One run of a cell.
+
+    Attributes:
+        seed: Its seed.
+        outcome: One of `OUTCOMES`. A done run without a value counts as missing, with NaN or infinity as diverged.
+        value: As recorded (accuracies as fractions); None unless done.
+        run: Its folder, relative to the results folder.
+    """
+
+    seed: int
+    outcome: str
+    value: float | None = None
+    run: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.outcome == RunState.DONE and (self.value is None or not math.isfinite(self.value)):
+            without = RunState.MISSING if self.value is None else RunState.DIVERGED
+            object.__setattr__(self, "outcome", without)
+        if self.outcome != RunState.DONE:
+            object.__setattr__(self, "value", None)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What is known about a cell before the statistics.
+
+    ``state`` is ``ok``, or says why the cell has no runs; ``runs`` has one entry per planned seed.
+    """
+
+    state: str = "ok"
+    runs: tuple[CellRun, ...] = ()
+
+
+@dataclass(frozen=True)
+class CellResult:
+    """A cell with its statistics. ``values`` (by seed) and ``summary`` are in the printed unit (% for accuracy)."""
+
+    row: Row
+    column: Column
+    state: str
+    runs: tuple[CellRun, ...]
+    values: Mapping[int, float]
+    summary: Summary | None
+    published: Published | None
+    mark: Mark = field(default_factory=Mark)
+
+    @property
+    def complete(self) -> bool:
+        """Whether all planned seeds are done. Only complete cells are ranked and compared."""
+        return self.state == "ok" and 0 < len(self.runs) == len(self.values)
+
+    @property
+    def outcome(self) -> str:
+        """The worst outcome of the runs, or the state that explains why there are none."""
+        if self.state != "ok":
+            return self.state
+        return max((run.outcome for run in self.runs), key=OUTCOMES.index, default=RunState.MISSING)
+
+    @property
+    def troubles(self) -> dict[str, list[int]]:
+        """Outcome -> seeds, for every outcome but done."""
+        found = {name: [run.seed for run in self.runs if run.outcome == name] for name in OUTCOMES[1:]}
+        return {name: seeds for name, seeds in found.items() if seeds}
+
+
+@dataclass(frozen=True)
+class TableResults:
+    """All cells of a table, by (row, column).
+
+    Attributes:
+        spec: The table.
+        preset: The preset of its runs.
+        cells: One entry for every row and column, averages included.
+        stand_ins: Column -> the data that replaces the paper's in this preset.
+        chosen: (row, column) -> tuned hyper-parameters.
+    """
+
+    spec: TableSpec
+    preset: str
+    cells: Mapping[tuple[str, str], CellResult]
+    stand_ins: Mapping[str, str] = field(default_factory=dict)
+    chosen: Mapping[tuple[str, str], TunedValues] = field(default_factory=dict)
+
+    def cell(self, row: Row, column: Column) -> CellResult:
+        """The cell of a row and a column."""
+        return self.cells[row.key, column.key]
+
+    def complete(self, column: Column) -> dict[str, CellResult]:
+        """Row -> cell, of the complete cells of a column."""
+        cells = {row.key: self.cell(row, column) for row in self.spec.rows}
+        return {key: cell for key, cell in cells.items() if cell.complete}
+
+    @property
+    def num_seeds(self) -> int:
+        """Most seeds that any cell was planned with; 0 if no cell has runs."""
+        return max((len(cell.runs) for cell in self.cells.values()), default=0)
+
+
+def build_results(
+    spec: TableSpec,
+    preset: str,
+    cells: Mapping[tuple[str, str], Cell],
+    *,
+    stand_ins: Mapping[str, str] | None = None,
+    published: PublishedTable | None = None,
+    chosen: Mapping[tuple[str, str], TunedValues] | None = None,
+) -> TableResults:
+    """Compute averages, statistics and marks.
+
+    Args:
+        spec: The table.
+        preset: The preset of the runs.
+        cells: (row, column) -> runs, without averages. A cell that is not given counts as missing.
+        stand_ins: Column -> the data that replaces the paper's.
+        published: The paper's numbers; read from the files of ``spec`` by default.
+        chosen: (row, column) -> tuned hyper-parameters.
+
+    Raises:
+        ConfigError: The published numbers cannot be read.
+        ValueError: A cell that the table does not have.
+    """
+    known = {(row.key, column.key) for row in spec.rows for column in spec.run_columns}
+    unknown = sorted(set(cells) - known)
+    if unknown:
+        raise ValueError(f"cells: got {unknown}; expected cells of table {spec.name}")
+    published = published or PublishedTable(spec)
+    found = {}
+    for row in spec.rows:
+        for column in spec.columns:
+            parts = [cells.get((row.key, part), Cell()) for part in column.average_of]
+            cell = _average(parts) if parts else cells.get((row.key, column.key), Cell())
+            found[row.key, column.key] = _result(spec, row, column, cell, published)
+    results = TableResults(spec, preset, found, stand_ins or {}, chosen or {})
+    marked = dict(found)
+    for column in spec.columns:
+        values = {key: cell.values for key, cell in results.complete(column).items()}
+        for key, mark in rank(values, spec.metric_format.higher_is_better, DECIMALS).items():
+            marked[key, column.key] = replace(found[key, column.key], mark=mark)
+    return replace(results, cells=marked)
+
+
+def _average(parts: Sequence[Cell]) -> Cell:
+    """The mean of several cells, seed by seed. A seed counts only if it is done in all of them."""
+    for part in parts:
+        if part.state != "ok":
+            return part
+    seeds = sorted({run.seed for part in parts for run in part.runs})
+    return Cell("ok", tuple(_average_seed(seed, parts) for seed in seeds))
+
+
+def _average_seed(seed: int, parts: Sequence[Cell]) -> CellRun:
+    by_seed = [{run.seed: run for run in part.runs} for part in parts]
+    found = [runs.get(seed, CellRun(seed, RunState.MISSING)) for runs in by_seed]
+    outcome = max((run.outcome for run in found), key=OUTCOMES.index)
+    mean = math.fsum(run.value or 0.0 for run in found) / len(parts)
+    return CellRun(seed, outcome, mean, ";".join(run.run for run in found if run.run) or None)
+
+
+def _result(spec: TableSpec, row: Row, column: Column, cell: Cell, published: PublishedTable) -> CellResult:
+    runs = tuple(sorted(cell.runs, key=lambda run: run.seed))
+    values = {run.seed: run.value * spec.metric_format.scale for run in runs if run.value is not None}
+    summary = summarise(list(values.values())) if values else None
+    return CellResult(row, column, cell.state, runs, values, summary, published.find(row, column))

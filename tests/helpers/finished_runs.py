@@ -1,0 +1,66 @@
+"""Folders of runs that ended with made-up values, and what reports and figures make of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from benchmark.config.schema import RunConfig
+from benchmark.engine.records import Record
+from benchmark.experiments.figures import FigureSpec
+from benchmark.experiments.plan import Cells, plan
+from benchmark.figures.registry import Drawing, Request, find
+from benchmark.reports.layout import as_table
+from benchmark.reports.render import markdown
+from benchmark.reports.results import TableResults
+from benchmark.runs.index import RunIndex
+from benchmark.runs.status import RunState, Status
+from benchmark.runs.store import Results
+
+
+def finish(
+    results: Results,
+    run: RunConfig,
+    records: Iterable[Record] = (),
+    *,
+    state: str = "done",
+    final: Mapping[str, dict[str, float]] | None = None,
+    meta: dict[str, Any] | None = None,
+) -> None:
+    """Write the folder of a run that has ended."""
+    folder = results.run(run.key)
+    folder.path.mkdir(parents=True)
+    folder.write_config(run)
+    folder.write_meta(meta or {})
+    folder.append_records(list(records))
+    size, digest = folder.records_digest()
+    rounds = run.train.rounds
+    status = Status(
+        RunState(state), rounds, rounds, records_bytes=size, records_sha256=digest, final=dict(final or {})
+    )
+    folder.write_status(status)
+
+
+def request(
+    spec: FigureSpec,
+    folder: Path,
+    preset: str = "quick",
+    seeds: int = 2,
+    cells: Cells | None = None,
+    **options: Any,
+) -> Request:
+    """What a drawing gets that reads the runs in ``folder``."""
+    table, index = spec.runs, RunIndex(Results(folder).open())
+    if cells is None:
+        cells = {} if table is None else plan(table, preset, range(seeds))
+    return Request(spec, preset, spec.settings(preset) | options, table, cells, index, {}, None)
+
+
+def drawn(spec: FigureSpec, folder: Path, *words: Any, **changes: Any) -> Drawing:
+    """The drawing of the runs in ``folder``."""
+    return find(spec.kind)(request(spec, folder, *words, **changes))
+
+
+def as_markdown(results: TableResults) -> str:
+    return markdown.render(as_table(results))
