@@ -8,32 +8,34 @@ from pathlib import Path
 from benchmark.config.compose import group_names
 from benchmark.experiments.spec import METRICS
 from benchmark.fidelity import effects
+from benchmark.fidelity.checks import agreeing, arithmetic
 from benchmark.fidelity.ledger import PAPERS, CellName, Chapter, Entry, Value, table
-from benchmark.fidelity.printed import agreeing, arithmetic, inconsistencies
+from benchmark.fidelity.printed import inconsistencies
 from benchmark.reports.notes import full_label
-from benchmark.reports.render.markdown import escape
+from benchmark.reports.render.markdown import escape_cell, pipe_row
 
 PRESETS = ("quick", "small", "paper")
 
 INTRO = """\
 # Fidelity: where paper, code and text disagree
 
-Each of the four papers says one thing in some places, does another in its public code, and now and then prints two
-things that cannot both be right; so do the papers and the public code of their baselines. This page lists those places:
-what each side says, what is done here, and the switch that does the other thing.
+Each of the four papers states some things that its public code does differently, and sometimes prints two numbers that
+cannot both be right. The same holds for the papers and the public code of their baselines. This page lists these
+places: what each side says, what is done here, and the switch that selects the other side.
 
 How to read it:
 
-- The default follows the paper's text. Where the text is silent it follows the authors' code; where both are, the
-  method's own original paper. `variant: reference` of a method sets all its switches to what the authors' code does.
-- A switch is a setting of the command line and of `conf/`; its default stands first. Where such a setting is `null` in
-  `conf/`, it is what `variant` says. What code does by accident (a rate of zero, a crash) is not copied, and the entry
-  says so.
+- The default follows the paper's text. If the paper does not say, it follows the authors' code; if the code does not
+  say either, it follows the method's original paper. `variant: reference` of a method sets all its switches to what the
+  authors' code does.
+- A switch is a setting of the command line and of `conf/`. Its default comes first. A setting that is `null` in `conf/`
+  has the value that `variant` selects. What the code does by accident (a rate of zero, a crash) is not copied, and the
+  entry says so.
 - Ids such as LD-2 or MR-6 are printed inconsistencies. They are listed, with their arithmetic, at the end of this page.
-- An effect is the metric with the switch minus the metric without it, over the same seeds, clients and budget; behind
-  it stand the differences seed by seed. With three seeds, differences of both signs mean that nothing was seen. Preset
-  quick trains a tiny network on stand-in data for seconds: its effects show that a switch does something, not what the
-  paper would have found.
+- An effect is the metric with the switch minus the metric without it, over the same seeds, clients and budget, followed
+  by the differences seed by seed. With three seeds, differences of both signs mean that no effect was seen. Preset
+  quick trains a tiny network on stand-in data for seconds: its effects show that a switch changes something, not what
+  the paper would have found.
 
 This page is generated from [methods/fidelity](../methods/fidelity), [results/published](../results/published) and
 [results/fidelity](../results/fidelity) (measured numbers of each seed, and the commit they were measured with):
@@ -41,7 +43,7 @@ This page is generated from [methods/fidelity](../methods/fidelity), [results/pu
 ```
 python -m benchmark fidelity                       # write this page
 python -m benchmark fidelity check                 # exit code 1 if it is out of date
-python -m benchmark fidelity effects preset=quick  # run both sides of the switches that are measured, note the numbers
+python -m benchmark fidelity effects preset=quick  # run both sides of the switches that are measured, store the numbers
 ```
 """
 
@@ -59,12 +61,11 @@ def render(chapters: Sequence[Chapter], folder: Path = effects.EFFECTS_FOLDER) -
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join(f"| {' | '.join(row)} |" for row in lines)
+    return "\n".join(map(pipe_row, [head, ["---"] * len(head), *rows]))
 
 
 def _text(text: str) -> str:
-    """Running text from YAML on one line."""
+    """Text from YAML on one line."""
     return " ".join(text.split())
 
 
@@ -72,9 +73,13 @@ def _cell(text: str) -> str:
     return _text(text).replace("|", r"\|")
 
 
-def _value(value: Value) -> str:
-    plain = "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
-    return f"`{plain}`"
+def _plain(value: Value) -> str:
+    """The value as YAML writes it."""
+    return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _values(values: Sequence[Value]) -> str:
+    return ", ".join(f"`{_plain(value)}`" for value in values)
 
 
 # At a glance -----------------------------------------------------------------------------------------------------
@@ -92,23 +97,14 @@ def _summary(chapters: Sequence[Chapter], measured: Measured) -> Iterator[str]:
 
 
 def _switches(entry: Entry) -> str:
-    if not entry.switch:
-        return "none"
-    return "<br>".join(f"`{key}`: {_values(values)}" for key, values in entry.switch.items())
-
-
-def _values(values: Sequence[Value]) -> str:
-    return ", ".join(map(_value, values))
+    return "<br>".join(f"`{key}`: {_values(values)}" for key, values in entry.switch.items()) or "none"
 
 
 def _short(entry: Entry, measured: Measured) -> str:
     if entry.effect is None:
         return ""
-    found = [
-        f"{preset} {_difference(line)}"
-        for preset in PRESETS
-        if (line := _line(entry, preset, measured)) is not None
-    ]
+    lines = {preset: _line(entry, preset, measured) for preset in PRESETS}
+    found = [f"{preset} {_difference(line)}" for preset, line in lines.items() if line is not None]
     return "<br>".join(found) or "not measured"
 
 
@@ -117,17 +113,12 @@ def _line(entry: Entry, preset: str, measured: Measured) -> Mapping[str, str] | 
     return None if key is None else measured.get(preset, {}).get(key)
 
 
-def _unit(line: Mapping[str, str]) -> str:
-    unit = METRICS[line["metric"]].unit
-    return " points" if unit == "%" else unit
-
-
 def _difference(line: Mapping[str, str]) -> str:
     if not line["difference"]:
         return line["diverged"] and f"diverged ({line['diverged']})"
-    return f"{float(line['difference']):+.2f}{_unit(line)}" + (
-        f", diverged: {line['diverged']}" if line["diverged"] else ""
-    )
+    unit = METRICS[line["metric"]].unit
+    diverged = f", diverged: {line['diverged']}" if line["diverged"] else ""
+    return f"{float(line['difference']):+.2f}{' points' if unit == '%' else unit}{diverged}"
 
 
 # Entries ---------------------------------------------------------------------------------------------------------
@@ -153,9 +144,8 @@ def _items(entry: Entry) -> Iterator[str]:
     if entry.text:
         yield f"- *The text against itself.* {_text(entry.text)}"
     yield f"- *Here.* {_text(entry.default)}"
-    for key, values in entry.switch.items():
-        first, *others = map(_value, values)
-        yield f"- *Switch.* `{key}`: {first} (default), {', '.join(others)}"
+    for key, (default, *others) in entry.switch.items():
+        yield f"- *Switch.* `{key}`: {_values([default])} (default), {_values(others)}"
     if entry.no_switch:
         yield f"- *{'Not switched' if entry.switch else 'No switch'}.* {_text(entry.no_switch)}"
 
@@ -163,33 +153,26 @@ def _items(entry: Entry) -> Iterator[str]:
 def _effect(entry: Entry, measured: Measured) -> str:
     assert entry.effect is not None
     overrides = ", ".join(f"`{key}={_plain(value)}`" for key, value in entry.effect.overrides.items())
+    cells = {preset: entry.effect.cells[preset] for preset in PRESETS if preset in entry.effect.cells}
     lines = []
-    for preset in PRESETS:
-        if preset not in entry.effect.cells:
-            continue
-        cell = entry.effect.cells[preset]
+    for preset, cell in cells.items():
         line = _line(entry, preset, measured)
-        where = _label(cell)
-        if line is None:
-            lines.append([preset, where, "", "", "not measured"])
-        else:
-            lines.append([preset, where, _side(line, "default"), _side(line, "switched"), _each(line)])
-    metrics = {table(cell.table).metric_format.label for cell in entry.effect.cells.values()}
+        sides = ["", "", "not measured"]
+        if line is not None:
+            sides = [_side(line, "default"), _side(line, "switched"), _each(line)]
+        lines.append([preset, _label(cell), *sides])
+    metrics = {table(cell.table).metric_format.label for cell in cells.values()}
     rows = _table(["preset", "cell", "default", "switched", "difference (seed by seed)"], lines)
-    first, *others = (preset for preset in PRESETS if preset in entry.effect.cells)
+    first, *others = cells
     command = f"`python -m benchmark fidelity effects ids={entry.id} preset={first}`"
     command += "".join(f", or `preset={preset}`" for preset in others)
     return f"Effect of {overrides} ({', '.join(sorted(metrics))}):\n\n{rows}\n\nMeasured by {command}."
 
 
-def _plain(value: Value) -> str:
-    return _value(value).strip("`")
-
-
 def _label(cell: CellName) -> str:
     """``fedld_table1: FedLD, Retina Split-3``."""
     spec = table(cell.table)
-    return escape(f"{cell.table}: {spec.row(cell.row).label}, {full_label(spec.column(cell.column))}")
+    return escape_cell(f"{cell.table}: {spec.row(cell.row).label}, {full_label(spec.column(cell.column))}")
 
 
 def _side(line: Mapping[str, str], side: str) -> str:
@@ -215,9 +198,9 @@ def _each(line: Mapping[str, str]) -> str:
 def _printed() -> Iterator[str]:
     yield "## Printed inconsistencies"
     yield (
-        "Where the papers' own texts and tables do not agree, from "
+        "Places where a paper's text and tables do not agree, from "
         "[results/published/README.md](../results/published/README.md), with the arithmetic done again from the "
-        "printed cells (`results/published/*.csv`). Nothing is corrected in the published columns of our tables."
+        "printed cells (`results/published/*.csv`). The published numbers in our tables are not corrected."
     )
     for paper, found in inconsistencies().items():
         yield f"### {PAPERS[paper]}, printed"

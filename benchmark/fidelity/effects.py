@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,9 +14,8 @@ from benchmark.errors import ConfigError
 from benchmark.experiments.plan import Cells, TunedValues, plan
 from benchmark.experiments.spec import TableSpec
 from benchmark.experiments.tuning import TunedFolder
-from benchmark.fidelity.ledger import ROOT, CellName, Chapter, Entry, table
+from benchmark.fidelity.ledger import ROOT, CellName, Chapter, Entry, entries_of, table
 from benchmark.reports.collect import collect
-from benchmark.reports.statistics import Summary
 from benchmark.runs.index import RunIndex
 from benchmark.runs.status import RunState
 from benchmark.runs.store import Results, read_json
@@ -25,25 +23,16 @@ from benchmark.runs.store import Results, read_json
 EFFECTS_FOLDER = ROOT / "results" / "fidelity"
 """Where measured effects are committed, one CSV per preset."""
 
+KEY = ("id", "table", "row", "column", "overrides")
+"""Columns that say what a measured line is about."""
+
 COLUMNS = (
-    "id",
-    "table",
-    "row",
-    "column",
-    "overrides",
-    "metric",
-    "default_mean",
-    "default_sd",
-    "default_n",
-    "switched_mean",
-    "switched_sd",
-    "switched_n",
-    "difference",
-    "differences",
-    "seeds",
-    "diverged",
-    "commit",
+    *KEY,
+    *("metric", "default_mean", "default_sd", "default_n", "switched_mean", "switched_sd", "switched_n"),
+    *("difference", "differences", "seeds", "diverged", "commit"),
 )
+
+Line = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -58,7 +47,7 @@ class Pair:
 
 
 def key_of(entry: Entry, preset: str) -> tuple[str, ...] | None:
-    """What a measured line must match to be about this entry; None where nothing is to be measured."""
+    """What a measured line must match to be about this entry; None if nothing is measured in the preset."""
     if entry.effect is None or preset not in entry.effect.cells:
         return None
     cell = entry.effect.cells[preset]
@@ -72,9 +61,9 @@ def pairs(
     extra: Mapping[str, Any],
     tuned: TunedFolder,
 ) -> list[Pair]:
-    """The cells to run in ``preset``; a cell of tuned hyper-parameters keeps them on both sides."""
+    """The cells to run in ``preset``. A cell with tuned hyper-parameters keeps them on both sides."""
     found = []
-    for entry in (entry for chapter in chapters for entry in chapter.entries):
+    for entry in entries_of(chapters):
         if entry.effect is None or preset not in entry.effect.cells:
             continue
         cell = entry.effect.cells[preset]
@@ -95,37 +84,33 @@ def pairs(
 
 
 def measure(pair: Pair, preset: str, index: RunIndex) -> dict[str, Any]:
-    """One line of the CSV from what is on disk; numbers as a table shows them (percent where it does)."""
+    """One line of the CSV from what is on disk, in the unit that a table prints."""
     where = (pair.cell.row, pair.cell.column)
-    default, switched = (
-        collect(pair.spec, preset, cells, index).cells[where] for cells in (pair.default, pair.switched)
-    )
-    seeds = sorted(default.values.keys() & switched.values.keys())
-    each = [switched.values[seed] - default.values[seed] for seed in seeds]
-    diverged = [
-        f"{name} {len(cell.troubles[RunState.DIVERGED])} of {len(cell.runs)}"
-        for name, cell in (("default", default), ("switched", switched))
-        if RunState.DIVERGED in cell.troubles
-    ]
-    runs = [run for cells in (pair.default, pair.switched) for run in cells[where].runs]
-    return {
-        **dict(zip(COLUMNS[:5], key_of(pair.entry, preset) or (), strict=True)),
-        "metric": pair.spec.metric,
-        **{f"default_{part}": _number(default.summary, part) for part in ("mean", "sd", "n")},
-        **{f"switched_{part}": _number(switched.summary, part) for part in ("mean", "sd", "n")},
-        "difference": f"{sum(each) / len(each):.6f}" if each else "",
+    sides = {"default": pair.default, "switched": pair.switched}
+    found = {name: collect(pair.spec, preset, cells, index).cells[where] for name, cells in sides.items()}
+    default, switched = found["default"].values, found["switched"].values
+    seeds = sorted(default.keys() & switched.keys())
+    each = [switched[seed] - default[seed] for seed in seeds]
+    line: dict[str, Any] = dict(zip(KEY, key_of(pair.entry, preset) or (), strict=True))
+    line["metric"] = pair.spec.metric
+    diverged = []
+    for name, cell in found.items():
+        mean, sd = (cell.summary.mean, cell.summary.std) if cell.summary else (None, None)
+        line |= {f"{name}_mean": _number(mean), f"{name}_sd": _number(sd), f"{name}_n": str(len(cell.values))}
+        if RunState.DIVERGED in cell.troubles:
+            diverged.append(f"{name} {len(cell.troubles[RunState.DIVERGED])} of {len(cell.runs)}")
+    keys = [run.key for cells in sides.values() for run in cells[where].runs]
+    return line | {
+        "difference": _number(sum(each) / len(each) if each else None),
         "differences": " ".join(f"{value:+.4f}" for value in each),
         "seeds": " ".join(map(str, seeds)),
         "diverged": ", ".join(diverged),
-        "commit": _commits(index.results, [run.key for run in runs]),
+        "commit": _commits(index.results, keys),
     }
 
 
-def _number(summary: Summary | None, part: str) -> str:
-    if summary is None:
-        return "0" if part == "n" else ""
-    value = {"mean": summary.mean, "sd": summary.std, "n": summary.n}[part]
-    return "" if value is None else str(value) if part == "n" else f"{value:.6f}"
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.6f}"
 
 
 def _commits(results: Results, keys: Sequence[str]) -> str:
@@ -148,20 +133,17 @@ def read(preset: str, folder: Path = EFFECTS_FOLDER) -> dict[tuple[str, ...], di
     except (OSError, ValueError) as error:
         raise ConfigError(f"measured effects {path} cannot be read: {error}") from error
     if tuple(frame.columns) != COLUMNS:
-        raise ConfigError(f"measured effects {path}: came columns {', '.join(frame.columns)}; measure again.")
-    return {tuple(line[name] for name in COLUMNS[:5]): line for line in frame.to_dict("records")}
+        raise ConfigError(
+            f"measured effects {path}: got other columns; expected {', '.join(COLUMNS)}. Measure again."
+        )
+    return {tuple(line[name] for name in KEY): line for line in frame.to_dict("records")}
 
 
 def as_csv(
-    chapters: Sequence[Chapter],
-    preset: str,
-    old: Mapping[tuple[str, ...], Any],
-    new: Sequence[Mapping[str, Any]],
+    chapters: Sequence[Chapter], preset: str, old: Mapping[tuple[str, ...], Line], new: Sequence[Line]
 ) -> bytes:
-    """The file: ``new`` lines in place of ``old`` ones, in the order of the ledger; lines of other entries go."""
-    lines = {**old, **{tuple(line[name] for name in COLUMNS[:5]): line for line in new}}
-    wanted = [key_of(entry, preset) for chapter in chapters for entry in chapter.entries]
+    """The file: ``old`` lines, replaced by ``new`` ones, in the order of the ledger; without lines of no entry."""
+    lines = {**old, **{tuple(line[name] for name in KEY): line for line in new}}
+    wanted = [key_of(entry, preset) for entry in entries_of(chapters)]
     frame = pd.DataFrame([lines[key] for key in wanted if key in lines], columns=list(COLUMNS))
-    stream = io.StringIO()
-    frame.to_csv(stream, index=False, lineterminator="\n")
-    return stream.getvalue().encode()
+    return frame.to_csv(index=False, lineterminator="\n").encode()

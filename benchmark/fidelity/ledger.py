@@ -7,7 +7,8 @@ entry cannot outlive its switch.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -15,10 +16,10 @@ from typing import Any
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from benchmark.config.compose import compose, group_names, resolve
+from benchmark.config.compose import compose, resolve
 from benchmark.config.merge import merge
 from benchmark.config.schema import RunConfig
-from benchmark.errors import ConfigError, format_validation_error
+from benchmark.errors import ConfigError, format_validation_error, wrong
 from benchmark.experiments.spec import TableSpec, spec_called
 from benchmark.paths import CONF
 
@@ -66,10 +67,7 @@ class Base(_Part):
     cell: CellName | None = None
 
     def layer(self) -> dict[str, Any]:
-        """The settings on top of the defaults.
-
-        Data and models that this version does not have stay at the defaults: no switch is theirs.
-        """
+        """The settings on top of the defaults."""
         groups = {"method": self.method, "selection": self.selection, "partition": self.partition}
         named = {group: {"name": name} for group, name in groups.items() if name is not None}
         if self.cell is None:
@@ -77,12 +75,7 @@ class Base(_Part):
         found = table(self.cell.table).cell_overrides(self.cell.row, self.cell.column, "paper")
         if found is None:
             raise ConfigError(f"table {self.cell.table}: column {self.cell.column!r} is not in preset paper.")
-        there = {
-            group: settings
-            for group, settings in found.items()
-            if group not in ("dataset", "model") or settings["name"] in group_names(group)
-        }
-        return merge(there, named)
+        return merge(found, named)
 
 
 class Entry(_Part):
@@ -120,7 +113,7 @@ class Entry(_Part):
             )
         for key, values in self.switch.items():
             if len(values) < 2 or len(set(values)) < len(values):
-                raise ValueError(f"switch.{key}: came {list(values)}; needs two or more different values")
+                raise ValueError(wrong(f"switch.{key}", list(values), "two or more different values"))
         return self
 
     def configs(self) -> Iterator[tuple[str, Value, RunConfig]]:
@@ -177,6 +170,11 @@ def nested(key: str, value: Any) -> dict[str, Any]:
     return result
 
 
+def entries_of(chapters: Sequence[Chapter]) -> list[Entry]:
+    """The entries of several chapters, in order."""
+    return [entry for chapter in chapters for entry in chapter.entries]
+
+
 def load(folder: Path = LEDGER_FOLDER) -> list[Chapter]:
     """All chapters, in the order of the papers; `ConfigError`, naming the file, for what does not fit."""
     chapters = []
@@ -190,12 +188,10 @@ def load(folder: Path = LEDGER_FOLDER) -> list[Chapter]:
             message = format_validation_error(error, Chapter, whole="chapter")
             raise ConfigError(f"ledger file {path}: {message}") from error
         if chapter.paper != paper:
-            raise ConfigError(
-                f"ledger file {path}: paper: came {chapter.paper!r}; the file's name says {paper!r}."
-            )
+            raise ConfigError(f"ledger file {path}: {wrong('paper', chapter.paper, repr(paper))}")
         chapters.append(chapter)
-    ids = [entry.id for chapter in chapters for entry in chapter.entries]
-    twice = sorted({name for name in ids if ids.count(name) > 1})
+    counts = Counter(entry.id for entry in entries_of(chapters))
+    twice = sorted(name for name, count in counts.items() if count > 1)
     if twice:
         raise ConfigError(
             f"ledger: {', '.join(twice)} comes twice; ids are unique over all files of {folder}."

@@ -10,15 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
+from ledgers import ENTRY, write_ledger
 
 from benchmark.config.schema import RunConfig
 from benchmark.errors import ConfigError
 from benchmark.experiments.plan import check
 from benchmark.experiments.tuning import TunedFolder
-from benchmark.fidelity import effects, ledger
+from benchmark.fidelity import effects
 from benchmark.fidelity.document import render
-from benchmark.fidelity.ledger import PAPERS, Entry, load
+from benchmark.fidelity.ledger import Entry, load
 from benchmark.fidelity.printed import inconsistencies
 from benchmark.models.networks import Features
 from methods.core.errors import MethodError
@@ -27,33 +27,10 @@ from partitions.core.registry import make as make_partition
 
 ENTRIES = {entry.id: entry for chapter in load() for entry in chapter.entries}
 
-ENTRY: dict[str, Any] = {
-    "id": "toy-norm",
-    "title": "Norm of the toy | term",
-    "paper": "Squared.",
-    "code": "Not squared.",
-    "default": "Squared.",
-    "base": {"method": "fedprox"},
-    "switch": {"method.client.fedprox.prox_norm": ["squared", "unsquared_per_tensor"]},
-}
-EFFECT = {
+EFFECT: dict[str, Any] = {
     "overrides": {"method.client.fedprox.prox_norm": "unsquared_per_tensor"},
     "cells": {"quick": {"table": "fedld_table1", "row": "fedprox", "column": "retina_split3"}},
 }
-
-
-def write_ledger(folder: Path, *entries: Mapping[str, Any]) -> Path:
-    """Four files, the first with ``entries``, the others with one entry without a switch."""
-    for paper in PAPERS:
-        rest = {**ENTRY, "id": f"{paper}-none", "switch": {}, "no_switch": "There is no choice."}
-        content = {
-            "paper": paper,
-            "title": PAPERS[paper],
-            "sources": [{"repository": "nobody/nothing", "commit": "1234567"}],
-            "entries": list(entries) if paper == "fedld" and entries else [rest],
-        }
-        (folder / f"{paper}.yaml").write_text(yaml.safe_dump(content))
-    return folder
 
 
 def build(run: RunConfig) -> None:
@@ -66,17 +43,12 @@ def build(run: RunConfig) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name, entry in ENTRIES.items() if entry.switch])
-def test_every_value_of_a_switch_can_be_built(name: str) -> None:
-    for _, _, run in ENTRIES[name].configs():
-        build(run)
-
-
-@pytest.mark.parametrize("name", [name for name, entry in ENTRIES.items() if entry.switch])
-def test_the_first_value_of_a_switch_is_the_default(name: str) -> None:
+def test_every_value_of_a_switch_can_be_built_and_the_first_is_the_default(name: str) -> None:
     entry = ENTRIES[name]
-    built: dict[str, list[RunConfig]] = {}
+    first: dict[str, RunConfig] = {}
     for key, _, run in entry.configs():
-        built.setdefault(key, []).append(run)
+        first.setdefault(key, run)
+        build(run)
     for key, values in entry.switch.items():
         said = entry.default_of(key)
         if said is not None or values[0] is None:
@@ -84,7 +56,7 @@ def test_the_first_value_of_a_switch_is_the_default(name: str) -> None:
         else:
             # Left to the variant, which must be the paper's, unless the rule's own default is what is said.
             variant = entry.default_of(f"{key.rpartition('.')[0]}.variant")
-            assert variant == "paper" or plain_default(key, built[key][0]) == values[0], key
+            assert variant == "paper" or plain_default(key, first[key]) == values[0], key
 
 
 def plain_default(key: str, run: RunConfig) -> Any:
@@ -105,8 +77,7 @@ def test_effects_are_of_the_entry_s_own_switch() -> None:
         assert entry.effect is not None
         own = {key: value for key, value in entry.effect.overrides.items() if key in entry.switch}
         assert own, entry.id
-        for key, value in own.items():
-            assert value in entry.switch[key][1:], f"{entry.id}: {key}={value} is not switched"
+        assert all(value in entry.switch[key][1:] for key, value in own.items()), entry.id
 
 
 @pytest.mark.parametrize("preset", ["quick", "small"])
@@ -182,12 +153,8 @@ def test_a_base_may_be_a_cell_of_a_table() -> None:
     entry = Entry.model_validate(ENTRY | {"base": {"cell": cell}, "switch": {"train.momentum": [0.9, 0.0]}})
     (_, _, first), (_, _, second) = entry.configs()
     # conf/table/feddiverse_table1.yaml, preset paper: 200 rounds, rate 0.001, momentum 0.9; row powd: beta 0.95.
-    assert (first.train.rounds, first.train.lr, first.train.momentum, second.train.momentum) == (
-        200,
-        0.001,
-        0.9,
-        0,
-    )
+    assert (first.train.rounds, first.train.lr, first.train.momentum) == (200, 0.001, 0.9)
+    assert second.train.momentum == 0
     assert first.selection["name"] == "powd"
     assert first.method["server"]["optimizer"]["beta"] == 0.95
 
@@ -219,48 +186,31 @@ def test_ids_are_unique_over_all_files(tmp_path: Path) -> None:
 def test_a_file_that_is_missing_or_of_another_paper_is_named(tmp_path: Path) -> None:
     write_ledger(tmp_path, ENTRY)
     (tmp_path / "fedmr.yaml").write_text((tmp_path / "fedsdc.yaml").read_text())
-    with pytest.raises(ConfigError, match=r"fedmr\.yaml: paper: came 'fedsdc'"):
+    with pytest.raises(ConfigError, match=r"fedmr\.yaml: paper: got 'fedsdc'"):
         load(tmp_path)
     (tmp_path / "fedmr.yaml").unlink()
-    with pytest.raises(ConfigError, match=r"fedmr\.yaml cannot be read"):
+    with pytest.raises(ConfigError, match=r"fedmr\.yaml"):
         load(tmp_path)
 
 
-def test_tables_and_cells_that_do_not_exist_are_named(tmp_path: Path) -> None:
-    def planned(**cell: str) -> None:
-        changed = {**EFFECT, "cells": {"quick": EFFECT["cells"]["quick"] | cell}}  # type: ignore[index]
-        chapters = load(write_ledger(tmp_path, ENTRY | {"effect": changed}))
+@pytest.mark.parametrize(("key", "name"), [("table", "fedld_tabel1"), ("row", "fedprocks")])
+def test_tables_and_cells_that_do_not_exist_are_named(key: str, name: str, tmp_path: Path) -> None:
+    effect = {**EFFECT, "cells": {"quick": EFFECT["cells"]["quick"] | {key: name}}}
+    chapters = load(write_ledger(tmp_path, ENTRY | {"effect": effect}))
+    with pytest.raises(ConfigError, match=name):
         effects.pairs(chapters, "quick", [0], {}, TunedFolder(()))
-
-    planned()
-    with pytest.raises(ConfigError, match=r"fedld_tabel1.*Did you mean 'fedld_table1'"):
-        planned(table="fedld_tabel1")
-    with pytest.raises(ConfigError, match="no row is called 'fedprocks'"):
-        planned(row="fedprocks")
-    assert ledger.table("fedld_table1").paper == "fedld"
 
 
 # The page ------------------------------------------------------------------------------------------------------
 
 
 LINE = {
-    "id": "toy-norm",
-    "table": "fedld_table1",
-    "row": "fedprox",
-    "column": "retina_split3",
-    "overrides": json.dumps(EFFECT["overrides"]),
-    "metric": "accuracy",
-    "default_mean": "60.000000",
-    "default_sd": "1.000000",
-    "default_n": "3",
-    "switched_mean": "62.125000",
-    "switched_sd": "0.500000",
-    "switched_n": "2",
-    "difference": "2.125000",
-    "differences": "+1.2500 +3.0000",
-    "seeds": "0 2",
-    "diverged": "switched 1 of 3",
-    "commit": "123456789",
+    "id": "toy-norm", "table": "fedld_table1", "row": "fedprox", "column": "retina_split3",
+    "overrides": json.dumps(EFFECT["overrides"]), "metric": "accuracy",
+    "default_mean": "60.000000", "default_sd": "1.000000", "default_n": "3",
+    "switched_mean": "62.125000", "switched_sd": "0.500000", "switched_n": "2",
+    "difference": "2.125000", "differences": "+1.2500 +3.0000", "seeds": "0 2",
+    "diverged": "switched 1 of 3", "commit": "123456789",
 }
 
 
@@ -310,7 +260,7 @@ def test_an_effect_of_something_else_counts_as_not_measured(tmp_path: Path, effe
 
 def test_another_preset_s_columns_are_refused(tmp_path: Path) -> None:
     (tmp_path / "quick.csv").write_text("id,table\ntoy,fedld_table1\n")
-    with pytest.raises(ConfigError, match="measure again"):
+    with pytest.raises(ConfigError, match=r"quick\.csv"):
         effects.read("quick", tmp_path)
     assert effects.read("small", tmp_path) == {}
 
@@ -319,15 +269,9 @@ def test_new_numbers_replace_old_ones_of_the_same_entry_only(tmp_path: Path) -> 
     other = ENTRY | {"id": "toy-other", "effect": EFFECT}
     chapters = load(write_ledger(tmp_path, ENTRY | {"effect": EFFECT}, other))
     entries = {entry.id: entry for chapter in chapters for entry in chapter.entries}
-    kept = {**LINE, "id": "toy-other"}
-    gone = {**LINE, "id": "toy-that-was"}
-    old = {tuple(line[name] for name in effects.COLUMNS[:5]): line for line in (LINE, kept, gone)}
+    lines = [{**LINE, "id": name} for name in ("toy-norm", "toy-other", "toy-that-was")]
+    old = {tuple(line[name] for name in effects.KEY): line for line in lines}
     assert effects.key_of(entries["toy-norm"], "quick") in old
-    written = (
-        effects.as_csv(chapters, "quick", old, [LINE | {"difference": "9.000000"}]).decode().splitlines()
-    )
-    lines = list(csv.DictReader(written))
-    assert [(line["id"], line["difference"]) for line in lines] == [
-        ("toy-norm", "9.000000"),
-        ("toy-other", "2.125000"),
-    ]
+    written = effects.as_csv(chapters, "quick", old, [LINE | {"difference": "9.000000"}]).decode()
+    found = {line["id"]: line["difference"] for line in csv.DictReader(written.splitlines())}
+    assert found == {"toy-norm": "9.000000", "toy-other": "2.125000"}
