@@ -23,7 +23,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from benchmark.engine.federation import FederatedRun
-from benchmark.engine.views import FrozenView
+from benchmark.engine.frozen import FrozenView
 from methods.core.contexts import ClientContext, Federation, Reducer, RoundView, State, Trained
 from methods.core.rules import Aggregator, ClientRule
 
@@ -99,13 +99,13 @@ class Several(Aggregator):
 @torch.no_grad()
 def client_losses(run: FederatedRun, w: Tensor, buffers: Tensor) -> np.ndarray:
     """L_j(w) [K]: mean cross-entropy over all training samples of each client, in evaluation mode."""
-    model = FrozenView(run.model, run.pool.board, w, buffers)
+    model = FrozenView(run.model, run.clients.pool.loaded, w, buffers)
     losses = np.zeros(run.num_clients)
     for j in range(run.num_clients):
-        for x, y in run.data(j).batches():
+        for x, y in run.clients.data(j).batches():
             logits = model.logits(x).double()
             losses[j] += float(F.cross_entropy(logits, y, reduction="sum"))
-    return losses / np.maximum(run.sizes, 1)
+    return losses / np.maximum(run.clients.sizes, 1)
 
 
 def one_round(run: FederatedRun, directions: Mapping[str, Aggregator]) -> dict[str, Decomposition]:
@@ -129,7 +129,7 @@ def one_round(run: FederatedRun, directions: Mapping[str, Aggregator]) -> dict[s
     kept = after.rules[LocalModels.key]
     clients = range(run.num_clients)
     local = np.stack([client_losses(run, kept["w"][i], kept["buffers"][i]) for i in clients], axis=1)
-    r = run.sizes / run.sizes.sum()
+    r = run.clients.sizes / run.clients.sizes.sum()
     found = {}
     for name, dbar in after.direction.items():
         w, _ = run.method.optimizer.step(before.w, dbar, before.optimizer)

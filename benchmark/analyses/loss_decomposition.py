@@ -22,12 +22,13 @@ from benchmark.analyses.registry import Options, analysis
 from benchmark.config.compose import compose, group_names, resolve
 from benchmark.config.merge import merge
 from benchmark.config.schema import RunConfig
-from benchmark.engine.federation import Diverged
+from benchmark.engine.state import Diverged
 from benchmark.errors import ConfigError, format_validation_error, wrong
 from benchmark.experiments.figures import FIGURE_FOLDER, load_figure
 from benchmark.experiments.plan import with_seed
 from benchmark.reports.tables import Table, text_table
-from benchmark.runs.execute import build_run, load_data
+from benchmark.runs.build import build_run
+from benchmark.runs.data import load_data
 from benchmark.runs.store import Results
 from methods.fedavg import MeanDirection
 from methods.fedld import Margin, Principal

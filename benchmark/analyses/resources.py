@@ -23,14 +23,16 @@ from torch import Tensor
 
 from benchmark.analyses.registry import Options, analysis
 from benchmark.config.schema import RunConfig
-from benchmark.engine.federation import FederatedRun, FederationState
+from benchmark.engine.federation import FederatedRun
+from benchmark.engine.state import FederationState
 from benchmark.engine.training import ActiveRule
 from benchmark.experiments.figures import FIGURE_FOLDER, load_figure
 from benchmark.experiments.plan import Cells
 from benchmark.experiments.selection import TableQuery, plan_cells, select
 from benchmark.experiments.spec import TableSpec
 from benchmark.reports.tables import Table, text_table
-from benchmark.runs.execute import build_run, load_data
+from benchmark.runs.build import build_run
+from benchmark.runs.data import load_data
 from methods.core.contexts import ClientContext, Head
 
 NOTES = (
@@ -79,7 +81,7 @@ class Trainee:
     def of(cls, config: RunConfig, warm: int = 1) -> Trainee:
         """Build it and let it take part in ``warm`` rounds."""
         whole = build_run(config, load_data(config))
-        own, problem = whole.indices[0], whole.problem
+        own, problem = whole.clients.indices[0], whole.problem
         first = replace(
             problem,
             images=problem.images[own],
@@ -105,7 +107,7 @@ class Trainee:
 
     def held(self) -> Held:
         """What the client holds in one more round."""
-        run, contexts = self.run, self.run.contexts
+        run, contexts = self.run, self.run.clients.contexts
         seen: list[_Watched] = []
         received: list[int] = []
 
@@ -117,17 +119,17 @@ class Trainee:
                 active.append(ActiveRule(rule, seen[-1]))
             return active
 
-        run.contexts = watched  # type: ignore[assignment, method-assign]
+        run.clients.contexts = watched  # type: ignore[assignment, method-assign]
         try:
             state, _ = run.step(self.state)
         finally:
-            del run.contexts
+            del run.clients.contexts
         size = run.model.layout.size
         buffers = len(run.model.buffers)
         return Held(
             model=size + buffers,
             received_model=size if any("read" in vars(ctx) for ctx in seen) else 0,
-            other_models=run.pool.used * (size + buffers),
+            other_models=run.clients.pool.used * (size + buffers),
             received=sum(received),
             kept=numbers(state.clients.get(0, {})),
         )

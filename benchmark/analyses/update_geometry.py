@@ -21,7 +21,8 @@ from benchmark.errors import ConfigError
 from benchmark.experiments.plan import plan
 from benchmark.experiments.spec import spec_called
 from benchmark.reports.tables import Table, text_table
-from benchmark.runs.execute import build_run, load_data
+from benchmark.runs.build import build_run
+from benchmark.runs.data import load_data
 from methods.core.contexts import RoundView, State
 from methods.core.rules import Aggregator
 from methods.core.vectors import gram

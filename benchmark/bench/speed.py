@@ -26,7 +26,9 @@ from benchmark.config.compose import compose, resolve
 from benchmark.config.schema import RunConfig
 from benchmark.engine import randomness
 from benchmark.models.networks import build_net
-from benchmark.runs.execute import build_problem, build_run, choose_device, load_data, round_seconds
+from benchmark.runs.build import build_problem, build_run, choose_device
+from benchmark.runs.data import load_data
+from benchmark.runs.execute import round_seconds
 from benchmark.runs.status import RunState, Status
 from benchmark.runs.store import RunFolder
 from datasets.core.base import DataError
@@ -104,7 +106,7 @@ def federated(config: RunConfig) -> tuple[int, float]:
     started = time.perf_counter()
     for _ in range(config.train.rounds):
         state, _ = run.step(state)
-    return int(run.sizes.sum()) * config.train.rounds, time.perf_counter() - started
+    return int(run.clients.sizes.sum()) * config.train.rounds, time.perf_counter() - started
 
 
 def _paired(
@@ -252,14 +254,14 @@ def local_steps(method: str, model: str, batch: int, results: str) -> Callable[[
     run = build_run(config, load_data(config))
     state, _ = run.step(run.initial_state())
     one = np.ones(1)
-    view = RoundView(1, 0.01, 1, (0,), one, run.sizes, one, one, run.label_counts)
+    view = RoundView(1, 0.01, 1, (0,), one, run.clients.sizes, one, one, run.clients.label_counts)
     received = {rule.key: rule.send(state.rules[rule.key], 0, view) for rule in run.method.client}
 
     def train() -> tuple[int, float]:
-        active = run.contexts(run.method.client, state, 0, state.w, received, {}, "bench")
+        active = run.clients.contexts(run.method.client, state, 0, state.w, received, {}, "bench")
         started = time.perf_counter()
-        run.trainer.run(
-            run.data(0), active, (Phase(),), lr=0.01, round=1, client=0,
+        run.clients.trainer.run(
+            run.clients.data(0), active, (Phase(),), lr=0.01, round=1, client=0,
             draw=lambda epoch: np.random.default_rng(0), torch_seed=0,
         )  # fmt: skip
         return steps, time.perf_counter() - started

@@ -23,7 +23,7 @@ from torch import Tensor
 from torchvision.transforms import v2
 
 from benchmark.launch.resources import usable_cores
-from benchmark.runs.execute import choose_device
+from benchmark.runs.build import choose_device
 from benchmark.transforms.augmentation import AUGMENTATIONS, BIRD_SIZE, RETINA_SIZE, SKIN_SIZE, Normalise
 
 SECONDS, REPEATS = 2.0, 3

@@ -172,7 +172,7 @@ def partition(words: Sequence[str]) -> int:
     """``partition show [dataset=...] [partition=...] [key=value ...] [seed=0] [kind=bubble|bars] [out=FILE.png]``."""
     from benchmark.cli.partition import partition_text
     from benchmark.reports.pictures import client_picture
-    from benchmark.runs.execute import load_data, population
+    from benchmark.runs.data import load_data, population
 
     if not words or words[0] != "show":
         raise ConfigError(f"partition: came {words[0] if words else ''!r}. Allowed: show.")

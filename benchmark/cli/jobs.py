@@ -125,7 +125,9 @@ def retry(words: Sequence[str]) -> int:
     overview = RunOverview(results)
     runs = unique_runs([cells for _, cells in plans])
     overview.refresh(runs)
-    failed: dict[str, RunConfig] = {key: run for key, run in runs.items() if overview.state(key) is RunState.FAILED}
+    failed: dict[str, RunConfig] = {
+        key: run for key, run in runs.items() if overview.state(key) is RunState.FAILED
+    }
     if not failed:
         print(f"none of {len(runs)} runs has failed")
         return 0

@@ -77,7 +77,8 @@ def _launch(values: Mapping[str, str], runs: Sequence[RunConfig], already: int) 
     from benchmark.launch.pool import LaunchError
     from benchmark.launch.progress import ProgressView
     from benchmark.launch.tasks import RUN_WORK, Task
-    from benchmark.runs.execute import get_data, get_weights
+    from benchmark.runs.build import get_weights
+    from benchmark.runs.data import get_data
 
     settings = settings_of_group("launcher", values, "local")
     prepare_data(runs, get_data, get_weights)
@@ -119,7 +120,8 @@ def _cluster(
     from benchmark.launch.slurm.queue import Slurm, SlurmSettings
     from benchmark.launch.slurm.submissions import Cluster, check_time, known_seconds
     from benchmark.launch.tasks import RUN_WORK, Task
-    from benchmark.runs.execute import get_data, get_weights
+    from benchmark.runs.build import get_weights
+    from benchmark.runs.data import get_data
 
     settings = SlurmSettings.of(settings_of_group("launcher", values, "slurm"))
     queue = Slurm(settings, results.root / "launcher" / "jobs")

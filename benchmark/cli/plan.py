@@ -89,7 +89,7 @@ def _tell(line: str) -> None:
 def _device(name: str) -> str:
     import torch
 
-    from benchmark.runs.execute import choose_device
+    from benchmark.runs.build import choose_device
 
     device = choose_device(name)
     return torch.cuda.get_device_name(device) if device.type == "cuda" else "one CPU thread"

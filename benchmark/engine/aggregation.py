@@ -1,4 +1,7 @@
-"""Collects what clients upload in a round: updates, payloads, BatchNorm buffers. Streams wherever a rule allows it."""
+"""Collects what clients upload in a round: updates, payloads, BatchNorm buffers.
+
+Updates are added one by one wherever the rules allow it, so that memory does not grow with the number of clients.
+"""
 
 from __future__ import annotations
 
@@ -8,17 +11,19 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from benchmark.engine.clients import ClientResult, count_numbers
+from benchmark.engine.state import FederationState
 from methods.core.contexts import RoundView, State
 from methods.core.errors import MethodError
-from methods.core.rules import ClientRule
+from methods.core.rules import ClientRule, Method
 from methods.core.vectors import LayoutError, WeightedSum
 
 
 class Updates:
-    """The updates D_k of a round: their weighted sum, or all of them [m, d] where a rule has to see them."""
+    """The updates D_k of a round: their weighted sum, or all of them [m, d] if a rule has to see each."""
 
     def __init__(self, like: Tensor, m: int, keep: bool) -> None:
-        """``like`` is the global model [d]; with ``keep`` all m updates are held."""
+        """``like`` is the global model [d]. With ``keep`` all m updates are stored."""
         self.matrix: Tensor | None = (
             torch.empty(m, len(like), dtype=like.dtype, device=like.device) if keep else None
         )
@@ -27,15 +32,16 @@ class Updates:
         self._count = 0
 
     def add(self, update: Tensor, p: float | None) -> None:
-        """Take one update [d]; ``p`` is its weight where it is known before training ends.
+        """Take one update [d]. ``p`` is its weight if it is known before training ends.
 
-        Raises :class:`LayoutError` for an update of another length: torch would stretch a single number to d.
+        Raises:
+            LayoutError: The update has another length. torch would repeat a single number d times.
         """
         if update.shape != (self._size,):
             raise LayoutError(
                 f"update number {self._count} of the round has the shape {list(update.shape)}, the model has "
-                f"{self._size} parameters; updates of unequal layouts cannot be combined: send the part that differs "
-                "as a payload, and leave its place in the update zero"
+                f"{self._size} parameters. Send the part that differs as a payload, and set its place in the update to "
+                "zero."
             )
         if self.matrix is not None:
             self.matrix[self._count].copy_(update)
@@ -52,7 +58,7 @@ class Updates:
 
 
 class Payloads:
-    """The named tensors that client rules upload, each combined over clients as the rule says."""
+    """The named tensors that client rules upload, each combined over clients by the rule's reducer."""
 
     def __init__(self, rules: Sequence[ClientRule]) -> None:
         """Start empty for ``rules``."""
@@ -60,7 +66,7 @@ class Payloads:
         self._sums: dict[tuple[str, str], Tensor] = {}
 
     def add(self, rule: ClientRule, client: int, payload: State, p: float | None) -> None:
-        """Take the payload of one client; MethodError for a name without a reducer."""
+        """Take the payload of one client. Raises `MethodError` for a name without a reducer."""
         for name, value in payload.items():
             reducer = rule.reducers.get(name)
             if reducer is None:
@@ -75,9 +81,9 @@ class Payloads:
             self._sums[rule.key, name] = scaled.clone() if known is None else known.add_(scaled)
 
     def reduced(self, rule: ClientRule, view: RoundView) -> State:
-        """Payload of one rule after reduction: tensors, or {client: tensor} for ``keep``."""
+        """The payload of one rule after reduction: tensors, or {client: tensor} for ``keep``."""
         out: State = {name: value for (key, name), value in self._sums.items() if key == rule.key}
-        # A mean is a mean even where the server's weights do not sum to 1 (FedNova).
+        # The weights of a mean sum to 1 even if the server's do not (FedNova).
         total = float(view.weights.sum())
         p = {
             k: weight / total if total else 0.0
@@ -92,20 +98,17 @@ class Payloads:
 
 
 class Buffers:
-    """p_k-weighted mean of BatchNorm buffers over the clients of a round; counters take the maximum.
-
-    Streams where the weights are known before training ends, so that memory does not grow with the clients.
-    """
+    """The p_k-weighted mean of BatchNorm buffers over the clients of a round. Counters take the maximum."""
 
     def __init__(self, like: Tensor, counters: Tensor) -> None:
-        """``like`` are the global buffers; ``counters`` says which entries count batches."""
+        """``like`` are the global buffers; ``counters`` marks the entries that count batches."""
         self._before, self._counters = like, counters
         self._sum = torch.zeros_like(like)
         self._largest = torch.zeros_like(like)
         self._kept: list[Tensor] = []
 
     def add(self, buffers: Tensor, p: float | None) -> None:
-        """Take the buffers of one client."""
+        """Take the buffers of one client; they are stored only if its weight is not known yet."""
         if not len(buffers):
             return
         self._largest = torch.maximum(self._largest, buffers)
@@ -115,8 +118,26 @@ class Buffers:
             self._sum.add_(buffers, alpha=p)
 
     def mean(self, p: np.ndarray) -> Tensor:
-        """The mean under weights p [m], brought to sum 1 where a method's do not; as before if nobody has weight."""
+        """The mean under weights p [m], divided by their sum; the buffers before the round if that sum is 0."""
         for buffers, weight in zip(self._kept, p.tolist(), strict=False):
             self._sum.add_(buffers, alpha=weight)
         total = float(p.sum())
         return torch.where(self._counters, self._largest, self._sum / total) if total else self._before
+
+
+class Uploads:
+    """All that the clients of a round send."""
+
+    def __init__(self, state: FederationState, method: Method, m: int, counters: Tensor) -> None:
+        """For m clients in the round after ``state``; ``counters`` as in `Buffers`."""
+        self.updates = Updates(state.w, m, keep=method.keeps_updates(state.round))
+        self.payloads = Payloads(method.client)
+        self.buffers = Buffers(state.buffers, counters)
+
+    def add(self, client: int, result: ClientResult, p: float | None) -> int:
+        """Take what one client sends; returns how many numbers its payloads have."""
+        for rule, payload in result.payloads:
+            self.payloads.add(rule, client, payload, p)
+        self.updates.add(result.update, p)
+        self.buffers.add(result.buffers, p)
+        return sum(count_numbers(payload) for _, payload in result.payloads)

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from benchmark.engine.randomness import random_state, restore_random_state, seed_torch
-from benchmark.models.networks import FlatModel
+from benchmark.models.flat import FlatModel
 from benchmark.transforms.augmentation import Augment
 from methods.core.contexts import Batch, ClientContext, Phase
 from methods.core.rules import ClientRule, overrides

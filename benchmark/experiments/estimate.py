@@ -163,7 +163,8 @@ def timed(run: RunConfig, shape: Shape, device: str = "auto") -> Pace:
 def _round(run: RunConfig, shape: Shape, samples: int, device: str) -> tuple[Pace, float]:
     import torch
 
-    from benchmark.runs.execute import build_run, load_data
+    from benchmark.runs.build import build_run
+    from benchmark.runs.data import load_data
 
     small = _small(run, shape, samples, device)
     federation = build_run(small, load_data(small))
@@ -258,12 +259,12 @@ def data_needs(runs: Sequence[RunConfig]) -> list[DataNeed]:
 
 def weights_needed(runs: Sequence[RunConfig]) -> list[tuple[Path, Weights]]:
     """Files of trained weights that the runs start from: (where each is looked for, what it is)."""
-    from benchmark.models.networks import weights_of
-    from benchmark.models.weights import weights_folder
+    from benchmark.models.networks import wanted_weights
+    from benchmark.models.pretrained import weights_folder
 
     found: dict[Path, Weights] = {}
     for run in runs:
-        source = weights_of(run.model.name) if run.model.parameters.get("pretrained") is True else None
+        source = wanted_weights(run.model)
         if source is not None:
             found[weights_folder(run.paths) / source.file] = source
     return list(found.items())

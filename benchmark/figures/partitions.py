@@ -64,7 +64,7 @@ def _scenario(request: Request, table: TableSpec, key: str) -> _Scenario:
     cell = plan(table.cut([row], [key]), request.preset, (0,), request.extra)[row, key]
     if not cell.runs:
         raise request.error(f"column {key} of {table.name}: {cell.state}.")
-    from benchmark.runs.execute import load_data  # imports torch, which drawing finished runs does not need
+    from benchmark.runs.data import load_data  # imports torch, which drawing finished runs does not need
 
     data = load_data(cell.runs[0])
     labels, names = np.asarray(data.train.labels), data.dataset.classes

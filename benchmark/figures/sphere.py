@@ -14,11 +14,13 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from torch import Tensor, nn
 
-from benchmark.engine.federation import FederatedRun, Problem, Schedule
+from benchmark.engine.federation import FederatedRun
 from benchmark.engine.measures import spread
+from benchmark.engine.state import Problem, Schedule
 from benchmark.engine.training import TrainSpec
 from benchmark.figures.registry import Drawing, Request, kind
-from benchmark.models.networks import FlatModel, Net
+from benchmark.models.flat import FlatModel
+from benchmark.models.networks import Net
 from benchmark.reports.statistics import summarise
 from methods.core.build import build
 from methods.core.contexts import FrozenModel
@@ -133,7 +135,7 @@ def _train(
         # The last round at the first client alone: what the server then holds is this client's model.
         alone = replace(run, problem=replace(problem, clients=clients[:1]))
         state, _ = alone.step(state)
-        return alone.pool.get(state.w, state.buffers)
+        return alone.clients.pool.get(state.w, state.buffers)
     finally:
         torch.set_num_threads(threads)
 

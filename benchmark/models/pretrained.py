@@ -1,28 +1,39 @@
-"""Weights trained on ImageNet: which files there are, and how their tensors go into a body. Reads no file itself."""
+"""Weights trained on ImageNet: their files are found or downloaded, checked, read, and copied into a body."""
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
+import os
+import pickle
+import socket
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from benchmark.config.schema import PathsConfig
 from benchmark.errors import ConfigError
+
+STALL_SECONDS = 20.0
+"""A download that receives nothing for this long is given up."""
 
 STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
 
 
 @dataclass(frozen=True)
 class Weights:
-    """A file of trained weights as its owner publishes it.
+    """A file of pre-trained weights as its owner publishes it.
 
     Attributes:
-        url: where the file is published; it is called ``<name>-<first digits of its SHA-256>.pth``.
-        page: where a person reads about it.
-        megabytes: size of the file, roughly.
-        head: beginning of the names of the classifier's tensors, which are left out.
+        url: Where the file is published. It is called ``<name>-<first digits of its SHA-256>.pth``.
+        page: A page that describes it.
+        megabytes: Approximate size of the file.
+        head: Prefix of the names of the classifier's tensors, which are not loaded.
     """
 
     url: str
@@ -42,7 +53,7 @@ class Weights:
 
 
 Reader = Callable[[Weights], Mapping[str, Tensor]]
-"""Finds, checks and reads a file of weights: its tensors by name."""
+"""Reads a file of weights: its tensors by name."""
 
 _TIMM = "https://github.com/rwightman/pytorch-image-models/releases"
 
@@ -65,12 +76,97 @@ MOBILENETV2 = Weights(
     "classifier.",
 )
 
+_checked: dict[Path, tuple[int, int]] = {}
+"""Files whose digest was right, with size and time of change, so that each process computes a digest once."""
+
+
+def weights_folder(paths: PathsConfig) -> Path:
+    """``paths.weights``, or else FEDTABLES_WEIGHTS, or else the folder of torch.hub's downloads."""
+    named = paths.weights or os.environ.get("FEDTABLES_WEIGHTS")
+    return (Path(named) if named else Path(torch.hub.get_dir()) / "checkpoints").expanduser().absolute()
+
+
+def fetch_weights(source: Weights, paths: PathsConfig) -> Path:
+    """Find or download the file of ``source``.
+
+    Raises:
+        ConfigError: The file is not there and cannot be downloaded, or it is damaged or another file.
+    """
+    path = weights_folder(paths) / source.file
+    if not path.is_file():
+        _download(source, path)
+    try:
+        stat = path.stat()
+        mark = (stat.st_size, stat.st_mtime_ns)
+        if _checked.get(path) == mark:
+            return path
+        with path.open("rb") as stream:
+            digest = hashlib.file_digest(stream, "sha256").hexdigest()
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read ({error.strerror}). Change its permissions.") from error
+    if not digest.startswith(source.digits):
+        raise _bad(source, path, f"its SHA-256 begins with {digest[: len(source.digits)]}")
+    _checked[path] = mark
+    return path
+
+
+def read_weights(source: Weights, paths: PathsConfig) -> Mapping[str, Tensor]:
+    """The tensors of ``source`` by name, on the CPU.
+
+    Raises:
+        ConfigError: As in `fetch_weights`, or the file contains something else than named tensors.
+    """
+    path = fetch_weights(source, paths)
+    try:
+        content = torch.load(path, map_location="cpu", weights_only=True)
+    except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError, KeyError, OSError) as error:
+        reason = " ".join(str(error).split())[:200] or type(error).__name__
+        raise _bad(source, path, f"torch cannot read it ({reason})") from error
+    if not isinstance(content, Mapping) or not all(isinstance(t, Tensor) for t in content.values()):
+        raise _bad(source, path, f"it contains a {type(content).__name__} and not tensors by name")
+    return content
+
+
+def _download(source: Weights, path: Path) -> None:
+    # torch's function has no timeout, and urllib's default is to wait forever.
+    before = socket.getdefaulttimeout()
+    socket.setdefaulttimeout(STALL_SECONDS)
+    made = not path.parent.is_dir()
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        torch.hub.download_url_to_file(source.url, str(path), source.digits, progress=sys.stderr.isatty())
+    except (OSError, RuntimeError) as error:
+        reason = " ".join(str(getattr(error, "reason", None) or error).split()) or type(error).__name__
+        names = sorted(p.name for p in path.parent.glob("*.pth")) if path.parent.is_dir() else []
+        if made:
+            with contextlib.suppress(OSError):
+                path.parent.rmdir()
+        raise ConfigError(
+            f"model.pretrained: {source.file} is not there and cannot be downloaded ({reason}).\n"
+            f"  looked at: {path}\n"
+            f"  found:     {', '.join(names[:5]) or 'no .pth file'} in {path.parent}\n"
+            f"  get it:    {source.url}, about {source.megabytes} MB; description: {source.page}\n"
+            f"  put it:    into {path.parent}, under this name; for another folder set paths.weights=FOLDER or "
+            "FEDTABLES_WEIGHTS\n"
+            "  or set model.pretrained=false to start from random weights"
+        ) from error
+    finally:
+        socket.setdefaulttimeout(before)
+
+
+def _bad(source: Weights, path: Path, problem: str) -> ConfigError:
+    return ConfigError(
+        f"model.pretrained: {path} is not the published file: {problem}; expected SHA-256 {source.digits}... It has "
+        f"{path.stat().st_size:,} bytes; expected about {source.megabytes} MB. The download may have been interrupted. "
+        f"Delete the file and get it from {source.url} ({source.page})."
+    )
+
 
 def load_weights(body: nn.Module, given: Mapping[str, Tensor], source: Weights) -> None:
-    """Put the tensors of ``source`` into ``body``, all but its classifier.
+    """Copy the tensors of ``source``, except its classifier's, into ``body``.
 
-    Of a BatchNorm that ``body`` replaced by another normalisation the scale and the offset are kept, the statistics
-    dropped: weights are loaded first and the layers exchanged afterwards, as it were.
+    If ``body`` has another normalisation in place of BatchNorm, the scales and offsets are copied and the statistics
+    are not.
 
     Raises:
         ConfigError: The names or shapes are not those of ``body``.
@@ -82,7 +178,7 @@ def load_weights(body: nn.Module, given: Mapping[str, Tensor], source: Weights) 
         for name, tensor in given.items()
         if not name.startswith(source.head) and (has_statistics or not name.endswith(STATISTICS))
     }
-    # Files older than BatchNorm's counter lack it; it counts batches and changes no output.
+    # Old files lack BatchNorm's counter of batches, which changes no output.
     missing = [name for name in wanted if name not in tensors and not name.endswith(STATISTICS[2])]
     unknown = [name for name in tensors if name not in wanted]
     other = [
@@ -92,7 +188,7 @@ def load_weights(body: nn.Module, given: Mapping[str, Tensor], source: Weights) 
     ]
     if missing or unknown or other:
         raise ConfigError(
-            f"{source.file}: these are weights of another network. Missing: {_first(missing)}. Unknown: "
+            f"{source.file}: these are the weights of another network. Missing: {_first(missing)}. Unknown: "
             f"{_first(unknown)}. Other shapes: {_first(other)}. Get the file from {source.url}."
         )
     with torch.no_grad():

@@ -9,7 +9,8 @@ from torch import nn
 
 from benchmark.analyses.communication import SETTINGS, Counted, communication, count, network
 from benchmark.analyses.registry import Options
-from benchmark.models.networks import FlatModel, Net
+from benchmark.models.flat import FlatModel
+from benchmark.models.networks import Net
 
 
 def test_counts_by_hand() -> None:

@@ -16,7 +16,8 @@ from benchmark.analyses.resources import Held, Trainee, measure, numbers
 from benchmark.config.compose import compose, resolve
 from benchmark.experiments.plan import plan
 from benchmark.experiments.spec import TableSpec
-from benchmark.runs.execute import build_run, load_data
+from benchmark.runs.build import build_run
+from benchmark.runs.data import load_data
 from methods.core.contexts import ClientContext, Federation, Head, RoundView, State, Trained
 from methods.core.rules import ClientRule
 

@@ -19,7 +19,8 @@ import pandas as pd
 import pytest
 from tiny_runs import FAKE, tiny
 
-from benchmark.runs.execute import _dataset, execute
+from benchmark.runs.data import _dataset
+from benchmark.runs.execute import execute
 from benchmark.runs.store import Results
 
 FAKE_RUN = (

@@ -387,7 +387,9 @@ def test_a_figure_draws_the_tuned_runs_of_its_table(
         "columns": ["iid"], "presets": {"quick": {}},
     }  # fmt: skip
     (figures / "toy_figure1.yaml").write_text(yaml.safe_dump(node))
-    monkeypatch.setattr("benchmark.experiments.figures.spec_called", partial(spec_called, folder=tmp_path / "conf"))
+    monkeypatch.setattr(
+        "benchmark.experiments.figures.spec_called", partial(spec_called, folder=tmp_path / "conf")
+    )
     monkeypatch.setattr("benchmark.cli.figure.find_figures", partial(find_figures, folder=figures))
     pretend_grid("iid", (0.2, 0.3, 0.9, 0.4), (0, 0, 0, 0))
     assert cli(*PROX, "columns=iid").code == 0

@@ -361,8 +361,8 @@ class Suicidal:
 
 
 def test_torch_uses_the_mapped_array_in_place(pictures: Path) -> None:
-    from benchmark.runs.execute import _tensor
+    from benchmark.runs.build import to_tensor
 
     data = prepare.load("pictures", None, pictures / "raw", pictures / "cache")
-    tensor = _tensor(data.train.images, torch.device("cpu"))
+    tensor = to_tensor(data.train.images, torch.device("cpu"))
     assert tensor.data_ptr() == data.train.images.ctypes.data

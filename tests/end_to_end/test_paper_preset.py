@@ -24,7 +24,7 @@ from benchmark.experiments.spec import TableSpec, find_specs
 from benchmark.reports.collect import collect
 from benchmark.reports.layout import as_table
 from benchmark.reports.write import write
-from benchmark.runs.execute import RunData, load_data
+from benchmark.runs.data import RunData, load_data
 from benchmark.runs.index import RunIndex
 from benchmark.runs.store import Results
 

@@ -37,15 +37,8 @@ from torch.optim.sgd import sgd
 from benchmark.config.schedules import learning_rate
 from benchmark.engine import randomness
 from benchmark.engine.aggregation import Buffers
-from benchmark.engine.federation import (
-    Diverged,
-    FederatedRun,
-    FederationState,
-    Interrupted,
-    Problem,
-    RoundReport,
-    Schedule,
-)
+from benchmark.engine.federation import FederatedRun
+from benchmark.engine.state import Diverged, FederationState, Interrupted, Problem, RoundReport, Schedule
 from benchmark.errors import ConfigError
 from benchmark.models.networks import Net
 from methods.core.contexts import Batch, ClientContext, Federation, Loss, Phase, RoundView, State, Trained
@@ -615,8 +608,8 @@ def test_a_client_that_was_never_chosen_has_the_initial_norm_state() -> None:
     model_ = bn_run("average", with_rules(OwnNorm(), selection=Fixed(turns=((0,),))))
     states = run(model_, rounds=2)
     norm = model_.layout.mask("norm")
-    assert torch.equal(model_.start_vector(states[-1], 1)[norm], states[0].w[norm])
-    assert model_.start_buffers(states[-1], 1).tolist() == FRESH
+    assert torch.equal(model_.clients.start_vector(states[-1], 1)[norm], states[0].w[norm])
+    assert model_.clients.start_buffers(states[-1], 1).tolist() == FRESH
 
 
 # Selection -----------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ import torch
 from federations import federation, mlp, problem_of, run
 from torch import nn
 
-from benchmark.engine.federation import FederationState
+from benchmark.engine.state import FederationState
 from benchmark.models.networks import Net
 
 GOLDEN = Path(__file__).parents[1] / "golden"

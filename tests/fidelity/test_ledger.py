@@ -20,7 +20,7 @@ from benchmark.fidelity import effects
 from benchmark.fidelity.document import render
 from benchmark.fidelity.ledger import Entry, load
 from benchmark.fidelity.printed import inconsistencies
-from benchmark.models.networks import Features
+from benchmark.models.networks import Network
 from methods.core.errors import MethodError
 from partitions.core.base import PartitionError
 from partitions.core.registry import make as make_partition
@@ -62,7 +62,7 @@ def test_every_value_of_a_switch_can_be_built_and_the_first_is_the_default(name:
 def plain_default(key: str, run: RunConfig) -> Any:
     """The default in the class of the rule that a setting of a method or a selection belongs to."""
     if key.startswith("model."):
-        return getattr(Features(), key.removeprefix("model."))
+        return Network.model_fields[key.removeprefix("model.")].default
     method, last = run.build_method(), key.split(".")[-1]
     if key.startswith("selection."):
         return type(method.selection).model_fields[last].default

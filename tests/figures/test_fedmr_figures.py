@@ -11,7 +11,8 @@ import torch
 from federations import Recorder, with_rules
 from finished_runs import finish, request
 
-from benchmark.engine.federation import FederatedRun, Problem, Schedule
+from benchmark.engine.federation import FederatedRun
+from benchmark.engine.state import Problem, Schedule
 from benchmark.engine.training import TrainSpec
 from benchmark.errors import ConfigError
 from benchmark.experiments.figures import FigureSpec, find_figures
@@ -19,7 +20,7 @@ from benchmark.experiments.plan import plan
 from benchmark.experiments.spec import find_specs
 from benchmark.figures import sphere
 from benchmark.figures.registry import find
-from benchmark.models.networks import FlatModel
+from benchmark.models.flat import FlatModel
 
 TOY = {
     "rounds": 3,
@@ -83,7 +84,7 @@ def test_what_is_drawn_is_the_first_client_after_training(method: dict[str, Any]
         state, _ = run.step(state)
     ends = {k: end for t, k, end in log.ends if t == 2}
     np.testing.assert_allclose(
-        drawn, run.pool.get(ends[0].w, ends[0].buffers).features(test[0]), rtol=0, atol=1e-6
+        drawn, run.clients.pool.get(ends[0].w, ends[0].buffers).features(test[0]), rtol=0, atol=1e-6
     )
 
 

@@ -16,7 +16,7 @@ from benchmark.errors import ConfigError
 from benchmark.experiments.figures import FIGURE_FOLDER, FigureSpec, load_figure
 from benchmark.experiments.plan import plan
 from benchmark.figures.registry import Drawing
-from benchmark.runs.execute import load_data
+from benchmark.runs.data import load_data
 from benchmark.runs.store import Results
 
 FILES = sorted(FIGURE_FOLDER.glob("fedsdc_*.yaml"))

@@ -10,9 +10,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from benchmark.engine.federation import FederatedRun, FederationState, Problem, Schedule
+from benchmark.engine.federation import FederatedRun
+from benchmark.engine.state import FederationState, Problem, Schedule
 from benchmark.engine.training import TrainSpec
-from benchmark.models.networks import FlatModel, Net, flatten_head
+from benchmark.models.flat import FlatModel, flatten_head
+from benchmark.models.networks import Net
 from methods.core.build import build
 from methods.core.contexts import Batch, ClientContext, Loss, State, Trained
 from methods.core.rules import ClientRule, Method, Selection

@@ -10,14 +10,15 @@ import torch
 from torch import Tensor
 
 from benchmark.config.schema import RunConfig
-from benchmark.runs.execute import build_run, load_data
+from benchmark.runs.build import build_run
+from benchmark.runs.data import load_data
 
 
 def pixels(payload: dict[str, Any], progress: Any, stop: Any) -> tuple[str, str]:
     """Digests of all that clients of a run see in two rounds, by "round client"; the payload says in which order."""
     config = RunConfig.model_validate(payload["run"])
     run = build_run(config, load_data(config))
-    transform, train = run.trainer.transform, run.trainer.run
+    transform, train = run.clients.trainer.transform, run.clients.trainer.run
     seen: dict[str, Any] = {}
 
     def trained(*words: Any, round: int, client: int, **more: Any) -> Any:
@@ -28,12 +29,12 @@ def pixels(payload: dict[str, Any], progress: Any, stop: Any) -> tuple[str, str]
             digest.update(x.contiguous().numpy().tobytes())
             return x
 
-        run.trainer.transform = watched
+        run.clients.trainer.transform = watched
         return train(*words, round=round, client=client, **more)
 
     # Nothing is learnt from them: what they are does not depend on the model.
-    run.trainer._step_function = lambda *_: lambda x, y, index: torch.zeros(())  # type: ignore[method-assign]
-    run.trainer.run = trained  # type: ignore[method-assign]
+    run.clients.trainer._step_function = lambda *_: lambda x, y, index: torch.zeros(())  # type: ignore[method-assign]
+    run.clients.trainer.run = trained  # type: ignore[method-assign]
     run._select = lambda state, cost: (tuple(payload["clients"]), state.selection)  # type: ignore[method-assign]
     run.step(run.step(run.initial_state())[0])
     return "done", json.dumps({key: digest.hexdigest() for key, digest in seen.items()})

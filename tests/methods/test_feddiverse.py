@@ -15,8 +15,9 @@ import torch
 from federations import Recorder, federation, mlp, problem_of, run, same, with_rules
 from torch import Tensor, nn
 
-from benchmark.engine.federation import FederatedRun, FederationState, Problem
+from benchmark.engine.federation import FederatedRun
 from benchmark.engine.records import Cost
+from benchmark.engine.state import FederationState, Problem
 from benchmark.models.networks import Net
 from methods.core.build import build
 from methods.core.contexts import Batch, Phase, State

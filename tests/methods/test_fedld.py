@@ -30,8 +30,9 @@ from federations import (
 from torch import Tensor, nn
 
 from benchmark.engine.aggregation import Updates
-from benchmark.engine.federation import FederationState
-from benchmark.models.networks import FlatModel, Net
+from benchmark.engine.state import FederationState
+from benchmark.models.flat import FlatModel
+from benchmark.models.networks import Net
 from methods.core import vectors
 from methods.core.build import build
 from methods.core.contexts import Batch, ClientContext, Loss, RoundView, State, Trained

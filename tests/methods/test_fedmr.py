@@ -17,7 +17,8 @@ import yaml
 from federations import Recorder, federation, mlp, one_parameter, ones, problem_of, run, same, with_rules
 from torch import Tensor, nn
 
-from benchmark.engine.federation import FederatedRun, FederationState
+from benchmark.engine.federation import FederatedRun
+from benchmark.engine.state import FederationState
 from benchmark.models.networks import Net
 from methods.core.build import build
 from methods.core.contexts import Batch, ClientContext, RoundView
@@ -290,7 +291,7 @@ def test_prototypes_of_the_trained_local_models() -> None:
         for c, mean in means(samples).items():
             np.testing.assert_allclose(server["g"][c], mean, rtol=0, atol=1e-12)
     # The pass is made with the network that has just trained: no second one, and no trace in what is uploaded.
-    assert model.pool._spare == []
+    assert model.clients.pool._spare == []
     plain = start(problem, {"mu1": 0.001, "mu2": 0}, net=bn_dropout, rounds=1, augment=lambda x: x + 1.0)
     first = run(plain)[-1]
     assert torch.equal(first.w, states[1].w)

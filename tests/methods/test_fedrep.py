@@ -15,7 +15,8 @@ from torch import nn
 
 from benchmark.config.compose import load_group
 from benchmark.engine.evaluation import EvaluationSet
-from benchmark.engine.federation import FederatedRun, FederationState
+from benchmark.engine.federation import FederatedRun
+from benchmark.engine.state import FederationState
 from benchmark.models.networks import Net
 from methods.core.build import build
 from methods.core.errors import MethodError

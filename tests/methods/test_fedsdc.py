@@ -16,12 +16,14 @@ from torch import Tensor, nn
 
 from benchmark.config.compose import compose, load_group, resolve
 from benchmark.engine.evaluation import EvaluationSet
-from benchmark.engine.federation import FederatedRun, FederationState
+from benchmark.engine.federation import FederatedRun
+from benchmark.engine.state import FederationState
 from benchmark.errors import ConfigError
 from benchmark.experiments.plan import check, plan
 from benchmark.experiments.spec import TableSpec
 from benchmark.models.networks import Net
-from benchmark.runs.execute import build_run, load_data
+from benchmark.runs.build import build_run
+from benchmark.runs.data import load_data
 from methods.core.build import build
 from methods.core.contexts import ClientContext, RoundView, State, Trained
 from methods.core.errors import MethodError

@@ -54,8 +54,9 @@ from federations import (
 from torch import Tensor, nn
 
 from benchmark.engine.evaluation import EvaluationSet
-from benchmark.engine.federation import Diverged, FederatedRun, Problem
+from benchmark.engine.federation import FederatedRun
 from benchmark.engine.records import Cost, Record
+from benchmark.engine.state import Diverged, Problem
 from benchmark.models.networks import Net
 from methods.core.contexts import (
     Batch,
@@ -687,7 +688,7 @@ def test_personal_groups_beside_heads_of_different_widths() -> None:
     state = run(model)[-1]
     np.testing.assert_allclose(state.w, [5, 1, 0, 3], rtol=0, atol=1e-12)
     for k, steps in enumerate((2, 2, 4)):
-        own = model.start_vector(state, k)
+        own = model.clients.start_vector(state, k)
         np.testing.assert_allclose(own, [5, 1 + steps, steps, 3], rtol=0, atol=1e-12)
 
 
@@ -797,7 +798,7 @@ def test_personal_groups() -> None:
     )
     states = run(model)
     np.testing.assert_allclose([s.w.tolist() for s in states], [[2, 3], [4.5, 3], [7, 3]], rtol=0, atol=1e-12)
-    own = [[model.start_vector(s, k).tolist() for k in range(3)] for s in states]
+    own = [[model.clients.start_vector(s, k).tolist() for k in range(3)] for s in states]
     np.testing.assert_allclose(own[1], [[4.5, 4], [4.5, 6], [4.5, 3]], rtol=0, atol=1e-12)
     np.testing.assert_allclose(own[2], [[7, 4], [7, 9], [7, 4]], rtol=0, atol=1e-12)
 
@@ -828,7 +829,7 @@ def test_mean_of_personal_predictions() -> None:
     assert values["class=1", "accuracy"] == pytest.approx(2 / 3)
     expected = []
     for k in range(3):
-        theta, *v = model.start_vector(state, k)
+        theta, *v = model.clients.start_vector(state, k)
         logits = theta * torch.tensor([1.0, 1, 2, 1])[:, None] * torch.stack(v)
         expected.append(float(F.cross_entropy(logits, torch.tensor([0, 0, 0, 1]))))
     assert values["all", "loss"] == pytest.approx(np.mean(expected), abs=1e-6)

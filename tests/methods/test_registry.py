@@ -11,7 +11,7 @@ import torch
 from federations import bn_dropout, class_run, classes, problem_of, run, same, with_rules
 
 from benchmark.config.compose import group_names, load_group
-from benchmark.engine.federation import Diverged, FederationState
+from benchmark.engine.state import Diverged, FederationState
 from methods.core.build import build
 from methods.core.contexts import State
 from methods.core.errors import MethodError

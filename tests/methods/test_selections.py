@@ -27,10 +27,12 @@ from federations import (
 )
 from torch import Tensor, nn
 
-from benchmark.engine import federation as engine
+from benchmark.engine import aggregation as engine
 from benchmark.engine import randomness
-from benchmark.engine.federation import FederatedRun, FederationState, _Clients
+from benchmark.engine.federation import FederatedRun
 from benchmark.engine.records import Cost
+from benchmark.engine.state import FederationState
+from benchmark.engine.views import ProbedClients
 from benchmark.models.networks import Net
 from methods.core import vectors
 from methods.core.build import build
@@ -213,7 +215,7 @@ def test_powd_rounds(schedule: str) -> None:
     model = federation(problem, method, mlp(), lr=0.05, w0=POWD["w0"], clients_per_round=2, **budget)
     state = model.initial_state()
     for t in range(3):
-        losses = _Clients(model, state, Cost()).ask(range(4), PowD(d=4)._loss)[:, 0]
+        losses = ProbedClients(model.clients, state, model.heads, Cost()).ask(range(4), PowD(d=4)._loss)[:, 0]
         np.testing.assert_allclose(losses, POWD[f"uneq_{schedule}_losses"][t], rtol=0, atol=1e-8)
         state, report = model.step(state)
         assert set(report.clients) == set(POWD[f"uneq_{schedule}_selected"][t])
@@ -262,7 +264,7 @@ def test_powd_loss_is_the_mean_over_samples_in_evaluation_mode() -> None:
     with torch.no_grad():
         each = F.cross_entropy(net.classify(net.features(problem.images)), problem.labels, reduction="none")
     each = each.numpy()
-    ask = _Clients(model, state, Cost()).ask
+    ask = ProbedClients(model.clients, state, model.heads, Cost()).ask
     np.testing.assert_allclose(
         ask([0, 1], PowD(d=2)._loss)[:, 0], [each[:600].mean(), each[600:].mean()], rtol=1e-12
     )

@@ -19,15 +19,9 @@ from benchmark.engine.evaluation import Images
 from benchmark.engine.federation import FederatedRun
 from benchmark.errors import ConfigError
 from benchmark.runs import execute as module
-from benchmark.runs.execute import (
-    build_problem,
-    build_run,
-    choose_device,
-    execute,
-    load_data,
-    load_dataset,
-    work,
-)
+from benchmark.runs.build import build_problem, build_run, choose_device
+from benchmark.runs.data import load_data, load_dataset
+from benchmark.runs.execute import execute, work
 from benchmark.runs.threads import THREAD_VARIABLES
 from partitions.core.base import PartitionError
 
@@ -134,7 +128,7 @@ def test_prepared_images_are_used_where_they_lie(tmp_path: Path) -> None:
 
 def test_more_samples_per_class_than_exist(tmp_path: Path) -> None:
     for key in ("train_per_class", "test_per_class"):
-        with pytest.raises(ConfigError, match=rf"dataset\.{key}: came 25; class 0 has only (24|10) samples"):
+        with pytest.raises(ConfigError, match=rf"dataset\.{key}: got 25; .*class 0 has only (24|10)"):
             load_data(configuration(tmp_path, {"dataset": {key: 25}}))
 
 
@@ -194,7 +188,7 @@ def test_what_is_cut_in_training_is_cut_wherever_images_are_looked_at(tmp_path: 
     ).view(-1, 1, 1)
     for transform in (problem.transform, *(held.transform for held in problem.evaluation_sets.values())):
         torch.testing.assert_close(transform(problem.images[:2]), expected, rtol=1e-4, atol=1e-4)
-    x, _ = next(run.data(0).batches())
+    x, _ = next(run.clients.data(0).batches())
     assert x.shape[1:] == (3, 224, 224)
     # The network is built for what it sees, and trains on what is cut already.
     linear = next(m for m in run.model.net.modules() if isinstance(m, torch.nn.Linear))
@@ -352,13 +346,13 @@ def test_a_fault_of_the_program_is_a_failed_run_that_can_be_repeated(
 def test_a_users_mistake_is_raised_and_noted(tmp_path: Path) -> None:
     config = configuration(tmp_path, {"train": {"clients_per_round": 7}})
     with pytest.raises(
-        ConfigError, match=r"train\.clients_per_round: came 7, the partition has 6 clients\..* 1 to 6"
+        ConfigError, match=r"train\.clients_per_round: got 7; expected 1 to 6"
     ):
         execute(config)
     status = folder_of(config).status()
     assert status is not None
     assert status.state == "failed"
-    assert "came 7" in status.message
+    assert "got 7" in status.message
 
 
 def test_an_impossible_partition_is_refused(tmp_path: Path) -> None:
@@ -369,7 +363,7 @@ def test_an_impossible_partition_is_refused(tmp_path: Path) -> None:
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
 def test_a_gpu_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(
-        ConfigError, match=r"runtime\.device: came 'cuda:1', but torch finds no GPU here\. Allowed: auto, cpu"
+        ConfigError, match=r"runtime\.device: got 'cuda:1'; expected auto or cpu"
     ):
         execute(configuration(tmp_path, device="cuda:1"))
     assert choose_device("auto") == torch.device("cpu")
@@ -393,7 +387,7 @@ def test_numpy_has_as_many_threads_as_torch(
 ) -> None:
     """Set where the environment does not say it already; more threads may give other last bits."""
     seen: list[int] = []
-    monkeypatch.setattr(module, "threadpool_limits", seen.append)
+    monkeypatch.setattr("threadpoolctl.threadpool_limits", seen.append)
     for name in THREAD_VARIABLES:
         monkeypatch.setenv(name, "1" if said else "2")
     execute(configuration(tmp_path))
@@ -420,8 +414,8 @@ def test_build_run_holds_the_configuration(tmp_path: Path) -> None:
         8,
         1,
     )
-    assert run.sizes.tolist() == [16] * 6
-    assert run.label_counts.sum() == 96
+    assert run.clients.sizes.tolist() == [16] * 6
+    assert run.clients.label_counts.sum() == 96
     assert run.method.name == "fedavgm"
 
 

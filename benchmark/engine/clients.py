@@ -1,0 +1,332 @@
+"""The clients of a federation: their data, what they keep between rounds, and their local training."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from benchmark.engine import randomness
+from benchmark.engine.frozen import FrozenPool
+from benchmark.engine.state import Diverged, FederationState, Problem, Schedule
+from benchmark.engine.training import ActiveRule, ClientData, LocalTrainer, LoopResult, Order, TrainSpec
+from benchmark.models.flat import FlatModel
+from methods.core.contexts import ClientContext, Head, Phase, RoundView, State, Trained
+from methods.core.rules import ClientRule
+
+
+class ClientResult(NamedTuple):
+    """What one client returns after its local training.
+
+    Tensors may be views of the model's vectors: they are valid until the next client trains.
+
+    Attributes:
+        update: D_k [d], zero in personal groups.
+        buffers: Its BatchNorm buffers.
+        payloads: What each rule uploads.
+        kept: What stays at the client.
+        loop: Steps, loss and samples of the local loop.
+        received: How many numbers the rules sent down.
+    """
+
+    update: Tensor
+    buffers: Tensor
+    payloads: list[tuple[ClientRule, State]]
+    kept: State
+    loop: LoopResult
+    received: int
+
+
+@dataclass
+class ClientSide:
+    """All clients, and the one network on which they train in turn.
+
+    Attributes:
+        personal: Groups of parameters that stay at the clients.
+        order: Replaces the random order in which local samples are visited.
+    """
+
+    problem: Problem
+    model: FlatModel
+    spec: TrainSpec
+    schedule: Schedule
+    seed: int
+    personal: frozenset[str]
+    order: Order | None = None
+
+    def __post_init__(self) -> None:
+        """Derive what every round needs."""
+        problem = self.problem
+        device = problem.images.device
+        self.indices = [torch.from_numpy(np.asarray(c, dtype=np.int64)).to(device) for c in problem.clients]
+        self.sizes = np.array([len(c) for c in problem.clients], dtype=np.float64)
+        labels = problem.labels.cpu().numpy()
+        self.label_counts = np.stack(
+            [np.bincount(labels[c], minlength=problem.num_classes) for c in problem.clients]
+        )
+        # The positions in w of the personal groups, ascending: a client keeps only these values.
+        own = self.model.layouts[None].mask(*self.personal).nonzero().flatten().to(self.model.w.device)
+        self._own = own if len(own) else None
+        self._initial_buffers = self.model.buffers.clone()
+        self.has_trained = False
+        transform = problem.transform
+        if self.spec.augment is not None and problem.augmented_transform is not None:
+            transform = problem.augmented_transform
+        self.generators = partial(randomness.generator, self.seed)
+        self.trainer = LocalTrainer(self.model, self.spec, transform, self.order or self._random_order)
+        self.pool = FrozenPool(self.model)
+        self._pooled: dict[tuple[str, int], tuple[Tensor, Tensor]] = {}
+
+    def __len__(self) -> int:
+        """K."""
+        return len(self.indices)
+
+    # Data ----------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def group_counts(self) -> np.ndarray | None:
+        """How many samples of each class and attribute each client has [K, C, A]; None without attributes."""
+        p = self.problem
+        if p.attributes is None:
+            return None
+        groups = (p.labels * p.num_attributes + p.attributes).cpu().numpy()
+        size = p.num_classes * p.num_attributes
+        counts = [np.bincount(groups[client], minlength=size) for client in p.clients]
+        return np.stack(counts).reshape(-1, p.num_classes, p.num_attributes)
+
+    def data(self, client: int) -> ClientData:
+        """The samples of one client."""
+        p = self.problem
+        return ClientData(p.images, p.labels, self.indices[client], p.transform, all_attributes=p.attributes)
+
+    def all_data(self) -> ClientData:
+        """The samples of all clients, each once."""
+        return replace(self.data(0), indices=torch.unique(torch.cat(self.indices)), all_attributes=None)
+
+    def _random_order(self, round: int, client: int, epoch: int, n: int) -> np.ndarray:
+        return self.generators("batches", round, client, epoch).permutation(n)
+
+    def pooled(self, owner: str, count: int) -> tuple[Tensor, Tensor]:
+        """(x [count, ...], y [count]), normalised, from all clients' data; the same in every round."""
+        if (owner, count) not in self._pooled:
+            every = np.unique(np.concatenate([np.asarray(c) for c in self.problem.clients]))
+            rng = self.generators(f"{owner}/pooled")
+            picked = torch.from_numpy(np.sort(rng.choice(every, size=min(count, len(every)), replace=False)))
+            data = replace(self.data(0), indices=picked.to(self.problem.images.device))
+            self._pooled[owner, count] = data.transform(data.images[data.indices]), data.y
+        return self._pooled[owner, count]
+
+    # The start of a round ------------------------------------------------------------------------------------
+
+    def start_vector(self, state: FederationState, client: int) -> Tensor:
+        """w with the client's own values in its personal groups [d]; w itself if nothing is personal."""
+        own = state.clients.get(client, {}).get("personal")
+        if self._own is None or own is None:
+            return state.w
+        start = state.w.clone()
+        start[self._own[: len(own)]] = own
+        return start
+
+    def start_buffers(self, state: FederationState, client: int) -> Tensor:
+        """BatchNorm buffers that the client starts from. With ``local`` its own, at first the initial ones."""
+        if self.spec.buffers == "local":
+            return state.clients.get(client, {}).get("buffers", self._initial_buffers)
+        return state.buffers
+
+    def load(self, state: FederationState, client: int, w: Tensor, head: Head | None) -> Tensor:
+        """Put the values w [d] and the client's buffers into the network; with ``head``, its classifier is replaced.
+
+        Returns:
+            The vector that training starts from: w, or the body of w and the head.
+        """
+        start = w if head is None else torch.cat([w[: self.model.body_size], head.vector])
+        self.model.use_head(head.key if head else None)
+        self.pool.forget()
+        self.has_trained = True
+        with torch.no_grad():
+            self.model.w.copy_(start)
+            self.model.buffers.copy_(self.start_buffers(state, client))
+        return start
+
+    def contexts(
+        self,
+        rules: Sequence[ClientRule],
+        state: FederationState,
+        client: int,
+        start: Tensor,
+        received: Mapping[str, State],
+        states: Mapping[str, State],
+        purpose: str,
+        data: ClientData | None = None,
+    ) -> list[ActiveRule]:
+        """Call each rule's ``begin`` and return the rules with what they may read.
+
+        Args:
+            rules: The client rules of the round.
+            state: The server's state before the round.
+            client: The client.
+            start: The vector that training starts from.
+            received: What each rule sent down, by its key.
+            states: What each rule keeps at this client, by its key.
+            purpose: Distinguishes the random draws of training from those of a selection.
+            data: Replaces the client's own samples.
+        """
+        active = []
+        for rule in rules:
+            ctx = ClientContext(
+                client=client,
+                round=state.round,
+                rounds=self.schedule.rounds,
+                num_classes=self.problem.num_classes,
+                layout=self.model.layout,
+                w=start,
+                buffers=self.start_buffers(state, client),
+                lr=self.schedule.lr(state.round),
+                momentum=self.spec.momentum,
+                data=self.data(client) if data is None else data,
+                label_counts=self.label_counts[client],
+                received=received[rule.key],
+                state=states.get(rule.key, {}),
+                frozen=self.pool.get,
+                gradients=self.pool.gradients,
+                pooled=partial(self.pooled, rule.key),
+                augmented=self.spec.augment is not None,
+                generators=partial(self._rule_generators, f"{purpose}/{rule.key}", state.round, client),
+            )
+            active.append(ActiveRule(rule, replace(ctx, local=rule.begin(ctx))))
+        return active
+
+    def _rule_generators(
+        self, owner: str, round: int, client: int, purpose: str, *ids: int
+    ) -> np.random.Generator:
+        return self.generators(f"{owner}/{purpose}", round, client, *ids)
+
+    # Training ------------------------------------------------------------------------------------------------
+
+    def train(
+        self, rules: Sequence[ClientRule], state: FederationState, client: int, view: RoundView
+    ) -> ClientResult:
+        """Train one client in the round after ``state``. Raises `Diverged` if a value it sends is not finite."""
+        received = {rule.key: rule.send(state.rules[rule.key], client, view) for rule in rules}
+        handed = [sent["head"] for sent in received.values() if isinstance(sent.get("head"), Head)]
+        head: Head | None = handed[0] if handed else None
+        start = self.load(state, client, self.start_vector(state, client), head)
+        states = state.clients.get(client, {}).get("rules", {})
+        active = self.contexts(rules, state, client, start, received, states, "rule")
+        loop = self.run_loop(
+            self.data(client), active, _phases(active), state, client, "training", "sampling"
+        )
+        with torch.no_grad():
+            _require_finite(state.round, client, self.model.w, self.model.buffers)
+            update = self._update(start, head)
+            trained = Trained(
+                w=self.model.w,
+                update=update,
+                buffers=self.model.buffers,
+                steps=loop.steps,
+                step_norm=loop.step_norm,
+                head=self.model.w[self.model.body_size :] if head is not None else None,
+            )
+            # A rule that rests in this round keeps its state at the client.
+            kept: State = {key: value for key, value in states.items() if key not in received}
+            payloads = []
+            for rule, ctx in active:
+                own, payload = rule.finish(ctx, trained)
+                _require_finite(state.round, client, *payload.values())
+                payloads.append((rule, payload))
+                if own:
+                    kept[rule.key] = self._copied(own)
+            entry = self._entry(kept)
+            if self._own is not None:
+                update = update.index_fill(0, self._own, 0.0)
+        self.model.use_head(None)
+        numbers = sum(count_numbers(sent) for sent in received.values())
+        return ClientResult(update, self.model.buffers, payloads, entry, loop, numbers)
+
+    def run_loop(
+        self,
+        data: ClientData,
+        active: Sequence[ActiveRule],
+        phases: Sequence[Phase],
+        state: FederationState,
+        client: int,
+        training: str,
+        sampling: str,
+    ) -> LoopResult:
+        """Run the local loop from the network's present values.
+
+        ``training`` and ``sampling`` name the random draws of dropout and augmentation, and of weighted sampling.
+        """
+        return self.trainer.run(
+            data,
+            active,
+            phases,
+            lr=self.schedule.lr(state.round),
+            round=state.round,
+            client=client,
+            draw=partial(self.generators, sampling, state.round, client),
+            torch_seed=randomness.torch_seed(self.seed, training, state.round, client),
+        )
+
+    def _update(self, start: Tensor, head: Head | None) -> Tensor:
+        """D_k [d]. A head that the server handed down is not part of the update: its place is zero."""
+        assert self.model.g is not None
+        if head is None:
+            # The gradient vector is not needed after training, so its memory is used for the update.
+            return torch.sub(self.model.w.detach(), start, out=self.model.g)
+        update = torch.zeros(self.model.layouts[None].size, dtype=start.dtype, device=start.device)
+        body = self.model.body_size
+        torch.sub(self.model.w.detach()[:body], start[:body], out=update[:body])
+        return update
+
+    def _copied(self, value: Any) -> Any:
+        """``value`` with a copy of every tensor that is a view of the model's vectors."""
+        if isinstance(value, dict):
+            return {key: self._copied(item) for key, item in value.items()}
+        if isinstance(value, Tensor) and self.model.shares_memory(value):
+            return value.detach().clone()
+        return value
+
+    def _entry(self, rules: State) -> State:
+        """What stays at the client that has just trained: states of rules, personal groups, local buffers."""
+        entry: State = {"rules": rules} if rules else {}
+        if self._own is not None:
+            # A head that the server handed down has other values in the place of the model's own head.
+            within = self._own if self.model.head_key is None else self._own[self._own < self.model.body_size]
+            entry["personal"] = self.model.w.detach()[within]
+        if self.spec.buffers == "local" and len(self.model.buffers):
+            entry["buffers"] = self.model.buffers.clone()
+        return entry
+
+
+def _phases(active: Sequence[ActiveRule]) -> tuple[Phase, ...]:
+    """The phases of the one rule that has its own, or a single neutral phase."""
+    for rule, ctx in active:
+        phases = rule.phases(ctx)
+        if phases != (Phase(),):
+            return phases
+    return (Phase(),)
+
+
+def _require_finite(round: int, client: int, *tensors: Tensor) -> None:
+    # A sum is finite only if all its terms are, and needs no second tensor.
+    if not all(bool(torch.isfinite(tensor.sum())) for tensor in tensors):
+        raise Diverged(round, client)
+
+
+def count_numbers(values: Mapping[str, Any]) -> int:
+    """How many numbers are in a message."""
+    total = 0
+    for value in values.values():
+        if isinstance(value, Head):
+            value = value.vector
+        if isinstance(value, Mapping):
+            total += count_numbers(value)
+        else:
+            total += value.numel() if isinstance(value, Tensor) else 1
+    return total

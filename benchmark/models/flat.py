@@ -1,0 +1,175 @@
+"""A network's parameters as one vector, its gradients as a second, its buffers as a third."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Mapping
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.func import functional_call, grad, vmap
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.instancenorm import _InstanceNorm
+
+from benchmark.models.networks import Net
+from methods.core.vectors import BODY, HEAD, NORM, OTHER_NORM, Layout
+
+# vmap runs some layers (adaptive pooling of ResNets) sample by sample, and warns. A user cannot change that.
+warnings.filterwarnings("ignore", "There is a performance drop because we have not yet implemented the batch")
+
+OTHER_NORM_LAYERS = (_InstanceNorm, nn.GroupNorm, nn.LayerNorm)
+
+
+def _groups(net: Net) -> dict[int, str]:
+    """Group of each parameter, by its id: norm (BatchNorm) or other_norm by type of layer, else head or body."""
+    groups = {id(p): BODY for p in net.parameters()}
+    groups |= {id(p): HEAD for p in net.classifier.parameters()}
+    for module in net.modules():
+        if isinstance(module, (_BatchNorm, *OTHER_NORM_LAYERS)):
+            kind = NORM if isinstance(module, _BatchNorm) else OTHER_NORM
+            groups |= {id(p): kind for p in module.parameters(recurse=False)}
+    return groups
+
+
+class FlatModel:
+    """A network whose parameters are views into one vector ``w`` [d] and whose gradients are views into ``g`` [d].
+
+    The classifier comes last in the vector, so that other classifiers (``heads``, by key) can replace it: after
+    `use_head`, ``w``, ``g`` and ``layout`` are those of the body and that head. BatchNorm's statistics and counters are
+    views into ``buffers``, where a counter is a float.
+    """
+
+    def __init__(
+        self,
+        net: Net,
+        heads: Mapping[str, nn.Module] | None = None,
+        *,
+        device: torch.device | None = None,
+        channels_last: bool = False,
+        gradients: bool = True,
+    ) -> None:
+        """Take over ``net`` and ``heads``: views replace their tensors. Without ``gradients`` there is no g."""
+        self.net = net.to(device)
+        self.channels_last = channels_last
+        # All heads share one place. The model's own classifier is bound last, so that w starts with its values.
+        self._heads: dict[str | None, nn.Module] = dict(heads or {}) | {None: net.classifier}
+        groups = _groups(net)
+        body = [(f"body.{n}", tuple(p.shape), groups[id(p)]) for n, p in net.body.named_parameters()]
+        self.layouts = {
+            key: Layout.of(
+                [*body, *((f"classifier.{n}", tuple(p.shape), HEAD) for n, p in head.named_parameters())],
+                channels_last,
+            )
+            for key, head in self._heads.items()
+        }
+        self.body_size = Layout.of(body).size
+        longest = max(layout.size for layout in self.layouts.values())
+        first = next(net.parameters())
+        self._w = torch.empty(longest, dtype=first.dtype, device=first.device)
+        self._g = torch.zeros_like(self._w) if gradients else None
+        self._bind(dict(net.body.named_parameters(prefix="body")), self.layouts[None])
+        for key, head in self._heads.items():
+            self._bind(dict(head.to(first).named_parameters(prefix="classifier")), self.layouts[key])
+        self._bind_buffers()
+        self.use_head(None)
+        self.features = net.features
+
+    def compile(self) -> None:
+        """Compile the body for training (torch.compile). Classifiers and twins are not compiled."""
+        self.features = torch.compile(self.net.features)
+
+    def _bind(self, parameters: dict[str, nn.Parameter], layout: Layout) -> None:
+        for entry in layout.entries:
+            if entry.name not in parameters:
+                continue
+            parameter = parameters[entry.name]
+            view = entry.view(self._w)
+            view.copy_(parameter.data)
+            parameter.data = view
+            parameter.requires_grad_(self._g is not None)
+            if self._g is not None:
+                parameter.grad = entry.view(self._g)
+
+    def _bind_buffers(self) -> None:
+        named = list(self.net.named_buffers())
+        self.buffer_layout = Layout.of((name, tuple(b.shape), NORM) for name, b in named)
+        self.buffers = torch.zeros(self.buffer_layout.size, dtype=self._w.dtype, device=self._w.device)
+        self.counters = torch.zeros(self.buffer_layout.size, dtype=torch.bool, device=self._w.device)
+        for name, buffer in named:
+            view = self.buffer_layout.view(self.buffers, name)
+            view.copy_(buffer)
+            owner, _, leaf = name.rpartition(".")
+            # .data has the same storage but a version counter of its own. Otherwise autograd would take an update of
+            # one statistic for an update of all of them.
+            self.net.get_submodule(owner)._buffers[leaf] = view.data
+        for entry in self.buffer_layout.entries:
+            self.counters[entry.start : entry.stop] = entry.name.endswith("num_batches_tracked")
+
+    def use_head(self, key: str | None) -> None:
+        """Put the classifier ``key`` (None: the model's own) behind the body."""
+        self.head_key = key
+        self.net.classifier = self._heads[key]
+        self.layout = self.layouts[key]
+        self.w = self._w[: self.layout.size]
+        self.g = self._g[: self.layout.size] if self._g is not None else None
+
+    def load_body(self, w: Tensor, buffers: Tensor) -> None:
+        """Copy the body's part of ``w`` and the buffers into this model; its classifier stays."""
+        self._w[: self.body_size].copy_(w[: self.body_size])
+        self.buffers.copy_(buffers)
+
+    def twin(self) -> FlatModel:
+        """A second model of the same structure with a vector of its own, without gradients."""
+        in_place = self.head_key
+        self.use_head(None)
+        net, heads = copy.deepcopy((self.net, {k: h for k, h in self._heads.items() if k is not None}))
+        self.use_head(in_place)
+        for module in (net, *heads.values()):
+            for parameter in module.parameters():
+                parameter.grad = None
+        return FlatModel(net, heads, channels_last=self.channels_last, gradients=False)
+
+    def gradients(self, x: Tensor, y: Tensor) -> Tensor:
+        """Gradient of each sample's cross-entropy [B, d] at the present values. Nothing else changes."""
+        named = {name: p.detach() for name, p in self.net.named_parameters()}
+        buffers = dict(self.net.named_buffers())
+
+        def loss(parameters: dict[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
+            logits = functional_call(self.net, (parameters, buffers), (x[None],))
+            return F.cross_entropy(logits, y[None])
+
+        found = vmap(grad(loss), in_dims=(None, 0, 0))(named, x, y)
+        every = torch.empty(len(x), len(self.w), dtype=self.w.dtype, device=self.w.device)
+        for entry in self.layout.entries:
+            gradient = found[entry.name]
+            if entry.channels_last:
+                gradient = gradient.permute(0, 1, 3, 4, 2)
+            every[:, entry.start : entry.stop] = gradient.flatten(1)
+        return every
+
+    def shares_memory(self, tensor: Tensor) -> bool:
+        """Whether ``tensor`` is a view of this model's vectors, which the next client overwrites."""
+        own = {t.untyped_storage().data_ptr() for t in (self._w, self._g, self.buffers) if t is not None}
+        return tensor.numel() > 0 and tensor.untyped_storage().data_ptr() in own
+
+    @property
+    def has_batch_norm(self) -> bool:
+        """Whether training mode needs more than one sample per batch."""
+        return any(isinstance(m, _BatchNorm) for m in self.net.modules())
+
+    def freeze_batch_norm(self) -> None:
+        """Let BatchNorm layers use their running statistics without updating them. Their affine part still trains."""
+        for layer in self.net.modules():
+            if isinstance(layer, _BatchNorm):
+                layer.eval()
+
+
+def flatten_head(head: nn.Module, channels_last: bool = False) -> Tensor:
+    """The parameters of a classifier as one vector, in the order of the layout."""
+    layout = Layout.of(((n, tuple(p.shape), HEAD) for n, p in head.named_parameters()), channels_last)
+    vector = torch.empty(layout.size, dtype=next(head.parameters()).dtype)
+    for entry, parameter in zip(layout.entries, head.parameters(), strict=True):
+        entry.view(vector).copy_(parameter.data)
+    return vector

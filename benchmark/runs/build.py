@@ -1,0 +1,172 @@
+"""From a configuration and its data to a `FederatedRun`."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from benchmark.config.schedules import learning_rate
+from benchmark.config.schema import RunConfig
+from benchmark.engine import randomness
+from benchmark.engine.evaluation import EvaluationSet, Images
+from benchmark.engine.federation import FederatedRun
+from benchmark.engine.state import Problem, Schedule
+from benchmark.engine.training import TrainSpec
+from benchmark.errors import ConfigError, wrong
+from benchmark.models.flat import FlatModel, flatten_head
+from benchmark.models.networks import build_net, wanted_weights
+from benchmark.models.pretrained import fetch_weights, read_weights
+from benchmark.runs.data import RunData
+from benchmark.transforms.augmentation import Normalise, augmentation
+from datasets.core.base import Split
+from methods.core.rules import ClientRule, Method, Selection
+
+EVALUATED_VALUES = 2**24
+"""Most numbers in a batch of evaluation, 64 MiB: 37 RGB images of 384 x 384, 111 of 224 x 224.
+
+The first layers of ResNet-50 need three tensors of 9 MB for one image of 384 x 384, so 512 images would need 14 GB.
+"""
+
+
+def get_weights(config: RunConfig) -> None:
+    """Download the pre-trained weights of a run's model if needed. Raises `ConfigError` if that is impossible."""
+    source = wanted_weights(config.model)
+    if source is not None:
+        fetch_weights(source, config.paths)
+
+
+def choose_device(name: str) -> torch.device:
+    """The device called ``name``; ``auto`` is cuda if there is one. Raises `ConfigError` if it is not there."""
+    available = torch.cuda.is_available()
+    if name == "auto":
+        return torch.device("cuda" if available else "cpu")
+    if name.startswith("cuda") and not available:
+        raise ConfigError(wrong("runtime.device", name, "auto or cpu: torch finds no GPU here"))
+    return torch.device(name)
+
+
+def build_run(config: RunConfig, data: RunData, stop: Callable[[], bool] = lambda: False) -> FederatedRun:
+    """The federation that a configuration describes. ``stop`` is asked between clients."""
+    method = config.build_method()
+    device = choose_device(config.runtime.device)
+    problem = build_problem(config, data, device)
+    train, num_clients = config.train, len(data.clients)
+    wanted = train.clients_per_round or num_clients
+    if wanted > num_clients:
+        expected = f"1 to {num_clients} (the partition has {num_clients} clients), or null for all"
+        raise ConfigError(wrong("train.clients_per_round", wanted, expected))
+    method = method.for_clients(num_clients, num_clients if train.first_round_full else wanted)
+    model, heads = _build_model(config, method, problem, device)
+    if train.batch_size == 1 and model.has_batch_norm and train.buffers != "frozen":
+        expected = f"at least 2, since {config.model.name} has BatchNorm, or train.buffers=frozen"
+        raise ConfigError(wrong("train.batch_size", 1, expected))
+    augment = augmentation(train.augment)
+    spec = TrainSpec(
+        epochs=train.epochs,
+        steps=train.steps,
+        batch_size=train.batch_size,
+        momentum=train.momentum,
+        weight_decay=train.weight_decay,
+        clip=train.clip,
+        drop_last=train.drop_last,
+        buffers=train.buffers,
+        augment=None if augment is None else augment.train,
+        amp=config.precision.amp,
+    )
+    lr = learning_rate(train.lr, train.rounds, train.schedule)
+    schedule = Schedule(train.rounds, wanted, lr, train.first_round_full)
+    return FederatedRun(
+        problem, method, model, spec, schedule, config.seed, heads, None, config.evaluation.measures, stop
+    )
+
+
+def build_problem(config: RunConfig, data: RunData, device: torch.device) -> Problem:
+    """The data of a run on the device."""
+    dataset, train = data.dataset, data.train
+    plain = Normalise.of(dataset.mean, dataset.std, torch.float32, device, config.precision.channels_last)
+    augment = augmentation(config.train.augment, train.images.shape[1])
+    transform = plain if augment is None else replace(plain, first=augment.evaluation)
+    images = to_tensor(train.images, device)
+    values = math.prod(transform(images[:1]).shape)
+    size = max(1, min(config.evaluation.batch_size, EVALUATED_VALUES // values))
+    sets = {"test": _evaluation_set(data, data.test, data.rest, images, transform, size)}
+    if data.validation is not None:
+        nothing = train.subset(np.arange(0))
+        sets["validation"] = _evaluation_set(data, nothing, data.validation, images, transform, size)
+    return Problem(
+        images=images,
+        labels=to_tensor(train.labels, device),
+        attributes=None if train.attributes is None else to_tensor(train.attributes, device),
+        clients=data.clients,
+        num_classes=len(dataset.classes),
+        num_attributes=len(dataset.attributes),
+        transform=transform,
+        evaluation_sets=sets,
+        augmented_transform=plain,
+    )
+
+
+def to_tensor(array: np.ndarray, device: torch.device) -> Tensor:
+    """The array on the device; on the CPU it is used in place, also if it is memory-mapped."""
+    with warnings.catch_warnings():
+        # torch warns that a memory-mapped array is read-only. Nothing writes to it.
+        warnings.simplefilter("ignore", UserWarning)
+        return torch.from_numpy(np.asarray(array)).to(device)
+
+
+def _evaluation_set(
+    data: RunData, split: Split, more: np.ndarray, images: Tensor, transform: Normalise, size: int
+) -> EvaluationSet:
+    """The samples of ``split``, and after them the samples ``more`` of the training split.
+
+    ``images`` are the training split's, on the device; ``size`` is the batch size.
+    """
+    train, device = data.train, images.device
+    own = to_tensor(split.images, device)
+    attributes = None
+    if train.attributes is not None and split.attributes is not None:
+        attributes = to_tensor(np.concatenate([split.attributes, train.attributes[more]]), device)
+    return EvaluationSet(
+        images=Images(own, images, to_tensor(more, device)) if len(more) else own,
+        labels=to_tensor(np.concatenate([split.labels, train.labels[more]]), device),
+        attributes=attributes,
+        num_classes=len(data.dataset.classes),
+        num_attributes=len(data.dataset.attributes),
+        transform=transform,
+        batch_size=size,
+    )
+
+
+def _build_model(
+    config: RunConfig, method: Method, problem: Problem, device: torch.device
+) -> tuple[FlatModel, dict[str, Tensor]]:
+    """(the model with the heads that rules asked for, their first values by key)."""
+    channels, height, width = problem.transform(problem.images[:1]).shape[1:]  # as the network sees them
+    net = build_net(
+        config.model.name,
+        problem.num_classes,
+        (channels, height, width),
+        config.model.parameters,
+        randomness.torch_seed(config.seed, "model"),
+        lambda source: read_weights(source, config.paths),
+    )
+    heads: dict[str, nn.Module] = {}
+    asking: tuple[ClientRule | Selection, ...] = (*method.client, method.selection)
+    for rule in asking:
+        heads |= rule.heads(
+            net.feature_dim,
+            problem.num_classes,
+            lambda purpose, *ids: randomness.generator(config.seed, f"heads/{purpose}", *ids),
+        )
+    channels_last = config.precision.channels_last
+    vectors = {key: flatten_head(head, channels_last).to(device) for key, head in heads.items()}
+    model = FlatModel(net, heads, device=device, channels_last=channels_last)
+    if config.precision.compile:
+        model.compile()
+    return model, vectors

@@ -1,0 +1,139 @@
+"""The data of a run: loaded, cut to the configured size, and split among clients."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+
+import datasets
+from benchmark.config.schema import DatasetConfig, PathsConfig, RunConfig
+from benchmark.engine import randomness
+from benchmark.errors import ConfigError, wrong
+from datasets.core.base import Dataset, Split
+from partitions.core.base import Population
+from partitions.core.store import Partition, make_partition
+
+
+@dataclass(frozen=True)
+class RunData:
+    """A data set cut to the run's size and split among clients.
+
+    Attributes:
+        dataset: The complete data set.
+        train: Training samples, of which the indices below count.
+        test: Test samples.
+        partition: The split among clients.
+        clients: Indices of each client's training samples.
+        validation: Indices of samples of ``train`` that are held out; None if there is no validation.
+        rest: Indices of samples of ``train`` that are test data beside ``test``.
+    """
+
+    dataset: Dataset
+    train: Split
+    test: Split
+    partition: Partition
+    clients: list[np.ndarray]
+    validation: np.ndarray | None
+    rest: np.ndarray
+
+
+@lru_cache(maxsize=4)
+def _dataset(name: str, options: str, data: str | None, cache: str | None) -> Dataset:
+    folders = (Path(folder) if folder else None for folder in (data, cache))
+    return datasets.load(name, json.loads(options), *folders)
+
+
+def load_dataset(config: DatasetConfig, paths: PathsConfig) -> Dataset:
+    """The data set of a configuration, prepared if needed. It is kept for the next run of this process."""
+    return _dataset(config.name, json.dumps(config.options, sort_keys=True), paths.data, paths.cache)
+
+
+def get_data(config: RunConfig) -> None:
+    """Prepare the data of a run if needed. Raises `DataError` if that is impossible."""
+    load_dataset(config.dataset, config.paths)
+
+
+def load_data(config: RunConfig, folder: Path | None = None) -> RunData:
+    """Load the data of a run. The subsample is the same for all seeds; the split among clients depends on the seed.
+
+    Args:
+        config: The run.
+        folder: Where partitions are stored; None: nowhere.
+    """
+    dataset = load_dataset(config.dataset, config.paths)
+    rng = randomness.generator(0, "subsample")
+    wanted = config.dataset
+    chosen = _per_class(dataset.train.labels, wanted.train_per_class, rng, "dataset.train_per_class")
+    train = _subset(dataset.train, chosen)
+    seed = config.seed if config.partition.seed is None else config.partition.seed
+    key = f"{dataset.name}:{dataset.fingerprint}:{wanted.train_per_class}"
+    partition = make_partition(
+        population(dataset, train), config.partition.name, config.partition.parameters, seed, key, folder
+    )
+    rest = partition.unassigned() if wanted.rest == "test" else np.arange(0)
+    labels = np.concatenate([dataset.test.labels, train.labels[rest]])
+    chosen = _per_class(labels, wanted.test_per_class, rng, "dataset.test_per_class")
+    own = len(dataset.test)
+    test, rest = _subset(dataset.test, chosen[chosen < own]), rest[chosen[chosen >= own] - own]
+    clients = [np.asarray(c) for c in partition.clients]
+    validation = None
+    if config.evaluation.validation > 0:
+        clients, validation = _hold_out(clients, config.evaluation.validation, seed)
+    return RunData(dataset, train, test, partition, clients, validation, rest)
+
+
+def population(dataset: Dataset, split: Split) -> Population:
+    """What a partition may read of a data set."""
+    return Population(
+        labels=np.asarray(split.labels),
+        num_classes=len(dataset.classes),
+        attributes=None if split.attributes is None else np.asarray(split.attributes),
+        num_attributes=len(dataset.attributes),
+        sources=None if split.sources is None else np.asarray(split.sources),
+        num_sources=len(dataset.sources),
+        class_names=dataset.classes,
+        attribute_names=dataset.attributes,
+        source_names=dataset.sources,
+    )
+
+
+def _per_class(labels: np.ndarray, count: int | None, rng: np.random.Generator, key: str) -> np.ndarray:
+    """Indices of ``count`` random samples of each class, in their stored order; all samples if None."""
+    if count is None:
+        return np.arange(len(labels))
+    picked = []
+    for label in np.unique(labels):
+        available = np.flatnonzero(labels == label)
+        if len(available) < count:
+            expected = f"at most {len(available)}: class {label} has only {len(available)} samples"
+            raise ConfigError(wrong(key, count, expected))
+        picked.append(rng.permutation(available)[:count])
+    return np.sort(np.concatenate(picked))
+
+
+def _subset(split: Split, indices: np.ndarray) -> Split:
+    return split if len(indices) == len(split) else split.subset(indices)
+
+
+def _hold_out(clients: list[np.ndarray], share: float, seed: int) -> tuple[list[np.ndarray], np.ndarray]:
+    """Move ``share`` of every client's samples into one validation set: rounded down, and at least one sample stays.
+
+    Raises:
+        ConfigError: The validation set is empty.
+    """
+    kept, held_out = [], []
+    for k, indices in enumerate(clients):
+        shuffled = randomness.generator(seed, "validation", k).permutation(indices)
+        count = min(int(share * len(indices)), len(indices) - 1)
+        held_out.append(shuffled[:count])
+        kept.append(np.sort(shuffled[count:]))
+    validation = np.unique(np.concatenate(held_out))
+    if not len(validation):
+        largest = max(len(indices) for indices in clients)
+        expected = f"at least {1 / largest:.3g}: the largest client has {largest} samples"
+        raise ConfigError(wrong("evaluation.validation", share, expected))
+    return kept, validation

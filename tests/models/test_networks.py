@@ -1,0 +1,269 @@
+"""Networks have the sizes that papers and libraries state, and the options that the papers need."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from benchmark.errors import ConfigError
+from benchmark.models.flat import FlatModel, flatten_head
+from benchmark.models.networks import Net, WideBlock, build_net
+
+RGB = (3, 32, 32)
+RESNET18 = 11_173_962
+"""Parameters of ResNet-18 with the 32-pixel stem, three channels and ten classes."""
+
+
+def built(
+    name: str, classes: int = 10, shape: tuple[int, int, int] = RGB, seed: int = 0, **options: Any
+) -> Net:
+    return build_net(name, classes, shape, options, seed)
+
+
+def counted(name: str, classes: int, **options: Any) -> tuple[int, int]:
+    """(parameters, numbers in BatchNorm's buffers) of a network for RGB images, without memory for their values."""
+    with torch.device("meta"):
+        net = built(name, classes, **options)
+    return sum(p.numel() for p in net.parameters()), sum(b.numel() for b in net.buffers())
+
+
+def images(*shape: int) -> Tensor:
+    return torch.from_numpy(np.random.default_rng(0).normal(size=shape)).float()
+
+
+def group_norms(net: Net) -> list[int]:
+    return [m.num_groups for m in net.modules() if isinstance(m, nn.GroupNorm)]
+
+
+@pytest.mark.parametrize(("channels", "parameters"), [(3, RESNET18), (1, RESNET18 - 2 * 64 * 9)])
+def test_resnet18_has_the_known_size(channels: int, parameters: int) -> None:
+    """Buffers: 4,800 normalised channels with a mean and a variance each, and 20 counters."""
+    model = FlatModel(built("resnet18_32", shape=(channels, 32, 32)))
+    assert model.layout.size == len(model.w) == parameters
+    assert len(model.buffers) == 2 * 4800 + 20
+    assert int(model.counters.sum()) == 20
+    assert model.net.feature_dim == 512 and model.has_batch_norm
+    assert int(model.layout.mask("norm").sum()) == 2 * 4800  # every BatchNorm, those of the shortcuts too
+    assert int(model.layout.mask("head").sum()) == 512 * 10 + 10
+    stem = model.net.body.conv1(torch.zeros(2, channels, 32, 32))
+    assert stem.shape == model.net.body.maxpool(stem).shape == (2, 64, 32, 32)  # stride 1, no pooling
+
+
+def test_resnet18_with_group_norm() -> None:
+    net = built("resnet18_gn", 7, groups=2)
+    assert group_norms(net) == [2] * 20  # the stem, two in each of 8 blocks, three shortcuts
+    model = FlatModel(net)
+    assert not model.has_batch_norm and not len(model.buffers)
+    assert model.layout.size == RESNET18 - 3 * 513
+    assert int(model.layout.mask("other_norm").sum()) == 2 * 4800
+    assert net.features(torch.zeros(1, 3, 56, 56)).shape == (1, 512)
+
+
+def test_mobilenet_has_group_norm_of_eight_groups() -> None:
+    """MobileNetV2 has 3,504,872 parameters with 1,000 classes and 52 convolutions; GroupNorm has BatchNorm's number."""
+    net = built("mobilenetv2_gn")
+    assert group_norms(net) == [8] * 52
+    model = FlatModel(net)
+    assert not model.has_batch_norm and not len(model.buffers)
+    assert model.layout.size == 3_504_872 - 1281 * 1000 + 1281 * 10
+
+
+def test_resnet50_has_the_known_size() -> None:
+    """torchvision states 25,557,032 parameters with 1,000 classes; 26,560 channels are normalised, by 53 layers."""
+    assert counted("resnet50", 2) == (25_557_032 - 998 * 2049, 2 * 26_560 + 53)
+    net = built("resnet50", 2)
+    assert net.feature_dim == 2048
+    stem = net.body.conv1(torch.zeros(1, 3, 64, 64))
+    assert stem.shape == (1, 64, 32, 32)
+    assert net.body.maxpool(stem).shape == (1, 64, 16, 16)
+
+
+@pytest.mark.parametrize("k", [1, 10])
+def test_wide_resnet_has_the_size_that_fedmr_prints(k: int) -> None:
+    """With biased convolutions and BatchNorm's numbers WRN-28-10 has FedMR's 36.565 M (Table 3).
+
+    Widths a, b, c = 16 k, 32 k, 64 k. Convolutions: 9 (3 16 + 16 a + 7 a a + a b + 7 b b + b c + 7 c c), the shortcuts
+    16 a + a b + b c, and a bias per channel. BatchNorm: 2 per channel before each of the 24 convolutions of the blocks
+    and at the end. Classifier: c + 1 per class. With k = 1 the first block needs no shortcut.
+    """
+    a, b, c = 16 * k, 32 * k, 64 * k
+    weights = 9 * (3 * 16 + 16 * a + 7 * a * a + a * b + 7 * b * b + b * c + 7 * c * c)
+    first = (16 * a + a) * (k > 1)
+    shortcuts, biases = first + a * b + b + b * c + c, 16 + 8 * (a + b + c)
+    channels = (16 + 7 * a) + (a + 7 * b) + (b + 7 * c) + c
+    found = counted("wrn28_10", 100, widening_factor=k)
+    assert found == (weights + shortcuts + biases + 2 * channels + (c + 1) * 100, 2 * channels + 25)
+    if k == 10:
+        assert found == (36_546_980, 17_977) and f"{sum(found) / 1e6:.3f}" == "36.565"
+
+
+def test_wide_resnet_drops_between_the_convolutions() -> None:
+    net = built("wrn28_10", 3, (1, 8, 8), dropout=0.3)
+    assert [m.p for m in net.body.modules() if isinstance(m, nn.Dropout)] == [0.3] * 12
+    block = WideBlock(2, 4, 2, 0.5).eval()
+    x = images(3, 2, 6, 6)
+    for norm in (block.norm1, block.norm2):  # neutral in evaluation mode, up to the epsilon of 1e-5
+        norm.eps = 0.0
+    active = x.clamp(min=0)
+    by_hand = block.conv2(block.conv1(active).clamp(min=0)) + block.shortcut(active)
+    torch.testing.assert_close(block(x), by_hand)
+    assert by_hand.shape == (3, 4, 3, 3)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        block.dropout.train()
+        assert not torch.allclose(block(x), by_hand)
+
+
+@pytest.mark.parametrize(
+    ("hidden", "head"),
+    [(0, 1281 * 8), (640, 1281 * 640 + 641 * 8)],
+)
+def test_efficientnet_has_the_known_size(hidden: int, head: int) -> None:
+    """torchvision's table: 5,288,548 parameters with 1,000 classes. FedMR prints 4.875 M, with prototypes 4.880 M.
+
+    With a hidden layer of h neurons it has 4,049,621 + 1,289 h numbers: 4.875 M is h = 640 and no other.
+    """
+    parameters, buffers = counted("efficientnet_b0", 8, hidden=hidden)
+    assert (parameters, buffers) == (5_288_548 - 1000 * 1281 + head, 42_065)
+    fitting = [h for h in range(1, 2000) if f"{(4_049_621 + 1289 * h) / 1e6:.3f}" == "4.875"]
+    assert fitting == [640]
+    if hidden:
+        assert parameters + buffers == 4_049_621 + 1289 * 640
+        assert f"{(parameters + buffers + 8 * 640) / 1e6:.3f}" == "4.880"
+
+
+@pytest.mark.parametrize(
+    ("name", "multiplier", "features"),
+    [
+        ("resnet18_32", 0.125, 64),
+        ("resnet18_gn", 0.03, 16),  # 15.36, rounded to a whole number of groups of two
+        ("resnet50", 0.125, 256),
+        ("resnet50", 2, 4096),
+        ("mobilenetv2_gn", 0.35, 1280),  # below 1 the paper leaves the last convolution as it is
+        ("mobilenetv2_gn", 1.4, 1792),
+    ],
+)
+def test_narrow_and_wide_networks(name: str, multiplier: float, features: int) -> None:
+    net = built(name, 5, width_multiplier=multiplier).eval()
+    z = net.features(images(2, *RGB))
+    assert z.shape == (2, features) and net.classify(z).shape == (2, 5)
+    plain = counted(name, 5)[0]
+    assert (counted(name, 5, width_multiplier=multiplier)[0] < plain) == (multiplier < 1)
+    assert counted(name, 5, width_multiplier=1)[0] == plain
+
+
+def test_drop_path_skips_blocks_in_training_only() -> None:
+    """In training one of two equal images may skip a block that the other goes through."""
+    net = built("mobilenetv2_gn", 2, drop_path=0.9)
+    x = images(1, *RGB).expand(8, *RGB)
+    with torch.no_grad():
+        torch.testing.assert_close(net.eval()(x)[0], net.eval()(x)[7])
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            assert net.train().features(x).std(dim=0).max() > 1e-3
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "parameters"),
+    [
+        # 3x3 convolutions, then (filters * (height/4) * (width/4)) x hidden, then hidden x classes; all with biases.
+        ("tiny_cnn", (1, 8, 8), (9 * 8 + 8) + (72 * 16 + 16) + (16 * 4 * 32 + 32) + 330),
+        ("small_cnn", (1, 28, 28), (9 * 16 + 16) + (144 * 32 + 32) + (32 * 49 * 128 + 128) + 1290),
+        ("small_cnn", RGB, (27 * 16 + 16) + (144 * 32 + 32) + (32 * 64 * 128 + 128) + 1290),
+        ("tiny_mlp", (1, 8, 8), (64 * 64 + 64) + (64 * 32 + 32) + 330),
+    ],
+)
+def test_small_networks(name: str, shape: tuple[int, int, int], parameters: int) -> None:
+    net = built(name, 10, shape)
+    assert sum(p.numel() for p in net.parameters()) == parameters
+    assert net(torch.zeros(3, *shape)).shape == (3, 10)
+
+
+def test_weights_depend_on_the_seed_alone() -> None:
+    before = torch.get_rng_state()
+    first, second, other = (
+        flatten_head(built("tiny_cnn", shape=(1, 8, 8), seed=seed).classifier) for seed in (1, 1, 2)
+    )
+    assert torch.equal(torch.get_rng_state(), before)  # building a model changes no other draw
+    assert torch.equal(first, second) and not torch.equal(first, other)
+
+
+# Layers behind the body ------------------------------------------------------------------------------------------
+
+
+def plain_and(**options: Any) -> tuple[Net, Net]:
+    return built("tiny_cnn", shape=(1, 8, 8)), built("tiny_cnn", shape=(1, 8, 8), **options)
+
+
+def test_feature_dropout() -> None:
+    """In training a share of the features is zero and the others are scaled up; otherwise nothing changes."""
+    plain, dropping = plain_and(feature_dropout=0.25)
+    x = images(400, 1, 8, 8)
+    z = plain.features(x)
+    assert torch.equal(dropping.eval().features(x), z)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        dropped = dropping.train().features(x)
+    zero = dropped == 0
+    torch.testing.assert_close(dropped[~zero], z[~zero] / 0.75)
+    assert float(zero[z > 0].float().mean()) == pytest.approx(0.25, abs=0.03)
+    assert [p.shape for p in dropping.parameters()] == [p.shape for p in plain.parameters()]
+
+
+def test_projection_head() -> None:
+    """Linear(32, 32), ReLU, Linear(32, 6) behind the body, and a classifier 6 -> 10; the body's draws stay."""
+    plain, deep = plain_and(projection=6)
+    assert deep.feature_dim == 6
+    head = [(32, 32), (32,), (6, 32), (6,), (10, 6), (10,)]
+    expected = [*(tuple(p.shape) for p in plain.body.parameters()), *head]
+    assert [tuple(p.shape) for p in deep.parameters()] == expected
+    x = images(5, 1, 8, 8)
+    A, a, B, b = list(deep.body.parameters())[-4:]
+    torch.testing.assert_close(deep.features(x), (plain.features(x) @ A.T + a).clamp(min=0) @ B.T + b)
+    assert int(FlatModel(deep).layout.mask("head").sum()) == 6 * 10 + 10
+
+
+def test_features_of_length_one() -> None:
+    plain, unit = plain_and(normalize_features=True)
+    x = images(5, 1, 8, 8)
+    z = plain.features(x)
+    torch.testing.assert_close(unit.features(x), z / z.norm(dim=1, keepdim=True))
+    torch.testing.assert_close(unit(x), plain.classify(z / z.norm(dim=1, keepdim=True)))
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "said"),
+    [
+        ("tiny_cn", {}, r"model\.name: got 'tiny_cn'; .*resnet18_32.* Did you mean 'tiny_cnn'\?"),
+        ("tiny_cnn", {"projection": -1}, r"projection: got -1;"),
+        ("tiny_cnn", {"projection": True}, r"projection: got True;"),
+        ("tiny_cnn", {"normalize_features": 1}, r"normalize_features: got 1;"),
+        ("tiny_cnn", {"hiden": 3}, r"hiden: unknown key; .*Did you mean 'hidden'\?"),
+        ("resnet18_32", {"depth": 3}, r"depth: unknown key; expected one of: .*width_multiplier"),
+        ("tiny_cnn", {"feature_dropout": 1.0}, r"feature_dropout: got 1\.0;"),
+        ("tiny_cnn", {"feature_dropout": "a"}, r"feature_dropout: got 'a';"),
+        ("resnet18_32", {"pretrained": True}, r"pretrained: unknown key"),
+        ("resnet50", {"pretraind": True}, r"pretraind: .*Did you mean 'pretrained'\?"),
+        ("resnet50", {"pretrained": 1}, r"pretrained: got 1;"),
+        ("resnet50", {"pretrained": True}, r"pretrained: got True; .*1 channel"),
+        ("efficientnet_b0", {"hidden": -1}, r"hidden: got -1;"),
+        ("mobilenetv2_gn", {"drop_path": 1}, r"drop_path: got 1;"),
+        ("wrn28_10", {"dropout": "no"}, r"dropout: got 'no';"),
+        ("wrn28_10", {"widening_factor": 0}, r"widening_factor: got 0;"),
+        ("resnet50", {"width_multiplier": 0}, r"width_multiplier: got 0;"),
+        ("resnet18_gn", {"width_multiplier": "no"}, r"width_multiplier: got 'no';"),
+        (
+            "mobilenetv2_gn",
+            {"width_multiplier": 0.4},
+            r"width_multiplier: got 0\.4; .*0\.35, 0\.5, 0\.75, 1, 1\.4",
+        ),
+    ],
+)
+def test_mistakes(name: str, options: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=said) as caught:
+        built(name, shape=(1, 8, 8), **options)
+    assert str(caught.value).startswith("model.")
