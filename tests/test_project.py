@@ -162,7 +162,7 @@ def test_a_method_in_two_files_has_a_row_in_every_table_1(tmp_path: Path) -> Non
         (tmp_path / name).write_text(example(name))
     code = """
 from benchmark.__main__ import main
-from benchmark.experiments.spec import find_specs
+from benchmark.experiments.tables import find_specs
 print(*(spec.name for spec in find_specs() if "logit_squeezing" in [row.key for row in spec.rows]))
 words = "paper=fedmr table=1 rows=fedavg,logit_squeezing columns=fmnist/p5c2 seeds=1 launcher=inline"
 assert main(["table", *words.split()]) == 0
@@ -204,12 +204,12 @@ def test_example_of_a_partition(monkeypatch: pytest.MonkeyPatch, run_example: Ca
 
 
 def test_example_of_a_table(tmp_path: Path) -> None:
-    from benchmark.experiments.spec import load_spec
+    from benchmark.experiments.tables import load_spec
 
     name = "conf/table/proximal_term.yaml"
     path = tmp_path / Path(name).name
     path.write_text(example(name))
-    overrides = load_spec(path).cell_overrides("fedprox_0.1", "p5c2", "quick")
+    overrides = load_spec(path).cell_settings("fedprox_0.1", "p5c2", "quick")
     assert overrides is not None
     assert overrides["method"] == {"name": "fedprox", "client": {"fedprox": {"mu": 0.1}}}
     assert overrides["partition"]["clients"] == 5

@@ -16,7 +16,8 @@ from benchmark.analyses.registry import RunOptions, analysis
 from benchmark.analyses.resources import Trainee, numbers, timed
 from benchmark.experiments.plan import Cells
 from benchmark.experiments.selection import plan_cells
-from benchmark.experiments.spec import TableSpec, spec_called
+from benchmark.experiments.spec import TableSpec
+from benchmark.experiments.tables import spec_called
 from benchmark.reports.collect import collect
 from benchmark.reports.ranking import Ranking, ranking
 from benchmark.reports.results import TableResults

@@ -20,7 +20,7 @@ from benchmark.config.schema import RunConfig
 from benchmark.errors import StorageError
 from benchmark.experiments.plan import PlannedCell
 from benchmark.experiments.selection import plan_cells
-from benchmark.experiments.spec import spec_called
+from benchmark.experiments.tables import spec_called
 from benchmark.reports.collect import recorded
 from benchmark.reports.published import PUBLISHED_FOLDER, read_published
 from benchmark.reports.tables import Table, text_table
@@ -94,7 +94,7 @@ def overhead(options: OverheadOptions) -> Table:
     """What each client selection costs beyond uniform selection (FedDiverse, Table 2): printed and measured."""
     preset, column = options.preset, options.column
     whole = spec_called("feddiverse_table1")
-    whole.preset(preset)
+    whole.check_preset(preset)
     spec = whole.cut([row.key for row in whole.rows], [column])
     index = RunIndex(Results(options.results).existing())
     cells = plan_cells(whole, spec, options.query)

@@ -19,7 +19,7 @@ from torch import Tensor
 from benchmark.analyses.registry import Options, analysis
 from benchmark.errors import ConfigError
 from benchmark.experiments.plan import plan
-from benchmark.experiments.spec import spec_called
+from benchmark.experiments.tables import spec_called
 from benchmark.reports.tables import Table, text_table
 from benchmark.runs.build import build_run
 from benchmark.runs.data import load_data

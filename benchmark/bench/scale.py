@@ -21,7 +21,7 @@ from typing import TypeVar
 
 from benchmark.config.schema import RunConfig
 from benchmark.experiments.plan import plan, unique_runs
-from benchmark.experiments.spec import spec_called
+from benchmark.experiments.tables import spec_called
 from benchmark.launch.overview import RunOverview
 from benchmark.launch.slurm.queue import Slurm, SlurmSettings
 from benchmark.launch.slurm.submissions import Cluster

@@ -286,7 +286,7 @@ def fedmr_step(results: str) -> None:
 def _synthetic(results: Path, seeds: int) -> int:
     """Write finished runs of every cell of FedMR's Table 1 that can run, without training; returns their number."""
     from benchmark.experiments.plan import plan, unique_runs
-    from benchmark.experiments.spec import find_specs
+    from benchmark.experiments.tables import find_specs
 
     spec = find_specs("fedmr", 1)[0]
     rng = np.random.default_rng(0)

@@ -65,7 +65,7 @@ def _entries(kind: str) -> list[tuple[str, str]]:
             for name in registry.names(slot)
         ]
     if kind == "tables":
-        from benchmark.experiments.spec import find_specs
+        from benchmark.experiments.tables import find_specs
 
         return [(spec.name, spec.title) for spec in find_specs()]
     if kind == "figures":

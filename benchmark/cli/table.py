@@ -14,7 +14,8 @@ from benchmark.cli.planning import TABLE_OPTIONS, find_analyses, plans_of, table
 from benchmark.cli.tracking import TRACKING_OPTIONS, publication, start, tracked_runs
 from benchmark.experiments.plan import Cells, check, unique_runs
 from benchmark.experiments.selection import TableQuery, plan_tables
-from benchmark.experiments.spec import TableSpec, spec_called
+from benchmark.experiments.spec import TableSpec
+from benchmark.experiments.tables import spec_called
 from benchmark.launch.overview import SHOWN_STATES, RunOverview
 from benchmark.reports.collect import collect
 from benchmark.reports.layout import as_table

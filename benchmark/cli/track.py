@@ -73,7 +73,7 @@ def _plans(values: Mapping[str, str]) -> list[tuple[str, TableSpec, Cells]]:
     for spec in whole_tables(query):
         for preset in presets:
             try:
-                spec.preset(preset)
+                spec.check_preset(preset)
                 found.append((preset, spec, plan_cells(spec, spec, replace(query, preset=preset))))
             except ConfigError as error:
                 first = first or error

@@ -133,9 +133,9 @@ def _tables(values: Mapping[str, str], method: str) -> list[TableSpec]:
             "take as many times their runs as the grid has points."
         )
     specs = whole_tables(table_query(values))
-    fitting = [spec for spec in specs if any(row.method == method for row in spec.rows)]
+    fitting = [spec for spec in specs if any(row.method_name == method for row in spec.rows)]
     if not fitting:
-        known = sorted({row.method for spec in specs for row in spec.rows})
+        known = sorted({row.method_name for spec in specs for row in spec.rows})
         names = ", ".join(spec.name for spec in specs)
         raise ConfigError(
             f"method: no row of {names} has method {method!r}.{nearest(method, known)} There is: {', '.join(known)}."
@@ -150,7 +150,7 @@ def _tables(values: Mapping[str, str], method: str) -> list[TableSpec]:
 
 
 def _rows(spec: TableSpec, method: str, values: Mapping[str, str]) -> list[str]:
-    own = [row.key for row in spec.rows if row.method == method]
+    own = [row.key for row in spec.rows if row.method_name == method]
     return matching(own, values.get("rows"), "rows", f"{spec.name} with method {method}")
 
 

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError
 
+from benchmark.config.files import read_yaml, validate
 from benchmark.config.merge import merge
-from benchmark.errors import ConfigError, format_validation_error
-from benchmark.experiments.spec import TableSpec, spec_called
+from benchmark.errors import ConfigError, format_validation_error, wrong
+from benchmark.experiments.spec import TableSpec
+from benchmark.experiments.tables import extend, spec_called
 from benchmark.paths import CONF
 
 FIGURE_FOLDER = CONF / "figure"
@@ -51,9 +51,8 @@ class FigureSpec(BaseModel):
     def settings(self, preset: str) -> dict[str, Any]:
         """Options in ``preset``; `ConfigError` if the figure has no such preset."""
         if preset not in self.presets:
-            raise ConfigError(
-                f"figure {self.name}: preset: came {preset!r}. Allowed: {', '.join(self.presets)} (conf/figure/)."
-            )
+            expected = f"one of {', '.join(self.presets)} (conf/figure/)"
+            raise ConfigError(f"figure {self.name}: {wrong('preset', preset, expected, known=self.presets)}")
         return merge(self.options, self.presets[preset] or {})
 
     @cached_property
@@ -65,10 +64,12 @@ class FigureSpec(BaseModel):
             return spec_called(self.table, f"figure {self.name}: table")
         named = {"name": self.name, "paper": self.paper, "title": self.title}
         try:
-            return TableSpec.model_validate({**named, **self.table})
+            return TableSpec.model_validate(extend(self.table) | named)
         except ValidationError as error:
             message = format_validation_error(error, TableSpec, "table.", "table")
             raise ConfigError(f"figure {self.name}: {message}") from error
+        except ConfigError as error:
+            raise ConfigError(f"figure {self.name}: table.{error}") from error
 
     @cached_property
     def runs(self) -> TableSpec | None:
@@ -82,17 +83,7 @@ class FigureSpec(BaseModel):
 
 def load_figure(path: Path) -> FigureSpec:
     """Read one figure file; `ConfigError`, naming file and key, for one that does not fit."""
-    try:
-        node = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, yaml.YAMLError) as error:
-        raise ConfigError(f"figure file {path} cannot be read: {' '.join(str(error).split())}") from error
-    if not isinstance(node, Mapping):
-        raise ConfigError(f"figure file {path}: came {type(node).__name__}; expected a mapping.")
-    try:
-        return FigureSpec.model_validate({"name": path.stem, **node})
-    except ValidationError as error:
-        message = format_validation_error(error, FigureSpec, whole="figure")
-        raise ConfigError(f"figure file {path}: {message}") from error
+    return validate(FigureSpec, {"name": path.stem, **read_yaml(path, "figure")}, path, "figure")
 
 
 def find_figures(

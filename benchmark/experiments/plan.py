@@ -127,7 +127,7 @@ def plan(
     cells: Cells = {}
     for row in spec.rows:
         for column in spec.run_columns:
-            overrides = spec.cell_overrides(row.key, column.key, preset)
+            overrides = spec.cell_settings(row.key, column.key, preset)
             if overrides is None:
                 cells[row.key, column.key] = PlannedCell(row.key, column.key, "not in this preset")
                 continue

@@ -10,7 +10,8 @@ from typing import Any
 
 from benchmark.errors import ConfigError, nearest
 from benchmark.experiments.plan import Cells, plan
-from benchmark.experiments.spec import TableSpec, find_specs, spec_called
+from benchmark.experiments.spec import TableSpec
+from benchmark.experiments.tables import find_specs, spec_called
 from benchmark.experiments.tuning import TunedFolder
 
 
@@ -94,7 +95,7 @@ def find_tables(query: TableQuery) -> list[TableSpec]:
     problems: list[ConfigError] = []
     for spec in whole_tables(query):
         try:
-            spec.preset(query.preset)
+            spec.check_preset(query.preset)
             select(spec, query)
             kept.append(spec)
         except ConfigError as error:

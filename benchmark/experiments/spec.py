@@ -1,174 +1,104 @@
-"""A table as data: rows (methods), columns (data, partition), and how both turn into the settings of a run.
+"""A table as data: its rows (methods), its columns (data and partition) and the settings of their cells.
 
-One YAML file of ``conf/table`` is one `TableSpec`. The file says what the paper's table shows; the presets in it say
-with which data, model and budget it is rebuilt. Nothing here trains or reads results.
+One YAML file of ``conf/table`` is one `TableSpec`. Nothing here trains or reads results.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cached_property
-from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-import yaml
 from pydantic import (
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     PositiveInt,
-    ValidationError,
+    ValidationInfo,
     field_validator,
     model_validator,
 )
 
-from benchmark.config.compose import group_names, load_group
 from benchmark.config.merge import merge
-from benchmark.errors import ConfigError, format_validation_error, nearest
-from benchmark.paths import CONF
+from benchmark.errors import ConfigError, wrong
+from benchmark.experiments.metrics import METRICS, Metric, WhichRound
 
-TABLE_FOLDER = CONF / "table"
-"""Where the table files live."""
+SETTINGS = ("dataset", "partition", "model", "method", "selection", "train", "evaluation", "precision")
+"""The parts of a run's configuration that a table may set."""
 
-GROUPS = ("dataset", "partition", "model", "method", "selection")
-"""Configuration groups; a plain name stands for the file of that name."""
-
-SETTINGS = (*GROUPS, "train", "evaluation", "precision")
-"""What a table may set. Seeds, paths, launcher and tracking are not a table's business."""
-
-Overrides = dict[str, Any]
+Settings = dict[str, Any]
 
 
-@dataclass(frozen=True)
-class Metric:
-    """How a recorded metric is shown: records hold fractions, tables percent; ``split`` is where it is recorded.
-
-    ``of``: the recorded metric whose rounds are counted, for a metric that compares rows by when they reach something.
-    """
-
-    label: str
-    higher_is_better: bool = True
-    scale: float = 100.0
-    unit: str = "%"
-    split: str = "test"
-    of: str = ""
+def fits(key: str, patterns: str) -> bool:
+    """Whether ``key`` matches one of the comma-separated ``patterns``."""
+    return any(fnmatchcase(key, pattern.strip()) for pattern in patterns.split(","))
 
 
-METRICS = {
-    "accuracy": Metric("Test accuracy"),
-    "micro_f1": Metric("Micro-F1"),
-    "worst_group_accuracy": Metric("Worst-group accuracy"),
-    "balanced_accuracy": Metric("Balanced accuracy"),
-    "loss": Metric("Test loss", higher_is_better=False, scale=1.0, unit=""),
-    "eigenvalue_spread": Metric("Spread of the 50 largest eigenvalues", False, 1.0, ""),
-    "eigenvalue_spread_class": Metric("Spread of the 50 largest eigenvalues within classes", False, 1.0, ""),
-    "rounds_to_reach": Metric(
-        "Rounds until the reference row's best test accuracy", False, 1.0, "", of="accuracy"
-    ),
-    "speedup": Metric(
-        "Speed-up: rounds of the reference row until its best test accuracy, over those of the row",
-        True,
-        1.0,
-        "",
-        of="accuracy",
-    ),
-    "dht_error": Metric("Mean error of the estimated triplets", False, 1.0, "", "selection"),
-    "dht_error_max": Metric("Largest error of the estimated triplets", False, 1.0, "", "selection"),
-}
+def _choice(value: Any) -> Any:
+    """``fedprox`` is short for ``{name: fedprox}``."""
+    return {"name": value} if isinstance(value, str) else value
 
 
-@dataclass(frozen=True)
-class WhichRound:
-    """Which round of a run counts. ``rule``: last, mean_last (of ``n`` evaluations), best_validation, best_test."""
-
-    rule: str
-    n: int = 1
-
-    @classmethod
-    def parse(cls, text: str) -> WhichRound:
-        """Read ``last``, ``mean_last_<n>``, ``best_validation`` or ``best_test``; ValueError for anything else."""
-        if text in ("last", "best_validation", "best_test"):
-            return cls(text)
-        match = re.fullmatch(r"mean_last_([1-9]\d*)", text)
-        if not match:
-            raise ValueError(f"came {text!r}; allowed: last, mean_last_<n>, best_validation, best_test")
-        return cls("mean_last", int(match[1]))
-
-    @property
-    def phrase(self) -> str:
-        """Words for a caption."""
-        return {
-            "last": "last round",
-            "mean_last": f"mean of the last {self.n} evaluated rounds",
-            "best_validation": "round with the best value on the validation split",
-            "best_test": "best round on the test set (as the paper does; the test set selects)",
-        }[self.rule]
+Part = Settings | None
+Choice = Annotated[Part, BeforeValidator(_choice)]
 
 
-def _normalise(overrides: Any) -> Overrides:
-    """Check the top-level keys of ``overrides`` and write names of groups as ``{name: ...}``."""
-    if not isinstance(overrides, Mapping):
-        raise ValueError(f"came {overrides!r}; expected a mapping like {{train: {{rounds: 20}}}}")
-    result: Overrides = {}
-    for key, value in overrides.items():
-        if key not in SETTINGS:
-            raise ValueError(
-                f"unknown setting {key!r}.{nearest(str(key), SETTINGS)} Allowed: {', '.join(SETTINGS)}"
-            )
-        if key in GROUPS and isinstance(value, str):
-            value = {"name": value}
-        if not isinstance(value, Mapping):
-            raise ValueError(f"{key}: came {value!r}; expected a mapping")
-        result[key] = merge({}, value)
-    return result
-
-
-class _Part(BaseModel):
+class _Node(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class PresetPart(_Part):
-    """What a row or a column is made of in one preset: ``overrides`` and a ``note`` on what differs from the paper."""
+class _WithSettings(_Node):
+    """Settings of runs: the groups of ``conf/`` by name or as ``{name: ..., key: value}``, and values by key."""
 
-    note: str = ""
-    overrides: Overrides = Field(default_factory=dict)
+    dataset: Choice = None
+    partition: Choice = None
+    model: Choice = None
+    method: Choice = None
+    selection: Choice = None
+    train: Part = None
+    evaluation: Part = None
+    precision: Part = None
+
+    @cached_property
+    def settings(self) -> Settings:
+        """What is set here."""
+        return {key: value for key in SETTINGS if (value := getattr(self, key)) is not None}
 
 
-class Row(_Part):
-    """A row: one method (with one client selection).
+class Row(_WithSettings):
+    """A row: one method, with one client selection.
 
     Attributes:
-        key: unique name of the row; also its ``method`` in the published CSV unless ``published`` says otherwise.
-        label: name to print.
-        method: name of a file in ``conf/method``.
-        selection: name of a file in ``conf/selection``, or null for the run's default.
+        key: Unique name; also the ``method`` in the published CSV unless ``published`` says otherwise.
+        label: Name to print.
         own: True for a method that the paper itself proposes.
-        published: columns of the published CSV that pick this row's numbers.
-        overrides: settings of this row, the same in all presets.
-        presets: settings of one preset on top, with a ``note`` that is printed below the table.
+        published: Columns of the published CSV and their values that pick this row's numbers.
     """
 
     key: str
     label: str
-    method: str
-    selection: str | None = None
+    method: Choice = Field(default=None, validate_default=True)
     own: bool = False
     published: dict[str, str] = Field(default_factory=dict)
-    overrides: Overrides = Field(default_factory=dict)
-    presets: dict[str, PresetPart] = Field(default_factory=dict)
 
-    @field_validator("overrides", mode="before")
+    @field_validator("method")
     @classmethod
-    def _known_settings(cls, overrides: Any) -> Overrides:
-        return _normalise(overrides)
+    def _has_a_name(cls, method: Part) -> Part:
+        if not (method or {}).get("name"):
+            raise ValueError(f"got {method!r}; expected the name of a file of conf/method")
+        return method
 
-    @field_validator("presets", mode="before")
-    @classmethod
-    def _split_note(cls, presets: Any) -> Any:
-        return {name: _split(node, "note") for name, node in dict(presets or {}).items()}
+    @property
+    def method_name(self) -> str:
+        """Name of the file of ``conf/method``."""
+        return str((self.method or {})["name"])
+
+    @property
+    def selection_name(self) -> str | None:
+        """Name of the file of ``conf/selection``; None: the run's default."""
+        return (self.selection or {}).get("name")
 
     @property
     def published_key(self) -> dict[str, str]:
@@ -176,17 +106,16 @@ class Row(_Part):
         return self.published or {"method": self.key}
 
 
-class Column(_Part):
+class Column(_WithSettings):
     """A column: one data set with its partition, or the average of other columns.
 
     Attributes:
-        key: unique name of the column; also its ``setting`` in the published CSV.
-        label: name to print.
-        group: heading over neighbouring columns, or null.
-        source: where in the paper the setting stands, and what the paper does not state.
-        average_of: keys of the columns that this one averages, seed by seed; empty for a column of runs.
-        overrides: settings in all presets.
-        presets: settings of one preset, and optionally a ``note``; a preset without an entry has no such column.
+        key: Unique name; also the ``setting`` in the published CSV.
+        label: Name to print.
+        group: Heading over neighbouring columns, or null.
+        source: Where in the paper the setting is given, and what the paper does not state.
+        average_of: Keys of the columns that this one averages, seed by seed; empty for a column of runs.
+        presets: Presets in which the column exists; empty: all of the table.
     """
 
     key: str
@@ -194,67 +123,58 @@ class Column(_Part):
     group: str | None = None
     source: str = ""
     average_of: tuple[str, ...] = ()
-    overrides: Overrides = Field(default_factory=dict)
-    presets: dict[str, PresetPart] = Field(default_factory=dict)
-
-    @field_validator("overrides", mode="before")
-    @classmethod
-    def _known_settings(cls, overrides: Any) -> Overrides:
-        return _normalise(overrides)
-
-    @field_validator("presets", mode="before")
-    @classmethod
-    def _split_note(cls, presets: Any) -> Any:
-        return {name: _split(node, "note") for name, node in dict(presets or {}).items()}
+    presets: tuple[str, ...] = ()
 
     @model_validator(mode="after")
     def _runs_or_average(self) -> Column:
-        if self.average_of and (self.overrides or self.presets):
-            raise ValueError("a column with average_of has no overrides and no presets of its own")
+        if self.average_of and (self.settings or self.presets):
+            raise ValueError("a column with average_of has no settings and no presets of its own")
         return self
 
 
-class TablePreset(_Part):
-    """What a preset changes for the whole table: number of ``seeds`` (null: the table's) and ``overrides``."""
-
-    seeds: PositiveInt | None = None
-    overrides: Overrides = Field(default_factory=dict)
-
-
-def _split(node: Any, *own: str) -> dict[str, Any]:
-    """Take the keys ``own`` out of a flat preset mapping; the rest are overrides."""
-    node = dict(node or {})
-    return {key: node.pop(key) for key in own if key in node} | {"overrides": _normalise(node)}
-
-
-class CellSettings(_Part):
-    """Settings of one cell, for hyper-parameters that the paper gives per cell."""
-
-    row: str
-    column: str
-    overrides: Overrides = Field(default_factory=dict)
-
-    @field_validator("overrides", mode="before")
-    @classmethod
-    def _known_settings(cls, overrides: Any) -> Overrides:
-        return _normalise(overrides)
-
-
-class TableSpec(_Part):
-    """One table. See ``conf/table`` for examples and CONTRIBUTING for the keys.
+class Override(_WithSettings):
+    """Settings of the cells that match.
 
     Attributes:
-        name: file name without ``.yaml``; also the name of the table's outputs.
-        paper, table: short name of the paper and number of its table (null for a table of our own).
-        title, caption: what is shown; metric, round, spread and preset are added by the program.
-        hyperparameters: how the values of the methods' hyper-parameters were chosen; what was tuned here, or that
-            nothing was, is added by the program.
-        metric, which_round: what is read from the records (see `METRICS`, `WhichRound`).
-        reference_row: key of the row whose best value, seed by seed, the others are to reach (``rounds_to_reach``,
-            ``speedup``).
-        published, published_metric: CSV files under ``results/published`` and the ``metric`` to read from them.
-        seeds: number of seeds (0, 1, ...), unless a preset says otherwise.
-        overrides: settings of all cells in all presets.
+        row, column, preset: Comma-separated keys and patterns like ``fmnist/*``.
+        note: What differs from the paper; printed below the table for each matching column, or, if ``row`` is given,
+            for each matching row. The last matching note counts.
+    """
+
+    row: str = "*"
+    column: str = "*"
+    preset: str = "*"
+    note: str = ""
+
+    def matches(self, row: str, column: str, preset: str) -> bool:
+        """Whether these settings are for a cell."""
+        return fits(row, self.row) and fits(column, self.column) and fits(preset, self.preset)
+
+
+class TableSpec(_Node):
+    """One table: a grid of rows and columns, and the settings of its cells.
+
+    The settings of a cell are put together from general to special, and the later value wins: the preset's file of
+    ``conf/preset``, the matching entries of ``overrides`` in their order, what the column sets, what the row sets.
+
+    A file with ``extends: NAME`` starts from the file ``conf/table/NAME.yaml``; a file whose name begins with an
+    underscore is no table itself. Its own keys replace those of the other file, but for three lists: its ``overrides``
+    are added at the end; an entry of its ``rows`` or ``columns`` is a key or pattern that takes over rows or columns,
+    or a mapping, which changes what it takes over with its ``key``, or is new.
+
+    Attributes:
+        name: File name without ``.yaml``; also the name of the table's outputs.
+        paper, table: Short name of the paper and number of its table (null for a table of our own).
+        title, caption: What is shown; metric, round, spread and preset are added by the program.
+        hyperparameters: How the values of the methods' hyper-parameters were chosen. What was tuned is added by the
+            program.
+        metric: Name of a metric of `METRICS`.
+        which_round: The round that counts, see `WhichRound`.
+        reference_row: Key of the row whose best value the others are to reach (``rounds_to_reach``, ``speedup``).
+        published, published_metric: CSV files of ``results/published`` and the ``metric`` to read from them.
+        presets: Presets that the table has.
+        seeds: Number of seeds (0, 1, ...), for all presets or by preset.
+        rows, columns, overrides: See `Row`, `Column`, `Override`.
     """
 
     name: str
@@ -268,22 +188,16 @@ class TableSpec(_Part):
     reference_row: str | None = None
     published: tuple[str, ...] = ()
     published_metric: str = ""
-    seeds: PositiveInt = 3
-    overrides: Overrides = Field(default_factory=dict)
-    presets: dict[str, TablePreset] = Field(min_length=1)
+    presets: tuple[str, ...] = Field(min_length=1)
+    seeds: dict[str, PositiveInt] = Field(default=3, validate_default=True)
     rows: tuple[Row, ...] = Field(min_length=1)
     columns: tuple[Column, ...] = Field(min_length=1)
-    cells: tuple[CellSettings, ...] = ()
+    overrides: tuple[Override, ...] = ()
 
-    @field_validator("overrides", mode="before")
+    @field_validator("seeds", mode="before")
     @classmethod
-    def _known_settings(cls, overrides: Any) -> Overrides:
-        return _normalise(overrides)
-
-    @field_validator("presets", mode="before")
-    @classmethod
-    def _split_seeds(cls, presets: Any) -> Any:
-        return {name: _split(node, "seeds") for name, node in dict(presets or {}).items()}
+    def _by_preset(cls, seeds: Any, info: ValidationInfo) -> Any:
+        return seeds if isinstance(seeds, dict) else dict.fromkeys(info.data.get("presets", ()), seeds)
 
     @field_validator("published", mode="before")
     @classmethod
@@ -293,10 +207,7 @@ class TableSpec(_Part):
     @field_validator("metric")
     @classmethod
     def _known_metric(cls, metric: str) -> str:
-        if metric not in METRICS:
-            raise ValueError(
-                f"unknown metric {metric!r}.{nearest(metric, METRICS)} Allowed: {', '.join(METRICS)}"
-            )
+        _check_known("metric", [metric], METRICS)
         return metric
 
     @field_validator("which_round")
@@ -307,24 +218,26 @@ class TableSpec(_Part):
 
     @model_validator(mode="after")
     def _consistent(self) -> TableSpec:
-        _unique("rows", [row.key for row in self.rows])
-        _unique("columns", [column.key for column in self.columns])
-        _known("reference_row", [self.reference_row] if self.reference_row else [], self._rows)
-        if bool(self.metric_format.of) != bool(self.reference_row):
-            relative = ", ".join(name for name, shown in METRICS.items() if shown.of)
-            raise ValueError(
-                f"reference_row: came {self.reference_row!r} with metric {self.metric}; {relative} need a row, "
-                "the other metrics have none"
-            )
-        runs = {column.key for column in self.columns if not column.average_of}
+        _check_unique("rows", [row.key for row in self.rows])
+        _check_unique("columns", [column.key for column in self.columns])
+        runs = [column.key for column in self.run_columns]
         for column in self.columns:
-            _known(f"columns.{column.key}.average_of", column.average_of, runs)
-            _known(f"columns.{column.key}.presets", column.presets, self.presets)
-        for row in self.rows:
-            _known(f"rows.{row.key}.presets", row.presets, self.presets)
-        _known("cells.row", [cell.row for cell in self.cells], self._rows)
-        _known("cells.column", [cell.column for cell in self.cells], runs)
-        _unique("cells", [f"{cell.row} x {cell.column}" for cell in self.cells])
+            _check_known(f"columns.{column.key}.average_of", column.average_of, runs)
+            _check_known(f"columns.{column.key}.presets", column.presets, self.presets)
+        _check_known("seeds", self.seeds, self.presets)
+        _check_known("seeds: presets without a number", self.presets, self.seeds)
+        for number, entry in enumerate(self.overrides):
+            for what, keys in (("row", list(self._rows)), ("column", runs), ("preset", self.presets)):
+                for pattern in getattr(entry, what).split(","):
+                    if not any(fits(key, pattern) for key in keys):
+                        key = f"overrides.{number}.{what}"
+                        raise ValueError(wrong(key, pattern, f"a {what} of the table", known=keys))
+        if self.reference_row:
+            _check_known("reference_row", [self.reference_row], self._rows)
+        if bool(self.metric_format.of) != bool(self.reference_row):
+            relative = " and ".join(name for name, metric in METRICS.items() if metric.of)
+            expected = f"a row with metric {relative}, and null with the other metrics"
+            raise ValueError(wrong("reference_row", self.reference_row, expected))
         return self
 
     @cached_property
@@ -352,49 +265,61 @@ class TableSpec(_Part):
 
     def row(self, key: str) -> Row:
         """The row called ``key``; `ConfigError` if there is none."""
-        return self._pick("row", key, self._rows)
+        self._check("row", key, self._rows)
+        return self._rows[key]
 
     def column(self, key: str) -> Column:
         """The column called ``key``; `ConfigError` if there is none."""
-        return self._pick("column", key, self._columns)
+        self._check("column", key, self._columns)
+        return self._columns[key]
 
-    def preset(self, preset: str) -> TablePreset:
-        """What ``preset`` changes for the whole table; `ConfigError` if the table has no such preset."""
-        return self._pick("preset", preset, self.presets)
+    def check_preset(self, preset: str) -> None:
+        """Raise `ConfigError` if the table has no such preset."""
+        self._check("preset", preset, self.presets)
 
     def num_seeds(self, preset: str) -> int:
         """Number of seeds of a preset."""
-        return self.preset(preset).seeds or self.seeds
+        self.check_preset(preset)
+        return self.seeds[preset]
 
-    def cell_overrides(self, row: str, column: str, preset: str) -> Overrides | None:
-        """Settings of one cell on top of the preset's file: table, column, row, cell, later ones win.
+    def cell_settings(self, row: str, column: str, preset: str) -> Settings | None:
+        """Settings of one cell on top of the preset's file; None if the column is not in this preset.
 
-        Names of groups come as ``{name: ...}``. None if the column is not in this preset. Raises `ConfigError` for an
-        unknown row, column or preset and for a column that is an average (it has no runs of its own).
+        Groups come as ``{name: ...}``.
+
+        Raises:
+            ConfigError: Unknown row, column or preset, or a column that is an average and has no runs of its own.
         """
         chosen, where = self.row(row), self.column(column)
-        table = self.preset(preset)
+        self.check_preset(preset)
         if where.average_of:
             raise ConfigError(
                 f"table {self.name}: column {column!r} averages other columns and has no runs of its own."
             )
-        if preset not in where.presets:
+        if preset not in (where.presets or self.presets):
             return None
-        named: Overrides = {"method": {"name": chosen.method}}
-        if chosen.selection is not None:
-            named["selection"] = {"name": chosen.selection}
-        own = [cell.overrides for cell in self.cells if (cell.row, cell.column) == (row, column)]
-        merged: Overrides = {}
-        layers = (self.overrides, table.overrides, where.overrides, where.presets[preset].overrides)
-        for_row = [chosen.presets[preset].overrides] if preset in chosen.presets else []
-        for layer in (*layers, named, chosen.overrides, *for_row, *own):
-            merged = merge(merged, layer)
+        merged: Settings = {}
+        matching = [entry for entry in self.overrides if entry.matches(row, column, preset)]
+        for part in (*matching, where, chosen):
+            merged = merge(merged, part.settings)
         return merged
+
+    def column_note(self, column: str, preset: str) -> str:
+        """What differs from the paper in a column, in all rows."""
+        entries = (entry for entry in self.overrides if entry.row == "*" and fits(column, entry.column))
+        return _last_note(entries, preset)
+
+    def row_note(self, row: str, preset: str) -> str:
+        """What differs from the paper in a row."""
+        entries = (entry for entry in self.overrides if entry.row != "*" and fits(row, entry.row))
+        return _last_note(entries, preset)
 
     def cut(self, rows: Iterable[str], columns: Iterable[str]) -> TableSpec:
         """The same table with some of its rows and columns, in the table's order; its caption says that it is a part.
 
-        Raises `ConfigError` for a key that the table does not have and for an average without all the columns it needs.
+        Raises:
+            ConfigError: A key that the table does not have, an average without all its columns, a metric without its
+                reference row, or nothing left.
         """
         chosen_rows = {self.row(key).key for key in rows}
         chosen = {self.column(key).key for key in columns}
@@ -413,115 +338,37 @@ class TableSpec(_Part):
             raise ConfigError(f"table {self.name}: no row or no column is left; choose at least one of each.")
         if len(chosen_rows) == len(self.rows) and len(chosen) == len(self.columns):
             return self
-        rows_text, columns_text = (
-            f"{len(chosen_rows)} of {len(self.rows)}",
-            f"{len(chosen)} of {len(self.columns)}",
-        )
-        part = f"{rows_text} rows and {columns_text} columns are shown."
+        rows_text = f"{len(chosen_rows)} of {len(self.rows)} rows"
+        columns_text = f"{len(chosen)} of {len(self.columns)} columns"
         return self.with_(
-            caption=f"{self.caption} {part}".strip(),
+            caption=f"{self.caption} {rows_text} and {columns_text} are shown.".strip(),
             rows=tuple(row for row in self.rows if row.key in chosen_rows),
             columns=tuple(column for column in self.columns if column.key in chosen),
-            cells=tuple(cell for cell in self.cells if cell.row in chosen_rows and cell.column in chosen),
         )
 
     def with_(self, **changes: Any) -> TableSpec:
-        """The same table with other values of some attributes, which fit together."""
+        """The same table with other values of some attributes, which are not validated."""
         fields = {name: getattr(self, name) for name in type(self).model_fields}
         return type(self).model_construct(**(fields | changes))
 
-    def _pick(self, what: str, key: str, known: Mapping[str, Any]) -> Any:
+    def _check(self, what: str, key: str, known: Iterable[str]) -> None:
         if key not in known:
-            raise ConfigError(
-                f"table {self.name}: no {what} is called {key!r}.{nearest(key, known)} Known: {', '.join(known)}."
-            )
-        return known[key]
+            expected = f"one of {', '.join(known)}"
+            raise ConfigError(f"table {self.name}: {wrong(what, key, expected, known=known)}")
 
 
-def _unique(what: str, keys: list[str]) -> None:
+def _last_note(entries: Iterable[Override], preset: str) -> str:
+    return next((e.note for e in reversed(list(entries)) if e.note and fits(preset, e.preset)), "")
+
+
+def _check_unique(what: str, keys: list[str]) -> None:
     twice = sorted({key for key in keys if keys.count(key) > 1})
     if twice:
-        raise ValueError(f"{what}: {', '.join(twice)} comes twice")
+        raise ValueError(f"{what}: {', '.join(twice)} is there twice")
 
 
-def _known(what: str, keys: Iterable[str], known: Iterable[str]) -> None:
+def _check_known(what: str, keys: Iterable[str], known: Mapping[str, Any] | Iterable[str]) -> None:
     known = list(known)
     for key in keys:
         if key not in known:
-            raise ValueError(f"{what}: unknown {key!r}.{nearest(key, known)} Known: {', '.join(known)}")
-
-
-def load_spec(path: Path | str) -> TableSpec:
-    """Read one table file.
-
-    Raises `ConfigError`, naming the file and the key, if it cannot be read, is no YAML or does not fit `TableSpec`.
-    """
-    path = Path(path)
-    try:
-        node = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ConfigError(f"table file {path} cannot be read: {error.strerror or error}.") from error
-    except yaml.YAMLError as error:
-        raise ConfigError(f"table file {path} is no valid YAML: {' '.join(str(error).split())}.") from error
-    if not isinstance(node, Mapping):
-        raise ConfigError(
-            f"table file {path}: came {type(node).__name__}; expected a mapping with rows and columns."
-        )
-    try:
-        spec = TableSpec.model_validate({"name": path.stem, **node})
-    except ValidationError as error:
-        message = format_validation_error(error, TableSpec, whole="table")
-        raise ConfigError(f"table file {path}: {message}") from error
-    if spec.table is not None and path.stem != f"{spec.paper}_table{spec.table}":
-        raise ConfigError(f"table file {path}: it holds table {spec.table} of {spec.paper}, so it must be called "
-                          f"{spec.paper}_table{spec.table}.yaml.")  # fmt: skip
-    return spec
-
-
-def _with_guests(spec: TableSpec) -> TableSpec:
-    """The table with a row for every method whose file names it under ``tables`` (names or patterns)."""
-    rows = list(spec.rows)
-    for name in group_names("method"):
-        method = load_group("method", name)
-        wanted = method.get("tables") or []
-        if not isinstance(wanted, list) or not all(isinstance(pattern, str) for pattern in wanted):
-            raise ConfigError(
-                f"conf/method/{name}.yaml: tables: came {wanted!r}; expected a list of names or patterns of "
-                'conf/table, like ["*_table1", leaderboard].'
-            )
-        if any(fnmatchcase(spec.name, pattern) for pattern in wanted) and name not in {
-            row.key for row in rows
-        }:
-            rows.append(Row(key=name, label=str(method.get("label", name)), method=name))
-    return spec if len(rows) == len(spec.rows) else spec.with_(rows=tuple(rows))
-
-
-def find_specs(
-    paper: str | None = None, table: int | None = None, folder: Path = TABLE_FOLDER
-) -> list[TableSpec]:
-    """All tables of ``folder``, or those of one paper, or with one number, in the order of their names.
-
-    Methods of ``conf/method`` whose file asks for it (``tables:``) have a row at the end. Raises `ConfigError` if none
-    fits, naming what there is.
-    """
-    specs = [_with_guests(load_spec(path)) for path in sorted(folder.glob("*.yaml"))]
-    papers = sorted({spec.paper for spec in specs})
-    if paper is not None and paper not in papers:
-        raise ConfigError(
-            f"no table of a paper called {paper!r} in {folder}.{nearest(paper, papers)} Known: {', '.join(papers)}."
-        )
-    found = [spec for spec in specs if paper in (None, spec.paper) and table in (None, spec.table)]
-    if not found:
-        there = ", ".join(spec.name for spec in specs if paper in (None, spec.paper)) or "none"
-        raise ConfigError(f"no table {table} in {folder}. There is: {there}.")
-    return found
-
-
-def spec_called(name: str, where: str = "name", folder: Path = TABLE_FOLDER) -> TableSpec:
-    """The table of ``folder`` called ``name``; `ConfigError`, which calls it ``where``, if there is none."""
-    every = {spec.name: spec for spec in find_specs(folder=folder)}
-    if name not in every:
-        raise ConfigError(
-            f"{where}: came {name!r}.{nearest(name, every)} Allowed: {', '.join(every)} (conf/table/)."
-        )
-    return every[name]
+            raise ValueError(wrong(what, key, f"one of {', '.join(known)}", known=known))

@@ -261,10 +261,10 @@ def _chosen(tuned: TunedTable, spec: TableSpec, path: Path) -> dict[CellKey, Tun
                     f"tuned file {path}: row {row}: table {spec.name} has no column {column!r} of runs."
                     f"{nearest(column, columns)} {remedy}"
                 )
-            if cell.method != rows[row].method:
+            if cell.method != rows[row].method_name:
                 raise ConfigError(
                     f"tuned file {path}: row {row}, column {column}: the values are of method {cell.method}, "
-                    f"the row's is {rows[row].method}. {remedy}"
+                    f"the row's is {rows[row].method_name}. {remedy}"
                 )
             result[row, column] = TunedValues(cell.chosen, source, cell.split, cell.seeds, cell.columns)
     return result

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from benchmark.config.compose import group_names
-from benchmark.experiments.spec import METRICS
+from benchmark.experiments.metrics import METRICS
 from benchmark.fidelity import effects
 from benchmark.fidelity.checks import agreeing, arithmetic
 from benchmark.fidelity.ledger import PAPERS, CellName, Chapter, Entry, Value, table

@@ -20,7 +20,8 @@ from benchmark.config.compose import compose, resolve
 from benchmark.config.merge import merge
 from benchmark.config.schema import RunConfig
 from benchmark.errors import ConfigError, format_validation_error, wrong
-from benchmark.experiments.spec import TableSpec, spec_called
+from benchmark.experiments.spec import TableSpec
+from benchmark.experiments.tables import spec_called
 from benchmark.paths import CONF
 
 ROOT = CONF.parent
@@ -72,7 +73,7 @@ class Base(_Part):
         named = {group: {"name": name} for group, name in groups.items() if name is not None}
         if self.cell is None:
             return named
-        found = table(self.cell.table).cell_overrides(self.cell.row, self.cell.column, "paper")
+        found = table(self.cell.table).cell_settings(self.cell.row, self.cell.column, "paper")
         if found is None:
             raise ConfigError(f"table {self.cell.table}: column {self.cell.column!r} is not in preset paper.")
         return merge(found, named)

@@ -9,7 +9,8 @@ import numpy as np
 import pandas as pd
 
 from benchmark.experiments.plan import plan
-from benchmark.experiments.spec import TableSpec, spec_called
+from benchmark.experiments.spec import TableSpec
+from benchmark.experiments.tables import spec_called
 from benchmark.figures.registry import Drawing, Request, kind
 from benchmark.figures.style import panels
 from benchmark.reports.pictures import draw_bubbles

@@ -8,8 +8,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from benchmark.config.schema import RunConfig
 from benchmark.engine.records import Record
 from benchmark.errors import ConfigError
+from benchmark.experiments.metrics import WhichRound
 from benchmark.experiments.plan import Cells
-from benchmark.experiments.spec import TableSpec, WhichRound
+from benchmark.experiments.spec import TableSpec
 from benchmark.reports.results import NOT_REACHED, OUTCOMES, Cell, CellRun, TableResults, build_results
 from benchmark.reports.statistics import reported_value
 from benchmark.runs.index import RunIndex

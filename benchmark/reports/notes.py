@@ -168,10 +168,10 @@ def _preset(results: TableResults) -> list[str]:
         )
     columns = []
     for column in spec.run_columns:
-        own = column.presets[preset].note if preset in column.presets else ""
+        own = spec.column_note(column.key, preset)
         texts = (results.stand_ins.get(column.key, ""), own)
         columns.append((column.key, "; ".join(text for text in texts if text)))
-    rows = [(row.label, row.presets[preset].note) for row in spec.rows if preset in row.presets]
+    rows = [(row.label, spec.row_note(row.key, preset)) for row in spec.rows]
     return [
         first,
         *_grouped(spec, columns),

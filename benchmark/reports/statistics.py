@@ -9,7 +9,7 @@ import numpy as np
 from scipy import stats
 
 from benchmark.errors import ConfigError
-from benchmark.experiments.spec import WhichRound
+from benchmark.experiments.metrics import WhichRound
 
 ALPHA = 0.05
 """A difference is called significant below this p-value."""

@@ -8,7 +8,7 @@ import pytest
 
 from benchmark.analyses.leaderboard import board, costs
 from benchmark.experiments.plan import plan
-from benchmark.experiments.spec import spec_called
+from benchmark.experiments.tables import spec_called
 from benchmark.reports.results import Cell, CellRun, build_results
 
 

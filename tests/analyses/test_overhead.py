@@ -16,7 +16,7 @@ from benchmark.analyses.overhead import OverheadOptions, Split, overhead
 from benchmark.engine.records import Record
 from benchmark.errors import ConfigError, StorageError
 from benchmark.experiments.plan import Cells, PlannedCell, plan
-from benchmark.experiments.spec import TABLE_FOLDER, load_spec
+from benchmark.experiments.tables import TABLE_FOLDER, load_spec
 from benchmark.reports.tables import Table
 from benchmark.runs.store import Results
 

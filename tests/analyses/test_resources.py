@@ -126,9 +126,9 @@ def test_the_first_client_trains_alone_on_its_own_samples() -> None:
 
 
 def test_measure_leaves_out_what_does_not_exist() -> None:
-    node = {"name": "toy", "paper": "toy", "title": "Toy", "metric": "accuracy", "presets": {"quick": {}}}
+    node = {"name": "toy", "paper": "toy", "title": "Toy", "metric": "accuracy", "presets": ["quick"]}
     rows = [{"key": name, "label": name.upper(), "method": name} for name in ("fedavg", "nix", "fedmr")]
-    columns = [{"key": "a", "label": "A", "presets": {"quick": TINY}}]
+    columns = [{"key": "a", "label": "A", **TINY}]
     spec = TableSpec.model_validate({**node, "rows": rows, "columns": columns})
     data = measure(spec, plan(spec, "quick"), repeats=2)
     assert list(data["method"]) == ["FEDAVG", "FEDMR"]

@@ -13,7 +13,7 @@ import pytest
 import datasets
 from benchmark.bench.data import measured, write_raw
 from benchmark.experiments.plan import plan
-from benchmark.experiments.spec import find_specs
+from benchmark.experiments.tables import find_specs
 
 ROOT = Path(__file__).resolve().parents[2]
 

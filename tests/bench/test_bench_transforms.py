@@ -13,7 +13,7 @@ from benchmark.bench.speed import transforms as bench_transforms
 from benchmark.bench.transforms import CASES, kornia_augmentation, seconds, ways
 from benchmark.experiments.estimate import facts_of
 from benchmark.experiments.plan import plan, unique_runs
-from benchmark.experiments.spec import find_specs
+from benchmark.experiments.tables import find_specs
 
 CPU = torch.device("cpu")
 

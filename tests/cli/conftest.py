@@ -15,7 +15,7 @@ import yaml
 from tiny_runs import FAKE
 
 from benchmark.__main__ import main
-from benchmark.experiments.spec import find_specs, spec_called
+from benchmark.experiments.tables import find_specs, spec_called
 
 
 class Answer(NamedTuple):
@@ -35,26 +35,16 @@ TOY: dict[str, Any] = {
     "title": "Toy (2025), Table 1: nothing of importance",
     "metric": "accuracy",
     "seeds": 3,
-    "overrides": {"train": {"rounds": 2, "batch_size": 8}, "evaluation": {"every": 1}},
-    "presets": {"quick": {}},
+    "overrides": [{"dataset": FAKE, "train": {"rounds": 2, "batch_size": 8}, "evaluation": {"every": 1}}],
+    "presets": ["quick"],
     "rows": [
         {"key": "fedavg", "label": "FedAvg", "method": "fedavg"},
         {"key": "fedavgm", "label": "FedAvgM", "method": "fedavgm", "selection": "round_robin"},
         {"key": "fednix", "label": "FedNix", "method": "nobody_wrote_this", "own": True},
     ],
     "columns": [
-        {
-            "key": "iid",
-            "label": "IID",
-            "overrides": {"partition": {"name": "iid", "clients": 4}},
-            "presets": {"quick": {"dataset": FAKE}},
-        },
-        {
-            "key": "dir",
-            "label": "Dirichlet",
-            "overrides": {"partition": {"name": "dirichlet", "clients": 3, "min_size": 2}},
-            "presets": {"quick": {"dataset": FAKE}},
-        },
+        {"key": "iid", "label": "IID", "partition": {"name": "iid", "clients": 4}},
+        {"key": "dir", "label": "Dirichlet", "partition": {"name": "dirichlet", "clients": 3, "min_size": 2}},
         {"key": "avg", "label": "Average", "average_of": ["iid", "dir"]},
     ],
 }

@@ -18,7 +18,7 @@ from tiny_runs import FAKE
 from benchmark.cli.arguments import settings_of_group
 from benchmark.config.compose import group_names
 from benchmark.errors import ConfigError
-from benchmark.experiments.spec import find_specs
+from benchmark.experiments.tables import find_specs
 
 RUN = (
     "run",

@@ -14,7 +14,7 @@ import pytest
 import yaml
 from ledgers import ENTRY, write_ledger
 
-from benchmark.experiments.spec import spec_called
+from benchmark.experiments.tables import spec_called
 from benchmark.fidelity import effects
 from benchmark.fidelity.ledger import load, table
 

@@ -20,7 +20,8 @@ from raw_trees import WRITERS
 from benchmark.cli.launching import run_missing
 from benchmark.config.schema import RunConfig
 from benchmark.experiments.plan import Cells, check, unique_runs
-from benchmark.experiments.spec import TableSpec, find_specs
+from benchmark.experiments.spec import TableSpec
+from benchmark.experiments.tables import find_specs
 from benchmark.reports.collect import collect
 from benchmark.reports.layout import as_table
 from benchmark.reports.write import write

@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
 import yaml
 
 from benchmark.analyses.registry import PAPER_TABLES, find
+from benchmark.config.merge import merge
 from benchmark.errors import ConfigError
 from benchmark.experiments.plan import plan
-from benchmark.experiments.spec import TABLE_FOLDER, TableSpec, find_specs, load_spec, merge
+from benchmark.experiments.spec import TableSpec
+from benchmark.experiments.tables import TABLE_FOLDER, find_specs, load_spec, spec_called
 from benchmark.reports.layout import as_table
 from benchmark.reports.published import PUBLISHED_FOLDER, PublishedTable
 from benchmark.reports.render import markdown
 from benchmark.reports.results import Cell, build_results
 
-FILES = sorted(TABLE_FOLDER.glob("*.yaml"))
+FILES = sorted(TABLE_FOLDER.glob("[!_]*.yaml"))
 PAPERS = [path for path in FILES if "_table" in path.stem]
 
 
@@ -94,20 +97,22 @@ def test_shapes_of_the_four_main_tables() -> None:
     }
 
 
-def test_known_cells_carry_the_printed_numbers() -> None:
-    def find(name: str, row: str, column: str) -> str:
-        spec = spec_of(name)
-        cell = PublishedTable(spec).find(spec.row(row), spec.column(column))
-        assert cell is not None
-        return cell.text
-
-    assert find("fedld_table1", "fedld", "covid_fl") == "83.87"
-    assert find("fedsdc_table1", "fedsdc_plus", "niid1") == "70.00 ± 1.12"
-    assert find("feddiverse_table1", "fedpns", "spawrious_gci100") == "N/A"
-    assert find("feddiverse_table3", "fedavgm+fedprox/uniform", "cmnist_gsc") == "92.42 ± 0.71"
-    assert find("feddiverse_cmnist_gsc", "fedavgm/uniform", "cmnist_gsc") == "92.00 ± 1.61"
-    assert find("feddiverse_cmnist_gsc", "fedavgm/round_robin", "cmnist_gsc") == "93.51 ± 0.49"
-    assert find("fedmr_table1", "fedmr", "fmnist/p5c2") == "75.51"
+@pytest.mark.parametrize(
+    ("name", "row", "column", "text"),
+    [
+        ("fedld_table1", "fedld", "covid_fl", "83.87"),
+        ("fedsdc_table1", "fedsdc_plus", "niid1", "70.00 ± 1.12"),
+        ("feddiverse_table1", "fedpns", "spawrious_gci100", "N/A"),
+        ("feddiverse_table3", "fedavgm+fedprox/uniform", "cmnist_gsc", "92.42 ± 0.71"),
+        ("feddiverse_cmnist_gsc", "fedavgm/uniform", "cmnist_gsc", "92.00 ± 1.61"),
+        ("feddiverse_cmnist_gsc", "fedavgm/round_robin", "cmnist_gsc", "93.51 ± 0.49"),
+        ("fedmr_table1", "fedmr", "fmnist/p5c2", "75.51"),
+    ],
+)
+def test_known_cells_carry_the_printed_numbers(name: str, row: str, column: str, text: str) -> None:
+    spec = spec_of(name)
+    cell = PublishedTable(spec).find(spec.row(row), spec.column(column))
+    assert cell is not None and cell.text == text
 
 
 def test_averages_are_over_the_five_partitions_of_the_paper() -> None:
@@ -134,10 +139,16 @@ def test_averages_are_over_the_five_partitions_of_the_paper() -> None:
     }
 
 
+def settings_of(name: str, row: str, column: str, preset: str = "paper") -> dict[str, Any]:
+    settings = spec_of(name).cell_settings(row, column, preset)
+    assert settings is not None
+    return settings
+
+
 def test_fedmr_partitions_are_what_their_names_say() -> None:
     spec = spec_of("fedmr_table1")
     for column in spec.run_columns:
-        partition = column.overrides["partition"]
+        partition = settings_of(spec.name, "fedavg", column.key)["partition"]
         match = re.fullmatch(r"\w+/p(\d+)c(\d+)", column.key)
         if match:
             clients, classes = map(int, match.groups())
@@ -148,97 +159,67 @@ def test_fedmr_partitions_are_what_their_names_say() -> None:
 
 def test_feddiverse_clients_and_weights() -> None:
     spec = spec_of("feddiverse_table1")
-    distributions = [column.overrides["partition"]["distribution"] for column in spec.columns]
-    assert distributions == [column.key for column in spec.columns]
     for column in spec.columns:
         for row in spec.rows:
-            settings = spec.cell_overrides(row.key, column.key, "quick")
+            settings = spec.cell_settings(row.key, column.key, "quick")
             assert settings is not None
+            nova = row.key == "fednova"
+            assert settings["partition"]["distribution"] == column.key
             expected = 12 if column.key == "spawrious_gci100" else 9
-            assert settings["train"]["clients_per_round"] == (None if row.key == "fednova" else expected)
+            assert settings["train"]["clients_per_round"] == (None if nova else expected)
             server = settings["method"]["server"]
-            assert server["weights"] == {"name": "size" if row.key == "fednova" else "uniform"}
+            assert server["weights"] == {"name": "size" if nova else "uniform"}
             assert server["optimizer"] == {"name": "momentum", "beta": 0.95, "lr": 0.1}
-            assert settings["selection"]["name"] == ("uniform" if row.key == "fednova" else row.key)
+            assert settings["selection"]["name"] == ("uniform" if nova else row.key)
 
 
 def test_fedld_lambda_per_cell() -> None:
-    spec = spec_of("fedld_table1")
-    found = {}
-    for column in spec.columns:
-        settings = spec.cell_overrides("fedld", column.key, "paper")
-        assert settings is not None
-        (rule,) = settings["method"]["client"].values()
-        found[column.key] = tuple(rule.values())
-    assert found == {
-        "retina_split1": (0.1,),
-        "retina_split2": (0.03,),
-        "retina_split3": (0.03,),
-        "covid_fl": (0.01,),
-    }
+    columns = {"retina_split1": 0.1, "retina_split2": 0.03, "retina_split3": 0.03, "covid_fl": 0.01}
+    for column, lam in columns.items():
+        settings = settings_of("fedld_table1", "fedld", column)
+        assert settings["method"]["client"] == {"fedld_margin": {"lam": lam}}
 
 
 @pytest.mark.parametrize(("name", "columns"), [("fedld_table1", 3), ("fedld_table2", 3), ("fedld_table3", 1)])
 def test_fedld_paper_preset_has_the_authors_clients(name: str, columns: int) -> None:
     """Of Retina: the same for all seeds. The stand-ins of preset quick are cut anew for each seed."""
-    spec = spec_of(name)
-    retina = [column.key for column in spec.columns if column.key.startswith("retina")]
+    retina = [column.key for column in spec_of(name).columns if column.key.startswith("retina")]
     assert len(retina) == columns
     for key in retina:
-        paper, quick = (spec.cell_overrides("fedavg", key, preset) for preset in ("paper", "quick"))
-        assert paper is not None and quick is not None
+        paper, quick = (settings_of(name, "fedavg", key, preset) for preset in ("paper", "quick"))
         assert paper["partition"] == {**quick["partition"], "legacy_seed": 2022}
-        assert paper["dataset"] in ("retina", {"name": "retina"}) and "legacy_seed" not in quick["partition"]
+        assert paper["dataset"] == {"name": "retina"} and "legacy_seed" not in quick["partition"]
 
 
-def test_budgets_of_the_papers() -> None:
-    def train(name: str, row: str, column: str) -> dict[str, object]:
-        settings = spec_of(name).cell_overrides(row, column, "paper")
-        assert settings is not None
-        return settings["train"]
+RETINA = {"rounds": 200, "epochs": 1, "batch_size": 50, "lr": 0.01, "momentum": 0.5, "weight_decay": 0.0005}
+BLOOD = {"rounds": 1500, "epochs": 5, "batch_size": 32, "lr": 1e-4, "momentum": 0.01, "weight_decay": 0.001}
+GROUPS = {"rounds": 200, "epochs": 1, "batch_size": 28, "lr": 0.001, "momentum": 0.9, "weight_decay": 0.0}
+DISJOINT = {"epochs": 10, "batch_size": 128, "lr": 0.01, "momentum": 0.9, "weight_decay": 1e-5}
 
-    retina = {
-        "rounds": 200,
-        "epochs": 1,
-        "batch_size": 50,
-        "lr": 0.01,
-        "momentum": 0.5,
-        "weight_decay": 0.0005,
-    }
-    assert train("fedld_table1", "fedavg", "retina_split1").items() >= retina.items()
-    assert train("fedld_table1", "fedavg", "covid_fl").items() >= (retina | {"lr": 0.005}).items()
-    cells = {
-        "rounds": 1500,
-        "epochs": 5,
-        "batch_size": 32,
-        "lr": 0.0001,
-        "momentum": 0.01,
-        "weight_decay": 0.001,
-    }
-    assert train("fedsdc_table1", "fedavgm", "iid").items() >= cells.items()
-    assert train("fedsdc_table1", "fedavgm", "niid2").items() >= cells.items()
-    assert (
-        train("fedsdc_table1", "fedavgm", "niid1").items()
-        >= (cells | {"batch_size": 64, "lr": 0.001}).items()
-    )
-    groups = {"rounds": 200, "epochs": 1, "batch_size": 28, "lr": 0.001, "momentum": 0.9, "weight_decay": 0.0}
-    assert train("feddiverse_table1", "uniform", "cmnist_gsc").items() >= groups.items()
-    assert train("feddiverse_table3", "fedavg/uniform", "spawrious4").items() >= groups.items()
-    disjoint = {"epochs": 10, "batch_size": 128, "lr": 0.01, "momentum": 0.9, "weight_decay": 1e-5}
-    assert train("fedmr_table1", "fedavg", "svhn/iid").items() >= (disjoint | {"rounds": 100}).items()
-    assert train("fedmr_table1", "fedavg", "cifar100/iid").items() >= (disjoint | {"rounds": 400}).items()
+
+@pytest.mark.parametrize(
+    ("name", "row", "column", "train"),
+    [
+        ("fedld_table1", "fedavg", "retina_split1", RETINA),
+        ("fedld_table1", "fedavg", "covid_fl", RETINA | {"lr": 0.005}),
+        ("fedsdc_table1", "fedavgm", "iid", BLOOD),
+        ("fedsdc_table1", "fedavgm", "niid2", BLOOD),
+        ("fedsdc_table1", "fedavgm", "niid1", BLOOD | {"batch_size": 64, "lr": 0.001}),
+        ("feddiverse_table1", "uniform", "cmnist_gsc", GROUPS),
+        ("feddiverse_table3", "fedavg/uniform", "spawrious4", GROUPS),
+        ("fedmr_table1", "fedavg", "svhn/iid", DISJOINT | {"rounds": 100}),
+        ("fedmr_table1", "fedavg", "cifar100/iid", DISJOINT | {"rounds": 400}),
+    ],
+)
+def test_budgets_of_the_papers(name: str, row: str, column: str, train: dict[str, Any]) -> None:
+    assert settings_of(name, row, column)["train"].items() >= train.items()
 
 
 def test_number_of_seeds() -> None:
-    assert {spec.name: spec.num_seeds("quick") for spec in find_specs()} == dict.fromkeys(
-        [p.stem for p in FILES], 3
-    )
-    assert {spec.name: spec.num_seeds("paper") for spec in find_specs(table=1)} == {
-        "fedld_table1": 3,
-        "fedsdc_table1": 5,
-        "feddiverse_table1": 3,
-        "fedmr_table1": 3,
-    }
+    assert {spec.num_seeds("quick") for spec in find_specs()} == {3}
+    assert {spec.paper: spec.num_seeds("paper") for spec in find_specs(table=1)} == {
+        "fedld": 3, "fedsdc": 5, "feddiverse": 3, "fedmr": 3
+    }  # fmt: skip
 
 
 def leaves(node: object, path: str = "") -> set[str]:
@@ -253,11 +234,11 @@ def test_presets_change_data_model_and_budget_only(path: Path) -> None:
     allowed = re.compile(
         r"dataset(\..+)?|model(\..+)?|partition\.(scale|legacy_seed)|train\.(rounds|epochs|steps|batch_size|lr|clip|augment|buffers)"
     )
-    spec = load_spec(path)
-    nodes = [preset.overrides for preset in spec.presets.values()]
-    nodes += [preset.overrides for column in spec.columns for preset in column.presets.values()]
-    changed = set().union(*(leaves(node) for node in nodes))
+    # Rows whose method is too slow for a laptop have a note that says what differs.
+    entries = [entry for entry in load_spec(path).overrides if entry.preset != "*"]
+    changed = set().union(*(leaves(entry.settings) for entry in entries if entry.row == "*"))
     assert not {leaf for leaf in changed if not allowed.fullmatch(leaf)}
+    assert all(entry.note for entry in entries if entry.row != "*")
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
@@ -266,7 +247,7 @@ def test_quick_has_all_columns_and_every_column_a_source(path: Path) -> None:
     wanted = {"quick", "paper"} & set(spec.presets)
     assert "quick" in wanted
     assert spec.table is None or "paper" in wanted  # a table of the paper can be made at the paper's size
-    assert all(wanted <= set(column.presets) and column.source for column in spec.run_columns)
+    assert all(wanted <= set(column.presets or spec.presets) and column.source for column in spec.run_columns)
 
 
 # Reading and merging --------------------------------------------------------------------------------------------
@@ -278,15 +259,17 @@ def small(**changes: object) -> dict[str, object]:
         "table": 1,
         "title": "Toy",
         "metric": "accuracy",
-        "presets": {"quick": {"train": {"rounds": 2}}, "paper": {"seeds": 5}},
+        "presets": ["quick", "paper"],
+        "seeds": {"quick": 3, "paper": 5},
+        "overrides": [
+            {"preset": "quick", "train": {"rounds": 2}},
+            {"preset": "paper", "dataset": {"name": "cifar10", "train_per_class": 5}},
+            {"column": "a", "preset": "quick", "dataset": "digits", "note": "halved"},
+        ],
         "rows": [{"key": "x", "label": "X", "method": "fedavg"}],
         "columns": [
-            {"key": "a", "label": "A", "presets": {"quick": {"dataset": "digits", "note": "halved"}}},
-            {
-                "key": "b",
-                "label": "B",
-                "presets": {"paper": {"dataset": {"name": "cifar10", "train_per_class": 5}}},
-            },
+            {"key": "a", "label": "A"},
+            {"key": "b", "label": "B", "presets": ["paper"]},
             {"key": "m", "label": "Mean", "average_of": ["a", "b"]},
         ],
     } | changes
@@ -298,57 +281,85 @@ def written(tmp_path: Path, node: object, name: str = "toy_table1.yaml") -> Path
     return path
 
 
-def test_layers_in_their_order(tmp_path: Path) -> None:
-    layer = {"train": {"lr": 1, "rounds": 1, "epochs": 1, "steps": 1, "clip": 1, "momentum": 1}}
+def test_later_settings_win(tmp_path: Path) -> None:
+    """Overrides in their order, whatever they match; then the column; then the row."""
     node = small(
-        overrides=layer,
-        presets={"quick": {"train": {"rounds": 2, "epochs": 2, "steps": 2, "clip": 2, "momentum": 2}}},
-        columns=[
-            {
-                "key": "a",
-                "label": "A",
-                "overrides": {"train": {"epochs": 3, "steps": 3, "clip": 3, "momentum": 3}},
-                "presets": {"quick": {"train": {"steps": 4, "clip": 4, "momentum": 4}}},
-            }
+        overrides=[
+            {"train": {"lr": 1, "rounds": 1, "epochs": 1, "steps": 1, "clip": 1, "momentum": 1}},
+            {"row": "x", "column": "a", "preset": "quick", "train": {"rounds": 2, "epochs": 2, "clip": 2}},
+            {"preset": "q*,paper", "train": {"epochs": 3, "steps": 3}},
+            {"column": "b", "train": {"lr": 0}},
+            {"row": "x", "note": "lighter", "method": {"client": {}}},
+            {"row": "x", "preset": "paper", "note": "heavier"},
         ],
+        columns=[{"key": "a", "label": "A", "train": {"clip": 4, "momentum": 4}}, {"key": "b", "label": "B"}],
         rows=[
-            {
-                "key": "x",
-                "label": "X",
-                "method": "fedavg",
-                "selection": "uniform",
-                "overrides": {"train": {"clip": 5, "momentum": 5, "drop_last": 5}, "method": {"client": {}}},
-                "presets": {"quick": {"note": "lighter", "train": {"momentum": 5.5, "drop_last": 5.5}}},
-            }
+            {"key": "x", "label": "X", "method": "fedavg", "selection": "uniform", "train": {"momentum": 5}},
         ],
-        cells=[{"row": "x", "column": "a", "overrides": {"train": {"momentum": 6}}}],
     )
     spec = load_spec(written(tmp_path, node))
     expected = {
-        "train": {"lr": 1, "rounds": 2, "epochs": 3, "steps": 4, "clip": 5, "drop_last": 5.5, "momentum": 6},
+        "train": {"lr": 1, "rounds": 2, "epochs": 3, "steps": 3, "clip": 4, "momentum": 5},
         "method": {"name": "fedavg", "client": {}},
         "selection": {"name": "uniform"},
     }
-    assert spec.cell_overrides("x", "a", "quick") == expected
-    assert spec.cell_overrides("x", "a", "quick") == expected  # nothing was changed by asking
+    assert spec.cell_settings("x", "a", "quick") == expected
+    assert spec.cell_settings("x", "a", "quick") == expected  # nothing was changed by asking
+    assert (spec.row_note("x", "quick"), spec.row_note("x", "paper")) == ("lighter", "heavier")
     text = markdown.render(as_table(build_results(spec, "quick", {("x", "a"): Cell("ok")})))
     assert "- X: lighter\n" in text
 
 
 def test_names_mappings_seeds_and_notes(tmp_path: Path) -> None:
     spec = load_spec(written(tmp_path, small()))
-    assert spec.cell_overrides("x", "a", "quick") == {
+    assert spec.cell_settings("x", "a", "quick") == {
         "train": {"rounds": 2},
         "dataset": {"name": "digits"},
         "method": {"name": "fedavg"},
     }
-    paper = spec.cell_overrides("x", "b", "paper")
+    paper = spec.cell_settings("x", "b", "paper")
     assert paper == {"dataset": {"name": "cifar10", "train_per_class": 5}, "method": {"name": "fedavg"}}
-    assert spec.cell_overrides("x", "b", "quick") is None
+    assert spec.cell_settings("x", "b", "quick") is None
     assert (spec.num_seeds("quick"), spec.num_seeds("paper")) == (3, 5)
-    assert spec.column("a").presets["quick"].note == "halved"
+    assert (spec.column_note("a", "quick"), spec.column_note("a", "paper")) == ("halved", "")
     with pytest.raises(ConfigError, match="no runs of its own"):
-        spec.cell_overrides("x", "m", "quick")
+        spec.cell_settings("x", "m", "quick")
+
+
+def test_a_table_that_extends_another(tmp_path: Path) -> None:
+    base = small(table=None, rows=[{"key": key, "label": key, "method": "fedavg"} for key in ("x", "y", "z")])
+    base["overrides"] = [*base["overrides"], {"row": "y,z", "train": {"lr": 7}}]  # type: ignore[misc]
+    written(tmp_path, base, "_base.yaml")
+    node = {
+        "extends": "_base",
+        "title": "Other",
+        "rows": [
+            "z",
+            {"key": "x", "label": "New", "train": {"lr": 8}},
+            {"key": "n", "label": "N", "method": "moon"},
+        ],
+        "columns": [{"key": "[ab]", "group": "G"}],
+        "overrides": [{"row": "z", "train": {"lr": 9}}],
+    }
+    spec = load_spec(written(tmp_path, node, "other.yaml"))
+    assert [spec.name for spec in find_specs(folder=tmp_path)] == ["other"]
+    assert (spec.title, spec.paper, spec.num_seeds("paper")) == ("Other", "toy", 5)
+    assert [(row.key, row.label) for row in spec.rows] == [("z", "z"), ("x", "New"), ("n", "N")]
+    assert [(column.key, column.label, column.group) for column in spec.columns] == [
+        ("a", "A", "G"),
+        ("b", "B", "G"),
+    ]
+    rates = {
+        row.key: (spec.cell_settings(row.key, "a", "quick") or {})["train"].get("lr") for row in spec.rows
+    }
+    assert rates == {"z": 9, "x": 8, "n": None}
+    assert spec.column_note("a", "quick") == "halved"
+    written(tmp_path, {"extends": "other", "columns": ["b"], "presets": ["paper"], "seeds": 1}, "third.yaml")
+    third = load_spec(tmp_path / "third.yaml")
+    assert len(third.overrides) == 3, "overrides that match nothing are not inherited"
+    for wrong, said in (({"extends": "bas"}, "extends: got 'bas'"), ({"rows": ["q"]}, "rows: got 'q'")):
+        with pytest.raises(ConfigError, match=f"other.yaml: {said}"):
+            load_spec(written(tmp_path, node | wrong, "other.yaml"))
 
 
 def test_another_name_replaces_the_parameters_of_the_old_one() -> None:
@@ -371,74 +382,75 @@ def test_another_name_replaces_the_parameters_of_the_old_one() -> None:
     assert merge({"a": {"b": 1}}, {"a": None}) == {"a": None}
 
 
-def test_a_part_of_a_table(tmp_path: Path) -> None:
+def test_a_part_of_a_table() -> None:
     spec = spec_of("fedmr_table1")
-    part = spec.cut(
-        ["fedprox", "fedavg"], [column.key for column in spec.columns if column.group == "FMNIST"]
-    )
+    columns = [column.key for column in spec.columns if column.group == "FMNIST"]
+    part = spec.cut(["fedprox", "fedavg"], columns)
     assert [row.key for row in part.rows] == ["fedavg", "fedprox"]
-    assert [column.key for column in part.columns][::5] == ["fmnist/p5c2", "fmnist/avg"]
+    assert [column.key for column in part.columns] == columns
     assert "2 of 8 rows and 6 of 24 columns" in part.caption
-    assert part.cell_overrides("fedavg", "fmnist/iid", "quick") == spec.cell_overrides(
-        "fedavg", "fmnist/iid", "quick"
-    )
-    with pytest.raises(ConfigError, match="choose fmnist/p10c2"):
-        spec.cut(["fedavg"], ["fmnist/p5c2", "fmnist/avg"])
-    with pytest.raises(ConfigError, match="Did you mean 'fedprox'"):
-        spec.cut(["fedproxx"], ["fmnist/p5c2"])
+    cell = ("fedavg", "fmnist/iid", "quick")
+    assert part.cell_settings(*cell) == spec.cell_settings(*cell)
+    for rows, keys, said in (
+        (["fedavg"], ["fmnist/p5c2", "fmnist/avg"], "choose fmnist/p10c2"),
+        (["fedproxx"], ["fmnist/p5c2"], "Did you mean 'fedprox'"),
+        ([], ["fmnist/p5c2"], "no row or no column"),
+    ):
+        with pytest.raises(ConfigError, match=said):
+            spec.cut(rows, keys)
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    ("changes", "key", "said"),
     [
-        ({"metrc": "loss"}, "metrc: came 'loss'; unknown key. Did you mean 'metric'?"),
-        ({"metric": "acuracy"}, "unknown metric 'acuracy'. Did you mean 'accuracy'?"),
-        ({"which_round": "best"}, "which_round: came 'best'; allowed: last"),
-        ({"seeds": 0}, "seeds: came 0; Input should be greater than 0"),
-        ({"presets": {"quick": {"trian": {"rounds": 1}}}}, "unknown setting 'trian'. Did you mean 'train'?"),
-        ({"overrides": {"seed": 1}}, "unknown setting 'seed'"),
-        ({"overrides": {"train": 5}}, "train: came 5; expected a mapping"),
-        (
-            {"presets": {"quick": {}, "paper": {"seeds": 0}}},
-            "presets.paper.seeds: came 0; Input should be greater than 0",
-        ),
-        ({"rows": []}, "rows: "),
-        ({"rows": [{"key": "x", "label": "X", "method": "m"}] * 2}, "rows: x comes twice"),
-        ({"columns": [{"key": "m", "label": "M", "average_of": ["q"]}]}, "average_of: unknown 'q'"),
-        (
-            {"columns": [{"key": "a", "label": "A", "presets": {"quik": {}}}]},
-            "unknown 'quik'. Did you mean 'quick'?",
-        ),
-        ({"cells": [{"row": "x", "column": "z"}]}, "cells.column: unknown 'z'"),
-        ({"paper": "other"}, "must be called other_table1.yaml"),
+        ({"metrc": "loss"}, "metrc", "Did you mean 'metric'?"),
+        ({"metric": "acuracy"}, "metric", "Did you mean 'accuracy'?"),
+        ({"which_round": "best"}, "which_round", "'best'"),
+        ({"seeds": 0}, "seeds", "0"),
+        ({"seeds": {"quick": 1, "paper": 0}}, "seeds", "0"),
+        ({"seeds": {"quick": 1}}, "seeds", "'paper'"),
+        ({"seeds": {"quick": 1, "paper": 1, "quik": 1}}, "seeds", "Did you mean 'quick'?"),
+        ({"overrides": [{"trian": {"rounds": 1}}]}, "overrides.0.trian", "Did you mean 'train'?"),
+        ({"overrides": [{"seed": 1}]}, "overrides.0.seed", "unknown key"),
+        ({"overrides": [{"train": 5}]}, "overrides.0.train", "got 5"),
+        ({"overrides": [{"row": "x,y"}]}, "overrides.0.row", "got 'y'"),
+        ({"overrides": [{}, {"column": "m"}]}, "overrides.1.column", "got 'm'"),
+        ({"overrides": [{"preset": "quik"}]}, "overrides.0.preset", "Did you mean 'quick'?"),
+        ({"rows": []}, "rows", "at least 1"),
+        ({"rows": [{"key": "x", "label": "X", "method": "m"}] * 2}, "rows", "x"),
+        ({"rows": [{"key": "x", "label": "X"}]}, "rows.0.method", "conf/method"),
+        ({"columns": [{"key": "m", "label": "M", "average_of": ["q"]}]}, "columns.m.average_of", "'q'"),
+        ({"columns": [{"key": "a", "label": "A", "presets": ["quik"]}]}, "columns.a.presets", "'quick'"),
+        ({"reference_row": "x"}, "reference_row", "rounds_to_reach"),
+        ({"paper": "other"}, "", "other_table1.yaml"),
     ],
 )
-def test_mistakes_in_a_table_file(tmp_path: Path, changes: dict[str, object], message: str) -> None:
+def test_mistakes_in_a_table_file(tmp_path: Path, changes: dict[str, object], key: str, said: str) -> None:
     with pytest.raises(ConfigError) as caught:
         load_spec(written(tmp_path, small(**changes)))
-    assert message in str(caught.value)
-    assert "toy_table1.yaml" in str(caught.value)
+    assert all(text in str(caught.value) for text in (key, said, "toy_table1.yaml"))
 
 
 def test_files_that_are_no_table(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="cannot be read"):
-        load_spec(tmp_path / "absent_table1.yaml")
-    with pytest.raises(ConfigError, match="no valid YAML"):
-        load_spec(written(tmp_path, "a: [1"))
+    for path in (tmp_path / "absent_table1.yaml", written(tmp_path, "a: [1")):
+        with pytest.raises(ConfigError, match=f"{path.name} cannot be read"):
+            load_spec(path)
     with pytest.raises(ConfigError, match="expected a mapping"):
         load_spec(written(tmp_path, "- 1"))
 
 
 def test_unknown_rows_presets_and_papers(tmp_path: Path) -> None:
     spec = load_spec(written(tmp_path, small()))
-    with pytest.raises(ConfigError, match="no row is called 'y'"):
-        spec.cell_overrides("y", "a", "quick")
-    with pytest.raises(ConfigError, match=r"no preset is called 'quik'\. Did you mean 'quick'"):
-        spec.cell_overrides("x", "a", "quik")
+    with pytest.raises(ConfigError, match="row: got 'y'"):
+        spec.cell_settings("y", "a", "quick")
+    with pytest.raises(ConfigError, match=r"preset: got 'quik'.*Did you mean 'quick'"):
+        spec.cell_settings("x", "a", "quik")
     with pytest.raises(ConfigError, match="Did you mean 'fedmr'"):
         find_specs("fedmrr")
-    with pytest.raises(ConfigError, match=r"There is: .*fedmr_table1, fedmr_table2"):
+    with pytest.raises(ConfigError, match="fedmr_table1, fedmr_table2"):
         find_specs("fedmr", 9)
+    with pytest.raises(ConfigError, match=r"name: got 'fedmr_tabel1'.*Did you mean 'fedmr_table1'"):
+        spec_called("fedmr_tabel1")
 
 
 def test_published_numbers_that_cannot_be_found(tmp_path: Path) -> None:

@@ -41,29 +41,18 @@ SPEC = TableSpec.model_validate(
         "title": "Toy",
         "metric": "accuracy",
         "seeds": 2,
-        "presets": {"quick": {"train": {"rounds": 3, "batch_size": 8}}},
+        "presets": ["quick"],
+        "overrides": [
+            {"dataset": FAKE, "train": {"rounds": 3, "batch_size": 8}},
+            {"row": "prox", "method": {"client": {"fedprox": {"mu": 0.5}}}},
+        ],
         "rows": [
             {"key": "fedavg", "label": "FedAvg", "method": "fedavg"},
-            {
-                "key": "prox",
-                "label": "FedProx",
-                "method": "fedprox",
-                "overrides": {"method": {"client": {"fedprox": {"mu": 0.5}}}},
-            },
+            {"key": "prox", "label": "FedProx", "method": "fedprox"},
         ],
         "columns": [
-            {
-                "key": "iid",
-                "label": "IID",
-                "overrides": {"partition": {"name": "iid", "clients": 6}},
-                "presets": {"quick": {"dataset": FAKE}},
-            },
-            {
-                "key": "two",
-                "label": "Two",
-                "overrides": {"partition": {"name": "iid", "clients": 2}},
-                "presets": {"quick": {"dataset": FAKE}},
-            },
+            {"key": "iid", "label": "IID", "partition": {"name": "iid", "clients": 6}},
+            {"key": "two", "label": "Two", "partition": {"name": "iid", "clients": 2}},
             {"key": "avg", "label": "Average", "average_of": ["iid", "two"]},
         ],
     }
@@ -136,7 +125,7 @@ def test_our_grids_are_those_of_the_table_of_methods() -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("method: fedprox", r"grid: Field required"),
+        ("method: fedprox", r"grid: missing"),
         ("method: fedprox\ngrid: {}", r"grid: came \{\}; expected like"),
         ("method: fedprox\ngrid: [1]", r"grid: came \[1\]; expected like"),
         (
@@ -152,7 +141,7 @@ def test_our_grids_are_those_of_the_table_of_methods() -> None:
         ),
         ("method: fedprox\ngrid: {method.name: [fedavg]}", r"method\.name: cannot be tuned"),
         ("method: fedprox\ngrid: {evaluation.validation: [0.1]}", r"evaluation\.validation: cannot be tuned"),
-        (f"method: fedprox\ngird: {{{MU}: [0.1]}}", r"gird: unknown key\. Did you mean 'grid'\?"),
+        (f"method: fedprox\ngird: {{{MU}: [0.1]}}", r"gird: unknown key.*Did you mean 'grid'\?"),
         (
             f"method: fedavgm\ngrid: {{{MU}: [0.1]}}",
             r"method: came 'fedavgm'; the file's name says 'fedprox'",
@@ -287,8 +276,8 @@ def test_the_first_folder_with_a_file_counts(tmp_path: Path, monkeypatch: pytest
         ),
         ({"table": "toys"}, r"of table toys, preset quick; here belongs toy, quick"),
         ({"preset": "small"}, r"of table toy, preset small"),
-        ({"cels": {}}, r"cels: unknown key\. Did you mean 'cells'\?"),
-        ({"cells": {"prox": {"iid": {"method": "fedprox"}}}}, r"cells\.prox\.iid\.chosen: Field required"),
+        ({"cels": {}}, r"cels: unknown key.*Did you mean 'cells'\?"),
+        ({"cells": {"prox": {"iid": {"method": "fedprox"}}}}, r"cells\.prox\.iid\.chosen: missing"),
     ],
 )
 def test_files_that_do_not_fit(tmp_path: Path, change: dict[str, Any], said: str) -> None:
@@ -339,9 +328,9 @@ def test_chosen_values_are_the_last_word_in_their_cell_and_nowhere_else() -> Non
     [
         ({"method.client.fedprx.mu": 1.0}, r"method\.client has no 'fedprx' here\. Did you mean 'fedprox'\?"),
         ({"method.cliend.fedprox.mu": 1.0}, r"method has no 'cliend' here\. Did you mean 'client'\?"),
-        ({"method.client.fedprox.nu": 1.0}, r"nu: unknown parameter of fedprox\. Did you mean 'mu'\?"),
-        ({MU: -1.0}, r"method\.client\.fedprox\.mu: came -1\.0"),
-        ({"train.lr": -1.0}, r"train\.lr: came -1\.0"),
+        ({"method.client.fedprox.nu": 1.0}, r"fedprox\.nu: .*Did you mean 'mu'\?"),
+        ({MU: -1.0}, r"method\.client\.fedprox\.mu: (came|got) -1\.0"),
+        ({"train.lr": -1.0}, r"train\.lr: got -1\.0"),
     ],
 )
 def test_stale_values_are_refused_by_name_of_the_file(values: dict[str, float], said: str) -> None:
@@ -358,7 +347,7 @@ def test_a_tuned_table_is_planned_without_torch() -> None:
         "import sys\n"
         "from pathlib import Path\n"
         "from benchmark.experiments.plan import TunedValues, plan\n"
-        "from benchmark.experiments.spec import find_specs\n"
+        "from benchmark.experiments.tables import find_specs\n"
         "from benchmark.experiments.tuning import TunedFolder\n"
         "spec = find_specs('fedmr', 1)[0]\n"
         "TunedFolder.of(None, Path('nowhere')).load(spec, 'quick')\n"

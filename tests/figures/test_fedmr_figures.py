@@ -17,7 +17,7 @@ from benchmark.engine.training import TrainSpec
 from benchmark.errors import ConfigError
 from benchmark.experiments.figures import FigureSpec, find_figures
 from benchmark.experiments.plan import plan
-from benchmark.experiments.spec import find_specs
+from benchmark.experiments.tables import find_specs
 from benchmark.figures import sphere
 from benchmark.figures.registry import find
 from benchmark.models.flat import FlatModel
@@ -112,11 +112,10 @@ def bars() -> FigureSpec:
     longer = FAKE | {"train": {"rounds": 4, "batch_size": 8}}
     table = {
         "metric": "accuracy",
-        "presets": {"quick": {}},
+        "presets": ["quick"],
         "rows": [{"key": m, "label": m, "method": m} for m in ("fedavg", "nix", "fedprox", "fedmr")],
         "columns": [
-            {"key": key, "label": key.upper(), "presets": {"quick": settings}}
-            for key, settings in (("a", FAKE), ("b", longer))
+            {"key": key, "label": key.upper(), **settings} for key, settings in (("a", FAKE), ("b", longer))
         ],
     }
     node = {"name": "toy", "paper": "toy", "figure": 4, "title": "Toy", "kind": "resources", "table": table}

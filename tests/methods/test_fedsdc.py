@@ -708,14 +708,14 @@ def test_ranking_needs_a_validation_split_before_anything_trains() -> None:
     tiny("fedsdc_plus", evaluation={"validation": 0.1}).build_method()
     tiny("fedsdc").build_method()
     spec = {
-        "name": "t", "paper": "ours", "title": "t", "metric": "micro_f1", "presets": {"quick": {}},
+        "name": "t", "paper": "ours", "title": "t", "metric": "micro_f1", "presets": ["quick"],
         "rows": [{"key": "plus", "label": "plus", "method": "fedsdc_plus"}],
-        "columns": [{"key": "iid", "label": "IID", "presets": {"quick": {"dataset": "digits"}}}],
+        "columns": [{"key": "iid", "label": "IID", "dataset": "digits"}],
     }  # fmt: skip
     table = TableSpec.model_validate(spec)
     with pytest.raises(ConfigError, match=r"table t, row plus, column iid: " + message):
         check(table, plan(table, "quick"))
-    held = TableSpec.model_validate(spec | {"overrides": {"evaluation": {"validation": 0.1}}})
+    held = TableSpec.model_validate(spec | {"overrides": [{"evaluation": {"validation": 0.1}}]})
     check(held, plan(held, "quick"))
 
 

@@ -12,7 +12,8 @@ from finished_runs import as_markdown, finish
 from benchmark.engine.records import Record
 from benchmark.errors import ConfigError
 from benchmark.experiments.plan import plan
-from benchmark.experiments.spec import TABLE_FOLDER, TableSpec, load_spec
+from benchmark.experiments.spec import TableSpec
+from benchmark.experiments.tables import TABLE_FOLDER, load_spec
 from benchmark.reports.collect import collect
 from benchmark.reports.layout import as_table
 from benchmark.reports.render import csv, latex
@@ -40,9 +41,9 @@ def spec_of(tmp_path: Path, **changes: Any) -> TableSpec:
         "title": "Toy",
         "metric": "rounds_to_reach",
         "reference_row": "fedavg",
-        "presets": {"quick": {}},
+        "presets": ["quick"],
         "rows": [{"key": name, "label": name, "method": name} for name in CURVES],
-        "columns": [{"key": "a", "label": "A", "presets": {"quick": {"dataset": "digits"}}}],
+        "columns": [{"key": "a", "label": "A", "dataset": "digits"}],
     }
     path = tmp_path / "toy.yaml"
     path.write_text(yaml.safe_dump(node | changes))

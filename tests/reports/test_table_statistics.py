@@ -7,7 +7,7 @@ import math
 import pytest
 
 from benchmark.errors import ConfigError
-from benchmark.experiments.spec import WhichRound
+from benchmark.experiments.metrics import WhichRound
 from benchmark.reports.statistics import (
     Mark,
     Tau,
@@ -120,5 +120,5 @@ def test_a_round_that_cannot_be_reported(which: str, test: dict[int, float], mes
 
 @pytest.mark.parametrize("text", ["best", "mean_last_0", "mean_last_", "first"])
 def test_unknown_rules_for_the_round(text: str) -> None:
-    with pytest.raises(ValueError, match="allowed: last, mean_last_<n>"):
+    with pytest.raises(ValueError, match="expected last, mean_last_<n>"):
         WhichRound.parse(text)

@@ -20,7 +20,8 @@ import pytest
 from finished_runs import as_markdown
 
 from benchmark.errors import StorageError
-from benchmark.experiments.spec import TABLE_FOLDER, TableSpec, load_spec
+from benchmark.experiments.spec import TableSpec
+from benchmark.experiments.tables import TABLE_FOLDER, load_spec
 from benchmark.reports.layout import as_table
 from benchmark.reports.published import PublishedTable
 from benchmark.reports.render import csv, latex, markdown, terminal

@@ -1,0 +1,83 @@
+"""The metrics that a table can show, and the round of a run that it reads."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Metric:
+    """How a recorded metric is shown.
+
+    Attributes:
+        label: Name in captions.
+        higher_is_better: Which of two values is better.
+        scale: Recorded values are multiplied by it (records hold fractions, tables show percent).
+        unit: Printed after a value.
+        split: Where it is recorded.
+        of: For a metric that compares rows by the round in which they reach a value: the metric of that value.
+    """
+
+    label: str
+    higher_is_better: bool = True
+    scale: float = 100.0
+    unit: str = "%"
+    split: str = "test"
+    of: str = ""
+
+
+def _number(label: str, higher_is_better: bool = False, split: str = "test", of: str = "") -> Metric:
+    return Metric(label, higher_is_better, 1.0, "", split, of)
+
+
+METRICS = {
+    "accuracy": Metric("Test accuracy"),
+    "micro_f1": Metric("Micro-F1"),
+    "worst_group_accuracy": Metric("Worst-group accuracy"),
+    "balanced_accuracy": Metric("Balanced accuracy"),
+    "loss": _number("Test loss"),
+    "eigenvalue_spread": _number("Spread of the 50 largest eigenvalues"),
+    "eigenvalue_spread_class": _number("Spread of the 50 largest eigenvalues within classes"),
+    "rounds_to_reach": _number("Rounds until the reference row's best test accuracy", of="accuracy"),
+    "speedup": _number(
+        "Speed-up: rounds of the reference row until its best test accuracy, over those of the row",
+        higher_is_better=True,
+        of="accuracy",
+    ),
+    "dht_error": _number("Mean error of the estimated triplets", split="selection"),
+    "dht_error_max": _number("Largest error of the estimated triplets", split="selection"),
+}
+
+
+@dataclass(frozen=True)
+class WhichRound:
+    """The round of a run that counts.
+
+    Attributes:
+        rule: ``last``, ``mean_last`` (mean over the last ``n`` evaluations), ``best_validation`` or ``best_test``.
+        n: Number of evaluations of ``mean_last``.
+    """
+
+    rule: str
+    n: int = 1
+
+    @classmethod
+    def parse(cls, text: str) -> WhichRound:
+        """Read ``last``, ``mean_last_<n>``, ``best_validation`` or ``best_test``; ValueError for anything else."""
+        if text in ("last", "best_validation", "best_test"):
+            return cls(text)
+        match = re.fullmatch(r"mean_last_([1-9]\d*)", text)
+        if not match:
+            raise ValueError(f"got {text!r}; expected last, mean_last_<n>, best_validation or best_test")
+        return cls("mean_last", int(match[1]))
+
+    @property
+    def phrase(self) -> str:
+        """The rule in the words of a caption."""
+        return {
+            "last": "last round",
+            "mean_last": f"mean of the last {self.n} evaluated rounds",
+            "best_validation": "round with the best value on the validation split",
+            "best_test": "best round on the test set (as the paper does; the test set selects)",
+        }[self.rule]

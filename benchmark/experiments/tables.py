@@ -1,0 +1,137 @@
+"""The tables of ``conf/table``: reading their files, and finding them by paper, number or name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+from benchmark.config.compose import group_names, load_group
+from benchmark.config.files import read_yaml, validate
+from benchmark.config.merge import merge
+from benchmark.errors import ConfigError, nearest, wrong
+from benchmark.experiments.spec import Row, TableSpec, fits
+from benchmark.paths import CONF
+
+TABLE_FOLDER = CONF / "table"
+"""Where the table files live."""
+
+
+def extend(node: Mapping[str, Any], folder: Path = TABLE_FOLDER) -> dict[str, Any]:
+    """The content of a table file, put together with that of the file which it ``extends`` (see `TableSpec`).
+
+    Raises:
+        ConfigError: The other file does not exist, or does not have the rows or columns that are taken over.
+    """
+    own = {key: value for key, value in node.items() if key != "extends"}
+    if "extends" not in node:
+        return own
+    path = folder / f"{node['extends']}.yaml"
+    if not path.is_file():
+        known = sorted(other.stem for other in folder.glob("*.yaml"))
+        raise ConfigError(wrong("extends", node["extends"], f"the name of a file of {folder}", known=known))
+    base = extend(read_yaml(path, "table"), folder)
+    whole = base | own
+    for part in ("rows", "columns"):
+        if isinstance(own.get(part), list):
+            whole[part] = _take_over(part, base.get(part, []), own[part])
+    inherited = [used for entry in base.get("overrides", []) if (used := _used(entry, whole))]
+    return whole | {"overrides": [*inherited, *own.get("overrides", [])]}
+
+
+def _take_over(part: str, base: Sequence[Any], own: Sequence[Any]) -> list[Any]:
+    """The rows or columns that a table takes over, changes, or adds to those of the table that it extends."""
+    result = []
+    for entry in own:
+        changes = dict(entry) if isinstance(entry, Mapping) else {"key": entry}
+        pattern = str(changes.get("key", ""))
+        found = [old for old in base if fits(str(old["key"]), pattern)]
+        if not found and (len(changes) == 1 or "*" in pattern):
+            known = _keys(base)
+            raise ConfigError(wrong(part, pattern, "a key or pattern of the extended table", known=known))
+        result += [merge(old, changes | {"key": old["key"]}) for old in found] or [changes]
+    return result
+
+
+def _used(override: Mapping[str, Any], table: Mapping[str, Any]) -> dict[str, Any]:
+    """An inherited override without the patterns that match nothing in the table; empty if it matches no cell."""
+    used = dict(override)
+    for what, part in (("row", "rows"), ("column", "columns"), ("preset", "presets")):
+        if what not in override or part not in table:
+            continue
+        keys = table[part] if part == "presets" else _keys(table[part])
+        matching = [one for one in override[what].split(",") if any(fits(key, one) for key in keys)]
+        if not matching:
+            return {}
+        used[what] = ",".join(matching)
+    return used
+
+
+def _keys(parts: Sequence[Any]) -> list[str]:
+    return [str(part["key"]) for part in parts if isinstance(part, Mapping) and "key" in part]
+
+
+def load_spec(path: Path | str) -> TableSpec:
+    """Read one table file.
+
+    Raises:
+        ConfigError: It cannot be read or does not fit `TableSpec`; the message names the file and the key.
+    """
+    path = Path(path)
+    try:
+        node = extend(read_yaml(path, "table"), path.parent)
+    except ConfigError as error:
+        raise ConfigError(str(error) if str(path) in str(error) else f"table file {path}: {error}") from error
+    spec = validate(TableSpec, {"name": path.stem, **node}, path, "table")
+    if spec.table is not None and path.stem != f"{spec.paper}_table{spec.table}":
+        raise ConfigError(f"table file {path}: it holds table {spec.table} of {spec.paper}, so it must be called "
+                          f"{spec.paper}_table{spec.table}.yaml.")  # fmt: skip
+    return spec
+
+
+def _with_guests(spec: TableSpec) -> TableSpec:
+    """The table with a row for every method whose file names it under ``tables`` (names or patterns)."""
+    rows = list(spec.rows)
+    for name in group_names("method"):
+        method = load_group("method", name)
+        wanted = method.get("tables") or []
+        if not isinstance(wanted, list) or not all(isinstance(pattern, str) for pattern in wanted):
+            expected = 'a list of names or patterns of conf/table, like ["*_table1", leaderboard]'
+            raise ConfigError(wrong(f"conf/method/{name}.yaml: tables", wanted, expected))
+        invited = any(fnmatchcase(spec.name, pattern) for pattern in wanted)
+        if invited and all(row.key != name for row in rows):
+            rows.append(Row(key=name, label=str(method.get("label", name)), method={"name": name}))
+    return spec if len(rows) == len(spec.rows) else spec.with_(rows=tuple(rows))
+
+
+def find_specs(
+    paper: str | None = None, table: int | None = None, folder: Path = TABLE_FOLDER
+) -> list[TableSpec]:
+    """All tables of ``folder``, or those of one paper, or with one number, in the order of their names.
+
+    Methods of ``conf/method`` whose file asks for it (``tables:``) have a row at the end.
+
+    Raises:
+        ConfigError: No table fits.
+    """
+    paths = sorted(path for path in folder.glob("*.yaml") if not path.name.startswith("_"))
+    specs = [_with_guests(load_spec(path)) for path in paths]
+    papers = sorted({spec.paper for spec in specs})
+    if paper is not None and paper not in papers:
+        raise ConfigError(
+            f"no table of a paper called {paper!r} in {folder}.{nearest(paper, papers)} Known: {', '.join(papers)}."
+        )
+    found = [spec for spec in specs if paper in (None, spec.paper) and table in (None, spec.table)]
+    if not found:
+        there = ", ".join(spec.name for spec in specs if paper in (None, spec.paper)) or "none"
+        raise ConfigError(f"no table {table} in {folder}. There is: {there}.")
+    return found
+
+
+def spec_called(name: str, where: str = "name", folder: Path = TABLE_FOLDER) -> TableSpec:
+    """The table of ``folder`` called ``name``; `ConfigError`, which calls it ``where``, if there is none."""
+    every = {spec.name: spec for spec in find_specs(folder=folder)}
+    if name not in every:
+        raise ConfigError(wrong(where, name, f"one of {', '.join(every)} (conf/table/)", known=every))
+    return every[name]
