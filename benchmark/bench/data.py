@@ -44,13 +44,15 @@ TRAIN = """
 import sys, json
 from pathlib import Path
 from benchmark.cli.launching import run_missing
+from benchmark.cli.options import LaunchOptions
 from benchmark.config.compose import compose, resolve
+from benchmark.runs.index import RunIndex
 from benchmark.runs.store import Results
 layers, workers = json.loads(sys.argv[1]), sys.argv[2]
 runs = [resolve(compose("quick", {**layers, "seed": seed})) for seed in range(int(workers))]
 results = runs[0].paths.results
-values = {"results": results, "workers": workers}
-sys.exit(run_missing(values, Results(Path(results)).open(), {run.key: run for run in runs}, lambda: None))
+index = RunIndex(Results(Path(results)).open())
+sys.exit(run_missing(LaunchOptions(workers=int(workers)), index, {run.key: run for run in runs}))
 """
 
 

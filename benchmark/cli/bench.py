@@ -2,53 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, Literal
 
-from benchmark.cli.arguments import positive, read
-from benchmark.errors import ConfigError, nearest
+from benchmark.cli.options import parse
+from benchmark.errors import ConfigError, wrong
+
+
+@dataclass(frozen=True)
+class SpeedOptions:
+    """Speed and memory beside a bare PyTorch loop. There is nothing to choose."""
+
+
+@dataclass(frozen=True)
+class ScaleOptions:
+    """What many runs cost before the first one starts: how many, and how many share a task of the cluster."""
+
+    runs: int = 100_000
+    per_task: int = 10
+
+
+@dataclass(frozen=True)
+class TransformsOptions:
+    """Augmentation beside that of torchvision and kornia."""
+
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+
+
+@dataclass(frozen=True)
+class DataOptions:
+    """A large data set of so many images."""
+
+    images: int = 25_000
+
+
+PARTS: dict[str, type] = {"scale": ScaleOptions, "transforms": TransformsOptions, "data": DataOptions}
 
 
 def main(words: Sequence[str]) -> int:
-    """Print speed and memory beside a bare PyTorch loop; or one of `PARTS`."""
-    if words and "=" not in words[0]:
-        if words[0] not in PARTS:
-            raise ConfigError(
-                f"bench: came {words[0]!r}.{nearest(words[0], PARTS)} Allowed: nothing, "
-                "scale [runs=100000] [per_task=10], transforms [device=cpu|cuda], data [images=25000]."
-            )
-        PARTS[words[0]](words[1:])
-        return 0
-    from benchmark.bench.speed import main as speed
-
-    read(words, {}, "bench")
-    speed()
+    """Print the measurements of `benchmark.bench.speed`, or of one of `PARTS`; exit code 0."""
+    part = words[0] if words and "=" not in words[0] and not words[0].startswith("-") else "speed"
+    if part != "speed" and part not in PARTS:
+        raise ConfigError(wrong("bench", part, f"nothing, or one of: {', '.join(PARTS)}", known=PARTS))
+    rest = words if part == "speed" else words[1:]
+    options: Any = parse(rest, f"bench {part}", PARTS.get(part, SpeedOptions))
+    import_module(f"benchmark.bench.{part}").main(**vars(options))
     return 0
-
-
-def _scale(words: Sequence[str]) -> None:
-    from benchmark.bench.scale import main as scale
-
-    values = read(words, {"runs": "NUMBER", "per_task": "NUMBER"}, "bench scale")
-    scale(positive(values, "runs") or 100_000, positive(values, "per_task") or 10)
-
-
-def _transforms(words: Sequence[str]) -> None:
-    from benchmark.bench.transforms import main as transforms
-
-    device = read(words, {"device": "cpu|cuda"}, "bench transforms").get("device", "auto")
-    if device not in ("auto", "cpu", "cuda"):
-        raise ConfigError(f"device: came {device!r}. Allowed: cpu, cuda.")
-    transforms(device)
-
-
-def _data(words: Sequence[str]) -> None:
-    from benchmark.bench.data import main as data
-
-    data(positive(read(words, {"images": "NUMBER"}, "bench data"), "images") or 25_000)
-
-
-PARTS: dict[str, Callable[[Sequence[str]], None]] = {
-    "scale": _scale,
-    "transforms": _transforms,
-    "data": _data,
-}

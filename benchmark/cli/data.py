@@ -1,20 +1,119 @@
-"""Text of `python -m benchmark data list | prepare | check`: what there is, what was prepared, what was found."""
+"""``python -m benchmark data``: which data sets there are, prepare them, count and show their images."""
 
 from __future__ import annotations
 
 import io
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
+from benchmark.cli.options import read, yaml_value
+from benchmark.config.compose import group_names, load_group
+from benchmark.errors import ConfigError, wrong
+from benchmark.runs.files import storage_error
 from datasets.core.base import DataError
 from datasets.core.prepare import Report, check, is_prepared, load, locate, prepare
-from datasets.core.registry import describe, names
+from datasets.core.registry import describe, names, option_values
+
+ACTIONS = ("list", "prepare", "check")
+
+OF_RUNS = ("train_per_class", "test_per_class", "rest")
+"""Keys of conf/dataset that say what a run takes of the prepared data."""
+
+
+def main(words: Sequence[str]) -> int:
+    """List, prepare or check data sets; exit code 0, or 1 if a check found a problem.
+
+    ``data list``, ``data prepare NAME [KEY=VALUE]``, ``data check NAME [KEY=VALUE] [out=FILE.png]``: NAME is a file of
+    conf/dataset, and KEY an option of its data set, on top of those in the file. ``check`` also draws a contact sheet
+    of a set without problems, to ``results/data/NAME.png`` by default.
+    """
+    action, *rest = words or [""]
+    if action not in ACTIONS:
+        raise ConfigError(wrong("data", action, f"one of: {', '.join(ACTIONS)}", known=ACTIONS))
+    names = [word for word in rest if "=" not in word]
+    if action != "list" and not names:
+        raise ConfigError(f"data {action}: name a data set. Known: {', '.join(group_names('dataset'))}.")
+    nodes = {name: load_group("dataset", name) for name in (names if action != "list" else ())}
+    places, options = _places_and_options(action, [word for word in rest if "=" in word], nodes)
+    root = Path(places["data"]) if "data" in places else None
+    cache = Path(places["cache"]) if "cache" in places else None
+    if action == "list":
+        print(data_list(root=root, cache=cache), end="")
+        return 0
+    if "out" in places and len(names) > 1:
+        raise ConfigError(
+            wrong(
+                "out",
+                places["out"],
+                f"results=FOLDER for {len(names)} data sets, or one data set for one file",
+            )
+        )
+    if not places.get("out", ".png").lower().endswith(".png"):
+        raise ConfigError(wrong("out", places["out"], "a file that ends in .png"))
+    code = 0
+    for name, node in nodes.items():
+        node["options"] = {**(node.get("options") or {}), **options}
+        if action == "prepare":
+            print(data_prepare(node["name"], node["options"], root=root, cache=cache), end="")
+        else:
+            text, ok = data_check(node["name"], node["options"], root=root, cache=cache)
+            print(text, end="")
+            if ok:
+                out = places.get("out") or Path(places.get("results", "results")) / "data" / f"{name}.png"
+                print(f"contact sheet: {_contact_sheet(name, node, root, cache, Path(out))}")
+            code = code if ok else 1
+    return code
+
+
+def _places_and_options(
+    action: str, words: Sequence[str], nodes: Mapping[str, Mapping[str, Any]]
+) -> tuple[dict[str, str], dict[str, Any]]:
+    """(folders and files of the command, options of the data sets), from ``key=value`` words; `ConfigError` as `read`.
+
+    An option may be spelled as for runs, ``dataset.options.KEY=VALUE``. It has to be one of every data set named.
+    """
+    known = {"data": "FOLDER", "cache": "FOLDER"}
+    if action == "check":
+        known |= {"out": "FILE.png", "results": "FOLDER"}
+    allowed = [option_values(node["name"]) for node in nodes.values()]
+    options = {key: what for key, what in (allowed or [{}])[0].items() if all(key in own for own in allowed)}
+    plain = [word.removeprefix("+").removeprefix("dataset.options.") for word in words]
+    for word in plain:
+        key = word.partition("=")[0].removeprefix("dataset.")
+        if nodes and key in OF_RUNS:
+            raise ConfigError(
+                f"data {action}: {key} belongs to runs (run dataset.{key}=...), and the prepared data do not depend "
+                f"on it; expected one of: {', '.join([*known, *options])}."
+            )
+    values = read(plain, {**known, **options}, f"data {action} {' '.join(nodes)}".rstrip())
+    chosen = {
+        key: yaml_value(text, key) for key, text in values.items() if key in options and key not in known
+    }
+    return {key: text for key, text in values.items() if key in known}, chosen
+
+
+def _contact_sheet(
+    name: str, node: Mapping[str, Any], root: Path | None, cache: Path | None, out: Path
+) -> Path:
+    """Draw the contact sheet of a prepared set; `StorageError` if it cannot be written."""
+    from benchmark.reports.contact_sheet import contact_sheet
+
+    data = load(node["name"], node.get("options"), root, cache)
+    original = (node.get("options") or {}).get("stands_for")
+    title = f"{name}: digits standing in for {original}" if original else name
+    try:
+        return contact_sheet(data, out, title)
+    except OSError as error:
+        raise storage_error(error, out) from error
+
+
+# Text -----------------------------------------------------------------------------------------------------------
 
 
 def data_list(root: Path | None = None, cache: Path | None = None) -> str:

@@ -8,12 +8,13 @@ import pkgutil
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import methods
-from benchmark.cli.arguments import read
+from benchmark.cli.options import parse
 from benchmark.config.compose import group_names, load_group
 from benchmark.paths import ROOT
 from benchmark.runs.files import write_atomically
@@ -38,6 +39,13 @@ A new method is one Python file and one YAML file: see [CONTRIBUTING.md](../CONT
 HEAD = ("method", "paper", "file", "what it changes", "in `conf/`", "checked against")
 
 
+@dataclass(frozen=True)
+class DocumentOptions:
+    """Options of the command."""
+
+    out: Annotated[Path, "FILE"] = PAGE
+
+
 class Algorithm(NamedTuple):
     """A module of ``methods`` that holds an algorithm of its own: one line of the table."""
 
@@ -53,8 +61,7 @@ class Algorithm(NamedTuple):
 def main(words: Sequence[str]) -> int:
     """Write the page; ``check``: exit code 1 if it is out of date."""
     checking = bool(words) and words[0] == "check"
-    values = read(words[checking:], {"out": "FILE"}, "document [check]")
-    path = Path(values.get("out", PAGE))
+    path = parse(words[checking:], "document [check]", DocumentOptions).out
     new = HEADING + table(algorithms()) + "\n"
     if not checking:
         write_atomically(path, new.encode())

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import Annotated
 
-from benchmark.cli.arguments import positive, preset_of, read
-from benchmark.cli.launching import LAUNCH_OPTIONS, launcher_lock, run_missing, settings_of_runs
-from benchmark.cli.tracking import TRACKING_OPTIONS, start, tracked_runs
+from benchmark.cli.launching import launcher_lock, run_missing, run_settings
+from benchmark.cli.options import LaunchOptions, parse
+from benchmark.cli.tracking import start, tracked_runs
 from benchmark.errors import ConfigError, nearest
 from benchmark.experiments.plan import check, unique_runs
 from benchmark.experiments.tuning import TunedFolder
@@ -22,29 +24,34 @@ from benchmark.runs.store import Results
 
 DOCUMENT = ROOT / "docs" / "fidelity.md"
 COMMAND = "python -m benchmark fidelity"
-FIDELITY_OPTIONS = {
-    "preset": "quick|small|paper",
-    "ids": "ID,PATTERN*,...",
-    "seeds": "NUMBER",
-    "results": "FOLDER",
-    "tuned": "FOLDER|off",
-}
-OUT = {"out": "FILE"}
+
+
+@dataclass(frozen=True)
+class DocumentOptions:
+    """Options of the document and its check."""
+
+    out: Annotated[Path, "FILE"] = DOCUMENT
+
+
+@dataclass(frozen=True, kw_only=True)
+class EffectsOptions(LaunchOptions):
+    """Options of ``fidelity effects``."""
+
+    preset: str = "quick"
+    ids: Annotated[str | None, "ID,PATTERN*,..."] = None
+    seeds: int | None = None
+    results: Path = Path("results")
+    tuned: str | None = None
+    out: Path = effects.EFFECTS_FOLDER
 
 
 def main(words: Sequence[str]) -> int:
     """Write the document; ``check``: exit code 1 if it is out of date; ``effects``: run, measure, note."""
     if words and words[0] == "effects":
-        return _effects(
-            read(
-                words[1:],
-                {**FIDELITY_OPTIONS, **LAUNCH_OPTIONS, **TRACKING_OPTIONS, "out": "FOLDER"},
-                "fidelity effects",
-            )
-        )
+        return _effects(parse(words[1:], "fidelity effects", EffectsOptions))
     checking = bool(words) and words[0] == "check"
-    values = read(words[checking:], OUT, "fidelity check" if checking else "fidelity [check|effects]")
-    path, text = Path(values.get("out", DOCUMENT)), render(load()).encode()
+    command = "fidelity check" if checking else "fidelity [check|effects]"
+    path, text = parse(words[checking:], command, DocumentOptions).out, render(load()).encode()
     if checking:
         return _check(path, text)
     _write(path, text)
@@ -94,19 +101,17 @@ def _chosen(chapters: Sequence[Chapter], pattern: str | None) -> list[Chapter]:
     ]
 
 
-def _effects(values: Mapping[str, str]) -> int:
+def _effects(options: EffectsOptions) -> int:
     """Run both sides of the entries with an effect in the preset; exit code 0, 1 (a run failed) or 130 (stopped)."""
-    preset, chapters = preset_of(values), load()
-    count = positive(values, "seeds")
-    results = Results(Path(values.get("results", "results"))).open()
-    folder = Path(values["out"]) if "out" in values else effects.EFFECTS_FOLDER
+    preset, count, folder, chapters = options.preset, options.seeds, options.out, load()
+    results = Results(options.results).open()
     old = effects.read(preset, folder)
     planned = effects.pairs(
-        _chosen(chapters, values.get("ids")),
+        _chosen(chapters, options.ids),
         preset,
         None if count is None else range(count),
-        settings_of_runs(values),
-        TunedFolder.of(values.get("tuned"), results.root),
+        run_settings(options.results, options),
+        TunedFolder.of(options.tuned, results.root),
     )
     if not planned:
         raise ConfigError(f"fidelity effects: no chosen entry says what to measure in preset {preset}.")
@@ -117,12 +122,12 @@ def _effects(values: Mapping[str, str]) -> int:
                 check(pair.spec, cells)
 
     plans = [(pair.spec, cells) for pair in planned for cells in (pair.default, pair.switched)]
-    with start(values, results.root, plans, "effects "), launcher_lock(values, results):
+    with start(options, results.root, plans, "effects "), launcher_lock(options, results):
         runs = unique_runs([cells for _, cells in plans])
-        code = run_missing(values, results, runs, check_all, tracked_runs(plans, "effects "))
+        index = RunIndex(results)
+        code = run_missing(options, index, runs, check_all, tracked_runs(plans, "effects "))
         if code == 130:
             return code
-        index = RunIndex(results)
         lines = [effects.measure(pair, preset, index) for pair in planned]
     path = folder / f"{preset}.csv"
     _write(path, effects.as_csv(chapters, preset, old, lines))

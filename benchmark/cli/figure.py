@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
-from benchmark.cli.arguments import positive, preset_of, read
-from benchmark.cli.launching import LAUNCH_OPTIONS, launcher_lock, run_missing, settings_of_runs
-from benchmark.cli.tracking import TRACKING_OPTIONS, publication, start, tracked_runs
-from benchmark.errors import ConfigError, nearest
+from benchmark.cli.launching import launcher_lock, run_missing, run_settings
+from benchmark.cli.options import LaunchOptions, parse
+from benchmark.cli.tracking import publication, start, tracked_runs
+from benchmark.errors import ConfigError, wrong
 from benchmark.experiments.figures import FigureSpec, find_figures
 from benchmark.experiments.plan import Cells, check, plan, unique_runs
 from benchmark.experiments.tuning import TunedFolder
@@ -19,35 +21,38 @@ from benchmark.runs.files import storage_error, write_atomically
 from benchmark.runs.index import RunIndex
 from benchmark.runs.store import Results
 
-FIGURE_OPTIONS = {
-    "paper": "fedld|fedsdc|feddiverse|fedmr",
-    "figure": "NUMBER",
-    "name": "FILE of conf/figure",
-    "preset": "quick|small|paper",
-    "seeds": "NUMBER",
-    "results": "FOLDER",
-    "tuned": "FOLDER|off",
-    "out": "FOLDER",
-}
+
+@dataclass(frozen=True, kw_only=True)
+class FigureOptions(LaunchOptions):
+    """Options of the command."""
+
+    paper: str | None = None
+    figure: int | None = None
+    name: Annotated[str | None, "FILE of conf/figure"] = None
+    preset: str = "quick"
+    seeds: int | None = None
+    results: Path = Path("results")
+    tuned: str | None = None
+    out: Path | None = None
 
 
 def main(words: Sequence[str]) -> int:
     """Run what is missing and draw; exit code 0, 1 (a run failed) or 130 (stopped)."""
-    values = read(words, {**FIGURE_OPTIONS, **LAUNCH_OPTIONS, **TRACKING_OPTIONS}, "figure")
-    preset = preset_of(values)
-    specs = _chosen(values, preset)
-    results = Results(Path(values.get("results", "results"))).open()
-    count = positive(values, "seeds")
-    extra = settings_of_runs(values)
-    tuned = TunedFolder.of(values.get("tuned"), results.root)
+    options = parse(words, "figure", FigureOptions)
+    preset, count = options.preset, options.seeds
+    specs = _chosen(options)
+    results = Results(options.results).open()
+    extra = run_settings(options.results, options)
+    tuned = TunedFolder.of(options.tuned, results.root)
+    index = RunIndex(results)
     requests: list[tuple[Kind, Request]] = []
     for spec in specs:
-        table, options = spec.runs, spec.settings(preset)
+        table, settings = spec.runs, spec.settings(preset)
         cells: Cells = {}
         if table is not None and spec.whole is not None:
             chosen = tuned.load(spec.whole, preset)
             cells = plan(table, preset, None if count is None else range(count), extra, chosen)
-        request = Request(spec, preset, options, table, cells, RunIndex(results), extra, count)
+        request = Request(spec, preset, settings, table, cells, index, extra, count)
         requests.append((find(spec.kind), request))
 
     def check_all() -> None:
@@ -56,12 +61,12 @@ def main(words: Sequence[str]) -> int:
                 check(request.table, request.cells)
 
     plans = [(request.table, request.cells) for _, request in requests if request.table is not None]
-    with start(values, results.root, plans) as tracker, launcher_lock(values, results):
+    with start(options, results.root, plans) as tracker, launcher_lock(options, results):
         runs = unique_runs([request.cells for _, request in requests])
-        code = run_missing(values, results, runs, check_all, tracked_runs(plans))
+        code = run_missing(options, index, runs, check_all, tracked_runs(plans))
         if code == 130:
             return code
-        folder = Path(values.get("out") or results.root / "figures" / preset)
+        folder = options.out or results.root / "figures" / preset
         for draw, request in requests:
             paths = _write(draw(request), request, folder)
             print(f"{paths[0].with_suffix('')}.{{png,pdf,csv,md}}")
@@ -70,18 +75,15 @@ def main(words: Sequence[str]) -> int:
     return code
 
 
-def _chosen(values: Mapping[str, str], preset: str) -> list[FigureSpec]:
+def _chosen(options: FigureOptions) -> list[FigureSpec]:
     """The figures asked for; without a name or number, those that the preset has."""
-    number = positive(values, "figure")
-    if "name" in values:
+    if options.name is not None:
         every = {spec.name: spec for spec in find_figures()}
-        if values["name"] not in every:
-            raise ConfigError(
-                f"name: came {values['name']!r}.{nearest(values['name'], every)} Allowed: {', '.join(every)}."
-            )
-        return [every[values["name"]]]
-    found = find_figures(values.get("paper"), number)
-    return found if number is not None else [spec for spec in found if preset in spec.presets]
+        if options.name not in every:
+            raise ConfigError(wrong("name", options.name, f"one of: {', '.join(every)}", known=every))
+        return [every[options.name]]
+    found = find_figures(options.paper, options.figure)
+    return found if options.figure is not None else [spec for spec in found if options.preset in spec.presets]
 
 
 def _write(drawing: Drawing, request: Request, folder: Path) -> list[Path]:

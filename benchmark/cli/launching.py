@@ -5,11 +5,14 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from benchmark.cli.arguments import launcher_kind, positive, settings_of_group
+from benchmark.cli.options import LaunchOptions, group_settings
+from benchmark.config.compose import load_group
 from benchmark.config.schema import RunConfig
 from benchmark.experiments.plan import prepare_data
+from benchmark.runs.index import RunIndex
 from benchmark.runs.status import RunState
 from benchmark.runs.store import Results
 
@@ -21,58 +24,53 @@ if TYPE_CHECKING:
 SHOWN = 20
 """Runs that ended badly that are told one by one."""
 
-LAUNCH_OPTIONS = {
-    "launcher": "local|inline|slurm|FILE of conf/launcher",
-    "launcher.KEY": "VALUE of conf/launcher",
-    "workers": "NUMBER",
-    "threads": "NUMBER",
-    "device": "auto|cpu|cuda",
-    "data": "FOLDER",
-}
-"""What the command line may say about how runs are carried out."""
+
+def run_settings(results: Path, options: LaunchOptions) -> dict[str, Any]:
+    """Paths and runtime of runs. These settings are not part of a run's identity."""
+    paths = {"results": str(results), "data": None if options.data is None else str(options.data)}
+    return {"paths": paths, "runtime": {"threads": options.threads or 1, "device": options.device}}
 
 
-def settings_of_runs(values: Mapping[str, str]) -> dict[str, Any]:
-    """Paths and runtime from the command line: settings that are no part of a run's identity."""
-    threads = positive(values, "threads") or 1
-    paths: dict[str, Any] = {"results": values.get("results", "results"), "data": values.get("data")}
-    return {"paths": paths, "runtime": {"threads": threads, "device": values.get("device", "auto")}}
+def launcher_kind(options: LaunchOptions) -> str:
+    """``inline``, ``local`` or ``slurm``: the kind of launcher that the chosen file of conf/launcher configures."""
+    return str(load_group("launcher", options.launcher)["name"])
 
 
 def run_missing(
-    values: Mapping[str, str],
-    results: Results,
+    options: LaunchOptions,
+    index: RunIndex,
     runs: Mapping[str, RunConfig],
-    check: Callable[[], None],
+    check: Callable[[], None] = lambda: None,
     tracked: Sequence[TrackedRun] = (),
 ) -> int:
     """Carry out the runs that have not ended; exit code 0, 1 (a run failed) or 130 (stopped).
 
-    ``check`` is called before the first of them starts, and not at all where nothing is missing; ``tracked`` is how the
-    jobs of a cluster describe the runs that they track.
+    Args:
+        options: How to carry them out.
+        index: Statuses of the results folder. Refreshed before and after.
+        runs: The runs by key.
+        check: Called before the first run starts, and not at all if no run is missing.
+        tracked: How the jobs of a cluster describe the runs that they track.
     """
-    missing = [run for run in runs.values() if not ended(results, run)]
+    index.refresh(runs)
+    missing = [run for key, run in runs.items() if not index.has_ended(key)]
     if not missing:
         return 0
     check()
-    if launcher_kind(values) == "slurm":
-        return _cluster(values, results, list(runs.values()), tracked)
-    return _launch(values, missing, len(runs) - len(missing))
+    try:
+        if launcher_kind(options) == "slurm":
+            return _cluster(options, index.results, list(runs.values()), tracked)
+        return _launch(options, missing, len(runs) - len(missing))
+    finally:
+        index.refresh(runs)
 
 
-def launcher_lock(values: Mapping[str, str], results: Results) -> contextlib.AbstractContextManager[object]:
+def launcher_lock(options: LaunchOptions, results: Results) -> contextlib.AbstractContextManager[object]:
     """The right to launch runs of a results folder: one local launcher at a time, clusters as many as there are."""
-    return contextlib.nullcontext() if launcher_kind(values) == "slurm" else results.launcher_lease()
+    return contextlib.nullcontext() if launcher_kind(options) == "slurm" else results.launcher_lease()
 
 
-def ended(results: Results, run: RunConfig) -> bool:
-    """Whether a run has ended (done or diverged) and its folder is complete."""
-    folder = results.run(run.key)
-    status = folder.status()
-    return status is not None and status.ended and folder.complete(status)
-
-
-def _launch(values: Mapping[str, str], runs: Sequence[RunConfig], already: int) -> int:
+def _launch(options: LaunchOptions, runs: Sequence[RunConfig], already: int) -> int:
     from benchmark.launch.local import launch
     from benchmark.launch.pool import LaunchError
     from benchmark.launch.progress import ProgressView
@@ -80,22 +78,18 @@ def _launch(values: Mapping[str, str], runs: Sequence[RunConfig], already: int) 
     from benchmark.runs.build import get_weights
     from benchmark.runs.data import get_data
 
-    settings = settings_of_group("launcher", values, "local")
+    settings = group_settings("launcher", options.launcher, options.launcher_settings)
     prepare_data(runs, get_data, get_weights)
-    settings |= {
-        key: number for key in ("workers", "threads") if (number := positive(values, key)) is not None
-    }
-    device = values.get("device", "auto")
-    if device != "auto" and settings["name"] == "local":
-        settings["devices"] = [device]
+    if options.device != "auto" and settings["name"] == "local":
+        settings["devices"] = [options.device]
     tasks = [Task(run.key, run.train.rounds, _payload(run, settings["name"])) for run in runs]
     try:
         outcomes = launch(
             tasks,
             RUN_WORK,
             kind=settings["name"],
-            workers=settings.get("workers"),
-            threads=settings.get("threads") or 1,
+            workers=options.workers or settings.get("workers"),
+            threads=options.threads or settings.get("threads") or 1,
             devices=settings.get("devices"),
             grace=settings.get("grace", 30.0),
             listener=ProgressView(already),
@@ -113,7 +107,7 @@ def _launch(values: Mapping[str, str], runs: Sequence[RunConfig], already: int) 
 
 
 def _cluster(
-    values: Mapping[str, str], results: Results, runs: Sequence[RunConfig], tracked: Sequence[TrackedRun]
+    options: LaunchOptions, results: Results, runs: Sequence[RunConfig], tracked: Sequence[TrackedRun]
 ) -> int:
     """Submit what neither ended nor lives, and look after it; exit code 0, 1 (not all have ended), 130 (left alone)."""
     from benchmark.cli.tracking import settings_of
@@ -123,12 +117,12 @@ def _cluster(
     from benchmark.runs.build import get_weights
     from benchmark.runs.data import get_data
 
-    settings = SlurmSettings.of(settings_of_group("launcher", values, "slurm"))
+    settings = SlurmSettings.of(group_settings("launcher", options.launcher, options.launcher_settings))
     queue = Slurm(settings, results.root / "launcher" / "jobs")
     intervals = {run.key: min(1.0, run.runtime.checkpoint_every / run.train.rounds) for run in runs}
     check_time(settings, intervals, known_seconds(results))
     prepare_data(runs, get_data, get_weights)
-    plan = (settings_of(values), {run.key: run for run in tracked})
+    plan = (settings_of(options), {run.key: run for run in tracked})
     cluster = Cluster(results, queue, settings, RUN_WORK, queue.folder, plan)
     tasks = [Task(run.key, run.train.rounds, _payload(run, "local")) for run in runs]
     number = cluster.submit(tasks)

@@ -1,8 +1,9 @@
 """Options of the commands: the fields of a dataclass are the ``key=value`` words that a command takes.
 
-``Annotated[str, "PATTERN*,..."]`` says what help and messages call the values. A field of type bool is a flag:
-``watch: bool = False`` is set by ``--watch``. A field ``GROUP_settings`` of type ``Mapping[str, str]`` takes the words
-``GROUP.KEY=VALUE``. Nothing here imports torch, pandas or Hydra: a wrong word is refused at once.
+``Annotated[str, "PATTERN*,..."]`` says what help and messages call the values; with None the field is no word. A field
+of type bool is a flag: ``watch: bool = False`` is set by ``--watch``. A field ``GROUP_settings`` of type
+``Mapping[str, str]`` takes the words ``GROUP.KEY=VALUE``. Nothing here imports torch, pandas or Hydra: a wrong word is
+refused at once.
 """
 
 from __future__ import annotations
@@ -34,8 +35,16 @@ TYPES = {int: "NUMBER", float: "NUMBER", Path: "FOLDER", str: "TEXT", bool: ""}
 
 
 @dataclass(frozen=True, kw_only=True)
-class LaunchOptions:
-    """How runs are carried out."""
+class TrackingOptions:
+    """Whether runs, tables and figures are sent to W&B."""
+
+    tracking: Annotated[str | None, "off|wandb"] = None
+    tracking_settings: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LaunchOptions(TrackingOptions):
+    """How runs are carried out and tracked."""
 
     launcher: Annotated[str, "local|inline|slurm|FILE of conf/launcher"] = "local"
     launcher_settings: Mapping[str, str] = field(default_factory=dict)
@@ -43,14 +52,6 @@ class LaunchOptions:
     threads: int | None = None
     device: str = "auto"
     data: Path | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class TrackingOptions:
-    """Whether runs, tables and figures are sent to W&B."""
-
-    tracking: Annotated[str | None, "off|wandb"] = None
-    tracking_settings: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -151,6 +152,48 @@ def convert(key: str, text: str, hint: Any) -> Any:
     return value
 
 
+def group_settings(
+    group: str, name: str, given: Mapping[str, str], known: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """The settings of ``conf/<group>/<name>.yaml``, with those of the command line on top.
+
+    A file of another name than its kind (``name:`` in it) holds what differs from the file of its kind.
+
+    Args:
+        group: Folder of conf/.
+        name: Name of the file.
+        given: ``{KEY: text}`` of the words ``GROUP.KEY=text``.
+        known: The settings that may be given. None: those of the file.
+
+    Raises:
+        ConfigError: No such file or setting (with the nearest), or a value that is no YAML.
+    """
+    from benchmark.config.compose import load_group
+
+    chosen = load_group(group, name)
+    settings = load_group(group, chosen["name"]) | chosen
+    known = settings if known is None else known
+    allowed = [key for key in known if key != "name"]
+    for key, text in given.items():
+        if key not in allowed:
+            raise ConfigError(
+                f"{group}.{key}: no such setting; expected one of: {', '.join(allowed)} "
+                f"(conf/{group}/{known['name']}.yaml).{nearest(key, allowed)}"
+            )
+        settings[key] = yaml_value(text, f"{group}.{key}")
+    return settings
+
+
+def yaml_value(text: str, key: str) -> Any:
+    """What YAML reads in the value of a word; `ConfigError` if it cannot."""
+    import yaml
+
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ConfigError(wrong(key, text, "a value in YAML")) from error
+
+
 def _words(kind: type) -> dict[str, _Word]:
     """The words of an options class."""
     found = {}
@@ -159,6 +202,8 @@ def _words(kind: type) -> dict[str, _Word]:
         hint, accepts = hints[name], ACCEPTS.get(name)
         if typing.get_origin(hint) is Annotated:
             hint, accepts = typing.get_args(hint)
+            if accepts is None:
+                continue
         if typing.get_origin(hint) in (typing.Union, types.UnionType):
             hint = next(other for other in typing.get_args(hint) if other is not type(None))
         key = f"--{name}" if hint is bool else name

@@ -1,19 +1,80 @@
-"""What `python -m benchmark partition show` prints."""
+"""``python -m benchmark partition show``: the clients of a partition as text and as a picture."""
 
 from __future__ import annotations
 
 import io
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
 
 import numpy as np
 from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from benchmark.cli.options import parse, yaml_value
+from benchmark.config.compose import compose, resolve
+from benchmark.errors import ConfigError, wrong
+from benchmark.runs.files import storage_error
 from partitions.core.base import IntArray, Population
 from partitions.core.store import Partition
 
 BLOCK_WIDTH = 110  # characters; wider tables continue below
+
+
+@dataclass(frozen=True)
+class ShowOptions:
+    """Options of the command, beside the keys of a run."""
+
+    kind: Literal["bubble", "bars"] = "bubble"
+    out: Annotated[Path | None, "FILE.png"] = None
+    preset: str = "quick"
+
+
+def main(words: Sequence[str]) -> int:
+    """Print and draw the partition of a run with these keys (``dataset=... partition=... seed=...``); exit code 0."""
+    if not words or words[0] != "show":
+        raise ConfigError(wrong("partition", words[0] if words else "", "show"))
+    own = [word for word in words[1:] if word.partition("=")[0] in ShowOptions.__dataclass_fields__]
+    options = parse(own, "partition show", ShowOptions)
+    from benchmark.reports.pictures import client_picture
+    from benchmark.runs.data import load_data, population
+
+    layers = [_nested(word) for word in words[1:] if word not in own]
+    config = resolve(compose(options.preset, *layers))
+    loaded = load_data(config, Path(config.paths.results) / "partitions")
+    people = population(loaded.dataset, loaded.train)
+    print(partition_text(loaded.partition, people), end="")
+    out = options.out or Path(config.paths.results) / "figures" / f"{loaded.partition.id}.png"
+    original = config.dataset.options.get("stands_for")
+    data_name = f"digits standing in for {original}" if original else loaded.dataset.name
+    title = f"{data_name}, {config.partition.name}, seed {config.seed}"
+    counts, names = loaded.partition.counts, loaded.dataset.classes
+    if loaded.partition.counts_attr is not None:
+        # With attributes the groups are what differs between clients; classes alone would look alike.
+        counts = loaded.partition.counts_attr.reshape(len(counts), -1)
+        names = tuple(f"{c}, {a}" for c in loaded.dataset.classes for a in loaded.dataset.attributes)
+    try:
+        paths = client_picture(counts, out, kind=options.kind, class_names=names, title=title)
+    except OSError as error:
+        raise storage_error(error, out) from error
+    for path in paths:
+        print(path)
+    return 0
+
+
+def _nested(word: str) -> dict[str, object]:
+    """``a.b=1`` as {"a": {"b": 1}}."""
+    key, equals, text = word.partition("=")
+    if not equals:
+        raise ConfigError(
+            wrong("partition show", word, "key=value, like partition=dirichlet partition.alpha=0.1")
+        )
+    value = yaml_value(text, key)
+    for part in reversed(key.split(".")):
+        value = {part: value}
+    return dict(value)
 
 
 def partition_text(partition: Partition, population: Population) -> str:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from rich.console import Console
 from rich.table import Table as TextTable
 
-from benchmark.cli.arguments import read
-from benchmark.cli.planning import TABLE_OPTIONS, plans_of
+from benchmark.cli.options import parse
+from benchmark.cli.planning import plans_of
 from benchmark.config.schema import RunConfig
-from benchmark.errors import ConfigError
 from benchmark.experiments.estimate import (
     Block,
     DataNeed,
@@ -26,23 +26,27 @@ from benchmark.experiments.estimate import (
     weights_needed,
 )
 from benchmark.experiments.plan import unique_runs
+from benchmark.experiments.selection import TableQuery
 from benchmark.launch.overview import RunOverview
 from benchmark.runs.store import Results
 
 if TYPE_CHECKING:
     from benchmark.models.pretrained import Weights
 
-PLAN_OPTIONS = {"timing": "on|off", "device": "auto|cpu|cuda"}
+
+@dataclass(frozen=True, kw_only=True)
+class PlanOptions(TableQuery):
+    """Options of the command."""
+
+    timing: Literal["on", "off"] = "on"
+    device: str = "auto"
 
 
 def main(words: Sequence[str]) -> int:
     """Print what the chosen tables need; exit code 0."""
-    values = read(words, {**TABLE_OPTIONS, **PLAN_OPTIONS}, "plan")
-    timing = values.get("timing", "on")
-    if timing not in ("on", "off"):
-        raise ConfigError(f"timing: came {timing!r}; allowed: on, off.")
-    plans = plans_of(values)
-    results = Results(Path(values.get("results", "results"))).existing()
+    options = parse(words, "plan", PlanOptions)
+    plans = plans_of(options)
+    results = Results(options.results).existing()
     overview = RunOverview(results)
     runs = unique_runs([cells for _, cells in plans])
     overview.refresh(runs)
@@ -68,11 +72,9 @@ def main(words: Sequence[str]) -> int:
         gaps = f"; cells without runs: {', '.join(absent)}" if absent else ""
         console.print(f"{spec.name}: {len(mine)} runs, {done} ended{gaps}", highlight=False)
     device, known = "not timed", dict[Shape, Pace | str]()
-    if timing == "on" and found:
-        device = _device(values.get("device", "auto"))
-        known = paces(
-            found, by_shape, lambda run, shape: timed(run, shape, values.get("device", "auto")), _tell
-        )
+    if options.timing == "on" and found:
+        device = _device(options.device)
+        known = paces(found, by_shape, lambda run, shape: timed(run, shape, options.device), _tell)
     console.print(_table(found, known, device))
     if uncounted:
         console.print(f"and {uncounted:,} runs on data of whose size nothing is known before they are there")

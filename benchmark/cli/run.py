@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import yaml
 
-from benchmark.cli.launching import LAUNCH_OPTIONS, SHOWN, launcher_lock, run_missing
-from benchmark.cli.options import read
+from benchmark.cli.launching import SHOWN, launcher_kind, launcher_lock, run_missing
+from benchmark.cli.options import LaunchOptions
+from benchmark.cli.options import parse as parse_options
 from benchmark.cli.overrides import CHOICES, composed, configurations, parse
-from benchmark.cli.tracking import TRACKING_OPTIONS, settings_of, tags_of
+from benchmark.cli.tracking import settings_of, tags_of
 from benchmark.config.compose import group_names
 from benchmark.config.schema import RunConfig
 from benchmark.errors import ConfigError, wrong
@@ -41,7 +43,6 @@ def main(words: Sequence[str]) -> int:
     if unknown:
         raise ConfigError(wrong("run", unknown[0], "-m, --cfg job or --help"))
     many = bool(MANY & set(flags))
-    options = {**LAUNCH_OPTIONS, **TRACKING_OPTIONS}
     ours = [word for word in words if _option_of(word) in ("launcher", "workers", "tracking")]
     rest = [word for word in words if word not in (*flags, *ours)]
     if HELP & set(flags):
@@ -51,15 +52,15 @@ def main(words: Sequence[str]) -> int:
         changes = parse([word for word in rest if word != "job"])
         print(yaml.safe_dump(composed(changes), sort_keys=False), end="")
         return 0
-    values = read(ours, options, "run")
-    if not many and {"launcher", "workers"} & {_option_of(word) for word in values}:
+    options = parse_options(ours, "run", LaunchOptions)
+    if not many and {"launcher", "workers"} & {_option_of(word) for word in ours}:
         raise ConfigError(
             "run: a launcher carries out the runs of a sweep. Put -m behind `run`, or leave it out."
         )
     configs = configurations(rest, many)
     if many:
-        return _sweep(values, list(configs.values()))
-    return _one(values, next(iter(configs.values())))
+        return _sweep(options, list(configs.values()))
+    return _one(options, next(iter(configs.values())))
 
 
 def _option_of(word: str) -> str:
@@ -70,14 +71,14 @@ def _option_of(word: str) -> str:
 # One run ---------------------------------------------------------------------------------------------------------
 
 
-def _one(values: Mapping[str, str], config: RunConfig) -> int:
+def _one(options: LaunchOptions, config: RunConfig) -> int:
     from benchmark.launch.tasks import StopRequest, signals_request_stop
     from benchmark.runs.execute import execute
 
     tracked = [TrackedRun(config.key, "", tags_of(config))]
     progress = _print_progress if sys.stdout.isatty() else lambda round, rounds: None
     with contextlib.ExitStack() as stack:
-        stack.enter_context(tracking(settings_of(values), Path(config.paths.results), tracked))
+        stack.enter_context(tracking(settings_of(options), Path(config.paths.results), tracked))
         stop = stack.enter_context(contextlib.closing(StopRequest()))
         stack.enter_context(signals_request_stop(stop))
         stack.enter_context(stop.raising())
@@ -105,22 +106,22 @@ def _print_result(config: RunConfig, index: RunIndex) -> None:
 # Many runs -------------------------------------------------------------------------------------------------------
 
 
-def _sweep(values: Mapping[str, str], configs: Sequence[RunConfig]) -> int:
+def _sweep(options: LaunchOptions, configs: Sequence[RunConfig]) -> int:
     """Carry out what is missing of many runs, through the launcher of the tables."""
     paths, runtime = configs[0].paths, configs[0].runtime
     if any((config.paths, config.runtime) != (paths, runtime) for config in configs):
         raise ConfigError("run: paths and runtime are the same for all runs of a sweep; give each one value.")
     results = Results(Path(paths.results)).open()
     runs = {config.key: config for config in configs}
-    values = {**values, "results": paths.results, "threads": str(runtime.threads), "device": runtime.device}
-    tracked = [TrackedRun(run.key, "", tags_of(run)) for run in runs.values()]
-    elsewhere = values.get("launcher", "local").startswith("slurm")
-    with (
-        tracking(settings_of(values), results.root, [] if elsewhere else tracked),
-        launcher_lock(values, results),
-    ):
-        code = run_missing(values, results, runs, lambda: None, tracked)
+    options = replace(options, threads=runtime.threads, device=runtime.device)
     index = RunIndex(results)
+    tracked = [TrackedRun(run.key, "", tags_of(run)) for run in runs.values()]
+    elsewhere = launcher_kind(options) == "slurm"
+    with (
+        tracking(settings_of(options), results.root, [] if elsewhere else tracked),
+        launcher_lock(options, results),
+    ):
+        code = run_missing(options, index, runs, tracked=tracked)
     for run in list(runs.values())[:SHOWN]:
         _print_result(run, index)
     counts = [

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from benchmark.analyses.registry import PaperTable
-from benchmark.cli.arguments import read
-from benchmark.cli.launching import LAUNCH_OPTIONS, launcher_lock, run_missing, settings_of_runs
-from benchmark.cli.planning import TABLE_OPTIONS, find_analyses, plans_of, table_query
-from benchmark.cli.tracking import TRACKING_OPTIONS, publication, start, tracked_runs
+from benchmark.cli.launching import launcher_lock, run_missing, run_settings
+from benchmark.cli.options import LaunchOptions, parse
+from benchmark.cli.planning import find_analyses, plans_of
+from benchmark.cli.tracking import publication, start, tracked_runs
 from benchmark.experiments.plan import Cells, check, unique_runs
 from benchmark.experiments.selection import TableQuery, plan_tables
 from benchmark.experiments.spec import TableSpec
@@ -22,49 +22,51 @@ from benchmark.reports.layout import as_table
 from benchmark.reports.write import write
 from benchmark.runs.store import Results
 
-OUT = {"out": "FOLDER"}
+
+@dataclass(frozen=True, kw_only=True)
+class TableOptions(TableQuery, LaunchOptions):
+    """Options of the command."""
+
+    out: Path | None = None
 
 
-def table(words: Sequence[str]) -> int:
+def main(words: Sequence[str]) -> int:
     """Plan, launch, write; exit code 0, 1 (a run failed) or 130 (stopped)."""
-    values = read(words, {**TABLE_OPTIONS, **LAUNCH_OPTIONS, **TRACKING_OPTIONS, **OUT}, "table")
-    query = table_query(values)
-    preset = query.preset
-    plans, analyses = plans_of(values), find_analyses(query)
-    results = Results(Path(values.get("results", "results"))).open()
-    read_too = _read_by(analyses, query, values)
+    options = parse(words, "table", TableOptions)
+    preset = options.preset
+    plans, analyses = plans_of(options, options), find_analyses(options)
+    results = Results(options.results).open()
+    read_too = _read_by(analyses, options)
     runs = unique_runs([cells for _, cells in [*plans, *read_too]])
+    overview = RunOverview(results)
 
     def check_all() -> None:
         for spec, cells in [*plans, *read_too]:
             check(spec, cells)
 
-    with start(values, results.root, [*plans, *read_too]) as tracker:
-        with launcher_lock(values, results):
-            code = run_missing(values, results, runs, check_all, tracked_runs([*plans, *read_too]))
-        folder = Path(values.get("out") or results.root / "tables" / preset)
-        overview = RunOverview(results)
+    with start(options, results.root, [*plans, *read_too]) as tracker:
+        with launcher_lock(options, results):
+            code = run_missing(options, overview.index, runs, check_all, tracked_runs([*plans, *read_too]))
+        folder = options.out or results.root / "tables" / preset
         overview.refresh(runs)
         for spec, cells in plans:
             where = write(as_table(collect(spec, preset, cells, overview.index)), folder)
             print(f"{spec.name}: {_summary(overview, cells)}; {where}")
             tracker.publish(publication("table", spec.name, preset, folder, [spec.paper]))
         for made in analyses if code != 130 else ():
-            name = _analyse(made, query, folder)
+            name = _analyse(made, options, folder)
             tracker.publish(publication("table", name, preset, folder, [made.paper]))
     return code
 
 
-def _read_by(
-    analyses: Sequence[PaperTable], query: TableQuery, values: Mapping[str, str]
-) -> list[tuple[TableSpec, Cells]]:
+def _read_by(analyses: Sequence[PaperTable], options: TableOptions) -> list[tuple[TableSpec, Cells]]:
     """What the analyses read: the runs of single columns of other tables."""
     found = []
     for made in analyses:
         if made.runs_of is not None:
             name, column = made.runs_of
-            part = replace(query, columns=column)
-            found += plan_tables([spec_called(name)], part, settings_of_runs(values))
+            part = replace(options, columns=column)
+            found += plan_tables([spec_called(name)], part, run_settings(options.results, options))
     return found
 
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from benchmark.cli.arguments import preset_of, read
+from benchmark.cli.options import TrackingOptions, convert, parse, read
 from benchmark.cli.planning import table_query
-from benchmark.cli.tracking import SUFFIXES, TRACKING_OPTIONS, publication, settings_of, tracked_runs
+from benchmark.cli.tracking import SUFFIXES, publication, settings_of, tracked_runs
 from benchmark.config.compose import group_names
 from benchmark.errors import ConfigError
 from benchmark.experiments.plan import Cells
@@ -33,8 +33,9 @@ CHOICES = ("paper", "table", "name", "seeds")
 
 def main(words: Sequence[str]) -> int:
     """Send what is left; exit code 0, or 1 if not everything could be sent."""
-    values = read(words, {**TRACK_OPTIONS, **TRACKING_OPTIONS}, "track")
-    settings = settings_of(values, "wandb")
+    values = read(words, {**TRACK_OPTIONS, "tracking": "off|wandb", "tracking.KEY": "VALUE"}, "track")
+    tracked = [word for word in words if word.startswith("tracking")]
+    settings = settings_of(parse(tracked, "track", TrackingOptions), "wandb")
     if not settings.active:
         raise ConfigError(
             "track: nothing can be sent: tracking is off, or tracking.mode or the variable WANDB_MODE says disabled. "
@@ -67,7 +68,7 @@ def _report(
 
 def _plans(values: Mapping[str, str]) -> list[tuple[str, TableSpec, Cells]]:
     """(preset, table, its runs) of what is chosen; of all presets, unless one is."""
-    presets = [preset_of(values)] if "preset" in values else group_names("preset")
+    presets = [convert("preset", values["preset"], str)] if "preset" in values else group_names("preset")
     found, first = [], None
     query = table_query(values)
     for spec in whole_tables(query):

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 
-from benchmark.cli.arguments import launcher_kind, settings_of_group
+from benchmark.cli.launching import launcher_kind
+from benchmark.cli.options import LaunchOptions, TrackingOptions, group_settings
 from benchmark.config.compose import load_group
 from benchmark.config.schema import RunConfig
 from benchmark.errors import ConfigError
@@ -14,19 +15,18 @@ from benchmark.experiments.plan import Cells
 from benchmark.experiments.spec import TableSpec
 from benchmark.tracking.settings import Kind, Publication, TrackedRun, Tracker, TrackingSettings, tracking
 
-TRACKING_OPTIONS = {"tracking": "off|wandb", "tracking.KEY": "VALUE of conf/tracking"}
-"""What the command line may say about tracking."""
-
 SUFFIXES: dict[Kind, tuple[str, ...]] = {"table": ("csv", "tex", "md"), "figure": ("png", "pdf", "csv", "md")}
 """Files of what is published."""
 
 
-def settings_of(values: Mapping[str, str], default: str = "off") -> TrackingSettings:
+def settings_of(options: TrackingOptions, default: str = "off") -> TrackingSettings:
     """``conf/tracking/<name>.yaml`` with ``tracking.KEY=VALUE`` on top; `ConfigError` for what is not allowed."""
-    settings = settings_of_group("tracking", values, default, known=load_group("tracking", "wandb"))
-    words = [word for word in values if word.startswith("tracking.")]
-    if words and settings["name"] == "off":
-        raise ConfigError(f"{words[0]}: tracking is off. Add tracking=wandb, or leave it out.")
+    given, name = options.tracking_settings, options.tracking or default
+    settings = group_settings("tracking", name, given, known=load_group("tracking", "wandb"))
+    if given and settings["name"] == "off":
+        raise ConfigError(
+            f"tracking.{next(iter(given))}: tracking is off. Add tracking=wandb, or leave it out."
+        )
     return TrackingSettings.of(settings)
 
 
@@ -63,12 +63,12 @@ def publication(kind: Kind, name: str, preset: str, folder: Path, tags: Iterable
 
 
 def start(
-    values: Mapping[str, str], root: Path, plans: Iterable[tuple[TableSpec, Cells]], prefix: str = ""
+    options: LaunchOptions, root: Path, plans: Iterable[tuple[TableSpec, Cells]], prefix: str = ""
 ) -> contextlib.AbstractContextManager[Tracker]:
     """Track the runs of a command that carries them out (`benchmark.tracking.settings.tracking`).
 
     On a cluster the jobs track them, where they run; what is published here is sent from here.
     """
-    settings = settings_of(values)
-    elsewhere = not settings.active or launcher_kind(values) == "slurm"
+    settings = settings_of(options)
+    elsewhere = not settings.active or launcher_kind(options) == "slurm"
     return tracking(settings, root, [] if elsewhere else tracked_runs(plans, prefix))

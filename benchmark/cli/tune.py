@@ -12,17 +12,17 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated, Literal
 
 from rich.console import Console
 from rich.table import Table as TextTable
 
-from benchmark.cli.arguments import positive, preset_of, read
-from benchmark.cli.launching import LAUNCH_OPTIONS, ended, launcher_lock, run_missing, settings_of_runs
-from benchmark.cli.planning import TABLE_OPTIONS, table_query
-from benchmark.cli.tracking import TRACKING_OPTIONS, start, tracked_runs
-from benchmark.errors import ConfigError, nearest
+from benchmark.cli.launching import launcher_lock, run_missing, run_settings
+from benchmark.cli.options import LaunchOptions, parse
+from benchmark.cli.tracking import start, tracked_runs
+from benchmark.errors import ConfigError, nearest, wrong
 from benchmark.experiments.plan import Cells, TunedValues, check, plan, unique_runs
-from benchmark.experiments.selection import matching, whole_tables
+from benchmark.experiments.selection import TableQuery, matching, whole_tables
 from benchmark.experiments.spec import TableSpec
 from benchmark.experiments.tuning import (
     CellKey,
@@ -45,17 +45,22 @@ from benchmark.reports.notes import full_label, short_name, shown_value
 from benchmark.runs.index import RunIndex
 from benchmark.runs.store import Results, read_json
 
-KEYS = {
-    "method": "FILE of conf/tune",
-    "validation": "SHARE",
-    "share": "column|row",
-    "apply": "COLUMNS",
-    **{key: what for key, what in TABLE_OPTIONS.items() if key != "tuned"},
-    "out": "FOLDER",
-    **LAUNCH_OPTIONS,
-    **TRACKING_OPTIONS,
+
+@dataclass(frozen=True, kw_only=True)
+class TuneOptions(TableQuery, LaunchOptions):
+    """Options of the command."""
+
+    method: Annotated[str, "FILE of conf/tune"] = ""
+    validation: Annotated[float | None, "SHARE"] = None
+    share: Literal["column", "row"] = "column"
+    apply: Annotated[str | None, "COLUMNS"] = None
+    out: Path | None = None
+    tuned: Annotated[str | None, None] = None
+
+
+NOT_NOTED = {"results", "out"} | {
+    name.removesuffix("_settings") for name in LaunchOptions.__dataclass_fields__
 }
-NOT_NOTED = ("results", "out", *LAUNCH_OPTIONS, *TRACKING_OPTIONS)
 """What does not change the outcome, and is left out of the command that is noted beside it."""
 SPLIT = 0.1
 """Share of every client's training data that is held out, unless the cell itself holds out another."""
@@ -83,11 +88,11 @@ class Search:
 
 def main(words: Sequence[str]) -> int:
     """Run what is missing, choose, print, write; exit code 0, 1 (a run failed, no point is left) or 130 (stopped)."""
-    values = read(words, KEYS, "tune")
-    grid, preset = load_grid(values.get("method", "")), preset_of(values)
-    searches = [_search(whole, preset, grid, values) for whole in _tables(values, grid.method)]
-    results = Results(Path(values.get("results", "results"))).open()
-    folder = Path(values.get("out") or results.root / "tuned")
+    options = parse(words, "tune", TuneOptions)
+    grid = load_grid(options.method)
+    searches = [_search(whole, grid, options) for whole in _tables(options, grid.method)]
+    results = Results(options.results).open()
+    folder = options.out or results.root / "tuned"
     tuned = TunedFolder((folder, *TunedFolder.of(None, results.root).folders))
     for search in searches:
         _before(tuned, search)  # a file that does not fit is refused now, not after the runs
@@ -98,16 +103,17 @@ def main(words: Sequence[str]) -> int:
                 check(search.spec, cells)
 
     plans = [(search.spec, cells) for search in searches for cells in search.planned]
-    with start(values, results.root, plans, "tune "), launcher_lock(values, results):
+    with start(options, results.root, plans, "tune "), launcher_lock(options, results):
+        index = RunIndex(results)
         runs = unique_runs([cells for search in searches for cells in search.planned])
-        code = run_missing(values, results, runs, check_all, tracked_runs(plans, "tune "))
+        code = run_missing(options, index, runs, check_all, tracked_runs(plans, "tune "))
         if code == 130:
             return code
         command = shlex.join(
             word for word in words if word.partition("=")[0].partition(".")[0] not in NOT_NOTED
         )
         for search in searches:
-            chosen, complete = _choose(search, results, f"python -m benchmark tune {command}")
+            chosen, complete = _choose(search, index, f"python -m benchmark tune {command}")
             if chosen:
                 print(f"chosen values: {write_tuned(folder, _before(tuned, search), chosen)}")
             code = code if complete else 1
@@ -125,14 +131,14 @@ def _before(tuned: TunedFolder, search: Search) -> TunedTable:
 # What to run -----------------------------------------------------------------------------------------------------
 
 
-def _tables(values: Mapping[str, str], method: str) -> list[TableSpec]:
+def _tables(options: TuneOptions, method: str) -> list[TableSpec]:
     """The tables asked for that have rows of the method, whole."""
-    if "name" not in values and "paper" not in values:
+    if options.name is None and options.paper is None:
         raise ConfigError(
             "tune: name the table, by name=FILE of conf/table or by paper=.. table=..; a search of all tables would "
             "take as many times their runs as the grid has points."
         )
-    specs = whole_tables(table_query(values))
+    specs = whole_tables(options)
     fitting = [spec for spec in specs if any(row.method_name == method for row in spec.rows)]
     if not fitting:
         known = sorted({row.method_name for spec in specs for row in spec.rows})
@@ -149,9 +155,9 @@ def _tables(values: Mapping[str, str], method: str) -> list[TableSpec]:
     return judged
 
 
-def _rows(spec: TableSpec, method: str, values: Mapping[str, str]) -> list[str]:
+def _rows(spec: TableSpec, method: str, options: TuneOptions) -> list[str]:
     own = [row.key for row in spec.rows if row.method_name == method]
-    return matching(own, values.get("rows"), "rows", f"{spec.name} with method {method}")
+    return matching(own, options.rows, "rows", f"{spec.name} with method {method}")
 
 
 def _columns(spec: TableSpec, patterns: str | None) -> list[str]:
@@ -167,41 +173,30 @@ def _columns(spec: TableSpec, patterns: str | None) -> list[str]:
     return runs
 
 
-def _applied(whole: TableSpec, searched: TableSpec, values: Mapping[str, str]) -> tuple[str, ...]:
+def _applied(whole: TableSpec, searched: TableSpec, options: TuneOptions) -> tuple[str, ...]:
     """The columns of runs that ``apply`` names and that are not searched."""
-    if "apply" not in values:
+    if options.apply is None:
         return ()
-    if values.get("share") != "row":
+    if options.share != "row":
         raise ConfigError("apply: needs share=row, one choice for a row; without it each column has its own.")
     runs = [column.key for column in whole.run_columns]
-    keys = matching(runs, values["apply"], "apply", whole.name)
+    keys = matching(runs, options.apply, "apply", whole.name)
     return tuple(key for key in keys if key not in {column.key for column in searched.columns})
 
 
-def _split(values: Mapping[str, str]) -> float | None:
-    if "validation" not in values:
-        return None
-    try:
-        share = float(values["validation"])
-    except ValueError:
-        share = 0.0
-    if not 0 < share < 1:
+def _search(whole: TableSpec, grid: Grid, options: TuneOptions) -> Search:
+    spec = whole.cut(_rows(whole, grid.method, options), _columns(whole, options.columns))
+    applied = _applied(whole, spec, options)
+    split, seeds, share, preset = options.validation, options.seeds or 1, options.share, options.preset
+    if split is not None and not 0 < split < 1:
         raise ConfigError(
-            f"validation: came {values['validation']!r}; it is the share of every client's training data that is held "
-            "out to choose by, above 0 and below 1."
+            wrong(
+                "validation",
+                split,
+                "a share above 0 and below 1 (of every client's training data, to choose by)",
+            )
         )
-    return share
-
-
-def _search(whole: TableSpec, preset: str, grid: Grid, values: Mapping[str, str]) -> Search:
-    spec = whole.cut(_rows(whole, grid.method, values), _columns(whole, values.get("columns")))
-    applied = _applied(whole, spec, values)
-    split, seeds, share = _split(values), positive(values, "seeds") or 1, values.get("share", "column")
-    if share not in ("column", "row"):
-        raise ConfigError(
-            f"share: came {share!r}. Allowed: column (each cell its own), row (one choice for a row)."
-        )
-    extra = settings_of_runs(values)
+    extra = run_settings(options.results, options)
     base = plan(spec, preset, range(seeds), extra)
     splits = {
         key: split or cell.runs[0].evaluation.validation or SPLIT
@@ -225,21 +220,21 @@ def _search(whole: TableSpec, preset: str, grid: Grid, values: Mapping[str, str]
 # What came out ---------------------------------------------------------------------------------------------------
 
 
-def _choose(search: Search, results: Results, command: str) -> tuple[dict[CellKey, TunedCell], bool]:
+def _choose(search: Search, index: RunIndex, command: str) -> tuple[dict[CellKey, TunedCell], bool]:
     """(the chosen values of each cell whose whole grid has ended, whether these are all cells); prints the grids."""
     chosen: dict[CellKey, TunedCell] = {}
     for row in search.spec.rows:
         keys = [key for key in search.splits if key[0] == row.key]
-        found = {key: points for key in keys if (points := _points(search, key, results)) is not None}
+        found = {key: points for key in keys if (points := _points(search, key, index)) is not None}
         if search.share == "row" and len(found) == len(keys):
             found = dict(zip(keys, shared(list(found.values())), strict=True))
         elif search.share == "row":
             found = {}
         picked = {key: _pick(search, points) for key, points in found.items()}
         _show(search, row.key, found, picked)
-        for key, index in picked.items():
-            if index is not None:
-                chosen[key] = _tuned(search, key, found[key], index, results, command)
+        for key, point_index in picked.items():
+            if point_index is not None:
+                chosen[key] = _tuned(search, key, found[key], point_index, index.results, command)
         first = next((chosen[key] for key in picked if key in chosen), None)
         if first is not None:
             chosen |= {(row.key, column): first.model_copy(update={"grid": ()}) for column in search.applied}
@@ -252,14 +247,14 @@ def _choose(search: Search, results: Results, command: str) -> tuple[dict[CellKe
     return chosen, not left
 
 
-def _points(search: Search, key: CellKey, results: Results) -> list[Point] | None:
+def _points(search: Search, key: CellKey, index: RunIndex) -> list[Point] | None:
     """What each point of the grid reached in one cell, or None if a run has not ended."""
     found = []
     for values, cells in zip(search.grid.points, search.planned, strict=True):
         runs = cells[key].runs
-        if not all(ended(results, run) for run in runs):
+        if not all(index.has_ended(run.key) for run in runs):
             return None
-        reached = [validation_value(search.spec, run.key, RunIndex(results)) for run in runs]
+        reached = [validation_value(search.spec, run.key, index) for run in runs]
         found.append(point(values, reached, [f"runs/{run.key}" for run in runs]))
     return found
 

@@ -48,6 +48,14 @@ class RunIndex:
             self._states[key] = self._look(key)
         return self._states[key]
 
+    def has_ended(self, key: str) -> bool:
+        """Whether the run is done or diverged, and its records are complete. Otherwise it is carried out again."""
+        status = self.status(key)
+        if status is None or not status.ended or not self.results.run(key).complete(status):
+            return False
+        self._states[key] = status.state
+        return True
+
     def _look(self, key: str) -> RunState:
         status, folder = self.status(key), self.results.run(key)
         if status is None or status.state is RunState.INTERRUPTED:

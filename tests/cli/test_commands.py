@@ -15,9 +15,7 @@ import pandas as pd
 import pytest
 from tiny_runs import FAKE
 
-from benchmark.cli.arguments import settings_of_group
 from benchmark.config.compose import group_names
-from benchmark.errors import ConfigError
 from benchmark.experiments.tables import find_specs
 
 RUN = (
@@ -348,27 +346,3 @@ def test_a_table_that_an_analysis_makes(cli: Any) -> None:
     assert "11.182" in Path("results/tables/quick/fedmr_table3.csv").read_text()
     code, out, err = cli("table", "paper=fedmr", "table=9")
     assert code == 2 and "no table 9" in err
-
-
-# Settings of launchers and of tracking -----------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("group", "words", "said"),
-    [
-        ("launcher", {"launcher": "slurm", "launcher.partion": "gpu"}, "Did you mean 'partition'"),
-        ("launcher", {"launcher": "slurm", "launcher.name": "local"}, "launcher.name: no such setting"),
-        ("launcher", {"launcher": "slurm", "launcher.time": "[1"}, r"launcher\.time: cannot read '\[1'"),
-        ("tracking", {"tracking": "wandb", "tracking.tags": "[a"}, r"tracking\.tags: cannot read '\[a'"),
-    ],
-)
-def test_settings_that_are_refused(group: str, words: dict[str, str], said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
-        settings_of_group(group, words, "local" if group == "launcher" else "off")
-
-
-def test_settings_on_top_of_a_file() -> None:
-    words = {"tracking": "wandb", "tracking.poll": "7", "tracking.tags": "[a, b]", "seeds": "3"}
-    settings = settings_of_group("tracking", words, "off")
-    assert (settings["name"], settings["poll"], settings["tags"]) == ("wandb", 7, ["a", "b"])
-    assert settings["mode"] == "online"  # conf/tracking/wandb.yaml

@@ -14,20 +14,22 @@ from typing import Any
 import pytest
 from tiny_runs import wait_until
 
+from benchmark.cli.options import parse
 from benchmark.cli.planning import plans_of
 from benchmark.experiments.plan import unique_runs
+from benchmark.experiments.selection import TableQuery
 from benchmark.launch.slurm.submissions import Batch, SubmissionLog
 from benchmark.runs.status import RunState, Status
 from benchmark.runs.store import Results
 
-TRACKING_OPTIONS = ("paper=fedld", "table=1", "seeds=1", "rows=fedavg,fedprox", "columns=retina*")
+TABLE = ("paper=fedld", "table=1", "seeds=1", "rows=fedavg,fedprox", "columns=retina*")
 
 
 @pytest.fixture
 def keys(cli: Any) -> list[str]:
-    """The planned runs of `TRACKING_OPTIONS`."""
-    values = dict(word.split("=") for word in TRACKING_OPTIONS)
-    found = list(unique_runs([cells for _, cells in plans_of(values)]))
+    """The planned runs of `TABLE`."""
+    query = parse(TABLE, "status", TableQuery)
+    found = list(unique_runs([cells for _, cells in plans_of(query)]))
     assert len(found) == 6
     return found
 
@@ -75,7 +77,7 @@ def test_status(cli: Any, numbers: Any, keys: list[str], results: Results, queue
     submitted(results, queue, (keys[4],), states="P")
     with results.run(keys[5]).lease():
         put(results, keys[5], "running")
-        code, out, err = cli("status", *TRACKING_OPTIONS)
+        code, out, err = cli("status", *TABLE)
     assert (code, err) == (0, "")
     states = ("done", "running", "waiting", "failed", "diverged", "missing")
     assert numbers(out, "fedld_table1") == dict.fromkeys(states, 1)
@@ -90,7 +92,7 @@ def test_a_failed_run_that_waits_for_another_try(
 ) -> None:
     put(results, keys[0], "failed", "seven")
     submitted(results, queue, (keys[0],), states="R")
-    _, out, _ = cli("status", *TRACKING_OPTIONS)
+    _, out, _ = cli("status", *TABLE)
     assert numbers(out, "fedld_table1") == {"waiting": 1, "missing": 5} and "failed:" not in out
 
 
@@ -99,7 +101,7 @@ def test_status_without_a_cluster(
 ) -> None:
     SubmissionLog(results).write(Batch.new([[keys[0]]]))
     monkeypatch.setenv("PATH", "")
-    code, out, err = cli("status", *TRACKING_OPTIONS)
+    code, out, err = cli("status", *TABLE)
     assert (code, err) == (0, "") and "6 runs: 6 missing\n" in out
 
 
@@ -117,7 +119,7 @@ def test_watch_until_nothing_is_on_its_way(
 ) -> None:
     submitted(results, queue, tuple(keys), states="R")
     watching = subprocess.Popen(
-        [sys.executable, "-m", "benchmark", "status", "--watch", *TRACKING_OPTIONS],
+        [sys.executable, "-m", "benchmark", "status", "--watch", *TABLE],
         stdout=subprocess.PIPE,
         text=True,
         env={**os.environ, "PYTHONPATH": str(root)},
@@ -135,7 +137,7 @@ def test_cancel(cli: Any, keys: list[str], results: Results, queue: Path) -> Non
     name = submitted(
         results, queue, (keys[0], "another-0/seed0"), ("another-1/seed0",), (keys[1],), states="RPP"
     )
-    code, out, err = cli("cancel", *TRACKING_OPTIONS)
+    code, out, err = cli("cancel", *TABLE)
     assert (code, err) == (0, "")
     assert out.startswith("2 tasks cancelled; with them 1 runs that share a task")
     assert (queue / "cancelled").read_text() == "7_0 7_2\n"
@@ -179,8 +181,8 @@ def test_logs_of_which_run(refusal: Any, keys: list[str], results: Results) -> N
     refusal(["logs"], r"logs: name one run")
     refusal(["logs", "nothing"], r"logs: no run in results/runs is called 'nothing'")
     refusal(["logs", "fedavg"], rf"logs: 'fedavg' fits 3 runs; name one:\n  .*{keys[0]}")
-    refusal(["logs", keys[0], "lines=few"], r"lines: came 'few'")
-    refusal(["logs", keys[0], "--folow"], r"logs: came --folow. Did you mean '--follow'\?")
+    refusal(["logs", keys[0], "lines=few"], r"lines: got 'few'")
+    refusal(["logs", keys[0], "--folow"], r"'--folow'.*Did you mean '--follow'")
 
 
 def test_logs_that_go_on(cli: Any, keys: list[str], results: Results) -> None:
@@ -205,11 +207,11 @@ def test_retry(cli: Any, refusal: Any, keys: list[str], results: Results) -> Non
     """Only what failed is carried out, and for real."""
     put(results, keys[0], "failed", "seven")
     put(results, keys[1], "diverged")
-    refusal(["retry", *TRACKING_OPTIONS], r"retry: say --failed")
-    code, out, err = cli("retry", "--failed", *TRACKING_OPTIONS, "launcher=inline")
+    refusal(["retry", *TABLE], r"retry: say --failed")
+    code, out, err = cli("retry", "--failed", *TABLE, "launcher=inline")
     assert (code, err) == (0, "")
     assert "1 runs tried again: 1 done" in out
     there = {key: status.state for key in keys if (status := results.run(key).status()) is not None}
     assert there == {keys[0]: "done", keys[1]: "diverged"}
-    assert cli("retry", "--failed", *TRACKING_OPTIONS) == (0, "none of 6 runs has failed\n", "")
+    assert cli("retry", "--failed", *TABLE) == (0, "none of 6 runs has failed\n", "")
     wait_until(lambda: not results.run(keys[0]).is_held(), "the end of its lease")

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 import pytest
 
-from benchmark.cli.options import LaunchOptions, TrackingOptions, parse
+from benchmark.cli.options import LaunchOptions, group_settings, parse
 from benchmark.errors import ConfigError
 
 
@@ -61,8 +61,33 @@ def test_help(capsys: Any) -> None:
 
 def test_classes_are_joined_by_inheritance() -> None:
     @dataclass(frozen=True, kw_only=True)
-    class Both(LaunchOptions, TrackingOptions):
-        pass
+    class Both(Some, LaunchOptions):
+        out: Annotated[Path | None, None] = None
 
-    both = parse(["workers=2", "tracking=wandb", "tracking.project=mine"], "both", Both)
-    assert (both.workers, both.tracking, both.tracking_settings) == (2, "wandb", {"project": "mine"})
+    both = parse(["seeds=2", "tracking=wandb", "tracking.project=mine"], "both", Both)
+    assert (both.seeds, both.tracking, both.tracking_settings) == (2, "wandb", {"project": "mine"})
+    with pytest.raises(ConfigError, match="unknown key 'out'"):
+        parse(["out=a"], "both", Both)
+
+
+@pytest.mark.parametrize(
+    ("group", "name", "given", "said"),
+    [
+        ("launcher", "slurm", {"partion": "gpu"}, r"launcher\.partion: .*Did you mean 'partition'"),
+        ("launcher", "slurm", {"name": "local"}, r"launcher\.name: no such setting"),
+        ("launcher", "slurm", {"time": "[1"}, r"launcher\.time: got '\[1'"),
+        ("tracking", "wandb", {"tags": "[a"}, r"tracking\.tags: got '\[a'"),
+    ],
+)
+def test_settings_of_a_group_that_are_refused(
+    group: str, name: str, given: dict[str, str], said: str
+) -> None:
+    with pytest.raises(ConfigError, match=said):
+        group_settings(group, name, given)
+
+
+def test_settings_on_top_of_a_file() -> None:
+    settings = group_settings("launcher", "slurm_cpu", {"partition": "a", "time": "7"})
+    assert (settings["name"], settings["partition"], settings["time"]) == ("slurm", "a", 7)
+    assert settings["workers"] == 16, "conf/launcher/slurm_cpu.yaml"
+    assert "retries" in settings, "conf/launcher/slurm.yaml"

@@ -18,6 +18,7 @@ from paper_runs import cut_down, diagonal, planned
 from raw_trees import WRITERS
 
 from benchmark.cli.launching import run_missing
+from benchmark.cli.options import LaunchOptions
 from benchmark.config.schema import RunConfig
 from benchmark.experiments.plan import Cells, check, unique_runs
 from benchmark.experiments.spec import TableSpec
@@ -76,7 +77,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
         for name, spec in SPECS.items():
             check(spec, cells[name])
 
-    code = run_missing({"results": str(place)}, results, unique_runs(list(cells.values())), check_all)
+    code = run_missing(LaunchOptions(), RunIndex(results), unique_runs(list(cells.values())), check_all)
     return Made(results, cells, code)
 
 

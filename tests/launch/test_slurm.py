@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
-from benchmark.cli.arguments import settings_of_group
+from benchmark.cli.options import group_settings
 from benchmark.config.compose import group_names
 from benchmark.errors import ConfigError
 from benchmark.launch.slurm.batch_job import BatchJob
@@ -578,7 +578,7 @@ def test_files_for_kinds_of_clusters(name: str) -> None:
     path = CONF / "launcher" / f"{name}.yaml"
     assert path.read_text().startswith("# ")
     chosen = SlurmSettings.of(
-        settings_of_group("launcher", {"launcher": name, "launcher.time": "90"}, "slurm")
+        group_settings("launcher", name, {"time": "90"})
     )
     assert chosen.time == 90
     for key, value in yaml.safe_load(path.read_text()).items():

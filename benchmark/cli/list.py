@@ -1,0 +1,65 @@
+"""``python -m benchmark list``: the methods, data sets, tables ... that there are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table as TextTable
+
+from benchmark.config.compose import group_names
+from benchmark.errors import ConfigError, wrong
+from benchmark.paths import CONF
+
+KINDS = tuple("methods datasets partitions selections tables figures analyses models rules".split())
+
+
+def _comment(path: Path) -> str:
+    """The comment at the top of a configuration file, as one line."""
+    lines = []
+    for line in path.read_text(encoding="utf-8").splitlines():
+        if not line.startswith("#"):
+            break
+        if not line.startswith("# @"):
+            lines.append(line.lstrip("# "))
+    return " ".join(lines)
+
+
+def main(words: Sequence[str]) -> int:
+    """Print what there is of the named kinds, or of all; exit code 0."""
+    for word in words:
+        if word not in KINDS:
+            raise ConfigError(wrong("list", word, f"one of: {', '.join(KINDS)}", known=KINDS))
+    console = Console(width=140)
+    for kind in words or KINDS:
+        view = TextTable("name", "what it is", title=kind)
+        for name, text in _entries(kind):
+            view.add_row(name, text)
+        console.print(view)
+    return 0
+
+
+def _entries(kind: str) -> list[tuple[str, str]]:
+    if kind == "rules":
+        from methods.core import registry
+
+        return [
+            (f"{slot}: {name}", registry.describe(slot, name))
+            for slot in registry.SLOTS
+            for name in registry.names(slot)
+        ]
+    if kind == "tables":
+        from benchmark.experiments.tables import find_specs
+
+        return [(spec.name, spec.title) for spec in find_specs()]
+    if kind == "figures":
+        from benchmark.experiments.figures import find_figures
+
+        return [(figure.name, figure.title) for figure in find_figures()]
+    if kind == "analyses":
+        from benchmark.analyses.registry import analyses
+
+        return [(entry.name, entry.summary) for entry in analyses().values()]
+    group = kind.rstrip("s")
+    return [(name, _comment(CONF / group / f"{name}.yaml")) for name in group_names(group)]
