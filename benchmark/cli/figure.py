@@ -15,8 +15,8 @@ from benchmark.experiments.figures import FigureSpec, find_figures
 from benchmark.experiments.plan import Cells, check, plan, unique_runs
 from benchmark.experiments.tuning import TunedFolder
 from benchmark.figures.registry import Drawing, Kind, Request, find
-from benchmark.figures.style import save
 from benchmark.reports.notes import tuning_lines
+from benchmark.reports.pictures import save
 from benchmark.runs.files import storage_error, write_atomically
 from benchmark.runs.index import RunIndex
 from benchmark.runs.store import Results

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from benchmark.experiments.plan import plan
-from benchmark.experiments.spec import TableSpec
+from benchmark.experiments.spec import Column, TableSpec
 from benchmark.experiments.tables import spec_called
 from benchmark.figures.registry import Drawing, Request, kind
 from benchmark.figures.style import panels
@@ -20,12 +20,18 @@ CELL = 0.27
 
 
 class _Scenario(NamedTuple):
-    """One panel: title, samples per client and class [K, Y], names of the classes."""
+    """One panel: column, samples per client and class [K, Y], names of the classes."""
 
-    key: str
-    label: str
+    column: Column
     counts: np.ndarray
     classes: Sequence[str]
+
+    def long(self) -> pd.DataFrame:
+        """Long form: column, client, class, samples."""
+        client, label = np.indices(self.counts.shape)
+        classes = np.asarray(self.classes)[label.ravel()]
+        samples = {"client": client.ravel(), "class": classes, "samples": self.counts.ravel()}
+        return pd.DataFrame({"column": self.column.key, **samples})
 
 
 @kind("partitions")
@@ -45,44 +51,28 @@ def partitions(request: Request) -> Drawing:
     for axis, scenario in zip(axes, scenarios, strict=True):
         draw_bubbles(axis, scenario.counts, scenario.classes, CELL, CELL)
         total = int(scenario.counts.sum())
-        axis.set_title(f"{scenario.label}: {total:,} samples", fontsize=10)
+        axis.set_title(f"{scenario.column.label}: {total:,} samples", fontsize=10)
         axis.set_ylabel("")
         axis.set_xlabel("client" if axis is axes[-1] else "")
     remark = "Area: samples of a class at a client, on a scale of each panel's own. Split of seed 0."
-    return Drawing(figure, pd.concat([_long(s) for s in scenarios]), (remark,))
+    return Drawing(figure, pd.concat([s.long() for s in scenarios]), (remark,))
 
 
 def _scenarios(request: Request) -> list[_Scenario]:
     table = spec_called(str(request.option("of")), f"figure {request.spec.name}: options.of")
-    keys = request.spec.columns or [column.key for column in table.run_columns]
-    return [_scenario(request, table, key) for key in keys]
+    columns = [table.column(key) for key in request.spec.columns] or table.run_columns
+    return [_scenario(request, table, column) for column in columns]
 
 
-def _scenario(request: Request, table: TableSpec, key: str) -> _Scenario:
+def _scenario(request: Request, table: TableSpec, column: Column) -> _Scenario:
     """The split of one column, as every run of it with seed 0 makes it."""
-    column = table.column(key)
     row = table.rows[0].key
-    cell = plan(table.cut([row], [key]), request.preset, (0,), request.extra)[row, key]
+    cell = plan(table.cut([row], [column.key]), request.preset, (0,), request.extra)[row, column.key]
     if not cell.runs:
-        raise request.error(f"column {key} of {table.name}: {cell.state}.")
+        raise request.error(f"column {column.key} of {table.name}: {cell.state}.")
     from benchmark.runs.data import load_data  # imports torch, which drawing finished runs does not need
 
     data = load_data(cell.runs[0])
     labels, names = np.asarray(data.train.labels), data.dataset.classes
-    counts = np.stack(
-        [np.bincount(labels[client], minlength=len(names)) for client in data.partition.clients]
-    )
-    return _Scenario(key, column.label, counts, names)
-
-
-def _long(scenario: _Scenario) -> pd.DataFrame:
-    """column, client, class, samples."""
-    client, label = np.indices(scenario.counts.shape)
-    return pd.DataFrame(
-        {
-            "column": scenario.key,
-            "client": client.ravel(),
-            "class": np.asarray(scenario.classes)[label.ravel()],
-            "samples": scenario.counts.ravel(),
-        }
-    )
+    counts = [np.bincount(labels[client], minlength=len(names)) for client in data.partition.clients]
+    return _Scenario(column, np.stack(counts), names)

@@ -66,11 +66,8 @@ def _values(request: Request, row: Row, column: Column, runs: list[RunConfig]) -
     shown = int(request.option("rounds", 20))
     lines = []
     for run in runs:
-        found = [
-            (record.round, int(record.group.removeprefix("client=")))
-            for record in request.records(run)
-            if record.split == "participation"
-        ]
+        taken = [record for record in request.records(run) if record.split == "participation"]
+        found = [(record.round, int(record.group.removeprefix("client="))) for record in taken]
         # Rounds with everybody (pre-training) have no such records.
         last = min((t for t, _ in found), default=0) + shown
         lines += [

@@ -10,7 +10,6 @@ import numpy as np
 import pandas as pd
 import seaborn as sns
 import torch
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from torch import Tensor, nn
 
@@ -66,13 +65,9 @@ def _panels(request: Request, seed: int) -> dict[str, Panel]:
     losses = {"mu1": float(request.option("mu1")), "mu2": float(request.option("mu2"))}
     everything = [np.arange(len(train[1]))]
     disjoint = [np.flatnonzero(np.isin(train[1].numpy(), pair)) for pair in ((0, 1), (2, 3), (4, 5))]
-    settings: tuple[tuple[Mapping[str, Any], list[np.ndarray]], ...] = (
-        ({}, everything),
-        ({}, disjoint),
-        ({"client": {"fedmr": losses}}, disjoint),
-    )
+    methods: tuple[Mapping[str, Any], ...] = ({}, {}, {"client": {"fedmr": losses}})
     panels = {}
-    for title, (method, clients) in zip(TITLES, settings, strict=True):
+    for title, method, clients in zip(TITLES, methods, (everything, disjoint, disjoint), strict=True):
         model = _train(request, method, train, clients, seed)
         z = model.features(test[0])
         right = (model.classify(z).argmax(1) == test[1]).double().mean()
@@ -114,16 +109,7 @@ def _train(
     torch.set_num_threads(1)  # the same picture on every machine
     try:
         rounds = int(request.option("rounds", 15))
-        problem = Problem(
-            images=train[0],
-            labels=train[1],
-            attributes=None,
-            clients=clients,
-            num_classes=CLASSES,
-            num_attributes=0,
-            transform=lambda x: x,
-            evaluation_sets={},
-        )
+        problem = Problem(*train, None, clients, CLASSES, 0, transform=lambda x: x, evaluation_sets={})
         spec = TrainSpec(epochs=int(request.option("epochs", 5)), batch_size=32, momentum=0.9)
         run = FederatedRun(
             problem, build(method), FlatModel(_net(seed)), spec,
@@ -143,14 +129,12 @@ def _train(
 def _points(title: str, z: Tensor, y: Tensor) -> pd.DataFrame:
     """Long form: panel, class and place of each test point on the sphere."""
     unit = (z / z.norm(dim=1, keepdim=True).clamp_min(1e-12)).numpy()
-    return pd.DataFrame(
-        {"panel": title, "class": y.numpy(), "x": unit[:, 0], "y": unit[:, 1], "z": unit[:, 2]}
-    )
+    places = dict(zip("xyz", unit.T, strict=True))
+    return pd.DataFrame({"panel": title, "class": y.numpy(), **places})
 
 
 def _draw(data: pd.DataFrame) -> Figure:
     figure = Figure(figsize=(3.4 * len(TITLES), 3.6), layout="constrained")
-    FigureCanvasAgg(figure)
     palette = sns.color_palette("colorblind", CLASSES)
     u, v = np.meshgrid(np.linspace(0, 2 * np.pi, 25), np.linspace(0, np.pi, 13))
     globe = np.cos(u) * np.sin(v), np.sin(u) * np.sin(v), np.cos(v)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from PIL import Image
@@ -53,7 +52,6 @@ def contact_sheet(data: Dataset, path: Path, title: str = "") -> Path:
     height, width = (length / DPI for length in sheet.shape[:2])
     high, left = height + MARGIN, 0.1
     figure = Figure(figsize=(width + left, high))
-    FigureCanvasAgg(figure)
     axes = figure.add_axes((left / (width + left), 0.0, width / (width + left), height / high))
     # One picture in its own pixels: hundreds of axes take minutes.
     axes.imshow(sheet, aspect="auto", interpolation="nearest")

@@ -11,18 +11,19 @@ import pandas as pd
 import seaborn as sns
 from matplotlib import ticker
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.cm import ScalarMappable
 from matplotlib.collections import PolyCollection
 from matplotlib.colors import BoundaryNorm, ListedColormap
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike, NDArray
 
+from benchmark.errors import wrong
+
 FORMATS = (".png", ".pdf")
-MOST_KEYS = (
-    10  # colours that the colour-blind palette can tell apart; above, a colour bar takes the legend's place
-)
+MOST_KEYS = 10
+"""Colours that the colour-blind palette can tell apart. For more classes, a colour bar replaces the legend."""
 MOST_TICKS = 25
+Colour = tuple[float, float, float]
 _GRID: dict[str, Any] = {"color": "0.9", "linewidth": 0.6}
 
 
@@ -37,52 +38,51 @@ def client_picture(
 
     Args:
         counts: [K, Y], clients x classes.
-        path: where to write; with suffix .png or .pdf that one file, otherwise both, suffixes appended.
+        path: Where to write; with suffix .png or .pdf that one file, otherwise both, suffixes appended.
         kind: `bubble` = one bubble per client (x) and class (y), area proportional to the count; `bars` = one
             bar per client, stacked by class.
         class_names: Y names, or empty for 0 .. Y - 1.
-        title: above the picture, may be empty.
+        title: Above the picture, may be empty.
 
     Returns:
         The files written.
 
     Raises:
-        ValueError: on an unknown kind, or counts that are not [K, Y] with a positive sum.
+        ValueError: An unknown kind, or counts that are not [K, Y] with a positive sum.
     """
-    table = np.asarray(counts)
+    table, path = np.asarray(counts), Path(path)
     if table.ndim != 2 or not table.sum() > 0:
         raise ValueError(
-            f"client_picture needs counts [clients, classes] with samples in them, got {table.shape}."
+            f"counts: got shape {table.shape}; expected [clients, classes] with samples in them."
         )
     if kind not in ("bubble", "bars"):
-        raise ValueError(f"client_picture draws 'bubble' or 'bars', not {kind!r}.")
+        raise ValueError(wrong("kind", kind, "bubble or bars"))
     names = list(class_names) or [str(label) for label in range(table.shape[1])]
     with sns.axes_style("white"):
         figure = _bubbles(table, names) if kind == "bubble" else _bars(table, names)
     if title:
         figure.suptitle(title, fontsize=11)
-    return _write(figure, Path(path))
+    return save(figure, path.with_suffix(""), [path.suffix]) if path.suffix in FORMATS else save(figure, path)
 
 
-def _write(figure: Figure, path: Path) -> list[Path]:
-    files = [path] if path.suffix in FORMATS else [path.with_name(path.name + suffix) for suffix in FORMATS]
-    path.parent.mkdir(parents=True, exist_ok=True)
+def save(figure: Figure, stem: Path, formats: Sequence[str] = FORMATS) -> list[Path]:
+    """Write ``stem``.png and .pdf without a date, so that the same figure gives the same bytes."""
+    stem.parent.mkdir(parents=True, exist_ok=True)
+    files = [stem.with_name(stem.name + suffix) for suffix in formats]
     for file in files:
-        # Without a date, the same counts give the same file.
         metadata = {"CreationDate": None} if file.suffix == ".pdf" else {"Software": None}
         figure.savefig(file, dpi=150, bbox_inches="tight", metadata=metadata)
     return files
 
 
 def _figure(width: float, height: float) -> tuple[Figure, Axes]:
-    """Return an empty figure (inches) outside pyplot, so that no display and no global state is needed."""
+    """An empty figure (inches) outside pyplot, so that no display and no global state is needed."""
     figure = Figure(figsize=(width, height), layout="constrained")
-    FigureCanvasAgg(figure)
     return figure, figure.add_subplot()
 
 
 def _cell(number: int, longest: float) -> float:
-    """Return inches per client or class: comfortable for few, `longest` in all for many."""
+    """Inches per client or class: comfortable for few, `longest` in all for many."""
     return min(0.5, longest / number)
 
 
@@ -150,13 +150,9 @@ def _bars(table: NDArray, names: list[str]) -> Figure:
     _label_axis(axes, "x", [str(number) for number in range(clients)], wide)
     if classes <= MOST_KEYS:
         handles, labels = axes.get_legend_handles_labels()
+        place = (1.01, 1.0)
         axes.legend(
-            handles[::-1],
-            labels[::-1],
-            title="class",
-            loc="upper left",
-            bbox_to_anchor=(1.01, 1.0),
-            frameon=False,
+            handles[::-1], labels[::-1], title="class", loc="upper left", bbox_to_anchor=place, frameon=False
         )
     else:
         _class_bar(figure, axes, colours, names)
@@ -165,15 +161,13 @@ def _bars(table: NDArray, names: list[str]) -> Figure:
 
 
 def _boxes(positions: NDArray, bottoms: NDArray, tops: NDArray) -> NDArray:
-    """Return the corners [n, 4, 2] of bars of width 0.86."""
+    """The corners [n, 4, 2] of bars of width 0.86."""
     left, right = positions - 0.43, positions + 0.43
     corners = [(left, bottoms), (left, tops), (right, tops), (right, bottoms)]
     return np.stack([np.stack(corner, axis=-1) for corner in corners], axis=1)
 
 
-def _class_bar(
-    figure: Figure, axes: Axes, colours: Sequence[tuple[float, float, float]], names: list[str]
-) -> None:
+def _class_bar(figure: Figure, axes: Axes, colours: Sequence[Colour], names: list[str]) -> None:
     """Draw the key of many classes as a colour bar, one block per class, in the order of the stack."""
     classes = len(names)
     norm = BoundaryNorm(np.arange(classes + 1) - 0.5, classes)
@@ -196,7 +190,7 @@ def _label_axis(axes: Axes, which: Literal["x", "y"], names: list[str], cell: fl
 
 
 def _round_stride(least: int) -> int:
-    """Return the next of 1, 2, 5, 10, 20, .. from `least` on: 0, 5, 10 reads better than 0, 4, 8."""
+    """The next of 1, 2, 5, 10, 20, .. from `least` on: 0, 5, 10 reads better than 0, 4, 8."""
     return next(
         stride
         for power in range(9)
@@ -206,7 +200,7 @@ def _round_stride(least: int) -> int:
 
 
 def _round_steps(largest: int) -> list[int]:
-    """Return up to three round sample numbers up to `largest`, ascending, for the size legend."""
+    """Up to three round sample numbers up to `largest`, ascending, for the size legend."""
     steps = []
     for share in (0.1, 0.4, 1.0):
         magnitude = 10 ** max(0, int(np.log10(largest * share)) if largest * share >= 1 else 0)

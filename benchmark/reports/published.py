@@ -56,18 +56,16 @@ class PublishedTable:
         self._spec = spec
         metric = spec.published_metric or spec.metric
         frames = [read_published(Path(folder) / name) for name in spec.published]
-        self._lines = [frame[frame["metric"] == metric].to_dict("records") for frame in frames]
-        self._index: dict[tuple[str, ...], dict[tuple[str, ...], list[dict[str, str]]]] = {}
-
-    @property
-    def exists(self) -> bool:
-        """Whether the table has a published counterpart at all."""
-        return bool(self._lines)
+        self._lines: dict[str, list[dict[str, str]]] = {}
+        for frame in frames:
+            for line in frame[frame["metric"] == metric].to_dict("records"):
+                self._lines.setdefault(line["setting"], []).append(line)
 
     def find(self, row: Row, column: Column) -> Published | None:
         """The printed cell, None if there is none. `ConfigError` if the keys fit more than one line of the CSV."""
-        key = {"setting": column.key} | row.published_key
-        found = self._by(tuple(key)).get(tuple(key.values()), [])
+        key = row.published_key
+        lines = self._lines.get(key.get("setting", column.key), [])
+        found = [line for line in lines if all(line.get(name) == value for name, value in key.items())]
         if len(found) > 1:
             raise ConfigError(
                 f"table {self._spec.name}: {key} fits {len(found)} lines of {', '.join(self._spec.published)}. "
@@ -77,14 +75,3 @@ class PublishedTable:
             return None
         line = found[0]
         return Published(line["mean"], line["std"], line["n_seeds"], line["note"])
-
-    def _by(self, columns: tuple[str, ...]) -> dict[tuple[str, ...], list[dict[str, str]]]:
-        """All lines that have ``columns``, by their values there."""
-        if columns not in self._index:
-            index: dict[tuple[str, ...], list[dict[str, str]]] = {}
-            for lines in self._lines:
-                for line in lines:
-                    if set(columns) <= line.keys():
-                        index.setdefault(tuple(line[name] for name in columns), []).append(line)
-            self._index[columns] = index
-        return self._index[columns]
