@@ -76,7 +76,7 @@ def final(rate: float) -> dict[int, float]:
 
 
 def test_an_effect_is_the_difference_of_two_cells_seed_by_seed(cli: Any, toy: Any) -> None:
-    toy(overrides={"train": {"rounds": 8, "batch_size": 4, "lr": 0.1}, "evaluation": {"every": 1}})
+    toy(overrides=[{"train": {"rounds": 8, "batch_size": 4, "lr": 0.1}, "evaluation": {"every": 1}}])
     answer = cli(*EFFECTS, "seeds=2")
     assert answer.code == 0, answer.err
     (line,) = measured().values()
