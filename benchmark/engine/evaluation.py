@@ -16,10 +16,9 @@ from methods.core.contexts import Predictor
 
 @dataclass(frozen=True)
 class Images:
-    """The images ``own`` [n, c, H, W] and behind them the rows ``chosen`` [m] of ``others``, without a copy of either.
+    """The images ``own`` [n, c, H, W], followed by the rows ``chosen`` [m] of ``others``, without a copy of either.
 
-    So a part of the training images can be held out, or join the test set, where they lie: in the memory-mapped file
-    that all processes of a machine share, or once on the GPU.
+    A part of the training images can thus be held out, or join the test set, without using more memory.
     """
 
     own: Tensor
@@ -63,8 +62,8 @@ class EvaluationSet:
 @torch.no_grad()
 def predict(predictor: Predictor, data: EvaluationSet) -> tuple[np.ndarray, np.ndarray]:
     """(predicted class [N], cross-entropy of each sample [N]) of one predictor."""
-    # Filled in place: small tensors kept from batch to batch would come to lie between the large ones that are freed,
-    # and the memory of a process would grow with the size of the set.
+    # Filled in place: small tensors that are kept from batch to batch would fragment the memory, which would then grow
+    # with the size of the set.
     predicted = torch.empty(len(data.labels), dtype=torch.int64, device=data.labels.device)
     losses = torch.empty(len(data.labels), device=data.labels.device)
     stop = 0

@@ -1,4 +1,4 @@
-"""Measures of the features of a model on a test set, beyond how often its answer is right."""
+"""Measures of a model's features on a test set."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def eigenvalue_spread(model: FrozenModel, data: EvaluationSet) -> dict[str, floa
     """
     whole: list[float] = []
     by_class: list[float] = []
-    # Test sets may be stored class by class; the same mixed order serves all methods.
+    # Test sets may be stored class by class, so the samples are shuffled, in the same way for all methods.
     order = torch.randperm(len(data.labels), generator=torch.Generator().manual_seed(0)).to(
         data.labels.device
     )

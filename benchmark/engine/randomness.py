@@ -1,7 +1,7 @@
-"""All randomness of a run comes from here: one generator per (seed, purpose, round, client).
+"""Random generators: one for each (seed, purpose, round, client).
 
-A new draw for one purpose moves nothing in another, so methods meet the same clients, batches and initial weights,
-and neither order nor number of workers matters.
+A new draw for one purpose does not change another, so all methods meet the same clients, batches and initial weights,
+and results do not depend on the order or number of workers.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ def torch_seed(seed: int, purpose: str, *ids: int) -> int:
 def seed_torch(seed: int, device: torch.device) -> None:
     """Seed the generators that operations on ``device`` draw from."""
     if device.type == "cpu":
-        # torch.manual_seed also queues calls for devices not in use, each with a formatted stack trace: a tenth of the
-        # time of a small client, and memory that grows with every call.
+        # torch.manual_seed also queues a call for each unused device, with a stack trace: a tenth of the time of a
+        # small client, and memory that grows with every call.
         torch.default_generator.manual_seed(seed)
     else:
         torch.manual_seed(seed)

@@ -1,4 +1,4 @@
-"""One recorded value. Apart from the rest, so that reading results needs no torch."""
+"""One recorded value. This module does not import torch, so that reading results is fast."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Record(NamedTuple):
 
 @dataclass
 class Cost:
-    """What a round costs on top of FedAvg's: local training of the participants, the model down, an update up.
+    """The cost of a round on top of FedAvg's, which is local training, the model down, and an update up.
 
     ``scalars_up`` and ``scalars_down`` are numbers sent by and to clients beyond the model's own, ``forward`` samples
     passed through a model for rules and selections, ``trained`` samples of further gradients: of a selection's own

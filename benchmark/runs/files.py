@@ -1,4 +1,4 @@
-"""Writing files so that nothing is ever half written, and what to say when a disk refuses."""
+"""Atomic writes, and the message of a failed write."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from benchmark.errors import StorageError
 
 
 def write_atomically(path: Path, content: bytes, durable: bool = True) -> None:
-    """Write a file so that a reader sees the old content or the new one, never a part.
+    """Write a file so that a reader sees either the old content or the new one.
 
-    Raises :class:`StorageError` if the disk is full or the folder cannot be written; what stood there stays.
+    Raises:
+        StorageError: The disk is full or the folder cannot be written. The old file stays.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
@@ -33,8 +34,8 @@ def storage_error(error: OSError, path: Path) -> StorageError:
     """The message for a failed write."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return StorageError(
-            f"{path.absolute()}: the disk is full or the quota is used up. What was there before is intact; free some "
-            "space and give the same command again, it goes on from the last checkpoint."
+            f"{path.absolute()}: the disk is full or the quota is used up. What was there before is intact. Free some "
+            "space and give the same command again; it continues from the last checkpoint."
         )
     return StorageError(
         f"{path.absolute()}: cannot be written ({error.strerror}). Set paths.results to a folder that can."

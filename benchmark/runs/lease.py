@@ -1,10 +1,10 @@
-"""A lease on a folder: who works on it, told by files alone, so that it holds between machines that share the folder.
+"""A lease on a folder: at most one process works on it, also if several machines share the folder.
 
-The owner is whoever made the file ``lease.<n>`` with the highest n. It is made by exclusive creation, which one
-process wins, also on NFS. While the owner lives, a thread of it touches the file; the file system stamps the time, so
-that clocks of machines play no part. A lease is free again when its file says so, when it was made on this machine by
-a process that is gone, or when it was not touched for `STALE_SECONDS`. The next owner makes ``lease.<n + 1>``: numbers
-only grow, so that one that was thought dead and comes back finds a higher number, and stops before it writes again.
+The holder is the process that created the file ``lease.<n>`` with the highest n. Exclusive creation succeeds for one
+process only, also on NFS. A thread of the holder touches the file. Times are those of the file system, so that the
+clocks of machines do not matter. A lease is free again if its file says so, if its process ran on this machine and has
+ended, or if it was not touched for `STALE_SECONDS`. The next holder creates ``lease.<n + 1>``. A process that was
+suspended for a long time finds the higher number, and stops before it writes anything.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from benchmark.errors import StorageError
 from benchmark.runs.files import storage_error
 
 STALE_SECONDS = 120.0
-"""A lease that was not touched for so long belongs to nobody."""
+"""A lease that was not touched for this time is free."""
 
 BEAT_SECONDS = 15.0
 """Time between two touches."""
@@ -34,16 +34,16 @@ RELEASED = b"released\n"
 
 
 class Busy(StorageError):
-    """Another process works on it."""
+    """Another process holds the lease."""
 
 
 class LeaseLost(StorageError):
-    """This process was thought dead, and another one took over."""
+    """This process did not touch its lease for too long, and another one took over."""
 
 
 @dataclass(frozen=True)
 class Holder:
-    """Who made a lease. ``started`` and ``world`` tell a process from a later one with the same number."""
+    """The process that made a lease. ``started`` and ``world`` distinguish it from a later one with the same number."""
 
     host: str
     pid: int
@@ -71,13 +71,13 @@ class Holder:
         return f"process {self.pid} on {self.host}{job}, since {self.since}"
 
     def is_gone(self) -> bool:
-        """Whether the process is known to have ended: it ran in this very system, and does not any more."""
+        """Whether the process is known to have ended: it ran in this system and is not there any more."""
         return self.world == _world() and _started(self.pid) != self.started
 
 
 @cache
 def _world() -> str:
-    """What process numbers mean: the host; on Linux also its boot and the namespace."""
+    """The system in which a process number is valid: the host; on Linux also its boot and the namespace."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         return f"{socket.gethostname()} {boot} {os.readlink('/proc/self/ns/pid')}"
@@ -86,7 +86,7 @@ def _world() -> str:
 
 
 def _started(pid: int) -> str | None:
-    """When a process started, in ticks since boot (Linux only); None if there is none, or only its remains."""
+    """When a process started, in ticks since boot (empty if not on Linux); None if it has ended."""
     if not Path("/proc/self/stat").exists():
         try:
             os.kill(pid, 0)
@@ -96,7 +96,7 @@ def _started(pid: int) -> str | None:
             pass
         return ""
     try:
-        # The name in brackets may hold anything; the state and the start time are the 1st and the 20th field behind it.
+        # The state and the start time are the 1st and 20th field after the name, which may contain any characters.
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
         return None
@@ -105,7 +105,7 @@ def _started(pid: int) -> str | None:
 
 @dataclass
 class Lease:
-    """A lease that this process holds, until the end of the ``with`` that it is used in."""
+    """A lease that this process holds until the end of a ``with`` statement."""
 
     folder: Path
     number: int
@@ -118,36 +118,36 @@ class Lease:
         return _path(self.folder, self.number)
 
     def __enter__(self) -> Lease:
-        """Touch it from now on."""
+        """Start to touch it."""
         _heart.add(self)
         return self
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        """Leave it to the next one."""
+        """Release it."""
         _heart.remove(self)
         self.release()
 
     def check(self) -> None:
-        """`LeaseLost` if another process has taken over; to be called before anything is written."""
+        """Raise `LeaseLost` if another process has taken over. To be called before anything is written."""
         if self.lost or _path(self.folder, self.number + 1).exists():
             self.lost = True
             raise LeaseLost(
-                f"{self.folder.absolute()}: this process ({self.holder}) was not heard of for {STALE_SECONDS:g} s, and "
-                "another one took its work over. Nothing more is written here."
+                f"{self.folder.absolute()}: this process ({self.holder}) was suspended for over {STALE_SECONDS:g} s, "
+                "and another one has taken over. Nothing more is written here."
             )
 
     def touch(self) -> None:
-        """Say that this process lives."""
+        """Show that this process is alive."""
         try:
             os.utime(self.path)
         except OSError:
-            # The file system is away, or the lease was taken over and tidied: `check` tells which.
+            # Either the file system is not reachable, or another process has taken over and removed the file.
             self.lost = self.lost or _path(self.folder, self.number + 1).exists()
 
     def release(self) -> None:
-        """Leave it to the next one. The file stays: its number must not come again."""
+        """Mark it as free. The file stays, because its number must not be used again."""
         with contextlib.suppress(OSError):
-            # In place: a full disk has no room for new content.
+            # Written in place, because a full disk has no space for a new file.
             handle = os.open(self.path, os.O_WRONLY)
             try:
                 os.pwrite(handle, RELEASED, 0)
@@ -161,7 +161,7 @@ def _path(folder: Path, number: int) -> Path:
 
 
 def _numbers(folder: Path) -> list[int]:
-    """Of all leases that there are files of."""
+    """Numbers of all leases of the folder."""
     try:
         names = os.listdir(folder)
     except FileNotFoundError:
@@ -192,7 +192,7 @@ def _holder(path: Path, folder: Path) -> Holder | None:
     try:
         holder = Holder(**json.loads(content))
     except (ValueError, TypeError):
-        # Made, and not yet written; or its writer died between the two.
+        # The file is created but not yet written, or its process died in between.
         holder = Holder("unknown", 0, "", "", "", time.strftime("%F %T", time.localtime(touched)))
     if holder.is_gone() or _now(folder) - touched > STALE_SECONDS:
         return None
@@ -200,21 +200,22 @@ def _holder(path: Path, folder: Path) -> Holder | None:
 
 
 def _now(folder: Path) -> float:
-    """The time by the clock of the file system, which is not this machine's where it is shared."""
+    """The time by the file system's clock, which may differ from this machine's."""
     try:
         with tempfile.TemporaryFile(dir=folder) as stream:
             stream.write(b"\0")
             stream.flush()
             return os.fstat(stream.fileno()).st_mtime
     except OSError:
-        return time.time()  # read only or full: nobody will write here with what is decided by this
+        return time.time()  # The folder is read-only or the disk is full, so the answer is only shown.
 
 
 def take(folder: Path, what: str) -> Lease:
-    """A lease on ``folder``, which is made if it is not there.
+    """Take a lease on ``folder``, which is created if needed.
 
-    Raises `Busy`, naming ``what`` and the holder, if another process has it, `StorageError` if the folder cannot be
-    written.
+    Raises:
+        Busy: Another process has it. The message names ``what`` and the holder.
+        StorageError: The folder cannot be written.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -247,10 +248,10 @@ def _attempt(folder: Path, what: str) -> Lease | None:
         raise
     there_now = _numbers(folder)
     if max(there_now, default=0) != lease.number:
-        # The number was an old one: a list of the folder that was out of date.
+        # The list of the folder was out of date, as may happen on NFS, so the number is an old one.
         lease.path.unlink(missing_ok=True)
         return None
-    # The one before shows a process that comes back that it has been succeeded; those before that have no use.
+    # The file of the holder before stays, for `touch` and `check` of a suspended process; older ones are removed.
     for other in there_now:
         if other < number:
             _path(folder, other).unlink(missing_ok=True)
@@ -287,5 +288,5 @@ class _Heart:
 
 
 _heart = _Heart()
-# A child that was forked holds nothing, and must not keep alive what its parent holds.
+# A forked child holds no lease, and must not touch those of its parent.
 os.register_at_fork(after_in_child=_heart.__init__)  # type: ignore[misc]

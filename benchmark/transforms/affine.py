@@ -1,8 +1,8 @@
-"""Crops, rotations, flips, scales and shears of whole batches, each image with its own, in one interpolation.
+"""Crops, rotations, flips, scales and shears of batches, with one interpolation for all of them.
 
-A geometry is an affine map from the pixels of the output to those of a frame, both counted from their centres, and a
-box of the image that fills the frame. The maps of several steps are multiplied, and the image is read once. Reference
-codes read it anew in each step, with 8-bit rounding in between.
+A geometry consists of an affine map from output pixels to the pixels of a frame, both measured from their centres, and
+of the box of the image that fills the frame. The maps of several steps are multiplied, so that the image is
+interpolated once. The papers' codes interpolate in each step and round to 8 bits in between.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ Mode = Literal["bilinear", "nearest"]
 Outside = Literal["zeros", "reflection"]
 
 CACHED_PIXELS = 160_000
-"""Pixels per thread that are read in one go on a CPU: 2.5 times as fast as whole batches of large images."""
+"""Pixels per thread that are processed at once on a CPU: 2.5 times as fast as whole batches of large images."""
 
 
 def uniform(count: int, low: float, high: float, device: torch.device) -> Tensor:
-    """One number per image [count], from torch's generator."""
+    """A uniform random number for each image [count], from torch's generator."""
     return torch.rand(count, device=device) * (high - low) + low
 
 
 def sometimes(count: int, share: float, device: torch.device) -> Tensor:
-    """Whether something happens to an image [count], with this probability."""
+    """True with probability ``share`` for each image [count]."""
     return torch.rand(count, device=device) < share
 
 
@@ -36,21 +36,21 @@ def sometimes(count: int, share: float, device: torch.device) -> Tensor:
 
 
 def rotation(degrees: Tensor) -> Tensor:
-    """Turn images counter-clockwise by ``degrees`` [B]."""
+    """Rotate images counter-clockwise by ``degrees`` [B]."""
     angle = degrees * (math.pi / 180)
     cos, sin = angle.cos(), angle.sin()
     return torch.stack([torch.stack([cos, -sin], -1), torch.stack([sin, cos], -1)], -2)
 
 
 def flip(horizontal: Tensor, vertical: Tensor | None = None) -> Tensor:
-    """Mirror images left to right and upside down where these booleans [B] say so."""
+    """Mirror images left to right and upside down where these booleans [B] are true."""
     x = 1 - 2 * horizontal.float()
     y = torch.ones_like(x) if vertical is None else 1 - 2 * vertical.float()
     return torch.diag_embed(torch.stack([x, y], -1))
 
 
 def shear(x: Tensor, y: Tensor) -> Tensor:
-    """Move rows sideways and columns up by the tangent of ``x``, ``y`` [B], in degrees, per pixel from the centre."""
+    """Move rows sideways and columns up by tan ``x``, tan ``y`` [B] (degrees) per pixel from the centre."""
     one = torch.ones_like(x)
     across, down = (x * (math.pi / 180)).tan(), (y * (math.pi / 180)).tan()
     return torch.stack([torch.stack([one, -across], -1), torch.stack([-down, one], -1)], -2)
@@ -62,17 +62,17 @@ def shear(x: Tensor, y: Tensor) -> Tensor:
 def random_boxes(
     count: int, height: int, width: int, scale: tuple[float, float], device: torch.device
 ) -> Tensor:
-    """Boxes with a share of the area drawn from ``scale`` and a ratio of 3/4 to 4/3, whole pixels, inside the image.
+    """Random boxes inside the image: their share of the area is from ``scale``, their ratio from 3/4 to 4/3.
 
-    As torchvision's RandomResizedCrop: one that does not fit is drawn anew, at most ten times in all; then the largest
-    box in the middle that has a ratio from 3/4 to 4/3 is taken.
+    As in torchvision's RandomResizedCrop, the first of ten draws that fits is taken. If none fits, it is the largest
+    central box with such a ratio. Boxes have whole pixels.
     """
     tries = 10
     area = uniform(tries * count, *scale, device) * (height * width)
     ratio = uniform(tries * count, math.log(3 / 4), math.log(4 / 3), device).exp()
     wide, high = (area * ratio).sqrt().round(), (area / ratio).sqrt().round()
     fits = ((0 < wide) & (wide <= width) & (0 < high) & (high <= height)).view(tries, count)
-    first = fits.float().argmax(dim=0, keepdim=True)  # of equal ones the first
+    first = fits.float().argmax(dim=0, keepdim=True)  # argmax returns the first of equal values
     some = fits.any(dim=0)
     middle_high, middle_wide = (
         float(min(height, round(width * 4 / 3))),
@@ -87,17 +87,17 @@ def random_boxes(
 
 
 def shifted_boxes(count: int, height: int, width: int, pad: int, device: torch.device) -> Tensor:
-    """Boxes of the image's size, moved by -pad..pad whole pixels in both directions."""
+    """Boxes of the image's size, shifted by -pad..pad whole pixels in both directions."""
     corner = torch.randint(-pad, pad + 1, (count, 2), device=device).float()
     return torch.cat([corner, corner.new_tensor([height, width]).expand(count, 2)], dim=1)
 
 
 def whole(count: int, height: int, width: int, device: torch.device) -> Tensor:
-    """The whole image, as boxes."""
+    """Boxes that contain the whole image."""
     return torch.tensor([0.0, 0.0, height, width], device=device).expand(count, 4)
 
 
-# Reading -------------------------------------------------------------------------------------------------------------
+# Interpolation -------------------------------------------------------------------------------------------------------
 
 
 def warp(
@@ -110,12 +110,20 @@ def warp(
     mode: Mode = "bilinear",
     outside: Outside = "zeros",
 ) -> Tensor:
-    """Images [B, c, H, W] as float [B, c, *size] in the range they came in: output pixel p shows frame pixel M p + t.
+    """Apply an affine map to images: output pixel p shows frame pixel M p + t.
 
-    ``matrix`` M [B, 2, 2], ``shift`` t [B, 2] in pixels of the frame as (x, y). With ``box`` the frame has the size of
-    the output and is filled with this part of the image; what lies outside the box is black, as behind a crop that is
-    rotated. Without, frame and image have the same pixels, and ``outside`` says what lies around it: black, or the
-    image mirrored at its border.
+    Args:
+        images: [B, c, H, W].
+        size: Height and width of the output.
+        matrix: M [B, 2, 2].
+        box: The part of the image that fills the frame, which has the output's size; outside the box everything is
+            black. None: the frame is the image.
+        shift: t [B, 2] as (x, y), in pixels of the frame.
+        mode: How pixels are interpolated.
+        outside: Without ``box``, what surrounds the image: black, or the image mirrored at its border.
+
+    Returns:
+        float [B, c, *size] in the range of ``images``.
     """
     (count, channels, height, width), (rows, columns) = images.shape, size
     device = images.device
@@ -128,8 +136,8 @@ def warp(
         centre = torch.stack([left + wide / 2, top + high / 2], 1)
     if shift is not None:
         centre = centre + zoom * shift
-    # grid_sample counts from -1 to 1 over the image. The grid is a sum of one term per row and one per column, which is
-    # four times as fast as affine_grid; x and y are planes of their own, which later steps go through in one piece.
+    # grid_sample's coordinates go from -1 to 1 over the image. The grid is the sum of a term per row and a term per
+    # column, which is four times as fast as affine_grid.
     unit = 2 / extent
     to_image = (unit * zoom)[:, :, None] * matrix
     along = torch.arange(columns, device=device) - (columns - 1) / 2
@@ -158,16 +166,16 @@ def warp(
 
 
 def _pieces(count: int, pixels: int, device: torch.device) -> Iterator[slice]:
-    """So many images at a time that what is computed for them stays in a core's cache; on a GPU all at once."""
+    """Slices of images whose intermediate results fit into a core's cache; on a GPU one slice."""
     cores = torch.get_num_threads()
     each = max(1, cores * CACHED_PIXELS // pixels) if device.type == "cpu" else max(1, count)
     return (slice(start, start + each) for start in range(0, count, each))
 
 
 def _confined(grid: Tensor, low: Tensor, high: Tensor, unit: Tensor) -> tuple[Tensor, Tensor]:
-    """Places [B, 2, H, W] moved into boxes from ``low`` to ``high`` [B, 2]; whether they were inside [B, 1, H, W]."""
+    """Clamp places [B, 2, H, W] to boxes from ``low`` to ``high`` [B, 2]; and whether they were inside [B, 1, H, W]."""
     low, high, unit = low[:, :, None, None], high[:, :, None, None], unit[:, None, None]
-    slack = unit / 1000  # a pixel on the border is inside, whatever the last bits say
+    slack = unit / 1000  # Rounding must not put a pixel on the border outside.
     inside = (grid >= low - slack) & (grid <= high + slack)
-    # The outermost pixels are stretched to the border, as by a resize that knows nothing beyond the crop.
+    # The outermost pixels extend to the border, as if the crop had been cut out before.
     return grid.clamp(low + unit / 2, high - unit / 2), inside[:, :1] & inside[:, 1:]

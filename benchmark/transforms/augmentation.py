@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from benchmark.errors import ConfigError, nearest
+from benchmark.errors import ConfigError, wrong
 from benchmark.transforms.affine import (
     flip,
     random_boxes,
@@ -27,13 +27,15 @@ from benchmark.transforms.colour import brightness_and_contrast, holes, jitter, 
 
 @dataclass(frozen=True)
 class Normalise:
-    """uint8 [B, c, H, W] -> float [B, c, H, W] with the data set's mean and standard deviation (0..1 scale)."""
+    """uint8 [B, c, H, W] -> float [B, c, H, W]: (x/255 - mean)/std as one multiply and one add per pixel.
+
+    ``first`` crops or resizes the images before that.
+    """
 
     scale: Tensor
     shift: Tensor
     memory_format: torch.memory_format
     first: Callable[[Tensor], Tensor] | None = None
-    """Cuts or resizes images before."""
 
     @classmethod
     def of(
@@ -44,7 +46,7 @@ class Normalise:
         device: torch.device,
         channels_last: bool,
     ) -> Normalise:
-        """(x/255 - mean)/std as one multiply and one add per pixel."""
+        """For a data set's mean and standard deviation on the scale 0..1."""
         deviation = torch.tensor(std, dtype=torch.float64)
         scale = 1 / (255 * deviation)
         shift = -torch.tensor(mean, dtype=torch.float64) / deviation
@@ -56,10 +58,10 @@ class Normalise:
         )
 
     def __call__(self, images: Tensor) -> Tensor:
-        """Normalised copy of uint8 ``images``; float ones, of the same range, may be overwritten."""
+        """Normalise ``images`` in the range 0..255. uint8 images are copied; float images may be overwritten."""
         if self.first is not None:
             images = self.first(images)
-        # The layout comes last: where channels lie beside one another, a factor for each takes ten times as long.
+        # The memory format is changed last: with channels_last a factor per channel takes ten times as long.
         x = images.to(self.scale.dtype, memory_format=torch.contiguous_format)
         return x.mul_(self.scale).add_(self.shift).to(memory_format=self.memory_format)
 
@@ -68,19 +70,19 @@ Augment = Callable[[Tensor], Tensor]
 
 
 def _crop_and_flip(images: Tensor, pad: int, reflect: bool = False) -> Tensor:
-    """Each image shifted by up to ``pad`` pixels, its border reflected or zero, and mirrored with probability 1/2."""
+    """Shift each image by up to ``pad`` pixels, with a reflected or black border; mirror it with probability 1/2."""
     count, _, height, width = images.shape
     top, left = (torch.randint(0, 2 * pad + 1, (count,), device=images.device) for _ in range(2))
     mirrored = torch.rand(count, device=images.device) < 0.5
     padded = _reflected(images, pad) if reflect else F.pad(images, (pad, pad, pad, pad))
-    # All places that a window may have are views of the padded image, so that each is copied in whole rows.
+    # Every possible crop is a view of the padded image, so that whole rows are copied.
     both = torch.stack([padded, padded.flip(3)]).unfold(3, height, 1).unfold(4, width, 1)
     each = torch.arange(count, device=images.device)
     return both[mirrored.long(), each, :, top, torch.where(mirrored, 2 * pad - left, left)]
 
 
 def _reflected(images: Tensor, pad: int) -> Tensor:
-    """Padded by ``pad`` mirrored pixels on each side, the outermost not repeated (torch's own is for floats only)."""
+    """Pad each side by ``pad`` reflected pixels without repeating the outermost (torch's pad is for floats only)."""
     for dim in (2, 3):
         last = images.shape[dim] - 1
         place = torch.arange(-pad, last + pad + 1, device=images.device).abs()
@@ -96,14 +98,14 @@ def _crop_flip(images: Tensor) -> Tensor:
     return _crop_and_flip(images, 4)
 
 
-# The reference codes' --------------------------------------------------------------------------------------------
+# Augmentations of the papers' codes ------------------------------------------------------------------------------
 
 RETINA_SIZE, BIRD_SIZE, SKIN_SIZE = 384, 224, 200
-"""Pixels that the networks of FedLD, FedDiverse (WaterBirds) and FLamby (ISIC2019) see, in training and evaluation."""
+"""Image sizes of FedLD, FedDiverse (WaterBirds) and FLamby (ISIC2019), in training and evaluation."""
 
 
 def _crop_turn_flip(images: Tensor, scale: tuple[float, float]) -> Tensor:
-    """FedLD's code: a random part of the image at 384 pixels, turned by up to 10 degrees, mirrored."""
+    """FedLD's code: a random crop resized to 384 pixels, rotated by up to 10 degrees, mirrored."""
     count, _, height, width = images.shape
     box = random_boxes(count, height, width, scale, images.device)
     turn = rotation(uniform(count, -10, 10, images.device))
@@ -120,7 +122,7 @@ def _covid_fl(images: Tensor) -> Tensor:
 
 
 def _blood(images: Tensor) -> Tensor:
-    """FedSDC's code on blood cells: a random part at the stored size, mirrored, turned, colours changed or taken."""
+    """FedSDC's code on blood cells: a random crop at the stored size, mirrored, rotated; colour jitter or gray."""
     count, _, height, width = images.shape
     box = random_boxes(count, height, width, (0.8, 1.0), images.device)
     turn = rotation(uniform(count, -180, 180, images.device))
@@ -129,7 +131,7 @@ def _blood(images: Tensor) -> Tensor:
 
 
 def _ham10000(images: Tensor) -> Tensor:
-    """FedDisco's and FedSDC's code on HAM10000: mirrored in both directions, turned, colours changed."""
+    """FedDisco's and FedSDC's code on HAM10000: mirrored in both directions, rotated; colour jitter."""
     count, _, height, width = images.shape
     mirrored = flip(*(sometimes(count, 0.5, images.device) for _ in range(2)))
     turn = rotation(uniform(count, -20, 20, images.device))
@@ -138,7 +140,7 @@ def _ham10000(images: Tensor) -> Tensor:
 
 
 def _cifar100(images: Tensor) -> Tensor:
-    """FedMR's code on CIFAR-100: shifted by up to 4 pixels, mirrored, turned by up to 15 degrees."""
+    """FedMR's code on CIFAR-100: shifted by up to 4 pixels, mirrored, rotated by up to 15 degrees."""
     count, _, height, width = images.shape
     box = shifted_boxes(count, height, width, 4, images.device)
     turn = rotation(uniform(count, -15, 15, images.device))
@@ -148,9 +150,9 @@ def _cifar100(images: Tensor) -> Tensor:
 
 
 def _isic2019(images: Tensor) -> Tensor:
-    """FLamby's code: scaled by .93 to 1.07, turned by up to 50 degrees, mirrored, sheared, cut to 200 pixels; holes.
+    """FLamby's code: scaled by .93 to 1.07, rotated by up to 50 degrees, mirrored, sheared, cropped to 200; holes.
 
-    Each step but the cut happens to half of the images, as albumentations does unless told otherwise.
+    Each step except the crop happens to half of the images, which is albumentations' default.
     """
     count, _, height, width = images.shape
     device = images.device
@@ -160,12 +162,12 @@ def _isic2019(images: Tensor) -> Tensor:
 
     scale = maybe(uniform(count, 0.93, 1.07, device), 1.0)
     turn = rotation(maybe(uniform(count, -50, 50, device)))
-    # One of three, evenly: left to right, upside down, both.
+    # One of three with equal probability: horizontal, vertical, both.
     kind = maybe(torch.randint(1, 4, (count,), device=device).float())
     mirrored = flip((kind == 1) | (kind == 3), (kind == 2) | (kind == 3))
     slant = shear(*(maybe(uniform(count, -0.1, 0.1, device)) for _ in range(2)))
     matrix = turn @ mirrored @ slant / scale[:, None, None]
-    # Where the cut lies among all places that it has in the scaled image.
+    # A random position of the crop inside the scaled image.
     room = torch.stack([scale * width - SKIN_SIZE, scale * height - SKIN_SIZE], 1).clamp(min=0)
     place = (torch.rand(count, 2, device=device) - 0.5) * room
     shift = (matrix @ place[:, :, None])[:, :, 0]
@@ -180,24 +182,24 @@ def _isic2019(images: Tensor) -> Tensor:
 
 
 def _waterbirds(images: Tensor) -> Tensor:
-    """FedDiverse's code: the middle 224 pixels, padded with black by 24, cut to 224 anywhere; mirrored."""
+    """FedDiverse's code: the central 224 pixels, padded with black by 24, a random crop of 224; mirrored."""
     return _crop_and_flip(_middle(images, BIRD_SIZE), 24)
 
 
 def _middle(images: Tensor, size: int) -> Tensor:
     height, width = images.shape[2:]
     if min(height, width) < size:
-        raise ConfigError(
-            f"train.augment: it cuts {size} x {size} pixels out of images that have {height} x {width}. "
-            "Set dataset.options.size to more, or train.augment to none."
-        )
+        expected = f"at least {size}, since train.augment crops {size} x {size} pixels, or train.augment=none"
+        raise ConfigError(wrong("dataset.options.size", min(height, width), expected))
     top, left = round((height - size) / 2), round((width - size) / 2)
     return images[:, :, top : top + size, left : left + size]
 
 
 def _shorter_side(images: Tensor, size: int) -> Tensor:
-    """The shorter side brought to ``size`` pixels, then the middle."""
-    from torchvision.transforms.v2.functional import resize  # a second to import, and few runs need it
+    """Resize the shorter side to ``size`` pixels, then crop the centre."""
+    from torchvision.transforms.v2.functional import (
+        resize,
+    )  # It takes a second to import, and few runs need it.
 
     return _middle(resize(images, [size], antialias=True), size)
 
@@ -207,9 +209,9 @@ class Augmentation:
     """What happens to uint8 images [B, c, H, W] before they are normalised.
 
     Attributes:
-        train: in training: random, from torch's generator, which the loop seeds. uint8 or float, 0..255.
-        evaluation: wherever else images are looked at: none of it random; None for the images as they are stored.
-        rgb: whether it needs three channels.
+        train: In training: random, from torch's generator. Returns uint8 or float in the range 0..255.
+        evaluation: In evaluation: deterministic. None: the images as they are stored.
+        rgb: Whether it needs three channels.
     """
 
     train: Augment
@@ -232,14 +234,14 @@ AUGMENTATIONS: dict[str, Augmentation | None] = {
 
 
 def augmentation(name: str, channels: int = 3) -> Augmentation | None:
-    """The augmentation called ``name`` for images with so many channels; ConfigError if there is none."""
+    """The augmentation called ``name`` for images with ``channels`` channels. Raises `ConfigError` if there is none."""
     if name not in AUGMENTATIONS:
-        known = ", ".join(AUGMENTATIONS)
-        raise ConfigError(f"train.augment: came {name!r}.{nearest(name, AUGMENTATIONS)} Allowed: {known}.")
+        expected = f"one of {', '.join(AUGMENTATIONS)}"
+        raise ConfigError(wrong("train.augment", name, expected, known=AUGMENTATIONS))
     found = AUGMENTATIONS[name]
     if found is not None and found.rgb and channels != 3:
+        allowed = ", ".join(key for key, a in AUGMENTATIONS.items() if a is None or not a.rgb)
         raise ConfigError(
-            f"train.augment: came {name!r}, which changes colours; the images have {channels} channel(s). "
-            f"Allowed for them: {', '.join(key for key, a in AUGMENTATIONS.items() if a is None or not a.rgb)}."
+            wrong("train.augment", name, f"one of {allowed} for images with {channels} channel(s)")
         )
     return found

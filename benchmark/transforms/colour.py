@@ -1,4 +1,4 @@
-"""Brightness, contrast, saturation and hue of whole batches in the range 0..255, each image with its own; holes."""
+"""Brightness, contrast, saturation and hue of batches in the range 0..255, drawn for each image; black squares."""
 
 from __future__ import annotations
 
@@ -22,31 +22,31 @@ def _each(values: Tensor) -> Tensor:
 
 
 def brightness(x: Tensor, factor: Tensor) -> Tensor:
-    """Every value times ``factor`` [B]."""
+    """Multiply every value by ``factor`` [B]."""
     return (x * _each(factor)).clamp_(0, 255)
 
 
 def contrast(x: Tensor, factor: Tensor) -> Tensor:
-    """The distance from the image's mean luma, times ``factor`` [B]."""
+    """Multiply the difference from the image's mean luma by ``factor`` [B]."""
     luma = gray(x)
-    # The sum over one large image alone would be shared out among threads, and end in other last bits than with one.
+    # torch sums a single large image with several threads, which gives other last bits than one thread.
     several = luma.expand(2, -1, -1, -1) if len(x) == 1 else luma
     mean = several.mean(dim=(2, 3), keepdim=True)[: len(x)]
     return torch.lerp(mean.expand_as(x), x, _each(factor)).clamp_(0, 255)
 
 
 def saturation(x: Tensor, factor: Tensor) -> Tensor:
-    """The distance from each pixel's luma, times ``factor`` [B]."""
+    """Multiply the difference from each pixel's luma by ``factor`` [B]."""
     return torch.lerp(gray(x).expand_as(x), x, _each(factor)).clamp_(0, 255)
 
 
 def hue(x: Tensor, turn: Tensor) -> Tensor:
-    """Colours moved around the circle of hues by ``turn`` [B] of it (0.5: the opposite colour); HSV."""
+    """Rotate the hue of HSV by ``turn`` [B] of the full circle (0.5: the opposite colour)."""
     red, green, blue = x.unbind(1)
     value, low = x.amax(1), x.amin(1)
     chroma = value - low
     safe = torch.where(chroma > 0, chroma, 1.0)
-    # Hue in sixths of the circle, by which of the three channels is the largest.
+    # The hue in sixths of the circle; the formula depends on which channel is the largest.
     sixth = torch.where(
         value == red,
         (green - blue) / safe,
@@ -63,10 +63,10 @@ def hue(x: Tensor, turn: Tensor) -> Tensor:
 def jitter(
     x: Tensor, bright: float = 0.0, contrasted: float = 0.0, saturated: float = 0.0, hued: float = 0.0
 ) -> Tensor:
-    """Factors drawn from 1 - s to 1 + s for each image and strength s, a turn of hue from -s to s.
+    """Change colours with factors drawn from 1 - s to 1 + s for each image and strength s; the hue from -s to s.
 
-    The order of the steps is drawn once for the batch, not for each image as in torchvision: without values that run
-    against 0 or 255 the first three give the same in every order.
+    The order of the steps is drawn once for the batch, not for each image as in torchvision. It only matters where
+    values are clipped at 0 or 255.
     """
     steps: list[Callable[[Tensor], Tensor]] = []
     for step, strength in ((brightness, bright), (contrast, contrasted), (saturation, saturated)):
@@ -85,17 +85,17 @@ def _with(step: Callable[[Tensor, Tensor], Tensor], factor: Tensor, x: Tensor) -
 
 
 def brightness_and_contrast(x: Tensor, shift: Tensor, factor: Tensor) -> Tensor:
-    """x factor + 255 shift, both [B] (albumentations: contrast around black, brightness in shares of the range)."""
+    """x factor + 255 shift, both [B] (albumentations: contrast around black, brightness as a share of the range)."""
     return (x * _each(factor) + 255 * _each(shift)).clamp_(0, 255)
 
 
 def sometimes_gray(x: Tensor, share: float) -> Tensor:
-    """Images without their colours with probability ``share``."""
+    """Make each image gray with probability ``share``."""
     return torch.where(_each(sometimes(len(x), share, x.device)), gray(x), x)
 
 
 def holes(x: Tensor, most: int, size: int, share: float) -> Tensor:
-    """With probability ``share`` 1 to ``most`` black squares of ``size`` pixels anywhere inside the image."""
+    """With probability ``share``, set 1 to ``most`` random squares of ``size`` pixels to black."""
     count, _, height, width = x.shape
     number = (
         torch.randint(1, most + 1, (count, 1), device=x.device) * sometimes(count, share, x.device)[:, None]

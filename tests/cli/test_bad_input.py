@@ -336,7 +336,7 @@ def test_results_of_another_version(refused: Any, cli: Any, tmp_path: Path) -> N
         ["table", "name=feddiverse_cmnist_gsc", "results=old"],
         ["status", "results=old"],
     ):
-        refused(words, r"old: results of format '0', this version writes \d+.*paths\.results")
+        refused(words, r"old: got results of format '0'; expected \d+.*paths\.results")
     assert [path.name for path in Path("old/runs").iterdir()] == ["FORMAT"]
 
 

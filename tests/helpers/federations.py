@@ -16,8 +16,10 @@ from benchmark.engine.training import TrainSpec
 from benchmark.models.flat import FlatModel, flatten_head
 from benchmark.models.networks import Net
 from methods.core.build import build
-from methods.core.contexts import Batch, ClientContext, Loss, State, Trained
-from methods.core.rules import ClientRule, Method, Selection
+from methods.core.contexts import Batch, ClientContext, Federation, Loss, RoundView, State, Trained
+from methods.core.rules import ClientPool, ClientRule, Method, Selection
+
+CONF_MOMENTUM = {"name": "momentum", "beta": 0.9, "lr": 0.5}
 
 
 def stored_order(round: int, client: int, epoch: int, n: int) -> np.ndarray:
@@ -127,6 +129,75 @@ def class_run(
 def bn_dropout() -> Net:
     body = nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.Tanh(), nn.Dropout(0.3))
     return Net(body, nn.Linear(8, 3), 8).double()
+
+
+def bn_first() -> Net:
+    """BatchNorm on the raw input, so that its statistics are those of the data whatever the weights."""
+    return Net(nn.Sequential(nn.BatchNorm1d(2), nn.Linear(2, 3), nn.Tanh()), nn.Linear(3, 2), 3).double()
+
+
+def two_features(sizes: Sequence[int]) -> Problem:
+    rng = np.random.default_rng(1)
+    return problem_of(
+        [rng.normal(k, 1 + k, size=(n, 2)) for k, n in enumerate(sizes)],
+        [np.arange(n) % 2 for n in sizes],
+        2,
+    )
+
+
+class Fixed(Selection):
+    """The clients given for each round."""
+
+    key: ClassVar[str] = "fixed"
+    turns: tuple[tuple[int, ...], ...]
+
+    def choose(
+        self, round: int, kappa: int, clients: ClientPool, state: State, rng: np.random.Generator
+    ) -> Any:
+        return self.turns[round % len(self.turns)], state
+
+
+class Drift(ClientRule):
+    """Keeps the last w_k and pulls towards it; its server side counts uploads; personal norm group and buffers."""
+
+    key: ClassVar[str] = "drift"
+    personal: ClassVar[tuple[str, ...]] = ("norm",)
+    buffers: ClassVar[str | None] = "local"
+    reducers: ClassVar[dict] = {"w": "mean"}
+
+    def setup(self, federation: Federation) -> State:
+        return {"mean": torch.zeros_like(federation.w), "seen": 0}
+
+    def send(self, server: State, client: int, view: RoundView) -> State:
+        return {"mean": server["mean"]}
+
+    def correct(self, ctx: ClientContext, w: Tensor, g: Tensor) -> None:
+        if ctx.state:
+            g.add_(w - ctx.state["last"], alpha=0.1)
+        g.sub_(ctx.received["mean"], alpha=0.01)
+
+    def finish(self, ctx: ClientContext, trained: Trained) -> tuple[State, State]:
+        return {"last": trained.w, "turns": ctx.state.get("turns", 0) + 1}, {"w": trained.w}
+
+    def receive(self, server: State, view: RoundView) -> State:
+        return {"mean": view.payload["w"], "seen": server["seen"] + len(view.clients)}
+
+
+class OwnNorm(ClientRule):
+    """FedBN: the norm group and the statistics stay at the client."""
+
+    key: ClassVar[str] = "own_norm"
+    personal: ClassVar[tuple[str, ...]] = ("norm",)
+    buffers: ClassVar[str | None] = "local"
+
+
+class Push(ClientRule):
+    """Adds a constant gradient (3 on theta, 4 on phi)."""
+
+    key: ClassVar[str] = "push"
+
+    def correct(self, ctx: ClientContext, w: Tensor, g: Tensor) -> None:
+        g.add_(torch.tensor([3.0, 4.0], dtype=g.dtype))
 
 
 # Quadratic clients ---------------------------------------------------------------------------------------------

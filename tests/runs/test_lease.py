@@ -92,7 +92,7 @@ def test_one_that_comes_back_stops(tmp_path: Path) -> None:
     with take(tmp_path, "it") as sleeper:
         sleeper.check()
         later = from_elsewhere(tmp_path, 2, 0)  # another machine found it silent
-        with pytest.raises(LeaseLost, match="was not heard of for 120 s"):
+        with pytest.raises(LeaseLost, match="suspended for over 120 s"):
             sleeper.check()
         sleeper.touch()
     # Leaving, it touches nothing of the new owner's.

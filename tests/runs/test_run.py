@@ -198,7 +198,7 @@ def test_what_is_cut_in_training_is_cut_wherever_images_are_looked_at(tmp_path: 
 
 def test_colours_of_grey_images_are_refused(tmp_path: Path) -> None:
     config = configuration(tmp_path, {"train": {"augment": "ham10000"}})
-    with pytest.raises(ConfigError, match=r"train\.augment: came 'ham10000', which changes colours"):
+    with pytest.raises(ConfigError, match=r"train\.augment: got 'ham10000'; .*1 channel"):
         build_run(config, load_data(config))
 
 
@@ -345,9 +345,7 @@ def test_a_fault_of_the_program_is_a_failed_run_that_can_be_repeated(
 
 def test_a_users_mistake_is_raised_and_noted(tmp_path: Path) -> None:
     config = configuration(tmp_path, {"train": {"clients_per_round": 7}})
-    with pytest.raises(
-        ConfigError, match=r"train\.clients_per_round: got 7; expected 1 to 6"
-    ):
+    with pytest.raises(ConfigError, match=r"train\.clients_per_round: got 7; expected 1 to 6"):
         execute(config)
     status = folder_of(config).status()
     assert status is not None
@@ -362,9 +360,7 @@ def test_an_impossible_partition_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
 def test_a_gpu_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(
-        ConfigError, match=r"runtime\.device: got 'cuda:1'; expected auto or cpu"
-    ):
+    with pytest.raises(ConfigError, match=r"runtime\.device: got 'cuda:1'; expected auto or cpu"):
         execute(configuration(tmp_path, device="cuda:1"))
     assert choose_device("auto") == torch.device("cpu")
 

@@ -82,7 +82,7 @@ def test_offsets_and_mirrors_are_uniform() -> None:
 def test_none_and_mistakes() -> None:
     assert augmentation("none") is None
     with pytest.raises(
-        ConfigError, match=r"train\.augment: came 'crop_flp'\. Did you mean 'crop_flip'\? Allowed: none, "
+        ConfigError, match=r"train\.augment: got 'crop_flp'; .*none, .*Did you mean 'crop_flip'"
     ):
         augmentation("crop_flp")
 
@@ -252,14 +252,12 @@ def test_waterbirds_are_shifted_by_at_most_24_pixels() -> None:
 
 
 def test_images_that_are_too_small() -> None:
-    with pytest.raises(ConfigError, match=r"train\.augment: it cuts 224 x 224 pixels out of images.*64 x 64"):
+    with pytest.raises(ConfigError, match=r"dataset\.options\.size: got 64; expected at least 224"):
         drawn("waterbirds")(noise(2, 64, 64))
 
 
 def test_colours_need_three_channels() -> None:
-    with pytest.raises(
-        ConfigError, match=r"train\.augment: came 'blood'.*1 channel.*Allowed for them: none, "
-    ):
+    with pytest.raises(ConfigError, match=r"train\.augment: got 'blood'; .*none, .*1 channel"):
         augmentation("blood", 1)
     assert augmentation("cifar100", 1) is not None
 

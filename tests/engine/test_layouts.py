@@ -1,0 +1,71 @@
+"""Layouts name every tensor of a vector and are compared strictly."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from methods.core.vectors import Layout, LayoutError
+
+LAYOUT = Layout.of(
+    [("body.weight", (2, 3), "body"), ("norm.weight", (2,), "norm"), ("classifier.bias", (4,), "head")]
+)
+
+
+def test_layout() -> None:
+    assert LAYOUT.size == 12
+    assert LAYOUT.groups == {"body", "norm", "head"}
+    assert LAYOUT.mask("norm").nonzero().flatten().tolist() == [6, 7]
+    assert LAYOUT.mask("body", "head").sum() == 10
+    assert LAYOUT.mask().sum() == 0
+    vector = torch.arange(12.0)
+    assert LAYOUT.view(vector, "body.weight").tolist() == [[0, 1, 2], [3, 4, 5]]
+    LAYOUT.view(vector, "classifier.bias").zero_()
+    assert vector[8:].tolist() == [0, 0, 0, 0]
+    LAYOUT.require_same(Layout(LAYOUT.entries), "sum")
+    with pytest.raises(KeyError, match="nothing"):
+        LAYOUT.view(vector, "nothing")
+
+
+def test_channels_last_layout_is_a_permuted_view() -> None:
+    """[O, I, h, w] = [2, 3, 1, 2] is stored as O, h, w, I: element (o, i, h, w) at ((o h + h) w + w) I + i."""
+    layout = Layout.of([("conv", (2, 3, 1, 2), "body"), ("bias", (2,), "body")], channels_last=True)
+    view = layout.view(torch.arange(14.0), "conv")
+    assert view.shape == (2, 3, 1, 2)
+    assert view[1, 2, 0, 1] == ((1 * 1 + 0) * 2 + 1) * 3 + 2
+    assert view.is_contiguous(memory_format=torch.channels_last)
+
+
+@pytest.mark.parametrize(
+    ("tensors", "message"),
+    [
+        (
+            [
+                ("body.weight", (3, 2), "body"),
+                ("norm.weight", (2,), "norm"),
+                ("classifier.bias", (4,), "head"),
+            ],
+            r"sum: tensor 'body.weight' \(3, 2\) stands where 'body.weight' \(2, 3\) is expected",
+        ),
+        (
+            [
+                ("body.weight", (2, 3), "body"),
+                ("classifier.bias", (4,), "head"),
+                ("norm.weight", (2,), "norm"),
+            ],
+            r"tensor 'classifier.bias' \(4,\) stands where 'norm.weight' \(2,\) is expected",
+        ),
+        ([("body.weight", (2, 3), "body")], r"1 tensors came, 3 are expected"),
+        (
+            [
+                ("body.weight", (2, 3), "body"),
+                ("norm.weight", (2,), "body"),
+                ("classifier.bias", (4,), "head"),
+            ],
+            r"norm.weight",
+        ),
+    ],
+)
+def test_layouts_are_compared_strictly(tensors: list, message: str) -> None:
+    with pytest.raises(LayoutError, match=message):
+        LAYOUT.require_same(Layout.of(tensors), "sum")

@@ -1,0 +1,371 @@
+"""Local training: batches, optimizer, BatchNorm, values that are not finite."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+import torch
+from federations import (
+    CONF_MOMENTUM,
+    Drift,
+    Fixed,
+    OwnNorm,
+    Push,
+    Quadratic,
+    Recorder,
+    bn_dropout,
+    bn_first,
+    class_run,
+    classes,
+    federation,
+    mlp,
+    one_parameter,
+    ones,
+    problem_of,
+    run,
+    same,
+    seeded,
+    two_features,
+    two_parameters,
+    with_rules,
+)
+from torch import Tensor
+
+from benchmark.engine.aggregation import Buffers
+from benchmark.engine.federation import FederatedRun
+from benchmark.engine.state import Diverged, Problem, Schedule
+from benchmark.models.networks import Net
+from methods.core.contexts import ClientContext, Phase
+from methods.core.rules import ClientRule, Method
+
+# Batches and special cases --------------------------------------------------------------------------------------
+
+
+def recorded(sizes: Sequence[int], net: Callable[[], Net] = mlp, **options: Any) -> Recorder:
+    log = Recorder.new()
+    features = 2 if net is bn_first else 6
+    problem = classes(sizes) if features == 6 else two_features(sizes)
+    run(class_run(with_rules(log), problem=problem, net=net, rounds=1, **({"epochs": 1} | options)))
+    return log
+
+
+@pytest.mark.parametrize(
+    ("n", "options", "sizes"),
+    [
+        (3, {}, [3]),  # fewer than a batch
+        (4, {}, [4]),
+        (10, {}, [4, 4, 2]),
+        (10, {"epochs": 2}, [4, 4, 2, 4, 4, 2]),
+        (10, {"drop_last": True}, [4, 4]),
+        (3, {"drop_last": True}, [3]),  # the short batch of a small client is kept
+        (9, {}, [4, 4, 1]),  # no BatchNorm: a single sample is a batch like others
+        (10, {"epochs": None, "steps": 7}, [4, 4, 2, 4, 4, 2, 4]),
+        (3, {"epochs": None, "steps": 2}, [3, 3]),
+        (10, {"epochs": None, "steps": 3, "drop_last": True}, [4, 4, 4]),
+    ],
+)
+def test_batches(n: int, options: dict[str, Any], sizes: list[int]) -> None:
+    log = recorded((n,), **options)
+    assert log.sizes() == sizes
+    assert log.ends[0][2].steps == len(sizes)
+
+
+@pytest.mark.parametrize(
+    ("n", "buffers", "sizes"),
+    [
+        (9, "average", [4, 4]),
+        (5, "average", [4]),
+        (10, "average", [4, 4, 2]),
+        (2, "average", [2]),
+        (1, "average", [1]),
+        (9, "frozen", [4, 4, 1]),  # frozen statistics need no second sample
+    ],
+)
+def test_batch_norm_skips_a_single_sample_if_there_is_another_batch(
+    n: int, buffers: str, sizes: list[int]
+) -> None:
+    log = recorded((n,), bn_first, buffers=buffers)
+    assert log.sizes() == sizes
+    assert bool(torch.isfinite(log.ends[0][2].w).all())
+
+
+def test_a_client_with_one_sample_uses_the_running_statistics() -> None:
+    """Running mean 0 and variance 1: BatchNorm divides by sqrt(1 + eps) and the statistics do not move."""
+    log = recorded((1, 6), bn_first, clients_per_round=2)
+    (_, _, x, _, z) = next(b for b in log.batches if b[1] == 0)
+    net = seeded(bn_first, 0)
+    expected = net.body[2](net.body[1](x / np.sqrt(1 + 1e-5)))
+    np.testing.assert_allclose(z, expected.detach(), rtol=0, atol=1e-12)
+    mine, other = (end.buffers for _, _, end in log.ends)
+    assert mine.tolist() == [0.0, 0.0, 1.0, 1.0, 0.0]
+    assert other.tolist()[-1] == 2.0  # the next client's BatchNorm is in training mode again
+    assert not torch.equal(mine[:4], other[:4])
+
+
+def test_a_client_without_samples_takes_no_steps() -> None:
+    """Its update is zero and its weight 0, in a budget of steps too (there is nothing to fill them with)."""
+    asked = itertools.count()
+
+    def order(round: int, client: int, epoch: int, n: int) -> np.ndarray:
+        if next(asked) > 20:
+            raise AssertionError("the loop never ends")
+        return np.arange(n)
+
+    for budget in ({"epochs": 2}, {"epochs": None, "steps": 3}):
+        log = Recorder.new()
+        model_ = federation(
+            ones(2, 0), with_rules(Push(), log), two_parameters(), lr=0.1, order=order, **budget
+        )
+        state, report = model_.step(model_.initial_state())
+        assert report.weights == (1.0, 0.0)
+        assert [end.steps for _, _, end in log.ends] == [budget["epochs"] or 3, 0]
+        # w + (w_k - w) is w_k up to the last bit.
+        np.testing.assert_allclose(state.w, log.ends[0][2].w, rtol=0, atol=1e-15)
+
+
+def test_every_sample_is_visited_once_per_epoch_in_a_new_order() -> None:
+    log = recorded((11,), epochs=2)
+    rows = torch.cat([x for _, _, x, _, _ in log.batches])
+    first, second = rows[:11], rows[11:]
+    everything = classes((11,)).images
+    for part in (first, second):
+        assert sorted(map(tuple, part.tolist())) == sorted(map(tuple, everything.tolist()))
+    assert not torch.equal(first, second)
+
+
+def test_empty_selection_is_a_round_without_effect() -> None:
+    """the model, the server's momentum and all other states stay; the round counts."""
+    method = with_rules(
+        Drift(), config={"server": {"optimizer": CONF_MOMENTUM}}, selection=Fixed(turns=((0, 1), (), (2,)))
+    )
+    model_ = class_run(method, net=bn_dropout)
+    first = run(model_, rounds=1)[-1]
+    second, report = model_.step(first)
+    assert same(replace(second, round=1), first)
+    assert (second.round, report.round, report.clients, report.weights) == (2, 1, (), ())
+    assert model_.step(second)[1].clients == (2,)
+
+
+class Poison(ClientRule):
+    """Makes one client's update non-finite in one round."""
+
+    key: ClassVar[str] = "poison"
+    round: int
+    client: int
+    value: float
+    where: str = "body"
+
+    def correct(self, ctx: ClientContext, w: Tensor, g: Tensor) -> None:
+        if (ctx.round, ctx.client) == (self.round, self.client):
+            g[ctx.layout.mask(self.where)] = self.value
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
+@pytest.mark.parametrize("where", ["body", "head"])
+def test_a_non_finite_update_names_round_and_client(value: float, where: str) -> None:
+    model_ = class_run(with_rules(Poison(round=1, client=2, value=value, where=where)))
+    state, _ = model_.step(model_.initial_state())
+    before = copy.deepcopy(state)
+    with pytest.raises(Diverged, match="round 1: the update of client 2 is not finite") as error:
+        model_.step(state)
+    assert (error.value.round, error.value.client) == (1, 2)
+    assert same(state, before)
+
+
+def test_a_loss_that_overflows_is_noticed() -> None:
+    """a_k eta = 200: the parameter grows by a factor of -199 per step until it overflows."""
+    method = with_rules(Quadratic(a=(1.0, 4000.0), b=(1.0, 1.0)))
+    model_ = federation(ones(1, 1), method, one_parameter(), lr=0.05, rounds=50, epochs=10, w0=np.zeros(1))
+    with pytest.raises(Diverged) as error:
+        run(model_)
+    assert error.value.client == 1
+
+
+def test_one_class_clients_train() -> None:
+    """plain cross-entropy, also over the classes that the client lacks."""
+    problem = problem_of([np.ones((4, 6)), -np.ones((4, 6))], [np.zeros(4, int), np.full(4, 2)], 3)
+    model_ = class_run({}, problem=problem, rounds=20)
+    state = run(model_)[-1]
+    with torch.no_grad():
+        model_.model.w.copy_(state.w)
+        assert model_.model.net(problem.images).argmax(1).tolist() == [0] * 4 + [2] * 4
+
+
+def test_one_client_and_one_participant() -> None:
+    """One participant's model is the new model."""
+    for clients, kappa in ((1, 1), (4, 1)):
+        log = Recorder.new()
+        sizes = (9, 5, 12, 7)[:clients]
+        model_ = class_run(with_rules(log), problem=classes(sizes), clients_per_round=kappa)
+        states = run(model_)
+        for state, (_, _, end) in zip(states[1:], log.ends, strict=True):
+            np.testing.assert_allclose(state.w, end.w, rtol=0, atol=1e-15)
+
+
+def test_more_clients_wanted_than_there_are() -> None:
+    assert class_run({}, clients_per_round=50).step(class_run({}).initial_state())[1].clients == (0, 1, 2, 3)
+
+
+# Local optimizer ------------------------------------------------------------------------------------------------
+
+
+class OnePhase(ClientRule):
+    """One phase with the given options."""
+
+    key: ClassVar[str] = "one_phase"
+    phase: Phase
+
+    def phases(self, ctx: ClientContext) -> tuple[Phase, ...]:
+        return (self.phase,)
+
+
+def pushed(*rules: ClientRule, **options: Any) -> list[float]:
+    """(theta, phi) after one round of one client from (1, 2) at rate 0.1."""
+    model_ = federation(
+        ones(1),
+        with_rules(Push(), *rules),
+        two_parameters(),
+        lr=0.1,
+        rounds=1,
+        w0=np.array([1.0, 2.0]),
+        **options,
+    )
+    return run(model_)[-1].w.tolist()
+
+
+def test_clip() -> None:
+    """The gradient (3, 4) has norm 5; clipped to 1 it is (.6, .8). A bound above the norm changes nothing."""
+    assert pushed(clip=1.0) == pytest.approx([1 - 0.06, 2 - 0.08], abs=1e-12)
+    assert pushed(clip=6.0) == pushed() == pytest.approx([0.7, 1.6], abs=1e-15)
+
+
+def test_weight_decay_is_added_after_the_clip() -> None:
+    """(.6, .8) + .5 (1, 2) = (1.1, 1.8)."""
+    assert pushed(clip=1.0, weight_decay=0.5) == pytest.approx([0.89, 1.82], abs=1e-12)
+
+
+def test_clip_sees_only_what_trains() -> None:
+    """In a phase that trains the body alone, the clipped gradient is (3,): its norm is 3, and theta moves by .1."""
+    phase = OnePhase(phase=Phase("body", groups=("body",)))
+    assert pushed(phase, clip=1.0) == pytest.approx([0.9, 2.0], abs=1e-12)
+
+
+def test_rate_follows_the_schedule() -> None:
+    """Rates .1, .05: theta falls by .3, then by .15."""
+    model_ = federation(ones(1), with_rules(Push()), two_parameters(), rounds=2, w0=np.array([1.0, 2.0]))
+    model_ = replace(model_, schedule=Schedule(2, 1, lambda t: 0.1 / (t + 1)))
+    assert [float(s.w[0]) for s in run(model_)] == pytest.approx([1.0, 0.7, 0.55], abs=1e-15)
+
+
+# BatchNorm ------------------------------------------------------------------------------------------------------
+
+
+def statistics(
+    problem: Problem, client: int, batches: Sequence[slice], start: Sequence[float]
+) -> list[float]:
+    """Running mean, unbiased running variance (both with momentum .1) and counter after these batches, by hand."""
+    mean, var, count = np.array(start[:2]), np.array(start[2:4]), start[4]
+    x = problem.images.numpy()[problem.clients[client]]
+    for batch in batches:
+        mean = 0.9 * mean + 0.1 * x[batch].mean(0)
+        var = 0.9 * var + 0.1 * x[batch].var(0, ddof=1)
+        count += 1
+    return [*mean, *var, count]
+
+
+FRESH = [0.0, 0.0, 1.0, 1.0, 0.0]
+SIX, TWO = [slice(0, 4), slice(4, 6)], [slice(0, 2)]
+
+
+def bn_run(policy: str, method: Method | dict | None = None, **options: Any) -> FederatedRun:
+    """Clients of 6 and 2 samples, batches of 4: two steps and one."""
+    return class_run(
+        method or {}, problem=two_features((6, 2)), net=bn_first, buffers=policy, epochs=1,
+        order=lambda r, c, e, n: np.arange(n), **options,
+    )  # fmt: skip
+
+
+def test_buffers_average() -> None:
+    """Weighted by p = (3/4, 1/4); the counter is the larger one. The next round starts from the average."""
+    model_ = bn_run("average")
+    problem = model_.problem
+    start = FRESH
+    for state in run(model_, rounds=2)[1:]:
+        first, second = statistics(problem, 0, SIX, start), statistics(problem, 1, TWO, start)
+        start = [*(0.75 * np.array(first[:4]) + 0.25 * np.array(second[:4])), max(first[4], second[4])]
+        np.testing.assert_allclose(state.buffers, start, rtol=0, atol=1e-14)
+        assert state.clients == {}
+    assert start[4] == 4  # 2, then 2 + 2
+
+
+def test_buffers_average_with_weights_that_do_not_sum_to_one() -> None:
+    """Weights 3 and 1 mean 3/4 and 1/4; with weights 0 and 0 the buffers stay as they were."""
+    buffers = [torch.tensor([4.0, 7.0]), torch.tensor([8.0, 3.0])]
+    counters = torch.tensor([False, True])
+    for known in (True, False):  # weights before training ends, or after
+        for p, expected in (([3.0, 1.0], [5.0, 7.0]), ([0.0, 0.0], [0.0, 0.0])):
+            mean = Buffers(torch.zeros(2), counters)
+            for client, weight in zip(buffers, p, strict=True):
+                mean.add(client, weight if known else None)
+            assert mean.mean(np.array(p)).tolist() == expected
+
+
+def test_buffers_local() -> None:
+    """Each client continues its own statistics, and keeps them while it is absent."""
+    model_ = bn_run("local", with_rules(selection=Fixed(turns=((0, 1), (0,), (0, 1)))))
+    problem, states = model_.problem, run(model_)
+    expected = {0: FRESH, 1: FRESH}
+    for state, chosen in zip(states[1:], ((0, 1), (0,), (0, 1)), strict=True):
+        for k in chosen:
+            expected[k] = statistics(problem, k, (SIX, TWO)[k], expected[k])
+        for k in (0, 1):
+            np.testing.assert_allclose(state.clients[k]["buffers"], expected[k], rtol=0, atol=1e-14)
+    assert expected[1][4] == 2
+
+
+def test_buffers_frozen() -> None:
+    """Statistics stay at mean 0, variance 1 and are what training uses; the affine part trains."""
+    log = Recorder.new()
+    model_ = bn_run("frozen", with_rules(log))
+    states = run(model_, rounds=1)
+    assert states[-1].buffers.tolist() == FRESH
+    assert states[-1].clients == {}
+    _, _, x, _, z = log.batches[0]
+    net = seeded(bn_first, 0)
+    np.testing.assert_allclose(
+        z, net.body[2](net.body[1](x / np.sqrt(1 + 1e-5))).detach(), rtol=0, atol=1e-12
+    )
+    moved = (states[-1].w - states[0].w)[model_.layout.mask("norm")]
+    assert len(moved) == 4
+    assert bool((moved.abs() > 1e-6).all())
+
+
+def test_frozen_buffers_keep_their_bits() -> None:
+    """Not even the rounding of an average touches them."""
+    model_ = class_run({}, problem=two_features((2,) * 7), net=bn_first, buffers="frozen")
+    buffers = torch.from_numpy(np.random.default_rng(0).uniform(0.1, 1, size=5))
+    state, _ = model_.step(replace(model_.initial_state(), buffers=buffers.clone()))
+    assert torch.equal(state.buffers, buffers)
+
+
+def test_a_rule_may_decide_the_policy() -> None:
+    model_ = bn_run("average", with_rules(OwnNorm()))
+    state = run(model_, rounds=1)[-1]
+    np.testing.assert_allclose(
+        state.clients[0]["buffers"], statistics(model_.problem, 0, SIX, FRESH), rtol=0, atol=1e-14
+    )
+
+
+def test_a_client_that_was_never_chosen_has_the_initial_norm_state() -> None:
+    """FedBN: a client never selected starts from the initial parameters and the initial statistics."""
+    model_ = bn_run("average", with_rules(OwnNorm(), selection=Fixed(turns=((0,),))))
+    states = run(model_, rounds=2)
+    norm = model_.layout.mask("norm")
+    assert torch.equal(model_.clients.start_vector(states[-1], 1)[norm], states[0].w[norm])
+    assert model_.clients.start_buffers(states[-1], 1).tolist() == FRESH

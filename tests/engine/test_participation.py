@@ -1,0 +1,180 @@
+"""Who takes part in a round, and that no random draw depends on another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+import torch
+from federations import (
+    CONF_MOMENTUM,
+    Fixed,
+    Recorder,
+    bn_dropout,
+    class_run,
+    classes,
+    problem_of,
+    run,
+    same,
+    with_rules,
+)
+from torch import nn
+
+from benchmark.engine import randomness
+from benchmark.engine.state import Problem
+from benchmark.models.networks import Net
+from methods.core.contexts import Phase, State
+from methods.core.rules import ClientPool, ClientProbe, Method, Selection
+
+# Selection ------------------------------------------------------------------------------------------------------
+
+
+def chosen(
+    method: Method | dict, seed: int = 0, rounds: int = 12, problem: Problem | None = None
+) -> list[tuple[int, ...]]:
+    model_ = class_run(
+        method, seed=seed, clients_per_round=3, problem=problem or classes((2,) * 10), epochs=1, rounds=rounds
+    )
+    state, out = model_.initial_state(), []
+    for _ in range(rounds):
+        state, report = model_.step(state)
+        out.append(report.clients)
+    return out
+
+
+def test_uniform_selection_is_the_same_for_all_methods() -> None:
+    """It depends on (seed, round) alone: not on the method, nor on what the clients hold."""
+    first = chosen({})
+    assert all(
+        list(ids) == sorted(set(ids)) and len(ids) == 3 and set(ids) <= set(range(10)) for ids in first
+    )
+    assert len(set(first)) > 6
+    assert chosen({"client": {"fedprox": {"mu": 0.1}}, "server": {"optimizer": CONF_MOMENTUM}}) == first
+    assert chosen({}, problem=classes((1, 2, 3, 4, 5, 6, 7, 8, 9, 10), seed=5)) == first
+    assert chosen({}, seed=1) != first
+    model_ = class_run({}, clients_per_round=3, problem=classes((2,) * 10), epochs=1)
+    assert model_.step(replace(model_.initial_state(), round=7))[1].clients == first[7]
+
+
+def test_uniform_selection_is_uniform() -> None:
+    """3 of 10 in 4,000 rounds: 1,200 turns each, standard deviation sqrt(4000 * .3 * .7) = 29."""
+    selection = with_rules().selection
+    turns = np.zeros(10)
+    clients = class_run({}, problem=classes((2,) * 10))
+    for t in range(4000):
+        ids, _ = selection.choose(t, 3, clients, {}, randomness.generator(0, "participation", t))
+        turns[list(ids)] += 1
+    assert np.abs(turns - 1200).max() < 5 * 29
+
+
+def test_round_robin_gives_equal_turns() -> None:
+    turns = np.zeros(10)
+    orders = chosen({"selection": {"name": "round_robin"}}, rounds=20)
+    for ids in orders:
+        assert len(set(ids)) == 3
+        turns[list(ids)] += 1
+        assert turns.max() - turns.min() <= 1
+    assert turns.tolist() == [6.0] * 10
+    assert orders != chosen({"selection": {"name": "round_robin"}}, seed=1, rounds=20)
+
+
+def test_first_round_may_be_full() -> None:
+    model_ = class_run({}, clients_per_round=2)
+    model_ = replace(model_, schedule=replace(model_.schedule, first_round_full=True))
+    state, report = model_.step(model_.initial_state())
+    assert report.clients == (0, 1, 2, 3)
+    assert len(model_.step(state)[1].clients) == 2
+
+
+@pytest.mark.parametrize("client", [{}, {"fedprox": {"mu": 0.1}}])
+@pytest.mark.parametrize("optimizer", [{"name": "add"}, CONF_MOMENTUM])
+@pytest.mark.parametrize("selection", ["uniform", "round_robin"])
+@pytest.mark.parametrize("weights", ["size", "uniform"])
+def test_every_combination_runs(client: dict, optimizer: dict, selection: str, weights: str) -> None:
+    config = {
+        "client": client,
+        "server": {"optimizer": optimizer, "weights": {"name": weights}},
+        "selection": {"name": selection},
+    }
+    model_ = class_run(config, clients_per_round=2)
+    state = model_.initial_state()
+    for _ in range(3):
+        before = state.w
+        state, report = model_.step(state)
+        assert bool(torch.isfinite(state.w).all())
+        assert not torch.equal(state.w, before)
+        assert sum(report.weights) == pytest.approx(1)
+        if weights == "uniform":
+            assert report.weights == (0.5, 0.5)
+
+
+# Randomness -----------------------------------------------------------------------------------------------------
+
+
+class Noisy(Selection):
+    """Fixed clients, but asks others to evaluate and to train first, and draws numbers of its own."""
+
+    key: ClassVar[str] = "noisy"
+    turns: tuple[tuple[int, ...], ...]
+
+    def choose(
+        self, round: int, kappa: int, clients: ClientPool, state: State, rng: np.random.Generator
+    ) -> Any:
+        def question(probe: ClientProbe) -> np.ndarray:
+            x, _ = next(iter(probe.data.batches()))
+            probe.model().features(x)
+            return np.array([float(probe.train([], Phase(steps=3), "noise").sum()), rng.random()])
+
+        clients.ask(range(clients.num_clients), question)
+        torch.rand(17)
+        return self.turns[round % len(self.turns)], state
+
+
+def test_dropout_gives_the_same_bits_whatever_else_draws() -> None:
+    turns = ((0, 1, 2), (1, 3), (0, 2, 3))
+    quiet = run(class_run(with_rules(selection=Fixed(turns=turns)), net=bn_dropout))
+    noisy = run(class_run(with_rules(selection=Noisy(turns=turns)), net=bn_dropout))
+    for a, b in zip(quiet, noisy, strict=True):
+        assert torch.equal(a.w, b.w)
+        assert torch.equal(a.buffers, b.buffers)
+
+
+def test_a_clients_round_does_not_depend_on_who_else_takes_part() -> None:
+    ends = []
+    for turns in (((0, 1, 2, 3),), ((2,),), ((2, 3),)):
+        log = Recorder.new()
+        run(class_run(with_rules(log, selection=Fixed(turns=turns)), net=bn_dropout), rounds=1)
+        ends.append(next(end for _, client, end in log.ends if client == 2))
+    assert all(same(e.w, ends[0].w) and same(e.buffers, ends[0].buffers) for e in ends)
+
+
+def test_rounds_and_clients_drop_different_units() -> None:
+    log = Recorder.new()
+    problem = problem_of([np.ones((4, 6))] * 2, [np.zeros(4, int)] * 2, 3)
+    net: Callable[[], Net] = lambda: Net(nn.Dropout(0.5), nn.Linear(6, 3), 6).double()  # noqa: E731
+    run(class_run(with_rules(log), problem=problem, net=net, epochs=1, lr=1e-9, rounds=2))
+    masks = {(t, k): tuple((z != 0).flatten().tolist()) for t, k, _, _, z in log.batches}
+    assert len(masks) == 4
+    assert len(set(masks.values())) == 4
+
+
+def test_seeds_and_purposes_are_independent() -> None:
+    draws = [
+        tuple(randomness.generator(*key).integers(2**62, size=2))
+        for key in (
+            (0, "a"),
+            (1, "a"),
+            (0, "b"),
+            (0, "a", 1),
+            (0, "a", 1, 2),
+            (0, "a", 2, 1),
+            (0, "a", 0),
+            (0, "a", 0, 0),
+        )
+    ]
+    assert len(set(draws)) == len(draws)
+    again = randomness.generator(0, "a", 1, 2)
+    assert tuple(again.integers(2**62, size=2)) == draws[4]

@@ -1,0 +1,309 @@
+"""Rounds: neutral values, one client, resume, memory."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import itertools
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from federations import (
+    CONF_MOMENTUM,
+    Drift,
+    OwnNorm,
+    Recorder,
+    bn_dropout,
+    class_run,
+    classes,
+    mlp,
+    run,
+    same,
+    seeded,
+    with_rules,
+)
+from torch import Tensor, nn
+from torch.optim.sgd import sgd
+
+from benchmark.engine.state import FederationState, Interrupted
+from benchmark.models.networks import Net
+from methods.core.contexts import Batch, ClientContext, Loss, RoundView, State, Trained
+from methods.core.rules import ClientRule, Method
+from methods.fedavg import MeanDirection, SizeWeights
+
+# Neutral values -------------------------------------------------------------------------------------------------
+
+
+NEUTRAL = {
+    "fedprox mu=0": {"client": {"fedprox": {"mu": 0.0}}},
+    "fedprox mu=0, unsquared": {"client": {"fedprox": {"mu": 0.0, "prox_norm": "unsquared_per_tensor"}}},
+    "fedavgm beta=0, lr=1": {"server": {"optimizer": {"name": "momentum", "beta": 0.0, "lr": 1.0}}},
+    "fedavgm nesterov": {
+        "server": {"optimizer": {"name": "momentum", "beta": 0.0, "lr": 1.0, "momentum_form": "nesterov"}}
+    },
+    "both": {
+        "client": {"fedprox": {"mu": 0.0}},
+        "server": {"optimizer": {"name": "momentum", "beta": 0.0, "lr": 1.0}},
+    },
+    "spelled out": {
+        "server": {
+            "weights": {"name": "size"},
+            "direction": {"name": "mean"},
+            "optimizer": {"name": "add"},
+            "post": {"name": "none"},
+        },
+        "prediction": {"name": "global"},
+    },
+}
+
+
+@pytest.mark.parametrize("name", NEUTRAL)
+def test_neutral_values_are_fedavg_bit_for_bit(name: str) -> None:
+    options = {"momentum": 0.9, "weight_decay": 1e-3, "clients_per_round": 3, "rounds": 4}
+    expected = run(class_run({}, **options))[-1]
+    assert torch.equal(run(class_run(NEUTRAL[name], **options))[-1].w, expected.w)
+    assert not torch.equal(expected.w, run(class_run({}, **options), rounds=0)[0].w)
+
+
+def test_other_values_are_not() -> None:
+    plain = run(class_run({}))[-1].w
+    for config in ({"client": {"fedprox": {"mu": 0.1}}}, {"server": {"optimizer": CONF_MOMENTUM}}):
+        assert not torch.allclose(run(class_run(config))[-1].w, plain, atol=1e-6)
+
+
+class Scale(ClientRule):
+    """Multiplies the cross-entropy."""
+
+    key: ClassVar[str] = "scale"
+    by: float
+
+    def loss(self, ctx: ClientContext, batch: Batch) -> Loss:
+        return Loss(0.0, ce_weight=self.by)
+
+
+def test_a_neutral_loss_rule_is_fedavg_bit_for_bit() -> None:
+    assert torch.equal(run(class_run(with_rules(Scale(by=1.0))))[-1].w, run(class_run({}))[-1].w)
+
+
+# One client -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+@pytest.mark.parametrize("weight_decay", [0.0, 0.01])
+def test_one_client_is_sgd(momentum: float, weight_decay: float) -> None:
+    """An independent loop with the step of torch.optim.SGD, whose momentum starts afresh in every round.
+
+    (Its function, not its class: the class imports torch's compiler, which takes seconds.)
+    """
+    problem = classes((10,))
+    options = {"momentum": momentum, "weight_decay": weight_decay}
+    model_ = class_run({}, problem=problem, order=lambda r, c, e, n: np.arange(n), **options)
+    net = seeded(mlp, 0)
+    parameters = list(net.parameters())
+    for _ in range(3):
+        buffers: list[Tensor | None] = [None] * len(parameters)
+        for start in [0, 4, 8] * 2:
+            part = slice(start, start + 4)
+            loss = F.cross_entropy(net(problem.images[part]), problem.labels[part])
+            gradients = list(torch.autograd.grad(loss, parameters))
+            with torch.no_grad():
+                sgd(
+                    parameters, gradients, buffers, **options,
+                    lr=0.1, dampening=0.0, nesterov=False, maximize=False, foreach=False,
+                )  # fmt: skip
+    expected = torch.cat([p.detach().flatten() for p in net.parameters()])
+    np.testing.assert_allclose(run(model_)[-1].w, expected, rtol=0, atol=1e-12)
+
+
+def test_train_loss_is_the_mean_cross_entropy_over_samples_weighted_by_size() -> None:
+    """Rate 0: the loss is that of the start, over 9 + 5 + 12 + 7 samples."""
+    model_ = class_run({}, lr=0.0)
+    problem = model_.problem
+    with torch.no_grad():
+        expected = F.cross_entropy(model_.model.net(problem.images), problem.labels)
+    state, report = model_.step(model_.initial_state())
+    assert report.train_loss == pytest.approx(float(expected), abs=1e-12)
+    assert report.clients == (0, 1, 2, 3)
+    assert report.weights == pytest.approx((9 / 33, 5 / 33, 12 / 33, 7 / 33))
+    assert state.round == 1
+
+
+# Stop and resume ------------------------------------------------------------------------------------------------
+
+
+RESUMED: dict[str, Callable[[], Method | dict]] = {
+    "fedavg": dict,
+    "fedprox": lambda: {"client": {"fedprox": {"mu": 0.3}}},
+    "fedavgm": lambda: {"server": {"optimizer": CONF_MOMENTUM}},
+    "round robin": lambda: {"selection": {"name": "round_robin"}},
+    "client state, personal groups, local buffers": lambda: with_rules(
+        Drift(), config={"selection": {"name": "round_robin"}, "server": {"optimizer": CONF_MOMENTUM}}
+    ),
+}
+
+
+@pytest.mark.parametrize("name", RESUMED)
+@pytest.mark.parametrize("stop", [1, 3])
+def test_resume_is_bit_for_bit(name: str, stop: int, tmp_path: Path) -> None:
+    """The new run starts from other random weights and from a file: the state alone carries everything."""
+    options = {"rounds": 5, "clients_per_round": 2, "momentum": 0.9, "net": bn_dropout}
+    whole = run(class_run(RESUMED[name](), **options))
+    torch.save(run(class_run(RESUMED[name](), **options), rounds=stop)[-1].to_dict(), tmp_path / "checkpoint")
+    loaded = FederationState(**torch.load(tmp_path / "checkpoint", weights_only=True))
+    assert same(loaded, whole[stop])
+    resumed = run(class_run(RESUMED[name](), net_seed=99, **options), loaded, rounds=5 - stop)
+    assert same(resumed[-1], whole[-1])
+    # No state is kept outside, so that a federation can be replayed from any earlier state.
+    again = class_run(RESUMED[name](), **options)
+    run(again)
+    assert same(run(again, whole[stop], rounds=5 - stop)[-1], whole[-1])
+
+
+def test_stop_between_clients_leaves_the_state_intact() -> None:
+    method = with_rules(Drift(), config={"server": {"optimizer": CONF_MOMENTUM}})
+    whole = run(class_run(method, net=bn_dropout))
+    asked = itertools.count()
+    # Four clients a round: the sixth question comes before the second client of the second round.
+    stopped = replace(class_run(method, net=bn_dropout), stop=lambda: next(asked) == 5)
+    state, _ = stopped.step(stopped.initial_state())
+    before = copy.deepcopy(state)
+    with pytest.raises(Interrupted):
+        stopped.step(state)
+    assert same(state, before)
+    assert same(run(stopped, state, rounds=2)[-1], whole[-1])
+
+
+# Memory ---------------------------------------------------------------------------------------------------------
+
+
+class SeesAll(MeanDirection):
+    """The mean, from all updates at once."""
+
+    key: ClassVar[str] = "sees_all"
+    streams: ClassVar[bool] = False
+
+
+class AfterTraining(SizeWeights):
+    """Weights by size, known after training only."""
+
+    key: ClassVar[str] = "after_training"
+    needs_training: ClassVar[bool] = True
+
+
+def test_streaming_mean_equals_the_mean_of_a_matrix() -> None:
+    plain = with_rules(config={"client": {"fedprox": {"mu": 0.1}}})
+    assert not plain.keeps_updates(0)
+    expected = run(class_run(plain))[-1].w
+    for slots in ({"direction": SeesAll()}, {"weights": AfterTraining()}):
+        method = replace(plain, **slots)
+        assert method.keeps_updates(0)
+        assert torch.equal(run(class_run(method))[-1].w, expected)
+
+
+def held_bytes() -> int:
+    """Bytes of all tensors that are alive, each storage once."""
+    gc.collect()  # what other tests left in cycles must not go between two looks
+    storages = {}
+    for thing in gc.get_objects():
+        if type(thing) in (Tensor, nn.Parameter):
+            storage = thing.untyped_storage()
+            storages[storage.data_ptr()] = storage.nbytes()
+    return sum(storages.values())
+
+
+def wide() -> Net:
+    return Net(nn.Sequential(nn.Linear(6, 512), nn.Tanh()), nn.Linear(512, 3), 512).double()
+
+
+@pytest.mark.parametrize("client", [{}, {"fedprox": {"mu": 0.1}}])
+def test_a_stateless_method_holds_no_more_for_more_clients(client: dict) -> None:
+    """Measured between clients; the model has 5,123 parameters of 8 bytes, so one kept update would show."""
+    problem = classes((2,) * 40)
+    seen: dict[int, int] = {}
+    asked = itertools.count()
+
+    def look() -> bool:
+        number = next(asked)
+        if number in (2, 39, 42, 79):  # near the start and at the end of both rounds
+            seen[number] = held_bytes()
+        return False
+
+    method = {"client": client, "server": {"optimizer": CONF_MOMENTUM}}
+    model_ = replace(class_run(method, problem=problem, net=wide, epochs=1, momentum=0.9), stop=look)
+    states = run(model_, rounds=2)
+    assert seen[2] > 5123 * 8
+    assert abs(seen[39] - seen[2]) < 0.5 * 5123 * 8
+    assert abs(seen[79] - seen[42]) < 0.5 * 5123 * 8
+    assert states[-1].clients == {}
+    assert all(rule == {} for rule in states[-1].rules.values())
+
+
+def test_personal_groups_cost_what_they_hold() -> None:
+    """FedBN's client state is its norm group and buffers (16 and 17 numbers of 99 here), not a whole model."""
+    state = run(class_run(with_rules(OwnNorm()), net=bn_dropout), rounds=1)[-1]
+
+    def numbers(value: Any) -> int:
+        if isinstance(value, dict):
+            return sum(map(numbers, value.values()))
+        return value.untyped_storage().nbytes() // value.element_size() if isinstance(value, Tensor) else 0
+
+    assert len(state.w) == 99
+    assert {numbers(entry) for entry in state.clients.values()} == {16 + 17}
+
+
+def test_what_is_kept_is_a_copy() -> None:
+    """Client state and payloads are given as views of the engine's vectors; the next client must not change them."""
+
+    class Keep(ClientRule):
+        key: ClassVar[str] = "keep"
+        reducers: ClassVar[dict] = {"w": "keep", "sum": "sum"}
+
+        def finish(self, ctx: ClientContext, trained: Trained) -> tuple[State, State]:
+            nested = {"w": trained.w, "update": trained.update, "buffers": trained.buffers}
+            return {"deep": nested}, {"w": trained.w, "sum": trained.update}
+
+        def receive(self, server: State, view: RoundView) -> State:
+            return view.payload
+
+    log = Recorder.new()
+    model_ = class_run(with_rules(Keep(), log), net=bn_dropout)
+    state = run(model_, rounds=1)[-1]
+    run(model_, state, rounds=1)
+    ends = {client: end for t, client, end in log.ends if t == 0}
+    for k, end in ends.items():
+        kept = state.clients[k]["rules"]["keep"]["deep"]
+        assert same(kept, {"w": end.w, "update": end.update, "buffers": end.buffers})
+        assert torch.equal(state.rules["keep"]["w"][k], end.w)
+    total = sum((end.update for end in ends.values()), torch.zeros_like(state.w))
+    np.testing.assert_allclose(state.rules["keep"]["sum"], total, rtol=0, atol=1e-15)
+
+
+def test_a_rule_can_drop_its_client_state() -> None:
+    """What ``finish`` returns is the new state, also if it is empty."""
+
+    class Once(ClientRule):
+        key: ClassVar[str] = "once"
+
+        def finish(self, ctx: ClientContext, trained: Trained) -> tuple[State, State]:
+            return ({} if ctx.state else {"first": True}), {}
+
+    states = run(class_run(with_rules(Once())), rounds=2)
+    assert states[1].clients[0] == {"rules": {"once": {"first": True}}}
+    assert states[2].clients.get(0, {}).get("rules", {}) == {}
+
+
+def test_initial_state_is_the_model_as_it_was_built() -> None:
+    model_ = class_run({})
+    built = model_.model.w.detach().clone()
+    first = model_.initial_state()
+    assert torch.equal(first.w, built)
+    run(model_, first, rounds=1)
+    assert torch.equal(first.w, built)
+    with pytest.raises(RuntimeError, match="has trained already"):
+        model_.initial_state()
