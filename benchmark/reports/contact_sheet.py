@@ -115,7 +115,7 @@ def _tile(image: UInt8Array) -> UInt8Array:
 
 
 def _names(data: Dataset, rows: list[Cell]) -> list[str]:
-    """What stands left of each row: class, attribute and source, with the numbers of training and test images."""
+    """Label of each row: class, attribute and source, with the numbers of training and test images."""
     counts = [
         {cell: len(part) for cell, part in _members(split).items()} for split in (data.train, data.test)
     ]

@@ -97,7 +97,7 @@ def _bubbles(table: NDArray, names: list[str]) -> Figure:
 def draw_bubbles(axes: Axes, table: NDArray, names: Sequence[str], wide: float, high: float) -> None:
     """Draw one bubble per client (x) and class (y) of ``table`` [K, Y], area proportional to the count.
 
-    ``wide``, ``high``: inches of a cell; the largest bubble just fits it. The legend stands right of the axes.
+    ``wide``, ``high``: inches of a cell; the largest bubble just fits into it. The legend is to the right of the axes.
     """
     clients, classes = table.shape
     client, label = np.nonzero(table)

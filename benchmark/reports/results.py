@@ -1,4 +1,4 @@
-"""The results of a table: what became of the runs of each cell, their mean and spread, and which row leads.
+"""The results of a table: outcomes of the runs of each cell, their mean and spread, and the best row of each column.
 
 Knows the values of runs, not where they are stored nor how a table is printed.
 """

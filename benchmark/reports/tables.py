@@ -31,7 +31,7 @@ class Line:
 class Block:
     """Neighbouring columns that are printed as one table.
 
-    ``head`` stands above the labels of the lines, ``columns`` above the cells; ``groups`` are (heading, number of
+    ``head`` is printed above the labels of the lines, ``columns`` above the cells; ``groups`` are (heading, number of
     columns) from left to right.
     """
 
@@ -55,10 +55,10 @@ class Table:
         title: One line.
         data: Its numbers, unrounded, for the CSV.
         blocks: What is printed.
-        notes: What stands below.
-        caption: What stands above.
+        notes: What is printed below.
+        caption: What is printed above.
         preset: Preset of the runs; empty if the cells are text.
-        has_published: Whether the paper's numbers stand beside the measured ones.
+        has_published: Whether the paper's numbers are printed beside the measured ones.
         troubles: What may keep a cell from being complete.
     """
 

@@ -81,47 +81,44 @@ def numbers(found: Table, label: str) -> dict[str, float]:
 EVERY = tuple(range(1, ROUNDS + 1))
 
 
-def test_costs_of_every_round(write: Callable, report: Callable) -> None:
-    """POW-D: 24 losses and a pass over all 240 samples in every round."""
-    write("powd", participants(KAPPA) + cost("scalars_up", K, *EVERY) + cost("forward", 240, *EVERY))
-    found = report()
-    assert numbers(found, "POW-D") == {"scalars per round": 1.0, "forward per round": 1.0}
-    assert line(found, "POW-D")["runs"] == "3 of 3"
-
-
-def test_costs_of_one_round(write: Callable, report: Callable) -> None:
-    """FedDiverse: in round 2 (after one of pre-training with everybody) 3 scalars, 2 passes, 60 steps of 10."""
-    records = (
-        participants(KAPPA, range(2, ROUNDS + 1))
+LATER = range(2, ROUNDS + 1)
+COSTS: dict[str, tuple[str, list[Record], dict[str, float]]] = {
+    "24 losses and a pass over all 240 samples in every round": (
+        "powd",
+        participants(KAPPA) + cost("scalars_up", K, *EVERY) + cost("forward", 240, *EVERY),
+        {"scalars per round": 1.0, "forward per round": 1.0},
+    ),
+    "in round 2, after one of pre-training with everybody, 3 scalars, 2 passes, 60 steps of 10": (
+        "feddiverse",
+        participants(KAPPA, LATER)
         + cost("scalars_up", 3 * K, 2)
         + cost("forward", 2 * 240, 2)
-        + cost("trained", 60 * 10 * K, 2)
-    )
-    write("feddiverse", records)
-    assert numbers(report(), "FedDiverse") == {
-        "scalars once": 3.0,
-        "clients once": 15.0,
-        "forward once": 2.0,
-        "trained once": 60.0,
-    }
+        + cost("trained", 60 * 10 * K, 2),
+        {"scalars once": 3.0, "clients once": 15.0, "forward once": 2.0, "trained once": 60.0},
+    ),
+    "round 0 of the records is the set-up, beside what each round costs": (
+        "powd",
+        participants(KAPPA) + cost("scalars_up", 5 * K, 0) + cost("scalars_up", K, *EVERY),
+        {"scalars once": 5.0, "scalars per round": 1.0},
+    ),
+    "compressed updates are a measure, recorded at every evaluation, and counted once": (
+        "hcsfed",
+        participants(KAPPA, LATER)
+        + [Record(t, "selection", "all", "compressed_scalars", 7.0) for t in (4, 8, 40)],
+        {"scalars once": 7.0, "clients once": 15.0},
+    ),
+    "everybody in every round": ("fednova", [], {"clients per round": 15.0}),
+}
+LABELS = {"powd": "POW-D", "feddiverse": "FedDiverse", "hcsfed": "HCSFed", "fednova": "FedNova"}
 
 
-def test_costs_before_training(write: Callable, report: Callable) -> None:
-    """Round 0 of the records is the set-up, beside what each round costs."""
-    write("powd", participants(KAPPA) + cost("scalars_up", 5 * K, 0) + cost("scalars_up", K, *EVERY))
-    assert numbers(report(), "POW-D") == {"scalars once": 5.0, "scalars per round": 1.0}
-
-
-def test_compressed_updates_and_a_full_first_round(write: Callable, report: Callable) -> None:
-    """HCSFed: its scalars are a measure, recorded at every evaluation, and counted once."""
-    sent = [Record(t, "selection", "all", "compressed_scalars", 7.0) for t in (4, 8, 40)]
-    write("hcsfed", participants(KAPPA, range(2, ROUNDS + 1)) + sent)
-    assert numbers(report(), "HCSFed") == {"scalars once": 7.0, "clients once": 15.0}
-
-
-def test_everybody_in_every_round(write: Callable, report: Callable) -> None:
-    write("fednova", [])
-    assert numbers(report(), "FedNova") == {"clients per round": 15.0}
+@pytest.mark.parametrize("case", COSTS)
+def test_costs(case: str, write: Callable, report: Callable) -> None:
+    row, records, expected = COSTS[case]
+    write(row, records)
+    found = report()
+    assert numbers(found, LABELS[row]) == expected
+    assert line(found, LABELS[row])["runs"] == "3 of 3"
 
 
 def test_nothing_extra(write: Callable, report: Callable) -> None:

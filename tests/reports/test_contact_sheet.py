@@ -82,10 +82,3 @@ def test_the_file(tmp_path: Path) -> None:
     # Four rows and two times six columns, with labels around them; values 0 to 3 and 50, 51 are in it.
     assert pixels.shape[0] >= 4 * TILE and pixels.shape[1] >= 2 * PER_SPLIT * TILE
     assert (pixels == 51).sum() == pytest.approx(TILE * TILE, rel=0.1)
-
-
-def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    data = dataset(of([0, 1]), of([0, 1]))
-    with pytest.raises(OSError):
-        contact_sheet(data, tmp_path / "file" / "a.png")
