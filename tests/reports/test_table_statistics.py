@@ -46,12 +46,13 @@ def test_p_value_pairs_by_seed_and_needs_two_of_them() -> None:
     assert p_better({0: 1.0, 1: 2.0}, {1: 0.0, 2: 1.0}) is None
 
 
-def test_p_value_without_any_noise() -> None:
-    assert p_better(seeds(0.3, 0.4), seeds(0.3, 0.4)) == 1.0
-    assert (
-        p_better(seeds(0.3, 0.4), seeds(0.1, 0.2)) == 0.0
-    )  # 0.3 - 0.1 and 0.4 - 0.2 differ in the last bit only
-    assert p_better(seeds(0.1, 0.2), seeds(0.3, 0.4)) == 1.0
+@pytest.mark.parametrize(
+    ("best", "other", "p"),
+    [((0.3, 0.4), (0.3, 0.4), 1.0), ((0.3, 0.4), (0.1, 0.2), 0.0), ((0.1, 0.2), (0.3, 0.4), 1.0)],
+)
+def test_p_value_without_any_noise(best: tuple[float, ...], other: tuple[float, ...], p: float) -> None:
+    """0.3 - 0.1 and 0.4 - 0.2 differ in the last bit only."""
+    assert p_better(seeds(*best), seeds(*other)) == p
 
 
 def test_ranks() -> None:
