@@ -272,7 +272,9 @@ def test_group_files_are_plain() -> None:
             text = path.read_text()
             assert "${" not in text, path
             node = yaml.safe_load(text)
-            assert all((path.parent / f"{parent}.yaml").is_file() for parent in node.get("defaults", [])), path
+            assert all((path.parent / f"{parent}.yaml").is_file() for parent in node.get("defaults", [])), (
+                path
+            )
             assert "name" in node, path
 
 

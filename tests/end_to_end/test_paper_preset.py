@@ -176,7 +176,7 @@ def test_nothing_else_was_made_smaller() -> None:
         f"{part}.{key}" for part, values in cut_down(plain, Path("r"), Path("d")).items() for key in values
     }
     assert changed == {
-        *("dataset.options", "model.width_multiplier", "model.pretrained"),
+        *("dataset.options", "dataset.train_per_class", "model.width_multiplier", "model.pretrained"),
         *("partition.min_size", "partition.clients"),
         *("selection.T0", "selection.tau_b", "selection.tau_a"),
         *("train.rounds", "train.epochs", "train.batch_size", "train.clients_per_round"),

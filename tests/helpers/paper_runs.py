@@ -37,7 +37,7 @@ NARROW: dict[str, dict[str, Any]] = {
 
 SMALL_CLIENTS: dict[str, dict[str, Any]] = {
     "dirichlet": {"min_size": 1},
-    "interaction": {"scale": 0.03},
+    "interaction": {"scale": 0.02},
     "pooled_interaction": {"scale": 0.03},
     "white_blood_cells": {"scale": 0.05},
 }
@@ -59,13 +59,20 @@ def cut_down(plain: dict[str, Any], results: Path, data: Path) -> dict[str, Any]
     clients = dict(SMALL_CLIENTS.get(partition, {}))
     if name == "retina":  # Table 3 has 50, too many for 40 images
         clients["clients"] = 5
-    # Two, but where one holds all data
+    # Where there is one client, it takes part; elsewhere two do.
     taking_part = 1 if partition == "pooled_interaction" else 2
-    batch = {"cifar100": 8}.get(name, 4) if plain["train"]["drop_last"] else plain["train"]["batch_size"]
-    # What FedDiverse does before the first round: a round of all clients, then 3 + 2 steps on each
-    shorter = {"T0": 1, "tau_b": 3, "tau_a": 2}
+    batch = 8 if name == "cifar100" else 4
+    if not plain["train"]["drop_last"] and "tau_b" not in plain["selection"]:
+        batch = plain["train"]["batch_size"]
+    # As many images of each of the 100 classes as there are clients with the class.
+    clients_of_class = (plain["partition"].get("clients") or 0) * plain["partition"].get(
+        "classes_per_client", 0
+    )
+    per_class = max(2, clients_of_class // 100) if name == "cifar100" else None
+    # FedDiverse's part before the first round: a round of all clients, then 1 + 1 steps on each.
+    shorter = {"T0": 1, "tau_b": 1, "tau_a": 1}
     return {
-        "dataset": {"options": {"strict": False, **SMALL_DATA[name]}},
+        "dataset": {"options": {"strict": False, **SMALL_DATA[name]}, "train_per_class": per_class},
         "model": NARROW[plain["model"]["name"]],
         "selection": {key: value for key, value in shorter.items() if key in plain["selection"]},
         "partition": clients,

@@ -67,7 +67,10 @@ NEUTRAL = {
     "last_models": {"client": {"last_models": {"over": "all"}}},
     "fedsam": {"client": {"fedsam": {"rho": 0.0}}},
     "fedcm": {"client": {"fedcm": {"alpha": 1.0}}},
-    "fedacg": {"client": {"fedprox": {"mu": 0.0}}, "server": {"optimizer": {"name": "lookahead", "lam": 0.0}}},
+    "fedacg": {
+        "client": {"fedprox": {"mu": 0.0}},
+        "server": {"optimizer": {"name": "lookahead", "lam": 0.0}},
+    },
 }
 
 
