@@ -107,14 +107,14 @@ def test_lock_pins_every_dependency_with_hashes_and_names_no_index() -> None:
     assert {re.split(r"[<>=]", line)[0].lower() for line in wanted} <= pinned
 
 
-# Examples of CONTRIBUTING.md ---------------------------------------------------------------------
+# Examples of CONTRIBUTING.md and docs/adding_data.md -----------------------------------------------
 
 
 def example(name: str) -> str:
     """The block of code that follows the mention of the file `name`."""
-    text = (ROOT / "CONTRIBUTING.md").read_text()
+    text = "".join((ROOT / page).read_text() for page in ("CONTRIBUTING.md", "docs/adding_data.md"))
     block = re.search(rf"`{re.escape(name)}`[^`]*?:\n\n```\w+\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
-    assert block, f"CONTRIBUTING.md has no example {name}"
+    assert block, f"no example {name}"
     return block[1]
 
 
