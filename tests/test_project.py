@@ -250,6 +250,17 @@ def test_documents_name_only_what_exists() -> None:
             assert (path.parent / link).exists(), f"{path.name}: {link}"
 
 
+def test_architecture_names_functions_that_exist() -> None:
+    steps = re.findall(
+        r"^\| .* \| `(\S+\.py)` \| (.*) \|$", (ROOT / "docs/architecture.md").read_text(), re.MULTILINE
+    )
+    assert len(steps) > 10
+    for path, names in steps:
+        source = (ROOT / path).read_text()
+        for name in re.findall(r"`(\w+)`", names):
+            assert re.search(rf"^ *(def|class) {name}\b", source, re.MULTILINE), f"{path}: {name}"
+
+
 def test_runs_that_documents_show_compose() -> None:
     from benchmark.cli.overrides import configurations
 
