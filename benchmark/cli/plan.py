@@ -1,4 +1,4 @@
-"""``python -m benchmark plan``: what tables ask for before they are made: runs, hours, disk, data and weights."""
+"""``python -m benchmark plan``: runs, hours, disk space, data and weights that tables still need."""
 
 from __future__ import annotations
 

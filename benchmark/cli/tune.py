@@ -1,8 +1,8 @@
 """``python -m benchmark tune``: grid search over a method's hyper-parameters, judged on a validation split.
 
-Every point of the grid of ``conf/tune/<method>.yaml`` is run in every chosen cell of a table, with a part of every
-client's training data held out; the best mean on that part is chosen and written where table runs find it. What has
-been run before is not run again.
+Every point of the grid of ``conf/tune/<method>.yaml`` is run in every selected cell of a table, with a part of every
+client's training data held out. The point with the best mean on that part is written where runs of tables read it.
+Finished runs are not repeated.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from rich.table import Table as TextTable
 from benchmark.cli.launching import launcher_lock, run_missing, run_settings
 from benchmark.cli.options import LaunchOptions, parse
 from benchmark.cli.tracking import start, tracked_runs
-from benchmark.errors import ConfigError, nearest, wrong
+from benchmark.errors import ConfigError, wrong
 from benchmark.experiments.plan import Cells, TunedValues, check, plan, unique_runs
 from benchmark.experiments.selection import TableQuery, matching, whole_tables
 from benchmark.experiments.spec import TableSpec
@@ -61,19 +61,23 @@ class TuneOptions(TableQuery, LaunchOptions):
 NOT_NOTED = {"results", "out"} | {
     name.removesuffix("_settings") for name in LaunchOptions.__dataclass_fields__
 }
-"""What does not change the outcome, and is left out of the command that is noted beside it."""
+"""Options that do not change the result; they are left out of the command that is written beside it."""
 SPLIT = 0.1
-"""Share of every client's training data that is held out, unless the cell itself holds out another."""
+"""Share of every client's training data that is held out, unless the cell sets its own."""
 QUALITIES = ("accuracy", "micro_f1", "worst_group_accuracy", "balanced_accuracy", "loss")
-"""Metrics that are recorded on the validation split and say which of two values is better."""
+"""Metrics that are recorded on the validation split and measure quality."""
 
 
 @dataclass(frozen=True)
 class Search:
-    """The search in one table: ``spec`` cut to the chosen cells, planned once for every point of the grid.
+    """The search in one table.
 
-    ``splits``: the cells that have runs, and the share of training data that each holds out. ``applied``: columns that
-    are not searched and take a row's choice as well.
+    Attributes:
+        spec: The table, cut to the selected cells.
+        preset, grid, seeds, share: As given.
+        splits: Cells with runs -> share of the training data that is held out.
+        planned: The cells for every point of the grid.
+        applied: Columns that are not searched and get the choice of their row.
     """
 
     spec: TableSpec
@@ -121,7 +125,7 @@ def main(words: Sequence[str]) -> int:
 
 
 def _before(tuned: TunedFolder, search: Search) -> TunedTable:
-    """What was chosen earlier, for other cells of the table too."""
+    """The values that were chosen earlier, for all cells of the table."""
     path = tuned.find(search.preset, search.spec.name)
     if path is None:
         return TunedTable(table=search.spec.name, preset=search.preset)
@@ -132,26 +136,19 @@ def _before(tuned: TunedFolder, search: Search) -> TunedTable:
 
 
 def _tables(options: TuneOptions, method: str) -> list[TableSpec]:
-    """The tables asked for that have rows of the method, whole."""
+    """The selected tables that have rows of the method, uncut."""
     if options.name is None and options.paper is None:
-        raise ConfigError(
-            "tune: name the table, by name=FILE of conf/table or by paper=.. table=..; a search of all tables would "
-            "take as many times their runs as the grid has points."
-        )
+        raise ConfigError("tune: no table is selected; set name=FILE of conf/table, or paper=.. and table=..")
     specs = whole_tables(options)
     fitting = [spec for spec in specs if any(row.method_name == method for row in spec.rows)]
     if not fitting:
         known = sorted({row.method_name for spec in specs for row in spec.rows})
         names = ", ".join(spec.name for spec in specs)
-        raise ConfigError(
-            f"method: no row of {names} has method {method!r}.{nearest(method, known)} There is: {', '.join(known)}."
-        )
+        raise ConfigError(wrong("method", method, f"a method of {names}: {', '.join(known)}", known=known))
     judged = [spec for spec in fitting if spec.metric in QUALITIES]
     if not judged:
-        raise ConfigError(
-            f"table {fitting[0].name}: its metric is {fitting[0].metric}, which is no measure of which value is better "
-            f"on a validation split. Tune in a table of one of: {', '.join(QUALITIES)}."
-        )
+        expected = f"one of {', '.join(QUALITIES)}, to compare values on a validation split"
+        raise ConfigError(f"table {fitting[0].name}: {wrong('metric', fitting[0].metric, expected)}")
     return judged
 
 
@@ -161,15 +158,14 @@ def _rows(spec: TableSpec, method: str, options: TuneOptions) -> list[str]:
 
 
 def _columns(spec: TableSpec, patterns: str | None) -> list[str]:
-    """Keys of the columns that fit; averages only where nobody asks for one by name."""
+    """Keys of the columns that match and have runs; ConfigError for an average that is given by name."""
     keys = matching([column.key for column in spec.columns], patterns, "columns", spec.name)
     runs = [key for key in keys if not spec.column(key).average_of]
     for key in keys:
         if key not in runs and (not runs or key in (patterns or "").split(",")):
-            raise ConfigError(
-                f"columns: {key!r} of table {spec.name} is an average and has no runs to tune; choose from "
-                f"{', '.join(spec.column(key).average_of)}, with share=row for one choice for all of them."
-            )
+            parts = ", ".join(spec.column(key).average_of)
+            expected = f"columns with runs, like {parts}, which {key} averages (share=row: one choice for all of them)"
+            raise ConfigError(wrong("columns", key, expected))
     return runs
 
 
@@ -217,7 +213,7 @@ def _search(whole: TableSpec, grid: Grid, options: TuneOptions) -> Search:
     return Search(spec, preset, grid, seeds, share, splits, tuple(planned), applied)
 
 
-# What came out ---------------------------------------------------------------------------------------------------
+# Results ---------------------------------------------------------------------------------------------------------
 
 
 def _choose(search: Search, index: RunIndex, command: str) -> tuple[dict[CellKey, TunedCell], bool]:
@@ -289,7 +285,7 @@ def _tuned(
 def _show(
     search: Search, row: str, found: Mapping[CellKey, Sequence[Point]], picked: Mapping[CellKey, int | None]
 ) -> None:
-    """Print the grid of a row: a line for each point, a column for each column of the table, * at what is chosen."""
+    """Print the grid of a row: a line for each point, a column for each column of the table, * for the choice."""
     spec, several = search.spec, search.share == "row"
     seeds = f"{search.seeds} seed{'s' if search.seeds > 1 else ''}"
     unit = f" in {spec.metric_format.unit}" if spec.metric_format.unit else ""

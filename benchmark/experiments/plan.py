@@ -1,7 +1,8 @@
-"""From a table to its runs: every cell becomes configurations, one per seed, or the reason why there are none."""
+"""The runs of a table: one configuration per cell and seed, or the reason why a cell has none."""
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -12,7 +13,7 @@ import datasets
 from benchmark.config.compose import compose, group_names, resolve
 from benchmark.config.merge import merge
 from benchmark.config.schema import RunConfig
-from benchmark.errors import ConfigError, nearest
+from benchmark.errors import ConfigError, wrong
 from benchmark.experiments.spec import TableSpec
 
 if TYPE_CHECKING:
@@ -21,10 +22,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TunedValues:
-    """Values on top of a cell's own, by dotted name, and where they come from: a file of tuned values or a grid.
+    """Hyper-parameters of a cell that replace its own.
 
-    ``split`` and ``seeds``: share of every client's training data and number of seeds that chose them; ``columns``: the
-    columns of the table by whose mean they were chosen, none where a cell chose for itself.
+    Attributes:
+        values: Dotted name of a setting -> value.
+        source: The file of tuned values or the grid that they come from.
+        split, seeds: Share of every client's training data that was held out, and number of seeds, of the search.
+        columns: Columns of the table by whose mean the values were chosen; empty if by the cell alone.
     """
 
     values: Mapping[str, Any]
@@ -36,7 +40,7 @@ class TunedValues:
 
 @dataclass(frozen=True)
 class PlannedCell:
-    """One cell of a table: ``state`` is ``ok`` or says what is not there yet; one run per seed."""
+    """One cell of a table, with one run per seed; ``state`` is ``ok`` or says why there are no runs."""
 
     row: str
     column: str
@@ -49,7 +53,7 @@ Cells = dict[tuple[str, str], PlannedCell]
 
 
 def _absent(overrides: Mapping[str, Any]) -> str | None:
-    """The first part of a cell that this version does not have yet."""
+    """A message about the first name in a cell's settings that does not exist, or None."""
     for group in ("method", "selection", "dataset", "model", "partition"):
         node = overrides.get(group)
         name = node.get("name") if isinstance(node, Mapping) else None
@@ -60,7 +64,7 @@ def _absent(overrides: Mapping[str, Any]) -> str | None:
 
 @lru_cache(maxsize=4096)
 def _check_method(method: str, selection: str) -> Method:
-    """Build the rules once per different method, so that a bad value stops the plan and not the tenth hour."""
+    """Build the rules of a method, to find wrong values before the first run; cached, as cells share methods."""
     from methods.core.build import build
 
     return build(json.loads(method), json.loads(selection))
@@ -74,17 +78,15 @@ def _check(config: RunConfig) -> None:
     )
     config.check_method(method)
     if config.model.name not in model_names():
-        raise ConfigError(
-            f"model.name: no model is called {config.model.name!r}. Known: {', '.join(model_names())}."
-        )
+        expected = f"one of {', '.join(model_names())}"
+        raise ConfigError(wrong("model.name", config.model.name, expected, known=model_names()))
     if config.dataset.name not in datasets.names():
-        raise ConfigError(
-            f"dataset.name: no data set is called {config.dataset.name!r}. Known: {', '.join(datasets.names())}."
-        )
+        expected = f"one of {', '.join(datasets.names())}"
+        raise ConfigError(wrong("dataset.name", config.dataset.name, expected, known=datasets.names()))
 
 
 def _set(config: dict[str, Any], key: str, value: Any) -> dict[str, Any]:
-    """``config`` with the setting of a dotted name; the part that it belongs to must be there already."""
+    """``config`` with the setting of a dotted name, whose parents must exist."""
     *parents, last = key.split(".")
     node: Any = config
     for depth, part in enumerate(parents):
@@ -92,7 +94,7 @@ def _set(config: dict[str, Any], key: str, value: Any) -> dict[str, Any]:
             known = [name for name, child in node.items() if isinstance(child, Mapping)]
             where = ".".join(parents[:depth]) or "the configuration"
             raise ConfigError(
-                f"{key}: {where} has no {part!r} here.{nearest(part, known)} There is: {', '.join(known) or 'nothing'}."
+                wrong(key, part, f"a key of {where}: {', '.join(known) or 'none'}", known=known)
             )
         node = node[part]
     nested: Any = {last: value}
@@ -117,40 +119,40 @@ def plan(
     extra: Mapping[str, Any] | None = None,
     chosen: Mapping[tuple[str, str], TunedValues] | None = None,
 ) -> Cells:
-    """All cells of ``spec`` in ``preset``, averages left out.
+    """All cells of a table in a preset, without averages.
 
-    ``seeds`` replaces the table's own number; ``extra`` are settings that are no part of a run's identity (paths,
-    runtime); ``chosen`` are values on top of those of single cells. Raises :class:`ConfigError`, naming table and cell,
-    for a cell that cannot be composed.
+    Args:
+        spec: The table.
+        preset: Name of the preset.
+        seeds: Seeds instead of the table's own.
+        extra: Settings that are no part of a run's identity (paths, runtime).
+        chosen: Tuned values of single cells.
+
+    Raises:
+        ConfigError: A cell cannot be composed; the message names table and cell.
     """
     seeds = range(spec.num_seeds(preset)) if seeds is None else seeds
     cells: Cells = {}
-    for row in spec.rows:
-        for column in spec.run_columns:
-            overrides = spec.cell_settings(row.key, column.key, preset)
-            if overrides is None:
-                cells[row.key, column.key] = PlannedCell(row.key, column.key, "not in this preset")
-                continue
-            state = _absent(overrides)
-            if state is not None:
-                cells[row.key, column.key] = PlannedCell(row.key, column.key, state)
-                continue
-            over = (chosen or {}).get((row.key, column.key))
-            cell = PlannedCell(row.key, column.key, "ok", (), over)
-            try:
-                first = _composed(preset, overrides, extra or {}, over)
-            except ValueError as error:
-                raise _in_cell(spec, cell, error) from error
-            runs = tuple(with_seed(first, seed) for seed in seeds)
-            cells[row.key, column.key] = replace(cell, runs=runs)
+    for row, column in itertools.product(spec.rows, spec.run_columns):
+        key = (row.key, column.key)
+        settings = spec.cell_settings(*key, preset)
+        state = "not in this preset" if settings is None else _absent(settings)
+        if settings is None or state is not None:
+            cells[key] = PlannedCell(*key, str(state))
+            continue
+        cell = PlannedCell(*key, "ok", (), (chosen or {}).get(key))
+        try:
+            first = _composed(preset, settings, extra or {}, cell.chosen)
+        except ValueError as error:
+            raise _in_cell(spec, cell, error) from error
+        cells[key] = replace(cell, runs=tuple(with_seed(first, seed) for seed in seeds))
     return cells
 
 
 def check(spec: TableSpec, cells: Cells) -> None:
-    """Raise :class:`ConfigError`, naming table and cell, if a run names rules, a model or data that do not exist.
+    """Raise `ConfigError`, naming table and cell, if a run names rules, a model or data that do not exist.
 
-    Before the first run starts, but apart from :func:`plan`: it imports torch, which reading finished runs does not
-    need.
+    It is not a part of `plan` because it imports torch, which reading finished runs does not need.
     """
     for cell in cells.values():
         for run in cell.runs[:1]:
@@ -166,7 +168,7 @@ def _in_cell(spec: TableSpec, cell: PlannedCell, error: ValueError) -> ConfigErr
 
 
 def with_seed(config: RunConfig, seed: int) -> RunConfig:
-    """The same configuration with another seed; shares the hash, which does not depend on it."""
+    """The same configuration with another seed. The hash is copied, as it does not depend on the seed."""
     twin = config.model_copy(update={"seed": seed})
     twin.__dict__["hash"] = config.hash
     twin.__dict__["label"] = config.label
@@ -174,7 +176,7 @@ def with_seed(config: RunConfig, seed: int) -> RunConfig:
 
 
 def unique_runs(plans: Sequence[Cells]) -> dict[str, RunConfig]:
-    """All runs of several tables, each once, by key and in the order of first appearance."""
+    """All runs of several tables by key, without duplicates."""
     return {run.key: run for cells in plans for cell in cells.values() for run in cell.runs}
 
 
@@ -183,9 +185,15 @@ def prepare_data(
     load: Callable[[RunConfig], object],
     fetch: Callable[[RunConfig], object] = lambda run: None,
 ) -> None:
-    """Prepare every data set (``load``) and all trained weights (``fetch``) of ``runs`` before any of them starts.
+    """Prepare every data set and all pre-trained weights of ``runs``, each once.
 
-    Raises one :class:`ConfigError` with the messages of all that is not there.
+    Args:
+        runs: The runs.
+        load: Loads the data of a run.
+        fetch: Fetches the weights of a run.
+
+    Raises:
+        ConfigError: The messages of all data and weights that are missing.
     """
     problems: dict[str, None] = {}
     seen: set[str] = set()

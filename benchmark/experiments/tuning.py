@@ -1,8 +1,8 @@
-"""Grid search: the grid of a method, the choice among its points, and the file that table runs take the choice from.
+"""Grid search: the grid of a method, the choice among its points, and the file of chosen values.
 
-``conf/tune/<method>.yaml`` holds the grid. A point is judged by what its runs reach on a validation split held out of
-the clients' training data; no function here is given a value of the test set. ``results/tuned/<preset>/<table>.yaml``
-holds the chosen values of each cell beside the numbers that chose them.
+``conf/tune/<method>.yaml`` holds the grid. Points are compared by their results on a validation split that is held out
+of the clients' training data, never by test results. ``results/tuned/<preset>/<table>.yaml`` holds the chosen values of
+each cell and the results of all points; runs of tables take the values from there.
 """
 
 from __future__ import annotations
@@ -13,23 +13,24 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError, field_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PositiveInt, field_validator
 
-from benchmark.errors import ConfigError, format_validation_error, nearest
+from benchmark.config.files import read_yaml, validate
+from benchmark.errors import ConfigError, wrong
 from benchmark.experiments.plan import TunedValues
 from benchmark.experiments.spec import TableSpec
-from benchmark.paths import CONF
+from benchmark.paths import CONF, ROOT
 from benchmark.runs.files import storage_error, write_atomically
 
-ROOT = CONF.parent
 COMMITTED = ROOT / "results" / "tuned"
 """Tuned values that come with the project."""
 
+METHOD = ("method.client.", "method.server.", "method.prediction.")
 TRAINING = ("train.lr", "train.momentum", "train.weight_decay")
-"""What may be tuned beside the method: data, model and budget are the same for all rows."""
+"""The settings that may be tuned; data, model and budget are the same for all rows."""
 
 Value = bool | int | float | str
 Values = dict[str, Value]
@@ -46,7 +47,7 @@ class _Part(BaseModel):
 
 
 def _number(value: Any) -> Any:
-    """YAML reads ``1e-5`` as text (only ``1.0e-5`` is a number to it); nobody means the text."""
+    """YAML reads ``1e-5`` as text; only ``1.0e-5`` is a number to it."""
     if isinstance(value, str) and re.fullmatch(r"[+-]?(\d+\.?\d*|\.\d+)[eE][+-]?\d+", value):
         return float(value)
     return value
@@ -56,29 +57,18 @@ class Grid(_Part):
     """A file of ``conf/tune``: the method, and the values to try of each of its parameters."""
 
     method: str
-    grid: dict[str, tuple[Value, ...]] = Field(min_length=1)
-
-    @field_validator("grid", mode="before")
-    @classmethod
-    def _lists(cls, grid: Any) -> Any:
-        if not isinstance(grid, Mapping) or not grid:
-            raise ValueError(f"came {grid!r}; expected like {{method.client.fedprox.mu: [0.01, 0.1]}}")
-        for key, values in grid.items():
-            own = str(key).startswith(("method.client.", "method.server.", "method.prediction."))
-            if not own and key not in TRAINING:
-                allowed = ", ".join(TRAINING)
-                raise ValueError(f"{key}: cannot be tuned. Allowed: method.client..., method.server..., "
-                                 f"method.prediction..., {allowed}")  # fmt: skip
-            if not isinstance(values, Sequence) or isinstance(values, str) or not values:
-                raise ValueError(f"{key}: came {values!r}; expected a list with at least one value")
-        return {key: tuple(_number(value) for value in values) for key, values in grid.items()}
+    grid: dict[str, tuple[Annotated[Value, BeforeValidator(_number)], ...]] = Field(min_length=1)
 
     @field_validator("grid")
     @classmethod
-    def _different(cls, grid: dict[str, tuple[Value, ...]]) -> dict[str, tuple[Value, ...]]:
+    def _can_be_tuned(cls, grid: dict[str, tuple[Value, ...]]) -> dict[str, tuple[Value, ...]]:
         for key, values in grid.items():
-            if len(set(values)) < len(values):
-                raise ValueError(f"{key}: a value comes twice in {list(values)}")
+            if not key.startswith(METHOD) and key not in TRAINING:
+                raise ValueError(
+                    f"{key} cannot be tuned; expected {', '.join(METHOD)} or {', '.join(TRAINING)}"
+                )
+            if not values or len(set(values)) < len(values):
+                raise ValueError(wrong(key, list(values), "at least one value, and none twice"))
         return grid
 
     @property
@@ -88,52 +78,38 @@ class Grid(_Part):
 
 
 def grid_path(method: str, folder: Path | None = None) -> Path:
-    """Where the grid of ``method`` stands."""
+    """The file of the grid of ``method``."""
     return (folder or CONF / "tune") / f"{method}.yaml"
 
 
 def load_grid(method: str, folder: Path | None = None) -> Grid:
-    """The grid of ``method``; `ConfigError`, naming the file, for one that is not there or does not fit."""
+    """The grid of ``method``; `ConfigError`, naming the file, if it does not exist or does not fit."""
     path = grid_path(method, folder)
     if not path.is_file():
         known = sorted(other.stem for other in path.parent.glob("*.yaml"))
-        raise ConfigError(
-            f"method: came {method!r}; there is no grid for it.{nearest(method, known)} "
-            f"Allowed: {', '.join(known)} (conf/tune/)."
-        )
-    grid = _read(Grid, path, "grid")
+        expected = f"a method with a grid (conf/tune/): {', '.join(known)}"
+        raise ConfigError(wrong("method", method, expected, known=known))
+    grid = validate(Grid, read_yaml(path, "grid"), path, "grid")
     if grid.method != method:
-        raise ConfigError(f"grid file {path}: method: came {grid.method!r}; the file's name says {method!r}.")
+        raise ConfigError(
+            f"grid file {path}: {wrong('method', grid.method, f'{method}, the name of the file')}"
+        )
     return grid
-
-
-def _read(cls: type[Any], path: Path, what: str) -> Any:
-    try:
-        node = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise ConfigError(f"{what} file {path} cannot be read: {' '.join(str(error).split())}") from error
-    if not isinstance(node, Mapping):
-        raise ConfigError(f"{what} file {path}: came {type(node).__name__}; expected a mapping.")
-    try:
-        return cls.model_validate(node)
-    except ValidationError as error:
-        message = format_validation_error(error, cls, whole=what)
-        raise ConfigError(f"{what} file {path}: {message}") from error
 
 
 # The choice ------------------------------------------------------------------------------------------------------
 
 
 class Point(_Part):
-    """What one point of a grid reached in one cell.
+    """The result of one point of a grid in one cell.
 
     Attributes:
-        values: dotted name of a setting -> value.
-        validation: mean over the seeds of the metric on the validation split, as recorded (accuracies as fractions);
-            null if a run diverged.
-        diverged: number of runs that diverged.
-        over_columns: where columns share their values, the mean of ``validation`` over them; null if one has none.
-        runs: the runs' folders.
+        values: Dotted name of a setting -> value.
+        validation: Mean over the seeds of the metric on the validation split (accuracies are fractions); null if a run
+            diverged.
+        diverged: Number of runs that diverged.
+        over_columns: Mean of ``validation`` over the columns that share their values; null if one has none.
+        runs: Folders of the runs.
     """
 
     values: Values
@@ -144,21 +120,21 @@ class Point(_Part):
 
 
 def point(values: Values, found: Sequence[float | None], runs: Sequence[str] = ()) -> Point:
-    """A point from the values on the validation split of its runs, one per seed; None or NaN for one that diverged."""
+    """The point for the validation values of its runs, one per seed; None or NaN for a run that diverged."""
     good = [value for value in found if value is not None and math.isfinite(value)]
     mean = math.fsum(good) / len(good) if good and len(good) == len(found) else None
     return Point(values=values, validation=mean, diverged=len(found) - len(good), runs=tuple(runs))
 
 
 def best(scores: Sequence[float | None], higher_is_better: bool) -> int | None:
-    """Index of the best score; of equal ones the first; None if there is none. None as a score loses to any other."""
+    """Index of the best score, the first of equal ones; scores that are None are left out; None if all are."""
     sign = 1.0 if higher_is_better else -1.0
     known = [index for index, score in enumerate(scores) if score is not None]
     return max(known, key=lambda index: sign * (scores[index] or 0.0), default=None)
 
 
 def shared(columns: Sequence[Sequence[Point]]) -> list[list[Point]]:
-    """The same points with their mean over the columns; every column holds the same grid in the same order."""
+    """Points of several columns, all in the order of the grid, with their mean over the columns."""
     result: list[list[Point]] = [[] for _ in columns]
     for several in zip(*columns, strict=True):
         found = [each.validation for each in several if each.validation is not None]
@@ -172,11 +148,18 @@ def shared(columns: Sequence[Sequence[Point]]) -> list[list[Point]]:
 
 
 class TunedCell(_Part):
-    """The chosen values of one cell and what they rest on.
+    """The chosen values of one cell, and the runs that chose them.
 
-    ``share``: ``column`` where the cell chose for itself, ``row`` where one choice was made for ``columns`` together; a
-    column that is not one of these took their choice and has no ``grid``.
-    ``split`` is the share of every client's training data that was held out.
+    Attributes:
+        method: Name of the row's method.
+        chosen: Dotted name of a setting -> value.
+        metric, which_round: What was compared.
+        split: Share of every client's training data that was held out.
+        seeds: Number of seeds.
+        share: ``column`` if the cell has its own choice, ``row`` if ``columns`` were chosen for together.
+        columns: Those columns. A column that is not one of them took their choice and has no ``grid``.
+        command, commit: The search, and the version of the code.
+        grid: All points.
     """
 
     method: str
@@ -202,21 +185,19 @@ class TunedTable(_Part):
 
 @dataclass(frozen=True)
 class TunedFolder:
-    """Where chosen values are looked for: the first folder that has a file for the table."""
+    """The folders of tuned values; the first one that has a file for a table counts."""
 
     folders: tuple[Path, ...]
 
     @classmethod
     def of(cls, option: str | None, results: Path) -> TunedFolder:
-        """``tuned=`` of the command line: a folder, ``off``, or nothing (beside the runs, else the committed ones)."""
+        """The folder ``option``, none for ``off``, or for None those of the results folder and of the project."""
         if option == "off":
             return cls(())
         if option is None:
             return cls((results / "tuned", COMMITTED))
         if not Path(option).is_dir():
-            raise ConfigError(
-                f"tuned: there is no folder {option!r}. Allowed: a folder that `tune` has written, or off."
-            )
+            raise ConfigError(wrong("tuned", option, "a folder that `tune` has written, or off"))
         return cls((Path(option),))
 
     def find(self, preset: str, table: str) -> Path | None:
@@ -227,51 +208,50 @@ class TunedFolder:
     def load(self, spec: TableSpec, preset: str) -> dict[CellKey, TunedValues]:
         """The chosen values of a whole table (not of a part); empty without a file.
 
-        Raises `ConfigError`, naming the file, for a cell that the table does not have or whose row has another method.
+        Raises:
+            ConfigError: A cell that the table does not have, or whose row has another method.
         """
         path = self.find(preset, spec.name)
-        return {} if path is None else _chosen(read_tuned(path, spec, preset), spec, path)
+        if path is None:
+            return {}
+        result = {}
+        for row, cells in read_tuned(path, spec, preset).cells.items():
+            for column, cell in cells.items():
+                _check_cell(spec, row, column, cell, path)
+                key = (row, column)
+                result[key] = TunedValues(cell.chosen, shown_path(path), cell.split, cell.seeds, cell.columns)
+        return result
 
 
 def read_tuned(path: Path, spec: TableSpec, preset: str) -> TunedTable:
     """The content of a file; `ConfigError` if it is not one of this table and preset."""
-    tuned: TunedTable = _read(TunedTable, path, "tuned")
-    if (tuned.table, tuned.preset) != (spec.name, preset):
-        raise ConfigError(
-            f"tuned file {path}: it is of table {tuned.table}, preset {tuned.preset}; "
-            f"here belongs {spec.name}, {preset}."
-        )
+    tuned = validate(TunedTable, read_yaml(path, "tuned"), path, "tuned")
+    for what, got, expected in (("table", tuned.table, spec.name), ("preset", tuned.preset, preset)):
+        if got != expected:
+            raise ConfigError(f"tuned file {path}: {wrong(what, got, repr(expected))}")
     return tuned
 
 
-def _chosen(tuned: TunedTable, spec: TableSpec, path: Path) -> dict[CellKey, TunedValues]:
-    source = shown_path(path)
-    remedy = "Delete the entry (and tune again where it is needed), or give tuned=off."
-    rows = {row.key: row for row in spec.rows}
+def _check_cell(spec: TableSpec, row: str, column: str, cell: TunedCell, path: Path) -> None:
     columns = [column.key for column in spec.run_columns]
-    result = {}
-    for row, cells in tuned.cells.items():
-        if row not in rows:
+    try:
+        method = spec.row(row).method_name
+        if column not in columns:
             raise ConfigError(
-                f"tuned file {path}: table {spec.name} has no row {row!r}.{nearest(row, rows)} {remedy}"
+                wrong("column", column, f"a column of table {spec.name} with runs", known=columns)
             )
-        for column, cell in cells.items():
-            if column not in columns:
-                raise ConfigError(
-                    f"tuned file {path}: row {row}: table {spec.name} has no column {column!r} of runs."
-                    f"{nearest(column, columns)} {remedy}"
-                )
-            if cell.method != rows[row].method_name:
-                raise ConfigError(
-                    f"tuned file {path}: row {row}, column {column}: the values are of method {cell.method}, "
-                    f"the row's is {rows[row].method_name}. {remedy}"
-                )
-            result[row, column] = TunedValues(cell.chosen, source, cell.split, cell.seeds, cell.columns)
-    return result
+        if cell.method != method:
+            raise ConfigError(
+                wrong(f"column {column}: method", cell.method, f"{method}, the method of the row")
+            )
+    except ConfigError as error:
+        raise ConfigError(
+            f"tuned file {path}: row {row}: {error} Delete the entry, or set tuned=off."
+        ) from error
 
 
 def shown_path(path: Path) -> str:
-    """A path for captions and messages: below the project as it is there, otherwise its last three parts."""
+    """A path for captions and messages: relative to the project, or else its last three parts."""
     whole = path.resolve()
     return "/".join(whole.relative_to(ROOT).parts if whole.is_relative_to(ROOT) else whole.parts[-3:])
 

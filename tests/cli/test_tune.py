@@ -412,7 +412,7 @@ def test_a_split_that_holds_nothing_out_is_refused(cli: Any, table: Any) -> None
     table(columns=[column])
     code, _, err = cli(*PROX)
     assert code == 1
-    assert "evaluation.validation: came 0.1; of the 1 samples of the largest client that is not one" in err
+    assert "evaluation.validation: got 0.1" in err and "largest client" in err
     assert not FILE.exists()
 
 
@@ -433,49 +433,31 @@ def test_a_cell_that_holds_out_data_itself_is_tuned_on_that_part(
 # Mistakes ----------------------------------------------------------------------------------------------------------
 
 
+TOY = "method=fedprox name=toy_table1"
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (
-            "name=toy_table1",
-            r"method: got ''; there is no grid for it\. Allowed: .*fedavgm, .*fedprox.*\(conf/tune/\)",
-        ),
-        (
-            "method=fedprx name=toy_table1",
-            r"method: got 'fedprx'; there is no grid.* Did you mean 'fedprox'\?",
-        ),
-        ("method=fedprox", r"tune: name the table"),
-        (
-            "method=fedavgm name=toy_table1",
-            r"no row of toy_table1 has method 'fedavgm'\..*There is: fedavg, fedprox",
-        ),
-        ("method=fedprox name=toy_tabel1", r"name: got 'toy_tabel1'.* Did you mean 'toy_table1'\?"),
-        (
-            "method=fedprox name=toy_table1 rows=fedavg",
-            r"rows: 'fedavg' matches none of .*fedprox.* It has: prox, prox/turns",
-        ),
-        ("method=fedprox name=toy_table1 columns=idd", r"columns: 'idd' matches none.*Did you mean 'iid'\?"),
-        (
-            "method=fedprox name=toy_table1 columns=avg",
-            r"columns: 'avg' .* is an average.*choose from iid, dir.*share=row",
-        ),
-        ("method=fedprox name=toy_table1 columns=iid,avg", r"columns: 'avg' .* is an average"),
-        ("method=fedprox name=toy_table1 columns=av*", r"columns: 'avg' .* is an average"),
-        ("method=fedprox name=toy_table1 columns=iid apply=dir", r"apply: needs share=row"),
-        ("method=fedprox name=toy_table1 share=row columns=iid apply=dri", r"apply: .*'dri'.*dir"),
-        ("method=fedprox name=toy_table1 share=cell", r"share: got 'cell'.*column.*row"),
-        ("method=fedprox name=toy_table1 preset=quik", r"preset: got 'quik'.*Did you mean 'quick'\?"),
-        ("method=fedprox name=toy_table1 preset=small", r"preset: got 'small'"),
-        ("method=fedprox name=toy_table1 tuned=off", r"tune: unknown key 'tuned'"),
-        ("method=fedprox name=toy_table1 sedes=1", r"unknown key 'sedes'.*Did you mean 'seeds'\?"),
-        *((f"method=fedprox name=toy_table1 seeds={n}", rf"seeds: got '{n}'") for n in ("0", "-1", "x")),
-        *(
-            (
-                f"method=fedprox name=toy_table1 validation={share}",
-                "validation: got",
-            )
-            for share in ("0", "1", "-0.1", "1.5", "ten", "nan")
-        ),
+        ("name=toy_table1", r"method: got ''.*fedprox"),
+        ("method=fedprx name=toy_table1", r"method: got 'fedprx'.*'fedprox'\?"),
+        ("method=fedprox", r"tune: .*name=FILE"),
+        ("method=fedavgm name=toy_table1", r"method: got 'fedavgm'.*fedavg, fedprox"),
+        ("method=fedprox name=toy_tabel1", r"name: got 'toy_tabel1'.*'toy_table1'\?"),
+        (f"{TOY} rows=fedavg", r"rows: 'fedavg' .*prox, prox/turns"),
+        (f"{TOY} columns=idd", r"columns: 'idd' .*'iid'\?"),
+        (f"{TOY} columns=avg", r"columns: got 'avg'.*iid, dir.*share=row"),
+        (f"{TOY} columns=iid,avg", r"columns: got 'avg'"),
+        (f"{TOY} columns=av*", r"columns: got 'avg'"),
+        (f"{TOY} columns=iid apply=dir", r"apply: .*share=row"),
+        (f"{TOY} share=row columns=iid apply=dri", r"apply: .*'dri'.*dir"),
+        (f"{TOY} share=cell", r"share: got 'cell'.*column.*row"),
+        (f"{TOY} preset=quik", r"preset: .*'quick'\?"),
+        (f"{TOY} preset=small", r"preset: got 'small'"),
+        (f"{TOY} tuned=off", r"'?tuned"),
+        (f"{TOY} sedes=1", r"'seeds'\?"),
+        *((f"{TOY} seeds={n}", rf"seeds: .*'{n}'") for n in ("0", "-1", "x")),
+        *((f"{TOY} validation={n}", r"validation: got") for n in ("0", "1", "-0.1", "1.5", "ten", "nan")),
     ],
 )
 def test_mistakes(cli: Any, words: str, said: str) -> None:
@@ -497,7 +479,7 @@ def test_a_grid_with_an_unknown_parameter(cli: Any, tmp_path: Path, monkeypatch:
     path.write_text("method: fedprox\ngrid: {method.client.fedprx.mu: [0.1]}\n")
     code, _, err = cli(*PROX)
     assert code == 2
-    assert "method.client has no 'fedprx' here. Did you mean 'fedprox'?" in err and "tune/fedprox.yaml" in err
+    assert "got 'fedprx'" in err and "tune/fedprox.yaml" in err
     path.write_text("method: fedprox\ngrid: {}\n")
     code, _, err = cli(*PROX)
     assert code == 2
@@ -509,7 +491,7 @@ def test_a_metric_that_is_no_measure_of_quality(cli: Any, table: Any) -> None:
     table(metric="dht_error")
     code, _, err = cli(*PROX)
     assert code == 2
-    assert "table toy_table1: its metric is dht_error" in err
+    assert "table toy_table1: metric: got 'dht_error'" in err
 
 
 def test_a_column_without_data_in_the_preset(cli: Any, table: Any) -> None:
@@ -528,7 +510,7 @@ def test_a_file_that_does_not_fit_is_refused_before_anything_runs(
     words = PROX if command == "tune" else (command, "name=toy_table1")
     code, _, err = cli(*words)
     assert code == 2
-    assert re.search(rf"error: tuned file .*{FILE}: it is of table another", err), err
+    assert re.search(rf"error: tuned file .*{FILE}: table: got 'another'", err), err
 
 
 # Captions ----------------------------------------------------------------------------------------------------------

@@ -125,40 +125,31 @@ def test_our_grids_are_those_of_the_table_of_methods() -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("method: fedprox", r"grid: missing"),
-        ("method: fedprox\ngrid: {}", r"grid: came \{\}; expected like"),
-        ("method: fedprox\ngrid: [1]", r"grid: came \[1\]; expected like"),
-        (
-            f"method: fedprox\ngrid: {{{MU}: []}}",
-            rf"{MU}: came \[\]; expected a list with at least one value",
-        ),
-        (f"method: fedprox\ngrid: {{{MU}: 0.1}}", rf"{MU}: came 0\.1; expected a list"),
-        (f"method: fedprox\ngrid: {{{MU}: abc}}", rf"{MU}: came 'abc'; expected a list"),
-        (f"method: fedprox\ngrid: {{{MU}: [0.1, 1e-1]}}", rf"{MU}: a value comes twice"),
-        (
-            "method: fedprox\ngrid: {train.rounds: [1, 2]}",
-            r"train\.rounds: cannot be tuned\. Allowed: .*train\.lr",
-        ),
-        ("method: fedprox\ngrid: {method.name: [fedavg]}", r"method\.name: cannot be tuned"),
-        ("method: fedprox\ngrid: {evaluation.validation: [0.1]}", r"evaluation\.validation: cannot be tuned"),
-        (f"method: fedprox\ngird: {{{MU}: [0.1]}}", r"gird: unknown key.*Did you mean 'grid'\?"),
-        (
-            f"method: fedavgm\ngrid: {{{MU}: [0.1]}}",
-            r"method: came 'fedavgm'; the file's name says 'fedprox'",
-        ),
-        ("- 1", r"came list; expected a mapping"),
-        ("a: [", r"cannot be read"),
+        ("method: fedprox", "grid: missing"),
+        ("method: fedprox\ngrid: {}", "grid: got {}"),
+        ("method: fedprox\ngrid: [1]", "grid: got [1]"),
+        (f"method: fedprox\ngrid: {{{MU}: []}}", f"{MU}: got []"),
+        (f"method: fedprox\ngrid: {{{MU}: 0.1}}", f"{MU}: got 0.1"),
+        (f"method: fedprox\ngrid: {{{MU}: abc}}", f"{MU}: got 'abc'"),
+        (f"method: fedprox\ngrid: {{{MU}: [0.1, 1e-1]}}", f"{MU}: got [0.1, 0.1]"),
+        ("method: fedprox\ngrid: {train.rounds: [1, 2]}", "train.rounds cannot be tuned"),
+        ("method: fedprox\ngrid: {method.name: [fedavg]}", "method.name cannot be tuned"),
+        ("method: fedprox\ngrid: {evaluation.validation: [0.1]}", "evaluation.validation cannot be tuned"),
+        (f"method: fedprox\ngird: {{{MU}: [0.1]}}", "gird: unknown key"),
+        (f"method: fedavgm\ngrid: {{{MU}: [0.1]}}", "method: got 'fedavgm'"),
+        ("- 1", "got list"),
+        ("a: [", "cannot be read"),
     ],
 )
 def test_grids_that_cannot_be(tmp_path: Path, text: str, said: str) -> None:
-    with pytest.raises(ConfigError, match=said) as error:
+    with pytest.raises(ConfigError) as error:
         load_grid("fedprox", write_grid(tmp_path, text))
-    assert f"grid file {tmp_path / 'fedprox.yaml'}" in str(error.value)
+    assert f"grid file {tmp_path / 'fedprox.yaml'}" in str(error.value) and said in str(error.value)
 
 
 def test_no_grid_of_that_name(tmp_path: Path) -> None:
     write_grid(tmp_path, "")
-    with pytest.raises(ConfigError, match=r"came 'fedprx'; .*Did you mean 'fedprox'\? Allowed: fedprox"):
+    with pytest.raises(ConfigError, match=r"method: got 'fedprx'; .*Did you mean 'fedprox'"):
         load_grid("fedprx", tmp_path)
 
 
@@ -257,46 +248,33 @@ def test_the_first_folder_with_a_file_counts(tmp_path: Path, monkeypatch: pytest
     assert found(str(committed)) == 1.5
     assert found("off") is None
     assert found(None, "small") is None
-    with pytest.raises(ConfigError, match=r"tuned: there is no folder 'of'\. Allowed: .*off"):
+    with pytest.raises(ConfigError, match="tuned: got 'of'"):
         found("of")
 
 
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"cells": {"prix": {"iid": 0}}}, r"has no row 'prix'\. Did you mean 'prox'\?.*tuned=off"),
-        (
-            {"cells": {"prox": {"idd": 0}}},
-            r"row prox: .*no column 'idd' of runs\. Did you mean 'iid'\?.*tuned=off",
-        ),
-        ({"cells": {"prox": {"avg": 0}}}, r"row prox: .*no column 'avg' of runs"),
-        (
-            {"cells": {"fedavg": {"iid": 0}}},
-            r"row fedavg, column iid: .*of method fedprox, the row's is fedavg",
-        ),
-        ({"table": "toys"}, r"of table toys, preset quick; here belongs toy, quick"),
-        ({"preset": "small"}, r"of table toy, preset small"),
-        ({"cels": {}}, r"cels: unknown key.*Did you mean 'cells'\?"),
+        ({"cells": {"prix": {"iid": 0}}}, r"row prix: .*Did you mean 'prox'.*tuned=off"),
+        ({"cells": {"prox": {"idd": 0}}}, r"row prox: column: .*Did you mean 'iid'.*tuned=off"),
+        ({"cells": {"prox": {"avg": 0}}}, r"row prox: column: got 'avg'"),
+        ({"cells": {"fedavg": {"iid": 0}}}, r"row fedavg: column iid: method: got 'fedprox'"),
+        ({"table": "toys"}, r"table: got 'toys'"),
+        ({"preset": "small"}, r"preset: got 'small'"),
+        ({"cels": {}}, r"cels: unknown key.*Did you mean 'cells'"),
         ({"cells": {"prox": {"iid": {"method": "fedprox"}}}}, r"cells\.prox\.iid\.chosen: missing"),
+        ({"table": "["}, "cannot be read"),
     ],
 )
 def test_files_that_do_not_fit(tmp_path: Path, change: dict[str, Any], said: str) -> None:
-    text = yaml.safe_dump({"table": "toy", "preset": "quick", "cells": {}} | change)
+    text = yaml.safe_dump({"table": "toy", "preset": "quick", "cells": {}} | change).replace("'['", "[")
     whole = yaml.safe_dump(tuned_cell().model_dump(mode="json"), default_flow_style=True, width=1000).strip()
     path = tmp_path / "quick" / "toy.yaml"
     path.parent.mkdir()
     path.write_text(text.replace(": 0\n", f": {whole}\n"))
     with pytest.raises(ConfigError, match=said) as error:
         TunedFolder((tmp_path,)).load(SPEC, "quick")
-    assert f"tuned file {path}: " in str(error.value)
-
-
-def test_a_file_that_is_cut_off(tmp_path: Path) -> None:
-    path = tmp_path / "quick" / "toy.yaml"
-    path.parent.mkdir()
-    path.write_text("table: toy\npreset: [")
-    with pytest.raises(ConfigError, match=r"toy\.yaml cannot be read"):
-        TunedFolder((tmp_path,)).load(SPEC, "quick")
+    assert f"tuned file {path}" in str(error.value)
 
 
 # The plan ----------------------------------------------------------------------------------------------------------
@@ -326,8 +304,8 @@ def test_chosen_values_are_the_last_word_in_their_cell_and_nowhere_else() -> Non
 @pytest.mark.parametrize(
     ("values", "said"),
     [
-        ({"method.client.fedprx.mu": 1.0}, r"method\.client has no 'fedprx' here\. Did you mean 'fedprox'\?"),
-        ({"method.cliend.fedprox.mu": 1.0}, r"method has no 'cliend' here\. Did you mean 'client'\?"),
+        ({"method.client.fedprx.mu": 1.0}, r"got 'fedprx'.* Did you mean 'fedprox'\?"),
+        ({"method.cliend.fedprox.mu": 1.0}, r"got 'cliend'.* Did you mean 'client'\?"),
         ({"method.client.fedprox.nu": 1.0}, r"fedprox\.nu: .*Did you mean 'mu'\?"),
         ({MU: -1.0}, r"method\.client\.fedprox\.mu: (came|got) -1\.0"),
         ({"train.lr": -1.0}, r"train\.lr: got -1\.0"),
