@@ -1,4 +1,4 @@
-"""The dashboard of tracked runs as code: a W&B report with test accuracy, worst group, loss, time, machine and tables.
+"""The dashboard of tracked runs as code: a W&B report with test accuracy, worst group, loss, time and tables.
 
     python scripts/wandb_dashboard.py                         # prints what it consists of; needs nothing, sends nothing
     python scripts/wandb_dashboard.py create ENTITY [PROJECT]  # makes the report; needs `pip install wandb-workspaces`
@@ -20,61 +20,21 @@ METHOD = "method.name"
 
 @dataclass(frozen=True)
 class Chart:
-    """One panel.
-
-    Attributes:
-        title: above it.
-        metrics: names of what it shows; of a table the name of the logged table.
-        kind: curves over ``x``, bars of final values, or a logged table.
-        x: of curves: ``round``, or a name that W&B gives the time since the start.
-        grouped: whether the runs of a method become one line with mean and standard deviation.
-    """
+    """A panel: curves by round, bars of final values, or a logged table. Runs of one method become one line."""
 
     title: str
-    metrics: tuple[str, ...]
+    metric: str
     kind: Literal["line", "bar", "table"] = "line"
-    x: str = "round"
-    grouped: bool = True
 
 
-@dataclass(frozen=True)
-class Section:
-    """A heading, the runs below it by their job type, and the panels."""
-
-    title: str
-    charts: tuple[Chart, ...]
-    job_type: Literal["training", "table"] = "training"
-
-
-SECTIONS = (
-    Section("Test accuracy", (Chart("Test accuracy by round", ("test/accuracy",)),)),
-    Section(
-        "Worst group",
-        (Chart("Worst-group accuracy by round", ("test/worst_group_accuracy",)),),
-    ),
-    Section(
-        "Loss",
-        (
-            Chart("Training loss by round", ("train/loss",)),
-            Chart("Test loss by round", ("test/loss",)),
-        ),
-    ),
-    Section("Time", (Chart("Seconds per round", ("seconds_per_round",), "bar"),)),
-    Section(
-        "Machine",
-        (
-            Chart(
-                "Memory of the process, MB",
-                ("system/proc.memory.rssMB",),
-                x="RelativeTime(Process)",
-                grouped=False,
-            ),
-            Chart("CPU of the process, %", ("system/cpu",), x="RelativeTime(Process)", grouped=False),
-            Chart("GPU in use, %", ("system/gpu.0.gpu",), x="RelativeTime(Process)", grouped=False),
-        ),
-    ),
-    Section("Tables", (Chart("Finished tables", ("table",), "table"),), "table"),
-)
+SECTIONS = {
+    "Test accuracy": [Chart("Test accuracy by round", "test/accuracy")],
+    "Worst group": [Chart("Worst-group accuracy by round", "test/worst_group_accuracy")],
+    "Loss": [Chart("Training loss by round", "train/loss"), Chart("Test loss by round", "test/loss")],
+    "Time": [Chart("Seconds per round", "seconds_per_round", "bar")],
+    "Tables": [Chart("Finished tables", "table", "table")],
+}
+"""Panels by heading."""
 
 
 class Missing(Exception):
@@ -87,55 +47,41 @@ def report(entity: str, project: str = PROJECT) -> Any:
         import wandb_workspaces.reports.v2 as wr
     except ImportError as error:
         raise Missing(
-            "wandb_dashboard: needs the package wandb-workspaces, which is no part of the environment. Install it into "
-            "one of your own: pip install wandb-workspaces (the extra `dashboard` of pyproject.toml)."
+            "wandb_dashboard: needs the package wandb-workspaces. Install it: pip install wandb-workspaces (the extra "
+            "`dashboard` of pyproject.toml)."
         ) from error
     blocks: list[Any] = []
-    for section in SECTIONS:
-        runs = wr.Runset(
-            entity=entity,
-            project=project,
-            name=section.title,
-            # Tables and figures are runs of their own job types; a training's is the name of its method.
-            filters="JobType = 'table'"
-            if section.job_type == "table"
-            else "JobType not in ['table', 'figure']",
-        )
-        blocks += [wr.H2(text=section.title), wr.PanelGrid(runsets=[runs], panels=_panels(wr, section))]
+    for title, charts in SECTIONS.items():
+        # Tables and figures have job types of their own; that of a run is the name of its method.
+        chosen = "JobType = 'table'" if title == "Tables" else "JobType not in ['table', 'figure']"
+        runs = wr.Runset(entity=entity, project=project, name=title, filters=chosen)
+        width = 24 // len(charts)
+        panels = [_panel(wr, chart, index * width, width) for index, chart in enumerate(charts)]
+        blocks += [wr.H2(text=title), wr.PanelGrid(runsets=[runs], panels=panels)]
     return wr.Report(entity=entity, project=project, title="FedTables", blocks=blocks, width="fluid")
 
 
-def _panels(wr: Any, section: Section) -> list[Any]:
-    width = 24 // len(section.charts)
-    panels = []
-    for index, chart in enumerate(section.charts):
-        layout = wr.Layout(x=index * width, y=0, w=width, h=10)
-        group = {"groupby": wr.Config(METHOD), "groupby_aggfunc": "mean"} if chart.grouped else {}
-        if chart.kind == "table":
-            panels.append(wr.WeavePanelSummaryTable(table_name=chart.metrics[0], layout=layout))
-        elif chart.kind == "bar":
-            names = [wr.SummaryMetric(name) for name in chart.metrics]
-            panels.append(wr.BarPlot(title=chart.title, metrics=names, layout=layout, **group))
-        else:
-            spread = {"groupby_rangefunc": "stddev"} if chart.grouped else {}
-            names = list(chart.metrics)
-            panels.append(
-                wr.LinePlot(title=chart.title, x=chart.x, y=names, layout=layout, **group, **spread)
-            )
-    return panels
+def _panel(wr: Any, chart: Chart, left: int, width: int) -> Any:
+    options: dict[str, Any] = {"layout": wr.Layout(x=left, y=0, w=width, h=10)}
+    if chart.kind == "table":
+        return wr.WeavePanelSummaryTable(table_name=chart.metric, **options)
+    options |= {"title": chart.title, "groupby": wr.Config(METHOD), "groupby_aggfunc": "mean"}
+    if chart.kind == "bar":
+        return wr.BarPlot(metrics=[wr.SummaryMetric(chart.metric)], **options)
+    return wr.LinePlot(x="round", y=[chart.metric], groupby_rangefunc="stddev", **options)
 
 
 def main(words: Sequence[str]) -> int:
     """Print or create; exit code 0, or 2 for a user's mistake."""
     if not words:
-        for section in SECTIONS:
-            print(section.title)
-            for chart in section.charts:
-                print(f"  {chart.title}: {', '.join(chart.metrics)} ({chart.kind})")
+        for title, charts in SECTIONS.items():
+            print(title)
+            for chart in charts:
+                print(f"  {chart.title}: {chart.metric} ({chart.kind})")
         return 0
     if words[0] != "create" or not 2 <= len(words) <= 3:
         print(
-            f"error: came {' '.join(words)!r}; expected nothing, or: create ENTITY [PROJECT]", file=sys.stderr
+            f"error: got {' '.join(words)!r}; expected nothing, or: create ENTITY [PROJECT]", file=sys.stderr
         )
         return 2
     try:

@@ -23,9 +23,10 @@ from benchmark.config.schema import RunConfig
 from benchmark.experiments.plan import plan, unique_runs
 from benchmark.experiments.tables import spec_called
 from benchmark.launch.overview import RunOverview
-from benchmark.launch.slurm.queue import Slurm, SlurmSettings
+from benchmark.launch.slurm.queue import SlurmQueue
+from benchmark.launch.slurm.settings import SlurmSettings
 from benchmark.launch.slurm.submissions import Cluster
-from benchmark.launch.tasks import Task
+from benchmark.launch.tasks import RUN_WORK, Task
 from benchmark.paths import ROOT
 from benchmark.runs.status import RunState, Status
 from benchmark.runs.store import Results
@@ -101,7 +102,7 @@ def submit_all(
     times = 0
     while cluster.submit(tasks):
         times += 1
-        end(list(cluster.notes.living(cluster.queue.tasks())))
+        end(list(cluster.log.living(cluster.queue.tasks())))
         queue.write_text("")
     return times
 
@@ -125,7 +126,7 @@ def counts(runs: int, per_task: int, max_array: int = 1001, max_submit: int = 40
 def _submitted(results: Results, planned: dict[str, RunConfig], per_task: int, queue: Path) -> None:
     settings = SlurmSettings.of({"runs_per_job": per_task, "probe": False})
     jobs = results.root / "launcher" / "jobs"
-    cluster = Cluster(results, Slurm(settings, jobs), settings, "benchmark.runs.execute:work", jobs)
+    cluster = Cluster(results, SlurmQueue(settings, jobs), settings, RUN_WORK)
     tasks = _timed(
         "one task description per run",
         lambda: [Task(key, run.train.rounds, run.model_dump(mode="json")) for key, run in planned.items()],
@@ -138,17 +139,17 @@ def _submitted(results: Results, planned: dict[str, RunConfig], per_task: int, q
 
     _timed("status, nothing there yet", status)
     first = _timed("pack and submit as much as the queue takes", lambda: cluster.submit(tasks))
-    print(f"  ... {first:,} runs in {first // per_task:,} tasks, {len(cluster.notes.batches())} arrays")
+    print(f"  ... {first:,} runs in {first // per_task:,} tasks, {len(cluster.log.batches())} arrays")
     found = _timed("status, these waiting", status)
     assert found["waiting"] == first, found
-    living = list(cluster.notes.living(cluster.queue.tasks()))
+    living = list(cluster.log.living(cluster.queue.tasks()))
     _pretend(results, living)
     queue.write_text("")
     times = _timed(
         "submit the rest, each time the queue has room (ends included)",
         lambda: submit_all(cluster, tasks, queue, lambda keys: _pretend(results, keys)),
     )
-    print(f"  ... {times} times; {len(cluster.notes.batches())} arrays in all")
+    print(f"  ... {times} times; {len(cluster.log.batches())} arrays in all")
     found = _timed("status, all done", status)
     assert found["done"] == len(planned), found
     _timed("the same command again: nothing to submit", lambda: cluster.submit(tasks))

@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
-from benchmark.launch.slurm.queue import QueuedTask, queued
-from benchmark.launch.slurm.submissions import SubmissionLog, reasons
+from benchmark.launch.slurm.queue import QueuedTask, SlurmQueue, waiting_reasons
+from benchmark.launch.slurm.submission_log import SubmissionLog
 from benchmark.runs.index import RunIndex
 from benchmark.runs.status import RunState, Status
 from benchmark.runs.store import Results, RunFolder
@@ -39,7 +39,7 @@ class RunOverview:
         """Read again what may have changed of ``keys``. The queue is asked if anything was ever submitted."""
         self.index.refresh(keys)
         log = SubmissionLog(self.results)
-        queue = queued() if log.batches() else None
+        queue = SlurmQueue.tasks() if log.batches() else None
         self._queued = {} if queue is None else log.living(queue)
 
     def state(self, key: str) -> RunState:
@@ -55,7 +55,7 @@ class RunOverview:
 
     def reasons(self) -> str:
         """What queued tasks wait for, as the scheduler says it: `` (Priority, Resources)``, or nothing."""
-        return reasons(self._queued.values())
+        return waiting_reasons(self._queued.values())
 
     def tasks(self) -> Counter[RunState]:
         """Number of tasks of the cluster that run and that wait."""

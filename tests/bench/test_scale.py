@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from benchmark.bench.scale import counts, scheduler, submit_all
-from benchmark.launch.slurm.queue import Slurm, SlurmSettings
+from benchmark.launch.slurm.queue import SlurmQueue
+from benchmark.launch.slurm.settings import SlurmSettings
 from benchmark.launch.slurm.submissions import Cluster
 from benchmark.launch.tasks import Task
 from benchmark.runs.status import RunState, Status
@@ -23,7 +24,7 @@ def made(tmp_path: Path, **settings: Any) -> Cluster:
     results = Results(tmp_path / "results").open()
     chosen = SlurmSettings.of({"runs_per_job": 2, "probe": False, **settings})
     jobs = results.root / "launcher" / "jobs"
-    return Cluster(results, Slurm(chosen, jobs), chosen, "module:work", jobs)
+    return Cluster(results, SlurmQueue(chosen, jobs), chosen, "module:work")
 
 
 # 50 tasks. An array of MaxArraySize itself is refused too; of 20, 20 and 10 tasks two fit into 45. Into 7 fit 50 / 8,
@@ -53,9 +54,9 @@ def test_limits_are_kept(
         cluster = made(tmp_path)
         submit_all(cluster, TASKS, queue, end)
     assert sorted(ended) == sorted(KEYS), "each once"
-    assert [len(batch.packs) for batch in cluster.notes.batches()] == arrays
-    assert {path.name for path in cluster.jobs.iterdir() if path.is_dir()} >= {
-        b.name for b in cluster.notes.batches()
+    assert [len(batch.packs) for batch in cluster.log.batches()] == arrays
+    assert {path.name for path in cluster.queue.folder.iterdir() if path.is_dir()} >= {
+        b.name for b in cluster.log.batches()
     }
     assert capfd.readouterr().err == "", "that the queue is full is no error"
 

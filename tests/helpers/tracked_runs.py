@@ -20,9 +20,16 @@ from benchmark.runs.store import Results
 from benchmark.tracking.settings import TrackedRun, TrackingSettings
 
 KEY = "digits-pcdd-fedavg-uniform-0123456789ab/seed3"
-RUN = TrackedRun(KEY, "fedmr_table1", ("fedmr_table1", "fedmr", "quick"))
+RUN = TrackedRun(KEY, "fedmr_table1", ("fedmr_table1", "fedmr"))
 ID = "0123456789ab-seed3"
-CONFIG = {"hash": "0123456789ab", "method": {"name": "fedavg"}, "train": {"rounds": 4, "lr": 0.05}, "seed": 3}
+CONFIG = {
+    "hash": "0123456789ab",
+    "preset": "quick",
+    "method": {"name": "fedavg"},
+    "dataset": {"name": "digits", "options": {"stands_for": "mnist"}},
+    "selection": {"name": "uniform"},
+    "seed": 3,
+}
 META = {"commit": "c0ffee", "host": "node7", "label": "FedAvg"}
 
 # What rounds 0 to 4 leave in records.jsonl, and what of it is to arrive.
@@ -58,7 +65,7 @@ LOGGED: dict[int, dict[str, float]] = {
 def settings(**changes: Any) -> TrackingSettings:
     """Offline, with short times."""
     return TrackingSettings.of(
-        {"name": "wandb", "mode": "offline", "poll": 0.05, "init_timeout": 1, "patience": 120, **changes}
+        {"name": "wandb", "mode": "offline", "poll": 0.05, "init_timeout": 1, **changes}
     )
 
 
@@ -77,8 +84,6 @@ def write_run(
     state: str,
     rounds: Sequence[int],
     key: str = KEY,
-    pid: int = 0,
-    host: str = "node7",
     **more: Any,
 ) -> Path:
     """A run's folder with the records of ``rounds``."""
@@ -92,8 +97,6 @@ def write_run(
         "state": state,
         "round": max(rounds, default=0),
         "rounds": 4,
-        "host": host,
-        "pid": pid,
         "seconds": 8.0,
         "format": 2,
         **more,

@@ -40,10 +40,11 @@ def lines(path: Path) -> int:
 
 
 def test_all_runs_of_a_job(capsys: pytest.CaptureFixture[str]) -> None:
+    before = signal.getsignal(signal.SIGTERM)
     assert packed("echo", *range(5))() == {"done": 5}
     out = capsys.readouterr().out
     assert out.count("begins") == 5 and out.count("done  ") == 5
-    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+    assert signal.getsignal(signal.SIGTERM) == before
 
 
 @pytest.mark.parametrize("how", ["failed", "crash"])

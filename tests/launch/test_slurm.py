@@ -18,9 +18,18 @@ from benchmark.cli.options import group_settings
 from benchmark.config.compose import group_names
 from benchmark.errors import ConfigError
 from benchmark.launch.slurm.batch_job import BatchJob
+from benchmark.launch.slurm.packing import check_time, pack_tasks
 from benchmark.launch.slurm.preflight import PreflightCheck
-from benchmark.launch.slurm.queue import Away, Queued, QueuedTask, QueueFullError, Slurm, SlurmSettings
-from benchmark.launch.slurm.submissions import Cluster, Lost, Place, Snapshot, check_time, packed, task_log
+from benchmark.launch.slurm.queue import (
+    Queued,
+    QueuedTask,
+    QueueFullError,
+    SchedulerUnavailableError,
+    SlurmQueue,
+)
+from benchmark.launch.slurm.settings import SlurmSettings
+from benchmark.launch.slurm.submission_log import Batch, Place, task_log
+from benchmark.launch.slurm.submissions import Cluster, Lost, Snapshot
 from benchmark.launch.tasks import Task
 from benchmark.paths import CONF
 from benchmark.runs.status import RunState, Status
@@ -33,7 +42,7 @@ def tasks(keys: Sequence[str] = KEYS) -> list[Task]:
     return [Task(key, 1, {}) for key in keys]
 
 
-class FakeQueue:
+class FakeQueue(SlurmQueue):
     """Arrays by name, with those of their tasks that wait or run; ``room`` for so many tasks."""
 
     def __init__(self, largest: int = 1000, room: int = 1000) -> None:
@@ -61,7 +70,7 @@ class FakeQueue:
         self.waits_for.append(after)
         self.after()
 
-    def submit_probe(self, name: str, script: str) -> str:
+    def submit_preflight(self, name: str, script: str) -> str:
         assert self.alive is not None
         self.alive[name] = {0}
         self.probes.append(script)
@@ -108,6 +117,7 @@ def end(results: Results, *keys: str, state: str = "done", seconds: float = 0.0)
 
 
 def cluster(results: Results, queue: FakeQueue, **settings: Any) -> Cluster:
+    queue.folder = results.root / "launcher" / "jobs"
     return Cluster(
         results, queue, SlurmSettings.of({"poll": 0.01, "probe": False, **settings}), "module:work"
     )
@@ -128,7 +138,7 @@ def cluster(results: Results, queue: FakeQueue, **settings: Any) -> Cluster:
     ],
 )
 def test_runs_fill_the_time(settings: dict[str, Any], sizes: list[int]) -> None:
-    packs = packed(tasks(), lambda task: 100.0, SlurmSettings.of({"time": 10, **settings}))
+    packs = pack_tasks(tasks(), lambda task: 100.0, SlurmSettings.of({"time": 10, **settings}))
     assert [len(pack) for pack in packs] == sizes
     assert [task.key for pack in packs for task in pack] == KEYS
 
@@ -136,7 +146,7 @@ def test_runs_fill_the_time(settings: dict[str, Any], sizes: list[int]) -> None:
 def test_a_run_longer_than_the_time_has_a_task_of_its_own() -> None:
     """It is queued again until it is done."""
     seconds = {KEYS[0]: 10.0, KEYS[1]: 9000.0, KEYS[2]: 10.0}
-    packs = packed(tasks(KEYS[:3]), lambda task: seconds[task.key], SlurmSettings.of({"time": 10}))
+    packs = pack_tasks(tasks(KEYS[:3]), lambda task: seconds[task.key], SlurmSettings.of({"time": 10}))
     assert [len(pack) for pack in packs] == [1, 1, 1]
 
 
@@ -258,10 +268,10 @@ def test_a_scheduler_that_does_not_say_whether_it_took_the_job(results: Results,
     def no_answer() -> None:
         if not taken and queue.alive is not None:
             queue.alive.clear()
-        raise Away("SLURM does not answer")
+        raise SchedulerUnavailableError("SLURM does not answer")
 
     queue.after = no_answer
-    with pytest.raises(Away):
+    with pytest.raises(SchedulerUnavailableError):
         cluster(results, queue).submit(tasks())
     queue.after = lambda: None
     assert cluster(results, queue).submit(tasks()) == (0 if taken else 12)
@@ -299,7 +309,7 @@ def test_follows_until_all_have_ended(results: Results) -> None:
     assert one.follow(tasks(), shown) == []
     assert [str(snapshot) for snapshot in shown] == [
         "0/12 runs ended: 12 waiting",
-        "6/12 runs ended: 6 done, 1 running, 5 waiting",
+        "6/12 runs ended: 5 waiting, 1 running, 6 done",
         "12/12 runs ended: 12 done",
     ]
     assert len(queue.submitted()) == 12
@@ -341,7 +351,7 @@ def test_what_killed_a_job_costs_so_many_tries(results: Results) -> None:
     one = cluster(results, queue, retries=2)
     end(results, *KEYS[1:])
     one.submit(tasks())
-    assert one.follow(tasks(), Views()) == [Lost(KEYS[0], "missing", "its task was never begun")]
+    assert one.follow(tasks(), Views()) == [Lost(KEYS[0], RunState.MISSING, "its task never began")]
     assert queue.submitted() == [KEYS[0]] * 3
 
 
@@ -354,7 +364,7 @@ def test_follows_on_while_the_scheduler_does_not_answer(results: Results) -> Non
         queue.alive.clear()
         calls.append(len(calls))
         if len(calls) in (2, 3):
-            raise Away("SLURM does not answer")
+            raise SchedulerUnavailableError("SLURM does not answer")
         if len(calls) == 4:
             end(results, *KEYS)
 
@@ -373,7 +383,7 @@ def test_a_run_that_failed_was_tried_in_its_job(results: Results) -> None:
     one.submit(tasks())
     assert queue.alive is not None
     queue.alive.clear()
-    assert one.follow(tasks(), Views()) == [Lost(KEYS[0], "failed", "why")]
+    assert one.follow(tasks(), Views()) == [Lost(KEYS[0], RunState.FAILED, "why")]
     assert queue.submitted() == [KEYS[0]]
     # A new command is a new beginning.
     assert cluster(results, queue).submit(tasks()) == 1
@@ -387,7 +397,7 @@ def test_what_a_user_cancelled_is_not_submitted_again(results: Results) -> None:
     def cancel() -> None:
         queued = queue.tasks()
         assert queued is not None
-        hit, others = one.notes.cancel(queued, {KEYS[0], KEYS[1]})
+        hit, others = one.log.cancel(queued, {KEYS[0], KEYS[1]})
         if hit:
             assert others == 4, "the other runs of the first task"
         queue.cancel(hit)
@@ -395,7 +405,7 @@ def test_what_a_user_cancelled_is_not_submitted_again(results: Results) -> None:
         end(results, *KEYS[6:])
 
     lost = one.follow(tasks(), Views(cancel))
-    assert [(run.key, run.state) for run in lost] == [(key, "cancelled") for key in KEYS[:6]]
+    assert [run.key for run in lost if "cancelled" in run.why] == KEYS[:6]
     assert queue.submitted() == KEYS
     # A new command is a new beginning, and what was cancelled stays so in the older note only.
     assert cluster(results, queue).submit(tasks()) == 6
@@ -445,7 +455,7 @@ def test_the_log_of_a_task(tmp_path: Path, index: int, names: list[str], log: st
     (tmp_path / "batch").mkdir()
     for name in names:
         (tmp_path / "batch" / name).touch()
-    found = task_log(tmp_path, Place("batch", index))
+    found = task_log(tmp_path, Place(Batch("batch", ()), index))
     assert (found and found.name) == log
 
 
@@ -474,15 +484,15 @@ def test_everything_waits_for_the_probe_and_it_is_asked_once(results: Results) -
 
 def test_a_queue_that_has_no_room_for_the_probe(results: Results) -> None:
     queue = FakeQueue()
-    room = queue.submit_probe
+    room = queue.submit_preflight
 
     def none_left(name: str, script: str) -> str:
         raise QueueFullError
 
-    queue.submit_probe = none_left  # type: ignore[method-assign]
+    queue.submit_preflight = none_left  # type: ignore[method-assign]
     one = cluster(results, queue, probe=True)
     assert one.submit(tasks()) == 0 and not queue.arrays
-    queue.submit_probe = room  # type: ignore[method-assign]
+    queue.submit_preflight = room  # type: ignore[method-assign]
     assert one.submit(tasks()) == 12
 
 
@@ -497,8 +507,8 @@ def test_a_queue_that_has_no_room_for_the_probe(results: Results) -> None:
         (None, 90, r"does not see the results folder .*/results\. Set results="),
         (None, 91, r"does not see this checkout"),
         (None, 92, r"does not see .*python.*\.venv"),
-        (None, 7, r"exit code 7; what it said stands in .*\.log"),
-        (None, None, r"without a word"),
+        (None, 7, r"exit code 7; see .*\.log"),
+        (None, None, r"without a result"),
     ],
 )
 def test_a_probe_that_does_not_pass(
@@ -558,7 +568,7 @@ def test_a_time_shorter_than_from_one_checkpoint_to_the_next() -> None:
     seconds = {"long": 5000.0, "short": 100.0, "unknown": None}
     check_time(settings, {"short": 1.0, "unknown": 1.0}, seconds.get)
     with pytest.raises(
-        ConfigError, match=r"time: came 10 minutes.* long takes 500 s.* at least 11,.*checkpoint_every"
+        ConfigError, match=r"time: got 10; expected at least 11 .*long took 500 s.*checkpoint_every"
     ):
         check_time(settings, {"long": 0.1, "short": 1.0}, seconds.get)
 
@@ -589,10 +599,10 @@ def test_files_for_kinds_of_clusters(name: str) -> None:
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"partion": "gpu"}, r"launcher\.partion: came 'gpu'; .*Did you mean 'partition'\?"),
-        ({"time": 0}, r"launcher\.time: came 0; .*conf/launcher/slurm\.yaml"),
-        ({"gpu_gb_per_run": 4}, r"launcher\.gpu_gb_per_run: came 4 with gpus_per_job=0, cpus_per_job=None"),
-        ({"time": 3}, r"launcher\.time: came 3 minutes, of which runs have 180 s .*nothing is left for work"),
+        ({"partion": "gpu"}, r"launcher\.partion: .*'partition'"),
+        ({"time": 0}, r"launcher\.time: got 0"),
+        ({"gpu_gb_per_run": 4}, r"launcher\.gpu_gb_per_run: got 4.*gpus_per_job.*cpus_per_job"),
+        ({"time": 3}, r"launcher\.time: got 3.*signal_delay.*grace"),
     ],
 )
 def test_settings_that_are_not_allowed(values: dict[str, Any], message: str) -> None:
@@ -607,5 +617,5 @@ def test_gpus_are_asked_for_in_one_way() -> None:
 
 def test_no_cluster_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(ConfigError, match=r"no `sbatch` on this machine.*login node.*launcher=local"):
-        Slurm(SlurmSettings(), tmp_path)
+    with pytest.raises(ConfigError, match=r"sbatch.*launcher=local"):
+        SlurmQueue(SlurmSettings(), tmp_path)

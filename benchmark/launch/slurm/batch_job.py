@@ -1,9 +1,9 @@
-"""The body of a batch job: several runs, some side by side, that save their state when the scheduler wants its place.
+"""The body of a batch job: several runs, some side by side, that save their state when the job has to end.
 
-submitit calls a `BatchJob` on the node, and its `checkpoint` when SIGUSR2 says that time is up or that somebody else
-is to have the place; the job is then queued again with what that returns. A job that is killed without a word is
-queued again as it was. Both ways its runs go on from their own checkpoints, and those that have ended are not touched:
-what a job has done stands in the folders of its runs, and nothing about it is kept here.
+submitit calls a `BatchJob` on the node, and its `checkpoint` when SIGUSR2 announces the end of the time or preemption.
+The job is then queued again with what `checkpoint` returns. A job that is killed without a signal is queued again as it
+was. In both cases runs continue from their own checkpoints, and those that have ended are not touched: everything about
+a run is in its folder, and a job keeps nothing.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import signal
 import socket
 import threading
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,19 +25,11 @@ from benchmark.launch.slurm.preflight import differences
 from benchmark.launch.tasks import Listener, Outcome, Rounds, StopRequest, Task
 from benchmark.runs.lease import BEAT_SECONDS, STALE_SECONDS
 from benchmark.runs.status import RunState
-from benchmark.tracking.settings import TrackedRun, TrackingSettings, tracking
+from benchmark.tracking.process import tracking
+from benchmark.tracking.settings import TrackedRun, TrackingSettings
 
 WAIT_SECONDS = STALE_SECONDS + 2 * BEAT_SECONDS
-"""A run that another process holds is tried again for so long: the one before may be dead, and not yet known to be."""
-
-
-@dataclass(frozen=True)
-class Tracking:
-    """What a job tracks of its runs (`benchmark.tracking.settings`)."""
-
-    settings: TrackingSettings
-    root: Path
-    runs: tuple[TrackedRun, ...]
+"""How long a run that another process holds is tried again: that process may be dead and not yet known to be."""
 
 
 @dataclass
@@ -44,16 +37,16 @@ class BatchJob:
     """Runs that share a job.
 
     Attributes:
-        tasks: the runs, in the order in which they are begun.
-        work: ``module:function`` that carries one out.
-        workers: how many side by side; null for one per GPU or core of the job.
-        threads: threads of each.
-        grace: seconds that runs have to save their state.
-        retries: how often a run that failed by itself, or whose worker died, is tried again in this job.
-        gpu_gb: memory of a GPU that a run needs, in GB; with it as many run side by side as fit.
-        seconds: from the beginning of the job to the signal that its time is up; None: not known.
-        environment: versions that the job must find (`preflight.environment`); None: whatever there is.
-        tracking: how the runs are tracked; None: not at all.
+        tasks: The runs, in the order in which they begin.
+        work: Name of the work function, ``module:function``.
+        workers: Number of runs side by side; None for one per GPU or core of the job.
+        threads: Threads of each run.
+        grace: Seconds that runs have to save their state.
+        retries: How often a run that failed is tried again in this job.
+        gpu_gb: Memory of a GPU that a run needs, in GB. As many runs as fit are carried out side by side.
+        seconds: Time from the beginning of the job to the signal that its time is up; None if not known.
+        environment: Versions that the job must find (`preflight.environment`); None for any.
+        tracking: How the runs are tracked: settings, results folder, runs; None for not at all.
     """
 
     tasks: tuple[Task, ...]
@@ -65,109 +58,96 @@ class BatchJob:
     gpu_gb: float | None = None
     seconds: float | None = None
     environment: Mapping[str, str] | None = None
-    tracking: Tracking | None = None
+    tracking: tuple[TrackingSettings, Path, tuple[TrackedRun, ...]] | None = None
     _log: Log | None = field(default=None, repr=False, compare=False)
     _began: float = field(default=0.0, repr=False, compare=False)
     _stop: StopRequest | None = field(default=None, repr=False, compare=False)
     _thread: threading.Thread | None = field(default=None, repr=False, compare=False)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without what belongs to the process that is at work."""
+        """Without what belongs to the process at work."""
         return self.__dict__ | {"_stop": None, "_thread": None, "_log": None}
 
     def __call__(self) -> dict[str, int]:
-        """Carry out what has not ended; how many runs ended in which way.
+        """Carry out what has not ended; number of runs by state.
 
-        RuntimeError if no worker can be started, or if the packages of this machine are other ones than expected.
+        Raises:
+            RuntimeError: No worker can be started, or this machine has other packages than expected.
         """
-        unlike = differences(self.environment or {})
-        if unlike:
+        other = differences(self.environment or {})
+        if other:
             raise RuntimeError(
-                f"{socket.gethostname()} has other versions: {unlike}. Exclude the node (launcher.slurm), or make "
+                f"{socket.gethostname()} has other versions: {other}. Exclude the node (launcher.slurm), or make "
                 ".venv anew for it."
             )
         self._log, self._began = Log(), time.monotonic()
         outcomes: dict[str, Outcome] = {}
         errors: list[BaseException] = []
-        with self._tracked(), contextlib.closing(StopRequest()) as stop:
-            # The runs are watched by a thread, so that the main one is free for signals.
-            thread = threading.Thread(target=self._watch, args=(stop, outcomes, errors))
+        tracked = tracking(*self.tracking) if self.tracking else contextlib.nullcontext()
+        with tracked, contextlib.closing(StopRequest()) as stop:
+            # A thread carries out the runs, so that the main thread is free for signals.
+            thread = threading.Thread(target=self._in_thread, args=(stop, outcomes, errors))
             self._stop, self._thread = stop, thread
-            before = signal.signal(signal.SIGTERM, self._terminated)
+            before = signal.signal(signal.SIGTERM, lambda *_: stop.request("SIGTERM"))
             thread.start()
             try:
                 while thread.is_alive():
-                    # Short: a signal that another thread of the process receives is looked at when this wait ends.
+                    # A signal that another thread receives is handled when this wait ends, so it is short.
                     thread.join(0.1)
             finally:
                 signal.signal(signal.SIGTERM, before)
-                self._stop = self._thread = None  # a signal from here on finds nothing to stop
+                self._stop = self._thread = None
         if errors:
             raise errors[0]
-        counts: dict[str, int] = {}
-        for task in self.tasks:
-            state = outcomes[task.key].state if task.key in outcomes else RunState.INTERRUPTED
-            counts[state] = counts.get(state, 0) + 1
-        return counts
-
-    def _tracked(self) -> contextlib.AbstractContextManager[object]:
-        if self.tracking is None:
-            return contextlib.nullcontext()
-        return tracking(self.tracking.settings, self.tracking.root, self.tracking.runs)
+        states = [outcomes[t.key].state if t.key in outcomes else RunState.INTERRUPTED for t in self.tasks]
+        return {str(state): number for state, number in Counter(states).items()}
 
     def checkpoint(self) -> Any:
-        """Let all runs save their state; the submission that goes on from there."""
+        """Let all runs save their state; the submission that continues from there."""
         from submitit.helpers import DelayedSubmission
 
         if self._stop is not None and self._thread is not None:
             self._stop.request("SIGUSR2")
             self._thread.join(self.grace + 10)
-        if self._in_vain():
+        time_is_up = self.seconds is not None and time.monotonic() - self._began > 0.9 * self.seconds
+        if time_is_up and self._log is not None and not self._log.gained:
             raise RuntimeError(
-                f"no run of this task finished one round before its time was up ({self.seconds:.0f} s); it would be "
-                "queued again for ever. Raise launcher.time."
+                f"no run of this task finished one round before its time was up ({self.seconds:.0f} s), and it would "
+                "be queued again for ever. Raise launcher.time."
             )
         return DelayedSubmission(self)
 
-    def _in_vain(self) -> bool:
-        """Whether the whole time of the job has passed without a round."""
-        time_is_up = self.seconds is not None and time.monotonic() - self._began > 0.9 * self.seconds
-        return time_is_up and self._log is not None and not self._log.gained
-
-    def _terminated(self, *_: object) -> None:
-        if self._stop is not None:
-            self._stop.request("SIGTERM")
-
-    def _watch(self, stop: StopRequest, outcomes: dict[str, Outcome], errors: list[BaseException]) -> None:
+    def _in_thread(
+        self, stop: StopRequest, outcomes: dict[str, Outcome], errors: list[BaseException]
+    ) -> None:
         try:
             self._carry_out(stop, outcomes)
         except BaseException as error:  # noqa: BLE001 - the main thread raises it
             errors.append(error)
 
     def _carry_out(self, stop: StopRequest, outcomes: dict[str, Outcome]) -> None:
-        left, tries = list(self.tasks), dict.fromkeys((task.key for task in self.tasks), 0)
+        left, failures = list(self.tasks), Counter[str]()
         waited, workers = 0.0, self._workers()
         while left and not stop.reason:
             found = {outcome.key: outcome for outcome in self._launch(left, stop, workers)}
             outcomes |= found
             if any("OutOfMemoryError" in outcome.message for outcome in found.values()):
-                workers = max(1, len(gpu_memory()))  # what did not fit beside others may fit alone
-            for key, outcome in found.items():
-                tries[key] += outcome.state is RunState.FAILED
-            left = [task for task in left if self._again(found.get(task.key), tries[task.key], waited)]
+                workers = max(1, len(gpu_memory()))  # What did not fit beside others may fit alone.
+            failures.update(key for key, outcome in found.items() if outcome.state is RunState.FAILED)
+            left = [task for task in left if self._again(found.get(task.key), failures[task.key], waited)]
             if left and all(found[task.key].state is RunState.RUNNING for task in left if task.key in found):
                 began = time.monotonic()
                 while not stop.reason and time.monotonic() - began < BEAT_SECONDS:
                     time.sleep(0.2)
                 waited += BEAT_SECONDS
 
-    def _again(self, outcome: Outcome | None, tries: int, waited: float) -> bool:
-        """Whether a run is to be tried once more; one without an outcome was not begun."""
+    def _again(self, outcome: Outcome | None, failures: int, waited: float) -> bool:
+        """Whether to try a run once more. A run without an outcome was not begun."""
         if outcome is None or outcome.state is RunState.INTERRUPTED:
             return True
         if outcome.state is RunState.RUNNING:
             return waited < WAIT_SECONDS
-        return outcome.state is RunState.FAILED and tries <= self.retries
+        return outcome.state is RunState.FAILED and failures <= self.retries
 
     def _launch(self, tasks: Sequence[Task], stop: StopRequest, workers: int | None) -> list[Outcome]:
         return launch(
@@ -189,34 +169,31 @@ class BatchJob:
 
 
 class Log(Listener):
-    """One line for each run that begins or ends: the log of a batch job. ``gained``: whether any run got further."""
+    """Prints one line for each run that begins or ends: the log of a batch job.
+
+    Attributes:
+        gained: Whether any run finished a round.
+    """
 
     def __init__(self) -> None:
         self.gained = False
-        self._first: dict[str, int] = {}
-
-    def started(self, tasks: Sequence[Task]) -> None:
-        """Nothing has happened yet."""
 
     def task_started(self, key: str) -> None:
-        """Say so."""
-        self._say(f"begins      {key}")
+        """Print the key."""
+        self._print(f"begins      {key}")
 
     def progress(self, key: str, rounds: Rounds) -> None:
-        """Stands in the run's folder; here only whether there is any."""
+        """Note that a run makes progress."""
         self.gained = self.gained or rounds.done > rounds.first
 
     def task_ended(self, outcome: Outcome) -> None:
-        """Say how, with the whole message of what went wrong."""
+        """Print the state, with the whole message."""
         self.gained = self.gained or outcome.state.ended
-        self._say(f"{outcome.state:<11} {outcome.key} ({outcome.seconds:.0f} s) {outcome.message}".rstrip())
+        self._print(f"{outcome.state:<11} {outcome.key} ({outcome.seconds:.0f} s) {outcome.message}".rstrip())
 
     def stopping(self, message: str) -> None:
-        """Say why."""
-        self._say(f"stopping    {message}")
+        """Print the reason."""
+        self._print(f"stopping    {message}")
 
-    def finished(self, outcomes: Sequence[Outcome]) -> None:
-        """All has been said."""
-
-    def _say(self, line: str) -> None:
+    def _print(self, line: str) -> None:
         print(f"{time.strftime('%F %T')} {line}", flush=True)

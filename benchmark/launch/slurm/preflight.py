@@ -1,7 +1,7 @@
 """A short job before the first ones: does a node see the results folder, this checkout and the same packages?
 
-What is submitted with it depends on it: nobody has to wait for it, and nothing starts that cannot work. What has passed
-is noted in ``results/launcher/probes`` and not asked again until anything of it changes.
+Jobs that are submitted with it depend on it, so that nothing starts that cannot work. A check that was passed is noted
+in ``<results>/launcher/probes`` and not repeated until something of it changes.
 """
 
 from __future__ import annotations
@@ -34,15 +34,18 @@ PACKAGES = (
     "torch",
     "torchvision",
 )
-"""What the bits of a run, or the way from a job to its runs, depend on."""
+"""Packages on which the bits of a run, or the way from a job to its runs, depend."""
+
+MODULE = "benchmark.launch.slurm.preflight"
+"""This module, as the job starts it."""
 
 NOT_SEEN, NO_CHECKOUT, NO_PYTHON, UNLIKE, NOT_WRITTEN = 90, 91, 92, 93, 94
-"""Exit codes of the job: where the folder is not seen, they are all that comes back."""
+"""Exit codes of the job. If it does not see the results folder, they are all that it can say."""
 
 
 @cache
 def environment() -> Mapping[str, str]:
-    """Versions of Python and of the packages that matter, here; "" for one that is not there."""
+    """Versions of Python and of the packages that matter; "" for a package that is not installed."""
     found = {"python": platform.python_version()}
     for name in PACKAGES:
         try:
@@ -54,7 +57,7 @@ def environment() -> Mapping[str, str]:
 
 @cache
 def sources() -> str:
-    """Digest of the program and its configuration."""
+    """SHA-256 of the program and its configuration."""
     digest = hashlib.sha256()
     for folder in ("benchmark", "conf", "datasets", "methods", "partitions"):
         for path in sorted((ROOT / folder).rglob("*")):
@@ -64,7 +67,7 @@ def sources() -> str:
 
 
 def differences(expected: Mapping[str, str]) -> str:
-    """What of `environment` is another one here: ``torch 2.12.0 (submitted with 2.15.0)``; "" if nothing is."""
+    """What differs here from ``expected``: ``torch 2.12.0 (submitted with 2.15.0)``; "" if nothing does."""
     here = environment()
     return ", ".join(
         f"{name} {here.get(name) or 'missing'} (submitted with {value or 'none'})"
@@ -75,7 +78,7 @@ def differences(expected: Mapping[str, str]) -> str:
 
 @dataclass(frozen=True)
 class PreflightCheck:
-    """What a node must have, and ``where`` it is looked for: the partition and whatever else chooses a node."""
+    """What a node must have, and ``where`` it is looked for: the partition and other options that choose a node."""
 
     results: str
     where: str
@@ -87,37 +90,37 @@ class PreflightCheck:
 
     @classmethod
     def of(cls, results: Path, where: str, gpus: int) -> PreflightCheck:
-        """What is here."""
+        """The check that expects what this machine has."""
         return cls(str(results.resolve()), where, gpus, environment(), sources())
 
     @property
     def name(self) -> str:
-        """The name of its job and of its notes."""
+        """Name of its job and of its files."""
         return f"fedtables-probe-{hashlib.sha256(json.dumps(asdict(self)).encode()).hexdigest()[:12]}"
 
     @property
     def folder(self) -> Path:
-        """Its notes."""
+        """Folder of its files."""
         return Path(self.results) / "launcher" / "probes"
 
     @property
     def expected(self) -> Path:
-        """What the job is to find; written by `prepare`, read on the node."""
+        """File with what is expected. `prepare` writes it, the node reads it."""
         return self.folder / f"{self.name}.expected.json"
 
     @property
     def found(self) -> Path:
-        """What the job has found; written on the node."""
+        """File with what was found. The node writes it."""
         return self.folder / f"{self.name}.json"
 
     def prepare(self) -> None:
-        """Note what is expected, and forget what was found."""
+        """Write what is expected, and remove what was found before."""
         self.folder.mkdir(parents=True, exist_ok=True)
         self.found.unlink(missing_ok=True)
         write_atomically(self.expected, json.dumps(asdict(self)).encode())
 
     def script(self, setup: Sequence[str]) -> str:
-        """The job's script. ``setup`` are the lines of shell that every job begins with."""
+        """The script of the job. ``setup`` are the lines of shell with which every job begins."""
         expected, python = shlex.quote(str(self.expected)), shlex.quote(self.python)
         return "\n".join(
             [
@@ -127,19 +130,15 @@ class PreflightCheck:
                 f"test -r {expected} || exit {NOT_SEEN}",
                 f"exec >{shlex.quote(str(self.folder / self.name))}.log 2>&1",
                 *setup,
-                f"cd {shlex.quote(self.root)} && test -r benchmark/launch/slurm/preflight.py || exit {NO_CHECKOUT}",
+                f"cd {shlex.quote(self.root)} && test -d benchmark || exit {NO_CHECKOUT}",
                 f"test -x {python} || exit {NO_PYTHON}",
-                f"exec {python} -m benchmark.launch.slurm.preflight {expected}",
+                f"exec {python} -m {MODULE} {expected}",
                 "",
             ]
         )
 
-    def passed(self) -> bool:
-        """Whether the job has found all that is expected."""
-        return self.message() == ""
-
     def message(self) -> str | None:
-        """What the job has found amiss, "" if nothing; None as long as it has not said so."""
+        """What is wrong with the node; "" if nothing is, None if the job has not ended."""
         try:
             content: str = json.loads(self.found.read_bytes())["message"]
         except (OSError, ValueError, KeyError):
@@ -147,7 +146,7 @@ class PreflightCheck:
         return content
 
     def explain(self, code: int | None) -> str:
-        """What the exit code of a job means that has left no word; None: not known."""
+        """What the exit code of a job means that wrote no file; None: the code is not known."""
         reasons = {
             NOT_SEEN: f"it does not see the results folder {self.results}. Set results=... to a folder that the nodes "
             "share with this machine.",
@@ -155,11 +154,11 @@ class PreflightCheck:
             NO_PYTHON: f"it does not see {self.python}. Put .venv into a folder that the nodes share.",
         }
         log = self.folder / f"{self.name}.log"
-        other = f"it ended with exit code {code}; what it said stands in {log}."
-        return reasons.get(code or 0, other if code is not None else f"it ended without a word; see {log}.")
+        other = f"it ended with exit code {code}; see {log}."
+        return reasons.get(code or 0, other if code is not None else f"it ended without a result; see {log}.")
 
     def check(self) -> str:
-        """On the node: what is amiss, or ""."""
+        """What is wrong with this node, or ""."""
         unlike = differences(self.environment)
         if unlike:
             return f"it has other versions: {unlike}. Make .venv anew for the nodes, or see launcher.modules."
@@ -174,12 +173,12 @@ class PreflightCheck:
 
 
 def on_node(path: Path) -> int:
-    """The job: look, write what was found, and return the exit code."""
-    probe = PreflightCheck(**json.loads(path.read_bytes()))
-    message = probe.check()
+    """The job: check this node, write what was found, and return the exit code."""
+    check = PreflightCheck(**json.loads(path.read_bytes()))
+    message = check.check()
     try:
         note = {"message": message, "host": socket.gethostname(), "job": os.environ.get("SLURM_JOB_ID", "")}
-        write_atomically(probe.found, json.dumps(note).encode())
+        write_atomically(check.found, json.dumps(note).encode())
     except StorageError as error:
         print(error)
         return NOT_WRITTEN
@@ -188,10 +187,10 @@ def on_node(path: Path) -> int:
 
 
 def refused(message: str) -> ConfigError:
-    """The error of a probe that did not pass."""
+    """The error for a check that failed."""
     return ConfigError(
-        f"a node that was asked first cannot carry out the runs: {message} What was submitted with it was cancelled. "
-        "(launcher.probe=false leaves this question out.)"
+        f"a node cannot carry out the runs: {message} What was submitted was cancelled. (launcher.probe=false leaves "
+        "this check out.)"
     )
 
 
