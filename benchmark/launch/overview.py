@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from benchmark.launch.slurm.queue import QueuedTask, SlurmQueue, waiting_reasons
 from benchmark.launch.slurm.submission_log import SubmissionLog
 from benchmark.runs.index import RunIndex
-from benchmark.runs.status import RunState, Status
-from benchmark.runs.store import Results, RunFolder
+from benchmark.runs.status import RunState
+from benchmark.runs.store import Results
 
 SHOWN_STATES = (
     RunState.DONE,
@@ -61,8 +61,3 @@ class RunOverview:
         """Number of tasks of the cluster that run and that wait."""
         tasks = {task.id: task for task in self._queued.values()}
         return Counter(RunState.RUNNING if task.running else RunState.WAITING for task in tasks.values())
-
-
-def run_state(folder: RunFolder, status: Status | None) -> RunState:
-    """The state of one run as a table shows it."""
-    return RunIndex(Results(folder.path.parents[2])).state("/".join(folder.path.parts[-2:]))
