@@ -11,9 +11,8 @@ from benchmark.cli.planning import plans_of
 from benchmark.errors import ConfigError
 from benchmark.experiments.plan import unique_runs
 from benchmark.experiments.selection import TableQuery
-from benchmark.launch.slurm.queue import cancel as end_tasks
-from benchmark.launch.slurm.queue import queued
-from benchmark.launch.slurm.submissions import SubmissionLog
+from benchmark.launch.slurm.queue import SlurmQueue
+from benchmark.launch.slurm.submission_log import SubmissionLog
 from benchmark.runs.store import Results
 
 
@@ -37,7 +36,7 @@ def main(words: Sequence[str]) -> int:
         return 0
     if not options.all:
         keys &= set(unique_runs([cells for _, cells in plans_of(options)]))
-    asked = queued()
+    asked = SlurmQueue.tasks()
     if asked is None:
         there = (
             "there is no `squeue` on this machine"
@@ -48,7 +47,7 @@ def main(words: Sequence[str]) -> int:
     # Noted first: a launcher that follows these runs would take them for lost and submit them again.
     with results.submission_lease():
         tasks, others = notes.cancel(asked, keys)
-    end_tasks(tasks)
+    SlurmQueue.cancel(tasks)
     shared = f"; with them {others} runs that share a task with these" if others else ""
     print(
         f"{len(tasks)} tasks cancelled{shared}. Runs at work save their state; the same command goes on with them."

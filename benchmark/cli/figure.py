@@ -9,7 +9,7 @@ from typing import Annotated
 
 from benchmark.cli.launching import launcher_lock, run_missing, run_settings
 from benchmark.cli.options import LaunchOptions, parse
-from benchmark.cli.tracking import publication, start, tracked_runs
+from benchmark.cli.tracking import start, tracked_runs
 from benchmark.errors import ConfigError, wrong
 from benchmark.experiments.figures import FigureSpec, find_figures
 from benchmark.experiments.plan import Cells, check, plan, unique_runs
@@ -61,7 +61,7 @@ def main(words: Sequence[str]) -> int:
                 check(request.table, request.cells)
 
     plans = [(request.table, request.cells) for _, request in requests if request.table is not None]
-    with start(options, results.root, plans) as tracker, launcher_lock(options, results):
+    with start(options, results.root, plans), launcher_lock(options, results):
         runs = unique_runs([request.cells for _, request in requests])
         code = run_missing(options, index, runs, check_all, tracked_runs(plans))
         if code == 130:
@@ -70,8 +70,6 @@ def main(words: Sequence[str]) -> int:
         for draw, request in requests:
             paths = _write(draw(request), request, folder)
             print(f"{paths[0].with_suffix('')}.{{png,pdf,csv,md}}")
-            spec = request.spec
-            tracker.publish(publication("figure", spec.name, preset, folder, [spec.paper]))
     return code
 
 

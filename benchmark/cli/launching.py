@@ -111,19 +111,21 @@ def _cluster(
 ) -> int:
     """Submit what neither ended nor lives, and look after it; exit code 0, 1 (not all have ended), 130 (left alone)."""
     from benchmark.cli.tracking import settings_of
-    from benchmark.launch.slurm.queue import Slurm, SlurmSettings
-    from benchmark.launch.slurm.submissions import Cluster, check_time, known_seconds
+    from benchmark.launch.slurm.packing import check_time, known_seconds
+    from benchmark.launch.slurm.queue import SlurmQueue
+    from benchmark.launch.slurm.settings import SlurmSettings
+    from benchmark.launch.slurm.submissions import Cluster
     from benchmark.launch.tasks import RUN_WORK, Task
     from benchmark.runs.build import get_weights
     from benchmark.runs.data import get_data
 
     settings = SlurmSettings.of(group_settings("launcher", options.launcher, options.launcher_settings))
-    queue = Slurm(settings, results.root / "launcher" / "jobs")
+    queue = SlurmQueue(settings, results.root / "launcher" / "jobs")
     intervals = {run.key: min(1.0, run.runtime.checkpoint_every / run.train.rounds) for run in runs}
     check_time(settings, intervals, known_seconds(results))
     prepare_data(runs, get_data, get_weights)
     plan = (settings_of(options), {run.key: run for run in tracked})
-    cluster = Cluster(results, queue, settings, RUN_WORK, queue.folder, plan)
+    cluster = Cluster(results, queue, settings, RUN_WORK, plan)
     tasks = [Task(run.key, run.train.rounds, _payload(run, "local")) for run in runs]
     number = cluster.submit(tasks)
     print(f"{number} of {len(tasks)} runs submitted; logs: {queue.folder}/")

@@ -11,7 +11,7 @@ from typing import Annotated
 from benchmark.cli.launching import SHOWN
 from benchmark.cli.options import convert, parse
 from benchmark.errors import ConfigError, nearest
-from benchmark.launch.slurm.submissions import SubmissionLog, task_log
+from benchmark.launch.slurm.submission_log import SubmissionLog, task_log
 from benchmark.runs.store import Results, RunFolder
 
 

@@ -14,14 +14,15 @@ from benchmark.cli.launching import SHOWN, launcher_kind, launcher_lock, run_mis
 from benchmark.cli.options import LaunchOptions
 from benchmark.cli.options import parse as parse_options
 from benchmark.cli.overrides import CHOICES, composed, configurations, parse
-from benchmark.cli.tracking import settings_of, tags_of
+from benchmark.cli.tracking import settings_of
 from benchmark.config.compose import group_names
 from benchmark.config.schema import RunConfig
 from benchmark.errors import ConfigError, wrong
 from benchmark.runs.index import RunIndex
 from benchmark.runs.status import RunState
 from benchmark.runs.store import Results
-from benchmark.tracking.settings import TrackedRun, tracking
+from benchmark.tracking.process import tracking
+from benchmark.tracking.settings import TrackedRun
 
 MANY, HELP, SHOW = {"-m", "--multirun"}, {"-h", "--help"}, {"-c", "--cfg"}
 
@@ -75,7 +76,7 @@ def _one(options: LaunchOptions, config: RunConfig) -> int:
     from benchmark.launch.tasks import StopRequest, signals_request_stop
     from benchmark.runs.execute import execute
 
-    tracked = [TrackedRun(config.key, "", tags_of(config))]
+    tracked = [TrackedRun(config.key)]
     progress = _print_progress if sys.stdout.isatty() else lambda round, rounds: None
     with contextlib.ExitStack() as stack:
         stack.enter_context(tracking(settings_of(options), Path(config.paths.results), tracked))
@@ -115,7 +116,7 @@ def _sweep(options: LaunchOptions, configs: Sequence[RunConfig]) -> int:
     runs = {config.key: config for config in configs}
     options = replace(options, threads=runtime.threads, device=runtime.device)
     index = RunIndex(results)
-    tracked = [TrackedRun(run.key, "", tags_of(run)) for run in runs.values()]
+    tracked = [TrackedRun(run.key) for run in runs.values()]
     elsewhere = launcher_kind(options) == "slurm"
     with (
         tracking(settings_of(options), results.root, [] if elsewhere else tracked),

@@ -21,7 +21,7 @@ from benchmark.experiments.plan import Cells, unique_runs
 from benchmark.experiments.selection import TableQuery
 from benchmark.experiments.spec import TableSpec
 from benchmark.launch.overview import SHOWN_STATES, RunOverview
-from benchmark.launch.slurm.submissions import SubmissionLog
+from benchmark.launch.slurm.submission_log import SubmissionLog
 from benchmark.runs.status import RunState
 from benchmark.runs.store import Results
 

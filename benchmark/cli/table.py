@@ -11,7 +11,7 @@ from benchmark.analyses.registry import PaperTable
 from benchmark.cli.launching import launcher_lock, run_missing, run_settings
 from benchmark.cli.options import LaunchOptions, parse
 from benchmark.cli.planning import find_analyses, plans_of
-from benchmark.cli.tracking import publication, start, tracked_runs
+from benchmark.cli.tracking import start, tracked_runs
 from benchmark.experiments.plan import Cells, check, unique_runs
 from benchmark.experiments.selection import TableQuery, plan_tables
 from benchmark.experiments.spec import TableSpec
@@ -44,7 +44,7 @@ def main(words: Sequence[str]) -> int:
         for spec, cells in [*plans, *read_too]:
             check(spec, cells)
 
-    with start(options, results.root, [*plans, *read_too]) as tracker:
+    with start(options, results.root, [*plans, *read_too]):
         with launcher_lock(options, results):
             code = run_missing(options, overview.index, runs, check_all, tracked_runs([*plans, *read_too]))
         folder = options.out or results.root / "tables" / preset
@@ -52,10 +52,8 @@ def main(words: Sequence[str]) -> int:
         for spec, cells in plans:
             where = write(as_table(collect(spec, preset, cells, overview.index)), folder)
             print(f"{spec.name}: {_summary(overview, cells)}; {where}")
-            tracker.publish(publication("table", spec.name, preset, folder, [spec.paper]))
         for made in analyses if code != 130 else ():
-            name = _analyse(made, options, folder)
-            tracker.publish(publication("table", name, preset, folder, [made.paper]))
+            _analyse(made, options, folder)
     return code
 
 

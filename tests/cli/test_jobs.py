@@ -18,7 +18,7 @@ from benchmark.cli.options import parse
 from benchmark.cli.planning import plans_of
 from benchmark.experiments.plan import unique_runs
 from benchmark.experiments.selection import TableQuery
-from benchmark.launch.slurm.submissions import Batch, SubmissionLog
+from benchmark.launch.slurm.submission_log import Batch, SubmissionLog
 from benchmark.runs.status import RunState, Status
 from benchmark.runs.store import Results
 
