@@ -230,7 +230,7 @@ def code_lines(document: Path) -> list[str]:
 
 
 def test_documents_name_only_what_exists() -> None:
-    """Commands, make's targets and variables, and files behind links."""
+    """Commands, make's targets and variables, and files."""
     from benchmark.__main__ import COMMANDS
 
     makefile = (ROOT / "Makefile").read_text()
@@ -246,8 +246,11 @@ def test_documents_name_only_what_exists() -> None:
                 unknown = {word.split("=")[0] for word in words if "=" in word} - variables
                 unknown |= {word for word in words if re.fullmatch(r"[a-z0-9-]+", word)} - targets
                 assert not unknown, f"{path.name}: {line}"
-        for link in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", path.read_text()):
-            assert (path.parent / link).exists(), f"{path.name}: {link}"
+        links = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", path.read_text())
+        named = {path.parent / link for link in links}
+        named |= {ROOT / span for span in spans if re.fullmatch(r"(benchmark|scripts|tests)/[\w./-]+", span)}
+        missing = [str(place) for place in named if not place.exists()]
+        assert not missing, path.name
 
 
 def test_architecture_names_functions_that_exist() -> None:
