@@ -151,7 +151,6 @@ class Sender:
 
     def _log_table(self, kind: str, preset: str, path: Path, files: Sequence[Path]) -> None:
         import pandas
-
         import wandb
 
         name = path.stem
