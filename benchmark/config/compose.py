@@ -99,13 +99,13 @@ def resolve(plain: Mapping[str, Any]) -> RunConfig:
     """Validate a composed configuration.
 
     The selection ``auto`` becomes the method's own or uniform. Raises :class:`ConfigError` with one message that names
-    every wrong key, what came and what is allowed.
+    every wrong key, its value and what is expected.
     """
     values = {key: value for key, value in plain.items() if key not in ("launcher", "tracking")}
     method, selection = values.get("method"), values.get("selection")
     if not isinstance(method, Mapping) or not isinstance(selection, Mapping):
         raise ConfigError(
-            f"method, selection: came {method!r}, {selection!r}; choose a file of conf/method and conf/selection."
+            f"method, selection: got {method!r}, {selection!r}; expected files of conf/method and conf/selection."
         )
     if selection.get("name") == "auto":
         values["selection"] = dict(method.get("selection") or {"name": "uniform"})

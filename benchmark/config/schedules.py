@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from benchmark.errors import ConfigError, nearest
+from benchmark.errors import ConfigError, wrong
 
 
 def _constant(lr: float, rounds: int) -> Callable[[int], float]:
@@ -25,12 +25,14 @@ def _cosine(lr: float, rounds: int, *, final: float = 0.0) -> Callable[[int], fl
     return lambda t: lr * (final + (1 - final) * (1 + math.cos(math.pi * t / max(1, rounds))) / 2)
 
 
-SCHEDULES: dict[str, tuple[Callable[..., Callable[[int], float]], tuple[str, ...]]] = {
-    "constant": (_constant, ()),
-    "step": (_step, ("every", "gamma")),
-    "exponential": (_exponential, ("gamma",)),
-    "cosine": (_cosine, ("final",)),
+Make = Callable[..., Callable[[int], float]]
+SCHEDULES: dict[str, tuple[Make, tuple[str, ...], tuple[str, ...]]] = {
+    "constant": (_constant, (), ()),
+    "step": (_step, ("every", "gamma"), ()),
+    "exponential": (_exponential, ("gamma",), ()),
+    "cosine": (_cosine, (), ("final",)),
 }
+"""Name -> function, required and optional parameters."""
 
 
 def learning_rate(lr: float, rounds: int, schedule: Mapping[str, Any]) -> Callable[[int], float]:
@@ -42,19 +44,18 @@ def learning_rate(lr: float, rounds: int, schedule: Mapping[str, Any]) -> Callab
     name = str(schedule.get("name", "constant"))
     if name not in SCHEDULES:
         raise ConfigError(
-            f"train.schedule.name: came {name!r}.{nearest(name, SCHEDULES)} Allowed: {', '.join(SCHEDULES)}."
+            wrong("train.schedule.name", name, f"one of {', '.join(SCHEDULES)}", known=SCHEDULES)
         )
-    make, allowed = SCHEDULES[name]
+    make, required, optional = SCHEDULES[name]
     given = {key: value for key, value in schedule.items() if key != "name"}
+    allowed = (*required, *optional)
     for key, value in given.items():
         if key not in allowed:
-            raise ConfigError(
-                f"train.schedule.{key}: unknown parameter of {name}.{nearest(key, allowed)} "
-                f"Allowed: {', '.join(allowed) or 'it has none'}."
-            )
+            expected = f"one of {', '.join(allowed)}" if allowed else f"no parameters, as {name} has none"
+            raise ConfigError(wrong("train.schedule", key, expected, known=allowed))
         if not isinstance(value, int | float) or value < 0 or (key == "every" and value < 1):
-            raise ConfigError(f"train.schedule.{key}: came {value!r}; it must be a positive number.")
-    missing = {"step": {"every", "gamma"}, "exponential": {"gamma"}}.get(name, set()) - set(given)
+            raise ConfigError(wrong(f"train.schedule.{key}", value, "a positive number"))
+    missing = [key for key in required if key not in given]
     if missing:
-        raise ConfigError(f"train.schedule: {name} also needs {', '.join(sorted(missing))}.")
+        raise ConfigError(f"train.schedule: {name} also needs {', '.join(missing)}.")
     return make(lr, rounds, **given)

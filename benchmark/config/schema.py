@@ -89,7 +89,7 @@ class TrainConfig(_Node):
     def _consistent(self) -> TrainConfig:
         if (self.epochs is None) == (self.steps is None):
             raise ConfigError(
-                f"train: came epochs={self.epochs} and steps={self.steps}; set exactly one of them, the other to null."
+                f"train: got epochs={self.epochs} and steps={self.steps}; expected one number and one null."
             )
         learning_rate(self.lr, self.rounds, self.schedule)
         return self
@@ -196,7 +196,7 @@ class RunConfig(_Node):
         """Raise :class:`ConfigError` if ``method`` needs data that this run does not hold out."""
         if method.prediction.needs_validation and not self.evaluation.validation:
             raise ConfigError(
-                f"evaluation.validation: came 0, but prediction {method.prediction.key!r} of method {method.name!r} "
+                f"evaluation.validation: got 0, but prediction {method.prediction.key!r} of method {method.name!r} "
                 "chooses on a validation split. Set it to the share of every client's training data to hold out, "
                 "0.1 say."
             )

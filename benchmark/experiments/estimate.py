@@ -1,7 +1,7 @@
-"""What a plan asks for before it is carried out: time on this device, disk, data and weights that are missing.
+"""Estimates for planned runs: time on this device, disk space, and the data and weights that are missing.
 
-Time is measured, not looked up: one round of each different (data shape, model, method, batch) is carried out with a
-single client on random images of the right shape, and multiplied by the samples, rounds and evaluations of the runs.
+For each combination of image shape, model, method and batch size, one round of one client is timed on random images.
+The time per sample is multiplied by the samples, rounds and evaluations of the runs.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ if TYPE_CHECKING:
     from benchmark.models.pretrained import Weights
 
 PATIENCE = 10.0
-"""Seconds that timing one round should take at most; slower ones are timed on fewer samples."""
+"""Longest time for one timed round in seconds; slow models are timed on fewer samples."""
 
 ENOUGH, MOST = 0.3, 1 << 15
-"""Seconds, and samples, that are enough to time a round."""
+"""A timed round ends after so many seconds, or with so many samples."""
 
 RUN_BYTES = 6 * 4096
-"""Of a finished run: six files, each at least a block of the disk; records grow with rounds (`RECORD_BYTES`)."""
+"""Disk space of the six files of a finished run in bytes, without its records (`RECORD_BYTES` each)."""
 
 RECORD_BYTES = 100
 RECORDS_PER_ROUND = 12
 
 
 class Shape(NamedTuple):
-    """What decides how long a sample takes."""
+    """Everything that the time per sample depends on."""
 
     channels: int
     size: int
@@ -47,7 +47,7 @@ class Shape(NamedTuple):
 
 
 class Pace(NamedTuple):
-    """Seconds per sample that is trained once, and per sample that is evaluated."""
+    """Seconds per sample in training (one epoch) and in evaluation."""
 
     train: float
     evaluate: float
@@ -55,7 +55,7 @@ class Pace(NamedTuple):
 
 @dataclass(frozen=True)
 class Block:
-    """Runs that take equally long: ``samples`` are those of the training data, ``steps`` those of one round."""
+    """Runs of one configuration, which take equally long; ``evaluated`` counts samples over all evaluations."""
 
     table: str
     dataset: str
@@ -69,18 +69,18 @@ class Block:
     hash: str
 
     def hours(self, pace: Pace) -> float:
-        """Of all its runs, one after another."""
+        """Time of all runs, one after another."""
         seconds = self.rounds * self.samples_per_round * pace.train + self.evaluated * pace.evaluate
         return self.runs * seconds / 3600
 
     @property
     def result_bytes(self) -> int:
-        """What its finished runs leave on the disk."""
+        """Disk space of the finished runs."""
         return self.runs * (RUN_BYTES + self.rounds * RECORDS_PER_ROUND * RECORD_BYTES)
 
 
 def facts_of(run: RunConfig) -> Facts | None:
-    """What is known of a run's data: as prepared, else without having them; None where nothing is."""
+    """Sizes of a run's data, from the prepared data or else from the builder; None if unknown."""
     wanted = run.dataset
     root, cache = (Path(path) if path else None for path in (run.paths.data, run.paths.cache))
     if not datasets.is_prepared(wanted.name, wanted.options, root, cache):
@@ -92,7 +92,7 @@ def facts_of(run: RunConfig) -> Facts | None:
 
 
 def blocks(table: str, runs: Sequence[RunConfig]) -> list[Block]:
-    """The runs of a table, by configuration; those on data of which nothing is known are left out."""
+    """The runs of a table by configuration, without those on data of unknown size."""
     groups: dict[str, list[RunConfig]] = {}
     for run in runs:
         groups.setdefault(run.hash, []).append(run)
@@ -133,7 +133,7 @@ def _block(table: str, runs: Sequence[RunConfig]) -> Block | None:
 
 
 def _population(run: RunConfig, facts: Facts) -> tuple[int, int, int]:
-    """(number of clients, number of their samples, number of training samples that nobody gets)."""
+    """(number of clients, number of their samples, number of training samples that no client gets)."""
     train = min(facts.train, (run.dataset.train_per_class or facts.train) * facts.classes)
     scheme = partitions.make(run.partition.name, run.partition.parameters)
     clients, samples = scheme.expected(train, facts.classes, facts.sources)
@@ -144,10 +144,10 @@ def _population(run: RunConfig, facts: Facts) -> tuple[int, int, int]:
 
 
 def timed(run: RunConfig, shape: Shape, device: str = "auto") -> Pace:
-    """Carry out a round of one client on random images; `ConfigError` as a run's.
+    """Time a round of one client on random images.
 
-    On ever more images, until a round takes `ENOUGH` seconds, so that what it costs once does not count, or until the
-    next one would take longer than `PATIENCE`.
+    The number of images grows until a round takes `ENOUGH` seconds, so that fixed costs do not matter, or until the
+    next round would take longer than `PATIENCE`.
     """
     import torch
 
@@ -175,9 +175,8 @@ def _round(run: RunConfig, shape: Shape, samples: int, device: str) -> tuple[Pac
             torch.cuda.synchronize()
         return time.perf_counter()
 
-    state, _ = federation.step(
-        state
-    )  # what is done once: kernels chosen, memory taken, statistics of round 0
+    # The first round also chooses kernels and allocates memory, so it is not timed.
+    state, _ = federation.step(state)
     began = wait()
     state, _ = federation.step(state)
     trained = wait()
@@ -189,7 +188,7 @@ def _round(run: RunConfig, shape: Shape, samples: int, device: str) -> tuple[Pac
 
 
 def _small(run: RunConfig, shape: Shape, samples: int, device: str) -> RunConfig:
-    """The run with one client, random images of the shape, and weights that nobody has to have."""
+    """The run with one client, random images and random weights."""
     plain: dict[str, Any] = run.model_dump(mode="json")
     options = {
         "classes": shape.classes,
@@ -222,7 +221,7 @@ def _small(run: RunConfig, shape: Shape, samples: int, device: str) -> RunConfig
 
 @dataclass(frozen=True)
 class DataNeed:
-    """A data set of a plan: ``state`` is prepared, raw files there, or why it cannot be prepared."""
+    """A data set of planned runs; ``state`` says whether it is prepared, or why it cannot be prepared."""
 
     name: str
     facts: Facts | None
@@ -230,12 +229,12 @@ class DataNeed:
 
     @property
     def prepared_bytes(self) -> int:
-        """Size of its arrays; 0 where nothing is known."""
+        """Size of its arrays; 0 if unknown."""
         return 0 if self.facts is None else self.facts.prepared_bytes
 
 
 def data_needs(runs: Sequence[RunConfig]) -> list[DataNeed]:
-    """The data sets of the runs, each once; nothing is prepared, and nothing large is read."""
+    """The data sets of the runs, each once. Nothing is prepared here."""
     found: dict[str, DataNeed] = {}
     for run in runs:
         wanted = run.dataset
@@ -258,7 +257,7 @@ def data_needs(runs: Sequence[RunConfig]) -> list[DataNeed]:
 
 
 def weights_needed(runs: Sequence[RunConfig]) -> list[tuple[Path, Weights]]:
-    """Files of trained weights that the runs start from: (where each is looked for, what it is)."""
+    """Files of pre-trained weights that the runs start from: (path, description)."""
     from benchmark.models.networks import wanted_weights
     from benchmark.models.pretrained import weights_folder
 
@@ -276,7 +275,7 @@ Timer = Callable[[RunConfig, Shape], Pace]
 def paces(
     found: Sequence[Block], runs: Mapping[Shape, RunConfig], timer: Timer, say: Callable[[str], None]
 ) -> dict[Shape, Pace | str]:
-    """The pace of every different shape, or why it cannot be timed."""
+    """The pace of every shape, or the reason why it cannot be timed."""
     known: dict[Shape, Pace | str] = {}
     for block in found:
         if block.shape in known:

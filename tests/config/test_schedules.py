@@ -29,15 +29,12 @@ def test_schedules(schedule: dict[str, Any], rates: list[float]) -> None:
 @pytest.mark.parametrize(
     ("schedule", "message"),
     [
-        ({"name": "cosin"}, r"train\.schedule\.name: came 'cosin'\. Did you mean 'cosine'\?.*constant"),
+        ({"name": "cosin"}, r"train\.schedule\.name: got 'cosin'.*constant.*'cosine'\?"),
         ({"name": "step", "every": 2}, r"train\.schedule: step also needs gamma"),
-        ({"name": "step", "every": 0, "gamma": 0.5}, r"train\.schedule\.every: came 0"),
-        (
-            {"name": "exponential", "gama": 0.5},
-            r"train\.schedule\.gama: unknown parameter.*Did you mean 'gamma'\?",
-        ),
-        ({"name": "exponential", "gamma": -1}, r"train\.schedule\.gamma: came -1"),
-        ({"name": "constant", "gamma": 1}, r"train\.schedule\.gamma: unknown parameter of constant"),
+        ({"name": "step", "every": 0, "gamma": 0.5}, r"train\.schedule\.every: got 0"),
+        ({"name": "exponential", "gama": 0.5}, r"train\.schedule: got 'gama'.*'gamma'\?"),
+        ({"name": "exponential", "gamma": -1}, r"train\.schedule\.gamma: got -1"),
+        ({"name": "constant", "gamma": 1}, r"train\.schedule: got 'gamma'"),
     ],
 )
 def test_schedule_mistakes(schedule: dict[str, Any], message: str) -> None:

@@ -11,9 +11,7 @@ import pytest
 import yaml
 
 from benchmark.analyses.registry import PAPER_TABLES, find
-from benchmark.config.merge import merge
 from benchmark.errors import ConfigError
-from benchmark.experiments.plan import plan
 from benchmark.experiments.spec import TableSpec
 from benchmark.experiments.tables import TABLE_FOLDER, find_specs, load_spec, spec_called
 from benchmark.reports.layout import as_table
@@ -78,13 +76,6 @@ def test_all_numeric_tables_of_the_papers_are_there() -> None:
         assert find(table.analysis).name == table.analysis
         if table.runs_of:
             assert spec_of(table.runs_of[0]).column(table.runs_of[1])
-
-
-def test_no_table_has_a_method_that_is_missing() -> None:
-    """Every row and column composes in preset quick."""
-    for spec in find_specs():
-        states = {cell.state for cell in plan(spec, "quick").values()} if "quick" in spec.presets else set()
-        assert states <= {"ok", "average"}, spec.name
 
 
 def test_shapes_of_the_four_main_tables() -> None:
@@ -360,26 +351,6 @@ def test_a_table_that_extends_another(tmp_path: Path) -> None:
     for wrong, said in (({"extends": "bas"}, "extends: got 'bas'"), ({"rows": ["q"]}, "rows: got 'q'")):
         with pytest.raises(ConfigError, match=f"other.yaml: {said}"):
             load_spec(written(tmp_path, node | wrong, "other.yaml"))
-
-
-def test_another_name_replaces_the_parameters_of_the_old_one() -> None:
-    base = {
-        "optimizer": {"name": "momentum", "beta": 0.9},
-        "weights": {"name": "size"},
-        "client": {"fedprox": {"mu": 1}},
-    }
-    over = {
-        "optimizer": {"name": "adam", "lr": 0.1},
-        "weights": {"name": "size", "x": 1},
-        "client": {"moon": {}},
-    }
-    assert merge(base, over) == {
-        "optimizer": {"name": "adam", "lr": 0.1},
-        "weights": {"name": "size", "x": 1},
-        "client": {"fedprox": {"mu": 1}, "moon": {}},
-    }
-    assert base["optimizer"] == {"name": "momentum", "beta": 0.9}
-    assert merge({"a": {"b": 1}}, {"a": None}) == {"a": None}
 
 
 def test_a_part_of_a_table() -> None:

@@ -702,7 +702,7 @@ def test_a_run_knows_its_clients() -> None:
 
 
 def test_ranking_needs_a_validation_split_before_anything_trains() -> None:
-    message = r"evaluation\.validation: came 0, but prediction 'vote' of method 'fedsdc_plus' chooses on a validation"
+    message = r"evaluation\.validation: got 0, but prediction 'vote' of method 'fedsdc_plus' chooses on a validation"
     with pytest.raises(ConfigError, match=message):
         tiny("fedsdc_plus").build_method()
     tiny("fedsdc_plus", evaluation={"validation": 0.1}).build_method()
