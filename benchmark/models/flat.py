@@ -13,7 +13,7 @@ from torch.func import functional_call, grad, vmap
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.instancenorm import _InstanceNorm
 
-from benchmark.models.networks import Net
+from benchmark.models.base import Net
 from methods.core.vectors import BODY, HEAD, NORM, OTHER_NORM, Layout
 
 # vmap runs some layers (adaptive pooling of ResNets) sample by sample, and warns. A user cannot change that.

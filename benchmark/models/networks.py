@@ -1,130 +1,40 @@
-"""The networks, each split into a body that makes features and a classifier, and their parameters."""
+"""The networks, and how one is built from its name and parameters."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
-from typing import Annotated, Any, ClassVar
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import Field, ValidationError, field_validator
 from torch import Tensor, nn
 
 from benchmark.config.schema import NamedConfig
 from benchmark.errors import ConfigError, format_validation_error, wrong
+from benchmark.models.base import (
+    Count,
+    Multiplier,
+    Net,
+    Network,
+    PretrainedNetwork,
+    Shape,
+    Share,
+    network,
+    networks,
+)
 from benchmark.models.pretrained import EFFICIENTNET_B0, MOBILENETV2, RESNET50, Reader, Weights, load_weights
-
-Share = Annotated[float, Field(ge=0, lt=1)]
-Count = Annotated[int, Field(ge=0)]
-Multiplier = Annotated[float, Field(gt=0, le=8)]
-
-Shape = tuple[int, int, int]
-"""Channels, height and width of images."""
-
-
-class Net(nn.Module):
-    """A network in two parts: a body that makes features [B, h] and a classifier [B, h] -> [B, C]."""
-
-    def __init__(self, body: nn.Module, classifier: nn.Module, feature_dim: int) -> None:
-        """``feature_dim`` is h."""
-        super().__init__()
-        self.body = body
-        self.classifier = classifier
-        self.feature_dim = feature_dim
-
-    def features(self, x: Tensor) -> Tensor:
-        """Features [B, h] of inputs [B, c, H, W]."""
-        return self.body(x)
-
-    def classify(self, z: Tensor) -> Tensor:
-        """Logits [B, C] of features [B, h]."""
-        return self.classifier(z)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Logits [B, C] of inputs [B, c, H, W]."""
-        return self.classify(self.features(x))
-
-
-class UnitLength(nn.Module):
-    """Divides each row by its length."""
-
-    def forward(self, z: Tensor) -> Tensor:
-        """z / ||z|| of features [B, h]."""
-        return F.normalize(z)
-
-
-# What all networks share ---------------------------------------------------------------------------------------
-
-
-class Network(BaseModel):
-    """A network's parameters and how it is built. Every network has the parameters of this class.
-
-    Attributes:
-        projection: Width of a projection head (Linear, ReLU, Linear) behind the body, whose outputs are then the
-            features (MOON's and FedProc's code: 256); 0 for none.
-        normalize_features: Divide the features of every sample by their length (FedProc's code).
-        feature_dropout: Share of the features that is dropped in training.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
-    weights: ClassVar[Weights | None] = None
-
-    projection: Count = 0
-    normalize_features: bool = False
-    feature_dropout: Share = 0.0
-
-    def net(self, num_classes: int, shape: Shape) -> Net:
-        """The network without the parameters that all networks share."""
-        raise NotImplementedError
-
-    def with_feature_layers(self, net: Net, num_classes: int) -> Net:
-        """``net`` with the layers that all networks may have between body and classifier."""
-        layers: list[nn.Module] = []
-        if self.projection:
-            h = net.feature_dim
-            layers += [nn.Linear(h, h), nn.ReLU(inplace=True), nn.Linear(h, self.projection)]
-        if self.normalize_features:
-            layers.append(UnitLength())
-        if self.feature_dropout:
-            layers.append(nn.Dropout(self.feature_dropout))
-        if not layers:
-            return net
-        body = nn.Sequential(net.body, *layers)
-        if not self.projection:
-            return Net(body, net.classifier, net.feature_dim)
-        return Net(body, nn.Linear(self.projection, num_classes), self.projection)
-
-
-class PretrainedNetwork(Network):
-    """A network whose body can start from `weights`. The classifier is always drawn at random."""
-
-    pretrained: bool = False
-
-
-_networks: dict[str, type[Network]] = {}
-
-
-def network(name: str) -> Callable[[type[Network]], type[Network]]:
-    """Register a class of networks."""
-
-    def decorate(cls: type[Network]) -> type[Network]:
-        if name in _networks:
-            raise RuntimeError(f"two models are called {name!r}")
-        _networks[name] = cls
-        return cls
-
-    return decorate
 
 
 def model_names() -> list[str]:
     """Sorted names of the registered networks."""
-    return sorted(_networks)
+    return sorted(networks)
 
 
 def wanted_weights(model: NamedConfig) -> Weights | None:
     """The pre-trained weights that a run's model starts from; None if it starts from random ones."""
-    known = _networks.get(model.name)
+    known = networks.get(model.name)
     return known.weights if known is not None and model.parameters.get("pretrained") is True else None
 
 
@@ -149,13 +59,13 @@ def build_net(
     Raises:
         ConfigError: An unknown name or parameter, or weights that cannot be used.
     """
-    if name not in _networks:
+    if name not in networks:
         expected = f"one of {', '.join(model_names())}"
         raise ConfigError(wrong("model.name", name, expected, known=model_names()))
     try:
-        chosen = _networks[name].model_validate(dict(parameters))
+        chosen = networks[name].model_validate(dict(parameters))
     except ValidationError as error:
-        raise ConfigError(format_validation_error(error, _networks[name], "model.")) from error
+        raise ConfigError(format_validation_error(error, networks[name], "model.")) from error
     # Initialisation draws from torch's own generator. It is put back, so that building a model changes no other draw.
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)

@@ -63,7 +63,7 @@ def published(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Published:
         path = tmp_path / f"fake-{hashlib.sha256(whole).hexdigest()[:8]}.pth"
         path.write_bytes(whole)
         source = replace(FILES[name][1], url=f"https://weights.invalid/{path.name}")
-        monkeypatch.setattr(networks._networks[name], "weights", source)
+        monkeypatch.setattr(networks.networks[name], "weights", source)
         return path, source
 
     return write
