@@ -1,7 +1,7 @@
 """Acevedo-20: cells of normal blood, Data in Brief 30:105474 (2020), doi 10.1016/j.dib.2020.105474.
 
-Facts: notes on the data sets, section 4. The prefix of a file's name is its subtype. FedSDC's 11,630 training images
-are 80 % of ten of the thirteen subtypes, and of no other choice among them; so these ten are the default.
+The prefix of a file's name is its subtype. FedSDC's 11,630 training images are 80 % of ten of the thirteen subtypes,
+and of no other choice among them; so these ten are the default.
 """
 
 from __future__ import annotations
@@ -11,18 +11,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
 
-from datasets.blood_cells import (
-    Archive,
-    BloodOptions,
-    Classes,
-    check_first_pixels,
-    facts_by_class,
-    split_by_class,
-)
+from datasets.blood_cells import Archive, BloodOptions, Classes, facts_by_class, split_by_class
 from datasets.core.base import DataError, Facts
-from datasets.core.download import readable
-from datasets.core.folders import ImageTree, Place, check_counts, files_in, find_classes, identical_files
+from datasets.core.folders import Place, Tree, files_in, find_classes, identical_files, readable
 from datasets.core.images import ListedDataset
+from datasets.core.lists import check_counts
 from datasets.core.registry import dataset
 
 PREFIXES: Mapping[str, Mapping[str, int]] = {
@@ -38,7 +31,6 @@ PREFIXES: Mapping[str, Mapping[str, int]] = {
 """Published number of images by folder and prefix; 17,092 in all."""
 
 PUBLISHED = {prefix: count for folder in PREFIXES.values() for prefix, count in folder.items()}
-TOTAL = sum(PUBLISHED.values())
 
 SUBTYPES: Classes = {
     "basophil": ("BA",),
@@ -65,7 +57,7 @@ CLASSES: Mapping[str, Classes] = {
     },
 }
 
-TREE = ImageTree(
+TREE = Tree(
     title="Acevedo-20",
     depth=2,
     folders=("PBC_dataset_normal_DIB", "PBC_dataset_normal_DIB*", "acevedo*", "snkd93bnjr*"),
@@ -118,14 +110,13 @@ def acevedo_cells(root: Path, strict: bool) -> Archive:
                     raise _misnamed(place, folder, path)
                 cells[prefix].append(path)
         note = _note(identical_files(path for paths in cells.values() for path in paths))
-    counts = {prefix: len(paths) for prefix, paths in cells.items()}
+    archive = Archive(place, cells, PUBLISHED, note)
     if strict:
-        known = "a resized copy, as there is one of 224 pixels at Kaggle"
-        check_first_pixels(
-            place, cells, TOTAL, lambda *sides: min(sides) >= ORIGINAL, "about 360 x 363", known
+        archive.check_side(
+            ORIGINAL, "about 360 x 363", "a resized copy, as there is one of 224 pixels at Kaggle"
         )
-        check_counts(place, counts, PUBLISHED)
-    return Archive(place, cells, PUBLISHED, note)
+        check_counts(place, {prefix: len(paths) for prefix, paths in cells.items()}, PUBLISHED)
+    return archive
 
 
 def _prefix(path: Path) -> str:
@@ -134,12 +125,11 @@ def _prefix(path: Path) -> str:
 
 
 def _misnamed(place: Place, folder: str, path: Path) -> DataError:
-    """The error for a name whose prefix is none of its folder's."""
+    """The error about a name whose prefix is none of its folder's."""
     wanted = ", ".join(f"{prefix}_" for prefix in PREFIXES[folder])
+    cause = "names carry no BA_/SNE_ prefix: this is a renamed copy, subtypes cannot be read"
     if _prefix(path) in PUBLISHED:
         cause = "a file of another class was put into this folder"
-    else:
-        cause = "names carry no BA_/SNE_ prefix: this is a renamed copy, subtypes cannot be read"
     files = files_in(path.parent, SUFFIXES)
     good = sum(_prefix(one) in PREFIXES[folder] for one in files)
     return place.error(
@@ -152,7 +142,7 @@ def _misnamed(place: Place, folder: str, path: Path) -> DataError:
 
 
 def _note(groups: list[list[Path]]) -> str:
-    """What to say of files with the same bytes; they are kept, as the published numbers count them."""
+    """The note on files with the same bytes; they are kept, because the published numbers count them."""
     if not groups:
         return ""
     files = sum(len(group) for group in groups)

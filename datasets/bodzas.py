@@ -1,9 +1,8 @@
 """Bodzas-23: high-resolution images of white blood cells, Scientific Data 10:466, doi 10.1038/s41597-023-02378-7.
 
-Facts: notes on the data sets, section 6. The names of the archive and of its top folder are not known: a folder whose
-name speaks of Bodzas, of white blood cells or of the archive's number is searched for the class folders. Files are
-called 0.bmp, 1.bmp, ... in every class folder. An image has 4.3 MB: but for nine, which show whether they are the
-originals, none is opened before it is decoded.
+The names of the archive and of its top folder are not known: a folder whose name contains Bodzas, white blood cells or
+the archive's number is searched for the class folders. Files are called 0.bmp, 1.bmp, ... in every class folder. An
+image has 4.3 MB: except nine, which show whether they are the originals, none is opened before it is decoded.
 """
 
 from __future__ import annotations
@@ -12,19 +11,11 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from datasets.blood_cells import (
-    Archive,
-    BloodOptions,
-    Classes,
-    check_first_pixels,
-    check_once,
-    facts_by_class,
-    split_by_class,
-)
+from datasets.blood_cells import Archive, BloodOptions, Classes, facts_by_class, split_by_class
 from datasets.core.base import Facts
-from datasets.core.download import readable
-from datasets.core.folders import ImageTree, check_counts, files_in, find_classes
+from datasets.core.folders import Tree, files_in, find_classes, readable
 from datasets.core.images import ListedDataset
+from datasets.core.lists import check_counts
 from datasets.core.registry import dataset
 
 FOLDERS: Mapping[str, tuple[str, int]] = {
@@ -42,7 +33,6 @@ FOLDERS: Mapping[str, tuple[str, int]] = {
 
 CLASSES: Classes = {name: (folder,) for folder, (name, _) in FOLDERS.items()}
 PUBLISHED = {folder: count for folder, (_, count) in FOLDERS.items()}
-TOTAL = sum(PUBLISHED.values())
 SUFFIXES = (".bmp", ".png")
 SIDE = 1200
 """Pixels of each side of an original."""
@@ -53,7 +43,7 @@ def spelling(name: str) -> str:
     return re.sub(r"[\s_-]+", " ", name.strip()).casefold().replace("phile", "phil")
 
 
-TREE = ImageTree(
+TREE = Tree(
     title="Bodzas-23",
     folders=("Bodzas-23", "*bodzas*", "*22680517*", "*6612970*", "*white*blood*cell*", "wbc*"),
     layout="Bodzas-23/{" + ",".join(FOLDERS) + "}/<number>.bmp (or .png)",
@@ -82,7 +72,7 @@ def bodzas(options: BloodOptions, root: Path) -> ListedDataset:
 def bodzas_cells(root: Path, strict: bool) -> Archive:
     """Files by class folder (all nine, in the owner's spelling), in the order of their numbers.
 
-    Images of whole fields lie in other folders or have other names than a number: both are passed over.
+    Images of whole fields lie in other folders or have other names than a number: both are ignored.
 
     Raises:
         DataError: Folders are missing, an image is there twice; with `strict`, numbers are not the published ones.
@@ -93,9 +83,9 @@ def bodzas_cells(root: Path, strict: bool) -> Archive:
         for name, folder in folders.items():
             paths = [path for path in files_in(folder, SUFFIXES) if path.stem.isdecimal()]
             cells[name] = sorted(paths, key=lambda path: (int(path.stem), path.name))
-            check_once(place, name, paths, PUBLISHED[name])
-    counts = {name: len(paths) for name, paths in cells.items()}
+    archive = Archive(place, cells, PUBLISHED)
+    archive.check_once()
     if strict:
-        check_counts(place, counts, PUBLISHED)
-        check_first_pixels(place, cells, TOTAL, lambda *sides: min(sides) >= SIDE, f"{SIDE:,} x {SIDE:,}")
-    return Archive(place, cells, PUBLISHED)
+        check_counts(place, {name: len(paths) for name, paths in cells.items()}, PUBLISHED)
+        archive.check_side(SIDE, f"{SIDE:,} x {SIDE:,}")
+    return archive

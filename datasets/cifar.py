@@ -1,6 +1,6 @@
 """CIFAR-10 and CIFAR-100 from the owner's "python version": pickled batches of rows of 3,072 bytes (R, G, B planes).
 
-Means and deviations are those of FedMR's public code (notes on the data sets, section 10).
+Means and deviations are those of FedMR's public code.
 """
 
 from __future__ import annotations
@@ -8,57 +8,55 @@ from __future__ import annotations
 import codecs
 import io
 import pickle
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 
-from datasets.core.base import Facts, RawDataset, Split, published
-from datasets.core.download import RawOptions, RawTree, bad_file, folder_of, read_bytes, verify
+from datasets.core.base import Facts, RawDataset, RawOptions, Split, published
+from datasets.core.download import DownloadTree, RawFile, RawFolder, fetch
 from datasets.core.registry import dataset
 
-PAGE = "https://www.cs.toronto.edu/~kriz/cifar.html"
 ROW = 3 * 32 * 32
-# What unpickling raises on files that are cut off, damaged or something else.
 BAD_PICKLE = (
     *(pickle.UnpicklingError, EOFError, AttributeError, LookupError, TypeError, ValueError),
     *(RuntimeError, OverflowError, MemoryError),
 )
+"""What unpickling raises on files that are cut off, damaged or of another kind."""
 
 
 @dataclass(frozen=True)
 class Kind:
-    """What distinguishes the two sets: file names, keys inside the pickles, and md5 of the files."""
+    """What distinguishes the two sets: file names, keys inside the pickles, number of classes, normalisation."""
 
-    tree: RawTree
+    tree: DownloadTree
     train: tuple[str, ...]
-    test: tuple[str, ...]
+    test: str
     meta: str
     labels: str
     names: str
     classes: int
-    md5: Mapping[str, str]
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
 
 
-def _tree(name: str, folder: str, other: str, size: str, sizes: Mapping[str, int]) -> RawTree:
-    short = folder.rpartition("-")[0].removesuffix("-batches")  # cifar-10, cifar-100
-    compact = name.lower().replace("-", "")
-    return RawTree(
+def _tree(name: str, folder: str, other: str, size: str, files: dict[str, RawFile]) -> DownloadTree:
+    short = name.lower()  # cifar-10, cifar-100
+    compact = short.replace("-", "")
+    binary = "the binary version for C; the python version is needed"
+    return DownloadTree(
         title=name,
         folders=(folder, f"{folder}/{folder}", compact, f"{compact}/{folder}", f"{name}/{folder}", "."),
-        files=tuple(sizes),
-        page=PAGE,
+        files=files,
+        page="https://www.cs.toronto.edu/~kriz/cifar.html",
         archive=f"{short}-python.tar.gz ({size})",
         torchvision=name.replace("-", ""),
         arguments=({"train": True},),
-        sizes=sizes,
-        images={file: 50_000 if file == "train" else 10_000 for file in sizes if "meta" not in file},
         hints={
             f"{short}-python.tar*": "the archive is not unpacked (tar xzf)",
-            f"{short}-b*-bin*": "the binary version for C; the python version is needed",
-            f"{short}-bin*": "the binary version for C; the python version is needed",
+            f"{short}-b*-bin*": binary,
+            f"{short}-bin*": binary,
             f"{short}-*mat*": "the Matlab version; the python version is needed",
             f"{other}*": f"this is {other}, not {short}",
         },
@@ -72,30 +70,23 @@ CIFAR10 = Kind(
         "cifar-100",
         "163 MB",
         {
-            "data_batch_1": 31_035_704,
-            "data_batch_2": 31_035_320,
-            "data_batch_3": 31_035_999,
-            "data_batch_4": 31_035_696,
-            "data_batch_5": 31_035_623,
-            "test_batch": 31_035_526,
-            "batches.meta": 158,
+            "data_batch_1": RawFile("c99cafc152244af753f735de768cd75f", 31_035_704, 10_000),
+            "data_batch_2": RawFile("d4bba439e000b95fd0a9bffe97cbabec", 31_035_320, 10_000),
+            "data_batch_3": RawFile("54ebc095f3ab1f0389bbae665268c751", 31_035_999, 10_000),
+            "data_batch_4": RawFile("634d18415352ddfa80567beed471001a", 31_035_696, 10_000),
+            "data_batch_5": RawFile("482c414d41f54cd18b22e5b47cb7c3cb", 31_035_623, 10_000),
+            "test_batch": RawFile("40351d587109b95175f43aff81a1287e", 31_035_526, 10_000),
+            "batches.meta": RawFile("5ff9c542aee3614f3951f8cda6e48888", 158),
         },
     ),
     train=tuple(f"data_batch_{number}" for number in range(1, 6)),
-    test=("test_batch",),
+    test="test_batch",
     meta="batches.meta",
     labels="labels",
     names="label_names",
     classes=10,
-    md5={
-        "data_batch_1": "c99cafc152244af753f735de768cd75f",
-        "data_batch_2": "d4bba439e000b95fd0a9bffe97cbabec",
-        "data_batch_3": "54ebc095f3ab1f0389bbae665268c751",
-        "data_batch_4": "634d18415352ddfa80567beed471001a",
-        "data_batch_5": "482c414d41f54cd18b22e5b47cb7c3cb",
-        "test_batch": "40351d587109b95175f43aff81a1287e",
-        "batches.meta": "5ff9c542aee3614f3951f8cda6e48888",
-    },
+    mean=(0.4914, 0.4822, 0.4465),
+    std=(0.2470, 0.2435, 0.2615),
 )
 
 CIFAR100 = Kind(
@@ -104,94 +95,77 @@ CIFAR100 = Kind(
         "cifar-100-python",
         "cifar-10-",
         "161 MB",
-        {"train": 155_249_918, "test": 31_049_659, "meta": 1_499},
+        {
+            "train": RawFile("16019d7e3df5f24257cddd939b257f8d", 155_249_918, 50_000),
+            "test": RawFile("f0ef6b0ae62326f3e7ffdfab6717acfc", 31_049_659, 10_000),
+            "meta": RawFile("7973b15100ade9c7d40fb424638fde48", 1_499),
+        },
     ),
     train=("train",),
-    test=("test",),
+    test="test",
     meta="meta",
     labels="fine_labels",
     names="fine_label_names",
     classes=100,
-    md5={
-        "train": "16019d7e3df5f24257cddd939b257f8d",
-        "test": "f0ef6b0ae62326f3e7ffdfab6717acfc",
-        "meta": "7973b15100ade9c7d40fb424638fde48",
-    },
+    mean=(0.50707, 0.48655, 0.44092),
+    std=(0.26733, 0.25644, 0.27615),
 )
 
 
 @dataset("cifar10", options=RawOptions, facts=lambda options: _facts(CIFAR10))
 def cifar10(options: RawOptions, root: Path) -> RawDataset:
     """CIFAR-10 photographs: 50,000 + 10,000 colour images of 32 x 32, 10 classes; downloads by itself."""
-    return _read(CIFAR10, root, options.strict, (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2615))
+    return _read(CIFAR10, root, options.strict)
 
 
 @dataset("cifar100", options=RawOptions, facts=lambda options: _facts(CIFAR100))
 def cifar100(options: RawOptions, root: Path) -> RawDataset:
     """CIFAR-100 photographs: 50,000 + 10,000 colour images of 32 x 32, 100 fine classes; downloads by itself."""
-    return _read(CIFAR100, root, options.strict, (0.50707, 0.48655, 0.44092), (0.26733, 0.25644, 0.27615))
+    return _read(CIFAR100, root, options.strict)
 
 
 def _facts(kind: Kind) -> Facts:
-    return Facts(50_000, 10_000, kind.classes, 3, 32, raw=kind.tree.archive, page=kind.tree.page)
+    return kind.tree.facts(50_000, 10_000, kind.classes, 32)
 
 
-def _read(
-    kind: Kind, root: Path, strict: bool, mean: tuple[float, ...], std: tuple[float, ...]
-) -> RawDataset:
-    folder = folder_of(kind.tree, root)
-    meta = _unpickle(kind, folder, kind.meta, strict)
-    classes = tuple(meta.get(kind.names, ()))
+def _read(kind: Kind, root: Path, strict: bool) -> RawDataset:
+    folder = fetch(kind.tree, root)
+    classes = tuple(_unpickle(folder, kind.meta, strict).get(kind.names, ()))
     if len(classes) != kind.classes:
-        problem = f"{kind.meta} names {len(classes)} classes, {kind.tree.title} has {kind.classes}."
-        raise bad_file(kind.tree, folder / kind.meta, problem, "files of CIFAR-10 and CIFAR-100 mixed")
+        problem = f"names {len(classes)} classes; {kind.tree.title} has {kind.classes}"
+        raise folder.bad(kind.meta, problem, "files of CIFAR-10 and CIFAR-100 mixed")
+    parts = [_batch(kind, folder, name, strict) for name in kind.train]
+    counts = {"train": np.full(kind.classes, 50_000), "test": np.full(kind.classes, 10_000)}
     return RawDataset(
-        train=_split(kind, folder, kind.train, strict),
-        test=_split(kind, folder, kind.test, strict),
-        classes=classes,
-        mean=mean,
-        std=std,
-        expected=published(
-            {
-                part: (images // kind.classes,) * kind.classes
-                for part, images in (("train", 50_000), ("test", 10_000))
-            },
-            classes,
+        train=Split(
+            np.concatenate([part.images for part in parts]), np.concatenate([part.labels for part in parts])
         ),
+        test=_batch(kind, folder, kind.test, strict),
+        classes=classes,
+        mean=kind.mean,
+        std=kind.std,
+        expected=published({part: n // kind.classes for part, n in counts.items()}, classes),
     )
 
 
-def _split(kind: Kind, folder: Path, files: tuple[str, ...], strict: bool) -> Split:
-    images, labels = [], []
-    for name in files:
-        batch = _unpickle(kind, folder, name, strict)
-        rows, numbers = np.asarray(batch.get("data", ())), np.asarray(batch.get(kind.labels, ()))
-        if (
-            numbers.dtype.kind not in "iu"
-            or rows.dtype != np.uint8
-            or rows.ndim != 2
-            or rows.shape[1] != ROW
-            or len(rows) != len(numbers)
-            or not len(rows)
-        ):
-            problem = (
-                f"{name} holds {rows.dtype} {rows.shape} as `data` and {len(numbers)} `{kind.labels}`; "
-                f"uint8 (N, {ROW}) and N labels belong there, N > 0."
-            )
-            raise bad_file(kind.tree, folder / name, problem, "another data set under this name")
-        if numbers.size and not (0 <= numbers.min() and numbers.max() < kind.classes):
-            problem = (
-                f"{name} has labels from {numbers.min()} to {numbers.max()}; "
-                f"labels from 0 to {kind.classes - 1} belong there."
-            )
-            raise bad_file(kind.tree, folder / name, problem, "another data set, or labels that were changed")
-        images.append(rows.reshape(-1, 3, 32, 32))
-        labels.append(numbers.astype(np.int64))
-    return Split(np.concatenate(images), np.concatenate(labels))
+def _batch(kind: Kind, folder: RawFolder, name: str, strict: bool) -> Split:
+    batch = _unpickle(folder, name, strict)
+    rows, labels = np.asarray(batch.get("data", ())), np.asarray(batch.get(kind.labels, ()))
+    good = rows.dtype == np.uint8 and rows.shape == (len(labels), ROW) and labels.dtype.kind in "iu"
+    if not good or not len(rows):
+        problem = (
+            f"has {rows.dtype} {rows.shape} as `data` and {len(labels)} `{kind.labels}`; "
+            f"expected uint8 (N, {ROW}) and N labels, N > 0"
+        )
+        raise folder.bad(name, problem, "another data set under this name")
+    if labels.min() < 0 or labels.max() >= kind.classes:
+        problem = f"has labels from {labels.min()} to {labels.max()}; expected 0 to {kind.classes - 1}"
+        raise folder.bad(name, problem, "another data set, or labels that were changed")
+    return Split(rows.reshape(-1, 3, 32, 32), labels.astype(np.int64))
 
 
 class _ArraysOnly(pickle.Unpickler):
-    """An unpickler that makes arrays and plain values only: a pickle from somewhere could run any code."""
+    """An unpickler that makes arrays and plain values only: any other pickle could run any code."""
 
     ALLOWED: ClassVar[dict[str, Any]] = {
         "_reconstruct": np.empty(0).__reduce__()[0],
@@ -207,18 +181,13 @@ class _ArraysOnly(pickle.Unpickler):
         raise pickle.UnpicklingError(f"it wants to create {module}.{name}")
 
 
-def _unpickle(kind: Kind, folder: Path, name: str, strict: bool) -> dict[str, Any]:
-    path = folder / name
-    content = read_bytes(kind.tree, path)
+def _unpickle(folder: RawFolder, name: str, strict: bool) -> dict[str, Any]:
+    content = folder.read(name)
     if strict:
-        verify(kind.tree, path, content, kind.md5[name])
+        folder.verify(name, content)
     try:
         # The owner's pickles are of Python 2, whose strings are bytes; copies of Python 3 may have bytes as keys.
         batch = _ArraysOnly(io.BytesIO(content), encoding="latin1").load()
-        batch = {key.decode() if isinstance(key, bytes) else key: value for key, value in batch.items()}
+        return {key.decode() if isinstance(key, bytes) else key: value for key, value in batch.items()}
     except BAD_PICKLE as error:
-        problem = f"{name} cannot be read as a batch ({error})."
-        raise bad_file(
-            kind.tree, path, problem, "a download that broke off, or not the python version"
-        ) from error
-    return batch
+        raise folder.bad(name, f"cannot be read as a batch ({error})") from error

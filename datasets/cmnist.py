@@ -1,7 +1,7 @@
 """CMNIST as FedDiverse uses it: MNIST cut at digit 5, each digit red or green at random.
 
-Facts from the authors' public code (notes on the data sets, section 14): images stay 28 x 28, the colour does not
-depend on the class, and the mean and deviation of grey MNIST are used for all three channels.
+As in the authors' public code, images stay 28 x 28, the colour does not depend on the class, and the mean and deviation
+of grey MNIST are used for all three channels.
 """
 
 from __future__ import annotations
@@ -10,8 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from datasets.core.base import Facts, RawDataset, Split, published
-from datasets.core.download import RawOptions
+from datasets.core.base import Facts, RawDataset, RawOptions, Split, published
 from datasets.core.registry import dataset
 from datasets.mnist import MNIST, read
 
@@ -22,7 +21,7 @@ TEST_CELLS = ((2571, 2568), (2505, 2356))
 
 
 def _facts(options: RawOptions) -> Facts:
-    return Facts(60_000, 10_000, 2, 3, 28, raw=MNIST.tree.archive, page=MNIST.tree.page)
+    return MNIST.tree.facts(60_000, 10_000, 2, 28)
 
 
 @dataset("cmnist", options=RawOptions, facts=_facts)

@@ -14,8 +14,8 @@ from pathlib import Path
 
 from pydantic import Field
 
-from datasets.core.download import RawOptions, listing, readable
-from datasets.core.folders import IMAGENET_MEAN, IMAGENET_STD, STRICT, ImageTree
+from datasets.core.base import RawOptions
+from datasets.core.folders import STRICT, Tree, listing, readable
 from datasets.core.images import ListedDataset, ToSquare
 from datasets.core.registry import dataset
 from datasets.ssl_fl import NOT_UNPACKED, TEST_LIST, Lists, find_lists
@@ -26,7 +26,7 @@ SITES = (
     *("bimcv", "cohen", "eurorad", "gz", "ml-workgroup", "ricord_c"),
     *("rsna-0", "rsna-1", "rsna-2", "rsna-3", "rsna-4", "sirm"),
 )
-TREE = ImageTree(
+TREE = Tree(
     title="COVID-FL",
     folders=("COVID-FL", "covid_fl"),
     page="https://github.com/Zeng-Shuang/FedLD (README, Google Drive id 1cuvoYvt-EVs5qtA5Xgos0yUJmfPhRbwg)",
@@ -65,12 +65,9 @@ def covid_fl(options: CovidOptions, root: Path) -> ListedDataset:
         train=train,
         test=test,
         decode=ToSquare(options.size, "cover"),
-        shape=(3, options.size, options.size),
         places=(lists.place,),
         classes=CLASSES,
         sources=SITES,
-        mean=IMAGENET_MEAN,
-        std=IMAGENET_STD,
     )
 
 
@@ -86,7 +83,8 @@ def _sites(lists: Lists, strict: bool) -> dict[str, list[str]]:
         raise lists.error(
             what,
             LISTS,
-            lists.hint("an unpacking that broke off, or a copy of another version"),
+            "",
             f"{len(SITES)} lists expected, {len(SITES) - len(missing)} found, {len(more)} more",
+            otherwise="an interrupted unpacking, or a copy of another version",
         )
     return {f"{LISTS}/{site}.csv": lists.names(f"{LISTS}/{site}.csv") for site in SITES}

@@ -1,12 +1,12 @@
 """HAM10000: dermoscopic images of seven kinds of pigmented skin lesions (FedSDC's NIID-1, FedDisco).
 
-Tschandl et al., Scientific Data 5:180161, 2018. The numbers are those of the notes on the data sets, section 8.
+Tschandl et al., Scientific Data 5:180161, 2018.
 
 The test set holds 30 images of each class (FedSDC, section 3.1), the training set the other 9,805. The authors' list is
 not public, so ours is drawn: images sorted by id; class by class in the order of `CLASSES`, the first 30 of a
-permutation by ``numpy.random.default_rng(split_seed)``. 1,956 of 7,470 lesions have several images, so that a draw of
+permutation by ``numpy.random.default_rng(split_seed)``. 1,956 of 7,470 lesions have several images, so a draw of
 images, as in the paper, puts some lesions on both sides; ``by_lesion`` draws whole lesions instead, in permuted order,
-each that still fits into the 30, which leaves both sizes as they are.
+each that still fits into the 30.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ from pathlib import Path
 import numpy as np
 from pydantic import Field, PositiveInt
 
-from datasets.core.base import DataError, Facts, Int64Array, published
-from datasets.core.download import RawOptions, listing, readable, some
+from benchmark.errors import wrong
+from datasets.core.base import DataError, Facts, Int64Array, RawOptions, published
 from datasets.core.folders import (
-    IMAGENET_MEAN,
-    IMAGENET_STD,
-    ImageTree,
+    STRICT,
     Place,
-    check_not_empty,
-    counts_text,
+    Tree,
     files_by_stem,
     find,
     first_file,
-    read_table,
+    first_names,
+    listing,
+    readable,
     with_nested,
 )
 from datasets.core.images import Files, ListedDataset, ToSquare, check_pixels
+from datasets.core.lists import check_not_empty, counts_text, read_table
 from datasets.core.registry import dataset
 
 CLASSES = ("akiec", "bcc", "bkl", "df", "mel", "nv", "vasc")
@@ -45,12 +45,10 @@ SOURCE_COUNTS = dict(zip(SOURCES, (3954, 3363, 2259, 439), strict=True))
 PIXELS = (600, 450)
 
 METADATA = ("HAM10000_metadata", "HAM10000_metadata.csv", "HAM10000_metadata.tab", "HAM10000_metadata.txt")
-COLUMNS = ("lesion_id", "image_id", "dx")
 IMAGE_FOLDERS = ("ham10000_images*", "images", "all_images")
 SUFFIXES = (".jpg", ".jpeg")
-PART_2 = "HAM10000_images_part2.zip (5,015 images) or its folder HAM10000_images_part_2 is missing"
 
-TREE = ImageTree(
+TREE = Tree(
     title="HAM10000",
     folders=("HAM10000", "dataverse_files", "skin-cancer-mnist-ham10000", "archive"),
     layout=(
@@ -78,7 +76,7 @@ class Ham10000Options(RawOptions):
     Attributes:
         size: Height and width in pixels, both sides squashed to it. FedSDC's and FedDisco's public code use 56; the
             paper does not state it.
-        held_out: Images of each class that make the test set.
+        held_out: Images of each class in the test set.
         by_lesion: Whether all images of a lesion go to the same side.
         split_seed: Seed of the draw of the test set.
     """
@@ -102,7 +100,7 @@ class Row:
 def _facts(options: Ham10000Options) -> Facts:
     test = options.held_out * len(CLASSES)
     train = sum(COUNTS.values()) - test
-    return Facts(train, test, len(CLASSES), 3, options.size, len(SOURCES), TREE.archive, TREE.page)
+    return TREE.facts(train, test, len(CLASSES), options.size, sources=len(SOURCES))
 
 
 @dataset("ham10000", options=Ham10000Options, facts=_facts)
@@ -123,9 +121,8 @@ def ham10000(options: Ham10000Options, root: Path) -> ListedDataset:
     test[held_out(rows, options.held_out, options.by_lesion, options.split_seed)] = True
 
     def part(chosen: Int64Array) -> Files:
-        return Files(
-            [paths[k] for k in chosen], labels[chosen], sources=None if sources is None else sources[chosen]
-        )
+        own_sources = None if sources is None else sources[chosen]
+        return Files([paths[k] for k in chosen], labels[chosen], sources=own_sources)
 
     drawn = "whole lesions" if options.by_lesion else "images"
     note = f"the test set is drawn here ({drawn}, seed {options.split_seed}): the authors' list is not public"
@@ -134,31 +131,24 @@ def ham10000(options: Ham10000Options, root: Path) -> ListedDataset:
     return ListedDataset(
         train=part(np.flatnonzero(~test)),
         test=part(np.flatnonzero(test)),
-        decode=ToSquare(options.size, "squash"),
-        shape=(3, options.size, options.size),
+        decode=ToSquare(options.size),
         places=(place,),
         classes=CLASSES,
         sources=SOURCES if known else (),
-        mean=IMAGENET_MEAN,
-        std=IMAGENET_STD,
         note=note if known else f"{note}; no sources: the metadata have no column `dataset`",
         expected=published({"train": counts - held, "test": held}, CLASSES) if options.strict else (),
     )
 
 
 def _check_enough(rows: Sequence[Row], per_class: int, place: Place) -> None:
-    """Refuse rows of which a class would have no image left for training.
-
-    Raises:
-        DataError: In six parts where the published data would have enough, as a wrong option where not even they do.
-    """
+    """Refuse a test set that leaves a class without training images."""
     smallest = min(COUNTS.values())
     if per_class >= smallest:
-        raise DataError(
-            f"{TREE.title}: held_out came as {per_class}; the smallest class has {smallest} images and one is needed "
-            f"for training. Allowed: 1 to {smallest - 1}. Set it under `options:` in conf/dataset/ham10000.yaml, or as "
-            f"dataset.options.held_out={smallest - 1}"
+        expected = (
+            f"1 to {smallest - 1} (the smallest class has {smallest} images, one is needed for training)"
         )
+        where = "in conf/dataset/ham10000.yaml or with dataset.options.held_out"
+        raise DataError(f"{TREE.title}: {wrong('held_out', per_class, expected, where=where)}")
     found = Counter(CLASSES[row.label] for row in rows)
     check_not_empty(
         place,
@@ -170,39 +160,45 @@ def _check_enough(rows: Sequence[Row], per_class: int, place: Place) -> None:
 
 
 def held_out(rows: Sequence[Row], per_class: int, by_lesion: bool, seed: int) -> list[int]:
-    """Positions of the test images, as drawn by the rule at the top of this file. ``rows`` are sorted by image.
+    """Positions of the test images, drawn by the rule at the top of this file. ``rows`` are sorted by image.
 
     Raises:
         DataError: (``by_lesion``) The lesions of a class do not add up to ``per_class`` images.
     """
     generator = np.random.default_rng(seed)
-    classes_of: dict[str, set[int]] = {}
-    for row in rows:
-        classes_of.setdefault(row.lesion, set()).add(row.label)
     chosen: list[int] = []
-    for label, name in enumerate(CLASSES):
+    for label in range(len(CLASSES)):
         own = [k for k, row in enumerate(rows) if row.label == label]
-        if not by_lesion:
+        if by_lesion:
+            chosen += _whole_lesions(rows, own, per_class, generator, seed)
+        else:
             chosen += [own[k] for k in generator.permutation(len(own))[:per_class]]
-            continue
-        lesions: dict[str, list[int]] = {}
-        for k in own:
-            # A lesion of two classes would leave the other class short: it stays in training.
-            if len(classes_of[rows[k].lesion]) == 1:
-                lesions.setdefault(rows[k].lesion, []).append(k)
-        whole = sorted(lesions)
-        drawn: list[int] = []
-        for k in generator.permutation(len(whole)):
-            if len(drawn) + len(lesions[whole[k]]) <= per_class:
-                drawn += lesions[whole[k]]
-        if len(drawn) < per_class:
-            raise DataError(
-                f"{TREE.title}: by_lesion came as true; with split_seed {seed} whole lesions of class {name} add up to "
-                f"{len(drawn)} images and not to {per_class}. Set by_lesion to false, or another held_out or "
-                "split_seed, under `options:` in conf/dataset/ham10000.yaml"
-            )
-        chosen += drawn
     return sorted(chosen)
+
+
+def _whole_lesions(
+    rows: Sequence[Row], own: list[int], number: int, generator: np.random.Generator, seed: int
+) -> list[int]:
+    """`number` of the images `own` of one class that make up whole lesions."""
+    label = rows[own[0]].label if own else 0
+    # A lesion of two classes would leave the other class short: it stays in training.
+    mixed = {row.lesion for row in rows if row.label != label}
+    lesions: dict[str, list[int]] = {}
+    for k in own:
+        if rows[k].lesion not in mixed:
+            lesions.setdefault(rows[k].lesion, []).append(k)
+    whole = sorted(lesions)
+    drawn: list[int] = []
+    for k in generator.permutation(len(whole)):
+        if len(drawn) + len(lesions[whole[k]]) <= number:
+            drawn += lesions[whole[k]]
+    if len(drawn) < number:
+        raise DataError(
+            f"{TREE.title}: by_lesion: got true; with split_seed {seed} whole lesions of class {CLASSES[label]} add up "
+            f"to {len(drawn)} images and not to {number}. Set by_lesion to false, or another held_out or split_seed, "
+            "in conf/dataset/ham10000.yaml."
+        )
+    return drawn
 
 
 # The files -----------------------------------------------------------------------------------------------------------
@@ -215,30 +211,25 @@ def _rows(place: Place, strict: bool) -> list[Row]:
         number = len(files_by_stem(place, _image_folders(place.folder), SUFFIXES))
         raise place.error(
             "there is no HAM10000_metadata.",
-            looked_at=place.folder / METADATA[0],
             counts=f"1 file of metadata and 10,015 images expected, 0 and {number:,} found",
         )
-    cause = "is this the metadata of ISIC2019, or a table that somebody made?"
-    table = read_table(place, path, COLUMNS, cause)
-    allowed = {"dx": CLASSES, "dataset": SOURCES}
-    for column, values in allowed.items():
-        strange = sorted({row[column] for row in table if column in row} - set(values))
-        if strange:
-            raise place.error(
-                f"{path.name} has the unknown {column} {some(strange)}.",
-                looked_at=path,
-                expected=f"{column} out of {', '.join(values)}",
-                found=some(strange),
-                cause="another data set's metadata, or names that somebody changed",
-                counts=counts_text(COUNTS, Counter(row["dx"] for row in table)),
+    cause = "is this the metadata of ISIC2019, or a table that a user made?"
+    table = read_table(place, path, ("lesion_id", "image_id", "dx"), cause)
+    for column, allowed in (("dx", CLASSES), ("dataset", SOURCES)):
+        unknown = sorted({row[column] for row in table if column in row} - set(allowed))
+        if unknown:
+            raise place.bad_file(
+                path,
+                f"has the unknown {column} {first_names(unknown)}",
+                f"{column} out of {', '.join(allowed)}",
+                "another data set's metadata, or names that were changed",
+                counts_text(COUNTS, Counter(row["dx"] for row in table)),
             )
-    rows = sorted(
-        (
-            Row(row["image_id"], row["lesion_id"], CLASSES.index(row["dx"]), row.get("dataset", ""))
-            for row in table
-        ),
-        key=lambda row: row.image,
-    )
+    rows = [
+        Row(row["image_id"], row["lesion_id"], CLASSES.index(row["dx"]), row.get("dataset", ""))
+        for row in table
+    ]
+    rows.sort(key=lambda row: row.image)
     _check_counts(rows, path, place, strict)
     return rows
 
@@ -247,21 +238,16 @@ def _check_counts(rows: list[Row], path: Path, place: Place, strict: bool) -> No
     twice = sorted(name for name, number in Counter(row.image for row in rows).items() if number > 1)
     found = Counter(CLASSES[row.label] for row in rows)
     by_source = Counter(row.source for row in rows if row.source)
-    wrong = strict and (found != COUNTS or (by_source and by_source != SOURCE_COUNTS))
-    if not twice and not wrong:
+    differ = strict and (found != COUNTS or (by_source and by_source != SOURCE_COUNTS))
+    if not twice and not differ:
         return
     sources = f"; {counts_text(SOURCE_COUNTS, by_source)}" if by_source else ""
-    raise place.error(
-        f"{path.name} lists {some(twice)} twice."
-        if twice
-        else f"{path.name} does not have the published counts.",
-        looked_at=path,
-        expected=f"{path.name} with 10,015 rows, one for each image",
-        found=f"{len(rows):,} rows",
-        cause="a table that somebody put together"
-        if twice
-        else "another version, or a cut-down copy: that needs `options: {strict: false}` in conf/dataset/*.yaml",
-        counts=counts_text(COUNTS, found) + sources,
+    raise place.bad_file(
+        path,
+        f"lists {first_names(twice)} twice" if twice else "does not have the published counts",
+        "10,015 rows, one for each image",
+        "a table put together from several" if twice else f"another version, or a cut-down copy; {STRICT}",
+        counts_text(COUNTS, found) + sources,
     )
 
 
@@ -281,16 +267,14 @@ def _paths(rows: list[Row], place: Place) -> list[Path]:
     listed = Counter(CLASSES[row.label] for row in rows)
     there = listed - Counter(CLASSES[row.label] for row in missing)
     parts = [name for name in listing(place.folder) if "part" in name.lower() and name.endswith("/")]
-    cause = ""
-    if parts and not any(name.rstrip("/").endswith("2") for name in parts):
-        cause = PART_2
-    elif parts and not any(name.rstrip("/").endswith("1") for name in parts):
-        cause = PART_2.replace("part2", "part1").replace("part_2", "part_1").replace("5,015", "5,000")
-    elif images:
-        cause = "a cut-down or renamed copy, or an archive that was not unpacked to its end"
+    cause = "a cut-down or renamed copy, or an archive that was not unpacked to its end" if images else ""
+    for part, number in (("1", "5,000"), ("2", "5,015")):
+        if parts and not any(name.rstrip("/").endswith(part) for name in parts):
+            zipped = f"HAM10000_images_part{part}.zip ({number} images)"
+            cause = f"{zipped} or its folder HAM10000_images_part_{part} is missing"
     raise place.error(
-        f"the metadata list {len(rows):,} images, found are {len(rows) - len(missing):,} of them; "
-        f"missing are {some([row.image for row in missing])}.",
+        f"the metadata list {len(rows):,} images, {len(missing):,} of them have no file: "
+        f"{first_names([row.image for row in missing])}.",
         cause=cause,
         counts=counts_text({name: listed[name] for name in CLASSES}, there),
     )

@@ -1,8 +1,7 @@
 """ISIC2019 as FLamby's Fed-ISIC2019: dermoscopic images of eight kinds of lesions from six centres (FedMR, Table 2).
 
 Data: ISIC challenge 2019 (Tschandl et al. 2018; Codella et al. 2017; Combalia et al. 2019). Centres, folds and
-preprocessing: Ogier du Terrail et al., FLamby, NeurIPS 2022. The numbers are those of the notes on the data sets,
-section 9.
+preprocessing: Ogier du Terrail et al., FLamby, NeurIPS 2022.
 
 Of 25,331 images FLamby keeps the 23,247 whose lesion is known. The first letters of `lesion_id` name the archive, and
 HAM10000's own metadata divide its images further. FLamby's fold is drawn over images: 760 of the 2,003 test images of
@@ -10,7 +9,7 @@ the four HAM10000 centres share a lesion with a training image.
 
 FLamby brings the shorter side to 224 pixels, evens out the colours of the whole image, and keeps its aspect ratio until
 it crops 200 x 200. Arrays have one size, so here the centre of 224 x 224 is cut out after the colours: what random
-crops could have reached beyond it is lost, the centre crop of 200 is not. The images do not go through a second JPEG.
+crops could have reached beyond it is lost, the centre crop of 200 is not. The images are not stored as JPEG again.
 """
 
 from __future__ import annotations
@@ -25,21 +24,20 @@ import numpy as np
 from PIL import Image
 from pydantic import Field
 
-from datasets.core.base import DataError, Expected, Facts, UInt8Array, published
-from datasets.core.download import RawOptions, readable, some
+from datasets.core.base import DataError, Facts, RawOptions, UInt8Array, published
 from datasets.core.folders import (
-    IMAGENET_MEAN,
-    IMAGENET_STD,
-    ImageTree,
+    STRICT,
     Place,
-    counts_text,
+    Tree,
     files_by_stem,
     find,
     first_file,
-    read_table,
+    first_names,
+    readable,
     with_nested,
 )
 from datasets.core.images import Files, ListedDataset, ToSquare, check_pixels, open_rgb
+from datasets.core.lists import counts_text, read_table
 from datasets.core.registry import dataset
 
 CLASSES = ("MEL", "NV", "BCC", "AK", "BKL", "DF", "VASC", "SCC")
@@ -72,24 +70,19 @@ SPLITS = (
     *("train_test_split", "train_test_split.csv", "train_test_split.txt"),
     *("fed_isic2019_train_test_split", "fed_isic2019_train_test_split.csv", "isic2019_train_test_split.csv"),
 )
-HAM_METADATA = (
-    "HAM10000_metadata",
-    "HAM10000_metadata.csv",
-    "HAM10000_metadata.tab",
-    "HAM10000_metadata.txt",
-)
-SUFFIXES = (".jpg", ".jpeg")
+HAM_METADATA = tuple(f"HAM10000_metadata{suffix}" for suffix in ("", ".csv", ".tab", ".txt"))
 FLAMBY = (
     "https://github.com/owkin/FLamby, flamby/datasets/fed_isic2019/dataset_creation_scripts/train_test_split "
     "(23,247 rows; size in bytes not known)"
 )
+CHANGED = "a file that was edited, or lists of two versions side by side"
 
-TREE = ImageTree(
+TREE = Tree(
     title="ISIC2019",
     folders=("ISIC2019", "ISIC_2019", "isic-2019", "fed_isic2019", "Fed-ISIC2019"),
     layout=f"{IMAGES}/ISIC_*.jpg, {TRUTH}, {METADATA}, train_test_split in ISIC2019/",
     page="https://challenge.isic-archive.com/data/#2019",
-    archive=f"{IMAGES}.zip (about 9 GB), {METADATA}, {TRUTH}",
+    archive=f"{IMAGES}.zip (about 9 GB), {METADATA}, {TRUTH}; the fold: {FLAMBY}",
     hints={
         f"{IMAGES}*.zip": "the archive is not unpacked (unzip)",
         "ISIC_2019_Test_Input*": "the challenge's test images; the training images are needed",
@@ -114,19 +107,6 @@ class Isic2019Options(RawOptions):
     colour_constancy: bool = True
     fold: Literal["flamby", "own"] = "flamby"
     fold_seed: int = Field(default=0, ge=0)
-
-
-@dataclass(frozen=True)
-class Row:
-    """One image of the data set: name without suffix, indices of class and centre, and its side."""
-
-    image: str
-    label: int
-    centre: int
-    test: bool
-
-
-# Pixels --------------------------------------------------------------------------------------------------------------
 
 
 def shades_of_gray(image: UInt8Array, power: int = 6) -> UInt8Array:
@@ -167,24 +147,29 @@ class Dermoscopy:
         return ToSquare(self.size, "cover").fit(image)
 
 
-# The list ------------------------------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Row:
+    """One image of the data set: name without suffix, indices of class and centre, and whether it is a test image."""
+
+    image: str
+    label: int
+    centre: int
+    test: bool
 
 
 def _facts(options: Isic2019Options) -> Facts:
     # Our own fold has as many images.
-    train, test = (sum(map(sum, table)) for table in (TRAIN, TEST))
-    return Facts(train, test, len(CLASSES), 3, options.size, len(CENTRES), TREE.archive, TREE.page)
+    return TREE.facts(int(np.sum(TRAIN)), int(np.sum(TEST)), len(CLASSES), options.size, sources=len(CENTRES))
 
 
 @dataset("isic2019", options=Isic2019Options, facts=_facts)
 def isic2019(options: Isic2019Options, root: Path) -> ListedDataset:
     """ISIC2019 in the six centres of FLamby's Fed-ISIC2019 (FedMR): 18,597 + 4,650 dermoscopic images, 8 classes."""
+    flamby = options.fold == "flamby"
     with readable(TREE, root):
         place = find(TREE, root, (IMAGES, TRUTH, METADATA, *SPLITS))
-        rows = _flamby_rows(place) if options.fold == "flamby" else _own_rows(place, options.fold_seed)
-        if options.strict:
-            _check_counts(rows, place, options.fold)
-        _check_parts(rows, place)
+        rows = _flamby_rows(place) if flamby else _own_rows(place, options.fold_seed)
+        _check_counts(rows, place, flamby, options.strict)
         paths = _paths(rows, place)
     if options.strict:
         _check_pixels(rows, paths, place)
@@ -197,65 +182,48 @@ def isic2019(options: Isic2019Options, root: Path) -> ListedDataset:
             sources=np.array([row.centre for row in chosen], dtype=np.int64),
         )
 
-    note = (
-        "centre crop of FLamby's images"
-        if options.fold == "flamby"
-        else f"the fold is ours (seed {options.fold_seed}), not FLamby's: other images in the test set; centre crop "
-        "of FLamby's images"
-    )
+    note = "centre crop of FLamby's images"
+    if not flamby:
+        note = (
+            f"the fold is ours (seed {options.fold_seed}), not FLamby's: other images in the test set; {note}"
+        )
+    counts = {"train": np.transpose(TRAIN), "test": np.transpose(TEST)}
     return ListedDataset(
         train=part(False),
         test=part(True),
         decode=Dermoscopy(options.size, options.colour_constancy),
-        shape=(3, options.size, options.size),
         places=(place,),
         classes=CLASSES,
         sources=CENTRES,
-        mean=IMAGENET_MEAN,
-        std=IMAGENET_STD,
         note=note if options.colour_constancy else f"{note}; colours as they are",
-        expected=_published() if options.strict and options.fold == "flamby" else (),
+        expected=published(counts, CLASSES, CENTRES) if options.strict and flamby else (),
     )
 
 
-def _published() -> Expected:
-    return published({"train": np.transpose(TRAIN), "test": np.transpose(TEST)}, CLASSES, CENTRES)
-
-
-def _check_counts(rows: Sequence[Row], place: Place, fold: str) -> None:
-    """Hold a list to FLamby's counts, of centres, folds and (in its own fold) classes."""
+def _check_counts(rows: Sequence[Row], place: Place, flamby: bool, strict: bool) -> None:
+    """Compare a list with FLamby's counts by centre, fold and (in its own fold) class; any copy needs both folds."""
     wanted, found = Counter[str](), Counter[str]()
-    for part, name, centre, number in _published():
-        wanted[f"{centre} {part}" + f" {name}" * (fold == "flamby")] += number
+    for part, table in (("train", TRAIN), ("test", TEST)):
+        for (centre, label), number in np.ndenumerate(np.array(table)):
+            wanted[f"{CENTRES[centre]} {part}" + f" {CLASSES[label]}" * flamby] += int(number)
     for row in rows:
         part = "test" if row.test else "train"
-        found[f"{CENTRES[row.centre]} {part}" + f" {CLASSES[row.label]}" * (fold == "flamby")] += 1
-    if found == wanted:  # what is not there counts as 0
+        found[f"{CENTRES[row.centre]} {part}" + f" {CLASSES[row.label]}" * flamby] += 1
+    empty = [
+        part for part, test in (("train", False), ("test", True)) if test not in {row.test for row in rows}
+    ]
+    if strict and found != wanted:  # a counter's missing entries count as 0
+        problem = "the list does not have the published counts of Fed-ISIC2019."
+    elif empty:
+        problem = f"the list has no image of the {' and the '.join(empty)} set."
+    else:
         return
     raise place.error(
-        "the list does not have the published counts of Fed-ISIC2019.",
-        found=f"{len(rows):,} images whose lesion is known, where 23,247 are published",
-        cause="another version of the lists, or a cut-down copy: that needs `options: {strict: false}` in "
-        "conf/dataset/*.yaml",
-        get=f"{TREE.page}, {TREE.archive}; {FLAMBY}",
+        problem,
+        found=f"{len(rows):,} images whose lesion is known; 23,247 are published",
+        cause=f"another version of the lists, a list that was cut off, or a cut-down copy; {STRICT}",
         counts=counts_text(wanted, found),
     )
-
-
-def _check_parts(rows: Sequence[Row], place: Place) -> None:
-    """Refuse a list without images for training or without images for testing."""
-    numbers = {
-        part: sum(row.test is test for row in rows) for part, test in (("train", False), ("test", True))
-    }
-    empty = [part for part, number in numbers.items() if not number]
-    if empty:
-        raise place.error(
-            f"the list has no image of the {' and the '.join(empty)} set.",
-            found=f"{len(rows):,} images whose lesion is known",
-            cause="a list that broke off, or a copy that was cut down too far",
-            get=f"{TREE.page}, {TREE.archive}; {FLAMBY}",
-            counts=f"{counts_text({'train': sum(map(sum, TRAIN)), 'test': sum(map(sum, TEST))}, numbers)}",
-        )
 
 
 def _check_pixels(rows: Sequence[Row], paths: Mapping[str, Path], place: Place) -> None:
@@ -271,29 +239,25 @@ def _check_pixels(rows: Sequence[Row], paths: Mapping[str, Path], place: Place) 
 
 
 def _paths(rows: Sequence[Row], place: Place) -> dict[str, Path]:
-    """The file of each name on the list, under exactly this name; others are left alone."""
-    images = files_by_stem(
-        place, with_nested([place.folder / IMAGES]) or with_nested([place.folder]), SUFFIXES
-    )
+    """The file of each name on the list, under exactly this name. Other files are ignored."""
+    folders = with_nested([place.folder / IMAGES]) or with_nested([place.folder])
+    images = files_by_stem(place, folders, (".jpg", ".jpeg"))
     missing = [row for row in rows if row.image not in images]
     if not missing:
         return images
     by_centre = Counter(CENTRES[row.centre] for row in rows)
     there = by_centre - Counter(CENTRES[row.centre] for row in missing)
-    ending = "_downsampled"
+    ending, cause = "_downsampled", ""
     short = [row.image for row in missing if row.image.endswith(ending)]
-    cause = ""
-    if short and any(name.removesuffix(ending) in images for name in short):
+    if any(name.removesuffix(ending) in images for name in short):
         cause = (
-            "a renamed copy: the owner's names end in _downsampled for all but three images of the centre msk"
+            f"a renamed copy: the owner's names end in {ending} for all but three images of the centre msk"
         )
     elif images:
         cause = "a cut-down copy, or an archive that was not unpacked to its end"
-    elif (place.folder / f"{IMAGES}_preprocessed").is_dir():
-        cause = TREE.hints[f"{IMAGES}_preprocessed"]
     raise place.error(
         f"the list has {len(rows):,} names, {len(missing):,} of them have no file ({len(short):,} of these end in "
-        f"{ending}): {some([row.image for row in missing])}.",
+        f"{ending}): {first_names([row.image for row in missing])}.",
         looked_at=place.folder / IMAGES,
         cause=cause,
         counts=counts_text({name: by_centre[name] for name in CENTRES}, there),
@@ -305,57 +269,59 @@ def _list_folders(place: Place) -> list[Path]:
     return list(dict.fromkeys([place.folder, *with_nested([place.folder / IMAGES]), place.root]))
 
 
+def _missing_list(name: str, place: Place, rows: str, cause: str = "") -> DataError:
+    return place.error(
+        f"{name} is not beside the folder of images.",
+        looked_at=place.folder / name,
+        cause=cause,
+        counts=f"{rows} rows of {name} expected, 0 found",
+    )
+
+
+def _bad_row(place: Place, path: Path, problem: str) -> DataError:
+    expected = "one row for each image, with one class, centre 0 to 5 and fold train or test"
+    return place.bad_file(path, f"is not consistent: {problem}", expected, CHANGED, "23,247 rows expected")
+
+
 # FLamby's fold -------------------------------------------------------------------------------------------------------
 
 
 def _flamby_rows(place: Place) -> list[Row]:
-    """Rows of `train_test_split`, sorted by image; they must agree with the ground truth where that is there."""
+    """Rows of `train_test_split`, sorted by image; they must agree with the ground truth if that is there."""
     path = first_file(_list_folders(place), SPLITS)
     if path is None:
-        raise place.error(
-            "FLamby's file train_test_split is not there, and the fold is FLamby's.",
-            looked_at=place.folder / SPLITS[0],
-            expected=f"one of {', '.join(SPLITS)} beside {IMAGES}/ in {TREE.folders[0]}/ under the data root",
-            cause="the file comes with FLamby's code and not with the images. Without it: dataset.options.fold=own "
-            "derives the same centres from the metadata and draws another fold",
-            get=f"{FLAMBY}; the images: {TREE.page}, {TREE.archive}",
-            counts="23,247 rows expected, 0 found",
+        cause = (
+            "the file comes with FLamby's code and not with the images. Without it: dataset.options.fold=own "
+            "derives the same centres from the metadata and draws another fold"
         )
+        raise _missing_list(SPLITS[0], place, "23,247", cause)
     needed = ("image", *CLASSES, "target", "center", "fold")
     rows: dict[str, Row] = {}
     truth = _truth(place, required=False)
     for row in read_table(place, path, needed, "another file under this name; FLamby's is needed"):
-        try:
-            label, centre = (int(float(row[key])) for key in ("target", "center"))
-            chosen = [k for k, name in enumerate(CLASSES) if float(row[name]) == 1]
-        except ValueError:
-            label, centre, chosen = -1, -1, []
-        name, fold = row["image"], row["fold"]
-        good = chosen == [label] and 0 <= centre < len(CENTRES) and fold in ("train", "test")
-        good = good and row.get("fold2", f"{fold}_{centre}") == f"{fold}_{centre}"
-        if not good or name in rows or truth.get(name, label) != label:
-            problem = (
-                f"{name} stands there twice"
-                if name in rows
-                else f"{name} has the class {CLASSES[label]} here and {CLASSES[truth[name]]} in {TRUTH}"
-                if good
-                else f"the row of {name} does not fit together"
+        name, fold, label, centre = row["image"], row["fold"], _one_hot(row), row["center"].removesuffix(".0")
+        good = fold in ("train", "test") and centre in map(str, range(len(CENTRES)))
+        good = good and row["target"].removesuffix(".0") == str(label)
+        if not good or row.get("fold2", f"{fold}_{centre}") != f"{fold}_{centre}":
+            raise _bad_row(
+                place, path, f"the values of {name} contradict each other ({', '.join(row.values())})"
             )
-            raise _bad_row(place, path, problem, ", ".join(row.values()))
-        rows[name] = Row(name, label, centre, fold == "test")
+        if name in rows:
+            raise _bad_row(place, path, f"{name} is listed twice")
+        if truth.get(name, label) != label:
+            problem = f"{name} has the class {CLASSES[label]} here and {CLASSES[truth[name]]} in {TRUTH}"
+            raise _bad_row(place, path, problem)
+        rows[name] = Row(name, label, int(centre), fold == "test")
     return sorted(rows.values(), key=lambda row: row.image)
 
 
-def _bad_row(place: Place, path: Path, problem: str, found: str) -> DataError:
-    return place.error(
-        f"{path.name}: {problem}.",
-        looked_at=path,
-        expected="one row for each image, with one class, centre 0 to 5 and fold train or test",
-        found=found,
-        cause="a file that somebody changed, or lists of two versions side by side",
-        get=f"{TREE.page}, {TREE.archive}; {FLAMBY}",
-        counts="23,247 rows expected",
-    )
+def _one_hot(row: Mapping[str, str]) -> int:
+    """Index of the only class of a row, or -1."""
+    try:
+        chosen = [k for k, name in enumerate(CLASSES) if float(row[name]) == 1]
+    except ValueError:
+        return -1
+    return chosen[0] if len(chosen) == 1 else -1
 
 
 # A fold of our own ---------------------------------------------------------------------------------------------------
@@ -366,25 +332,22 @@ def _own_rows(place: Place, seed: int) -> list[Row]:
     truth = _truth(place, required=True)
     path = first_file(_list_folders(place), [METADATA])
     if path is None:
-        raise _missing_list(METADATA, place)
-    table = read_table(place, path, ("image", "lesion_id"), "the metadata of another year or of HAM10000")
+        raise _missing_list(METADATA, place, "25,331")
     known: dict[str, str] = {}
-    for row in table:
+    cause = "the metadata of another year or of HAM10000"
+    for row in read_table(place, path, ("image", "lesion_id"), cause):
         if known.setdefault(row["image"], row["lesion_id"]) != row["lesion_id"]:
-            lesions = f"{known[row['image']] or 'none'}, {row['lesion_id'] or 'none'}"
-            raise _bad_row(place, path, f"{row['image']} has two lesions", lesions)
+            raise _bad_row(place, path, f"{row['image']} has two lesions")
     known = {name: lesion for name, lesion in known.items() if lesion}
     absent = [name for name in known if name not in truth]
     if absent:
-        raise _bad_row(place, path, f"{TRUTH} does not have {some(absent)}", f"{len(truth):,} labels")
+        raise _bad_row(place, path, f"{TRUTH} does not have {first_names(absent)}")
     archives = _ham_archives(place) if any(lesion.startswith("HAM") for lesion in known.values()) else {}
     centres = {}
     for name, lesion in sorted(known.items()):
         archive = {"BCN": "bcn", "MSK": "msk", "HAM": archives.get(name, "")}.get(lesion[:3], "")
         if archive not in CENTRES:
-            raise _bad_row(
-                place, path, f"the centre of {name} (lesion {lesion}) is not known", f"archive '{archive}'"
-            )
+            raise _bad_row(place, path, f"the centre of {name} (lesion {lesion}) is not known")
         centres[name] = CENTRES.index(archive)
     members = [[name for name in centres if centres[name] == number] for number in range(len(CENTRES))]
     generator = np.random.default_rng(seed)
@@ -397,7 +360,7 @@ def _own_rows(place: Place, seed: int) -> list[Row]:
 def fifths(sizes: Sequence[int]) -> list[int]:
     """A fifth of each size, rounded so that the sum is a fifth of their sum, rounded up.
 
-    The largest remainders are rounded up, the first where they are equal: the sizes of FLamby's test sets.
+    The largest remainders are rounded up, the first if they are equal: the sizes of FLamby's test sets.
     """
     tests = [size // 5 for size in sizes]
     short = -(-sum(sizes) // 5) - sum(tests)
@@ -407,24 +370,16 @@ def fifths(sizes: Sequence[int]) -> list[int]:
 
 
 def _truth(place: Place, required: bool) -> dict[str, int]:
-    """Class of each image from the one-hot ground truth; empty where it is not there and not required."""
+    """Class of each image from the one-hot ground truth; empty if it is not there and not required."""
     path = first_file(_list_folders(place), [TRUTH])
-    if path is None:
-        if required:
-            raise _missing_list(TRUTH, place)
-        return {}
+    if path is None and required:
+        raise _missing_list(TRUTH, place, "25,331")
     labels: dict[str, int] = {}
     cause = "the ground truth of another year: 2018 has seven classes"
-    for row in read_table(place, path, ("image", *CLASSES), cause):
-        try:
-            chosen = [k for k, name in enumerate(CLASSES) if float(row[name]) == 1]
-        except ValueError:
-            chosen = []
-        if len(chosen) != 1:
-            raise _bad_row(place, path, f"{row['image']} has not one class", ", ".join(row.values()))
-        if labels.setdefault(row["image"], chosen[0]) != chosen[0]:
-            both = f"{CLASSES[labels[row['image']]]}, {CLASSES[chosen[0]]}"
-            raise _bad_row(place, path, f"{row['image']} stands there twice, with two classes", both)
+    for row in [] if path is None else read_table(place, path, ("image", *CLASSES), cause):
+        label, name = _one_hot(row), row["image"]
+        if label < 0 or labels.setdefault(name, label) != label:
+            raise _bad_row(place, path or place.folder, f"{name} has two classes or none")
     return labels
 
 
@@ -440,15 +395,5 @@ def _ham_archives(place: Place) -> dict[str, str]:
             get="https://doi.org/10.7910/DVN/DBW86T, HAM10000_metadata (10,015 rows; size in bytes not known)",
             counts="10,015 rows expected, 0 found",
         )
-    cause = "an older copy: the column `dataset` came later"
-    return {
-        row["image_id"]: row["dataset"] for row in read_table(place, path, ("image_id", "dataset"), cause)
-    }
-
-
-def _missing_list(name: str, place: Place) -> DataError:
-    return place.error(
-        f"{name} is not beside the folder of images.",
-        looked_at=place.folder / name,
-        counts=f"25,331 rows of {name} expected, 0 found",
-    )
+    rows = read_table(place, path, ("image_id", "dataset"), "an older copy: the column `dataset` came later")
+    return {row["image_id"]: row["dataset"] for row in rows}

@@ -1,37 +1,21 @@
 """Matek-19: cells of persons with and without leukaemia, doi 10.7937/tcia.2019.36f5o9ld.
 
-Matek et al., Nature Machine Intelligence 2019, doi 10.1038/s42256-019-0101-9. Facts: notes on the data sets,
-section 5. The owner gives no identifiers of persons, so a person's cells may lie on both sides of the split.
+Matek et al., Nature Machine Intelligence 2019, doi 10.1038/s42256-019-0101-9. The owner gives no identifiers of
+persons, so a person's cells may lie on both sides of the split.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from datasets.blood_cells import (
-    Archive,
-    BloodOptions,
-    Classes,
-    check_first_pixels,
-    check_once,
-    facts_by_class,
-    split_by_class,
-)
+from datasets.blood_cells import Archive, BloodOptions, Classes, facts_by_class, split_by_class
 from datasets.core.base import Facts
-from datasets.core.download import readable
-from datasets.core.folders import (
-    ImageTree,
-    Place,
-    check_counts,
-    counts_text,
-    files_in,
-    find_classes,
-    read_text,
-)
+from datasets.core.folders import Place, Tree, files_in, find_classes, readable
 from datasets.core.images import ListedDataset
+from datasets.core.lists import check_counts, counts_text, read_text
 from datasets.core.registry import dataset
 
 CODES: Mapping[str, tuple[str, int]] = {
@@ -55,21 +39,15 @@ CODES: Mapping[str, tuple[str, int]] = {
 
 CLASSES: Classes = {name: (code,) for code, (name, _) in CODES.items()}
 PUBLISHED = {code: count for code, (_, count) in CODES.items()}
-TOTAL = sum(PUBLISHED.values())
 ANNOTATIONS = "annotations.dat"
 SUFFIXES = (".tif", ".tiff")
 SIDE = 400
 """Pixels of each side of an original."""
 
-TREE = ImageTree(
+TREE = Tree(
     title="Matek-19",
     depth=2,
-    folders=(
-        "PKG - AML-Cytomorphology_LMU",
-        "PKG - AML-Cytomorphology*",
-        "AML-Cytomorphology*",
-        "matek*",
-    ),
+    folders=("PKG - AML-Cytomorphology_LMU", "PKG - AML-Cytomorphology*", "AML-Cytomorphology*", "matek*"),
     layout="PKG - AML-Cytomorphology_LMU/AML-Cytomorphology/{" + ",".join(CODES) + "}/<CODE>_0001.tiff",
     page="https://www.cancerimagingarchive.net/collection/aml-cytomorphology_lmu/",
     archive="PKG - AML-Cytomorphology_LMU (about 11 GB, by the Aspera client)",
@@ -96,7 +74,7 @@ def matek(options: BloodOptions, root: Path) -> ListedDataset:
 def matek_cells(root: Path, strict: bool) -> Archive:
     """Files by code (all fifteen).
 
-    The label is the folder's code. Where annotations.dat lies beside the folders, every image that it names has to be
+    The label is the folder's code. If annotations.dat lies beside the folders, every image that it names has to be
     there, under the same code.
 
     Raises:
@@ -104,34 +82,34 @@ def matek_cells(root: Path, strict: bool) -> Archive:
     """
     with readable(TREE, root):
         place, folders = find_classes(TREE, root, CODES)
-        cells = {code: files_in(folders[code], SUFFIXES) for code in CODES}
-        for code, paths in cells.items():
-            check_once(place, code, paths, PUBLISHED[code])
-            odd = [path.name for path in paths if not re.fullmatch(rf"{code}_\d+", path.stem)]
-            if odd:
-                raise place.error(
-                    f"{odd[0]} in {code}/ is not called {code}_<number>.",
-                    looked_at=folders[code],
-                    otherwise="a file of another class was put into this folder, or the files were renamed",
-                    counts=f"{code}: {PUBLISHED[code]:,} images expected, {len(paths):,} found, "
-                    f"{len(odd):,} of them with another name",
-                )
-        counts = {code: len(paths) for code, paths in cells.items()}
-        if strict:
-            check_counts(place, counts, PUBLISHED, _cause(counts))
-            check_first_pixels(place, cells, TOTAL, lambda *sides: min(sides) >= SIDE, f"{SIDE} x {SIDE}")
-        _check_annotations(place, cells)
-    return Archive(place, cells, PUBLISHED)
+        archive = Archive(place, {code: files_in(folders[code], SUFFIXES) for code in CODES}, PUBLISHED)
+    archive.check_once()
+    for code, paths in archive.cells.items():
+        odd = [path.name for path in paths if not re.fullmatch(rf"{code}_\d+", path.stem)]
+        if odd:
+            raise place.error(
+                f"{odd[0]} in {code}/ is not called {code}_<number>.",
+                looked_at=folders[code],
+                otherwise="a file of another class was put into this folder, or the files were renamed",
+                counts=f"{code}: {PUBLISHED[code]:,} images expected, {len(paths):,} found, "
+                f"{len(odd):,} of them with another name",
+            )
+    if strict:
+        counts = {code: len(paths) for code, paths in archive.cells.items()}
+        check_counts(place, counts, PUBLISHED, _cause(counts))
+        archive.check_side(SIDE, f"{SIDE} x {SIDE}")
+    _check_annotations(place, archive.cells)
+    return archive
 
 
 def _cause(counts: Mapping[str, int]) -> str:
-    """What probably happened to these numbers, where it is not the usual."""
+    """What probably happened if the numbers are wrong; empty: the usual."""
     if counts["MYB"] == PUBLISHED["MYO"] and counts["MYO"] == PUBLISHED["MYB"]:
         return "MYB (myelocyte) and MYO (myeloblast) are swapped"
     return CUT_OFF if any(counts[code] < number for code, number in PUBLISHED.items()) else ""
 
 
-def _check_annotations(place: Place, cells: Mapping[str, list[Path]]) -> None:
+def _check_annotations(place: Place, cells: Mapping[str, Sequence[Path]]) -> None:
     """Compare the files with annotations.dat: blank-separated, no header; path, label, two re-annotations or nan."""
     path = place.folder / ANNOTATIONS
     if not path.is_file():
@@ -142,25 +120,24 @@ def _check_annotations(place: Place, cells: Mapping[str, list[Path]]) -> None:
         fields = line.split()
         if not fields:
             continue
-        # A copy of the table may hold .tif for .tiff: what counts is folder and name.
+        # A copy of the table may hold .tif for .tiff: only folder and name are compared.
         name = Path(fields[0]).with_suffix("").as_posix()
         if len(fields) != 4 or "/" not in name or name.split("/")[-2] != fields[1]:
-            raise place.error(
-                f"line {number} of {ANNOTATIONS} is {line.strip()!r}; needed is the path of an image, the code of its "
-                "folder, and two further codes or nan.",
-                looked_at=path,
-                otherwise="the file was edited, or images were moved to other folders",
-                counts=f"4 columns expected, {len(fields)} found",
-                found=repr(line.strip()),
+            raise place.bad_file(
+                path,
+                f"has {line.strip()!r} in line {number}",
+                "with the path of an image, the code of its folder, and two further codes or nan in each line",
+                "the file was edited, or images were moved to other folders",
+                f"4 columns expected, {len(fields)} found",
             )
         annotated.add("/".join(name.split("/")[-2:]))
     missing = sorted(annotated - there)
     if missing:
-        listed, found = (
+        expected, found = (
             Counter(name.partition("/")[0] for name in names) for names in (annotated, annotated & there)
         )
         raise place.error(
             f"{len(missing):,} of {len(annotated):,} images of {ANNOTATIONS} are missing, first {missing[0]}.",
             otherwise=CUT_OFF,
-            counts=counts_text(listed, found),
+            counts=counts_text(expected, found),
         )

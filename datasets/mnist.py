@@ -1,4 +1,4 @@
-"""MNIST and FashionMNIST: the same file names and format, so their content tells them apart.
+"""MNIST and FashionMNIST: the same file names and format, so the first labels tell which of the two it is.
 
 Layout as torchvision leaves it, `<set>/raw/{train,t10k}-{images-idx3,labels-idx1}-ubyte[.gz]`. An idx file is a
 big-endian header (magic 2051 for images with count, rows, columns; 2049 for labels with count) and the bytes.
@@ -6,32 +6,20 @@ big-endian header (magic 2051 for images with count, rows, columns; 2049 for lab
 
 from __future__ import annotations
 
-import gzip
 import struct
-import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from datasets.core.base import Facts, Int64Array, RawDataset, Split, UInt8Array, published
-from datasets.core.download import RawOptions, RawTree, bad_file, existing, folder_of, read_bytes, verify
+from datasets.core.base import Facts, Int64Array, RawDataset, RawOptions, Split, UInt8Array, published
+from datasets.core.download import DownloadTree, RawFile, RawFolder, fetch
 from datasets.core.registry import dataset
 
 IMAGES, LABELS = 2051, 2049
 SIDE = 28
-FILES = {
-    "train": ("train-images-idx3-ubyte", "train-labels-idx1-ubyte"),
-    "test": ("t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"),
-}
-IN_ALL = {"train": 60_000, "test": 10_000}
-SIZES = {
-    "train-images-idx3-ubyte": 47_040_016,
-    "train-labels-idx1-ubyte": 60_008,
-    "t10k-images-idx3-ubyte": 7_840_016,
-    "t10k-labels-idx1-ubyte": 10_008,
-}
+PREFIXES = {"train": "train", "test": "t10k"}
 HINTS = {
     "*.idx?-ubyte": "a copy with dots in the names; rename them (train-images.idx3-ubyte -> train-images-idx3-ubyte)",
     "*mnist_t*.csv": "the csv copy; the idx files are needed",
@@ -42,26 +30,29 @@ HINTS = {
 
 @dataclass(frozen=True)
 class Kind:
-    """What distinguishes the two sets: names, images per class, first labels, md5 of the unpacked files."""
+    """What distinguishes the two sets: files, names and images per class, and the first labels of each part."""
 
-    tree: RawTree
+    tree: DownloadTree
     classes: tuple[str, ...]
     counts: Mapping[str, tuple[int, ...]]
     first_labels: Mapping[str, tuple[int, ...]]
-    md5: Mapping[str, str]
 
 
-def _tree(name: str, page: str, archive: str) -> RawTree:
-    return RawTree(
+def _tree(name: str, page: str, archive: str, md5: tuple[str, str, str, str]) -> DownloadTree:
+    """The four files; `md5` of their unpacked content: train images and labels, test images and labels."""
+    return DownloadTree(
         title=name,
         folders=(f"{name}/raw", f"{name}/{name}/raw", f"{name}/raw/raw", name, f"{name}/{name}", "raw", "."),
-        files=tuple(file for pair in FILES.values() for file in pair),
+        files={
+            "train-images-idx3-ubyte": RawFile(md5[0], 47_040_016, 60_000),
+            "train-labels-idx1-ubyte": RawFile(md5[1], 60_008, 60_000),
+            "t10k-images-idx3-ubyte": RawFile(md5[2], 7_840_016, 10_000),
+            "t10k-labels-idx1-ubyte": RawFile(md5[3], 10_008, 10_000),
+        },
         page=page,
         archive=archive,
         torchvision=name,
         arguments=({"train": True},),
-        sizes=SIZES,
-        images={file: IN_ALL[part] for part, pair in FILES.items() for file in pair},
         gzipped=True,
         hints=HINTS,
     )
@@ -72,6 +63,12 @@ MNIST = Kind(
         "MNIST",
         "http://yann.lecun.com/exdb/mnist/ (mirror: https://ossci-datasets.s3.amazonaws.com/mnist/)",
         "four files *-ubyte.gz, 11 MB together",
+        (
+            "6bbc9ace898e44ae57da46a324031adb",
+            "a25bea736e30d166cdddb491f175f624",
+            "2646ac647ad5339dbf082846283269ea",
+            "27ae3e4e09519cfbb04c329615203637",
+        ),
     ),
     classes=tuple(str(digit) for digit in range(10)),
     counts={
@@ -79,12 +76,6 @@ MNIST = Kind(
         "test": (980, 1_135, 1_032, 1_010, 982, 892, 958, 1_028, 974, 1_009),
     },
     first_labels={"train": (5, 0, 4, 1, 9, 2, 1, 3, 1, 4), "test": (7, 2, 1, 0, 4, 1, 4, 9, 5, 9)},
-    md5={
-        "train-images-idx3-ubyte": "6bbc9ace898e44ae57da46a324031adb",
-        "train-labels-idx1-ubyte": "a25bea736e30d166cdddb491f175f624",
-        "t10k-images-idx3-ubyte": "2646ac647ad5339dbf082846283269ea",
-        "t10k-labels-idx1-ubyte": "27ae3e4e09519cfbb04c329615203637",
-    },
 )
 
 FASHION = Kind(
@@ -92,6 +83,12 @@ FASHION = Kind(
         "FashionMNIST",
         "https://github.com/zalandoresearch/fashion-mnist",
         "four files *-ubyte.gz, 31 MB together",
+        (
+            "f4a8712d7a061bf5bd6d2ca38dc4d50a",
+            "9018921c3c673c538a1fc5bad174d6f9",
+            "8181f5470baa50b63fa0f6fddb340f0a",
+            "15d484375f8d13e6eb1aabb0c3f46965",
+        ),
     ),
     classes=(
         *("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat"),
@@ -99,12 +96,6 @@ FASHION = Kind(
     ),
     counts={"train": (6_000,) * 10, "test": (1_000,) * 10},
     first_labels={"train": (9, 0, 0, 3, 0, 2, 7, 2, 5, 5), "test": (9, 2, 1, 1, 6, 1, 4, 6, 5, 7)},
-    md5={
-        "train-images-idx3-ubyte": "f4a8712d7a061bf5bd6d2ca38dc4d50a",
-        "train-labels-idx1-ubyte": "9018921c3c673c538a1fc5bad174d6f9",
-        "t10k-images-idx3-ubyte": "8181f5470baa50b63fa0f6fddb340f0a",
-        "t10k-labels-idx1-ubyte": "15d484375f8d13e6eb1aabb0c3f46965",
-    },
 )
 
 
@@ -130,7 +121,7 @@ def _built(
 
 
 def _facts(kind: Kind) -> Facts:
-    return Facts(IN_ALL["train"], IN_ALL["test"], 10, 1, SIDE, raw=kind.tree.archive, page=kind.tree.page)
+    return kind.tree.facts(60_000, 10_000, 10, SIDE, channels=1)
 
 
 def read(kind: Kind, root: Path, strict: bool) -> tuple[Split, Split]:
@@ -144,91 +135,70 @@ def read(kind: Kind, root: Path, strict: bool) -> tuple[Split, Split]:
     Raises:
         DataError: A file is missing, empty, cut off or damaged, or it belongs to the other set.
     """
-    folder = folder_of(kind.tree, root)
+    folder = fetch(kind.tree, root)
     return _read_split(kind, folder, "train", strict), _read_split(kind, folder, "test", strict)
 
 
-def _read_split(kind: Kind, folder: Path, part: str, strict: bool) -> Split:
-    image_path, label_path = (existing(kind.tree, folder, name) or folder / name for name in FILES[part])
-    label_bytes = _unpacked(kind, label_path)
-    labels = _labels(kind, label_path, label_bytes)
+def _read_split(kind: Kind, folder: RawFolder, part: str, strict: bool) -> Split:
+    image_file, label_file = f"{PREFIXES[part]}-images-idx3-ubyte", f"{PREFIXES[part]}-labels-idx1-ubyte"
+    label_bytes = folder.read(label_file)
+    labels = _labels(folder, label_file, label_bytes)
     # Before any checksum: "this is the other set" says more than "this is not the published file".
-    _refuse_other_set(kind, label_path, part, labels)
-    image_bytes = _unpacked(kind, image_path)
-    images = _images(kind, image_path, image_bytes)
+    _refuse_other_set(kind, folder, label_file, part, labels)
+    image_bytes = folder.read(image_file)
+    images = _images(folder, image_file, image_bytes)
     if len(images) != len(labels):
-        problem = f"{len(labels):,} labels for {len(images):,} images of {image_path.name}."
-        raise bad_file(
-            kind.tree, label_path, problem, "files of two versions mixed, or a cut-down copy cut unevenly"
-        )
+        problem = f"has {len(labels):,} labels for {len(images):,} images in {image_file}"
+        raise folder.bad(label_file, problem, "files of two versions mixed, or a copy cut down unevenly")
     if strict:
-        for path, content in ((image_path, image_bytes), (label_path, label_bytes)):
-            verify(kind.tree, path, content, kind.md5[path.name.removesuffix(".gz")])
+        folder.verify(image_file, image_bytes)
+        folder.verify(label_file, label_bytes)
     return Split(images, labels)
 
 
-def _unpacked(kind: Kind, path: Path) -> bytes:
-    content = read_bytes(kind.tree, path)
-    if path.suffix != ".gz":
-        return content
-    try:
-        return gzip.decompress(content)
-    except (OSError, EOFError, zlib.error) as error:
-        problem = f"{path.name} cannot be unpacked ({error})."
-        raise bad_file(
-            kind.tree, path, problem, "a download that broke off, or no gzip file at all"
-        ) from error
-
-
-def _labels(kind: Kind, path: Path, content: bytes) -> Int64Array:
-    (count,) = _header(kind, path, content, LABELS, 1)
+def _labels(folder: RawFolder, name: str, content: bytes) -> Int64Array:
+    (count,) = _header(folder, name, content, LABELS, 1)
     labels = np.frombuffer(content, np.uint8, count, offset=8).astype(np.int64)
-    if labels.size and labels.max() >= len(kind.classes):
-        raise bad_file(
-            kind.tree, path, f"a label is {labels.max()}, 0..9 are possible.", "another set, such as EMNIST"
+    if labels.max() > 9:
+        raise folder.bad(
+            name, f"has the label {labels.max()}; 0 to 9 are possible", "another set, such as EMNIST"
         )
     return labels
 
 
-def _images(kind: Kind, path: Path, content: bytes) -> UInt8Array:
-    count, rows, columns = _header(kind, path, content, IMAGES, 3)
+def _images(folder: RawFolder, name: str, content: bytes) -> UInt8Array:
+    count, rows, columns = _header(folder, name, content, IMAGES, 3)
     if (rows, columns) != (SIDE, SIDE):
-        problem = f"{path.name} has images of {rows} x {columns} pixels, {SIDE} x {SIDE} belong there."
-        raise bad_file(kind.tree, path, problem, "another set, or a copy that somebody resized")
-    return np.frombuffer(content, np.uint8, count * rows * columns, offset=16).reshape(
-        count, 1, rows, columns
-    )
+        problem = f"has images of {rows} x {columns} pixels; expected {SIDE} x {SIDE}"
+        raise folder.bad(name, problem, "another set, or a resized copy")
+    return np.frombuffer(content, np.uint8, offset=16).reshape(count, 1, rows, columns)
 
 
-def _header(kind: Kind, path: Path, content: bytes, magic: int, dimensions: int) -> tuple[int, ...]:
+def _header(folder: RawFolder, name: str, content: bytes, magic: int, dimensions: int) -> tuple[int, ...]:
     """Dimensions of an idx file whose size fits them."""
     start = 4 * (1 + dimensions)
     if len(content) < start:
-        problem = f"{path.name} has {len(content)} bytes unpacked, its header alone needs {start}."
-        raise bad_file(kind.tree, path, problem, "a download that broke off")
+        raise folder.bad(name, f"has {len(content)} bytes unpacked; its header alone needs {start}")
     found, *shape = struct.unpack(f">{1 + dimensions}I", content[:start])
     if found != magic:
-        problem = f"{path.name} starts with {found}, an idx file of this kind with {magic}."
-        cause = "images and labels swapped, or a web page saved under this name"
-        if content[:2] == b"\x1f\x8b":
-            cause = "a gzip file without the suffix .gz; rename or unpack it"
-        raise bad_file(kind.tree, path, problem, cause)
+        cause = (
+            "" if content[:1] in (b"<", b"\x1f") else "images and labels swapped, or a file of another kind"
+        )
+        raise folder.bad(name, f"starts with the number {found}; expected {magic}", cause)
     size = start + int(np.prod(shape, dtype=np.int64))
     if len(content) != size or not size > start:
-        problem = f"{path.name} has {len(content):,} bytes unpacked, its header promises {size:,}."
-        raise bad_file(kind.tree, path, problem, "a download that broke off, or a full disk")
+        raise folder.bad(name, f"has {len(content):,} bytes unpacked; expected {size:,} by its header")
     return tuple(shape)
 
 
-def _refuse_other_set(kind: Kind, path: Path, part: str, labels: Int64Array) -> None:
+def _refuse_other_set(kind: Kind, folder: RawFolder, name: str, part: str, labels: Int64Array) -> None:
     first = tuple(int(label) for label in labels[:10])
     other = FASHION if kind is MNIST else MNIST
     if first == other.first_labels[part]:
-        name = other.tree.title
-        raise bad_file(
-            kind.tree,
-            path,
-            f"these are files of {name}: the first labels are {' '.join(map(str, first))}, "
-            f"those of {kind.tree.title} are {' '.join(map(str, kind.first_labels[part]))}.",
-            f"{name} and {kind.tree.title} use the same file names; move these to {other.tree.folders[0]}",
+        title, own = other.tree.title, kind.first_labels[part]
+        raise folder.bad(
+            name,
+            f"is a file of {title}: its first labels are {' '.join(map(str, first))}, "
+            f"those of {kind.tree.title} are {' '.join(map(str, own))}",
+            f"{title} and {kind.tree.title} use the same file names; move these to {other.tree.folders[0]}",
         )

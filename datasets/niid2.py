@@ -1,13 +1,13 @@
 """NIID-2 of FedSDC (MICCAI 2025, section 3.1): Matek-19, Acevedo-20 and Bodzas-23 under one map of 13 classes.
 
-Facts: notes on the data sets, section 7. The paper does not say which classes; the map is that of earlier work on the
-same three sets, and is not confirmed. It keeps 48,917 images.
+The paper does not say which classes; the map is that of earlier work on the same three sets, and is not confirmed. It
+keeps 48,917 images.
 
-Test data are what no client draws, so they are known only when the clients are. A client draws at most 60 images of a
-class, and a source has five clients: no more than 300 images of a class and source are ever for training. That many,
-at random, are the training split here, all others the test split; a run adds to the test data what its clients leave
-(`rest: test` in conf/dataset/niid2.yaml). For one run this is the same as a draw from all images. Runs of several
-seeds draw from the same 300, so one preparation serves all seeds.
+The test images are those that no client draws, so they are known only after the clients. A client draws at most 60
+images of a class, and a source has five clients: no more than 300 images of a class and source are ever for training.
+That many, at random, are the training split here, all others the test split; a run adds to the test data what its
+clients leave (`rest: test` in conf/dataset/niid2.yaml). For one run this is the same as a draw from all images. Runs of
+several seeds draw from the same 300, so one preparation serves all seeds.
 """
 
 from __future__ import annotations
@@ -18,11 +18,12 @@ from pathlib import Path
 import numpy as np
 from pydantic import Field
 
+from benchmark.errors import wrong
 from datasets import acevedo, bodzas, matek
 from datasets.blood_cells import BloodOptions, in_two, labelled
 from datasets.core.base import DataError, Facts
-from datasets.core.folders import IMAGENET_MEAN, IMAGENET_STD, check_not_empty
 from datasets.core.images import ListedDataset, ToSquare
+from datasets.core.lists import check_not_empty
 from datasets.core.registry import dataset
 
 SOURCES = ("matek", "acevedo", "bodzas")
@@ -57,15 +58,15 @@ class Niid2Options(BloodOptions):
 
 def _facts(options: Niid2Options) -> Facts:
     modules = (matek, acevedo, bodzas)
-    cells = [
+    sizes = [
         sum(module.PUBLISHED[code] for code in codes[source])
         for codes in CLASSES.values()
         for source, module in enumerate(modules)
     ]
-    train = sum(min(number, options.pool) for number in cells)
+    train = sum(min(number, options.pool) for number in sizes)
     raw = "; ".join(f"{module.TREE.title}: {module.TREE.archive}" for module in modules)
     page = "; ".join(module.TREE.page for module in modules)
-    return Facts(train, sum(cells) - train, len(CLASSES), 3, options.size, len(SOURCES), raw, page)
+    return Facts(train, sum(sizes) - train, len(CLASSES), 3, options.size, len(SOURCES), raw, page)
 
 
 @dataset("niid2", options=Niid2Options, facts=_facts)
@@ -79,18 +80,18 @@ def niid2(options: Niid2Options, root: Path) -> ListedDataset:
     for source, archive in enumerate(archives):
         used = [code for codes in CLASSES.values() for code in codes[source]]
         check_not_empty(archive.place, {code: len(archive.cells[code]) for code in used}, least=1)
-    pools: list[list[Path]] = []
-    others: list[list[Path]] = []
+    pools: list[list[Path]] = [[] for _ in CLASSES]
+    others: list[list[Path]] = [[] for _ in CLASSES]
     sources: tuple[list[int], list[int]] = ([], [])
     expected: list[tuple[str, str, str, int]] = []
+    largest = 0
     for label, (name, codes) in enumerate(CLASSES.items()):
-        pools.append([])
-        others.append([])
         for source, archive in enumerate(archives):
-            paths = [path for code in codes[source] for path in archive.cells[code]]
+            paths = archive.of(codes[source])
+            largest = max(largest, len(paths))
             pool, other = in_two(paths, options.pool, np.random.RandomState([options.seed, source, label]))
-            pools[-1] += pool
-            others[-1] += other
+            pools[label] += pool
+            others[label] += other
             sources[0].extend([source] * len(pool))
             sources[1].extend([source] * len(other))
             total = sum(archive.published[code] for code in codes[source])
@@ -100,26 +101,18 @@ def niid2(options: Niid2Options, root: Path) -> ListedDataset:
                 ("test", name, SOURCES[source], total - held),
             ]
     if not any(others):
-        most = max(
-            sum(len(archive.cells[code]) for code in codes[source])
-            for codes in CLASSES.values()
-            for source, archive in enumerate(archives)
+        needed = (
+            f"less than {largest} (the most images of a class and source), so that some are left for testing"
         )
-        raise DataError(
-            f"niid2: pool came as {options.pool}; no class and source has more than {options.pool} images, so none is "
-            f"left for testing. Allowed: less than {most}. Set it under `options:` in conf/dataset/niid2.yaml, or as "
-            "dataset.options.pool"
-        )
+        where = "in conf/dataset/niid2.yaml or with dataset.options.pool"
+        raise DataError(f"niid2: {wrong('pool', options.pool, needed, where=where)}")
     return ListedDataset(
         train=labelled(pools, np.asarray(sources[0], dtype=np.int64)),
         test=labelled(others, np.asarray(sources[1], dtype=np.int64)),
-        decode=ToSquare(options.size, "squash"),
-        shape=(3, options.size, options.size),
+        decode=ToSquare(options.size),
         places=tuple(archive.place for archive in archives),
         classes=tuple(CLASSES),
         sources=SOURCES,
-        mean=IMAGENET_MEAN,
-        std=IMAGENET_STD,
         note="; ".join(f"{archive.place.tree.title}: {archive.note}" for archive in archives if archive.note),
         expected=tuple(expected) if options.strict else (),
     )

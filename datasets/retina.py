@@ -17,9 +17,8 @@ import numpy as np
 from PIL import Image
 from pydantic import Field
 
-from datasets.core.base import Facts, UInt8Array
-from datasets.core.download import RawOptions, listing, readable
-from datasets.core.folders import STRICT, ImageTree
+from datasets.core.base import Facts, RawOptions, UInt8Array
+from datasets.core.folders import STRICT, Tree, files_in, readable
 from datasets.core.images import BadImage, Files, ListedDataset, ToSquare, as_rgb
 from datasets.core.registry import dataset
 from datasets.ssl_fl import NOT_UNPACKED, TEST_LIST, Lists, find_lists
@@ -28,7 +27,7 @@ CLASSES = ("normal", "diseased")
 CLIENTS = 5
 OLDER = "this is the older copy of ViT-FL; the copy named in FedLD's README is needed"
 KAGGLE = "these are files of the Kaggle competition; the copy prepared for FedLD is needed"
-TREE = ImageTree(
+TREE = Tree(
     title="Retina",
     folders=("Retina", "retina"),
     page="https://github.com/Zeng-Shuang/FedLD (README, Google Drive id 1bW--_qRZnWbkb0XXvGBCSferdqXZ6pe7)",
@@ -87,7 +86,7 @@ class FromArray:
         except (OSError, ValueError, EOFError) as error:
             expected = "an array of H x W or H x W x 3 numbers"
             raise BadImage(path, f"is no image ({error})", expected) from error
-        return ToSquare(self.size, "squash").fit(Image.fromarray(image))
+        return ToSquare(self.size).fit(Image.fromarray(image))
 
 
 def _facts(options: RetinaOptions) -> Facts:
@@ -111,7 +110,6 @@ def retina(options: RetinaOptions, root: Path) -> ListedDataset:
         train=train,
         test=test,
         decode=FromArray(options.size),
-        shape=(3, options.size, options.size),
         places=(lists.place,),
         classes=CLASSES,
         sources=tuple(Path(name).stem for name in clients),
@@ -125,14 +123,9 @@ def _all(lists: Lists) -> dict[str, list[str]]:
     for name in ("train.csv", "central/train.csv"):
         if (lists.folder / name).is_file():
             return {name: lists.names(name)}
-    names = [name for name in listing(lists.folder / "train") if name.endswith(".npy")]
+    names = [path.name for path in files_in(lists.folder / "train", (".npy",))]
     if not names:
-        raise lists.error(
-            "no arrays in train/.",
-            "train",
-            "",
-            f"about {sum(TRAIN_COUNTS):,} arrays expected, 0 found",
-        )
+        raise lists.error("no arrays in train/.", "train", "", "about 8,999 arrays expected, 0 found")
     return {"train": names}
 
 
@@ -144,8 +137,8 @@ def _clients(lists: Lists, split: int) -> dict[str, list[str]]:
         raise lists.error(
             f"{len(missing)} of {CLIENTS} client lists of split {split} are missing: {', '.join(missing)}.",
             f"5_clients/split_{split}",
-            lists.hint("lists that were not unpacked with the images")
-            + "; without lists, leave `split` out and take partition=dirichlet with legacy_seed=2022",
+            (lists.place.hint(lists.folder) or "lists that were not unpacked with the images")
+            + "; without lists, omit `split` and take partition=dirichlet with legacy_seed=2022",
             f"{CLIENTS} lists expected, {CLIENTS - len(missing)} found",
         )
     return {name: lists.names(name) for name in names}

@@ -1,13 +1,14 @@
 """Spawrious: generated photographs of dogs at six places (Lynch et al. 2023, https://arxiv.org/abs/2303.05470).
 
 FedDiverse uses two places (beach, snow) and two breeds (labrador, dachshund) for GSC, GCI, GAI and GCI-100, or four
-breeds for Spawrious-4, in the order of its public code, in which the rows of its client matrices stand too (notes on
-the data sets, section 13). Images of the folders 0 and 1 belong together, 6,336 per breed and place; a tenth of each
-cell, 634 images, is the test set, which the paper also validates on.
+breeds for Spawrious-4, in the order of its public code, which is also that of the rows of its client matrices. Images
+of the folders 0 and 1 belong together, 6,336 per breed and place; a tenth of each cell, 634 images, is the test set,
+which the paper also validates on.
 
 The authors' code draws the test images with pandas' `sample(frac=0.1, random_state=0)` from a frame in the order in
-which the disk lists the files, so its list cannot be had elsewhere. Here each cell's files are sorted by name (those of
-folder 0 first) and drawn from with the seed anew: a cell gives the same test images with two breeds and with four.
+which the disk lists the files, so its list cannot be reproduced elsewhere. Here each cell's files are sorted by name
+(those of folder 0 first), and the seed starts anew for each cell: a cell gives the same test images with two breeds and
+with four.
 """
 
 from __future__ import annotations
@@ -20,18 +21,8 @@ import numpy.typing as npt
 import pandas as pd
 from pydantic import Field
 
-from datasets.core.base import Facts, published
-from datasets.core.download import RawOptions, found_in, listing, readable
-from datasets.core.folders import (
-    BROKEN_OFF,
-    IMAGENET_MEAN,
-    IMAGENET_STD,
-    STRICT,
-    ImageTree,
-    Place,
-    files_in,
-    find_any,
-)
+from datasets.core.base import Facts, RawOptions, published
+from datasets.core.folders import BROKEN_OFF, STRICT, Place, Tree, files_in, find_any, listing, readable
 from datasets.core.images import Files, ListedDataset, ToSquare, check_pixels
 from datasets.core.registry import dataset
 
@@ -43,7 +34,7 @@ PER_CELL = 2 * PER_HALF
 SIDE = 224
 """Pixels of each side of an original."""
 TEST_SHARE, TEST_SEED = 0.1, 0
-TREE = ImageTree(
+TREE = Tree(
     title="Spawrious",
     folders=("spawrious224", "spawrious", "spawrious224__entire_dataset"),
     layout="spawrious224/0/beach/labrador/*.png, spawrious224/1/...,",
@@ -73,9 +64,7 @@ class SpawriousOptions(RawOptions):
 def _facts(options: SpawriousOptions) -> Facts:
     cells = options.breeds * len(PLACES)
     test = cells * round(TEST_SHARE * PER_CELL)
-    return Facts(
-        cells * PER_CELL - test, test, options.breeds, 3, options.size, raw=TREE.archive, page=TREE.page
-    )
+    return TREE.facts(cells * PER_CELL - test, test, options.breeds, options.size)
 
 
 @dataset("spawrious", options=SpawriousOptions, facts=_facts)
@@ -83,13 +72,13 @@ def spawrious(options: SpawriousOptions, root: Path) -> ListedDataset:
     """Spawrious as FedDiverse uses it: 2 or 4 breeds of dogs, 6,336 images each on beach and snow; get it yourself."""
     breeds = BREEDS[: options.breeds]
     with readable(TREE, root):
-        each = f"{PER_HALF:,} + {PER_HALF:,} expected for each of {len(breeds)} breeds at 2 places"
-        marks, problem = [f"{half}/" for half in HALVES], "there are no folders 0 and 1 with images."
-        found = find_any(TREE, root, marks, problem, f"{each}, none found")
+        counts = (
+            f"{PER_HALF:,} + {PER_HALF:,} expected for each of {len(breeds)} breeds at 2 places, none found"
+        )
+        problem = "there are no folders 0 and 1 with images."
+        found = find_any(TREE, root, [f"{half}/" for half in HALVES], problem, counts)
         cells: Cells = {
-            (breed, place): [
-                files_in(found.folder / half / PLACES[place] / BREEDS[breed], (".png",)) for half in HALVES
-            ]
+            (breed, place): [files_in(_folder(found, half, breed, place), (".png",)) for half in HALVES]
             for breed in range(len(breeds))
             for place in range(len(PLACES))
         }
@@ -97,28 +86,21 @@ def spawrious(options: SpawriousOptions, root: Path) -> ListedDataset:
     if options.strict:
         first = [halves[0][0] for halves in cells.values()]
         check_pixels(found, first, lambda *sides: min(sides) >= SIDE, f"{SIDE} x {SIDE}", _counts(cells))
-    parts: dict[str, list[tuple[Path, int, int]]] = {"train": [], "test": []}
-    for (breed, place), halves in cells.items():
-        paths = [path for half in halves for path in half]
-        drawn = drawn_for_test(len(paths))
-        for path, is_test in zip(paths, drawn, strict=True):
-            parts["test" if is_test else "train"].append((path, breed, place))
-    test, cells_there = round(TEST_SHARE * PER_CELL), (len(breeds), len(PLACES))
+    parts: dict[bool, list[tuple[Path, int, int]]] = {False: [], True: []}
+    for (breed, place), (first_half, second_half) in cells.items():
+        paths = [*first_half, *second_half]
+        for path, is_test in zip(paths, drawn_for_test(len(paths)), strict=True):
+            parts[bool(is_test)].append((path, breed, place))
+    test = round(TEST_SHARE * PER_CELL)
+    tables = {"train": np.full((len(breeds), 2), PER_CELL - test), "test": np.full((len(breeds), 2), test)}
     return ListedDataset(
-        train=_files(parts["train"]),
-        test=_files(parts["test"]),
-        decode=ToSquare(options.size, "squash"),
-        shape=(3, options.size, options.size),
+        train=_files(parts[False]),
+        test=_files(parts[True]),
+        decode=ToSquare(options.size),
         places=(found,),
         classes=breeds,
         attributes=PLACES,
-        mean=IMAGENET_MEAN,
-        std=IMAGENET_STD,
-        expected=published(
-            {"train": np.full(cells_there, PER_CELL - test), "test": np.full(cells_there, test)},
-            breeds,
-            PLACES,
-        ),
+        expected=published(tables, breeds, PLACES),
     )
 
 
@@ -133,7 +115,8 @@ def _files(part: list[tuple[Path, int, int]]) -> Files:
     return Files(paths, np.array(breeds, dtype=np.int64), np.array(places, dtype=np.int64))
 
 
-# Mistakes ------------------------------------------------------------------------------------------------------------
+def _folder(tree: Place, half: str, breed: int, place: int) -> Path:
+    return tree.folder / half / PLACES[place] / BREEDS[breed]
 
 
 def _check(tree: Place, cells: Cells, strict: bool) -> None:
@@ -146,40 +129,34 @@ def _check(tree: Place, cells: Cells, strict: bool) -> None:
     empty = [cell for cell, files in cells.items() if not any(files)]
     # A tenth of fewer than six rounds to none: then a cell would have no test image.
     small = [cell for cell, files in cells.items() if not drawn_for_test(sum(map(len, files))).any()]
-    wrong = [cell for cell, files in cells.items() if [len(half) for half in files] != [PER_HALF, PER_HALF]]
+    differ = [cell for cell, files in cells.items() if [len(half) for half in files] != [PER_HALF, PER_HALF]]
     if len(halves) < len(HALVES):
-        problem = f"only folder {halves[0]} found; {PER_HALF:,} images per cell lie in each of 0 and 1."
-        cause = "another archive (m2m has folder 0 only) or an unpacking that broke off; entire_dataset has 0 and 1"
+        problem = f"only folder {halves[0]} found; {PER_HALF:,} images per cell lie in each of 0 and 1"
+        cause = (
+            "another archive (m2m has folder 0 only) or an interrupted unpacking; entire_dataset has 0 and 1"
+        )
     elif empty:
-        problem = f"{len(empty)} of {len(cells)} cells are absent, first: {_named(empty[0])}."
+        problem = f"{len(empty)} of {len(cells)} cells are absent"
         cause = "an o2o archive, which lacks combinations of breed and place; entire_dataset has all of them"
-        if any(listing(tree.folder / half / PLACES[empty[0][1]] / BREEDS[empty[0][0]]) for half in HALVES):
+        if any(listing(_folder(tree, half, *empty[0])) for half in HALVES):
             cause = "a converted copy: its files are of another type, the owner's are png"
     elif small and not strict:
-        problem = (
-            f"{len(small)} cells have too few images for a test set of a tenth, first: {_named(small[0])}."
-        )
-        cause = "a copy that was cut down too far, or an unpacking that broke off; keep 6 png files per cell or more"
-    elif strict and wrong:
-        problem = f"{len(wrong)} of {len(cells)} cells do not have the published numbers, first: {_named(wrong[0])}."
+        problem = f"{len(small)} cells have too few images for a test set of a tenth"
+        cause = f"a copy that was cut down too far, or {BROKEN_OFF}; keep 6 png files per cell or more"
+    elif strict and differ:
+        problem = f"{len(differ)} of {len(cells)} cells do not have the published numbers"
         cause = f"{BROKEN_OFF}; {STRICT}"
     else:
         return
-    label, place = (empty or small or wrong or [(0, 0)])[0]
-    shown = (
-        tree.folder if len(halves) < len(HALVES) else tree.folder / HALVES[0] / PLACES[place] / BREEDS[label]
-    )
+    breed, place = (empty or small or differ or [(0, 0)])[0]
+    cell = f"{PLACES[place]}/{BREEDS[breed]}"
     raise tree.error(
-        problem,
-        expected=f"0/{PLACES[place]}/{BREEDS[label]}/*.png and 1/{PLACES[place]}/{BREEDS[label]}/*.png",
-        found=found_in(shown, tree.root),
+        f"{problem}, first: ({PLACES[place]}, {BREEDS[breed]}).",
+        looked_at=tree.folder if len(halves) < len(HALVES) else _folder(tree, "0", breed, place),
+        expected=f"0/{cell}/*.png and 1/{cell}/*.png",
         cause=cause,
         counts=_counts(cells),
     )
-
-
-def _named(cell: tuple[int, int]) -> str:
-    return f"({PLACES[cell[1]]}, {BREEDS[cell[0]]})"
 
 
 def _counts(cells: Cells) -> str:

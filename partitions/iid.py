@@ -20,10 +20,6 @@ class Iid(Partitioner):
 
     clients: PositiveInt
 
-    def num_clients(self, population: Population) -> int:
-        """Return the parameter `clients`."""
-        return self.clients
-
     def draw(self, population: Population, generator: np.random.Generator) -> list[IntArray]:
-        """Return K slices of one permutation."""
+        """K slices of one permutation."""
         return np.array_split(generator.permutation(len(population)), self.clients)

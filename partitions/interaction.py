@@ -1,4 +1,4 @@
-"""Partition by interaction matrices: each client is told how many samples of each (class, attribute) it gets.
+"""Partition by interaction matrices: how many samples of each (class, attribute) each client gets.
 
 FedDiverse (2025), appendix A: tables 5 (pooled matrices) and 6 (the client types below). Rows are classes,
 columns attributes. Drawing rule: one permutation of the samples of each (class, attribute), cut into
@@ -8,7 +8,7 @@ consecutive slices in client order; classes outside, attributes inside.
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from pydantic import (
@@ -21,8 +21,9 @@ from pydantic import (
     model_validator,
 )
 
-from benchmark.errors import nearest
+from benchmark.errors import wrong
 from partitions.core.base import IntArray, Partitioner, Population
+from partitions.core.heterogeneity import group_counts
 from partitions.core.registry import partition
 
 Matrix = tuple[tuple[int, ...], ...]
@@ -30,20 +31,18 @@ Types = tuple[tuple[int, Matrix], ...]
 
 
 def _six_types(high: int, low: int, counts: tuple[int, int, int, int, int, int]) -> Types:
-    """Return the six binary types of table 6: two class, two attribute imbalanced, two correlated."""
+    """The six binary types of table 6: two class imbalanced, two attribute imbalanced, two correlated."""
+    both, neither, first, second = (high, high), (low, low), (high, low), (low, high)
     matrices: tuple[Matrix, ...] = (
-        ((high, high), (low, low)),
-        ((low, low), (high, high)),
-        ((high, low), (high, low)),
-        ((low, high), (low, high)),
-        ((high, low), (low, high)),
-        ((low, high), (high, low)),
+        *((both, neither), (neither, both)),
+        *((first, first), (second, second)),
+        *((first, second), (second, first)),
     )
     return tuple(zip(counts, matrices, strict=True))
 
 
 def _four_breeds(first: tuple[int, int], last: tuple[int, int]) -> Matrix:
-    """Return a matrix whose rows 0, 1 are `first` and rows 2, 3 `last`."""
+    """A matrix whose rows 0, 1 are `first` and rows 2, 3 `last`."""
     return (first, first, last, last)
 
 
@@ -103,9 +102,9 @@ class ClientType(BaseModel):
     @classmethod
     def _rectangular(cls, matrix: Matrix) -> Matrix:
         if not matrix or not matrix[0] or len({len(row) for row in matrix}) != 1:
-            raise ValueError("must be rows of the same length, one per class, one number per attribute")
+            raise ValueError("expected rows of the same length, one per class, one number per attribute")
         if not any(map(any, matrix)):
-            raise ValueError("must hold at least one sample")
+            raise ValueError("got zeros only; expected at least one sample")
         return matrix
 
 
@@ -131,10 +130,8 @@ class Interaction(Partitioner):
     @classmethod
     def _known(cls, distribution: str | None) -> str | None:
         if distribution is not None and distribution not in DISTRIBUTIONS:
-            raise ValueError(
-                f"unknown distribution {distribution!r}.{nearest(distribution, DISTRIBUTIONS)} "
-                f"Known: {', '.join(DISTRIBUTIONS)}"
-            )
+            expected = f"one of {', '.join(DISTRIBUTIONS)}"
+            raise ValueError(wrong("partition.distribution", distribution, expected, known=DISTRIBUTIONS))
         return distribution
 
     @field_validator("clients")
@@ -142,35 +139,30 @@ class Interaction(Partitioner):
     def _same_shape(cls, clients: tuple[ClientType, ...] | None) -> tuple[ClientType, ...] | None:
         shapes = {(len(kind.matrix), len(kind.matrix[0])) for kind in clients or ()}
         if len(shapes) > 1:
-            raise ValueError(f"all matrices must have the same shape, got {sorted(shapes)}")
+            raise ValueError(f"got matrices of the shapes {sorted(shapes)}; expected the same shape for all")
         return clients
 
     @model_validator(mode="after")
     def _one_of_two(self) -> Interaction:
         if (self.distribution is None) == (self.clients is None):
-            raise ValueError(
-                "give either distribution (a name) or clients (a list of {count, matrix}); null the other"
-            )
+            raise ValueError("expected either distribution (a name) or clients (a list of {count, matrix})")
         return self
 
     def num_clients(self, population: Population | None = None) -> int:
-        """Return the number of clients of the distribution; it does not depend on the population."""
+        """Number of clients of the distribution; it does not depend on the population."""
         return sum(count for count, _ in self._types())
 
     def matrices(self) -> IntArray:
-        """Return the counts of all clients after scaling, int64 [K, Y, A]."""
+        """Counts of all clients after scaling, int64 [K, Y, A]."""
         return self._scaled(self.scale)
 
     def expected(self, samples: int, classes: int, sources: int) -> tuple[int, int]:
-        """Return what the matrices say."""
+        """Number of clients and sum of the matrices."""
         matrices = self.matrices()
         return len(matrices), int(matrices.sum())
 
     def fitting_scale(self, available: IntArray) -> float | None:
-        """Return the largest `scale`, cut to four decimals, that fits `available` [Y, A], or None.
-
-        Cells grow with the scale, so halving the interval finds it.
-        """
+        """The largest `scale`, cut to four decimals, that fits `available` [Y, A], or None; found by bisection."""
         unscaled = self._scaled(1.0).sum(axis=0)
         asked = unscaled > 0
         low, high = 0.0, 2.0 * float((available[asked] / unscaled[asked]).min()) + 1e-9
@@ -186,9 +178,8 @@ class Interaction(Partitioner):
         shape = (population.num_classes, population.num_attributes)
         if matrices.shape[1:] != shape:
             raise self.fail(
-                f"its matrices are for {matrices.shape[1]} classes x {matrices.shape[2]} attributes, the "
-                f"data have {shape[0]} x {shape[1]}. Change partition.distribution (or partition.clients) or the "
-                "data set."
+                f"its matrices are for {matrices.shape[1]} classes x {matrices.shape[2]} attributes, the data have "
+                f"{shape[0]} x {shape[1]}. Change partition.distribution (or partition.clients) or the data set."
             )
         empty = np.flatnonzero(matrices.sum(axis=(1, 2)) == 0)
         if len(empty):
@@ -196,9 +187,7 @@ class Interaction(Partitioner):
                 f"client {empty[0]} would have no sample at scale {self.scale:g}. Raise partition.scale or "
                 "set partition.scale_floor=1."
             )
-        self._check_supply(matrices.sum(axis=0), _cell_sizes(population), population)
-
-    def _check_supply(self, asked: IntArray, available: IntArray, population: Population) -> None:
+        asked, available = matrices.sum(axis=0), _cell_sizes(population)
         short = np.argwhere(asked > available)
         if not len(short):
             return
@@ -213,7 +202,7 @@ class Interaction(Partitioner):
         )
 
     def draw(self, population: Population, generator: np.random.Generator) -> list[IntArray]:
-        """Return the clients: consecutive slices of one permutation per (class, attribute)."""
+        """The clients: consecutive slices of one permutation per (class, attribute)."""
         matrices = self.matrices()
         shares: list[list[IntArray]] = [[] for _ in matrices]
         for label in range(population.num_classes):
@@ -225,10 +214,10 @@ class Interaction(Partitioner):
                     shares[client].append(part)
         return [np.concatenate(share) for share in shares]
 
-    def _types(self) -> list[tuple[int, Any]]:
+    def _types(self) -> Types:
         if self.distribution is not None:
-            return list(DISTRIBUTIONS[self.distribution])
-        return [(kind.count, kind.matrix) for kind in self.clients or ()]
+            return DISTRIBUTIONS[self.distribution]
+        return tuple((kind.count, kind.matrix) for kind in self.clients or ())
 
     def _scaled(self, scale: float) -> IntArray:
         whole = np.concatenate([np.tile(np.array(matrix), (count, 1, 1)) for count, matrix in self._types()])
@@ -242,17 +231,17 @@ class PooledInteraction(Interaction):
     """All clients of `interaction` as a single one: centralised training on the same data (FedDiverse, table 5)."""
 
     def num_clients(self, population: Population | None = None) -> int:
-        """Return 1."""
+        """1."""
         return 1
 
     def matrices(self) -> IntArray:
-        """Return the pooled counts after scaling, int64 [1, Y, A]."""
+        """Pooled counts after scaling, int64 [1, Y, A]."""
         return super().matrices().sum(axis=0, keepdims=True)
 
 
 def _cell_sizes(population: Population) -> IntArray:
-    """Return how many samples each (class, attribute) has, int64 [Y, A]."""
+    """Samples of each (class, attribute), int64 [Y, A]."""
     assert population.attributes is not None  # needs_attributes
-    sizes = np.zeros((population.num_classes, population.num_attributes), dtype=np.int64)
-    np.add.at(sizes, (population.labels, population.attributes), 1)
-    return sizes
+    everyone = [np.arange(len(population))]
+    shape = (population.num_classes, population.num_attributes)
+    return group_counts(everyone, population.labels, population.attributes, *shape)[0]

@@ -17,7 +17,7 @@ class Natural(Partitioner):
     needs_sources: ClassVar[bool] = True
 
     def num_clients(self, population: Population) -> int:
-        """Return the number of sources."""
+        """The number of sources."""
         return population.num_sources
 
     def check(self, population: Population) -> None:
@@ -31,6 +31,6 @@ class Natural(Partitioner):
                 )
 
     def draw(self, population: Population, generator: np.random.Generator) -> list[IntArray]:
-        """Return the samples of each source."""
+        """The samples of each source."""
         assert population.sources is not None  # needs_sources
         return indices_by_class(population.sources, population.num_sources)

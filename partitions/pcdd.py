@@ -1,7 +1,7 @@
 """Partially class-disjoint data: P clients with C classes each (FedMR, TMLR 2023, section 4.1, "PρCς").
 
-The paper gives the two numbers only; the rule is that of the authors' public code, whose lists these
-functions give exactly for the same seed:
+The paper gives only the two numbers. The rule is that of the authors' public code; for the same seed these functions
+give exactly its lists:
 
 1. Classes: walk over the clients and their C places. The first Y places get classes 0 .. Y-1 in order; every
    later place gets a class at random, drawn again while the client has it already.
@@ -21,6 +21,7 @@ from typing import Literal
 import numpy as np
 from pydantic import PositiveInt
 
+from benchmark.errors import wrong
 from partitions.core.base import AnyGenerator, IntArray, Partitioner, Population, indices_by_class
 from partitions.core.registry import partition
 from partitions.dirichlet import dirichlet_split
@@ -33,7 +34,7 @@ IID_MIN_SIZE = 10
 class Pcdd(Partitioner):
     """Give each client a fixed number of classes, each class cut evenly among its holders (FedMR).
 
-    A holder can miss a class that has fewer samples than holders: `classes` in `partition show` tells.
+    If a class has fewer samples than holders, some holders get none; `partition show` shows it.
 
     Attributes:
         clients: number of clients P.
@@ -46,16 +47,12 @@ class Pcdd(Partitioner):
     classes_per_client: PositiveInt
     variant: Literal["paper", "reference"] = "paper"
 
-    def num_clients(self, population: Population) -> int:
-        """Return the parameter `clients`."""
-        return self.clients
-
     def repeats(self, population: Population) -> bool:
-        """Return True for the doubled pass."""
+        """True for the doubled pass."""
         return self._doubles(population.num_classes)
 
     def expected(self, samples: int, classes: int, sources: int) -> tuple[int, int]:
-        """Return all samples, twice for the doubled pass."""
+        """All samples, twice for the doubled pass."""
         return self.clients, samples * (2 if self._doubles(classes) else 1)
 
     def _doubles(self, num_classes: int) -> bool:
@@ -66,8 +63,7 @@ class Pcdd(Partitioner):
         classes, places = population.num_classes, self.clients * self.classes_per_client
         if self.classes_per_client > classes:
             raise self.fail(
-                f"{self.classes_per_client} classes per client, but the data have {classes}. Set "
-                f"partition.classes_per_client to at most {classes}."
+                wrong("classes_per_client", self.classes_per_client, f"at most {classes} (classes)")
             )
         if places < classes:
             raise self.fail(
@@ -77,12 +73,12 @@ class Pcdd(Partitioner):
             )
 
     def draw(self, population: Population, generator: np.random.Generator) -> list[IntArray]:
-        """Return the clients; both streams of the authors' code start from one number of `generator`."""
+        """The clients; both streams of the authors' code start from one number of `generator`."""
         seed = int(generator.integers(2**32))
         legacy = np.random.RandomState(seed)
         classes = indices_by_class(population.labels, population.num_classes)
         if self.variant == "reference" and self.classes_per_client == population.num_classes:
-            # At this alpha the minimum decides nothing, but for data so few that it could not be met.
+            # At this alpha the minimum size only matters for data so few that it could not be reached.
             least = min(IID_MIN_SIZE, max(1, len(population) // (2 * self.clients)))
             return dirichlet_split(classes, self.clients, IID_ALPHA, least, legacy)
         held = assign_classes(
@@ -94,13 +90,13 @@ class Pcdd(Partitioner):
 def assign_classes(
     clients: int, classes_per_client: int, num_classes: int, stream: random.Random
 ) -> list[list[int]]:
-    """Return the classes of each client, in the order drawn: P lists of C different classes.
+    """The classes of each client, in the order drawn: P lists of C different classes.
 
     Args:
         clients: P.
         classes_per_client: C, at most num_classes.
         num_classes: Y.
-        stream: Python's generator; asked once per draw of a class.
+        stream: Python's generator; called once per draw of a class.
     """
     in_sequence = iter(range(num_classes))
     held: list[list[int]] = []
@@ -122,13 +118,13 @@ def deal_samples(
     passes: int,
     generator: AnyGenerator,
 ) -> list[IntArray]:
-    """Return the samples of each client, in the order dealt (pass, then class).
+    """The samples of each client, in the order dealt (pass, then class).
 
     Args:
         classes: positions of the samples of each class, Y arrays; each class must have a holder.
         held: the classes of each client.
         passes: how often to deal everything; 2 is the authors' code.
-        generator: asked for one shuffle per pass and class.
+        generator: shuffles once per pass and class.
     """
     holders = [[client for client, own in enumerate(held) if label in own] for label in range(len(classes))]
     shares: list[list[IntArray]] = [[] for _ in held]

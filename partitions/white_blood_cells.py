@@ -1,9 +1,9 @@
 """The NIID-2 partition of FedSDC (MICCAI 2025, section 3.1): three blood cell archives, five clients each.
 
-Each archive is a source. Each of its clients draws 5-6 classes and 20-60 images of each; what nobody drew is
-test data (`Partition.unassigned`; a data set with `rest: test` has it evaluated). The authors published no
-lists, so order and limits are ours: clients draw one after the other, from what the earlier ones left; a
-class that cannot give the least number of images is not drawn.
+Each archive is a source. Each of its clients draws 5-6 classes and 20-60 images of each; the images that nobody drew
+are test data (`Partition.unassigned`; a data set with `rest: test` evaluates them). The authors published no lists, so
+order and limits are ours: clients draw one after the other, from what the earlier ones left; a class that cannot give
+the least number of images is not drawn.
 """
 
 from __future__ import annotations
@@ -13,13 +13,14 @@ from typing import Annotated, ClassVar
 import numpy as np
 from pydantic import AfterValidator, Field, PositiveInt
 
+from benchmark.errors import wrong
 from partitions.core.base import IntArray, Partitioner, Population
 from partitions.core.registry import partition
 
 
 def _ascending(limits: tuple[int, int]) -> tuple[int, int]:
     if limits[0] > limits[1]:
-        raise ValueError(f"must be [least, most], got {list(limits)}")
+        raise ValueError(f"got {list(limits)}; expected [least, most]")
     return limits
 
 
@@ -45,11 +46,11 @@ class WhiteBloodCells(Partitioner):
     scale: float = Field(default=1.0, gt=0)
 
     def num_clients(self, population: Population) -> int:
-        """Return clients_per_source x number of sources."""
+        """clients_per_source x number of sources."""
         return self.clients_per_source * population.num_sources
 
     def expected(self, samples: int, classes: int, sources: int) -> tuple[int, int]:
-        """Return the mean of the draw, as if no class ran out: 15 clients x 5.5 classes x 40 images in the paper."""
+        """The mean of the draw, as if no class ran out: 15 clients x 5.5 classes x 40 images in the paper."""
         clients = self.clients_per_source * sources
         fewest, most = (min(number, classes) for number in self.classes_per_client)
         drawn = clients * (fewest + most) * sum(self.limits()) / 4
@@ -58,18 +59,16 @@ class WhiteBloodCells(Partitioner):
     def check(self, population: Population) -> None:
         """Refuse more classes per client than exist."""
         if self.classes_per_client[0] > population.num_classes:
-            raise self.fail(
-                f"{self.classes_per_client[0]} classes per client, but the data have "
-                f"{population.num_classes}. Lower partition.classes_per_client."
-            )
+            most = f"at most {population.num_classes} (classes)"
+            raise self.fail(wrong("classes_per_client", self.classes_per_client[0], most))
 
     def limits(self) -> tuple[int, int]:
-        """Return the least and most number of images of one class on one client, scaled."""
+        """The least and most number of images of one class on one client, scaled."""
         least, most = (int(round(number * self.scale, 9) + 0.5) for number in self.samples_per_class)
         return max(least, 1), max(most, least, 1)
 
     def draw(self, population: Population, generator: np.random.Generator) -> list[IntArray]:
-        """Return the clients, source by source."""
+        """The clients, source by source."""
         clients = []
         for source in range(population.num_sources):
             left = [

@@ -17,7 +17,8 @@ from benchmark.config.compose import group_names, load_group
 from benchmark.errors import ConfigError, wrong
 from benchmark.runs.files import storage_error
 from datasets.core.base import DataError
-from datasets.core.prepare import Report, check, is_prepared, load, locate, prepare
+from datasets.core.check import Report, check
+from datasets.core.prepare import is_prepared, load, locate, prepare
 from datasets.core.registry import describe, names, option_values
 
 ACTIONS = ("list", "prepare", "check")

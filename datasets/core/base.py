@@ -1,4 +1,4 @@
-"""What a data set is: arrays, names, normalisation, and the error that user mistakes raise."""
+"""What a data set is: arrays, names, normalisation, and the error of a user's mistake in them."""
 
 from __future__ import annotations
 
@@ -16,9 +16,14 @@ from benchmark.errors import UserError
 UInt8Array = npt.NDArray[np.uint8]
 Int64Array = npt.NDArray[np.int64]
 
+PARTS = ("train", "test")
+FIELDS = ("images", "labels", "attributes", "sources")
+ROWS = 256
+"""Images at a time where a large array is read."""
+
 
 class DataError(UserError):
-    """A mistake in the data, in their place or in a data set's options; its message is meant for the user."""
+    """A mistake in the data, in their folder or in a data set's options."""
 
 
 class Options(BaseModel):
@@ -27,15 +32,25 @@ class Options(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
+class RawOptions(Options):
+    """Options of a data set made of raw files.
+
+    Attributes:
+        strict: Require the published counts and checksums. False is for cut-down copies.
+    """
+
+    strict: bool = True
+
+
 @dataclass(frozen=True, eq=False)
 class Split:
     """One part (train or test) of a data set.
 
     Attributes:
-        images: uint8 [N, C, H, W]; read-only and memory-mapped when it comes from `datasets.load`.
+        images: uint8 [N, C, H, W]; read-only and memory-mapped if it comes from `datasets.load`.
         labels: int64 [N], index into the data set's `classes`.
-        attributes: int64 [N], index into `attributes`, or None where the data set has none.
-        sources: int64 [N], index into `sources` (site, scanner, archive), or None where there is none.
+        attributes: int64 [N], index into `attributes`, or None if the data set has none.
+        sources: int64 [N], index into `sources` (site, scanner, archive), or None if there is none.
     """
 
     images: UInt8Array
@@ -44,40 +59,33 @@ class Split:
     sources: Int64Array | None = None
 
     def __len__(self) -> int:
-        """Number of images N."""
         return int(self.images.shape[0])
 
     def subset(self, indices: npt.ArrayLike) -> Split:
         """The images at `indices` (integers, or a boolean mask of length N) in that order, copied into memory.
 
         Raises:
-            DataError: `indices` are neither integers nor a mask of length N, or one lies outside 0..N-1.
+            DataError: `indices` are neither integers in 0..N-1 nor a mask of length N.
         """
         chosen = np.asarray(indices)
         if chosen.size == 0 and chosen.dtype != np.bool_:
             chosen = chosen.astype(np.int64)
         if chosen.ndim != 1 or chosen.dtype.kind not in "iub":
-            raise DataError(f"a subset needs a list of indices or a mask, got {chosen.dtype} {chosen.shape}")
+            raise DataError(
+                f"subset: got {chosen.dtype} {chosen.shape}; expected a list of indices or a boolean mask."
+            )
         if chosen.dtype == np.bool_ and chosen.size != len(self):
-            raise DataError(f"a mask of {chosen.size} entries cannot choose among {len(self)} images")
+            raise DataError(f"subset: got a mask of {chosen.size} entries; expected {len(self)}.")
         if chosen.dtype != np.bool_ and chosen.size and not (0 <= chosen.min() and chosen.max() < len(self)):
-            raise DataError(f"indices {chosen.min()}..{chosen.max()} leave the range 0..{len(self) - 1}")
-        return Split(
-            self.images[chosen],
-            self.labels[chosen],
-            None if self.attributes is None else self.attributes[chosen],
-            None if self.sources is None else self.sources[chosen],
-        )
+            raise DataError(
+                f"subset: got indices {chosen.min()}..{chosen.max()}; expected 0..{len(self) - 1}."
+            )
+        return Split(**{name: array[chosen] for name, array in self.arrays().items()})
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
-        """The arrays this split has, by field name, in a fixed order."""
-        fields: dict[str, npt.NDArray[Any] | None] = {
-            "images": self.images,
-            "labels": self.labels,
-            "attributes": self.attributes,
-            "sources": self.sources,
-        }
-        return {name: array for name, array in fields.items() if array is not None}
+        """The arrays that this split has, by name, in the order of `FIELDS`."""
+        arrays = {name: getattr(self, name) for name in FIELDS}
+        return {name: array for name, array in arrays.items() if array is not None}
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,9 +96,9 @@ class Dataset:
         name: Name of the builder in the registry.
         fingerprint: sha256 (hex) of arrays, names and normalisation: all of the data that a run can depend on.
         train, test: The two splits.
-        classes, attributes, sources: Names by index; empty where the data set has no attributes or sources.
+        classes, attributes, sources: Names by index; empty if the data set has no attributes or sources.
         mean, std: Per channel, on the 0..1 scale, for `(image / 255 - mean) / std`.
-        note: What stands in for what; empty for real data.
+        note: Which data set is replaced by which stand-in, or a remark on the files; often empty.
     """
 
     name: str
@@ -106,28 +114,24 @@ class Dataset:
 
 
 class Part(Protocol):
-    """What a part of a data set has, whether its images are decoded or not."""
+    """What a part of a data set has, whether its images are decoded or not. See `Split`."""
 
     @property
-    def labels(self) -> Int64Array:
-        """As of `Split`."""
+    def labels(self) -> Int64Array: ...  # noqa: D102
 
     @property
-    def attributes(self) -> Int64Array | None:
-        """As of `Split`."""
+    def attributes(self) -> Int64Array | None: ...  # noqa: D102
 
     @property
-    def sources(self) -> Int64Array | None:
-        """As of `Split`."""
+    def sources(self) -> Int64Array | None: ...  # noqa: D102
 
-    def __len__(self) -> int:
-        """Number of images."""
+    def __len__(self) -> int: ...
 
 
 AnyPart = TypeVar("AnyPart", bound=Part, covariant=True)
 
 Expected = tuple[tuple[str, str, str, int], ...]
-"""Published numbers of images by (split, class, source or attribute); "" stands for all classes or groups together."""
+"""Published numbers of images by (split, class, source or attribute); "" means all classes or groups together."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,10 +140,10 @@ class Built(Generic[AnyPart]):
 
     Attributes:
         train, test: The two parts.
-        classes, attributes, sources: Names by index; empty where there are no attributes or sources.
-        mean, std: Per channel, 0..1 scale; measured on the training images where they are None.
-        note: What stands in for what, or is to be said of the files.
-        expected: For `data check`; empty where it is not known. `published` makes it.
+        classes, attributes, sources: Names by index; empty if there are no attributes or sources.
+        mean, std: Per channel, 0..1 scale; None: measured on the training images.
+        note: As in `Dataset`.
+        expected: Published counts for `data check`; empty if they are not known. `published` makes them.
     """
 
     train: AnyPart
@@ -166,32 +170,31 @@ class RawDataset(Built[Split]):
 def published(
     counts: Mapping[str, npt.ArrayLike], classes: Sequence[str], groups: Sequence[str] = ("",)
 ) -> Expected:
-    """Published numbers of images, from a table of each split, as a builder returns them.
+    """Published numbers of images as `Built.expected`.
 
     Args:
-        counts: [Y, G] for each split, or [Y] where there are no groups.
+        counts: For each split a table [Y, G], or [Y] if there are no groups.
         classes: Y names.
         groups: G names of attributes or sources.
     """
-    tables = {part: np.asarray(table).reshape(len(classes), len(groups)) for part, table in counts.items()}
     return tuple(
-        (part, name, group, int(table[label, column]))
-        for part, table in tables.items()
-        for label, name in enumerate(classes)
-        for column, group in enumerate(groups)
+        (part, name, group, int(number))
+        for part, table in counts.items()
+        for name, row in zip(classes, np.reshape(table, (len(classes), len(groups))), strict=True)
+        for group, number in zip(groups, row, strict=True)
     )
 
 
 @dataclass(frozen=True)
 class Facts:
-    """What is known of a data set without having it, for plans.
+    """What is known of a data set before its files are there, for `plan`.
 
     Attributes:
         train, test: Number of images.
-        classes, sources: Number of each; 0 sources where there are none.
+        classes, sources: Number of each; 0 sources if there are none.
         channels, size: Channels and side of the prepared images.
-        raw: The raw files in words: archive and size.
-        page: Where they come from.
+        raw: Name and size of the raw archive.
+        page: Where the archive is published.
     """
 
     train: int
@@ -209,12 +212,8 @@ class Facts:
         return (self.train + self.test) * self.channels * self.size**2
 
 
-ROWS = 256
-"""Images at a time where a large array is read through."""
-
-
 def rows_of(array: npt.NDArray[Any]) -> Iterator[npt.NDArray[Any]]:
-    """The array, `ROWS` rows at a time. Of a mapped file no more than that counts as this process's memory."""
+    """The array, `ROWS` rows at a time. Of a memory-mapped file only these rows stay in memory."""
     for start in range(0, len(array), ROWS):
         yield np.ascontiguousarray(array[start : start + ROWS])
         mapped = getattr(array, "_mmap", None)
@@ -225,7 +224,7 @@ def rows_of(array: npt.NDArray[Any]) -> Iterator[npt.NDArray[Any]]:
 def channel_moments(images: UInt8Array) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Mean and standard deviation per channel of uint8 [N, C, H, W], on the 0..1 scale.
 
-    Taken from a histogram of the 256 values, some images at a time: exact, and without a float copy of the images.
+    They come from a histogram of the 256 values: exact, and without a float copy of the images.
     """
     values = np.arange(256) / 255.0
     counts = np.zeros((images.shape[1], 256), dtype=np.int64)
@@ -243,51 +242,48 @@ def channel_moments(images: UInt8Array) -> tuple[tuple[float, ...], tuple[float,
 
 
 def check_labels(name: str, data: Built[Part]) -> None:
-    """Hold a builder to its contract on labels, attributes and sources.
+    """Check labels, attributes and sources that the builder `name` returned.
 
     Raises:
-        DataError: Their types, lengths or ranges do not fit.
+        DataError: A part is empty, or a type, length or range is wrong.
     """
     for part, split in (("train", data.train), ("test", data.test)):
         if not len(split):
-            raise DataError(f"{name}: {part} has no images; needed is N > 0")
-        for field, labels, known in (
-            ("labels", split.labels, data.classes),
-            ("attributes", split.attributes, data.attributes),
-            ("sources", split.sources, data.sources),
-        ):
-            if labels is None:
+            raise DataError(f"{name}: {part} has no images; expected N > 0.")
+        for field in FIELDS[1:]:
+            values = getattr(split, field)
+            known = len(data.classes if field == "labels" else getattr(data, field))
+            if values is None:
                 continue
-            if labels.dtype != np.int64 or labels.shape != (len(split),):
+            if values.dtype != np.int64 or values.shape != (len(split),):
                 raise DataError(
-                    f"{name}: {part} {field} are {labels.dtype} {labels.shape} for {len(split)} images; "
-                    f"needed is int64 ({len(split)},)"
+                    f"{name}: {part} {field}: got {values.dtype} {values.shape}; expected int64 ({len(split)},)."
                 )
-            if labels.min() < 0 or labels.max() >= len(known):
+            if values.min() < 0 or values.max() >= known:
                 raise DataError(
-                    f"{name}: {part} {field} run from {labels.min()} to {labels.max()}, "
-                    f"but there are {len(known)} names for them"
+                    f"{name}: {part} {field}: got {values.min()} to {values.max()}; "
+                    f"expected indices of {known} names."
                 )
 
 
 def validate(name: str, raw: RawDataset) -> None:
-    """Hold a builder to its contract (types, shapes, index ranges, names).
+    """Check everything that the builder `name` returned: types, shapes, ranges, names.
 
     Raises:
-        DataError: What the builder `name` returned does not fit.
+        DataError: Something is wrong.
     """
     check_labels(name, raw)
     for part, split in (("train", raw.train), ("test", raw.test)):
         images = split.images
         if images.dtype != np.uint8 or images.ndim != 4 or 0 in images.shape:
             raise DataError(
-                f"{name}: {part} images are {images.dtype} {images.shape}; needed is uint8 [N, C, H, W] with N > 0"
+                f"{name}: {part} images: got {images.dtype} {images.shape}; expected uint8 [N, C, H, W], N > 0."
             )
-    if raw.train.images.shape[1:] != raw.test.images.shape[1:]:
+    shape = raw.train.images.shape[1:]
+    if shape != raw.test.images.shape[1:]:
         raise DataError(
-            f"{name}: train images are {raw.train.images.shape[1:]}, test images {raw.test.images.shape[1:]}"
+            f"{name}: test images: got {raw.test.images.shape[1:]}; expected {shape} as in train."
         )
-    channels = raw.train.images.shape[1]
     for what, numbers in (("mean", raw.mean), ("std", raw.std)):
-        if numbers is not None and len(numbers) != channels:
-            raise DataError(f"{name}: {what} has {len(numbers)} numbers for {channels} channels")
+        if numbers is not None and len(numbers) != shape[0]:
+            raise DataError(f"{name}: {what}: got {len(numbers)} numbers; expected {shape[0]} (channels).")

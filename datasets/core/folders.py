@@ -1,70 +1,70 @@
-"""Trees of image files under the data root: finding them, reading their lists, and saying what is wrong with them.
-
-Nothing here downloads: these sets need a form, an account or a click. `raw.py` has the sets that download, and the
-message with six parts that both share.
-"""
+"""Raw files under the data root: where they should be, where they are, and the error if they are missing or wrong."""
 
 from __future__ import annotations
 
-import csv
+import contextlib
 import hashlib
-import io
+import os
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from fnmatch import filter as matching
 from fnmatch import fnmatch
 from pathlib import Path
 
-from datasets.core.base import DataError
-from datasets.core.download import (
-    NOT_THERE,
-    Tree,
-    below,
-    found_in,
-    known_cause,
-    listing,
-    put_it,
-    readable,
-    some,
-    wrong,
-)
+from datasets.core.base import DataError, Facts
 
-IMAGENET_MEAN = (0.485, 0.456, 0.406)
-IMAGENET_STD = (0.229, 0.224, 0.225)
-
-DEEPER = "the files lie deeper, were not unpacked, or belong to something else"
-BROKEN_OFF = "a download or an unpacking that broke off, or a full disk"
+IGNORED = frozenset({"__MACOSX", "Thumbs.db", "ATTRIBUTION.txt", "LICENSE.txt"})
+NOT_THERE = "not downloaded yet, the data root is another folder, or the files lie deeper or are not unpacked"
+DEEPER = "the files lie deeper, are not unpacked, or belong to another data set"
+BROKEN_OFF = "a download or an unpacking was interrupted, or the disk was full"
 STRICT = "a cut-down copy needs `options: {strict: false}` in conf/dataset/*.yaml"
 
 
 @dataclass(frozen=True, kw_only=True)
-class ImageTree(Tree):
-    """A folder of image files. `folders` are names or patterns of it, in any case; the first is a name.
+class Tree:
+    """Where the raw data of a data set are expected, and where a user gets them.
 
     Attributes:
+        title: Name of the data set for people.
+        folders: Accepted folders below the data root, as names or patterns in any case. The first is a name: the one
+            to recommend.
+        page, archive: Owner's page, and the archive's name and size.
+        hints: Likely cause of a mistake by the pattern of a name found instead (any case; a folder's ends in a slash).
         layout: What is expected, as paths relative to the data root, for messages.
-        depth: Levels below the folder that are searched whatever their names are. With 0, only a folder of an accepted
-            name inside it is looked at, as unpacking tools often make it.
-        same: Names inside are equal where this gives the same for both.
+        depth: Levels below an accepted folder that are searched for the files, whatever their names are. 0: only a
+            folder of an accepted name inside it, because unpacking tools often make one.
+        same: Names of files and folders are equal if this function gives the same for both.
     """
 
+    title: str
+    folders: tuple[str, ...]
+    page: str
+    archive: str
+    hints: Mapping[str, str] = field(default_factory=dict)
     layout: str = ""
     depth: int = 0
     same: Callable[[str], str] = str.casefold
 
+    def facts(
+        self, train: int, test: int, classes: int, size: int, *, channels: int = 3, sources: int = 0
+    ) -> Facts:
+        """`Facts` with this archive and page."""
+        return Facts(train, test, classes, channels, size, sources, self.archive, self.page)
+
 
 @dataclass(frozen=True)
 class Place:
-    """The folder of a data set: the one found, or, where there is none, the one to speak of."""
+    """The folder of a data set: the one found, or the recommended one if none was found."""
 
-    tree: ImageTree
+    tree: Tree
     root: Path
     folder: Path
 
-    def relative(self, name: str) -> str:
-        """Where `name` belongs, relative to the data root."""
-        return f"{self.tree.folders[0]}/{name}"
+    def relative(self, path: Path) -> str:
+        """`path` relative to the data root, for messages."""
+        absolute, top = path.absolute(), self.root.absolute()
+        return absolute.relative_to(top).as_posix() if absolute.is_relative_to(top) else str(absolute)
 
     def error(
         self,
@@ -78,7 +78,7 @@ class Place:
         otherwise: str = NOT_THERE,
         get: str = "",
     ) -> DataError:
-        """The error for files that are missing or wrong, in six parts.
+        """The error about missing or wrong files: one sentence and six parts.
 
         Args:
             problem: One sentence that says what is wrong.
@@ -87,34 +87,123 @@ class Place:
             expected: Relative paths that belong there; default the tree's layout.
             found: What is there instead; default the first names in the nearest folder that exists.
             cause: What probably happened; default what the tree's hints say of the names there.
-            otherwise: The cause where the hints know none.
+            otherwise: The cause if the hints know none.
             get: Where to get it; default the tree's page and archive.
         """
-        looked_at = looked_at or self.folder
-        return wrong(
-            self.tree,
-            problem,
-            looked_at=looked_at,
-            expected=expected or f"{self.tree.layout} under the data root",
-            found=found or found_in(looked_at, self.root),
-            cause=cause or known_cause(self.tree, looked_at, self.root) or otherwise,
-            get=f"{get or f'{self.tree.page}, {self.tree.archive}'}; {put_it(self.root)}",
+        at = looked_at or self.folder
+        get = get or f"{self.tree.page}, {self.tree.archive}"
+        return DataError(
+            f"{self.tree.title}: {problem}\n"
+            f"  looked at: {at.absolute()}\n"
+            f"  expected:  {expected or f'{self.tree.layout} under the data root'}\n"
+            f"  found:     {found or self._found(at)}\n"
+            f"  cause:     {cause or self.hint(at) or otherwise}\n"
+            f"  get it:    {get}; put it under {self.root.absolute()}, or set FEDTABLES_DATA to its folder\n"
+            f"  counts:    {counts}"
+        )
+
+    def bad_file(self, path: Path, problem: str, expected: str, cause: str, counts: str) -> DataError:
+        """The error about a file whose content cannot be right. `expected` says what its content should be."""
+        found = cause_by_content = ""
+        try:
+            with open(path, "rb") as stream:
+                start = stream.read(16)
+            found, cause_by_content = _content(start, path.stat().st_size)
+        except OSError as error:
+            found = f"cannot be read ({error.strerror})"
+            cause_by_content = "its rights, a link to nothing, or a disk that is not mounted"
+        return self.error(
+            f"{path.name} {problem}.",
+            looked_at=path,
+            expected=f"{self.relative(path)}, {expected}",
+            found=found,
+            cause=cause or cause_by_content,
+            get=f"{self.tree.page}, {self.tree.archive}; delete the bad file first",
             counts=counts,
         )
 
+    def _found(self, place: Path) -> str:
+        """What lies in `place`, or in the nearest folder above it."""
+        while not place.is_dir() and place not in (self.root, place.parent):
+            place = place.parent
+        if place.is_dir():
+            return f"{first_names(listing(place)) or 'nothing'} in {place.absolute()}"
+        if place.exists():
+            return f"a file and no folder: {place.absolute()}"
+        return f"nothing: {place.absolute()} does not exist"
 
-# Finding -------------------------------------------------------------------------------------------------------------
+    def hint(self, place: Path) -> str:
+        """The hint on the first name that has one, in `place` or the folders above it up to the data root."""
+        above = [folder for folder in place.parents if folder == self.root or self.root in folder.parents]
+        for folder in dict.fromkeys((place, *above, self.root)):
+            for name in listing(folder):
+                for pattern, cause in self.tree.hints.items():
+                    if any(fnmatch(form.lower(), pattern.lower()) for form in (name, name.rstrip("/"))):
+                        return f"{name} in {folder.absolute()}: {cause}"
+        return ""
 
 
-def find(tree: ImageTree, root: Path, marks: Collection[str]) -> Place:
+def _content(start: bytes, size: int) -> tuple[str, str]:
+    """A description of a bad file by its first bytes and its size, and what probably happened."""
+    found = f"{size:,} bytes" + f" that begin with {start!r}" * bool(start)
+    if start.lstrip()[:1] == b"<":
+        return found, "a web page saved under this name: the download needs a login, or its link is dead"
+    if start.startswith((b"PK\x03\x04", b"\x1f\x8b", b"Rar!")):
+        return found, "an archive under this name, not unpacked"
+    return found, BROKEN_OFF
+
+
+@contextlib.contextmanager
+def readable(tree: Tree, root: Path) -> Iterator[None]:
+    """Turn an OSError while the raw files of `tree` below `root` are read into a message for the user.
+
+    Raises:
+        DataError: For every OSError: missing rights, a link to nothing, a disk that is not mounted.
+    """
+    try:
+        yield
+    except OSError as error:
+        path, reason = Path(error.filename or root), error.strerror or str(error)
+        place = Place(tree, root, path)
+        found, cause = f"nothing that can be read ({reason})", "its disk is not mounted, or damaged"
+        if path.is_symlink() and not path.exists():
+            found = f"a link to {os.readlink(path)}, which is not there"
+            cause = "the target of the link was moved, or its disk is not mounted"
+        elif isinstance(error, PermissionError):
+            cause = "it belongs to another user; change its rights (chmod -R u+rX) or copy it"
+        raise place.error(
+            f"{path.name} cannot be read ({reason}).",
+            expected=f"{place.relative(path)}, which this user can read",
+            found=found,
+            cause=cause,
+            counts="1 readable file or folder expected, 0 found",
+        ) from error
+
+
+def listing(folder: Path) -> list[str]:
+    """Sorted names in a folder, folders with a slash, without hidden files and those that archivers leave."""
+    if not folder.is_dir():
+        return []
+    with os.scandir(folder) as entries:
+        names = [entry.name + "/" * entry.is_dir() for entry in entries]
+    return sorted(name for name in names if not name.startswith(".") and name.rstrip("/") not in IGNORED)
+
+
+def first_names(names: Collection[object], many: int = 5) -> str:
+    """The first names, and how many more there are."""
+    first = ", ".join(str(name) for name in list(names)[:many])
+    return f"{first} and {len(names) - many:,} more" if len(names) > many else first
+
+
+def find(tree: Tree, root: Path, marks: Collection[str]) -> Place:
     """The folder under `root` that holds most of `marks`: one of an accepted name, one inside it, or `root` itself.
 
-    Where none holds any: the first accepted folder that exists, else the recommended one.
+    If none holds any: the first accepted folder that exists, else the recommended one.
 
     Args:
         tree: What is looked for.
         root: The data root.
-        marks: Patterns of names of files and folders; those of folders may end in a slash.
+        marks: Patterns of names of files and folders; a folder's may end in a slash.
 
     Raises:
         DataError: A folder cannot be read.
@@ -127,35 +216,14 @@ def find(tree: ImageTree, root: Path, marks: Collection[str]) -> Place:
 
     with readable(tree, root):
         named = level = _inside(root, tree.folders)
+        inner_names = ("*",) if tree.depth else tree.folders
         for _ in range(tree.depth or 1):
-            level = [
-                inner for place in level for inner in _inside(place, ("*",) if tree.depth else tree.folders)
-            ]
+            level = [inner for place in level for inner in _inside(place, inner_names)]
             named = [*named, *level]
         best = max([*named, root], key=held)
         if best == root and not held(root):
             best = root / tree.folders[0]
     return Place(tree, root, best)
-
-
-def find_any(tree: ImageTree, root: Path, marks: Collection[str], problem: str, counts: str) -> Place:
-    """As `find`, where at least one of ``marks`` has to be there: a file, or with a slash at its end a folder.
-
-    Args:
-        tree: As there.
-        root: As there.
-        marks: Names of files and folders.
-        problem: The error's sentence where there is none.
-        counts: Numbers expected and found, for the error.
-
-    Raises:
-        DataError: None is there, or a folder cannot be read.
-    """
-    place = find(tree, root, marks)
-    if set(marks) & set(listing(place.folder)):
-        return place
-    something = bool(listing(place.folder) or listing(root))
-    raise place.error(problem, otherwise=DEEPER if something else NOT_THERE, counts=counts)
 
 
 def _inside(folder: Path, patterns: Iterable[str]) -> list[Path]:
@@ -164,8 +232,21 @@ def _inside(folder: Path, patterns: Iterable[str]) -> list[Path]:
     return [folder / name for name in dict.fromkeys(fitting)]
 
 
-def find_classes(tree: ImageTree, root: Path, names: Collection[str]) -> tuple[Place, dict[str, Path]]:
-    """The folder that holds one folder for each class, and these by their name in `names`.
+def find_any(tree: Tree, root: Path, marks: Collection[str], problem: str, counts: str) -> Place:
+    """As `find`, but one of `marks` (names of files, or of folders with a slash) has to be there.
+
+    Raises:
+        DataError: None is there (the message has `problem` and `counts`), or a folder cannot be read.
+    """
+    place = find(tree, root, marks)
+    if set(marks) & set(listing(place.folder)):
+        return place
+    something = bool(listing(place.folder) or listing(root))
+    raise place.error(problem, otherwise=DEEPER if something else NOT_THERE, counts=counts)
+
+
+def find_classes(tree: Tree, root: Path, names: Collection[str]) -> tuple[Place, dict[str, Path]]:
+    """The folder that holds one folder for each class, and these folders by their name in `names`.
 
     Raises:
         DataError: They are not all there, or a folder cannot be read.
@@ -178,21 +259,19 @@ def find_classes(tree: ImageTree, root: Path, names: Collection[str]) -> tuple[P
         part = len(absent) < len(names)
         raise place.error(
             f"{len(absent)} of {len(names)} class folders are missing ({', '.join(absent)}).",
-            otherwise="not all of the archive was unpacked, or folders were renamed"
-            if part
-            else "not downloaded yet, the data root is another folder, or the class folders lie deeper",
+            otherwise="not all of the archive was unpacked, or folders were renamed" if part else NOT_THERE,
             counts=f"{len(names)} class folders expected, {len(names) - len(absent)} found",
         )
     return place, {name: there[tree.same(name)] for name in names}
 
 
 def with_nested(folders: Iterable[Path]) -> list[Path]:
-    """The folders that exist, each followed by the folder of the same name inside it where there is one."""
+    """The folders that exist, each followed by the folder of the same name inside it if there is one."""
     return [place for folder in folders for place in (folder, folder / folder.name) if place.is_dir()]
 
 
 def first_file(folders: Iterable[Path], names: Collection[str]) -> Path | None:
-    """The first of ``names`` in the first folder that has one, compared without regard to case; else None."""
+    """The first of `names` in the first folder that has one, compared without regard to case; else None."""
     for folder in folders:
         there = {name.lower(): name for name in listing(folder) if not name.endswith("/")}
         for name in names:
@@ -202,31 +281,22 @@ def first_file(folders: Iterable[Path], names: Collection[str]) -> Path | None:
 
 
 def files_in(folder: Path, suffixes: tuple[str, ...]) -> list[Path]:
-    """Files directly in a folder with one of the suffixes (lower case; any case in the folder), sorted, without junk.
-
-    Raises:
-        OSError: The folder cannot be read.
-    """
+    """Files directly in a folder with one of the suffixes (given in lower case, found in any case), sorted."""
     return [folder / name for name in listing(folder) if name.lower().endswith(suffixes)]
 
 
 def files_by_stem(place: Place, folders: Iterable[Path], suffixes: tuple[str, ...]) -> dict[str, Path]:
-    """Files as `files_in` each of the folders, by name without suffix, sorted.
-
-    The first of several folders wins: copies of the same file are common in copies of an archive.
+    """Files as `files_in` in each of the folders, by name without suffix, sorted. The first of two copies is taken.
 
     Raises:
         DataError: Two files of the same name differ in size: one of them is of another version.
-        OSError: A folder or file cannot be read.
     """
     found: dict[str, Path] = {}
     for path in (path for folder in folders for path in files_in(folder, suffixes)):
         other = found.setdefault(path.stem, path)
-        if other == path:
-            continue
-        sizes = [one.stat().st_size for one in (other, path)]
+        sizes = [one.stat().st_size for one in (other, path)] if other != path else [0, 0]
         if sizes[0] != sizes[1]:
-            names = [below(one, place.root) for one in (other, path)]
+            names = [place.relative(one) for one in (other, path)]
             raise place.error(
                 f"{names[0]} and {names[1]} have the same name and different sizes.",
                 looked_at=path,
@@ -244,155 +314,6 @@ def identical_files(paths: Iterable[Path]) -> list[list[Path]]:
     for path in paths:
         sizes[path.stat().st_size].append(path)
     groups: dict[str, list[Path]] = defaultdict(list)
-    for alike in sizes.values():
-        if len(alike) > 1:
-            for path in alike:
-                groups[hashlib.sha256(path.read_bytes()).hexdigest()].append(path)
+    for path in (path for alike in sizes.values() if len(alike) > 1 for path in alike):
+        groups[hashlib.sha256(path.read_bytes()).hexdigest()].append(path)
     return sorted(sorted(group) for group in groups.values() if len(group) > 1)
-
-
-# Lists ---------------------------------------------------------------------------------------------------------------
-
-
-def read_text(place: Place, path: Path) -> str:
-    """Content of a list of images, which is UTF-8.
-
-    Raises:
-        DataError: It cannot be read, is empty or no text.
-    """
-    expected, counts = f"{path.name}, a text with a row for each image", "at least 1 row expected, 0 found"
-    found, cause = "", "a missing or damaged file, or another one under this name"
-    try:
-        text = path.read_bytes().decode("utf-8-sig")
-        if text.strip(" ,;\t\r\n"):
-            return text
-        problem, found, cause = "is empty", f"{path.name} of {path.stat().st_size:,} bytes", BROKEN_OFF
-    except OSError as error:
-        problem = f"cannot be read ({error.strerror})"
-    except UnicodeDecodeError:
-        problem = "cannot be read: it is no text"
-        found = f"{path.name} of {path.stat().st_size:,} bytes that are no UTF-8 text"
-    raise place.error(
-        f"{path.name} {problem}.", looked_at=path, expected=expected, found=found, cause=cause, counts=counts
-    )
-
-
-def read_rows(place: Place, path: Path) -> list[list[str]]:
-    """Rows of a list without header and quotes, separated by commas; blanks around values and empty rows dropped.
-
-    Raises:
-        DataError: As `read_text`.
-    """
-    rows = ([cell.strip() for cell in line.split(",")] for line in read_text(place, path).splitlines())
-    return [row for row in rows if any(row)]
-
-
-def read_table(place: Place, path: Path, columns: Collection[str], cause: str) -> list[dict[str, str]]:
-    """Rows of a table with a header line, separated by commas, semicolons or tabs; blanks around values dropped.
-
-    Args:
-        place: The data set, for the message.
-        path: The table.
-        columns: Names that the header must have.
-        cause: Likely cause of a missing column, for the message.
-
-    Raises:
-        DataError: As `read_text`, or it lacks a column, or a row is cut off.
-    """
-
-    def bad(problem: str, found: str, counts: str, cause: str = BROKEN_OFF) -> DataError:
-        return place.error(
-            f"{path.name} {problem}.",
-            looked_at=path,
-            expected=f"{path.name} with the columns {', '.join(columns)}",
-            found=found,
-            cause=cause,
-            counts=counts,
-        )
-
-    text = read_text(place, path)
-    delimiter = max(",;\t", key=text.partition("\n")[0].count)
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, skipinitialspace=True)
-    header: list[str] = []
-    rows: list[dict[str, str]] = []
-    try:
-        for values in reader:
-            values = [value.strip() for value in values]
-            if not header:
-                header = values
-                missing = [name for name in columns if name not in header]
-                if missing:
-                    counts = f"{len(columns)} columns expected, {len(columns) - len(missing)} of them found"
-                    found = f"{path.name} with the columns {some(header, 30)}, without {', '.join(missing)}"
-                    raise bad(f"has no column {', '.join(missing)}", found, counts, cause)
-            elif 0 < len(values) < len(header):
-                counts = f"{len(header)} values expected, {len(values)} found; {len(rows):,} rows before it"
-                raise bad(f"is cut off in line {reader.line_num}", delimiter.join(values)[:200], counts)
-            elif values:
-                rows.append(dict(zip(header, values, strict=False)))
-    except csv.Error as error:
-        counts = f"1 row expected in line {reader.line_num}, 0 found"
-        raise bad(f"cannot be read as a table ({error})", f"{len(text):,} characters", counts) from error
-    return rows
-
-
-# Counts --------------------------------------------------------------------------------------------------------------
-
-
-def counts_text(expected: Mapping[str, int], found: Mapping[str, int], unit: str = "images") -> str:
-    """The sums and what differs, as "10,015 images expected, 5,000 found; expected/found: df 115/60, ..."."""
-    names = [
-        name for name in dict.fromkeys([*expected, *found]) if expected.get(name, 0) != found.get(name, 0)
-    ]
-    each = ", ".join(f"{name} {expected.get(name, 0):,}/{found.get(name, 0):,}" for name in names)
-    total = f"{sum(expected.values()):,} {unit} expected, {sum(found.values()):,} found"
-    return f"{total}; expected/found: {each}" if each else total
-
-
-def check_counts(
-    place: Place, found: Mapping[str, int], expected: Mapping[str, int], otherwise: str = ""
-) -> None:
-    """Compare the number of files of each class with the published one.
-
-    Args:
-        place: What was looked at.
-        found: Files by class.
-        expected: Published number of files by class.
-        otherwise: What probably happened, where the caller knows and the tree's hints do not.
-
-    Raises:
-        DataError: They differ.
-    """
-    differ = [name for name, number in expected.items() if found.get(name, 0) != number]
-    if not differ:
-        return
-    usual = "files were added: an augmented copy, or another data set in these folders"
-    if any(found.get(name, 0) < expected[name] for name in differ):
-        usual = BROKEN_OFF
-    raise place.error(
-        f"{len(differ)} of {len(expected)} classes do not have the published number of images.",
-        otherwise=f"{otherwise or usual}; {STRICT}",
-        counts=counts_text(expected, found),
-    )
-
-
-def check_not_empty(place: Place, found: Mapping[str, int], least: int, otherwise: str = "") -> None:
-    """Refuse a class with fewer than `least` files; all that is asked of a cut-down copy.
-
-    Args:
-        place: What was looked at.
-        found: Files by class.
-        least: How many of each are needed.
-        otherwise: What probably happened, where the caller knows and the tree's hints do not.
-
-    Raises:
-        DataError: There is one.
-    """
-    few = {name: number for name, number in found.items() if number < least}
-    if few:
-        each = ", ".join(f"{name} {number}" for name, number in few.items())
-        raise place.error(
-            f"{len(few)} of {len(found)} classes have fewer than {least} images.",
-            otherwise=otherwise or f"{BROKEN_OFF}, or files of another type than expected",
-            counts=f"at least {least} of each class expected, found: {each}",
-        )

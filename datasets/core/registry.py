@@ -7,6 +7,7 @@ import inspect
 import pkgutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
@@ -26,7 +27,7 @@ class Entry:
     name: str
     builder: Builder
     options: type[Options]
-    version: int
+    version: int = 1
     facts: Callable[[Any], Facts] | None = None
 
     @property
@@ -39,41 +40,42 @@ _entries: dict[str, Entry] = {}
 
 
 def dataset(
-    name: str,
-    *,
-    options: type[Options],
-    version: int = 1,
-    facts: Callable[[Any], Facts] | None = None,
+    name: str, *, options: type[Options], version: int = 1, facts: Callable[[Any], Facts] | None = None
 ) -> Callable[[Builder], Builder]:
-    """Register the decorated builder `(options, root) -> RawDataset` under `name`.
+    """Register the decorated builder `(options, root) -> RawDataset or ListedDataset` under `name`.
 
     Args:
         name: Name in configurations and on the command line.
         options: Pydantic model of the options, a subclass of `datasets.core.base.Options`.
-        version: Raise it when the builder returns other data for the same options: sets prepared by an older
-            version are then left alone and prepared anew.
-        facts: Options -> what is known of the set without having it; None where nothing is.
+        version: Increase it if the builder returns other data for the same options: sets prepared by an older
+            version stay where they are and are prepared anew.
+        facts: Options -> what is known of the set before its files are there; None: nothing.
 
     Raises:
-        DataError: At import, where the name is taken or the builder has no docstring to describe it.
+        DataError: At import, if the name is taken or the builder has no docstring to describe it.
     """
 
     def register(builder: Builder) -> Builder:
+        where = f"{builder.__module__}.{builder.__qualname__}"
         if name in _entries:
             taken = _entries[name].builder
             raise DataError(
-                f"data set name '{name}' is registered twice: by {taken.__module__}.{taken.__qualname__} "
-                f"and by {builder.__module__}.{builder.__qualname__}; give one of them another name"
+                f"data set {name!r} is registered twice: by {taken.__module__}.{taken.__qualname__} and by {where}."
             )
-        entry = Entry(name, builder, options, version, facts)
-        if not entry.summary:
-            raise DataError(
-                f"the builder of data set '{name}' needs a docstring: its first line is its description"
-            )
-        _entries[name] = entry
+        if not inspect.getdoc(builder):
+            raise DataError(f"data set {name!r}: its builder {where} has no docstring to describe it.")
+        _entries[name] = Entry(name, builder, options, version, facts)
         return builder
 
     return register
+
+
+@cache
+def _import_builders() -> None:
+    # Every file of the folder is imported, so that a new data set needs no edit anywhere else.
+    package = importlib.import_module("datasets")
+    for module in pkgutil.walk_packages(package.__path__, "datasets."):
+        importlib.import_module(module.name)
 
 
 def names() -> tuple[str, ...]:
@@ -82,31 +84,32 @@ def names() -> tuple[str, ...]:
     return tuple(sorted(_entries))
 
 
-def describe(name: str) -> str:
-    """One line on the data set `name`.
+def get(name: str) -> Entry:
+    """The entry registered as `name`.
 
     Raises:
-        DataError: No such data set.
+        DataError: No such data set; the message holds the nearest name and all names.
     """
+    known = names()
+    if name not in known:
+        expected = f"one of {', '.join(known)}"
+        raise DataError(wrong("dataset.name", name, expected, known=known, where="in conf/dataset/*.yaml"))
+    return _entries[name]
+
+
+def describe(name: str) -> str:
+    """One line on the data set `name`. Errors as `get`."""
     return get(name).summary
 
 
 def facts(name: str, options: Mapping[str, Any] | None = None) -> Facts | None:
-    """What is known of the data set `name` without having it; None where nothing is.
-
-    Raises:
-        DataError: No such data set, or such options.
-    """
+    """What is known of the data set `name` before its files are there, or None. Errors as `get` and `parse`."""
     entry = get(name)
     return None if entry.facts is None else entry.facts(parse(entry, options))
 
 
 def option_values(name: str) -> dict[str, str]:
-    """What each option of the data set `name` accepts, for messages: "2|4", "true|false", or "VALUE".
-
-    Raises:
-        DataError: No such data set.
-    """
+    """What each option of the data set `name` accepts, as "2|4", "true|false" or "VALUE". Errors as `get`."""
     accepted = {}
     for key, field in get(name).options.model_fields.items():
         choices = get_args(field.annotation) if get_origin(field.annotation) is Literal else ()
@@ -116,31 +119,11 @@ def option_values(name: str) -> dict[str, str]:
     return accepted
 
 
-def get(name: str) -> Entry:
-    """The entry registered as `name`.
-
-    Raises:
-        DataError: No such data set; the message holds the nearest match and all names.
-    """
-    known = names()
-    if name not in known:
-        raise DataError(
-            wrong(
-                "dataset.name",
-                name,
-                f"one of {', '.join(known)}",
-                known=known,
-                where="in conf/dataset/*.yaml",
-            )
-        )
-    return _entries[name]
-
-
 def parse(entry: Entry, options: Mapping[str, Any] | None) -> Options:
     """Validated options of a data set; None means all defaults.
 
     Raises:
-        DataError: An unknown key (with the nearest match), a missing one or a wrong value.
+        DataError: An unknown key (with the nearest name), a missing one or a wrong value.
     """
     try:
         return entry.options.model_validate(dict(options or {}))
@@ -149,10 +132,3 @@ def parse(entry: Entry, options: Mapping[str, Any] | None) -> Options:
         raise DataError(
             f"{message} Set it under `options:` in conf/dataset/*.yaml or with dataset.options.KEY=VALUE."
         ) from None
-
-
-def _import_builders() -> None:
-    # Every file of the folder is imported, so that a new data set needs no edit anywhere else.
-    package = importlib.import_module("datasets")
-    for module in pkgutil.walk_packages(package.__path__, "datasets."):
-        importlib.import_module(module.name)

@@ -1,8 +1,8 @@
-"""What a partition scheme gets (a `Population`), what it must give, and how it refuses.
+"""What a partition scheme gets (a `Population`), and what it must give.
 
-A partition scheme cuts one training set into the clients of a federation. It sees labels, attributes and
-sources only, never an image, and never the disk. Sub-sampling of the data set happens before: indices count
-positions in the `Population`, whatever that was cut from.
+A partition scheme cuts one training set into the clients of a federation. It sees labels, attributes and sources only,
+never an image, and never the disk. Sub-sampling of the data set happens before: indices count positions in the
+`Population`, whatever that was cut from.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from pydantic import BaseModel, ConfigDict
 from benchmark.errors import UserError
 
 IntArray = NDArray[np.int64]
-# The authors' lists come from numpy's legacy generator: a function that can give them takes either kind.
 AnyGenerator = np.random.Generator | np.random.RandomState
+"""The authors' lists come from numpy's legacy generator: a function that can give them takes either kind."""
 
 
 class PartitionError(UserError):
-    """A partition that cannot be made; the message says what came, what is allowed and where to set it."""
+    """A partition that cannot be made."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,11 +37,10 @@ class Population:
         num_attributes: number of attribute values A; 0 without attributes.
         sources: source (hospital, archive) of each sample, int64 [N], or None.
         num_sources: number of sources; 0 without sources.
-        class_names: Y names, or empty. attribute_names and source_names alike.
+        class_names, attribute_names, source_names: Y, A or num_sources names, or empty.
 
     Raises:
-        PartitionError: if an array is not [N], holds a value out of range, or a list of names has the wrong
-            length.
+        PartitionError: An array is not [N] or holds a value out of range, or the number of names is wrong.
     """
 
     labels: IntArray
@@ -62,25 +61,24 @@ class Population:
         ):
             values = getattr(self, what)
             if values is not None:
-                # A frozen dataclass: this is the one place that normalises the arrays (memory maps, int32,
-                # lists).
+                # The dataclass is frozen; only here the arrays (memory maps, int32, lists) are normalised.
                 object.__setattr__(self, what, _column(values, what, size, len(self.labels)))
             if names and len(names) != size:
-                raise PartitionError(f"population: {len(names)} names came for {size} values of {what}.")
+                raise PartitionError(f"population: {what}: got {len(names)} names; expected {size}.")
 
     def __len__(self) -> int:
         return len(self.labels)
 
     def class_name(self, index: int) -> str:
-        """Return how to call class `index` in a message: number and, where known, name."""
+        """Number and, if known, name of a class, for messages."""
         return _called("class", index, self.class_names)
 
     def attribute_name(self, index: int) -> str:
-        """Return how to call attribute `index` in a message."""
+        """Number and, if known, name of an attribute, for messages."""
         return _called("attribute", index, self.attribute_names)
 
     def source_name(self, index: int) -> str:
-        """Return how to call source `index` in a message."""
+        """Number and, if known, name of a source, for messages."""
         return _called("source", index, self.source_names)
 
 
@@ -89,49 +87,47 @@ def _called(kind: str, index: int, names: tuple[str, ...]) -> str:
 
 
 def _column(values: object, what: str, size: int, length: int) -> IntArray:
-    """Return `values` as int64 [N] in 0 .. size - 1, or raise PartitionError."""
+    """`values` as int64 [N] in 0 .. size - 1."""
     array = np.asarray(values)
     if array.ndim != 1 or len(array) != length or array.dtype.kind not in "iu":
         raise PartitionError(
-            f"population: {what} must be {length} integers in one row, got {array.shape} of {array.dtype}."
+            f"population: {what}: got {array.shape} of {array.dtype}; expected {length} integers in one row."
         )
     if len(array) and (array.min() < 0 or array.max() >= size):
-        raise PartitionError(
-            f"population: {what} must lie in 0..{size - 1}, got {array.min()}..{array.max()}."
-        )
+        raise PartitionError(f"population: {what}: got {array.min()}..{array.max()}; expected 0..{size - 1}.")
     return array.astype(np.int64, copy=False)
 
 
 class Partitioner(BaseModel):
-    """A partition scheme with its parameters, which are the fields of the model (and the keys of its YAML).
+    """A partition scheme with its parameters, which are the fields of the model (and the keys of its YAML file).
 
-    A scheme is one file: a subclass with `@partition("name")`, its fields, `num_clients` and `draw`, and
-    `check` for what can be refused before anything is drawn. `name` and `seed` stand in the YAML but are no
-    fields: the caller takes them out.
+    A scheme is one file: a subclass with `@partition("name")`, its fields, `draw`, `num_clients` if it has no field
+    `clients`, and `check` for what can be refused before anything is drawn. `name` and `seed` are in the YAML file but
+    are not fields: the caller removes them.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-    scheme: ClassVar[str] = ""  # set by @partition
+    scheme: ClassVar[str] = ""
+    """Its name, set by `@partition`."""
     needs_attributes: ClassVar[bool] = False
     needs_sources: ClassVar[bool] = False
 
     @abstractmethod
-    def num_clients(self, population: Population) -> int:
-        """Return the number of clients K that `split` will give."""
-
-    @abstractmethod
     def draw(self, population: Population, generator: np.random.Generator) -> list[IntArray]:
-        """Return one array of sample indices per client, in any order; called by `split` after the checks."""
+        """One array of sample indices per client, in any order; `split` calls it after the checks."""
+
+    def num_clients(self, population: Population) -> int:
+        """The number of clients K that `split` gives; here the field `clients`."""
+        return int(getattr(self, "clients"))  # noqa: B009 (a field of the subclass)
 
     def check(self, population: Population) -> None:
         """Raise PartitionError for parameters that this population cannot fulfil."""
 
     def expected(self, samples: int, classes: int, sources: int) -> tuple[int, int]:
-        """Return (number of clients, samples that they get together), for plans of data that are not there yet.
+        """Number of clients and of the samples that they get together (the mean if it is random), for `plan`.
 
-        Where chance decides how many samples are given out, it is the mean. Here: all of them, once; the clients are
-        the field `clients`, or one for each source.
+        Here: all samples, once; the clients are the field `clients`, or one for each source.
 
         Args:
             samples: number of training samples N.
@@ -142,11 +138,11 @@ class Partitioner(BaseModel):
         return clients if isinstance(clients, int) else max(1, sources), samples
 
     def repeats(self, population: Population) -> bool:
-        """Return whether a sample may be given out more than once (only an authors' variant does)."""
+        """Whether a sample may be given out more than once (only an authors' variant does)."""
         return False
 
     def fail(self, message: str) -> PartitionError:
-        """Return the error to raise: the message behind the name of the scheme."""
+        """The error to raise: the message after the name of the scheme."""
         return PartitionError(f"partition {self.scheme}: {message}")
 
     def split(self, population: Population, generator: np.random.Generator) -> list[IntArray]:
@@ -157,36 +153,31 @@ class Partitioner(BaseModel):
             generator: the only source of randomness; same state, same clients.
 
         Returns:
-            K arrays int64 [n_k], each ascending and not empty. A sample is in at most one of them, once,
-            unless `repeats`; it may be in none (`interaction`, `white_blood_cells`).
+            K arrays int64 [n_k], each ascending and not empty. A sample is in at most one of them, once, unless
+            `repeats`; it may be in none (`interaction`, `white_blood_cells`).
 
         Raises:
-            PartitionError: if the parameters do not fit the population, or a client would stay without
-                samples.
+            PartitionError: The parameters do not fit the population, or a client would have no samples.
         """
-        self._check_needs(population)
-        self.check(population)
-        clients = [np.sort(np.asarray(client, dtype=np.int64)) for client in self.draw(population, generator)]
-        self._check_result(clients, population)
-        return clients
-
-    def _check_needs(self, population: Population) -> None:
-        if self.needs_attributes and population.attributes is None:
-            raise self.fail(
-                "needs an attribute (such as colour or background) for each sample; this data set has none. "
-                "Choose a data set with attributes (dataset=...) or another scheme (partition=...)."
-            )
-        if self.needs_sources and population.sources is None:
-            raise self.fail(
-                "needs the source (such as the hospital) of each sample; this data set has none. "
-                "Choose a data set with sources (dataset=...) or another scheme (partition=...)."
-            )
+        for needed, values, what, option in (
+            (self.needs_attributes, population.attributes, "an attribute (such as the colour)", "attributes"),
+            (self.needs_sources, population.sources, "the source (such as the hospital)", "sources"),
+        ):
+            if needed and values is None:
+                raise self.fail(
+                    f"needs {what} of each sample; this data set has none. Choose a data set with {option} "
+                    "(dataset=...) or another scheme (partition=...)."
+                )
         clients = self.num_clients(population)
         if clients > len(population):
             raise self.fail(
                 f"{clients} clients for {len(population)} samples: each client needs at least one. "
                 "Ask for fewer clients or keep more samples (dataset.train_per_class)."
             )
+        self.check(population)
+        split = [np.sort(np.asarray(client, dtype=np.int64)) for client in self.draw(population, generator)]
+        self._check_result(split, population)
+        return split
 
     def _check_result(self, clients: list[IntArray], population: Population) -> None:
         for number, client in enumerate(clients):
@@ -197,16 +188,13 @@ class Partitioner(BaseModel):
                 )
         given = np.concatenate(clients)
         if given.min() < 0 or given.max() >= len(population):
-            raise self.fail(
-                f"the scheme gave index {given.max()} for {len(population)} samples (a fault of its file)."
-            )
+            raise self.fail(f"draw() gave index {given.max()} for {len(population)} samples.")
         if not self.repeats(population) and np.bincount(given).max() > 1:
-            sample = int(np.bincount(given).argmax())
-            raise self.fail(f"the scheme gave sample {sample} out more than once (a fault of its file).")
+            raise self.fail(f"draw() gave sample {np.bincount(given).argmax()} more than once.")
 
 
 def indices_by_class(labels: IntArray, num_classes: int) -> list[IntArray]:
-    """Return, for each class 0 .. num_classes - 1, the ascending positions of its samples."""
+    """For each class 0 .. num_classes - 1, the ascending positions of its samples."""
     order = np.argsort(labels, kind="stable")
     ends = np.cumsum(np.bincount(labels, minlength=num_classes))
     return np.split(order, ends[:-1])

@@ -24,20 +24,20 @@ METRICS = ("GCI", "GAI", "GSC", "CCI", "CAI", "CSC")
 
 
 def class_counts(clients: Sequence[IntArray], labels: IntArray, num_classes: int) -> IntArray:
-    """Return the samples of each class on each client, int64 [K, Y]; a sample given twice counts twice."""
+    """Samples of each class on each client, int64 [K, Y]; a sample given twice counts twice."""
     return np.stack([np.bincount(labels[client], minlength=num_classes) for client in clients])
 
 
 def group_counts(
     clients: Sequence[IntArray], labels: IntArray, attributes: IntArray, num_classes: int, num_attributes: int
 ) -> IntArray:
-    """Return how many samples of each (class, attribute) group each client has, int64 [K, Y, A]."""
+    """Samples of each (class, attribute) group on each client, int64 [K, Y, A]."""
     groups = class_counts(clients, labels * num_attributes + attributes, num_classes * num_attributes)
     return groups.reshape(len(clients), num_classes, num_attributes)
 
 
 def triplet(matrix: ArrayLike) -> tuple[float, float, float]:
-    """Return (CI, AI, SC) of one count matrix [Y, A].
+    """(CI, AI, SC) of one count matrix [Y, A].
 
     Raises:
         PartitionError: if the matrix is not two-dimensional with at least two rows and columns, or has no
@@ -45,15 +45,13 @@ def triplet(matrix: ArrayLike) -> tuple[float, float, float]:
     """
     counts = np.asarray(matrix, dtype=np.float64)
     if counts.ndim != 2 or min(counts.shape) < 2:
-        raise PartitionError(
-            f"a triplet needs a matrix of at least 2 classes x 2 attributes, got {counts.shape}."
-        )
-    class_imbalance, attribute_imbalance, correlation = _triplets(counts[None])[0]
-    return float(class_imbalance), float(attribute_imbalance), float(correlation)
+        raise PartitionError(f"triplet: got a matrix {counts.shape}; expected 2 x 2 or more.")
+    class_imbalance, attribute_imbalance, correlation = _triplets(counts[None])[0].tolist()
+    return class_imbalance, attribute_imbalance, correlation
 
 
 def six_metrics(matrices: ArrayLike) -> dict[str, float | None]:
-    """Return GCI, GAI, GSC of the pooled counts and CCI, CAI, CSC, the plain means over clients.
+    """GCI, GAI, GSC of the pooled counts and CCI, CAI, CSC, the plain means over clients.
 
     Args:
         matrices: counts [K, Y, A], or [K, Y] for data without attributes.
@@ -70,24 +68,21 @@ def six_metrics(matrices: ArrayLike) -> dict[str, float | None]:
         counts = counts[:, :, None]
     if counts.ndim != 3 or 0 in counts.shape:
         raise PartitionError(
-            f"heterogeneity needs counts [clients, classes, attributes], got shape {counts.shape}."
+            f"six_metrics: got the shape {counts.shape}; expected [clients, classes, attributes]."
         )
     pooled = _triplets(counts.sum(axis=0, keepdims=True))[0]
     mean = _triplets(counts).mean(axis=0)
     has_classes, has_attributes = counts.shape[1] > 1, counts.shape[2] > 1
     defined = (has_classes, has_attributes, has_classes and has_attributes) * 2
-    values = (*pooled, *mean)
-    return {
-        name: float(value) if known else None
-        for name, value, known in zip(METRICS, values, defined, strict=True)
-    }
+    triples = zip(METRICS, (*pooled, *mean), defined, strict=True)
+    return {name: float(value) if known else None for name, value, known in triples}
 
 
 def _triplets(counts: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return [M, 3] (CI, AI, SC) of M count matrices [M, Y, A]; 0 for a dimension of size 1."""
+    """[M, 3] (CI, AI, SC) of M count matrices [M, Y, A]; 0 for a dimension of size 1."""
     totals = counts.sum(axis=(1, 2))
     if (counts < 0).any() or not (totals > 0).all():
-        raise PartitionError("heterogeneity needs counts >= 0, and at least one sample in each client.")
+        raise PartitionError("heterogeneity: expected counts >= 0, and at least one sample in each client.")
     joint = counts / totals[:, None, None]
     entropy_classes = entr(joint.sum(axis=2)).sum(axis=1)
     entropy_attributes = entr(joint.sum(axis=1)).sum(axis=1)

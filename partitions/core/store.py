@@ -1,9 +1,8 @@
 """One partition made, identified, kept on disk and read back.
 
-A partition is a pure function of (data set, scheme, parameters, seed), and its id is the hash of these. On
-disk it is a folder of that name with `partition.npz` (the indices) and `statistics.json` (what it is, counts
-and metrics). The folder is written aside and renamed, so it is there as a whole or not at all; what is there
-is never written again.
+A partition is a pure function of (data set, scheme, parameters, seed), and its id is the hash of these. On disk it is a
+folder of that name with `partition.npz` (the indices) and `statistics.json` (its identity, counts and metrics). The
+folder is written aside and renamed, so it is there as a whole or not at all; it is never written again.
 """
 
 from __future__ import annotations
@@ -21,27 +20,29 @@ from typing import Any
 
 import numpy as np
 
+from benchmark.errors import wrong
 from partitions.core.base import IntArray, PartitionError, Population
 from partitions.core.heterogeneity import class_counts, group_counts, six_metrics
 from partitions.core.registry import make
 
-FORMAT = 1  # part of every id: raise it when a scheme draws differently for the same parameters
+FORMAT = 1
+"""Part of every id: increase it if a scheme draws differently for the same parameters."""
 INDICES, STATISTICS = "partition.npz", "statistics.json"
-_PURPOSE = int.from_bytes(b"partition", "big")  # keeps this stream apart from others with the same seed
+_PURPOSE = int.from_bytes(b"partition", "big")  # separates this random stream from others with the same seed
 
 DatasetKey = str | Mapping[str, Any]
 
 
 @dataclass(frozen=True, eq=False)
 class Partition:
-    """The clients of a federation and what is counted about them.
+    """The clients of a federation and their statistics.
 
     Attributes:
         id: name of the partition, `<scheme>-<hash>`.
         clients: K ascending arrays of sample indices, int64 [n_k].
         counts: samples per client and class, int64 [K, Y] (a sample given twice counts twice).
         counts_attr: samples per client, class and attribute, int64 [K, Y, A]; None without attributes.
-        metrics: GCI, GAI, GSC, CCI, CAI, CSC; None where undefined.
+        metrics: GCI, GAI, GSC, CCI, CAI, CSC; None if undefined.
         identity: what the id is the hash of: format, dataset, scheme, params, seed.
         num_samples: N, size of the population.
     """
@@ -60,20 +61,16 @@ class Partition:
         return np.array([len(client) for client in self.clients], dtype=np.int64)
 
     def unassigned(self) -> IntArray:
-        """Return the samples that no client has, ascending (the test data of FedSDC's NIID-2)."""
-        free = np.ones(self.num_samples, dtype=bool)
-        free[np.concatenate(self.clients)] = False
-        return np.flatnonzero(free)
+        """The samples that no client has, ascending (the test data of FedSDC's NIID-2)."""
+        return np.setdiff1d(np.arange(self.num_samples), np.concatenate(self.clients))
 
 
 def identity(
     dataset_key: DatasetKey, name: str, params: Mapping[str, Any] | None, seed: int
 ) -> dict[str, Any]:
-    """Return what identifies a partition, all parameters filled in; arguments as `make_partition`."""
+    """What identifies a partition, with all parameters; arguments as `make_partition`."""
     if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
-        raise PartitionError(
-            f"partition {name}: partition.seed must be an integer >= 0 (or null), got {seed!r}."
-        )
+        raise PartitionError(wrong("partition.seed", seed, "an integer >= 0 (or null)"))
     return {
         "format": FORMAT,
         "dataset": dataset_key if isinstance(dataset_key, str) else dict(dataset_key),
@@ -84,7 +81,7 @@ def identity(
 
 
 def partition_id(dataset_key: DatasetKey, name: str, params: Mapping[str, Any] | None, seed: int) -> str:
-    """Return `<scheme>-<12 hex digits>`; see `make_partition` for arguments and errors."""
+    """`<scheme>-<12 hex digits>`; see `make_partition` for arguments and errors."""
     return _id(identity(dataset_key, name, params, seed))
 
 
@@ -101,82 +98,48 @@ def make_partition(
     dataset_key: DatasetKey,
     folder: Path | str | None = None,
 ) -> Partition:
-    """Return a partition, from `folder` if it is there, otherwise drawn (and put there).
+    """A partition, from `folder` if it is there, otherwise drawn (and stored there).
 
     Args:
         population: the samples to cut.
         name: scheme, one of `partitions.names()`.
-        params: its parameters (the YAML without `name` and `seed`).
+        params: its parameters (the YAML file without `name` and `seed`).
         seed: integer >= 0.
-        dataset_key: name, fingerprint and sub-sampling of the data set: JSON values that change with the
-            population.
+        dataset_key: name, fingerprint and sub-sampling of the data set: JSON values that change with the population.
         folder: where partitions are kept, or None.
 
     Raises:
-        PartitionError: unknown scheme or parameter, an impossible partition, a damaged or foreign file in
-            `folder`.
+        PartitionError: Unknown scheme or parameter, an impossible partition, a damaged or foreign file in `folder`.
     """
     known = identity(dataset_key, name, params, seed)
     if folder is not None and (Path(folder) / _id(known)).exists():
         return load(folder, _id(known), population)
     generator = np.random.default_rng([seed, _PURPOSE])
-    clients = make(name, params).split(population, generator)
-    made = _with_statistics(clients, population, known)
+    made = _with_statistics(make(name, params).split(population, generator), population, known)
     if folder is not None:
         save(made, population, folder)
     return made
 
 
 def _with_statistics(clients: list[IntArray], population: Population, known: dict[str, Any]) -> Partition:
-    counts = class_counts(clients, population.labels, population.num_classes)
-    groups = None
-    if population.attributes is not None:
-        groups = group_counts(
-            clients,
-            population.labels,
-            population.attributes,
-            population.num_classes,
-            population.num_attributes,
-        )
+    labels, attributes, classes = population.labels, population.attributes, population.num_classes
+    counts, groups = class_counts(clients, labels, classes), None
+    if attributes is not None:
+        groups = group_counts(clients, labels, attributes, classes, population.num_attributes)
     metrics = six_metrics(counts if groups is None else groups)
     return Partition(_id(known), clients, counts, groups, metrics, known, len(population))
 
 
 def save(partition: Partition, population: Population, folder: Path | str) -> Path:
-    """Write a partition under its id and return the path; one that is there already stays as it is.
+    """Write a partition under its id and return the path; an existing one stays as it is.
 
     Raises:
-        PartitionError: if the folder cannot be written (no rights, disk full).
+        PartitionError: The folder cannot be written (no rights, disk full).
     """
     final = Path(folder) / partition.id
     aside = final.with_name(f".{partition.id}.{os.getpid()}.{secrets.token_hex(4)}")
     flat, offsets = np.concatenate(partition.clients), np.cumsum([0, *partition.sizes])
-    try:
-        aside.mkdir(parents=True)
-        np.savez_compressed(aside / INDICES, flat=flat, offsets=offsets)
-        statistics = _statistics(partition, population, flat, offsets)
-        (aside / STATISTICS).write_text(json.dumps(statistics, indent=1) + "\n", encoding="utf-8")
-        if not final.exists():
-            _rename_unless_taken(aside, final)
-    except OSError as error:
-        raise PartitionError(f"cannot write partition {final}: {error.strerror or error}.") from error
-    finally:
-        shutil.rmtree(aside, ignore_errors=True)
-    return final
-
-
-def _rename_unless_taken(aside: Path, final: Path) -> None:
-    try:
-        aside.rename(final)  # refused by the system where a folder with files stands: nothing is overwritten
-    except OSError:
-        if not final.exists():  # otherwise another process was first, with the same content
-            raise
-
-
-def _statistics(
-    partition: Partition, population: Population, flat: IntArray, offsets: IntArray
-) -> dict[str, Any]:
-    return {
+    statistics = {
         "id": partition.id,
         **partition.identity,
         "num_samples": partition.num_samples,
@@ -190,6 +153,18 @@ def _statistics(
         "population_sha256": _digest(population.labels, population.attributes, population.sources),
         "indices_sha256": _digest(flat, offsets),
     }
+    try:
+        aside.mkdir(parents=True)
+        np.savez_compressed(aside / INDICES, flat=flat, offsets=offsets)
+        (aside / STATISTICS).write_text(json.dumps(statistics, indent=1) + "\n", encoding="utf-8")
+        # The system refuses to rename onto a folder with files: nothing is overwritten.
+        aside.rename(final)
+    except OSError as error:
+        if not (final / STATISTICS).exists():  # otherwise another process was first, with the same content
+            raise PartitionError(f"cannot write partition {final}: {error.strerror or error}.") from error
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+    return final
 
 
 def _digest(*arrays: IntArray | None) -> str:
@@ -209,42 +184,31 @@ def load(folder: Path | str, partition_name: str, population: Population) -> Par
         population: the samples it was made for; counts and metrics are computed anew from it.
 
     Raises:
-        PartitionError: nothing there (nearest id named), unreadable or changed files, or made for other data.
+        PartitionError: Nothing there (similar ids are named), unreadable or changed files, or made for other data.
     """
     path = Path(folder) / partition_name
     if not path.is_dir():
-        there = sorted(entry.name for entry in Path(folder).glob("[!.]*")) if Path(folder).is_dir() else []
-        raise PartitionError(
-            f"no partition {partition_name!r} in {Path(folder).absolute()} ({len(there)} there)."
-            f"{nearest_id(partition_name, there)}"
-        )
+        there = sorted(entry.name for entry in Path(folder).glob("[!.]*"))
+        alike = [one for one in there if one.startswith(partition_name.split("-")[0])][:5]
+        hint = f" Of this scheme: {', '.join(alike)}." if alike else ""
+        where = Path(folder).absolute()
+        raise PartitionError(f"no partition {partition_name!r} in {where} ({len(there)} there).{hint}")
+    damaged = f"partition {path} is damaged; remove the folder and run again: it will be made anew, the same"
     try:
         statistics = json.loads((path / STATISTICS).read_text(encoding="utf-8"))
         with np.load(path / INDICES, allow_pickle=False) as stored:
             flat, offsets = stored["flat"], stored["offsets"]
         known = {key: statistics[key] for key in ("format", "dataset", "scheme", "params", "seed")}
         intact = statistics["indices_sha256"] == _digest(flat, offsets) and _id(known) == partition_name
-        same_data = statistics["population_sha256"] == _digest(
-            population.labels, population.attributes, population.sources
-        )
+        data = _digest(population.labels, population.attributes, population.sources)
+        same_data = statistics["population_sha256"] == data
     except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:
-        raise PartitionError(f"{_damaged(path)} ({error})") from error
+        raise PartitionError(f"{damaged} ({error})") from error
     if not intact:
-        raise PartitionError(f"{_damaged(path)} (its content does not fit its id)")
+        raise PartitionError(f"{damaged} (its content does not fit its id)")
     if not same_data:
         raise PartitionError(
-            f"partition {path} was made for other data ({statistics['num_samples']} samples, now "
-            f"{len(population)}), though under the same key {known['dataset']!r}. Remove it, or prepare "
-            "the data set again."
+            f"partition {path} was made for other data ({statistics['num_samples']} samples, now {len(population)}) "
+            f"under the same key {known['dataset']!r}. Remove it, or prepare the data set again."
         )
     return _with_statistics(np.split(flat, offsets[1:-1]), population, known)
-
-
-def nearest_id(wanted: str, there: list[str]) -> str:
-    """Return a hint at the stored ids that begin like `wanted`."""
-    alike = [one for one in there if one.startswith(wanted.split("-")[0])][:5]
-    return f" Of this scheme: {', '.join(alike)}." if alike else ""
-
-
-def _damaged(path: Path) -> str:
-    return f"partition {path} is damaged; remove the folder and run again: it will be made anew, the same"

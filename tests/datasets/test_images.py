@@ -1,4 +1,4 @@
-"""Image files on their way into arrays: what is decoded, in how many processes, and after what interruptions."""
+"""Decoding of image files into arrays: pixels, processes, and interruptions."""
 
 from __future__ import annotations
 
@@ -20,10 +20,11 @@ import torch
 from PIL import Image
 from torchvision.transforms.v2 import CenterCrop, Compose, Resize
 
-from datasets.core import images, prepare, registry
+from datasets.core import check, decode, prepare, registry
 from datasets.core.base import DataError, Options, published
-from datasets.core.folders import ImageTree, Place
-from datasets.core.images import BadImage, Files, ListedDataset, ToSquare, decode_into, open_rgb
+from datasets.core.decode import decode_into
+from datasets.core.folders import Place, Tree
+from datasets.core.images import BadImage, Files, ListedDataset, ToSquare, open_rgb
 
 
 def picture(path: Path, width: int, height: int, seed: int = 0, mode: str = "RGB") -> Path:
@@ -98,12 +99,13 @@ def listed(folder: Path, train: int = 70, test: int = 3, decode: Any = None) -> 
         if not os.path.lexists(path):
             picture(path, 9 + n % 5, 8, n)
     labels = np.arange(train + test, dtype=np.int64) % 2
-    tree = ImageTree(title="Pictures", folders=("raw",), page="example.org/pictures", archive="raw.zip")
+    tree = Tree(title="Pictures", folders=("raw",), page="example.org/pictures", archive="raw.zip")
     return ListedDataset(
         train=Files(paths[:train], labels[:train]),
         test=Files(paths[train:], labels[train:]),
         decode=decode or ToSquare(8, "squash"),
-        shape=(3, 8, 8),
+        mean=None,
+        std=None,
         places=(Place(tree, folder.parent, folder),),
         classes=("even", "odd"),
     )
@@ -129,6 +131,7 @@ class Counting:
 
     note: Path
     stops_at: str = ""
+    size: int = 8
 
     def __repr__(self) -> str:
         return "Counting"
@@ -168,14 +171,23 @@ def test_what_is_decoded_is_not_decoded_again(tmp_path: Path) -> None:
     np.testing.assert_array_equal(raw.train.images, np.stack([decode(path) for path in data.train.paths]))
 
 
+class Larger:
+    """Gives larger images than it says."""
+
+    size = 8
+
+    def __call__(self, path: Path) -> Any:
+        return np.zeros((3, 9, 9), np.uint8)
+
+
 def test_the_wrong_shape(tmp_path: Path) -> None:
-    data = listed(tmp_path / "raw", decode=ToSquare(9, "squash"))
+    data = listed(tmp_path / "raw", decode=Larger())
     with pytest.raises(DataError) as caught:
         decode_into(data, tmp_path / "out", "name", 1)
     message = str(caught.value)
     assert "000.png was decoded into uint8 (3, 9, 9) and not into uint8 (3, 8, 8)." in message
     assert "expected:  raw/000.png, an image that gives 3 x 8 x 8\n" in message
-    assert "as in a copy that somebody resized" in message
+    assert "as in a resized copy" in message
 
 
 # Whole preparations --------------------------------------------------------------------------------------------------
@@ -200,7 +212,7 @@ def test_a_listed_set_is_prepared_like_any_other(pictures: Path) -> None:
     share = np.asarray(data.train.images, dtype=np.float64) / 255
     np.testing.assert_allclose(data.mean, share.mean((0, 2, 3)))
     np.testing.assert_allclose(data.std, share.std((0, 2, 3)))
-    assert prepare.check("pictures", None, pictures / "raw", pictures / "cache").ok
+    assert check.check("pictures", None, pictures / "raw", pictures / "cache").ok
     assert [path.name for path in (pictures / "cache").iterdir() if path.is_dir()] == [
         prepare.locate("pictures", None, pictures / "raw", pictures / "cache").folder.name
     ]
@@ -210,7 +222,7 @@ def test_a_listed_set_is_prepared_like_any_other(pictures: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "problem", "found", "cause"),
     [
-        (b"", "037.png cannot be decoded as an image", "0 bytes\n", "broke off, or a full disk"),
+        (b"", "037.png cannot be decoded as an image", "0 bytes\n", "interrupted"),
         (
             b"<html>not found</html>",
             "037.png cannot be decoded as an image",
@@ -223,7 +235,7 @@ def test_a_listed_set_is_prepared_like_any_other(pictures: Path) -> None:
             "34 bytes that",
             "an archive under",
         ),
-        (None, "037.png cannot be decoded as an image", "60 bytes that begin with b'\\x89PNG", "broke off"),
+        (None, "037.png cannot be decoded as an image", "60 bytes that begin with b'\\x89PNG", "interrupted"),
         ("link", "037.png cannot be read (No such file", "cannot be read (No such", "a link to nothing"),
     ],
 )
@@ -248,9 +260,7 @@ def test_a_file_that_is_no_image(
         path.write_bytes(path.read_bytes()[:60] if content is None else content)
     for number in ("048", "072"):
         (pictures / f"raw/{number}.png").write_bytes(b"")
-    message = refused(
-        "pictures", pictures / "raw", {}, "example.org/pictures, raw.zip", decoding=content != "link"
-    )
+    message = refused("pictures", pictures / "raw", decoding=content != "link")
     assert message.startswith(f"Pictures: {problem}")
     assert f"looked at: {path}\n" in message
     assert "expected:  raw/037.png, an image that Pillow can open\n" in message
@@ -271,7 +281,7 @@ def test_files_that_may_not_be_looked_at(
 
     listed(pictures / "raw")
     monkeypatch.setattr(Path, "stat", guarded)
-    message = refused("pictures", pictures / "raw", {})
+    message = refused("pictures", pictures / "raw")
     assert message.startswith("Pictures: 010.png cannot be read (Permission denied).")
     assert "73 images expected, 63 found; expected/found: even 37/32, odd 36/31" in message
 
@@ -279,7 +289,7 @@ def test_files_that_may_not_be_looked_at(
 def test_the_place_of_a_bad_file_is_the_nearest_one(tmp_path: Path) -> None:
     """Of two sets one may lie in the data root itself."""
     data = listed(tmp_path / "raw", train=3, test=1)
-    other = ImageTree(title="Others", folders=("others",), page="example.org/others", archive="others.zip")
+    other = Tree(title="Others", folders=("others",), page="example.org/others", archive="others.zip")
     object.__setattr__(data, "places", (Place(other, tmp_path, tmp_path), *data.places))
     data.train.paths[1].write_bytes(b"")
     with pytest.raises(DataError, match=r"^Pictures: 001\.png"):
@@ -314,8 +324,8 @@ def test_wrong_labels_are_told_before_anything_is_decoded(
         return data
 
     monkeypatch.setitem(registry._entries, "pictures", registry.Entry("pictures", build, Options, 1))
-    monkeypatch.setattr(images, "_decode_chunk", lambda *_: pytest.fail("decoded"))
-    with pytest.raises(DataError, match="train labels run from 0 to 2, but there are 2 names"):
+    monkeypatch.setattr(decode, "_decode_chunk", lambda *_: pytest.fail("decoded"))
+    with pytest.raises(DataError, match="train labels: got 0 to 2; expected indices of 2 names"):
         prepare.prepare("pictures", None, pictures / "raw", pictures / "cache")
 
 
@@ -348,13 +358,15 @@ def test_memory_stays_small(tmp_path: Path) -> None:
 
 
 def test_a_killed_worker_is_one_message(tmp_path: Path) -> None:
-    data = listed(tmp_path / "raw", train=200, decode=Suicidal())
+    data = listed(tmp_path / "raw", train=200, decode=Killed())
     with pytest.raises(DataError, match="a process that decodes images was killed"):
         decode_into(data, tmp_path / "out", "name", 2)
 
 
-class Suicidal:
+class Killed:
     """Kills the process that decodes."""
+
+    size = 8
 
     def __call__(self, path: Path) -> Any:
         os.kill(os.getpid(), signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""Names, options and the discovery of builders."""
+"""Names, options, facts and the discovery of builders."""
 
 from __future__ import annotations
 
@@ -6,17 +6,13 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from datasets.core import registry
 from datasets.core.base import DataError, Options, RawDataset
-from datasets.core.registry import dataset, describe, get, names, parse
-
-
-def test_all_datasets_of_the_first_step_are_there() -> None:
-    expected = {"digits", "mnist", "fashionmnist", "cifar10", "cifar100", "svhn", "cmnist", "fake", "standin"}
-    assert expected <= set(names())
+from datasets.core.registry import dataset, describe, facts, get, names, option_values, parse
 
 
 @pytest.mark.parametrize("name", names())
@@ -26,38 +22,84 @@ def test_each_has_one_line(name: str) -> None:
 
 
 def test_unknown_name_gets_the_nearest_match() -> None:
-    with pytest.raises(DataError, match=r"unknown data set 'fashonmnist' \(did you mean 'fashionmnist'\?\)"):
+    with pytest.raises(
+        DataError, match=r"dataset\.name: got 'fashonmnist'; .* Did you mean 'fashionmnist'\?"
+    ):
         get("fashonmnist")
 
 
-def test_unknown_option_gets_the_nearest_match() -> None:
-    with pytest.raises(DataError, match=r"unknown key 'chanels' \(did you mean 'channels'\?\)"):
-        parse(get("fake"), {"chanels": 3})
+@pytest.mark.parametrize(
+    ("name", "options", "words"),
+    [
+        ("fake", {"chanels": 3}, r"chanels: unknown key.*Did you mean 'channels'\?"),
+        ("fake", {"classes": 1}, "classes: got 1; .*greater than or equal to 2"),
+        ("standin", {"classes": 2, "train_counts": 10, "test_counts": 10}, "stands_for: missing"),
+    ],
+)
+def test_wrong_options_are_named(name: str, options: dict[str, Any], words: str) -> None:
+    with pytest.raises(DataError, match=words):
+        parse(get(name), options)
 
 
-def test_wrong_and_missing_options_are_named() -> None:
-    with pytest.raises(DataError, match=r"'classes': .*greater than or equal to 2, got 1"):
-        parse(get("fake"), {"classes": 1})
-    with pytest.raises(DataError, match="'stands_for' is missing"):
-        parse(get("standin"), {"classes": 2, "train_counts": 10, "test_counts": 10})
+def test_values_of_options() -> None:
+    assert option_values("spawrious") == {"strict": "true|false", "breeds": "2|4", "size": "VALUE"}
 
 
-def test_a_name_is_given_once(monkeypatch: pytest.MonkeyPatch) -> None:
+# Numbers of images that the papers and the owners print: train, test, classes, channels, size, sources.
+FACTS = {
+    "mnist": (60_000, 10_000, 10, 1, 28, 0),
+    "fashionmnist": (60_000, 10_000, 10, 1, 28, 0),
+    "cmnist": (60_000, 10_000, 2, 3, 28, 0),
+    "cifar10": (50_000, 10_000, 10, 3, 32, 0),
+    "cifar100": (50_000, 10_000, 100, 3, 32, 0),
+    "svhn": (73_257, 26_032, 10, 3, 32, 0),
+    "acevedo": (11_630, 2_913, 10, 3, 224, 0),
+    "ham10000": (9_805, 210, 7, 3, 56, 4),
+    "isic2019": (18_597, 4_650, 8, 3, 224, 6),
+    "waterbirds": (4_795, 5_794, 2, 3, 256, 0),
+    "spawrious": (4 * 5_702, 4 * 634, 2, 3, 224, 0),
+    "retina": (8_999, 0, 2, 3, 256, 0),
+}
+
+
+@pytest.mark.parametrize("name", FACTS)
+def test_facts_are_the_published_numbers(name: str) -> None:
+    known = facts(name)
+    assert known is not None and known.raw and known.page.startswith("http")
+    assert (known.train, known.test, known.classes, known.channels, known.size, known.sources) == FACTS[name]
+    assert known.prepared_bytes == (known.train + known.test) * known.channels * known.size**2
+
+
+@pytest.mark.parametrize(("name", "total"), [("matek", 18_365), ("bodzas", 16_027), ("niid2", 48_917)])
+def test_facts_add_up(name: str, total: int) -> None:
+    known = facts(name)
+    assert known is not None and known.train + known.test == total
+
+
+def test_a_builder_is_registered_once_and_described(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry, "_entries", dict(registry._entries))
 
     def builder(options: Options, root: Path) -> RawDataset:
         """Another one."""
         raise NotImplementedError
 
+    def silent(options: Options, root: Path) -> RawDataset:
+        raise NotImplementedError
+
     with pytest.raises(
-        DataError, match=r"'digits' is registered twice: by datasets.standin.digits.digits and by .*builder"
+        DataError, match=r"'digits' is registered twice: by datasets\.standin\.digits\.digits"
     ):
         dataset("digits", options=Options)(builder)
+    with pytest.raises(DataError, match="no docstring"):
+        dataset("silent", options=Options)(silent)
 
 
 def test_a_new_dataset_is_one_new_file(root: Path, tmp_path: Path) -> None:
-    """A file dropped into a copy of the folder is found with no other edit."""
+    """A file added to a copy of the folder is found with no other edit."""
     shutil.copytree(root / "datasets", tmp_path / "datasets", ignore=shutil.ignore_patterns("__pycache__"))
+    (tmp_path / "benchmark").mkdir()
+    for name in ("__init__.py", "errors.py"):
+        shutil.copy(root / "benchmark" / name, tmp_path / "benchmark" / name)
     (tmp_path / "datasets" / "rings.py").write_text(
         "from datasets.core.base import Options\n"
         "from datasets.core.registry import dataset\n\n"

@@ -20,7 +20,7 @@ from datasets.standin.digits import split_digits
 CONF = Path(__file__).resolve().parents[2] / "conf" / "dataset"
 STANDINS = sorted(path.stem for path in CONF.glob("digits_*.yaml"))
 PLAIN = {"stands_for": "X", "noise": 0.0}
-# A class's own counts over its attributes or sources, as the papers and the notes on the data sets print them.
+# A class's own counts over its attributes or sources, as the papers print them.
 WATERBIRDS = np.array([[3498, 184], [56, 1057]])
 HAM = {"akiec": 327, "bcc": 514, "bkl": 1099, "df": 115, "mel": 1113, "nv": 6705, "vasc": 142}
 ACEVEDO = (1218, 3117, 1551, 1214, 1420, 1015, 1137, 592, 1646, 1633)
@@ -211,7 +211,7 @@ def test_counts_per_cell_class_or_matrix(tmp_path: Path, counts: Any, expected: 
         ({"style": "scene", "channels": 3}, "the styles colour and scene show two attributes"),
         ({"style": "clutter"}, "the style clutter has three channels"),
         ({"sources": ["a", "b"], "appearances": [1]}, "1 appearances for 2 sources"),
-        ({"colour": 1}, "unknown key 'colour'"),
+        ({"colour": 1}, "colour: unknown key"),
     ],
 )
 def test_options_that_do_not_fit(tmp_path: Path, options: dict[str, Any], message: str) -> None:
@@ -317,7 +317,7 @@ def test_sources_lack_the_classes_that_they_lack() -> None:
     blood = standin("digits_wbc")
     table = cells(blood.train, 13, 3)
     matek, acevedo, bodzas = (set(np.flatnonzero(column == 0)) for column in table.T)
-    # notes on the data sets, section 7: Acevedo has no myeloblast (3), atypical lymphocyte (11), smudge cell (12);
+    # Acevedo has no myeloblast (3), atypical lymphocyte (11), smudge cell (12);
     # Bodzas none of promyelocyte (4), myelocyte (5), metamyelocyte (6), 11 and 12; Matek has all
     assert (matek, acevedo, bodzas) == (set(), {3, 11, 12}, {4, 5, 6, 11, 12})
     assert table[[6, 11, 12], 0].max() < 20  # under 20 images in Matek: MMZ, LYA, KSC

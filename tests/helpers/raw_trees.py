@@ -12,13 +12,25 @@ import struct
 from collections.abc import Callable, Iterable
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from PIL import Image
 from scipy.io import savemat
 
+from datasets.core.images import ListedDataset
+from datasets.core.registry import get, parse
+
 Pixels = npt.NDArray[np.uint8]
+
+
+def listed(name: str, root: Path, **options: Any) -> ListedDataset:
+    """What the builder of image files lists; a cut-down copy unless `strict` is given."""
+    entry = get(name)
+    made = entry.builder(parse(entry, {"strict": False, **options}), root)
+    assert isinstance(made, ListedDataset)
+    return made
 
 
 def pixels(label: int, number: int, height: int, width: int) -> Pixels:
@@ -45,16 +57,18 @@ def write_lines(path: Path, lines: Iterable[str]) -> None:
 # FedLD ---------------------------------------------------------------------------------------------------------------
 
 
-def retina(root: Path) -> None:
-    """40 + 6 images of 2 classes as arrays of 256 x 256."""
+def retina(root: Path, train: int = 40, size: int = 256) -> None:
+    """``train`` + 6 images of 2 classes as arrays of ``size`` x ``size``; three splits of five clients."""
     top, labels = root / "Retina", []
-    for part, count in (("train", 40), ("test", 6)):
+    for part, count in (("train", train), ("test", 6)):
         names = [f"{n}_left{'_test' * (part == 'test')}.npy" for n in range(count)]
         for n, name in enumerate(names):
             (top / part).mkdir(parents=True, exist_ok=True)
-            np.save(top / part / name, pixels(n % 2, n, 256, 256))
+            np.save(top / part / name, pixels(n % 2, n, size, size))
         write_lines(top / f"{part}.csv", names)
         labels += [f"{name},{n % 2}.0" for n, name in enumerate(names)]
+        for split, client in product((1, 2, 3), range(5)) if part == "train" else ():
+            write_lines(top / f"5_clients/split_{split}/client_{client + 1}.csv", names[client::5])
     write_lines(top / "labels.csv", labels)
 
 
@@ -89,38 +103,38 @@ BODZAS = (
 )
 
 
-def acevedo(root: Path) -> None:
-    """20 images of each of the 13 prefixes."""
+def acevedo(root: Path, each: int = 20, size: tuple[int, int] = (18, 24)) -> None:
+    """``each`` images of each of the 13 prefixes."""
     for folder, prefixes in ACEVEDO.items():
-        for label, n in product(range(len(prefixes)), range(20)):
+        for label, n in product(range(len(prefixes)), range(each)):
             name = f"{prefixes[label]}_{1000 * label + n}.jpg"
-            picture(root / "PBC_dataset_normal_DIB" / folder / name, ord(folder[0]) % 10 + label, n)
+            picture(root / "PBC_dataset_normal_DIB" / folder / name, ord(folder[0]) % 10 + label, n, *size)
 
 
-def matek(root: Path) -> None:
-    """20 images of each of the 15 codes, with an alpha channel, and their annotations."""
+def matek(root: Path, each: int = 20) -> None:
+    """``each`` images of each of the 15 codes, with an alpha channel, and their annotations."""
     top, lines = root / "PKG - AML-Cytomorphology_LMU/AML-Cytomorphology", []
     for label, code in enumerate(MATEK):
-        for n in range(1, 21):
+        for n in range(1, each + 1):
             name = f"{code}/{code}_{n:04}.tiff"
             picture(top / name, label, n, 20, 20, "RGBA")
             lines.append(f"{name} {code} nan nan")
     write_lines(top / "annotations.dat", lines)
 
 
-def bodzas(root: Path) -> None:
-    """20 images of each of the 9 classes."""
+def bodzas(root: Path, each: int = 20) -> None:
+    """``each`` images of each of the 9 classes."""
     for label, folder in enumerate(BODZAS):
-        for n in range(20):
+        for n in range(each):
             picture(root / "Bodzas-23" / folder / f"{n}.bmp", label, n)
 
 
-def ham10000(root: Path) -> None:
-    """24 images of each of 7 classes, of four archives, in both folders of images."""
+def ham10000(root: Path, each: int = 24) -> None:
+    """``each`` images of each of 7 classes, of four archives, in both folders of images."""
     archives = ("vidir_molemax", "vidir_modern", "rosendahl", "vienna_dias")
     lines = ["lesion_id,image_id,dx,dx_type,age,sex,localization,dataset"]
     classes = ("akiec", "bcc", "bkl", "df", "mel", "nv", "vasc")
-    for n in range(24 * len(classes)):
+    for n in range(each * len(classes)):
         name, label = f"ISIC_{24306 + n:07}", n % len(classes)
         picture(root / f"HAM10000/HAM10000_images_part_{1 + n % 2}" / f"{name}.jpg", label, n)
         lines.append(f"HAM_{n:07},{name},{classes[label]},histo,80.0,male,scalp,{archives[n % 4]}")
@@ -130,13 +144,13 @@ def ham10000(root: Path) -> None:
 # FedDiverse ----------------------------------------------------------------------------------------------------------
 
 
-def waterbirds(root: Path) -> None:
-    """The list of WILDS: 110 training images of each (class, place), 2 of validation, 3 of test."""
+def waterbirds(root: Path, train: int = 110) -> None:
+    """The list of WILDS: ``train`` training images of each (class, place), 2 of validation, 3 of test."""
     top = root / "waterbirds_v1.0"
     lines = ["img_id,img_filename,y,split,place,place_filename"]
     cells = [
         (label, split, place)
-        for split, count in ((0, 110), (1, 2), (2, 3))
+        for split, count in ((0, train), (1, 2), (2, 3))
         for label, place in product((0, 1), (0, 1))
         for _ in range(count)
     ]
@@ -147,10 +161,10 @@ def waterbirds(root: Path) -> None:
     write_lines(top / "metadata.csv", lines)
 
 
-def spawrious(root: Path) -> None:
-    """130 images of each of 4 breeds in each of both halves on beach and snow."""
+def spawrious(root: Path, each: int = 130) -> None:
+    """``each`` images of each of 4 breeds in each of both halves on beach and snow."""
     breeds, places = ("labrador", "dachshund", "bulldog", "corgi"), ("beach", "snow")
-    for half, place, breed, n in product((0, 1), (0, 1), range(4), range(130)):
+    for half, place, breed, n in product((0, 1), (0, 1), range(4), range(each)):
         name = f"{half}/{places[place]}/{breeds[breed]}/{places[place]}_{breeds[breed]}_{n}.png"
         picture(root / "spawrious224" / name, 2 * breed + place, 200 * half + n, 16, 16)
 

@@ -78,7 +78,7 @@ def test_bounded_number_of_tries_then_a_clear_error() -> None:
 
 
 # Retina: 4,500 normal and 4,499 diseased samples, the authors' generator started at 2022 for each beta. The sizes
-# were read off the bars of the published figure (datasets.md, section 1), to 3 samples.
+# were read off the bars of the published figure to 3 samples.
 RETINA = {
     100: [(833, 881), (1044, 929), (875, 1018), (906, 836), (842, 835)],
     1: [(657, 1017), (312, 782), (356, 819), (925, 1881), (2250, 0)],
@@ -97,7 +97,7 @@ def test_retina_splits_of_fedld(beta: float, seed: int) -> None:
 
 
 def rule_in_words(labels: np.ndarray, clients: int, beta: float) -> list[set[int]]:
-    """The authors' rule (datasets.md, section 1), sample by sample, with sets and no vectors."""
+    """The authors' rule, sample by sample, with sets and no vectors."""
     stream = np.random.RandomState(2022)
     held: list[list[int]] = [[]]
     while min(map(len, held)) < 10:
@@ -139,7 +139,7 @@ def test_the_legacy_seed_is_a_parameter_like_any_other() -> None:
 
     assert drawn(0) != drawn(1)
     assert drawn(0, legacy_seed=3) == drawn(1, legacy_seed=3) != drawn(0, legacy_seed=4)
-    with pytest.raises(PartitionError, match=r"partition\.legacy_seed must be greater than or equal to 0"):
+    with pytest.raises(PartitionError, match=r"partition\.legacy_seed: got -1"):
         drawn(0, legacy_seed=-1)
     # A partition without one is called what it was called before there was such a seed.
     without = {"clients": 4, "alpha": 1.0, "min_size": 10}
@@ -181,7 +181,7 @@ def test_alpha_orders_the_heterogeneity() -> None:
 
 @pytest.mark.parametrize("alpha", [0, -0.5, float("nan"), float("inf"), "much"])
 def test_alpha_must_be_positive(alpha: object) -> None:
-    with pytest.raises(PartitionError, match=r"partition dirichlet: partition\.alpha must be .*got"):
+    with pytest.raises(PartitionError, match=r"partition\.alpha: got "):
         make("dirichlet", {"clients": 5, "alpha": alpha})
 
 

@@ -1,0 +1,252 @@
+"""MNIST, FashionMNIST, CMNIST, CIFAR and SVHN: what is read, and how missing files are downloaded."""
+
+from __future__ import annotations
+
+import gzip
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import raw_trees
+import torchvision.datasets
+from scipy.io import savemat
+
+from datasets.cmnist import colour
+from datasets.core import download
+from datasets.core.base import DataError, Split
+from datasets.core.prepare import load
+
+LOOSE = {"strict": False}
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> Path:
+    return tmp_path / "cache"
+
+
+# What is read --------------------------------------------------------------------------------------------------------
+
+
+def test_mnist(raw: Callable[..., Path], cache: Path) -> None:
+    """Some files are packed, some are not; pixels follow the 16 bytes of the header."""
+    root = raw("mnist")
+    path = root / "MNIST/raw/train-images-idx3-ubyte.gz"
+    content = gzip.decompress(path.read_bytes())
+    path.with_suffix("").write_bytes(content)
+    path.unlink()
+    data = load("mnist", LOOSE, root, cache)
+    assert data.train.images.shape == (50, 1, 28, 28) and data.test.images.shape == (40, 1, 28, 28)
+    assert tuple(data.train.labels[:10]) == (5, 0, 4, 1, 9, 2, 1, 3, 1, 4)
+    assert tuple(data.test.labels[:10]) == (7, 2, 1, 0, 4, 1, 4, 9, 5, 9)
+    assert bytes(data.train.images[0, 0, 0, :4]) == content[16:20]
+    assert (data.mean, data.std, data.note) == ((0.1307,), (0.3081,), "")
+
+
+def test_fashionmnist(raw: Callable[..., Path], cache: Path) -> None:
+    data = load("fashionmnist", LOOSE, raw("fashionmnist"), cache)
+    assert data.classes[:2] == ("T-shirt/top", "Trouser") and data.classes[9] == "Ankle boot"
+
+
+def test_two_roots_are_two_sets_when_not_strict(
+    raw: Callable[..., Path], tmp_path: Path, cache: Path
+) -> None:
+    one = raw("mnist")
+    raw_trees.mnist(tmp_path / "two", train=5)
+    prints = {load("mnist", LOOSE, root, cache).fingerprint for root in (one, tmp_path / "two")}
+    assert len(prints) == 2
+
+
+# RandomState(42).random_sample() starts .37 .95 .73 .60 .16 .16 .06 .87 .60 .71: above a half is green.
+FIRST_COLOURS = [0, 1, 1, 1, 0, 0, 0, 1, 1, 1]
+
+
+def test_cmnist_colours(raw: Callable[..., Path], cache: Path) -> None:
+    root = raw("mnist")
+    data, grey = (load(name, LOOSE, root, cache) for name in ("cmnist", "mnist"))
+    assert data.classes == ("digit < 5", "digit >= 5") and data.attributes == ("red", "green")
+    assert data.mean == (0.1307,) * 3 and data.std == (0.3081,) * 3
+    for coloured, plain in ((data.train, grey.train), (data.test, grey.test)):
+        assert coloured.images.shape == (len(plain), 3, 28, 28)
+        np.testing.assert_array_equal(coloured.labels, plain.labels > 4)
+        # class 0 is drawn first and anew for each split
+        np.testing.assert_array_equal(coloured.attributes[coloured.labels == 0][:10], FIRST_COLOURS)
+        every = np.arange(len(plain))
+        np.testing.assert_array_equal(coloured.images[every, coloured.attributes], plain.images[:, 0])
+        assert not coloured.images[every, 1 - np.asarray(coloured.attributes)].any()
+        assert not coloured.images[:, 2].any()
+
+
+def test_cmnist_draws_class_1_after_class_0() -> None:
+    """With four images of class 0 first, class 1 continues the stream at its fifth number."""
+    labels = np.array([9, 0, 1, 2, 3, 8, 7, 6, 5], dtype=np.int64)
+    split = colour(Split(np.ones((9, 1, 4, 4), np.uint8), labels))
+    assert split.attributes is not None
+    assert list(split.attributes[split.labels == 0]) == FIRST_COLOURS[:4]
+    assert list(split.attributes[split.labels == 1]) == FIRST_COLOURS[4:9]
+
+
+def test_cifar10_with_keys_of_bytes(raw: Callable[..., Path], cache: Path) -> None:
+    """Rows are red, green and blue planes of 1,024 bytes."""
+    root = raw("cifar10")
+    rows = np.zeros((20, 3072), dtype=np.uint8)
+    rows[:, :1024], rows[:, 2048:] = np.arange(20)[:, None], 7
+    content = {b"data": rows, b"labels": [k % 10 for k in range(20)]}
+    (root / "cifar-10-batches-py/test_batch").write_bytes(pickle.dumps(content, protocol=2))
+    data = load("cifar10", LOOSE, root, cache)
+    np.testing.assert_array_equal(data.test.images[13, :, 31, 31], [13, 0, 7])
+    np.testing.assert_array_equal(data.test.labels, [k % 10 for k in range(20)])
+
+
+class TestAgainstTorchvision:
+    """The same miniature files through torchvision's own readers: same pixels, labels, order and class names."""
+
+    @pytest.fixture(autouse=True)
+    def unchecked(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(torchvision.datasets.cifar, "check_integrity", lambda *_: True)
+        monkeypatch.setattr(torchvision.datasets.SVHN, "_check_integrity", lambda self: True)
+
+    def _same(self, split: Split, theirs: Any) -> None:
+        np.testing.assert_array_equal(split.labels, [theirs[k][1] for k in range(len(theirs))])
+        pixels = np.stack([np.asarray(theirs[k][0]) for k in range(len(theirs))])
+        np.testing.assert_array_equal(split.images, pixels.transpose(0, 3, 1, 2))
+
+    @pytest.mark.parametrize("name", ["CIFAR10", "CIFAR100"])
+    def test_cifar(self, raw: Callable[..., Path], cache: Path, name: str) -> None:
+        root = raw(name.lower())
+        data = load(name.lower(), LOOSE, root, cache)
+        for split, train in ((data.train, True), (data.test, False)):
+            theirs = getattr(torchvision.datasets, name)(str(root), train=train)
+            self._same(split, theirs)
+            assert list(data.classes) == theirs.classes
+
+    def test_svhn(self, raw: Callable[..., Path], cache: Path) -> None:
+        root = raw("svhn")
+        generator = np.random.default_rng(5)
+        for part, count in (("train", 30), ("test", 11)):
+            images = generator.integers(0, 256, (32, 32, 3, count), dtype=np.uint8)
+            labels = generator.integers(1, 11, (count, 1)).astype(np.uint8)
+            savemat(root / f"{part}_32x32.mat", {"X": images, "y": labels})
+        data = load("svhn", LOOSE, root, cache)
+        for split, part in ((data.train, "train"), (data.test, "test")):
+            self._same(split, torchvision.datasets.SVHN(str(root), split=part))
+        assert data.classes == tuple("0123456789")
+
+
+# Downloads -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def online(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if the owner's server answered; torchvision's classes are replaced by each test."""
+    monkeypatch.delenv("FEDTABLES_OFFLINE")
+    monkeypatch.setattr(download, "_unreachable", lambda addresses: "")
+    monkeypatch.setattr(download, "_addresses", lambda source: [])
+
+
+@pytest.mark.usefixtures("online")
+def test_downloads_only_what_is_missing(
+    raw: Callable[..., Path],
+    cache: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    calls = []
+
+    def fake(place: str, **arguments: object) -> None:
+        calls.append(arguments)
+        print("progress on stdout")
+        raw_trees.mnist(Path(place), train=4)
+        for path in Path(place).rglob("*.gz"):
+            path.with_suffix("").write_bytes(gzip.decompress(path.read_bytes()))
+
+    monkeypatch.setattr(torchvision.datasets, "MNIST", fake)
+    root = raw("mnist")
+    kept = root / "MNIST/raw/train-images-idx3-ubyte.gz"
+    before = kept.stat().st_mtime_ns
+    (root / "MNIST/raw/t10k-labels-idx1-ubyte.gz").unlink()
+    assert len(load("mnist", LOOSE, root, cache).test) == 40
+    assert calls == [{"train": True, "download": True}]
+    assert kept.stat().st_mtime_ns == before and len(list((root / "MNIST/raw").iterdir())) == 4
+    assert "progress" not in capfd.readouterr().out
+    load("mnist", LOOSE, root, cache.with_name("other"))
+    assert len(calls) == 1  # the files are there now
+
+
+@pytest.mark.usefixtures("online")
+@pytest.mark.parametrize(
+    "error", [RuntimeError("File not found or corrupted."), TimeoutError("timed out"), None]
+)
+def test_a_download_that_fails(
+    tmp_path: Path, refused: Callable[..., str], monkeypatch: pytest.MonkeyPatch, error: Exception | None
+) -> None:
+    def broken(place: str, **_: object) -> None:
+        (Path(place) / "half").touch()
+        if error:
+            raise error
+
+    monkeypatch.setattr(torchvision.datasets, "SVHN", broken)
+    message = refused("svhn", tmp_path / "data")
+    assert (
+        f"the download failed ({error})" if error else "the download did not hold train_32x32.mat"
+    ) in message
+    assert not any((tmp_path / "data").iterdir())
+
+
+@pytest.mark.usefixtures("online")
+def test_a_data_root_that_cannot_be_written(tmp_path: Path, refused: Callable[..., str]) -> None:
+    (tmp_path / "file").write_text("in the way")
+    message = refused("mnist", tmp_path / "file" / "data")
+    assert f"the data root {tmp_path}/file/data cannot be written (Not a directory)" in message
+    assert "cause:     set FEDTABLES_DATA" in message and "4 files expected, 0 found" in message
+
+
+@pytest.mark.parametrize("name", ["mnist", "cifar10", "svhn"])
+def test_no_network(
+    tmp_path: Path, refused: Callable[..., str], monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """The tests' own guard answers every look-up as a machine without a network would."""
+    monkeypatch.delenv("FEDTABLES_OFFLINE")
+    assert "cannot be reached" in refused(name, tmp_path / "data")
+    assert not (tmp_path / "data").exists()
+
+
+def test_every_address_is_tried_for_a_few_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried = []
+
+    def silent(address: str, timeout: float) -> None:
+        tried.append((address, timeout))
+        raise TimeoutError("timed out")
+
+    monkeypatch.setattr(download.urllib.request, "urlopen", silent)
+    assert "http://b cannot be reached (timed out)" in download._unreachable(["http://a", "http://b"])
+    assert tried == [("http://a", 5.0), ("http://b", 5.0)]
+
+
+# The real files ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["mnist", "fashionmnist", "cmnist"])
+def test_real_files_have_the_published_counts(real_data: Path, cache: Path, name: str) -> None:
+    if not (real_data / ("FashionMNIST" if name == "fashionmnist" else "MNIST")).is_dir():
+        pytest.skip(f"no real files of {name} under {real_data}")
+    data = load(name, root=real_data, cache=cache)
+    train, test = (np.bincount(split.labels).tolist() for split in (data.train, data.test))
+    if name == "fashionmnist":
+        assert (train, test) == ([6000] * 10, [1000] * 10)
+    elif name == "mnist":
+        assert train == [5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949]
+        assert test == [980, 1135, 1032, 1010, 982, 892, 958, 1028, 974, 1009]
+        images = np.asarray(data.train.images) / 255.0
+        assert round(images.mean(), 4) == 0.1307 and round(images.std(), 4) == 0.3081
+    else:  # the test cells that FedDiverse's code makes
+        cells = np.bincount(data.test.labels * 2 + np.asarray(data.test.attributes)).reshape(2, 2)
+        np.testing.assert_array_equal(cells, [[2571, 2568], [2505, 2356]])
+
+
+def test_a_wrong_set_is_not_prepared_from_its_cache(raw: Callable[..., Path], cache: Path) -> None:
+    load("mnist", LOOSE, raw("mnist"), cache)
+    with pytest.raises(DataError, match="is published"):
+        load("mnist", {}, raw(), cache)

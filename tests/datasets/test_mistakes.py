@@ -1,0 +1,367 @@
+"""The mistakes that users make with raw files, on small copies of each data set: one message in six parts for each.
+
+Sizes of the copies are those of `conftest.SMALL`; numbers expected in the messages are the owners' published ones.
+"""
+
+from __future__ import annotations
+
+import gzip
+import struct
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+from raw_mistakes import (
+    Mistake,
+    append,
+    array,
+    batch,
+    cut,
+    each,
+    hint,
+    idx,
+    keep_rows,
+    matlab,
+    mistake,
+    move,
+    no_root,
+    nothing,
+    picture,
+    remove,
+    replace,
+    unchanged,
+    write,
+)  # fmt: skip
+
+MATEK = "PKG - AML-Cytomorphology_LMU/AML-Cytomorphology"
+ACEVEDO = "PBC_dataset_normal_DIB"
+HAM = "HAM10000/HAM10000_metadata.csv"
+ISIC = "ISIC2019/ISIC_2019_Training"
+COVID = "COVID-FL/12_clients/split_real"
+IDX = "MNIST/raw/train-images-idx3-ubyte.gz"
+LABELS = "MNIST/raw/train-labels-idx1-ubyte.gz"
+BATCH = "cifar-10-batches-py"
+TRUTH, METADATA, INPUT = f"{ISIC}_GroundTruth.csv", f"{ISIC}_Metadata.csv", f"{ISIC}_Input"
+FOLD, ISIC_HAM, WATER = (
+    "ISIC2019/train_test_split",
+    "ISIC2019/HAM10000_metadata",
+    "waterbirds_v1.0/metadata.csv",
+)
+ANNOTATIONS = f"{MATEK}/annotations.dat"
+
+mnist, cifar, svhn = (partial(mistake, name) for name in ("mnist", "cifar10", "svhn"))
+retina, covid, ham, isic = (partial(mistake, name) for name in ("retina", "covid_fl", "ham10000", "isic2019"))
+acevedo, matek, bodzas = (partial(mistake, name) for name in ("acevedo", "matek", "bodzas"))
+water, spaw = partial(mistake, "waterbirds"), partial(mistake, "spawrious")
+
+DOWNLOADS = [
+    nothing("mnist", "MNIST/raw/train-images-idx3-ubyte[.gz]", "yann.lecun.com", "4 files expected"),
+    nothing("cmnist", "MNIST/raw/train-images-idx3-ubyte[.gz]", "FEDTABLES_OFFLINE forbids a download"),
+    nothing("fashionmnist", "FashionMNIST/raw/t10k-labels-idx1-ubyte[.gz]", "zalandoresearch/fashion-mnist"),
+    nothing("cifar10", "cifar-10-batches-py/data_batch_1", "cifar-10-python.tar.gz (163 MB)"),
+    nothing("cifar100", "cifar-100-python/train", "cifar-100-python.tar.gz (161 MB)", "3 files expected"),
+    nothing("svhn", "train_32x32.mat", "ufldl.stanford.edu/housenumbers", "2 files expected"),
+    mnist(unchanged, "6bbc9ace898e44ae57da46a324031adb is published", "strict: false", strict=True),
+    cifar(unchanged, "5ff9c542aee3614f3951f8cda6e48888 is published", strict=True),
+    svhn(unchanged, "e26dedcc434d2e4c54c9b2d4a06d8373 is published", strict=True),
+    mnist(move("FashionMNIST", "MNIST"), "a file of FashionMNIST", "9 0 0 3 0 2 7 2 5 5", tree="fashionmnist"),
+    mistake("cmnist", move("FashionMNIST", "MNIST"), "move these to FashionMNIST/raw", tree="fashionmnist",
+        strict=True),
+    mistake("fashionmnist", move("MNIST", "FashionMNIST"), "is a file of MNIST", tree="mnist"),
+    mnist(cut(IDX, 0), "is empty", "47,040,016 bytes", "found:     0 bytes"),
+    mnist(cut(IDX, 300), "cannot be unpacked", "found:     300 bytes", "interrupted"),
+    mnist(idx(LABELS, 51, magic=2049, extra=-1), "has 58 bytes unpacked; expected 59", "60,008 bytes"),
+    mnist(idx(IDX, 0, 28, 28), "has 16 bytes unpacked; expected 16"),
+    mnist(idx(IDX, 50, 32, 32), "has images of 32 x 32 pixels; expected 28 x 28"),
+    mnist(idx(IDX, 39, 28, 28), "50 labels for 39 images"),
+    mnist(idx(IDX, 70, magic=2049), "starts with the number 2049; expected 2051", "swapped"),
+    mnist(write(IDX, gzip.compress(b"abc", mtime=0)), "has 3 bytes unpacked; its header alone needs 16"),
+    mnist(write(LABELS, gzip.compress(struct.pack(">2I", 2049, 1) + b"\x1a", mtime=0)), "the label 26"),
+    mnist(each(remove(IDX), write(IDX[:-3], "<!DOCTYPE html><html>not found</html>")), "a web page saved under"
+    ),
+    mnist(each(remove(IDX), write(IDX[:-3], gzip.compress(b"abc" * 9, mtime=0))), "not unpacked"),
+    mnist(each(move(LABELS, "train-labels.idx1-ubyte"), write("MNIST/raw/.hidden"), write("MNIST/raw/__MACOSX/")),
+        "1 of 4 raw files are missing",
+        "found:     t10k-images-idx3-ubyte.gz, t10k-labels-idx1-ubyte.gz, train-images-idx3-ubyte.gz, train-labels.",
+        "dots in the names",
+        "4 files expected, 3 found",
+    ),
+    mnist(each(*(write(f"p{k}") for k in range(8))), "p0, p1, p2, p3, p4 and 3 more in", tree="empty"),
+    hint("cifar10", "cifar-10-batches-bin/", "binary version for C"),
+    hint("cifar10", "cifar-10-binary.tar.gz", "binary version for C"),
+    hint("cifar10", "cifar-10-batches-mat/", "Matlab version"),
+    hint("cifar10", "cifar-10-python.tar.gz", "not unpacked"),
+    hint("cifar10", "cifar-100-python/", "this is cifar-100"),
+    hint("cifar10", "cifar-10-batches-py/data_batch_1", "7 files expected, 1 found"),
+    hint("svhn", "train.tar.gz", "format 1"),
+    hint("svhn", "extra_32x32.mat", "2 files expected, 0 found"),
+    cifar(cut(f"{BATCH}/data_batch_3", 0), "31,035,999 bytes", "found:     0 bytes"),
+    cifar(cut(f"{BATCH}/data_batch_3", 50), "cannot be read as a batch", "10,000 images expected"),
+    cifar(batch("data_batch_1", data=np.zeros((20, 3072), np.uint8), fine_labels=[0] * 20), "0 `labels`"),
+    cifar(batch("data_batch_1", data=np.zeros((20, 3000), np.uint8), labels=[0] * 20), "(20, 3000)"),
+    cifar(batch("data_batch_1", data=np.zeros((19, 3072), np.uint8), labels=[0] * 20), "N labels"),
+    cifar(batch("test_batch", data=np.zeros((0, 3072), np.uint8), labels=[]), "N > 0"),
+    cifar(batch("test_batch", data=np.zeros((2, 3072), np.uint8), labels=[0, -1]), "expected 0 to 9"),
+    cifar(batch("test_batch", data=np.zeros((2, 3072), np.uint8), labels=[0, 10]), "expected 0 to 9"),
+    cifar(batch("batches.meta", fine_label_names=["a"]), "names 0 classes; CIFAR-10 has 10"),
+    svhn(cut("train_32x32.mat", 0), "182,040,794 bytes", "73,257 images expected"),
+    svhn(cut("train_32x32.mat", 40), "cannot be read as a Matlab file"),
+    svhn(cut("train_32x32.mat", 500), "cannot be read as a Matlab file"),
+    svhn(matlab(X=np.zeros((32, 32, 3, 4), np.uint8), y=[[0], [1], [2], [3]]), "some of them [0]"),
+    svhn(matlab(X=np.zeros((32, 32, 3, 4), np.uint8), y=[[1], [2]]), "2 labels for 4 images"),
+    svhn(matlab(X=np.zeros((28, 28, 3, 2), np.uint8), y=[[1], [2]]), "lacks `X` (uint8, 32 x 32 x 3"),
+    svhn(matlab(images=np.zeros((32, 32, 3, 4), np.uint8)), "lacks `X`"),
+]  # fmt: skip
+
+FEDLD = [
+    nothing("retina", "Retina/labels.csv, Retina/train, Retina/test, Retina/test.csv",
+        "1bW--_qRZnWbkb0XXvGBCSferdqXZ6pe7"),
+    nothing("covid_fl", "COVID-FL/12_clients/split_real", "1cuvoYvt-EVs5qtA5Xgos0yUJmfPhRbwg"),
+    hint("retina", "Retina/train-all/", "older copy of ViT-FL"),
+    hint("retina", "val.csv", "older copy of ViT-FL"),
+    hint("retina", "Retina.zip", "data: an archive that is not unpacked"),
+    hint("retina", "Retina/train.zip", "Retina: an archive that is not unpacked"),
+    hint("retina", "Retina/trainLabels.csv", "files of the Kaggle competition"),
+    hint("retina", "Retina/12_clients/", "this is COVID-FL"),
+    hint("retina", "FedLD/Retina/labels.csv", "data/FedLD/Retina: make that the data root"),
+    hint("covid_fl", "COVID-FL/5_clients/", "this is Retina"),
+    retina(remove("Retina/labels.csv"), "no `labels.csv` in", "4 files and folders expected, 3 found"),
+    covid(remove("COVID-FL/12_clients"), "no `12_clients/split_real` in"),
+    covid(move("Retina", "COVID-FL"), "this is Retina", tree="retina"),
+    retina(move("COVID-FL", "Retina"), "labels 0.0 (normal), 1.0 (diseased)", tree="covid_fl"),
+    # 10 training images are dealt to the clients in turn: client_2 has 1 and 6.
+    retina(remove("Retina/train/6_left.npy"),
+        "1 of 2 names in 5_clients/split_2/client_2.csv are missing in train/: 6_left.npy",
+        "client_1 2 and 2; client_2 2 and 1; client_3 2 and 2", split=2,
+    ),
+    retina(remove("Retina/train/6_left.npy"), "1 of 10 names in train.csv are missing in train/"),
+    retina(replace("Retina/labels.csv", "3_left_test.npy,1.0\n", ""),
+        "1 of 6 names in test.csv have no label in labels.csv: 3_left_test.npy", "test 6 and 5",
+    ),
+    *(
+        retina(replace("Retina/labels.csv", "0_left.npy,0.0\n", f"{row}\n"), *words)
+        for row, *words in (
+            ("name,label", "row 1 of labels.csv has none of the labels 0.0 (normal), 1.0 (diseased)"),
+            ("0_left.npy,2.0", "row 1 of labels.csv has none of the labels"),
+            ("0_left.npy,0.5", "found:     0_left.npy,0.5"),
+            ("0_left.npy", "row 1 of labels.csv has none of the labels"),
+            ("0_left.npy,nan", "row 1 of labels.csv has none of the labels"),
+            ("0_left.npy,0.0\n0_left.npy,1.0", "row 2 of labels.csv has another label further up"),
+        )
+    ),
+    retina(write("Retina/test.csv"), "test.csv is empty"),
+    retina(write("Retina/test.csv", b"PK\x03\x04\xff\xfe"), "no UTF-8 text"),
+    retina(remove("Retina/5_clients/split_3/client_4.csv"),
+        "1 of 5 client lists of split 3 are missing: 5_clients/split_3/client_4.csv", "legacy_seed=2022",
+        "5 lists expected, 4 found", split=3,
+    ),
+    retina(append("Retina/5_clients/split_1/client_5.csv", "0_left.npy"),
+        "1 of 3 names in 5_clients/split_1/client_5.csv are in 5_clients/split_1/client_1.csv", split=1,
+    ),
+    retina(remove("Retina/train/*", "Retina/train.csv"), "no arrays in train/"),
+    retina(unchanged, "all 4,500 + 4,499 and 5 + 5", "strict: false", strict=True),
+    retina(unchanged, "client_1 2,734 + 0 and 1 + 1", strict=True, split=3),
+    *(
+        retina(change, "5_left.npy is no image", *words, "16 images expected, 15 found; expected/found: diseased 8/7",
+                decoding=True)
+        for change, *words in (
+            (write("Retina/train/5_left.npy"), "0 bytes"),
+            (write("Retina/train/5_left.npy", "<html>not found</html>"), "22 bytes", "a web page"),
+            (cut("Retina/train/5_left.npy", 200), "interrupted"),
+            (array("Retina/train/5_left.npy", np.zeros((4, 16, 16))), "its shape is (4, 16, 16)"),
+            (array("Retina/train/5_left.npy", np.zeros(16)), "its shape is (16,)"),
+            (array("Retina/train/5_left.npy", np.zeros((0, 16, 3))), "its shape is (0, 16, 3)"),
+            (array("Retina/train/5_left.npy", np.full((16, 16), np.nan)), "not finite"),
+            (array("Retina/train/5_left.npy", [["a"]]), "its values are <U1"),
+            (array("Retina/train/5_left.npy", np.array([[{}]], dtype=object)), "allow_pickle"),
+        )
+    ),
+    covid(remove(f"{COVID}/ricord_c.csv"), "1 of 12 site lists are missing: ricord_c.", "11 found, 0 more"),
+    covid(write(f"{COVID}/ricord_d.csv", "x"), "other sites than COVID-FL has: ricord_d", strict=True),
+    covid(remove("COVID-FL/train/gz/gz_1.png"), "1 of 4 names in 12_clients/split_real/gz.csv are missing in train/",
+        "eurorad 4 and 4; gz 4 and 3; ml-workgroup 4 and 4",
+    ),
+    covid(append("COVID-FL/labels.csv", "gz/gz_0.png,2.0"), "row 55 of labels.csv has another label further up"),
+    covid(replace("COVID-FL/labels.csv", ",2.0", ",1.0"), "class COVID-19", "COVID-19 0", strict=True),
+    # Of each site the images 0 to 3 have the classes 0 1 2 0, of the six test images 0 1 2 0 1 2.
+    covid(write("COVID-FL/train/sirm/sirm_1.png"), "sirm_1.png cannot be decoded",
+        "expected:  COVID-FL/train/sirm/sirm_1.png, an image",
+        "54 images expected, 53 found; expected/found: pneumonia 14/13;", decoding=True,
+    ),
+]  # fmt: skip
+
+BLOOD = [
+    nothing("acevedo", "PBC_dataset_normal_DIB/{basophil,", "snkd93bnjr/1, PBC_dataset_normal_DIB.zip"),
+    nothing("matek", "PKG - AML-Cytomorphology_LMU/AML-Cytomorphology/{BAS,", "aml-cytomorphology_lmu/, PKG"),
+    nothing("bodzas", "Bodzas-23/{Basophile,", "figshare.22680517, one zip of about 45 GB"),
+    hint("acevedo", "PBC_dataset_normal_DIB.zip", "the archive is not unpacked"),
+    hint("matek", "PKG - AML-Cytomorphology_LMU.zip", "the archive is not unpacked"),
+    hint("matek", "AML-Cytomorphology_LMU/PKG - AML-Cytomorphology_LMU.sums", "checksums only"),
+    hint("matek", "AML-Cytomorphology_LMU/PKG.aspx", "start it again"),
+    hint("bodzas", "22680517.zip", "the archive is not unpacked"),
+    acevedo(remove(f"{ACEVEDO}/platelet"), "1 of 8 class folders are missing (platelet)", "not all of"),
+    matek(remove(f"{MATEK}/LYA"), "1 of 15 class folders are missing (LYA)", "15 class folders expected, 14 found"),
+    bodzas(remove("Bodzas-23/Neutrophile Band"), "1 of 9 class folders are missing (Neutrophile Band)"),
+    acevedo(remove(f"{ACEVEDO}/monocyte/*"), "fewer than 2 images",
+        "at least 2 of each class expected, found: monocyte 0"),
+    bodzas(remove("Bodzas-23/Monocyte/*"), "1 of 9 classes have fewer than 2 images"),
+    acevedo(move(f"{ACEVEDO}/ig/*.jpg", "ig_{}_copy.jpg"), "in ig/ does not begin with MY_, MMY_, PMY_, IG_",
+        "names carry no BA_/SNE_ prefix", "ig: 2,895 images expected, 12 found, 0 of them with such a name",
+        "and 7 more in",
+    ),
+    acevedo(move(f"{ACEVEDO}/neutrophil/SNE_1.jpg", "../ig/SNE_1.jpg"), "SNE_1.jpg in ig/", "another class"),
+    acevedo(unchanged, "24 x 18 pixels, the originals about 360 x 363", "224 pixels at Kaggle",
+            "17,092 images expected, 39 found", strict=True),
+    bodzas(picture("Bodzas-23/Normoblast/1.png"), "1 is there as .bmp and as .png",
+        "Normoblast: 510 images expected, 3 files"),
+    matek(picture(f"{MATEK}/EBO/EBO_0002.tif"), "EBO_0002 is there as .tif and as .tiff",
+        "EBO: 78 images expected, 3"),
+    matek(remove(f"{MATEK}/MYO/MYO_0002.tiff"), "1 of 30 images of annotations.dat are missing, first MYO/MYO_0002",
+            "Aspera", "30 images expected, 29 found; expected/found: MYO 2/1"),
+    matek(replace(ANNOTATIONS, "BAS_0001.tiff BAS", "BAS_0001.tiff EBO"), "in line 1"),
+    matek(replace(ANNOTATIONS, "BAS_0002.tiff BAS nan nan", "BAS_0002.tiff BAS"), "4 columns expected, 2 found"),
+    matek(write(ANNOTATIONS, b"\xff\xfe\x00"), "no UTF-8 text"),
+    matek(each(remove(ANNOTATIONS), move(f"{MATEK}/BAS/BAS_0001.tiff", "../MYO/BAS_0001.tiff")),
+            "BAS_0001.tiff in MYO/ is not called MYO_<number>", "MYO: 3,268 images expected, 3 found, 1 of them"),
+    matek(unchanged, "15 of 15 classes do not have the published number", "Aspera", "BAS 79/2", strict=True),
+    matek(move("PKG*/AML*", "a/b/c/AML"), "15 of 15 class folders are missing", "found:     a/ in"),
+    acevedo(write(f"{ACEVEDO}/basophil/BA_0.jpg", b"\xff\xd8\xff"), "Acevedo-20: BA_0.jpg cannot be decoded",
+            "3 bytes that begin with", "expected/found: basophil 3/2;", decoding=True),
+    matek(cut(f"{MATEK}/MON/MON_0001.tiff", 100), "Matek-19: MON_0001.tiff cannot be decoded",
+            "expected/found: monocyte 2/1;", decoding=True),
+    bodzas(cut("Bodzas-23/Monocyte/0.bmp", 100), "Bodzas-23: 0.bmp cannot be decoded", "monocyte 2/1;",
+        decoding=True),
+]  # fmt: skip
+
+SKIN = [
+    nothing("ham10000", "HAM10000_images_part_1/ISIC_*.jpg", "HAM10000_images_part2.zip (5,015 images)"),
+    isic(no_root, "23,247 rows", "about 9 GB", "does not exist", tree="empty"),
+    hint("ham10000", "HAM10000/HAM10000_images_part1.zip", "not unpacked"),
+    hint("ham10000", "HAM10000/dataverse_files.zip", "not unpacked"),
+    hint("ham10000", "HAM10000/hmnist_28_28_RGB.csv", "shrunken pixels"),
+    hint("ham10000", "HAM10000/ISIC_2019_Training_GroundTruth.csv", "this is ISIC2019"),
+    hint("isic2019", f"{ISIC}_Input.zip", "the archive is not unpacked", fold="own"),
+    hint("isic2019", "ISIC2019/ISIC_2019_Test_Input/", "the challenge's test images", fold="own"),
+    hint("isic2019", "ISIC2019/HAM10000_images_part_1/", "this is HAM10000 alone", fold="own"),
+    ham(remove(HAM), "there is no HAM10000_metadata", "0 and 28 found"),
+    # Even numbers of the 28 images, two of each class, lie in the first folder.
+    ham(remove("HAM10000/HAM10000_images_part_2"), "28 images, 14 of them have no file", "part2.zip (5,015",
+            "akiec 4/2"),
+    ham(remove("HAM10000/HAM10000_images_part_1"), "part1.zip (5,000", "HAM10000_images_part_1 is missing"),
+    ham(remove("HAM10000/*/ISIC_0024306.jpg"), "ISIC_0024306", "akiec 4/3", "28 images expected, 27 found"),
+    ham(write(HAM, "image,age_approx,lesion_id\nISIC_0000000,55,\n"), "has no column image_id, dx",
+            "metadata of ISIC2019", "3 columns expected, 1 of them found"),
+    ham(replace(HAM, ",mel,", ",melanoma,"), "unknown dx melanoma"),
+    ham(replace(HAM, ",rosendahl", ",queensland"), "unknown dataset queensland"),
+    ham(replace(HAM, "ISIC_0024307", "ISIC_0024306"), "lists ISIC_0024306 twice"),
+    ham(write(HAM), "is empty"),
+    ham(write(HAM, b"PK\x03\x04\xff\xfe"), "no UTF-8 text"),
+    ham(write(HAM, "lesion_id,image_id,dx\nHAM_0,ISIC_00"), "is cut off in line 2"),
+    ham(write(HAM, 'lesion_id,image_id,dx\n"' + "x" * 200_000), "cannot be read as a table"),
+    ham(unchanged, "10,015 images expected, 28 found", "df 115/4", "vidir_molemax 3,954/7",
+            "strict: false", strict=True),
+    ham(unchanged, "7 of 7 classes have fewer than 5 images.", "lower dataset.options.held_out",
+            "at least 5 of each class expected, found: akiec 4, bcc 4,", held_out=4),
+    ham(picture("HAM10000/HAM10000_images_small/ISIC_0024306.jpg"), "the same name and different sizes",
+            "1 version of ISIC_0024306 expected, 2 found", held_out=1),
+    ham(write("HAM10000/HAM10000_images_part_1/ISIC_0024306.jpg"), "ISIC_0024306.jpg cannot be decoded",
+            "28 images expected, 27 found; expected/found: akiec 4/3;", held_out=1, decoding=True),
+    # 6 centres of 2 + 1 images of each of 8 classes; image n has class n // 3 % 8 and centre n // 24.
+    isic(remove(FOLD), "dataset_creation_scripts/train_test_split", "fold=own",
+            "23,247 rows of train_test_split expected, 0 found"),
+    isic(remove(TRUTH), "GroundTruth.csv is not beside", "25,331 rows", fold="own"),
+    isic(remove(METADATA), "Metadata.csv is not beside", "25,331 rows", fold="own"),
+    isic(replace(ISIC_HAM, ",dataset", ",data"), "the column `dataset` came later", fold="own"),
+    isic(remove(ISIC_HAM), "need HAM10000_metadata", "10.7910/DVN/DBW86T", fold="own"),
+    isic(remove(f"{ISIC}_Input/ISIC_0000001.jpg"), "144 names, 1 of them have no file", "bcn 24/23", "cut-down"),
+    isic(each(remove(INPUT), write(f"{ISIC}_Input.zip")), "not unpacked", "bcn 24/0"),
+    isic(move(INPUT, "ISIC_2019_Training_Input_preprocessed"), "shrunken JPEG files"),
+    isic(each(replace(FOLD, "ISIC_0000100", "ISIC_0000100_downsampled"),
+                             remove(TRUTH)),
+            "1 of these end in _downsampled", "a renamed copy"),
+    *(
+        isic(replace(FOLD, f"1.0,0.0,0.0,0.0,0.0,0.0,0.0,0.0,0.0,{old}", f"{row},{new}"), "contradict")
+        for row, old, new in (
+            ("1.0,0.0,0.0,0.0,0.0,0.0,0.0,0.0,0.0", "0,0,train,train_0", "0,6,train,train_6"),
+            ("1.0,0.0,0.0,0.0,0.0,0.0,0.0,0.0,0.0", "0,0,train,train_0", "1,0,train,train_0"),
+            ("1.0,0.0,0.0,0.0,0.0,0.0,0.0,0.0,0.0", "0,0,train,train_0", "0,0,train,train_1"),
+            ("1.0,0.0,0.0,0.0,0.0,0.0,0.0,0.0,0.0", "0,0,train,train_0", "0,0,valid,valid_0"),
+            ("one,0.0,0.0,0.0,0.0,0.0,0.0,0.0,0.0", "0,0,train,train_0", "0,0,train,train_0"),
+        )
+    ),
+    isic(replace(FOLD, "ISIC_0000002", "ISIC_0000001"), "ISIC_0000001 is listed twice"),
+    isic(replace(FOLD, ",center,", ",centre,"), "has no column center"),
+    isic(replace(TRUTH, "ISIC_0000000,1.0,0.0", "ISIC_0000000,0.0,1.0"),
+            "ISIC_0000000 has the class MEL here and NV in"),
+    isic(replace(TRUTH, "ISIC_0000000,1.0", "ISIC_0000000,0.0"), "two classes or none"),
+    isic(append(TRUTH, "ISIC_0000000,0,1,0,0,0,0,0,0,0"), "two classes or none", fold="own"),
+    isic(write(TRUTH, "image,MEL,NV,BCC,AKIEC\nx,1,0,0,0\n"), "has no column AK", "another year"),
+    isic(replace(METADATA, "BCN_0000000", "XYZ_0000000"), "the centre of ISIC_0000000", fold="own"),
+    isic(replace(METADATA, "ISIC_0000000,", "ISIC_0000999,"), "does not have ISIC_0000999", fold="own"),
+    isic(replace(METADATA, "lesion_id", "lesion"), "has no column lesion_id", fold="own"),
+    isic(append(METADATA, "ISIC_0000000,55,torso,BCN_9,female"), "has two lesions", fold="own"),
+    isic(unchanged, "144 images whose lesion is known; 23,247 are published", "bcn test MEL 578/1",
+            "strict: false", strict=True),
+    isic(unchanged, "bcn test 2,483/5", strict=True, fold="own"),
+    isic(keep_rows(FOLD, ",train,"), "no image of the test set"),
+    isic(keep_rows(FOLD, ",test,"), "no image of the train set"),
+    isic(picture(f"{ISIC}_Input/ISIC_2019_Training_Input/ISIC_0000004.jpg"), "the same name and different sizes"),
+    isic(cut(f"{ISIC}_Input/ISIC_0000004.jpg", 200), "ISIC_0000004.jpg cannot be decoded",
+            "144 images expected, 143 found; expected/found: NV 18/17;", decoding=True),
+]  # fmt: skip
+
+DIVERSE = [
+    water(no_root, "waterbird_complete95_forest2water2/metadata.csv", "11,788 images",
+                 "does not exist", tree="empty"),
+    spaw(no_root, "data/spawrious224\n", "not downloaded yet", "3,168 + 3,168 expected", tree="empty"),
+    hint("waterbirds", "CUB_200_2011/", "CUB_200_2011 found, not WaterBirds"),
+    hint("waterbirds", "waterbird_complete95_forest2water2.tar.gz", "not unpacked"),
+    hint("waterbirds", "waterbirds/metadata_waterbirds.csv", "SubpopBench's own list"),
+    hint("waterbirds", "waterbirds_v1.0/001.Black_footed_Albatross/", "without the list of the archive"),
+    hint("waterbirds", "waterbirds_v1.0/deeper/metadata.csv", "the files lie deeper"),
+    hint("spawrious", "spawrious224__entire_dataset.tar.gz", "not unpacked"),
+    hint("spawrious", "spawrious224__o2o_easy.tar.gz", "o2o archive"),
+    hint("spawrious", "spawrious__m2m.tar.gz", "m2m archive"),
+    hint("spawrious", "spawrious224/domain_adaptation_ds/", "beside domain_adaptation_ds"),
+    hint("spawrious", "spawrious224/beach/", "the places lie here directly"),
+    hint("spawrious", "photos/", "belong to another data set"),
+    # Images 1 to 12 train, 13 to 20 validation, 21 to 32 test; in each three of a cell, 21 is a land bird on land.
+    water(each(remove("*/*/Bird_0021.jpg", "*/*/Bird_0013.jpg"), move("*/*/Bird_0012.jpg", "x.png")),
+        "metadata.csv has 32 rows, missing 2 images, first: 001.Bird_0/Bird_0012.jpg",
+        "train [[3498, 184], [56, 1057]] expected, [[3, 3], [3, 3]] listed",
+        "train [[0, 0], [0, 1]], test [[1, 0], [0, 0]]",
+    ),
+    water(unchanged, "generated anew from CUB and Places", "32 rows", "strict: false",
+            "test [[2255, 2255], [642, 642]] expected, [[3, 3], [3, 3]] listed", strict=True),
+    water(replace(WATER, ".jpg,1,", ".jpg,2,"), "values other than 0, 1 in column y"),
+    water(replace(WATER, ",0,0,0,", ",0,train,0,"), "other than 0, 1, 2 in column split: 'train'"),
+    water(append(WATER, "1,002.Bird_1/Bird_0001.jpg,0,0,0,x"), "lists 1 images twice"),
+    water(keep_rows(WATER, ",2,"), "no image of the train split"),
+    water(keep_rows(WATER, "none"), "no image of the train and the test split"),
+    water(write(WATER, "image_id,file\n1,a.jpg\n"), "has no column img_filename, y, split, place"),
+    water(write("waterbirds_v1.0/001.Bird_0/Bird_0003.jpg", "<!DOCTYPE html>"), "WaterBirds: Bird_0003.jpg cannot be",
+            "a web page", "24 images expected, 23 found; expected/found: land bird 12/11;", decoding=True),
+    spaw(remove("spawrious224/1"), "only folder 0 found", "entire_dataset has 0 and 1", "beach labrador 10 + 0"),
+    spaw(remove("*/*/snow/labrador"), "1 of 4 cells are absent, first: (snow, labrador)", "o2o archive",
+            "snow labrador 0 + 0, beach dachshund 10 + 10"),
+    spaw(remove("*/*/snow/labrador/*_[0-7].png"), "too few images", "first: (snow, labrador)"),
+    spaw(move("*/*/snow/labrador/*.png", "{}.jpg"), "1 of 4 cells are absent", "the owner's are png"),
+    spaw(unchanged, "8 of 8 cells do not have the published numbers", "snow corgi 10 + 10", strict=True, breeds=4),
+    spaw(cut("spawrious224/1/snow/dachshund/snow_dachshund_7.png", 40), "snow_dachshund_7.png cannot be decoded",
+            "80 images expected, 79 found; expected/found: dachshund 40/39;", decoding=True),
+]  # fmt: skip
+
+ALL = [*DOWNLOADS, *FEDLD, *BLOOD, *SKIN, *DIVERSE]
+
+
+@pytest.mark.parametrize("case", ALL, ids=[f"{number}-{case.name}" for number, case in enumerate(ALL)])
+@pytest.mark.filterwarnings("ignore:Truncated File Read")
+def test_one_message_in_six_parts(
+    raw: Callable[..., Path], refused: Callable[..., str], case: Mistake
+) -> None:
+    root = raw() if case.tree == "empty" else raw(case.tree)
+    case.change(root)
+    message = refused(case.name, root, case.options, decoding=case.decoding)
+    assert [word for word in case.words if word not in message] == [], message

@@ -1,0 +1,231 @@
+"""HAM10000 and Fed-ISIC2019: published numbers, folds, centres and colours."""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from raw_trees import listed, picture
+
+from datasets.core.base import DataError
+from datasets.ham10000 import CLASSES, COUNTS, SOURCE_COUNTS, Row, held_out
+from datasets.isic2019 import TEST, TRAIN, Dermoscopy, fifths, shades_of_gray
+
+PUBLISHED = {"nv": 6705, "mel": 1113, "bkl": 1099, "bcc": 514, "akiec": 327, "vasc": 142, "df": 115}
+ARCHIVES = {"vidir_molemax": 3954, "vidir_modern": 3363, "rosendahl": 2259, "vienna_dias": 439}
+
+
+# HAM10000 ------------------------------------------------------------------------------------------------------------
+
+
+def published_rows() -> list[Row]:
+    """10,015 rows with the published counts of classes; every third image shares the lesion of the one before it."""
+    labels = [CLASSES.index(name) for name, number in PUBLISHED.items() for _ in range(number)]
+    rows: list[Row] = []
+    for n, label in enumerate(labels):
+        same = n % 3 == 2 and rows[-1].label == label
+        lesion = rows[-1].lesion if same else f"HAM_{n:07}"
+        rows.append(Row(f"ISIC_{24306 + n:07}", lesion, label, ""))
+    return rows
+
+
+def test_ham10000_published_numbers() -> None:
+    assert COUNTS == PUBLISHED and sum(PUBLISHED.values()) == 10_015
+    assert SOURCE_COUNTS == ARCHIVES and sum(ARCHIVES.values()) == 10_015
+
+
+@pytest.mark.parametrize("by_lesion", [False, True])
+@pytest.mark.parametrize("seed", [0, 1])
+def test_thirty_of_each_class(by_lesion: bool, seed: int) -> None:
+    """FedSDC: 30 of each class are the test set, which leaves 10,015 - 210 = 9,805."""
+    rows = published_rows()
+    test = set(held_out(rows, 30, by_lesion, seed))
+    assert Counter(rows[k].label for k in test) == dict.fromkeys(range(7), 30)
+    train = set(range(len(rows))) - test
+    assert len(train) == 9_805
+    shared = {rows[k].lesion for k in test} & {rows[k].lesion for k in train}
+    assert bool(shared) is not by_lesion
+
+
+def test_the_draw_is_the_documented_one() -> None:
+    """Class by class, the first 30 of a permutation by numpy's default generator, images sorted by id."""
+    rows = published_rows()
+    generator = np.random.default_rng(5)
+    first = np.flatnonzero([row.label == 0 for row in rows])[generator.permutation(327)[:30]]
+    second = np.flatnonzero([row.label == 1 for row in rows])[generator.permutation(514)[:30]]
+    drawn = held_out(rows, 30, False, 5)
+    assert set(first) | set(second) == {k for k in drawn if rows[k].label < 2}
+
+
+def test_a_lesion_of_two_classes_stays_in_training() -> None:
+    rows = [
+        Row(f"{n:02}", f"lesion {n // 2}", n // 6, "") for n in range(42)
+    ]  # three lesions of two per class
+    assert len(held_out(rows, 4, True, 0)) == 28
+    with pytest.raises(DataError, match="whole lesions of class akiec add up to 2 images and not to 3"):
+        held_out(rows, 3, True, 0)
+    shared = {"00", "01", "06", "07"}
+    mixed = [Row(row.image, "x" if row.image in shared else row.lesion, row.label, "") for row in rows]
+    assert {2, 3, 4, 5, 8, 9, 10, 11} == {k for k in held_out(mixed, 4, True, 0) if k < 12}
+
+
+def test_ham10000_reads_labels_sources_and_one_copy(raw: Callable[..., Path]) -> None:
+    """Image n of 28 has class n % 7 and archive n % 4; the order of the metadata does not matter."""
+    root = raw("ham10000")
+    top = root / "HAM10000"
+    shutil.copytree(top / "HAM10000_images_part_1", top / "HAM10000_images_again")
+    picture(top / "HAM10000_images_part_1/ISIC_0034524.jpg", 0, 0)  # one of the challenge's test images
+    data = listed("ham10000", root, held_out=1)
+    assert data.shape == (3, 56, 56), "FedSDC's and FedDisco's code resize both sides to 56"
+    assert data.classes == CLASSES and data.sources == tuple(ARCHIVES)
+    assert (len(data.train), len(data.test)) == (21, 7)
+    for part in (data.train, data.test):
+        numbers = np.array([int(path.stem.removeprefix("ISIC_")) - 24306 for path in part.paths])
+        np.testing.assert_array_equal(part.labels, numbers % 7)
+        np.testing.assert_array_equal(part.sources, numbers % 4)
+    table = top / "HAM10000_metadata.csv"
+    head, *lines = table.read_text().splitlines()
+    table.write_text("\r\n".join([head, *reversed(lines)]).replace(",", "\t"))
+    assert listed("ham10000", root, held_out=1).test.paths == data.test.paths
+    assert listed("ham10000", root, held_out=1, split_seed=1).test.paths != data.test.paths
+    table.write_text("\n".join(line.rpartition(",")[0] for line in [head, *lines]))
+    without = listed("ham10000", root, held_out=1, by_lesion=True)
+    assert without.sources == () and without.train.sources is None and "no column `dataset`" in without.note
+
+
+def test_ham10000_more_test_images_than_were_published(raw: Callable[..., Path]) -> None:
+    """df has 115: 114 for the test set are the most. It is not a fault of the files."""
+    with pytest.raises(DataError, match=r"held_out: got 115; expected 1 to 114 "):
+        listed("ham10000", raw("ham10000"), held_out=115)
+
+
+# Fed-ISIC2019 --------------------------------------------------------------------------------------------------------
+
+
+def test_isic2019_published_counts() -> None:
+    """FLamby, table of Fed-ISIC2019: 9930/2483, 3163/791, 2691/672, 1807/452, 655/164, 351/88; 23,247 in all."""
+    assert [sum(row) for row in TRAIN] == [9930, 3163, 2691, 1807, 655, 351]
+    assert [sum(row) for row in TEST] == [2483, 791, 672, 452, 164, 88]
+    train, test = np.array(TRAIN), np.array(TEST)
+    assert train.sum() == 18_597 and test.sum() == 4_650
+    # FLamby's loss weighs each class by N / n_c over the training set.
+    weights = [5.5813, 2.0472, 7.0204, 26.1194, 9.5369, 101.0707, 92.5224, 38.3443]
+    np.testing.assert_allclose(train.sum() / train.sum(0), weights, atol=5e-5)
+    # A fifth of each centre is FLamby's number of test images.
+    assert fifths([12413, 3954, 3363, 2259, 819, 439]) == [2483, 791, 672, 452, 164, 88]
+
+
+@pytest.mark.parametrize("fold", ["flamby", "own"])
+def test_isic2019_labels_and_centres(raw: Callable[..., Path], fold: str) -> None:
+    """Image n of 144 has centre n // 24 and class n // 3 % 8; FLamby's test images are the last of each three."""
+    root = raw("isic2019")
+    top = root / "ISIC2019"
+    if fold == "flamby":  # this fold needs neither the metadata nor the ground truth
+        (top / "ISIC_2019_Training_Metadata.csv").unlink()
+        (top / "ISIC_2019_Training_GroundTruth.csv").unlink()
+    else:
+        (top / "train_test_split").unlink()
+        (root / "HAM10000").mkdir()
+        (top / "HAM10000_metadata").rename(root / "HAM10000/HAM10000_metadata.csv")
+        lesions = top / "ISIC_2019_Training_Metadata.csv"
+        lesions.write_text(lesions.read_text().replace("MSK40000143", "").replace("HAM_0000143", ""))
+    picture(
+        top / "ISIC_2019_Training_Input/ISIC_0999999.jpg", 0, 0
+    )  # images without a known lesion are ignored
+    data = listed("isic2019", root, fold=fold)
+    numbers = [
+        np.array([int(path.stem.removeprefix("ISIC_")) for path in part.paths])
+        for part in (data.train, data.test)
+    ]
+    for part, own in zip((data.train, data.test), numbers, strict=True):
+        np.testing.assert_array_equal(part.labels, own // 3 % 8)
+        np.testing.assert_array_equal(part.sources, own // 24)
+    assert data.classes == ("MEL", "NV", "BCC", "AK", "BKL", "DF", "VASC", "SCC") and data.shape == (
+        3,
+        224,
+        224,
+    )
+    assert data.sources == ("bcn", "vidir_molemax", "vidir_modern", "rosendahl", "msk", "vienna_dias")
+    if fold == "flamby":
+        assert (numbers[1] % 3 == 2).all() and len(numbers[1]) == 48 and "ours" not in data.note
+    else:  # a fifth of 5 x 24 and of 23 images: 28.6, rounded up
+        assert np.bincount(numbers[1] // 24).sum() == 29 and sorted([*numbers[0], *numbers[1]]) == list(
+            range(143)
+        )
+        assert "the fold is ours (seed 0), not FLamby's" in data.note
+        assert listed("isic2019", root, fold=fold, fold_seed=1).test.paths != data.test.paths
+
+
+def test_isic2019_takes_flambys_counts(raw: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the miniature's counts and sides in the place of the published ones the same tree is right."""
+    monkeypatch.setattr("datasets.isic2019.TRAIN", ((2,) * 8,) * 6)
+    monkeypatch.setattr("datasets.isic2019.TEST", ((1,) * 8,) * 6)
+    sides = {"bcn": 18, "vidir_molemax": 18, "vidir_modern": 18, "rosendahl": 18, "vienna_dias": 19}
+    monkeypatch.setattr("datasets.isic2019.SHORTER_SIDE", sides)
+    root = raw("isic2019")
+    with pytest.raises(DataError, match=r"24 x 18 pixels, .* 19 on the shorter side \(centre vienna_dias\)"):
+        listed("isic2019", root, strict=True)
+    sides["vienna_dias"] = 18
+    data = listed("isic2019", root, strict=True)
+    assert len(data.expected) == 2 * 6 * 8
+    assert ("test", "BCC", "bcn", 1) in data.expected and ("train", "BCC", "bcn", 2) in data.expected
+
+
+# Colours -------------------------------------------------------------------------------------------------------------
+
+
+def of_colour(*rgb: int) -> np.ndarray:
+    return np.full((8, 8, 3), rgb, dtype=np.uint8)
+
+
+@pytest.mark.parametrize(
+    ("image", "expected"),
+    [
+        # Light (100, 100, 50) has the direction (2, 2, 1)/3: gains sqrt(3)/2, sqrt(3)/2, sqrt(3); 86.60 is cut off.
+        (of_colour(100, 100, 50), (86, 86, 86)),
+        # Light (100, 0, 0) has the direction (1, 0, 0): red gains 1/sqrt(3), 57.7; black channels stay black.
+        (of_colour(100, 0, 0), (57, 0, 0)),
+        *((of_colour(grey, grey, grey), (grey, grey, grey)) for grey in (0, 1, 77, 255)),
+    ],
+)
+def test_shades_of_gray_by_hand(image: np.ndarray, expected: tuple[int, ...]) -> None:
+    np.testing.assert_array_equal(shades_of_gray(image), of_colour(*expected))
+
+
+def test_too_bright_values_are_clipped() -> None:
+    """One of 64 blue values is 200: the mean of sixth powers has the root 200/2. 200 sqrt(3) = 346 would wrap to 90."""
+    image = of_colour(200, 200, 0)
+    image[3, 4, 2] = 200
+    found = shades_of_gray(image)
+    np.testing.assert_array_equal(found[3, 4], [173, 173, 255])
+    np.testing.assert_array_equal(found[0, 0], [173, 173, 0])
+
+
+def test_colours_are_of_the_whole_image_and_then_the_centre_is_cut_out(tmp_path: Path) -> None:
+    """24 x 8 with blue outer thirds: they are cut off, but their blue counts in the light.
+
+    Red is 90 in the middle third; blue is 90 in two thirds. Sixth powers: 90^6/3 and 2 * 90^6/3, so that the light has
+    the direction (1, 0, 2^(1/6)), and red gains sqrt(1 + 2^(1/3)) / sqrt(3) = 0.8679: 78.1.
+    """
+    pixels = np.zeros((8, 24, 3), dtype=np.uint8)
+    pixels[:, 8:16, 0] = 90
+    pixels[:, :8, 2] = pixels[:, 16:, 2] = 90
+    Image.fromarray(pixels).save(tmp_path / "a.png")
+    np.testing.assert_array_equal(Dermoscopy(8, True)(tmp_path / "a.png")[:, 4, 4], [78, 0, 0])
+    plain = Dermoscopy(8, False)(tmp_path / "a.png")
+    np.testing.assert_array_equal(plain, pixels[:, 8:16].transpose(2, 0, 1))
+
+
+@pytest.mark.parametrize("constancy", [True, False])
+def test_the_shorter_side_counts(tmp_path: Path, constancy: bool) -> None:
+    """24 x 16 to 12 x 8, bilinear, and the middle 8 columns of it; grey has no gain."""
+    pixels = np.random.default_rng(0).integers(0, 256, (16, 24, 1), dtype=np.uint8).repeat(3, 2)
+    Image.fromarray(pixels).save(tmp_path / "a.png")
+    whole = np.asarray(Image.fromarray(pixels).resize((12, 8), Image.Resampling.BILINEAR))
+    found = Dermoscopy(8, constancy)(tmp_path / "a.png")
+    np.testing.assert_array_equal(found, whole[:, 2:10].transpose(2, 0, 1))
