@@ -18,7 +18,7 @@ def listed(sources: np.ndarray, labels: np.ndarray) -> ListedDataset:
     names = tuple(f"client_{k}" for k in range(1, 6))
     classes = ("normal", "diseased")
     decode = ToSquare(8, "squash")
-    return ListedDataset(files, files, classes, sources=names, decode=decode, shape=(3, 8, 8), places=())
+    return ListedDataset(files, files, classes, sources=names, decode=decode, places=())
 
 
 def test_lists_of_the_rule_and_lists_that_differ() -> None:

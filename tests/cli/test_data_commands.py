@@ -50,7 +50,7 @@ def test_check_of_nothing_and_of_damage(tmp_path: Path) -> None:
     path = next(tmp_path.glob("fake-*/train_images.npy"))
     path.write_bytes(path.read_bytes()[:50])
     text, ok = data_check("fake", cache=tmp_path)
-    assert not ok and "train_images.npy has 50 bytes" in text
+    assert not ok and "train_images.npy: got 50 bytes" in text
 
 
 def cells(text: str, *words: str) -> list[str]:

@@ -158,7 +158,7 @@ def test_other_bad_inputs() -> None:
         ({}, "either distribution"),
         ({"distribution": "cmnist_gsc", "clients": [{"matrix": [[1, 1], [1, 1]]}]}, "either distribution"),
         ({"clients": []}, "partition.clients"),
-        ({"clients": [{"matrix": [[1, 2], [3]]}]}, "partition.clients.0.matrix: got"),
+        ({"clients": [{"matrix": [[1, 2], [3]]}]}, "partition.clients.0.matrix: expected rows"),
         ({"clients": [{"matrix": [[0, 0], [0, 0]]}]}, "at least one sample"),
         ({"clients": [{"matrix": [[1, -2], [3, 1]]}]}, "partition.clients.0.matrix.0.1: got -2"),
         ({"clients": [{"matrix": [[1, 2.5], [3, 1]]}]}, "partition.clients.0.matrix.0.1: got 2.5"),

@@ -191,7 +191,7 @@ def test_configuration_file_holds_exactly_the_parameters(name: str) -> None:
     [
         ("pcd", {}, "got 'pcd'; expected one of dirichlet, iid, interaction"),
         ("Dirichlet", {}, "Did you mean 'dirichlet'?"),
-        ("iid", {"client": 3, "clients": 3}, "partition.client: unknown key; expected one of: clients. Did you mean 'clients'?"),
+        ("iid", {"client": 3, "clients": 3}, "partition.client: unknown key"),
         ("pcdd", {"clients": 3}, "partition.classes_per_client: missing"),
         ("iid", {"clients": 0}, "partition.clients: got 0"),
         ("iid", {"clients": "many"}, "partition.clients: got 'many'"),
