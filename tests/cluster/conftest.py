@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
 import tempfile
@@ -10,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 from one_node import PROGRAMS, Desk, Node, desk
 
 obstacles: list[str] = []
@@ -40,8 +40,8 @@ def obstacle(node: Node) -> str | None:
 def cluster() -> Iterator[Node]:
     """The cluster: as it is where it runs, else started for these tests and stopped behind them."""
     node = Node()
-    with (Path(tempfile.gettempdir()) / "fedtables-cluster-tests.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # there is one cluster on a machine, and these tests restart it
+    # There is one cluster on a machine, and these tests restart it.
+    with FileLock(Path(tempfile.gettempdir()) / "fedtables-cluster-tests.lock"):
         there = node.runs()
         why = obstacle(node)
         if why is not None:

@@ -33,13 +33,11 @@ from one_node import (
     Node,
     Session,
     answer,
-    is_alive,
-    parent,
     send,
     sessions,
     status,
-    wait_until,
 )
+from processes import is_alive, parent, wait_until
 
 pytestmark = pytest.mark.cluster
 
@@ -161,15 +159,14 @@ def test_a_folder_that_the_node_does_not_see(cluster: Node, here: Desk) -> None:
     assert not cluster.jobs(here.folder)
 
 
-@pytest.mark.parametrize("probe", ["true", "false"])
-def test_a_node_with_other_packages(cluster: Node, here: Desk, tmp_path: Path, probe: str) -> None:
-    """Asked first, or found by each task: one message, and no run is begun."""
+def test_a_node_with_other_packages(cluster: Node, here: Desk, tmp_path: Path) -> None:
+    """One message, and no run is begun."""
     package = tmp_path / "packages" / "torch-1.0.dist-info"
     package.mkdir(parents=True)
     (package / "METADATA").write_text("Metadata-Version: 2.1\nName: torch\nVersion: 1.0\n")
     setup = f"launcher.setup=[export PYTHONPATH={package.parent}]"
-    words = ("rows=fedavg", f"columns={COLUMNS[0]}", *NODE, setup, f"launcher.probe={probe}")
-    output = here.table(*words, "launcher.retries=0").wait(2 if probe == "true" else 1)
+    words = ("rows=fedavg", f"columns={COLUMNS[0]}", *NODE, setup)
+    output = here.table(*words, "launcher.retries=0").wait(2)
     assert "has other versions: torch 1.0 (submitted with" in output and "Traceback" not in output
     assert not cluster.jobs(here.folder) and not here.runs()
 
@@ -182,7 +179,7 @@ def test_a_user_looks_and_cancels(cluster: Node, here: Desk, undisturbed: Desk) 
     assert "2 runs: 2 running; SLURM: 1 tasks running, 0 waiting" in here.give("status", *words).wait()
     assert "1 tasks cancelled" in here.give("cancel", *words).wait()
     output = launcher.wait(1)
-    assert output.count("cancelled: ") == 2
+    assert output.count("its task was cancelled") == 2
     assert "2 runs: 2 missing\n" in here.give("status", *words).wait()
     key = next(iter(here.runs()))
     assert "interrupted" in here.give("logs", key).wait()
@@ -199,8 +196,8 @@ def test_jobs_track_their_runs(cluster: Node, here: Desk, local: Desk) -> None:
     assert_same(here, local, 2)
     for path in here.runs().values():
         note = json.loads((path / "wandb.json").read_bytes())
-        assert note["group"] == "fedld_table1" and note["sent"].startswith("done ")
-        assert Path(note["file"]).stat().st_size > 0
+        assert note["destination"].startswith("offline") and note["sent"].startswith("done ")
+    assert len(list(here.results.glob("wandb/offline-run-*/*.wandb"))) >= 2
 
 
 # Jobs that are disturbed -------------------------------------------------------------------------------------------
@@ -260,7 +257,7 @@ def test_slurmd_and_all_workers_are_killed(cluster: Node, here: Desk, undisturbe
     launcher.wait()
     assert_same(here, undisturbed, len(LONG_ROWS))
     assert set(here.submissions().values()) == {1}
-    assert here.job_logs().count("crashed ") == len(LONG_ROWS)
+    assert here.job_logs().count("its worker process died") == len(LONG_ROWS)
     for history in histories(here):
         assert_went_on(history)
 
@@ -276,7 +273,9 @@ def test_the_job_before_still_lives(cluster: Node, here: Desk, undisturbed: Desk
     # Only now: a group of processes that loses its parent while some of them are stopped is hung up.
     send(signal.SIGSTOP, before)
     answer("scontrol", "requeue", only_job(cluster, here))
-    wait_until(lambda: here.job_logs().count(" busy ") == len(LONG_ROWS), "the second job to find them held")
+    wait_until(
+        lambda: here.job_logs().count(" running ") == len(LONG_ROWS), "the second job to find them held"
+    )
     send(signal.SIGCONT, before)
     launcher.wait()
     assert histories(here) == [ONE_GO, ONE_GO]
@@ -360,32 +359,12 @@ def test_a_launcher_dies_around_its_submission(
 # Settings and clusters ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("setting", "message"),
-    [
-        ("launcher.partition=middle", "invalid partition specified: middle"),
-        ("launcher.slurm={reservation: mine}", "Requested reservation is invalid"),
-    ],
-)
-def test_what_slurm_does_not_take(cluster: Node, here: Desk, setting: str, message: str) -> None:
-    words = (f"columns={COLUMNS[0]}", "rows=fedavg", "launcher=slurm", setting)
+def test_what_slurm_does_not_take(cluster: Node, here: Desk) -> None:
+    words = (f"columns={COLUMNS[0]}", "rows=fedavg", "launcher=slurm", "launcher.partition=middle")
     output = here.table(*words).wait(2)
-    assert message in output and "Traceback" not in output
+    assert "invalid partition specified: middle" in output and "Traceback" not in output
     assert not cluster.jobs(here.folder)
     assert not here.submissions()
-
-
-def test_an_account_that_nobody_checks(cluster: Node, here: Desk) -> None:
-    """SLURM takes any, unless AccountingStorageEnforce tells it to look."""
-    words = (
-        f"columns={COLUMNS[0]}",
-        "rows=fedavg",
-        *SLURM,
-        "launcher.account=nobody",
-        "launcher.detach=true",
-    )
-    assert "1 of 1 runs submitted" in here.table(*words).wait()
-    assert cluster.jobs(here.folder)
 
 
 def test_without_accounting(cluster: Node, here: Desk, undisturbed: Desk) -> None:

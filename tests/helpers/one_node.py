@@ -11,12 +11,13 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import yaml
+from processes import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = ROOT / "scripts" / "slurm-dev-cluster"
@@ -26,7 +27,7 @@ PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "slurmdbd", "mariadbd")
 
 TABLE = "name=fedld_table1"
 ROWS = ("fedavg", "fedprox", "fedbn", "fedpac", "fedgh", "fedld")
-COLUMNS = ("retina_split1", "retina_split2", "retina_split3", "covid_fl")
+COLUMNS = ("retina_split1", "retina_split2", "retina_split3")
 
 LONG_ROWS = ("fedpac", "fedld")
 """Two runs with all that there is to lose: models and means of the clients' own, and directions of past rounds."""
@@ -46,32 +47,11 @@ def answer(*words: str) -> str:
     return subprocess.run(words, capture_output=True, text=True, check=True, timeout=60).stdout
 
 
-def wait_until(condition: Callable[[], object], what: str, seconds: float = 90) -> None:
-    """Look ten times a second; AssertionError with ``what`` after ``seconds``."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"waited {seconds:g} s in vain: {what}"
-        time.sleep(0.1)
-
-
-def is_alive(pid: int) -> bool:
-    """Whether there is such a process, and not only its remains."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except OSError:
-        return False
-
-
 def send(number: signal.Signals, pids: Iterable[int]) -> None:
     """A signal to those of the processes that there are."""
     for pid in pids:
         with suppress(ProcessLookupError):
             os.kill(pid, number)
-
-
-def parent(pid: int) -> int:
-    """Its parent."""
-    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
 def at_work_in(folder: Path) -> list[int]:
@@ -171,7 +151,7 @@ class Command:
         """All that it has printed."""
         return self.log.read_text()
 
-    def wait(self, code: int = 0, seconds: float = 150) -> str:
+    def wait(self, code: int = 0, seconds: float = 600) -> str:
         """Its output, once it has ended with ``code``; AssertionError for another one."""
         try:
             found = self.process.wait(seconds)
@@ -201,8 +181,11 @@ class Desk:
         return command
 
     def table(self, *words: str, **environment: str) -> Command:
-        """The whole quick table or, by ``words``, a part of it."""
-        return self.give("table", TABLE, "seeds=1", *words, **environment)
+        """The quick table with `COLUMNS` or, by ``words``, a part of it."""
+        columns = (
+            [] if any(word.startswith("columns=") for word in words) else [f"columns={','.join(COLUMNS)}"]
+        )
+        return self.give("table", TABLE, "seeds=1", *columns, *words, **environment)
 
     def long(self, *words: str) -> Command:
         """The two long runs, side by side in one job unless ``words`` say otherwise."""

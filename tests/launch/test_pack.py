@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from processes import wait_until
 from submitit.helpers import DelayedSubmission
-from tiny_runs import wait_until
 
 from benchmark.launch.slurm import batch_job as pack
 from benchmark.launch.slurm.batch_job import BatchJob
