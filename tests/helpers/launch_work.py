@@ -10,6 +10,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from processes import wait_until
+
 from benchmark.launch.tasks import Listener, Outcome, Rounds, Task
 
 Progress = Callable[[int, int], None]
@@ -65,9 +67,12 @@ def pid(payload: Any, progress: Progress, stop: Stop) -> tuple[str, str]:
     return "done", str(os.getpid())
 
 
-def environment(payload: str, progress: Progress, stop: Stop) -> tuple[str, str]:
-    time.sleep(0.3)  # so that every worker gets one
-    return "done", os.environ.get(payload, "unset")
+def environment(payload: tuple[str, str, int], progress: Progress, stop: Stop) -> tuple[str, str]:
+    """A variable, once so many workers have a task; each leaves a file in a folder."""
+    name, folder, workers = payload
+    Path(folder, str(os.getpid())).touch()
+    wait_until(lambda: len(list(Path(folder).iterdir())) >= workers, "all workers have a task")
+    return "done", os.environ.get(name, "unset")
 
 
 def torch_threads(payload: Any, progress: Progress, stop: Stop) -> tuple[str, str]:

@@ -221,12 +221,13 @@ def test_gpus_are_assigned_in_turn(
     assert resources.assign_devices(100, workers, 1, devices) == assigned
 
 
-def test_the_environment_of_a_worker_is_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environment_of_a_worker_is_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resources, "cuda_devices", lambda: 4)
-    outcomes = local("environment", *["CUDA_VISIBLE_DEVICES"] * 2, devices=["cuda:1", "cuda:3"])
+    payload = ("CUDA_VISIBLE_DEVICES", str(tmp_path), 2)
+    outcomes = local("environment", payload, payload, devices=["cuda:1", "cuda:3"])
     assert sorted(outcome.message for outcome in outcomes) == ["1", "3"]
     monkeypatch.setenv("OMP_NUM_THREADS", "5")
-    (outcome,) = local("environment", "OMP_NUM_THREADS", threads=3, devices=["cpu"])
+    (outcome,) = local("environment", ("OMP_NUM_THREADS", str(tmp_path), 1), threads=3, devices=["cpu"])
     assert outcome.message == "3" and os.environ["OMP_NUM_THREADS"] == "5"
 
 
