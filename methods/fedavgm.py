@@ -35,7 +35,7 @@ class ServerMomentum(ServerOptimizer):
     momentum_form: Literal["classic", "nesterov"] = "classic"
 
     def check(self, method: Method) -> None:
-        """Warn about a rate that the geometric series of the momentum blows up."""
+        """Warn if the effective rate lr/(1 - beta) is large."""
         rate = self.lr / (1 - self.beta)
         if rate > 5:
             log.warning(

@@ -4,8 +4,7 @@ Li, Jiang, Zhang, Kamp, Dou, ICLR 2021, https://arxiv.org/abs/2102.07623
 
 Algorithm 1: the normalisation layers, parameters and statistics, stay at their client; everything else is averaged.
 The client's own models answer. FedBN's and FedLD's code find the layers by "bn" in their names, which misses those that
-are called otherwise (in a torchvision ResNet-50 the 4 of 53 behind a shortcut); here they are found by their type, and
-no variant misses any.
+are called otherwise (in a torchvision ResNet-50 the 4 of 53 behind a shortcut); here they are found by type.
 """
 
 from __future__ import annotations
@@ -39,11 +38,11 @@ class FedBN(ClientRule):
         return (NORM, OTHER_NORM) if self.norm == "all" else (NORM,)
 
     def check(self, method: Method) -> None:
-        """The server has no normalisation layers to answer with."""
+        """Only the clients' own models can answer, as the server has no normalisation layers."""
         require_personal(self, method, "the normalisation layers")
 
     def setup(self, federation: Federation) -> State:
-        """Says so where there is nothing to keep."""
+        """Warn if the model has no such layer."""
         if not federation.layout.groups & set(self.personal):
             log.warning(
                 "fedbn: this model has no %s layer, so that fedbn is FedAvg with personal evaluation",

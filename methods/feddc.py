@@ -14,7 +14,7 @@ uploads is multiplied by it (``scaled``), and every client divides by the number
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from pydantic import Field
@@ -23,57 +23,49 @@ from torch import Tensor
 from methods.core.contexts import ClientContext, Federation, Reducer, RoundView, State, Trained
 from methods.core.registry import register
 from methods.core.rules import ClientRule, Method
+from methods.core.variant import VariantRule
 from methods.scaffold import new_control, refuse_phases
 from methods.shared.drift import require_drift
 
 
 @register("client", "feddc")
-class FedDC(ClientRule):
+class FedDC(VariantRule, ClientRule):
     """Local drift, decoupled and corrected.
 
-    ``alpha``: weight of the penalty; ``control_scale`` as in scaffold; ``scaled`` and ``steps`` own | mean (null: as
-    the variant) as above.
+    ``alpha``: weight of the penalty; ``control_scale`` as in scaffold; ``scaled`` and ``steps`` as above.
     """
 
     equal_layouts: ClassVar[bool] = True
     reducers: ClassVar[Mapping[str, Reducer]] = {"dc": "sum"}
+    reference: ClassVar[Mapping[str, Any]] = {"scaled": True, "steps": "mean"}
 
     alpha: float = Field(gt=0, allow_inf_nan=False)
     control_scale: Literal["a_k", "tau_k"] = "a_k"
-    variant: Literal["paper", "reference"] = "paper"
-    scaled: bool | None = None
-    steps: Literal["own", "mean"] | None = None
+    scaled: bool = False
+    steps: Literal["own", "mean"] = "own"
 
     def check(self, method: Method) -> None:
         """Needs its server side; covers the whole model."""
         require_drift(self, method)
         refuse_phases(self, method)
 
-    @property
-    def _scaled(self) -> bool:
-        return self.variant == "reference" if self.scaled is None else self.scaled
-
-    @property
-    def _mean_steps(self) -> bool:
-        return (self.steps or ("mean" if self.variant == "reference" else "own")) == "mean"
-
     def setup(self, federation: Federation) -> State:
         """c = 0; the mean n_k and the steps of a client of that size, where they are needed."""
         state: State = {"c": torch.zeros_like(federation.w)}
         mean = float(federation.sizes.mean())
-        if self._scaled:
+        if self.scaled:
             state["mean_size"] = mean
-        if self._mean_steps:
+        if self.steps == "mean":
             state["mean_steps"] = federation.steps(round(mean))
         return state
 
     def send(self, server: State, client: int, view: RoundView) -> State:
-        """c, and the two numbers."""
+        """c, and the mean size and number of steps where they are needed."""
         return server
 
     def begin(self, ctx: ClientContext) -> State:
         """s_k, alpha and c of this client, c - c_k, and what is added to every gradient apart from alpha v."""
-        share = max(ctx.n, 1) / ctx.received["mean_size"] if self._scaled else 1.0
+        share = max(ctx.n, 1) / ctx.received["mean_size"] if self.scaled else 1.0
         alpha, c = self.alpha / share, ctx.received["c"] / share
         difference = c - ctx.state["c"] if ctx.state else c
         away = ctx.state["h"] - ctx.w if ctx.state else -ctx.w
@@ -92,7 +84,7 @@ class FedDC(ClientRule):
         """h_k <- h_k + D_k and c_k'; uploads s_k (c_k' - c_k)."""
         old = ctx.state or {"h": torch.zeros_like(ctx.w), "c": torch.zeros_like(ctx.w)}
         scale = trained.step_norm if self.control_scale == "a_k" else trained.steps
-        if self._mean_steps:
+        if self.steps == "mean":
             scale = ctx.received["mean_steps"]
         new = new_control(old["c"], ctx.local["difference"], scale, trained, ctx.lr)
         return {"h": old["h"] + trained.update, "c": new}, {"dc": ctx.local["share"] * (new - old["c"])}

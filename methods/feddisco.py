@@ -12,7 +12,8 @@ fails there). Their code divides the KL discrepancies by their sum over the part
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
@@ -21,6 +22,7 @@ from scipy.special import rel_entr
 from methods.core.contexts import RoundView
 from methods.core.registry import register
 from methods.core.rules import Weights
+from methods.core.variant import VariantRule
 
 
 def discrepancy(counts: np.ndarray, target: np.ndarray, measure: Literal["kl", "l2"]) -> np.ndarray:
@@ -39,18 +41,19 @@ def disco_weights(share: np.ndarray, d: np.ndarray, a: float, b: float) -> np.nd
 
 
 @register("weights", "disco")
-class Disco(Weights):
+class Disco(VariantRule, Weights):
     """Weights by size, less the discrepancy of labels.
 
-    ``a``: weight of the discrepancy; ``b``: what every client gets on top; ``measure``: kl | l2; ``normalise`` (null:
-    as the variant): KL discrepancies are divided by their sum over the participants.
+    ``a``: weight of the discrepancy; ``b``: what every client gets on top; ``measure``: kl | l2; ``normalise``: KL
+    discrepancies are divided by their sum over the participants.
     """
+
+    reference: ClassVar[Mapping[str, Any]] = {"normalise": True}
 
     a: float = Field(ge=0, allow_inf_nan=False)
     b: float = Field(ge=0, allow_inf_nan=False)
     measure: Literal["kl", "l2"] = "kl"
-    variant: Literal["paper", "reference"] = "paper"
-    normalise: bool | None = None
+    normalise: bool = False
 
     def weights(self, view: RoundView) -> np.ndarray:
         """p_k [m]."""
@@ -59,7 +62,6 @@ class Disco(Weights):
             return share
         classes = view.label_counts.shape[1]
         d = discrepancy(view.label_counts, np.full(classes, 1 / classes), self.measure)
-        normalise = self.variant == "reference" if self.normalise is None else self.normalise
-        if normalise and self.measure == "kl" and d.sum() > 0:
+        if self.normalise and self.measure == "kl" and d.sum() > 0:
             d = d / d.sum()
         return disco_weights(share, d, self.a, self.b)

@@ -12,7 +12,8 @@ beside the server's (``client: last_models``).
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 from pydantic import Field
 from torch import Tensor
@@ -20,43 +21,40 @@ from torch import Tensor
 from methods.core.contexts import ClientContext, Federation, RoundView, State, Trained
 from methods.core.registry import register
 from methods.core.rules import ClientRule, Method
+from methods.core.variant import VariantRule
 from methods.scaffold import refuse_phases
 from methods.shared.drift import require_drift
 
 
 @register("client", "feddyn")
-class FedDyn(ClientRule):
+class FedDyn(VariantRule, ClientRule):
     """Dynamic regulariser.
 
-    ``alpha``: its weight; ``adaptive`` (null: as the variant): each client's is alpha n_bar/n_k, n_bar the mean n_k.
+    ``alpha``: its weight; ``adaptive``: each client's is alpha n_bar/n_k, n_bar the mean n_k.
     """
 
     equal_layouts: ClassVar[bool] = True
+    reference: ClassVar[Mapping[str, Any]] = {"adaptive": True}
 
     alpha: float = Field(gt=0, allow_inf_nan=False)
-    variant: Literal["paper", "reference"] = "paper"
-    adaptive: bool | None = None
+    adaptive: bool = False
 
     def check(self, method: Method) -> None:
         """Needs its server side; covers the whole model."""
         require_drift(self, method)
         refuse_phases(self, method)
 
-    @property
-    def _adaptive(self) -> bool:
-        return self.variant == "reference" if self.adaptive is None else self.adaptive
-
     def setup(self, federation: Federation) -> State:
         """The mean n_k, where it is needed."""
-        return {"mean_size": float(federation.sizes.mean())} if self._adaptive else {}
+        return {"mean_size": float(federation.sizes.mean())} if self.adaptive else {}
 
     def send(self, server: State, client: int, view: RoundView) -> State:
-        """The same."""
+        """The mean n_k, where it is needed."""
         return server
 
     def begin(self, ctx: ClientContext) -> State:
         """alpha of this client, and what the regulariser adds to every gradient apart from alpha v."""
-        alpha = self.alpha * ctx.received["mean_size"] / max(ctx.n, 1) if self._adaptive else self.alpha
+        alpha = self.alpha * ctx.received["mean_size"] / max(ctx.n, 1) if self.adaptive else self.alpha
         pull = -alpha * ctx.w
         return {"alpha": alpha, "constant": pull - ctx.state["g"] if ctx.state else pull}
 

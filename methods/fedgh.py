@@ -10,8 +10,8 @@ other,
 and Dbar = sum_k p_k g_k. All of it happens in the m x m space of coefficients, g_i = sum_l A_il D_l, from one Gram
 matrix.
 
-What the copies are that are projected on is not settled: ``frozen``, the updates as they came (default); ``current``,
-as they are just before the pair; ``pcgrad``, as they came, but tested against what g_i is by then.
+The paper leaves open which version of the other update g_i is projected on: ``frozen``, the original one (default);
+``current``, the one just before the pair; ``pcgrad``, the original one, and a conflict is tested on the present g_i.
 
 ``variant: reference`` is FedLD's code, from which its printed FedGH rows come and which is another algorithm: tensor by
 tensor, the first round a plain mean; later the updates are sorted by their projection on a slow average of all rounds,
@@ -30,16 +30,14 @@ import torch
 from torch import Tensor
 
 from methods.core.contexts import Federation, RoundView, State
-from methods.core.errors import MethodError
 from methods.core.registry import register
 from methods.core.rules import Aggregator, Method
+from methods.core.variant import VariantRule
 from methods.core.vectors import combine, gram
+from methods.shared.history import no_history, remember, require_equal_weights
 
 EPS = 1e-7
 """Added to squared lengths (code)."""
-
-GAMMA = 0.99
-"""Weight of the old history in the new one (code)."""
 
 
 def harmonised(products: Tensor, reading: Literal["frozen", "current", "pcgrad"]) -> Tensor:
@@ -87,30 +85,24 @@ def hierarchy(products: Tensor, onto: Tensor) -> Tensor:
 
 
 @register("direction", "harmonize")
-class Harmonize(Aggregator):
-    """Mean of updates without pairwise conflicts.
+class Harmonize(VariantRule, Aggregator):
+    """Mean of the updates after their pairwise conflicts are projected away.
 
     ``reading`` frozen | current | pcgrad: of the paper's form, see above.
     """
 
-    variant: Literal["paper", "reference"] = "paper"
     reading: Literal["frozen", "current", "pcgrad"] = "frozen"
 
     def check(self, method: Method) -> None:
         """Refuse a weights rule that would be asked and then ignored."""
-        if self.variant == "reference" and method.weights.key not in ("size", "uniform"):
-            raise MethodError(
-                f"method {method.name!r}: direction harmonize, variant reference, weighs clients equally and would "
-                f"ignore the weights rule {method.weights.key!r}; set method.server.direction.variant=paper or "
-                "method.server.weights.name=size"
-            )
+        if self.variant == "reference":
+            require_equal_weights(self, method, "method.server.direction.variant=paper")
 
     def setup(self, federation: Federation) -> State:
         """The history and the bounds of the tensors, for the reference variant."""
         if self.variant == "paper":
             return {}
-        bounds = torch.tensor(federation.layout.bounds)
-        return {"history": torch.zeros_like(federation.w), "rounds": 0, "bounds": bounds}
+        return {"bounds": torch.tensor(federation.layout.bounds), **no_history(federation.w)}
 
     def direction(self, updates: Tensor, p: Tensor, view: RoundView, state: State) -> tuple[Tensor, State]:
         """(Dbar [d], new state) from the updates [m, d] and weights p [m]."""
@@ -124,6 +116,4 @@ class Harmonize(Aggregator):
             if history.any():
                 c = hierarchy(gram(part), (part.double() @ history.double()).cpu())
             dbar[start:stop] = combine(c, part)
-        old = state["history"]
-        history = GAMMA * old + (1 - GAMMA) * dbar if state["rounds"] else dbar.clone()
-        return dbar, state | {"history": history, "rounds": state["rounds"] + 1}
+        return dbar, remember(state, dbar)

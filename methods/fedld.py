@@ -21,15 +21,16 @@ Where the text leaves a choice, and where the authors' code (``variant: referenc
 - The code takes the plain mean for a tensor whose history is zero, so in the first round. (It does so for tensors with
   one entry too, where Eq. 7 is the mean anyway.) The history does nothing else.
 - The margin is the norm of each sample's logits; the code takes the softmax, and one norm over the whole batch.
-- Not copied from the code in either variant, being accidents: a rate of 0 in the first round, training in evaluation
-  mode, and that it fails under partial participation, with a single client and with updates of zero.
+- Bugs of the code that no variant copies: a rate of 0 in the first round, training in evaluation mode, and failures
+  under partial participation, with a single client and with updates of zero.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
@@ -37,26 +38,18 @@ from pydantic import Field
 from torch import Tensor
 
 from methods.core.contexts import Batch, ClientContext, Federation, Loss, RoundView, State
-from methods.core.errors import MethodError
 from methods.core.registry import register
 from methods.core.rules import Aggregator, ClientRule, Method
+from methods.core.variant import VariantRule
 from methods.core.vectors import combine, gram
+from methods.shared.history import no_history, remember, require_equal_weights
+from methods.shared.precision import float32
 
 ZERO_EIGENVALUE = 1e-12
 """A direction whose eigenvalue is below this share of the first is 0/0 in Eq. 7 and dropped."""
 
 ZERO_COSINE = 1e-12
 """A projection below this share of its update is rounding: it has no sign."""
-
-GAMMA = 0.99
-"""Weight of the old history in the new one (code)."""
-
-
-def _choice(rule: Any, name: str, paper: str, reference: str) -> str:
-    """The switch ``name`` of a rule; None means what its variant says."""
-    chosen = getattr(rule, name)
-    return chosen if chosen is not None else (reference if rule.variant == "reference" else paper)
-
 
 # Client ----------------------------------------------------------------------------------------------------------
 
@@ -72,26 +65,25 @@ def margin(logits: Tensor, form: str, norm: str) -> Tensor:
 
 
 @register("client", "fedld_margin")
-class Margin(ClientRule):
+class Margin(VariantRule, ClientRule):
     """Margin control: a penalty on the size of the logits (Eq. 3).
 
     ``lam``: its weight lambda (0 is FedAvg). ``variant``: ``paper``, the logits of each sample; ``reference``, the
     softmax of the whole batch. Each half alone: ``form`` logits | softmax, ``norm`` sample | batch.
     """
 
+    reference: ClassVar[Mapping[str, Any]] = {"form": "softmax", "norm": "batch"}
+
     lam: float = Field(ge=0, allow_inf_nan=False)
-    variant: Literal["paper", "reference"] = "paper"
-    form: Literal["logits", "softmax"] | None = None
-    norm: Literal["sample", "batch"] | None = None
+    form: Literal["logits", "softmax"] = "logits"
+    norm: Literal["sample", "batch"] = "sample"
 
     def loss(self, ctx: ClientContext, batch: Batch) -> Loss:
         """L = mean over the batch of [CE_i + lambda log(1 + ||f_i||^2)], in float32 at least."""
         if self.lam == 0:
             return Loss(0.0)
-        form, norm = _choice(self, "form", "logits", "softmax"), _choice(self, "norm", "sample", "batch")
-        with torch.autocast(batch.logits.device.type, enabled=False):
-            logits = batch.logits if batch.logits.dtype == torch.float64 else batch.logits.float()
-            return Loss(self.lam * margin(logits, form, norm))
+        with float32(batch.logits) as logits:
+            return Loss(self.lam * margin(logits, self.form, self.norm))
 
 
 # Server ----------------------------------------------------------------------------------------------------------
@@ -125,68 +117,53 @@ def coefficients(products: Tensor, p: Tensor, kept: int, normaliser: str) -> Ten
 
 
 @register("direction", "principal")
-class Principal(Aggregator):
+class Principal(VariantRule, Aggregator):
     """Updates rebuilt from the round's principal directions (Eqs. 4-7).
 
-    ``proportion``: L / m, the share of directions that are kept. ``variant``: ``paper`` or ``reference``, the authors'
-    code. Each difference alone (null: as the variant): ``scope`` whole | layer; ``normaliser`` l2top | sumall | sumtop
-    | l2all | one (the printed lam_l / |lam_l|); ``client_weights`` rule (p_k of the weights rule) | uniform (1/m);
-    ``first_round`` principal | mean (plain mean where the history is zero).
+    ``proportion``: L / m, the share of directions that are kept. ``scope`` whole | layer; ``normaliser`` l2top | sumall
+    | sumtop | l2all | one (the printed lam_l / |lam_l|); ``client_weights`` rule (p_k of the weights rule) | uniform
+    (1/m); ``first_round`` principal | mean (plain mean where the history is zero).
     """
 
+    reference: ClassVar[Mapping[str, Any]] = {
+        "scope": "layer",
+        "normaliser": "sumall",
+        "client_weights": "uniform",
+        "first_round": "mean",
+    }
+
     proportion: float = Field(gt=0, le=1)
-    variant: Literal["paper", "reference"] = "paper"
-    scope: Literal["whole", "layer"] | None = None
-    normaliser: Literal["l2top", "sumall", "sumtop", "l2all", "one"] | None = None
-    client_weights: Literal["rule", "uniform"] | None = None
-    first_round: Literal["principal", "mean"] | None = None
-
-    @property
-    def _equal(self) -> bool:
-        return _choice(self, "client_weights", "rule", "uniform") == "uniform"
-
-    @property
-    def _remembers(self) -> bool:
-        return _choice(self, "first_round", "principal", "mean") == "mean"
+    scope: Literal["whole", "layer"] = "whole"
+    normaliser: Literal["l2top", "sumall", "sumtop", "l2all", "one"] = "l2top"
+    client_weights: Literal["rule", "uniform"] = "rule"
+    first_round: Literal["principal", "mean"] = "principal"
 
     def check(self, method: Method) -> None:
         """Refuse a weights rule that would be asked and then ignored."""
-        if self._equal and method.weights.key not in ("size", "uniform"):
-            raise MethodError(
-                f"method {method.name!r}: direction principal weighs clients equally (variant reference or "
-                f"client_weights uniform) and would ignore the weights rule {method.weights.key!r}; set "
-                "method.server.direction.client_weights=rule or method.server.weights.name=size"
-            )
+        if self.client_weights == "uniform":
+            require_equal_weights(self, method, "method.server.direction.client_weights=rule")
 
     def setup(self, federation: Federation) -> State:
         """Where the tensors begin and end in w, and an empty history, for those variants that need them."""
         state: State = {}
-        if _choice(self, "scope", "whole", "layer") == "layer":
+        if self.scope == "layer":
             state["bounds"] = torch.tensor(federation.layout.bounds)
-        if self._remembers:
-            state |= {"history": torch.zeros_like(federation.w), "rounds": 0}
-        return state
+        return state | no_history(federation.w) if self.first_round == "mean" else state
 
     def direction(self, updates: Tensor, p: Tensor, view: RoundView, state: State) -> tuple[Tensor, State]:
         """(Dbar [d], new state) from the updates [m, d] and weights p [m]."""
         m, d = updates.shape
-        p = torch.full_like(p, 1 / m) if self._equal else p
+        p = torch.full_like(p, 1 / m) if self.client_weights == "uniform" else p
         bounds = state["bounds"].tolist() if "bounds" in state else [0, d]
         dbar = torch.empty_like(updates[0])
         for start, stop in pairwise(bounds):
             part = updates[:, start:stop]
-            plain = self._remembers and not state["history"][start:stop].any()
-            c = p if plain else self._coefficients(part, p)
-            dbar[start:stop] = combine(c, part)
-        if not self._remembers:
-            return dbar, state
-        old, rounds = state["history"], state["rounds"]
-        history = GAMMA * old + (1 - GAMMA) * dbar if rounds else dbar.clone()
-        return dbar, state | {"history": history, "rounds": rounds + 1}
+            plain = "history" in state and not state["history"][start:stop].any()
+            dbar[start:stop] = combine(p if plain else self._coefficients(part, p), part)
+        return dbar, remember(state, dbar) if "history" in state else state
 
     def _coefficients(self, updates: Tensor, p: Tensor) -> Tensor:
         """c [m] with Dbar = sum_k c_k D_k. A single update is its own principal direction: exactly c = p."""
-        kept = max(
-            1, math.floor(self.proportion * len(updates) + 1e-9)
-        )  # 0.29 x 100 is a little less than 29 in floats
-        return coefficients(gram(updates), p, kept, _choice(self, "normaliser", "l2top", "sumall"))
+        # 0.29 x 100 is a little less than 29 in floating point.
+        kept = max(1, math.floor(self.proportion * len(updates) + 1e-9))
+        return coefficients(gram(updates), p, kept, self.normaliser)

@@ -31,6 +31,8 @@ from methods.core.contexts import Batch, ClientContext, Federation, Loss, Reduce
 from methods.core.errors import MethodError
 from methods.core.registry import register
 from methods.core.rules import ClientRule, Weights
+from methods.core.variant import VariantRule
+from methods.shared.precision import float32
 from methods.shared.prototypes import REDUCERS, class_sums, none_yet, updated
 
 
@@ -79,7 +81,7 @@ def inter_class(z: Tensor, y: Tensor, g: Tensor, among: Tensor) -> Tensor:
 
 
 @register("client", "fedmr")
-class FedMR(ClientRule):
+class FedMR(VariantRule, ClientRule):
     """Intra-class loss against collapse, inter-class loss against invasion of missing classes.
 
     ``mu1``, ``mu2``: weights of the two losses (0 switches one off; without the inter-class loss no prototypes are
@@ -93,7 +95,6 @@ class FedMR(ClientRule):
     inter_cj: Literal["all", "batch", "client"] = "all"
     lite: int | None = Field(default=None, ge=1)
     submit: float = Field(default=1.0, gt=0, le=1)
-    variant: Literal["paper", "reference"] = "paper"
 
     reducers: ClassVar[Mapping[str, Reducer]] = REDUCERS
 
@@ -126,8 +127,7 @@ class FedMR(ClientRule):
     def loss(self, ctx: ClientContext, batch: Batch) -> Loss:
         """Eq. 5: mu1 intra + mu2 inter, in float32 at least."""
         extra: Tensor | float = 0.0
-        with torch.autocast(batch.z.device.type, enabled=False):
-            z = batch.z if batch.z.dtype == torch.float64 else batch.z.float()
+        with float32(batch.z) as z:
             if self.mu1:
                 extra = extra + self.mu1 * intra_class(z, batch.y, self.eps, self.variant)
             if self.mu2 and "g" in ctx.received:

@@ -16,7 +16,8 @@ tau_eff cancels and the step is too short where clients differ.
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -24,19 +25,21 @@ from torch import Tensor
 from methods.core.contexts import RoundView, State
 from methods.core.registry import register
 from methods.core.rules import Aggregator
+from methods.core.variant import VariantRule
 from methods.core.vectors import combine
 from methods.fedavg import MeanDirection
 
 
 @register("direction", "nova")
-class Nova(Aggregator):
+class Nova(VariantRule, Aggregator):
     """Mean of normalised updates.
 
-    ``scale`` (null: as the variant): ``tau_eff``, or ``one``, weights that sum to 1.
+    ``scale``: ``tau_eff``, or ``one``, weights that sum to 1.
     """
 
-    variant: Literal["paper", "reference"] = "paper"
-    scale: Literal["tau_eff", "one"] | None = None
+    reference: ClassVar[Mapping[str, Any]] = {"scale": "one"}
+
+    scale: Literal["tau_eff", "one"] = "tau_eff"
 
     def direction(self, updates: Tensor, p: Tensor, view: RoundView, state: State) -> tuple[Tensor, State]:
         """(Dbar [d], state) from the updates [m, d] and weights p [m]."""
@@ -53,6 +56,6 @@ class Nova(Aggregator):
             return torch.zeros_like(p)
         p = torch.where(worked, p, 0.0) * (p.sum() / p[worked].sum())
         inverse = torch.where(worked, p / a.clamp_min(1e-300), 0.0)
-        if (self.scale or ("one" if self.variant == "reference" else "tau_eff")) == "one":
+        if self.scale == "one":
             return inverse / inverse.sum()
         return (p * (tau if view.proximal else a)).sum() * inverse

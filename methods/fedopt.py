@@ -16,7 +16,8 @@ four with these rows, states no values.
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Literal
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
 
 import torch
 from pydantic import Field
@@ -25,20 +26,22 @@ from torch import Tensor
 from methods.core.contexts import State
 from methods.core.registry import register
 from methods.core.rules import ServerOptimizer
+from methods.core.variant import VariantRule
 
 
-class Adaptive(ServerOptimizer):
+class Adaptive(VariantRule, ServerOptimizer):
     """What the three share.
 
     ``beta1``: momentum of the update; ``lr``: server rate eta; ``tau``: degree of adaptivity, also what keeps a
-    coordinate without updates in its place; ``v0``: first value of v (null: as the variant), tau squared or zero.
+    coordinate without updates in its place; ``v0``: first value of v, tau squared or zero.
     """
+
+    reference: ClassVar[Mapping[str, Any]] = {"v0": "zero"}
 
     beta1: float = Field(ge=0, lt=1)
     lr: float = Field(gt=0, allow_inf_nan=False)
     tau: float = Field(gt=0, allow_inf_nan=False)
-    variant: Literal["paper", "reference"] = "paper"
-    v0: Literal["tau2", "zero"] | None = None
+    v0: Literal["tau2", "zero"] = "tau2"
 
     @abstractmethod
     def second(self, v: Tensor, squared: Tensor) -> Tensor:
@@ -50,8 +53,7 @@ class Adaptive(ServerOptimizer):
 
     def setup(self, w: Tensor) -> State:
         """m_0 = 0, v_0 = tau^2; t counts steps."""
-        first = self.v0 or ("zero" if self.variant == "reference" else "tau2")
-        v = torch.full_like(w, self.tau**2 if first == "tau2" else 0.0)
+        v = torch.full_like(w, self.tau**2 if self.v0 == "tau2" else 0.0)
         return {"m": torch.zeros_like(w), "v": v, "t": 0}
 
     def step(self, w: Tensor, dbar: Tensor, state: State) -> tuple[Tensor, State]:
@@ -66,12 +68,14 @@ class Adaptive(ServerOptimizer):
 class Adam(Adaptive):
     """FedAdam: v <- beta2 v + (1 - beta2) Dbar^2.
 
-    ``beta2``: decay of v; ``bias_correction`` (null: as the variant): the rate of step t is multiplied by
+    ``beta2``: decay of v; ``bias_correction``: the rate of step t is multiplied by
     sqrt(1 - beta2^(t+1)) / (1 - beta1^(t+1)), as in Flower.
     """
 
+    reference: ClassVar[Mapping[str, Any]] = {"v0": "zero", "bias_correction": True}
+
     beta2: float = Field(ge=0, lt=1)
-    bias_correction: bool | None = None
+    bias_correction: bool = False
 
     def second(self, v: Tensor, squared: Tensor) -> Tensor:
         """v [d]."""
@@ -79,8 +83,7 @@ class Adam(Adaptive):
 
     def rate(self, t: int) -> float:
         """eta, or Flower's."""
-        corrected = self.variant == "reference" if self.bias_correction is None else self.bias_correction
-        if not corrected:
+        if not self.bias_correction:
             return self.lr
         return self.lr * (1 - self.beta2 ** (t + 1)) ** 0.5 / (1 - self.beta1 ** (t + 1))
 

@@ -39,10 +39,10 @@ from methods.core.contexts import (
     State,
     Trained,
 )
-from methods.core.errors import MethodError
 from methods.core.registry import register
 from methods.core.rules import ClientRule, Method, Prediction
 from methods.core.vectors import BODY, HEAD, NORM, OTHER_NORM
+from methods.shared.precision import float32
 from methods.shared.prototypes import REDUCERS, class_sums, none_yet, updated
 
 SMALL = 1e-3
@@ -107,9 +107,9 @@ class FedPAC(ClientRule):
     def check(self, method: Method) -> None:
         """Heads are the clients' own, so only their models can answer."""
         if method.prediction.key != "fedpac":
-            raise MethodError(
-                f"method {method.name!r}: prediction {method.prediction.key!r} does not know the heads that fedpac "
-                "mixes for each client; set method.prediction.name to fedpac"
+            raise method.error(
+                f"prediction {method.prediction.key!r} does not know the heads that fedpac mixes for each client; set "
+                "method.prediction.name to fedpac"
             )
 
     def setup(self, federation: Federation) -> State:
@@ -145,8 +145,7 @@ class FedPAC(ClientRule):
         """lambda R, in float32 at least."""
         if "target" not in ctx.local:
             return Loss(0.0)
-        with torch.autocast(batch.z.device.type, enabled=False):
-            z = batch.z if batch.z.dtype == torch.float64 else batch.z.float()
+        with float32(batch.z) as z:
             squared = (z - ctx.local["target"][batch.y]).square()
             return Loss(self.lam * (squared.mean() if self.align == "mean" else squared.sum(1).mean() / 2))
 

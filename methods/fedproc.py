@@ -19,9 +19,8 @@ Stacked on another method this is its version "with prototypes" (FedMR, Table 8)
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar, Literal
+from typing import Any, ClassVar
 
-import torch
 import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor
@@ -29,6 +28,8 @@ from torch import Tensor
 from methods.core.contexts import Batch, ClientContext, Federation, Loss, Reducer, RoundView, State, Trained
 from methods.core.registry import register
 from methods.core.rules import ClientRule
+from methods.core.variant import VariantRule
+from methods.shared.precision import float32
 from methods.shared.prototypes import REDUCERS, class_sums, none_yet, updated
 
 
@@ -45,21 +46,22 @@ def prototype_contrast(z: Tensor, y: Tensor, g: Tensor, known: Tensor) -> Tensor
 
 
 @register("client", "fedproc")
-class FedProc(ClientRule):
+class FedProc(VariantRule, ClientRule):
     """Contrast with global prototypes that gives way to cross-entropy.
 
-    ``T_p``: rounds until only cross-entropy is left (null: as the variant; 1 is FedAvg).
+    ``T_p``: rounds until only cross-entropy is left (null: all of the run, or the 100 of the authors' code; 1
+    is FedAvg).
     """
 
     reducers: ClassVar[Mapping[str, Reducer]] = REDUCERS
 
+    reference: ClassVar[Mapping[str, Any]] = {"T_p": 100}
+
     T_p: int | None = Field(default=None, ge=1)
-    variant: Literal["paper", "reference"] = "paper"
 
     def lam(self, ctx: ClientContext) -> float:
         """lam_t of this round."""
-        horizon = self.T_p or (100 if self.variant == "reference" else ctx.rounds)
-        return max(0.0, 1 - ctx.round / horizon)
+        return max(0.0, 1 - ctx.round / (self.T_p or ctx.rounds))
 
     def setup(self, federation: Federation) -> State:
         """No class has a prototype yet."""
@@ -74,8 +76,7 @@ class FedProc(ClientRule):
         lam = self.lam(ctx)
         if not ctx.received or lam == 0:
             return Loss(0.0)
-        with torch.autocast(batch.z.device.type, enabled=False):
-            z = batch.z if batch.z.dtype == torch.float64 else batch.z.float()
+        with float32(batch.z) as z:
             con = prototype_contrast(z, batch.y, ctx.received["g"], ctx.received["known"])
             return Loss(lam * con, ce_weight=1 - lam)
 

@@ -2,7 +2,7 @@
 
 Gao, Lan, Liu, Wang, Fan, MICCAI 2025, https://github.com/wpnine/FedSDC (the paper's link)
 
-One body phi for all, H heads that wander between clients. A participant gets phi and the head of its slot, trains both
+One body phi for all, H heads that change clients. A participant gets phi and the head of its slot, trains both
 and sends both back. Bodies are averaged by FedAvgM (Eqs. 4-5: the server optimizer ``momentum`` with beta 0.5 and rate
 1, which sees zeros where the head is); heads go back to their slots as they are. **Diversity** (section 2.2): a head is
 Linear(h -> floor(rho_s h)), dropout, Linear(-> C), without a nonlinearity, of another width in each slot; off: one
@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from typing import ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 import torch
@@ -33,6 +33,7 @@ from pydantic import Field, PositiveInt, field_validator
 from torch import Tensor, nn
 from torch.nn.utils import parameters_to_vector, skip_init
 
+from benchmark.errors import wrong
 from methods.core.contexts import (
     ClientContext,
     Federation,
@@ -48,6 +49,7 @@ from methods.core.contexts import (
 from methods.core.errors import MethodError
 from methods.core.registry import register
 from methods.core.rules import ClientRule, Method, Prediction
+from methods.core.variant import VariantRule
 
 # Heads -----------------------------------------------------------------------------------------------------------
 
@@ -73,26 +75,26 @@ def make_head(
 
 
 @register("client", "fedsdc")
-class FedSDC(ClientRule):
-    """Heads of different widths that wander between clients.
+class FedSDC(VariantRule, ClientRule):
+    """Heads of different widths that change clients in every round.
 
     ``H``: number of slots (null: one per client); ``rho`` (low, high): range of the compression factors, rho_s uniform
     in part s of H equal parts; ``dropout`` between the two layers; ``diversity`` and ``shuffle``: the two parts of
-    Table 2. Where they are null, ``variant`` decides ``first_heads`` (who draws their values: ``server``, ``client``)
-    and ``down`` (how many heads a client is sent: ``one``, ``all``).
+    Table 2; ``first_heads``: who draws their values, ``server`` or ``client``; ``down``: how many heads a client is
+    sent, ``one`` or ``all``.
     """
 
     owns_head: ClassVar[bool] = True
     reducers: ClassVar[Mapping[str, Reducer]] = {"head": "keep"}
+    reference: ClassVar[Mapping[str, Any]] = {"first_heads": "client", "down": "all"}
 
     H: PositiveInt | None = None
     rho: tuple[float, float]
     dropout: float = Field(ge=0, lt=1)
     diversity: bool
     shuffle: bool
-    variant: Literal["paper", "reference"] = "paper"
-    first_heads: Literal["server", "client"] | None = None
-    down: Literal["one", "all"] | None = None
+    first_heads: Literal["server", "client"] = "server"
+    down: Literal["one", "all"] = "one"
 
     @field_validator("rho")
     @classmethod
@@ -104,26 +106,24 @@ class FedSDC(ClientRule):
     def check(self, method: Method) -> None:
         """The model's own classifier is never trained, so only the heads can answer."""
         if method.prediction.key != "vote":
-            raise MethodError(
-                f"method {method.name!r}: fedsdc trains heads of its own, which prediction {method.prediction.key!r} "
-                "does not ask; set method.prediction.name to vote"
+            raise method.error(
+                f"fedsdc trains heads of its own, which prediction {method.prediction.key!r} does not ask; set "
+                "method.prediction.name to vote"
             )
 
     def for_clients(self, num_clients: int, per_round: int) -> Self:
         """H = K unless it is given; MethodError for fewer heads than need to be out at once."""
         if self.H is None:
             return self.model_copy(update={"H": num_clients})
-        where = f"method.client.fedsdc.H: came {self.H}"
+        where = "method.client.fedsdc.H"
         if not self.shuffle and num_clients != self.H:
-            raise MethodError(
-                f"{where}, but without shuffle each of the {num_clients} clients keeps a head of its own; "
-                "set it to null"
-            )
+            what = f"null or {num_clients}, as without shuffle each client keeps a head of its own"
+            raise MethodError(wrong(where, self.H, what))
         if per_round > self.H:
-            raise MethodError(
-                f"{where}, but {per_round} clients take part in a round and each of them trains another head; set it "
-                f"to at least {per_round} or null, or train.clients_per_round to at most {self.H}"
+            what = (
+                f"null or at least {per_round}, one head for each client of a round (train.clients_per_round)"
             )
+            raise MethodError(wrong(where, self.H, what))
         return self
 
     def heads(self, feature_dim: int, num_classes: int, generators: Generators) -> dict[str, nn.Module]:
@@ -156,11 +156,10 @@ class FedSDC(ClientRule):
         heads = server["heads"]
         slot = _slot_name(self._slots(server, view)[client])
         vector = heads[slot]
-        reference = self.variant == "reference"
-        if view.round == 0 and (self.first_heads or ("client" if reference else "server")) == "client":
+        if view.round == 0 and self.first_heads == "client":
             vector = self._redrawn(server, vector, client)
         sent: State = {"head": Head(slot, vector)}
-        if (self.down or ("all" if reference else "one")) == "all":
+        if self.down == "all":
             sent["others"] = {name: head for name, head in heads.items() if name != slot}
         return sent
 
@@ -244,30 +243,27 @@ def head_scores(
 
 
 @register("prediction", "vote")
-class Vote(Prediction):
+class Vote(VariantRule, Prediction):
     """Majority vote of FedSDC's heads, or of the best of them.
 
     ``gamma``: share of the heads that vote (FedSDC: 1; FedSDC+ less); ``ranking``: the data on which heads are ranked,
     ``validation`` (paper) or ``train_reference``, all clients' training data (code); ``metric``: ``micro_f1`` (paper)
-    or ``balanced_accuracy`` (code). Where these are null, ``variant`` decides. Never the test set.
+    or ``balanced_accuracy`` (code). Never the test set.
     """
 
     logits: ClassVar[bool] = False
     asks: ClassVar[str] = "fedsdc"
 
+    reference: ClassVar[Mapping[str, Any]] = {"ranking": "train_reference", "metric": "balanced_accuracy"}
+
     gamma: float = Field(gt=0, le=1)
-    variant: Literal["paper", "reference"] = "paper"
-    ranking: Literal["validation", "train_reference"] | None = None
-    metric: Literal["micro_f1", "balanced_accuracy"] | None = None
+    ranking: Literal["validation", "train_reference"] = "validation"
+    metric: Literal["micro_f1", "balanced_accuracy"] = "micro_f1"
 
     @property
     def needs_validation(self) -> bool:
         """Whether heads are ranked on the validation split."""
-        return self.gamma < 1 and self._ranking == "validation"
-
-    @property
-    def _ranking(self) -> str:
-        return self.ranking or ("train_reference" if self.variant == "reference" else "validation")
+        return self.gamma < 1 and self.ranking == "validation"
 
     def predictors(self, view: ServerView) -> Iterator[Predictor]:
         """One predictor, the vote; the body runs once per batch."""
@@ -279,13 +275,12 @@ class Vote(Prediction):
             return torch.stack([head.classify(z) for head in members])
 
         if self.gamma < 1:
-            metric = self.metric or ("balanced_accuracy" if self.variant == "reference" else "micro_f1")
-            data = view.validation() if self._ranking == "validation" else view.training()
+            data = view.validation() if self.ranking == "validation" else view.training()
             answers = [(logits(x), y) for x, y in data]
             if not answers:
                 raise MethodError(
                     "prediction 'vote' ranks heads on a validation split: set evaluation.validation"
                 )
-            scores = head_scores(answers, metric)
+            scores = head_scores(answers, self.metric)
             members = [members[s] for s in best_heads(scores, self.gamma)]
         yield lambda x: majority(logits(x))

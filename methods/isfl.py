@@ -14,7 +14,7 @@ takes the plain mean (``weights: uniform``).
 
 From the authors' code, as the paper's text was not at hand. Their proxy set is drawn from the union of all clients'
 data (``proxy: pooled``), which no real federation could share; ``local`` takes the client's own samples. Not copied:
-clients that start round 0 from weights of their own, and that a class without proxy samples breaks it (here its Lc^2 is
+clients start round 0 from weights of their own, and a class without proxy samples makes the code fail (here its Lc^2 is
 the mean of the others').
 """
 

@@ -23,6 +23,7 @@ from torch import Tensor
 from methods.core.contexts import Batch, ClientContext, FrozenModel, Loss, State, Trained
 from methods.core.registry import register
 from methods.core.rules import ClientRule
+from methods.shared.precision import float32
 
 
 def contrast(z: Tensor, z_glob: Tensor, z_prev: Tensor, T: float) -> Tensor:
@@ -45,7 +46,7 @@ class Moon(ClientRule):
     T: float = Field(gt=0, allow_inf_nan=False)
 
     def begin(self, ctx: ClientContext) -> State:
-        """The two other models or, where images are not augmented, what they say of all samples, once for all epochs.
+        """The two other models or, if images are not augmented, their features of all samples, computed once.
 
         At the first participation both are w: the contrast is constant, and nothing is computed.
         """
@@ -65,8 +66,7 @@ class Moon(ClientRule):
         else:
             models: list[FrozenModel] = ctx.local["models"]
             others = [model.features(batch.x) for model in models]
-        with torch.autocast(batch.z.device.type, enabled=False):
-            z = batch.z if batch.z.dtype == torch.float64 else batch.z.float()
+        with float32(batch.z) as z:
             return Loss(self.mu * contrast(z, others[0].to(z), others[1].to(z), self.T))
 
     def finish(self, ctx: ClientContext, trained: Trained) -> tuple[State, State]:

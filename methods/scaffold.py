@@ -10,7 +10,7 @@ every local step takes g + c - c_k, so that clients do not drift apart,
 The server takes the plain mean of the participants (``weights: uniform``); its rate eta_s is that of the server
 optimizer (``momentum`` with beta 0). The paper derives option II for plain SGD, where a_k = tau_k steps; under client
 momentum the same argument gives the total weight a_k of the gradients (FedNova's), and with tau_k quadratic clients
-diverge at momentum 0.9. In no table of the four papers.
+diverge at momentum 0.9. None of the four papers has it in a table.
 """
 
 from __future__ import annotations
@@ -22,25 +22,24 @@ import torch
 from torch import Tensor
 
 from methods.core.contexts import ClientContext, Federation, Reducer, RoundView, State, Trained
-from methods.core.errors import MethodError
 from methods.core.registry import register
-from methods.core.rules import ClientRule, Method
+from methods.core.rules import ClientRule, Method, overrides
 
 
 def refuse_phases(rule: ClientRule, method: Method) -> None:
     """MethodError if another rule of ``method`` trains parts of the model in turns: a control variate covers w."""
-    others = [other.key for other in method.client if type(other).phases is not ClientRule.phases]
+    others = [other.key for other in method.client if overrides(other, "phases")]
     if others:
-        raise MethodError(
-            f"method {method.name!r}: {rule.key} derives a gradient of the whole model from the way that the client "
-            f"has gone, but {others[0]} trains its parts in turns; drop one of them"
+        raise method.error(
+            f"{rule.key} derives a gradient of the whole model from the update, but {others[0]} trains parts of the "
+            "model in turns; drop one of them"
         )
 
 
 def new_control(old: Tensor, difference: Tensor, scale: float, trained: Trained, lr: float) -> Tensor:
     """c_k' [d] = c_k - c + (w - w_k)/(scale eta), from c_k and ``difference`` = c - c_k (both [d]).
 
-    As it was for a client that took no step, or steps of length 0.
+    Unchanged for a client that took no step, or steps of length 0.
     """
     if not trained.steps or not lr:
         return old

@@ -16,7 +16,7 @@ from benchmark.engine.state import FederationState
 from methods.core.contexts import RoundView, State
 from methods.core.errors import MethodError
 from methods.core.rules import ClientRule, Method
-from methods.core.vectors import LayoutError, WeightedSum
+from methods.core.vectors import LayoutError
 
 
 class Updates:
@@ -27,7 +27,7 @@ class Updates:
         self.matrix: Tensor | None = (
             torch.empty(m, len(like), dtype=like.dtype, device=like.device) if keep else None
         )
-        self._sum = None if keep else WeightedSum(like)
+        self._sum = None if keep else torch.zeros_like(like)
         self._size = len(like)
         self._count = 0
 
@@ -46,7 +46,7 @@ class Updates:
         if self.matrix is not None:
             self.matrix[self._count].copy_(update)
         elif self._sum is not None and p is not None:
-            self._sum.add(update, p)
+            self._sum.add_(update, alpha=p)
         self._count += 1
 
     @property
@@ -54,7 +54,7 @@ class Updates:
         """sum_k p_k D_k [d]."""
         if self._sum is None:
             raise RuntimeError("the updates of this round were kept, not summed")
-        return self._sum.value
+        return self._sum
 
 
 class Payloads:

@@ -38,17 +38,10 @@ class Head(NamedTuple):
 
 @dataclass(frozen=True)
 class Federation:
-    """What the server knows before round 0.
+    """What the server knows before round 0: K, C, n_k [K], label counts [K, C], R, the initial model w [d], and more.
 
     Attributes:
-        num_clients: K.
-        num_classes: C.
-        sizes: Samples per client [K].
-        label_counts: Samples per client and class [K, C].
-        rounds: R.
-        layout: Names and places of the tensors in w.
         feature_dim: h.
-        w: Initial model [d].
         heads: Initial vectors of the heads that :meth:`ClientRule.heads` asked for, by key.
         generators: Generators of the rule that is set up.
         steps: ``steps(n)`` is how many local steps a client with n samples takes in a round.
@@ -104,9 +97,8 @@ class ClientContext:
         received: What this rule's :meth:`ClientRule.send` returned.
         state: This rule's state at the client; {} before the first participation.
         local: What this rule's :meth:`ClientRule.begin` returned.
-        frozen: ``frozen(vector, buffers, head)`` is an auxiliary model with the given values. In ``begin``, each call
-            takes a model of its own until the client's round ends. In ``finish``, the values of :class:`Trained` as
-            they are take no model of their own, but the trained one.
+        frozen: ``frozen(vector, buffers, head)`` is an auxiliary model with the given values, until the client's round
+            ends. It takes memory of its own, but for the values of :class:`Trained` as they are.
         gradients: ``gradients(vector, buffers, x, y)`` is the gradient of each sample's cross-entropy [B, d] at the
             given values, in evaluation mode.
         pooled: ``pooled(count)`` gives the same (x [count, ...], y [count]) at each client and in each round, drawn
@@ -142,11 +134,7 @@ class ClientContext:
 
 
 class Batch(NamedTuple):
-    """One mini-batch inside the local loop.
-
-    Inputs, labels [B], features [B, h], logits [B, C], mean cross-entropy, and which of the client's samples these are
-    (``positions`` [B]).
-    """
+    """Inputs, labels [B], features, logits, mean cross-entropy, and which of the client's samples these are [B]."""
 
     x: Tensor
     y: Tensor
@@ -210,12 +198,8 @@ class RoundView:
 
     Attributes:
         lr: Rate eta of the clients.
-        num_clients: K.
-        clients: S, ascending.
-        weights: p_k [m].
-        sizes: n_k [m].
-        steps: tau_k [m]; 0 before training.
-        step_norms: a_k [m]; 0 before training.
+        clients: S, ascending; the arrays below are in their order.
+        weights, sizes, steps, step_norms: p_k, n_k, tau_k and a_k [m]. Before training, steps are 0.
         label_counts: Samples per participant and class [m, C].
         proximal: mu of the clients (:attr:`ClientRule.proximal`).
         payload: Reduced uploads of the rule that is asked: a tensor for ``sum`` and ``mean`` (weighted by p_k), a dict

@@ -267,12 +267,9 @@ class ClientPool(Protocol):
 class Selection(Rule):
     """Chooses the clients of a round. Draws come from the given generator, which depends on (seed, round) only."""
 
-    observes: ClassVar[bool] = False
-    """Whether the rule wants to see the updates of the round (they are then all held in memory)."""
-
     def watches(self, round: int) -> bool:
-        """Whether the rule wants to see the updates of ``round``; in other rounds they can stream."""
-        return self.observes
+        """Whether the rule wants to see the updates of ``round``, which are then all held in memory."""
+        return False
 
     @property
     def reweighs(self) -> bool:
@@ -389,15 +386,13 @@ class Method:
                 "method.prediction.name=global"
             )
         server = (self.weights, self.direction, self.optimizer, self.post)
-        parts: tuple[Rule, ...] = (*self.client, *server, self.prediction, self.selection)
-        for part in parts:
-            part.check(self)
+        for rule in (*self.client, *server, self.prediction, self.selection):
+            rule.check(self)
 
     def _refuse_several(self, rules: Sequence[ClientRule], what: str) -> None:
         if len(rules) > 1:
-            raise self.error(
-                f"{' and '.join(rule.key for rule in rules)} both decide {what}; keep one of them"
-            )
+            keys = " and ".join(rule.key for rule in rules)
+            raise self.error(f"{keys} both decide {what}; keep one of them")
 
     def error(self, text: str) -> MethodError:
         """The error about a combination that makes no sense."""

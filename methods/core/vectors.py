@@ -89,9 +89,7 @@ class Layout:
         """Boolean vector [d], true where an entry belongs to one of ``groups``; LayoutError for an unknown one."""
         for group in groups:
             if group not in GROUPS:
-                raise LayoutError(
-                    f"no group of parameters is called {group!r}; there are {', '.join(GROUPS)}"
-                )
+                raise LayoutError(f"group of parameters: got {group!r}; expected one of {', '.join(GROUPS)}")
         mask = torch.zeros(self.size, dtype=torch.bool)
         for entry in self.entries:
             if entry.group in groups:
@@ -125,24 +123,12 @@ class Layout:
         for mine, theirs in zip(self.entries, other.entries, strict=False):
             if mine != theirs:
                 raise LayoutError(
-                    f"{what}: tensor {theirs.name!r} {theirs.shape} stands where {mine.name!r} {mine.shape} is expected"
+                    f"{what}: got tensor {theirs.name!r} {theirs.shape}; expected {mine.name!r} {mine.shape}"
                 )
-        raise LayoutError(f"{what}: {len(other.entries)} tensors came, {len(self.entries)} are expected")
+        raise LayoutError(f"{what}: got {len(other.entries)} tensors; expected {len(self.entries)}")
 
 
-class WeightedSum:
-    """Streaming sum_k c_k x_k over vectors of one length, so that one update at a time is in memory."""
-
-    def __init__(self, like: Tensor) -> None:
-        """Start at zero, with the length, type and device of ``like`` [d]."""
-        self.value = torch.zeros_like(like)
-
-    def add(self, vector: Tensor, weight: float) -> None:
-        """Add ``weight * vector`` [d] in place."""
-        self.value.add_(vector, alpha=weight)
-
-
-def float64_blocks(updates: Tensor) -> Iterator[tuple[slice, Tensor]]:
+def _float64_blocks(updates: Tensor) -> Iterator[tuple[slice, Tensor]]:
     """(columns, those columns of G [m, d] in float64), a few at a time: G is never held twice."""
     width = max(1, CHUNK // max(1, len(updates)))
     for start in range(0, updates.shape[1], width):
@@ -153,7 +139,7 @@ def float64_blocks(updates: Tensor) -> Iterator[tuple[slice, Tensor]]:
 def gram(updates: Tensor) -> Tensor:
     """G G' [m, m] of G [m, d], in float64 on the CPU."""
     total = torch.zeros(len(updates), len(updates), dtype=torch.float64, device=updates.device)
-    for _, block in float64_blocks(updates):
+    for _, block in _float64_blocks(updates):
         total.addmm_(block, block.T)
     return total.cpu()
 
@@ -162,6 +148,6 @@ def combine(c: Tensor, updates: Tensor) -> Tensor:
     """sum_k c_k D_k [d] of updates [m, d] with coefficients c [m] in float64, in the type of the updates."""
     out = torch.empty_like(updates[0])
     weights = c.to(updates.device)
-    for part, block in float64_blocks(updates):
+    for part, block in _float64_blocks(updates):
         out[part] = (weights @ block).to(out.dtype)
     return out

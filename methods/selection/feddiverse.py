@@ -6,15 +6,15 @@ After T0 rounds of FedAvg every client estimates how its classes and attributes 
 the attributes (section 4.1, Algorithms 2-4), and uploads the triplet T^k = (CI, AI, SC) of that matrix. From then on
 the server picks clients in threes whose triplets differ (section 4.2, Algorithm 5).
 
-The authors' code differs from the paper; ``variant`` chooses, and each difference is a parameter of its own. Not copied
-from it, because no choice can have been meant: a client's place in a list taken for its number, and NaN from the cross
-product of two collinear triplets (0 here, so that the third client is drawn at random).
+The authors' code differs from the paper; ``variant`` chooses, and each difference is a parameter of its own. Two bugs
+are not copied: a client's place in a list is taken for its number, and the cross product of two collinear triplets is
+NaN (here 0, so that the third client is drawn at random).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -24,13 +24,15 @@ from torch import Tensor, nn
 from methods.core.contexts import FrozenModel, Generators, Head, Phase, State
 from methods.core.errors import MethodError
 from methods.core.registry import register
-from methods.core.rules import ClientPool, ClientProbe, ClientRule, Method, Selection
+from methods.core.rules import ClientPool, ClientProbe, ClientRule
+from methods.core.variant import VariantRule
 from methods.shared.triplets import (
     AI,
     CI,
     SC,
     Balanced,
     Gce,
+    PreTrained,
     dht,
     interaction_matrix,
     require_attributes,
@@ -40,19 +42,24 @@ ATTRIBUTE = "feddiverse/attribute"
 ORDER = (SC, CI, AI)
 TIE = 1e-9
 
-VARIANTS: Mapping[str, Mapping[str, Any]] = {
-    "paper": {
-        "estimate": "after_pretraining",
-        "pretraining_rules": "plain",
-        "extra_step": False,
-        "pivot": "smallest_gap",
-        "body": "pivot",
-        "normalise": "l1",
-        "start": "rotate",
-        "third": "absolute",
-        "last": "cut",
-    },
-    "reference": {
+
+@register("selection", "feddiverse")
+class FedDiverse(VariantRule, PreTrained):
+    """Clients whose data are heterogeneous in different ways: by class, by attribute, by spurious correlation.
+
+    ``T0`` rounds of pre-training; ``tau_b`` steps of the biased model on generalised cross-entropy with ``q``;
+    ``tau_a`` steps of the attribute head. ``triplets``: estimated, or known: from the true N^k (Table 4).
+    ``setup_sampling``: balanced over labels with replacement (code; paper silent) or uniform.
+
+    ``estimate`` after_pretraining | first_round, from the initial model; ``pretraining_rules`` plain FedAvg | the
+    method's own, server momentum included; ``extra_step`` whether both trainings take one step more; ``pivot``
+    smallest_gap | first class that has samples; ``body`` whose features the attribute head reads where C > 2: those of
+    the pivot class's biased model | each class's own; ``normalise`` l1: each triplet by its sum | rows_l2: each
+    dimension by its sum over clients, then each client by its norm; ``start`` dimension of a triple, rotate | random;
+    ``third`` client by the absolute | signed triple product; ``last`` triple of a round cut at kappa | whole.
+    """
+
+    reference: ClassVar[Mapping[str, Any]] = {
         "estimate": "first_round",
         "pretraining_rules": "method",
         "extra_step": True,
@@ -62,66 +69,22 @@ VARIANTS: Mapping[str, Mapping[str, Any]] = {
         "start": "random",
         "third": "signed",
         "last": "whole",
-    },
-}
-
-
-class PreTrained(Selection):
-    """The first T0 rounds are FedAvg with all clients (Appendix C; Algorithm 1 draws kappa of them)."""
-
-    T0: int = Field(ge=1)
-
-    def check(self, method: Method) -> None:
-        """Refuse rules that own the head: pre-training and set-up use the task head of w."""
-        owners = [rule.key for rule in method.client if rule.owns_head]
-        if owners:
-            raise MethodError(
-                f"method {method.name!r}: selection {self.key} pre-trains the head of the global model and estimates "
-                f"with it, but {owners[0]} decides what the head is. Drop one of them, or choose selection=uniform."
-            )
-
-    def pretraining(self, round: int) -> bool:
-        """Rounds 0 to T0 - 1 are plain FedAvg."""
-        return round < self.T0
-
-
-@register("selection", "feddiverse")
-class FedDiverse(PreTrained):
-    """Clients whose data are heterogeneous in different ways: by class, by attribute, by spurious correlation.
-
-    ``T0`` rounds of pre-training; ``tau_b`` steps of the biased model on generalised cross-entropy with ``q``;
-    ``tau_a`` steps of the attribute head. ``triplets``: estimated, or known: from the true N^k (Table 4).
-    ``setup_sampling``: balanced over labels with replacement (code; paper silent) or uniform.
-
-    What null leaves to ``variant`` (paper first, then the code): ``estimate`` after_pretraining | first_round, from the
-    initial model; ``pretraining_rules`` plain FedAvg | the method's own, server momentum included; ``extra_step``
-    whether both trainings take one step more; ``pivot`` smallest_gap | first class that has samples; ``body`` whose
-    features the attribute head reads where C > 2: those of the pivot class's biased model | each class's own;
-    ``normalise`` l1: each triplet by its sum | rows_l2: each dimension by its sum over clients, then each client by its
-    norm; ``start`` dimension of a triple, rotate | random; ``third`` client by the absolute | signed triple product;
-    ``last`` triple of a round cut at kappa | whole.
-    """
+    }
 
     tau_b: int = Field(ge=1)
     tau_a: int = Field(ge=1)
     q: float = Field(gt=0, le=1)
     triplets: Literal["estimated", "known"] = "estimated"
     setup_sampling: Literal["balanced", "uniform"] = "balanced"
-    variant: Literal["paper", "reference"] = "paper"
-    estimate: Literal["after_pretraining", "first_round"] | None = None
-    pretraining_rules: Literal["plain", "method"] | None = None
-    extra_step: bool | None = None
-    pivot: Literal["smallest_gap", "first"] | None = None
-    body: Literal["pivot", "own"] | None = None
-    normalise: Literal["l1", "rows_l2"] | None = None
-    start: Literal["rotate", "random"] | None = None
-    third: Literal["absolute", "signed"] | None = None
-    last: Literal["cut", "whole"] | None = None
-
-    def way(self, name: str) -> Any:
-        """The value of a switch: its own, or what the variant says."""
-        own = getattr(self, name)
-        return VARIANTS[self.variant][name] if own is None else own
+    estimate: Literal["after_pretraining", "first_round"] = "after_pretraining"
+    pretraining_rules: Literal["plain", "method"] = "plain"
+    extra_step: bool = False
+    pivot: Literal["smallest_gap", "first"] = "smallest_gap"
+    body: Literal["pivot", "own"] = "pivot"
+    normalise: Literal["l1", "rows_l2"] = "l1"
+    start: Literal["rotate", "random"] = "rotate"
+    third: Literal["absolute", "signed"] = "absolute"
+    last: Literal["cut", "whole"] = "cut"
 
     # Before round 0 ---------------------------------------------------------------------------------------------
 
@@ -129,8 +92,7 @@ class FedDiverse(PreTrained):
         """The attribute head and, for C > 2, a two-way head for each class against the rest (Appendix G)."""
         if num_classes < 2:
             raise MethodError(
-                f"selection: feddiverse needs at least 2 classes, the data have {num_classes}; CI is not defined. "
-                "Choose selection=uniform."
+                f"selection: feddiverse needs 2 classes; got {num_classes}. Choose selection=uniform."
             )
         if self.triplets == "known":
             return {}
@@ -138,14 +100,14 @@ class FedDiverse(PreTrained):
         return {key: _two_way(feature_dim, generators(key)) for key in keys}
 
     def setup(self, clients: ClientPool) -> State:
-        """Nothing yet; known triplets need attributes."""
+        """No state yet. MethodError if triplets are known and the data have no attributes."""
         if self.triplets == "known":
             require_attributes(clients, "feddiverse with triplets known")
         return {}
 
     def pretraining(self, round: int) -> bool:
         """Rounds 0 to T0 - 1 are plain FedAvg; in the authors' code the server's momentum is on already."""
-        return self.way("pretraining_rules") == "plain" and super().pretraining(round)
+        return self.pretraining_rules == "plain" and super().pretraining(round)
 
     # Selection ----------------------------------------------------------------------------------------------------
 
@@ -153,7 +115,7 @@ class FedDiverse(PreTrained):
         self, round: int, kappa: int, clients: ClientPool, state: State, rng: np.random.Generator
     ) -> tuple[Sequence[int], State]:
         """Everybody in rounds before T0; then the set-up, once, and triples (Algorithm 6)."""
-        when = 0 if self.way("estimate") == "first_round" else self.T0
+        when = 0 if self.estimate == "first_round" else self.T0
         if "triplets" not in state and round >= when:
             state = self._ask(clients)
         if round < self.T0:
@@ -195,9 +157,9 @@ class FedDiverse(PreTrained):
             return client
 
         while len(left) and len(chosen) < kappa:
-            wanted = 3 if self.way("last") == "whole" else min(3, kappa - len(chosen))
+            wanted = 3 if self.last == "whole" else min(3, kappa - len(chosen))
             j = len(chosen) // 3
-            i = ORDER[(round + j) % 3] if self.way("start") == "rotate" else int(rng.integers(3))
+            i = ORDER[(round + j) % 3] if self.start == "rotate" else int(rng.integers(3))
             # 1) with probability T_i^k / sum over those left
             p = triplets[left, i]
             p = p / p.sum() if p.sum() > 0 else None
@@ -210,12 +172,12 @@ class FedDiverse(PreTrained):
                 continue
             # 3) the one most orthogonal to both
             product = unit[left] @ np.cross(unit[first], unit[second])
-            take(_smallest(-np.abs(product) if self.way("third") == "absolute" else -product, left, rng))
+            take(_smallest(-np.abs(product) if self.third == "absolute" else -product, left, rng))
         return chosen
 
     def _normalised(self, triplets: np.ndarray) -> np.ndarray:
         """U^k [K, 3]: T^k / ||T^k||_1 (0 for T^k = 0), or the form of the authors' code."""
-        if self.way("normalise") == "l1":
+        if self.normalise == "l1":
             return _divided(triplets, triplets.sum(1, keepdims=True))
         rows = _divided(triplets, triplets.sum(0, keepdims=True))
         return _divided(rows, np.linalg.norm(rows, axis=1, keepdims=True))
@@ -232,12 +194,12 @@ class FedDiverse(PreTrained):
         for c, w, right in self._biased(probe):
             majority, minority = int(right.sum()), int((~right).sum())
             gap = abs(majority - minority)
-            if pivot < 0 or (gap < smallest and self.way("pivot") == "smallest_gap"):
+            if pivot < 0 or (gap < smallest and self.pivot == "smallest_gap"):
                 pivot, smallest = c, gap
                 labels.fill_(-1)[y == c] = (~right).to(y)
                 found[c] = majority, minority
-                bodies = bodies if self.way("body") == "own" else {}
-            if c == pivot or self.way("body") == "own":
+                bodies = bodies if self.body == "own" else {}
+            if c == pivot or self.body == "own":
                 bodies[c] = w
         if pivot < 0:
             return found  # no samples
@@ -251,7 +213,7 @@ class FedDiverse(PreTrained):
         """
         y = probe.data.y
         classes = torch.unique(y).tolist()
-        phase = Phase("biased", steps=self.tau_b + int(self.way("extra_step")))
+        phase = Phase("biased", steps=self.tau_b + int(self.extra_step))
         rules = self._rules(Gce(q=self.q))
         if probe.num_classes == 2 and classes:
             w = probe.train(rules, phase, "feddiverse/biased")
@@ -288,7 +250,7 @@ class FedDiverse(PreTrained):
             for c in rest:
                 found[c, found[pivot].argmax()] = int((y == c).sum())
             return found
-        phase = Phase("attribute", groups=("head",), steps=self.tau_a + int(self.way("extra_step")))
+        phase = Phase("attribute", groups=("head",), steps=self.tau_a + int(self.extra_step))
         head = Head(ATTRIBUTE, probe.heads[ATTRIBUTE])
         w = probe.train(self._rules(), phase, "feddiverse/attribute", bodies[pivot], head, labels)
         head = Head(ATTRIBUTE, w[probe.body_size :])

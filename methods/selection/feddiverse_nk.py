@@ -19,8 +19,7 @@ from scipy.optimize import nnls
 from methods.core.contexts import State
 from methods.core.registry import register
 from methods.core.rules import ClientPool
-from methods.selection.feddiverse import PreTrained
-from methods.shared.triplets import interaction_matrix, require_attributes
+from methods.shared.triplets import PreTrained, interaction_matrix, require_attributes
 
 RIDGE = 1e-9
 """Added to the diagonal of Q, which is singular where clients are alike: the most even solution is taken."""
@@ -37,7 +36,7 @@ class FedDiverseNk(PreTrained):
     """
 
     def setup(self, clients: ClientPool) -> State:
-        """Nothing yet."""
+        """No state yet. MethodError if the data have no attributes."""
         require_attributes(clients, "feddiverse_nk")
         return {}
 

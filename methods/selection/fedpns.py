@@ -15,8 +15,8 @@ default.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, ClassVar, Literal
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
 
 import numpy as np
 from pydantic import Field
@@ -25,36 +25,31 @@ from torch import Tensor
 from methods.core.contexts import State
 from methods.core.registry import register
 from methods.core.rules import ClientPool, Selection
+from methods.core.variant import VariantRule
 from methods.core.vectors import gram
 from methods.shared.draw import without_replacement
 
-DEFAULTS: dict[str, dict[str, Any]] = {
-    "paper": {"cap": 0.99, "min_keep": 1, "drop_flagged": False},
-    "reference": {"cap": 1.0, "min_keep": 8, "drop_flagged": True},
-}
-
 
 @register("selection", "fedpns")
-class FedPNS(Selection):
+class FedPNS(VariantRule, Selection):
     """Clients that were flagged for slowing down a round are chosen less often.
 
     ``alpha``, ``beta``: a flagged client loses min((f/s + beta)^alpha, ``cap``) of its probability, where it was
     flagged in f of its s rounds; ``min_keep``: how many updates are never flagged; ``drop_flagged``: whether flagged
-    updates are left out of the round's mean. None is what ``variant`` says.
+    updates are left out of the round's mean.
     """
 
-    observes: ClassVar[bool] = True
+    reference: ClassVar[Mapping[str, Any]] = {"cap": 1.0, "min_keep": 8, "drop_flagged": True}
 
     alpha: float = Field(gt=0)
     beta: float = Field(ge=0)
-    variant: Literal["paper", "reference"] = "paper"
-    cap: float | None = Field(default=None, gt=0, le=1)
-    min_keep: int | None = Field(default=None, ge=1)
-    drop_flagged: bool | None = None
+    cap: float = Field(default=0.99, gt=0, le=1)
+    min_keep: int = Field(default=1, ge=1)
+    drop_flagged: bool = False
 
-    def _value(self, name: str) -> Any:
-        own = getattr(self, name)
-        return DEFAULTS[self.variant][name] if own is None else own
+    def watches(self, round: int) -> bool:
+        """The updates of all rounds."""
+        return True
 
     def setup(self, clients: ClientPool) -> State:
         """pr_k = 1/K, s_k = f_k = 0."""
@@ -74,9 +69,7 @@ class FedPNS(Selection):
         s, f, pr = np.array(state["s"]), np.array(state["f"]), np.array(state["pr"])
         s[chosen] += 1
         f[flagged] += 1
-        cut = pr[flagged] * np.minimum(
-            (f[flagged] / s[flagged] + self.beta) ** self.alpha, self._value("cap")
-        )
+        cut = pr[flagged] * np.minimum((f[flagged] / s[flagged] + self.beta) ** self.alpha, self.cap)
         pr[flagged] -= cut
         others = np.ones(len(pr), dtype=bool)
         others[flagged] = False
@@ -85,12 +78,12 @@ class FedPNS(Selection):
 
     def _flagged(self, updates: Tensor) -> list[int]:
         """Rows of ``updates`` [m, d] that are flagged; at least one is not."""
-        return flag(gram(updates).numpy(), self._value("min_keep"))
+        return flag(gram(updates).numpy(), self.min_keep)
 
     @property
     def reweighs(self) -> bool:
-        """With ``drop_flagged``."""
-        return bool(self._value("drop_flagged"))
+        """Whether flagged updates are dropped."""
+        return self.drop_flagged
 
     def reweigh(self, ids: Sequence[int], updates: Tensor, p: np.ndarray, state: State) -> np.ndarray:
         """Weight 0 for flagged updates; the others' grow in proportion, so that the sum stays."""

@@ -18,7 +18,7 @@ random.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -26,58 +26,54 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from benchmark.errors import wrong
 from methods.core.contexts import State
 from methods.core.errors import MethodError
 from methods.core.registry import register
 from methods.core.rules import ClientPool, ClientProbe, Selection
+from methods.core.variant import VariantRule
 from methods.shared.draw import without_replacement
 
 ITERATIONS = 300
 """Most iterations of the compression; it usually stops long before, when no coordinate changes its centroid."""
 
-DEFAULTS: dict[str, dict[str, Any]] = {
-    "paper": {"compress": "update", "centroids": "sorted", "rounding": "largest_remainder", "epsilon": 0.0},
-    "reference": {"compress": "weights", "centroids": "unsorted", "rounding": "random", "epsilon": 1e-6},
-}
-
 
 @register("selection", "hcsfed")
-class HCSFed(Selection):
+class HCSFed(VariantRule, Selection):
     """Clients from clusters of compressed first updates: more from clusters that are large and spread out.
 
     ``r``: compression rate; ``Hc``: number of clusters; ``allocation``: clients per cluster in proportion to N_h S_h
     (``neyman``) or the same from each (``equal``); ``within``: drawn by ||x_k|| (``norm``) or ``uniform``;
     ``min_per_cluster``: clients from every cluster before the rest are allocated; ``compress``, ``centroids``,
-    ``rounding``, ``epsilon`` (added to N_h - 1): None is what ``variant`` says.
+    ``rounding``, ``epsilon`` (added to N_h - 1): see above.
     """
 
-    observes: ClassVar[bool] = True
+    reference: ClassVar[Mapping[str, Any]] = {
+        "compress": "weights",
+        "centroids": "unsorted",
+        "rounding": "random",
+        "epsilon": 1e-6,
+    }
 
     r: float = Field(gt=0, le=1)
     Hc: int = Field(ge=1)
     allocation: Literal["neyman", "equal"] = "neyman"
     within: Literal["norm", "uniform"] = "norm"
     min_per_cluster: int = Field(default=0, ge=0)
-    variant: Literal["paper", "reference"] = "paper"
-    compress: Literal["update", "weights"] | None = None
-    centroids: Literal["sorted", "unsorted"] | None = None
-    rounding: Literal["largest_remainder", "random"] | None = None
-    epsilon: float | None = Field(default=None, ge=0)
+    compress: Literal["update", "weights"] = "update"
+    centroids: Literal["sorted", "unsorted"] = "sorted"
+    rounding: Literal["largest_remainder", "random"] = "largest_remainder"
+    epsilon: float = Field(default=0.0, ge=0)
 
     def watches(self, round: int) -> bool:
         """Only the updates of round 0."""
         return round == 0
 
-    def _value(self, name: str) -> Any:
-        own = getattr(self, name)
-        return DEFAULTS[self.variant][name] if own is None else own
-
     def setup(self, clients: ClientPool) -> State:
-        """Nothing yet; MethodError if there are fewer clients than clusters."""
+        """No state yet. MethodError if there are fewer clients than clusters."""
         if self.Hc > clients.num_clients:
             raise MethodError(
-                f"selection.Hc: came {self.Hc}, but there are {clients.num_clients} clients. HCSFed needs at least one "
-                f"client per cluster; allowed: 1 to {clients.num_clients}."
+                wrong("selection.Hc", self.Hc, f"1 to {clients.num_clients}, the number of clients")
             )
         return {}
 
@@ -86,7 +82,7 @@ class HCSFed(Selection):
     ) -> tuple[Sequence[int], State]:
         """Everybody in round 0, then m_h clients of each cluster h."""
         if round == 0:
-            sent = self._global_model(clients) if self._value("compress") == "weights" else {}
+            sent = self._global_model(clients) if self.compress == "weights" else {}
             return list(range(clients.num_clients)), state | sent
         if "labels" not in state:
             state = self._clustered(state["x"].cpu().numpy(), rng)
@@ -113,7 +109,7 @@ class HCSFed(Selection):
 
     def _clustered(self, x: np.ndarray, rng: np.random.Generator) -> State:
         """The clusters of all later rounds."""
-        if self._value("centroids") == "unsorted":
+        if self.centroids == "unsorted":
             x = rng.permuted(x, axis=1)
         return {"x": torch.from_numpy(x), "labels": cluster(x, self.Hc, rng).tolist()}
 
@@ -122,15 +118,13 @@ class HCSFed(Selection):
         sizes = np.bincount(labels, minlength=self.Hc)
         first = np.minimum(sizes, self.min_per_cluster)
         if first.sum() > kappa:
-            raise MethodError(
-                f"selection.min_per_cluster: came {self.min_per_cluster}, which asks for {first.sum()} clients of "
-                f"{self.Hc} clusters, but {kappa} take part. Lower it, or raise train.clients_per_round."
-            )
+            what = f"less: {first.sum()} clients would be asked for, but {kappa} take part (train.clients_per_round)"
+            raise MethodError(wrong("selection.min_per_cluster", self.min_per_cluster, what))
         weights = np.ones(self.Hc)
         if self.allocation == "neyman":
-            weights = sizes * spread(x, labels, self.Hc, self._value("epsilon"))
+            weights = sizes * spread(x, labels, self.Hc, self.epsilon)
         left, room = kappa - int(first.sum()), sizes - first
-        if self._value("rounding") == "random":
+        if self.rounding == "random":
             return first + allocate_at_random(left, weights, room, rng)
         return first + allocate(left, weights, room)
 

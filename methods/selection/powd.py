@@ -12,32 +12,35 @@ that is not copied.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Literal
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from pydantic import Field
 
+from benchmark.errors import wrong
 from methods.core.contexts import State
 from methods.core.errors import MethodError
 from methods.core.registry import register
 from methods.core.rules import ClientPool, ClientProbe, Selection
+from methods.core.variant import VariantRule
 from methods.shared.draw import without_replacement
 
 
 @register("selection", "powd")
-class PowD(Selection):
+class PowD(VariantRule, Selection):
     """The kappa clients with the highest loss among d candidates, ties at random.
 
     ``d``: candidates, kappa <= d <= K (null: K); ``batch_size``: of ``loss: batch_means`` only.
     """
 
+    reference: ClassVar[Mapping[str, Any]] = {"loss": "batch_means"}
+
     d: int | None = Field(ge=1)
     prefer: Literal["highest", "lowest"] = "highest"
-    variant: Literal["paper", "reference"] = "paper"
-    loss: Literal["mean", "batch_means"] | None = None
+    loss: Literal["mean", "batch_means"] = "mean"
     batch_size: int = Field(default=28, ge=1)
 
     def choose(
@@ -60,10 +63,9 @@ class PowD(Selection):
         full = round == 0 and kappa == everybody
         if d > everybody or (d < kappa and not full):
             raise MethodError(
-                f"selection.d: came {d}; POW-D needs train.clients_per_round <= d <= number of clients, here "
-                f"{kappa} to {everybody}. Set selection.d in that range (null: all clients), or change "
-                "train.clients_per_round."
-            )
+                wrong("selection.d", d, f"clients_per_round <= d <= number of clients, here {kappa} to {everybody}",
+                      where="with selection.d (null: all clients), or change train.clients_per_round")
+            )  # fmt: skip
         return d
 
     def _loss(self, probe: ClientProbe) -> np.ndarray:
@@ -76,8 +78,7 @@ class PowD(Selection):
         if not n:
             return np.zeros(1)
         losses = torch.cat(each)
-        form = self.loss or {"paper": "mean", "reference": "batch_means"}[self.variant]
-        if form == "batch_means":
+        if self.loss == "batch_means":
             total = torch.stack([batch.mean() for batch in losses.split(self.batch_size)]).sum()
         else:
             total = losses.sum()

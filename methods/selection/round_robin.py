@@ -9,21 +9,19 @@ from all, then from those that were not in the last draw, then from all again: t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
 
 import numpy as np
 
 from methods.core.contexts import State
 from methods.core.registry import register
 from methods.core.rules import ClientPool, Selection
+from methods.core.variant import VariantRule
 from methods.shared.draw import without_replacement
 
 
 @register("selection", "round_robin")
-class RoundRobin(Selection):
+class RoundRobin(VariantRule, Selection):
     """The clients that had the fewest turns, ties at random; no two clients ever differ by more than one turn."""
-
-    variant: Literal["paper", "reference"] = "paper"
 
     def setup(self, clients: ClientPool) -> State:
         """R_k = 0; nobody is marked as served."""

@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from methods.core.contexts import Federation, RoundView, State
-from methods.core.errors import MethodError
 from methods.core.registry import register
 from methods.core.rules import ClientRule, Method, Post
 
@@ -27,10 +26,9 @@ class Drift(Post):
         for slot, name in wanted.items():
             found = getattr(method, slot).key
             if found != name:
-                raise MethodError(
-                    f"method {method.name!r}: post drift (FedDyn, FedDC) corrects the plain mean of the participants, "
-                    f"but method.server.{slot}.name is {found!r}; set it to {name}, or drop the post rule with the "
-                    "client rule that needs it"
+                raise method.error(
+                    f"post drift corrects the plain mean of the participants, but method.server.{slot}.name is "
+                    f"{found!r}; set it to {name}, or drop the post rule and the client rule that needs it"
                 )
 
     def setup(self, federation: Federation) -> State:
@@ -48,7 +46,6 @@ class Drift(Post):
 def require_drift(rule: ClientRule, method: Method) -> None:
     """MethodError unless the server runs ``post: drift``."""
     if method.post.key != "drift":
-        raise MethodError(
-            f"method {method.name!r}: {rule.key} needs its server side, but method.server.post.name is "
-            f"{method.post.key!r}; set it to drift"
+        raise method.error(
+            f"{rule.key} needs its server side, but method.server.post.name is {method.post.key!r}; set it to drift"
         )

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from methods.core.contexts import Predictor, ServerView
-from methods.core.errors import MethodError
 from methods.core.registry import register
 from methods.core.rules import ClientRule, Method, Prediction
 
@@ -28,7 +27,7 @@ class PersonalPrediction(Prediction):
 def require_personal(rule: ClientRule, method: Method, what: str) -> None:
     """MethodError unless the clients' own models answer: ``rule`` keeps ``what`` at the clients."""
     if method.prediction.key != "personal":
-        raise MethodError(
-            f"method {method.name!r}: prediction {method.prediction.key!r} asks a whole model of the server, but "
-            f"{rule.key} keeps {what} at the clients; set method.prediction.name to personal"
+        raise method.error(
+            f"prediction {method.prediction.key!r} asks a whole model of the server, but {rule.key} keeps {what} at "
+            "the clients; set method.prediction.name to personal"
         )

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from methods.core.contexts import Batch, ClientContext, Loss
 from methods.core.errors import MethodError
-from methods.core.rules import ClientPool, ClientProbe, ClientRule
+from methods.core.rules import ClientPool, ClientProbe, ClientRule, Method, Selection
 
 CI, AI, SC = 0, 1, 2
 """Places in a triplet: class imbalance, attribute imbalance, spurious correlation."""
@@ -61,10 +61,10 @@ def require_attributes(clients: ClientPool, who: str) -> None:
     """`MethodError` unless every sample has one of at least two attributes, which ``who`` reads."""
     counts = clients.group_counts
     if counts is None or counts.shape[2] < 2:
+        found = "none" if counts is None else "a single one"
         raise MethodError(
-            f"selection: {who} reads the attribute of every sample, and this data set has "
-            f"{'none' if counts is None else 'a single one'}. Choose a data set with attributes (dataset=cmnist or "
-            "another with groups), or a selection that needs none (selection=feddiverse estimates them)."
+            f"selection: {who} reads the attribute of every sample; this data set has {found}. Choose a data set with "
+            "attributes (dataset=cmnist), or a selection that needs none (selection=feddiverse estimates them)."
         )
 
 
@@ -97,3 +97,22 @@ class Balanced(ClientRule):
         """1 / (number of samples with the same label) [n_k]."""
         y = ctx.data.y.cpu().numpy()
         return 1 / np.bincount(y)[y]
+
+
+class PreTrained(Selection):
+    """The first T0 rounds are FedAvg with all clients (Appendix C; Algorithm 1 draws kappa of them)."""
+
+    T0: int = Field(ge=1)
+
+    def check(self, method: Method) -> None:
+        """Refuse rules that own the head: pre-training and set-up use the task head of w."""
+        owners = [rule.key for rule in method.client if rule.owns_head]
+        if owners:
+            raise method.error(
+                f"selection {self.key} trains the head of the global model, but {owners[0]} decides what the head is; "
+                "drop one of them, or choose selection=uniform"
+            )
+
+    def pretraining(self, round: int) -> bool:
+        """Rounds 0 to T0 - 1 are plain FedAvg."""
+        return round < self.T0

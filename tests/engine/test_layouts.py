@@ -45,7 +45,7 @@ def test_channels_last_layout_is_a_permuted_view() -> None:
                 ("norm.weight", (2,), "norm"),
                 ("classifier.bias", (4,), "head"),
             ],
-            r"sum: tensor 'body.weight' \(3, 2\) stands where 'body.weight' \(2, 3\) is expected",
+            r"sum: got tensor 'body.weight' \(3, 2\); expected 'body.weight' \(2, 3\)",
         ),
         (
             [
@@ -53,9 +53,9 @@ def test_channels_last_layout_is_a_permuted_view() -> None:
                 ("classifier.bias", (4,), "head"),
                 ("norm.weight", (2,), "norm"),
             ],
-            r"tensor 'classifier.bias' \(4,\) stands where 'norm.weight' \(2,\) is expected",
+            r"tensor 'classifier.bias' \(4,\); expected 'norm.weight' \(2,\)",
         ),
-        ([("body.weight", (2, 3), "body")], r"1 tensors came, 3 are expected"),
+        ([("body.weight", (2, 3), "body")], r"got 1 tensors; expected 3"),
         (
             [
                 ("body.weight", (2, 3), "body"),

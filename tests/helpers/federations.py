@@ -101,6 +101,18 @@ def with_rules(*rules: ClientRule, config: Mapping[str, Any] | None = None, **sl
     return replace(method, client=(*method.client, *rules), **slots)
 
 
+class Turns(Selection):
+    """The clients given for each round, over and over."""
+
+    key: ClassVar[str] = "turns"
+    turns: tuple[tuple[int, ...], ...]
+
+    def choose(
+        self, round: int, kappa: int, clients: ClientPool, state: State, rng: np.random.Generator
+    ) -> tuple[tuple[int, ...], State]:
+        return self.turns[round % len(self.turns)], state
+
+
 # Clients with classes ------------------------------------------------------------------------------------------
 
 

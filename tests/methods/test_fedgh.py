@@ -12,7 +12,6 @@ from federations import federation, one_parameter, ones
 
 from methods.core.build import build
 from methods.core.contexts import RoundView
-from methods.core.errors import MethodError
 from methods.core.vectors import Layout, gram
 from methods.fedgh import Harmonize, harmonised
 
@@ -93,15 +92,6 @@ def test_one_client_is_the_plain_update() -> None:
     for rule, start in ((method.direction, state), (Harmonize(), {})):
         dbar, _ = rule.direction(update, torch.ones(1).double(), view(1), start)
         assert torch.equal(dbar, update[0])
-
-
-def test_the_reference_refuses_weights_that_it_would_ignore() -> None:
-    server = {
-        "direction": {"name": "harmonize", "variant": "reference"},
-        "weights": {"name": "disco", "a": 1, "b": 0},
-    }
-    with pytest.raises(MethodError, match=r"harmonize, variant reference, weighs clients equally.*'disco'"):
-        build({"server": server})
 
 
 def test_the_history_covers_the_model() -> None:

@@ -15,31 +15,23 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-import yaml
 from federations import (
     federation,
     mlp,
-    one_parameter,
     ones,
     problem_of,
     run,
-    same,
-    two_parameters,
     with_rules,
 )
 from torch import Tensor, nn
 
 from benchmark.engine.aggregation import Updates
-from benchmark.engine.state import FederationState
 from benchmark.models.flat import FlatModel
 from benchmark.models.networks import Net
 from methods.core import vectors
-from methods.core.build import build
 from methods.core.contexts import Batch, ClientContext, Loss, RoundView, State, Trained
-from methods.core.errors import MethodError
-from methods.core.rules import ClientRule, Weights
+from methods.core.rules import ClientRule
 from methods.core.vectors import LayoutError
-from methods.fedavg import MeanDirection
 from methods.fedld import Margin, Principal
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -111,24 +103,6 @@ def test_margin_switched_off_is_not_computed() -> None:
     """Where ||f||^2 overflows, 0 times the margin would be NaN."""
     logits = torch.tensor([[1e30, 0.0]])
     assert objective(Margin(lam=0), logits, torch.tensor([0])).item() == 0
-
-
-def test_margin_by_hand_in_a_round() -> None:
-    """f = phi theta = 6, one class: d/df .5 log(1 + f^2) = .5 * 12/37, times phi for theta, times theta for phi."""
-    options: dict[str, Any] = {"lr": 0.1, "rounds": 1, "w0": np.array([2.0, 3.0])}
-    w = run(federation(ones(1), with_rules(Margin(lam=0.5)), two_parameters(), **options))[-1].w
-    np.testing.assert_allclose(w, [2 - 0.05 * 12 / 37 * 3, 3 - 0.05 * 12 / 37 * 2], rtol=0, atol=1e-14)
-
-
-def test_margin_at_zero_logits_has_no_gradient() -> None:
-    logits = torch.zeros(3, 4, dtype=torch.float64, requires_grad=True)
-    labels = torch.tensor([0, 1, 2])
-    objective(Margin(lam=2.0), logits, labels).backward()
-    plain = torch.zeros(3, 4, dtype=torch.float64, requires_grad=True)
-    F.cross_entropy(plain, labels).backward()
-    assert logits.grad is not None
-    assert plain.grad is not None
-    assert torch.equal(logits.grad, plain.grad)
 
 
 # The direction -------------------------------------------------------------------------------------------------
@@ -239,14 +213,6 @@ def test_code_golden(file: str) -> None:
         np.testing.assert_allclose(state["history"], g["history_code"][t], rtol=0, atol=1e-9)
 
 
-@pytest.mark.parametrize("file", EIGEN_FILES[:-1])
-def test_code_golden_in_float32(file: str) -> None:
-    g = golden(f"aggregation_{file}")
-    for t, (dbar, _) in enumerate(rounds(Principal(proportion=0.8, variant="reference"), g, np.float32)):
-        assert dbar.dtype == torch.float32
-        np.testing.assert_allclose(dbar, g["agg_code_f32"][t], rtol=0, atol=1e-5)
-
-
 class Stub(ClientRule):
     """Instead of training, adds the stored delta of (round, client): one step at rate 1."""
 
@@ -304,22 +270,6 @@ def random_updates(m: int, d: int, seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).normal(size=(m, d)) * np.linspace(1, 2, m)[:, None]
 
 
-def test_as_printed() -> None:
-    """Against the printed steps on the d x d matrix, oriented by the mean or not."""
-    updates, p = random_updates(6, 9), np.array([0.1, 0.3, 0.05, 0.15, 0.2, 0.2])
-    for norm, oriented in itertools.product(("l2top", "sumtop", "sumall"), (True, False)):
-        expected = printed(updates, p, 4, norm, oriented)
-        np.testing.assert_allclose(principal(updates, p, normaliser=norm), expected, rtol=0, atol=1e-12)
-
-
-def test_lengths_are_kept() -> None:
-    """||r_k|| = ||D_k||: what the length correction is for."""
-    updates = random_updates(7, 30)
-    for k in range(7):
-        revised = principal(updates, np.eye(7)[k])
-        assert revised.norm().item() == pytest.approx(np.linalg.norm(updates[k]), rel=1e-12)
-
-
 ROTATION = np.linalg.qr(np.random.default_rng(3).normal(size=(5, 5)))[0]
 
 
@@ -346,21 +296,6 @@ def test_number_of_directions(m: int, proportion: float, kept: int) -> None:
     updates = np.diag(np.linspace(2, 1, m))
     found = principal(updates, proportion=proportion)
     assert found.nonzero().flatten().tolist() == list(range(kept))
-
-
-def test_equal_updates_stay_as_they_are() -> None:
-    """One direction has all the variance; the others have eigenvalue 0 and are dropped, with every normaliser."""
-    update = np.array([1.0, -2, 3])
-    for normaliser in ("l2top", "sumall", "sumtop", "l2all", "one"):
-        found = principal(np.stack([update] * 5), normaliser=normaliser)
-        np.testing.assert_allclose(found, update, rtol=0, atol=1e-12)
-
-
-def test_opposite_updates() -> None:
-    """D_2 = -D_1: one direction, signs +1 and -1, Dbar = (p_1 - p_2) D_1."""
-    update = np.array([1.0, -2, 3])
-    found = principal(np.stack([update, -update]), [0.75, 0.25])
-    np.testing.assert_allclose(found, update / 2, rtol=0, atol=1e-12)
 
 
 def test_an_update_of_zero() -> None:
@@ -406,20 +341,6 @@ def test_a_single_number_per_layer_is_the_mean() -> None:
         assert found.item() == pytest.approx(0.9 - 0.1 + 0.1 + 0.5, abs=1e-12)
 
 
-def test_weights_that_do_not_sum_to_one() -> None:
-    """FedNova's p_k sum to something else: Dbar is linear in them."""
-    updates, p = random_updates(4, 7), np.array([0.1, 0.4, 0.2, 0.3])
-    np.testing.assert_allclose(principal(updates, 2.5 * p), 2.5 * principal(updates, p), rtol=1e-12)
-
-
-def test_scale_of_the_updates_does_not_matter() -> None:
-    """Late in training updates are small: Dbar scales with them."""
-    updates = random_updates(5, 40)
-    small, large = principal(1e-20 * updates), principal(1e20 * updates)
-    np.testing.assert_allclose(1e20 * small, principal(updates), rtol=0, atol=1e-12)
-    np.testing.assert_allclose(1e-20 * large, principal(updates), rtol=0, atol=1e-12)
-
-
 def test_float32_updates_lose_nothing_but_their_own_rounding() -> None:
     """Products are summed in float64: in float32 the small updates' directions would be noise."""
     updates = (
@@ -440,19 +361,6 @@ def test_chunks_give_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
         np.testing.assert_allclose(found, g["agg_paper_whole_l2top_wn"][0], rtol=0, atol=1e-9)
 
 
-def test_the_matrix_is_not_held_twice(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only pieces of at most CHUNK numbers are ever in float64."""
-    monkeypatch.setattr(vectors, "CHUNK", 100)
-    sizes: list[int] = []
-    double = Tensor.double
-    monkeypatch.setattr(Tensor, "double", lambda x: sizes.append(x.numel()) or double(x))
-    updates = torch.from_numpy(random_updates(5, 1000).astype(np.float32))
-    rule = Principal(proportion=0.8)
-    rule.direction(updates, torch.full((5,), 0.2, dtype=torch.float64), view(5), {})
-    assert max(sizes) == 100
-    assert sum(sizes) == 2 * 5 * 1000
-
-
 # In whole federations ------------------------------------------------------------------------------------------
 
 
@@ -468,56 +376,7 @@ def seeded_mlp() -> Net:
         return mlp()
 
 
-def both(**switches: Any) -> dict[str, Any]:
-    return {
-        "client": {"fedld_margin": {"lam": 0.1, **{k: v for k, v in switches.items() if k == "variant"}}},
-        "server": {"direction": {"name": "principal", "proportion": 0.8, **switches}},
-    }
-
-
 OPTIONS: dict[str, Any] = {"batch_size": 5, "momentum": 0.5, "weight_decay": 5e-4, "order": None, "rounds": 5}
-
-
-@pytest.mark.parametrize("variant", ["paper", "reference"])
-def test_no_margin_is_fedavg_bit_for_bit(variant: str) -> None:
-    plain = run(federation(three_clients(), {}, seeded_mlp(), **OPTIONS))[-1]
-    method = {"client": {"fedld_margin": {"lam": 0, "variant": variant}}}
-    found = run(federation(three_clients(), method, seeded_mlp(), **OPTIONS))[-1]
-    assert torch.equal(found.w, plain.w)
-
-
-@pytest.mark.parametrize("variant", ["paper", "reference"])
-def test_one_client_or_participant_is_fedavg_bit_for_bit(variant: str) -> None:
-    method = {"server": both(variant=variant)["server"]}
-    for problem, take in ((three_clients((9,)), None), (three_clients(), 1)):
-        plain = run(federation(problem, {}, seeded_mlp(), clients_per_round=take, **OPTIONS))[-1]
-        found = run(federation(problem, method, seeded_mlp(), clients_per_round=take, **OPTIONS))[-1]
-        assert torch.equal(found.w, plain.w)
-
-
-@pytest.mark.parametrize("variant", ["paper", "reference"])
-@pytest.mark.parametrize("stop", [1, 3])
-@pytest.mark.parametrize("take", [None, 2])
-def test_resume_is_bit_for_bit(variant: str, stop: int, take: int | None, tmp_path: Path) -> None:
-    def model() -> Any:
-        return federation(
-            three_clients(), both(variant=variant), seeded_mlp(), clients_per_round=take, **OPTIONS
-        )
-
-    whole = run(model())[-1]
-    torch.save(run(model(), rounds=stop)[-1].to_dict(), tmp_path / "checkpoint")
-    loaded = FederationState(**torch.load(tmp_path / "checkpoint"))
-    assert same(run(model(), loaded, rounds=5 - stop)[-1], whole)
-    assert bool(torch.isfinite(whole.w).all())
-
-
-def test_quadratic_round_by_hand() -> None:
-    """f_k = (w - b_k)^2 / 2 from w = 0, one step at rate .1: D = .1 b = (.1, -.2), p = (1/4, 3/4); d = 1: the mean."""
-    from federations import Quadratic
-
-    method = with_rules(Quadratic(a=(1.0, 1.0), b=(1.0, -2.0)), config={"server": both()["server"]})
-    model = federation(ones(1, 3), method, one_parameter(), lr=0.1, rounds=1, w0=np.zeros(1), batch_size=9)
-    assert run(model)[-1].w.item() == pytest.approx(0.25 * 0.1 - 0.75 * 0.2, abs=1e-14)
 
 
 class OwnHead(ClientRule):
@@ -547,68 +406,7 @@ def test_personal_parameters_stay_out_of_the_geometry() -> None:
     assert torch.equal(second.w[body:], first.w[body:])
 
 
-@pytest.mark.parametrize(
-    ("name", "margin", "server"),
-    [
-        ("fedld", True, True),
-        ("fedld_margin", True, False),
-        ("fedld_principal", False, True),
-        ("fedavg", 0, 0),
-    ],
-)
-def test_the_four_cells_of_table_2(name: str, margin: bool, server: bool) -> None:
-    method = build(yaml.safe_load((CONF / f"{name}.yaml").read_text()))
-    assert method.client == ((Margin(lam=0.03),) if margin else ())
-    assert method.direction == (Principal(proportion=0.8) if server else MeanDirection())
-    assert method.keeps_updates(0) == bool(server)
-
-
 # Bad input -----------------------------------------------------------------------------------------------------
-
-
-class Odd(Weights):
-    """Weights of its own."""
-
-    key: ClassVar[str] = "odd"
-
-    def weights(self, view: RoundView) -> np.ndarray:
-        return np.ones(len(view.clients))
-
-
-MISTAKES = [
-    (
-        {"client": {"fedld_margin": {"lam": -0.1}}},
-        r"fedld_margin\.lam: came -0\.1; .*greater than or equal to 0",
-    ),
-    ({"client": {"fedld_margin": {"lam": float("nan")}}}, r"fedld_margin\.lam: came nan"),
-    ({"client": {"fedld_margin": {"lam": float("inf")}}}, r"fedld_margin\.lam: came inf"),
-    ({"client": {"fedld_margin": {}}}, r"fedld_margin\.lam: fedld_margin needs this parameter"),
-    (
-        {"client": {"fedld_margin": {"lam": 1, "form": "logit"}}},
-        r"form: came 'logit'; .*'logits' or 'softmax'",
-    ),
-    (both(proportion=0), r"direction\.proportion: came 0; .*greater than 0"),
-    (both(proportion=1.01), r"direction\.proportion: came 1\.01; .*less than or equal to 1"),
-    (both(proportion=float("nan")), r"direction\.proportion: came nan"),
-    (both(normaliser="l2"), r"direction\.normaliser: came 'l2'; .*'l2top'"),
-    (both(scopes="layer"), r"direction\.scopes: unknown parameter of principal\. Did you mean 'scope'\?"),
-    ({"server": {"direction": {"name": "principle", "proportion": 1}}}, r"Did you mean 'principal'\?"),
-]
-
-
-@pytest.mark.parametrize(("config", "message"), MISTAKES)
-def test_mistakes(config: dict[str, Any], message: str) -> None:
-    with pytest.raises(MethodError, match=message):
-        build(config)
-
-
-def test_weights_that_would_be_ignored_are_refused() -> None:
-    with pytest.raises(MethodError, match=r"would ignore the weights rule 'odd'; set .*client_weights=rule"):
-        with_rules(weights=Odd(), direction=Principal(proportion=0.8, variant="reference")).check()
-    with_rules(weights=Odd(), direction=Principal(proportion=0.8)).check()
-    with_rules(
-        weights=Odd(), direction=Principal(proportion=0.8, variant="reference", client_weights="rule")
-    ).check()
 
 
 @pytest.mark.parametrize("keep", [True, False])

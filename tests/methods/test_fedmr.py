@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-import yaml
 from federations import Recorder, federation, mlp, one_parameter, ones, problem_of, run, same, with_rules
 from torch import Tensor, nn
 
@@ -298,19 +297,6 @@ def test_prototypes_of_the_trained_local_models() -> None:
     assert torch.equal(first.buffers, states[1].buffers)
 
 
-def test_prototypes_of_a_client_with_many_samples() -> None:
-    """600 samples come in two batches of the statistics pass."""
-    rng = np.random.default_rng(1)
-    x, y = rng.normal(size=(600, 6)), rng.integers(0, 3, 600)
-    log = Recorder.new()
-    model = start(problem_of([x], [y], 3), {"mu1": 0, "mu2": 0.1}, log, rounds=1, batch_size=200)
-    server = run(model)[-1].rules["fedmr"]
-    _, _, end = log.ends[0]
-    expected = means([(features_of(model, end.w, end.buffers, torch.from_numpy(x)), torch.from_numpy(y))])
-    for c in range(3):
-        np.testing.assert_allclose(server["g"][c], expected[c], rtol=0, atol=1e-12)
-
-
 def test_one_step_of_each_round() -> None:
     """Full batches, one step, no momentum: w_k = w - lr grad(CE + mu1 intra + mu2 inter), with the prototypes of the
     round before; in round 0 there are none. The gradients come from the loops above."""
@@ -443,44 +429,6 @@ def test_without_the_inter_class_loss_there_are_no_prototypes() -> None:
 # The engine's promises -------------------------------------------------------------------------------------------
 
 
-def test_neutral_values_are_fedavg() -> None:
-    options = {"rounds": 3, "batch_size": 5, "net": bn_dropout, "order": None}
-    ours = run(start(clients(), {"mu1": 0.0, "mu2": 0.0}, **options))
-    torch.manual_seed(5)
-    options.pop("net")
-    theirs = run(federation(clients(), {}, bn_dropout(), lr=0.1, momentum=0.9, epochs=1, **options))  # type: ignore[arg-type]
-    for a, b in zip(ours, theirs, strict=True):
-        assert torch.equal(a.w, b.w)
-        assert torch.equal(a.buffers, b.buffers)
-
-
-@pytest.mark.parametrize(
-    "parameters", [{}, {"lite": 3}, {"submit": 0.5}, {"variant": "reference", "mu2": 0.0}]
-)
-@pytest.mark.parametrize("stop", [1, 3])
-def test_resume_is_bit_for_bit(parameters: dict[str, Any], stop: int, tmp_path: Path) -> None:
-    parameters = {"mu1": 0.01, "mu2": 0.5} | parameters
-    options = {"rounds": 5, "clients_per_round": 2, "batch_size": 5, "net": bn_dropout, "order": None}
-    whole = run(start(clients(), parameters, **options))
-    torch.save(run(start(clients(), parameters, **options), rounds=stop)[-1].to_dict(), tmp_path / "state")
-    loaded = FederationState(**torch.load(tmp_path / "state", weights_only=True))
-    again = start(clients(), parameters, **options)
-    assert same(run(again, loaded, rounds=5 - stop)[-1], whole[-1])
-
-
-def test_one_client_and_clients_of_one_sample() -> None:
-    """K = 1 is SGD on all data; a client of one sample of a class of its own has no intra-class loss, and no NaN."""
-    rng = np.random.default_rng(2)
-    labels = [[0, 1, 0, 2, 1], [2], [1, 1]]
-    problem = problem_of([rng.normal(size=(len(y), 6)) for y in labels], [np.array(y) for y in labels], 3)
-    for state in run(start(problem, {"mu1": 0.01, "mu2": 0.5}, batch_size=2)):
-        assert torch.isfinite(state.w).all()
-    alone = problem_of([problem.images.numpy()[:5]], [np.array(labels[0])], 3)
-    states = run(start(alone, {"mu1": 0.01, "mu2": 0.5}, batch_size=2, net=bn_dropout))
-    assert torch.isfinite(states[-1].w).all()
-    assert states[-1].rules["fedmr"]["known"].tolist() == [True, True, True]
-
-
 def test_weights_by_batches() -> None:
     view = RoundView(0, 0.1, 3, (0, 2), *(np.zeros(2),) * 4, np.zeros((2, 3)))  # type: ignore[arg-type]
     counted = RoundView(**(vars(view) | {"steps": np.array([3.0, 1.0]), "sizes": np.array([30.0, 70.0])}))
@@ -498,27 +446,6 @@ def test_weights_by_batches() -> None:
 # Configuration ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("parameters", "words"),
-    [
-        ({"mu1": -0.1}, ["method.client.fedmr.mu1", "-0.1", "greater than or equal to 0"]),
-        ({"mu2": float("nan")}, ["method.client.fedmr.mu2", "nan"]),
-        ({"mu1": float("inf")}, ["method.client.fedmr.mu1", "inf", "finite"]),
-        ({"eps": -1e-9}, ["method.client.fedmr.eps"]),
-        ({"lite": 0}, ["method.client.fedmr.lite", "greater than or equal to 1"]),
-        ({"submit": 0}, ["method.client.fedmr.submit", "greater than 0"]),
-        ({"submit": 1.5}, ["method.client.fedmr.submit", "1.5", "less than or equal to 1"]),
-        ({"inter_cj": "both"}, ["method.client.fedmr.inter_cj", "'all', 'batch' or 'client'"]),
-        ({"variant": "code"}, ["method.client.fedmr.variant", "'paper' or 'reference'"]),
-        ({"mu": 0.1}, ["method.client.fedmr.mu", "unknown parameter", "mu1"]),
-    ],
-)
-def test_bad_values(parameters: dict[str, Any], words: list[str]) -> None:
-    with pytest.raises(MethodError) as error:
-        build({"client": {"fedmr": {"mu1": 0.1, "mu2": 0.1} | parameters}})
-    assert all(word in str(error.value) for word in words), error.value
-
-
 def test_one_feature_cannot_be_decorrelated() -> None:
     def of(mu1: float) -> FederatedRun:
         method = build({"client": {"fedmr": {"mu1": mu1, "mu2": 0.1}}})
@@ -527,31 +454,6 @@ def test_one_feature_cannot_be_decorrelated() -> None:
     with pytest.raises(MethodError, match=r"makes 1 per image.*model=.*method\.client\.fedmr\.mu1 to 0"):
         of(0.1).initial_state()
     assert torch.isfinite(run(of(0.0))[-1].w).all()
-
-
-def test_configurations(root: Path) -> None:
-    """The variants differ from fedmr in what their name says and in nothing else."""
-
-    def rule(name: str) -> FedMR:
-        node = yaml.safe_load((root / "conf" / "method" / f"{name}.yaml").read_text(encoding="utf-8"))
-        assert node["name"] == name
-        (client,) = build(node).client
-        assert isinstance(client, FedMR)
-        return client
-
-    full = rule("fedmr").model_dump()
-    assert full["mu1"] > 0
-    assert full["mu2"] > 0
-    changes = {
-        "fedmr_intra": {"mu2": 0.0},
-        "fedmr_inter": {"mu1": 0.0},
-        "fedmr_lite10": {"lite": 10},
-        "fedmr_lite50": {"lite": 50},
-        "fedmr_proto50": {"submit": 0.5},
-        "fedmr_proto80": {"submit": 0.8},
-    }
-    for name, change in changes.items():
-        assert rule(name).model_dump() == full | change, name
 
 
 def test_context_has_what_the_rule_reads() -> None:

@@ -14,7 +14,6 @@ from torch import nn
 
 from benchmark.models.networks import Net
 from methods.core.build import build
-from methods.core.errors import MethodError
 from methods.fedpac import head_weights, on_simplex, quadratic_form, statistics
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -144,12 +143,3 @@ def test_absent_clients_keep_their_heads() -> None:
     model = federation(problem(), METHOD, net(), clients_per_round=1, rounds=1, epochs=1)
     state, report = model.step(model.initial_state())
     assert list(state.rules["fedpac"]["heads"]) == [str(report.clients[0])]
-
-
-def test_combinations_that_are_refused() -> None:
-    with pytest.raises(MethodError, match=r"does not know the heads.*method\.prediction\.name to fedpac"):
-        build({"client": {"fedpac": FEDPAC}})
-    with pytest.raises(MethodError, match=r"'fedpac' asks the client rule fedpac, which is not there"):
-        build({"prediction": {"name": "fedpac"}})
-    with pytest.raises(MethodError, match="fedpac and fedrep both decide what the head is"):
-        build({**METHOD, "client": {"fedpac": FEDPAC, "fedrep": {"E_h": None, "E_b": 1}}})

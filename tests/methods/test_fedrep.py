@@ -5,22 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from federations import federation, mlp, problem_of, run, same, with_rules
+from federations import Turns, federation, mlp, problem_of, run, same
 from torch import nn
 
 from benchmark.config.compose import load_group
 from benchmark.engine.evaluation import EvaluationSet
 from benchmark.engine.federation import FederatedRun
-from benchmark.engine.state import FederationState
 from benchmark.models.networks import Net
 from methods.core.build import build
-from methods.core.errors import MethodError
-from methods.core.rules import ClientRule, Method, Selection
+from methods.core.rules import Method
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "baselines" / "fedrep.npz"
 BODY = 56
@@ -107,16 +105,6 @@ def algorithm_1(
     return body, heads
 
 
-class Turns(Selection):
-    """The clients given for each round."""
-
-    key: ClassVar[str] = "turns"
-    turns: tuple[tuple[int, ...], ...]
-
-    def choose(self, round: int, *args: Any) -> Any:
-        return self.turns[round], args[2]
-
-
 EVERYBODY = ((0, 1, 2, 3),) * 3
 
 
@@ -140,19 +128,6 @@ def test_rounds_beside_numpy(turns: Any, momentum: float, decay: float) -> None:
     assert set(state.clients) == taken
     for k in taken:
         np.testing.assert_allclose(state.clients[k]["personal"], heads[k], rtol=0, atol=1e-12)
-
-
-def test_one_client() -> None:
-    """K = 1: alternating descent without a server in between."""
-    g, _ = golden_problem("uneq")
-    problem = problem_of([g["uneq_X0"]], [g["uneq_y0"]], 3)
-    state = run(federation(problem, fedrep(), mlp(), lr=0.05, w0=g["w0"], batch_size=3, momentum=0.9))[-1]
-    v = g["w0"]
-    for _ in range(3):
-        for part, epochs in ((slice(BODY, None), 2), (slice(0, BODY), 1)):
-            v = descend(v, part, g["uneq_X0"], g["uneq_y0"], epochs, 3, (0.05, 0.9, 0.0))
-    np.testing.assert_allclose(state.w[:BODY], v[:BODY], rtol=0, atol=1e-12)
-    np.testing.assert_allclose(state.clients[0]["personal"], v[BODY:], rtol=0, atol=1e-12)
 
 
 def test_null_epochs_are_those_of_the_run() -> None:
@@ -235,43 +210,3 @@ def test_personal_prediction_uses_the_present_body() -> None:
 
 
 # Stop and go on, refusals ------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("stop", [0, 1, 2])
-def test_stop_and_go_on(stop: int, tmp_path: Path) -> None:
-    """Bit for bit, with dropout, momentum, random orders and a client that rests."""
-
-    def model() -> FederatedRun:
-        _, problem = golden_problem("uneq")
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(1)
-            body = nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.Tanh(), nn.Dropout(0.3))
-            net = Net(body, nn.Linear(8, 3), 8).double()
-        method = replace(build(fedrep()), selection=Turns(turns=((0, 1), (1, 2), (0, 3), (0, 1))))
-        options = {"momentum": 0.5, "weight_decay": 0.01, "batch_size": 5, "order": None}
-        return federation(problem, method, net, rounds=4, **options)
-
-    through = run(model())
-    torch.save(run(model(), rounds=stop)[-1].to_dict(), tmp_path / "checkpoint")
-    loaded = FederationState(**torch.load(tmp_path / "checkpoint", weights_only=True))
-    assert same(run(model(), loaded, 4 - stop)[-1], through[-1])
-
-
-def test_refused() -> None:
-    with pytest.raises(
-        MethodError, match=r"prediction 'global' asks a whole model of the server.*set method\.prediction"
-    ):
-        build(fedrep(prediction={"name": "global"}))
-    with pytest.raises(
-        MethodError, match=r"method\.client\.fedrep\.E_h: came 0; .*greater than or equal to 1"
-    ):
-        build(fedrep(client={"E_h": 0}))
-    with pytest.raises(MethodError, match=r"method\.client\.fedrep\.E_b: fedrep needs this parameter"):
-        build({"client": {"fedrep": {"E_h": None}}, "prediction": {"name": "personal"}})
-
-    class Other(ClientRule):
-        key: ClassVar[str] = "other"
-        owns_head: ClassVar[bool] = True
-
-    with pytest.raises(MethodError, match="fedrep and other both decide what the head is"):
-        with_rules(Other(), config=fedrep()).check()

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from federations import bn_dropout, class_run, classes, problem_of, run, same, with_rules
+from federations import Turns, bn_dropout, class_run, classes, problem_of, run, same, with_rules
 
 from benchmark.config.compose import group_names, load_group
 from benchmark.engine.state import Diverged, FederationState
 from methods.core.build import build
-from methods.core.contexts import State
 from methods.core.errors import MethodError
-from methods.core.rules import ClientPool, Method, Selection
+from methods.core.rules import Method
 
 every_method = pytest.mark.parametrize("name", group_names("method"))
 
@@ -25,18 +24,6 @@ def configured(name: str, **slots: Any) -> Method:
     if "isfl" in (config.get("client") or {}):
         config["client"]["isfl"] |= {"N_p": 20, "proxy": "local"}  # a shared set would spread a bad image
     return with_rules(config=config, **slots)
-
-
-class Turns(Selection):
-    """The clients given for each round."""
-
-    key: ClassVar[str] = "turns"
-    turns: tuple[tuple[int, ...], ...]
-
-    def choose(
-        self, round: int, kappa: int, clients: ClientPool, state: State, rng: np.random.Generator
-    ) -> Any:
-        return self.turns[round % len(self.turns)], state
 
 
 def finite(state: FederationState) -> bool:
@@ -158,6 +145,10 @@ DRIFT = UNIFORM | {"post": {"name": "drift"}}
 DYN, DC = {"feddyn": {"alpha": 0.1}}, {"feddc": {"alpha": 0.1}}
 REP = {"fedrep": {"E_h": None, "E_b": 1}}
 SDC = {"fedsdc": {"rho": [0.4, 1.0], "dropout": 0.0, "diversity": True, "shuffle": True}}
+PAC = {"lam": 1.0, "eta_head": 0.1, "E_head": 1}
+LD = {"name": "principal", "proportion": 0.8}
+ADAM = {"name": "adam", "beta1": 0.9, "beta2": 0.99, "lr": 0.01, "tau": 0.001}
+DISCO = {"weights": {"name": "disco", "a": 0.5, "b": 0.1}}
 VOTE, PERSONAL = {"name": "vote", "gamma": 1.0}, {"name": "personal"}
 
 
@@ -170,26 +161,44 @@ VOTE, PERSONAL = {"name": "vote", "gamma": 1.0}, {"name": "personal"}
         ({"client": DC, "server": {"post": {"name": "drift"}}}, r"weights\.name is 'size'; set it to uniform"),
         ({"client": DYN, "server": UNIFORM}, r"feddyn needs its server side.*post\.name is 'none'; set it to drift"),
         ({"client": {"scaffold": {}} | REP, "prediction": PERSONAL},
-         r"scaffold derives a gradient .*fedrep trains its parts in turns"),
+         r"scaffold derives .*fedrep trains"),
         ({"client": DC | REP, "server": DRIFT, "prediction": PERSONAL}, r"feddc derives .*fedrep trains"),
         ({"client": {"scaffold": {}} | SDC, "prediction": VOTE},
          r"scaffold keeps a vector of the whole model at each client, but fedsdc hands out heads"),
         ({"client": {"moon": {"mu": 1.0, "T": 0.5}} | SDC, "prediction": VOTE}, r"moon keeps .*fedsdc hands out"),
         ({"client": {"isfl": {"sigma": 0.02, "N_p": 1}, "fedbn": {}}}, r"fedbn keeps the normalisation layers"),
         ({"prediction": {"name": "last_models"}}, r"'last_models' needs the client rule last_models"),
-        ({"client": {"moon": {"mu": -1.0, "T": 0.5}}}, r"method\.client\.moon\.mu: got -1\.0"),
-        ({"client": {"moon": {"mu": 1.0, "T": 0.0}}}, r"method\.client\.moon\.T: got 0\.0"),
-        ({"client": {"feddyn": {"alpha": 0.0}}, "server": DRIFT}, r"method\.client\.feddyn\.alpha: got 0\.0"),
-        ({"client": {"fedproc": {"T_p": 0}}}, r"method\.client\.fedproc\.T_p: got 0"),
-        ({"client": {"isfl": {"sigma": 1.0, "N_p": 5}}}, r"method\.client\.isfl\.sigma: got 1\.0"),
-        ({"client": {"isfl": {"sigma": 0.1, "N_p": 0}}}, r"method\.client\.isfl\.N_p: got 0"),
-        ({"server": {"optimizer": {"name": "adam", "beta1": 0.9, "beta2": 0.99, "lr": 0.1, "tau": 0.0}}},
-         r"method\.server\.optimizer\.tau: got 0\.0"),
-        ({"server": {"optimizer": {"name": "yogi", "beta1": 1.0, "beta2": 0.99, "lr": 0.1, "tau": 0.1}}},
-         r"method\.server\.optimizer\.beta1: got 1\.0"),
-        ({"server": {"weights": {"name": "disco", "a": -1, "b": 0}}}, r"method\.server\.weights\.a: got -1"),
-        ({"server": {"direction": {"name": "harmonize", "reading": "cold"}}},
-         r"method\.server\.direction\.reading: got 'cold'"),
+        ({"client": SDC}, r"prediction 'global'.*set method\.prediction\.name to vote"),
+        ({"client": {"fedpac": PAC}}, r"set method\.prediction\.name to fedpac"),
+        ({"client": REP}, r"prediction 'global'.*set method\.prediction"),
+        ({"client": {"fedpac": PAC} | REP, "prediction": {"name": "fedpac"}}, r"fedpac and fedrep .*what the head is"),
+        ({"prediction": {"name": "fedpac"}}, r"needs the client rule fedpac"),
+        ({"server": {"direction": LD | {"variant": "reference"}} | DISCO}, r"principal .*ignore .*'disco'"),
+        ({"server": {"direction": {"name": "harmonize", "variant": "reference"}} | DISCO}, r"harmonize .*ignore"),
+        ({"client": {"moon": {"mu": -1.0, "T": 0.5}}}, r"client\.moon\.mu: got -1\.0"),
+        ({"client": {"moon": {"mu": 1.0, "T": 0.0}}}, r"client\.moon\.T: got 0\.0"),
+        ({"client": {"feddyn": {"alpha": 0.0}}, "server": DRIFT}, r"client\.feddyn\.alpha: got 0\.0"),
+        ({"client": {"fedproc": {"T_p": 0}}}, r"client\.fedproc\.T_p: got 0"),
+        ({"client": {"isfl": {"sigma": 1.0, "N_p": 5}}}, r"client\.isfl\.sigma: got 1\.0"),
+        ({"client": {"isfl": {"sigma": 0.1, "N_p": 0}}}, r"client\.isfl\.N_p: got 0"),
+        ({"client": {"fedcm": {"alpha": 0.0}}}, r"client\.fedcm\.alpha: got 0\.0"),
+        ({"client": {"fedsam": {"rho": -0.1}}}, r"client\.fedsam\.rho: got -0\.1"),
+        ({"server": {"optimizer": {"name": "lookahead", "lam": 1.0}}}, r"optimizer\.lam: got 1\.0"),
+        ({"server": {"optimizer": ADAM | {"tau": 0.0}}}, r"optimizer\.tau: got 0\.0"),
+        ({"server": {"optimizer": ADAM | {"beta1": 1.0}}}, r"optimizer\.beta1: got 1\.0"),
+        ({"server": {"weights": {"name": "disco", "a": -1, "b": 0}}}, r"weights\.a: got -1"),
+        ({"server": {"direction": {"name": "harmonize", "reading": "cold"}}}, r"direction\.reading: got 'cold'"),
+        ({"server": {"direction": LD | {"proportion": 1.01}}}, r"direction\.proportion: got 1\.01"),
+        ({"server": {"direction": LD | {"normaliser": "l2"}}}, r"direction\.normaliser: got 'l2'; .*'l2top'"),
+        ({"client": {"fedld_margin": {"lam": float("nan")}}}, r"fedld_margin\.lam: got nan"),
+        ({"client": {"fedmr": {"mu1": float("inf"), "mu2": 0}}}, r"fedmr\.mu1: got inf"),
+        ({"client": {"fedmr": {"mu1": 0, "mu2": 0, "submit": 1.5}}}, r"fedmr\.submit: got 1\.5"),
+        ({"client": {"fedmr": {"mu1": 0, "mu2": 0, "lite": 0}}}, r"fedmr\.lite: got 0"),
+        ({"client": {"fedrep": {"E_h": 0, "E_b": 1}}}, r"fedrep\.E_h: got 0"),
+        ({"client": {"fedsdc": SDC["fedsdc"] | {"rho": [1.0, 0.4]}}}, r"fedsdc\.rho: .*0 < low < high <= 1"),
+        ({"client": {"fedsdc": SDC["fedsdc"] | {"H": 0}}}, r"fedsdc\.H: got 0"),
+        ({"client": SDC, "prediction": VOTE | {"gamma": 1.2}}, r"prediction\.gamma: got 1\.2"),
+        ({"client": SDC, "prediction": VOTE | {"ranking": "test"}}, r"prediction\.ranking: got 'test'"),
     ],
 )  # fmt: skip
 def test_refused_by_name(config: dict[str, Any], said: str) -> None:
@@ -200,8 +209,7 @@ def test_refused_by_name(config: dict[str, Any], said: str) -> None:
 def test_what_composes() -> None:
     """FedNova under FedAvgM, FedDisco's weights under an adaptive optimizer, prototypes beside anything."""
     nova = {"direction": {"name": "nova"}, "optimizer": {"name": "momentum", "beta": 0.95, "lr": 0.1}}
-    adam = {"name": "adam", "beta1": 0.9, "beta2": 0.99, "lr": 0.01, "tau": 0.001}
-    disco = {"weights": {"name": "disco", "a": 0.5, "b": 0.1}, "optimizer": adam}
+    disco = DISCO | {"optimizer": ADAM}
     for client in ({}, {"fedprox": {"mu": 0.1}}, {"moon": {"mu": 1.0, "T": 0.5}}, {"scaffold": {}}):
         for server in (nova, disco, {"direction": {"name": "harmonize"}}):
             config = {"client": {**client, "fedproc": {}}, "server": server}

@@ -1,0 +1,33 @@
+"""A slow moving average of the aggregated updates. FedLD's public code keeps one for FedLD and one for FedGH."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from methods.core.contexts import State
+from methods.core.rules import Method, Rule
+
+GAMMA = 0.99
+"""Weight of the old history in the new one (code)."""
+
+
+def no_history(w: Tensor) -> State:
+    """The history before round 0."""
+    return {"history": torch.zeros_like(w), "rounds": 0}
+
+
+def remember(state: State, dbar: Tensor) -> State:
+    """``state`` with the update of one more round, Dbar [d], in its history."""
+    old, rounds = state["history"], state["rounds"]
+    history = GAMMA * old + (1 - GAMMA) * dbar if rounds else dbar.clone()
+    return state | {"history": history, "rounds": rounds + 1}
+
+
+def require_equal_weights(rule: Rule, method: Method, otherwise: str) -> None:
+    """MethodError if ``rule``, which weighs clients equally, would ignore the weights rule of ``method``."""
+    if method.weights.key not in ("size", "uniform"):
+        raise method.error(
+            f"direction {rule.key} weighs clients equally and would ignore the weights rule {method.weights.key!r}; "
+            f"set {otherwise} or method.server.weights.name=size"
+        )
