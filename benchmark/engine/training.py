@@ -29,8 +29,8 @@ Order = Callable[[int, int, int, int], np.ndarray]
 class TrainSpec:
     """Budget and optimizer of local training (SGD, momentum rho, weight decay, per batch of B samples).
 
-    Either ``epochs`` E or ``steps`` per round is set. ``drop_last`` drops a short last batch (a client under one batch
-    keeps its own). ``buffers`` is the BatchNorm policy, ``clip`` the largest gradient norm, ``amp`` bf16 autocast.
+    Either ``epochs`` E or ``steps`` per round is set. ``drop_last`` drops a short last batch, but not the only one of a
+    client. ``buffers`` is the BatchNorm policy, ``clip`` the largest gradient norm, ``amp`` bf16 autocast.
     """
 
     epochs: int | None = 1
@@ -207,7 +207,7 @@ class LocalTrainer:
         epoch: int,
         draw: Callable,
     ) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-        """Batches (x, y, positions) of one phase: its epochs, or its steps, visited anew when samples are used up."""
+        """Batches (x, y, positions) of one phase: its epochs, or its steps, going through the samples again."""
         own = phase.epochs is not None or phase.steps is not None
         epochs, steps = (phase.epochs, phase.steps) if own else (self.spec.epochs, self.spec.steps)
         left = steps if steps is not None else None
@@ -295,22 +295,28 @@ class LocalTrainer:
             with torch.no_grad():
                 for active in with_correction:
                     active.rule.correct(active.ctx, w, g)
-                if mask is not None:
-                    g.mul_(mask)
-                if spec.clip is not None:
-                    g.mul_((spec.clip / (g.norm() + 1e-12)).clamp(max=1.0))
-                if spec.weight_decay:
-                    g.add_(w, alpha=spec.weight_decay)
-                    if mask is not None:
-                        g.mul_(mask)  # Weight decay must not move a frozen group either.
-                if velocity is None:
-                    w.add_(g, alpha=-rate)
-                else:
-                    velocity.mul_(spec.momentum).add_(g)
-                    w.add_(velocity, alpha=-rate)
+                self._descend(mask, velocity, rate)
             return ce, again
 
         return step
+
+    def _descend(self, mask: Tensor | None, velocity: Tensor | None, rate: float) -> None:
+        """Clip the gradient, add weight decay, pass it through momentum, and step; only the groups of ``mask`` move."""
+        w, g, spec = self.model.w, self.model.g, self.spec
+        assert g is not None
+        if mask is not None:
+            g.mul_(mask)
+        if spec.clip is not None:
+            g.mul_((spec.clip / (g.norm() + 1e-12)).clamp(max=1.0))
+        if spec.weight_decay:
+            g.add_(w, alpha=spec.weight_decay)
+            if mask is not None:
+                g.mul_(mask)  # Weight decay must not move a frozen group either.
+        if velocity is None:
+            w.add_(g, alpha=-rate)
+        else:
+            velocity.mul_(spec.momentum).add_(g)
+            w.add_(velocity, alpha=-rate)
 
     def _second_gradient(
         self, climber: ActiveRule, mask: Tensor | None, drawn: Tensor, gradient: Callable[[], Tensor]

@@ -14,11 +14,11 @@ import torch
 from federations import (
     CONF_MOMENTUM,
     Drift,
-    Fixed,
     OwnNorm,
     Push,
     Quadratic,
     Recorder,
+    Turns,
     bn_dropout,
     bn_first,
     class_run,
@@ -142,7 +142,7 @@ def test_every_sample_is_visited_once_per_epoch_in_a_new_order() -> None:
 def test_empty_selection_is_a_round_without_effect() -> None:
     """the model, the server's momentum and all other states stay; the round counts."""
     method = with_rules(
-        Drift(), config={"server": {"optimizer": CONF_MOMENTUM}}, selection=Fixed(turns=((0, 1), (), (2,)))
+        Drift(), config={"server": {"optimizer": CONF_MOMENTUM}}, selection=Turns(turns=((0, 1), (), (2,)))
     )
     model_ = class_run(method, net=bn_dropout)
     first = run(model_, rounds=1)[-1]
@@ -318,7 +318,7 @@ def test_buffers_average_with_weights_that_do_not_sum_to_one() -> None:
 
 def test_buffers_local() -> None:
     """Each client continues its own statistics, and keeps them while it is absent."""
-    model_ = bn_run("local", with_rules(selection=Fixed(turns=((0, 1), (0,), (0, 1)))))
+    model_ = bn_run("local", with_rules(selection=Turns(turns=((0, 1), (0,), (0, 1)))))
     problem, states = model_.problem, run(model_)
     expected = {0: FRESH, 1: FRESH}
     for state, chosen in zip(states[1:], ((0, 1), (0,), (0, 1)), strict=True):
@@ -364,7 +364,7 @@ def test_a_rule_may_decide_the_policy() -> None:
 
 def test_a_client_that_was_never_chosen_has_the_initial_norm_state() -> None:
     """FedBN: a client never selected starts from the initial parameters and the initial statistics."""
-    model_ = bn_run("average", with_rules(OwnNorm(), selection=Fixed(turns=((0,),))))
+    model_ = bn_run("average", with_rules(OwnNorm(), selection=Turns(turns=((0,),))))
     states = run(model_, rounds=2)
     norm = model_.layout.mask("norm")
     assert torch.equal(model_.clients.start_vector(states[-1], 1)[norm], states[0].w[norm])

@@ -11,8 +11,8 @@ import pytest
 import torch
 from federations import (
     CONF_MOMENTUM,
-    Fixed,
     Recorder,
+    Turns,
     bn_dropout,
     class_run,
     classes,
@@ -115,7 +115,7 @@ def test_every_combination_runs(client: dict, optimizer: dict, selection: str, w
 
 
 class Noisy(Selection):
-    """Fixed clients, but asks others to evaluate and to train first, and draws numbers of its own."""
+    """Turns clients, but asks others to evaluate and to train first, and draws numbers of its own."""
 
     key: ClassVar[str] = "noisy"
     turns: tuple[tuple[int, ...], ...]
@@ -135,7 +135,7 @@ class Noisy(Selection):
 
 def test_dropout_gives_the_same_bits_whatever_else_draws() -> None:
     turns = ((0, 1, 2), (1, 3), (0, 2, 3))
-    quiet = run(class_run(with_rules(selection=Fixed(turns=turns)), net=bn_dropout))
+    quiet = run(class_run(with_rules(selection=Turns(turns=turns)), net=bn_dropout))
     noisy = run(class_run(with_rules(selection=Noisy(turns=turns)), net=bn_dropout))
     for a, b in zip(quiet, noisy, strict=True):
         assert torch.equal(a.w, b.w)
@@ -146,7 +146,7 @@ def test_a_clients_round_does_not_depend_on_who_else_takes_part() -> None:
     ends = []
     for turns in (((0, 1, 2, 3),), ((2,),), ((2, 3),)):
         log = Recorder.new()
-        run(class_run(with_rules(log, selection=Fixed(turns=turns)), net=bn_dropout), rounds=1)
+        run(class_run(with_rules(log, selection=Turns(turns=turns)), net=bn_dropout), rounds=1)
         ends.append(next(end for _, client, end in log.ends if client == 2))
     assert all(same(e.w, ends[0].w) and same(e.buffers, ends[0].buffers) for e in ends)
 

@@ -157,18 +157,6 @@ def two_features(sizes: Sequence[int]) -> Problem:
     )
 
 
-class Fixed(Selection):
-    """The clients given for each round."""
-
-    key: ClassVar[str] = "fixed"
-    turns: tuple[tuple[int, ...], ...]
-
-    def choose(
-        self, round: int, kappa: int, clients: ClientPool, state: State, rng: np.random.Generator
-    ) -> Any:
-        return self.turns[round % len(self.turns)], state
-
-
 class Drift(ClientRule):
     """Keeps the last w_k and pulls towards it; its server side counts uploads; personal norm group and buffers."""
 

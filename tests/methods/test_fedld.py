@@ -28,7 +28,6 @@ from torch import Tensor, nn
 from benchmark.engine.aggregation import Updates
 from benchmark.models.flat import FlatModel
 from benchmark.models.networks import Net
-from methods.core import vectors
 from methods.core.contexts import Batch, ClientContext, Loss, RoundView, State, Trained
 from methods.core.rules import ClientRule
 from methods.core.vectors import LayoutError
@@ -75,18 +74,6 @@ def test_margin_golden(case: int, switches: dict[str, Any], suffix: str) -> None
     assert loss.item() == pytest.approx(float(g[f"c{case}_loss_{suffix}"]), abs=1e-10)
     assert logits.grad is not None
     np.testing.assert_allclose(logits.grad, g[f"c{case}_grad_{suffix}"], rtol=0, atol=1e-10)
-
-
-@pytest.mark.parametrize("case", range(5))
-def test_margin_golden_in_float32(case: int) -> None:
-    g = golden("margin_loss")
-    rule = Margin(lam=float(g[f"c{case}_lam"]), variant="reference")
-    logits = torch.from_numpy(g[f"c{case}_logits"]).float().requires_grad_()
-    loss = objective(rule, logits, torch.from_numpy(g[f"c{case}_labels"]))
-    loss.backward()
-    assert logits.grad is not None
-    assert loss.item() == pytest.approx(float(g[f"c{case}_loss_code_f32"]), abs=1e-5)
-    np.testing.assert_allclose(logits.grad, g[f"c{case}_grad_code_f32"], rtol=0, atol=1e-5)
 
 
 def test_margin_of_bfloat16_logits_is_taken_in_float32() -> None:
@@ -350,15 +337,6 @@ def test_float32_updates_lose_nothing_but_their_own_rounding() -> None:
     expected = principal(updates.astype(np.float64), p, proportion=1.0, normaliser="one")
     found = principal(updates, p, proportion=1.0, normaliser="one")
     assert torch.equal(found, expected.float())
-
-
-def test_chunks_give_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The matrix is gone through a piece at a time; here of 12 numbers: 2 columns, and 1 for ten clients."""
-    monkeypatch.setattr(vectors, "CHUNK", 12)
-    for file in ("m5", "m10"):
-        g = golden(f"aggregation_{file}")
-        found = principal(g["G"][0], g["n_samples"] / g["n_samples"].sum())
-        np.testing.assert_allclose(found, g["agg_paper_whole_l2top_wn"][0], rtol=0, atol=1e-9)
 
 
 # In whole federations ------------------------------------------------------------------------------------------

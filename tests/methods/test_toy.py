@@ -220,7 +220,7 @@ PARTS = [(2, 2), (3, 2), (3, 1)]
 @pytest.mark.parametrize(("clients", "kappa"), PARTS)
 @pytest.mark.parametrize("name", TO_OPTIMUM)
 def test_reaches_the_minimum(name: str, clients: int, kappa: int, rho: float) -> None:
-    rounds = 200 if kappa == clients else 700
+    rounds = {(2, 2): 80, (3, 2): 250, (3, 1): 600}[clients, kappa]
     found, turns = way(name, clients, kappa, rho, rounds)
     optimum = -9 / 11 if clients == 2 else 0.2
     assert found[-1] == pytest.approx(optimum, abs=1e-4)

@@ -1,0 +1,334 @@
+"""HCSFed: compression, clusters, allocation and rounds; weighted draws."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from federations import (
+    Recorder,
+    classes,
+    federation,
+    mlp,
+    run,
+    seeded,
+    with_rules,
+)
+from selection_cases import HCS, MOMENTUM, PNS, Fake, rng
+from torch import Tensor
+
+from benchmark.engine import aggregation as engine
+from benchmark.engine.federation import FederatedRun
+from methods.core.errors import MethodError
+from methods.selection import hcsfed
+from methods.selection.hcsfed import HCSFed, allocate, allocate_at_random, cluster, compressed, spread
+from methods.shared.draw import without_replacement
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "baselines"
+POWD, FEDPNS, HCSFED = (dict(np.load(GOLDEN / f"{name}.npz")) for name in ("powd", "fedpns", "hcsfed"))
+
+
+# HCSFed: compression ---------------------------------------------------------------------------------------------
+
+
+def lloyd(values: Sequence[float], centres: list[float]) -> list[float]:
+    """1-D k-means by loops over values; ties go to the lower centre, an empty cell keeps its centre."""
+    while True:
+        cells: list[list[float]] = [[] for _ in centres]
+        for value in values:
+            distances = [abs(value - centre) for centre in centres]
+            cells[distances.index(min(distances))].append(value)
+        new = [sum(cell) / len(cell) if cell else c for cell, c in zip(cells, centres, strict=True)]
+        if new == centres:
+            return sorted(centres)
+        centres = new
+
+
+@pytest.mark.parametrize("size", [1, 2, 5, 13])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_compression_is_k_means(size: int, dtype: type) -> None:
+    values = np.random.default_rng(size).normal(size=200).astype(dtype)
+    ordered = np.sort(values).astype(float)
+    start = [float(ordered[int((i + 0.5) * 200 / size)]) for i in range(size)]
+    found = compressed(values, size)
+    assert found.dtype == np.float64
+    np.testing.assert_allclose(found, lloyd(ordered.tolist(), start), rtol=1e-12, atol=1e-14)
+    assert (np.diff(found) > 0).all()
+    assert np.array_equal(compressed(np.random.default_rng(1).permutation(values), size), found)
+
+
+def test_compression_by_hand() -> None:
+    assert compressed(np.array([9.0, 1, 2, 3, 10, 11]), 2).tolist() == [2, 10]
+    assert compressed(np.array([3.0, 1, 2]), 3).tolist() == [1, 2, 3]
+    assert compressed(np.array([3.0, 1]), 5).tolist() == [1, 3]
+    # Centroids begin at the values number 1, 3, 5, 7: 5, 5, 5, 7. The second cell is empty and keeps its centroid.
+    assert compressed(np.array([5.0, 5, 5, 5, 5, 5, 6, 7]), 4).tolist() == [5, 5, 6, 7]
+    assert compressed(np.zeros(6), 2).tolist() == [0, 0]
+    # 0, 1, 2 and then 3.0 in the middle between 2 and 4: it belongs to the lower centroid.
+    assert compressed(np.array([0.0, 4, 2, 2]), 2).tolist() == [4 / 3, 4]
+
+
+def test_compression_of_close_values() -> None:
+    """Neighbours in float32: their midpoint is no float32, and must not be rounded onto the upper one."""
+    values = [np.float32(1)]
+    for _ in range(2):
+        values.append(np.nextafter(values[-1], np.float32(2)))
+    for low, high in itertools.pairwise(
+        values
+    ):  # a tie between neighbours is rounded to the even one of them
+        assert compressed(np.array([low, high, low, high]), 2).tolist() == [float(low), float(high)]
+
+
+# HCSFed: clusters and allocation ---------------------------------------------------------------------------------
+
+
+def test_hcsfed_spread_and_quotas() -> None:
+    x, labels, N = HCSFED["compressed"], HCSFED["labels"], HCSFED["N_h"]
+    found = spread(x, labels, 3)
+    by_hand = [
+        sum(((x[i] - x[j]) ** 2).sum() for i, j in itertools.product(np.flatnonzero(labels == h), repeat=2))
+        / (N[h] - 1)
+        for h in range(3)
+    ]
+    np.testing.assert_allclose(found, by_hand, rtol=1e-12)
+    np.testing.assert_allclose(found, HCSFED["S_h"], rtol=1e-6)
+    np.testing.assert_allclose(spread(x, labels, 3, 1e-6), HCSFED["S_h"], rtol=1e-12)
+    weights = N * HCSFED["S_h"]
+    np.testing.assert_allclose(6 * weights / weights.sum(), HCSFED["m_real"], rtol=1e-12)
+    assert allocate(6, N * found, N).tolist() == HCSFED["m_int"].tolist()
+    assert allocate_at_random(6, weights, N, rng()).tolist() == HCSFED["m_int"].tolist()
+
+
+def state_of(x: np.ndarray, labels: np.ndarray) -> dict[str, Any]:
+    return {"x": torch.from_numpy(np.asarray(x, dtype=np.float64)), "labels": labels.tolist()}
+
+
+def test_hcsfed_draws_with_the_stored_probabilities(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Clients per cluster are (0, 2, 4), drawn with probability ||x_k|| / sum over the cluster."""
+    labels, state = HCSFED["labels"], state_of(HCSFED["compressed"], HCSFED["labels"])
+    drawn = []
+
+    def draw(rng: np.random.Generator, weights: np.ndarray, count: int) -> np.ndarray:
+        drawn.append((weights / weights.sum(), count))
+        return without_replacement(rng, weights, count)
+
+    monkeypatch.setattr(hcsfed, "without_replacement", draw)
+    ids, new = HCSFed(r=0.1, Hc=3).choose(1, 6, Fake([1] * 14), state, rng(1))
+    assert new == state
+    assert np.bincount(labels[list(ids)], minlength=3).tolist() == [0, 2, 4]
+    for h, (p, count) in enumerate(drawn):
+        np.testing.assert_allclose(p, HCSFED["p"][labels == h], rtol=1e-12)
+        assert count == HCSFED["m_int"][h]
+
+
+def test_hcsfed_draws_in_proportion_to_the_norm() -> None:
+    """Norms 1, 3 in one cluster of which one is drawn: 1/4 and 3/4; with ``uniform`` 1/2 each."""
+    state, clients = state_of(np.array([[1.0, 0], [0, -3]]), np.array([0, 0])), Fake([1, 1])
+    for within, share in (("norm", 0.25), ("uniform", 0.5)):
+        rule = HCSFed(r=0.1, Hc=1, within=within)
+        hits = sum(rule.choose(1, 1, clients, state, rng(t))[0] == [0] for t in range(1000))
+        assert abs(hits / 1000 - share) < 5 * np.sqrt(0.25 / 1000)
+
+
+def test_allocation_by_hand() -> None:
+    room = np.array([5, 10, 9])
+    assert allocate(6, np.array([1.0, 2, 3]), room).tolist() == [1, 2, 3]
+    # 8 of (1, 2, 3): 1.33, 2.67, 4: the largest remainder gets the one that is left.
+    assert allocate(8, np.array([1.0, 2, 3]), room).tolist() == [1, 3, 4]
+    # The first cluster is full with 5; the other 4 are shared 1 : 3.
+    assert allocate(9, np.array([100.0, 1, 3]), room).tolist() == [5, 1, 3]
+    # Zero weights everywhere: in proportion to the clusters' sizes, 24 clients, 12 of them.
+    assert allocate(12, np.zeros(3), room).tolist() == [3, 5, 4]  # 2.5, 5, 4.5: a tie goes to the first
+    # A cluster with weight takes what it can, the others share the rest by size: 5, and 6 of (10, 9).
+    assert allocate(11, np.array([1.0, 0, 0]), room).tolist() == [5, 3, 3]
+    assert allocate(24, np.array([1.0, 0, 7]), room).tolist() == room.tolist()
+    assert allocate(2, np.array([1.0, 1]), np.array([0, 4])).tolist() == [0, 2]
+    assert allocate(0, np.array([1.0, 1]), np.array([1, 4])).tolist() == [0, 0]
+    # Tiny weights are weights (updates are small numbers).
+    assert allocate(4, np.array([1e-14, 3e-14]), np.array([9, 9])).tolist() == [1, 3]
+    assert allocate_at_random(4, np.array([1e-14, 3e-14]), np.array([9, 9]), rng()).tolist() == [1, 3]
+
+
+def test_allocation_sums_up() -> None:
+    draw = np.random.default_rng(0)
+    for _ in range(300):
+        room = draw.integers(0, 8, size=4)
+        weights = draw.choice([0.0, 1e-3, 1.0, 50.0], size=4) * draw.random(4)
+        total = int(draw.integers(0, room.sum() + 1))
+        for counts in (allocate(total, weights, room), allocate_at_random(total, weights, room, draw)):
+            assert counts.sum() == total
+            assert (counts >= 0).all()
+            assert (counts <= room).all()
+
+
+def test_random_rounding_moves_by_one_at_random() -> None:
+    """Quotas 1.5, 1.5 round to 2, 2; the surplus one is taken from either."""
+    found = {tuple(allocate_at_random(3, np.ones(2), np.array([5, 5]), rng(t)).tolist()) for t in range(50)}
+    assert found == {(1, 2), (2, 1)}
+
+
+def test_hcsfed_allocations() -> None:
+    """Clusters 0 (six equal clients: S = 0), 1 (two: S > 0), 2 (one: S = 0)."""
+    x = np.array([[1.0]] * 6 + [[5.0], [7.0]] + [[100.0]])
+    labels = np.array([0] * 6 + [1] * 2 + [2])
+    state, clients = state_of(x, labels), Fake([1] * 9)
+
+    def counts(kappa: int, **options: Any) -> list[int]:
+        ids, _ = HCSFed(r=0.1, Hc=3, **options).choose(1, kappa, clients, state, rng())
+        assert len(set(ids)) == len(ids) == kappa
+        return np.bincount(labels[list(ids)], minlength=3).tolist()
+
+    # S_1 = (4 + 4) / 1; N_h = 1 has no spread.
+    assert spread(x, labels, 3).tolist() == [0, 8, 0]
+    assert counts(2) == [0, 2, 0]
+    assert counts(2, allocation="equal", min_per_cluster=0) in ([1, 1, 0], [1, 0, 1], [0, 1, 1])
+    assert counts(3, allocation="equal") == [1, 1, 1]
+    assert counts(5, allocation="equal") == [2, 2, 1]
+    assert counts(3, min_per_cluster=1) == [1, 1, 1]
+    assert counts(4, min_per_cluster=1) == [1, 2, 1]
+    # A cluster of one cannot give two.
+    assert counts(5, min_per_cluster=2) == [2, 2, 1]
+    assert counts(9) == [6, 2, 1]
+    with pytest.raises(
+        MethodError, match=r"selection\.min_per_cluster: got 1.* 3 clients .*2 take part.*clients_per_round"
+    ):
+        counts(2, min_per_cluster=1)
+
+
+def test_hcsfed_weighs_the_spread_with_the_size() -> None:
+    """Six clients at +-a and two at +-1 with 2 * 6 * 6 a^2 / 5 = 2 * 2 * 2 / 1 = 8: equal S_h, so 4 go 3 : 1."""
+    a = np.sqrt(8 * 5 / 72)
+    x = np.array([a, -a, a, -a, a, -a, 9, 11])[:, None]
+    labels = np.array([0] * 6 + [1] * 2)
+    np.testing.assert_allclose(spread(x, labels, 2), [8, 8], rtol=1e-12)
+    ids, _ = HCSFed(r=0.1, Hc=2).choose(1, 4, Fake([1] * 8), state_of(x, labels), rng())
+    assert np.bincount(labels[list(ids)]).tolist() == [3, 1]
+
+
+def test_clusters_are_found_and_belong_to_the_seed() -> None:
+    """Three groups far apart in the scale of updates: the same groups whatever the seed, in one numbering per seed."""
+    draw = np.random.default_rng(0)
+    groups = np.repeat(np.arange(3), 8)
+    x = np.sort(draw.normal(size=(24, 4)), axis=1) * 1e-6 + groups[:, None] * 1e-4
+    for seed in range(5):
+        labels = cluster(x, 3, np.random.default_rng(seed))
+        assert {tuple(np.flatnonzero(labels == h)) for h in range(3)} == {
+            tuple(np.flatnonzero(groups == g)) for g in range(3)
+        }
+        assert np.array_equal(labels, cluster(x, 3, np.random.default_rng(seed)))
+
+
+# HCSFed: rounds --------------------------------------------------------------------------------------------------
+
+
+def hcs(selection: dict, **options: Any) -> tuple[FederatedRun, Recorder]:
+    log = Recorder.new()
+    method = with_rules(log, config={"selection": selection, "server": MOMENTUM})
+    net = seeded(mlp, 0)
+    return (
+        federation(classes((5, 9, 3, 7, 4, 8)), method, net, clients_per_round=3, rounds=5, **options),
+        log,
+    )
+
+
+def test_hcsfed_rounds() -> None:
+    """Round 0: everybody, with the method's own optimizer. x_k is the compressed update; clusters stay as they are."""
+    model, log = hcs(HCS)
+    states = run(model)
+    d = len(states[0].w)
+    assert d == 83
+    updates = [end.update for t, _, end in log.ends if t == 0]
+    assert len(updates) == 6
+    size = 8  # floor(.1 * 83)
+    expected = np.stack([compressed(update.numpy(), size) for update in updates])
+    assert np.array_equal(states[1].selection["x"].numpy(), expected)
+    weights = np.array([5, 9, 3, 7, 4, 8]) / 36
+    dbar = sum(p * update for p, update in zip(weights, updates, strict=True))
+    np.testing.assert_allclose(states[1].optimizer["v"], dbar, rtol=1e-12)
+    np.testing.assert_allclose(states[1].w, states[0].w + 0.1 * dbar, rtol=1e-12)
+    assert model.method.selection.measures(states[0].selection) == {}
+    assert model.method.selection.measures(states[1].selection) == {"compressed_scalars": size}
+    labels = [state.selection["labels"] for state in states[2:]]
+    assert labels == [labels[0]] * 4
+    assert set(labels[0]) == {0, 1}
+    for t in range(1, 5):
+        ids = [k for round, k, _ in log.ends if round == t]
+        assert len(ids) == 3
+        counts = model.method.selection._counts(3, expected, np.array(labels[0]), rng())
+        assert np.bincount(np.array(labels[0])[ids], minlength=2).tolist() == counts.tolist()
+
+
+def test_hcsfed_compression_rate() -> None:
+    """d' = max(1, floor(r d)); 22 for the 2.2 million parameters of the paper's network."""
+    rule = HCSFed(r=1e-5, Hc=1)
+    state = rule.observe([0, 1], torch.zeros(2, 83), {})
+    assert state["x"].shape == (2, 1)
+    state = HCSFed(r=0.1, Hc=1).observe([0], torch.zeros(1, 86), {})
+    assert state["x"].shape == (1, 8)
+    state = rule.observe([0], torch.zeros(1, 2_230_000), {})
+    assert rule.measures(state) == {"compressed_scalars": 22}
+
+
+def test_hcsfed_streams_after_round_0(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only round 0 holds all updates at once."""
+    kept = []
+
+    class Spy(engine.Updates):
+        def __init__(self, like: Tensor, m: int, keep: bool) -> None:
+            kept.append((m, keep))
+            super().__init__(like, m, keep)
+
+    monkeypatch.setattr(engine, "Updates", Spy)
+    model, _ = hcs(HCS)
+    run(model)
+    assert kept == [(6, True), (3, False), (3, False), (3, False), (3, False)]
+    kept.clear()
+    run(federation(classes((5, 9)), {"selection": PNS}, mlp(), rounds=2))
+    assert kept == [(2, True)] * 2
+    kept.clear()
+    run(federation(classes((5, 9)), {"selection": {"name": "powd", "d": None}}, mlp(), rounds=2))
+    assert kept == [(2, False)] * 2
+
+
+def test_hcsfed_reference_compresses_weights_and_shuffles_centroids() -> None:
+    model, log = hcs(HCS | {"variant": "reference"})
+    states = run(model)
+    trained = [end.w for t, _, end in log.ends if t == 0]
+    expected = np.stack([compressed(w.numpy(), 8) for w in trained])
+    np.testing.assert_allclose(states[1].selection["x"], expected, rtol=1e-12, atol=1e-15)
+    assert "w" not in states[1].selection
+    x = states[2].selection["x"].numpy()
+    assert np.array_equal(np.sort(x, axis=1), states[1].selection["x"].numpy())
+    orders = {tuple(np.argsort(row)) for row in x}
+    assert len(orders) > 3  # each client in an order of its own
+    assert torch.equal(states[5].selection["x"], states[2].selection["x"])
+    model, _ = hcs(HCS | {"variant": "reference", "compress": "update", "centroids": "sorted"})
+    plain, _ = hcs(HCS)
+    same_x, own_x = (run(m, rounds=2)[-1].selection["x"] for m in (model, plain))
+    assert torch.equal(same_x, own_x)
+
+
+def test_draw_follows_the_weights_left() -> None:
+    """Weights 1, 2, 3 without replacement, 2 of 3: P(index 2 left out) = 1/6 * 2/5 + 2/6 * 1/4 = .15."""
+    counts = np.zeros(3)
+    for t in range(3000):
+        counts[without_replacement(rng(t), np.array([1.0, 2, 3]), 2)] += 1
+    left_out = 1 - counts / 3000
+    expected = [2 / 6 * 3 / 4 + 3 / 6 * 2 / 3, 1 / 6 * 3 / 5 + 3 / 6 * 1 / 3, 0.15]
+    assert sum(expected) == pytest.approx(1)
+    assert np.abs(left_out - expected).max() < 5 * np.sqrt(0.25 / 3000)
+
+
+def test_draw_fills_with_the_others() -> None:
+    weights = np.array([0, 5, 0, 1e-9, 0])
+    drawn = [without_replacement(rng(t), weights, 3) for t in range(300)]
+    assert all(set(ids) >= {1, 3} and len(set(ids.tolist())) == 3 for ids in drawn)
+    others = [(set(ids.tolist()) - {1, 3}).pop() for ids in drawn]
+    assert min(others.count(k) for k in (0, 2, 4)) > 60
+    assert sorted(without_replacement(rng(), weights, 5)) == [0, 1, 2, 3, 4]
+    assert sorted(without_replacement(rng(), np.zeros(2), 2)) == [0, 1]

@@ -1,0 +1,383 @@
+"""Weights, selections, probes and rounds of pre-training, by throw-away rules with effects by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+import torch
+from federations import (
+    Recorder,
+    bn_dropout,
+    federation,
+    ones,
+    problem_of,
+    run,
+    same,
+    seeded,
+    two_parameters,
+    with_rules,
+)
+from hook_rules import START, Move, Previous, Upload, two
+from torch import Tensor, nn
+
+from benchmark.engine.federation import FederatedRun
+from benchmark.engine.records import Cost, Record
+from benchmark.models.networks import Net
+from methods.core.contexts import (
+    ClientContext,
+    Federation,
+    Generators,
+    Head,
+    Phase,
+    RoundView,
+    State,
+    Trained,
+)
+from methods.core.rules import (
+    ClientPool,
+    ClientProbe,
+    ClientRule,
+    Selection,
+    Weights,
+)
+from methods.shared.triplets import Balanced, Gce
+
+# Server slots ---------------------------------------------------------------------------------------------------
+
+
+class Aim(ClientRule):
+    """Client k's update is the given vector."""
+
+    key: ClassVar[str] = "aim"
+    updates: tuple[tuple[float, ...], ...]
+
+    def correct(self, ctx: ClientContext, w: Tensor, g: Tensor) -> None:
+        g.sub_(torch.tensor(self.updates[ctx.client], dtype=g.dtype) / ctx.lr)
+
+
+class Nova(Weights):
+    """p_k tau_eff / a_k with p_k by size and tau_eff = sum p_k a_k."""
+
+    key: ClassVar[str] = "nova"
+    needs_training: ClassVar[bool] = True
+
+    def weights(self, view: RoundView) -> np.ndarray:
+        p = view.sizes / view.sizes.sum()
+        return p * (p @ view.step_norms) / view.step_norms
+
+
+def test_weights_that_need_training() -> None:
+    """Sizes 1 and 3, batches of 1, every step adds 1: D = 1 and 3, tau = a = 1 and 3, p = 1/4, 3/4.
+
+    tau_eff = 1/4 + 9/4 = 2.5; weights (1/4) 2.5 = .625 and (3/4) 2.5/3 = .625; Dbar = .625 + 1.875 = 2.5.
+    (FedAvg: the same 2.5; with gradients that differ it is not: client 0 adds 2 per step, so FedAvg 2.75,
+    here 1.25 + 1.875.)"""
+    model = two(Move(), problem=ones(1, 3), weights=Nova(), batch_size=1)
+    state, report = model.step(model.initial_state())
+    assert report.weights == pytest.approx((0.625, 0.625))
+    np.testing.assert_allclose(state.w, START + 2.5, rtol=0, atol=1e-12)
+    uneven = Aim(updates=((2, 2), (1, 1)))
+    np.testing.assert_allclose(
+        run(two(uneven, problem=ones(1, 3), weights=Nova(), batch_size=1))[-1].w,
+        START + 3.125,
+        rtol=0,
+        atol=1e-12,
+    )
+    np.testing.assert_allclose(
+        run(two(uneven, problem=ones(1, 3), batch_size=1))[-1].w, START + 2.75, rtol=0, atol=1e-12
+    )
+
+
+@pytest.mark.parametrize("rho", [0.0, 0.5, 0.9])
+@pytest.mark.parametrize("tau", [1, 2, 7])
+def test_step_norm(rho: float, tau: int) -> None:
+    """a_k = (tau - rho (1 - rho^tau)/(1 - rho))/(1 - rho): the displacement over eta of tau steps with gradient 1."""
+
+    class Gradient(ClientRule):
+        key: ClassVar[str] = "gradient"
+
+        def correct(self, ctx: ClientContext, w: Tensor, g: Tensor) -> None:
+            g.add_(1.0)
+
+    log = Recorder.new()
+    run(two(Gradient(), log, epochs=tau, momentum=rho))
+    end = log.ends[0][2]
+    closed = (tau - rho * (1 - rho**tau) / (1 - rho)) / (1 - rho)
+    assert end.steps == tau
+    assert end.step_norm == pytest.approx(closed, abs=1e-12)
+    assert float(end.update[0]) == pytest.approx(-0.1 * closed, abs=1e-12)
+
+
+# Selection ------------------------------------------------------------------------------------------------------
+
+
+def test_selection_sets_up() -> None:
+    """FedDiverse with known matrices: each client's counts of class x attribute are asked for once, before
+    round 0."""
+
+    class Known(Selection):
+        key: ClassVar[str] = "known"
+
+        def setup(self, clients: ClientPool) -> State:
+            def counts(probe: ClientProbe) -> np.ndarray:
+                attributes = probe.data.attributes
+                assert attributes is not None
+                cells = probe.data.y * probe.num_attributes + attributes
+                return np.bincount(cells, minlength=probe.num_classes * probe.num_attributes)
+
+            return {"counts": clients.ask(range(clients.num_clients), counts).tolist()}
+
+        def choose(
+            self, round: int, kappa: int, clients: ClientPool, state: State, rng: np.random.Generator
+        ) -> Any:
+            return [int(np.argmax([row[round] for row in state["counts"]]))], state
+
+    problem = problem_of(
+        [np.ones((3, 1)), np.ones((2, 1))],
+        [np.array([0, 1, 1]), np.array([0, 0])],
+        2,
+        np.array([0, 1, 1, 1, 1]),
+    )
+    net = Net(nn.Linear(1, 1, bias=False), nn.Linear(1, 2, bias=False), 1).double()
+    model = federation(problem, with_rules(selection=Known()), net)
+    state = model.initial_state()
+    # (class 0, attribute 0), (0, 1), (1, 0), (1, 1)
+    assert state.selection["counts"] == [[1, 0, 0, 2], [0, 2, 0, 0]]
+    state, first = model.step(state)
+    assert (first.clients, first.cost.scalars_up) == ((0,), 0)
+    assert model.setup_cost.scalars_up == 8
+    assert model.step(state)[1].clients == (1,)
+
+
+# Probes that train ------------------------------------------------------------------------------------------------
+
+
+class Prober(Selection):
+    """The given clients, after every client trained a biased model and answered with its values."""
+
+    key: ClassVar[str] = "prober"
+    turns: tuple[tuple[int, ...], ...]
+    probe: bool
+    found: Any
+
+    def choose(
+        self, round: int, kappa: int, clients: ClientPool, state: State, rng: np.random.Generator
+    ) -> Any:
+        if self.probe:
+            self.found.append(clients.ask(range(clients.num_clients), self.question))
+        return self.turns[round % len(self.turns)], state
+
+    @staticmethod
+    def question(probe: ClientProbe) -> np.ndarray:
+        before = probe.model()
+        x, _ = next(iter(probe.data.batches()))
+        features = before.features(x)
+        biased = probe.train([Gce(q=0.3), Balanced()], Phase(steps=4), "biased")
+        head = probe.train([], Phase(groups=("head",), epochs=1, lr=0.5), "attribute head", w=biased)
+        after = probe.model(head)
+        assert torch.equal(before.features(x), features)  # an older view is still the global model
+        moved = (biased - probe.w).abs().sum(), (head - biased)[: -probe.num_classes * 9].abs().sum()
+        return np.array(
+            [*map(float, moved), float(after.classify(after.features(x)).sum()), float(biased.sum())]
+        )
+
+
+def probed(probe: bool, *rules: ClientRule, found: list | None = None) -> FederatedRun:
+    rng = np.random.default_rng(0)
+    problem = problem_of(
+        [rng.normal(size=(n, 6)) for n in (9, 5, 12)], [rng.integers(3, size=n) for n in (9, 5, 12)], 3
+    )
+    selection = Prober(turns=((0, 1), (2,), (0, 2)), probe=probe, found=[] if found is None else found)
+    config = {"server": {"optimizer": {"name": "momentum", "beta": 0.5, "lr": 1.0}}}
+    method = with_rules(*rules, config=config, selection=selection)
+    return federation(
+        problem,
+        method,
+        seeded(bn_dropout, 3),
+        rounds=3,
+        lr=0.1,
+        batch_size=4,
+        momentum=0.9,
+        weight_decay=1e-3,
+        order=None,
+    )
+
+
+def test_probe_trains_without_a_trace() -> None:
+    """Model, BatchNorm statistics, client and server states are the same bits with and without probes."""
+    found: list[np.ndarray] = []
+    rules: Callable[[], tuple[ClientRule, ...]] = lambda: (Previous(), Upload())  # noqa: E731
+    with_probes = run(probed(True, *rules(), found=found))
+    for a, b in zip(with_probes, run(probed(False, *rules())), strict=True):
+        assert same(a, b)
+    answers = np.stack(found)  # [rounds, clients, 4]
+    assert answers.shape == (3, 3, 4)
+    assert (answers[..., 0] > 1e-3).all()  # the biased model moved
+    assert (answers[..., 1] == 0).all()  # the frozen body did not
+    assert len(np.unique(answers[..., 3])) == 9
+    again: list[np.ndarray] = []
+    run(probed(True, *rules(), found=again))
+    assert np.array_equal(answers, np.stack(again))
+
+
+def test_probe_of_one_step_by_hand() -> None:
+    """z = x, logits (0, x), class 1 at x = 0: p = 1/2, GCE derivative by p is -p^(q-1), by x it is -p^q (1 - p).
+
+    So one step at rate .1 changes (theta, v_0, v_1) = (1, 0, 1) by theta: x-derivative times 0, v: z = 0 --
+    nothing; at x = 1, p = sigmoid(1), d = -p^.3 (1 - p) for logit 1 and +p^.3 (1 - p) for logit 0."""
+    results = {}
+
+    class Ask(Selection):
+        key: ClassVar[str] = "ask"
+
+        def choose(
+            self, round: int, kappa: int, clients: ClientPool, state: State, rng: np.random.Generator
+        ) -> Any:
+            def question(probe: ClientProbe) -> np.ndarray:
+                results[probe.client] = probe.train([Gce(q=0.3)], Phase(steps=1), "gce").tolist()
+                return np.zeros(1)
+
+            clients.ask([0, 1], question)
+            return [], state
+
+    problem = problem_of([np.array([[0.0]]), np.array([[1.0]])], [np.array([1])] * 2, 2)
+    net = Net(nn.Linear(1, 1, bias=False), nn.Linear(1, 2, bias=False), 1).double()
+    model = federation(problem, with_rules(selection=Ask()), net, lr=0.1, w0=np.array([1.0, 0, 1]))
+    state, report = model.step(model.initial_state())
+    assert (report.clients, report.cost) == ((), Cost(scalars_up=2, trained=2))
+    assert state.w.tolist() == [1, 0, 1]
+    assert results[0] == pytest.approx([1, 0, 1], abs=1e-15)
+    p = 1 / (1 + np.exp(-1))
+    d = p**0.3 * (1 - p)
+    assert results[1] == pytest.approx([1 + 0.1 * d, -0.1 * d, 1 + 0.1 * d], abs=1e-14)
+
+
+class Binary(Selection):
+    """Asks client 0, in round 0, to train a two-way head on whether the label is 2, from values (1, 2, ...)."""
+
+    key: ClassVar[str] = "binary"
+    found: Any
+
+    def heads(self, feature_dim: int, num_classes: int, generators: Generators) -> dict[str, nn.Module]:
+        head = nn.Linear(feature_dim, 2, bias=False).double()
+        head.weight.data = torch.tensor([[1.0], [2.0]], dtype=torch.float64)
+        return {"binary": head}
+
+    def choose(
+        self, round: int, kappa: int, clients: ClientPool, state: State, rng: np.random.Generator
+    ) -> Any:
+        def question(probe: ClientProbe) -> np.ndarray:
+            head, labels = Head("binary", probe.heads["binary"]), (probe.data.y == 2).long()
+            phase = Phase(groups=("head",), steps=1, lr=0.1)
+            trained = probe.train([], phase, "binary", head=head, labels=labels)
+            model = probe.model(trained, Head("binary", trained[probe.body_size :]))
+            x, y = next(iter(probe.data.batches()))
+            self.found.append((trained.tolist(), model.classify(model.features(x)).tolist(), y.tolist()))
+            return np.zeros(1)
+
+        if round == 0:
+            clients.ask([0], question)
+        return [0], state
+
+
+def test_probe_trains_a_head_of_the_selection_on_other_labels() -> None:
+    """theta = 2 frozen, z = 2, logits (2, 4), label 1: p_0 = sigmoid(-2), the head's gradient (2 p_0, -2 p_0)."""
+    problem = problem_of([np.ones((1, 1))], [np.array([2])], 3)
+    net = Net(nn.Linear(1, 1, bias=False), nn.Linear(1, 3, bias=False), 1).double()
+    found: list[Any] = []
+    method = with_rules(selection=Binary(found=found))
+    model = federation(problem, method, net, w0=np.array([2.0, 0, 0, 0]), lr=0.05)
+    state, report = model.step(model.initial_state())
+    p = 1 / (1 + np.exp(2))
+    head = [1 - 0.2 * p, 2 + 0.2 * p]
+    trained, logits, labels = found[0]
+    assert trained == pytest.approx([2, *head], abs=1e-14)
+    assert logits[0] == pytest.approx([2 * head[0], 2 * head[1]], abs=1e-14)
+    assert labels == [2]  # the client's own labels are as before
+    assert report.cost == Cost(scalars_up=1, forward=1, trained=1)
+    # The round itself trains the model's own three-way head: uniform p = 1/3, z = 2.
+    third = 0.05 * 2 / 3
+    assert state.w[1:].tolist() == pytest.approx([-third, -third, 2 * third], abs=1e-14)
+
+
+class Later(Selection):
+    """Everybody, and plain FedAvg in round 0; then client 1."""
+
+    key: ClassVar[str] = "later"
+
+    def pretraining(self, round: int) -> bool:
+        return round == 0
+
+    def measures(self, state: State) -> Mapping[str, float]:
+        return {"rounds": state.get("rounds", 0)}
+
+    def choose(
+        self, round: int, kappa: int, clients: ClientPool, state: State, rng: np.random.Generator
+    ) -> Any:
+        ids = list(range(clients.num_clients)) if round == 0 else [1]
+        return ids, {"rounds": state.get("rounds", 0) + 1}
+
+
+class Counter(ClientRule):
+    """Counts its rounds at client and server, sends two numbers down and three up, and pulls the first parameter."""
+
+    key: ClassVar[str] = "counter"
+    reducers: ClassVar[Mapping[str, Any]] = {"three": "sum"}
+
+    def setup(self, federation: Federation) -> State:
+        return {"received": 0}
+
+    def send(self, server: State, client: int, view: RoundView) -> State:
+        return {"two": torch.zeros(2)}
+
+    def correct(self, ctx: ClientContext, w: Tensor, g: Tensor) -> None:
+        g[0] += 1.0
+
+    def finish(self, ctx: ClientContext, trained: Trained) -> tuple[State, State]:
+        return {"rounds": ctx.state.get("rounds", 0) + 1}, {"three": torch.ones(3)}
+
+    def receive(self, server: State, view: RoundView) -> State:
+        return {"received": server["received"] + 1}
+
+
+def test_plain_rounds() -> None:
+    """In a round of pre-training the method's rules rest: no correction, no momentum, no message; states stay."""
+    method = with_rules(
+        Counter(),
+        selection=Later(),
+        config={"server": {"optimizer": {"name": "momentum", "beta": 0.5, "lr": 1.0}}},
+    )
+    model = federation(ones(1, 3), method, two_parameters(), lr=0.1, w0=START, rounds=3)
+    states, reports = [model.initial_state()], []
+    for _ in range(3):
+        state, report = model.step(states[-1])
+        states.append(state)
+        reports.append(report)
+    assert states[1].w.tolist() == START.tolist()
+    assert states[1].optimizer["v"].tolist() == [0, 0]
+    assert states[1].rules["counter"] == {"received": 0}
+    assert states[1].clients == {}
+    # Then D = (-0.1, 0) each round: v = -0.1, and -0.15 with momentum.
+    assert states[2].w.tolist() == pytest.approx([1.9, 3], abs=1e-15)
+    assert states[3].w.tolist() == pytest.approx([1.75, 3], abs=1e-15)
+    assert states[3].rules["counter"] == {"received": 2}
+    assert states[3].clients == {1: {"rules": {"counter": {"rounds": 2}}}}
+    assert [r.cost for r in reports] == [Cost(), Cost(3, 2), Cost(3, 2)]
+
+
+def test_records_of_participation_and_cost() -> None:
+    """Who took part is recorded where not everybody did; costs where there were any; rounds count from 1."""
+    model = federation(ones(1, 3), with_rules(Counter(), selection=Later()), two_parameters(), w0=START)
+    state, first = model.step(model.initial_state())
+    assert first.records(2) == [Record(1, "train", "all", "loss", 0.0)]
+    second = model.step(state)[1]
+    assert second.records(2) == [
+        Record(2, "train", "all", "loss", 0.0),
+        Record(2, "cost", "all", "scalars_up", 3.0),
+        Record(2, "cost", "all", "scalars_down", 2.0),
+        Record(2, "participation", "client=1", "weight", 1.0),
+    ]
+    assert model.evaluate(state) == [Record(1, "selection", "all", "rounds", 1.0)]
