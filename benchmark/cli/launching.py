@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from benchmark.cli.options import LaunchOptions, group_settings
-from benchmark.config.compose import load_group
+from benchmark.cli.options import LaunchOptions, group_settings, launcher_kind
+from benchmark.cli.tracking import settings_of
 from benchmark.config.schema import RunConfig
 from benchmark.experiments.plan import prepare_data
 from benchmark.runs.index import RunIndex
@@ -29,11 +29,6 @@ def run_settings(results: Path, options: LaunchOptions) -> dict[str, Any]:
     """Paths and runtime of runs. These settings are not part of a run's identity."""
     paths = {"results": str(results), "data": None if options.data is None else str(options.data)}
     return {"paths": paths, "runtime": {"threads": options.threads or 1, "device": options.device}}
-
-
-def launcher_kind(options: LaunchOptions) -> str:
-    """``inline``, ``local`` or ``slurm``: the kind of launcher that the chosen file of conf/launcher configures."""
-    return str(load_group("launcher", options.launcher)["name"])
 
 
 def run_missing(
@@ -110,7 +105,6 @@ def _cluster(
     options: LaunchOptions, results: Results, runs: Sequence[RunConfig], tracked: Sequence[TrackedRun]
 ) -> int:
     """Submit what neither ended nor lives, and look after it; exit code 0, 1 (not all have ended), 130 (left alone)."""
-    from benchmark.cli.tracking import settings_of
     from benchmark.launch.slurm.packing import check_time, known_seconds
     from benchmark.launch.slurm.queue import SlurmQueue
     from benchmark.launch.slurm.settings import SlurmSettings

@@ -184,6 +184,13 @@ def group_settings(
     return settings
 
 
+def launcher_kind(options: LaunchOptions) -> str:
+    """``inline``, ``local`` or ``slurm``: the kind of launcher that the chosen file of conf/launcher configures."""
+    from benchmark.config.compose import load_group
+
+    return str(load_group("launcher", options.launcher)["name"])
+
+
 def yaml_value(text: str, key: str) -> Any:
     """What YAML reads in the value of a word; `ConfigError` if it cannot."""
     import yaml

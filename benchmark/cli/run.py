@@ -10,8 +10,8 @@ from pathlib import Path
 
 import yaml
 
-from benchmark.cli.launching import SHOWN, launcher_kind, launcher_lock, run_missing
-from benchmark.cli.options import LaunchOptions
+from benchmark.cli.launching import SHOWN, launcher_lock, run_missing
+from benchmark.cli.options import LaunchOptions, launcher_kind
 from benchmark.cli.options import parse as parse_options
 from benchmark.cli.overrides import CHOICES, composed, configurations, parse
 from benchmark.cli.tracking import settings_of

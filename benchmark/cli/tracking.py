@@ -6,8 +6,7 @@ import contextlib
 from collections.abc import Iterable
 from pathlib import Path
 
-from benchmark.cli.launching import launcher_kind
-from benchmark.cli.options import LaunchOptions, TrackingOptions, group_settings
+from benchmark.cli.options import LaunchOptions, TrackingOptions, group_settings, launcher_kind
 from benchmark.config.compose import load_group
 from benchmark.errors import ConfigError
 from benchmark.experiments.plan import Cells

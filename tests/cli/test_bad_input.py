@@ -1,16 +1,18 @@
-"""Every mistake of a user ends in one message, exit code 2, no traceback, and nothing lost."""
+"""Every mistake of a user ends in one message, exit code 2, no traceback, and nothing lost.
+
+Messages are matched by key, value and suggestion, not by their wording.
+"""
 
 from __future__ import annotations
 
 import gzip
 import json
 import os
-import re
 import shutil
 import struct
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +34,7 @@ FAKE_RUN = (
     "train.rounds=1",
     "train.batch_size=8",
 )
+SHOW = ("partition", "show", *(word.removeprefix("+") for word in FAKE_RUN[1:-2]))
 
 
 @pytest.fixture(scope="module")
@@ -43,118 +46,110 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def refused(refusal: Any, footprint: Any, finished: Path) -> Iterator[Any]:
-    """``refused(words, pattern)``: the command is refused with this message; a finished run stays as it is."""
+def refused(refusal: Any, footprint: Any, finished: Path) -> Iterator[Callable[..., str]]:
+    """``refused(words, *parts)``: the command is refused, the message has all parts, a finished run stays as it is."""
     shutil.copytree(finished, "results")
     before = footprint(Path("results"))
-    yield refusal
+
+    def call(words: Any, *parts: str) -> str:
+        message: str = refusal(words, "")
+        for part in parts:
+            assert part in message, message
+        return message
+
+    yield call
     after = footprint(Path("results"))
     assert {name: after.get(name) for name in before} == before
 
 
-# Names and keys ----------------------------------------------------------------------------------------------------
+# Names, keys and values ---------------------------------------------------------------------------------------------
+
+# Words of the command line; what the message names, separated by spaces; the suggestion.
+NAMES = [
+    ("run method=fedprx", "method: 'fedprx' fedavg, (conf/method/)", "fedprox"),
+    ("run dataset=minst", "dataset: 'minst'", "mnist"),
+    ("run preset=quik", "preset: 'quik'", "quick"),
+    ("run selection.name=roundrobin", "'roundrobin'", "round_robin"),
+    ("run -m method=fedavg,fedprx", "method: 'fedprx'", "fedprox"),
+    ("run train.lrr=1", "train.lrr:", "train.lr"),
+    ("run trian.lr=1", "trian.lr:", "train.lr"),
+    ("run lr=1", "lr:", ""),
+    ("run +train.lrr=1", "train.lrr:", "lr"),
+    ("run partition=iid partition.alpha=1", "partition.alpha: partition.clients", ""),
+    ("run partition=iid +partition.clints=1", "clints clients", ""),
+    ("run method=fedprox method.client.fedprox.nu=1", "method.client.fedprox.nu:", "method.client.fedprox.mu"),
+    ("run method=fedprox +method.client.fedprox.nu=1", "nu", "mu"),
+    ("run +method.client.fedprx={}", "'fedprx'", "fedprox"),
+    ("run +dataset.options.nois=1", "digits nois", ""),
+    # A word that is right, and added, is not the one to blame.
+    ("run +partition.note=1 train.lrr=1", "train.lrr:", "train.lr"),
+    ("rum train.lr=1", "command: 'rum'", "run"),
+    ("run train.lr", "train.lr", ""),
+    ("list method", "list: 'method'", "methods"),
+    ("data prepair fake", "data: 'prepair'", "prepare"),
+    ("data prepare minst", "dataset: 'minst'", "mnist"),
+    ("data prepare", "data prepare: acevedo, bodzas, cifar10", ""),
+    ("data list rot=1", "data list: 'rot'", ""),
+    ("data list out=a.png", "data list: 'out'", ""),
+    ("data check fake digits out=a.png", "out: 'a.png' 2", ""),
+    ("data check fake out=a.jpg", "out: 'a.jpg' .png", ""),
+    ("partition", "partition: show", ""),
+    ("partition show partition=dirichelt", "'dirichelt'", "dirichlet"),
+    ("partition show kind=pie", "kind: 'pie' bubble, bars", ""),
+    ("partition show partition.alpa=1", "alpa alpha", ""),
+    ("partition show patition=iid", "patition:", "partition"),
+    ("partition show iid", "'iid' key=value", ""),
+    ("table preset=quik", "preset: 'quik'", "quick"),
+    ("table paper=fedsd", "'fedsd'", "fedsdc"),
+    ("table table=9", "9 fedmr_table1", ""),
+    ("table name=fedmr_tabel1", "name: 'fedmr_tabel1'", "fedmr_table1"),
+    ("table name=fedmr_table1 rows=fedagv", "rows: 'fedagv'", "fedavg"),
+    ("table paper=fedmr columns=fmnist/p5c3", "columns: 'fmnist/p5c3'", "fmnist/p5c2"),
+    ("table sedes=1", "table: 'sedes'", "seeds"),
+    ("table launcher=locl", "launcher: 'locl'", "local"),
+    ("table device=tpu", "runtime.device: 'tpu'", ""),
+    ("table seeds", "table: 'seeds' key=value", ""),
+    ("table seeds=0", "seeds: '0' 1", ""),
+    ("table workers=1.5", "workers: '1.5' 1", ""),
+    ("status launcher=local", "status: 'launcher'", ""),
+    ("bench transfroms", "bench: 'transfroms'", "transforms"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("words", "named", "suggested"), NAMES, ids=[words for words, _, _ in NAMES])
+def test_names_and_keys(refused: Any, words: str, named: str, suggested: str) -> None:
+    refused(words.split(), *named.split(" "), f"Did you mean '{suggested}'" if suggested else "")
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "named"),
     [
-        ("run method=fedprx", r"method: got 'fedprx'; .*fedavg,.*conf/method.*'fedprox'"),
-        ("run dataset=minst", r"dataset: came 'minst'\. Did you mean 'mnist'\?"),
-        ("run partition=dirichelt", r"partition: came 'dirichelt'\. Did you mean 'dirichlet'\?"),
-        ("run model=tinycnn", r"model: came 'tinycnn'\. Did you mean 'tiny_cnn'\?"),
-        ("run preset=quik", r"preset: came 'quik'\. Did you mean 'quick'\?"),
-        ("run selection=roundrobin", r"selection: came 'roundrobin'\. Did you mean 'round_robin'\?"),
-        ("run selection.name=roundrobin", r"no selection rule is called 'roundrobin'\. Did you mean 'round_robin'\?"),
-        ("run -m method=fedavg,fedprx", r"method: came 'fedprx'\. Did you mean 'fedprox'\?"),
-        ("run train.lrr=1", r"train\.lrr: unknown key\. Did you mean 'train\.lr'\?"),
-        ("run trian.lr=1", r"trian\.lr: unknown key\. Did you mean 'train\.lr'\?"),
-        ("run lr=1", r"lr: unknown key\. Did you mean 'train\.lr'\?|lr: unknown key\. .*Allowed"),
-        ("run +train.lrr=1", r"train\.lrr: unknown key\. Did you mean 'lr'\?"),
-        ("run partition=iid partition.alpha=1", r"partition\.alpha: unknown key\..* partition\.clients"),
-        ("run partition=iid +partition.clints=1", r"partition\.clints is not a parameter .*nearest is 'clients'"),
-        (
-            "run method=fedprox method.client.fedprox.nu=1",
-            r"fedprox\.nu: unknown key\. Did you mean 'method\.client\.fedprox\.mu'",
-        ),
-        ("run method=fedprox +method.client.fedprox.nu=1", r"nu: unknown parameter of fedprox\. Did you mean 'mu'\?"),
-        ("run +method.client.fedprx={}", r"no client rule is called 'fedprx'\. Did you mean 'fedprox'\?"),
-        ("run +dataset.options.nois=1", r"options of data set 'digits'"),
-        # A word that is right, and added, is not the one to blame.
-        ("run +partition.note=1 train.lrr=1", r"train\.lrr: unknown key\. Did you mean 'train\.lr'\?"),
-        ("rum train.lr=1", r"no command 'rum'\. Did you mean 'run'\?"),
-        ("run train.lr", r"train\.lr"),
-        ("list method", r"list: came 'method'\. Did you mean 'methods'\?"),
-        ("data prepair fake", r"data: came 'prepair'\. Did you mean 'prepare'\?"),
-        ("data prepare minst", r"dataset: came 'minst'\. Did you mean 'mnist'\?"),
-        ("data prepare", r"data prepare: name a data set\. Known: acevedo, bodzas, cifar10"),
-        ("data list rot=1", r"data list: unknown key 'rot'"),
-        ("data list out=a.png", r"data list: unknown key 'out'"),
-        ("data check fake digits out=a.png", r"out: came 'a\.png' for 2 data sets; it is one file"),
-        ("data check fake out=a.jpg", r"out: came 'a\.jpg'\. Allowed: a file that ends in \.png"),
-        ("partition", r"partition: came ''\. Allowed: show"),
-        ("partition show partition=dirichelt", r"Did you mean 'dirichlet'\?"),
-        ("partition show preset=quik", r"Did you mean 'quick'\?"),
-        ("partition show kind=pie", r"kind: came 'pie'\. Allowed: bubble, bars"),
-        ("partition show partition.alpa=1", r"partition\.alpa is not a parameter .*nearest is 'alpha'"),
-        ("partition show patition=iid", r"patition: unknown key\. Did you mean 'partition'\?"),
-        ("partition show iid", r"came 'iid'; expected key=value"),
-        ("table preset=quik", r"preset: came 'quik'\. Did you mean 'quick'\?"),
-        ("table paper=fedsd", r"no table of a paper called 'fedsd'.*Did you mean 'fedsdc'\?"),
-        ("table table=9", r"no table 9.*There is: .*fedmr_table1"),
-        ("table name=fedmr_tabel1", r"name: got 'fedmr_tabel1'.* Did you mean 'fedmr_table1'\?"),
-        ("table name=fedmr_table1 rows=fedagv", r"rows: 'fedagv' matches none.*Did you mean 'fedavg'\?"),
-        ("table paper=fedmr columns=fmnist/p5c3", r"columns: 'fmnist/p5c3' matches none.*Did you mean 'fmnist/p5c2'\?"),
-        ("table sedes=1", r"table: unknown key 'sedes'\. Did you mean 'seeds'\?"),
-        ("table launcher=locl", r"launcher: came 'locl'\. Did you mean 'local'\?"),
-        ("table device=tpu", r"runtime\.device: came 'tpu'"),
-        ("table seeds", r"table: came 'seeds'; expected key=value"),
-        ("table seeds=1 seeds=2", r"seeds is given twice"),
-        ("status launcher=local", r"status: unknown key 'launcher'"),
+        ("train.lr=abc", "train.lr: 'abc'"),
+        ("train.lr=-1", "train.lr: -1"),
+        ("train.lr=nan", "train.lr"),
+        ("train.lr=inf", "train.lr"),
+        ("train.rounds=0", "train.rounds: 0"),
+        ("train.steps=4", "epochs=1 steps=4"),
+        ("train.schedule.name=cosin", "'cosine'?"),
+        ("train.augment=flip", "augment flip"),
+        ("train.clients_per_round=5", "train.clients_per_round: 5 4"),
+        ("runtime.device=tpu", "runtime.device: 'tpu'"),
+        ("runtime.threads=0", "runtime.threads: 0"),
+        ("seed=-1", "seed: -1"),
+        ("partition.clients=0", "clients 0"),
+        ("partition.clients=97", "97 96"),
+        ("partition.seed=x", "partition.seed: 'x'"),
+        ("dataset.train_per_class=25", "dataset.train_per_class: 25 24"),
+        ("dataset.options.classes=1", "classes 1"),
+        ("method=fedprox method.client.fedprox.mu=-1", "method.client.fedprox.mu: -1"),
+        ("method=fedavgm method.server.optimizer.beta=2", "method.server.optimizer.beta: 2"),
+        ("method=fedavgm method.server.optimizer.name=add", "optimizer.beta:"),
+        ("seed=0,1", "seed: -m"),
+        ("selection=uniform,round_robin", "selection: -m"),
     ],
 )  # fmt: skip
-def test_names_and_keys(refused: Any, words: str, said: str) -> None:
-    refused(words.split(), said)
-
-
-@pytest.mark.parametrize("key", ["seeds", "table", "workers", "threads"])
-@pytest.mark.parametrize("value", ["0", "-1", "x", "1.5"])
-def test_counts(refused: Any, key: str, value: str) -> None:
-    refused(
-        ["table", "name=feddiverse_cmnist_gsc", f"{key}={value}"],
-        rf"{key}: came '{value}'; .*whole number of at least 1",
-    )
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        ("train.lr=abc", r"train\.lr: came 'abc'"),
-        ("train.lr=-1", r"train\.lr: came -1"),
-        ("train.lr=nan", r"train\.lr"),
-        ("train.lr=inf", r"train\.lr"),
-        ("train.rounds=0", r"train\.rounds: came 0"),
-        ("train.steps=4", r"epochs=1 and steps=4"),
-        ("train.schedule.name=cosin", r"Did you mean 'cosine'\?"),
-        ("train.augment=flip", r"train\.augment|augment.*flip"),
-        ("train.clients_per_round=0", r"train\.clients_per_round: came 0"),
-        ("train.clients_per_round=5", r"train\.clients_per_round: came 5, the partition has 4 clients\..* 1 to 4"),
-        ("runtime.device=tpu", r"runtime\.device: came 'tpu'"),
-        ("runtime.threads=0", r"runtime\.threads: came 0"),
-        ("seed=-1", r"seed: came -1"),
-        ("partition.clients=0", r"partition\.clients must be greater than 0"),
-        ("partition.clients=97", r"97 clients for 96 samples"),
-        ("partition.seed=x", r"partition\.seed: came 'x'"),
-        ("dataset.train_per_class=25", r"dataset\.train_per_class: came 25; class 0 has only 24"),
-        ("dataset.options.classes=1", r"'classes'.*got 1"),
-        ("method=fedprox method.client.fedprox.mu=-1", r"method\.client\.fedprox\.mu: came -1"),
-        ("method=fedavgm method.server.optimizer.beta=2", r"method\.server\.optimizer\.beta: came 2"),
-        ("method=fedavgm method.server.optimizer={name:add}", r"optimizer\.beta: unknown parameter of add"),
-        ("seed=0,1", r"seed.*(-m|multirun)"),
-        ("selection=uniform,round_robin", r"selection.*(-m|multirun)"),
-    ],
-)  # fmt: skip
-def test_values(refused: Any, words: str, said: str) -> None:
-    refused([*FAKE_RUN, *words.split()], said)
+def test_values(refused: Any, words: str, named: str) -> None:
+    refused([*FAKE_RUN, *words.split()], *named.split())
 
 
 # Partitions that cannot be -----------------------------------------------------------------------------------------
@@ -162,46 +157,34 @@ def test_values(refused: Any, words: str, said: str) -> None:
 PARTITIONS = [
     (
         "partition=pcdd partition.clients=2 partition.classes_per_client=1",
-        r"2 clients x 1 classes = 2 places for 4 classes: 2 would be on no client.*partition\.clients.*at least 4",
+        "2 clients 4 classes partition.clients",
     ),
-    (
-        "partition=pcdd partition.classes_per_client=5",
-        r"5 classes per client, but the data have 4\. Set partition\.classes_per_client to at most 4",
-    ),
-    ("partition=dirichlet partition.alpha=0", r"partition\.alpha must be greater than 0 \(got 0\)"),
-    ("partition=dirichlet partition.alpha=-0.5", r"partition\.alpha must be greater than 0 \(got -0\.5\)"),
-    ("partition=dirichlet partition.min_size=50", r"partition dirichlet: .*(partition\.)?min_size"),
-    ("partition=interaction", r"partition interaction: needs an attribute.*this data set has none"),
-    ("partition=natural", r"partition natural: needs the source.*this data set has none"),
+    ("partition=pcdd partition.classes_per_client=5", "partition.classes_per_client 5 4"),
+    ("partition=dirichlet partition.alpha=0", "alpha 0"),
+    ("partition=dirichlet partition.alpha=-0.5", "alpha -0.5"),
+    ("partition=dirichlet partition.min_size=50", "min_size"),
+    ("partition=interaction", "interaction attribute"),
+    ("partition=natural", "natural source"),
     # Table 6 of FedDiverse, cmnist_gsc: in all clients together 1760 samples of class 0 with attribute 0;
     # 96 fake samples are 24 in each of the 4 cells.
     (
-        "{o}dataset.options.classes=2 {o}dataset.options.attributes=2 partition=interaction",
-        r"class 0 \(class0\) with attribute 0 \(attribute0\): 1760 samples asked, 24 available, and 3 more cells",
+        "dataset.options.classes=2 dataset.options.attributes=2 partition=interaction",
+        "(class0) (attribute0) 1760 24 3",
     ),
+    ("dataset.options.attributes=2 partition=interaction", "2 4"),
     (
-        "{o}dataset.options.attributes=2 partition=interaction",
-        r"for 2 classes x 2 attributes, the data have 4 x 2",
-    ),
-    (
-        "{o}dataset.options.attributes=2 partition=interaction partition.distribution=cmnist_gcs",
-        r"unknown distribution 'cmnist_gcs'.*Did you mean 'cmnist_gsc'",
+        "dataset.options.attributes=2 partition=interaction partition.distribution=cmnist_gcs",
+        "'cmnist_gcs' 'cmnist_gsc'",
     ),
 ]
 
 
-@pytest.mark.parametrize(("words", "said"), PARTITIONS)
-def test_partitions_that_cannot_be(refused: Any, words: str, said: str) -> None:
-    data = FAKE_RUN[1:5]
-    more = words.format(o="").split()
-    run = [
-        "run",
-        *(word for word in data if f"dataset.options.{word.split('.')[-1].split('=')[0]}=" not in words),
-    ]
-    changed = [word.replace("dataset.options", "+dataset.options") for word in more]
-    refused([*run, *changed], said)
-    show = [word.removeprefix("+") for word in data]
-    refused(["partition", "show", *show, *more], said)
+@pytest.mark.parametrize(("words", "named"), PARTITIONS)
+def test_partitions_that_cannot_be(refused: Any, words: str, named: str) -> None:
+    data = [word for word in FAKE_RUN[1:5] if f"{word.partition('=')[0].removeprefix('+')}=" not in words]
+    added = [f"+{word}" if word.startswith("dataset.options") else word for word in words.split()]
+    refused(["run", *data, *added], *named.split())
+    refused(["partition", "show", *(word.removeprefix("+") for word in data), *words.split()], *named.split())
 
 
 # Raw data ----------------------------------------------------------------------------------------------------------
@@ -235,7 +218,7 @@ def mnist_words(command: str, root: Path) -> list[str]:
 
 @pytest.mark.parametrize("command", ["run", "data"])
 def test_no_file_and_no_network(refused: Any, tmp_path: Path, command: str) -> None:
-    message = refused(mnist_words(command, tmp_path / "raw"), r"MNIST: 4 of 4 raw files are missing")
+    message = refused(mnist_words(command, tmp_path / "raw"), "MNIST", "4 of 4")
     assert str(tmp_path / "raw" / "MNIST" / "raw") in message  # where it looked, and where to put them
     assert "train-images-idx3-ubyte" in message
     assert "http" in message
@@ -245,11 +228,10 @@ def test_no_file_and_no_network(refused: Any, tmp_path: Path, command: str) -> N
 
 def test_no_trained_weights_and_no_network(refused: Any, tmp_path: Path) -> None:
     words = [*FAKE_RUN, "+dataset.options.channels=3", "model=resnet50", "model.pretrained=true"]
+    place = tmp_path / "weights"
     message = refused(
-        [*words, f"paths.weights={tmp_path / 'weights'}"],
-        r"model\.pretrained: resnet50-0676ba61\.pth is not there and cannot be downloaded",
+        [*words, f"paths.weights={place}"], "model.pretrained", f"{place}/resnet50-0676ba61.pth"
     )
-    assert f"looked at: {tmp_path / 'weights' / 'resnet50-0676ba61.pth'}" in message
     assert "https://download.pytorch.org/models/resnet50-0676ba61.pth" in message
 
 
@@ -257,7 +239,7 @@ def test_no_trained_weights_and_no_network(refused: Any, tmp_path: Path) -> None
 def test_an_empty_file(refused: Any, tmp_path: Path, command: str) -> None:
     paths = write_idx(tmp_path / "raw", MNIST_FIRST)
     paths["train-labels"].write_bytes(b"")
-    message = refused(mnist_words(command, tmp_path / "raw"), "train-labels-idx1-ubyte is empty")
+    message = refused(mnist_words(command, tmp_path / "raw"), "train-labels-idx1-ubyte", "empty")
     assert str(paths["train-labels"]) in message
 
 
@@ -273,25 +255,25 @@ def test_a_truncated_file(refused: Any, tmp_path: Path, how: str) -> None:
     else:
         path.write_bytes(content[:-100] if how == "cut" else content[:9])
     said = {
-        "cut": r"has 7,756 bytes unpacked, its header promises 7,856",  # 16 + 10 x 28 x 28, and 100 less
-        "header only": r"has 9 bytes unpacked, its header alone needs 16",
-        "cut gzip": r"cannot be unpacked",
+        "cut": ["7,756", "7,856"],  # 16 + 10 x 28 x 28, and 100 less
+        "header only": ["9 bytes", "16"],
+        "cut gzip": ["unpacked"],
     }
-    message = refused(mnist_words("run", tmp_path / "raw"), said[how])
+    message = refused(mnist_words("run", tmp_path / "raw"), *said[how])
     assert str(path) in message
     assert "delete the bad file" in message
 
 
 def test_fashionmnist_in_mnists_place(refused: Any, tmp_path: Path) -> None:
     paths = write_idx(tmp_path / "raw", FASHION_FIRST)
-    message = refused(mnist_words("run", tmp_path / "raw"), "these are files of FashionMNIST")
+    message = refused(mnist_words("run", tmp_path / "raw"), "FashionMNIST")
     assert str(paths["train-labels"].parent) in message
-    assert "move these to FashionMNIST/raw" in message
+    assert "FashionMNIST/raw" in message
 
 
 def test_a_cut_down_copy(refused: Any, tmp_path: Path) -> None:
     write_idx(tmp_path / "raw", MNIST_FIRST)
-    refused(mnist_words("run", tmp_path / "raw"), r"the content has md5 .* is published.*strict: false")
+    refused(mnist_words("run", tmp_path / "raw"), "md5", "strict")
 
 
 def test_a_data_root_that_cannot_be_written(
@@ -300,7 +282,7 @@ def test_a_data_root_that_cannot_be_written(
     # As if the network answered: then the download has no place.
     monkeypatch.setattr("datasets.core.download._unreachable", lambda addresses: None)
     (tmp_path / "raw").write_text("a file in the folder's place, which stops root too")
-    message = refused(mnist_words("run", tmp_path / "raw"), r"data root .* cannot be written")
+    message = refused(mnist_words("run", tmp_path / "raw"), str(tmp_path / "raw"), "cannot be written")
     assert "FEDTABLES_DATA" in message
 
 
@@ -309,7 +291,7 @@ def test_a_cache_that_cannot_be_written(refused: Any, tmp_path: Path) -> None:
     write_idx(tmp_path / "raw", MNIST_FIRST)
     refused(
         ["data", "prepare", "fake", f"cache={tmp_path / 'cache'}"],
-        r"cannot write the prepared arrays.*FEDTABLES_CACHE",
+        "FEDTABLES_CACHE",
     )
     assert (tmp_path / "cache").is_file()
 
@@ -322,7 +304,7 @@ def test_damaged_prepared_arrays(refused: Any, cli: Any, tmp_path: Path) -> None
     for array in cache.glob("fake-*/train_labels.npy"):
         os.truncate(array, 40)
     _dataset.cache_clear()  # as in a new process
-    refused([*words[:-1], "seed=6"], r"train_labels\.npy has 40 bytes, .* were written")
+    refused([*words[:-1], "seed=6"], "train_labels.npy", "40 bytes")
 
 
 # Results -----------------------------------------------------------------------------------------------------------
@@ -336,7 +318,7 @@ def test_results_of_another_version(refused: Any, cli: Any, tmp_path: Path) -> N
         ["table", "name=feddiverse_cmnist_gsc", "results=old"],
         ["status", "results=old"],
     ):
-        refused(words, r"old: got results of format '0'; expected \d+.*paths\.results")
+        refused(words, "old", "format", "0", "paths.results")
     assert [path.name for path in Path("old/runs").iterdir()] == ["FORMAT"]
 
 
@@ -345,24 +327,24 @@ def test_results_of_another_version(refused: Any, cli: Any, tmp_path: Path) -> N
 )
 def test_results_that_cannot_be_written(refused: Any, words: list[str]) -> None:
     Path("taken").write_text("a file in the folder's place, which stops root too")
-    refused(words, r"taken.*cannot be written")
+    refused(words, "taken", "cannot be written")
     assert Path("taken").is_file()
 
 
 def test_pictures_and_tables_that_cannot_be_written(refused: Any, cli: Any, toy: Any) -> None:
     Path("taken").write_text("a file in the folder's place")
-    show = [word.removeprefix("+") for word in FAKE_RUN[1:-2]]
-    refused(["partition", "show", *show, "out=taken/picture.png"], r"taken.*cannot be written")
+    refused([*SHOW, "out=taken/picture.png"], "taken", "cannot be written")
     assert cli("table", "rows=fedavg", "columns=iid", "seeds=1", "launcher=inline").code == 0
     refused(
         ["table", "rows=fedavg", "columns=iid", "seeds=1", "out=taken/tables"],
-        r"taken/tables.*cannot be written",
+        "taken/tables",
+        "cannot be written",
     )
 
 
 def test_two_launchers(refused: Any, toy: Any) -> None:
     with Results(Path("results")).launcher_lease():
-        refused(["table", "seeds=1", "launcher=inline"], r"another process works on it.*nothing was changed")
+        refused(["table", "seeds=1", "launcher=inline"], "another process")
     assert len(list(Path("results/runs").glob("*/seed0"))) == 1, "only the run that was there"
 
 
@@ -374,38 +356,32 @@ def test_a_run_that_is_at_work(refused: Any, cli: Any, toy: Any) -> None:
     )
     (folder.path / "status.json").unlink()
     with folder.lease():
-        refused([*FAKE_RUN, "seed=3"], r"another process works on it")
+        refused([*FAKE_RUN, "seed=3"], "another process")
 
 
 @pytest.mark.parametrize(
-    ("words", "pattern"),
+    ("words", "named"),
     [
-        (["launcher=slurm"], r"no `sbatch` on this machine.*launcher=local"),
-        (
-            ["launcher=slurm", "launcher.partion=gpu"],
-            r"launcher\.partion: no such setting\. Did you mean 'partition'\?",
-        ),
-        (["launcher=slurm", "launcher.time=2"], r"launcher\.time: came 2 minutes"),
-        (["launcher=slurm", "launcher.retries=many"], r"launcher\.retries: came 'many'"),
-        (
-            ["launcher.grece=3"],
-            r"launcher\.grece: no such setting\. Did you mean 'grace'\?.*conf/launcher/local\.yaml",
-        ),
-        (["launcher=pbs"], r"launcher: got 'pbs'; .*inline, local, slurm"),
+        ("launcher=slurm", "`sbatch` launcher=local"),
+        ("launcher=slurm launcher.partion=gpu", "launcher.partion: 'partition'?"),
+        ("launcher=slurm launcher.time=2", "launcher.time: 2"),
+        ("launcher=slurm launcher.retries=many", "launcher.retries: 'many'"),
+        ("launcher.grece=3", "launcher.grece: 'grace'? conf/launcher/local.yaml"),
+        ("launcher=pbs", "launcher: 'pbs' inline, local, slurm"),
     ],
 )
 def test_settings_of_a_launcher(
-    refused: Any, toy: Any, words: list[str], pattern: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    refused: Any, toy: Any, words: str, named: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))  # a machine without SLURM
-    refused(["table", "seeds=1", *words], pattern)
+    refused(["table", "seeds=1", *words.split()], *named.split())
 
 
 def test_a_damaged_status(refused: Any, cli: Any) -> None:
     assert cli(*FAKE_RUN, "seed=3").code == 0
     path = next(Path("results/runs").glob("*/seed3/status.json"))
     path.write_text(path.read_text()[:50])
-    refused([*FAKE_RUN, "seed=3"], r"status\.json: damaged .*Delete the folder")
+    refused([*FAKE_RUN, "seed=3"], "status.json", "damaged")
 
 
 # Tables ------------------------------------------------------------------------------------------------------------
@@ -413,9 +389,7 @@ def test_a_damaged_status(refused: Any, cli: Any) -> None:
 
 def test_preset_paper_without_the_data(refused: Any, tmp_path: Path) -> None:
     """All that lacks is named at once, before anything is trained."""
-    message = refused(
-        ["table", "table=1", "preset=paper", f"data={tmp_path / 'nowhere'}"], r"raw files are missing"
-    )
+    message = refused(["table", "table=1", "preset=paper", f"data={tmp_path / 'nowhere'}"], "missing")
     for name in ("MNIST", "FashionMNIST", "SVHN", "CIFAR-10"):
         assert f"{name}: " in message
     assert len(list(Path("results/runs").glob("*/seed*"))) == 1
@@ -435,7 +409,7 @@ def test_nan_in_a_run(cli: Any, toy: Any, numbers: Any) -> None:
     assert sorted(status["state"] for status in states) == ["diverged"] * 4 + ["done"] * 4
     for status in states:
         if status["state"] == "diverged":
-            assert re.search(r"round 0: the update of client \d is not finite", status["message"])
+            assert "round 0" in status["message"] and "finite" in status["message"]
     frame = pd.read_csv("results/tables/quick/toy_table1.csv", keep_default_na=False).set_index(
         ["row", "column"]
     )
@@ -452,7 +426,7 @@ def test_a_run_that_fails_costs_only_itself(cli: Any, toy: Any) -> None:
     toy(rows=[IMPOSSIBLE, FINE])
     code, out, err = cli("table", "seeds=1", "launcher=inline")
     assert code == 1
-    assert "train.clients_per_round: came 50, the partition has 4 clients" in err
+    assert err.count("train.clients_per_round: ") == 2 and "50" in err
     assert "Traceback" not in out + err
     frame = pd.read_csv("results/tables/quick/toy_table1.csv", keep_default_na=False).set_index(
         ["row", "column"]
@@ -470,42 +444,31 @@ def test_a_run_that_fails_costs_only_itself(cli: Any, toy: Any) -> None:
     [
         (
             {"rows": [{**FINE, "train": {"momentun": 1}}]},
-            r"row fedavg, column iid: .*Did you mean 'momentum'",
+            "row fedavg, column iid: 'momentum'?",
         ),
-        ({"rows": [{**FINE, "trian": {}}]}, r"rows\.0\.trian"),
-        ({"metric": "acuracy"}, r"metric: got 'acuracy'.* Did you mean 'accuracy'\?"),
-        ({"seeds": 0}, r"seeds.*greater than 0"),
+        ({"rows": [{**FINE, "trian": {}}]}, "rows.0.trian"),
+        ({"metric": "acuracy"}, "metric: 'acuracy' 'accuracy'?"),
+        ({"seeds": 0}, "seeds 0"),
     ],
 )
 def test_a_mistake_in_a_table(refused: Any, toy: Any, changes: dict[str, Any], said: str) -> None:
     toy(**changes)
-    message = refused(["table", "launcher=inline"], said)
+    message = refused(["table", "launcher=inline"], *said.split())
     assert "toy_table1" in message
 
 
 def test_a_table_that_is_no_yaml(refused: Any, toy: Any) -> None:
     Path("conf/toy_table1.yaml").write_text("rows: [")
-    refused(["table"], r"conf/toy_table1\.yaml cannot be read")
+    refused(["table"], "conf/toy_table1.yaml")
 
 
 # Really: another process -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        ("run method=fedprx", "Did you mean 'fedprox'?"),
-        ("table seeds=0", "seeds: came '0'"),
-    ],
-)
-def test_exit_code_of_the_process(tmp_path: Path, root: Path, words: str, said: str) -> None:
-    environment = os.environ | {"PYTHONPATH": str(root)}
+def test_exit_code_of_the_process(tmp_path: Path, root: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "benchmark", *words.split()],
-        cwd=tmp_path, env=environment, capture_output=True, text=True, check=False,
+        [sys.executable, "-m", "benchmark", "table", "seeds=0"],
+        cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(root)}, capture_output=True, text=True, check=False,
     )  # fmt: skip
-    assert done.returncode == 2
-    assert done.stdout == ""
-    assert done.stderr.startswith("error: ")
-    assert said in done.stderr
-    assert "Traceback" not in done.stderr
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    assert done.stderr.startswith("error: seeds:")

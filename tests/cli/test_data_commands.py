@@ -127,7 +127,7 @@ def test_published_counts_of_what_is_not_there(published: Callable[..., str]) ->
 
 def test_unknown_name(tmp_path: Path) -> None:
     for command in (data_prepare, data_check):
-        with pytest.raises(DataError, match="did you mean 'mnist'"):
+        with pytest.raises(DataError, match="Did you mean 'mnist'"):
             command("mnits", cache=tmp_path)
 
 
@@ -169,31 +169,24 @@ def test_an_option_goes_to_every_set_that_is_named(
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "named"),
     [
-        (
-            "prepare spawrious bredes=4",
-            "data prepare spawrious: unknown key 'bredes'. Did you mean 'breeds'?",
-        ),
-        ("prepare spawrious bredes=4", "breeds=2|4, size=VALUE"),
-        ("prepare spawrious dataset.options.bredes=4", "Did you mean 'breeds'?"),
-        ("prepare spawrious breeds=3", "'breeds': Input should be 2 or 4, got 3"),
-        ("prepare spawrious breeds=3", "dataset.options.KEY=VALUE on the command line"),
-        ("prepare spawrious breeds=2 dataset.options.breeds=4", "breeds is given twice"),
-        ("prepare spawrious breeds=[2", "breeds: cannot read '[2'"),
-        ("prepare spawrious out=a.png", "unknown key 'out'"),
-        ("check digits size=8", "data check digits: unknown key 'size'"),
-        (
-            "prepare niid2 rest=test",
-            "rest is of runs (run dataset.rest=...); what is prepared does not depend on it",
-        ),
-        ("prepare niid2 dataset.train_per_class=5", "train_per_class is of runs"),
+        ("prepare spawrious bredes=4", "spawrious: 'bredes'; breeds=2|4, size=VALUE 'breeds'?"),
+        ("prepare spawrious dataset.options.bredes=4", "'breeds'?"),
+        ("prepare spawrious breeds=3", "breeds 3 dataset.options.KEY=VALUE"),
+        ("prepare spawrious breeds=2 dataset.options.breeds=4", "breeds twice"),
+        ("prepare spawrious breeds=[2", "breeds: '[2'"),
+        ("prepare spawrious out=a.png", "'out'"),
+        ("check digits size=8", "digits: 'size'"),
+        ("prepare niid2 rest=test", "rest dataset.rest="),
+        ("prepare niid2 dataset.train_per_class=5", "train_per_class dataset.train_per_class="),
     ],
 )
-def test_options_that_are_none(capsys: pytest.CaptureFixture[str], words: str, said: str) -> None:
+def test_options_that_are_none(capsys: pytest.CaptureFixture[str], words: str, named: str) -> None:
     assert main(["data", *words.split()]) == 2
     captured = capsys.readouterr()
-    assert captured.out == "" and captured.err.count("error: ") == 1 and said in captured.err
+    assert captured.out == "" and captured.err.count("error: ") == 1
+    assert all(part in captured.err for part in named.split()), captured.err
 
 
 def test_what_options_accept() -> None:

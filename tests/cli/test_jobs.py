@@ -96,6 +96,19 @@ def test_a_failed_run_that_waits_for_another_try(
     assert numbers(out, "fedld_table1") == {"waiting": 1, "missing": 5} and "failed:" not in out
 
 
+def test_runs_of_no_table(cli: Any, numbers: Any, results: Results) -> None:
+    """`status` shows them in a row of their own, and `retry` takes their configuration from their folder."""
+    words = ("run", "dataset=digits", "train.rounds=1", "seed=0,1", "-m", "launcher=inline")
+    assert cli(*words).code == 0
+    key = next(Path("results/runs").glob("*/seed1")).relative_to("results/runs").as_posix()
+    put(results, key, "failed", "seven")
+    assert numbers(cli("status").out, "other runs") == {"done": 1, "failed": 1}
+    assert "other runs" not in cli("status", *TABLE).out
+    code, out, _ = cli("retry", "--failed", "launcher=inline")
+    assert (code, out.splitlines()[-1]) == (0, "1 runs tried again: 1 done")
+    assert numbers(cli("status").out, "other runs") == {"done": 2}
+
+
 def test_status_without_a_cluster(
     cli: Any, keys: list[str], results: Results, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -210,6 +210,7 @@ def test_a_sweep_on_a_cluster(cli: Any, numbers: Any, tmp_path: Path) -> None:
         assert code == 0, err
         assert "3 of 3 runs submitted" in out and out.splitlines()[-1] == "3 runs: 3 missing"
         assert cli("run", *RUN, "seed=7").code == 0
+        assert numbers(cli("status").out, "other runs") == {"waiting": 3, "done": 1}
 
 
 def test_a_sweep_that_is_stopped_goes_on(cli: Any, tmp_path: Path) -> None:
