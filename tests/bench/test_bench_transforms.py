@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
 from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 
-from benchmark.bench.speed import transforms as bench_transforms
+from benchmark.bench import transforms as bench_transforms
 from benchmark.bench.transforms import CASES, kornia_augmentation, seconds, ways
 from benchmark.experiments.estimate import facts_of
 from benchmark.experiments.plan import plan, unique_runs
@@ -65,22 +64,3 @@ def test_the_command(cli: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     assert code == 0
     assert "kornia is not installed; 2 cores" in out
     assert out.count(" cifar100 ") == 2 and "not the same" in out and "4 of 32 x 32" in out
-
-
-@pytest.mark.skipif(importlib.util.find_spec("kornia") is not None, reason="kornia is installed")
-def test_without_kornia() -> None:
-    assert kornia_augmentation() is None
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        ("bench transfroms", "bench: came 'transfroms'. Did you mean 'transforms'? Allowed: nothing, scale "),
-        ("bench transforms device=tpu", "device: came 'tpu'. Allowed: cpu, cuda."),
-        ("bench transforms devise=cpu", "unknown key 'devise'. Did you mean 'device'? Allowed: device=cpu|cuda."),
-    ],
-)  # fmt: skip
-def test_mistakes(cli: Any, words: str, said: str) -> None:
-    code, out, err = cli(*words.split())
-    assert (code, out) == (2, "")
-    assert said in err

@@ -113,6 +113,8 @@ NAMES = [
     ("table workers=1.5", "workers: '1.5' 1", ""),
     ("status launcher=local", "status: 'launcher'", ""),
     ("bench transfroms", "bench: 'transfroms'", "transforms"),
+    ("bench transforms device=tpu", "device: 'tpu' cpu, cuda", ""),
+    ("bench transforms devise=cpu", "'devise'", "device"),
 ]  # fmt: skip
 
 
