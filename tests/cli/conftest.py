@@ -4,29 +4,18 @@ from __future__ import annotations
 
 import copy
 import re
-import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 import yaml
+from command_line import Cli, cli  # noqa: F401
 from tiny_runs import FAKE
 
-from benchmark.__main__ import main
 from benchmark.experiments.tables import find_specs, spec_called
 
-
-class Answer(NamedTuple):
-    """What a command gave back."""
-
-    code: int | str | None
-    out: str
-    err: str
-
-
-Cli = Callable[..., Answer]
 Footprint = dict[str, tuple[int, int, int]]
 
 TOY: dict[str, Any] = {
@@ -51,24 +40,7 @@ TOY: dict[str, Any] = {
 
 
 @pytest.fixture
-def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Cli:
-    """``cli("run", "method=fedprox")`` as ``python -m benchmark run method=fedprox`` in an empty folder."""
-    monkeypatch.chdir(tmp_path)
-
-    def call(*words: str) -> Answer:
-        monkeypatch.setattr(sys, "argv", ["benchmark"])
-        capsys.readouterr()
-        try:
-            code: int | str | None = main(words)
-        except SystemExit as end:
-            code = end.code
-        return Answer(code, *capsys.readouterr())
-
-    return call
-
-
-@pytest.fixture
-def refusal(cli: Cli) -> Callable[[Sequence[str], str], str]:
+def refusal(cli: Cli) -> Callable[[Sequence[str], str], str]:  # noqa: F811
     """``refusal(words, pattern)``: the command is refused with one message, which is returned."""
 
     def call(words: Sequence[str], said: str) -> str:
