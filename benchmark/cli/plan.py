@@ -13,7 +13,6 @@ from rich.table import Table as TextTable
 
 from benchmark.cli.options import parse
 from benchmark.cli.planning import plans_of
-from benchmark.config.schema import RunConfig
 from benchmark.experiments.estimate import (
     Block,
     DataNeed,
@@ -46,41 +45,30 @@ def main(words: Sequence[str]) -> int:
     """Print what the chosen tables need; exit code 0."""
     options = parse(words, "plan", PlanOptions)
     plans = plans_of(options)
-    results = Results(options.results).existing()
-    overview = RunOverview(results)
+    overview = RunOverview(Results(options.results).existing())
     runs = unique_runs([cells for _, cells in plans])
     overview.refresh(runs)
-    states = {key: overview.state(key) for key in runs}
+    ended = {key for key in runs if overview.state(key) in ("done", "diverged")}
     console = Console(width=None if sys.stdout.isatty() else 150)
-    seen: set[str] = set()
+    seen = set(ended)
     found: list[Block] = []
-    by_shape: dict[Shape, RunConfig] = {}
-    uncounted = 0
     for spec, cells in plans:
-        mine = {run.key: run for cell in cells.values() for run in cell.runs}
-        missing = [
-            run for key, run in mine.items() if states[key] not in ("done", "diverged") and key not in seen
-        ]
+        mine = unique_runs([cells])
+        found += blocks(spec.name, [run for key, run in mine.items() if key not in seen])
         seen |= set(mine)
-        some = blocks(spec.name, missing)
-        hashes = {run.hash: run for run in missing}
-        found += some
-        uncounted += len(missing) - sum(block.runs for block in some)
-        by_shape |= {block.shape: hashes[block.hash] for block in some}
         absent = sorted({cell.state for cell in cells.values() if cell.state != "ok"})
-        done = sum(states[key] in ("done", "diverged") for key in mine)
         gaps = f"; cells without runs: {', '.join(absent)}" if absent else ""
-        console.print(f"{spec.name}: {len(mine)} runs, {done} ended{gaps}", highlight=False)
+        console.print(f"{spec.name}: {len(mine)} runs, {len(ended & set(mine))} ended{gaps}", highlight=False)
     device, known = "not timed", dict[Shape, Pace | str]()
     if options.timing == "on" and found:
         device = _device(options.device)
-        known = paces(found, by_shape, lambda run, shape: timed(run, shape, options.device), _tell)
+        known = paces(found, lambda run, shape: timed(run, shape, options.device), _tell)
     console.print(_table(found, known, device))
+    uncounted = len(seen - ended) - sum(block.runs for block in found)
     if uncounted:
         console.print(f"and {uncounted:,} runs on data of whose size nothing is known before they are there")
-    chosen = list(runs.values())
-    _print_needs(console, data_needs(chosen))
-    _print_weights(console, weights_needed(chosen))
+    _print_needs(console, data_needs(list(runs.values())))
+    _print_weights(console, weights_needed(list(runs.values())))
     return 0
 
 
@@ -106,51 +94,44 @@ def _table(found: Sequence[Block], known: Mapping[Shape, Pace | str], device: st
         view.add_column(name, justify="right")
     groups: dict[tuple[str, str, str], list[Block]] = {}
     for block in found:
-        groups.setdefault((block.table, block.dataset, block.model), []).append(block)
-    for (table, data, model), group in groups.items():
-        rounds = sorted({block.rounds for block in group})
-        samples = sorted({block.samples_per_round for block in group})
-        view.add_row(
-            table,
-            data,
-            model,
-            f"{sum(block.runs for block in group):,}",
-            _span(rounds),
-            _span(samples),
-            _hours(group, known),
-            _size(sum(block.result_bytes for block in group)),
-        )
+        key = (block.table, block.run.dataset.name, block.run.model.name)
+        groups.setdefault(key, []).append(block)
+    for names, group in groups.items():
+        rounds = _span([block.run.train.rounds for block in group])
+        samples = _span([block.samples_per_round for block in group])
+        view.add_row(*names, *_totals(group, known, rounds, samples))
     view.add_section()
-    total = sum(block.runs for block in found)
-    view.add_row(
-        "all", "", "", f"{total:,}", "", "", _hours(found, known), _size(sum(b.result_bytes for b in found))
-    )
+    view.add_row("all", "", "", *_totals(found, known))
     return view
 
 
+def _totals(
+    group: Sequence[Block], known: Mapping[Shape, Pace | str], rounds: str = "", samples: str = ""
+) -> list[str]:
+    runs, space = sum(block.runs for block in group), sum(block.result_bytes for block in group)
+    return [f"{runs:,}", rounds, samples, _hours(group, known), _size(space)]
+
+
 def _hours(group: Sequence[Block], known: Mapping[Shape, Pace | str]) -> str:
-    total, unknown = 0.0, False
-    for block in group:
-        pace = known.get(block.shape)
-        if isinstance(pace, Pace):
-            total += block.hours(pace)
-        else:
-            unknown = True
-    if unknown:
+    paced = [(block, known.get(block.shape)) for block in group]
+    times = [block.hours(pace) for block, pace in paced if isinstance(pace, Pace)]
+    total = sum(times)
+    if len(times) < len(group):
         return f"> {total:,.1f}" if total else "?"
     return f"{total:,.1f}" if total >= 0.1 else f"{60 * total:,.1f} min"
 
 
 def _span(numbers: Sequence[int]) -> str:
-    return f"{numbers[0]:,}" if len(numbers) == 1 else f"{numbers[0]:,} to {numbers[-1]:,}"
+    low, high = min(numbers), max(numbers)
+    return f"{low:,}" if low == high else f"{low:,} to {high:,}"
 
 
 def _size(number: float) -> str:
-    for unit in ("B", "kB", "MB", "GB"):
-        if number < 1000 or unit == "GB":
-            return f"{number:,.0f} {unit}" if number >= 10 or unit == "B" else f"{number:,.1f} {unit}"
+    units = ["B", "kB", "MB", "GB"]
+    while number >= 1000 and len(units) > 1:
         number /= 1000
-    raise AssertionError
+        del units[0]
+    return f"{number:,.{0 if number >= 10 or units[0] == 'B' else 1}f} {units[0]}"
 
 
 def _print_needs(console: Console, needs: Sequence[DataNeed]) -> None:
@@ -168,9 +149,6 @@ def _print_needs(console: Console, needs: Sequence[DataNeed]) -> None:
 
 def _print_weights(console: Console, needed: Sequence[tuple[Path, Weights]]) -> None:
     for path, source in needed:
-        there = (
-            "there"
-            if path.exists()
-            else f"not there; downloads by itself ({source.megabytes} MB, {source.page})"
-        )
+        absent = f"not there; downloads by itself ({source.megabytes} MB, {source.page})"
+        there = "there" if path.exists() else absent
         console.print(f"weights {path}: {there}", highlight=False, markup=False, soft_wrap=True)

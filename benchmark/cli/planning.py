@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import fields
 from typing import TYPE_CHECKING
 
 from benchmark.cli.launching import run_settings
-from benchmark.cli.options import LaunchOptions, parse
+from benchmark.cli.options import LaunchOptions
 from benchmark.errors import ConfigError
 from benchmark.experiments.plan import Cells
 from benchmark.experiments.selection import TableQuery, find_tables, plan_tables
@@ -39,9 +37,3 @@ def plans_of(query: TableQuery, options: LaunchOptions | None = None) -> list[tu
             raise
         tables = []
     return plan_tables(tables, query, run_settings(query.results, options or LaunchOptions()))
-
-
-def table_query(values: Mapping[str, str]) -> TableQuery:
-    """The query of words of the command line."""
-    known = {field.name for field in fields(TableQuery)}
-    return parse([f"{key}={value}" for key, value in values.items() if key in known], "track", TableQuery)

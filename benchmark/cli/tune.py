@@ -30,12 +30,10 @@ from benchmark.experiments.tuning import (
     Point,
     TunedCell,
     TunedFolder,
-    TunedTable,
     best,
     grid_path,
     load_grid,
     point,
-    read_tuned,
     shared,
     shown_path,
     write_tuned,
@@ -74,20 +72,28 @@ class Search:
 
     Attributes:
         spec: The table, cut to the selected cells.
-        preset, grid, seeds, share: As given.
+        grid, options: As given.
         splits: Cells with runs -> share of the training data that is held out.
         planned: The cells for every point of the grid.
         applied: Columns that are not searched and get the choice of their row.
     """
 
     spec: TableSpec
-    preset: str
     grid: Grid
-    seeds: int
-    share: str
+    options: TuneOptions
     splits: Mapping[CellKey, float]
     planned: tuple[Cells, ...]
-    applied: tuple[str, ...] = ()
+    applied: tuple[str, ...]
+
+    @property
+    def seeds(self) -> int:
+        """Number of seeds."""
+        return self.options.seeds or 1
+
+    @property
+    def by_row(self) -> bool:
+        """Whether the columns of a row share one choice."""
+        return self.options.share == "row"
 
 
 def main(words: Sequence[str]) -> int:
@@ -99,40 +105,27 @@ def main(words: Sequence[str]) -> int:
     folder = options.out or results.root / "tuned"
     tuned = TunedFolder((folder, *TunedFolder.of(None, results.root).folders))
     for search in searches:
-        _before(tuned, search)  # a file that does not fit is refused now, not after the runs
+        tuned.read(search.spec, options.preset)  # a file that does not fit is refused now, not after the runs
+    plans = [(search.spec, cells) for search in searches for cells in search.planned]
 
     def check_all() -> None:
-        for search in searches:
-            for cells in search.planned:
-                check(search.spec, cells)
+        for spec, cells in plans:
+            check(spec, cells)
 
-    plans = [(search.spec, cells) for search in searches for cells in search.planned]
     with start(options, results.root, plans, "tune "), launcher_lock(options, results):
         index = RunIndex(results)
-        runs = unique_runs([cells for search in searches for cells in search.planned])
+        runs = unique_runs([cells for _, cells in plans])
         code = run_missing(options, index, runs, check_all, tracked_runs(plans, "tune "))
         if code == 130:
             return code
-        command = shlex.join(
-            word for word in words if word.partition("=")[0].partition(".")[0] not in NOT_NOTED
-        )
+        noted = [word for word in words if word.partition("=")[0].partition(".")[0] not in NOT_NOTED]
         for search in searches:
-            chosen, complete = _choose(search, index, f"python -m benchmark tune {command}")
+            chosen, complete = _choose(search, index, f"python -m benchmark tune {shlex.join(noted)}")
             if chosen:
-                print(f"chosen values: {write_tuned(folder, _before(tuned, search), chosen)}")
+                before = tuned.read(search.spec, options.preset)
+                print(f"chosen values: {write_tuned(folder, before, chosen)}")
             code = code if complete else 1
     return code
-
-
-def _before(tuned: TunedFolder, search: Search) -> TunedTable:
-    """The values that were chosen earlier, for all cells of the table."""
-    path = tuned.find(search.preset, search.spec.name)
-    if path is None:
-        return TunedTable(table=search.spec.name, preset=search.preset)
-    return read_tuned(path, search.spec, search.preset)
-
-
-# What to run -----------------------------------------------------------------------------------------------------
 
 
 def _tables(options: TuneOptions, method: str) -> list[TableSpec]:
@@ -150,11 +143,6 @@ def _tables(options: TuneOptions, method: str) -> list[TableSpec]:
         expected = f"one of {', '.join(QUALITIES)}, to compare values on a validation split"
         raise ConfigError(f"table {fitting[0].name}: {wrong('metric', fitting[0].metric, expected)}")
     return judged
-
-
-def _rows(spec: TableSpec, method: str, options: TuneOptions) -> list[str]:
-    own = [row.key for row in spec.rows if row.method_name == method]
-    return matching(own, options.rows, "rows", f"{spec.name} with method {method}")
 
 
 def _columns(spec: TableSpec, patterns: str | None) -> list[str]:
@@ -181,19 +169,17 @@ def _applied(whole: TableSpec, searched: TableSpec, options: TuneOptions) -> tup
 
 
 def _search(whole: TableSpec, grid: Grid, options: TuneOptions) -> Search:
-    spec = whole.cut(_rows(whole, grid.method, options), _columns(whole, options.columns))
+    own = [row.key for row in whole.rows if row.method_name == grid.method]
+    rows = matching(own, options.rows, "rows", f"{whole.name} with method {grid.method}")
+    spec = whole.cut(rows, _columns(whole, options.columns))
     applied = _applied(whole, spec, options)
-    split, seeds, share, preset = options.validation, options.seeds or 1, options.share, options.preset
+    split, preset = options.validation, options.preset
     if split is not None and not 0 < split < 1:
-        raise ConfigError(
-            wrong(
-                "validation",
-                split,
-                "a share above 0 and below 1 (of every client's training data, to choose by)",
-            )
-        )
+        expected = "a share above 0 and below 1 (of every client's training data, to choose by)"
+        raise ConfigError(wrong("validation", split, expected))
+    seeds = range(options.seeds or 1)
     extra = run_settings(options.results, options)
-    base = plan(spec, preset, range(seeds), extra)
+    base = plan(spec, preset, seeds, extra)
     splits = {
         key: split or cell.runs[0].evaluation.validation or SPLIT
         for key, cell in base.items()
@@ -204,16 +190,13 @@ def _search(whole: TableSpec, grid: Grid, options: TuneOptions) -> Search:
         raise ConfigError(f"table {spec.name}, preset {preset}: no cell to tune: {', '.join(states)}.")
     source = shown_path(grid_path(grid.method))
     planned = []
-    for values_of_point in grid.points:
+    for values in grid.points:
         chosen = {
-            key: TunedValues({**values_of_point, "evaluation.validation": share_held}, source)
-            for key, share_held in splits.items()
+            key: TunedValues({**values, "evaluation.validation": held_out}, source)
+            for key, held_out in splits.items()
         }
-        planned.append(plan(spec, preset, range(seeds), extra, chosen))
-    return Search(spec, preset, grid, seeds, share, splits, tuple(planned), applied)
-
-
-# Results ---------------------------------------------------------------------------------------------------------
+        planned.append(plan(spec, preset, seeds, extra, chosen))
+    return Search(spec, grid, options, splits, tuple(planned), applied)
 
 
 def _choose(search: Search, index: RunIndex, command: str) -> tuple[dict[CellKey, TunedCell], bool]:
@@ -222,17 +205,19 @@ def _choose(search: Search, index: RunIndex, command: str) -> tuple[dict[CellKey
     for row in search.spec.rows:
         keys = [key for key in search.splits if key[0] == row.key]
         found = {key: points for key in keys if (points := _points(search, key, index)) is not None}
-        if search.share == "row" and len(found) == len(keys):
-            found = dict(zip(keys, shared(list(found.values())), strict=True))
-        elif search.share == "row":
-            found = {}
+        if search.by_row:
+            complete = len(found) == len(keys)
+            found = dict(zip(keys, shared(list(found.values())), strict=True)) if complete else {}
         picked = {key: _pick(search, points) for key, points in found.items()}
-        _show(search, row.key, found, picked)
-        for key, point_index in picked.items():
-            if point_index is not None:
-                chosen[key] = _tuned(search, key, found[key], point_index, index.results, command)
-        first = next((chosen[key] for key in picked if key in chosen), None)
-        if first is not None:
+        if found:
+            _show(search, row.label, found, picked)
+        cells = {
+            key: _tuned(search, key, found[key], number, index.results, command)
+            for key, number in picked.items()
+            if number is not None
+        }
+        chosen |= cells
+        for first in list(cells.values())[:1]:
             chosen |= {(row.key, column): first.model_copy(update={"grid": ()}) for column in search.applied}
     left = [f"{row}, {column}" for row, column in search.splits if (row, column) not in chosen]
     if left:
@@ -256,17 +241,16 @@ def _points(search: Search, key: CellKey, index: RunIndex) -> list[Point] | None
 
 
 def _pick(search: Search, points: Sequence[Point]) -> int | None:
-    scores = [each.validation if search.share == "column" else each.over_columns for each in points]
+    scores = [each.over_columns if search.by_row else each.validation for each in points]
     return best(scores, search.spec.metric_format.higher_is_better)
 
 
 def _tuned(
     search: Search, key: CellKey, points: Sequence[Point], index: int, results: Results, command: str
 ) -> TunedCell:
-    row, _ = key
     metas = [read_json(results.root / run / "meta.json") or {} for each in points for run in each.runs]
     commits = {meta.get("commit", "")[:12] + (" with changes" if meta.get("dirty") else "") for meta in metas}
-    together = [column for other, column in search.splits if other == row] if search.share == "row" else []
+    together = [column for row, column in search.splits if row == key[0]] if search.by_row else []
     return TunedCell(
         method=search.grid.method,
         chosen=points[index].values,
@@ -274,7 +258,7 @@ def _tuned(
         which_round=search.spec.which_round,
         split=search.splits[key],
         seeds=search.seeds,
-        share="row" if search.share == "row" else "column",
+        share=search.options.share,
         columns=tuple(together),
         command=command,
         commit=", ".join(sorted(commits)),
@@ -283,33 +267,32 @@ def _tuned(
 
 
 def _show(
-    search: Search, row: str, found: Mapping[CellKey, Sequence[Point]], picked: Mapping[CellKey, int | None]
+    search: Search, label: str, found: Mapping[CellKey, Sequence[Point]], picked: Mapping[CellKey, int | None]
 ) -> None:
     """Print the grid of a row: a line for each point, a column for each column of the table, * for the choice."""
-    spec, several = search.spec, search.share == "row"
-    seeds = f"{search.seeds} seed{'s' if search.seeds > 1 else ''}"
-    unit = f" in {spec.metric_format.unit}" if spec.metric_format.unit else ""
+    spec = search.spec
     view = TextTable()
     for key in search.grid.grid:
         view.add_column(short_name(key))
     for _, column in found:
         view.add_column(full_label(spec.column(column)), justify="right")
-    if several and found:
+    if search.by_row:
         view.add_column("mean", justify="right")
+    first = next(iter(found))
     for index, values in enumerate(search.grid.points):
         texts = [shown_value(value) for value in values.values()]
         for cell, points in found.items():
-            mark = " *" if picked[cell] == index and not several else ""
+            mark = " *" if picked[cell] == index and not search.by_row else ""
             texts.append(_text(points[index].validation, spec) + mark)
-        if several and found:
-            first = next(iter(found))
+        if search.by_row:
             mark = " *" if picked[first] == index else ""
             texts.append(_text(found[first][index].over_columns, spec) + mark)
         view.add_row(*texts)
-    if found:
-        what = f"{spec.metric}{unit} on the validation split, {seeds}; * is chosen"
-        print(f"{spec.name}, preset {search.preset}, {spec.row(row).label}: {what}")
-        Console(width=None if sys.stdout.isatty() else 140).print(view)
+    seeds = f"{search.seeds} seed{'s' if search.seeds > 1 else ''}"
+    unit = f" in {spec.metric_format.unit}" if spec.metric_format.unit else ""
+    what = f"{spec.metric}{unit} on the validation split, {seeds}; * is chosen"
+    print(f"{spec.name}, preset {search.options.preset}, {label}: {what}")
+    Console(width=None if sys.stdout.isatty() else 140).print(view)
 
 
 def _text(value: float | None, spec: TableSpec) -> str:

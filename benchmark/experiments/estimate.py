@@ -6,9 +6,11 @@ The time per sample is multiplied by the samples, rounds and evaluations of the 
 
 from __future__ import annotations
 
+import math
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -58,52 +60,47 @@ class Block:
     """Runs of one configuration, which take equally long; ``evaluated`` counts samples over all evaluations."""
 
     table: str
-    dataset: str
-    model: str
-    method: str
+    run: RunConfig
     runs: int
-    rounds: int
     samples_per_round: int
     evaluated: int
     shape: Shape
-    hash: str
 
     def hours(self, pace: Pace) -> float:
         """Time of all runs, one after another."""
-        seconds = self.rounds * self.samples_per_round * pace.train + self.evaluated * pace.evaluate
+        seconds = self.run.train.rounds * self.samples_per_round * pace.train + self.evaluated * pace.evaluate
         return self.runs * seconds / 3600
 
     @property
     def result_bytes(self) -> int:
         """Disk space of the finished runs."""
-        return self.runs * (RUN_BYTES + self.rounds * RECORDS_PER_ROUND * RECORD_BYTES)
+        return self.runs * (RUN_BYTES + self.run.train.rounds * RECORDS_PER_ROUND * RECORD_BYTES)
+
+
+def _folders(run: RunConfig) -> tuple[Path | None, Path | None]:
+    data, cache = run.paths.data, run.paths.cache
+    return Path(data) if data else None, Path(cache) if cache else None
 
 
 def facts_of(run: RunConfig) -> Facts | None:
     """Sizes of a run's data, from the prepared data or else from the builder; None if unknown."""
     wanted = run.dataset
-    root, cache = (Path(path) if path else None for path in (run.paths.data, run.paths.cache))
-    if not datasets.is_prepared(wanted.name, wanted.options, root, cache):
+    if not datasets.is_prepared(wanted.name, wanted.options, *_folders(run)):
         return datasets.facts(wanted.name, wanted.options)
-    data = datasets.load(wanted.name, wanted.options, root, cache)
+    data = datasets.load(wanted.name, wanted.options, *_folders(run))
     _, channels, size, _ = data.train.images.shape
-    known = len(data.train), len(data.test), len(data.classes), channels, size, len(data.sources)
-    return Facts(*known)
+    return Facts(len(data.train), len(data.test), len(data.classes), channels, size, len(data.sources))
 
 
 def blocks(table: str, runs: Sequence[RunConfig]) -> list[Block]:
     """The runs of a table by configuration, without those on data of unknown size."""
-    groups: dict[str, list[RunConfig]] = {}
-    for run in runs:
-        groups.setdefault(run.hash, []).append(run)
-    return [block for group in groups.values() if (block := _block(table, group)) is not None]
+    first = {run.hash: run for run in reversed(runs)}
+    counts = Counter(run.hash for run in runs)
+    known = [(first[key], count, facts_of(first[key])) for key, count in counts.items()]
+    return [_block(table, run, count, facts) for run, count, facts in known if facts is not None]
 
 
-def _block(table: str, runs: Sequence[RunConfig]) -> Block | None:
-    run = runs[0]
-    facts = facts_of(run)
-    if facts is None:
-        return None
+def _block(table: str, run: RunConfig, runs: int, facts: Facts) -> Block:
     train = run.train
     clients, samples, left = _population(run, facts)
     held_out = int(run.evaluation.validation * samples)
@@ -115,21 +112,10 @@ def _block(table: str, runs: Sequence[RunConfig]) -> Block | None:
         per_round = int(taking_part * samples / clients * (train.epochs or 1))
     test = facts.test + (left if run.dataset.rest == "test" else 0)
     test = min(test, (run.dataset.test_per_class or test) * facts.classes)
-    evaluations = 1 + train.rounds // run.evaluation.every + bool(train.rounds % run.evaluation.every)
+    evaluations = 1 + math.ceil(train.rounds / run.evaluation.every)
     method = str(run.method.get("name", ""))
     shape = Shape(facts.channels, facts.size, facts.classes, run.model.name, method, train.batch_size)
-    return Block(
-        table,
-        run.dataset.name,
-        run.model.name,
-        method,
-        len(runs),
-        train.rounds,
-        per_round,
-        evaluations * (test + held_out),
-        shape,
-        run.hash,
-    )
+    return Block(table, run, runs, per_round, evaluations * (test + held_out), shape)
 
 
 def _population(run: RunConfig, facts: Facts) -> tuple[int, int, int]:
@@ -138,9 +124,6 @@ def _population(run: RunConfig, facts: Facts) -> tuple[int, int, int]:
     scheme = partitions.make(run.partition.name, run.partition.parameters)
     clients, samples = scheme.expected(train, facts.classes, facts.sources)
     return clients, samples, max(0, train - samples)
-
-
-# Timing ----------------------------------------------------------------------------------------------------------
 
 
 def timed(run: RunConfig, shape: Shape, device: str = "auto") -> Pace:
@@ -216,9 +199,6 @@ def _small(run: RunConfig, shape: Shape, samples: int, device: str) -> RunConfig
     return RunConfig.model_validate(plain)
 
 
-# What is missing -------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class DataNeed:
     """A data set of planned runs; ``state`` says whether it is prepared, or why it cannot be prepared."""
@@ -241,12 +221,11 @@ def data_needs(runs: Sequence[RunConfig]) -> list[DataNeed]:
         key = f"{wanted.name} {sorted(wanted.options.items())}"
         if key in found:
             continue
-        root, cache = (Path(path) if path else None for path in (run.paths.data, run.paths.cache))
         try:
-            if datasets.is_prepared(wanted.name, wanted.options, root, cache):
+            if datasets.is_prepared(wanted.name, wanted.options, *_folders(run)):
                 state = "prepared"
             else:
-                datasets.find(wanted.name, wanted.options, root)
+                datasets.find(wanted.name, wanted.options, _folders(run)[0])
                 state = "raw files there"
         except DataError as error:
             state = str(error)
@@ -269,21 +248,18 @@ def weights_needed(runs: Sequence[RunConfig]) -> list[tuple[Path, Weights]]:
     return list(found.items())
 
 
-Timer = Callable[[RunConfig, Shape], Pace]
-
-
 def paces(
-    found: Sequence[Block], runs: Mapping[Shape, RunConfig], timer: Timer, say: Callable[[str], None]
+    found: Sequence[Block], timer: Callable[[RunConfig, Shape], Pace], say: Callable[[str], None]
 ) -> dict[Shape, Pace | str]:
     """The pace of every shape, or the reason why it cannot be timed."""
     known: dict[Shape, Pace | str] = {}
     for block in found:
-        if block.shape in known:
-            continue
         shape = block.shape
+        if shape in known:
+            continue
         say(f"timing {shape.method}, {shape.model}, {shape.channels}x{shape.size}x{shape.size}")
         try:
-            known[shape] = timer(runs[shape], shape)
+            known[shape] = timer(block.run, shape)
         except ConfigError as error:
             known[shape] = str(error)
     return known

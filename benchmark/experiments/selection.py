@@ -50,23 +50,13 @@ class TableQuery:
         return " ".join(["python -m benchmark", words, *given])
 
 
-def find_plans(query: TableQuery, extra: Mapping[str, Any] | None = None) -> list[tuple[TableSpec, Cells]]:
-    """The selected tables, cut to the selected rows and columns, with their runs.
-
-    Args:
-        query: What to select.
-        extra: Settings of all runs that do not belong to a run's identity (paths, runtime).
-
-    Raises:
-        ConfigError: Nothing fits, or a cell cannot be composed.
-    """
-    return plan_tables(find_tables(query), query, extra)
-
-
 def plan_tables(
     tables: Sequence[TableSpec], query: TableQuery, extra: Mapping[str, Any] | None = None
 ) -> list[tuple[TableSpec, Cells]]:
-    """Like `find_plans`, for the given whole tables."""
+    """Whole tables, cut to the selected rows and columns, with their runs.
+
+    ``extra`` are settings of all runs that do not belong to a run's identity (paths, runtime).
+    """
     parts = [(whole, select(whole, query)) for whole in tables]
     return [(part, plan_cells(whole, part, query, extra)) for whole, part in parts]
 
@@ -117,14 +107,7 @@ def select(spec: TableSpec, query: TableQuery) -> TableSpec:
 def matching(keys: Sequence[str], patterns: str | None, what: str, table: str) -> list[str]:
     """The ``keys`` that match one of the comma-separated ``patterns``, in their own order; None matches all.
 
-    Args:
-        keys: Keys of rows or columns.
-        patterns: Keys, or patterns like ``fmnist/*``.
-        what: ``rows`` or ``columns``, for the message.
-        table: Name of the table, for the message.
-
-    Raises:
-        ConfigError: A pattern matches nothing.
+    Raises `ConfigError`, which names ``what`` (``rows`` or ``columns``) and the table, for a pattern without a match.
     """
     if patterns is None:
         return list(keys)

@@ -43,9 +43,6 @@ class _Part(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-# The grid --------------------------------------------------------------------------------------------------------
-
-
 def _number(value: Any) -> Any:
     """YAML reads ``1e-5`` as text; only ``1.0e-5`` is a number to it."""
     if isinstance(value, str) and re.fullmatch(r"[+-]?(\d+\.?\d*|\.\d+)[eE][+-]?\d+", value):
@@ -64,9 +61,7 @@ class Grid(_Part):
     def _can_be_tuned(cls, grid: dict[str, tuple[Value, ...]]) -> dict[str, tuple[Value, ...]]:
         for key, values in grid.items():
             if not key.startswith(METHOD) and key not in TRAINING:
-                raise ValueError(
-                    f"{key} cannot be tuned; expected {', '.join(METHOD)} or {', '.join(TRAINING)}"
-                )
+                raise ValueError(f"{key} cannot be tuned; expected {', '.join((*METHOD, *TRAINING))}")
             if not values or len(set(values)) < len(values):
                 raise ValueError(wrong(key, list(values), "at least one value, and none twice"))
         return grid
@@ -91,13 +86,9 @@ def load_grid(method: str, folder: Path | None = None) -> Grid:
         raise ConfigError(wrong("method", method, expected, known=known))
     grid = validate(Grid, read_yaml(path, "grid"), path, "grid")
     if grid.method != method:
-        raise ConfigError(
-            f"grid file {path}: {wrong('method', grid.method, f'{method}, the name of the file')}"
-        )
+        expected = f"{method}, the name of the file"
+        raise ConfigError(f"grid file {path}: {wrong('method', grid.method, expected)}")
     return grid
-
-
-# The choice ------------------------------------------------------------------------------------------------------
 
 
 class Point(_Part):
@@ -119,11 +110,16 @@ class Point(_Part):
     runs: tuple[str, ...] = ()
 
 
+def _mean(values: Sequence[float | None]) -> float | None:
+    """The mean, or None if a value is missing."""
+    found = [value for value in values if value is not None]
+    return math.fsum(found) / len(found) if found and len(found) == len(values) else None
+
+
 def point(values: Values, found: Sequence[float | None], runs: Sequence[str] = ()) -> Point:
     """The point for the validation values of its runs, one per seed; None or NaN for a run that diverged."""
-    good = [value for value in found if value is not None and math.isfinite(value)]
-    mean = math.fsum(good) / len(good) if good and len(good) == len(found) else None
-    return Point(values=values, validation=mean, diverged=len(found) - len(good), runs=tuple(runs))
+    good = [value if value is not None and math.isfinite(value) else None for value in found]
+    return Point(values=values, validation=_mean(good), diverged=good.count(None), runs=tuple(runs))
 
 
 def best(scores: Sequence[float | None], higher_is_better: bool) -> int | None:
@@ -135,16 +131,11 @@ def best(scores: Sequence[float | None], higher_is_better: bool) -> int | None:
 
 def shared(columns: Sequence[Sequence[Point]]) -> list[list[Point]]:
     """Points of several columns, all in the order of the grid, with their mean over the columns."""
-    result: list[list[Point]] = [[] for _ in columns]
-    for several in zip(*columns, strict=True):
-        found = [each.validation for each in several if each.validation is not None]
-        mean = math.fsum(found) / len(found) if len(found) == len(several) else None
-        for target, each in zip(result, several, strict=True):
-            target.append(each.model_copy(update={"over_columns": mean}))
-    return result
-
-
-# The file --------------------------------------------------------------------------------------------------------
+    means = [_mean([each.validation for each in several]) for several in zip(*columns, strict=True)]
+    return [
+        [each.model_copy(update={"over_columns": mean}) for each, mean in zip(points, means, strict=True)]
+        for points in columns
+    ]
 
 
 class TunedCell(_Part):
@@ -205,6 +196,11 @@ class TunedFolder:
         paths = (folder / preset / f"{table}.yaml" for folder in self.folders)
         return next((path for path in paths if path.is_file()), None)
 
+    def read(self, spec: TableSpec, preset: str) -> TunedTable:
+        """The content of a table's file, without cells if there is none."""
+        path = self.find(preset, spec.name)
+        return TunedTable(table=spec.name, preset=preset) if path is None else read_tuned(path, spec, preset)
+
     def load(self, spec: TableSpec, preset: str) -> dict[CellKey, TunedValues]:
         """The chosen values of a whole table (not of a part); empty without a file.
 
@@ -237,17 +233,14 @@ def _check_cell(spec: TableSpec, row: str, column: str, cell: TunedCell, path: P
     try:
         method = spec.row(row).method_name
         if column not in columns:
-            raise ConfigError(
-                wrong("column", column, f"a column of table {spec.name} with runs", known=columns)
-            )
+            expected = f"a column of table {spec.name} with runs"
+            raise ConfigError(wrong("column", column, expected, known=columns))
         if cell.method != method:
-            raise ConfigError(
-                wrong(f"column {column}: method", cell.method, f"{method}, the method of the row")
-            )
+            expected = f"{method}, the method of the row"
+            raise ConfigError(wrong(f"column {column}: method", cell.method, expected))
     except ConfigError as error:
-        raise ConfigError(
-            f"tuned file {path}: row {row}: {error} Delete the entry, or set tuned=off."
-        ) from error
+        said = f"row {row}: {error} Delete the entry, or set tuned=off."
+        raise ConfigError(f"tuned file {path}: {said}") from error
 
 
 def shown_path(path: Path) -> str:

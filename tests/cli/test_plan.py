@@ -24,7 +24,7 @@ def one_block(preset: str, **values: Any) -> estimate.Block:
 def test_samples_rounds_and_evaluations(cli: Any) -> None:
     """FedMR, Table 1: 10 clients hold all 60,000 images, 10 epochs, 100 rounds; 10,000 test images, every 5 rounds."""
     block = one_block("paper", paper="fedmr", table=1, rows="fedavg", columns="fmnist/p10c5")
-    assert (block.runs, block.rounds, block.samples_per_round) == (2, 100, 600_000)
+    assert (block.runs, block.run.train.rounds, block.samples_per_round) == (2, 100, 600_000)
     assert block.evaluated == 21 * 10_000
     # 2 x (100 x 600,000 / 100,000 + 210,000 / 210,000) seconds are 1,202.
     assert block.hours(Pace(1e-5, 1 / 210_000)) == pytest.approx(1202 / 3600)
@@ -45,7 +45,7 @@ def test_what_a_draw_gives_out(cli: Any, monkeypatch: pytest.MonkeyPatch, tmp_pa
     monkeypatch.setenv("FEDTABLES_DATA", str(tmp_path / "nothing"))
     monkeypatch.setenv("FEDTABLES_CACHE", str(tmp_path / "cache"))
     block = one_block("paper", paper="fedsdc", table=1, rows="fedsdc", columns="niid2")
-    assert (block.rounds, block.samples_per_round) == (1500, 5 * 2970)
+    assert (block.run.train.rounds, block.samples_per_round) == (1500, 5 * 2970)
     assert block.evaluated == (1 + 1500 // 5) * (45_617 + 330)
     code, out, _ = cli(
         *("plan", "paper=fedsdc", "table=1", "preset=paper", "rows=fedsdc", "columns=niid2", "timing=off")
