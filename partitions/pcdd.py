@@ -63,7 +63,7 @@ class Pcdd(Partitioner):
         classes, places = population.num_classes, self.clients * self.classes_per_client
         if self.classes_per_client > classes:
             raise self.fail(
-                wrong("classes_per_client", self.classes_per_client, f"at most {classes} (classes)")
+                wrong("partition.classes_per_client", self.classes_per_client, f"at most {classes} (classes)")
             )
         if places < classes:
             raise self.fail(

@@ -1,11 +1,11 @@
-"""``python -m benchmark bench``: speed and memory; parts of it: ``scale``, ``transforms``, ``data``."""
+"""``python -m benchmark bench``: speed and memory; parts of it: ``scale``, ``data``."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any, Literal
+from typing import Any
 
 from benchmark.cli.options import parse
 from benchmark.errors import ConfigError, wrong
@@ -25,20 +25,13 @@ class ScaleOptions:
 
 
 @dataclass(frozen=True)
-class TransformsOptions:
-    """Augmentation beside that of torchvision and kornia."""
-
-    device: Literal["auto", "cpu", "cuda"] = "auto"
-
-
-@dataclass(frozen=True)
 class DataOptions:
     """A large data set of so many images."""
 
     images: int = 25_000
 
 
-PARTS: dict[str, type] = {"scale": ScaleOptions, "transforms": TransformsOptions, "data": DataOptions}
+PARTS: dict[str, type] = {"scale": ScaleOptions, "data": DataOptions}
 
 
 def main(words: Sequence[str]) -> int:

@@ -112,9 +112,8 @@ NAMES = [
     ("table seeds=0", "seeds: '0' 1", ""),
     ("table workers=1.5", "workers: '1.5' 1", ""),
     ("status launcher=local", "status: 'launcher'", ""),
-    ("bench transfroms", "bench: 'transfroms'", "transforms"),
-    ("bench transforms device=tpu", "device: 'tpu' cpu, cuda", ""),
-    ("bench transforms devise=cpu", "'devise'", "device"),
+    ("bench scael", "bench: 'scael'", "scale"),
+    ("bench scale rums=10", "'rums'", "runs"),
 ]  # fmt: skip
 
 
