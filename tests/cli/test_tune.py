@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 import re
@@ -17,7 +18,7 @@ from tiny_runs import FAKE
 from benchmark.config.compose import compose, resolve
 from benchmark.config.schema import RunConfig
 from benchmark.experiments.figures import find_figures
-from benchmark.experiments.tables import TABLE_FOLDER, spec_called
+from benchmark.experiments.tables import spec_called
 from benchmark.runs.status import RunState, Status
 from benchmark.runs.store import Results
 
@@ -69,49 +70,38 @@ def config_of(column: str, mu: float | None, seed: int = 0, split: float = 0.1) 
     return resolve(compose("quick", layer, {"seed": seed}))
 
 
-def pretend(config: RunConfig, values: Values, state: str = "done") -> RunConfig:
-    """Lay down the folder of an ended run with these accuracies: split -> round -> value."""
+def pretend(config: RunConfig, values: Values, state: str = "done", metric: str = "accuracy") -> RunConfig:
+    """Lay down the folder of an ended run with these values: split -> round -> value."""
     folder = Results(Path("results")).open().run(config.key)
     folder.path.mkdir(parents=True)
     lines = [
-        {"round": t, "split": split, "group": group, "metric": "accuracy", "value": value}
+        # The values of class 0 have another order than those of the whole.
+        {"round": t, "split": split, "group": group, "metric": metric, "value": value if group == "all" else 1 - value}
         for split, rounds in values.items()
         for t, value in rounds.items()
         for group in ("all", "class=0")
-    ]
-    for line in lines:
-        if line["group"] != "all":
-            line["value"] = 1 - float(str(line["value"]))  # another order than that of the whole
-    folder.records_path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    content = folder.records_path.read_bytes()
-    final = (
-        {split: {"accuracy": rounds[max(rounds)]} for split, rounds in values.items()}
-        if state == "done"
-        else {}
-    )
-    folder.write_status(
-        Status(
-            RunState(state),
-            2,
-            2,
-            records_bytes=len(content),
-            records_sha256=hashlib.sha256(content).hexdigest(),
-            final=final,
-        )
-    )
-    (folder.path / "meta.json").write_text(
-        json.dumps({"commit": "0123456789abcdef", "dirty": seed_is_odd(config)})
-    )
+    ]  # fmt: skip
+    content = "".join(json.dumps(line) + "\n" for line in lines).encode()
+    folder.records_path.write_bytes(content)
+    final = {split: {metric: rounds[max(rounds)]} for split, rounds in values.items()}
+    digest = hashlib.sha256(content).hexdigest()
+    status = Status(RunState(state), 2, 2, records_bytes=len(content), records_sha256=digest)
+    folder.write_status(dataclasses.replace(status, final=final if state == "done" else {}))
+    meta = {"commit": "0123456789abcdef", "dirty": config.seed % 2 == 1}
+    (folder.path / "meta.json").write_text(json.dumps(meta))
     return config
 
 
-def seed_is_odd(config: RunConfig) -> bool:
-    return config.seed % 2 == 1
-
-
-def pretend_grid(column: str, validation: tuple[float, ...], test: tuple[float, ...], seed: int = 0) -> None:
+def pretend_grid(column: str, validation: tuple[float, ...], test: tuple[float, ...] = (1, 0, 0, 0)) -> None:
     for mu, held, tested in zip(GRID, validation, test, strict=True):
-        pretend(config_of(column, mu, seed), {"validation": {1: 0.5, 2: held}, "test": {1: 0.5, 2: tested}})
+        pretend(config_of(column, mu), {"validation": {1: 0.5, 2: held}, "test": {1: 0.5, 2: tested}})
+
+
+@pytest.fixture
+def searched(cli: Any, nothing_runs: None) -> None:
+    """All runs of the search: 0.01 is the best in column ``iid``, 0.1 in ``dir``."""
+    pretend_grid("iid", (0.2, 0.9, 0.3, 0.4))
+    pretend_grid("dir", (0.3, 0.1, 0.8, 0.5))
 
 
 def written() -> dict[str, Any]:
@@ -120,9 +110,6 @@ def written() -> dict[str, Any]:
 
 def chosen(row: str = "prox") -> dict[str, float]:
     return {column: cell["chosen"][MU] for column, cell in written()["cells"][row].items()}
-
-
-# Who chooses -------------------------------------------------------------------------------------------------------
 
 
 def test_validation_decides_where_the_test_set_says_otherwise(cli: Any, nothing_runs: None) -> None:
@@ -136,26 +123,26 @@ def test_validation_decides_where_the_test_set_says_otherwise(cli: Any, nothing_
     assert "toy_table1, preset quick, FedProx: accuracy in % on the validation split, 1 seed" in out
 
     cell = written()["cells"]["prox"]["iid"]
-    assert [(point["values"][MU], point["validation"]) for point in cell["grid"]] == list(
-        zip(GRID, (0.2, 0.9, 0.3, 0.4), strict=True)
-    )
+    assert [point["values"][MU] for point in cell["grid"]] == [*GRID]
+    assert [point["validation"] for point in cell["grid"]] == [0.2, 0.9, 0.3, 0.4]
     assert [point["runs"] for point in cell["grid"]] == [[f"runs/{config_of('iid', mu).key}"] for mu in GRID]
     assert (cell["method"], cell["metric"], cell["split"], cell["seeds"]) == ("fedprox", "accuracy", 0.1, 1)
     assert cell["commit"] == "0123456789ab"
     assert cell["command"] == "python -m benchmark tune method=fedprox name=toy_table1 rows=prox columns=iid"
-    assert "0.99" not in FILE.read_text() and "0.7" not in FILE.read_text(), (
-        "no value of the test set is written"
-    )
+    assert "0.99" not in FILE.read_text() and "0.7" not in FILE.read_text(), "no test value is written"
 
 
 @pytest.mark.parametrize(
-    ("rule", "best_mu"),
-    # Validation by round (1, 2): 0.3 0.9 / 0.9 0.5 / 0.8 0.8 / 0.1 0.2. Last: the first; mean: 0.6 0.7 0.8 0.15, the
-    # third; best on validation: 0.9 0.9 0.8 0.2, a tie that the first wins. Test would always choose the last one.
-    [("last", 0.001), ("mean_last_2", 0.1), ("best_validation", 0.001), ("best_test", 0.001)],
+    ("rule", "best_mu", "by_hand"),
+    [
+        ("last", 0.001, [0.9, 0.5, 0.8, 0.2]),
+        ("mean_last_2", 0.1, [0.6, 0.7, 0.8, 0.15]),
+        ("best_validation", 0.001, [0.9, 0.9, 0.8, 0.2]),  # a tie, which the first wins
+        ("best_test", 0.001, [0.9, 0.9, 0.8, 0.2]),
+    ],
 )
 def test_the_round_is_the_tables_and_never_the_best_on_test(
-    cli: Any, table: Any, nothing_runs: None, rule: str, best_mu: float
+    cli: Any, table: Any, nothing_runs: None, rule: str, best_mu: float, by_hand: list[float]
 ) -> None:
     table(which_round=rule)
     held = ((0.3, 0.9), (0.9, 0.5), (0.8, 0.8), (0.1, 0.2))
@@ -165,32 +152,13 @@ def test_the_round_is_the_tables_and_never_the_best_on_test(
     assert cli(*PROX, "columns=iid").code == 0
     assert chosen() == {"iid": best_mu}
     values = [point["validation"] for point in written()["cells"]["prox"]["iid"]["grid"]]
-    by_hand = {
-        "last": [0.9, 0.5, 0.8, 0.2],
-        "mean_last_2": [0.6, 0.7, 0.8, 0.15],
-        "best_validation": [0.9, 0.9, 0.8, 0.2],
-    }
-    assert values == pytest.approx(by_hand[rule.replace("test", "validation")])
+    assert values == pytest.approx(by_hand)
 
 
 def test_a_lower_loss_is_better(cli: Any, table: Any, nothing_runs: None) -> None:
     table(metric="loss")
     for mu, held in zip(GRID, (0.9, 0.8, 0.2, 0.2), strict=True):
-        config = config_of("iid", mu)
-        pretend(config, {"validation": {2: held}})
-        records = Path("results/runs") / config.key / "records.jsonl"
-        content = records.read_text().replace('"accuracy"', '"loss"').encode()
-        records.write_bytes(content)
-        folder = Results(Path("results")).run(config.key)
-        folder.write_status(
-            Status(
-                RunState.DONE,
-                2,
-                2,
-                records_bytes=len(content),
-                records_sha256=hashlib.sha256(content).hexdigest(),
-            )
-        )
+        pretend(config_of("iid", mu), {"validation": {2: held}}, metric="loss")
     code, out, _ = cli(*PROX, "columns=iid")
     assert code == 0
     assert "loss on the validation split" in out and "0.20 *" in out
@@ -213,9 +181,7 @@ def test_the_mean_over_seeds_counts_and_a_point_that_diverged_loses(cli: Any, no
     assert (cell["seeds"], cell["commit"]) == (2, "0123456789ab, 0123456789ab with changes")
 
 
-def test_one_choice_for_a_row(cli: Any, nothing_runs: None) -> None:
-    pretend_grid("iid", (0.2, 0.9, 0.3, 0.4), (1, 0, 0, 0))
-    pretend_grid("dir", (0.3, 0.1, 0.8, 0.5), (1, 0, 0, 0))
+def test_one_choice_for_a_row(cli: Any, searched: None) -> None:
     assert cli(*PROX).code == 0
     assert chosen() == {"iid": 0.01, "dir": 0.1}
     code, out, _ = cli(*PROX, "share=row")
@@ -230,38 +196,25 @@ def test_one_choice_for_a_row(cli: Any, nothing_runs: None) -> None:
     assert [point["validation"] for point in cell["grid"]] == [0.3, 0.1, 0.8, 0.5]
 
 
-def test_columns_that_were_not_searched_take_the_choice(cli: Any, nothing_runs: None) -> None:
-    pretend_grid("iid", (0.2, 0.9, 0.3, 0.4), (1, 0, 0, 0))
+def test_columns_that_were_not_searched_take_the_choice(cli: Any, searched: None) -> None:
     code, _, err = cli(*PROX, "columns=iid", "share=row", "apply=*")
     assert (code, err) == (0, "")
     assert chosen() == {"iid": 0.01, "dir": 0.01}
-    searched, taken = (written()["cells"]["prox"][column] for column in ("iid", "dir"))
-    assert searched["columns"] == taken["columns"] == ["iid"], "what the choice rests on"
-    assert (len(searched["grid"]), taken["grid"]) == (4, [])
+    searched_cell, taken = (written()["cells"]["prox"][column] for column in ("iid", "dir"))
+    assert searched_cell["columns"] == taken["columns"] == ["iid"], "what the choice rests on"
+    assert (len(searched_cell["grid"]), taken["grid"]) == (4, [])
 
 
-def test_cells_that_were_tuned_before_stay(cli: Any, nothing_runs: None) -> None:
-    pretend_grid("iid", (0.2, 0.9, 0.3, 0.4), (1, 0, 0, 0))
-    pretend_grid("dir", (0.3, 0.1, 0.8, 0.5), (1, 0, 0, 0))
-    assert cli(*PROX, "columns=iid").code == 0
-    assert chosen() == {"iid": 0.01}
-    assert cli(*PROX, "columns=dir", "seeds=1").code == 0
-    assert chosen() == {"iid": 0.01, "dir": 0.1}
-    assert sorted(path.name for path in FILE.parent.iterdir()) == ["toy_table1.yaml"]
-
-
-def test_committed_values_are_kept_beside_new_ones(cli: Any, nothing_runs: None) -> None:
-    pretend_grid("iid", (0.2, 0.9, 0.3, 0.4), (1, 0, 0, 0))
-    pretend_grid("dir", (0.3, 0.1, 0.8, 0.5), (1, 0, 0, 0))
-    assert cli(*PROX, "columns=iid", "out=committed").code == 0
-    assert not FILE.exists()
-    before = Path("committed/quick/toy_table1.yaml").read_bytes()
+@pytest.mark.parametrize("out", ["results/tuned", "committed"])
+def test_cells_that_were_tuned_before_stay(cli: Any, searched: None, out: str) -> None:
+    assert cli(*PROX, "columns=iid", f"out={out}").code == 0
+    committed = Path("committed/quick/toy_table1.yaml")
+    assert committed.exists() != FILE.exists()
+    before = committed.read_bytes() if committed.exists() else b""
     assert cli(*PROX, "columns=dir").code == 0
     assert chosen() == {"iid": 0.01, "dir": 0.1}
-    assert Path("committed/quick/toy_table1.yaml").read_bytes() == before
-
-
-# Runs that are missing ---------------------------------------------------------------------------------------------
+    assert sorted(path.name for path in FILE.parent.iterdir()) == ["toy_table1.yaml"]
+    assert not before or committed.read_bytes() == before
 
 
 @pytest.mark.parametrize("code", [1, 130])
@@ -301,9 +254,6 @@ def test_a_run_without_validation_values_is_refused(cli: Any, nothing_runs: None
     assert "accuracy on the validation split" in err and config_of("iid", 0.001).key in err
 
 
-# From the search to the table --------------------------------------------------------------------------------------
-
-
 def test_a_search_and_the_table_that_it_serves(
     cli: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -312,16 +262,13 @@ def test_a_search_and_the_table_that_it_serves(
     assert "8 runs, 8 to do" in err + out
     assert f"chosen values: {FILE}" in out
     folders = sorted(path.parent for path in Path("results/runs").glob("*/seed*/status.json"))
-    assert {f"{config_of('iid', mu).key}" for mu in GRID} <= {"/".join(path.parts[-2:]) for path in folders}
+    assert {config_of("iid", mu).key for mu in GRID} <= {"/".join(path.parts[-2:]) for path in folders}
     # By hand from the records: 96 images in 4 clients of 24, of which int(2.4) = 2 are held out, 8 in all.
     config = yaml.safe_load((folders[0] / "config.yaml").read_text())
     assert config["evaluation"]["validation"] == 0.1
     records = [json.loads(line) for line in (folders[0] / "records.jsonl").read_text().splitlines()]
-    held = [
-        r["value"]
-        for r in records
-        if (r["split"], r["group"], r["metric"]) == ("validation", "all", "accuracy")
-    ]
+    wanted = {"split": "validation", "group": "all", "metric": "accuracy"}.items()
+    held = [record["value"] for record in records if wanted <= record.items()]
     assert all((8 * value) % 1 == 0 for value in held) and len(held) == 3
 
     # Once more: nothing runs, the same file.
@@ -329,23 +276,20 @@ def test_a_search_and_the_table_that_it_serves(
     with monkeypatch.context() as patched:
         patched.setattr("benchmark.launch.local.launch", None)
         assert cli(*TUNE, "columns=iid").code == 0
-        assert FILE.read_bytes() == before
+    assert FILE.read_bytes() == before
 
     # A value that differs from the method's own shows whether the table takes it.
     content = written()
     for row in ("prox", "prox/turns"):
         content["cells"][row]["iid"]["chosen"][MU] = 0.5
     FILE.write_text(yaml.safe_dump(content))
-    status = cli("status", "seeds=1")
-    assert status.code == 0
     code, out, err = cli("table", "seeds=1", "launcher=inline", "columns=iid,dir")
     assert code == 0, err
     frame_text = Path("results/tables/quick/toy_table1.csv").read_text()
     assert config_of("iid", 0.5, split=0.0).key in frame_text
     assert config_of("dir", None, split=0.0).key in frame_text, "a cell that was not tuned is as before"
-    final = yaml.safe_load(
-        (Path("results/runs") / config_of("iid", 0.5, split=0.0).key / "config.yaml").read_text()
-    )
+    folder = Path("results/runs") / config_of("iid", 0.5, split=0.0).key
+    final = yaml.safe_load((folder / "config.yaml").read_text())
     assert (final["method"]["client"]["fedprox"]["mu"], final["evaluation"]["validation"]) == (0.5, 0.0)
     line = (
         "Chosen by grid search on a validation split of 10 % of every client's training data, 1 seed "
@@ -361,20 +305,16 @@ def test_a_search_and_the_table_that_it_serves(
     assert "**Hyper-parameters.** Nothing was tuned here." in Path("plain/toy_table1.md").read_text()
 
 
-def test_status_and_table_look_at_the_tuned_runs(cli: Any, numbers: Any) -> None:
-    pretend_grid("iid", (0.2, 0.9, 0.3, 0.4), (1, 0, 0, 0))
+def test_status_looks_at_the_tuned_runs(cli: Any, numbers: Any, searched: None) -> None:
     assert cli(*PROX, "columns=iid").code == 0
     words = ("status", "name=toy_table1", "rows=prox", "columns=iid", "seeds=1")
-    pretend(config_of("iid", 0.01, split=0.0), {"test": {2: 0.5}})
+    pretend(config_of("iid", 0.01, split=0.0), {"test": {2: 0.5}})  # FedProx's own mu is 0.01 as well
     assert numbers(cli(*words).out) == {"done": 1}
-    # FedProx's own mu is 0.01 as well: the run is the same one.
-    assert numbers(cli(*words, "tuned=off").out) == {"done": 1}
     content = written()
     content["cells"]["prox"]["iid"]["chosen"][MU] = 1.0
     FILE.write_text(yaml.safe_dump(content))
-    assert numbers(cli(*words).out) == {"missing": 1}
-    assert numbers(cli(*words, "tuned=results/tuned").out) == {"missing": 1}
-    assert numbers(cli(*words, "tuned=off").out) == {"done": 1}
+    for tuned, said in (("", "missing"), ("results/tuned", "missing"), ("off", "done")):
+        assert numbers(cli(*words, f"tuned={tuned}").out) == {said: 1}
 
 
 def test_a_figure_draws_the_tuned_runs_of_its_table(
@@ -404,12 +344,7 @@ def test_a_figure_draws_the_tuned_runs_of_its_table(
 
 def test_a_split_that_holds_nothing_out_is_refused(cli: Any, table: Any) -> None:
     # 96 images in 96 clients: one each, and none of them can be held out.
-    column = {
-        "key": "single",
-        "label": "Single",
-        "partition": {"name": "iid", "clients": 96},
-    }
-    table(columns=[column])
+    table(columns=[{"key": "single", "label": "Single", "partition": {"name": "iid", "clients": 96}}])
     code, _, err = cli(*PROX)
     assert code == 1
     assert "evaluation.validation: got 0.1" in err and "largest client" in err
@@ -430,9 +365,6 @@ def test_a_cell_that_holds_out_data_itself_is_tuned_on_that_part(
     assert (chosen(), written()["cells"]["prox"]["iid"]["split"]) == ({"iid": 0.001}, 0.5)
 
 
-# Mistakes ----------------------------------------------------------------------------------------------------------
-
-
 TOY = "method=fedprox name=toy_table1"
 
 
@@ -446,8 +378,7 @@ TOY = "method=fedprox name=toy_table1"
         ("method=fedprox name=toy_tabel1", r"name: got 'toy_tabel1'.*'toy_table1'\?"),
         (f"{TOY} rows=fedavg", r"rows: 'fedavg' .*prox, prox/turns"),
         (f"{TOY} columns=idd", r"columns: 'idd' .*'iid'\?"),
-        (f"{TOY} columns=avg", r"columns: got 'avg'.*iid, dir.*share=row"),
-        (f"{TOY} columns=iid,avg", r"columns: got 'avg'"),
+        (f"{TOY} columns=iid,avg", r"columns: got 'avg'.*iid, dir.*share=row"),
         (f"{TOY} columns=av*", r"columns: got 'avg'"),
         (f"{TOY} columns=iid apply=dir", r"apply: .*share=row"),
         (f"{TOY} share=row columns=iid apply=dri", r"apply: .*'dri'.*dir"),
@@ -455,9 +386,8 @@ TOY = "method=fedprox name=toy_table1"
         (f"{TOY} preset=quik", r"preset: .*'quick'\?"),
         (f"{TOY} preset=small", r"preset: got 'small'"),
         (f"{TOY} tuned=off", r"'?tuned"),
-        (f"{TOY} sedes=1", r"'seeds'\?"),
-        *((f"{TOY} seeds={n}", rf"seeds: .*'{n}'") for n in ("0", "-1", "x")),
-        *((f"{TOY} validation={n}", r"validation: got") for n in ("0", "1", "-0.1", "1.5", "ten", "nan")),
+        (f"{TOY} seeds=0", "seeds: .*'0'"),
+        *((f"{TOY} validation={n}", r"validation: got") for n in ("0", "1", "ten", "nan")),
     ],
 )
 def test_mistakes(cli: Any, words: str, said: str) -> None:
@@ -467,38 +397,39 @@ def test_mistakes(cli: Any, words: str, said: str) -> None:
     assert not Path("results").exists()
 
 
-def test_a_grid_with_an_unknown_parameter(cli: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("key", "said"),
+    [
+        ("method.client.fedprox.nu", r"fedprox\.nu: .*Did you mean 'mu'\?"),
+        ("method.client.fedprx.mu", r"got 'fedprx'"),
+    ],
+)
+def test_a_grid_with_an_unknown_parameter(
+    cli: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: str, said: str
+) -> None:
     monkeypatch.setattr("benchmark.experiments.tuning.CONF", tmp_path)
     (tmp_path / "tune").mkdir()
-    path = tmp_path / "tune" / "fedprox.yaml"
-    path.write_text("method: fedprox\ngrid: {method.client.fedprox.nu: [0.1]}\n")
+    (tmp_path / "tune" / "fedprox.yaml").write_text(f"method: fedprox\ngrid: {{{key}: [0.1]}}\n")
     code, _, err = cli(*PROX)
     assert code == 2
-    assert "fedprox.nu: " in err and "Did you mean 'mu'?" in err
-    assert "tune/fedprox.yaml" in err
-    path.write_text("method: fedprox\ngrid: {method.client.fedprx.mu: [0.1]}\n")
-    code, _, err = cli(*PROX)
-    assert code == 2
-    assert "got 'fedprx'" in err and "tune/fedprox.yaml" in err
-    path.write_text("method: fedprox\ngrid: {}\n")
-    code, _, err = cli(*PROX)
-    assert code == 2
-    assert f"grid file {path}: grid: " in err
+    assert re.search(said, err) and "tune/fedprox.yaml" in err
     assert not list(Path("results").glob("runs/*/*"))
 
 
-def test_a_metric_that_is_no_measure_of_quality(cli: Any, table: Any) -> None:
-    table(metric="dht_error")
-    code, _, err = cli(*PROX)
-    assert code == 2
-    assert "table toy_table1: metric: got 'dht_error'" in err
+LATE = {"key": "late", "label": "Late", "presets": ["small"]}
 
 
-def test_a_column_without_data_in_the_preset(cli: Any, table: Any) -> None:
-    table(columns=[{"key": "late", "label": "Late", "presets": ["small"]}], presets=["quick", "small"])
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"metric": "dht_error"}, "table toy_table1: metric: got 'dht_error'"),
+        ({"columns": [LATE], "presets": ["quick", "small"]}, "preset quick: no cell to tune: not in this preset"),
+    ],
+)  # fmt: skip
+def test_tables_without_anything_to_tune(cli: Any, table: Any, changes: dict[str, Any], said: str) -> None:
+    table(**changes)
     code, _, err = cli(*PROX)
-    assert code == 2
-    assert "table toy_table1, preset quick: no cell to tune: not in this preset" in err
+    assert code == 2 and said in err
 
 
 @pytest.mark.parametrize("command", ["table", "status", "tune"])
@@ -511,11 +442,3 @@ def test_a_file_that_does_not_fit_is_refused_before_anything_runs(
     code, _, err = cli(*words)
     assert code == 2
     assert re.search(rf"error: tuned file .*{FILE}: table: got 'another'", err), err
-
-
-# Captions ----------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("path", sorted(TABLE_FOLDER.glob("*.yaml")), ids=lambda path: path.stem)
-def test_the_program_says_that_nothing_was_tuned_and_no_file_does(path: Path) -> None:
-    assert "was tuned" not in " ".join(path.read_text().split())
