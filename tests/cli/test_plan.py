@@ -47,67 +47,43 @@ def test_what_a_draw_gives_out(cli: Any, monkeypatch: pytest.MonkeyPatch, tmp_pa
     block = one_block("paper", paper="fedsdc", table=1, rows="fedsdc", columns="niid2")
     assert (block.run.train.rounds, block.samples_per_round) == (1500, 5 * 2970)
     assert block.evaluated == (1 + 1500 // 5) * (45_617 + 330)
-    code, out, _ = cli(
-        *("plan", "paper=fedsdc", "table=1", "preset=paper", "rows=fedsdc", "columns=niid2", "timing=off")
-    )
+    words = "plan paper=fedsdc table=1 preset=paper rows=fedsdc columns=niid2 timing=off".split()
+    code, out, _ = cli(*words)
     assert code == 0 and "14,850" in next(line for line in out.splitlines() if "│ niid2" in line)
 
 
-FEW_CELLS = {
-    "name": "white_blood_cells",
-    "classes_per_client": [2, 3],
-    "samples_per_class": [8, 12],
-    "scale": 0.5,
-}
+FEW_CELLS = {"classes_per_client": [2, 3], "samples_per_class": [8, 12], "scale": 0.5}
+BY_HAND = [{"count": 3, "matrix": [[4, 1], [0, 2]]}]
+TWO_CLASSES = {"clients": 5, "classes_per_client": 2}
 
 
 @pytest.mark.parametrize(
-    ("scheme", "facts", "clients", "samples"),
+    ("name", "parameters", "facts", "clients", "samples"),
     [
-        ({"name": "iid", "clients": 7}, (100, 10, 0), 7, 100),
-        ({"name": "natural"}, (100, 10, 6), 6, 100),
-        ({"name": "pcdd", "clients": 5, "classes_per_client": 2}, (100, 10, 0), 5, 100),
+        ("iid", {"clients": 7}, (100, 10, 0), 7, 100),
+        ("natural", {}, (100, 10, 6), 6, 100),
+        ("pcdd", TWO_CLASSES, (100, 10, 0), 5, 100),
         # The authors' pass is doubled, but for clients that have all classes.
-        (
-            {"name": "pcdd", "clients": 5, "classes_per_client": 2, "variant": "reference"},
-            (100, 10, 0),
-            5,
-            200,
-        ),
-        (
-            {"name": "pcdd", "clients": 5, "classes_per_client": 10, "variant": "reference"},
-            (100, 10, 0),
-            5,
-            100,
-        ),
+        ("pcdd", TWO_CLASSES | {"variant": "reference"}, (100, 10, 0), 5, 200),
+        ("pcdd", {"clients": 5, "classes_per_client": 10, "variant": "reference"}, (100, 10, 0), 5, 100),
         # 30 clients: FedDiverse gives out all of the 4,795 training images of WaterBirds.
-        ({"name": "interaction", "distribution": "waterbirds_dist"}, (4795, 2, 0), 30, 4795),
+        ("interaction", {"distribution": "waterbirds_dist"}, (4795, 2, 0), 30, 4795),
         # 24 clients of 200; at a tenth they hold 9 + 1 + 1 + 9 or 9 + 9 + 1 + 1.
-        ({"name": "interaction", "distribution": "spawrious_gsc"}, (22808, 2, 0), 24, 4800),
-        ({"name": "interaction", "distribution": "spawrious_gsc", "scale": 0.1}, (22808, 2, 0), 24, 480),
-        ({"name": "pooled_interaction", "distribution": "spawrious_gsc"}, (22808, 2, 0), 1, 4800),
-        (
-            {
-                "name": "interaction",
-                "distribution": None,
-                "clients": [{"count": 3, "matrix": [[4, 1], [0, 2]]}],
-            },
-            (99, 2, 0),
-            3,
-            21,
-        ),
-        ({"name": "white_blood_cells"}, (7118, 13, 3), 15, 3300),
+        ("interaction", {"distribution": "spawrious_gsc"}, (22808, 2, 0), 24, 4800),
+        ("interaction", {"distribution": "spawrious_gsc", "scale": 0.1}, (22808, 2, 0), 24, 480),
+        ("pooled_interaction", {"distribution": "spawrious_gsc"}, (22808, 2, 0), 1, 4800),
+        ("interaction", {"distribution": None, "clients": BY_HAND}, (99, 2, 0), 3, 21),
+        ("white_blood_cells", {}, (7118, 13, 3), 15, 3300),
         # 10 clients of 2 or 3 classes of 4 to 6 images: 10 x 2.5 x 5; of two classes that there are, 10 x 2 x 5.
-        (FEW_CELLS, (500, 13, 2), 10, 125),
-        (FEW_CELLS, (500, 2, 2), 10, 100),
-        ({"name": "white_blood_cells"}, (1000, 13, 3), 15, 1000),
+        ("white_blood_cells", FEW_CELLS, (500, 13, 2), 10, 125),
+        ("white_blood_cells", FEW_CELLS, (500, 2, 2), 10, 100),
+        ("white_blood_cells", {}, (1000, 13, 3), 15, 1000),
     ],
-)
+)  # fmt: skip
 def test_what_partitions_give_out(
-    scheme: dict[str, Any], facts: tuple[int, int, int], clients: int, samples: int
+    name: str, parameters: dict[str, Any], facts: tuple[int, int, int], clients: int, samples: int
 ) -> None:
-    parameters = {key: value for key, value in scheme.items() if key != "name"}
-    assert make(scheme["name"], parameters).expected(*facts) == (clients, samples)
+    assert make(name, parameters).expected(*facts) == (clients, samples)
 
 
 def test_a_pace_is_measured(cli: Any) -> None:
@@ -123,29 +99,14 @@ def test_plan(cli: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None
     monkeypatch.setenv("FEDTABLES_DATA", str(tmp_path / "nothing"))
     monkeypatch.setenv("FEDTABLES_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr("benchmark.cli.plan.timed", lambda *_: Pace(1e-5, 0.0))
-    words = (
-        "plan",
-        "paper=fedmr",
-        "table=1",
-        "preset=paper",
-        "seeds=2",
-        "rows=fedavg",
-        "columns=fmnist/p10c5",
-    )
+    words = "plan paper=fedmr table=1 preset=paper seeds=2 rows=fedavg columns=fmnist/p10c5".split()
     code, out, err = cli(*words)
     assert code == 0
     assert "fedmr_table1: 2 runs, 0 ended" in out
     (line,) = (line for line in out.splitlines() if "│ fashionmnist" in line)
-    assert [cell.strip() for cell in line.split("│")[1:-1]] == [
-        "fedmr_table1",
-        "fashionmnist",
-        "resnet18_32",
-        "2",
-        "100",
-        "600,000",
-        "0.3",
-        "289 kB",  # 2 x (6 x 4,096 + 100 x 12 x 100)
-    ]
+    cells = [cell.strip() for cell in line.split("│")[1:-1]]
+    assert cells[:3] == ["fedmr_table1", "fashionmnist", "resnet18_32"]
+    assert cells[3:] == ["2", "100", "600,000", "0.3", "289 kB"]  # 2 x (6 x 4,096 + 100 x 12 x 100) bytes
     # 70,000 images of 28 x 28 are 54.9 MB.
     assert "fashionmnist: not there; downloads by itself, 55 MB prepared" in out
     assert not (tmp_path / "nothing").exists() and not (tmp_path / "cache").exists(), "looking leaves nothing"
@@ -163,7 +124,3 @@ def test_plan_of_data_and_weights_by_hand(cli: Any, monkeypatch: pytest.MonkeyPa
     for part in ("looked at: ", "expected: ", "found: ", "cause: ", "get it: ", "counts: "):
         assert part in out
     assert f"weights {tmp_path}/weights/resnet50-0676ba61.pth: not there; downloads by itself (103 MB" in out
-
-
-def test_wrong_words(refusal: Any) -> None:
-    refusal(["plan", "timing=maybe"], r"timing: got 'maybe'")

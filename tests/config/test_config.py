@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
+import copy
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -31,14 +31,8 @@ def hydra() -> Iterator[Any]:
         )  # type: ignore[arg-type]
 
 
-# Hydra and compose() -----------------------------------------------------------------------------------------------
-
 PAIRS: dict[str, tuple[list[str], tuple[Any, ...]]] = {
     "defaults": ([], ("quick",)),
-    "small": (["preset=small"], ("small",)),
-    "paper": (["preset=paper"], ("paper",)),
-    "method": (["method=fedavgm"], ("quick", {"method": "fedavgm"})),
-    "method by name": (["method=fedavgm+fedprox"], ("quick", {"method": {"name": "fedavgm+fedprox"}})),
     "hyper-parameter": (
         ["method=fedprox", "method.client.fedprox.mu=0.5"],
         ("quick", {"method": {"name": "fedprox", "client": {"fedprox": {"mu": 0.5}}}}),
@@ -59,11 +53,6 @@ PAIRS: dict[str, tuple[list[str], tuple[Any, ...]]] = {
         ["train.schedule.name=step", "+train.schedule.every=3", "+train.schedule.gamma=0.1"],
         ("quick", {"train": {"schedule": {"name": "step", "every": 3, "gamma": 0.1}}}),
     ),
-    "steps": (["train.epochs=null", "train.steps=7"], ("quick", {"train": {"epochs": None, "steps": 7}})),
-    "partition": (
-        ["partition=pcdd", "partition.clients=5", "partition.classes_per_client=2"],
-        ("quick", {"partition": {"name": "pcdd", "clients": 5, "classes_per_client": 2}}),
-    ),
     "list": (
         ["partition=white_blood_cells", "partition.classes_per_client=[2,3]"],
         ("quick", {"partition": {"name": "white_blood_cells", "classes_per_client": [2, 3]}}),
@@ -72,25 +61,16 @@ PAIRS: dict[str, tuple[list[str], tuple[Any, ...]]] = {
         ["dataset=fake", "+dataset.options.classes=4", "+dataset.options.channels=3"],
         ("quick", {"dataset": {"name": "fake", "options": {"classes": 4, "channels": 3}}}),
     ),
-    "data set over a preset": (["preset=small", "dataset=mnist"], ("small", {"dataset": "mnist"})),
     "data set over a preset, and its size": (
         ["preset=small", "dataset=cifar10", "dataset.train_per_class=null"],
         ("small", {"dataset": {"name": "cifar10", "train_per_class": None}}),
-    ),
-    "model over a preset": (
-        ["preset=small", "model=tiny_cnn", "model.hidden=16"],
-        ("small", {"model": {"name": "tiny_cnn", "hidden": 16}}),
     ),
     "everything": (
         [
             *("preset=small", "dataset=digits_cmnist", "dataset.train_per_class=50", "partition=interaction"),
             *("partition.scale=0.25", "method=fedavgm+fedprox", "method.server.optimizer.beta=0.9"),
-            *(
-                "selection=round_robin",
-                "train.clients_per_round=9",
-                "evaluation.validation=0.1",
-                "precision.amp=true",
-            ),
+            *("selection=round_robin", "train.clients_per_round=9", "evaluation.validation=0.1"),
+            "precision.amp=true",
         ],
         (
             "small",
@@ -126,9 +106,6 @@ def test_a_name_on_the_command_line_keeps_parameters_that_are_then_refused(hydra
     mixed = hydra(["method=fedavgm", "method.server.optimizer={name:add}"])
     with pytest.raises(MethodError, match=r"method\.server\.optimizer\.beta: unknown"):
         mixed.build_method()
-
-
-# Identity ----------------------------------------------------------------------------------------------------------
 
 
 def config(*layers: Mapping[str, Any], preset: str = "quick") -> RunConfig:
@@ -187,10 +164,7 @@ DIFFERENT = [
 
 def test_what_is_a_part_of_the_identity() -> None:
     hashes = [config().hash, *(config(layer).hash for layer in DIFFERENT)]
-    twice = [
-        (one, two) for one, two in itertools.combinations(range(len(hashes)), 2) if hashes[one] == hashes[two]
-    ]
-    assert twice == []
+    assert len(set(hashes)) == len(hashes)
     assert all(len(text) == 12 and int(text, 16) >= 0 for text in hashes)
 
 
@@ -212,9 +186,6 @@ def test_folder_names() -> None:
     assert not set(one.key) & set(' \\:*?"<>|')
 
 
-# Selection ---------------------------------------------------------------------------------------------------------
-
-
 def test_auto_is_uniform_or_the_methods_own() -> None:
     assert config().selection == {"name": "uniform"}
     own = {"method": {"selection": {"name": "round_robin"}}}
@@ -224,8 +195,6 @@ def test_auto_is_uniform_or_the_methods_own() -> None:
     assert config(own, {"selection": "uniform"}).hash == config({"selection": "uniform"}).hash
     assert config(own).hash == config({"selection": "round_robin"}).hash
 
-
-# Files -------------------------------------------------------------------------------------------------------------
 
 FILES = [(group, name) for group in GROUPS for name in group_names(group)]
 
@@ -238,15 +207,14 @@ def test_every_file_of_every_group(hydra: Any, group: str, name: str) -> None:
     method = config({group: name, "evaluation": {"validation": 0.1}}).build_method()
     assert method.selection is not None
     assert ours.model.name in model_names()
-    options = datasets.core.registry.parse(
-        datasets.core.registry.get(ours.dataset.name), ours.dataset.options
-    )
-    assert options is not None
+    entry = datasets.core.registry.get(ours.dataset.name)
+    assert datasets.core.registry.parse(entry, ours.dataset.options) is not None
     assert partitions.core.registry.make(ours.partition.name, ours.partition.parameters)
 
 
 @pytest.mark.parametrize("name", group_names("preset"))
-def test_every_preset(name: str) -> None:
+def test_every_preset(hydra: Any, name: str) -> None:
+    assert config(preset=name) == hydra([f"preset={name}"])
     assert config(preset=name).preset == name
 
 
@@ -257,9 +225,8 @@ def test_group_files_are_plain() -> None:
             text = path.read_text()
             assert "${" not in text, path
             node = yaml.safe_load(text)
-            assert all((path.parent / f"{parent}.yaml").is_file() for parent in node.get("defaults", [])), (
-                path
-            )
+            parents = [path.parent / f"{parent}.yaml" for parent in node.get("defaults", [])]
+            assert all(parent.is_file() for parent in parents), path
             assert "name" in node, path
 
 
@@ -272,23 +239,13 @@ def test_what_is_loaded_is_a_copy() -> None:
 
 def test_merge_replaces_what_has_another_name() -> None:
     base = {"optimizer": {"name": "momentum", "beta": 0.5}, "list": [1, 2], "deep": {"a": {"b": 1, "c": 2}}}
+    before = copy.deepcopy(base)
     over = {"optimizer": {"name": "adam"}, "list": [3], "deep": {"a": {"b": 5}}, "new": {"x": 1}}
-    assert merge(base, over) == {
-        "optimizer": {"name": "adam"},
-        "list": [3],
-        "deep": {"a": {"b": 5, "c": 2}},
-        "new": {"x": 1},
-    }
-    assert base == {
-        "optimizer": {"name": "momentum", "beta": 0.5},
-        "list": [1, 2],
-        "deep": {"a": {"b": 1, "c": 2}},
-    }
+    merged = {"optimizer": {"name": "adam"}, "list": [3], "deep": {"a": {"b": 5, "c": 2}}, "new": {"x": 1}}
+    assert merge(base, over) == merged
+    assert base == before
     assert merge({"o": {"name": "m", "beta": 0.5}}, {"o": {"beta": 0.9}}) == {"o": {"name": "m", "beta": 0.9}}
     assert merge({"a": {"b": 1}}, {"a": None}) == {"a": None}
-
-
-# Messages ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -297,27 +254,17 @@ def test_merge_replaces_what_has_another_name() -> None:
         ({"trian": {"lr": 0.1}}, r"trian: .*'train'\?"),
         ({"train": {"learning_rate": 1}}, r"train\.learning_rate: .*rounds, epochs"),
         ({"train": {"bach_size": 1}}, r"train\.bach_size: .*'batch_size'\?"),
-        ({"evaluation": {"evry": 1}}, r"evaluation\.evry: .*'every'\?"),
-        ({"dataset": {"train_per_clas": 1}}, r"dataset\.train_per_clas: .*'train_per_class'\?"),
         ({"train": {"rounds": 0}}, r"train\.rounds: got 0"),
-        ({"train": {"lr": -1}}, r"train\.lr: got -1"),
         ({"train": {"momentum": 1}}, r"train\.momentum: got 1"),
         ({"train": {"rounds": "ten"}}, r"train\.rounds: got 'ten'"),
         ({"train": {"buffers": "avg"}}, r"train\.buffers: got 'avg'.*'local'"),
         ({"train": {"steps": 5}}, r"epochs.*1.*steps.*5"),
         ({"train": {"epochs": None}}, r"epochs.*None.*steps.*None"),
         ({"train": {"schedule": {"name": "cosin"}}}, r"schedule\.name: got 'cosin'.*'cosine'\?"),
-        ({"train": {"schedule": {"name": "step"}}}, r"schedule: .*every, gamma"),
-        ({"train": {"augment": "flip"}}, r"train\.augment: got 'flip'.*'crop_flip'"),
         ({"evaluation": {"validation": 1.0}}, r"evaluation\.validation: got 1\.0"),
         ({"runtime": {"device": "tpu"}}, r"runtime\.device: got 'tpu'"),
-        ({"runtime": {"threads": 0}}, r"runtime\.threads: got 0"),
-        ({"seed": -1}, r"seed: got -1"),
         ({"method": "fedprx"}, r"method: got 'fedprx'.*fedavg, .*'fedprox'\?"),
         ({"dataset": {"name": "minst"}}, r"dataset: got 'minst'.*'mnist'\?"),
-        ({"partition": "dirichelt"}, r"partition: .*'dirichlet'\?"),
-        ({"selection": "roundrobin"}, r"selection: .*'round_robin'\?"),
-        ({"model": "resnet"}, r"model: got 'resnet'.*resnet18_32"),
         ({"method": None}, r"method, selection: got None"),
     ],
     ids=str,

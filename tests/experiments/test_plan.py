@@ -59,9 +59,6 @@ def write(folder: Path, table: dict[str, Any]) -> TableSpec:
 
 def test_every_cell_has_runs_or_a_reason(spec: TableSpec) -> None:
     cells = plan(spec, "quick")
-    assert set(cells) == {
-        (row, column) for row in ("fedavg", "fedprox", "fednix", "picky") for column in ("iid", "skewed")
-    }
     assert {key: cell.state for key, cell in cells.items()} == {
         **{(row, column): "ok" for row in ("fedavg", "fedprox") for column in ("iid", "skewed")},
         **{("fednix", column): "method not available yet" for column in ("iid", "skewed")},
@@ -82,22 +79,11 @@ def test_presets_without_a_column_or_its_data(spec: TableSpec) -> None:
 def test_runs_are_what_the_table_says(spec: TableSpec) -> None:
     cells = plan(spec, "quick")
     run = cells["fedprox", "iid"].runs[1]
-    assert run.seed == 1
     assert run.method["client"] == {"fedprox": {"mu": 0.5, "prox_norm": "squared"}}
-    assert (run.train.rounds, run.train.batch_size, run.partition.parameters) == (3, 8, {"clients": 6})
-    by_hand = resolve(
-        compose(
-            "quick",
-            {
-                "dataset": FAKE,
-                "partition": {"name": "iid", "clients": 6},
-                "train": {"rounds": 3, "batch_size": 8},
-            },
-            {"method": {"name": "fedprox", "client": {"fedprox": {"mu": 0.5}}}, "seed": 1},
-        )
-    )
-    assert run == by_hand
-    assert run.key == by_hand.key
+    layer = {"partition": {"name": "iid", "clients": 6}, "train": {"rounds": 3, "batch_size": 8}}
+    method = {"name": "fedprox", "client": {"fedprox": {"mu": 0.5}}}
+    by_hand = resolve(compose("quick", layer, {"dataset": FAKE, "method": method, "seed": 1}))
+    assert (run, run.key) == (by_hand, by_hand.key)
 
 
 def test_seeds_come_from_the_call_or_the_table(spec: TableSpec) -> None:
@@ -133,23 +119,10 @@ def test_runs_that_tables_share_are_done_once(spec: TableSpec, tmp_path: Path) -
     assert list(runs)[:2] == [run.key for run in plan(spec, "quick")["fedavg", "iid"].runs]
 
 
-def test_rows_that_are_the_same_run_are_done_once(tmp_path: Path) -> None:
-    rows = [
-        {"key": "avg", "label": "FedAvg", "method": "fedavg"},
-        {"key": "zero", "label": "FedAvg again", "method": "fedavg", "selection": "uniform"},
-    ]
-    cells = plan(write(tmp_path, TABLE | {"rows": rows, "overrides": TABLE["overrides"][:2]}), "quick")
-    assert cells["avg", "iid"].runs == cells["zero", "iid"].runs
-    assert len(unique_runs([cells])) == 4
-
-
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
         ({"train": {"momentun": 0.5}}, r"train\.momentun: unknown key.* Did you mean 'momentum'"),
-        ({"train": {"lr": -1}}, r"train\.lr: got -1"),
-        ({"method": {"client": {"fedprx": {"mu": 1}}}}, r"fedprx'?.*Did you mean 'fedprox'"),
-        ({"method": {"client": {"fedprox": {"nu": 1}}}}, r"fedprox.nu: "),
         ({"method": {"client": {"fedprox": {"mu": -1}}}}, r"method\.client\.fedprox\.mu: (came|got) -1"),
     ],
     ids=str,
@@ -172,10 +145,8 @@ def test_data_are_prepared_once_and_all_that_lack_are_named(spec: TableSpec) -> 
     def missing(run: RunConfig) -> None:
         raise ConfigError(f"{run.dataset.name} {run.dataset.options['classes']} is not there")
 
-    other = [
-        run.model_copy(update={"dataset": run.dataset.model_copy(update={"options": {"classes": 9}})})
-        for run in runs
-    ]
+    dataset = runs[0].dataset.model_copy(update={"options": {"classes": 9}})
+    other = [run.model_copy(update={"dataset": dataset}) for run in runs]
     with pytest.raises(ConfigError) as error:
         prepare_data([*runs, *other], missing)
     assert "fake 4 is not there" in str(error.value)

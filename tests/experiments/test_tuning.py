@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 import yaml
-from tiny_runs import FAKE
 
 from benchmark.config.compose import compose, group_names, load_group, resolve
 from benchmark.errors import ConfigError, StorageError
@@ -35,27 +34,24 @@ GRIDS = sorted(path.stem for path in (CONF / "tune").glob("*.yaml"))
 MU = "method.client.fedprox.mu"
 
 SPEC = TableSpec.model_validate(
-    {
-        "name": "toy",
-        "paper": "toy",
-        "title": "Toy",
-        "metric": "accuracy",
-        "seeds": 2,
-        "presets": ["quick"],
-        "overrides": [
-            {"dataset": FAKE, "train": {"rounds": 3, "batch_size": 8}},
-            {"row": "prox", "method": {"client": {"fedprox": {"mu": 0.5}}}},
-        ],
-        "rows": [
-            {"key": "fedavg", "label": "FedAvg", "method": "fedavg"},
-            {"key": "prox", "label": "FedProx", "method": "fedprox"},
-        ],
-        "columns": [
-            {"key": "iid", "label": "IID", "partition": {"name": "iid", "clients": 6}},
-            {"key": "two", "label": "Two", "partition": {"name": "iid", "clients": 2}},
-            {"key": "avg", "label": "Average", "average_of": ["iid", "two"]},
-        ],
-    }
+    yaml.safe_load("""
+        name: toy
+        paper: toy
+        title: Toy
+        metric: accuracy
+        seeds: 2
+        presets: [quick]
+        overrides:
+        - {train: {rounds: 3, batch_size: 8}}
+        - {row: prox, method: {client: {fedprox: {mu: 0.5}}}}
+        rows:
+        - {key: fedavg, label: FedAvg, method: fedavg}
+        - {key: prox, label: FedProx, method: fedprox}
+        columns:
+        - {key: iid, label: IID, partition: {name: iid, clients: 6}}
+        - {key: two, label: Two, partition: {name: iid, clients: 2}}
+        - {key: avg, label: Average, average_of: [iid, two]}
+    """)
 )
 
 
@@ -71,9 +67,6 @@ def write_grid(folder: Path, text: str, name: str = "fedprox") -> Path:
     path = folder / f"{name}.yaml"
     path.write_text(text)
     return folder
-
-
-# Grids -------------------------------------------------------------------------------------------------------------
 
 
 def test_a_grid_is_the_full_product_in_the_order_of_the_file(tmp_path: Path) -> None:
@@ -127,14 +120,12 @@ def test_our_grids_are_those_of_the_table_of_methods() -> None:
     [
         ("method: fedprox", "grid: missing"),
         ("method: fedprox\ngrid: {}", "grid: got {}"),
-        ("method: fedprox\ngrid: [1]", "grid: got [1]"),
         (f"method: fedprox\ngrid: {{{MU}: []}}", f"{MU}: got []"),
         (f"method: fedprox\ngrid: {{{MU}: 0.1}}", f"{MU}: got 0.1"),
         (f"method: fedprox\ngrid: {{{MU}: abc}}", f"{MU}: got 'abc'"),
         (f"method: fedprox\ngrid: {{{MU}: [0.1, 1e-1]}}", f"{MU}: got [0.1, 0.1]"),
         ("method: fedprox\ngrid: {train.rounds: [1, 2]}", "train.rounds cannot be tuned"),
         ("method: fedprox\ngrid: {method.name: [fedavg]}", "method.name cannot be tuned"),
-        ("method: fedprox\ngrid: {evaluation.validation: [0.1]}", "evaluation.validation cannot be tuned"),
         (f"method: fedprox\ngird: {{{MU}: [0.1]}}", "gird: unknown key"),
         (f"method: fedavgm\ngrid: {{{MU}: [0.1]}}", "method: got 'fedavgm'"),
         ("- 1", "got list"),
@@ -153,17 +144,10 @@ def test_no_grid_of_that_name(tmp_path: Path) -> None:
         load_grid("fedprx", tmp_path)
 
 
-# The choice --------------------------------------------------------------------------------------------------------
-
-
 def test_the_best_point() -> None:
-    assert best([0.5, 0.7, 0.6], True) == 1
-    assert best([0.5, 0.7, 0.6], False) == 0
     assert best([0.5, 0.7, 0.7], True) == 1, "of equal ones the first"
     assert best([0.5, 0.5, 0.7], False) == 0, "of equal ones the first"
-    assert best([None, 0.1, None], True) == 1, "a diverged point loses, whatever the others are"
-    assert best([None, -3.0], True) == 1
-    assert best([None, 3.0], False) == 1
+    assert best([None, -3.0], True) == 1, "a diverged point loses, whatever the others are"
     assert best([0.0, None, -1.0], False) == 2
     assert best([None, None], True) is None
 
@@ -186,9 +170,6 @@ def test_columns_that_share_their_values() -> None:
     assert [each.validation for each in first] == [0.2, 0.6, 0.9]
     assert [each.validation for each in second] == [0.5, 0.3, None]
     assert best([each.over_columns for each in first], True) == 1
-
-
-# The file ----------------------------------------------------------------------------------------------------------
 
 
 def test_what_is_written_is_read_again_and_other_cells_stay(tmp_path: Path) -> None:
@@ -277,26 +258,18 @@ def test_files_that_do_not_fit(tmp_path: Path, change: dict[str, Any], said: str
     assert f"tuned file {path}" in str(error.value)
 
 
-# The plan ----------------------------------------------------------------------------------------------------------
-
-
 def test_chosen_values_are_the_last_word_in_their_cell_and_nowhere_else() -> None:
     chosen = {("prox", "iid"): TunedValues({MU: 0.25, "train.lr": 0.125}, "file")}
     plain, cells = plan(SPEC, "quick"), plan(SPEC, "quick", chosen=chosen)
-    layer = {
-        "dataset": FAKE,
-        "partition": {"name": "iid", "clients": 6},
-        "method": {"name": "fedprox", "client": {"fedprox": {"mu": 0.25}}},
-        "train": {"rounds": 3, "batch_size": 8, "lr": 0.125},
-    }
+    method = {"name": "fedprox", "client": {"fedprox": {"mu": 0.25}}}
+    train = {"rounds": 3, "batch_size": 8, "lr": 0.125}
+    layer = {"partition": {"name": "iid", "clients": 6}, "method": method, "train": train}
     for seed, run in enumerate(cells["prox", "iid"].runs):
         by_hand = resolve(compose("quick", layer, {"seed": seed}))
         assert (run, run.key) == (by_hand, by_hand.key)
         assert run.evaluation.validation == 0
     assert cells["prox", "iid"].chosen == chosen["prox", "iid"]
-    assert {run.hash for run in plain["prox", "iid"].runs}.isdisjoint(
-        run.hash for run in cells["prox", "iid"].runs
-    )
+    assert plain["prox", "iid"].runs[0].hash != cells["prox", "iid"].runs[0].hash
     for key in (("prox", "two"), ("fedavg", "iid"), ("fedavg", "two")):
         assert (cells[key].runs, cells[key].chosen) == (plain[key].runs, None)
 
@@ -304,7 +277,6 @@ def test_chosen_values_are_the_last_word_in_their_cell_and_nowhere_else() -> Non
 @pytest.mark.parametrize(
     ("values", "said"),
     [
-        ({"method.client.fedprx.mu": 1.0}, r"got 'fedprx'.* Did you mean 'fedprox'\?"),
         ({"method.cliend.fedprox.mu": 1.0}, r"got 'cliend'.* Did you mean 'client'\?"),
         ({"method.client.fedprox.nu": 1.0}, r"fedprox\.nu: .*Did you mean 'mu'\?"),
         ({MU: -1.0}, r"method\.client\.fedprox\.mu: (came|got) -1\.0"),
