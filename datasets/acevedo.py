@@ -95,11 +95,7 @@ def acevedo(options: AcevedoOptions, root: Path) -> ListedDataset:
 
 
 def acevedo_cells(root: Path, strict: bool) -> Archive:
-    """Files by prefix (all thirteen), with a note on files with the same bytes.
-
-    Raises:
-        DataError: Folders are missing, names are not the owner's; with `strict`, numbers or pixels are not.
-    """
+    """Files by prefix (all thirteen), with a note on files with the same bytes."""
     with readable(TREE, root):
         place, folders = find_classes(TREE, root, PREFIXES)
         cells: dict[str, list[Path]] = {prefix: [] for prefix in PUBLISHED}

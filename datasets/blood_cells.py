@@ -70,11 +70,7 @@ class Archive:
         return [path for code in codes for path in self.cells[code]]
 
     def check_once(self) -> None:
-        """Refuse a category in whose folder an image is there in two formats.
-
-        Raises:
-            DataError: There is such an image.
-        """
+        """Refuse a category in whose folder an image is there in two formats."""
         for code, paths in self.cells.items():
             stems = Counter(path.stem for path in paths)
             twice = [path for path in paths if stems[path.stem] > 1]
@@ -89,11 +85,7 @@ class Archive:
                 )
 
     def check_side(self, least: int, pixels: str, known: str = "a resized copy") -> None:
-        """Refuse a resized copy, by the first file of each code. `pixels` and `known` as in `images.check_pixels`.
-
-        Raises:
-            DataError: A shorter side has fewer than `least` pixels.
-        """
+        """Refuse a resized copy, by the first file of each code. `pixels` and `known` as in `images.check_pixels`."""
         total, found = sum(self.published.values()), sum(map(len, self.cells.values()))
         first = [path for paths in self.cells.values() for path in paths[:1]]
         counts = f"{total:,} images expected, {found:,} found"
@@ -107,9 +99,6 @@ def split_by_class(archive: Archive, classes: Classes, options: BloodOptions) ->
         archive: The files.
         classes: Codes of each class; other codes are left out.
         options: Size and seed; with `strict` the result has the expected counts.
-
-    Raises:
-        DataError: A class has fewer than two images.
     """
     check_not_empty(archive.place, {name: len(archive.of(codes)) for name, codes in classes.items()}, least=2)
     train: list[list[Path]] = []

@@ -73,9 +73,6 @@ def bodzas_cells(root: Path, strict: bool) -> Archive:
     """Files by class folder (all nine, in the owner's spelling), in the order of their numbers.
 
     Images of whole fields lie in other folders or have other names than a number: both are ignored.
-
-    Raises:
-        DataError: Folders are missing, an image is there twice; with `strict`, numbers are not the published ones.
     """
     with readable(TREE, root):
         place, folders = find_classes(TREE, root, FOLDERS)

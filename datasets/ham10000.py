@@ -160,11 +160,7 @@ def _check_enough(rows: Sequence[Row], per_class: int, place: Place) -> None:
 
 
 def held_out(rows: Sequence[Row], per_class: int, by_lesion: bool, seed: int) -> list[int]:
-    """Positions of the test images, drawn by the rule at the top of this file. ``rows`` are sorted by image.
-
-    Raises:
-        DataError: (``by_lesion``) The lesions of a class do not add up to ``per_class`` images.
-    """
+    """Positions of the test images, drawn by the rule at the top of this file. ``rows`` are sorted by image."""
     generator = np.random.default_rng(seed)
     chosen: list[int] = []
     for label in range(len(CLASSES)):

@@ -76,9 +76,6 @@ def matek_cells(root: Path, strict: bool) -> Archive:
 
     The label is the folder's code. If annotations.dat lies beside the folders, every image that it names has to be
     there, under the same code.
-
-    Raises:
-        DataError: Folders or annotated files are missing, names are not the owner's; with `strict`, numbers are not.
     """
     with readable(TREE, root):
         place, folders = find_classes(TREE, root, CODES)

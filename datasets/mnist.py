@@ -131,9 +131,6 @@ def read(kind: Kind, root: Path, strict: bool) -> tuple[Split, Split]:
         kind: Which of the two.
         root: Data root.
         strict: Require the owner's checksums.
-
-    Raises:
-        DataError: A file is missing, empty, cut off or damaged, or it belongs to the other set.
     """
     folder = fetch(kind.tree, root)
     return _read_split(kind, folder, "train", strict), _read_split(kind, folder, "test", strict)

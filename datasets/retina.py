@@ -76,11 +76,7 @@ class FromArray:
     size: int
 
     def __call__(self, path: Path) -> UInt8Array:
-        """As `datasets.core.images.Decode`.
-
-        Raises:
-            BadImage: The file is damaged, or is no image.
-        """
+        """As `datasets.core.images.Decode`."""
         try:
             image = as_rgb(np.load(path, allow_pickle=False))
         except (OSError, ValueError, EOFError) as error:
@@ -145,11 +141,7 @@ def _clients(lists: Lists, split: int) -> dict[str, list[str]]:
 
 
 def _check_counts(lists: Lists, train: Files, split: int | None) -> None:
-    """Compare with the counts of the authors' figure: a part of the images, or another set, is far off.
-
-    Raises:
-        DataError: They differ by more than that figure is inexact.
-    """
+    """Compare with the counts of the authors' figure: a part of the images, or another set, is far off."""
     pairs = [("all", np.bincount(train.labels, minlength=2), TRAIN_COUNTS, TRAIN_TOLERANCE)]
     if train.sources is not None and split is not None:
         for client, expected in enumerate(SPLITS[split]):

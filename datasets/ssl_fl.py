@@ -43,11 +43,7 @@ class Lists:
         return self.place.folder
 
     def names(self, name: str) -> list[str]:
-        """The images that the list `name` (relative to the folder) holds, each once, in its order.
-
-        Raises:
-            DataError: The list is missing, unreadable or empty.
-        """
+        """The images that the list `name` (relative to the folder) holds, each once, in its order."""
         return list(dict.fromkeys(row[0] for row in read_rows(self.place, self.folder / name)))
 
     def files(self, part: str, lists: Mapping[str, Sequence[str]], sources: bool = False) -> Files:
@@ -57,9 +53,6 @@ class Lists:
             part: Folder of the images, `train` or `test`.
             lists: Names of images by the list they come from.
             sources: Whether the index of its list among ``lists`` is an image's source.
-
-        Raises:
-            DataError: An image has no label or no file, or is on two lists.
         """
         origin: dict[str, int] = {}
         for index, (title, names) in enumerate(lists.items()):
@@ -142,10 +135,6 @@ def find_lists(tree: Tree, root: Path, classes: tuple[str, ...], needed: Sequenc
         root: The data root.
         classes: Names by index.
         needed: Files and folders that must be there beside `labels.csv`.
-
-    Raises:
-        DataError: It is not there, or `labels.csv` does not hold labels of these classes.
-        OSError: A folder cannot be read.
     """
     needed = (LABELS, *needed)
     place = find(tree, root, [item.partition("/")[0] for item in needed])

@@ -90,11 +90,7 @@ def waterbirds(options: WaterBirdsOptions, root: Path) -> ListedDataset:
 
 
 def _read(place: Place, strict: bool) -> pd.DataFrame:
-    """The list, with y, split and place as whole numbers.
-
-    Raises:
-        DataError: It is no such list, contradicts itself, or (`strict`) has other counts than the published ones.
-    """
+    """The list, with y, split and place as whole numbers."""
     rows = read_table(place, place.folder / METADATA, COLUMNS, "the list of another data set")
     table = pd.DataFrame(rows, columns=COLUMNS, dtype=str)
     for column, allowed in (("y", "01"), ("split", "012"), ("place", "01")):

@@ -62,11 +62,7 @@ class Split:
         return int(self.images.shape[0])
 
     def subset(self, indices: npt.ArrayLike) -> Split:
-        """The images at `indices` (integers, or a boolean mask of length N) in that order, copied into memory.
-
-        Raises:
-            DataError: `indices` are neither integers in 0..N-1 nor a mask of length N.
-        """
+        """The images at `indices` (integers, or a boolean mask of length N) in that order, copied into memory."""
         chosen = np.asarray(indices)
         if chosen.size == 0 and chosen.dtype != np.bool_:
             chosen = chosen.astype(np.int64)
@@ -242,11 +238,7 @@ def channel_moments(images: UInt8Array) -> tuple[tuple[float, ...], tuple[float,
 
 
 def check_labels(name: str, data: Built[Part]) -> None:
-    """Check labels, attributes and sources that the builder `name` returned.
-
-    Raises:
-        DataError: A part is empty, or a type, length or range is wrong.
-    """
+    """Check labels, attributes and sources that the builder `name` returned."""
     for part, split in (("train", data.train), ("test", data.test)):
         if not len(split):
             raise DataError(f"{name}: {part} has no images; expected N > 0.")
@@ -267,11 +259,7 @@ def check_labels(name: str, data: Built[Part]) -> None:
 
 
 def validate(name: str, raw: RawDataset) -> None:
-    """Check everything that the builder `name` returned: types, shapes, ranges, names.
-
-    Raises:
-        DataError: Something is wrong.
-    """
+    """Check everything that the builder `name` returned: types, shapes, ranges, names."""
     check_labels(name, raw)
     for part, split in (("train", raw.train), ("test", raw.test)):
         images = split.images

@@ -70,11 +70,7 @@ class RawFolder:
     folder: Path
 
     def read(self, name: str) -> bytes:
-        """Content of a file, unpacked.
-
-        Raises:
-            DataError: It cannot be read or unpacked, or is empty.
-        """
+        """Content of a file, unpacked."""
         path = self._path(name)
         with readable(self.tree, self.root):
             content = path.read_bytes()
@@ -88,11 +84,7 @@ class RawFolder:
             raise self.bad(name, f"cannot be unpacked ({error})") from error
 
     def verify(self, name: str, content: bytes) -> None:
-        """Compare the (unpacked) content of a file with the owner's checksum.
-
-        Raises:
-            DataError: It differs.
-        """
+        """Compare the (unpacked) content of a file with the owner's checksum."""
         found, published = hashlib.md5(content, usedforsecurity=False).hexdigest(), self.tree.files[name].md5
         if found != published:
             cause = f"a damaged download or another version; {STRICT}"
@@ -116,11 +108,7 @@ class RawFolder:
 
 
 def fetch(tree: DownloadTree, root: Path) -> RawFolder:
-    """The folder with all raw files of `tree`: as found under `root`, else after a download into `root`.
-
-    Raises:
-        DataError: Files are missing and cannot be downloaded, or `root` cannot be written.
-    """
+    """The folder with all raw files of `tree`: as found under `root`, else after a download into `root`."""
     with readable(tree, root):
         held = {
             folder: sum(tree.existing(root / folder, name) is not None for name in tree.files)

@@ -155,11 +155,7 @@ def _content(start: bytes, size: int) -> tuple[str, str]:
 
 @contextlib.contextmanager
 def readable(tree: Tree, root: Path) -> Iterator[None]:
-    """Turn an OSError while the raw files of `tree` below `root` are read into a message for the user.
-
-    Raises:
-        DataError: For every OSError: missing rights, a link to nothing, a disk that is not mounted.
-    """
+    """Turn an OSError while the raw files of `tree` below `root` are read into a message for the user."""
     try:
         yield
     except OSError as error:
@@ -204,9 +200,6 @@ def find(tree: Tree, root: Path, marks: Collection[str]) -> Place:
         tree: What is looked for.
         root: The data root.
         marks: Patterns of names of files and folders; a folder's may end in a slash.
-
-    Raises:
-        DataError: A folder cannot be read.
     """
     patterns = [tree.same(mark.rstrip("/")) for mark in marks]
 
@@ -233,11 +226,7 @@ def _inside(folder: Path, patterns: Iterable[str]) -> list[Path]:
 
 
 def find_any(tree: Tree, root: Path, marks: Collection[str], problem: str, counts: str) -> Place:
-    """As `find`, but one of `marks` (names of files, or of folders with a slash) has to be there.
-
-    Raises:
-        DataError: None is there (the message has `problem` and `counts`), or a folder cannot be read.
-    """
+    """As `find`, but one of `marks` (names of files, or of folders with a slash) has to be there."""
     place = find(tree, root, marks)
     if set(marks) & set(listing(place.folder)):
         return place
@@ -246,11 +235,7 @@ def find_any(tree: Tree, root: Path, marks: Collection[str], problem: str, count
 
 
 def find_classes(tree: Tree, root: Path, names: Collection[str]) -> tuple[Place, dict[str, Path]]:
-    """The folder that holds one folder for each class, and these folders by their name in `names`.
-
-    Raises:
-        DataError: They are not all there, or a folder cannot be read.
-    """
+    """The folder that holds one folder for each class, and these folders by their name in `names`."""
     place = find(tree, root, names)
     inside = [name.rstrip("/") for name in reversed(listing(place.folder)) if name.endswith("/")]
     there = {tree.same(name): place.folder / name for name in inside}
@@ -286,11 +271,7 @@ def files_in(folder: Path, suffixes: tuple[str, ...]) -> list[Path]:
 
 
 def files_by_stem(place: Place, folders: Iterable[Path], suffixes: tuple[str, ...]) -> dict[str, Path]:
-    """Files as `files_in` in each of the folders, by name without suffix, sorted. The first of two copies is taken.
-
-    Raises:
-        DataError: Two files of the same name differ in size: one of them is of another version.
-    """
+    """Files as `files_in` in each of the folders, by name without suffix, sorted. The first of two copies is taken."""
     found: dict[str, Path] = {}
     for path in (path for folder in folders for path in files_in(folder, suffixes)):
         other = found.setdefault(path.stem, path)

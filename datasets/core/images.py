@@ -74,11 +74,7 @@ class ListedDataset(Built[Files]):
         return 3, self.decode.size, self.decode.size
 
     def signature(self) -> str:
-        """Digest of the list, of the files' sizes and times, and of how they are decoded.
-
-        Raises:
-            BadImage: A file cannot be found.
-        """
+        """Digest of the list, of the files' sizes and times, and of how they are decoded."""
         digest = hashlib.sha256(repr((self.decode, self.shape)).encode())
         for path in (*self.train.paths, *self.test.paths):
             try:
@@ -148,9 +144,6 @@ def check_pixels(
         published: The owner's pixels, for the message.
         counts: Numbers expected and found, for the message.
         known: What a copy of other pixels probably is.
-
-    Raises:
-        DataError: A file has other pixels, or cannot be opened.
     """
     for path in paths:
         try:

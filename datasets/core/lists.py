@@ -12,11 +12,7 @@ from datasets.core.folders import BROKEN_OFF, STRICT, Place, first_names
 
 
 def read_text(place: Place, path: Path) -> str:
-    """Content of a list of images, which is UTF-8.
-
-    Raises:
-        DataError: It cannot be read, is empty or is not text.
-    """
+    """Content of a list of images, which is UTF-8."""
     try:
         text = path.read_bytes().decode("utf-8-sig")
         if text.strip(" ,;\t\r\n"):
@@ -33,11 +29,7 @@ def read_text(place: Place, path: Path) -> str:
 
 
 def read_rows(place: Place, path: Path) -> list[list[str]]:
-    """Rows of a list without header and quotes, separated by commas; blanks around values and empty rows dropped.
-
-    Raises:
-        DataError: As `read_text`.
-    """
+    """Rows of a list without header and quotes, separated by commas; blanks around values and empty rows dropped."""
     rows = ([cell.strip() for cell in line.split(",")] for line in read_text(place, path).splitlines())
     return [row for row in rows if any(row)]
 
@@ -50,9 +42,6 @@ def read_table(place: Place, path: Path, columns: Collection[str], cause: str) -
         path: The table.
         columns: Names that the header must have.
         cause: Likely cause of a missing column, for the message.
-
-    Raises:
-        DataError: As `read_text`, or it lacks a column, or a row is cut off.
     """
 
     def bad(problem: str, counts: str, cause: str = BROKEN_OFF) -> DataError:
@@ -99,9 +88,6 @@ def check_counts(
         found: Files by class.
         expected: Published number of files by class.
         otherwise: What probably happened if the tree's hints do not say.
-
-    Raises:
-        DataError: They differ.
     """
     differ = [name for name, number in expected.items() if found.get(name, 0) != number]
     if not differ:
@@ -117,11 +103,7 @@ def check_counts(
 
 
 def check_not_empty(place: Place, found: Mapping[str, int], least: int, otherwise: str = "") -> None:
-    """Refuse a class with fewer than `least` files; the only demand on a cut-down copy. Arguments as `check_counts`.
-
-    Raises:
-        DataError: There is such a class.
-    """
+    """Refuse a class with fewer than `least` files; the only demand on a cut-down copy. Arguments as `check_counts`."""
     few = {name: number for name, number in found.items() if number < least}
     if few:
         each = ", ".join(f"{name} {number}" for name, number in few.items())

@@ -307,11 +307,7 @@ def damage_message(place: Place, damage: list[str]) -> str:
 
 
 def open_arrays(place: Place, marker: Mapping[str, Any]) -> Dataset:
-    """The prepared set with its arrays memory-mapped.
-
-    Raises:
-        DataError: An array cannot be read, or is not the one that was written.
-    """
+    """The prepared set with its arrays memory-mapped."""
     arrays = {name: _open_array(place.folder, name, written) for name, written in marker["arrays"].items()}
     train, test = (Split(*(arrays.get(f"{part}_{field}") for field in FIELDS)) for part in PARTS)  # type: ignore[arg-type]
     names = {key: tuple(marker[key]) for key in ("classes", "attributes", "sources", "mean", "std")}

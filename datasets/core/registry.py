@@ -120,11 +120,7 @@ def option_values(name: str) -> dict[str, str]:
 
 
 def parse(entry: Entry, options: Mapping[str, Any] | None) -> Options:
-    """Validated options of a data set; None means all defaults.
-
-    Raises:
-        DataError: An unknown key (with the nearest name), a missing one or a wrong value.
-    """
+    """Validated options of a data set; None means all defaults."""
     try:
         return entry.options.model_validate(dict(options or {}))
     except ValidationError as error:

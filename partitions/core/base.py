@@ -38,9 +38,6 @@ class Population:
         sources: source (hospital, archive) of each sample, int64 [N], or None.
         num_sources: number of sources; 0 without sources.
         class_names, attribute_names, source_names: Y, A or num_sources names, or empty.
-
-    Raises:
-        PartitionError: An array is not [N] or holds a value out of range, or the number of names is wrong.
     """
 
     labels: IntArray

@@ -37,12 +37,7 @@ def group_counts(
 
 
 def triplet(matrix: ArrayLike) -> tuple[float, float, float]:
-    """(CI, AI, SC) of one count matrix [Y, A].
-
-    Raises:
-        PartitionError: if the matrix is not two-dimensional with at least two rows and columns, or has no
-            positive sum.
-    """
+    """(CI, AI, SC) of one count matrix [Y, A]."""
     counts = np.asarray(matrix, dtype=np.float64)
     if counts.ndim != 2 or min(counts.shape) < 2:
         raise PartitionError(f"triplet: got a matrix {counts.shape}; expected 2 x 2 or more.")
@@ -59,9 +54,6 @@ def six_metrics(matrices: ArrayLike) -> dict[str, float | None]:
     Returns:
         The six values by name, in [0, 1]; None where undefined: everything about attributes if there are none
         (or only one), everything about classes if there is only one.
-
-    Raises:
-        PartitionError: on another shape, or if a client has no sample.
     """
     counts = np.asarray(matrices, dtype=np.float64)
     if counts.ndim == 2:

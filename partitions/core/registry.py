@@ -21,11 +21,7 @@ _SCHEMES: dict[str, type[Partitioner]] = {}
 
 
 def partition(name: str) -> Callable[[Scheme], Scheme]:
-    """Register a `Partitioner` subclass under `name` (class decorator).
-
-    Raises:
-        PartitionError: At import, if the name is taken.
-    """
+    """Register a `Partitioner` subclass under `name` (class decorator)."""
 
     def register(scheme: Scheme) -> Scheme:
         if name in _SCHEMES:
@@ -52,11 +48,7 @@ def names() -> list[str]:
 
 
 def get(name: str) -> type[Partitioner]:
-    """The class of a scheme.
-
-    Raises:
-        PartitionError: There is none of this name; the message holds the nearest one.
-    """
+    """The class of a scheme."""
     known = names()
     if name not in known:
         expected = f"one of {', '.join(known)}"
