@@ -64,10 +64,6 @@ TREE = Tree(
     layout="PBC_dataset_normal_DIB/{" + ",".join(PREFIXES) + "}/<PREFIX>_<number>.jpg",
     page="https://data.mendeley.com/datasets/snkd93bnjr/1",
     archive="PBC_dataset_normal_DIB.zip (its size is not published; 17,092 JPEG files)",
-    hints={
-        "PBC_dataset_normal_DIB*.zip": "the archive is not unpacked (unzip)",
-        "snkd93bnjr*.zip": "the archive is not unpacked (unzip), nor the one inside it",
-    },
 )
 SUFFIXES = (".jpg", ".jpeg")
 ORIGINAL = 300
@@ -121,7 +117,6 @@ def _prefix(path: Path) -> str:
 
 
 def _misnamed(place: Place, folder: str, path: Path) -> DataError:
-    """The error about a name whose prefix is none of its folder's."""
     wanted = ", ".join(f"{prefix}_" for prefix in PREFIXES[folder])
     cause = "names carry no BA_/SNE_ prefix: this is a renamed copy, subtypes cannot be read"
     if _prefix(path) in PUBLISHED:

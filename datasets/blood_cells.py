@@ -14,9 +14,9 @@ from pathlib import Path
 import numpy as np
 from pydantic import Field
 
-from datasets.core.base import Facts, Int64Array, RawOptions
+from datasets.core.base import Facts, Files, RawOptions, published
 from datasets.core.folders import Place, Tree
-from datasets.core.images import Files, ListedDataset, ToSquare, check_pixels
+from datasets.core.images import ListedDataset, ToSquare, check_pixels
 from datasets.core.lists import check_not_empty
 
 Classes = Mapping[str, tuple[str, ...]]
@@ -51,14 +51,7 @@ def in_two(
 
 @dataclass(frozen=True)
 class Archive:
-    """The files of one of the three sets.
-
-    Attributes:
-        place: Where they are.
-        cells: Files by the owner's code of their category, in a fixed order.
-        published: Number of images by code.
-        note: A remark on the files.
-    """
+    """The files of one of the three sets, and the published numbers, by the owner's code of their category."""
 
     place: Place
     cells: Mapping[str, Sequence[Path]]
@@ -93,35 +86,27 @@ class Archive:
 
 
 def split_by_class(archive: Archive, classes: Classes, options: BloodOptions) -> ListedDataset:
-    """80 % of the images of each class for training, the others for testing.
-
-    Args:
-        archive: The files.
-        classes: Codes of each class; other codes are left out.
-        options: Size and seed; with `strict` the result has the expected counts.
-    """
+    """80 % of the images of each class for training, the others for testing; codes of no class are left out."""
     check_not_empty(archive.place, {name: len(archive.of(codes)) for name, codes in classes.items()}, least=2)
     train: list[list[Path]] = []
     test: list[list[Path]] = []
-    expected: list[tuple[str, str, str, int]] = []
-    for label, (name, codes) in enumerate(classes.items()):
+    for label, codes in enumerate(classes.values()):
         paths = archive.of(codes)
         generator = np.random.RandomState([options.seed, label])
-        for part, files in zip(
-            (train, test), in_two(paths, training_share(len(paths)), generator), strict=True
-        ):
-            part.append(files)
-        total = sum(archive.published[code] for code in codes)
-        share = training_share(total)
-        expected += [("train", name, "", share), ("test", name, "", total - share)]
+        first, second = in_two(paths, training_share(len(paths)), generator)
+        train.append(first)
+        test.append(second)
+    totals = [sum(archive.published[code] for code in codes) for codes in classes.values()]
+    shares = [training_share(total) for total in totals]
+    counts = {"train": shares, "test": np.subtract(totals, shares)}
     return ListedDataset(
-        train=labelled(train),
-        test=labelled(test),
+        train=_labelled(train),
+        test=_labelled(test),
         decode=ToSquare(options.size),
         places=(archive.place,),
         classes=tuple(classes),
         note=archive.note,
-        expected=tuple(expected) if options.strict else (),
+        expected=published(counts, tuple(classes)) if options.strict else (),
     )
 
 
@@ -134,8 +119,6 @@ def facts_by_class(
     return tree.facts(train, sum(sizes) - train, len(classes), options.size)
 
 
-def labelled(groups: Sequence[Sequence[Path]], sources: Int64Array | None = None) -> Files:
-    """One group of files per class as `Files`; `sources` as there."""
-    sizes = [len(group) for group in groups]
-    labels = np.repeat(np.arange(len(groups), dtype=np.int64), sizes)
-    return Files([path for group in groups for path in group], labels, None, sources)
+def _labelled(groups: Sequence[Sequence[Path]]) -> Files:
+    labels = np.repeat(np.arange(len(groups), dtype=np.int64), [len(group) for group in groups])
+    return Files([path for group in groups for path in group], labels)

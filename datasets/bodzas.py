@@ -1,8 +1,7 @@
 """Bodzas-23: high-resolution images of white blood cells, Scientific Data 10:466, doi 10.1038/s41597-023-02378-7.
 
-The names of the archive and of its top folder are not known: a folder whose name contains Bodzas, white blood cells or
-the archive's number is searched for the class folders. Files are called 0.bmp, 1.bmp, ... in every class folder. An
-image has 4.3 MB: except nine, which show whether they are the originals, none is opened before it is decoded.
+The names of the archive and of its top folder are not published: folders whose names contain Bodzas, white blood cells
+or the archive's number are searched. Files are called 0.bmp, 1.bmp, ... in every class folder.
 """
 
 from __future__ import annotations
@@ -49,11 +48,6 @@ TREE = Tree(
     layout="Bodzas-23/{" + ",".join(FOLDERS) + "}/<number>.bmp (or .png)",
     page="https://doi.org/10.6084/m9.figshare.22680517",
     archive="one zip of about 45 GB",
-    hints={
-        "*bodzas*.zip": "the archive is not unpacked (unzip)",
-        "*22680517*.zip": "the archive is not unpacked (unzip)",
-        "*white*blood*cell*.zip": "the archive is not unpacked (unzip)",
-    },
     same=spelling,
     depth=3,
 )

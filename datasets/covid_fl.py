@@ -18,7 +18,7 @@ from datasets.core.base import RawOptions
 from datasets.core.folders import STRICT, Tree, listing, readable
 from datasets.core.images import ListedDataset, ToSquare
 from datasets.core.registry import dataset
-from datasets.ssl_fl import NOT_UNPACKED, TEST_LIST, Lists, find_lists
+from datasets.ssl_fl import LABELS, TEST_LIST, Lists, find_lists
 
 CLASSES = ("normal", "pneumonia", "COVID-19")
 LISTS = "12_clients/split_real"
@@ -29,18 +29,15 @@ SITES = (
 TREE = Tree(
     title="COVID-FL",
     folders=("COVID-FL", "covid_fl"),
+    layout=f"COVID-FL/labels.csv, COVID-FL/train, COVID-FL/test, COVID-FL/{TEST_LIST}, COVID-FL/{LISTS}",
     page="https://github.com/Zeng-Shuang/FedLD (README, Google Drive id 1cuvoYvt-EVs5qtA5Xgos0yUJmfPhRbwg)",
     archive="the folder COVID-FL (name and size of the archive are not published)",
-    hints={"5_clients": "this is Retina", **NOT_UNPACKED},
+    hints={"5_clients": "this is Retina"},
 )
 
 
 class CovidOptions(RawOptions):
-    """Options of COVID-FL.
-
-    Attributes:
-        size: Side of the prepared images in pixels; the authors train and test on 384.
-    """
+    """Options of COVID-FL; `size` is the side of the prepared images in pixels (the authors': 384)."""
 
     size: int = Field(default=384, ge=8)
 
@@ -54,12 +51,12 @@ def covid_fl(options: CovidOptions, root: Path) -> ListedDataset:
         test = lists.files("test", {TEST_LIST: lists.names(TEST_LIST)})
     missing = set(range(len(CLASSES))) - set(train.labels.tolist())
     if options.strict and missing:
-        raise lists.error(
+        numbers = (f"{name} {int((train.labels == k).sum()):,}" for k, name in enumerate(CLASSES))
+        raise lists.place.error(
             f"no training image is of the class {CLASSES[min(missing)]}.",
-            "labels.csv",
-            f"labels of another set, or a part of the copy; {STRICT}",
-            "at least 1 training image of each class expected, found: "
-            + ", ".join(f"{name} {int((train.labels == k).sum()):,}" for k, name in enumerate(CLASSES)),
+            looked_at=lists.place.folder / LABELS,
+            cause=f"labels of another set, or a part of the copy; {STRICT}",
+            counts=f"at least 1 training image of each class expected, found: {', '.join(numbers)}",
         )
     return ListedDataset(
         train=train,
@@ -73,18 +70,17 @@ def covid_fl(options: CovidOptions, root: Path) -> ListedDataset:
 
 def _sites(lists: Lists, strict: bool) -> dict[str, list[str]]:
     """The images of each site, by the relative name of its list, in the order of `SITES`."""
-    there = {Path(name).stem for name in listing(lists.folder / LISTS) if name.endswith(".csv")}
+    there = {Path(name).stem for name in listing(lists.place.folder / LISTS) if name.endswith(".csv")}
     missing = [site for site in SITES if site not in there]
     more = sorted(there - set(SITES))
     if missing or (strict and more):
         what = f"{len(missing)} of {len(SITES)} site lists are missing: {', '.join(missing)}."
         if not missing:
             what = f"there are lists of other sites than COVID-FL has: {', '.join(more)}."
-        raise lists.error(
+        raise lists.place.error(
             what,
-            LISTS,
-            "",
-            f"{len(SITES)} lists expected, {len(SITES) - len(missing)} found, {len(more)} more",
+            looked_at=lists.place.folder / LISTS,
+            counts=f"{len(SITES)} lists expected, {len(SITES) - len(missing)} found, {len(more)} more",
             otherwise="an interrupted unpacking, or a copy of another version",
         )
     return {f"{LISTS}/{site}.csv": lists.names(f"{LISTS}/{site}.csv") for site in SITES}

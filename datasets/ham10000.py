@@ -1,12 +1,8 @@
 """HAM10000: dermoscopic images of seven kinds of pigmented skin lesions (FedSDC's NIID-1, FedDisco).
 
-Tschandl et al., Scientific Data 5:180161, 2018.
-
-The test set holds 30 images of each class (FedSDC, section 3.1), the training set the other 9,805. The authors' list is
-not public, so ours is drawn: images sorted by id; class by class in the order of `CLASSES`, the first 30 of a
-permutation by ``numpy.random.default_rng(split_seed)``. 1,956 of 7,470 lesions have several images, so a draw of
-images, as in the paper, puts some lesions on both sides; ``by_lesion`` draws whole lesions instead, in permuted order,
-each that still fits into the 30.
+Tschandl et al., Scientific Data 5:180161, 2018. The test set has 30 images of each class (FedSDC, section 3.1). The
+authors' list is not public, so ours is drawn: class by class the first 30 of a permutation of the images sorted by id.
+1,956 of 7,470 lesions have several images and may be on both sides; ``by_lesion`` draws whole lesions instead.
 """
 
 from __future__ import annotations
@@ -61,8 +57,6 @@ TREE = Tree(
         "sizes in bytes not known"
     ),
     hints={
-        "ham10000_images*.zip": "the archive is not unpacked (unzip)",
-        "dataverse_files.zip": "the archive is not unpacked (unzip)",
         "hmnist_*.csv": "tables of shrunken pixels from a copy; the JPEG files are needed",
         "isic_2019_*": "this is ISIC2019, not HAM10000",
         "isic2018_*": "the challenge of 2018; its training images are HAM10000's, but its metadata are other files",
@@ -74,8 +68,7 @@ class Ham10000Options(RawOptions):
     """Options of HAM10000.
 
     Attributes:
-        size: Height and width in pixels, both sides squashed to it. FedSDC's and FedDisco's public code use 56; the
-            paper does not state it.
+        size: Height and width in pixels, both sides squashed to it; 56 is that of FedSDC's and FedDisco's code.
         held_out: Images of each class in the test set.
         by_lesion: Whether all images of a lesion go to the same side.
         split_seed: Seed of the draw of the test set.
@@ -160,7 +153,7 @@ def _check_enough(rows: Sequence[Row], per_class: int, place: Place) -> None:
 
 
 def held_out(rows: Sequence[Row], per_class: int, by_lesion: bool, seed: int) -> list[int]:
-    """Positions of the test images, drawn by the rule at the top of this file. ``rows`` are sorted by image."""
+    """Positions of the test images among ``rows``, which are sorted by image."""
     generator = np.random.default_rng(seed)
     chosen: list[int] = []
     for label in range(len(CLASSES)):
@@ -255,7 +248,6 @@ def _image_folders(folder: Path) -> list[Path]:
 
 
 def _paths(rows: list[Row], place: Place) -> list[Path]:
-    """The file of each row."""
     images = files_by_stem(place, _image_folders(place.folder), SUFFIXES)
     missing = [row for row in rows if row.image not in images]
     if not missing:

@@ -1,15 +1,9 @@
 """ISIC2019 as FLamby's Fed-ISIC2019: dermoscopic images of eight kinds of lesions from six centres (FedMR, Table 2).
 
-Data: ISIC challenge 2019 (Tschandl et al. 2018; Codella et al. 2017; Combalia et al. 2019). Centres, folds and
-preprocessing: Ogier du Terrail et al., FLamby, NeurIPS 2022.
-
-Of 25,331 images FLamby keeps the 23,247 whose lesion is known. The first letters of `lesion_id` name the archive, and
-HAM10000's own metadata divide its images further. FLamby's fold is drawn over images: 760 of the 2,003 test images of
-the four HAM10000 centres share a lesion with a training image.
-
-FLamby brings the shorter side to 224 pixels, evens out the colours of the whole image, and keeps its aspect ratio until
-it crops 200 x 200. Arrays have one size, so here the centre of 224 x 224 is cut out after the colours: what random
-crops could have reached beyond it is lost, the centre crop of 200 is not. The images are not stored as JPEG again.
+Centres, folds and preprocessing: Ogier du Terrail et al., FLamby, NeurIPS 2022. FLamby keeps the 23,247 of 25,331
+images whose lesion is known; it draws its fold over images, so that a lesion may be on both sides. It brings the
+shorter side to 224 pixels, evens out the colours and later crops 200 x 200. Arrays have one size, so here the central
+224 x 224 are cut out after the colours: random crops cannot reach beyond it, the central crop is the same.
 """
 
 from __future__ import annotations
@@ -39,6 +33,7 @@ from datasets.core.folders import (
 from datasets.core.images import Files, ListedDataset, ToSquare, check_pixels, open_rgb
 from datasets.core.lists import counts_text, read_table
 from datasets.core.registry import dataset
+from datasets.ham10000 import METADATA as HAM_METADATA
 
 CLASSES = ("MEL", "NV", "BCC", "AK", "BKL", "DF", "VASC", "SCC")
 CENTRES = ("bcn", "vidir_molemax", "vidir_modern", "rosendahl", "msk", "vienna_dias")
@@ -70,7 +65,6 @@ SPLITS = (
     *("train_test_split", "train_test_split.csv", "train_test_split.txt"),
     *("fed_isic2019_train_test_split", "fed_isic2019_train_test_split.csv", "isic2019_train_test_split.csv"),
 )
-HAM_METADATA = tuple(f"HAM10000_metadata{suffix}" for suffix in ("", ".csv", ".tab", ".txt"))
 FLAMBY = (
     "https://github.com/owkin/FLamby, flamby/datasets/fed_isic2019/dataset_creation_scripts/train_test_split "
     "(23,247 rows; size in bytes not known)"
@@ -84,7 +78,6 @@ TREE = Tree(
     page="https://challenge.isic-archive.com/data/#2019",
     archive=f"{IMAGES}.zip (about 9 GB), {METADATA}, {TRUTH}; the fold: {FLAMBY}",
     hints={
-        f"{IMAGES}*.zip": "the archive is not unpacked (unzip)",
         "ISIC_2019_Test_Input*": "the challenge's test images; the training images are needed",
         "HAM10000_images*": "this is HAM10000 alone, not ISIC2019",
         f"{IMAGES}_preprocessed": "FLamby's shrunken JPEG files; the original images are needed",
@@ -112,9 +105,8 @@ class Isic2019Options(RawOptions):
 def shades_of_gray(image: UInt8Array, power: int = 6) -> UInt8Array:
     """Scale the channels of uint8 [H, W, 3] as if the light had been grey.
 
-    The colour of the light is estimated by the Minkowski mean of each channel, e_c = (mean I_c^p)^(1/p), brought to
-    length 1; I_c is divided by sqrt(3) e_c (Finlayson and Trezzi 2004; p = 6). Fractions are cut off as in FLamby; what
-    exceeds 255 becomes 255, where FLamby's cast wraps around. A channel that is black throughout stays so.
+    The light is the Minkowski mean of each channel, e_c = (mean I_c^p)^(1/p), brought to length 1; I_c is divided by
+    sqrt(3) e_c (Finlayson and Trezzi 2004; p = 6). Values over 255 become 255, where FLamby's cast wraps around.
     """
     values = np.arange(256, dtype=np.float64)
     channels = [image[..., channel] for channel in range(3)]
@@ -239,7 +231,7 @@ def _check_pixels(rows: Sequence[Row], paths: Mapping[str, Path], place: Place) 
 
 
 def _paths(rows: Sequence[Row], place: Place) -> dict[str, Path]:
-    """The file of each name on the list, under exactly this name. Other files are ignored."""
+    """The file of each name on the list. Other files are ignored."""
     folders = with_nested([place.folder / IMAGES]) or with_nested([place.folder])
     images = files_by_stem(place, folders, (".jpg", ".jpeg"))
     missing = [row for row in rows if row.image not in images]
@@ -265,7 +257,6 @@ def _paths(rows: Sequence[Row], place: Place) -> dict[str, Path]:
 
 
 def _list_folders(place: Place) -> list[Path]:
-    """Where a list may lie."""
     return list(dict.fromkeys([place.folder, *with_nested([place.folder / IMAGES]), place.root]))
 
 

@@ -52,7 +52,6 @@ TREE = Tree(
     page="https://www.cancerimagingarchive.net/collection/aml-cytomorphology_lmu/",
     archive="PKG - AML-Cytomorphology_LMU (about 11 GB, by the Aspera client)",
     hints={
-        "*AML-Cytomorphology*.zip": "the archive is not unpacked (unzip)",
         "*AML-Cytomorphology*.sums": "a list of checksums only: fetch the images with the Aspera client",
         "*.aspx": "the Aspera download is incomplete; start it again, it goes on from there",
         "*.partial": "the Aspera download is incomplete; start it again, it goes on from there",
@@ -72,11 +71,7 @@ def matek(options: BloodOptions, root: Path) -> ListedDataset:
 
 
 def matek_cells(root: Path, strict: bool) -> Archive:
-    """Files by code (all fifteen).
-
-    The label is the folder's code. If annotations.dat lies beside the folders, every image that it names has to be
-    there, under the same code.
-    """
+    """Files by code (all fifteen). Every image that annotations.dat names, if it is there, has to be there as well."""
     with readable(TREE, root):
         place, folders = find_classes(TREE, root, CODES)
         archive = Archive(place, {code: files_in(folders[code], SUFFIXES) for code in CODES}, PUBLISHED)
@@ -100,7 +95,6 @@ def matek_cells(root: Path, strict: bool) -> Archive:
 
 
 def _cause(counts: Mapping[str, int]) -> str:
-    """What probably happened if the numbers are wrong; empty: the usual."""
     if counts["MYB"] == PUBLISHED["MYO"] and counts["MYO"] == PUBLISHED["MYB"]:
         return "MYB (myelocyte) and MYO (myeloblast) are swapped"
     return CUT_OFF if any(counts[code] < number for code, number in PUBLISHED.items()) else ""

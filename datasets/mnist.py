@@ -23,8 +23,6 @@ PREFIXES = {"train": "train", "test": "t10k"}
 HINTS = {
     "*.idx?-ubyte": "a copy with dots in the names; rename them (train-images.idx3-ubyte -> train-images-idx3-ubyte)",
     "*mnist_t*.csv": "the csv copy; the idx files are needed",
-    "archive.zip": "an archive that is not unpacked",
-    "*mnist*.zip": "an archive that is not unpacked",
 }
 
 

@@ -1,17 +1,14 @@
 """NIID-2 of FedSDC (MICCAI 2025, section 3.1): Matek-19, Acevedo-20 and Bodzas-23 under one map of 13 classes.
 
-The paper does not say which classes; the map is that of earlier work on the same three sets, and is not confirmed. It
-keeps 48,917 images.
-
-The test images are those that no client draws, so they are known only after the clients. A client draws at most 60
-images of a class, and a source has five clients: no more than 300 images of a class and source are ever for training.
-That many, at random, are the training split here, all others the test split; a run adds to the test data what its
-clients leave (`rest: test` in conf/dataset/niid2.yaml). For one run this is the same as a draw from all images. Runs of
-several seeds draw from the same 300, so one preparation serves all seeds.
+The paper does not name the classes; the map is that of earlier work on the same three sets. It keeps 48,917 images.
+The test images are those that no client draws. Five clients draw at most 60 images each of a class and source, so 300
+at random are the training split here. A run adds to the test split what its clients leave (`rest: test` in
+conf/dataset/niid2.yaml). All seeds of a run draw from the same 300.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -20,8 +17,8 @@ from pydantic import Field
 
 from benchmark.errors import wrong
 from datasets import acevedo, bodzas, matek
-from datasets.blood_cells import BloodOptions, in_two, labelled
-from datasets.core.base import DataError, Facts
+from datasets.blood_cells import BloodOptions, in_two
+from datasets.core.base import DataError, Facts, Files, published
 from datasets.core.images import ListedDataset, ToSquare
 from datasets.core.lists import check_not_empty
 from datasets.core.registry import dataset
@@ -80,39 +77,38 @@ def niid2(options: Niid2Options, root: Path) -> ListedDataset:
     for source, archive in enumerate(archives):
         used = [code for codes in CLASSES.values() for code in codes[source]]
         check_not_empty(archive.place, {code: len(archive.cells[code]) for code in used}, least=1)
-    pools: list[list[Path]] = [[] for _ in CLASSES]
-    others: list[list[Path]] = [[] for _ in CLASSES]
-    sources: tuple[list[int], list[int]] = ([], [])
-    expected: list[tuple[str, str, str, int]] = []
-    largest = 0
-    for label, (name, codes) in enumerate(CLASSES.items()):
+    paths: dict[str, list[Path]] = {"train": [], "test": []}
+    cells: dict[str, list[tuple[int, int]]] = {"train": [], "test": []}
+    counts = {part: np.zeros((len(CLASSES), len(SOURCES)), dtype=np.int64) for part in paths}
+    for label, codes in enumerate(CLASSES.values()):
         for source, archive in enumerate(archives):
-            paths = archive.of(codes[source])
-            largest = max(largest, len(paths))
-            pool, other = in_two(paths, options.pool, np.random.RandomState([options.seed, source, label]))
-            pools[label] += pool
-            others[label] += other
-            sources[0].extend([source] * len(pool))
-            sources[1].extend([source] * len(other))
+            generator = np.random.RandomState([options.seed, source, label])
+            halves = in_two(archive.of(codes[source]), options.pool, generator)
+            for part, half in zip(paths, halves, strict=True):
+                paths[part] += half
+                cells[part] += [(label, source)] * len(half)
             total = sum(archive.published[code] for code in codes[source])
-            held = min(total, options.pool)
-            expected += [
-                ("train", name, SOURCES[source], held),
-                ("test", name, SOURCES[source], total - held),
-            ]
-    if not any(others):
+            counts["train"][label, source] = min(total, options.pool)
+            counts["test"][label, source] = total - min(total, options.pool)
+    if not paths["test"]:
+        most = max(Counter(cells["train"]).values())
         needed = (
-            f"less than {largest} (the most images of a class and source), so that some are left for testing"
+            f"less than {most} (the most images of a class and source), so that some are left for testing"
         )
         where = "in conf/dataset/niid2.yaml or with dataset.options.pool"
         raise DataError(f"niid2: {wrong('pool', options.pool, needed, where=where)}")
     return ListedDataset(
-        train=labelled(pools, np.asarray(sources[0], dtype=np.int64)),
-        test=labelled(others, np.asarray(sources[1], dtype=np.int64)),
+        train=_files(paths["train"], cells["train"]),
+        test=_files(paths["test"], cells["test"]),
         decode=ToSquare(options.size),
         places=tuple(archive.place for archive in archives),
         classes=tuple(CLASSES),
         sources=SOURCES,
         note="; ".join(f"{archive.place.tree.title}: {archive.note}" for archive in archives if archive.note),
-        expected=tuple(expected) if options.strict else (),
+        expected=published(counts, tuple(CLASSES), SOURCES) if options.strict else (),
     )
+
+
+def _files(paths: list[Path], cells: list[tuple[int, int]]) -> Files:
+    labels, sources = np.array(cells, dtype=np.int64).T.copy()
+    return Files(paths, labels, sources=sources)

@@ -1,10 +1,8 @@
 """Retina (FedLD): fundus photographs of the Kaggle diabetic-retinopathy set, repackaged by Yan et al. (2023) as arrays.
 
-The prepared copy is `.npy` files with `labels.csv`, and for each of three splits the lists of five clients. Not
-published, so not checked: name and size of the archive, the number of test images, and what the arrays hold. Every
-kind that a reader may meet is therefore taken: 8 and 16 bit, floats of 0..1 and of 0..255, two and three dimensions.
-The authors' reader turns 8-bit arrays black (it rescales them to 0..1 and casts) and joins grey ones side by side; this
-one does neither.
+The number of test images and the type of the arrays are not published. All types are therefore read: 8 and 16 bit,
+floats of 0..1 and of 0..255, two and three dimensions. The authors' reader turns 8-bit arrays black and joins grey ones
+side by side; this one does neither.
 """
 
 from __future__ import annotations
@@ -17,11 +15,11 @@ import numpy as np
 from PIL import Image
 from pydantic import Field
 
-from datasets.core.base import Facts, RawOptions, UInt8Array
+from datasets.core.base import Facts, Files, RawOptions, UInt8Array
 from datasets.core.folders import STRICT, Tree, files_in, readable
-from datasets.core.images import BadImage, Files, ListedDataset, ToSquare, as_rgb
+from datasets.core.images import BadImage, ListedDataset, ToSquare, as_rgb
 from datasets.core.registry import dataset
-from datasets.ssl_fl import NOT_UNPACKED, TEST_LIST, Lists, find_lists
+from datasets.ssl_fl import TEST_LIST, Lists, find_lists
 
 CLASSES = ("normal", "diseased")
 CLIENTS = 5
@@ -30,6 +28,7 @@ KAGGLE = "these are files of the Kaggle competition; the copy prepared for FedLD
 TREE = Tree(
     title="Retina",
     folders=("Retina", "retina"),
+    layout=f"Retina/labels.csv, Retina/train, Retina/test, Retina/{TEST_LIST}",
     page="https://github.com/Zeng-Shuang/FedLD (README, Google Drive id 1bW--_qRZnWbkb0XXvGBCSferdqXZ6pe7)",
     archive="the folder Retina (name and size of the archive are not published)",
     hints={
@@ -39,7 +38,6 @@ TREE = Tree(
         "12_clients": "this is COVID-FL",
         "trainLabels*": KAGGLE,
         "resized_train*": KAGGLE,
-        **NOT_UNPACKED,
     },
 )
 
@@ -117,25 +115,26 @@ def retina(options: RetinaOptions, root: Path) -> ListedDataset:
 def _all(lists: Lists) -> dict[str, list[str]]:
     """All training images: those of `train.csv` (which some copies have in `central/`), else all arrays there are."""
     for name in ("train.csv", "central/train.csv"):
-        if (lists.folder / name).is_file():
+        if (lists.place.folder / name).is_file():
             return {name: lists.names(name)}
-    names = [path.name for path in files_in(lists.folder / "train", (".npy",))]
+    names = [path.name for path in files_in(lists.place.folder / "train", (".npy",))]
     if not names:
-        raise lists.error("no arrays in train/.", "train", "", "about 8,999 arrays expected, 0 found")
+        counts = "about 8,999 arrays expected, 0 found"
+        raise lists.place.error("no arrays in train/.", looked_at=lists.place.folder / "train", counts=counts)
     return {"train": names}
 
 
 def _clients(lists: Lists, split: int) -> dict[str, list[str]]:
     """The shipped lists of a split, by their relative name."""
     names = [f"5_clients/split_{split}/client_{client}.csv" for client in range(1, CLIENTS + 1)]
-    missing = [name for name in names if not (lists.folder / name).is_file()]
+    missing = [name for name in names if not (lists.place.folder / name).is_file()]
     if missing:
-        raise lists.error(
+        cause = lists.place.hint(lists.place.folder) or "lists that were not unpacked with the images"
+        raise lists.place.error(
             f"{len(missing)} of {CLIENTS} client lists of split {split} are missing: {', '.join(missing)}.",
-            f"5_clients/split_{split}",
-            (lists.place.hint(lists.folder) or "lists that were not unpacked with the images")
-            + "; without lists, omit `split` and take partition=dirichlet with legacy_seed=2022",
-            f"{CLIENTS} lists expected, {CLIENTS - len(missing)} found",
+            looked_at=lists.place.folder / f"5_clients/split_{split}",
+            cause=f"{cause}; without lists, omit `split` and take partition=dirichlet with legacy_seed=2022",
+            counts=f"{CLIENTS} lists expected, {CLIENTS - len(missing)} found",
         )
     return {name: lists.names(name) for name in names}
 
@@ -148,13 +147,13 @@ def _check_counts(lists: Lists, train: Files, split: int | None) -> None:
             own = np.bincount(train.labels[train.sources == client], minlength=2)
             pairs.append((f"client_{client + 1}", own, expected, SPLIT_TOLERANCE))
     if any(np.abs(found - np.array(expected)).max() > off for _, found, expected, off in pairs):
-        raise lists.error(
+        numbers = (
+            f"{who} {expected[0]:,} + {expected[1]:,} and {found[0]:,} + {found[1]:,}"
+            for who, found, expected, _ in pairs
+        )
+        raise lists.place.error(
             "the training images are not those of the prepared copy.",
-            f"5_clients/split_{split}" if split else "train",
-            f"a part of the copy, or a copy of another version; {STRICT}",
-            "normal + diseased, expected (about) and found: "
-            + "; ".join(
-                f"{who} {expected[0]:,} + {expected[1]:,} and {found[0]:,} + {found[1]:,}"
-                for who, found, expected, _ in pairs
-            ),
+            looked_at=lists.place.folder / (f"5_clients/split_{split}" if split else "train"),
+            cause=f"a part of the copy, or a copy of another version; {STRICT}",
+            counts=f"normal + diseased, expected (about) and found: {'; '.join(numbers)}",
         )

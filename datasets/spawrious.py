@@ -1,14 +1,9 @@
 """Spawrious: generated photographs of dogs at six places (Lynch et al. 2023, https://arxiv.org/abs/2303.05470).
 
-FedDiverse uses two places (beach, snow) and two breeds (labrador, dachshund) for GSC, GCI, GAI and GCI-100, or four
-breeds for Spawrious-4, in the order of its public code, which is also that of the rows of its client matrices. Images
-of the folders 0 and 1 belong together, 6,336 per breed and place; a tenth of each cell, 634 images, is the test set,
-which the paper also validates on.
-
-The authors' code draws the test images with pandas' `sample(frac=0.1, random_state=0)` from a frame in the order in
-which the disk lists the files, so its list cannot be reproduced elsewhere. Here each cell's files are sorted by name
-(those of folder 0 first), and the seed starts anew for each cell: a cell gives the same test images with two breeds and
-with four.
+FedDiverse uses two places and two breeds, or four for Spawrious-4, in the order of its code and of the rows of its
+client matrices. The folders 0 and 1 belong together; a tenth of each cell (breed and place) is the test set. The
+authors draw it with pandas' `sample(frac=0.1, random_state=0)` in the order in which the disk lists the files. Here
+the files are sorted by name, and the seed starts anew for each cell: two and four breeds give it the same test images.
 """
 
 from __future__ import annotations
@@ -43,8 +38,6 @@ TREE = Tree(
     hints={
         "spawrious*o2o*": "an o2o archive, which lacks combinations of breed and place; entire_dataset is needed",
         "spawrious*m2m*": "the m2m archive, which has folder 0 only; entire_dataset is needed",
-        "spawrious*.tar*": "the archive is not unpacked (tar xzf); entire_dataset is the one that is needed",
-        "spawrious*.zip": "the archive is not unpacked",
         "domain_adaptation_ds/": "the folders 0 and 1 beside domain_adaptation_ds are needed",
         "beach/": "the places lie here directly; the folders 0 and 1 above them are needed",
     },
@@ -72,9 +65,7 @@ def spawrious(options: SpawriousOptions, root: Path) -> ListedDataset:
     """Spawrious as FedDiverse uses it: 2 or 4 breeds of dogs, 6,336 images each on beach and snow; get it yourself."""
     breeds = BREEDS[: options.breeds]
     with readable(TREE, root):
-        counts = (
-            f"{PER_HALF:,} + {PER_HALF:,} expected for each of {len(breeds)} breeds at 2 places, none found"
-        )
+        counts = f"{PER_HALF:,} + {PER_HALF:,} expected for each breed and place, none found"
         problem = "there are no folders 0 and 1 with images."
         found = find_any(TREE, root, [f"{half}/" for half in HALVES], problem, counts)
         cells: Cells = {

@@ -1,8 +1,7 @@
-"""The layout that Retina and COVID-FL share: `train/`, `test/`, lists of names, and `labels.csv` for all of them.
+"""The layout of Retina and COVID-FL: `train/`, `test/`, lists of names, and `labels.csv` for all images.
 
-It comes from Yan et al., "Label-efficient self-supervised federated learning", 2023, whose prepared copies FedLD uses.
-No list has a header. `labels.csv` has `name,label`, the label as a float ("1.0"); of all other lists only the text
-before the first comma counts. A name may hold folders and blanks.
+Yan et al., "Label-efficient self-supervised federated learning", 2023, prepared both copies. Lists have no header.
+`labels.csv` has rows `name,label` with labels such as "1.0"; other lists have the name in their first column.
 """
 
 from __future__ import annotations
@@ -13,58 +12,41 @@ from pathlib import Path
 
 import numpy as np
 
-from datasets.core.base import DataError
+from datasets.core.base import DataError, Files
 from datasets.core.folders import NOT_THERE, Place, Tree, find, first_names
-from datasets.core.images import Files
 from datasets.core.lists import read_rows
 
-NOT_UNPACKED = dict.fromkeys(
-    ("*.zip", "*.tar", "*.tar.gz", "*.tgz", "*.rar", "*.7z"), "an archive that is not unpacked"
-)
-"""Hints of a tree."""
 LABELS, TEST_LIST = "labels.csv", "test.csv"
 
 
 @dataclass(frozen=True)
 class Lists:
-    """A found tree.
-
-    Attributes:
-        place: Where it is.
-        labels: Class by name of an image, in the order of `labels.csv`.
-    """
+    """Where the lists are, and the class of each image by its name, in the order of `labels.csv`."""
 
     place: Place
     labels: Mapping[str, int]
 
-    @property
-    def folder(self) -> Path:
-        """Where it is."""
-        return self.place.folder
-
     def names(self, name: str) -> list[str]:
-        """The images that the list `name` (relative to the folder) holds, each once, in its order."""
-        return list(dict.fromkeys(row[0] for row in read_rows(self.place, self.folder / name)))
+        """The images of the list `name` (relative to the folder), each once, in its order."""
+        return list(dict.fromkeys(row[0] for row in read_rows(self.place, self.place.folder / name)))
 
     def files(self, part: str, lists: Mapping[str, Sequence[str]], sources: bool = False) -> Files:
-        """All images of some lists as one split, in the order of `labels.csv`.
+        """All images of `lists` (names by list) in the folder `part`, in the order of `labels.csv`.
 
-        Args:
-            part: Folder of the images, `train` or `test`.
-            lists: Names of images by the list they come from.
-            sources: Whether the index of its list among ``lists`` is an image's source.
+        With `sources`, the index of its list is an image's source.
         """
+        folder = self.place.folder / part
         origin: dict[str, int] = {}
         for index, (title, names) in enumerate(lists.items()):
             twice = [name for name in names if name in origin]
             if twice:
                 other = list(lists)[origin[twice[0]]]
-                raise self.error(
+                raise self.place.error(
                     f"{len(twice):,} of {len(names):,} names in {title} are in {other} as well.",
-                    title,
-                    "a list was copied over another, or lists of two splits are mixed; get the lists anew",
-                    f"0 images on two lists expected, {len(twice):,} found",
-                    first_names(twice),
+                    looked_at=self.place.folder / title,
+                    found=first_names(twice),
+                    cause="a list was copied over another, or lists of two splits are mixed; get the lists anew",
+                    counts=f"0 images on two lists expected, {len(twice):,} found",
                 )
             origin.update(dict.fromkeys(names, index))
         self._check(
@@ -76,30 +58,16 @@ class Lists:
         )
         self._check(
             lists,
-            lambda name: (self.folder / part / name).is_file(),
+            lambda name: (folder / name).is_file(),
             f"are missing in {part}/",
             part,
             f"an interrupted download or unpacking, a folder more inside {part}/, or lists of another version",
         )
         names = [name for name in self.labels if name in origin]
         return Files(
-            [self.folder / part / name for name in names],
+            [folder / name for name in names],
             np.array([self.labels[name] for name in names], dtype=np.int64),
             sources=np.array([origin[name] for name in names], dtype=np.int64) if sources else None,
-        )
-
-    def error(
-        self, problem: str, name: str, cause: str, counts: str, found: str = "", otherwise: str = NOT_THERE
-    ) -> DataError:
-        """The error about the file or folder `name` of this tree."""
-        return self.place.error(
-            problem,
-            looked_at=self.folder / name,
-            expected=f"{self.place.tree.folders[0]}/{name} of the prepared copy",
-            cause=cause,
-            counts=counts,
-            found=found,
-            otherwise=otherwise,
         )
 
     def _check(
@@ -119,23 +87,16 @@ class Lists:
             f"{Path(title).stem} {len(names):,} and {len(names) - len(bad[title]):,}"
             for title, names in lists.items()
         )
-        raise self.error(
+        raise self.place.error(
             f"{len(bad[first]):,} of {len(lists[first]):,} names in {first} {problem}: {first_names(bad[first])}.",
-            where,
-            cause,
-            f"names by list, expected and found: {by_list}",
+            looked_at=self.place.folder / where,
+            cause=cause,
+            counts=f"names by list, expected and found: {by_list}",
         )
 
 
 def find_lists(tree: Tree, root: Path, classes: tuple[str, ...], needed: Sequence[str]) -> Lists:
-    """The tree under `root` with its labels read.
-
-    Args:
-        tree: What it should be.
-        root: The data root.
-        classes: Names by index.
-        needed: Files and folders that must be there beside `labels.csv`.
-    """
+    """The lists under `root`; `needed` are the files and folders that must be there beside `labels.csv`."""
     needed = (LABELS, *needed)
     place = find(tree, root, [item.partition("/")[0] for item in needed])
     missing = [item for item in needed if not (place.folder / item).exists()]
@@ -149,24 +110,22 @@ def find_lists(tree: Tree, root: Path, classes: tuple[str, ...], needed: Sequenc
             problem = (
                 "has another label further up" if label is not None else f"has none of the labels {known}"
             )
-            raise Lists(place, {}).error(
+            raise place.error(
                 f"row {number} of {LABELS} {problem}.",
-                LABELS,
-                "a header line, another data set's labels, or a file that was edited",
-                f"{len(classes)} classes expected; {number - 1:,} good rows before this one",
-                ",".join(row)[:80],
+                looked_at=place.folder / LABELS,
+                found=",".join(row)[:80],
+                cause="a header line, another data set's labels, or a file that was edited",
+                counts=f"{len(classes)} classes expected; {number - 1:,} good rows before this one",
             )
         labels[row[0]] = label
     return Lists(place, labels)
 
 
 def _incomplete(place: Place, missing: Sequence[str], needed: int) -> DataError:
-    """The error about missing files and folders."""
     inside = (f"*/{name}/{LABELS}" for top in place.tree.folders for name in (top, f"{top}/{top}"))
     deeper = [path.parent for pattern in inside for path in sorted(place.root.glob(pattern))]
     return place.error(
         f"no {' and no '.join(f'`{item}`' for item in missing)} in {place.folder.absolute()}.",
-        expected=f"{', '.join(f'{place.tree.folders[0]}/{item}' for item in missing)} under the data root",
         otherwise=f"{LABELS} lies in {deeper[0]}: make that the data root" if deeper else NOT_THERE,
         counts=f"{needed} files and folders expected, {needed - len(missing)} found",
     )

@@ -1,14 +1,8 @@
 """WaterBirds: birds of CUB on land or water backgrounds of Places (Sagawa et al. 2020, https://arxiv.org/abs/1911.08731).
 
-Two copies are read: group DRO's (`waterbird_complete95_forest2water2/`) and that of WILDS (`waterbirds_v1.0/`). Both
-hold `metadata.csv` and 200 folders of species. FedDiverse trains on split 0 and tests on split 2; the 1,199 images of
-split 1 (validation) are left out.
-
-Its public code squashes every image to 256 x 256; it evaluates on the central 224 x 224 and trains on other cuts of
-224 x 224. Therefore the prepared images are the squashed 256 x 256: the cut belongs to the run's transforms.
-
-The owners name three land birds (Eastern Towhee, Western Meadowlark, Western Wood Pewee) that they labelled water birds
-by mistake. They stay so: all published numbers are for these labels.
+The copies of group DRO and of WILDS are read. FedDiverse trains on split 0, tests on split 2 and leaves out split 1.
+Its code squashes images to 256 x 256, as here; the crop of 224 x 224 belongs to the run's transforms. Three species
+that the owners labelled water birds by mistake keep this label, because all published numbers are for it.
 """
 
 from __future__ import annotations
@@ -52,8 +46,6 @@ TREE = Tree(
     hints={
         "CUB_200_2011*": "CUB_200_2011 found, not WaterBirds: the birds without their new backgrounds",
         "metadata_waterbirds.csv": "SubpopBench's own list; the archive's metadata.csv is needed",
-        "waterbird*.tar*": "the archive is not unpacked (tar xzf)",
-        "waterbird*.zip": "the archive is not unpacked",
         "[0-9][0-9][0-9].*/": "the folders of species are there without the list of the archive, metadata.csv",
     },
 )
@@ -74,7 +66,7 @@ def _facts(options: WaterBirdsOptions) -> Facts:
 def waterbirds(options: WaterBirdsOptions, root: Path) -> ListedDataset:
     """WaterBirds: 4,795 + 5,794 colour photographs, land and water birds on land or water; get the files yourself."""
     with readable(TREE, root):
-        nothing = "11,788 images in 200 folders expected, none listed"
+        nothing = "11,788 images expected, none listed"
         place = find_any(TREE, root, (METADATA,), f"there is no {METADATA}.", nothing)
         table = _read(place, options.strict)
         _check_files(place, table)
@@ -90,7 +82,7 @@ def waterbirds(options: WaterBirdsOptions, root: Path) -> ListedDataset:
 
 
 def _read(place: Place, strict: bool) -> pd.DataFrame:
-    """The list, with y, split and place as whole numbers."""
+    """The list, checked, with y, split and place as whole numbers."""
     rows = read_table(place, place.folder / METADATA, COLUMNS, "the list of another data set")
     table = pd.DataFrame(rows, columns=COLUMNS, dtype=str)
     for column, allowed in (("y", "01"), ("split", "012"), ("place", "01")):

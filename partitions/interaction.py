@@ -86,12 +86,7 @@ DISTRIBUTIONS: dict[str, Types] = {
 
 
 class ClientType(BaseModel):
-    """A number of clients with the same matrix.
-
-    Attributes:
-        count: how many clients.
-        matrix: samples per class (rows) and attribute (columns), before scaling.
-    """
+    """A number of clients with the same matrix of samples per class (rows) and attribute (columns), before scaling."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -149,7 +144,7 @@ class Interaction(Partitioner):
         return self
 
     def num_clients(self, population: Population | None = None) -> int:
-        """Number of clients of the distribution; it does not depend on the population."""
+        """Number of clients of the distribution."""
         return sum(count for count, _ in self._types())
 
     def matrices(self) -> IntArray:
@@ -196,7 +191,7 @@ class Interaction(Partitioner):
         fitting = self.fitting_scale(available)
         hint = f"; {fitting:g} is the largest that fits" if fitting else ""
         raise self.fail(
-            f"{population.class_name(label)} with {population.attribute_name(attribute)}: "
+            f"{population.name_of('class', label)} with {population.name_of('attribute', attribute)}: "
             f"{asked[label, attribute]} samples asked, {available[label, attribute]} available{more}. Lower "
             f"partition.scale ({self.scale:g}{hint}) or keep more samples (dataset.train_per_class)."
         )

@@ -26,7 +26,7 @@ class Natural(Partitioner):
         for source, size in enumerate(np.bincount(population.sources, minlength=population.num_sources)):
             if not size:
                 raise self.fail(
-                    f"{population.source_name(source)} has no sample, so its client would be empty. Keep "
+                    f"{population.name_of('source', source)} has no sample, so its client would be empty. Keep "
                     "more samples (dataset.train_per_class)."
                 )
 

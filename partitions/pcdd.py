@@ -1,16 +1,9 @@
 """Partially class-disjoint data: P clients with C classes each (FedMR, TMLR 2023, section 4.1, "PρCς").
 
-The paper gives only the two numbers. The rule is that of the authors' public code; for the same seed these functions
-give exactly its lists:
-
-1. Classes: walk over the clients and their C places. The first Y places get classes 0 .. Y-1 in order; every
-   later place gets a class at random, drawn again while the client has it already.
-2. Samples, class by class: shuffle them, cut them evenly among the holders of the class, in client order.
-
-The authors' code runs step 2 twice and appends both results, so that clients double in size, repeat samples
-and overlap. `variant: paper` runs it once, which is a partition; `variant: reference` follows the code. With
-C = Y ("IID" in the paper) the reference draws from Dirichlet(100000) instead, the paper variant still cuts
-each class evenly.
+The rule is that of the authors' code, and gives its lists for the same seed. Classes: of the P x C places the first Y
+get classes 0 .. Y-1, every later one a random class that the client does not have. Samples: each class is shuffled and
+cut evenly among its holders. The authors' code deals all samples twice, so that clients overlap (`variant: reference`;
+with C = Y it draws from Dirichlet(100000) instead); `variant: paper` deals once.
 """
 
 from __future__ import annotations
@@ -90,14 +83,7 @@ class Pcdd(Partitioner):
 def assign_classes(
     clients: int, classes_per_client: int, num_classes: int, stream: random.Random
 ) -> list[list[int]]:
-    """The classes of each client, in the order drawn: P lists of C different classes.
-
-    Args:
-        clients: P.
-        classes_per_client: C, at most num_classes.
-        num_classes: Y.
-        stream: Python's generator; called once per draw of a class.
-    """
+    """The classes of each client, in the order drawn: P lists of C different classes; C is at most Y."""
     in_sequence = iter(range(num_classes))
     held: list[list[int]] = []
     for _ in range(clients):
@@ -118,14 +104,7 @@ def deal_samples(
     passes: int,
     generator: AnyGenerator,
 ) -> list[IntArray]:
-    """The samples of each client, in the order dealt (pass, then class).
-
-    Args:
-        classes: positions of the samples of each class, Y arrays; each class must have a holder.
-        held: the classes of each client.
-        passes: how often to deal everything; 2 is the authors' code.
-        generator: shuffles once per pass and class.
-    """
+    """The samples of each client, in the order dealt: pass, then class. Each class must have a holder in `held`."""
     holders = [[client for client, own in enumerate(held) if label in own] for label in range(len(classes))]
     shares: list[list[IntArray]] = [[] for _ in held]
     for _ in range(passes):

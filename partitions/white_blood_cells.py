@@ -1,9 +1,8 @@
 """The NIID-2 partition of FedSDC (MICCAI 2025, section 3.1): three blood cell archives, five clients each.
 
-Each archive is a source. Each of its clients draws 5-6 classes and 20-60 images of each; the images that nobody drew
-are test data (`Partition.unassigned`; a data set with `rest: test` evaluates them). The authors published no lists, so
-order and limits are ours: clients draw one after the other, from what the earlier ones left; a class that cannot give
-the least number of images is not drawn.
+Each client of an archive draws 5-6 classes and 20-60 images of each; images that nobody drew are test data
+(`rest: test`). The authors published no lists. Here clients draw one after the other from what is left, and a class
+that has less than the least number of images left is not drawn.
 """
 
 from __future__ import annotations
@@ -78,7 +77,7 @@ class WhiteBloodCells(Partitioner):
                 for label in range(population.num_classes)
             ]
             for _ in range(self.clients_per_source):
-                clients.append(self._one_client(left, population.source_name(source), generator))
+                clients.append(self._one_client(left, population.name_of("source", source), generator))
         return clients
 
     def _one_client(self, left: list[IntArray], source: str, generator: np.random.Generator) -> IntArray:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import mmap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, Generic, Protocol, TypeVar
+from pathlib import Path
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +24,7 @@ ROWS = 256
 
 
 class DataError(UserError):
-    """A mistake in the data, in their folder or in a data set's options."""
+    """A mistake in the data, in their folder or in a data set's options. Whatever reads raw files raises it."""
 
 
 class Options(BaseModel):
@@ -109,22 +110,20 @@ class Dataset:
     note: str
 
 
-class Part(Protocol):
-    """What a part of a data set has, whether its images are decoded or not. See `Split`."""
+@dataclass(frozen=True, eq=False)
+class Files:
+    """One part (train or test) of a data set whose images are not decoded yet; otherwise as `Split`."""
 
-    @property
-    def labels(self) -> Int64Array: ...  # noqa: D102
+    paths: Sequence[Path]
+    labels: Int64Array
+    attributes: Int64Array | None = None
+    sources: Int64Array | None = None
 
-    @property
-    def attributes(self) -> Int64Array | None: ...  # noqa: D102
-
-    @property
-    def sources(self) -> Int64Array | None: ...  # noqa: D102
-
-    def __len__(self) -> int: ...
+    def __len__(self) -> int:
+        return len(self.paths)
 
 
-AnyPart = TypeVar("AnyPart", bound=Part, covariant=True)
+AnyPart = TypeVar("AnyPart", Split, Files)
 
 Expected = tuple[tuple[str, str, str, int], ...]
 """Published numbers of images by (split, class, source or attribute); "" means all classes or groups together."""
@@ -166,13 +165,7 @@ class RawDataset(Built[Split]):
 def published(
     counts: Mapping[str, npt.ArrayLike], classes: Sequence[str], groups: Sequence[str] = ("",)
 ) -> Expected:
-    """Published numbers of images as `Built.expected`.
-
-    Args:
-        counts: For each split a table [Y, G], or [Y] if there are no groups.
-        classes: Y names.
-        groups: G names of attributes or sources.
-    """
+    """Published numbers of images as `Built.expected`; `counts` has for each split a table [classes, groups]."""
     return tuple(
         (part, name, group, int(number))
         for part, table in counts.items()
@@ -183,15 +176,7 @@ def published(
 
 @dataclass(frozen=True)
 class Facts:
-    """What is known of a data set before its files are there, for `plan`.
-
-    Attributes:
-        train, test: Number of images.
-        classes, sources: Number of each; 0 sources if there are none.
-        channels, size: Channels and side of the prepared images.
-        raw: Name and size of the raw archive.
-        page: Where the archive is published.
-    """
+    """What is known of a data set before its files are there: numbers, name and size of the archive, its page."""
 
     train: int
     test: int
@@ -218,10 +203,8 @@ def rows_of(array: npt.NDArray[Any]) -> Iterator[npt.NDArray[Any]]:
 
 
 def channel_moments(images: UInt8Array) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Mean and standard deviation per channel of uint8 [N, C, H, W], on the 0..1 scale.
-
-    They come from a histogram of the 256 values: exact, and without a float copy of the images.
-    """
+    """Mean and standard deviation per channel of uint8 [N, C, H, W], on the 0..1 scale."""
+    # From a histogram of the 256 values: exact, and without a float copy of the images.
     values = np.arange(256) / 255.0
     counts = np.zeros((images.shape[1], 256), dtype=np.int64)
     for rows in rows_of(images):
@@ -237,7 +220,7 @@ def channel_moments(images: UInt8Array) -> tuple[tuple[float, ...], tuple[float,
     return tuple(means), tuple(deviations)
 
 
-def check_labels(name: str, data: Built[Part]) -> None:
+def check_labels(name: str, data: Built[Split] | Built[Files]) -> None:
     """Check labels, attributes and sources that the builder `name` returned."""
     for part, split in (("train", data.train), ("test", data.test)):
         if not len(split):

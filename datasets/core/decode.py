@@ -34,13 +34,7 @@ FEW = 2 * CHUNK
 def decode_into(listed: ListedDataset, folder: Path, name: str, workers: int | None = None) -> RawDataset:
     """Decode all files into ``<folder>/<part>_images.npy`` and return the data set with these arrays, memory-mapped.
 
-    Continues where an earlier call for the same list stopped.
-
-    Args:
-        listed: The files.
-        folder: Where the arrays are written.
-        name: Name of the data set, for the progress bar.
-        workers: Number of processes; default one per usable core.
+    Continues where an earlier call for the same list stopped. `workers` is by default one per usable core.
 
     Raises:
         DataError: A file cannot be decoded, or not into the shape. The folder stays, for the next call.

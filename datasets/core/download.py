@@ -62,12 +62,10 @@ class DownloadTree(Tree):
 
 
 @dataclass(frozen=True)
-class RawFolder:
+class RawFolder(Place):
     """The folder that holds all raw files of a tree."""
 
     tree: DownloadTree
-    root: Path
-    folder: Path
 
     def read(self, name: str) -> bytes:
         """Content of a file, unpacked."""
@@ -93,15 +91,10 @@ class RawFolder:
     def bad(self, name: str, problem: str, cause: str = "") -> DataError:
         """The error about a file whose content cannot be right."""
         published = self.tree.files[name]
-        counts = (
-            f"{published.images:,} images expected, none used"
-            if published.images
-            else "1 whole file expected"
-        )
-        expected = f"{published.size:,} bytes unpacked"
+        counts = f"{published.images or 1:,} {'images' if published.images else 'file'} expected, none used"
         path = self._path(name)
         cause = cause or BROKEN_OFF * (path.suffix == ".gz")  # else the first bytes of the file tell
-        return Place(self.tree, self.root, self.folder).bad_file(path, problem, expected, cause, counts)
+        return self.bad_file(path, problem, f"{published.size:,} bytes unpacked", cause, counts)
 
     def _path(self, name: str) -> Path:
         return self.tree.existing(self.folder, name) or self.folder / name

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from datasets.core.base import DataError, Facts
 
+ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz", ".rar", ".7z")
 IGNORED = frozenset({"__MACOSX", "Thumbs.db", "ATTRIBUTION.txt", "LICENSE.txt"})
 NOT_THERE = "not downloaded yet, the data root is another folder, or the files lie deeper or are not unpacked"
 DEEPER = "the files lie deeper, are not unpacked, or belong to another data set"
@@ -136,8 +137,12 @@ class Place:
         """The hint on the first name that has one, in `place` or the folders above it up to the data root."""
         above = [folder for folder in place.parents if folder == self.root or self.root in folder.parents]
         for folder in dict.fromkeys((place, *above, self.root)):
+            # Archives of other data sets may lie in the data root.
+            archives = self.tree.folders if folder == self.root else ("",)
+            packed = [f"{name}*{suffix}" for name in archives for suffix in ARCHIVES]
+            hints = {**self.tree.hints, **dict.fromkeys(packed, "the archive is not unpacked")}
             for name in listing(folder):
-                for pattern, cause in self.tree.hints.items():
+                for pattern, cause in hints.items():
                     if any(fnmatch(form.lower(), pattern.lower()) for form in (name, name.rstrip("/"))):
                         return f"{name} in {folder.absolute()}: {cause}"
         return ""
@@ -194,12 +199,8 @@ def first_names(names: Collection[object], many: int = 5) -> str:
 def find(tree: Tree, root: Path, marks: Collection[str]) -> Place:
     """The folder under `root` that holds most of `marks`: one of an accepted name, one inside it, or `root` itself.
 
-    If none holds any: the first accepted folder that exists, else the recommended one.
-
-    Args:
-        tree: What is looked for.
-        root: The data root.
-        marks: Patterns of names of files and folders; a folder's may end in a slash.
+    If none holds any: the first accepted folder that exists, else the recommended one. Marks are patterns of names of
+    files and folders; a folder's may end in a slash.
     """
     patterns = [tree.same(mark.rstrip("/")) for mark in marks]
 

@@ -1,8 +1,7 @@
 """Image files: how they are listed, and how one file becomes an array.
 
-A builder lists files and labels; nothing is decoded before the whole list is known to be right. A decoder knows a path
-and nothing of the data set, and runs in other processes: for a file that is no image it raises `BadImage`, of which
-the data set's folder makes the message for the user.
+A builder lists files and labels, and nothing is decoded before the list is checked. A decoder runs in other processes
+and knows only a path; it raises `BadImage`, which `ListedDataset.explain` turns into the message for the user.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image, UnidentifiedImageError
 
-from datasets.core.base import Built, DataError, Int64Array, UInt8Array
+from datasets.core.base import Built, DataError, Files, UInt8Array
 from datasets.core.folders import STRICT, Place
 from datasets.core.lists import counts_text
 
@@ -39,19 +38,6 @@ class Decode(Protocol):
         Raises:
             BadImage: It cannot be decoded.
         """
-
-
-@dataclass(frozen=True, eq=False)
-class Files:
-    """One part (train or test) of a listed data set: files, and for each what `Split` has."""
-
-    paths: Sequence[Path]
-    labels: Int64Array
-    attributes: Int64Array | None = None
-    sources: Int64Array | None = None
-
-    def __len__(self) -> int:
-        return len(self.paths)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -109,11 +95,7 @@ def _has_bytes(path: Path) -> bool:
 class BadImage(DataError):
     """A file that is no image.
 
-    Attributes:
-        path: The file.
-        problem: What is wrong with it, as the rest of a sentence that begins with its name.
-        expected: What belongs there.
-        cause: What probably happened; empty if the file's content has to tell.
+    `problem` is the rest of a sentence that begins with the file's name; `cause` is empty if the content has to tell.
     """
 
     def __init__(
@@ -135,15 +117,9 @@ def check_pixels(
     counts: str,
     known: str = "a resized copy",
 ) -> None:
-    """Refuse a resized copy, by opening some of its files.
+    """Refuse a resized copy: the width and height in pixels of each of these files have to be `good`.
 
-    Args:
-        place: What the files belong to.
-        paths: The files.
-        good: Width and height in pixels -> whether they can be the owner's.
-        published: The owner's pixels, for the message.
-        counts: Numbers expected and found, for the message.
-        known: What a copy of other pixels probably is.
+    Args `published` (the owner's pixels), `counts` and `known` (what another copy probably is) are for the message.
     """
     for path in paths:
         try:
@@ -208,11 +184,7 @@ def as_rgb(values: npt.NDArray[np.generic]) -> UInt8Array:
 
 @dataclass(frozen=True)
 class ToSquare:
-    """Decode into size x size pixels, bilinear as torchvision's Resize on PIL images.
-
-    ``squash``: both sides to ``size``, whatever the aspect ratio. ``cover``: the shorter side to ``size``, then the
-    centre.
-    """
+    """Decode into size x size pixels, bilinear: ``squash`` both sides, or ``cover`` by the shorter side and crop."""
 
     size: int
     how: Literal["squash", "cover"] = "squash"

@@ -37,11 +37,7 @@ def read_rows(place: Place, path: Path) -> list[list[str]]:
 def read_table(place: Place, path: Path, columns: Collection[str], cause: str) -> list[dict[str, str]]:
     """Rows of a table with a header line, separated by commas, semicolons or tabs; blanks around values dropped.
 
-    Args:
-        place: The data set, for the message.
-        path: The table.
-        columns: Names that the header must have.
-        cause: Likely cause of a missing column, for the message.
+    The header must have `columns`; `cause` says why it probably has not.
     """
 
     def bad(problem: str, counts: str, cause: str = BROKEN_OFF) -> DataError:
@@ -81,14 +77,7 @@ def counts_text(expected: Mapping[str, int], found: Mapping[str, int], unit: str
 def check_counts(
     place: Place, found: Mapping[str, int], expected: Mapping[str, int], otherwise: str = ""
 ) -> None:
-    """Compare the number of files of each class with the published one.
-
-    Args:
-        place: The data set.
-        found: Files by class.
-        expected: Published number of files by class.
-        otherwise: What probably happened if the tree's hints do not say.
-    """
+    """Compare the number of files of each class with the published one; `otherwise` as in `Place.error`."""
     differ = [name for name, number in expected.items() if found.get(name, 0) != number]
     if not differ:
         return

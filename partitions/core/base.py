@@ -1,15 +1,14 @@
 """What a partition scheme gets (a `Population`), and what it must give.
 
-A partition scheme cuts one training set into the clients of a federation. It sees labels, attributes and sources only,
-never an image, and never the disk. Sub-sampling of the data set happens before: indices count positions in the
-`Population`, whatever that was cut from.
+A scheme cuts one training set into the clients of a federation. It sees labels, attributes and sources only. Indices
+are positions in the `Population`, which may be a sub-sample of the data set.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -66,21 +65,10 @@ class Population:
     def __len__(self) -> int:
         return len(self.labels)
 
-    def class_name(self, index: int) -> str:
-        """Number and, if known, name of a class, for messages."""
-        return _called("class", index, self.class_names)
-
-    def attribute_name(self, index: int) -> str:
-        """Number and, if known, name of an attribute, for messages."""
-        return _called("attribute", index, self.attribute_names)
-
-    def source_name(self, index: int) -> str:
-        """Number and, if known, name of a source, for messages."""
-        return _called("source", index, self.source_names)
-
-
-def _called(kind: str, index: int, names: tuple[str, ...]) -> str:
-    return f"{kind} {index} ({names[index]})" if names else f"{kind} {index}"
+    def name_of(self, kind: Literal["class", "attribute", "source"], index: int) -> str:
+        """Number and, if known, name of a class, an attribute or a source, for messages."""
+        names = getattr(self, f"{kind}_names")
+        return f"{kind} {index} ({names[index]})" if names else f"{kind} {index}"
 
 
 def _column(values: object, what: str, size: int, length: int) -> IntArray:
@@ -98,9 +86,8 @@ def _column(values: object, what: str, size: int, length: int) -> IntArray:
 class Partitioner(BaseModel):
     """A partition scheme with its parameters, which are the fields of the model (and the keys of its YAML file).
 
-    A scheme is one file: a subclass with `@partition("name")`, its fields, `draw`, `num_clients` if it has no field
-    `clients`, and `check` for what can be refused before anything is drawn. `name` and `seed` are in the YAML file but
-    are not fields: the caller removes them.
+    A scheme is a subclass with `@partition("name")`, its fields, `draw`, `num_clients` if it has no field `clients`,
+    and `check` for what can be refused before anything is drawn.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -122,15 +109,7 @@ class Partitioner(BaseModel):
         """Raise PartitionError for parameters that this population cannot fulfil."""
 
     def expected(self, samples: int, classes: int, sources: int) -> tuple[int, int]:
-        """Number of clients and of the samples that they get together (the mean if it is random), for `plan`.
-
-        Here: all samples, once; the clients are the field `clients`, or one for each source.
-
-        Args:
-            samples: number of training samples N.
-            classes: number of classes Y.
-            sources: number of sources; 0 without sources.
-        """
+        """Number of clients, and of the samples that they get together (the mean if it is random), for `plan`."""
         clients = getattr(self, "clients", None)
         return clients if isinstance(clients, int) else max(1, sources), samples
 
@@ -144,10 +123,6 @@ class Partitioner(BaseModel):
 
     def split(self, population: Population, generator: np.random.Generator) -> list[IntArray]:
         """Cut the population into clients.
-
-        Args:
-            population: N samples.
-            generator: the only source of randomness; same state, same clients.
 
         Returns:
             K arrays int64 [n_k], each ascending and not empty. A sample is in at most one of them, once, unless

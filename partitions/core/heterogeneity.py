@@ -1,13 +1,12 @@
 """How heterogeneous a partition is: the six metrics of FedDiverse (2025), equations 2-10.
 
-From a count matrix N[y, a] (rows classes, columns attributes), with P = N / sum N, natural logarithms and
-0 log 0 = 0:
+From a count matrix [classes, attributes], normalised to sum 1, with natural logarithms and 0 log 0 = 0:
 
     class imbalance       CI = 1 - H(Y) / log |Y|
     attribute imbalance   AI = 1 - H(A) / log |A|
     spurious correlation  SC = 2 I(Y; A) / (H(Y) + H(A)), and 0 where H(Y) + H(A) = 0
 
-|Y| and |A| are the dimensions of the matrix, also where a row or a column is empty. All three lie in [0, 1].
+|Y| and |A| count empty rows and columns, too. All three lie in [0, 1].
 """
 
 from __future__ import annotations

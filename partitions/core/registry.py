@@ -69,11 +69,7 @@ def describe(name: str) -> str:
 
 
 def make(name: str, params: Mapping[str, Any] | None = None) -> Partitioner:
-    """The scheme `name` with its parameters.
-
-    Args:
-        name: a name of `names()`.
-        params: the keys of `conf/partition/<name>.yaml` without `name` and `seed`, as plain Python values.
+    """The scheme `name` with its parameters, the keys of `conf/partition/<name>.yaml` without `name` and `seed`.
 
     Raises:
         PartitionError: Unknown name or key, a missing value or one out of range; one message for all.

@@ -1,8 +1,8 @@
 """One partition made, identified, kept on disk and read back.
 
-A partition is a pure function of (data set, scheme, parameters, seed), and its id is the hash of these. On disk it is a
-folder of that name with `partition.npz` (the indices) and `statistics.json` (its identity, counts and metrics). The
-folder is written aside and renamed, so it is there as a whole or not at all; it is never written again.
+A partition is a function of (data set, scheme, parameters, seed); its id is their hash. On disk it is a folder of this
+name with `partition.npz` (indices) and `statistics.json` (identity, counts, metrics). The folder is renamed into place
+when it is complete, and never written again.
 """
 
 from __future__ import annotations
@@ -176,12 +176,7 @@ def _digest(*arrays: IntArray | None) -> str:
 
 
 def load(folder: Path | str, partition_name: str, population: Population) -> Partition:
-    """Read the partition with this id back.
-
-    Args:
-        folder: where partitions are kept.
-        partition_name: its id.
-        population: the samples it was made for; counts and metrics are computed anew from it.
+    """Read the partition with this id back; counts and metrics are computed anew from the population.
 
     Raises:
         PartitionError: Nothing there (similar ids are named), unreadable or changed files, or made for other data.
