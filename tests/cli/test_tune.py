@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
-import hashlib
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,28 +12,20 @@ from typing import Any
 import pytest
 import yaml
 from tiny_runs import FAKE
+from tuned_runs import GRID, Values, config_of, pretend, pretend_grid
 
-from benchmark.config.compose import compose, resolve
-from benchmark.config.schema import RunConfig
 from benchmark.experiments.figures import find_figures
 from benchmark.experiments.tables import spec_called
-from benchmark.runs.status import RunState, Status
-from benchmark.runs.store import Results
 
 MU = "method.client.fedprox.mu"
-GRID = (0.001, 0.01, 0.1, 1.0)
-"""As in conf/tune/fedprox.yaml."""
 ROWS = [
     {"key": "fedavg", "label": "FedAvg", "method": "fedavg"},
     {"key": "prox", "label": "FedProx", "method": "fedprox"},
     {"key": "prox/turns", "label": "FedProx, turns", "method": "fedprox", "selection": "round_robin"},
 ]
-COLUMNS = {"iid": {"name": "iid", "clients": 4}, "dir": {"name": "dirichlet", "clients": 3, "min_size": 2}}
 TUNE = ("tune", "method=fedprox", "name=toy_table1", "launcher=inline")
 PROX = (*TUNE, "rows=prox")
 FILE = Path("results/tuned/quick/toy_table1.yaml")
-
-Values = Mapping[str, Mapping[int, float]]
 
 
 @pytest.fixture(autouse=True)
@@ -54,40 +44,6 @@ def table(toy: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable
 def nothing_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make a launch an error."""
     monkeypatch.setattr("benchmark.launch.local.launch", None)
-
-
-def config_of(column: str, mu: float | None, seed: int = 0, split: float = 0.1) -> RunConfig:
-    """The run of row ``prox``, put together by hand; ``mu`` None for the method's own value."""
-    method = {"name": "fedprox"} | ({} if mu is None else {"client": {"fedprox": {"mu": mu}}})
-    evaluation = {"every": 1, "validation": split}
-    layer = {"dataset": FAKE, "partition": COLUMNS[column], "method": method, "evaluation": evaluation}
-    return resolve(compose("quick", layer, {"train": {"rounds": 2, "batch_size": 8}, "seed": seed}))
-
-
-def pretend(config: RunConfig, values: Values, state: str = "done", metric: str = "accuracy") -> None:
-    """Lay down the folder of an ended run with these values: split -> round -> value."""
-    folder = Results(Path("results")).open().run(config.key)
-    folder.path.mkdir(parents=True)
-    lines = [
-        # The values of class 0 have another order than those of the whole.
-        {"round": t, "split": split, "group": group, "metric": metric, "value": value if group == "all" else 1 - value}
-        for split, rounds in values.items()
-        for t, value in rounds.items()
-        for group in ("all", "class=0")
-    ]  # fmt: skip
-    content = "".join(json.dumps(line) + "\n" for line in lines).encode()
-    folder.records_path.write_bytes(content)
-    final = {split: {metric: rounds[max(rounds)]} for split, rounds in values.items()}
-    digest = hashlib.sha256(content).hexdigest()
-    status = Status(RunState(state), 2, 2, records_bytes=len(content), records_sha256=digest)
-    folder.write_status(dataclasses.replace(status, final=final if state == "done" else {}))
-    meta = {"commit": "0123456789abcdef", "dirty": config.seed % 2 == 1}
-    (folder.path / "meta.json").write_text(json.dumps(meta))
-
-
-def pretend_grid(column: str, validation: tuple[float, ...], test: tuple[float, ...] = (1, 0, 0, 0)) -> None:
-    for mu, held, tested in zip(GRID, validation, test, strict=True):
-        pretend(config_of(column, mu), {"validation": {1: 0.5, 2: held}, "test": {1: 0.5, 2: tested}})
 
 
 @pytest.fixture

@@ -1,0 +1,55 @@
+"""Runs of a grid search over FedProx whose results are made up."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+from tiny_runs import FAKE
+
+from benchmark.config.compose import compose, resolve
+from benchmark.config.schema import RunConfig
+from benchmark.runs.status import RunState, Status
+from benchmark.runs.store import Results
+
+GRID = (0.001, 0.01, 0.1, 1.0)
+"""As in conf/tune/fedprox.yaml."""
+COLUMNS = {"iid": {"name": "iid", "clients": 4}, "dir": {"name": "dirichlet", "clients": 3, "min_size": 2}}
+Values = Mapping[str, Mapping[int, float]]
+
+
+def config_of(column: str, mu: float | None, seed: int = 0, split: float = 0.1) -> RunConfig:
+    """The run of row ``prox``, put together by hand; ``mu`` None for the method's own value."""
+    method = {"name": "fedprox"} | ({} if mu is None else {"client": {"fedprox": {"mu": mu}}})
+    evaluation = {"every": 1, "validation": split}
+    layer = {"dataset": FAKE, "partition": COLUMNS[column], "method": method, "evaluation": evaluation}
+    return resolve(compose("quick", layer, {"train": {"rounds": 2, "batch_size": 8}, "seed": seed}))
+
+
+def pretend(config: RunConfig, values: Values, state: str = "done", metric: str = "accuracy") -> None:
+    """Lay down the folder of an ended run with these values: split -> round -> value."""
+    folder = Results(Path("results")).open().run(config.key)
+    folder.path.mkdir(parents=True)
+    lines = [
+        # The values of class 0 have another order than those of the whole.
+        {"round": t, "split": split, "group": group, "metric": metric, "value": value if group == "all" else 1 - value}
+        for split, rounds in values.items()
+        for t, value in rounds.items()
+        for group in ("all", "class=0")
+    ]  # fmt: skip
+    content = "".join(json.dumps(line) + "\n" for line in lines).encode()
+    folder.records_path.write_bytes(content)
+    final = {split: {metric: rounds[max(rounds)]} for split, rounds in values.items()}
+    digest = hashlib.sha256(content).hexdigest()
+    status = Status(RunState(state), 2, 2, records_bytes=len(content), records_sha256=digest)
+    folder.write_status(dataclasses.replace(status, final=final if state == "done" else {}))
+    meta = {"commit": "0123456789abcdef", "dirty": config.seed % 2 == 1}
+    (folder.path / "meta.json").write_text(json.dumps(meta))
+
+
+def pretend_grid(column: str, validation: tuple[float, ...], test: tuple[float, ...] = (1, 0, 0, 0)) -> None:
+    for mu, held, tested in zip(GRID, validation, test, strict=True):
+        pretend(config_of(column, mu), {"validation": {1: 0.5, 2: held}, "test": {1: 0.5, 2: tested}})
