@@ -194,7 +194,6 @@ def _whole_lesions(
 
 
 def _rows(place: Place, strict: bool) -> list[Row]:
-    """The metadata, sorted by image."""
     path = first_file([place.folder], METADATA)
     if path is None:
         number = len(files_by_stem(place, _image_folders(place.folder), SUFFIXES))

@@ -101,7 +101,7 @@ def _cause(counts: Mapping[str, int]) -> str:
 
 
 def _check_annotations(place: Place, cells: Mapping[str, Sequence[Path]]) -> None:
-    """Compare the files with annotations.dat: blank-separated, no header; path, label, two re-annotations or nan."""
+    # Blank-separated, no header: path, label, two re-annotations or nan.
     path = place.folder / ANNOTATIONS
     if not path.is_file():
         return

@@ -125,7 +125,6 @@ def _all(lists: Lists) -> dict[str, list[str]]:
 
 
 def _clients(lists: Lists, split: int) -> dict[str, list[str]]:
-    """The shipped lists of a split, by their relative name."""
     names = [f"5_clients/split_{split}/client_{client}.csv" for client in range(1, CLIENTS + 1)]
     missing = [name for name in names if not (lists.place.folder / name).is_file()]
     if missing:

@@ -111,7 +111,6 @@ def _folder(tree: Place, half: str, breed: int, place: int) -> Path:
 
 
 def _check(tree: Place, cells: Cells, strict: bool) -> None:
-    """Refuse a tree that lacks a half, a cell or, with `strict`, an image."""
     halves = [half for half in HALVES if (tree.folder / half).is_dir()]
     empty = [cell for cell, files in cells.items() if not any(files)]
     # A tenth of fewer than six rounds to none: then a cell would have no test image.

@@ -78,7 +78,6 @@ class Lists:
         where: str,
         cause: str,
     ) -> None:
-        """Refuse lists with names that are not `good`."""
         bad = {title: [name for name in names if not good(name)] for title, names in lists.items()}
         if not any(bad.values()):
             return

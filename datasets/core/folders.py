@@ -81,15 +81,8 @@ class Place:
     ) -> DataError:
         """The error about missing or wrong files: one sentence and six parts.
 
-        Args:
-            problem: One sentence that says what is wrong.
-            counts: Numbers expected and found, per class or centre.
-            looked_at: File or folder; default this folder.
-            expected: Relative paths that belong there; default the tree's layout.
-            found: What is there instead; default the first names in the nearest folder that exists.
-            cause: What probably happened; default what the tree's hints say of the names there.
-            otherwise: The cause if the hints know none.
-            get: Where to get it; default the tree's page and archive.
+        By default it is about this folder, the tree's layout, the names found there, the cause that the tree's hints
+        give (`otherwise` if they give none), and the tree's page and archive.
         """
         at = looked_at or self.folder
         get = get or f"{self.tree.page}, {self.tree.archive}"

@@ -1,8 +1,7 @@
-"""Stand-ins for the papers' data sets, made of scikit-learn's digits: the quick preset's data, with no download.
+"""Stand-ins for the papers' data sets, made of scikit-learn's digits: the data of the quick preset, no download.
 
-A stand-in keeps what the partition code and the methods see of the original: number of classes, attributes, sources
-with their gaps, imbalance, number of channels. Images stay 8 x 8 (8 x 16 for 100 classes). Training images are made
-of the 80 % training digits of `digits.py` only, test images of the other 20 % only.
+A stand-in has the classes, attributes, sources, imbalance and channels of the original. Images are 8 x 8 (8 x 16 for
+100 classes). Training images are made of the training digits of `digits.py` only, test images of its test digits.
 """
 
 from __future__ import annotations
@@ -26,24 +25,24 @@ Counts = int | tuple[int, ...] | tuple[tuple[int, ...], ...]
 
 
 class StandInOptions(Options):
-    """What a stand-in keeps of the original, and how hard it is.
+    """Properties of a stand-in.
 
     Attributes:
-        stands_for: Name of the original, for the note that goes with every result.
-        not_kept: Properties of the original that the stand-in does not keep, for the same note.
+        stands_for: Name of the original, for the note beside the results.
+        not_kept: Properties of the original that the stand-in does not have, for the same note.
         classes: 2 to 10 (digits, grouped), 11 to 17 (mirrored digits are added) or 100 (two digits side by side).
         class_names: Names of the classes; by default made from the digits.
         groups: Digits of each class (for up to 10 classes); by default the ten digits cut into equal runs.
-        attributes: Names of two attributes, or none. Shown by the styles `colour` and `scene`.
+        attributes: Names of two attributes, or none. The styles `colour` and `scene` draw them.
         sources: Names of the sources (sites, archives); each has its own appearance. Not together with attributes.
         appearances: Number of the appearance of each source; by default 0, 1, 2, ...
         train_counts, test_counts: Images: one number for every cell, or one per class, or one row per class with a
             number per attribute or source. A cell is a class, or a class with an attribute or source.
         channels: 1 or 3.
         style: How the digits are drawn, see `rendering.py`.
-        cue: How plainly the background shows the attribute (style `scene`), from 0 to 1.
+        cue: Strength of the attribute in the background (style `scene`), from 0 to 1.
         noise: Standard deviation of normal noise, on the 0..1 scale.
-        ghost: Share of ink of a second, random digit that shines through.
+        ghost: Brightness of a second, random digit drawn over the first, from 0 to 1.
         seed: Of all random draws; train and test have their own streams.
     """
 
@@ -205,7 +204,7 @@ def _uses(members: Int64Array, total: int, generator: np.random.RandomState) -> 
 
 
 def _digits_of(options: StandInOptions, label: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Digits that show a class: (first, second); the second is drawn beside the first for 100 classes only."""
+    """Digits of a class: (first, second); the second is drawn beside the first for 100 classes only."""
     if options.groups:
         return options.groups[label], options.groups[label]
     if options.classes == PAIRS:

@@ -19,7 +19,7 @@ Generator = np.random.RandomState
 
 
 class Look(NamedTuple):
-    """How a stand-in looks: number of channels, and how plainly a background shows the attribute (0..1)."""
+    """Number of channels of a stand-in, and strength of the attribute in the background (0..1)."""
 
     channels: int
     cue: float
@@ -30,7 +30,7 @@ SHIFTS = ((0, 0), (0, 1), (0, -1), (1, 0), (-1, 0), (1, 1), (1, -1), (-1, 1), (-
 
 
 def shift(ink: Floats, which: Integers) -> Floats:
-    """Each image of [N, H, W] moved by `SHIFTS[which % 9]` (down, right); paper comes in at the edge."""
+    """Each image of [N, H, W] moved by `SHIFTS[which % 9]` (down, right); the edge is filled with 0."""
     padded = np.pad(ink, ((0, 0), (1, 1), (1, 1)))
     height, width = ink.shape[1:]
     moved = np.empty_like(ink)
@@ -100,7 +100,7 @@ STYLES: dict[str, Style] = {
 
 
 def appear(images: Floats, appearances: Integers) -> Floats:
-    """Images [N, C, H, W] as source number `appearances` would show them: gain, offset, blur and inversion.
+    """Images [N, C, H, W] with the gain, offset, blur and inversion of the source of this number.
 
     Number 0 leaves the images as they are; the cycles have different lengths, so that the first 60 numbers differ.
     """
