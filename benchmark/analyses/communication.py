@@ -16,7 +16,8 @@ import torch
 from benchmark.analyses.registry import Options, analysis
 from benchmark.config.compose import load_group
 from benchmark.models.networks import Net, build_net
-from benchmark.reports.published import PUBLISHED_FOLDER, read_published
+from benchmark.paths import PUBLISHED
+from benchmark.reports.published import read_published
 from benchmark.reports.tables import Table, text_table
 
 NOTES = (
@@ -85,7 +86,7 @@ def network(setting: Setting) -> Net:
 @analysis("communication")
 def communication(options: Options) -> Table:
     """Numbers that a client sends in a round with and without prototypes (FedMR, Table 3): printed and counted."""
-    lines = read_published(PUBLISHED_FOLDER / "fedmr_table3.csv")
+    lines = read_published(PUBLISHED / "fedmr_table3.csv")
     printed = lines.set_index(["method", "setting", "metric"])["mean"]
     sent = "parameters_sent_per_round"
     rows = []

@@ -54,9 +54,6 @@ class Decomposition:
 
 def decompose(local: np.ndarray, aggregated: np.ndarray, r: np.ndarray) -> Decomposition:
     """Eq. 2 from ``local`` [m, m], local[j, i] = L_j(w_i), ``aggregated`` [m], L_j(w), and shares r [m]."""
-    m = len(r)
-    if local.shape != (m, m) or aggregated.shape != (m,):
-        raise ValueError(f"{m} shares, but losses of shape {local.shape} and {aggregated.shape}")
     own, everywhere = local.diagonal(), r @ local  # L_i(w_i), L(w_i)
     return Decomposition(
         local=float(r @ own),
@@ -112,13 +109,6 @@ def one_round(run: FederatedRun, directions: Mapping[str, Aggregator]) -> dict[s
     """Train one round with all clients and the client rules of ``run``, and apply Eq. 2 to each aggregation.
 
     Each local model is evaluated with its own BatchNorm buffers, the aggregated ones with the averaged buffers.
-
-    Args:
-        run: The federation.
-        directions: Name -> aggregation of the updates.
-
-    Returns:
-        Name -> terms of the loss.
     """
     client = (*run.method.client, LocalModels())
     method = replace(run.method, client=client, direction=Several(rules=dict(directions)))

@@ -12,7 +12,8 @@ import numpy as np
 import pandas as pd
 
 from benchmark.analyses.registry import Options, analysis
-from benchmark.reports.published import PUBLISHED_FOLDER, read_published
+from benchmark.paths import PUBLISHED
+from benchmark.reports.published import read_published
 from benchmark.reports.tables import Table, text_table
 from partitions.core.base import IntArray
 from partitions.core.heterogeneity import triplet
@@ -33,7 +34,6 @@ REBUILT = (
 
 
 def _text(matrix: IntArray) -> str:
-    """The matrix as the published files write it."""
     return "; ".join(" ".join(str(count) for count in row) for row in matrix.tolist())
 
 
@@ -47,7 +47,7 @@ def _same(printed: object, counted: str) -> str:
 @analysis("pooled-data")
 def pooled_data(options: Options) -> Table:
     """All clients' data together, class by attribute (FedDiverse, Table 5): printed and counted."""
-    printed = read_published(PUBLISHED_FOLDER / "feddiverse_table5.csv")
+    printed = read_published(PUBLISHED / "feddiverse_table5.csv")
     rows = []
     for setting in dict.fromkeys(printed["setting"]):
         pooled = Interaction(distribution=setting).matrices().sum(axis=0)
@@ -69,7 +69,7 @@ def pooled_data(options: Options) -> Table:
 @analysis("client-types")
 def client_types(options: Options) -> Table:
     """The types of clients of each setting (FedDiverse, Table 6): printed and counted."""
-    printed = read_published(PUBLISHED_FOLDER / "feddiverse_table6.csv")
+    printed = read_published(PUBLISHED / "feddiverse_table6.csv")
     rows = []
     for setting in dict.fromkeys(printed["setting"]):
         # Table 6 adds up the clients of several blocks that have the same matrix (the hundred clients).

@@ -19,11 +19,11 @@ from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, V
 
 from benchmark.analyses.decomposition import Decomposition, one_round
 from benchmark.analyses.registry import Options, analysis
-from benchmark.config.compose import compose, group_names, resolve
+from benchmark.config.compose import compose, resolve
 from benchmark.config.merge import merge
 from benchmark.config.schema import RunConfig
 from benchmark.engine.state import Diverged
-from benchmark.errors import ConfigError, format_validation_error, wrong
+from benchmark.errors import ConfigError, format_validation_error
 from benchmark.experiments.figures import FIGURE_FOLDER, load_figure
 from benchmark.experiments.plan import with_seed
 from benchmark.reports.tables import Table, text_table
@@ -50,12 +50,8 @@ NOTES = (
 class Experiment(BaseModel):
     """What Fig. 2 is made of in one preset.
 
-    Attributes:
-        alphas: Concentrations of the Dirichlet partition.
-        seeds: Number of seeds (0, 1, ...).
-        lam: lambda of the margin.
-        proportion: L / m of the principal gradients.
-        settings: Settings of the runs, as in a table: data, model, clients, budget of the round.
+    ``alphas`` are of the Dirichlet partition, ``lam`` is lambda of the margin, ``proportion`` L / m of the principal
+    gradients, ``settings`` those of the runs, as in a table: data, model, clients, budget of the round.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -79,14 +75,6 @@ def configurations(
     experiment: Experiment, preset: str, extra: Mapping[str, Any] | None = None
 ) -> dict[float, RunConfig]:
     """The run of each alpha, seed 0; `ConfigError` for data or a model that is not there."""
-    for group in ("dataset", "model"):
-        node = experiment.settings.get(group)
-        name = node.get("name") if isinstance(node, Mapping) else node
-        known = group_names(group)
-        if name is not None and name not in known:
-            where = f"in options.settings of conf/figure/{FIGURE}.yaml, or take another preset"
-            expected = f"one of: {', '.join(known)}"
-            raise ConfigError(wrong(f"preset {preset}: {group}", name, expected, known=known, where=where))
     found = {}
     for alpha in experiment.alphas:
         settings = merge(experiment.settings, {"partition": {"name": "dirichlet", "alpha": alpha}})
@@ -97,16 +85,9 @@ def configurations(
 def measure(
     experiment: Experiment, preset: str, extra: Mapping[str, Any], folder: Path | None
 ) -> pd.DataFrame:
-    """Train and decompose.
+    """Train and decompose; long form: alpha, seed, training, aggregation and the terms of the loss.
 
-    Args:
-        experiment: What to measure.
-        preset: Preset of the runs.
-        extra: Paths and runtime of the runs.
-        folder: Where partitions are kept.
-
-    Returns:
-        Long form: alpha, seed, training, aggregation and the terms of the loss.
+    ``extra``: paths and runtime of the runs. ``folder``: where partitions are kept.
     """
     rows = []
     for alpha, config in configurations(experiment, preset, extra).items():

@@ -8,7 +8,7 @@ Read from the finished runs of the paper's Table 1. The server's computation is 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, NamedTuple
 
@@ -21,8 +21,9 @@ from benchmark.errors import StorageError
 from benchmark.experiments.plan import PlannedCell
 from benchmark.experiments.selection import plan_cells
 from benchmark.experiments.tables import spec_called
+from benchmark.paths import PUBLISHED
 from benchmark.reports.collect import recorded
-from benchmark.reports.published import PUBLISHED_FOLDER, read_published
+from benchmark.reports.published import read_published
 from benchmark.reports.tables import Table, text_table
 from benchmark.runs.index import RunIndex
 from benchmark.runs.status import RunState
@@ -100,7 +101,7 @@ def overhead(options: OverheadOptions) -> Table:
     cells = plan_cells(whole, spec, options.query)
     uniform = cells["uniform", column].runs
     per_round = uniform[0].train.clients_per_round if uniform else None
-    printed = read_published(PUBLISHED_FOLDER / "feddiverse_table2.csv").set_index("method")
+    printed = read_published(PUBLISHED / "feddiverse_table2.csv").set_index("method")
     rows, missing = [], False
     for key in ROWS:
         cell = cells[key, column]
@@ -136,7 +137,9 @@ def _measure(index: RunIndex, cell: PlannedCell, per_round: int | None) -> tuple
         if state not in (RunState.DONE, RunState.MISSING)
     ]
     words = ", ".join([f"{states[RunState.DONE]} of {len(cell.runs)}", *others])
-    return words, _mean(found) if found else NOT_MEASURED
+    if not found:
+        return words, NOT_MEASURED
+    return words, Measured(*(Split(*pair) for pair in np.mean(np.array(found), axis=0)))
 
 
 def _of_run(results: Results, run: RunConfig, per_round: int | None) -> Measured:
@@ -169,8 +172,3 @@ def _sizes(results: Results, run: RunConfig) -> list[int]:
         )
     share = run.evaluation.validation
     return [n - min(int(share * n), n - 1) if share else n for n in stored["sizes"]]
-
-
-def _mean(found: Sequence[Measured]) -> Measured:
-    means = np.mean(np.array(found), axis=0)
-    return Measured(*(Split(*pair) for pair in means))

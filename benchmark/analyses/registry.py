@@ -1,17 +1,14 @@
-"""Finds analyses by name. Every module of this package registers its own with a decorator."""
+"""Finds analyses by name, and the tables of papers that they make."""
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
-import benchmark.analyses
-from benchmark.errors import ConfigError, wrong
 from benchmark.experiments.selection import TableQuery
+from benchmark.reports.registry import Registry
 
 if TYPE_CHECKING:
     from benchmark.reports.tables import Table
@@ -79,31 +76,15 @@ PAPER_TABLES = (
 )
 """Listed here, so that a command can look them up without importing the analyses and PyTorch."""
 
-_known: dict[str, Analysis] = {}
+_registry: Registry[Analysis] = Registry("benchmark.analyses", "analyse")
+analyses, find = _registry.all, _registry.find
 
 
 def analysis(name: str, options: type[Options] = Options) -> Callable[[Compute], Compute]:
     """Register an analysis under ``name``."""
 
     def decorate(function: Compute) -> Compute:
-        if name in _known:
-            raise RuntimeError(f"two analyses are called {name!r}")
-        _known[name] = Analysis(name, options, function)
+        _registry.add(name, Analysis(name, options, function))
         return function
 
     return decorate
-
-
-def analyses() -> dict[str, Analysis]:
-    """All analyses by name."""
-    for module in pkgutil.iter_modules(benchmark.analyses.__path__, "benchmark.analyses."):
-        importlib.import_module(module.name)
-    return dict(sorted(_known.items()))
-
-
-def find(name: str) -> Analysis:
-    """The analysis called ``name``; `ConfigError` if there is none."""
-    known = analyses()
-    if name not in known:
-        raise ConfigError(wrong("analyse", name, f"one of: {', '.join(known)}", known=known))
-    return known[name]

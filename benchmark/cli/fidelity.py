@@ -17,7 +17,8 @@ from benchmark.experiments.plan import check, unique_runs
 from benchmark.experiments.tuning import TunedFolder
 from benchmark.fidelity import effects
 from benchmark.fidelity.document import render
-from benchmark.fidelity.ledger import ROOT, Chapter, load
+from benchmark.fidelity.ledger import Chapter, load
+from benchmark.paths import ROOT
 from benchmark.runs.files import storage_error, write_atomically
 from benchmark.runs.index import RunIndex
 from benchmark.runs.store import Results

@@ -65,7 +65,6 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def _text(text: str) -> str:
-    """Text from YAML on one line."""
     return " ".join(text.split())
 
 
@@ -74,7 +73,6 @@ def _cell(text: str) -> str:
 
 
 def _plain(value: Value) -> str:
-    """The value as YAML writes it."""
     return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 

@@ -14,7 +14,8 @@ from benchmark.errors import ConfigError
 from benchmark.experiments.plan import Cells, TunedValues, plan
 from benchmark.experiments.spec import TableSpec
 from benchmark.experiments.tuning import TunedFolder
-from benchmark.fidelity.ledger import ROOT, CellName, Chapter, Entry, entries_of, table
+from benchmark.fidelity.ledger import CellName, Chapter, Entry, entries_of, table
+from benchmark.paths import ROOT
 from benchmark.reports.collect import collect
 from benchmark.runs.index import RunIndex
 from benchmark.runs.status import RunState
@@ -67,9 +68,8 @@ def pairs(
         if entry.effect is None or preset not in entry.effect.cells:
             continue
         cell = entry.effect.cells[preset]
-        whole = table(cell.table)
+        whole, where = table(cell.table), (cell.row, cell.column)
         spec = whole.cut([cell.row], [cell.column])
-        where = (cell.row, cell.column)
         chosen = tuned.load(whole, preset)
         own = chosen[where].values if where in chosen else {}
         switched = TunedValues({**own, **entry.effect.overrides}, f"ledger entry {entry.id}")

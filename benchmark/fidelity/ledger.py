@@ -13,18 +13,17 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from benchmark.config.compose import compose, resolve
+from benchmark.config.files import read_yaml, validate
 from benchmark.config.merge import merge
 from benchmark.config.schema import RunConfig
-from benchmark.errors import ConfigError, format_validation_error, wrong
+from benchmark.errors import ConfigError, wrong
 from benchmark.experiments.spec import TableSpec
 from benchmark.experiments.tables import spec_called
-from benchmark.paths import CONF
+from benchmark.paths import ROOT
 
-ROOT = CONF.parent
 LEDGER_FOLDER = ROOT / "methods" / "fidelity"
 """Where the entries live."""
 
@@ -181,13 +180,7 @@ def load(folder: Path = LEDGER_FOLDER) -> list[Chapter]:
     chapters = []
     for paper in PAPERS:
         path = folder / f"{paper}.yaml"
-        try:
-            chapter = Chapter.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
-        except (OSError, yaml.YAMLError) as error:
-            raise ConfigError(f"ledger file {path} cannot be read: {' '.join(str(error).split())}") from error
-        except ValidationError as error:
-            message = format_validation_error(error, Chapter, whole="chapter")
-            raise ConfigError(f"ledger file {path}: {message}") from error
+        chapter = validate(Chapter, read_yaml(path, "ledger"), path, "ledger")
         if chapter.paper != paper:
             raise ConfigError(f"ledger file {path}: {wrong('paper', chapter.paper, repr(paper))}")
         chapters.append(chapter)

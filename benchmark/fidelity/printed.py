@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from decimal import ROUND_HALF_UP, Decimal
 
 from benchmark.errors import ConfigError
-from benchmark.reports.published import PUBLISHED_FOLDER, read_published
+from benchmark.paths import PUBLISHED
+from benchmark.reports.published import read_published
 
 METRICS = {
     "fedmr_table3": "parameters_sent_per_round",
@@ -87,8 +88,7 @@ class Printed:
     """The printed numbers of one table."""
 
     def __init__(self, table: str) -> None:
-        """Read ``<table>.csv``."""
-        self.lines = read_published(PUBLISHED_FOLDER / f"{table}.csv").to_dict("records")
+        self.lines = read_published(PUBLISHED / f"{table}.csv").to_dict("records")
         self.metric = METRICS.get(table, "accuracy")
         keys = ("method", "setting", "metric", "selection")
         self._cells = {tuple(line.get(key, "") for key in keys): line for line in self.lines}
@@ -128,7 +128,7 @@ def inconsistencies(text: str | None = None) -> dict[str, dict[str, str]]:
     without it, ``results/published/README.md``.
     """
     if text is None:
-        text = (PUBLISHED_FOLDER / "README.md").read_text(encoding="utf-8")
+        text = (PUBLISHED / "README.md").read_text(encoding="utf-8")
     found: dict[str, dict[str, str]] = {paper: {} for paper in PREFIX.values()}
     heads: list[str] = []
     for line in text.splitlines():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pandas as pd
 import seaborn as sns
 
 from benchmark.figures.registry import Drawing, Request, kind
@@ -16,9 +15,13 @@ def bars(request: Request) -> Drawing:
     """What the table of the runs would show: one group of bars per column, one bar per row; dots are seeds."""
     spec = request.runs
     results = collect(spec, request.preset, request.cells, request.index)
-    data = _values(results)
-    if data.empty:
-        raise request.error("no run of it is done; nothing to draw.")
+    values = [
+        (column.label, row.label, seed, value)
+        for column in spec.run_columns
+        for row in spec.rows
+        for seed, value in results.cell(row, column).values.items()
+    ]
+    data = request.frame(values, ["column", "method", "seed", "value"])
     columns, rows = list(data["column"].unique()), list(data["method"].unique())
     figure, axes = panels(1, 1, 1.3 + 0.55 * len(columns) * len(rows), 3.0)
     axis = axes[0]
@@ -39,19 +42,7 @@ def bars(request: Request) -> Drawing:
     return Drawing(figure, data, remarks)
 
 
-def _values(results: TableResults) -> pd.DataFrame:
-    """Long form: column, method, seed, value in the unit shown."""
-    rows = [
-        (column.label, row.label, seed, value)
-        for column in results.spec.run_columns
-        for row in results.spec.rows
-        for seed, value in results.cell(row, column).values.items()
-    ]
-    return pd.DataFrame(rows, columns=["column", "method", "seed", "value"])
-
-
 def _lacking(results: TableResults) -> tuple[str, ...]:
-    """Which runs are not in the picture, and why."""
     lines = []
     for cell in results.cells.values():
         states = sorted({cell.state} - {"ok"} | set(cell.troubles))

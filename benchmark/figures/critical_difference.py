@@ -5,7 +5,8 @@ Demsar, Statistical Comparisons of Classifiers over Multiple Data Sets, JMLR 7, 
 
 from __future__ import annotations
 
-from matplotlib.axes import Axes
+from typing import Any
+
 from matplotlib.figure import Figure
 
 from benchmark.analyses.leaderboard import board
@@ -40,17 +41,12 @@ def _draw(ranks: Ranking) -> Figure:
     figure, (axis,) = panels(1, 1, width=7.0, height=1.1 + HEIGHT * count)
     places = dict(zip(ranks.table.index, range(count), strict=True))
     low, high = ranks.table["rank"] - ranks.table["low"], ranks.table["high"] - ranks.table["rank"]
-    axis.errorbar(
-        ranks.table["rank"],
-        range(count),
-        xerr=[low, high],
-        fmt="o",
-        color="black",
-        ecolor="0.6",
-        markersize=5,
-    )
+    marks: dict[str, Any] = {"fmt": "o", "color": "black", "ecolor": "0.6", "markersize": 5}
+    axis.errorbar(ranks.table["rank"], range(count), xerr=[low, high], **marks)
     for number, clique in enumerate(ranks.cliques):
-        _bar(axis, count + 0.3 + 0.45 * number, ranks, clique)
+        height = count + 0.3 + 0.45 * number
+        ends = ranks.table.loc[[clique[0], clique[-1]], "rank"]
+        axis.plot(ends, [height, height], color="0.3", linewidth=3, solid_capstyle="butt")
     axis.plot([1, 1 + ranks.critical], [-1, -1], color="firebrick", linewidth=2)
     axis.text(1 + ranks.critical / 2, -1.15, f"CD {ranks.critical:.2f}", ha="center", va="bottom", fontsize=8)
     axis.set_yticks(list(places.values()), list(places))
@@ -58,8 +54,3 @@ def _draw(ranks: Ranking) -> Figure:
     axis.set_xlim(0.5, count + 0.5)
     axis.set_xlabel("mean rank (1 is best)")
     return figure
-
-
-def _bar(axis: Axes, height: float, ranks: Ranking, clique: tuple[str, ...]) -> None:
-    first, last = ranks.table.loc[clique[0], "rank"], ranks.table.loc[clique[-1], "rank"]
-    axis.plot([first, last], [height, height], color="0.3", linewidth=3, solid_capstyle="butt")

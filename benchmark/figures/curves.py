@@ -59,11 +59,7 @@ def _values(request: Request) -> pd.DataFrame:
     metric, shown = request.runs.metric, request.runs.metric_format
     rows = [
         (column.key, row.label, run.seed, round, value * shown.scale)
-        for row in request.runs.rows
-        for column in request.runs.run_columns
-        for run in request.done(row, column)
+        for row, column, run in request.finished()
         for round, value in recorded(request.records(run), shown.split, metric).items()
     ]
-    if not rows:
-        raise request.error("no run of it is done; nothing to draw.")
-    return pd.DataFrame(rows, columns=["column", "method", "seed", "round", "value"])
+    return request.frame(rows, ["column", "method", "seed", "round", "value"])

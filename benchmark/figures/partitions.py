@@ -40,7 +40,9 @@ def partitions(request: Request) -> Drawing:
 
     Options: ``of`` the table whose columns are drawn.
     """
-    scenarios = _scenarios(request)
+    table = spec_called(str(request.option("of")), f"figure {request.spec.name}: options.of")
+    columns = [table.column(key) for key in request.spec.columns] or table.run_columns
+    scenarios = [_scenario(request, table, column) for column in columns]
     classes = [len(s.classes) for s in scenarios]
     clients = max(len(s.counts) for s in scenarios)
     rows = len(scenarios)
@@ -56,12 +58,6 @@ def partitions(request: Request) -> Drawing:
         axis.set_xlabel("client" if axis is axes[-1] else "")
     remark = "Area: samples of a class at a client, on a scale of each panel's own. Split of seed 0."
     return Drawing(figure, pd.concat([s.long() for s in scenarios]), (remark,))
-
-
-def _scenarios(request: Request) -> list[_Scenario]:
-    table = spec_called(str(request.option("of")), f"figure {request.spec.name}: options.of")
-    columns = [table.column(key) for key in request.spec.columns] or table.run_columns
-    return [_scenario(request, table, column) for column in columns]
 
 
 def _scenario(request: Request, table: TableSpec, column: Column) -> _Scenario:

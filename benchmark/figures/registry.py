@@ -1,23 +1,21 @@
-"""Finds drawings by kind. Every module of this package registers its own with a decorator."""
+"""What a drawing gets and returns, and drawings by kind."""
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
 from matplotlib.figure import Figure
 
-import benchmark.figures
 from benchmark.config.schema import RunConfig
 from benchmark.engine.records import Record
-from benchmark.errors import ConfigError, wrong
+from benchmark.errors import ConfigError
 from benchmark.experiments.figures import FigureSpec
 from benchmark.experiments.plan import Cells
 from benchmark.experiments.spec import Column, Row, TableSpec
+from benchmark.reports.registry import Registry
 from benchmark.runs.index import RunIndex
 from benchmark.runs.status import RunState
 
@@ -68,6 +66,19 @@ class Request:
         runs = self.cells[row.key, column.key].runs
         return [run for run in runs if self.index.state(run.key) is RunState.DONE]
 
+    def finished(self) -> Iterator[tuple[Row, Column, RunConfig]]:
+        """All finished runs, row by row."""
+        for row in self.runs.rows:
+            for column in self.runs.run_columns:
+                for run in self.done(row, column):
+                    yield row, column, run
+
+    def frame(self, rows: Sequence[tuple[Any, ...]], columns: Sequence[str]) -> pd.DataFrame:
+        """The numbers of finished runs; `ConfigError` if there are none."""
+        if not rows:
+            raise self.error("no run with such numbers is done; nothing to draw.")
+        return pd.DataFrame(rows, columns=list(columns))
+
     def final(self, run: RunConfig, split: str) -> Mapping[str, float]:
         """Metric -> value of a finished run at its last evaluation."""
         status = self.index.status(run.key)
@@ -88,25 +99,15 @@ class Drawing:
 
 
 Kind = Callable[[Request], Drawing]
-_kinds: dict[str, Kind] = {}
+_registry: Registry[Kind] = Registry("benchmark.figures", "kind")
+find = _registry.find
 
 
 def kind(name: str) -> Callable[[Kind], Kind]:
     """Register a drawing under ``name``."""
 
     def decorate(function: Kind) -> Kind:
-        if name in _kinds:
-            raise RuntimeError(f"two kinds of figures are called {name!r}")
-        _kinds[name] = function
+        _registry.add(name, function)
         return function
 
     return decorate
-
-
-def find(name: str) -> Kind:
-    """The drawing called ``name``; `ConfigError` if there is none."""
-    for module in pkgutil.iter_modules(benchmark.figures.__path__, "benchmark.figures."):
-        importlib.import_module(module.name)
-    if name not in _kinds:
-        raise ConfigError(wrong("kind", name, f"one of: {', '.join(sorted(_kinds))}", known=_kinds))
-    return _kinds[name]

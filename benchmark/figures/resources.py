@@ -60,16 +60,11 @@ def resources(request: Request) -> Drawing:
 def _reached(request: Request) -> pd.DataFrame:
     """method, seed, value: mean over the columns of each seed that is done in all of them."""
     spec, shown = request.runs, request.runs.metric_format
-    rows = []
-    for row in spec.rows:
-        found: dict[int, list[float]] = {}
-        for column in spec.run_columns:
-            for run in request.done(row, column):
-                final = request.final(run, shown.split)
-                if spec.metric in final:
-                    found.setdefault(run.seed, []).append(final[spec.metric] * shown.scale)
-        wanted = len(spec.run_columns)
-        rows += [
-            (row.label, seed, sum(values) / wanted) for seed, values in found.items() if len(values) == wanted
-        ]
+    found: dict[tuple[str, int], list[float]] = {}
+    for row, _, run in request.finished():
+        final = request.final(run, shown.split)
+        if spec.metric in final:
+            found.setdefault((row.label, run.seed), []).append(final[spec.metric] * shown.scale)
+    wanted = len(spec.run_columns)
+    rows = [(*key, sum(values) / wanted) for key, values in found.items() if len(values) == wanted]
     return pd.DataFrame(rows, columns=["method", "seed", "value"])

@@ -107,7 +107,6 @@ def _draw(axis: Axes, data: pd.DataFrame, types: np.ndarray) -> None:
 def _summary(
     request: Request, cells: list[tuple[Row, Column, list[RunConfig]]], frames: list[pd.DataFrame]
 ) -> str:
-    """How many clients of each type there are, and the share of places that each type got."""
     types = _types(request, cells[0][2][0])
     there = ", ".join(f"{int((types == i).sum())} {name}" for i, name in enumerate(TYPES))
     shares = "; ".join(

@@ -63,12 +63,8 @@ def _frame(axis: Axes, grid: pd.DataFrame, chosen: dict[str, float]) -> None:
 def _values(request: Request) -> pd.DataFrame:
     """Long form: q, tau_b, tau_a, seed, metric, value."""
     rows = []
-    for row in request.runs.rows:
-        for column in request.runs.run_columns:
-            for run in request.done(row, column):
-                final = request.final(run, "selection")
-                values = [run.selection[name] for name in ("q", "tau_b", "tau_a")]
-                rows += [(*values, run.seed, metric, final[metric]) for metric in METRICS if metric in final]
-    if not rows:
-        raise request.error("no run of it with an error of the triplets is done; nothing to draw.")
-    return pd.DataFrame(rows, columns=["q", "tau_b", "tau_a", "seed", "metric", "value"])
+    for _, _, run in request.finished():
+        final = request.final(run, "selection")
+        values = [run.selection[name] for name in ("q", "tau_b", "tau_a")]
+        rows += [(*values, run.seed, metric, final[metric]) for metric in METRICS if metric in final]
+    return request.frame(rows, ["q", "tau_b", "tau_a", "seed", "metric", "value"])

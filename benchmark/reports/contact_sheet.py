@@ -28,21 +28,10 @@ Cell = tuple[int, int, int]
 
 
 def contact_sheet(data: Dataset, path: Path, title: str = "") -> Path:
-    """Draw the sheet and write it as PNG.
+    """Draw the sheet, write it as PNG and return ``path``.
 
     Rows are classes x attributes x sources, as far as there are images; of each row the sheet shows up to six
     training and six test images, evenly spread over the data set's order: the same data give the same file.
-
-    Args:
-        data: The data set.
-        path: File to write; its folder is made.
-        title: Above the sheet; default the data set's name.
-
-    Returns:
-        The file written.
-
-    Raises:
-        OSError: It cannot be written.
     """
     rows = sorted({*_members(data.train), *_members(data.test)})
     side = max(_tile(np.asarray(data.train.images[0])).shape)

@@ -74,7 +74,6 @@ def _block(results: TableResults, columns: Columns) -> Block:
 
 
 def _caption(results: TableResults) -> str:
-    """One paragraph: metric, round, spread, preset."""
     spec = results.spec
     unit = f" in {spec.metric_format.unit}" if spec.metric_format.unit else ""
     parts = [
@@ -99,7 +98,6 @@ def _spread(results: TableResults) -> str:
 
 
 def _record(results: TableResults, cell: CellResult) -> dict[str, object]:
-    """A line of the CSV."""
     spec, published, summary = results.spec, cell.published or Published(), cell.summary
     values = {run.seed: _rounded(cell.values.get(run.seed), run.outcome) for run in cell.runs}
     return {

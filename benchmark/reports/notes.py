@@ -13,13 +13,15 @@ from benchmark.reports.tables import Note
 
 def notes_of(results: TableResults) -> list[Note]:
     """All notes of a table, in order."""
+    spec = results.spec
+    sources = [(column.key, " ".join(column.source.split())) for column in spec.columns]
     found = [
         Note(tuple(_legend(results)), "Legend"),
         Note(tuple(_agreement(results)), "Agreement with the published order"),
         Note(tuple(_gaps(results)), "Gaps"),
         Note(tuple(_preset(results)), "Preset"),
         Note(tuple(_hyperparameters(results)), "Hyper-parameters"),
-        Note(tuple(_sources(results.spec)), "Where the settings come from", brief=False),
+        Note(tuple(_grouped(spec, sources)), "Where the settings come from", brief=False),
         Note(tuple(_published_remarks(results)), "Remarks on the published numbers", brief=False),
     ]
     return [note for note in found if any(note.lines)]
@@ -180,7 +182,6 @@ def _preset(results: TableResults) -> list[str]:
 
 
 def _hyperparameters(results: TableResults) -> list[str]:
-    """What the table's file says, and what was tuned."""
     text = " ".join(results.spec.hyperparameters.split())
     tuned = tuning_lines(results.spec, results.chosen)
     if not tuned:
@@ -215,10 +216,6 @@ def _by_mean(spec: TableSpec, keys: Sequence[str]) -> str:
         return ""
     known = {column.key: full_label(column) for column in spec.columns}
     return f", by the mean over {', '.join(known.get(key, key) for key in keys)}"
-
-
-def _sources(spec: TableSpec) -> list[str]:
-    return _grouped(spec, [(column.key, " ".join(column.source.split())) for column in spec.columns])
 
 
 def _published_remarks(results: TableResults) -> list[str]:

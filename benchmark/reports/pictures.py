@@ -34,7 +34,7 @@ def client_picture(
     class_names: Sequence[str] = (),
     title: str = "",
 ) -> list[Path]:
-    """Draw the samples per client and class.
+    """Draw the samples per client and class, and return the files written.
 
     Args:
         counts: [K, Y], clients x classes.
@@ -43,12 +43,6 @@ def client_picture(
             bar per client, stacked by class.
         class_names: Y names, or empty for 0 .. Y - 1.
         title: Above the picture, may be empty.
-
-    Returns:
-        The files written.
-
-    Raises:
-        ValueError: An unknown kind, or counts that are not [K, Y] with a positive sum.
     """
     table, path = np.asarray(counts), Path(path)
     if table.ndim != 2 or not table.sum() > 0:

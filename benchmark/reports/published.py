@@ -12,8 +12,6 @@ from benchmark.errors import ConfigError
 from benchmark.experiments.spec import Column, Row, TableSpec
 from benchmark.paths import PUBLISHED
 
-PUBLISHED_FOLDER = PUBLISHED
-
 
 @dataclass(frozen=True)
 class Published:
@@ -51,8 +49,7 @@ def read_published(path: Path) -> pd.DataFrame:
 class PublishedTable:
     """Finds the printed number of a cell of one table."""
 
-    def __init__(self, spec: TableSpec, folder: Path = PUBLISHED_FOLDER) -> None:
-        """Read the CSV files that ``spec`` names, of ``folder``."""
+    def __init__(self, spec: TableSpec, folder: Path = PUBLISHED) -> None:
         self._spec = spec
         metric = spec.published_metric or spec.metric
         frames = [read_published(Path(folder) / name) for name in spec.published]

@@ -25,9 +25,7 @@ class Summary:
 
 
 def summarise(values: Sequence[float]) -> Summary:
-    """Mean, sample standard deviation and number of ``values``; ValueError if there is none."""
-    if not len(values):
-        raise ValueError("no values to summarise")
+    """Mean, sample standard deviation and number of ``values``, which are not empty."""
     array = np.asarray(values, dtype=np.float64)
     return Summary(float(array.mean()), float(array.std(ddof=1)) if len(array) > 1 else None, len(array))
 

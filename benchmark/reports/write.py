@@ -12,13 +12,9 @@ RENDERERS = {"csv": csv.render, "tex": latex.render, "md": markdown.render}
 
 
 def write(table: Table, folder: Path | str) -> str:
-    """Write ``<name>.csv``, ``.tex`` and ``.md`` into ``folder``. A reader finds a whole file or none.
+    """Write the files, each at once, and return where they are, in words: ``folder/name.{csv,tex,md}``.
 
-    Returns:
-        Where they are, in words: ``folder/name.{csv,tex,md}``.
-
-    Raises:
-        StorageError: The folder cannot be written.
+    `StorageError` if the folder cannot be written.
     """
     folder = Path(folder)
     try:

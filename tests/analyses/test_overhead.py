@@ -11,7 +11,6 @@ import pandas as pd
 import pytest
 from finished_runs import finish
 
-from benchmark.__main__ import main
 from benchmark.analyses.overhead import OverheadOptions, Split, overhead
 from benchmark.engine.records import Record
 from benchmark.errors import ConfigError, StorageError
@@ -108,8 +107,17 @@ COSTS: dict[str, tuple[str, list[Record], dict[str, float]]] = {
         {"scalars once": 7.0, "clients once": 15.0},
     ),
     "everybody in every round": ("fednova", [], {"clients per round": 15.0}),
+    "nothing beyond uniform selection": ("fedpns", participants(KAPPA), {}),
+    "uniform selection itself": ("uniform", participants(KAPPA), {}),
 }
-LABELS = {"powd": "POW-D", "feddiverse": "FedDiverse", "hcsfed": "HCSFed", "fednova": "FedNova"}
+LABELS = {
+    "powd": "POW-D",
+    "feddiverse": "FedDiverse",
+    "hcsfed": "HCSFed",
+    "fednova": "FedNova",
+    "fedpns": "FedPNS",
+    "uniform": "Uniform random",
+}
 
 
 @pytest.mark.parametrize("case", COSTS)
@@ -119,16 +127,7 @@ def test_costs(case: str, write: Callable, report: Callable) -> None:
     found = report()
     assert numbers(found, LABELS[row]) == expected
     assert line(found, LABELS[row])["runs"] == "3 of 3"
-
-
-def test_nothing_extra(write: Callable, report: Callable) -> None:
-    write("uniform", participants(KAPPA))
-    write("fedpns", participants(KAPPA))
-    found = report()
-    for label in ("Uniform random", "FedPNS"):
-        assert numbers(found, label) == {}
-        assert line(found, label)["scalars once"] == 0
-    assert line(found, "Uniform random")["printed up"] == ""
+    assert pd.notna(line(found, LABELS[row])["scalars once"])
 
 
 def test_mean_over_the_seeds_that_are_done(write: Callable, report: Callable) -> None:
@@ -152,6 +151,7 @@ def test_without_runs(tmp_path: Path, report: Callable) -> None:
     for label in found.data["method"]:
         assert line(found, label)["runs"] == "0 of 2"
         assert numbers(found, label) == {}
+    assert line(found, "Uniform random")["printed up"] == ""
     row = line(found, "HCSFed")
     assert (row["printed when"], row["printed up"]) == ("t=1", "r*theta_k")
     assert row["printed clients"] == "r*|theta|^2"
@@ -202,15 +202,3 @@ def test_once_and_per_round() -> None:
     assert Split.of({0: 5, 3: 7}, 4) == Split(12, 0)
     assert Split.of({2: 1, 3: 1}, 4) == Split(2, 0)
     assert Split.of({0: 5, 1: 1, 2: 1, 4: 2}, 4, 2) == Split(2.5, 0.5)
-
-
-def test_command(write: Callable, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """``python -m benchmark analyse overhead``: exit code 0, numbers on paper unrounded, formulas intact."""
-    write("powd", participants(KAPPA) + cost("scalars_up", 8, *EVERY))
-    assert main(["analyse", "overhead", "preset=quick", f"results={tmp_path}", "tuned=off"]) == 0
-    assert "feddiverse_table2.{csv,tex,md}" in capsys.readouterr().out
-    data = pd.read_csv(tmp_path / "tables" / "quick" / "feddiverse_table2.csv").set_index("method")
-    assert data.loc["POW-D", "scalars per round"] == pytest.approx(1 / 3, rel=1e-15)
-    assert data.loc["POW-D", "printed server"] == "O(K*log(K))"
-    text = (tmp_path / "tables" / "quick" / "feddiverse_table2.md").read_text()
-    assert "| 0.33 |" in text

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from federations import federation, mlp, problem_of, with_rules
+from finished_runs import FAKE
 from torch import Tensor
 
 from benchmark.__main__ import main
@@ -105,15 +106,8 @@ def test_numbers() -> None:
     )
 
 
-TINY = {
-    "dataset": {"name": "fake", "options": {"classes": 4, "train_size": 90, "test_size": 20}},
-    "partition": {"name": "iid", "clients": 6},
-    "train": {"rounds": 3, "batch_size": 8},
-}
-
-
 def test_the_first_client_trains_alone_on_its_own_samples() -> None:
-    config = resolve(compose("quick", TINY, {"method": "fedmr"}))
+    config = resolve(compose("quick", FAKE, {"method": "fedmr"}))
     one = Trainee.of(config)
     whole = build_run(config, load_data(config))
     assert one.run.num_clients == 1
@@ -128,7 +122,7 @@ def test_the_first_client_trains_alone_on_its_own_samples() -> None:
 def test_measure_leaves_out_what_does_not_exist() -> None:
     node = {"name": "toy", "paper": "toy", "title": "Toy", "metric": "accuracy", "presets": ["quick"]}
     rows = [{"key": name, "label": name.upper(), "method": name} for name in ("fedavg", "nix", "fedmr")]
-    columns = [{"key": "a", "label": "A", **TINY}]
+    columns = [{"key": "a", "label": "A", **FAKE}]
     spec = TableSpec.model_validate({**node, "rows": rows, "columns": columns})
     data = measure(spec, plan(spec, "quick"), repeats=2)
     assert list(data["method"]) == ["FEDAVG", "FEDMR"]

@@ -205,12 +205,23 @@ def test_tables_and_cells_that_do_not_exist_are_named(key: str, name: str, tmp_p
 
 
 LINE = {
-    "id": "toy-norm", "table": "fedld_table1", "row": "fedprox", "column": "retina_split3",
-    "overrides": json.dumps(EFFECT["overrides"]), "metric": "accuracy",
-    "default_mean": "60.000000", "default_sd": "1.000000", "default_n": "3",
-    "switched_mean": "62.125000", "switched_sd": "0.500000", "switched_n": "2",
-    "difference": "2.125000", "differences": "+1.2500 +3.0000", "seeds": "0 2",
-    "diverged": "switched 1 of 3", "commit": "123456789",
+    "id": "toy-norm",
+    "table": "fedld_table1",
+    "row": "fedprox",
+    "column": "retina_split3",
+    "overrides": json.dumps(EFFECT["overrides"]),
+    "metric": "accuracy",
+    "default_mean": "60.000000",
+    "default_sd": "1.000000",
+    "default_n": "3",
+    "switched_mean": "62.125000",
+    "switched_sd": "0.500000",
+    "switched_n": "2",
+    "difference": "2.125000",
+    "differences": "+1.2500 +3.0000",
+    "seeds": "0 2",
+    "diverged": "switched 1 of 3",
+    "commit": "123456789",
 }
 
 

@@ -22,23 +22,6 @@ def spec_of(number: int) -> FigureSpec:
     return load_figure(FIGURE_FOLDER / f"feddiverse_figure{number}.yaml")
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_every_file_plans_all_its_presets(path: Path) -> None:
-    spec = load_figure(path)
-    for preset in spec.presets:
-        spec.settings(preset)
-        if spec.runs is not None:
-            cells = plan(spec.runs, preset)
-            states = {cell.state for cell in cells.values()}
-            assert states & {"ok", "dataset not available yet", "model not available yet"}
-            if preset == "quick":
-                assert states <= {"ok", "not in this preset"}
-
-
-def test_there_are_the_papers_seven_figures_with_numbers() -> None:
-    assert [load_figure(path).figure for path in FILES] == list(range(3, 10))
-
-
 # Fig. 3 ---------------------------------------------------------------------------------------------------------
 
 
@@ -104,12 +87,6 @@ def test_errors_are_means_over_seeds_in_their_places(tmp_path: Path) -> None:
         "Smallest largest error over clients 0.20 at q = 0.1, 5 biased and 5 attribute steps. "
         "Smallest mean error over clients 0.01 at q = 0.1, 5 biased and 5 attribute steps. Seeds: 2."
     )
-
-
-@pytest.mark.parametrize("number", [4, 5])
-def test_without_finished_runs_there_is_nothing_to_draw(number: int, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="nothing to draw"):
-        drawn(spec_of(number), tmp_path)
 
 
 # Figs. 5-9 ------------------------------------------------------------------------------------------------------

@@ -9,12 +9,11 @@ import numpy as np
 import pytest
 import torch
 from federations import Recorder, with_rules
-from finished_runs import finish, request
+from finished_runs import FAKE, finish, request
 
 from benchmark.engine.federation import FederatedRun
 from benchmark.engine.state import Problem, Schedule
 from benchmark.engine.training import TrainSpec
-from benchmark.errors import ConfigError
 from benchmark.experiments.figures import FigureSpec, find_figures
 from benchmark.experiments.plan import plan
 from benchmark.experiments.tables import find_specs
@@ -101,12 +100,6 @@ def test_the_toy_data() -> None:
 
 # Fig. 4 ----------------------------------------------------------------------------------------------------------
 
-FAKE = {
-    "dataset": {"name": "fake", "options": {"classes": 4, "train_size": 90, "test_size": 20}},
-    "partition": {"name": "iid", "clients": 6},
-    "train": {"rounds": 3, "batch_size": 8},
-}
-
 
 def bars() -> FigureSpec:
     longer = FAKE | {"train": {"rounds": 4, "batch_size": 8}}
@@ -147,13 +140,6 @@ def test_bars_are_quotients_and_what_is_reached(tmp_path: Path) -> None:
     data = drawn.data[drawn.data["measure"] == "accuracy"]
     assert sorted(data["value"]) == pytest.approx([30, 50, 50])
     assert len(drawn.data[drawn.data["measure"] == "seconds"]) == 6
-
-
-def test_a_drawing_of_runs_needs_a_table(tmp_path: Path) -> None:
-    spec = bars().model_copy(update={"table": None})
-    for kind in ("resources", "bars", "curves", "sensitivity", "selected_clients", "critical_difference"):
-        with pytest.raises(ConfigError, match="needs a table"):
-            find(kind)(request(spec, tmp_path))
 
 
 def test_figure_4_uses_the_runs_of_table_1() -> None:

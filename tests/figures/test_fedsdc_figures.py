@@ -50,21 +50,6 @@ def finished(spec: FigureSpec, folder: Path, values: Mapping[tuple[str, str, int
     return drawn(spec, folder)
 
 
-def test_there_are_the_papers_figures_with_data() -> None:
-    assert [load_figure(path).figure for path in FILES] == [1, 3, 4]
-
-
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_every_file_plans_all_its_presets(path: Path) -> None:
-    spec = load_figure(path)
-    assert set(spec.presets) == {"quick", "paper"}
-    for preset in spec.presets:
-        if spec.runs is not None:
-            states = {cell.state for cell in plan(spec.runs, preset).values()}
-            allowed = {f"{what} not available yet" for what in ("dataset", "model", "method")}
-            assert states <= {"ok", *allowed}
-
-
 # Fig. 1 --------------------------------------------------------------------------------------------------------------
 
 
@@ -108,12 +93,6 @@ def test_bars(tmp_path: Path) -> None:
     assert len(drawing.data) == 7
     assert drawing.remarks[1] == "Not shown: FedSDC, imbalanced: diverged."
     assert len(finished(spec_of(1), tmp_path / "b", values | {("fedsdc", "imbalanced", 1): 0.5}).remarks) == 1
-
-
-@pytest.mark.parametrize("number", [1, 4])
-def test_without_finished_runs_there_is_nothing_to_draw(number: int, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="nothing to draw"):
-        drawn(spec_of(number), tmp_path)
 
 
 # Fig. 3 --------------------------------------------------------------------------------------------------------------

@@ -18,6 +18,13 @@ from benchmark.runs.index import RunIndex
 from benchmark.runs.status import RunState, Status
 from benchmark.runs.store import Results
 
+FAKE: dict[str, Any] = {
+    "dataset": {"name": "fake", "options": {"classes": 4, "train_size": 90, "test_size": 20}},
+    "partition": {"name": "iid", "clients": 6},
+    "train": {"rounds": 3, "batch_size": 8},
+}
+"""Settings of a run on small made-up images."""
+
 
 def finish(
     results: Results,

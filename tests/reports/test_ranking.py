@@ -11,15 +11,10 @@ import pytest
 from benchmark.reports.ranking import critical_difference, ranking
 
 
-@pytest.mark.parametrize(("k", "q"), [(2, 1.960), (3, 2.343), (5, 2.728), (10, 3.164)])
+@pytest.mark.parametrize(("k", "q"), [(2, 1.960), (3, 2.343), (4, 2.569), (5, 2.728), (10, 3.164)])
 def test_critical_values_of_the_nemenyi_test(k: int, q: float) -> None:
     """Table 5a of the paper, alpha 0.05; CD = q sqrt(k (k + 1)/(6 N))."""
     assert critical_difference(k, 14) == pytest.approx(q * math.sqrt(k * (k + 1) / (6 * 14)), abs=2e-3)
-
-
-def test_the_example_of_the_paper() -> None:
-    """Section 3.2.2: four classifiers, 14 data sets, CD 1.25 at alpha 0.05."""
-    assert critical_difference(4, 14) == pytest.approx(1.25, abs=0.005)
 
 
 def test_mean_ranks_by_hand() -> None:

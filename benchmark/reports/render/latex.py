@@ -127,7 +127,6 @@ def _group_header(block: Block) -> list[str]:
 
 
 def _line(line: Line, has_published: bool) -> list[str]:
-    """A row of measured numbers and, below it, the published ones."""
     label = escape(line.label) + (" (own)" if line.own else "")
     rows = [_row([label, *map(cell_text, line.cells)])]
     if has_published:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from benchmark.reports.results import CellResult
-from benchmark.reports.tables import Block, Line, Note, Table
+from benchmark.reports.tables import Block, Note, Table
 
 _MARKUP = str.maketrans({"\\": r"\\", "*": r"\*", "`": r"\`", "<": "&lt;", "\n": " "})
 
@@ -51,13 +51,11 @@ def _block(block: Block, with_groups: bool) -> str:
     rows = [
         pipe_row(map(escape_cell, [block.head, *heads])),
         pipe_row(["---", *[rule] * len(heads)]),
-        *(pipe_row([_label(line), *map(cell_text, line.cells)]) for line in block.lines),
     ]
+    for line in block.lines:
+        label = escape_cell(line.label) + (" (own)" if line.own else "")
+        rows.append(pipe_row([label, *map(cell_text, line.cells)]))
     return "\n".join(rows)
-
-
-def _label(line: Line) -> str:
-    return escape_cell(line.label) + (" (own)" if line.own else "")
 
 
 def cell_text(cell: CellResult | str) -> str:
