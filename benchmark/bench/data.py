@@ -6,7 +6,6 @@ some are different files, which spares the disk and not the decoder. Memory is r
 
 from __future__ import annotations
 
-import json
 import os
 import resource
 import subprocess
@@ -15,8 +14,8 @@ import tempfile
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from PIL import Image
@@ -28,44 +27,31 @@ from datasets.ham10000 import CLASSES
 
 DIFFERENT = 200
 WIDTH, HEIGHT, SIZE = 600, 450, 224
-WORKERS = 2
 OPTIONS = {"strict": False, "size": SIZE}
 
-PREPARE = "import sys, json; from datasets.core.prepare import prepare; prepare('ham10000', json.loads(sys.argv[1]))"
-OPEN = """
-import sys, json, time
+TRAIN = (
+    "partition=iid partition.clients=10 model=tiny_mlp model.units=8 train.rounds=1 train.epochs=1 "
+    "train.batch_size=64 train.lr=0.01 evaluation.validation=0.1 seed=0,1 workers=2"
+).split()
+OPEN = f"""
+import time
 from datasets import load
 start = time.perf_counter()
-data = load("ham10000", json.loads(sys.argv[1]))
+data = load("ham10000", {OPTIONS})
 data.train.images[len(data.train) // 2].sum()
 print(time.perf_counter() - start)
 """
-TRAIN = """
-import sys, json
-from pathlib import Path
-from benchmark.cli.launching import run_missing
-from benchmark.cli.options import LaunchOptions
-from benchmark.config.compose import compose, resolve
-from benchmark.runs.index import RunIndex
-from benchmark.runs.store import Results
-layers, workers = json.loads(sys.argv[1]), sys.argv[2]
-runs = [resolve(compose("quick", {**layers, "seed": seed})) for seed in range(int(workers))]
-results = runs[0].paths.results
-index = RunIndex(Results(Path(results)).open())
-sys.exit(run_missing(LaunchOptions(workers=int(workers)), index, {run.key: run for run in runs}))
-"""
 
 
-@dataclass(frozen=True)
-class Cost:
+class Cost(NamedTuple):
     """What a command and all processes that it started took.
 
     Attributes:
-        output: its standard output.
-        seconds: by the clock.
-        cpu: seconds of all processor cores.
-        own: most memory at one time that is no page of a file, bytes, all processes together.
-        largest: most of it in one process.
+        output: Standard output.
+        seconds: By the clock.
+        cpu: Seconds of all processor cores.
+        own: Most memory at one time that is no page of a file, bytes, all processes together.
+        largest: Most of it in one process.
     """
 
     output: str
@@ -153,33 +139,26 @@ def main(images: int) -> None:
         folder = Path(name)
         write_raw(folder / "raw", images)
         environment = {"FEDTABLES_DATA": str(folder / "raw"), "FEDTABLES_CACHE": str(folder / "cache")}
-        options = json.dumps(OPTIONS)
-        cost = measured([sys.executable, "-c", PREPARE, options], environment)
+        benchmark = [sys.executable, "-m", "benchmark"]
+        options = [f"{key}={str(value).lower()}" for key, value in OPTIONS.items()]
+        cost = measured([*benchmark, "data", "prepare", "ham10000", *options], environment)
         print(
             f"prepare {images:,} JPEG files of {WIDTH} x {HEIGHT}: {cost.seconds:.0f} s, {images / cost.seconds:.0f} "
             f"images/s, {cost.cpu / cost.seconds:.2f} of {usable_cores()} cores busy; memory {_gb(cost.own)} in all "
             f"processes together"
         )
         array = sum(path.stat().st_size for path in (folder / "cache").rglob("*images.npy"))
-        cost = measured([sys.executable, "-c", OPEN, options], environment)
+        cost = measured([sys.executable, "-c", OPEN], environment)
         print(f"open {_gb(array)} of prepared images and read one: {float(cost.output):.3f} s")
-        layers = {
-            "dataset": {
-                "name": "ham10000",
-                "options": OPTIONS,
-                "train_per_class": None,
-                "test_per_class": None,
-            },
-            "partition": {"name": "iid", "clients": 10},
-            "model": {"name": "tiny_mlp", "units": 8},
-            "method": "fedavg",
-            "train": {"rounds": 1, "epochs": 1, "batch_size": 64, "lr": 0.01, "clients_per_round": None},
-            "evaluation": {"validation": 0.1},
-            "paths": {"results": str(folder / "results")},
-        }
-        cost = measured([sys.executable, "-c", TRAIN, json.dumps(layers), str(WORKERS)], environment)
+        words = [
+            "dataset=ham10000",
+            *(f"++dataset.options.{option}" for option in options),
+            *TRAIN,
+            f"paths.results={folder / 'results'}",
+        ]
+        cost = measured([*benchmark, "run", "-m", *words], environment)
         print(
-            f"train {WORKERS} runs at the same time, each image once: {cost.seconds:.0f} s; the largest process has "
+            f"train 2 runs at the same time, each image once: {cost.seconds:.0f} s; the largest process has "
             f"{_gb(cost.largest)} of memory of its own, all together {_gb(cost.own)}"
         )
 

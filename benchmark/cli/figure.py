@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from benchmark.cli.launching import launcher_lock, run_missing, run_settings
 from benchmark.cli.options import LaunchOptions, parse
@@ -14,12 +14,12 @@ from benchmark.errors import ConfigError, wrong
 from benchmark.experiments.figures import FigureSpec, find_figures
 from benchmark.experiments.plan import Cells, check, plan, unique_runs
 from benchmark.experiments.tuning import TunedFolder
-from benchmark.figures.registry import Drawing, Kind, Request, find
-from benchmark.reports.notes import tuning_lines
-from benchmark.reports.pictures import save
 from benchmark.runs.files import storage_error, write_atomically
 from benchmark.runs.index import RunIndex
 from benchmark.runs.store import Results
+
+if TYPE_CHECKING:
+    from benchmark.figures.registry import Drawing, Kind, Request
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,6 +39,8 @@ class FigureOptions(LaunchOptions):
 def main(words: Sequence[str]) -> int:
     """Run what is missing and draw; exit code 0, 1 (a run failed) or 130 (stopped)."""
     options = parse(words, "figure", FigureOptions)
+    from benchmark.figures.registry import Request, find
+
     preset, count = options.preset, options.seeds
     specs = _chosen(options)
     results = Results(options.results).open()
@@ -85,6 +87,9 @@ def _chosen(options: FigureOptions) -> list[FigureSpec]:
 
 
 def _write(drawing: Drawing, request: Request, folder: Path) -> list[Path]:
+    from benchmark.reports.notes import tuning_lines
+    from benchmark.reports.pictures import save
+
     spec = request.spec
     stem = folder / spec.name
     lines = [

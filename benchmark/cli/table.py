@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from benchmark.analyses.registry import PaperTable
 from benchmark.cli.launching import launcher_lock, run_missing, run_settings
 from benchmark.cli.options import LaunchOptions, parse
 from benchmark.cli.planning import find_analyses, plans_of
@@ -17,10 +17,10 @@ from benchmark.experiments.selection import TableQuery, plan_tables
 from benchmark.experiments.spec import TableSpec
 from benchmark.experiments.tables import spec_called
 from benchmark.launch.overview import SHOWN_STATES, RunOverview
-from benchmark.reports.collect import collect
-from benchmark.reports.layout import as_table
-from benchmark.reports.write import write
 from benchmark.runs.store import Results
+
+if TYPE_CHECKING:
+    from benchmark.analyses.registry import PaperTable
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,6 +33,10 @@ class TableOptions(TableQuery, LaunchOptions):
 def main(words: Sequence[str]) -> int:
     """Plan, launch, write; exit code 0, 1 (a run failed) or 130 (stopped)."""
     options = parse(words, "table", TableOptions)
+    from benchmark.reports.collect import collect
+    from benchmark.reports.layout import as_table
+    from benchmark.reports.write import write
+
     preset = options.preset
     plans, analyses = plans_of(options, options), find_analyses(options)
     results = Results(options.results).open()
@@ -71,6 +75,7 @@ def _read_by(analyses: Sequence[PaperTable], options: TableOptions) -> list[tupl
 def _analyse(made: PaperTable, query: TableQuery, folder: Path) -> str:
     """Compute and write a table that an analysis makes; its name."""
     from benchmark.analyses.registry import find  # with all analyses, and PyTorch
+    from benchmark.reports.write import write
 
     built = find(made.analysis).from_query(query)
     print(f"{built.name}: by `analyse {made.analysis}`; {write(built, folder)}")

@@ -95,7 +95,6 @@ NAMES = [
     ("data check fake out=a.jpg", "out: 'a.jpg' .png", ""),
     ("partition", "partition: show", ""),
     ("partition show partition=dirichelt", "'dirichelt'", "dirichlet"),
-    ("partition show kind=pie", "kind: 'pie' bubble, bars", ""),
     ("partition show partition.alpa=1", "alpa alpha", ""),
     ("partition show patition=iid", "patition:", "partition"),
     ("partition show iid", "'iid' key=value", ""),
@@ -108,9 +107,7 @@ NAMES = [
     ("table sedes=1", "table: 'sedes'", "seeds"),
     ("table launcher=locl", "launcher: 'locl'", "local"),
     ("table device=tpu", "runtime.device: 'tpu'", ""),
-    ("table seeds", "table: 'seeds' key=value", ""),
     ("table seeds=0", "seeds: '0' 1", ""),
-    ("table workers=1.5", "workers: '1.5' 1", ""),
     ("status launcher=local", "status: 'launcher'", ""),
     ("bench scael", "bench: 'scael'", "scale"),
     ("bench scale rums=10", "'rums'", "runs"),
@@ -219,57 +216,44 @@ def mnist_words(command: str, root: Path) -> list[str]:
 
 @pytest.mark.parametrize("command", ["run", "data"])
 def test_no_file_and_no_network(refused: Any, tmp_path: Path, command: str) -> None:
-    message = refused(mnist_words(command, tmp_path / "raw"), "MNIST", "4 of 4")
-    assert str(tmp_path / "raw" / "MNIST" / "raw") in message  # where it looked, and where to put them
-    assert "train-images-idx3-ubyte" in message
-    assert "http" in message
-    assert "FEDTABLES_DATA" in message
+    place = str(tmp_path / "raw" / "MNIST" / "raw")  # where it looked, and where to put them
+    words = mnist_words(command, tmp_path / "raw")
+    refused(words, "MNIST", "4 of 4", place, "train-images-idx3-ubyte", "http", "FEDTABLES_DATA")
     assert not (tmp_path / "raw").exists()
 
 
 def test_no_trained_weights_and_no_network(refused: Any, tmp_path: Path) -> None:
     words = [*FAKE_RUN, "+dataset.options.channels=3", "model=resnet50", "model.pretrained=true"]
     place = tmp_path / "weights"
-    message = refused(
-        [*words, f"paths.weights={place}"], "model.pretrained", f"{place}/resnet50-0676ba61.pth"
-    )
-    assert "https://download.pytorch.org/models/resnet50-0676ba61.pth" in message
+    address = "https://download.pytorch.org/models/resnet50-0676ba61.pth"
+    file = f"{place}/resnet50-0676ba61.pth"
+    refused([*words, f"paths.weights={place}"], "model.pretrained", file, address)
 
 
-@pytest.mark.parametrize("command", ["run", "data"])
-def test_an_empty_file(refused: Any, tmp_path: Path, command: str) -> None:
-    paths = write_idx(tmp_path / "raw", MNIST_FIRST)
-    paths["train-labels"].write_bytes(b"")
-    message = refused(mnist_words(command, tmp_path / "raw"), "train-labels-idx1-ubyte", "empty")
-    assert str(paths["train-labels"]) in message
-
-
-@pytest.mark.parametrize("how", ["cut", "header only", "cut gzip"])
-def test_a_truncated_file(refused: Any, tmp_path: Path, how: str) -> None:
-    paths = write_idx(tmp_path / "raw", MNIST_FIRST)
-    path = paths["train-images"]
+@pytest.mark.parametrize(
+    ("how", "named"),
+    [
+        ("empty", ["empty"]),
+        ("cut", ["7,756", "7,856"]),  # 16 + 10 x 28 x 28, and 100 less
+        ("header only", ["9 bytes", "16"]),
+        ("cut gzip", ["unpacked"]),
+    ],
+)
+def test_a_truncated_file(refused: Any, tmp_path: Path, how: str, named: list[str]) -> None:
+    path = write_idx(tmp_path / "raw", MNIST_FIRST)["train-images"]
     content = path.read_bytes()
     if how == "cut gzip":
         path.unlink()
         path = path.with_name(path.name + ".gz")
         path.write_bytes(gzip.compress(content)[:-30])
     else:
-        path.write_bytes(content[:-100] if how == "cut" else content[:9])
-    said = {
-        "cut": ["7,756", "7,856"],  # 16 + 10 x 28 x 28, and 100 less
-        "header only": ["9 bytes", "16"],
-        "cut gzip": ["unpacked"],
-    }
-    message = refused(mnist_words("run", tmp_path / "raw"), *said[how])
-    assert str(path) in message
-    assert "delete the bad file" in message
+        path.write_bytes(content[: {"empty": 0, "cut": -100, "header only": 9}[how]])
+    refused(mnist_words("run", tmp_path / "raw"), *named, str(path), "delete the bad file")
 
 
 def test_fashionmnist_in_mnists_place(refused: Any, tmp_path: Path) -> None:
-    paths = write_idx(tmp_path / "raw", FASHION_FIRST)
-    message = refused(mnist_words("run", tmp_path / "raw"), "FashionMNIST")
-    assert str(paths["train-labels"].parent) in message
-    assert "FashionMNIST/raw" in message
+    folder = write_idx(tmp_path / "raw", FASHION_FIRST)["train-labels"].parent
+    refused(mnist_words("run", tmp_path / "raw"), "FashionMNIST", str(folder), "FashionMNIST/raw")
 
 
 def test_a_cut_down_copy(refused: Any, tmp_path: Path) -> None:
@@ -283,17 +267,13 @@ def test_a_data_root_that_cannot_be_written(
     # As if the network answered: then the download has no place.
     monkeypatch.setattr("datasets.core.download._unreachable", lambda addresses: None)
     (tmp_path / "raw").write_text("a file in the folder's place, which stops root too")
-    message = refused(mnist_words("run", tmp_path / "raw"), str(tmp_path / "raw"), "cannot be written")
-    assert "FEDTABLES_DATA" in message
+    root = tmp_path / "raw"
+    refused(mnist_words("run", root), str(root), "cannot be written", "FEDTABLES_DATA")
 
 
 def test_a_cache_that_cannot_be_written(refused: Any, tmp_path: Path) -> None:
     (tmp_path / "cache").write_text("a file in the folder's place")
-    write_idx(tmp_path / "raw", MNIST_FIRST)
-    refused(
-        ["data", "prepare", "fake", f"cache={tmp_path / 'cache'}"],
-        "FEDTABLES_CACHE",
-    )
+    refused(["data", "prepare", "fake", f"cache={tmp_path / 'cache'}"], "FEDTABLES_CACHE")
     assert (tmp_path / "cache").is_file()
 
 
@@ -336,11 +316,8 @@ def test_pictures_and_tables_that_cannot_be_written(refused: Any, cli: Any, toy:
     Path("taken").write_text("a file in the folder's place")
     refused([*SHOW, "out=taken/picture.png"], "taken", "cannot be written")
     assert cli("table", "rows=fedavg", "columns=iid", "seeds=1", "launcher=inline").code == 0
-    refused(
-        ["table", "rows=fedavg", "columns=iid", "seeds=1", "out=taken/tables"],
-        "taken/tables",
-        "cannot be written",
-    )
+    words = ["table", "rows=fedavg", "columns=iid", "seeds=1", "out=taken/tables"]
+    refused(words, "taken/tables", "cannot be written")
 
 
 def test_two_launchers(refused: Any, toy: Any) -> None:
@@ -390,9 +367,8 @@ def test_a_damaged_status(refused: Any, cli: Any) -> None:
 
 def test_preset_paper_without_the_data(refused: Any, tmp_path: Path) -> None:
     """All that lacks is named at once, before anything is trained."""
-    message = refused(["table", "table=1", "preset=paper", f"data={tmp_path / 'nowhere'}"], "missing")
-    for name in ("MNIST", "FashionMNIST", "SVHN", "CIFAR-10"):
-        assert f"{name}: " in message
+    words = ["table", "table=1", "preset=paper", f"data={tmp_path / 'nowhere'}"]
+    refused(words, "missing", "MNIST: ", "FashionMNIST: ", "SVHN: ", "CIFAR-10: ")
     assert len(list(Path("results/runs").glob("*/seed*"))) == 1
     assert not Path("results/tables").exists()
 
@@ -400,6 +376,12 @@ def test_preset_paper_without_the_data(refused: Any, tmp_path: Path) -> None:
 HOT = {"key": "hot", "label": "Too hot", "method": "fedavg", "train": {"lr": 1e30}}
 IMPOSSIBLE = {"key": "many", "label": "Too many", "method": "fedavg", "train": {"clients_per_round": 50}}
 FINE = {"key": "fedavg", "label": "FedAvg", "method": "fedavg"}
+
+
+def toy_csv() -> pd.DataFrame:
+    """The numbers of the toy table by row and column."""
+    frame = pd.read_csv("results/tables/quick/toy_table1.csv", keep_default_na=False)
+    return frame.set_index(["row", "column"])
 
 
 def test_nan_in_a_run(cli: Any, toy: Any, numbers: Any) -> None:
@@ -411,9 +393,7 @@ def test_nan_in_a_run(cli: Any, toy: Any, numbers: Any) -> None:
     for status in states:
         if status["state"] == "diverged":
             assert "round 0" in status["message"] and "finite" in status["message"]
-    frame = pd.read_csv("results/tables/quick/toy_table1.csv", keep_default_na=False).set_index(
-        ["row", "column"]
-    )
+    frame = toy_csv()
     assert set(frame.loc["hot"]["status"]) == {"diverged"}
     assert set(frame.loc["hot"]["mean"]) == {""}
     assert set(frame.loc["fedavg"]["status"]) == {"done"}
@@ -429,9 +409,7 @@ def test_a_run_that_fails_costs_only_itself(cli: Any, toy: Any) -> None:
     assert code == 1
     assert err.count("train.clients_per_round: ") == 2 and "50" in err
     assert "Traceback" not in out + err
-    frame = pd.read_csv("results/tables/quick/toy_table1.csv", keep_default_na=False).set_index(
-        ["row", "column"]
-    )
+    frame = toy_csv()
     assert set(frame.loc["many"]["status"]) == {"failed"}
     assert set(frame.loc["fedavg"]["status"]) == {"done"}
     # The same command tries the failed ones again, and only those.
@@ -443,10 +421,7 @@ def test_a_run_that_fails_costs_only_itself(cli: Any, toy: Any) -> None:
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        (
-            {"rows": [{**FINE, "train": {"momentun": 1}}]},
-            "row fedavg, column iid: 'momentum'?",
-        ),
+        ({"rows": [{**FINE, "train": {"momentun": 1}}]}, "row fedavg, column iid: 'momentum'?"),
         ({"rows": [{**FINE, "trian": {}}]}, "rows.0.trian"),
         ({"metric": "acuracy"}, "metric: 'acuracy' 'accuracy'?"),
         ({"seeds": 0}, "seeds 0"),
@@ -454,8 +429,7 @@ def test_a_run_that_fails_costs_only_itself(cli: Any, toy: Any) -> None:
 )
 def test_a_mistake_in_a_table(refused: Any, toy: Any, changes: dict[str, Any], said: str) -> None:
     toy(**changes)
-    message = refused(["table", "launcher=inline"], *said.split())
-    assert "toy_table1" in message
+    refused(["table", "launcher=inline"], "toy_table1", *said.split())
 
 
 def test_a_table_that_is_no_yaml(refused: Any, toy: Any) -> None:
