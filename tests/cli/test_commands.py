@@ -36,38 +36,20 @@ def statuses(results: Path) -> list[dict[str, Any]]:
 # What there is -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("kind", "group"),
-    [
-        ("methods", "method"),
-        ("datasets", "dataset"),
-        ("partitions", "partition"),
-        ("selections", "selection"),
-        ("models", "model"),
-    ],
-)
-def test_list(cli: Any, kind: str, group: str) -> None:
-    code, out, err = cli("list", kind)
+def test_list(cli: Any) -> None:
+    code, out, err = cli("list", "selections")
     assert (code, err) == (0, "")
-    for name in group_names(group):
-        assert f" {name} " in out, name
-    assert "fedavg" not in out or kind == "methods"
-
-
-def test_list_tables_and_rules(cli: Any) -> None:
-    code, out, _ = cli("list", "tables")
-    assert code == 0
-    for spec in find_specs():
-        assert f" {spec.name} " in out
-    code, out, _ = cli("list", "rules")
-    assert code == 0
-    for rule in ("client: fedprox", "optimizer: momentum", "selection: round_robin", "weights: uniform"):
-        assert rule in out
-
-
-def test_list_everything(cli: Any) -> None:
-    code, out, _ = cli("list")
-    assert code == 0
+    assert " round_robin " in out and "fedavg" not in out
+    code, out, err = cli("list")
+    assert (code, err) == (0, "")
+    names = {
+        name
+        for group in ("method", "dataset", "partition", "selection", "model")
+        for name in group_names(group)
+    }
+    names |= {spec.name for spec in find_specs()}
+    names |= {"client: fedprox", "optimizer: momentum", "selection: round_robin", "weights: uniform"}
+    assert {name for name in names if f" {name} " not in out} == set()
     for title in ("methods", "datasets", "partitions", "selections", "tables", "models", "rules"):
         assert f"{title}\n" in out.replace(" ", "")
 
@@ -141,19 +123,11 @@ def test_data_that_are_damaged(cli: Any, tmp_path: Path) -> None:
 
 
 def test_partition_show(cli: Any, tmp_path: Path) -> None:
-    code, out, err = cli(
-        "partition",
-        "show",
-        "dataset=digits",
-        "partition=pcdd",
-        "partition.clients=5",
-        "partition.classes_per_client=2",
-    )
+    words = "dataset=digits partition=pcdd partition.clients=5 partition.classes_per_client=2"
+    code, out, err = cli("partition", "show", *words.split())
     assert (code, err) == (0, "")
     assert "partition pcdd-" in out
     assert "clients  5" in out
-    # Five clients with two classes each hold every digit once: all classes are equally frequent (GCI 0) and each
-    # client misses eight of ten.
     assert all(name in out for name in ("GCI", "GAI", "GSC", "CCI", "CAI", "CSC"))
     picture = Path(out.splitlines()[-1])
     assert picture.parent == Path("results/figures")
@@ -192,17 +166,13 @@ def test_table_from_nothing_to_files(
 
     code, out, err = cli("table", "name=toy_table1", "seeds=1", "launcher=inline")
     assert (code, err) == (0, "")
-    assert (
-        "toy_table1: 4 done, 2 cells method not available yet; results/tables/quick/toy_table1.{csv,tex,md}"
-        in out
-    )
+    written = "results/tables/quick/toy_table1.{csv,tex,md}"
+    assert f"toy_table1: 4 done, 2 cells method not available yet; {written}" in out
     assert [status["state"] for status in statuses(Path("results"))] == ["done"] * 4
     folder = Path("results/tables/quick")
-    assert sorted(path.name for path in folder.iterdir()) == [
-        "toy_table1.csv",
-        "toy_table1.md",
-        "toy_table1.tex",
-    ]
+    assert {path.name for path in folder.iterdir()} == {
+        f"toy_table1.{suffix}" for suffix in ("csv", "md", "tex")
+    }
 
     frame = pd.read_csv(folder / "toy_table1.csv", keep_default_na=False).set_index(["row", "column"])
     for row in ("fedavg", "fedavgm"):
@@ -276,15 +246,8 @@ def test_damaged_records_are_made_again(cli: Any, toy: Any) -> None:
 
 
 def test_rows_columns_and_places(cli: Any, toy: Any, tmp_path: Path) -> None:
-    code, out, _ = cli(
-        "table",
-        "rows=fedavg",
-        "columns=i*",
-        "seeds=1",
-        "launcher=inline",
-        "results=there",
-        f"out={tmp_path / 'mine'}",
-    )
+    words = "table rows=fedavg columns=i* seeds=1 launcher=inline results=there"
+    code, out, _ = cli(*words.split(), f"out={tmp_path / 'mine'}")
     assert code == 0
     assert "1 done" in out
     assert len(statuses(Path("there"))) == 1
@@ -308,10 +271,8 @@ def test_a_launch_in_another_process(cli: Any, tmp_path: Path, root: Path) -> No
         [sys.executable, "-m", "benchmark", *words],
         cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
-    deadline = time.monotonic() + 100
-    while not any(
-        status["round"] >= 1 or status["state"] == "running" for status in statuses(tmp_path / "results")
-    ):
+    deadline = time.monotonic() + 300
+    while not statuses(tmp_path / "results"):
         assert first.poll() is None, first.communicate()
         assert time.monotonic() < deadline
         time.sleep(0.02)
@@ -319,18 +280,14 @@ def test_a_launch_in_another_process(cli: Any, tmp_path: Path, root: Path) -> No
     assert code == 2
     assert "another process works on it" in err
     assert str(first.pid) in err
-    status = cli("status", "name=feddiverse_cmnist_gsc", "rows=fedavg/uniform", "seeds=2")
-    assert status.code == 0
+    assert cli("status", "name=feddiverse_cmnist_gsc", "rows=fedavg/uniform", "seeds=2").code == 0
     first.send_signal(signal.SIGTERM)
-    _, err = first.communicate(timeout=100)
+    _, err = first.communicate(timeout=300)
     assert first.returncode == 130, err
     assert "the same command goes on" in err
     assert "Traceback" not in err
-    stopped = [
-        path.parent
-        for path in (tmp_path / "results").glob("runs/*/*/status.json")
-        if '"interrupted"' in path.read_text()
-    ]
+    found = (tmp_path / "results").glob("runs/*/*/status.json")
+    stopped = [path.parent for path in found if '"interrupted"' in path.read_text()]
     assert len(stopped) == 1
     assert (stopped[0] / "checkpoint.pt").exists()
     assert (tmp_path / "results/tables/quick/feddiverse_cmnist_gsc.md").read_text().count("missing") >= 1
@@ -344,5 +301,3 @@ def test_a_table_that_an_analysis_makes(cli: Any) -> None:
     assert (code, err) == (0, "")
     assert "fedmr_table3: by `analyse communication`" in out
     assert "11.182" in Path("results/tables/quick/fedmr_table3.csv").read_text()
-    code, out, err = cli("table", "paper=fedmr", "table=9")
-    assert code == 2 and "no table 9" in err
