@@ -15,8 +15,9 @@ from benchmark.analyses.registry import PAPER_TABLES, find
 from benchmark.errors import ConfigError
 from benchmark.experiments.spec import TableSpec
 from benchmark.experiments.tables import TABLE_FOLDER, find_specs, load_spec
+from benchmark.paths import PUBLISHED
 from benchmark.reports.layout import as_table
-from benchmark.reports.published import PUBLISHED_FOLDER, PublishedTable
+from benchmark.reports.published import PublishedTable
 from benchmark.reports.render import markdown
 from benchmark.reports.results import Cell, build_results
 
@@ -30,7 +31,7 @@ def spec_of(name: str) -> TableSpec:
 
 def printed(spec: TableSpec) -> pd.DataFrame:
     read = partial(pd.read_csv, dtype=str, keep_default_na=False)
-    frame = pd.concat([read(PUBLISHED_FOLDER / name) for name in spec.published])
+    frame = pd.concat([read(PUBLISHED / name) for name in spec.published])
     return frame[frame["metric"] == spec.published_metric]
 
 
