@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ import torch
 from federations import federation, mlp, problem_of, run
 from torch import nn
 
+from benchmark.engine.federation import FederatedRun
 from benchmark.engine.state import FederationState
 from benchmark.models.networks import Net
 
@@ -17,36 +19,55 @@ GOLDEN = Path(__file__).parents[1] / "golden"
 SCHEDULES = {"full": {"epochs": 3, "batch_size": 1000}, "mini": {"epochs": 2, "batch_size": 8}}
 
 
-def rounds_of(file: str, split: str, schedule: str, method: dict) -> tuple[np.ndarray, dict]:
-    """(global vectors after rounds 1..3, the stored arrays)."""
+CASES = pytest.mark.parametrize(("split", "schedule"), [(a, s) for a in ("uneq", "eq") for s in SCHEDULES])
+
+
+def states_of(
+    file: str, split: str, method: dict, budget: dict, net: Net | None = None, **spec: float
+) -> tuple[list[FederationState], dict, FederatedRun]:
+    """(states after rounds 1..3, the stored arrays, the run)."""
     g = dict(np.load(GOLDEN / "baselines" / f"{file}.npz"))
     problem = problem_of([g[f"{split}_X{k}"] for k in range(4)], [g[f"{split}_y{k}"] for k in range(4)], 3)
-    states = run(federation(problem, method, mlp(), lr=float(g["lr"]), w0=g["w0"], **SCHEDULES[schedule]))
-    return np.stack([s.w.numpy() for s in states[1:]]), g
+    model = federation(problem, method, net or mlp(), lr=float(g["lr"]), w0=g["w0"], **budget, **spec)
+    return run(model)[1:], g, model
 
 
-CASES = [(a, s) for a in ("uneq", "eq") for s in SCHEDULES]
+def close(found: list[torch.Tensor], expected: np.ndarray, atol: float = 1e-9) -> None:
+    np.testing.assert_allclose(np.stack([t.numpy() for t in found]), expected, rtol=0, atol=atol)
 
 
-@pytest.mark.parametrize(("split", "schedule"), CASES)
-def test_fedavg(split: str, schedule: str) -> None:
-    w, g = rounds_of("fedavg", split, schedule, {})
-    np.testing.assert_allclose(w, g[f"{split}_{schedule}_w"], rtol=0, atol=1e-9)
+def momentum(**parameters: Any) -> dict:
+    return {"optimizer": {"name": "momentum", **parameters}}
 
 
-@pytest.mark.parametrize(("split", "schedule"), CASES)
-def test_fedprox(split: str, schedule: str) -> None:
-    w, g = rounds_of("fedprox", split, schedule, {"client": {"fedprox": {"mu": 0.5}}})
-    np.testing.assert_allclose(w, g[f"{split}_{schedule}_w"], rtol=0, atol=1e-9)
+PROX = {"client": {"fedprox": {"mu": 0.5}}}
+NOVA = {"direction": {"name": "nova"}}
 
 
-@pytest.mark.parametrize(("split", "schedule"), CASES)
-@pytest.mark.parametrize("form", ["classic", "nesterov"])
-@pytest.mark.parametrize(("suffix", "beta", "lr"), [("", 0.9, 1.0), ("2", 0.7, 0.5)])
-def test_fedavgm(split: str, schedule: str, form: str, suffix: str, beta: float, lr: float) -> None:
-    optimizer = {"name": "momentum", "beta": beta, "lr": lr, "momentum_form": form}
-    w, g = rounds_of("fedavgm", split, schedule, {"server": {"optimizer": optimizer}})
-    np.testing.assert_allclose(w, g[f"{split}_{schedule}_{form}{suffix}_w"], rtol=0, atol=1e-9)
+@CASES
+@pytest.mark.parametrize(
+    ("file", "form", "method", "local_momentum"),
+    [
+        ("fedavg", "", {}, 0.0),
+        ("fedprox", "", PROX, 0.0),
+        ("moon", "", {"client": {"moon": {"mu": 1.0, "T": 0.5}}}, 0.0),
+        *(
+            ("fedavgm", f"_{form}{number}", {"server": momentum(beta=beta, lr=lr, momentum_form=form)}, 0.0)
+            for form in ("classic", "nesterov")
+            for number, beta, lr in (("", 0.9, 1.0), ("2", 0.7, 0.5))
+        ),
+        ("fednova", "_plain", {"server": NOVA}, 0.0),
+        ("fednova", "_mom", {"server": NOVA}, 0.9),
+        ("fednova", "_mu", {"server": NOVA} | PROX, 0.0),
+        # FedAvgM on FedNova's mean. The authors' buffer starts at the first mean, as ours does.
+        ("fednova", "_gmf", {"server": NOVA | momentum(beta=0.5, lr=1.0)}, 0.0),
+    ],
+)
+def test_global_models(
+    file: str, form: str, method: dict, local_momentum: float, split: str, schedule: str
+) -> None:
+    states, g, _ = states_of(file, split, method, SCHEDULES[schedule], momentum=local_momentum)
+    close([s.w for s in states], g[f"{split}_{schedule}{form}_w"])
 
 
 @pytest.mark.parametrize(
@@ -74,25 +95,10 @@ def test_fedavgm_of_fedsdc_and_flower(setting: str, beta: float, lr: float) -> N
         np.testing.assert_allclose(w, flat(f"{setting}_phi_paper", t + 1), rtol=0, atol=1e-12)
 
 
-def states_of(
-    file: str, split: str, schedule: str, method: dict, budget: dict | None = None, **spec: float
-) -> tuple[list[FederationState], dict]:
-    """(states after rounds 1..3, the stored arrays)."""
-    g = dict(np.load(GOLDEN / "baselines" / f"{file}.npz"))
-    problem = problem_of([g[f"{split}_X{k}"] for k in range(4)], [g[f"{split}_y{k}"] for k in range(4)], 3)
-    options = {**(budget or SCHEDULES[schedule]), **spec}
-    states = run(federation(problem, method, mlp(), lr=float(g["lr"]), w0=g["w0"], **options))
-    return states[1:], g
-
-
-def close(found: list[torch.Tensor], expected: np.ndarray, atol: float = 1e-9) -> None:
-    np.testing.assert_allclose(np.stack([t.numpy() for t in found]), expected, rtol=0, atol=atol)
-
-
 UNIFORM = {"weights": {"name": "uniform"}}
 
 
-@pytest.mark.parametrize(("split", "schedule"), CASES)
+@CASES
 @pytest.mark.parametrize("name", ["adam", "yogi", "adagrad"])
 @pytest.mark.parametrize(
     ("suffix", "switches"),
@@ -116,37 +122,25 @@ def test_adaptive_server_optimizers(
     if name != "adam":
         parameters.pop("bias_correction", None)
     method = {"server": {"optimizer": {"name": name, **parameters}}}
-    states, g = states_of(f"fed{name}", split, schedule, method)
+    states, g, _ = states_of(f"fed{name}", split, method, SCHEDULES[schedule])
     close([s.w for s in states], g[f"{split}_{schedule}_{suffix}_w"])
     close([s.optimizer["v"] for s in states], g[f"{split}_{schedule}_{suffix}_v"])
     if f"{split}_{schedule}_{suffix}_m" in g:
         close([s.optimizer["m"] for s in states], g[f"{split}_{schedule}_{suffix}_m"])
 
 
-@pytest.mark.parametrize(("split", "schedule"), CASES)
-@pytest.mark.parametrize("form", ["plain", "mom", "mu", "gmf"])
-def test_fednova(split: str, schedule: str, form: str) -> None:
-    """gmf is FedAvgM on the mean of FedNova; the buffer of the authors starts at the first mean, as ours does."""
-    method: dict = {"server": {"direction": {"name": "nova"}}}
-    if form == "mu":
-        method["client"] = {"fedprox": {"mu": 0.5}}
-    if form == "gmf":
-        method["server"]["optimizer"] = {"name": "momentum", "beta": 0.5, "lr": 1.0}
-    states, g = states_of("fednova", split, schedule, method, momentum=0.9 if form == "mom" else 0.0)
-    close([s.w for s in states], g[f"{split}_{schedule}_{form}_w"])
-
-
-@pytest.mark.parametrize(("split", "schedule"), CASES)
+@CASES
 @pytest.mark.parametrize(
     ("suffix", "server"),
     [
         ("", UNIFORM),
-        ("_etag2", UNIFORM | {"optimizer": {"name": "momentum", "beta": 0.0, "lr": 0.5}}),
+        ("_etag2", UNIFORM | momentum(beta=0.0, lr=0.5)),
         ("_sizeavg", {"weights": {"name": "size"}}),
     ],
 )
 def test_scaffold(split: str, schedule: str, suffix: str, server: dict) -> None:
-    states, g = states_of("scaffold", split, schedule, {"client": {"scaffold": {}}, "server": server})
+    method = {"client": {"scaffold": {}}, "server": server}
+    states, g, _ = states_of("scaffold", split, method, SCHEDULES[schedule])
     close([s.w for s in states], g[f"{split}_{schedule}{suffix}_w"])
     last = "_last" if suffix == "_sizeavg" else ""
     c, ci = g[f"{split}_{schedule}{suffix}_c{last}"], g[f"{split}_{schedule}{suffix}_ci{last}"]
@@ -159,7 +153,7 @@ def test_scaffold(split: str, schedule: str, suffix: str, server: dict) -> None:
 def test_scaffold_with_a_fixed_number_of_steps(split: str) -> None:
     """Three batches of 8, visited anew when they are used up."""
     method = {"client": {"scaffold": {}}, "server": UNIFORM}
-    states, g = states_of("scaffold", split, "k3", method, {"epochs": None, "steps": 3, "batch_size": 8})
+    states, g, _ = states_of("scaffold", split, method, {"epochs": None, "steps": 3, "batch_size": 8})
     close([s.w for s in states], g[f"{split}_k3_w"])
     close([s.rules["scaffold"]["c"] for s in states], g[f"{split}_k3_c"])
 
@@ -167,7 +161,7 @@ def test_scaffold_with_a_fixed_number_of_steps(split: str) -> None:
 DYN = {"server": UNIFORM | {"post": {"name": "drift"}}}
 
 
-@pytest.mark.parametrize(("split", "schedule"), CASES)
+@CASES
 @pytest.mark.parametrize(
     ("form", "switches"),
     [("const", {}), ("adaptive", {"variant": "reference"}), ("adaptive", {"adaptive": True})],
@@ -176,7 +170,7 @@ def test_feddyn(split: str, schedule: str, form: str, switches: dict) -> None:
     """Stored: h = -alpha times our l, and lambda_k = -g_k/alpha_k. ``_avg`` is the mean of the last models."""
     parameters = {"alpha": 0.1} | switches
     client = {"feddyn": parameters, "last_models": {"over": "all"}}
-    states, g = states_of("feddyn", split, schedule, DYN | {"client": client})
+    states, g, _ = states_of("feddyn", split, DYN | {"client": client}, SCHEDULES[schedule])
     close([s.w for s in states], g[f"{split}_{schedule}_{form}_w"])
     close([s.rules["last_models"]["mean"] for s in states], g[f"{split}_{schedule}_{form}_avg"])
     if form == "const":
@@ -188,7 +182,7 @@ def test_feddyn(split: str, schedule: str, form: str, switches: dict) -> None:
         close(found, g[f"{split}_{schedule}_{form}_lambda"][:, k])
 
 
-@pytest.mark.parametrize(("split", "schedule"), CASES)
+@CASES
 @pytest.mark.parametrize(
     ("form", "switches"),
     [("np_ownK", {}), ("const", {"steps": "mean"}), ("adaptive", {"variant": "reference"})],
@@ -196,7 +190,7 @@ def test_feddyn(split: str, schedule: str, form: str, switches: dict) -> None:
 def test_feddc(split: str, schedule: str, form: str, switches: dict) -> None:
     """Clients of n_bar = 15 samples take 3 steps (full) and 2 x 2 (mini)."""
     client = {"feddc": {"alpha": 0.1} | switches, "last_models": {"over": "participants"}}
-    states, g = states_of("feddc", split, schedule, DYN | {"client": client})
+    states, g, _ = states_of("feddc", split, DYN | {"client": client}, SCHEDULES[schedule])
     close([s.w for s in states], g[f"{split}_{schedule}_{form}_w"])
     if form == "np_ownK":
         return
@@ -208,18 +202,10 @@ def test_feddc(split: str, schedule: str, form: str, switches: dict) -> None:
         close([state["c"] for state in own], g[f"{split}_{schedule}_{form}_s"][:, k])
 
 
-@pytest.mark.parametrize(("split", "schedule"), CASES)
-def test_moon(split: str, schedule: str) -> None:
-    states, g = states_of("moon", split, schedule, {"client": {"moon": {"mu": 1.0, "T": 0.5}}})
-    close([s.w for s in states], g[f"{split}_{schedule}_w"])
-
-
-@pytest.mark.parametrize(("split", "schedule"), CASES)
+@CASES
 @pytest.mark.parametrize("weights", ["size", "uniform"])
 def test_fedbn(split: str, schedule: str, weights: str) -> None:
     """Stored order W1, b1, BN weight, BN bias, W2, b2; the shared ones are all but the BN entries 56 to 71."""
-    g = dict(np.load(GOLDEN / "baselines" / "fedbn.npz"))
-    problem = problem_of([g[f"{split}_X{k}"] for k in range(4)], [g[f"{split}_y{k}"] for k in range(4)], 3)
     body = nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.Tanh())
     method = {
         "client": {"fedbn": {}},
@@ -227,8 +213,7 @@ def test_fedbn(split: str, schedule: str, weights: str) -> None:
         "prediction": {"name": "personal"},
     }
     net = Net(body, nn.Linear(8, 3), 8).double()
-    model = federation(problem, method, net, lr=float(g["lr"]), w0=g["w0"], **SCHEDULES[schedule])
-    states = run(model)[1:]
+    states, g, model = states_of("fedbn", split, method, SCHEDULES[schedule], net)
     shared = np.r_[0:56, 72:99]
     close([s.w[shared] for s in states], g[f"{split}_{schedule}_{weights}_shared"])
     buffers = model.model.buffer_layout
