@@ -32,11 +32,8 @@ class Updates:
         self._count = 0
 
     def add(self, update: Tensor, p: float | None) -> None:
-        """Take one update [d]. ``p`` is its weight if it is known before training ends.
-
-        Raises:
-            LayoutError: The update has another length. torch would repeat a single number d times.
-        """
+        """Take one update [d]. ``p`` is its weight if it is known before training ends."""
+        # torch would repeat a single number d times.
         if update.shape != (self._size,):
             raise LayoutError(
                 f"update number {self._count} of the round has the shape {list(update.shape)}, the model has "
@@ -61,7 +58,6 @@ class Payloads:
     """The named tensors that client rules upload, each combined over clients by the rule's reducer."""
 
     def __init__(self, rules: Sequence[ClientRule]) -> None:
-        """Start empty for ``rules``."""
         self._items: dict[str, dict[str, dict[int, Tensor]]] = {rule.key: {} for rule in rules}
         self._sums: dict[tuple[str, str], Tensor] = {}
 
@@ -129,7 +125,6 @@ class Uploads:
     """All that the clients of a round send."""
 
     def __init__(self, state: FederationState, method: Method, m: int, counters: Tensor) -> None:
-        """For m clients in the round after ``state``; ``counters`` as in `Buffers`."""
         self.updates = Updates(state.w, m, keep=method.keeps_updates(state.round))
         self.payloads = Payloads(method.client)
         self.buffers = Buffers(state.buffers, counters)

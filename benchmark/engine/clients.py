@@ -60,7 +60,6 @@ class ClientSide:
     order: Order | None = None
 
     def __post_init__(self) -> None:
-        """Derive what every round needs."""
         problem = self.problem
         device = problem.images.device
         self.indices = [torch.from_numpy(np.asarray(c, dtype=np.int64)).to(device) for c in problem.clients]
@@ -83,7 +82,6 @@ class ClientSide:
         self._pooled: dict[tuple[str, int], tuple[Tensor, Tensor]] = {}
 
     def __len__(self) -> int:
-        """K."""
         return len(self.indices)
 
     # Data ----------------------------------------------------------------------------------------------------
@@ -196,14 +194,12 @@ class ClientSide:
                 gradients=self.pool.gradients,
                 pooled=partial(self.pooled, rule.key),
                 augmented=self.spec.augment is not None,
-                generators=partial(self._rule_generators, f"{purpose}/{rule.key}", state.round, client),
+                generators=partial(self._draw, f"{purpose}/{rule.key}", state.round, client),
             )
             active.append(ActiveRule(rule, replace(ctx, local=rule.begin(ctx))))
         return active
 
-    def _rule_generators(
-        self, owner: str, round: int, client: int, purpose: str, *ids: int
-    ) -> np.random.Generator:
+    def _draw(self, owner: str, round: int, client: int, purpose: str, *ids: int) -> np.random.Generator:
         return self.generators(f"{owner}/{purpose}", round, client, *ids)
 
     # Training ------------------------------------------------------------------------------------------------

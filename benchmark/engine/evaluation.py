@@ -26,11 +26,9 @@ class Images:
     chosen: Tensor
 
     def __len__(self) -> int:
-        """N = n + m."""
         return len(self.own) + len(self.chosen)
 
     def __getitem__(self, rows: slice | Tensor) -> Tensor:
-        """A batch: the images at a slice, or at indices [B]."""
         if isinstance(rows, slice):
             rows = torch.arange(len(self), device=self.chosen.device)[rows]
         is_own = rows < len(self.own)

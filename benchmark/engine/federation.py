@@ -47,7 +47,6 @@ class FederatedRun:
     stop: Callable[[], bool] = lambda: False
 
     def __post_init__(self) -> None:
-        """Derive what every round needs."""
         policy = next((rule.buffers for rule in self.method.client if rule.buffers), self.spec.buffers)
         self.spec = replace(self.spec, buffers=policy)
         self.clients = ClientSide(

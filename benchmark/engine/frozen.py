@@ -32,16 +32,7 @@ class FrozenView:
         head: Head | None = None,
         cost: Cost | None = None,
     ) -> None:
-        """Make a view of ``model``.
-
-        Args:
-            model: The shared network.
-            loaded: What that network has at present.
-            w: Parameters [d].
-            buffers: BatchNorm statistics.
-            head: Replaces the classifier.
-            cost: The samples passed forward are added to it.
-        """
+        """``loaded`` is what ``model`` has at present; samples passed forward are added to ``cost``."""
         self._model, self._loaded, self._cost = model, loaded, cost
         self._w, self._buffers, self._head = w, buffers, head
 
@@ -77,7 +68,6 @@ class FrozenPool:
     """Auxiliary networks beside the one that trains: made when first asked for, and reused for the next client."""
 
     def __init__(self, model: FlatModel) -> None:
-        """``model`` is the network that trains; auxiliary networks are copies of it."""
         self.loaded = Loaded()
         self.cost = Cost()
         self.used = 0

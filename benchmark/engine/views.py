@@ -16,7 +16,7 @@ from methods.core.rules import ClientProbe, ClientRule
 
 
 class Probe:
-    """A client that answers a question of the server (`methods.core.rules.ClientProbe`)."""
+    """A client that answers a question of the server (`methods.core.rules.ClientProbe`); its work adds to ``cost``."""
 
     def __init__(
         self,
@@ -26,7 +26,6 @@ class Probe:
         client: int,
         cost: Cost,
     ) -> None:
-        """``state`` is the one before the round; the client's work is added to ``cost``."""
         self._clients, self._state, self._cost = clients, state, cost
         self.client = client
         self.num_classes = clients.problem.num_classes
@@ -71,7 +70,6 @@ class ProbedClients:
     def __init__(
         self, clients: ClientSide, state: FederationState, heads: Mapping[str, Tensor], cost: Cost
     ) -> None:
-        """All that is asked for is added to ``cost``."""
         self._clients, self._state, self._heads, self._cost = clients, state, heads, cost
         self.num_clients = len(clients)
         self.sizes = clients.sizes
@@ -93,7 +91,6 @@ class PredictionView:
     """What a prediction rule may read (`methods.core.rules.ServerView`)."""
 
     def __init__(self, clients: ClientSide, state: FederationState) -> None:
-        """``state`` is the server's present state."""
         self._clients, self._state = clients, state
         self.num_clients = len(clients)
         self.w, self.buffers, self.rules = state.w, state.buffers, state.rules

@@ -23,7 +23,6 @@ class Net(nn.Module):
     """A network in two parts: a body that makes features [B, h] and a classifier [B, h] -> [B, C]."""
 
     def __init__(self, body: nn.Module, classifier: nn.Module, feature_dim: int) -> None:
-        """``feature_dim`` is h."""
         super().__init__()
         self.body = body
         self.classifier = classifier

@@ -290,7 +290,6 @@ class WideBlock(nn.Module):
     """Two 3 x 3 convolutions, each behind BatchNorm and ReLU, dropout between them, and a shortcut."""
 
     def __init__(self, before: int, channels: int, stride: int, dropout: float) -> None:
-        """From ``before`` channels to ``channels``, at 1/``stride`` of the resolution."""
         super().__init__()
         self.norm1 = nn.BatchNorm2d(before)
         self.conv1 = nn.Conv2d(before, channels, 3, stride=stride, padding=1)

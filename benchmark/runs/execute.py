@@ -74,7 +74,7 @@ def execute(config: RunConfig, progress: Progress = lambda r, n: None, stop: Sto
     results = Results(Path(config.paths.results)).open()
     folder = results.run(config.key)
     known = folder.status()
-    if known is not None and _is_complete(folder, known):
+    if known is not None and folder.complete(known):
         return known.state, known.message
     try:
         with folder.lease() as lease, _log_file(folder):
@@ -83,10 +83,6 @@ def execute(config: RunConfig, progress: Progress = lambda r, n: None, stop: Sto
         return RunState.RUNNING, str(error)
     except LeaseLost as error:
         return RunState.INTERRUPTED, str(error)
-
-
-def _is_complete(folder: RunFolder, status: Status) -> bool:
-    return status.ended and folder.complete(status)
 
 
 def _execute(
@@ -98,7 +94,7 @@ def _execute(
         # Otherwise cuDNN chooses its algorithms by measured time, and a repeated run gives other bits.
         torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = True, False
         known = folder.status()
-        if known is not None and _is_complete(folder, known):  # by a process that had the lease before
+        if known is not None and folder.complete(known):  # by a process that had the lease before
             return known.state, known.message
         round = known.round if known else 0
         folder.write_config(config)
@@ -295,7 +291,7 @@ class RunSession:
         self.folder.write_status(self._status(RunState.RUNNING, state.round))
 
     def _status(self, state: RunState, round: int, message: str = "", **more: Any) -> Status:
-        seconds = round_seconds(time.perf_counter() - self.started)
+        seconds = float(f"{time.perf_counter() - self.started:.2f}")
         return Status(state, round, self.config.train.rounds, message, seconds=seconds, **more)
 
     def _end(self, outcome: RunState, state: FederationState, message: str, last: list[Record]) -> Status:
@@ -319,11 +315,6 @@ class RunSession:
         self.folder.write_status(status, durable=True)
         self.folder.clean(self.config.runtime.keep_checkpoint)
         return status
-
-
-def round_seconds(seconds: float) -> float:
-    """Seconds with two decimals."""
-    return float(f"{seconds:.2f}")
 
 
 def _model_digest(state: FederationState) -> str:

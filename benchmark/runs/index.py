@@ -51,7 +51,7 @@ class RunIndex:
     def has_ended(self, key: str) -> bool:
         """Whether the run is done or diverged, and its records are complete. Otherwise it is carried out again."""
         status = self.status(key)
-        if status is None or not status.ended or not self.results.run(key).complete(status):
+        if status is None or not self.results.run(key).complete(status):
             return False
         self._states[key] = status.state
         return True

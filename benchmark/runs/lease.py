@@ -66,7 +66,6 @@ class Holder:
         )
 
     def __str__(self) -> str:
-        """For messages."""
         job = f", job {self.job}" if self.job else ""
         return f"process {self.pid} on {self.host}{job}, since {self.since}"
 
@@ -118,12 +117,10 @@ class Lease:
         return _path(self.folder, self.number)
 
     def __enter__(self) -> Lease:
-        """Start to touch it."""
         _heart.add(self)
         return self
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        """Release it."""
         _heart.remove(self)
         self.release()
 
@@ -264,7 +261,6 @@ class _Heart:
     def __init__(self) -> None:
         self._leases: list[Lease] = []
         self._lock = threading.Lock()
-        self._changed = threading.Event()
         self._thread: threading.Thread | None = None
 
     def add(self, lease: Lease) -> None:
@@ -280,7 +276,7 @@ class _Heart:
 
     def _beat(self) -> None:
         while True:
-            self._changed.wait(BEAT_SECONDS)
+            time.sleep(BEAT_SECONDS)
             with self._lock:
                 leases = list(self._leases)
             for lease in leases:

@@ -177,8 +177,8 @@ class RunFolder:
         return [Record(**json.loads(line)) for line in self._records().splitlines()]
 
     def complete(self, status: Status) -> bool:
-        """Whether the records of an ended run have the right size. Fast, for thousands of runs."""
-        return self.records_size() == status.records_bytes
+        """Whether the run has ended and its records have the right size. Fast, for thousands of runs."""
+        return status.ended and self.records_size() == status.records_bytes
 
     def records_digest(self) -> tuple[int, str]:
         """(size in bytes, SHA-256) of the records."""
@@ -253,7 +253,6 @@ class _RememberingFile(io.FileIO):
     error: OSError | None = None
 
     def write(self, data: Any) -> int:
-        """As in `io.FileIO`."""
         try:
             return super().write(data)
         except OSError as error:

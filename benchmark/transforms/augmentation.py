@@ -90,14 +90,6 @@ def _reflected(images: Tensor, pad: int) -> Tensor:
     return images
 
 
-def _reflect_crop_flip(images: Tensor) -> Tensor:
-    return _crop_and_flip(images, 4, reflect=True)
-
-
-def _crop_flip(images: Tensor) -> Tensor:
-    return _crop_and_flip(images, 4)
-
-
 # Augmentations of the papers' codes ------------------------------------------------------------------------------
 
 RETINA_SIZE, BIRD_SIZE, SKIN_SIZE = 384, 224, 200
@@ -111,14 +103,6 @@ def _crop_turn_flip(images: Tensor, scale: tuple[float, float]) -> Tensor:
     turn = rotation(uniform(count, -10, 10, images.device))
     matrix = turn @ flip(sometimes(count, 0.5, images.device))
     return warp(images, (RETINA_SIZE, RETINA_SIZE), matrix, box)
-
-
-def _retina(images: Tensor) -> Tensor:
-    return _crop_turn_flip(images, (0.6, 1.0))
-
-
-def _covid_fl(images: Tensor) -> Tensor:
-    return _crop_turn_flip(images, (0.8, 1.2))
 
 
 def _blood(images: Tensor) -> Tensor:
@@ -219,13 +203,15 @@ class Augmentation:
     rgb: bool = False
 
 
+_RETINA_EVALUATION = partial(_shorter_side, size=RETINA_SIZE)
+
 AUGMENTATIONS: dict[str, Augmentation | None] = {
     "none": None,
-    "reflect_crop_flip": Augmentation(_reflect_crop_flip),
-    "crop_flip": Augmentation(_crop_flip),
+    "reflect_crop_flip": Augmentation(partial(_crop_and_flip, pad=4, reflect=True)),
+    "crop_flip": Augmentation(partial(_crop_and_flip, pad=4)),
     "cifar100": Augmentation(_cifar100),
-    "retina": Augmentation(_retina, partial(_shorter_side, size=RETINA_SIZE)),
-    "covid_fl": Augmentation(_covid_fl, partial(_shorter_side, size=RETINA_SIZE)),
+    "retina": Augmentation(partial(_crop_turn_flip, scale=(0.6, 1.0)), _RETINA_EVALUATION),
+    "covid_fl": Augmentation(partial(_crop_turn_flip, scale=(0.8, 1.2)), _RETINA_EVALUATION),
     "blood": Augmentation(_blood, rgb=True),
     "ham10000": Augmentation(_ham10000, rgb=True),
     "isic2019": Augmentation(_isic2019, partial(_middle, size=SKIN_SIZE)),

@@ -72,16 +72,12 @@ def jitter(
     for step, strength in ((brightness, bright), (contrast, contrasted), (saturation, saturated)):
         if strength:
             factor = uniform(len(x), max(0.0, 1 - strength), 1 + strength, x.device)
-            steps.append(partial(_with, step, factor))
+            steps.append(partial(step, factor=factor))
     if hued:
-        steps.append(partial(_with, hue, uniform(len(x), -hued, hued, x.device)))
+        steps.append(partial(hue, turn=uniform(len(x), -hued, hued, x.device)))
     for number in torch.randperm(len(steps)).tolist():
         x = steps[number](x)
     return x
-
-
-def _with(step: Callable[[Tensor, Tensor], Tensor], factor: Tensor, x: Tensor) -> Tensor:
-    return step(x, factor)
 
 
 def brightness_and_contrast(x: Tensor, shift: Tensor, factor: Tensor) -> Tensor:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tiny_runs import wait_until
+from processes import wait_until
 
 from benchmark.cli.options import parse
 from benchmark.cli.planning import plans_of

@@ -15,7 +15,8 @@ import pytest
 from hydra import compose as hydra_compose
 from hydra import initialize_config_dir
 from omegaconf import OmegaConf
-from tiny_runs import FAKE, FORKS, command, wait_until
+from processes import wait_until
+from tiny_runs import FAKE, FORKS, command
 
 from benchmark.bench.scale import scheduler
 from benchmark.cli.overrides import configurations

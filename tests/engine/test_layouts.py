@@ -7,9 +7,10 @@ import torch
 
 from methods.core.vectors import Layout, LayoutError
 
-LAYOUT = Layout.of(
-    [("body.weight", (2, 3), "body"), ("norm.weight", (2,), "norm"), ("classifier.bias", (4,), "head")]
-)
+BODY = ("body.weight", (2, 3), "body")
+NORM = ("norm.weight", (2,), "norm")
+HEAD = ("classifier.bias", (4,), "head")
+LAYOUT = Layout.of([BODY, NORM, HEAD])
 
 
 def test_layout() -> None:
@@ -40,30 +41,12 @@ def test_channels_last_layout_is_a_permuted_view() -> None:
     ("tensors", "message"),
     [
         (
-            [
-                ("body.weight", (3, 2), "body"),
-                ("norm.weight", (2,), "norm"),
-                ("classifier.bias", (4,), "head"),
-            ],
+            [("body.weight", (3, 2), "body"), NORM, HEAD],
             r"sum: got tensor 'body.weight' \(3, 2\); expected 'body.weight' \(2, 3\)",
         ),
-        (
-            [
-                ("body.weight", (2, 3), "body"),
-                ("classifier.bias", (4,), "head"),
-                ("norm.weight", (2,), "norm"),
-            ],
-            r"tensor 'classifier.bias' \(4,\); expected 'norm.weight' \(2,\)",
-        ),
-        ([("body.weight", (2, 3), "body")], r"got 1 tensors; expected 3"),
-        (
-            [
-                ("body.weight", (2, 3), "body"),
-                ("norm.weight", (2,), "body"),
-                ("classifier.bias", (4,), "head"),
-            ],
-            r"norm.weight",
-        ),
+        ([BODY, HEAD, NORM], r"tensor 'classifier.bias' \(4,\); expected 'norm.weight' \(2,\)"),
+        ([BODY], r"got 1 tensors; expected 3"),
+        ([BODY, ("norm.weight", (2,), "body"), HEAD], r"norm.weight"),
     ],
 )
 def test_layouts_are_compared_strictly(tensors: list, message: str) -> None:

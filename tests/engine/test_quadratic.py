@@ -9,9 +9,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from federations import Quadratic, federation, one_parameter, ones, run, with_rules
+
+from benchmark.engine.federation import FederatedRun
 
 ETA, TAU = 0.05, 10
 A, B = (1.0, 10.0), (1.0, -1.0)
@@ -22,20 +25,18 @@ def pull(a: float, mu: float = 0.0) -> float:
     return 1 - (1 - ETA * (a + mu)) ** TAU
 
 
-def final(
-    config: dict[str, Any], sizes: tuple[int, ...] = (1, 1), rounds: int = 45, start: float = 3.0
-) -> float:
-    method = with_rules(Quadratic(a=A, b=B), config=config)
-    model = federation(
-        ones(*sizes),
-        method,
-        one_parameter(),
-        lr=ETA,
-        rounds=rounds,
-        epochs=TAU,
-        w0=torch.tensor([start]).numpy(),
-    )
-    return float(run(model)[-1].w)
+def quadratic(
+    config: dict[str, Any], sizes: tuple[int, ...], a: tuple[float, ...], b: tuple[float, ...], start: float = 3.0,
+    **options: Any,
+) -> FederatedRun:  # fmt: skip
+    """Clients of ``sizes`` with the parabolas a and b; w starts at ``start``."""
+    method = with_rules(Quadratic(a=a, b=b), config=config)
+    options = {"lr": ETA, "epochs": TAU, "w0": np.array([start])} | options
+    return federation(ones(*sizes), method, one_parameter(), **options)
+
+
+def final(config: dict[str, Any], sizes: tuple[int, ...] = (1, 1), rounds: int = 45) -> float:
+    return float(run(quadratic(config, sizes, A, B, rounds=rounds))[-1].w)
 
 
 def test_fedavg_settles_where_the_local_progress_balances() -> None:
@@ -91,13 +92,8 @@ def test_unsquared_proximal_term_has_constant_size() -> None:
 
     One client, a = 1, b = 1, w = 0, eta = .05, mu = .4, two steps: v_1 = .05; v_2 = .05 + .05 (.95 - .4) = .0775.
     """
-    method = with_rules(
-        Quadratic(a=(1.0,), b=(1.0,)),
-        config={"client": {"fedprox": {"mu": 0.4, "prox_norm": "unsquared_per_tensor"}}},
-    )
-    model = federation(
-        ones(1), method, one_parameter(), lr=ETA, rounds=1, epochs=2, w0=torch.zeros(1).numpy()
-    )
+    config = {"client": {"fedprox": {"mu": 0.4, "prox_norm": "unsquared_per_tensor"}}}
+    model = quadratic(config, (1,), (1.0,), (1.0,), start=0.0, rounds=1, epochs=2)
     assert float(run(model)[-1].w) == pytest.approx(0.0775, abs=1e-15)
 
 
@@ -106,16 +102,8 @@ def test_unsquared_proximal_term_has_constant_size() -> None:
 def test_partial_participation_follows_the_chosen_clients(selection: str, kappa: int) -> None:
     """w <- w + (1/m) sum over S of c_k (b_k - w), for the clients that took part; sizes (1, 2, 1) weigh them."""
     a, b, sizes = (1.0, 10.0, 4.0), (1.0, -1.0, 2.0), (1, 2, 1)
-    method = with_rules(Quadratic(a=a, b=b), config={"selection": {"name": selection}})
-    model = federation(
-        ones(*sizes),
-        method,
-        one_parameter(),
-        lr=ETA,
-        epochs=TAU,
-        clients_per_round=kappa,
-        w0=torch.ones(1).numpy(),
-    )
+    config = {"selection": {"name": selection}}
+    model = quadratic(config, sizes, a, b, start=1.0, clients_per_round=kappa)
     state, w, seen = model.initial_state(), 1.0, set()
     for _ in range(15):
         state, report = model.step(state)
@@ -128,39 +116,17 @@ def test_partial_participation_follows_the_chosen_clients(selection: str, kappa:
 
 
 def test_clients_that_agree_settle_at_their_optimum_under_partial_participation() -> None:
-    method = with_rules(Quadratic(a=(1.0, 10.0, 4.0), b=(0.7, 0.7, 0.7)))
-    model = federation(
-        ones(1, 1, 1), method, one_parameter(), lr=ETA, epochs=TAU, clients_per_round=2, rounds=60
-    )
+    model = quadratic({}, (1, 1, 1), (1.0, 10.0, 4.0), (0.7, 0.7, 0.7), clients_per_round=2, rounds=60)
     assert float(run(model)[-1].w) == pytest.approx(0.7, abs=1e-12)
 
 
 def test_one_client_is_gradient_descent() -> None:
     """Three rounds of ten steps are thirty steps; v - b shrinks by .9 in each: 2 + .9^30 (w_0 - 2)."""
-    method = with_rules(Quadratic(a=(2.0,), b=(2.0,)))
-    model = federation(
-        ones(1), method, one_parameter(), lr=ETA, rounds=3, epochs=TAU, w0=torch.zeros(1).numpy()
-    )
-    w, states = 0.0, run(model)
-    for _ in range(3 * TAU):
-        w -= ETA * 2 * (w - 2)
-    assert float(states[-1].w) == pytest.approx(w, abs=1e-14)
-    assert float(states[-1].w) == pytest.approx(2 - 2 * 0.9**30, abs=1e-13)
+    model = quadratic({}, (1,), (2.0,), (2.0,), start=0.0)
+    assert float(run(model)[-1].w) == pytest.approx(2 - 2 * 0.9**30, abs=1e-13)
 
 
 def test_steps_or_epochs_give_the_same_budget() -> None:
-    method = with_rules(Quadratic(a=A, b=B))
-    by_epochs = federation(
-        ones(1, 1), method, one_parameter(), lr=ETA, rounds=2, epochs=TAU, w0=torch.ones(1).numpy()
-    )
-    by_steps = federation(
-        ones(1, 1),
-        method,
-        one_parameter(),
-        lr=ETA,
-        rounds=2,
-        epochs=None,
-        steps=TAU,
-        w0=torch.ones(1).numpy(),
-    )
+    by_epochs = quadratic({}, (1, 1), A, B, rounds=2)
+    by_steps = quadratic({}, (1, 1), A, B, rounds=2, epochs=None, steps=TAU)
     assert torch.equal(run(by_epochs)[-1].w, run(by_steps)[-1].w)

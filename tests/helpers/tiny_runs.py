@@ -9,7 +9,7 @@ import os
 import pkgutil
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -81,14 +81,6 @@ def round_on_disk(folder: RunFolder) -> int:
         return int(json.loads((folder.path / "status.json").read_bytes())["round"])
     except FileNotFoundError:
         return -1
-
-
-def wait_until(condition: Callable[[], bool], what: str, seconds: float = 60) -> None:
-    """Look every millisecond; AssertionError with ``what`` after ``seconds``."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"waited {seconds} s in vain: {what}"
-        time.sleep(0.001)
 
 
 def words_of(config: RunConfig) -> list[str]:

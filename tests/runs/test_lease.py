@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
-from tiny_runs import wait_until
+from processes import wait_until
 
 from benchmark.errors import StorageError
 from benchmark.runs import lease

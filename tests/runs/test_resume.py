@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from processes import wait_until
 from tiny_runs import (
     FORKS,
     STATEFUL,
@@ -24,14 +25,12 @@ from tiny_runs import (
     folder_of,
     round_on_disk,
     tiny,
-    wait_until,
     words_of,
 )
 
 from benchmark.__main__ import main
 from benchmark.config.schema import RunConfig
 from benchmark.runs.execute import execute
-from benchmark.runs.lease import Busy
 from benchmark.runs.store import RunFolder
 
 KILLS = 20
@@ -262,23 +261,16 @@ def footprint(folder: Path) -> dict[str, tuple[int, int, int]]:
     return {name: (stat.st_ino, stat.st_size, stat.st_mtime_ns) for name, stat in stats.items()}
 
 
-def test_a_finished_run_is_not_touched_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    config = tiny(tmp_path / "results", STATELESS)
-    for outcome in ("done", "done"):
-        assert execute(config)[0] == outcome
+@pytest.mark.parametrize(("lr", "outcome"), [(0.01, "done"), (1e30, "diverged")])
+def test_an_ended_run_is_not_touched_again(tmp_path: Path, lr: float, outcome: str) -> None:
+    config = tiny(tmp_path / "results", STATELESS, {"train": {"lr": lr}})
+    first = execute(config)
+    assert first[0] == outcome
     before = footprint(tmp_path)
-    assert execute(config) == ("done", "")
+    assert execute(config) == first
     # Threads, device and checkpoints are no part of the identity: it is the same run.
-    assert execute(tiny(tmp_path / "results", STATELESS, threads=2, checkpoint_every=7)) == ("done", "")
-    assert footprint(tmp_path) == before
-
-
-def test_a_diverged_run_is_not_touched_again(tmp_path: Path) -> None:
-    config = tiny(tmp_path / "results", STATELESS, {"train": {"lr": 1e30}})
-    state, message = execute(config)
-    assert state == "diverged"
-    before = footprint(tmp_path)
-    assert execute(config) == (state, message)
+    other = tiny(tmp_path / "results", STATELESS, {"train": {"lr": lr}}, threads=2, checkpoint_every=7)
+    assert execute(other) == first
     assert footprint(tmp_path) == before
 
 
@@ -316,19 +308,3 @@ def test_four_that_start_together(tmp_path: Path) -> None:
     assert [process.exitcode for process in processes] == [0] * 4
     assert bits(config) == expected
     assert (folder_of(config).path / "log.txt").read_text().count("start:") == 1
-
-
-def test_a_killed_process_holds_nothing(tmp_path: Path) -> None:
-    config = tiny(tmp_path / "results", STATELESS, {"train": {"rounds": 1000}})
-    folder = folder_of(config)
-    process = fork(config)
-    wait_until(lambda: round_on_disk(folder) >= 1, "the first round")
-    assert folder.is_held()
-    process.kill()
-    process.join()
-    assert not folder.is_held()
-    with folder.lease():
-        assert folder.is_held()
-        with pytest.raises(Busy, match="another process works on it"), folder.lease():
-            pass
-    assert not folder.is_held()

@@ -15,12 +15,10 @@ import yaml
 from tiny_runs import FORKS, STATEFUL, STATELESS, bits, command, fill, folder_of, tiny, words_of
 
 from benchmark.config.schema import FORMAT, RunConfig
-from benchmark.engine.evaluation import Record
 from benchmark.errors import StorageError
 from benchmark.runs.execute import execute
 from benchmark.runs.files import write_atomically
 from benchmark.runs.lease import Busy
-from benchmark.runs.status import RunState, Status
 from benchmark.runs.store import Results, RunFolder
 
 
@@ -165,23 +163,49 @@ def test_full_disk_before_the_first_byte(small_disk: Path, tmp_path: Path, known
 # Damaged and foreign files ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("content", [b"", b'{"state": "do', b"\xff\xfe\x00", b"[1, 2]", b'"done"'])
-def test_a_damaged_status_is_named(ended: RunConfig, content: bytes) -> None:
+DAMAGED = r"status\.json: damaged .*Delete"
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        *((content, DAMAGED) for content in (b"", b'{"state": "do', b"\xff\xfe\x00", b"[1, 2]", b'"done"')),
+        ({"colour": "blue"}, DAMAGED),
+        ({"format": FORMAT + 1}, f"got format {FORMAT + 1}; expected {FORMAT}"),
+        ({"format": None}, f"got format None; expected {FORMAT}"),
+    ],
+)
+def test_a_damaged_or_foreign_status_is_named(
+    ended: RunConfig, content: bytes | dict[str, Any], said: str
+) -> None:
     folder = folder_of(ended)
-    (folder.path / "status.json").write_bytes(content)
-    with pytest.raises(StorageError, match=r"status\.json") as error:
-        folder.status()
+    path = folder.path / "status.json"
+    if isinstance(content, dict):
+        content = json.dumps(json.loads(path.read_text()) | content).encode()
+    path.write_bytes(content)
+    with pytest.raises(StorageError, match=said) as error:
+        execute(ended)
     assert str(folder.path) in str(error.value)
-    with pytest.raises(StorageError, match="Delete"):
-        execute(ended)
 
 
-@pytest.mark.parametrize("change", [{"format": FORMAT + 1}, {"format": None}, {"colour": "blue"}])
-def test_a_foreign_status_is_named(ended: RunConfig, change: dict[str, Any]) -> None:
-    path = folder_of(ended).path / "status.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | change))
-    with pytest.raises(StorageError, match=r"format|damaged"):
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("", "got configuration None"),
+        ("hash: 0123456789ab\n", "got configuration '0123456789ab'"),
+        ("just words\n", "damaged"),
+        ("hash: [", "damaged"),
+        ("- 1\n", "damaged"),
+    ],
+)
+def test_a_configuration_that_is_not_ours_is_refused(ended: RunConfig, content: str, said: str) -> None:
+    folder = folder_of(ended)
+    (folder.path / "config.yaml").write_text(content)
+    (folder.path / "status.json").unlink()
+    records = folder.records_path.read_bytes()
+    with pytest.raises(StorageError, match=rf"config\.yaml: {said}"):
         execute(ended)
+    assert folder.records_path.read_bytes() == records
 
 
 @pytest.mark.parametrize(
@@ -289,26 +313,6 @@ def test_a_checkpoint_of_another_seed_is_refused(halfway: RunConfig) -> None:
         folder_of(halfway).load_checkpoint(other)
 
 
-def test_a_folder_of_another_configuration_is_refused(ended: RunConfig) -> None:
-    folder = folder_of(ended)
-    path = folder.path / "config.yaml"
-    path.write_text(yaml.safe_dump(yaml.safe_load(path.read_text()) | {"hash": "0123456789ab"}))
-    (folder.path / "status.json").unlink()
-    records = folder.records_path.read_bytes()
-    with pytest.raises(StorageError, match="got configuration '0123456789ab'"):
-        execute(ended)
-    assert folder.records_path.read_bytes() == records
-
-
-@pytest.mark.parametrize("content", ["", "just words\n", "hash: [", "- 1\n"])
-def test_a_damaged_configuration_is_refused(ended: RunConfig, content: str) -> None:
-    folder = folder_of(ended)
-    (folder.path / "config.yaml").write_text(content)
-    (folder.path / "status.json").unlink()
-    with pytest.raises(StorageError, match=r"config\.yaml"):
-        execute(ended)
-
-
 def test_configuration_and_meta_are_complete(ended: RunConfig) -> None:
     folder = folder_of(ended)
     written = yaml.safe_load((folder.path / "config.yaml").read_text())
@@ -353,13 +357,6 @@ def test_a_run_folder_in_the_place_of_a_file(tmp_path: Path) -> None:
     assert folder.path.read_text() == "mine"
 
 
-def test_results_that_only_may_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # Permissions mean nothing to root, so the system's answer is made up.
-    monkeypatch.setattr(Path, "mkdir", fail_with(errno.EACCES))
-    with pytest.raises(StorageError, match=r"Permission denied.*paths\.results"):
-        Results(tmp_path / "results").open()
-
-
 def test_one_launcher_at_a_time(tmp_path: Path) -> None:
     results = Results(tmp_path / "results").open()
     with results.launcher_lease():
@@ -369,29 +366,3 @@ def test_one_launcher_at_a_time(tmp_path: Path) -> None:
         assert "nothing was changed" in str(error.value)
     with results.launcher_lease():
         pass
-
-
-# Small things ------------------------------------------------------------------------------------------------------
-
-
-def test_status_is_what_was_written(tmp_path: Path) -> None:
-    folder = RunFolder(tmp_path)
-    assert folder.status() is None
-    folder.write_status(Status(RunState.RUNNING, 3, 10))
-    status = folder.status()
-    assert status is not None
-    assert (status.state, status.round, status.rounds, status.pid) == ("running", 3, 10, os.getpid())
-    assert not status.ended
-    assert {state for state in RunState if state.ended} == {"done", "diverged"}
-
-
-def test_records_are_appended_and_cut(tmp_path: Path) -> None:
-    folder = RunFolder(tmp_path)
-    first = folder.append_records([Record(0, "test", "all", "accuracy", 0.1)])
-    second = folder.append_records([Record(1, "test", "class=3", "recall", 1 / 3)])
-    assert second > first > 0
-    folder.truncate_records(first)
-    lines = folder.records_path.read_text().splitlines()
-    assert [json.loads(line) for line in lines] == [
-        {"round": 0, "split": "test", "group": "all", "metric": "accuracy", "value": 0.1}
-    ]
