@@ -164,7 +164,7 @@ def test_killed_at_every_step_on_the_way_to_the_disk(
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 @METHODS
 def test_a_signal_saves_the_state(tmp_path: Path, layer: dict[str, Any], number: signal.Signals) -> None:
-    rounds, log = 30, tmp_path / "out.txt"
+    rounds, log = 60, tmp_path / "out.txt"
     expected = undisturbed(tmp_path, layer, {"train": {"rounds": rounds}})
     # No checkpoint falls due: what is saved, the signal has saved.
     config = tiny(tmp_path / "stopped", layer, {"train": {"rounds": rounds}}, checkpoint_every=1000)
