@@ -16,6 +16,7 @@ from benchmark.launch.local import launch
 from benchmark.launch.tasks import RUN_WORK, Task
 from benchmark.transforms.augmentation import AUGMENTATIONS
 
+pytestmark = pytest.mark.xdist_group("launch")  # one worker, as all tests share the runs of one fixture
 NAMES = sorted(set(AUGMENTATIONS) - {"none"})
 TRAINED = ("blood", "cifar100", "crop_flip", "ham10000", "reflect_crop_flip")
 """Those that are quick to train on: small images in, small images out."""
