@@ -15,15 +15,7 @@ Model = TypeVar("Model", bound=BaseModel)
 
 
 def read_yaml(path: Path, what: str) -> dict[str, Any]:
-    """The mapping in a YAML file.
-
-    Args:
-        path: The file.
-        what: What kind of file it is, for messages.
-
-    Raises:
-        ConfigError: It cannot be read or holds no mapping.
-    """
+    """The mapping in a YAML file; `ConfigError`, which calls the file ``what``, if there is none."""
     try:
         node = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:

@@ -53,7 +53,6 @@ Cells = dict[tuple[str, str], PlannedCell]
 
 
 def _absent(overrides: Mapping[str, Any]) -> str | None:
-    """A message about the first name in a cell's settings that does not exist, or None."""
     for group in ("method", "selection", "dataset", "model", "partition"):
         node = overrides.get(group)
         name = node.get("name") if isinstance(node, Mapping) else None
@@ -77,12 +76,12 @@ def _check(config: RunConfig) -> None:
         json.dumps(config.method, sort_keys=True), json.dumps(config.selection, sort_keys=True)
     )
     config.check_method(method)
-    if config.model.name not in model_names():
-        expected = f"one of {', '.join(model_names())}"
-        raise ConfigError(wrong("model.name", config.model.name, expected, known=model_names()))
-    if config.dataset.name not in datasets.names():
-        expected = f"one of {', '.join(datasets.names())}"
-        raise ConfigError(wrong("dataset.name", config.dataset.name, expected, known=datasets.names()))
+    for key, name, known in (
+        ("model.name", config.model.name, model_names()),
+        ("dataset.name", config.dataset.name, datasets.names()),
+    ):
+        if name not in known:
+            raise ConfigError(wrong(key, name, f"one of {', '.join(known)}", known=known))
 
 
 def _set(config: dict[str, Any], key: str, value: Any) -> dict[str, Any]:
@@ -185,15 +184,9 @@ def prepare_data(
     load: Callable[[RunConfig], object],
     fetch: Callable[[RunConfig], object] = lambda run: None,
 ) -> None:
-    """Prepare every data set and all pre-trained weights of ``runs``, each once.
+    """Load the data and fetch the pre-trained weights of ``runs``, each once.
 
-    Args:
-        runs: The runs.
-        load: Loads the data of a run.
-        fetch: Fetches the weights of a run.
-
-    Raises:
-        ConfigError: The messages of all data and weights that are missing.
+    Raises `ConfigError` with the messages of all data and weights that are missing.
     """
     problems: dict[str, None] = {}
     seen: set[str] = set()

@@ -338,10 +338,11 @@ class TableSpec(_Node):
             raise ConfigError(f"table {self.name}: no row or no column is left; choose at least one of each.")
         if len(chosen_rows) == len(self.rows) and len(chosen) == len(self.columns):
             return self
-        rows_text = f"{len(chosen_rows)} of {len(self.rows)} rows"
-        columns_text = f"{len(chosen)} of {len(self.columns)} columns"
+        shown = (
+            f"{len(chosen_rows)} of {len(self.rows)} rows and {len(chosen)} of {len(self.columns)} columns"
+        )
         return self.with_(
-            caption=f"{self.caption} {rows_text} and {columns_text} are shown.".strip(),
+            caption=f"{self.caption} {shown} are shown.".strip(),
             rows=tuple(row for row in self.rows if row.key in chosen_rows),
             columns=tuple(column for column in self.columns if column.key in chosen),
         )

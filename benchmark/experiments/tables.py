@@ -41,7 +41,6 @@ def extend(node: Mapping[str, Any], folder: Path = TABLE_FOLDER) -> dict[str, An
 
 
 def _take_over(part: str, base: Sequence[Any], own: Sequence[Any]) -> list[Any]:
-    """The rows or columns that a table takes over, changes, or adds to those of the table that it extends."""
     result = []
     for entry in own:
         changes = dict(entry) if isinstance(entry, Mapping) else {"key": entry}
@@ -73,11 +72,7 @@ def _keys(parts: Sequence[Any]) -> list[str]:
 
 
 def load_spec(path: Path | str) -> TableSpec:
-    """Read one table file.
-
-    Raises:
-        ConfigError: It cannot be read or does not fit `TableSpec`; the message names the file and the key.
-    """
+    """Read one table file; `ConfigError`, naming file and key, for one that does not fit."""
     path = Path(path)
     try:
         node = extend(read_yaml(path, "table"), path.parent)
@@ -110,10 +105,8 @@ def find_specs(
 ) -> list[TableSpec]:
     """All tables of ``folder``, or those of one paper, or with one number, in the order of their names.
 
-    Methods of ``conf/method`` whose file asks for it (``tables:``) have a row at the end.
-
-    Raises:
-        ConfigError: No table fits.
+    Methods of ``conf/method`` whose file asks for it (``tables:``) have a row at the end. Raises `ConfigError` if no
+    table fits.
     """
     paths = sorted(path for path in folder.glob("*.yaml") if not path.name.startswith("_"))
     specs = [_with_guests(load_spec(path)) for path in paths]
