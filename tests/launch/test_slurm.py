@@ -587,9 +587,7 @@ def test_files_for_kinds_of_clusters(name: str) -> None:
     """Each holds what differs, is valid, and begins with a comment on what it is for."""
     path = CONF / "launcher" / f"{name}.yaml"
     assert path.read_text().startswith("# ")
-    chosen = SlurmSettings.of(
-        group_settings("launcher", name, {"time": "90"})
-    )
+    chosen = SlurmSettings.of(group_settings("launcher", name, {"time": "90"}))
     assert chosen.time == 90
     for key, value in yaml.safe_load(path.read_text()).items():
         if key != "time" and not isinstance(value, list):
