@@ -47,5 +47,4 @@ def too_long(path: Path) -> Iterator[str]:
 if __name__ == "__main__":
     paths = [path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*.py"))]
     found = [message for path in paths for message in too_long(path)]
-    print("\n".join(found))
-    sys.exit(bool(found))
+    sys.exit("\n".join(found) or 0)

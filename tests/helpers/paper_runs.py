@@ -64,11 +64,9 @@ def cut_down(plain: dict[str, Any], results: Path, data: Path) -> dict[str, Any]
     batch = 8 if name == "cifar100" else 4
     if not plain["train"]["drop_last"] and "tau_b" not in plain["selection"]:
         batch = plain["train"]["batch_size"]
-    # As many images of each of the 100 classes as there are clients with the class.
-    clients_of_class = (plain["partition"].get("clients") or 0) * plain["partition"].get(
-        "classes_per_client", 0
-    )
-    per_class = max(2, clients_of_class // 100) if name == "cifar100" else None
+    # With 10 clients: as many images of each of the 100 classes as clients have the class, and at least two.
+    ten = name == "cifar100" and plain["partition"].get("clients") == 10
+    per_class = max(2, plain["partition"].get("classes_per_client", 0) // 10) if ten else None
     # FedDiverse's part before the first round: a round of all clients, then 1 + 1 steps on each.
     shorter = {"T0": 1, "tau_b": 1, "tau_a": 1}
     return {
