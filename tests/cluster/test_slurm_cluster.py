@@ -284,11 +284,11 @@ def test_the_job_before_still_lives(cluster: Node, here: Desk, undisturbed: Desk
 
 
 def test_the_time_is_not_enough(cluster: Node, here: Desk, undisturbed: Desk) -> None:
-    """A minute, at whose end, as SLURM sees it, the runs are not done twice: they sleep until they are told to save.
+    """Two minutes, at whose end, as SLURM sees it, the runs are not done twice: they sleep until they are told to save.
 
     They are told 20 to 50 seconds before the end: SLURM looks at times twice a minute.
     """
-    times = ("launcher.signal_delay=20", "launcher.grace=10", "launcher.time=1")
+    times = ("launcher.signal_delay=20", "launcher.grace=10", "launcher.time=2")
     launcher = here.long("launcher.workers=2", *SLURM[:-1], *times)
     seen: list[int] = []
     for number in (1, 2):
