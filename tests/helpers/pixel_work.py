@@ -33,7 +33,7 @@ def pixels(payload: dict[str, Any], progress: Any, stop: Any) -> tuple[str, str]
         return train(*words, round=round, client=client, **more)
 
     # Nothing is learnt from them: what they are does not depend on the model.
-    run.clients.trainer._step_function = lambda *_: lambda x, y, index: torch.zeros(())  # type: ignore[method-assign]
+    run.clients.trainer._step_function = lambda *_: lambda x, y, index: (torch.zeros(()), False)  # type: ignore[method-assign]
     run.clients.trainer.run = trained  # type: ignore[method-assign]
     run._select = lambda state, cost: (tuple(payload["clients"]), state.selection)  # type: ignore[method-assign]
     run.step(run.step(run.initial_state())[0])
