@@ -16,6 +16,7 @@ from federations import (
     Drift,
     OwnNorm,
     Push,
+    Quadratic,
     Recorder,
     Turns,
     bn_dropout,
@@ -24,6 +25,7 @@ from federations import (
     classes,
     federation,
     mlp,
+    one_parameter,
     ones,
     problem_of,
     run,
@@ -174,6 +176,15 @@ def test_a_non_finite_update_names_round_and_client(value: float, where: str) ->
         model_.step(state)
     assert (error.value.round, error.value.client) == (1, 2)
     assert same(state, before)
+
+
+def test_a_loss_that_overflows_is_noticed() -> None:
+    """a_k eta = 200: the parameter grows by a factor of -199 per step until it overflows."""
+    method = with_rules(Quadratic(a=(1.0, 4000.0), b=(1.0, 1.0)))
+    model_ = federation(ones(1, 1), method, one_parameter(), lr=0.05, rounds=50, epochs=10, w0=np.zeros(1))
+    with pytest.raises(Diverged) as error:
+        run(model_)
+    assert error.value.client == 1
 
 
 def test_one_class_clients_train() -> None:

@@ -33,7 +33,7 @@ from torch.optim.sgd import sgd
 
 from benchmark.engine.state import FederationState, Interrupted
 from benchmark.models.networks import Net
-from methods.core.contexts import ClientContext, RoundView, State, Trained
+from methods.core.contexts import Batch, ClientContext, Loss, RoundView, State, Trained
 from methods.core.rules import ClientRule, Method
 from methods.fedavg import MeanDirection, SizeWeights
 
@@ -43,6 +43,7 @@ from methods.fedavg import MeanDirection, SizeWeights
 NEUTRAL = {
     "fedprox mu=0": {"client": {"fedprox": {"mu": 0.0}}},
     "fedprox mu=0, unsquared": {"client": {"fedprox": {"mu": 0.0, "prox_norm": "unsquared_per_tensor"}}},
+    "fedavgm beta=0, lr=1": {"server": {"optimizer": {"name": "momentum", "beta": 0.0, "lr": 1.0}}},
     "fedavgm nesterov": {
         "server": {"optimizer": {"name": "momentum", "beta": 0.0, "lr": 1.0, "momentum_form": "nesterov"}}
     },
@@ -68,6 +69,26 @@ def test_neutral_values_are_fedavg_bit_for_bit(name: str) -> None:
     expected = run(class_run({}, **options))[-1]
     assert torch.equal(run(class_run(NEUTRAL[name], **options))[-1].w, expected.w)
     assert not torch.equal(expected.w, run(class_run({}, **options), rounds=0)[0].w)
+
+
+def test_other_values_are_not() -> None:
+    plain = run(class_run({}))[-1].w
+    for config in ({"client": {"fedprox": {"mu": 0.1}}}, {"server": {"optimizer": CONF_MOMENTUM}}):
+        assert not torch.allclose(run(class_run(config))[-1].w, plain, atol=1e-6)
+
+
+class Scale(ClientRule):
+    """Multiplies the cross-entropy."""
+
+    key: ClassVar[str] = "scale"
+    by: float
+
+    def loss(self, ctx: ClientContext, batch: Batch) -> Loss:
+        return Loss(0.0, ce_weight=self.by)
+
+
+def test_a_neutral_loss_rule_is_fedavg_bit_for_bit() -> None:
+    assert torch.equal(run(class_run(with_rules(Scale(by=1.0))))[-1].w, run(class_run({}))[-1].w)
 
 
 # One client -----------------------------------------------------------------------------------------------------

@@ -185,3 +185,10 @@ def test_freezing_batch_norm_keeps_its_affine_part() -> None:
     assert torch.equal(flat.buffers, before)
     assert bool((flat.layout.view(flat.g, "body.1.bias") != 0).any())
     assert flat.net.body[2].training
+
+
+def test_layouts_of_two_models_are_compared_by_name() -> None:
+    FlatModel(some_net()).layout.require_same(FlatModel(some_net()).layout, "update")
+    other = FlatModel(Net(mlp().body, nn.Linear(8, 4), 8))
+    with pytest.raises(ValueError, match=r"update: .*'classifier\.weight' \(4, 8\).*\(3, 8\)"):
+        FlatModel(mlp()).layout.require_same(other.layout, "update")

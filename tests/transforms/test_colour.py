@@ -54,6 +54,21 @@ def test_images_alone_and_on_more_threads(name: str) -> None:
         assert torch.equal(torch.cat(alone), together)
 
 
+@pytest.mark.parametrize("name", PAIRS)
+def test_neutral_factors_change_nothing(name: str) -> None:
+    neutral = 0.0 if name == "hue" else 1.0
+    torch.testing.assert_close(
+        PAIRS[name][0](images(), torch.full((3,), neutral)), images(), rtol=0, atol=1e-3
+    )
+
+
+def test_hue_of_pure_colours() -> None:
+    """A third of the circle: red, green, blue -> green, blue, red; grey has no hue."""
+    x = torch.tensor([[[255.0, 0, 0, 90]], [[0, 255.0, 0, 90]], [[0, 0, 255.0, 90]]])[None]
+    out = colour.hue(x, torch.tensor([1 / 3]))
+    torch.testing.assert_close(out[0, :, 0], x[0, :, 0][[2, 0, 1]], rtol=0, atol=1e-2)
+
+
 def test_jitter_draws_for_each_image_between_the_bounds() -> None:
     """All images are the same uniform grey, which only brightness changes: 100 times .8 to 1.2."""
     x = torch.full((3000, 3, 2, 2), 100.0)

@@ -18,6 +18,8 @@ from benchmark.transforms.affine import (
     rotation,
     shear,
     shifted_boxes,
+    sometimes,
+    uniform,
     warp,
     whole,
 )
@@ -184,3 +186,12 @@ def test_where_no_box_fits_the_middle_is_taken(height: int, width: int, box: tup
     """More than the whole area fits never. The largest middle has a ratio of at most 4/3: 13 of 30 beside 10."""
     boxes = random_boxes(5, height, width, (1.3, 1.4), CPU)
     assert {tuple(b) for b in boxes.tolist()} == {tuple(map(float, box))}
+
+
+def test_uniform_and_sometimes() -> None:
+    torch.manual_seed(0)
+    values = uniform(10_000, -2.0, 4.0, CPU)
+    assert float(values.min()) >= -2
+    assert float(values.max()) < 4
+    assert float(values.mean()) == pytest.approx(1.0, abs=0.06)
+    assert float(sometimes(10_000, 0.3, CPU).float().mean()) == pytest.approx(0.3, abs=0.02)
