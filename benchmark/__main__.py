@@ -25,7 +25,10 @@ COMMANDS = {
     "partition": "show: the clients of a partition as text and as a picture",
     "bench": "[scale|data] speed and memory beside a bare PyTorch loop",
 }
-"""What each command does. It is the function ``main`` of ``benchmark.cli.COMMAND``, imported when it is called."""
+"""What each command does. It is the function ``main`` of ``benchmark.cli.COMMAND``, or that of its name in `JOBS`."""
+
+JOBS = ("status", "logs", "retry", "cancel")
+"""The commands of ``benchmark.cli.jobs``."""
 
 USAGE = "\n".join(
     [
@@ -44,9 +47,11 @@ def main(words: Sequence[str]) -> int:
         print(USAGE)
         return 0 if words else 2
     try:
-        if words[0] not in COMMANDS:
-            raise ConfigError(wrong("command", words[0], f"one of: {', '.join(COMMANDS)}", known=COMMANDS))
-        code: int = import_module(f"benchmark.cli.{words[0]}").main(words[1:])
+        name = words[0]
+        if name not in COMMANDS:
+            raise ConfigError(wrong("command", name, f"one of: {', '.join(COMMANDS)}", known=COMMANDS))
+        module = import_module(f"benchmark.cli.{'jobs' if name in JOBS else name}")
+        code: int = getattr(module, name if name in JOBS else "main")(words[1:])
         return code
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)

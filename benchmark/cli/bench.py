@@ -31,15 +31,15 @@ class DataOptions:
     images: int = 25_000
 
 
-PARTS: dict[str, type] = {"scale": ScaleOptions, "data": DataOptions}
+PARTS: dict[str, type] = {"speed": SpeedOptions, "scale": ScaleOptions, "data": DataOptions}
 
 
 def main(words: Sequence[str]) -> int:
-    """Print the measurements of `benchmark.bench.speed`, or of one of `PARTS`; exit code 0."""
-    part = words[0] if words and "=" not in words[0] and not words[0].startswith("-") else "speed"
-    if part != "speed" and part not in PARTS:
-        raise ConfigError(wrong("bench", part, f"nothing, or one of: {', '.join(PARTS)}", known=PARTS))
-    rest = words if part == "speed" else words[1:]
-    options: Any = parse(rest, f"bench {part}", PARTS.get(part, SpeedOptions))
+    """Print the measurements of `benchmark.bench.speed`, or of another one of `PARTS`; exit code 0."""
+    named = bool(words) and "=" not in words[0] and not words[0].startswith("-")
+    part = words[0] if named else "speed"
+    if part not in PARTS:
+        raise ConfigError(wrong("bench", part, "nothing, or one of: scale, data", known=PARTS))
+    options: Any = parse(words[named:], f"bench {part}", PARTS[part])
     import_module(f"benchmark.bench.{part}").main(**vars(options))
     return 0

@@ -7,7 +7,7 @@ import inspect
 import pkgutil
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -17,8 +17,7 @@ import methods
 from benchmark.cli.options import parse
 from benchmark.config.compose import group_names, load_group
 from benchmark.paths import ROOT
-from benchmark.runs.files import write_atomically
-from methods.core.rules import Rule
+from benchmark.runs.files import storage_error, write_atomically
 
 PAGE = ROOT / "docs" / "methods.md"
 GOLDEN = ROOT / "tests" / "golden"
@@ -40,47 +39,62 @@ HEAD = ("method", "paper", "file", "what it changes", "in `conf/`", "checked aga
 
 
 @dataclass(frozen=True)
-class DocumentOptions:
-    """Options of the command."""
+class PageOptions:
+    """Options of a command that writes a page. None: its place in docs/."""
 
-    out: Annotated[Path, "FILE"] = PAGE
+    out: Annotated[Path | None, "FILE"] = None
 
 
 class Algorithm(NamedTuple):
     """A module of ``methods`` that holds an algorithm of its own: one line of the table."""
 
     name: str
-    title: str
-    link: str
+    paper: str
     path: str
-    changes: tuple[str, ...]
+    changes: str
     configured: tuple[str, ...]
     checks: str
 
 
 def main(words: Sequence[str]) -> int:
     """Write the page; ``check``: exit code 1 if it is out of date."""
+    return page(words, "document", PAGE, lambda: HEADING + table(algorithms()) + "\n")
+
+
+def page(words: Sequence[str], command: str, place: Path, content: Callable[[], str]) -> int:
+    """The command ``COMMAND [check] [out=FILE]``: write a page, or check it; exit code 1 if it is outdated."""
     checking = bool(words) and words[0] == "check"
-    path = parse(words[checking:], "document [check]", DocumentOptions).out
-    new = HEADING + table(algorithms()) + "\n"
+    path = parse(words[checking:], f"{command} [check]", PageOptions).out or place
+    new = content().encode()
     if not checking:
-        write_atomically(path, new.encode())
+        write(path, new)
         print(path)
-    elif not path.exists() or path.read_text(encoding="utf-8") != new:
-        print(f"{path}: out of date; write it with: python -m benchmark document", file=sys.stderr)
+    elif not path.is_file() or path.read_bytes() != new:
+        state = "out of date" if path.is_file() else "missing"
+        print(f"{path}: {state}; write it with: python -m benchmark {command}", file=sys.stderr)
         return 1
+    else:
+        print(f"{path}: up to date")
     return 0
+
+
+def write(path: Path, content: bytes) -> None:
+    """Write a file, and its folder if needed; `StorageError` if that fails."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise storage_error(error, path.parent) from error
+    write_atomically(path, content)
 
 
 def table(found: Sequence[Algorithm]) -> str:
     """The Markdown of the table."""
-    lines = [f"| {' | '.join(HEAD)} |", "|---" * len(HEAD) + "|"]
+    rows = [HEAD]
     for one in found:
-        paper = f"[{one.title}]({one.link})" if one.link else one.title
         names = ", ".join(f"`{name}`" for name in one.configured)
-        cells = (one.name, paper, f"`{one.path}`", " ".join(one.changes), names, one.checks)
-        lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
-    return "\n".join(lines)
+        rows.append((one.name, one.paper, f"`{one.path}`", one.changes, names, one.checks))
+    lines = ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows]
+    return "\n".join([lines[0], "|---" * len(HEAD) + "|", *lines[1:]])
 
 
 def algorithms() -> list[Algorithm]:
@@ -96,37 +110,38 @@ def _modules() -> Iterator[ModuleType]:
 
 
 def _algorithm(module: ModuleType) -> Algorithm | None:
+    from methods.core.rules import Rule
+
+    classes = [item for item in vars(module).values() if inspect.isclass(item)]
     rules = [
-        item
-        for item in vars(module).values()
-        if inspect.isclass(item)
-        and issubclass(item, Rule)
-        and item.key
-        and item.__module__ == module.__name__
+        item for item in classes if issubclass(item, Rule) and item.key and item.__module__ == module.__name__
     ]
-    text = module.__doc__ or ""
-    configured = tuple(_configured(module, rules))
+    configured = tuple(_configured(module, {rule.key for rule in rules}))
     if not rules or not configured:
         return None
+    text = module.__doc__ or ""
     name, _, title = text.strip().splitlines()[0].partition(":")
-    link = re.search(r"https://\S+", text)
-    path = Path(str(module.__file__)).relative_to(ROOT).as_posix()
-    changes = tuple(dict.fromkeys((rule.__doc__ or "").strip().splitlines()[0] for rule in rules))
+    title = (title or name).strip().rstrip(".")
+    link = re.search(r"https://\S+[^\s,]", text)
+    changes = dict.fromkeys((rule.__doc__ or "").strip().splitlines()[0] for rule in rules)
     return Algorithm(
-        name, (title or name).strip().rstrip("."), link[0].rstrip(",") if link else "", path, changes, configured,
+        name,
+        f"[{title}]({link[0]})" if link else title,
+        Path(str(module.__file__)).relative_to(ROOT).as_posix(),
+        " ".join(changes),
+        configured,
         _checks(module, configured),
-    )  # fmt: skip
+    )
 
 
-def _configured(module: ModuleType, rules: Sequence[type[Rule]]) -> list[str]:
+def _configured(module: ModuleType, own: set[str]) -> list[str]:
     """Files of conf/method and conf/selection that are named after the module or use a rule of it and no other's."""
-    stem, own = module.__name__.rpartition(".")[2], {rule.key for rule in rules}
     if ".selection." in module.__name__:
-        return [n for n in group_names("selection") if load_group("selection", n).get("name") in own]
+        return [name for name in group_names("selection") if load_group("selection", name).get("name") in own]
     found = []
     for name in group_names("method"):
         used = _used(load_group("method", name))
-        if name == stem or (used & own and used <= own | SHARED):
+        if name == _stem(module) or (used & own and used <= own | SHARED):
             found.append(name)
     return found
 
@@ -143,12 +158,12 @@ def _used(config: Mapping[str, Any]) -> set[str]:
 
 def _checks(module: ModuleType, configured: Sequence[str]) -> str:
     """golden: outputs of public code are stored for it; toy: quadratic clients (test_toy.py); by hand otherwise."""
-    stem = module.__name__.rpartition(".")[2]
-    stored = [
-        path.stem
-        for path in sorted(GOLDEN.rglob("*.npz"))
-        if any(re.fullmatch(rf"{re.escape(name)}(_.*)?", path.stem) for name in {stem, *configured})
-    ]
+    names = "|".join(map(re.escape, {_stem(module), *configured}))
+    stored = any(re.fullmatch(rf"({names})(_.*)?", path.stem) for path in GOLDEN.rglob("*.npz"))
     if ".selection." in module.__name__:
         return "golden" if stored else "by hand"
     return "golden, toy" if stored else "toy, by hand"
+
+
+def _stem(module: ModuleType) -> str:
+    return module.__name__.rpartition(".")[2]

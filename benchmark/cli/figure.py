@@ -7,19 +7,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from benchmark.cli.launching import launcher_lock, run_missing, run_settings
+from benchmark.cli.launching import finished_runs, run_settings
 from benchmark.cli.options import LaunchOptions, parse
-from benchmark.cli.tracking import start, tracked_runs
 from benchmark.errors import ConfigError, wrong
 from benchmark.experiments.figures import FigureSpec, find_figures
-from benchmark.experiments.plan import Cells, check, plan, unique_runs
+from benchmark.experiments.plan import Cells, plan
 from benchmark.experiments.tuning import TunedFolder
 from benchmark.runs.files import storage_error, write_atomically
 from benchmark.runs.index import RunIndex
 from benchmark.runs.store import Results
 
 if TYPE_CHECKING:
-    from benchmark.figures.registry import Drawing, Kind, Request
+    from benchmark.figures.registry import Drawing, Request
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,39 +38,28 @@ class FigureOptions(LaunchOptions):
 def main(words: Sequence[str]) -> int:
     """Run what is missing and draw; exit code 0, 1 (a run failed) or 130 (stopped)."""
     options = parse(words, "figure", FigureOptions)
+    preset, count = options.preset, options.seeds
+    chosen = [(spec, spec.settings(preset)) for spec in _chosen(options)]
     from benchmark.figures.registry import Request, find
 
-    preset, count = options.preset, options.seeds
-    specs = _chosen(options)
-    results = Results(options.results).open()
+    index = RunIndex(Results(options.results).open())
     extra = run_settings(options.results, options)
-    tuned = TunedFolder.of(options.tuned, results.root)
-    index = RunIndex(results)
-    requests: list[tuple[Kind, Request]] = []
-    for spec in specs:
-        table, settings = spec.runs, spec.settings(preset)
-        cells: Cells = {}
+    tuned = TunedFolder.of(options.tuned, options.results)
+    requests = []
+    for spec, settings in chosen:
+        table, cells = spec.runs, Cells()
         if table is not None and spec.whole is not None:
-            chosen = tuned.load(spec.whole, preset)
-            cells = plan(table, preset, None if count is None else range(count), extra, chosen)
-        request = Request(spec, preset, settings, table, cells, index, extra, count)
-        requests.append((find(spec.kind), request))
-
-    def check_all() -> None:
-        for _, request in requests:
-            if request.table is not None:
-                check(request.table, request.cells)
-
-    plans = [(request.table, request.cells) for _, request in requests if request.table is not None]
-    with start(options, results.root, plans), launcher_lock(options, results):
-        runs = unique_runs([request.cells for _, request in requests])
-        code = run_missing(options, index, runs, check_all, tracked_runs(plans))
+            values = tuned.load(spec.whole, preset)
+            cells = plan(table, preset, None if count is None else range(count), extra, values)
+        requests.append(Request(spec, preset, settings, table, cells, index, extra, count))
+    draw = [find(spec.kind) for spec, _ in chosen]
+    plans = [(request.table, request.cells) for request in requests if request.table is not None]
+    folder = options.out or options.results / "figures" / preset
+    with finished_runs(options, index, plans) as code:
         if code == 130:
             return code
-        folder = options.out or results.root / "figures" / preset
-        for draw, request in requests:
-            paths = _write(draw(request), request, folder)
-            print(f"{paths[0].with_suffix('')}.{{png,pdf,csv,md}}")
+        for kind, request in zip(draw, requests, strict=True):
+            print(f"{_write(kind(request), request, folder)}.{{png,pdf,csv,md}}")
     return code
 
 
@@ -86,7 +74,8 @@ def _chosen(options: FigureOptions) -> list[FigureSpec]:
     return found if options.figure is not None else [spec for spec in found if options.preset in spec.presets]
 
 
-def _write(drawing: Drawing, request: Request, folder: Path) -> list[Path]:
+def _write(drawing: Drawing, request: Request, folder: Path) -> Path:
+    """Write the files of a figure; their path without an ending."""
     from benchmark.reports.notes import tuning_lines
     from benchmark.reports.pictures import save
 
@@ -106,11 +95,11 @@ def _write(drawing: Drawing, request: Request, folder: Path) -> list[Path]:
             f"Preset {request.preset}: other data or less of them, a smaller model and budget; not the paper's numbers."
         )
     try:
-        paths = save(drawing.figure, stem)
+        save(drawing.figure, stem)
     except OSError as error:
         raise storage_error(error, folder) from error
     data = drawing.data.to_csv(index=False).encode()
     text = "\n\n".join(line for line in lines if line) + "\n"
     write_atomically(stem.with_suffix(".csv"), data, durable=False)
     write_atomically(stem.with_suffix(".md"), text.encode(), durable=False)
-    return paths
+    return stem

@@ -1,28 +1,65 @@
-"""Running what is missing of a set of planned runs, for every command that needs finished runs."""
+"""The runs of the selected tables, and carrying out what is missing of them."""
 
 from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from benchmark.cli.options import LaunchOptions, group_settings, launcher_kind
-from benchmark.cli.tracking import settings_of
+from benchmark.cli.options import LaunchOptions, TrackingOptions, group_settings, launcher_kind
+from benchmark.config.compose import load_group
 from benchmark.config.schema import RunConfig
-from benchmark.experiments.plan import prepare_data
+from benchmark.errors import ConfigError
+from benchmark.experiments.plan import Cells, check, prepare_data, unique_runs
+from benchmark.experiments.selection import TableQuery, find_tables, plan_tables
+from benchmark.experiments.spec import TableSpec
+from benchmark.launch.overview import SHOWN_STATES
 from benchmark.runs.index import RunIndex
 from benchmark.runs.status import RunState
 from benchmark.runs.store import Results
+from benchmark.tracking.process import tracking
+from benchmark.tracking.settings import TrackedRun, TrackingSettings
 
 if TYPE_CHECKING:
-    from benchmark.launch.slurm.submissions import Cluster
+    from benchmark.analyses.registry import PaperTable
     from benchmark.launch.tasks import Task
-    from benchmark.tracking.settings import TrackedRun
+
+Plans = Sequence[tuple[TableSpec, Cells]]
+"""Tables, cut to the selected cells, with their runs."""
 
 SHOWN = 20
 """Runs that ended badly that are told one by one."""
+
+
+def in_words(counts: Mapping[RunState, int]) -> str:
+    """Numbers of runs by state: ``4 done, 2 missing``. Nothing if there are none."""
+    return ", ".join(f"{counts[state]} {state}" for state in SHOWN_STATES if counts.get(state))
+
+
+def find_analyses(query: TableQuery) -> list[PaperTable]:
+    """The selected tables that an analysis makes; none if a file, rows or columns are selected."""
+    from benchmark.analyses.registry import PAPER_TABLES
+
+    if any(given is not None for given in (query.name, query.rows, query.columns)):
+        return []
+    return [
+        made
+        for made in PAPER_TABLES
+        if query.paper in (None, made.paper) and query.table in (None, made.table)
+    ]
+
+
+def plans_of(query: TableQuery, options: LaunchOptions | None = None) -> Plans:
+    """The selected tables with their runs; none if an analysis makes all of them."""
+    try:
+        tables = find_tables(query)
+    except ConfigError:
+        if not find_analyses(query):
+            raise
+        tables = []
+    return plan_tables(tables, query, run_settings(query.results, options or LaunchOptions()))
 
 
 def run_settings(results: Path, options: LaunchOptions) -> dict[str, Any]:
@@ -31,21 +68,75 @@ def run_settings(results: Path, options: LaunchOptions) -> dict[str, Any]:
     return {"paths": paths, "runtime": {"threads": options.threads or 1, "device": options.device}}
 
 
-def run_missing(
+def tracking_settings(options: TrackingOptions, default: str = "off") -> TrackingSettings:
+    """``conf/tracking/<name>.yaml`` with ``tracking.KEY=VALUE`` on top; `ConfigError` for what is not allowed."""
+    given, name = options.tracking_settings, options.tracking or default
+    settings = group_settings("tracking", name, given, known=load_group("tracking", "wandb"))
+    if given and settings["name"] == "off":
+        raise ConfigError(
+            f"tracking.{next(iter(given))}: tracking is off. Add tracking=wandb, or leave it out."
+        )
+    return TrackingSettings.of(settings)
+
+
+def tracked_runs(plans: Iterable[tuple[TableSpec, Cells]], prefix: str = "") -> dict[str, TrackedRun]:
+    """The runs of tables by key, grouped by the first table that has them and tagged with all.
+
+    ``prefix`` is written before the name of the group.
+    """
+    tables: dict[str, dict[str, None]] = {}
+    for spec, cells in plans:
+        for key in unique_runs([cells]):
+            tables.setdefault(key, {}).update({spec.name: None, spec.paper: None})
+    return {key: TrackedRun(key, prefix + next(iter(names)), tuple(names)) for key, names in tables.items()}
+
+
+@contextlib.contextmanager
+def finished_runs(
     options: LaunchOptions,
     index: RunIndex,
-    runs: Mapping[str, RunConfig],
-    check: Callable[[], None] = lambda: None,
-    tracked: Sequence[TrackedRun] = (),
-) -> int:
-    """Carry out the runs that have not ended; exit code 0, 1 (a run failed) or 130 (stopped).
+    plans: Plans,
+    runs: Mapping[str, RunConfig] | None = None,
+    prefix: str = "",
+) -> Iterator[int]:
+    """Carry out the runs that have not ended; gives exit code 0, 1 (a run failed) or 130 (stopped).
+
+    Until the end of the ``with`` no other local launcher works on the results folder, and what is written is tracked.
+    On a cluster the jobs track their runs, and only tables and figures are sent from here.
 
     Args:
         options: How to carry them out.
         index: Statuses of the results folder. Refreshed before and after.
-        runs: The runs by key.
-        check: Called before the first run starts, and not at all if no run is missing.
-        tracked: How the jobs of a cluster describe the runs that they track.
+        plans: The tables. Their rules, models and data are checked before the first run starts.
+        runs: The runs by key, if they are not those of ``plans``.
+        prefix: Written before the names of the groups in which the runs are tracked.
+    """
+    runs = unique_runs([cells for _, cells in plans]) if runs is None else runs
+    tracked = {key: TrackedRun(key) for key in runs} | tracked_runs(plans, prefix)
+
+    def check_all() -> None:
+        for spec, cells in plans:
+            check(spec, cells)
+
+    with contextlib.ExitStack() as stack:
+        on_cluster = launcher_kind(options) == "slurm"
+        here = [] if on_cluster else list(tracked.values())
+        stack.enter_context(tracking(tracking_settings(options), index.results.root, here))
+        if not on_cluster:
+            stack.enter_context(index.results.launcher_lease())
+        yield run_missing(options, index, runs, check_all, tracked)
+
+
+def run_missing(
+    options: LaunchOptions,
+    index: RunIndex,
+    runs: Mapping[str, RunConfig],
+    check: Callable[[], None],
+    tracked: Mapping[str, TrackedRun],
+) -> int:
+    """Carry out the runs that have not ended; exit code as of `finished_runs`.
+
+    ``check`` is called before the first run starts, and not at all if no run is missing.
     """
     index.refresh(runs)
     missing = [run for key, run in runs.items() if not index.has_ended(key)]
@@ -60,24 +151,16 @@ def run_missing(
         index.refresh(runs)
 
 
-def launcher_lock(options: LaunchOptions, results: Results) -> contextlib.AbstractContextManager[object]:
-    """The right to launch runs of a results folder: one local launcher at a time, clusters as many as there are."""
-    return contextlib.nullcontext() if launcher_kind(options) == "slurm" else results.launcher_lease()
-
-
 def _launch(options: LaunchOptions, runs: Sequence[RunConfig], already: int) -> int:
     from benchmark.launch.local import launch
     from benchmark.launch.pool import LaunchError
     from benchmark.launch.progress import ProgressView
-    from benchmark.launch.tasks import RUN_WORK, Task
-    from benchmark.runs.build import get_weights
-    from benchmark.runs.data import get_data
+    from benchmark.launch.tasks import RUN_WORK
 
     settings = group_settings("launcher", options.launcher, options.launcher_settings)
-    prepare_data(runs, get_data, get_weights)
+    tasks = _tasks(runs, settings["name"])
     if options.device != "auto" and settings["name"] == "local":
         settings["devices"] = [options.device]
-    tasks = [Task(run.key, run.train.rounds, _payload(run, settings["name"])) for run in runs]
     try:
         outcomes = launch(
             tasks,
@@ -102,36 +185,27 @@ def _launch(options: LaunchOptions, runs: Sequence[RunConfig], already: int) -> 
 
 
 def _cluster(
-    options: LaunchOptions, results: Results, runs: Sequence[RunConfig], tracked: Sequence[TrackedRun]
+    options: LaunchOptions, results: Results, runs: Sequence[RunConfig], tracked: Mapping[str, TrackedRun]
 ) -> int:
-    """Submit what neither ended nor lives, and look after it; exit code 0, 1 (not all have ended), 130 (left alone)."""
+    """Submit what neither ended nor lives, and follow it; exit code 0, 1 (not all have ended), 130 (left alone)."""
     from benchmark.launch.slurm.packing import check_time, known_seconds
     from benchmark.launch.slurm.queue import SlurmQueue
     from benchmark.launch.slurm.settings import SlurmSettings
     from benchmark.launch.slurm.submissions import Cluster
-    from benchmark.launch.tasks import RUN_WORK, Task
-    from benchmark.runs.build import get_weights
-    from benchmark.runs.data import get_data
+    from benchmark.launch.tasks import RUN_WORK
+    from benchmark.launch.watch import view
 
     settings = SlurmSettings.of(group_settings("launcher", options.launcher, options.launcher_settings))
     queue = SlurmQueue(settings, results.root / "launcher" / "jobs")
     intervals = {run.key: min(1.0, run.runtime.checkpoint_every / run.train.rounds) for run in runs}
     check_time(settings, intervals, known_seconds(results))
-    prepare_data(runs, get_data, get_weights)
-    plan = (settings_of(options), {run.key: run for run in tracked})
-    cluster = Cluster(results, queue, settings, RUN_WORK, plan)
-    tasks = [Task(run.key, run.train.rounds, _payload(run, "local")) for run in runs]
+    tasks = _tasks(runs, "local")
+    cluster = Cluster(results, queue, settings, RUN_WORK, (tracking_settings(options), tracked))
     number = cluster.submit(tasks)
     print(f"{number} of {len(tasks)} runs submitted; logs: {queue.folder}/")
     if settings.detach:
         print("the same command shows how far they are, submits what is missing, and writes the tables")
         return 0
-    return _follow(cluster, tasks)
-
-
-def _follow(cluster: Cluster, tasks: Sequence[Task]) -> int:
-    from benchmark.launch.watch import view
-
     try:
         with view() as shown:
             lost = cluster.follow(tasks, shown)
@@ -147,9 +221,17 @@ def _follow(cluster: Cluster, tasks: Sequence[Task]) -> int:
     return 1 if lost else 0
 
 
-def _payload(run: RunConfig, launcher: str) -> dict[str, Any]:
-    """The run as plain values; a local worker sees only its own GPU, so which one is the launcher's business."""
-    plain = run.model_dump(mode="json")
-    if launcher == "local" and plain["runtime"]["device"].startswith("cuda:"):
-        plain["runtime"]["device"] = "cuda"
-    return plain
+def _tasks(runs: Sequence[RunConfig], launcher: str) -> list[Task]:
+    """The tasks of a launcher, once all data and weights are there."""
+    from benchmark.launch.tasks import Task
+    from benchmark.runs.build import get_weights
+    from benchmark.runs.data import get_data
+
+    prepare_data(runs, get_data, get_weights)
+    tasks = []
+    for run in runs:
+        plain = run.model_dump(mode="json")
+        if launcher == "local" and run.runtime.device.startswith("cuda:"):
+            plain["runtime"]["device"] = "cuda"  # a worker sees only its own GPU
+        tasks.append(Task(run.key, run.train.rounds, plain))
+    return tasks

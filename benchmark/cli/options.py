@@ -8,13 +8,12 @@ refused at once.
 
 from __future__ import annotations
 
-import dataclasses
 import types
 import typing
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
 from benchmark.errors import ConfigError, nearest, wrong
 
@@ -54,8 +53,7 @@ class LaunchOptions(TrackingOptions):
     data: Path | None = None
 
 
-@dataclass(frozen=True)
-class _Word:
+class _Word(NamedTuple):
     """One word that a command takes."""
 
     field: str
@@ -76,7 +74,8 @@ def parse(words: Sequence[str], command: str, kind: type[Options]) -> Options:
     """
     known = _words(kind)
     if {"--help", "-h"} & set(words):
-        print(usage(command, kind))
+        shown = [f"{key}={word.accepts}" if word.accepts else key for key, word in known.items()]
+        print("\n  ".join([f"usage: python -m benchmark {command} [key=value ...]\n", *shown]))
         raise SystemExit(0)
     flags = [word for word in words if word.startswith("--")]
     for flag in flags:
@@ -92,14 +91,6 @@ def parse(words: Sequence[str], command: str, kind: type[Options]) -> Options:
         else:
             values.setdefault(known[f"{group}.KEY"].field, {})[rest] = text
     return kind(**values)
-
-
-def usage(command: str, kind: type) -> str:
-    """What ``COMMAND --help`` prints."""
-    lines = [f"usage: python -m benchmark {command} [key=value ...]", ""]
-    for key, word in _words(kind).items():
-        lines.append(f"  {key}={word.accepts}" if word.accepts else f"  {key}")
-    return "\n".join(lines)
 
 
 def read(words: Sequence[str], known: Mapping[str, str], command: str) -> dict[str, str]:
@@ -145,10 +136,8 @@ def convert(key: str, text: str, hint: Any) -> Any:
         value = hint(text)
     except ValueError:
         value = None
-    if hint is int and (value is None or value < 1):
-        raise ConfigError(wrong(key, text, "a whole number of at least 1"))
-    if value is None:
-        raise ConfigError(wrong(key, text, "a number"))
+    if value is None or (hint is int and value < 1):
+        raise ConfigError(wrong(key, text, "a whole number of at least 1" if hint is int else "a number"))
     return value
 
 
@@ -204,20 +193,19 @@ def yaml_value(text: str, key: str) -> Any:
 def _words(kind: type) -> dict[str, _Word]:
     """The words of an options class."""
     found = {}
-    hints = typing.get_type_hints(kind, include_extras=True)
-    for name in (item.name for item in dataclasses.fields(kind)):
-        hint, accepts = hints[name], ACCEPTS.get(name)
+    for name, hint in typing.get_type_hints(kind, include_extras=True).items():
+        accepts = ACCEPTS.get(name)
         if typing.get_origin(hint) is Annotated:
             hint, accepts = typing.get_args(hint)
             if accepts is None:
                 continue
-        if typing.get_origin(hint) in (typing.Union, types.UnionType):
+        if typing.get_origin(hint) is types.UnionType:
             hint = next(other for other in typing.get_args(hint) if other is not type(None))
         key = f"--{name}" if hint is bool else name
         if typing.get_origin(hint) is Mapping:
             group = name.removesuffix("_settings")
             key, accepts = f"{group}.KEY", f"VALUE of conf/{group}"
         elif typing.get_origin(hint) is Literal:
-            accepts = "|".join(map(str, typing.get_args(hint)))
+            accepts = "|".join(typing.get_args(hint))
         found[key] = _Word(name, hint, accepts or TYPES[hint])
     return found

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override, OverrideType
@@ -26,24 +26,6 @@ CHOICES = (*GROUPS, "preset")
 """Keys that choose a file of the folder of their name."""
 
 
-class Change(NamedTuple):
-    """One override with one value, and the word that says it."""
-
-    override: Override
-    value: Any
-    word: str
-
-    @property
-    def key(self) -> str:
-        """The group, or the path of the key."""
-        return self.override.key_or_group
-
-    @property
-    def chooses(self) -> bool:
-        """Whether it chooses a file."""
-        return self.key in CHOICES and self.override.type is OverrideType.CHANGE
-
-
 class _Files:
     """Tells Hydra's ``glob()`` which files a group has."""
 
@@ -56,31 +38,79 @@ def configurations(words: Sequence[str], many: bool) -> dict[str, RunConfig]:
     """The configurations by the swept words of each: ``{"method=fedavg seed=0": ...}``.
 
     Args:
-        words: Overrides of the command line.
+        words: Overrides of the command line. The last one of a key counts.
         many: Whether sweeps are allowed.
 
     Raises:
         ConfigError: An unknown key or name (with the nearest), or a value that is not allowed.
     """
     found = {}
-    axes = [_changes(override, many) for override in _parse(words)]
-    for changes in itertools.product(*axes):
-        swept = " ".join(change.word for change, axis in zip(changes, axes, strict=True) if len(axis) > 1)
+    axes = _axes(words, many)
+    for overrides in itertools.product(*axes):
+        swept = " ".join(
+            str(override.input_line) for override, axis in zip(overrides, axes, strict=True) if len(axis) > 1
+        )
         try:
-            found[swept] = resolve(composed(changes))
+            found[swept] = resolve(_composed(overrides))
         except UserError as error:
             raise ConfigError(f"{swept}: {error}" if swept else str(error)) from error
     return found
 
 
-def composed(changes: Sequence[Change]) -> dict[str, Any]:
-    """The plain configuration of conf/ with these changes: choices of files first, then the others in their order."""
-    chosen = {change.key: str(change.value) for change in changes if change.chooses}
+def plain_configuration(words: Sequence[str]) -> dict[str, Any]:
+    """The configuration of one run before it is validated."""
+    return _composed([override for axis in _axes(words, many=False) for override in axis])
+
+
+def _axes(words: Sequence[str], many: bool) -> list[list[Override]]:
+    """One list for each key: an override for each of its values."""
+    last = {override.get_key_element(): override for override in _parse(words)}
+    return [_values(override, many) for override in last.values()]
+
+
+def _parse(words: Iterable[str]) -> list[Override]:
+    try:
+        parser = OverridesParser.create(_Files())  # type: ignore[arg-type]
+        overrides = parser.parse_overrides(list(words))
+    except HydraException as error:
+        raise ConfigError(f"run: cannot read the command line: {_first_line(error)}") from error
+    for override in overrides:
+        if override.package is not None:
+            expected = f"{override.key_or_group}=VALUE, without a package"
+            raise ConfigError(wrong("run", override.input_line, expected))
+    return overrides
+
+
+def _values(override: Override, many: bool) -> list[Override]:
+    """An override for each value of a sweep, or the override itself."""
+    key, word = override.get_key_element(), override.input_line
+    if not override.is_sweep_override():
+        return [override]
+    if not override.is_discrete_sweep():
+        raise ConfigError(wrong(key, word, "a list of values: a,b,c or range(0,3)"))
+    texts = list(override.sweep_string_iterator())
+    if not many:
+        values = ",".join(texts)
+        raise ConfigError(
+            wrong(key, values, f"one value; with -m there is one run for each. A list is written [{values}]")
+        )
+    if not texts:
+        raise ConfigError(wrong(key, word, "a pattern that fits a name", known=group_names(key)))
+    return _parse(f"{key}={text}" for text in texts)
+
+
+def _composed(overrides: Sequence[Override]) -> dict[str, Any]:
+    """The plain configuration of conf/ with overrides: choices of files first, then the others in their order."""
+    chosen, changes = {}, []
+    for override in overrides:
+        if override.key_or_group in CHOICES and override.type is OverrideType.CHANGE:
+            chosen[override.key_or_group] = str(override.value())
+        else:
+            changes.append(override)
     config = compose(chosen.pop("preset", "quick"), chosen)
-    for change in changes:
-        if not change.chooses:
-            _apply(config, change)
-    if any("${" in change.word for change in changes):
+    for override in changes:
+        _apply(config, override)
+    if any("${" in str(override.input_line) for override in overrides):
         try:
             config = OmegaConf.to_container(OmegaConf.create(config), resolve=True)  # type: ignore[assignment]
         except OmegaConfBaseException as error:
@@ -88,63 +118,23 @@ def composed(changes: Sequence[Change]) -> dict[str, Any]:
     return config
 
 
-def parse(words: Sequence[str]) -> list[Change]:
-    """The changes that the words of one run say."""
-    return [change for override in _parse(words) for change in _changes(override, many=False)]
-
-
-def _parse(words: Sequence[str]) -> list[Override]:
-    """One override for each key. The last one counts."""
-    try:
-        parser = OverridesParser.create(_Files())  # type: ignore[arg-type]
-        overrides = parser.parse_overrides(list(words))
-    except HydraException as error:
-        raise ConfigError(f"run: cannot read the command line: {_first_line(error)}") from error
-    return list({override.get_key_element(): override for override in overrides}.values())
-
-
-def _changes(override: Override, many: bool) -> list[Change]:
-    """One change for each value of an override."""
-    key, word = override.get_key_element(), str(override.input_line)
-    if override.package is not None:
-        raise ConfigError(wrong("run", word, f"{override.key_or_group}=VALUE, without a package"))
-    if not override.is_sweep_override():
-        return [Change(override, override.value(), word)]
-    if not override.is_discrete_sweep():
-        raise ConfigError(wrong(key, word, "a list of values: a,b,c or range(0,3)"))
-    words = [f"{key}={text}" for text in override.sweep_string_iterator()]
-    if not many:
-        values = ",".join(choice.partition("=")[2] for choice in words)
-        raise ConfigError(
-            wrong(key, values, f"one value; with -m there is one run for each. A list is written [{values}]")
-        )
-    if not words:
-        raise ConfigError(wrong(key, word, "a pattern that fits a name", known=group_names(key)))
-    return [change for choice in _parse_each(words) for change in _changes(choice, many)]
-
-
-def _parse_each(words: Iterable[str]) -> list[Override]:
-    return [override for word in words for override in _parse([word])]
-
-
-def _apply(config: dict[str, Any], change: Change) -> None:
+def _apply(config: dict[str, Any], override: Override) -> None:
     """Set, add or remove one key in place."""
-    *parents, last = change.key.split(".")
-    kind = change.override.type
-    adds = kind in (OverrideType.ADD, OverrideType.FORCE_ADD)
+    *parents, last = override.key_or_group.split(".")
+    adds = override.type in (OverrideType.ADD, OverrideType.FORCE_ADD)
     node: Any = config
     for part in parents:
         if adds and node.get(part) is None:
             node[part] = {}
         node = node.get(part)
         if not isinstance(node, dict):
-            raise _unknown(config, change.key)
+            raise _unknown(config, override.key_or_group)
     if not adds and last not in node:
-        raise _unknown(config, change.key)
-    if kind is OverrideType.DEL:
+        raise _unknown(config, override.key_or_group)
+    if override.type is OverrideType.DEL:
         del node[last]
     else:
-        node[last] = merge({last: node.get(last)}, {last: change.value})[last]
+        node[last] = merge({last: node.get(last)}, {last: override.value()})[last]
 
 
 def _unknown(config: Mapping[str, Any], key: str) -> ConfigError:

@@ -5,32 +5,20 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from rich.console import Console
 from rich.table import Table as TextTable
 
+from benchmark.cli.launching import plans_of
 from benchmark.cli.options import parse
-from benchmark.cli.planning import plans_of
-from benchmark.experiments.estimate import (
-    Block,
-    DataNeed,
-    Pace,
-    Shape,
-    blocks,
-    data_needs,
-    paces,
-    timed,
-    weights_needed,
-)
 from benchmark.experiments.plan import unique_runs
 from benchmark.experiments.selection import TableQuery
 from benchmark.launch.overview import RunOverview
 from benchmark.runs.store import Results
 
 if TYPE_CHECKING:
-    from benchmark.models.pretrained import Weights
+    from benchmark.experiments.estimate import Block, Pace, Shape
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,30 +33,42 @@ def main(words: Sequence[str]) -> int:
     """Print what the chosen tables need; exit code 0."""
     options = parse(words, "plan", PlanOptions)
     plans = plans_of(options)
+    from benchmark.experiments import estimate
+
     overview = RunOverview(Results(options.results).existing())
     runs = unique_runs([cells for _, cells in plans])
     overview.refresh(runs)
-    ended = {key for key in runs if overview.state(key) in ("done", "diverged")}
-    console = Console(width=None if sys.stdout.isatty() else 150)
+    ended = {key for key in runs if overview.state(key).ended}
+    width = None if sys.stdout.isatty() else 150
+    console = Console(width=width, highlight=False, markup=False, soft_wrap=True)
     seen = set(ended)
     found: list[Block] = []
     for spec, cells in plans:
         mine = unique_runs([cells])
-        found += blocks(spec.name, [run for key, run in mine.items() if key not in seen])
+        found += estimate.blocks(spec.name, [run for key, run in mine.items() if key not in seen])
         seen |= set(mine)
         absent = sorted({cell.state for cell in cells.values() if cell.state != "ok"})
         gaps = f"; cells without runs: {', '.join(absent)}" if absent else ""
-        console.print(f"{spec.name}: {len(mine)} runs, {len(ended & set(mine))} ended{gaps}", highlight=False)
-    device, known = "not timed", dict[Shape, Pace | str]()
+        console.print(f"{spec.name}: {len(mine)} runs, {len(ended & set(mine))} ended{gaps}")
+    device, known = "not timed", dict[estimate.Shape, estimate.Pace | str]()
     if options.timing == "on" and found:
         device = _device(options.device)
-        known = paces(found, lambda run, shape: timed(run, shape, options.device), _tell)
+        known = estimate.paces(found, lambda run, shape: estimate.timed(run, shape, options.device), _tell)
     console.print(_table(found, known, device))
     uncounted = len(seen - ended) - sum(block.runs for block in found)
     if uncounted:
         console.print(f"and {uncounted:,} runs on data of whose size nothing is known before they are there")
-    _print_needs(console, data_needs(list(runs.values())))
-    _print_weights(console, weights_needed(list(runs.values())))
+    needs = estimate.data_needs(list(runs.values()))
+    console.print(f"data sets, {_size(sum(need.prepared_bytes for need in needs))} when prepared:")
+    for need in needs:
+        size = f", {_size(need.prepared_bytes)} prepared" if need.prepared_bytes else ""
+        short = "\n" not in need.state and len(need.state) < 40
+        console.print(f"  {need.name}: {need.state if short else 'missing'}{size}")
+        for line in () if short else need.state.splitlines():
+            console.print(f"    {line.strip()}")
+    for path, source in estimate.weights_needed(list(runs.values())):
+        absent_text = f"not there; downloads by itself ({source.megabytes} MB, {source.page})"
+        console.print(f"weights {path}: {'there' if path.exists() else absent_text}")
     return 0
 
 
@@ -109,16 +109,17 @@ def _totals(
     group: Sequence[Block], known: Mapping[Shape, Pace | str], rounds: str = "", samples: str = ""
 ) -> list[str]:
     runs, space = sum(block.runs for block in group), sum(block.result_bytes for block in group)
-    return [f"{runs:,}", rounds, samples, _hours(group, known), _size(space)]
-
-
-def _hours(group: Sequence[Block], known: Mapping[Shape, Pace | str]) -> str:
-    paced = [(block, known.get(block.shape)) for block in group]
-    times = [block.hours(pace) for block, pace in paced if isinstance(pace, Pace)]
+    times = [
+        block.hours(pace)
+        for block in group
+        if (pace := known.get(block.shape)) is not None and not isinstance(pace, str)
+    ]
     total = sum(times)
     if len(times) < len(group):
-        return f"> {total:,.1f}" if total else "?"
-    return f"{total:,.1f}" if total >= 0.1 else f"{60 * total:,.1f} min"
+        hours = f"> {total:,.1f}" if total else "?"
+    else:
+        hours = f"{total:,.1f}" if total >= 0.1 else f"{60 * total:,.1f} min"
+    return [f"{runs:,}", rounds, samples, hours, _size(space)]
 
 
 def _span(numbers: Sequence[int]) -> str:
@@ -132,23 +133,3 @@ def _size(number: float) -> str:
         number /= 1000
         del units[0]
     return f"{number:,.{0 if number >= 10 or units[0] == 'B' else 1}f} {units[0]}"
-
-
-def _print_needs(console: Console, needs: Sequence[DataNeed]) -> None:
-    total = sum(need.prepared_bytes for need in needs)
-    console.print(f"data sets, {_size(total)} when prepared:", highlight=False)
-    for need in needs:
-        size = f", {_size(need.prepared_bytes)} prepared" if need.prepared_bytes else ""
-        if "\n" not in need.state and len(need.state) < 40:
-            console.print(f"  {need.name}: {need.state}{size}", highlight=False, markup=False)
-            continue
-        console.print(f"  {need.name}: missing{size}", highlight=False, markup=False)
-        for line in need.state.splitlines():
-            console.print(f"    {line.strip()}", highlight=False, markup=False, soft_wrap=True)
-
-
-def _print_weights(console: Console, needed: Sequence[tuple[Path, Weights]]) -> None:
-    for path, source in needed:
-        absent = f"not there; downloads by itself ({source.megabytes} MB, {source.page})"
-        there = "there" if path.exists() else absent
-        console.print(f"weights {path}: {there}", highlight=False, markup=False, soft_wrap=True)

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import yaml
 
-from benchmark.cli.launching import SHOWN, launcher_lock, run_missing
-from benchmark.cli.options import LaunchOptions, launcher_kind
-from benchmark.cli.options import parse as parse_options
-from benchmark.cli.overrides import CHOICES, composed, configurations, parse
-from benchmark.cli.tracking import settings_of
+from benchmark.cli.launching import SHOWN, finished_runs, in_words, tracking_settings
+from benchmark.cli.options import LaunchOptions, parse
+from benchmark.cli.overrides import CHOICES, configurations, plain_configuration
 from benchmark.config.compose import group_names
 from benchmark.config.schema import RunConfig
 from benchmark.errors import ConfigError, wrong
@@ -39,29 +38,28 @@ Groups:
 
 def main(words: Sequence[str]) -> int:
     """Carry out one run or, with -m, many; exit code 0, 1 (a run failed), 2 (user's mistake) or 130 (stopped)."""
-    flags = [word for word in words if word.startswith("-") and "=" not in word]
-    unknown = [flag for flag in flags if flag not in MANY | HELP | SHOW]
+    flags = {word for word in words if word.startswith("-") and "=" not in word}
+    unknown = sorted(flags - MANY - HELP - SHOW)
     if unknown:
         raise ConfigError(wrong("run", unknown[0], "-m, --cfg job or --help"))
-    many = bool(MANY & set(flags))
     ours = [word for word in words if _option_of(word) in ("launcher", "workers", "tracking")]
-    rest = [word for word in words if word not in (*flags, *ours)]
-    if HELP & set(flags):
+    rest = [word for word in words if word not in flags and word not in ours]
+    if HELP & flags:
         print(USAGE + "".join(f"{group}: {', '.join(group_names(group))}\n" for group in CHOICES))
         print("Keys of this choice:")
-    if (HELP | SHOW) & set(flags):
-        changes = parse([word for word in rest if word != "job"])
-        print(yaml.safe_dump(composed(changes), sort_keys=False), end="")
+    if (HELP | SHOW) & flags:
+        plain = plain_configuration([word for word in rest if word != "job"])
+        print(yaml.safe_dump(plain, sort_keys=False), end="")
         return 0
-    options = parse_options(ours, "run", LaunchOptions)
-    if not many and {"launcher", "workers"} & {_option_of(word) for word in ours}:
+    options = parse(ours, "run", LaunchOptions)
+    if MANY & flags:
+        return _sweep(options, list(configurations(rest, many=True).values()))
+    if {"launcher", "workers"} & {_option_of(word) for word in ours}:
         raise ConfigError(
             "run: a launcher carries out the runs of a sweep. Put -m behind `run`, or leave it out."
         )
-    configs = configurations(rest, many)
-    if many:
-        return _sweep(options, list(configs.values()))
-    return _one(options, next(iter(configs.values())))
+    (config,) = configurations(rest, many=False).values()
+    return _one(options, config)
 
 
 def _option_of(word: str) -> str:
@@ -69,24 +67,21 @@ def _option_of(word: str) -> str:
     return word.partition("=")[0].partition(".")[0]
 
 
-# One run ---------------------------------------------------------------------------------------------------------
-
-
 def _one(options: LaunchOptions, config: RunConfig) -> int:
     from benchmark.launch.tasks import StopRequest, signals_request_stop
     from benchmark.runs.execute import execute
 
-    tracked = [TrackedRun(config.key)]
+    results = Path(config.paths.results)
     progress = _print_progress if sys.stdout.isatty() else lambda round, rounds: None
     with contextlib.ExitStack() as stack:
-        stack.enter_context(tracking(settings_of(options), Path(config.paths.results), tracked))
+        stack.enter_context(tracking(tracking_settings(options), results, [TrackedRun(config.key)]))
         stop = stack.enter_context(contextlib.closing(StopRequest()))
         stack.enter_context(signals_request_stop(stop))
         stack.enter_context(stop.raising())
         state, message = execute(config, progress, lambda: stop.reason is not None)
     if state is RunState.RUNNING:
         raise ConfigError(message)
-    _print_result(config, RunIndex(Results(Path(config.paths.results))))
+    _print_result(config, RunIndex(Results(results)))
     return 130 if state is RunState.INTERRUPTED else int(state is RunState.FAILED)
 
 
@@ -104,31 +99,16 @@ def _print_result(config: RunConfig, index: RunIndex) -> None:
         print(f"  {split}: " + ", ".join(f"{name} {value:.4f}" for name, value in metrics.items()))
 
 
-# Many runs -------------------------------------------------------------------------------------------------------
-
-
 def _sweep(options: LaunchOptions, configs: Sequence[RunConfig]) -> int:
     """Carry out what is missing of many runs, through the launcher of the tables."""
     paths, runtime = configs[0].paths, configs[0].runtime
     if any((config.paths, config.runtime) != (paths, runtime) for config in configs):
         raise ConfigError("run: paths and runtime are the same for all runs of a sweep; give each one value.")
-    results = Results(Path(paths.results)).open()
     runs = {config.key: config for config in configs}
     options = replace(options, threads=runtime.threads, device=runtime.device)
-    index = RunIndex(results)
-    tracked = [TrackedRun(run.key) for run in runs.values()]
-    elsewhere = launcher_kind(options) == "slurm"
-    with (
-        tracking(settings_of(options), results.root, [] if elsewhere else tracked),
-        launcher_lock(options, results),
-    ):
-        code = run_missing(options, index, runs, tracked=tracked)
-    for run in list(runs.values())[:SHOWN]:
-        _print_result(run, index)
-    counts = [
-        f"{number} {state}"
-        for state in RunState
-        if (number := sum(index.state(key) == state for key in runs))
-    ]
-    print(f"{len(runs)} runs: {', '.join(counts)}")
+    index = RunIndex(Results(Path(paths.results)).open())
+    with finished_runs(options, index, (), runs) as code:
+        for run in list(runs.values())[:SHOWN]:
+            _print_result(run, index)
+        print(f"{len(runs)} runs: {in_words(Counter(map(index.state, runs)))}")
     return code

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmark.cli.launching import tracked_runs, tracking_settings
 from benchmark.cli.options import TrackingOptions, parse
-from benchmark.cli.tracking import settings_of, tracked_runs
 from benchmark.config.compose import group_names
 from benchmark.errors import ConfigError
 from benchmark.experiments.plan import Cells
@@ -28,14 +28,14 @@ class TrackOptions(TrackingOptions):
 def main(words: Sequence[str]) -> int:
     """Send all runs, tables and figures of the folder; exit code 0, or 1 if W&B failed."""
     options = parse(words, "track", TrackOptions)
-    settings = settings_of(options, "wandb")
+    settings = tracking_settings(options, "wandb")
     if not settings.active:
         raise ConfigError(
             "track: tracking is off, or tracking.mode or the variable WANDB_MODE is disabled; expected "
             "tracking=wandb and tracking.mode=online or offline."
         )
     root = Results(options.results).existing().root
-    known = {run.key.partition("/")[0]: run for run in tracked_runs(_plans(root))}
+    known = {key.partition("/")[0]: run for key, run in tracked_runs(_plans(root)).items()}
     runs = []
     for path in sorted((root / "runs").glob("*/seed*/status.json")):
         name, seed = path.parts[-3:-1]

@@ -10,18 +10,17 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Literal
 
 from rich.console import Console
 from rich.table import Table as TextTable
 
-from benchmark.cli.launching import launcher_lock, run_missing, run_settings
+from benchmark.cli.launching import finished_runs, run_settings
 from benchmark.cli.options import LaunchOptions, parse
-from benchmark.cli.tracking import start, tracked_runs
 from benchmark.errors import ConfigError, wrong
-from benchmark.experiments.plan import Cells, TunedValues, check, plan, unique_runs
+from benchmark.experiments.plan import Cells, TunedValues, plan
 from benchmark.experiments.selection import TableQuery, matching, whole_tables
 from benchmark.experiments.spec import TableSpec
 from benchmark.experiments.tuning import (
@@ -38,8 +37,6 @@ from benchmark.experiments.tuning import (
     shown_path,
     write_tuned,
 )
-from benchmark.reports.collect import validation_value
-from benchmark.reports.notes import full_label, short_name, shown_value
 from benchmark.runs.index import RunIndex
 from benchmark.runs.store import Results, read_json
 
@@ -86,11 +83,6 @@ class Search:
     applied: tuple[str, ...]
 
     @property
-    def seeds(self) -> int:
-        """Number of seeds."""
-        return self.options.seeds or 1
-
-    @property
     def by_row(self) -> bool:
         """Whether the columns of a row share one choice."""
         return self.options.share == "row"
@@ -99,28 +91,22 @@ class Search:
 def main(words: Sequence[str]) -> int:
     """Run what is missing, choose, print, write; exit code 0, 1 (a run failed, no point is left) or 130 (stopped)."""
     options = parse(words, "tune", TuneOptions)
+    options = replace(options, seeds=options.seeds or 1)
     grid = load_grid(options.method)
     searches = [_search(whole, grid, options) for whole in _tables(options, grid.method)]
-    results = Results(options.results).open()
-    folder = options.out or results.root / "tuned"
-    tuned = TunedFolder((folder, *TunedFolder.of(None, results.root).folders))
+    index = RunIndex(Results(options.results).open())
+    folder = options.out or options.results / "tuned"
+    tuned = TunedFolder((folder, *TunedFolder.of(None, options.results).folders))
     for search in searches:
         tuned.read(search.spec, options.preset)  # a file that does not fit is refused now, not after the runs
     plans = [(search.spec, cells) for search in searches for cells in search.planned]
-
-    def check_all() -> None:
-        for spec, cells in plans:
-            check(spec, cells)
-
-    with start(options, results.root, plans, "tune "), launcher_lock(options, results):
-        index = RunIndex(results)
-        runs = unique_runs([cells for _, cells in plans])
-        code = run_missing(options, index, runs, check_all, tracked_runs(plans, "tune "))
+    noted = [word for word in words if word.partition("=")[0].partition(".")[0] not in NOT_NOTED]
+    command = f"python -m benchmark tune {shlex.join(noted)}"
+    with finished_runs(options, index, plans, prefix="tune ") as code:
         if code == 130:
             return code
-        noted = [word for word in words if word.partition("=")[0].partition(".")[0] not in NOT_NOTED]
         for search in searches:
-            chosen, complete = _choose(search, index, f"python -m benchmark tune {shlex.join(noted)}")
+            chosen, complete = _choose(search, index, command)
             if chosen:
                 before = tuned.read(search.spec, options.preset)
                 print(f"chosen values: {write_tuned(folder, before, chosen)}")
@@ -173,11 +159,10 @@ def _search(whole: TableSpec, grid: Grid, options: TuneOptions) -> Search:
     rows = matching(own, options.rows, "rows", f"{whole.name} with method {grid.method}")
     spec = whole.cut(rows, _columns(whole, options.columns))
     applied = _applied(whole, spec, options)
-    split, preset = options.validation, options.preset
+    split, preset, seeds = options.validation, options.preset, range(options.seeds or 1)
     if split is not None and not 0 < split < 1:
         expected = "a share above 0 and below 1 (of every client's training data, to choose by)"
         raise ConfigError(wrong("validation", split, expected))
-    seeds = range(options.seeds or 1)
     extra = run_settings(options.results, options)
     base = plan(spec, preset, seeds, extra)
     splits = {
@@ -201,6 +186,7 @@ def _search(whole: TableSpec, grid: Grid, options: TuneOptions) -> Search:
 
 def _choose(search: Search, index: RunIndex, command: str) -> tuple[dict[CellKey, TunedCell], bool]:
     """(the chosen values of each cell whose whole grid has ended, whether these are all cells); prints the grids."""
+    higher = search.spec.metric_format.higher_is_better
     chosen: dict[CellKey, TunedCell] = {}
     for row in search.spec.rows:
         keys = [key for key in search.splits if key[0] == row.key]
@@ -208,7 +194,10 @@ def _choose(search: Search, index: RunIndex, command: str) -> tuple[dict[CellKey
         if search.by_row:
             complete = len(found) == len(keys)
             found = dict(zip(keys, shared(list(found.values())), strict=True)) if complete else {}
-        picked = {key: _pick(search, points) for key, points in found.items()}
+        picked = {}
+        for key, points in found.items():
+            scores = [each.over_columns if search.by_row else each.validation for each in points]
+            picked[key] = best(scores, higher)
         if found:
             _show(search, row.label, found, picked)
         cells = {
@@ -230,6 +219,8 @@ def _choose(search: Search, index: RunIndex, command: str) -> tuple[dict[CellKey
 
 def _points(search: Search, key: CellKey, index: RunIndex) -> list[Point] | None:
     """What each point of the grid reached in one cell, or None if a run has not ended."""
+    from benchmark.reports.collect import validation_value
+
     found = []
     for values, cells in zip(search.grid.points, search.planned, strict=True):
         runs = cells[key].runs
@@ -240,24 +231,19 @@ def _points(search: Search, key: CellKey, index: RunIndex) -> list[Point] | None
     return found
 
 
-def _pick(search: Search, points: Sequence[Point]) -> int | None:
-    scores = [each.over_columns if search.by_row else each.validation for each in points]
-    return best(scores, search.spec.metric_format.higher_is_better)
-
-
 def _tuned(
-    search: Search, key: CellKey, points: Sequence[Point], index: int, results: Results, command: str
+    search: Search, key: CellKey, points: Sequence[Point], number: int, results: Results, command: str
 ) -> TunedCell:
     metas = [read_json(results.root / run / "meta.json") or {} for each in points for run in each.runs]
     commits = {meta.get("commit", "")[:12] + (" with changes" if meta.get("dirty") else "") for meta in metas}
     together = [column for row, column in search.splits if row == key[0]] if search.by_row else []
     return TunedCell(
         method=search.grid.method,
-        chosen=points[index].values,
+        chosen=points[number].values,
         metric=search.spec.metric,
         which_round=search.spec.which_round,
         split=search.splits[key],
-        seeds=search.seeds,
+        seeds=search.options.seeds or 1,
         share=search.options.share,
         columns=tuple(together),
         command=command,
@@ -270,30 +256,27 @@ def _show(
     search: Search, label: str, found: Mapping[CellKey, Sequence[Point]], picked: Mapping[CellKey, int | None]
 ) -> None:
     """Print the grid of a row: a line for each point, a column for each column of the table, * for the choice."""
-    spec = search.spec
-    view = TextTable()
-    for key in search.grid.grid:
-        view.add_column(short_name(key))
-    for _, column in found:
-        view.add_column(full_label(spec.column(column)), justify="right")
-    if search.by_row:
-        view.add_column("mean", justify="right")
-    first = next(iter(found))
+    from benchmark.reports.notes import full_label, short_name, shown_value
+
+    spec, metric = search.spec, search.spec.metric_format
+
+    def shown(value: float | None, marked: bool) -> str:
+        text = "diverged" if value is None else f"{value * metric.scale:.2f}"
+        return f"{text} *" if marked else text
+
+    view = TextTable(*(short_name(key) for key in search.grid.grid))
+    for name in [*(full_label(spec.column(column)) for _, column in found), *["mean"] * search.by_row]:
+        view.add_column(name, justify="right")
     for index, values in enumerate(search.grid.points):
         texts = [shown_value(value) for value in values.values()]
-        for cell, points in found.items():
-            mark = " *" if picked[cell] == index and not search.by_row else ""
-            texts.append(_text(points[index].validation, spec) + mark)
+        for key, points in found.items():
+            texts.append(shown(points[index].validation, picked[key] == index and not search.by_row))
         if search.by_row:
-            mark = " *" if picked[first] == index else ""
-            texts.append(_text(found[first][index].over_columns, spec) + mark)
+            first, points = next(iter(found.items()))
+            texts.append(shown(points[index].over_columns, picked[first] == index))
         view.add_row(*texts)
-    seeds = f"{search.seeds} seed{'s' if search.seeds > 1 else ''}"
-    unit = f" in {spec.metric_format.unit}" if spec.metric_format.unit else ""
+    seeds = "1 seed" if search.options.seeds == 1 else f"{search.options.seeds} seeds"
+    unit = f" in {metric.unit}" if metric.unit else ""
     what = f"{spec.metric}{unit} on the validation split, {seeds}; * is chosen"
     print(f"{spec.name}, preset {search.options.preset}, {label}: {what}")
     Console(width=None if sys.stdout.isatty() else 140).print(view)
-
-
-def _text(value: float | None, spec: TableSpec) -> str:
-    return "diverged" if value is None else f"{value * spec.metric_format.scale:.2f}"

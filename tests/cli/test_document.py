@@ -21,8 +21,9 @@ def test_every_configured_method_is_in_the_table() -> None:
     assert {name for name in group_names("selection") if name != "auto"} <= named
     by_name = {one.name: one for one in found}
     scaffold = by_name["SCAFFOLD"]
-    assert scaffold.path == "methods/scaffold.py" and scaffold.link == "https://arxiv.org/abs/1910.06378"
-    assert scaffold.title == "Stochastic Controlled Averaging for Federated Learning"
+    title = "Stochastic Controlled Averaging for Federated Learning"
+    assert scaffold.paper == f"[{title}](https://arxiv.org/abs/1910.06378)"
+    assert scaffold.path == "methods/scaffold.py"
     assert (scaffold.configured, scaffold.checks) == (("scaffold",), "golden, toy")
     assert by_name["ISFL"].checks == "toy, by hand"
     assert by_name["FedAdam, FedYogi, FedAdagrad"].configured == ("fedadagrad", "fedadam", "fedyogi")

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from processes import wait_until
 
+from benchmark.cli.launching import plans_of
 from benchmark.cli.options import parse
-from benchmark.cli.planning import plans_of
 from benchmark.experiments.plan import unique_runs
 from benchmark.experiments.selection import TableQuery
 from benchmark.launch.slurm.submission_log import Batch, SubmissionLog

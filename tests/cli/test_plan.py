@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from benchmark.cli.planning import plans_of
+from benchmark.cli.launching import plans_of
 from benchmark.experiments import estimate
 from benchmark.experiments.estimate import Pace, blocks, timed
 from benchmark.experiments.plan import unique_runs
@@ -98,7 +98,7 @@ def test_a_pace_is_measured(cli: Any) -> None:
 def test_plan(cli: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("FEDTABLES_DATA", str(tmp_path / "nothing"))
     monkeypatch.setenv("FEDTABLES_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr("benchmark.cli.plan.timed", lambda *_: Pace(1e-5, 0.0))
+    monkeypatch.setattr("benchmark.experiments.estimate.timed", lambda *_: Pace(1e-5, 0.0))
     words = "plan paper=fedmr table=1 preset=paper seeds=2 rows=fedavg columns=fmnist/p10c5".split()
     code, out, err = cli(*words)
     assert code == 0

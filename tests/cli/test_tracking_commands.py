@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from tracked_runs import closed_port, inspect, of_type
 
+from benchmark.cli.launching import tracking_settings
 from benchmark.cli.options import TrackingOptions
-from benchmark.cli.tracking import settings_of
 from benchmark.config.compose import load_group
 from benchmark.tracking import process
 from benchmark.tracking.settings import TrackingSettings
@@ -120,6 +120,6 @@ def test_the_files_say_what_the_settings_say() -> None:
     plain = load_group("tracking", "wandb")
     assert set(plain) == set(TrackingSettings.model_fields)
     assert TrackingSettings.of(plain) == TrackingSettings(name="wandb")
-    assert settings_of(TrackingOptions()) == TrackingSettings(name="off")
+    assert tracking_settings(TrackingOptions()) == TrackingSettings(name="off")
     words = TrackingOptions(tracking="wandb", tracking_settings={"tags": "[a, b]", "poll": "5"})
-    assert settings_of(words) == TrackingSettings(name="wandb", tags=("a", "b"), poll=5.0)
+    assert tracking_settings(words) == TrackingSettings(name="wandb", tags=("a", "b"), poll=5.0)

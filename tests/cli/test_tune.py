@@ -168,7 +168,7 @@ def test_cells_that_were_tuned_before_stay(cli: Any, searched: None, out: str) -
 
 @pytest.mark.parametrize("code", [1, 130])
 def test_nothing_is_chosen_from_half_a_grid(cli: Any, monkeypatch: pytest.MonkeyPatch, code: int) -> None:
-    monkeypatch.setattr("benchmark.cli.tune.run_missing", lambda *_: code)
+    monkeypatch.setattr("benchmark.cli.launching.run_missing", lambda *_: code)
     pretend_grid("dir", (0.3, 0.1, 0.8, 0.5), (1, 0, 0, 0))
     for mu in GRID[:3]:
         pretend(config_of("iid", mu), {"validation": {2: 0.5}})

@@ -17,10 +17,10 @@ import pytest
 from paper_runs import cut_down, diagonal, planned
 from raw_trees import WRITERS
 
-from benchmark.cli.launching import run_missing
+from benchmark.cli.launching import finished_runs
 from benchmark.cli.options import LaunchOptions
 from benchmark.config.schema import RunConfig
-from benchmark.experiments.plan import Cells, check, unique_runs
+from benchmark.experiments.plan import Cells, unique_runs
 from benchmark.experiments.spec import TableSpec
 from benchmark.experiments.tables import find_specs
 from benchmark.reports.collect import collect
@@ -73,13 +73,9 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
         write_tree(raw)
     cells = {name: planned(spec, place, raw) for name, spec in SPECS.items()}
     results = Results(place).open()
-
-    def check_all() -> None:
-        for name, spec in SPECS.items():
-            check(spec, cells[name])
-
-    code = run_missing(LaunchOptions(), RunIndex(results), unique_runs(list(cells.values())), check_all)
-    return Made(results, cells, code)
+    plans = [(spec, cells[name]) for name, spec in SPECS.items()]
+    with finished_runs(LaunchOptions(), RunIndex(results), plans) as code:
+        return Made(results, cells, code)
 
 
 def runs_of(made: Made) -> dict[str, RunConfig]:

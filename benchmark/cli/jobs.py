@@ -1,0 +1,290 @@
+"""Looking after runs: ``python -m benchmark status``, ``logs``, ``retry`` and ``cancel``."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import yaml
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.table import Table as TextTable
+from rich.text import Text
+
+from benchmark.cli.launching import SHOWN, Plans, finished_runs, in_words, plans_of, run_settings
+from benchmark.cli.options import LaunchOptions, convert, parse
+from benchmark.config.compose import resolve
+from benchmark.errors import ConfigError, nearest
+from benchmark.experiments.plan import unique_runs
+from benchmark.experiments.selection import TableQuery
+from benchmark.launch.overview import SHOWN_STATES, RunOverview
+from benchmark.launch.slurm.queue import SlurmQueue
+from benchmark.launch.slurm.submission_log import SubmissionLog, task_log
+from benchmark.runs.status import RunState
+from benchmark.runs.store import Results, RunFolder
+
+SECONDS = 5.0
+"""Between two looks of ``status --watch``."""
+
+
+# status -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class StatusOptions(TableQuery):
+    """Options of ``status``. ``watch``: look again until nothing runs or waits."""
+
+    watch: bool = False
+
+
+def status(words: Sequence[str]) -> int:
+    """Print the states of the selected tables' runs or, if none is selected, of all runs; exit code 0."""
+    options = parse(words, "status", StatusOptions)
+    plans = plans_of(options)
+    results = Results(options.results).existing()
+    others = _other_runs(options, results, plans)
+    overview = RunOverview(results)
+    title = f"preset {options.preset}, {results.root}/runs"
+    console = Console(width=None if sys.stdout.isatty() else 140)
+    if options.watch:
+        _watch(console, lambda: _view(title, plans, others, overview))
+    else:
+        console.print(_view(title, plans, others, overview)[0])
+    return 0
+
+
+def _other_runs(query: TableQuery, results: Results, plans: Plans) -> list[str]:
+    """Keys of the runs of no planned table: sweeps, single runs, other presets. Empty if tables are selected."""
+    if any(given is not None for given in (query.paper, query.table, query.name, query.rows, query.columns)):
+        return []
+    folders = sorted((results.root / "runs").glob("*/seed*"))
+    there = dict.fromkeys("/".join(folder.parts[-2:]) for folder in folders)
+    there |= dict.fromkeys(SubmissionLog(results).places())
+    return list(there.keys() - unique_runs([cells for _, cells in plans]).keys())
+
+
+def _view(
+    title: str, plans: Plans, others: Collection[str], overview: RunOverview
+) -> tuple[RenderableType, str, bool]:
+    """(the view, its counts as one line, whether anything runs or waits)."""
+    keys = [*unique_runs([cells for _, cells in plans]), *others]
+    overview.refresh(keys)
+    states = {key: overview.state(key) for key in keys}
+    view = TextTable(title=title)
+    view.add_column("table")
+    for state in SHOWN_STATES:
+        view.add_column(state, justify="right")
+    view.add_column("cells without runs")
+    for spec, cells in plans:
+        counts = Counter(states[run.key] for cell in cells.values() for run in cell.runs)
+        gaps = Counter(cell.state for cell in cells.values() if cell.state != "ok")
+        words = ", ".join(f"{number} {state}" for state, number in sorted(gaps.items()))
+        view.add_row(spec.name, *(str(counts[state]) for state in SHOWN_STATES), words)
+    if others:
+        counts = Counter(states[key] for key in others)
+        view.add_row("other runs", *(str(counts[state]) for state in SHOWN_STATES), "")
+    total = Counter(states.values())
+    line = f"{len(states)} runs: {in_words(total) or 'none'}"
+    if tasks := overview.tasks():
+        line += f"; SLURM: {tasks[RunState.RUNNING]} tasks running, {tasks[RunState.WAITING]} waiting"
+        line += overview.reasons()
+    below = [Text(line), *_failures(overview.failures)]
+    return Group(view, *below), line, bool(total[RunState.RUNNING] or total[RunState.WAITING])
+
+
+def _failures(failures: Mapping[str, str]) -> Iterable[Text]:
+    for key, message in list(failures.items())[:SHOWN]:
+        yield Text(f"failed: {key}: {message.strip().partition(chr(10))[0]}", style="red")
+    if len(failures) > SHOWN:
+        yield Text(f"and {len(failures) - SHOWN} more", style="red")
+    if failures:
+        yield Text("python -m benchmark logs RUN shows why, retry --failed tries them again")
+
+
+def _watch(console: Console, look: Callable[[], tuple[RenderableType, str, bool]]) -> None:
+    """Show what ``look`` sees until nothing runs or waits; on a terminal in place, elsewhere a line per change."""
+    live = Live(console=console, auto_refresh=False, vertical_overflow="crop", transient=True)
+    told = ""
+    with live if console.is_terminal else nullcontext():
+        while True:
+            view, line, busy = look()
+            if console.is_terminal:
+                live.update(view, refresh=True)
+            elif line != told:
+                print(told := line, flush=True)
+            if not busy:
+                break
+            time.sleep(SECONDS)
+    console.print(view)
+
+
+# retry ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class RetryOptions(TableQuery, LaunchOptions):
+    """Options of ``retry``."""
+
+    failed: bool = False
+
+
+def retry(words: Sequence[str]) -> int:
+    """Carry out the failed runs of the selected tables, or of all runs; exit code as of ``table``."""
+    options = parse(words, "retry", RetryOptions)
+    if not options.failed:
+        raise ConfigError(
+            "retry: say --failed. Missing and interrupted runs are carried out by `table`; diverged ones would "
+            "diverge again."
+        )
+    plans = plans_of(options, options)
+    results = Results(options.results).open()
+    overview = RunOverview(results)
+    runs = unique_runs([cells for _, cells in plans])
+    keys = [*runs, *_other_runs(options, results, plans)]
+    overview.refresh(keys)
+    failed = {}
+    for key in (key for key in keys if overview.state(key) is RunState.FAILED):
+        if key in runs:
+            failed[key] = runs[key]
+        else:  # no table plans it: its folder has the configuration
+            plain = yaml.safe_load((results.run(key).path / "config.yaml").read_text())
+            del plain["hash"]
+            failed[key] = resolve(plain | run_settings(options.results, options))
+    if not failed:
+        print(f"none of {len(keys)} runs has failed")
+        return 0
+    with finished_runs(options, overview.index, plans, failed) as code:
+        after = Counter(overview.state(key) for key in failed)
+        print(f"{len(failed)} runs tried again: {in_words(after)}")
+    return code
+
+
+# cancel -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class CancelOptions(TableQuery):
+    """Options of ``cancel``. ``all``: everything that was submitted from the results folder, sweeps too."""
+
+    all: bool = False
+
+
+def cancel(words: Sequence[str]) -> int:
+    """Cancel the cluster's tasks that carry out runs of the selected tables, or all tasks; exit code 0."""
+    options = parse(words, "cancel", CancelOptions)
+    if not options.all and options.paper is None and options.table is None and options.name is None:
+        raise ConfigError("cancel: say which: paper=..., table=... or name=..., or --all for everything.")
+    results = Results(options.results).existing()
+    log = SubmissionLog(results)
+    keys = set(log.places())
+    if not keys:
+        print("nothing was submitted to a cluster from this results folder")
+        return 0
+    if not options.all:
+        keys &= set(unique_runs([cells for _, cells in plans_of(options)]))
+    queued = SlurmQueue.tasks()
+    if queued is None:
+        there = "SLURM does not answer" if shutil.which("squeue") else "there is no `squeue` on this machine"
+        raise ConfigError(f"cancel: {there}. Give the command on a login node, when it does.")
+    # Noted first: a launcher that follows these runs would take them for lost and submit them again.
+    with results.submission_lease():
+        tasks, others = log.cancel(queued, keys)
+    SlurmQueue.cancel(tasks)
+    shared = f"; with them {others} runs that share a task with these" if others else ""
+    print(
+        f"{len(tasks)} tasks cancelled{shared}. Runs at work save their state; the same command goes on with them."
+    )
+    return 0
+
+
+# logs -------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class LogsOptions:
+    """Options of ``logs``. ``follow``: go on until the run has ended."""
+
+    lines: Annotated[str, "NUMBER|all"] = "40"
+    results: Path = Path("results")
+    follow: bool = False
+
+
+def logs(words: Sequence[str]) -> int:
+    """Print the log of one run, and the part of its job's log that is about it; exit code 0."""
+    names = [word for word in words if "=" not in word and not word.startswith("-")]
+    options = parse([word for word in words if word not in names], "logs RUN", LogsOptions)
+    if len(names) != 1:
+        raise ConfigError(
+            "logs: name one run: a part of its folder's name, and /seedK where it has several seeds."
+        )
+    results = Results(options.results).existing()
+    lines = None if options.lines == "all" else convert("lines", options.lines, int)
+    key = _run_called(results, names[0])
+    folder = results.run(key)
+    log, state = folder.path / "log.txt", folder.status()
+    print(
+        f"== {folder.path}: {state.state if state else 'not begun'} {state.message if state else ''}".rstrip()
+    )
+    if not log.exists():
+        print(f"{log} is not there")
+    shown = _print_end(log, lines) if log.exists() else 0
+    place = SubmissionLog(results).places().get(key)
+    out = task_log(results.root / "launcher" / "jobs", place) if place is not None else None
+    if out is not None:
+        print(f"\n== {out} (lines on this run)")
+        print("\n".join(line for line in out.read_text(errors="replace").splitlines() if key in line))
+        error = out.with_suffix(".err")
+        if error.exists() and error.stat().st_size:
+            print(f"\n== {error}")
+            _print_end(error, lines)
+    if options.follow:
+        _follow(folder, shown)
+    return 0
+
+
+def _run_called(results: Results, text: str) -> str:
+    """The key of the one run whose folder's name has ``text`` in it; `ConfigError` if there are none or several."""
+    name, _, seed = text.strip("/").removeprefix(f"{results.root}/").removeprefix("runs/").partition("/")
+    runs = results.root / "runs"
+    keys = sorted("/".join(path.parts[-2:]) for path in runs.glob(f"*/{seed or 'seed*'}"))
+    there = sorted({key.partition("/")[0] for key in keys})
+    found = [key for key in keys if key.startswith(f"{name}/")] or [
+        key for key in keys if name in key.partition("/")[0]
+    ]
+    if len(found) == 1:
+        return found[0]
+    if not found:
+        raise ConfigError(f"logs: no run in {runs} is called {text!r}.{nearest(name, there)}")
+    listed = "\n  ".join(found[:SHOWN]) + ("\n  ..." if len(found) > SHOWN else "")
+    raise ConfigError(f"logs: {text!r} fits {len(found)} runs; name one:\n  {listed}")
+
+
+def _print_end(path: Path, lines: int | None) -> int:
+    """Print the last lines of a file; its size in bytes."""
+    content = path.read_bytes()
+    kept = content.decode(errors="replace").splitlines()
+    print("\n".join(kept if lines is None else kept[-lines:]))
+    return len(content)
+
+
+def _follow(folder: RunFolder, shown: int) -> None:
+    """Print what the log gets after its first ``shown`` bytes, until the run has ended."""
+    path = folder.path / "log.txt"
+    while True:
+        status = folder.status()
+        if path.exists():
+            with path.open("rb") as stream:
+                stream.seek(shown)
+                new = stream.read()
+            shown += len(new)
+            print(new.decode(errors="replace"), end="", flush=True)
+        if status is not None and status.state != "running":
+            return
+        time.sleep(1.0)
