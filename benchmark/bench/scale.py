@@ -8,9 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
-import subprocess
-import sys
 import tempfile
 import time
 from collections import Counter
@@ -27,7 +24,6 @@ from benchmark.launch.slurm.queue import SlurmQueue
 from benchmark.launch.slurm.settings import SlurmSettings
 from benchmark.launch.slurm.submissions import Cluster
 from benchmark.launch.tasks import RUN_WORK, Task
-from benchmark.paths import ROOT
 from benchmark.runs.status import RunState, Status
 from benchmark.runs.store import Results
 
@@ -87,27 +83,26 @@ def _timed(what: str, function: Callable[[], T]) -> T:
     return value
 
 
-def _pretend(results: Results, keys: Sequence[str]) -> None:
-    """Leave what a look at an ended run reads."""
+def end_runs(cluster: Cluster, queue: Path) -> list[str]:
+    """Let all jobs of the scheduler end, their runs done; the keys of these runs."""
+    keys = list(cluster.log.living(cluster.queue.tasks()))
     for key in keys:
-        folder = results.run(key)
+        folder = cluster.results.run(key)
         folder.path.mkdir(parents=True)
         folder.write_status(Status(RunState.DONE, 1, 1, seconds=1.0))
+    queue.write_text("")
+    return keys
 
 
-def submit_all(
-    cluster: Cluster, tasks: Sequence[Task], queue: Path, end: Callable[[Sequence[str]], None]
-) -> int:
-    """Submit until there is nothing left, ending what the scheduler has in between; number of submissions."""
-    times = 0
+def submit_all(cluster: Cluster, tasks: Sequence[Task], queue: Path) -> list[list[str]]:
+    """Submit until there is nothing left, ending all jobs in between; the keys of each submission."""
+    submissions = []
     while cluster.submit(tasks):
-        times += 1
-        end(list(cluster.log.living(cluster.queue.tasks())))
-        queue.write_text("")
-    return times
+        submissions.append(end_runs(cluster, queue))
+    return submissions
 
 
-def counts(runs: int, per_task: int, max_array: int = 1001, max_submit: int = 4000) -> None:
+def main(runs: int, per_task: int, max_array: int = 1001, max_submit: int = 4000) -> None:
     """Print the times for so many runs."""
     spec = spec_called(TABLE)
     cells = len(unique_runs([plan(spec, "quick", [0])]))
@@ -117,16 +112,16 @@ def counts(runs: int, per_task: int, max_array: int = 1001, max_submit: int = 40
         f"MaxSubmitJobs {max_submit}"
     )
     planned: dict[str, RunConfig] = _timed("plan", lambda: unique_runs([plan(spec, "quick", range(seeds))]))
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        with scheduler(folder / "slurm", max_array, max_submit) as queue:
-            _submitted(Results(folder / "results").open(), planned, per_task, queue)
+    with (
+        tempfile.TemporaryDirectory() as name,
+        scheduler(Path(name) / "slurm", max_array, max_submit) as queue,
+    ):
+        _submit(Results(Path(name) / "results").open(), planned, per_task, queue)
 
 
-def _submitted(results: Results, planned: dict[str, RunConfig], per_task: int, queue: Path) -> None:
+def _submit(results: Results, planned: dict[str, RunConfig], per_task: int, queue: Path) -> None:
     settings = SlurmSettings.of({"runs_per_job": per_task, "probe": False})
-    jobs = results.root / "launcher" / "jobs"
-    cluster = Cluster(results, SlurmQueue(settings, jobs), settings, RUN_WORK)
+    cluster = Cluster(results, SlurmQueue(settings, results.root / "launcher" / "jobs"), settings, RUN_WORK)
     tasks = _timed(
         "one task description per run",
         lambda: [Task(key, run.train.rounds, run.model_dump(mode="json")) for key, run in planned.items()],
@@ -142,14 +137,12 @@ def _submitted(results: Results, planned: dict[str, RunConfig], per_task: int, q
     print(f"  ... {first:,} runs in {first // per_task:,} tasks, {len(cluster.log.batches())} arrays")
     found = _timed("status, these waiting", status)
     assert found["waiting"] == first, found
-    living = list(cluster.log.living(cluster.queue.tasks()))
-    _pretend(results, living)
-    queue.write_text("")
-    times = _timed(
+    end_runs(cluster, queue)
+    rest = _timed(
         "submit the rest, each time the queue has room (ends included)",
-        lambda: submit_all(cluster, tasks, queue, lambda keys: _pretend(results, keys)),
+        lambda: submit_all(cluster, tasks, queue),
     )
-    print(f"  ... {times} times; {len(cluster.log.batches())} arrays in all")
+    print(f"  ... {len(rest)} times; {len(cluster.log.batches())} arrays in all")
     found = _timed("status, all done", status)
     assert found["done"] == len(planned), found
     _timed("the same command again: nothing to submit", lambda: cluster.submit(tasks))
@@ -157,58 +150,3 @@ def _submitted(results: Results, planned: dict[str, RunConfig], per_task: int, q
     for pattern in (r"runs", r"runs/[^/]+", r"launcher/batches", r"launcher/jobs", r"launcher/jobs/[^/]+"):
         most = max(number for name, number in entries.items() if re.fullmatch(pattern, name))
         print(f"  entries, at most, of a folder {pattern.replace('[^/]+', '*'):<32} {most:6,}")
-
-
-_LOOK = """
-import sys
-from pathlib import Path
-from benchmark.launch.overview import RunOverview
-from benchmark.runs.store import Results
-overview = RunOverview(Results(Path(sys.argv[1])))
-overview.refresh(sys.argv[2:])
-assert {overview.state(key) for key in sys.argv[2:]} <= {"done", "missing"}
-"""
-
-
-def _calls(results: Path, *words: str) -> Counter[str]:
-    """File system calls of a Python command below a results folder, by kind; and its ``writes``."""
-    trace = results.parent / "trace"
-    strace = ["strace", "-f", "-qq", "-y", "-e", "trace=%file,write,fsync,ftruncate,pwrite64,getdents64"]
-    command = [*strace, "-o", str(trace), sys.executable, *words]
-    subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
-    found: Counter[str] = Counter()
-    for line in trace.read_text(errors="replace").splitlines():
-        match = re.match(r"\d+ +(\w+)\(", line)
-        if match and str(results) in line and match[1] != "execve":
-            found["writes" if match[1] in ("write", "pwrite64") else match[1]] += 1
-    return found
-
-
-def calls() -> None:
-    """Print what a run, and a look at it, ask of the file system (needs strace)."""
-    if shutil.which("strace") is None:
-        print("strace is not there: calls to the file system are not counted")
-        return
-    with tempfile.TemporaryDirectory() as name:
-        results = Path(name) / "results"
-        run = ["-m", "benchmark", "run", "train.rounds=10", f"paths.results={results}"]
-        # Once without, so that the data are prepared and the folders are there.
-        subprocess.run([sys.executable, *run], cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
-        whole = _calls(results, *run, "seed=1")
-        writes = whole.pop("writes")
-        listed = ", ".join(f"{number} {call}" for call, number in whole.most_common())
-        print(f"a run of 10 rounds: {whole.total()} metadata calls ({listed}), {writes} writes")
-        saving = _calls(results, *run, "seed=2", "runtime.checkpoint_every=1")
-        del saving["writes"]
-        print(f"a checkpoint: {(saving.total() - whole.total()) / 9:.1f} metadata calls")
-        (folder,) = (path.name for path in (results / "runs").iterdir() if path.is_dir())
-        for what, first in (("an ended", 0), ("a missing", 3)):
-            keys = [f"{folder}/seed{seed}" for seed in range(first, first + 3)]
-            one, three = (_calls(results, "-c", _LOOK, str(results), *keys[:n]).total() for n in (1, 3))
-            print(f"a look at {what} run: {(three - one) / 2:.1f}")
-
-
-def main(runs: int, per_task: int) -> None:
-    """Print all of it."""
-    counts(runs, per_task)
-    calls()

@@ -6,6 +6,7 @@ The time per sample is multiplied by the samples, rounds and evaluations of the 
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import time
@@ -13,10 +14,11 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import datasets
 import partitions
+from benchmark.config.merge import merge
 from benchmark.config.schema import RunConfig
 from benchmark.errors import ConfigError
 from datasets.core.base import DataError, Facts
@@ -31,10 +33,10 @@ ENOUGH, MOST = 0.3, 1 << 15
 """A timed round ends after so many seconds, or with so many samples."""
 
 RUN_BYTES = 6 * 4096
-"""Disk space of the six files of a finished run in bytes, without its records (`RECORD_BYTES` each)."""
+"""Disk space of the six files of a finished run in bytes, without its records."""
 
-RECORD_BYTES = 100
-RECORDS_PER_ROUND = 12
+ROUND_BYTES = 12 * 100
+"""Disk space of the records of a round in bytes."""
 
 
 class Shape(NamedTuple):
@@ -74,7 +76,18 @@ class Block:
     @property
     def result_bytes(self) -> int:
         """Disk space of the finished runs."""
-        return self.runs * (RUN_BYTES + self.run.train.rounds * RECORDS_PER_ROUND * RECORD_BYTES)
+        return self.runs * (RUN_BYTES + self.run.train.rounds * ROUND_BYTES)
+
+
+class DataNeed(NamedTuple):
+    """A data set of planned runs.
+
+    ``state`` says whether it is prepared, or why it cannot be. ``prepared_bytes`` is the size of its images, or 0.
+    """
+
+    name: str
+    state: str
+    prepared_bytes: int
 
 
 def _folders(run: RunConfig) -> tuple[Path | None, Path | None]:
@@ -82,7 +95,7 @@ def _folders(run: RunConfig) -> tuple[Path | None, Path | None]:
     return Path(data) if data else None, Path(cache) if cache else None
 
 
-def facts_of(run: RunConfig) -> Facts | None:
+def _facts(run: RunConfig) -> Facts | None:
     """Sizes of a run's data, from the prepared data or else from the builder; None if unknown."""
     wanted = run.dataset
     if not datasets.is_prepared(wanted.name, wanted.options, *_folders(run)):
@@ -94,36 +107,28 @@ def facts_of(run: RunConfig) -> Facts | None:
 
 def blocks(table: str, runs: Sequence[RunConfig]) -> list[Block]:
     """The runs of a table by configuration, without those on data of unknown size."""
-    first = {run.hash: run for run in reversed(runs)}
     counts = Counter(run.hash for run in runs)
-    known = [(first[key], count, facts_of(first[key])) for key, count in counts.items()]
-    return [_block(table, run, count, facts) for run, count, facts in known if facts is not None]
+    known = [(run, _facts(run)) for run in {run.hash: run for run in runs}.values()]
+    return [_block(table, run, counts[run.hash], facts) for run, facts in known if facts is not None]
 
 
 def _block(table: str, run: RunConfig, runs: int, facts: Facts) -> Block:
-    train = run.train
-    clients, samples, left = _population(run, facts)
+    train, wanted = run.train, run.dataset
+    there = min(facts.train, (wanted.train_per_class or facts.train) * facts.classes)
+    scheme = partitions.make(run.partition.name, run.partition.parameters)
+    clients, samples = scheme.expected(there, facts.classes, facts.sources)
+    test = facts.test + (max(0, there - samples) if wanted.rest == "test" else 0)
+    test = min(test, (wanted.test_per_class or test) * facts.classes)
     held_out = int(run.evaluation.validation * samples)
-    samples -= held_out
     taking_part = train.clients_per_round or clients
     if train.steps is not None:
         per_round = taking_part * train.steps * train.batch_size
     else:
-        per_round = int(taking_part * samples / clients * (train.epochs or 1))
-    test = facts.test + (left if run.dataset.rest == "test" else 0)
-    test = min(test, (run.dataset.test_per_class or test) * facts.classes)
+        per_round = int(taking_part * (samples - held_out) / clients * (train.epochs or 1))
     evaluations = 1 + math.ceil(train.rounds / run.evaluation.every)
     method = str(run.method.get("name", ""))
     shape = Shape(facts.channels, facts.size, facts.classes, run.model.name, method, train.batch_size)
     return Block(table, run, runs, per_round, evaluations * (test + held_out), shape)
-
-
-def _population(run: RunConfig, facts: Facts) -> tuple[int, int, int]:
-    """(number of clients, number of their samples, number of training samples that no client gets)."""
-    train = min(facts.train, (run.dataset.train_per_class or facts.train) * facts.classes)
-    scheme = partitions.make(run.partition.name, run.partition.parameters)
-    clients, samples = scheme.expected(train, facts.classes, facts.sources)
-    return clients, samples, max(0, train - samples)
 
 
 def timed(run: RunConfig, shape: Shape, device: str = "auto") -> Pace:
@@ -137,20 +142,20 @@ def timed(run: RunConfig, shape: Shape, device: str = "auto") -> Pace:
     torch.set_num_threads(run.runtime.threads)
     samples = 2
     while True:
-        pace, seconds = _round(run, shape, samples, device)
+        pace, seconds = _round(_small(run, shape, samples, device))
         if seconds >= ENOUGH or 8 * seconds > PATIENCE or samples >= MOST:
             return pace
         samples *= 4
 
 
-def _round(run: RunConfig, shape: Shape, samples: int, device: str) -> tuple[Pace, float]:
+def _round(run: RunConfig) -> tuple[Pace, float]:
+    """(the pace of a round and an evaluation, the seconds of both)."""
     import torch
 
     from benchmark.runs.build import build_run
     from benchmark.runs.data import load_data
 
-    small = _small(run, shape, samples, device)
-    federation = build_run(small, load_data(small))
+    federation = build_run(run, load_data(run))
     state = federation.initial_state()
 
     def wait() -> float:
@@ -172,67 +177,46 @@ def _round(run: RunConfig, shape: Shape, samples: int, device: str) -> tuple[Pac
 
 def _small(run: RunConfig, shape: Shape, samples: int, device: str) -> RunConfig:
     """The run with one client, random images and random weights."""
-    plain: dict[str, Any] = run.model_dump(mode="json")
-    options = {
-        "classes": shape.classes,
-        "channels": shape.channels,
-        "size": shape.size,
-        "train_size": max(samples, shape.classes),
-        "test_size": max(samples, shape.classes),
-        "attributes": 2,
-        "sources": 2,
+    images = max(samples, shape.classes)
+    options = {"classes": shape.classes, "channels": shape.channels, "size": shape.size, "train_size": images,
+               "test_size": images, "attributes": 2, "sources": 2}  # fmt: skip
+    plain = run.model_dump(mode="json") | {
+        "dataset": {"name": "fake", "options": options},
+        "partition": {"name": "iid", "clients": 1},
+        "selection": {"name": "uniform"},
     }
-    plain["dataset"] = {"name": "fake", "options": options}
-    plain["partition"] = {"name": "iid", "clients": 1}
-    plain["selection"] = {"name": "uniform"}
     plain["model"].pop("pretrained", None)
-    plain["train"] |= {
-        "rounds": 3,
-        "epochs": 1,
-        "steps": None,
-        "batch_size": min(shape.batch, samples),
-        "clients_per_round": None,
-        "drop_last": False,
+    budget = {"rounds": 3, "epochs": 1, "steps": None, "batch_size": min(shape.batch, samples)}
+    changes = {
+        "train": {**budget, "clients_per_round": None, "drop_last": False},
+        "evaluation": {"validation": 0.0},
+        "runtime": {"device": device},
     }
-    plain["evaluation"] |= {"validation": 0.0}
-    plain["runtime"] |= {"device": device}
-    return RunConfig.model_validate(plain)
-
-
-@dataclass(frozen=True)
-class DataNeed:
-    """A data set of planned runs; ``state`` says whether it is prepared, or why it cannot be prepared."""
-
-    name: str
-    facts: Facts | None
-    state: str
-
-    @property
-    def prepared_bytes(self) -> int:
-        """Size of its arrays; 0 if unknown."""
-        return 0 if self.facts is None else self.facts.prepared_bytes
+    return RunConfig.model_validate(merge(plain, changes))
 
 
 def data_needs(runs: Sequence[RunConfig]) -> list[DataNeed]:
     """The data sets of the runs, each once. Nothing is prepared here."""
-    found: dict[str, DataNeed] = {}
+    first: dict[tuple[str, str], RunConfig] = {}
     for run in runs:
-        wanted = run.dataset
-        key = f"{wanted.name} {sorted(wanted.options.items())}"
-        if key in found:
-            continue
-        try:
-            if datasets.is_prepared(wanted.name, wanted.options, *_folders(run)):
-                state = "prepared"
-            else:
-                datasets.find(wanted.name, wanted.options, _folders(run)[0])
-                state = "raw files there"
-        except DataError as error:
-            state = str(error)
-            if "forbids a download" in state and not os.environ.get("FEDTABLES_OFFLINE"):
-                state = "not there; downloads by itself"
-        found[key] = DataNeed(wanted.name, facts_of(run), state)
-    return list(found.values())
+        first.setdefault((run.dataset.name, json.dumps(run.dataset.options, sort_keys=True)), run)
+    known = [(run, _facts(run)) for run in first.values()]
+    return [
+        DataNeed(run.dataset.name, _state(run), facts.prepared_bytes if facts else 0) for run, facts in known
+    ]
+
+
+def _state(run: RunConfig) -> str:
+    wanted = run.dataset
+    try:
+        if datasets.is_prepared(wanted.name, wanted.options, *_folders(run)):
+            return "prepared"
+        datasets.find(wanted.name, wanted.options, _folders(run)[0])
+        return "raw files there"
+    except DataError as error:
+        if "forbids a download" in str(error) and not os.environ.get("FEDTABLES_OFFLINE"):
+            return "not there; downloads by itself"
+        return str(error)
 
 
 def weights_needed(runs: Sequence[RunConfig]) -> list[tuple[Path, Weights]]:
@@ -240,11 +224,8 @@ def weights_needed(runs: Sequence[RunConfig]) -> list[tuple[Path, Weights]]:
     from benchmark.models.networks import wanted_weights
     from benchmark.models.pretrained import weights_folder
 
-    found: dict[Path, Weights] = {}
-    for run in runs:
-        source = wanted_weights(run.model)
-        if source is not None:
-            found[weights_folder(run.paths) / source.file] = source
+    needed = [(run, wanted_weights(run.model)) for run in runs]
+    found = {weights_folder(run.paths) / source.file: source for run, source in needed if source is not None}
     return list(found.items())
 
 
@@ -253,13 +234,10 @@ def paces(
 ) -> dict[Shape, Pace | str]:
     """The pace of every shape, or the reason why it cannot be timed."""
     known: dict[Shape, Pace | str] = {}
-    for block in found:
-        shape = block.shape
-        if shape in known:
-            continue
+    for shape, run in {block.shape: block.run for block in found}.items():
         say(f"timing {shape.method}, {shape.model}, {shape.channels}x{shape.size}x{shape.size}")
         try:
-            known[shape] = timer(block.run, shape)
+            known[shape] = timer(run, shape)
         except ConfigError as error:
             known[shape] = str(error)
     return known

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from benchmark.errors import wrong
+
 
 @dataclass(frozen=True)
 class Metric:
@@ -65,12 +67,11 @@ class WhichRound:
     @classmethod
     def parse(cls, text: str) -> WhichRound:
         """Read ``last``, ``mean_last_<n>``, ``best_validation`` or ``best_test``; ValueError for anything else."""
-        if text in ("last", "best_validation", "best_test"):
-            return cls(text)
-        match = re.fullmatch(r"mean_last_([1-9]\d*)", text)
+        match = re.fullmatch(r"(last|best_validation|best_test)|(mean_last)_([1-9]\d*)", text)
         if not match:
-            raise ValueError(f"got {text!r}; expected last, mean_last_<n>, best_validation or best_test")
-        return cls("mean_last", int(match[1]))
+            expected = "last, mean_last_<n>, best_validation or best_test"
+            raise ValueError(wrong("which_round", text, expected))
+        return cls(match[1] or match[2], int(match[3] or 1))
 
     @property
     def phrase(self) -> str:

@@ -72,10 +72,8 @@ def _check(config: RunConfig) -> None:
     import datasets
     from benchmark.models.networks import model_names
 
-    method = _check_method(
-        json.dumps(config.method, sort_keys=True), json.dumps(config.selection, sort_keys=True)
-    )
-    config.check_method(method)
+    method, selection = (json.dumps(part, sort_keys=True) for part in (config.method, config.selection))
+    config.check_method(_check_method(method, selection))
     for key, name, known in (
         ("model.name", config.model.name, model_names()),
         ("dataset.name", config.dataset.name, datasets.names()),
@@ -100,15 +98,6 @@ def _set(config: dict[str, Any], key: str, value: Any) -> dict[str, Any]:
     for part in reversed(parents):
         nested = {part: nested}
     return merge(config, nested)
-
-
-def _composed(
-    preset: str, overrides: Mapping[str, Any], extra: Mapping[str, Any], chosen: TunedValues | None
-) -> RunConfig:
-    plain = compose(preset, overrides, extra)
-    for key, value in chosen.values.items() if chosen else ():
-        plain = _set(plain, key, value)
-    return resolve(plain)
 
 
 def plan(
@@ -141,7 +130,10 @@ def plan(
             continue
         cell = PlannedCell(*key, "ok", (), (chosen or {}).get(key))
         try:
-            first = _composed(preset, settings, extra or {}, cell.chosen)
+            plain = compose(preset, settings, extra or {})
+            for name, value in cell.chosen.values.items() if cell.chosen else ():
+                plain = _set(plain, name, value)
+            first = resolve(plain)
         except ValueError as error:
             raise _in_cell(spec, cell, error) from error
         cells[key] = replace(cell, runs=tuple(with_seed(first, seed) for seed in seeds))
@@ -188,14 +180,13 @@ def prepare_data(
 
     Raises `ConfigError` with the messages of all data and weights that are missing.
     """
-    problems: dict[str, None] = {}
+    problems: list[str] = []
     seen: set[str] = set()
     for run in runs:
-        wanted = (
-            (load, ["data", run.dataset.name, run.dataset.options]),
-            (fetch, ["weights", run.model.name, run.model.parameters.get("pretrained")]),
-        )
-        for get, what in wanted:
+        for get, *what in (
+            (load, "data", run.dataset.name, run.dataset.options),
+            (fetch, "weights", run.model.name, run.model.parameters.get("pretrained")),
+        ):
             key = json.dumps(what, sort_keys=True)
             if key in seen:
                 continue
@@ -203,6 +194,6 @@ def prepare_data(
             try:
                 get(run)
             except ValueError as error:
-                problems[str(error)] = None
+                problems.append(str(error))
     if problems:
-        raise ConfigError("\n\n".join(problems))
+        raise ConfigError("\n\n".join(dict.fromkeys(problems)))

@@ -81,8 +81,7 @@ def find_tables(query: TableQuery) -> list[TableSpec]:
     Raises:
         ConfigError: No table is left; the message is about the first one.
     """
-    kept: list[TableSpec] = []
-    problems: list[ConfigError] = []
+    kept, problems = [], []
     for spec in whole_tables(query):
         try:
             spec.check_preset(query.preset)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
 from functools import cached_property
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from pydantic import (
     BaseModel,
@@ -29,6 +29,7 @@ SETTINGS = ("dataset", "partition", "model", "method", "selection", "train", "ev
 """The parts of a run's configuration that a table may set."""
 
 Settings = dict[str, Any]
+T = TypeVar("T")
 
 
 def fits(key: str, patterns: str) -> bool:
@@ -41,16 +42,18 @@ def _choice(value: Any) -> Any:
     return {"name": value} if isinstance(value, str) else value
 
 
+def _one_or_more(value: Any) -> Any:
+    return (value,) if isinstance(value, str) else (value or ())
+
+
 Part = Settings | None
 Choice = Annotated[Part, BeforeValidator(_choice)]
 
 
-class _Node(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class _WithSettings(_Node):
+class _WithSettings(BaseModel):
     """Settings of runs: the groups of ``conf/`` by name or as ``{name: ..., key: value}``, and values by key."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
     dataset: Choice = None
     partition: Choice = None
@@ -151,7 +154,7 @@ class Override(_WithSettings):
         return fits(row, self.row) and fits(column, self.column) and fits(preset, self.preset)
 
 
-class TableSpec(_Node):
+class TableSpec(BaseModel):
     """One table: a grid of rows and columns, and the settings of its cells.
 
     The settings of a cell are put together from general to special, and the later value wins: the preset's file of
@@ -177,6 +180,8 @@ class TableSpec(_Node):
         rows, columns, overrides: See `Row`, `Column`, `Override`.
     """
 
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
     name: str
     paper: str
     table: PositiveInt | None = None
@@ -186,7 +191,7 @@ class TableSpec(_Node):
     metric: str
     which_round: str = "last"
     reference_row: str | None = None
-    published: tuple[str, ...] = ()
+    published: Annotated[tuple[str, ...], BeforeValidator(_one_or_more)] = ()
     published_metric: str = ""
     presets: tuple[str, ...] = Field(min_length=1)
     seeds: dict[str, PositiveInt] = Field(default=3, validate_default=True)
@@ -199,27 +204,15 @@ class TableSpec(_Node):
     def _by_preset(cls, seeds: Any, info: ValidationInfo) -> Any:
         return seeds if isinstance(seeds, dict) else dict.fromkeys(info.data.get("presets", ()), seeds)
 
-    @field_validator("published", mode="before")
-    @classmethod
-    def _one_or_more(cls, published: Any) -> Any:
-        return (published,) if isinstance(published, str) else (published or ())
-
-    @field_validator("metric")
-    @classmethod
-    def _known_metric(cls, metric: str) -> str:
-        _check_known("metric", [metric], METRICS)
-        return metric
-
-    @field_validator("which_round")
-    @classmethod
-    def _known_round(cls, which_round: str) -> str:
-        WhichRound.parse(which_round)
-        return which_round
-
     @model_validator(mode="after")
     def _consistent(self) -> TableSpec:
-        _check_unique("rows", [row.key for row in self.rows])
-        _check_unique("columns", [column.key for column in self.columns])
+        _check_known("metric", self.metric, METRICS)
+        WhichRound.parse(self.which_round)
+        rows, columns = [row.key for row in self.rows], [column.key for column in self.columns]
+        for what, keys in (("rows", rows), ("columns", columns)):
+            twice = sorted({key for key in keys if keys.count(key) > 1})
+            if twice:
+                raise ValueError(f"{what}: {', '.join(twice)} is there twice")
         runs = [column.key for column in self.run_columns]
         for column in self.columns:
             _check_known(f"columns.{column.key}.average_of", column.average_of, runs)
@@ -227,26 +220,18 @@ class TableSpec(_Node):
         _check_known("seeds", self.seeds, self.presets)
         _check_known("seeds: presets without a number", self.presets, self.seeds)
         for number, entry in enumerate(self.overrides):
-            for what, keys in (("row", list(self._rows)), ("column", runs), ("preset", self.presets)):
+            for what, known in (("row", rows), ("column", runs), ("preset", self.presets)):
                 for pattern in getattr(entry, what).split(","):
-                    if not any(fits(key, pattern) for key in keys):
+                    if not any(fits(key, pattern) for key in known):
                         key = f"overrides.{number}.{what}"
-                        raise ValueError(wrong(key, pattern, f"a {what} of the table", known=keys))
+                        raise ValueError(wrong(key, pattern, f"a {what} of the table", known=known))
         if self.reference_row:
-            _check_known("reference_row", [self.reference_row], self._rows)
+            _check_known("reference_row", self.reference_row, rows)
         if bool(self.metric_format.of) != bool(self.reference_row):
             relative = " and ".join(name for name, metric in METRICS.items() if metric.of)
             expected = f"a row with metric {relative}, and null with the other metrics"
             raise ValueError(wrong("reference_row", self.reference_row, expected))
         return self
-
-    @cached_property
-    def _rows(self) -> dict[str, Row]:
-        return {row.key: row for row in self.rows}
-
-    @cached_property
-    def _columns(self) -> dict[str, Column]:
-        return {column.key: column for column in self.columns}
 
     @property
     def run_columns(self) -> tuple[Column, ...]:
@@ -265,22 +250,25 @@ class TableSpec(_Node):
 
     def row(self, key: str) -> Row:
         """The row called ``key``; `ConfigError` if there is none."""
-        self._check("row", key, self._rows)
-        return self._rows[key]
+        return self._one("row", key, {row.key: row for row in self.rows})
 
     def column(self, key: str) -> Column:
         """The column called ``key``; `ConfigError` if there is none."""
-        self._check("column", key, self._columns)
-        return self._columns[key]
+        return self._one("column", key, {column.key: column for column in self.columns})
+
+    def num_seeds(self, preset: str) -> int:
+        """Number of seeds of a preset; `ConfigError` if the table has no such preset."""
+        return self._one("preset", preset, self.seeds)
 
     def check_preset(self, preset: str) -> None:
         """Raise `ConfigError` if the table has no such preset."""
-        self._check("preset", preset, self.presets)
+        self.num_seeds(preset)
 
-    def num_seeds(self, preset: str) -> int:
-        """Number of seeds of a preset."""
-        self.check_preset(preset)
-        return self.seeds[preset]
+    def _one(self, what: str, key: str, known: Mapping[str, T]) -> T:
+        if key not in known:
+            expected = f"one of {', '.join(known)}"
+            raise ConfigError(f"table {self.name}: {wrong(what, key, expected, known=known)}")
+        return known[key]
 
     def cell_settings(self, row: str, column: str, preset: str) -> Settings | None:
         """Settings of one cell on top of the preset's file; None if the column is not in this preset.
@@ -299,20 +287,21 @@ class TableSpec(_Node):
         if preset not in (where.presets or self.presets):
             return None
         merged: Settings = {}
-        matching = [entry for entry in self.overrides if entry.matches(row, column, preset)]
-        for part in (*matching, where, chosen):
-            merged = merge(merged, part.settings)
+        for part in (*self.overrides, where, chosen):
+            if not isinstance(part, Override) or part.matches(row, column, preset):
+                merged = merge(merged, part.settings)
         return merged
 
     def column_note(self, column: str, preset: str) -> str:
         """What differs from the paper in a column, in all rows."""
-        entries = (entry for entry in self.overrides if entry.row == "*" and fits(column, entry.column))
-        return _last_note(entries, preset)
+        return self._note(preset, [e for e in self.overrides if e.row == "*" and fits(column, e.column)])
 
     def row_note(self, row: str, preset: str) -> str:
         """What differs from the paper in a row."""
-        entries = (entry for entry in self.overrides if entry.row != "*" and fits(row, entry.row))
-        return _last_note(entries, preset)
+        return self._note(preset, [e for e in self.overrides if e.row != "*" and fits(row, e.row)])
+
+    def _note(self, preset: str, entries: list[Override]) -> str:
+        return next((e.note for e in reversed(entries) if e.note and fits(preset, e.preset)), "")
 
     def cut(self, rows: Iterable[str], columns: Iterable[str]) -> TableSpec:
         """The same table with some of its rows and columns, in the table's order; its caption says that it is a part.
@@ -321,55 +310,33 @@ class TableSpec(_Node):
             ConfigError: A key that the table does not have, an average without all its columns, a metric without its
                 reference row, or nothing left.
         """
-        chosen_rows = {self.row(key).key for key in rows}
-        chosen = {self.column(key).key for key in columns}
-        for column in self.columns:
-            lacking = [part for part in column.average_of if part not in chosen]
-            if column.key in chosen and lacking:
-                raise ConfigError(
-                    f"table {self.name}: column {column.key!r} is the average of {', '.join(column.average_of)}; "
-                    f"choose {', '.join(lacking)} too, or leave it out."
+        row_keys = {self.row(key).key for key in rows}
+        column_keys = {self.column(key).key for key in columns}
+        kept_rows = tuple(row for row in self.rows if row.key in row_keys)
+        kept = tuple(column for column in self.columns if column.key in column_keys)
+        problem = ""
+        for column in kept:
+            lacking = ", ".join(part for part in column.average_of if part not in column_keys)
+            if lacking:
+                parts = ", ".join(column.average_of)
+                problem = (
+                    f"column {column.key!r} is the average of {parts}; choose {lacking} too, or leave it out"
                 )
-        if self.reference_row and self.reference_row not in chosen_rows:
-            raise ConfigError(
-                f"table {self.name}: {self.metric} compares with row {self.reference_row!r}; choose it too."
-            )
-        if not chosen_rows or not chosen:
-            raise ConfigError(f"table {self.name}: no row or no column is left; choose at least one of each.")
-        if len(chosen_rows) == len(self.rows) and len(chosen) == len(self.columns):
+        if self.reference_row and self.reference_row not in row_keys:
+            problem = f"{self.metric} compares with row {self.reference_row!r}; choose it too"
+        if not kept_rows or not kept:
+            problem = "no row or no column is left; choose at least one of each"
+        if problem:
+            raise ConfigError(f"table {self.name}: {problem}.")
+        if len(kept_rows) == len(self.rows) and len(kept) == len(self.columns):
             return self
-        shown = (
-            f"{len(chosen_rows)} of {len(self.rows)} rows and {len(chosen)} of {len(self.columns)} columns"
-        )
-        return self.with_(
-            caption=f"{self.caption} {shown} are shown.".strip(),
-            rows=tuple(row for row in self.rows if row.key in chosen_rows),
-            columns=tuple(column for column in self.columns if column.key in chosen),
-        )
-
-    def with_(self, **changes: Any) -> TableSpec:
-        """The same table with other values of some attributes, which are not validated."""
-        fields = {name: getattr(self, name) for name in type(self).model_fields}
-        return type(self).model_construct(**(fields | changes))
-
-    def _check(self, what: str, key: str, known: Iterable[str]) -> None:
-        if key not in known:
-            expected = f"one of {', '.join(known)}"
-            raise ConfigError(f"table {self.name}: {wrong(what, key, expected, known=known)}")
+        shown = f"{len(kept_rows)} of {len(self.rows)} rows and {len(kept)} of {len(self.columns)} columns"
+        caption = f"{self.caption} {shown} are shown.".strip()
+        return self.model_copy(update={"caption": caption, "rows": kept_rows, "columns": kept})
 
 
-def _last_note(entries: Iterable[Override], preset: str) -> str:
-    return next((e.note for e in reversed(list(entries)) if e.note and fits(preset, e.preset)), "")
-
-
-def _check_unique(what: str, keys: list[str]) -> None:
-    twice = sorted({key for key in keys if keys.count(key) > 1})
-    if twice:
-        raise ValueError(f"{what}: {', '.join(twice)} is there twice")
-
-
-def _check_known(what: str, keys: Iterable[str], known: Mapping[str, Any] | Iterable[str]) -> None:
+def _check_known(what: str, keys: str | Iterable[str], known: Iterable[str]) -> None:
     known = list(known)
-    for key in keys:
+    for key in [keys] if isinstance(keys, str) else keys:
         if key not in known:
             raise ValueError(wrong(what, key, f"one of {', '.join(known)}", known=known))

@@ -97,7 +97,7 @@ def _with_guests(spec: TableSpec) -> TableSpec:
         invited = any(fnmatchcase(spec.name, pattern) for pattern in wanted)
         if invited and all(row.key != name for row in rows):
             rows.append(Row(key=name, label=str(method.get("label", name)), method={"name": name}))
-    return spec if len(rows) == len(spec.rows) else spec.with_(rows=tuple(rows))
+    return spec if len(rows) == len(spec.rows) else spec.model_copy(update={"rows": tuple(rows)})
 
 
 def find_specs(

@@ -124,9 +124,9 @@ def point(values: Values, found: Sequence[float | None], runs: Sequence[str] = (
 
 def best(scores: Sequence[float | None], higher_is_better: bool) -> int | None:
     """Index of the best score, the first of equal ones; scores that are None are left out; None if all are."""
-    sign = 1.0 if higher_is_better else -1.0
-    known = [index for index, score in enumerate(scores) if score is not None]
-    return max(known, key=lambda index: sign * (scores[index] or 0.0), default=None)
+    known = {index: score for index, score in enumerate(scores) if score is not None}
+    choose = max if higher_is_better else min
+    return choose(known, key=known.__getitem__, default=None)
 
 
 def shared(columns: Sequence[Sequence[Point]]) -> list[list[Point]]:
@@ -197,9 +197,19 @@ class TunedFolder:
         return next((path for path in paths if path.is_file()), None)
 
     def read(self, spec: TableSpec, preset: str) -> TunedTable:
-        """The content of a table's file, without cells if there is none."""
+        """The content of a table's file, without cells if there is none.
+
+        Raises:
+            ConfigError: The file is not one of this table and preset.
+        """
         path = self.find(preset, spec.name)
-        return TunedTable(table=spec.name, preset=preset) if path is None else read_tuned(path, spec, preset)
+        if path is None:
+            return TunedTable(table=spec.name, preset=preset)
+        tuned = validate(TunedTable, read_yaml(path, "tuned"), path, "tuned")
+        for what, got, expected in (("table", tuned.table, spec.name), ("preset", tuned.preset, preset)):
+            if got != expected:
+                raise ConfigError(f"tuned file {path}: {wrong(what, got, repr(expected))}")
+        return tuned
 
     def load(self, spec: TableSpec, preset: str) -> dict[CellKey, TunedValues]:
         """The chosen values of a whole table (not of a part); empty without a file.
@@ -211,36 +221,25 @@ class TunedFolder:
         if path is None:
             return {}
         result = {}
-        for row, cells in read_tuned(path, spec, preset).cells.items():
+        for row, cells in self.read(spec, preset).cells.items():
             for column, cell in cells.items():
-                _check_cell(spec, row, column, cell, path)
-                key = (row, column)
-                result[key] = TunedValues(cell.chosen, shown_path(path), cell.split, cell.seeds, cell.columns)
+                try:
+                    _check_cell(spec, row, column, cell.method)
+                except ConfigError as error:
+                    said = f"row {row}: {error} Delete the entry, or set tuned=off."
+                    raise ConfigError(f"tuned file {path}: {said}") from error
+                source = shown_path(path)
+                result[row, column] = TunedValues(cell.chosen, source, cell.split, cell.seeds, cell.columns)
         return result
 
 
-def read_tuned(path: Path, spec: TableSpec, preset: str) -> TunedTable:
-    """The content of a file; `ConfigError` if it is not one of this table and preset."""
-    tuned = validate(TunedTable, read_yaml(path, "tuned"), path, "tuned")
-    for what, got, expected in (("table", tuned.table, spec.name), ("preset", tuned.preset, preset)):
-        if got != expected:
-            raise ConfigError(f"tuned file {path}: {wrong(what, got, repr(expected))}")
-    return tuned
-
-
-def _check_cell(spec: TableSpec, row: str, column: str, cell: TunedCell, path: Path) -> None:
+def _check_cell(spec: TableSpec, row: str, column: str, method: str) -> None:
+    expected = spec.row(row).method_name
     columns = [column.key for column in spec.run_columns]
-    try:
-        method = spec.row(row).method_name
-        if column not in columns:
-            expected = f"a column of table {spec.name} with runs"
-            raise ConfigError(wrong("column", column, expected, known=columns))
-        if cell.method != method:
-            expected = f"{method}, the method of the row"
-            raise ConfigError(wrong(f"column {column}: method", cell.method, expected))
-    except ConfigError as error:
-        said = f"row {row}: {error} Delete the entry, or set tuned=off."
-        raise ConfigError(f"tuned file {path}: {said}") from error
+    if column not in columns:
+        raise ConfigError(wrong("column", column, f"a column of table {spec.name} with runs", known=columns))
+    if method != expected:
+        raise ConfigError(wrong(f"column {column}: method", method, f"{expected}, the method of the row"))
 
 
 def shown_path(path: Path) -> str:

@@ -71,88 +71,76 @@ def execute(config: RunConfig, progress: Progress = lambda r, n: None, stop: Sto
     Raises:
         UserError: The run failed because of a user's mistake.
     """
-    results = Results(Path(config.paths.results)).open()
-    folder = results.run(config.key)
-    known = folder.status()
-    if known is not None and folder.complete(known):
-        return known.state, known.message
+    folder = Results(Path(config.paths.results)).open().run(config.key)
     try:
-        with folder.lease() as lease, _log_file(folder):
-            return _execute(config, results, folder, lease, progress, stop)
+        return _outcome(folder) or _execute(config, folder, progress, stop)
     except Busy as error:
         return RunState.RUNNING, str(error)
     except LeaseLost as error:
         return RunState.INTERRUPTED, str(error)
 
 
-def _execute(
-    config: RunConfig, results: Results, folder: RunFolder, lease: Lease, progress: Progress, stop: Stop
-) -> Outcome:
-    started, round = time.perf_counter(), 0
-    try:
-        limit_threads(config.runtime.threads)
-        # Otherwise cuDNN chooses its algorithms by measured time, and a repeated run gives other bits.
-        torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = True, False
-        known = folder.status()
-        if known is not None and folder.complete(known):  # by a process that had the lease before
-            return known.state, known.message
-        round = known.round if known else 0
-        folder.write_config(config)
-        folder.write_status(Status(RunState.RUNNING, round, config.train.rounds))
-        data = load_data(config, results.root / "partitions")
-        run = build_run(config, data, stop)
-        folder.write_meta(_meta(config, data, run.problem.images.device))
-        log.info("start: %s", config.key)
-        status = RunSession(config, folder, lease, progress, stop, started, run).run()
-        log.info("%s after round %d: %s", status.state, status.round, status.message)
-        return status.state, status.message
-    except LeaseLost as error:
-        log.warning("stopped: %s", error)
-        raise
-    except Exception as error:
-        mistake = isinstance(error, UserError)
-        message = str(error) if mistake else f"{type(error).__name__}: {error}"
-        _fail(folder, config, message)
-        if mistake:
+def _outcome(folder: RunFolder) -> Outcome | None:
+    """The outcome of a run that has ended, whose records are complete."""
+    status = folder.status()
+    return (status.state, status.message) if status is not None and folder.complete(status) else None
+
+
+def _execute(config: RunConfig, folder: RunFolder, progress: Progress, stop: Stop) -> Outcome:
+    started = time.perf_counter()
+    with folder.lease() as lease, _log_file(folder):
+        try:
+            limit_threads(config.runtime.threads)
+            # Otherwise cuDNN chooses its algorithms by measured time, and a repeated run gives other bits.
+            torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = True, False
+            ended = _outcome(folder)  # by a process that had the lease before
+            if ended is not None:
+                return ended
+            folder.write_config(config)
+            _write_state(config, folder, RunState.RUNNING)
+            data = load_data(config, Path(config.paths.results) / "partitions")
+            run = build_run(config, data, stop)
+            folder.write_meta(_meta(config, data, run.problem.images.device))
+            log.info("start: %s", config.key)
+            status = RunSession(config, folder, lease, progress, stop, started, run).run()
+            log.info("%s after round %d: %s", status.state, status.round, status.message)
+            return status.state, status.message
+        except LeaseLost as error:
+            log.warning("stopped: %s", error)
             raise
-        return RunState.FAILED, f"{message} (traceback in {folder.path / 'log.txt'})"
+        except Exception as error:
+            mistake = isinstance(error, UserError)
+            message = str(error) if mistake else f"{type(error).__name__}: {error}"
+            log.error("failed: %s\n%s", message, traceback.format_exc())
+            try:
+                _write_state(config, folder, RunState.FAILED, message)
+            except (UserError, OSError) as second:  # a full disk: only the caller gets the message
+                log.error("the failure could not be written to %s: %s", folder.path, second)
+            if mistake:
+                raise
+            return RunState.FAILED, f"{message} (traceback in {folder.path / 'log.txt'})"
 
 
-def _fail(folder: RunFolder, config: RunConfig, message: str) -> None:
-    """Write that the run failed. If the disk is full even that may fail, and only the caller gets the message."""
-    log.error("failed: %s\n%s", message, traceback.format_exc())
-    try:
-        known = folder.status()
-        status = Status(RunState.FAILED, known.round if known else 0, config.train.rounds, message)
-        folder.write_status(status)
-    except (UserError, OSError) as error:
-        log.error("the failure could not be written to %s: %s", folder.path, error)
-
-
-class _LogFile(logging.FileHandler):
-    """A log file that ignores a full disk. The status and the command line say what ended the run."""
-
-    def handleError(self, record: logging.LogRecord) -> None:
-        """Print no traceback of the logging itself."""
-
-    def close(self) -> None:
-        """Close, even if the last lines cannot be written."""
-        with contextlib.suppress(OSError):
-            super().close()
+def _write_state(config: RunConfig, folder: RunFolder, state: RunState, message: str = "") -> None:
+    """Write the state of a run that stays in the round which it had reached."""
+    known = folder.status()
+    folder.write_status(Status(state, known.round if known else 0, config.train.rounds, message))
 
 
 @contextlib.contextmanager
 def _log_file(folder: RunFolder) -> Iterator[None]:
-    """Append the log to the folder's log.txt."""
-    handler = _LogFile(folder.path / "log.txt", delay=True)
+    """Append the log to log.txt. A full disk is ignored; the status and the command line say what ended the run."""
+    handler = logging.FileHandler(folder.path / "log.txt", delay=True)
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    handler.handleError = lambda record: None  # type: ignore[method-assign]
     logging.getLogger().addHandler(handler)
     log.setLevel(logging.INFO)
     try:
         yield
     finally:
         logging.getLogger().removeHandler(handler)
-        handler.close()
+        with contextlib.suppress(OSError):
+            handler.close()
 
 
 # Meta ------------------------------------------------------------------------------------------------------------
@@ -213,26 +201,26 @@ class RunSession:
 
     def run(self) -> Status:
         """Carry out all remaining rounds and return the final status, which is already written."""
-        run, rounds = self.federation, self.config.train.rounds
+        run, config = self.federation, self.config
         state, size = self._resume()
-        self.progress(state.round, rounds)
+        self.progress(state.round, config.train.rounds)
         last: list[Record] = []
         try:
             if state.round == 0 and size == 0:
                 self._record(run.evaluate(state) + run.setup_cost.records(0))
-            while state.round < rounds:
+            while state.round < config.train.rounds:
                 state, report = run.step(state)
                 records = report.records(run.num_clients)
-                if state.round % self.config.evaluation.every == 0 or state.round == rounds:
+                ended = state.round == config.train.rounds
+                if ended or state.round % config.evaluation.every == 0:
                     last = run.evaluate(state)
                     records += last
                 self._record(records)
-                self.progress(state.round, rounds)
-                if state.round < rounds:
-                    if state.round % self.config.runtime.checkpoint_every == 0:
-                        self._checkpoint(state)
-                    if self.stop():
-                        raise Interrupted
+                self.progress(state.round, config.train.rounds)
+                if not ended and state.round % config.runtime.checkpoint_every == 0:
+                    self._checkpoint(state)
+                if not ended and self.stop():
+                    raise Interrupted
         except Interrupted:
             self._checkpoint(state)
             message = "stopped; give the same command to continue"
@@ -247,7 +235,7 @@ class RunSession:
     def _resume(self) -> tuple[FederationState, int]:
         """The state to start from, and the bytes of records that belong to it."""
         run, folder = self.federation, self.folder
-        saved = folder.load_checkpoint(self.config)
+        saved = folder.load_checkpoint(self.config, run.problem.images.device)
         if saved is not None and folder.records_size() < saved["records_bytes"]:
             # After a power failure the checkpoint may be on the disk while the records before it are not.
             log.warning("records.jsonl is shorter than the checkpoint says: the run starts again")
@@ -261,7 +249,7 @@ class RunSession:
         folder.truncate_records(saved["records_bytes"])
         self.started -= saved.get("seconds", 0.0)  # the seconds of earlier processes count too
         log.info("resumed after round %d", saved["state"]["round"])
-        state = FederationState(**_to_device(saved["state"], run.problem.images.device))
+        state = FederationState(**saved["state"])
         return state, saved["records_bytes"]
 
     def _record(self, records: Sequence[Record]) -> None:
@@ -273,7 +261,7 @@ class RunSession:
     def _write_records(self) -> int:
         """Write the collected records; returns the size of the file in bytes."""
         self.lease.check()
-        size = self.folder.append_records(self.pending) if self.pending else self.folder.records_size()
+        size = self.folder.append_records(self.pending)
         self.pending, self.written_at = [], time.monotonic()
         return size
 
@@ -295,38 +283,19 @@ class RunSession:
         return Status(state, round, self.config.train.rounds, message, seconds=seconds, **more)
 
     def _end(self, outcome: RunState, state: FederationState, message: str, last: list[Record]) -> Status:
-        final: dict[str, dict[str, float]] = {}
-        for record in last:
-            if record.group == "all":
-                final.setdefault(record.split, {})[record.metric] = record.value
         self._write_records()
         size, digest = self.folder.records_digest()
         if self.config.runtime.keep_checkpoint:
             self._checkpoint(state)
-        status = self._status(
-            outcome,
-            state.round,
-            message,
-            records_bytes=size,
-            records_sha256=digest,
-            model_sha256=_model_digest(state),
-            final=final,
-        )
+        final: dict[str, dict[str, float]] = {}
+        for record in last:
+            if record.group == "all":
+                final.setdefault(record.split, {})[record.metric] = record.value
+        model = hashlib.sha256(
+            state.w.cpu().numpy().tobytes() + state.buffers.cpu().numpy().tobytes()
+        ).hexdigest()
+        digests = {"records_bytes": size, "records_sha256": digest, "model_sha256": model}
+        status = self._status(outcome, state.round, message, **digests, final=final)
         self.folder.write_status(status, durable=True)
         self.folder.clean(self.config.runtime.keep_checkpoint)
         return status
-
-
-def _model_digest(state: FederationState) -> str:
-    """SHA-256 over the bits of the model and its buffers."""
-    digest = hashlib.sha256(state.w.cpu().numpy().tobytes())
-    digest.update(state.buffers.cpu().numpy().tobytes())
-    return digest.hexdigest()
-
-
-def _to_device(value: Any, device: torch.device) -> Any:
-    if isinstance(value, torch.Tensor):
-        return value.to(device)
-    if isinstance(value, dict):
-        return {key: _to_device(item, device) for key, item in value.items()}
-    return value

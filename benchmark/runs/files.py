@@ -5,13 +5,22 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import IO
 
 from benchmark.errors import StorageError
 
 
-def write_atomically(path: Path, content: bytes, durable: bool = True) -> None:
+def write_atomically(
+    path: Path, content: bytes | Callable[[IO[bytes]], object], durable: bool = True
+) -> None:
     """Write a file so that a reader sees either the old content or the new one.
+
+    Args:
+        path: The file.
+        content: Its content, or a function that writes it to a stream.
+        durable: Whether it is on the disk when this returns.
 
     Raises:
         StorageError: The disk is full or the folder cannot be written. The old file stays.
@@ -19,15 +28,22 @@ def write_atomically(path: Path, content: bytes, durable: bool = True) -> None:
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         with temporary.open("wb") as stream:
-            stream.write(content)
+            if callable(content):
+                content(stream)
+            else:
+                stream.write(content)
             stream.flush()
             if durable:
                 os.fsync(stream.fileno())
         temporary.replace(path)
-    except OSError as error:
+    except (OSError, RuntimeError) as error:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
-        raise storage_error(error, path) from error
+        # torch.save raises a RuntimeError while it handles the OSError of a failed write.
+        cause = error if isinstance(error, OSError) else error.__context__
+        if not isinstance(cause, OSError):
+            raise
+        raise storage_error(cause, path) from error
 
 
 def storage_error(error: OSError, path: Path) -> StorageError:

@@ -16,10 +16,9 @@ import socket
 import tempfile
 import threading
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import cache
 from pathlib import Path
-from types import TracebackType
 
 from benchmark.errors import StorageError
 from benchmark.runs.files import storage_error
@@ -45,33 +44,21 @@ class LeaseLost(StorageError):
 class Holder:
     """The process that made a lease. ``started`` and ``world`` distinguish it from a later one with the same number."""
 
-    host: str
-    pid: int
-    started: str
-    world: str
-    job: str
-    since: str
-
-    @classmethod
-    def here(cls) -> Holder:
-        """This process."""
-        pid = os.getpid()
-        return cls(
-            socket.gethostname(),
-            pid,
-            _started(pid) or "",
-            _world(),
-            os.environ.get("SLURM_JOB_ID", ""),
-            time.strftime("%F %T"),
-        )
+    host: str = "unknown"
+    pid: int = 0
+    started: str = ""
+    world: str = ""
+    job: str = ""
+    since: str = ""
 
     def __str__(self) -> str:
         job = f", job {self.job}" if self.job else ""
         return f"process {self.pid} on {self.host}{job}, since {self.since}"
 
-    def is_gone(self) -> bool:
-        """Whether the process is known to have ended: it ran in this system and is not there any more."""
-        return self.world == _world() and _started(self.pid) != self.started
+
+def _this_process() -> Holder:
+    pid, job = os.getpid(), os.environ.get("SLURM_JOB_ID", "")
+    return Holder(socket.gethostname(), pid, _started(pid) or "", _world(), job, time.strftime("%F %T"))
 
 
 @cache
@@ -102,14 +89,14 @@ def _started(pid: int) -> str | None:
     return None if fields[0] in "ZX" else fields[19]
 
 
-@dataclass
+@dataclass(frozen=True)
 class Lease:
-    """A lease that this process holds until the end of a ``with`` statement."""
+    """A lease that this process holds until the end of a ``with`` statement. A thread touches it."""
 
     folder: Path
     number: int
     holder: Holder
-    lost: bool = False
+    released: threading.Event = field(default_factory=threading.Event)
 
     @property
     def path(self) -> Path:
@@ -117,40 +104,31 @@ class Lease:
         return _path(self.folder, self.number)
 
     def __enter__(self) -> Lease:
-        _heart.add(self)
+        threading.Thread(target=self._touch, name="lease", daemon=True).start()
         return self
 
-    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        _heart.remove(self)
-        self.release()
+    def _touch(self) -> None:
+        while not self.released.wait(BEAT_SECONDS):
+            # The file system may not be reachable, or another process has taken over and removed the file.
+            with contextlib.suppress(OSError):
+                os.utime(self.path)
+
+    def __exit__(self, *_: object) -> None:
+        """Mark it as free. The file stays, because its number must not be used again."""
+        self.released.set()
+        with contextlib.suppress(OSError), self.path.open("r+b") as stream:
+            # Written in place, because a full disk has no space for a new file.
+            stream.write(RELEASED)
+            stream.truncate()
 
     def check(self) -> None:
         """Raise `LeaseLost` if another process has taken over. To be called before anything is written."""
-        if self.lost or _path(self.folder, self.number + 1).exists():
-            self.lost = True
+        # Later holders remove this file before the one of the next number.
+        if _path(self.folder, self.number + 1).exists() or not self.path.exists():
             raise LeaseLost(
                 f"{self.folder.absolute()}: this process ({self.holder}) was suspended for over {STALE_SECONDS:g} s, "
                 "and another one has taken over. Nothing more is written here."
             )
-
-    def touch(self) -> None:
-        """Show that this process is alive."""
-        try:
-            os.utime(self.path)
-        except OSError:
-            # Either the file system is not reachable, or another process has taken over and removed the file.
-            self.lost = self.lost or _path(self.folder, self.number + 1).exists()
-
-    def release(self) -> None:
-        """Mark it as free. The file stays, because its number must not be used again."""
-        with contextlib.suppress(OSError):
-            # Written in place, because a full disk has no space for a new file.
-            handle = os.open(self.path, os.O_WRONLY)
-            try:
-                os.pwrite(handle, RELEASED, 0)
-                os.ftruncate(handle, len(RELEASED))
-            finally:
-                os.close(handle)
 
 
 def _path(folder: Path, number: int) -> Path:
@@ -167,33 +145,26 @@ def _numbers(folder: Path) -> list[int]:
     return [int(number) for before, _, number in parts if not before and number.isdigit()]
 
 
-def _latest(folder: Path) -> int:
-    """The highest number; 0 if there is none."""
-    return max(_numbers(folder), default=0)
-
-
 def holder_of(folder: Path) -> Holder | None:
     """Who holds the folder; None if nobody does."""
-    number = _latest(folder)
-    return None if not number else _holder(_path(folder, number), folder)
+    return _holder(folder, max(_numbers(folder), default=0))
 
 
-def _holder(path: Path, folder: Path) -> Holder | None:
+def _holder(folder: Path, number: int) -> Holder | None:
     try:
-        with path.open("rb") as stream:
+        with _path(folder, number).open("rb") as stream:
             content, touched = stream.read(), os.fstat(stream.fileno()).st_mtime
     except FileNotFoundError:
         return None
-    if content == RELEASED:
+    if content == RELEASED or _now(folder) - touched > STALE_SECONDS:
         return None
     try:
         holder = Holder(**json.loads(content))
     except (ValueError, TypeError):
         # The file is created but not yet written, or its process died in between.
-        holder = Holder("unknown", 0, "", "", "", time.strftime("%F %T", time.localtime(touched)))
-    if holder.is_gone() or _now(folder) - touched > STALE_SECONDS:
-        return None
-    return holder
+        return Holder(since=time.strftime("%F %T", time.localtime(touched)))
+    has_ended = holder.world == _world() and _started(holder.pid) != holder.started
+    return None if has_ended else holder
 
 
 def _now(folder: Path) -> float:
@@ -217,72 +188,38 @@ def take(folder: Path, what: str) -> Lease:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         while True:
-            lease = _attempt(folder, what)
-            if lease is not None:
+            number = max(_numbers(folder), default=0)
+            holder = _holder(folder, number)
+            if holder is not None:
+                raise Busy(
+                    f"{what}: another process works on it ({holder}). Wait for it, or stop it; nothing was changed."
+                )
+            lease = Lease(folder, number + 1, _this_process())
+            if _create(lease):
                 return lease
     except OSError as error:
         raise storage_error(error, folder) from error
 
 
-def _attempt(folder: Path, what: str) -> Lease | None:
-    """A lease, or None if another process was faster."""
-    number = _latest(folder)
-    there = _holder(_path(folder, number), folder) if number else None
-    if there is not None:
-        raise Busy(
-            f"{what}: another process works on it ({there}). Wait for it, or stop it; nothing was changed."
-        )
-    lease = Lease(folder, number + 1, Holder.here())
+def _create(lease: Lease) -> bool:
+    """Create the file of a lease; false if another process was faster."""
     try:
-        handle = os.open(lease.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+        stream = lease.path.open("xb")
     except FileExistsError:
-        return None
+        return False
     try:
-        with os.fdopen(handle, "wb") as stream:
+        with stream:
             stream.write(json.dumps(asdict(lease.holder)).encode())
     except OSError:
         lease.path.unlink(missing_ok=True)
         raise
-    there_now = _numbers(folder)
-    if max(there_now, default=0) != lease.number:
+    there = _numbers(lease.folder)
+    if max(there, default=0) != lease.number:
         # The list of the folder was out of date, as may happen on NFS, so the number is an old one.
         lease.path.unlink(missing_ok=True)
-        return None
-    # The file of the holder before stays, for `touch` and `check` of a suspended process; older ones are removed.
-    for other in there_now:
-        if other < number:
-            _path(folder, other).unlink(missing_ok=True)
-    return lease
-
-
-class _Heart:
-    """The thread that touches all leases of this process."""
-
-    def __init__(self) -> None:
-        self._leases: list[Lease] = []
-        self._lock = threading.Lock()
-        self._thread: threading.Thread | None = None
-
-    def add(self, lease: Lease) -> None:
-        with self._lock:
-            self._leases.append(lease)
-            if self._thread is None or not self._thread.is_alive():
-                self._thread = threading.Thread(target=self._beat, name="lease", daemon=True)
-                self._thread.start()
-
-    def remove(self, lease: Lease) -> None:
-        with self._lock:
-            self._leases = [other for other in self._leases if other is not lease]
-
-    def _beat(self) -> None:
-        while True:
-            time.sleep(BEAT_SECONDS)
-            with self._lock:
-                leases = list(self._leases)
-            for lease in leases:
-                lease.touch()
-
-
-_heart = _Heart()
-# A forked child holds no lease, and must not touch those of its parent.
-os.register_at_fork(after_in_child=_heart.__init__)  # type: ignore[misc]
+        return False
+    # The file of the holder before stays, for `check` of a suspended process; older ones are removed in their order.
+    for number in sorted(there):
+        if number < lease.number - 1:
+            _path(lease.folder, number).unlink(missing_ok=True)
+    return True

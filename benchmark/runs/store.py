@@ -17,15 +17,14 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import io
 import json
 import os
 import socket
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import yaml
 
@@ -46,14 +45,14 @@ def read_json(path: Path) -> dict[str, Any] | None:
     except OSError as error:
         raise StorageError(f"{path.absolute()}: cannot be read ({error.strerror}).") from error
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise _damaged(path, str(error), path.parent) from error
+        raise _damaged(path, str(error)) from error
     if not isinstance(content, dict):
-        raise _damaged(path, "it is not a JSON object", path.parent)
+        raise _damaged(path, "it is not a JSON object")
     return content
 
 
-def _damaged(path: Path, problem: str, folder: Path) -> StorageError:
-    return StorageError(f"{path.absolute()}: damaged ({problem}). Delete {folder} to run it again.")
+def _damaged(path: Path, problem: str) -> StorageError:
+    return StorageError(f"{path.absolute()}: damaged ({problem}). Delete {path.parent} to run it again.")
 
 
 @dataclass(frozen=True)
@@ -62,11 +61,20 @@ class RunFolder:
 
     path: Path
 
-    # Status ----------------------------------------------------------------------------------------------------
+    @property
+    def records_path(self) -> Path:
+        """records.jsonl."""
+        return self.path / "records.jsonl"
+
+    @property
+    def checkpoint_path(self) -> Path:
+        """checkpoint.pt."""
+        return self.path / "checkpoint.pt"
 
     def status(self) -> Status | None:
         """What status.json says; None if there is none. Raises `StorageError` for a damaged file or another format."""
-        content = read_json(self.path / "status.json")
+        path = self.path / "status.json"
+        content = read_json(path)
         if content is None:
             return None
         if content.get("format") != FORMAT:
@@ -77,14 +85,12 @@ class RunFolder:
         try:
             return Status(**content | {"state": RunState(content["state"])})
         except (TypeError, KeyError, ValueError) as error:
-            raise _damaged(self.path / "status.json", str(error), self.path) from error
+            raise _damaged(path, str(error)) from error
 
     def write_status(self, status: Status, durable: bool = False) -> None:
         """Replace the status atomically."""
         stamped = asdict(status) | {"updated": time.time(), "host": socket.gethostname(), "pid": os.getpid()}
         write_atomically(self.path / "status.json", json.dumps(stamped, indent=1).encode(), durable)
-
-    # Lease -----------------------------------------------------------------------------------------------------
 
     def lease(self) -> Lease:
         """Take the run for this process, in a ``with`` statement. Raises `Busy` if another process has it."""
@@ -93,8 +99,6 @@ class RunFolder:
     def is_held(self) -> bool:
         """Whether a living process holds the lease."""
         return holder_of(self.path) is not None
-
-    # Configuration ---------------------------------------------------------------------------------------------
 
     def write_config(self, config: RunConfig) -> None:
         """Write config.yaml. Raises `StorageError` if the folder belongs to another configuration."""
@@ -108,7 +112,7 @@ class RunFolder:
         except (OSError, UnicodeDecodeError, yaml.YAMLError):
             old = None
         if not isinstance(old, dict):
-            raise _damaged(path, "it is not a YAML mapping", self.path)
+            raise _damaged(path, "it is not a YAML mapping")
         if old.get("hash") != config.hash:
             raise StorageError(
                 f"{path.absolute()}: got configuration {old.get('hash')!r}; expected {config.hash!r}. Move the folder "
@@ -120,11 +124,6 @@ class RunFolder:
         write_atomically(self.path / "meta.json", json.dumps(meta, indent=1).encode(), durable=False)
 
     # Records ---------------------------------------------------------------------------------------------------
-
-    @property
-    def records_path(self) -> Path:
-        """records.jsonl."""
-        return self.path / "records.jsonl"
 
     def records_size(self) -> int:
         """Size of the records in bytes."""
@@ -153,6 +152,8 @@ class RunFolder:
 
     def append_records(self, records: Sequence[Record]) -> int:
         """Append lines and return the new size in bytes."""
+        if not records:
+            return self.records_size()
         lines = "".join(json.dumps(r._asdict()) + "\n" for r in records)
         try:
             with self.records_path.open("ab") as stream:
@@ -161,20 +162,6 @@ class RunFolder:
                 return stream.tell()
         except OSError as error:
             raise storage_error(error, self.records_path) from error
-
-    def read_records(self) -> list[Record]:
-        """The records of an ended run. Raises `StorageError` unless they are complete and unchanged."""
-        status = self.status()
-        if status is None or not status.ended:
-            raise StorageError(
-                f"{self.path.absolute()}: the run has not ended, so its records are incomplete."
-            )
-        if self.records_digest() != (status.records_bytes, status.records_sha256):
-            problem = (
-                f"{self.records_size()} bytes; expected {status.records_bytes} bytes with another digest"
-            )
-            raise _damaged(self.records_path, problem, self.path)
-        return [Record(**json.loads(line)) for line in self._records().splitlines()]
 
     def complete(self, status: Status) -> bool:
         """Whether the run has ended and its records have the right size. Fast, for thousands of runs."""
@@ -185,41 +172,38 @@ class RunFolder:
         content = self._records()
         return len(content), hashlib.sha256(content).hexdigest()
 
+    def read_records(self) -> list[Record]:
+        """The records of an ended run. Raises `StorageError` unless they are complete and unchanged."""
+        status = self.status()
+        if status is None or not status.ended:
+            raise StorageError(
+                f"{self.path.absolute()}: the run has not ended, so its records are incomplete."
+            )
+        size, digest = self.records_digest()
+        if (size, digest) != (status.records_bytes, status.records_sha256):
+            problem = f"{size} bytes; expected {status.records_bytes} bytes with another digest"
+            raise _damaged(self.records_path, problem)
+        return [Record(**json.loads(line)) for line in self._records().splitlines()]
+
     def _records(self) -> bytes:
         return self.records_path.read_bytes() if self.records_path.exists() else b""
 
     # Checkpoint ------------------------------------------------------------------------------------------------
 
-    @property
-    def checkpoint_path(self) -> Path:
-        """checkpoint.pt."""
-        return self.path / "checkpoint.pt"
-
     def save_checkpoint(self, content: dict[str, Any]) -> None:
         """Replace the checkpoint atomically. Raises `StorageError` if the disk is full; the old one then stays."""
         import torch
 
-        temporary = self.path / f".checkpoint.{os.getpid()}.tmp"
-        raw = None
-        try:
+        def write(stream: IO[bytes]) -> None:
+            # The records that the checkpoint counts reach the disk before it.
             with contextlib.suppress(FileNotFoundError), self.records_path.open("rb") as records:
-                os.fsync(records.fileno())  # the records that the checkpoint counts reach the disk before it
-            raw = _RememberingFile(temporary, "wb")
-            with io.BufferedWriter(raw) as stream:
-                torch.save(content, stream)
-                stream.flush()
-                os.fsync(stream.fileno())
-            temporary.replace(self.checkpoint_path)
-        except (OSError, RuntimeError) as error:
-            with contextlib.suppress(OSError):
-                temporary.unlink(missing_ok=True)
-            cause = error if isinstance(error, OSError) else raw and raw.error
-            if not isinstance(cause, OSError):
-                raise
-            raise storage_error(cause, self.checkpoint_path) from error
+                os.fsync(records.fileno())
+            torch.save(content, stream)
 
-    def load_checkpoint(self, config: RunConfig) -> dict[str, Any] | None:
-        """The checkpoint, or None. Raises `StorageError` if it is damaged or of another configuration."""
+        write_atomically(self.checkpoint_path, write)
+
+    def load_checkpoint(self, config: RunConfig, device: Any = "cpu") -> dict[str, Any] | None:
+        """The checkpoint on ``device``; None without one. `StorageError` for a damaged or another configuration's."""
         import torch
 
         path = self.checkpoint_path
@@ -227,15 +211,14 @@ class RunFolder:
             return None
         remedy = "Delete it; the run then starts again."
         try:
-            content = torch.load(path, map_location="cpu", weights_only=True)
+            content = torch.load(path, map_location=device, weights_only=True)
+            found = content.get("hash"), content.get("seed")
         except Exception as error:  # torch raises many kinds of errors for a file that is not its own
             raise StorageError(f"{path.absolute()}: damaged ({type(error).__name__}). {remedy}") from error
-        if not isinstance(content, dict):
-            raise StorageError(f"{path.absolute()}: damaged (it is not a checkpoint). {remedy}")
-        if content.get("hash") != config.hash or content.get("seed") != config.seed:
+        if found != (config.hash, config.seed):
             raise StorageError(
-                f"{path.absolute()}: got configuration {content.get('hash')!r}, seed {content.get('seed')}; expected "
-                f"{config.hash!r}, seed {config.seed}. {remedy}"
+                f"{path.absolute()}: got configuration {found[0]!r}, seed {found[1]}; expected {config.hash!r}, "
+                f"seed {config.seed}. {remedy}"
             )
         return content
 
@@ -245,19 +228,6 @@ class RunFolder:
             leftover.unlink(missing_ok=True)
         if not keep_checkpoint:
             self.checkpoint_path.unlink(missing_ok=True)
-
-
-class _RememberingFile(io.FileIO):
-    """A file that remembers why a write failed: torch.save replaces the OSError by a RuntimeError."""
-
-    error: OSError | None = None
-
-    def write(self, data: Any) -> int:
-        try:
-            return super().write(data)
-        except OSError as error:
-            self.error = error
-            raise
 
 
 @dataclass(frozen=True)
@@ -270,18 +240,17 @@ class Results:
         """Create the folder, or check its format. Raises `StorageError` if one of the two fails."""
         marker = self.root / "runs" / "FORMAT"
         try:
-            if marker.exists():
-                found = marker.read_text().strip()
-                if found != str(FORMAT):
-                    raise StorageError(
-                        f"{self.root.absolute()}: got results of format {found!r}; expected {FORMAT}. "
-                        "Set paths.results to another folder (RESULTS=... for make)."
-                    )
-                return self
             marker.parent.mkdir(parents=True, exist_ok=True)
+            found = marker.read_text().strip() if marker.exists() else None
         except OSError as error:
             raise storage_error(error, self.root) from error
-        write_atomically(marker, f"{FORMAT}\n".encode())
+        if found is None:
+            write_atomically(marker, f"{FORMAT}\n".encode())
+        elif found != str(FORMAT):
+            raise StorageError(
+                f"{self.root.absolute()}: got results of format {found!r}; expected {FORMAT}. "
+                "Set paths.results to another folder (RESULTS=... for make)."
+            )
         return self
 
     def existing(self) -> Results:
@@ -300,17 +269,13 @@ class Results:
                 found.update(f"{name}/{seed}" for seed in os.listdir(self.root / "runs" / name))
         return found.intersection(keys)
 
-    @contextlib.contextmanager
-    def submission_lease(self) -> Iterator[Lease]:
-        """Hold the right to submit jobs for this folder. Waits while another process has it."""
+    def submission_lease(self) -> Lease:
+        """Take the right to submit jobs, in a ``with`` statement. Waits while another process has it."""
         while True:
             try:
-                lease = take(self.root / "launcher" / "submission", f"results folder {self.root.absolute()}")
-                break
+                return take(self.root / "launcher" / "submission", f"results folder {self.root.absolute()}")
             except Busy:
                 time.sleep(0.5)
-        with lease:
-            yield lease
 
     def launcher_lease(self) -> Lease:
         """Take the results folder for one launcher, in a ``with`` statement. Raises `Busy` if another one has it."""

@@ -4,27 +4,18 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from benchmark.bench.scale import counts, scheduler, submit_all
+from benchmark.bench.scale import main, scheduler, submit_all
 from benchmark.launch.slurm.queue import SlurmQueue
 from benchmark.launch.slurm.settings import SlurmSettings
 from benchmark.launch.slurm.submissions import Cluster
 from benchmark.launch.tasks import Task
-from benchmark.runs.status import RunState, Status
 from benchmark.runs.store import Results
 
 KEYS = [f"method-{m}/seed{s}" for m in range(10) for s in range(10)]
 TASKS = [Task(key, 1, {}) for key in KEYS]
-
-
-def made(tmp_path: Path, **settings: Any) -> Cluster:
-    results = Results(tmp_path / "results").open()
-    chosen = SlurmSettings.of({"runs_per_job": 2, "probe": False, **settings})
-    jobs = results.root / "launcher" / "jobs"
-    return Cluster(results, SlurmQueue(chosen, jobs), chosen, "module:work")
 
 
 # 50 tasks. An array of MaxArraySize itself is refused too; of 20, 20 and 10 tasks two fit into 45. Into 7 fit 50 / 8,
@@ -41,19 +32,13 @@ def made(tmp_path: Path, **settings: Any) -> Cluster:
 def test_limits_are_kept(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], max_array: int, max_submit: int, arrays: list[int]
 ) -> None:
-    ended: list[str] = []
-
-    def end(keys: Any) -> None:
-        ended.extend(keys)
-        for key in keys:
-            folder = cluster.results.run(key)
-            folder.path.mkdir(parents=True)
-            folder.write_status(Status(RunState.DONE, 1, 1))
-
     with scheduler(tmp_path / "slurm", max_array, max_submit) as queue:
-        cluster = made(tmp_path)
-        submit_all(cluster, TASKS, queue, end)
-    assert sorted(ended) == sorted(KEYS), "each once"
+        results = Results(tmp_path / "results").open()
+        chosen = SlurmSettings.of({"runs_per_job": 2, "probe": False})
+        jobs = results.root / "launcher" / "jobs"
+        cluster = Cluster(results, SlurmQueue(chosen, jobs), chosen, "module:work")
+        ended = submit_all(cluster, TASKS, queue)
+    assert sorted(key for keys in ended for key in keys) == sorted(KEYS), "each once"
     assert [len(batch.packs) for batch in cluster.log.batches()] == arrays
     assert {path.name for path in cluster.queue.folder.iterdir() if path.is_dir()} >= {
         b.name for b in cluster.log.batches()
@@ -62,7 +47,7 @@ def test_limits_are_kept(
 
 
 def test_the_benchmark(capsys: pytest.CaptureFixture[str]) -> None:
-    counts(300, 10, max_array=6, max_submit=12)
+    main(300, 10, max_array=6, max_submit=12)
     out = capsys.readouterr().out
     assert out.startswith(
         "320 runs (fedmr_table1, 2 seeds) in tasks of 10; MaxArraySize 6, MaxSubmitJobs 12\n"

@@ -181,12 +181,12 @@ def test_what_is_written_is_read_again_and_other_cells_stay(tmp_path: Path) -> N
     empty = TunedTable(table="toy", preset="quick")
     path = tuning.write_tuned(tmp_path, empty, {("prox", "iid"): first, ("prox", "two"): tuned_cell()})
     assert path == tmp_path / "quick" / "toy.yaml"
-    before = tuning.read_tuned(path, SPEC, "quick")
+    before = TunedFolder((tmp_path,)).read(SPEC, "quick")
     assert before.cells == {"prox": {"iid": first, "two": tuned_cell()}}
 
     second = tuned_cell(chosen={MU: 0.75})
     tuning.write_tuned(tmp_path, before, {("prox", "two"): second})
-    assert tuning.read_tuned(path, SPEC, "quick").cells == {"prox": {"iid": first, "two": second}}
+    assert TunedFolder((tmp_path,)).read(SPEC, "quick").cells == {"prox": {"iid": first, "two": second}}
     assert before.cells["prox"]["two"] == tuned_cell(), "what was read is not changed in place"
     assert [file.name for file in path.parent.iterdir()] == ["toy.yaml"]
     loaded = TunedFolder((tmp_path,)).load(SPEC, "quick")
