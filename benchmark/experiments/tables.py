@@ -110,15 +110,14 @@ def find_specs(
     """
     paths = sorted(path for path in folder.glob("*.yaml") if not path.name.startswith("_"))
     specs = [_with_guests(load_spec(path)) for path in paths]
-    papers = sorted({spec.paper for spec in specs})
-    if paper is not None and paper not in papers:
-        raise ConfigError(
-            f"no table of a paper called {paper!r} in {folder}.{nearest(paper, papers)} Known: {', '.join(papers)}."
-        )
     found = [spec for spec in specs if paper in (None, spec.paper) and table in (None, spec.table)]
     if not found:
-        there = ", ".join(spec.name for spec in specs if paper in (None, spec.paper)) or "none"
-        raise ConfigError(f"no table {table} in {folder}. There is: {there}.")
+        papers = sorted({spec.paper for spec in specs})
+        there = [spec.name for spec in specs if paper == spec.paper or paper not in papers]
+        raise ConfigError(
+            f"no table {table or ''} of {paper or 'any paper'} in {folder}.{nearest(paper or '', papers)} "
+            f"There is: {', '.join(there) or 'none'}."
+        )
     return found
 
 

@@ -21,7 +21,6 @@ from benchmark.experiments.tuning import (
     TunedCell,
     TunedFolder,
     TunedTable,
-    best,
     load_grid,
     point,
     shared,
@@ -63,9 +62,8 @@ def tuned_cell(**changes: Any) -> TunedCell:
     return TunedCell.model_validate(fields | changes)
 
 
-def write_grid(folder: Path, text: str, name: str = "fedprox") -> Path:
-    path = folder / f"{name}.yaml"
-    path.write_text(text)
+def write_grid(folder: Path, text: str) -> Path:
+    (folder / "fedprox.yaml").write_text(text)
     return folder
 
 
@@ -138,38 +136,19 @@ def test_grids_that_cannot_be(tmp_path: Path, text: str, said: str) -> None:
     assert f"grid file {tmp_path / 'fedprox.yaml'}" in str(error.value) and said in str(error.value)
 
 
-def test_no_grid_of_that_name(tmp_path: Path) -> None:
-    write_grid(tmp_path, "")
+def test_no_grid_of_that_name() -> None:
     with pytest.raises(ConfigError, match=r"method: got 'fedprx'; .*Did you mean 'fedprox'"):
-        load_grid("fedprx", tmp_path)
+        load_grid("fedprx")
 
 
-def test_the_best_point() -> None:
-    assert best([0.5, 0.7, 0.7], True) == 1, "of equal ones the first"
-    assert best([0.5, 0.5, 0.7], False) == 0, "of equal ones the first"
-    assert best([None, -3.0], True) == 1, "a diverged point loses, whatever the others are"
-    assert best([0.0, None, -1.0], False) == 2
-    assert best([None, None], True) is None
-
-
-def test_a_point_is_the_mean_over_its_seeds() -> None:
-    found = point({MU: 0.1}, [0.25, 0.75], ["a", "b"])
-    assert (found.validation, found.diverged, found.runs) == (0.5, 0, ("a", "b"))
+def test_a_point_that_diverged_in_one_seed_or_column_has_no_mean() -> None:
+    """The mean of the seeds that are left would favour a value that only sometimes works."""
     for bad in (None, math.nan, math.inf):
-        # The mean of the seeds that are left would favour a value that only sometimes works.
         assert point({MU: 0.1}, [0.9, bad]) == Point(values={MU: 0.1}, validation=None, diverged=1)
-    assert point({MU: 0.1}, [None, None]).diverged == 2
-
-
-def test_columns_that_share_their_values() -> None:
-    one = [point({MU: 1}, [0.2]), point({MU: 2}, [0.6]), point({MU: 3}, [0.9])]
-    two = [point({MU: 1}, [0.5]), point({MU: 2}, [0.3]), point({MU: 3}, [None])]
-    first, second = shared([one, two])
-    for points in (first, second):
-        assert [each.over_columns for each in points] == [pytest.approx(0.35), pytest.approx(0.45), None]
-    assert [each.validation for each in first] == [0.2, 0.6, 0.9]
-    assert [each.validation for each in second] == [0.5, 0.3, None]
-    assert best([each.over_columns for each in first], True) == 1
+    one = [point({MU: 1}, [0.2]), point({MU: 2}, [0.9])]
+    two = [point({MU: 1}, [0.5]), point({MU: 2}, [None])]
+    for points in shared([one, two]):
+        assert [each.over_columns for each in points] == [pytest.approx(0.35), None]
 
 
 def test_what_is_written_is_read_again_and_other_cells_stay(tmp_path: Path) -> None:
@@ -204,14 +183,6 @@ def test_what_is_written_is_read_again_and_other_cells_stay(tmp_path: Path) -> N
     ]
 
 
-def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("in the way")
-    with pytest.raises(StorageError, match=r"toy\.yaml: cannot be written"):
-        tuning.write_tuned(
-            tmp_path / "file", TunedTable(table="toy", preset="quick"), {("prox", "iid"): tuned_cell()}
-        )
-
-
 def test_the_first_folder_with_a_file_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     results, committed = tmp_path / "results", tmp_path / "project" / "tuned"
     monkeypatch.setattr(tuning, "COMMITTED", committed)
@@ -231,6 +202,9 @@ def test_the_first_folder_with_a_file_counts(tmp_path: Path, monkeypatch: pytest
     assert found(None, "small") is None
     with pytest.raises(ConfigError, match="tuned: got 'of'"):
         found("of")
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(StorageError, match=r"toy\.yaml: cannot be written"):
+        tuning.write_tuned(tmp_path / "file", empty, {("prox", "iid"): tuned_cell()})
 
 
 @pytest.mark.parametrize(
@@ -292,20 +266,18 @@ def test_stale_values_are_refused_by_name_of_the_file(values: dict[str, float], 
     assert f"with {next(iter(values))} of results/tuned/quick/toy.yaml" in text
 
 
-def test_a_tuned_table_is_planned_without_torch() -> None:
-    code = (
-        "import sys\n"
-        "from pathlib import Path\n"
-        "from benchmark.experiments.plan import TunedValues, plan\n"
-        "from benchmark.experiments.tables import find_specs\n"
-        "from benchmark.experiments.tuning import TunedFolder\n"
-        "spec = find_specs('fedmr', 1)[0]\n"
-        "TunedFolder.of(None, Path('nowhere')).load(spec, 'quick')\n"
-        f"chosen = {{('fedprox', 'fmnist/iid'): TunedValues({{'{MU}': 0.5}}, 'file')}}\n"
-        "cells = plan(spec, 'quick', chosen=chosen)\n"
-        "assert cells['fedprox', 'fmnist/iid'].runs[0].method['client']['fedprox']['mu'] == 0.5\n"
-        "assert 'torch' not in sys.modules\n"
-    )
-    root = Path(__file__).resolve().parents[2]
+def test_a_tuned_table_is_planned_without_torch(root: Path) -> None:
+    code = f"""
+import sys
+from pathlib import Path
+from benchmark.experiments.plan import TunedValues, plan
+from benchmark.experiments.tables import load_spec
+from benchmark.experiments.tuning import TunedFolder
+spec = load_spec("conf/table/fedmr_table1.yaml")
+TunedFolder.of(None, Path("nowhere")).load(spec, "quick")
+cells = plan(spec, "quick", [0], chosen={{("fedprox", "fmnist/iid"): TunedValues({{"{MU}": 0.5}}, "file")}})
+assert cells["fedprox", "fmnist/iid"].runs[0].method["client"]["fedprox"]["mu"] == 0.5
+assert "torch" not in sys.modules
+"""
     done = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -3,28 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
+from benchmark.config.compose import load_group
 from benchmark.experiments.plan import Cells, plan
 from benchmark.experiments.spec import TableSpec
 
 SMALL_DATA: dict[str, dict[str, Any]] = {
-    "retina": {},
-    "covid_fl": {},
-    "acevedo": {"size": 64},
-    "niid2": {"pool": 16, "size": 64},
-    "waterbirds": {},
-    "ham10000": {"held_out": 2},
-    "isic2019": {},
-    "spawrious": {"size": 64},
     "cmnist": {},
+    "svhn": {},
     "fashionmnist": {},
     "cifar10": {},
+    "spawrious": {"size": 64},
+    "acevedo": {"size": 64},
+    "niid2": {"pool": 16, "size": 64},
     "cifar100": {},
-    "svhn": {},
+    "ham10000": {"held_out": 2},
+    "isic2019": {},
+    "covid_fl": {},
+    "retina": {},
+    "waterbirds": {},
 }
-"""Options of each data set beside `strict: false`; sides in pixels where no augmentation has a size of its own."""
+"""Options of each data set beside `strict: false`, the cheapest first; no size where an augmentation sets one."""
+
+FEW_IMAGES = {"svhn": 12, "fashionmnist": 12, "cifar10": 12, "cifar100": 2, "retina": 10}
+"""Images of a class that are enough for ten clients."""
+
+DEAR = ("feddiverse", "isfl", "fedpac")
+"""How the names of selections and methods begin that pass over the data of all clients."""
 
 NARROW: dict[str, dict[str, Any]] = {
     "resnet50": {"width_multiplier": 0.125, "pretrained": False},
@@ -37,44 +45,62 @@ NARROW: dict[str, dict[str, Any]] = {
 
 SMALL_CLIENTS: dict[str, dict[str, Any]] = {
     "dirichlet": {"min_size": 1},
-    "interaction": {"scale": 0.02},
-    "pooled_interaction": {"scale": 0.03},
+    "interaction": {"scale": 0.01},
+    "pooled_interaction": {"scale": 0.01},
     "white_blood_cells": {"scale": 0.05},
 }
 """Partitions that state numbers of samples."""
 
 
 def diagonal(spec: TableSpec) -> Iterator[tuple[str, str]]:
-    """As few (row, column) pairs as name every row and every column that has runs, and what each is compared with."""
-    rows, columns = [row.key for row in spec.rows], [column.key for column in spec.run_columns]
-    for n in range(max(len(rows), len(columns))):
-        yield rows[n % len(rows)], columns[n % len(columns)]
+    """As few (row, column) pairs as name every row and every column that has runs, and what each is compared with.
+
+    The cheapest row meets the dearest column, and so on; what is left of one meets the cheapest of the other.
+    """
+    names = list(SMALL_DATA)
+    rows = sorted(spec.rows, key=lambda row: f"{row.selection_name} {row.method_name}".startswith(DEAR))
+    costs = {}
+    for column in spec.run_columns:
+        settings = spec.cell_settings(rows[0].key, column.key, "paper")
+        assert settings is not None
+        costs[column.key] = names.index(load_group("dataset", settings["dataset"]["name"])["name"])
+    columns = sorted(costs, key=costs.__getitem__, reverse=True)
+    for row, column_key in zip_longest([row.key for row in rows], columns):
+        yield row or rows[0].key, column_key or columns[-1]
         if spec.reference_row:
-            yield spec.reference_row, columns[n % len(columns)]
+            yield spec.reference_row, column_key or columns[-1]
 
 
 def cut_down(plain: dict[str, Any], results: Path, data: Path) -> dict[str, Any]:
     """What makes a run of preset paper one of a second; ``plain`` is its configuration."""
-    name, partition = plain["dataset"]["name"], plain["partition"]["name"]
-    clients = dict(SMALL_CLIENTS.get(partition, {}))
-    if name == "retina":  # Table 3 has 50, too many for 40 images
+    name, partition = plain["dataset"]["name"], plain["partition"]
+    clients = dict(SMALL_CLIENTS.get(partition["name"], {}))
+    if name == "retina":  # Table 3 has 50, too many for 20 images
         clients["clients"] = 5
-    # Where there is one client, it takes part; elsewhere two do.
-    taking_part = 1 if partition == "pooled_interaction" else 2
+    # Where there is one client, it takes part, with two steps; elsewhere two do, with one epoch.
+    pooled = partition["name"] == "pooled_interaction"
     batch = 8 if name == "cifar100" else 4
     if not plain["train"]["drop_last"] and "tau_b" not in plain["selection"]:
         batch = plain["train"]["batch_size"]
-    # With 10 clients: as many images of each of the 100 classes as clients have the class, and at least two.
-    ten = name == "cifar100" and plain["partition"].get("clients") == 10
-    per_class = max(2, plain["partition"].get("classes_per_client", 0) // 10) if ten else None
+    few = FEW_IMAGES.get(name)
+    if few and name != "retina" and partition["clients"] > 10:
+        few = None
+    if few and name == "cifar100":  # as many images of each of the 100 classes as clients have the class
+        few = max(few, partition.get("classes_per_client", 0) // 10)
     # FedDiverse's part before the first round: a round of all clients, then 1 + 1 steps on each.
     shorter = {"T0": 1, "tau_b": 1, "tau_a": 1}
     return {
-        "dataset": {"options": {"strict": False, **SMALL_DATA[name]}, "train_per_class": per_class},
+        "dataset": {"options": {"strict": False, **SMALL_DATA[name]}, "train_per_class": few},
         "model": NARROW[plain["model"]["name"]],
         "selection": {key: value for key, value in shorter.items() if key in plain["selection"]},
         "partition": clients,
-        "train": {"rounds": 2, "epochs": 1, "batch_size": batch, "clients_per_round": taking_part},
+        "train": {
+            "rounds": 2,
+            "epochs": None if pooled else 1,
+            "steps": 2 if pooled else None,
+            "batch_size": batch,
+            "clients_per_round": 1 if pooled else 2,
+        },
         "evaluation": {"validation": 0.2 if plain["evaluation"]["validation"] else 0},
         "paths": {"results": str(results), "data": str(data), "cache": str(results / "cache")},
     }

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import dataclasses
-import hashlib
-import json
 from collections.abc import Mapping
 from pathlib import Path
 
+from finished_runs import finish
 from tiny_runs import FAKE
 
 from benchmark.config.compose import compose, resolve
 from benchmark.config.schema import RunConfig
-from benchmark.runs.status import RunState, Status
+from benchmark.engine.records import Record
 from benchmark.runs.store import Results
 
 GRID = (0.001, 0.01, 0.1, 1.0)
@@ -31,23 +29,17 @@ def config_of(column: str, mu: float | None, seed: int = 0, split: float = 0.1) 
 
 def pretend(config: RunConfig, values: Values, state: str = "done", metric: str = "accuracy") -> None:
     """Lay down the folder of an ended run with these values: split -> round -> value."""
-    folder = Results(Path("results")).open().run(config.key)
-    folder.path.mkdir(parents=True)
-    lines = [
+    records = [
         # The values of class 0 have another order than those of the whole.
-        {"round": t, "split": split, "group": group, "metric": metric, "value": value if group == "all" else 1 - value}
+        Record(t, split, group, metric, value if group == "all" else 1 - value)
         for split, rounds in values.items()
         for t, value in rounds.items()
         for group in ("all", "class=0")
-    ]  # fmt: skip
-    content = "".join(json.dumps(line) + "\n" for line in lines).encode()
-    folder.records_path.write_bytes(content)
+    ]
     final = {split: {metric: rounds[max(rounds)]} for split, rounds in values.items()}
-    digest = hashlib.sha256(content).hexdigest()
-    status = Status(RunState(state), 2, 2, records_bytes=len(content), records_sha256=digest)
-    folder.write_status(dataclasses.replace(status, final=final if state == "done" else {}))
     meta = {"commit": "0123456789abcdef", "dirty": config.seed % 2 == 1}
-    (folder.path / "meta.json").write_text(json.dumps(meta))
+    results = Results(Path("results")).open()
+    finish(results, config, records, state=state, final=final if state == "done" else {}, meta=meta)
 
 
 def pretend_grid(column: str, validation: tuple[float, ...], test: tuple[float, ...] = (1, 0, 0, 0)) -> None:

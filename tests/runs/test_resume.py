@@ -34,12 +34,11 @@ from benchmark.runs.execute import execute
 from benchmark.runs.store import RunFolder
 
 KILLS = 20
-METHODS = pytest.mark.parametrize("layer", [STATELESS, STATEFUL], ids=["stateless", "stateful"])
 
 
-def fork(config: RunConfig) -> Any:
+def fork(config: RunConfig, *progress: Gate) -> Any:
     """Carry out the run in another process."""
-    process = FORKS.Process(target=execute, args=(config,))
+    process = FORKS.Process(target=execute, args=(config, *progress))
     process.start()
     return process
 
@@ -53,11 +52,10 @@ def undisturbed(tmp_path: Path, *layers: Mapping[str, Any], **runtime: Any) -> t
 # kill -9 -----------------------------------------------------------------------------------------------------------
 
 
-@METHODS
-def test_killed_at_20_random_moments(tmp_path: Path, layer: dict[str, Any]) -> None:
+def test_killed_at_20_random_moments(tmp_path: Path) -> None:
     rounds = 60
     calm, config = (
-        tiny(tmp_path / name, layer, {"train": {"rounds": rounds}}, checkpoint_every=2)
+        tiny(tmp_path / name, STATEFUL, {"train": {"rounds": rounds}}, checkpoint_every=2)
         for name in ("calm", "killed")
     )
     times: list[float] = []
@@ -71,8 +69,7 @@ def test_killed_at_20_random_moments(tmp_path: Path, layer: dict[str, Any]) -> N
         before = max(0, round_on_disk(folder))
         goal = before + int(rng.integers(0, 2 + (rounds - before) // (KILLS - kill + 2)))
         goal = max(before, min(goal, rounds - 4))
-        process = FORKS.Process(target=execute, args=(config, Gate(min(goal + 4, rounds - 1))))
-        process.start()
+        process = fork(config, Gate(min(goal + 4, rounds - 1)))
         wait_until(lambda goal=goal: round_on_disk(folder) >= goal or goal == 0, f"round {goal}")
         time.sleep(rng.uniform(0, 3 * one_round) if goal > before else rng.uniform(0, 0.3))
         process.kill()
@@ -135,8 +132,9 @@ class Reaper:
 def test_killed_at_every_step_on_the_way_to_the_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keep: bool
 ) -> None:
-    expected = undisturbed(tmp_path, STATEFUL, keep_checkpoint=keep)
-    config = tiny(tmp_path / "killed", STATEFUL, keep_checkpoint=keep)
+    two = {"train": {"rounds": 2}}
+    expected = undisturbed(tmp_path, STATEFUL, two, keep_checkpoint=keep)
+    config = tiny(tmp_path / "killed", STATEFUL, two, keep_checkpoint=keep)
     reaper = Reaper(monkeypatch)
     steps: list[str] = []
     while True:
@@ -151,9 +149,9 @@ def test_killed_at_every_step_on_the_way_to_the_disk(
         assert execute(config)[0] == "done", steps[-1]
         assert bits(config) == expected, steps[-1]
         shutil.rmtree(tmp_path / "killed")
-    # Two rounds are checkpointed, the start and every round are recorded.
-    assert steps.count("before checkpoint.pt") == (3 if keep else 2)
-    assert steps.count("within records.jsonl") == 4
+    # The first round is checkpointed, the start and every round are recorded.
+    assert steps.count("before checkpoint.pt") == (2 if keep else 1)
+    assert steps.count("within records.jsonl") == 3
     assert {"before config.yaml", "after status.json", "after clean"} <= set(steps)
     assert folder_of(config).checkpoint_path.exists() == keep
 
@@ -161,8 +159,7 @@ def test_killed_at_every_step_on_the_way_to_the_disk(
 # SIGTERM, SIGINT ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-@METHODS
+@pytest.mark.parametrize(("number", "layer"), [(signal.SIGTERM, STATELESS), (signal.SIGINT, STATEFUL)])
 def test_a_signal_saves_the_state(tmp_path: Path, layer: dict[str, Any], number: signal.Signals) -> None:
     rounds, log = 60, tmp_path / "out.txt"
     expected = undisturbed(tmp_path, layer, {"train": {"rounds": rounds}})
@@ -171,9 +168,7 @@ def test_a_signal_saves_the_state(tmp_path: Path, layer: dict[str, Any], number:
     folder = folder_of(config)
     process = FORKS.Process(target=command, args=(words_of(config), log))
     process.start()
-    wait_until(
-        lambda: folder.records_path.exists() and folder.records_path.stat().st_size > 3000, "some rounds"
-    )
+    wait_until(lambda: folder.records_size() > 3000, "some rounds")
     os.kill(process.pid, number)
     process.join()
     assert process.exitcode == 130, log.read_text()
@@ -228,26 +223,18 @@ def test_seconds_of_all_processes_count(tmp_path: Path) -> None:
 
 
 def test_the_real_command_line(tmp_path: Path, root: Path) -> None:
-    """Fresh interpreters: kill -9, then SIGTERM, then to the end."""
+    """Fresh interpreters: SIGTERM, then to the end."""
     expected = undisturbed(tmp_path, STATEFUL, {"train": {"rounds": 60}}, checkpoint_every=2)
     config = tiny(tmp_path / "cli", STATEFUL, {"train": {"rounds": 60}}, checkpoint_every=2)
-    folder = folder_of(config)
     arguments = [sys.executable, "-m", "benchmark", *words_of(config)]
-    environment = os.environ | {"PYTHONPATH": str(root)}
-    for number, code in ((signal.SIGKILL, -signal.SIGKILL), (signal.SIGTERM, 130)):
-        before = round_on_disk(folder)
-        process = subprocess.Popen(
-            arguments, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True
-        )
-        wait_until(lambda before=before: round_on_disk(folder) >= max(before, 0) + 4, "four rounds more")
-        process.send_signal(number)
-        process.communicate()
-        assert process.returncode == code
-    done = subprocess.run(
-        arguments, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stderr == ""
+    outside: Any = {"cwd": tmp_path, "env": os.environ | {"PYTHONPATH": str(root)}, "text": True}
+    process = subprocess.Popen(arguments, stdout=subprocess.PIPE, **outside)
+    wait_until(lambda: round_on_disk(folder_of(config)) >= 4, "four rounds")
+    process.send_signal(signal.SIGTERM)
+    process.communicate()
+    assert process.returncode == 130
+    done = subprocess.run(arguments, capture_output=True, check=False, **outside)
+    assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith(f"done: {config.paths.results}/runs/{config.key}\n")
     assert bits(config) == expected
 
@@ -274,29 +261,26 @@ def test_an_ended_run_is_not_touched_again(tmp_path: Path, lr: float, outcome: s
     assert footprint(tmp_path) == before
 
 
-def test_two_at_once(
+def test_one_at_a_time_and_a_killed_process_holds_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["benchmark"])
-    expected = undisturbed(tmp_path, STATELESS, {"train": {"rounds": 400}})
-    config = tiny(tmp_path / "shared", STATELESS, {"train": {"rounds": 400}})
+    expected = undisturbed(tmp_path, STATELESS)
+    config = tiny(tmp_path / "shared", STATELESS)
     folder = folder_of(config)
-    first = fork(config)
+    first = fork(config, Gate(2))
     wait_until(lambda: round_on_disk(folder) >= 1, "the first round")
-    # Stopped while the others try: however fast it is, it is still at work.
-    os.kill(first.pid or 0, signal.SIGSTOP)
-    try:
-        assert main(words_of(config)) == 2
-        error = capsys.readouterr().err
-        assert "another process works on it" in error
-        assert str(first.pid) in error
-        assert execute(config)[0] == "running"
-    finally:
-        os.kill(first.pid or 0, signal.SIGCONT)
+    assert main(words_of(config)) == 2
+    error = capsys.readouterr().err
+    assert "another process works on it" in error and str(first.pid) in error
+    assert execute(config)[0] == "running"
+    assert folder.is_held()
+    first.kill()
     first.join()
-    assert first.exitcode == 0
+    assert not folder.is_held()
+    assert execute(config)[0] == "done"
     assert bits(config) == expected
-    assert (folder.path / "log.txt").read_text().count("start:") == 1
+    assert (folder.path / "log.txt").read_text().count("start:") == 2
 
 
 def test_four_that_start_together(tmp_path: Path) -> None:
