@@ -28,9 +28,10 @@ from typing import IO, Any
 
 import yaml
 
+from benchmark.config.files import read_yaml
 from benchmark.config.schema import FORMAT, RunConfig
 from benchmark.engine.records import Record
-from benchmark.errors import StorageError
+from benchmark.errors import ConfigError, StorageError
 from benchmark.runs.files import storage_error, write_atomically
 from benchmark.runs.lease import Busy, Lease, holder_of, take
 from benchmark.runs.status import RunState, Status
@@ -108,11 +109,9 @@ class RunFolder:
             write_atomically(path, yaml.safe_dump(plain, sort_keys=False).encode())
             return
         try:
-            old = yaml.safe_load(path.read_text()) or {}
-        except (OSError, UnicodeDecodeError, yaml.YAMLError):
-            old = None
-        if not isinstance(old, dict):
-            raise _damaged(path, "it is not a YAML mapping")
+            old = read_yaml(path, "configuration")
+        except ConfigError as error:
+            raise _damaged(path, "it is not a YAML mapping") from error
         if old.get("hash") != config.hash:
             raise StorageError(
                 f"{path.absolute()}: got configuration {old.get('hash')!r}; expected {config.hash!r}. Move the folder "

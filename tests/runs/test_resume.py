@@ -149,9 +149,9 @@ def test_killed_at_every_step_on_the_way_to_the_disk(
         assert execute(config)[0] == "done", steps[-1]
         assert bits(config) == expected, steps[-1]
         shutil.rmtree(tmp_path / "killed")
-    # The first round is checkpointed, the start and every round are recorded.
+    # The first round is checkpointed; the start, every round and what is kept are recorded.
     assert steps.count("before checkpoint.pt") == (2 if keep else 1)
-    assert steps.count("within records.jsonl") == 3
+    assert steps.count("within records.jsonl") == (4 if keep else 3)
     assert {"before config.yaml", "after status.json", "after clean"} <= set(steps)
     assert folder_of(config).checkpoint_path.exists() == keep
 

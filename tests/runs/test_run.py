@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tiny_runs import FAKE, FORKS, STATEFUL, STATELESS, bits, folder_of, tiny
+from tiny_runs import FORKS, STATEFUL, STATELESS, bits, folder_of, tiny
 
 from benchmark.config.schema import RunConfig
 from benchmark.engine.evaluation import Images
@@ -21,7 +21,7 @@ from benchmark.engine.federation import FederatedRun
 from benchmark.errors import ConfigError, UserError
 from benchmark.runs.build import build_problem, build_run, choose_device
 from benchmark.runs.data import load_data, load_dataset
-from benchmark.runs.execute import execute
+from benchmark.runs.execute import execute, work
 from benchmark.runs.threads import THREAD_VARIABLES
 
 
@@ -49,32 +49,36 @@ def test_subsample_is_balanced_and_the_same_for_all_seeds(tmp_path: Path) -> Non
 
 
 def test_what_no_client_drew_is_test_data(tmp_path: Path) -> None:
-    """400 training and 50 test images; each of 2 x 2 clients draws 2 of 5 classes and 3-4 images of each."""
+    """400 training and 50 test images; each of 2 x 2 clients draws 2 of 5 classes and 3-4 images of each.
+
+    No process copies the mapped files: not for training, not what is held out of it, not what joins the test set.
+    """
+    rule = {"name": "white_blood_cells", "clients_per_source": 2, "classes_per_client": [2, 2]}
+    options = {"classes": 5, "sources": 2, "train_size": 400, "test_size": 50}
     layer = {
-        "dataset": {
-            "name": "fake",
-            "options": {"classes": 5, "sources": 2, "train_size": 400, "test_size": 50},
-            "rest": "test",
-        },
-        "partition": {
-            "name": "white_blood_cells",
-            "clients_per_source": 2,
-            "classes_per_client": [2, 2],
-            "samples_per_class": [3, 4],
-        },
+        "dataset": {"name": "fake", "options": options, "rest": "test"},
+        "partition": {**rule, "samples_per_class": [3, 4]},
         "train": {"clients_per_round": None},
+        "evaluation": {"validation": 0.2},
     }
     config = configuration(tmp_path, layer)
     data = load_data(config)
-    drawn = np.concatenate(data.clients)
+    assert data.validation is not None
+    drawn = np.concatenate([*data.clients, data.validation])
     assert 4 * 2 * 3 <= len(drawn) <= 4 * 2 * 4
     np.testing.assert_array_equal(np.sort(np.concatenate([drawn, data.rest])), np.arange(400))
-    test = build_problem(config, data, choose_device("cpu")).evaluation_sets["test"]
+    problem = build_problem(config, data, choose_device("cpu"))
+    test, held = (problem.evaluation_sets[name] for name in ("test", "validation"))
     for mine, own, train in (
         (test.images, data.test.images, data.train.images),
         (test.labels, data.test.labels, data.train.labels),
     ):
         np.testing.assert_array_equal(mine[:].numpy(), np.concatenate([own, train[data.rest]]))
+    assert isinstance(data.train.images, np.memmap) and isinstance(data.test.images, np.memmap)
+    assert isinstance(held.images, Images) and isinstance(test.images, Images)
+    for used in (problem.images, held.images.others, test.images.others):
+        assert used.data_ptr() == data.train.images.ctypes.data and used.shape == data.train.images.shape
+    assert test.images.own.data_ptr() == data.test.images.ctypes.data and not len(held.images.own)
     unused = load_data(configuration(tmp_path, layer, {"dataset": {"rest": "unused"}}))
     assert not len(unused.rest) and all(map(np.array_equal, unused.clients, data.clients))
     few = load_data(configuration(tmp_path, layer, {"dataset": {"test_per_class": 70}}))
@@ -96,26 +100,6 @@ def test_batches_of_evaluation_have_16_million_numbers_at_most(
     data = replace(data, dataset=dataset, train=large, test=large)
     problem = build_problem(config, data, choose_device("cpu"))
     assert problem.evaluation_sets["test"].batch_size == expected
-
-
-def test_prepared_images_are_used_where_they_lie(tmp_path: Path) -> None:
-    """No process copies the mapped files: not for training, not what is held out of it, not what joins the test set."""
-    rule = {"name": "white_blood_cells", "clients_per_source": 2, "classes_per_client": [2, 2]}
-    layer = {
-        "dataset": {**FAKE, "options": {**FAKE["options"], "sources": 2}, "rest": "test"},
-        "partition": {**rule, "samples_per_class": [5, 5]},
-        "train": {"clients_per_round": None},
-        "evaluation": {"validation": 0.2},
-    }
-    config = configuration(tmp_path, layer)
-    data = load_data(config)
-    assert isinstance(data.train.images, np.memmap) and isinstance(data.test.images, np.memmap)
-    problem = build_problem(config, data, choose_device("cpu"))
-    held, test = (problem.evaluation_sets[name].images for name in ("validation", "test"))
-    assert isinstance(held, Images) and isinstance(test, Images) and len(data.rest)
-    for used in (problem.images, held.others, test.others):
-        assert used.data_ptr() == data.train.images.ctypes.data and used.shape == data.train.images.shape
-    assert test.own.data_ptr() == data.test.images.ctypes.data and not len(held.own)
 
 
 def test_partitions_belong_to_the_seed_or_to_the_data(tmp_path: Path) -> None:
@@ -307,6 +291,8 @@ def test_a_users_mistake_is_raised_and_noted(tmp_path: Path, layer: dict[str, An
     status = folder_of(config).status()
     assert status is not None and status.state == "failed"
     assert re.search(said, status.message)
+    payload = json.loads(json.dumps(config.model_dump(mode="json")))  # as a launcher sends it
+    assert work(payload, lambda round, rounds: None, lambda: False) == ("failed", status.message)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")

@@ -193,7 +193,8 @@ def test_a_damaged_or_foreign_status_is_named(
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        ("", "got configuration None"),
+        ("", "damaged"),
+        ("seed: 1\n", "got configuration None"),
         ("hash: 0123456789ab\n", "got configuration '0123456789ab'"),
         ("just words\n", "damaged"),
         ("hash: [", "damaged"),
@@ -311,7 +312,7 @@ def test_a_run_folder_in_the_place_of_a_file(tmp_path: Path) -> None:
     folder = folder_of(config)
     folder.path.parent.mkdir(parents=True)
     folder.path.write_text("mine")
-    with pytest.raises(StorageError, match=f"{folder.path}.*cannot be written"):
+    with pytest.raises(StorageError, match=str(folder.path)):
         execute(config)
     assert folder.path.read_text() == "mine"
 
