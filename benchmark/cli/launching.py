@@ -12,7 +12,7 @@ from benchmark.cli.options import LaunchOptions, TrackingOptions, group_settings
 from benchmark.config.compose import load_group
 from benchmark.config.schema import RunConfig
 from benchmark.errors import ConfigError
-from benchmark.experiments.plan import Cells, check, prepare_data, unique_runs
+from benchmark.experiments.plan import Cells, check, unique_runs
 from benchmark.experiments.selection import TableQuery, find_tables, plan_tables
 from benchmark.experiments.spec import TableSpec
 from benchmark.launch.overview import SHOWN_STATES
@@ -224,10 +224,9 @@ def _cluster(
 def _tasks(runs: Sequence[RunConfig], launcher: str) -> list[Task]:
     """The tasks of a launcher, once all data and weights are there."""
     from benchmark.launch.tasks import Task
-    from benchmark.runs.build import get_weights
-    from benchmark.runs.data import get_data
+    from benchmark.runs.data import prepare_data
 
-    prepare_data(runs, get_data, get_weights)
+    prepare_data(runs)
     tasks = []
     for run in runs:
         plain = run.model_dump(mode="json")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -169,31 +169,3 @@ def with_seed(config: RunConfig, seed: int) -> RunConfig:
 def unique_runs(plans: Sequence[Cells]) -> dict[str, RunConfig]:
     """All runs of several tables by key, without duplicates."""
     return {run.key: run for cells in plans for cell in cells.values() for run in cell.runs}
-
-
-def prepare_data(
-    runs: Sequence[RunConfig],
-    load: Callable[[RunConfig], object],
-    fetch: Callable[[RunConfig], object] = lambda run: None,
-) -> None:
-    """Load the data and fetch the pre-trained weights of ``runs``, each once.
-
-    Raises `ConfigError` with the messages of all data and weights that are missing.
-    """
-    problems: list[str] = []
-    seen: set[str] = set()
-    for run in runs:
-        for get, *what in (
-            (load, "data", run.dataset.name, run.dataset.options),
-            (fetch, "weights", run.model.name, run.model.parameters.get("pretrained")),
-        ):
-            key = json.dumps(what, sort_keys=True)
-            if key in seen:
-                continue
-            seen.add(key)
-            try:
-                get(run)
-            except ValueError as error:
-                problems.append(str(error))
-    if problems:
-        raise ConfigError("\n\n".join(dict.fromkeys(problems)))

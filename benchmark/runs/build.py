@@ -20,8 +20,8 @@ from benchmark.engine.state import Problem, Schedule
 from benchmark.engine.training import TrainSpec
 from benchmark.errors import ConfigError, wrong
 from benchmark.models.flat import FlatModel, flatten_head
-from benchmark.models.networks import build_net, wanted_weights
-from benchmark.models.pretrained import fetch_weights, read_weights
+from benchmark.models.networks import build_net
+from benchmark.models.pretrained import read_weights
 from benchmark.runs.data import RunData
 from benchmark.transforms.augmentation import Normalise, augmentation
 from datasets.core.base import Split
@@ -32,13 +32,6 @@ EVALUATED_VALUES = 2**24
 
 The first layers of ResNet-50 need three tensors of 9 MB for one image of 384 x 384, so 512 images would need 14 GB.
 """
-
-
-def get_weights(config: RunConfig) -> None:
-    """Download the pre-trained weights of a run's model if needed. Raises `ConfigError` if that is impossible."""
-    source = wanted_weights(config.model)
-    if source is not None:
-        fetch_weights(source, config.paths)
 
 
 def choose_device(name: str) -> torch.device:

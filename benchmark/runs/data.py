@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,8 @@ import datasets
 from benchmark.config.schema import DatasetConfig, PathsConfig, RunConfig
 from benchmark.engine import randomness
 from benchmark.errors import ConfigError, wrong
+from benchmark.models.networks import wanted_weights
+from benchmark.models.pretrained import fetch_weights
 from datasets.core.base import Dataset, Split
 from partitions.core.base import Population
 from partitions.core.store import Partition, make_partition
@@ -52,9 +55,26 @@ def load_dataset(config: DatasetConfig, paths: PathsConfig) -> Dataset:
     return _dataset(config.name, json.dumps(config.options, sort_keys=True), paths.data, paths.cache)
 
 
-def get_data(config: RunConfig) -> None:
-    """Prepare the data of a run if needed. Raises `DataError` if that is impossible."""
-    load_dataset(config.dataset, config.paths)
+def prepare_data(runs: Iterable[RunConfig]) -> None:
+    """Prepare the data and download the pre-trained weights of runs if needed, each once.
+
+    Raises `ConfigError` with the messages of all data and weights that are missing.
+    """
+    needed: dict[str, Callable[[], object]] = {}
+    for run in runs:
+        key = json.dumps([run.dataset.name, run.dataset.options], sort_keys=True)
+        needed.setdefault(key, partial(load_dataset, run.dataset, run.paths))
+        weights = wanted_weights(run.model)
+        if weights is not None:
+            needed.setdefault(weights.file, partial(fetch_weights, weights, run.paths))
+    problems: dict[str, None] = {}
+    for get in needed.values():
+        try:
+            get()
+        except ValueError as error:
+            problems[str(error)] = None
+    if problems:
+        raise ConfigError("\n\n".join(problems))
 
 
 def load_data(config: RunConfig, folder: Path | None = None) -> RunData:

@@ -239,13 +239,13 @@ class Results:
         """Create the folder, or check its format. Raises `StorageError` if one of the two fails."""
         marker = self.root / "runs" / "FORMAT"
         try:
-            marker.parent.mkdir(parents=True, exist_ok=True)
-            found = marker.read_text().strip() if marker.exists() else None
+            if not marker.exists():
+                marker.parent.mkdir(parents=True, exist_ok=True)
+                write_atomically(marker, f"{FORMAT}\n".encode())
+            found = marker.read_text().strip()
         except OSError as error:
             raise storage_error(error, self.root) from error
-        if found is None:
-            write_atomically(marker, f"{FORMAT}\n".encode())
-        elif found != str(FORMAT):
+        if found != str(FORMAT):
             raise StorageError(
                 f"{self.root.absolute()}: got results of format {found!r}; expected {FORMAT}. "
                 "Set paths.results to another folder (RESULTS=... for make)."

@@ -61,6 +61,7 @@ class Made:
 
     results: Results
     cells: dict[str, Cells]
+    code: int
 
 
 @pytest.fixture(scope="module")
@@ -110,6 +111,7 @@ def test_a_table(name: str, made: Made, tmp_path: Path) -> None:
 
 
 def test_clients_and_classes_are_the_papers(made: Made) -> None:
+    assert made.code == 0, "the launcher saw no failure"
     seen = set()
     for cells in made.cells.values():
         for (_, column), cell in cells.items():

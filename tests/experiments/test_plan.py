@@ -11,7 +11,7 @@ from tiny_runs import FAKE, TINY
 from benchmark.config.compose import compose, resolve
 from benchmark.config.schema import RunConfig
 from benchmark.errors import ConfigError
-from benchmark.experiments.plan import PlannedCell, check, plan, prepare_data, unique_runs, with_seed
+from benchmark.experiments.plan import PlannedCell, check, plan, unique_runs, with_seed
 from benchmark.experiments.spec import TableSpec
 from benchmark.experiments.tables import find_specs
 
@@ -125,23 +125,6 @@ def test_a_mistake_is_found_before_the_first_run(settings: dict[str, Any], said:
         mine = toy(rows=rows, overrides=overrides)
         check(mine, plan(mine, "quick"))
     assert str(error.value).startswith("table toy, row mine, column iid: ")
-
-
-def test_data_are_prepared_once_and_all_that_lack_are_named(spec: TableSpec) -> None:
-    runs = list(unique_runs([plan(spec, "quick")]).values())
-    loaded: list[str] = []
-    prepare_data(runs, lambda run: loaded.append(run.dataset.name))
-    assert loaded == ["fake"]
-
-    def missing(run: RunConfig) -> None:
-        raise ConfigError(f"{run.dataset.name} {run.dataset.options['classes']} is not there")
-
-    dataset = runs[0].dataset.model_copy(update={"options": {"classes": 9}})
-    other = [run.model_copy(update={"dataset": dataset}) for run in runs]
-    with pytest.raises(ConfigError) as error:
-        prepare_data([*runs, *other], missing)
-    assert "fake 4 is not there" in str(error.value)
-    assert "fake 9 is not there" in str(error.value)
 
 
 def test_every_table_of_the_repository_can_be_planned() -> None:

@@ -80,7 +80,7 @@ def cut_down(plain: dict[str, Any], results: Path, data: Path) -> dict[str, Any]
     # Where there is one client, it takes part, with two steps; elsewhere two do, with one epoch.
     pooled = partition["name"] == "pooled_interaction"
     batch = 8 if name == "cifar100" else 4
-    if not plain["train"]["drop_last"] and "tau_b" not in plain["selection"]:
+    if not (pooled or plain["train"]["drop_last"] or "tau_b" in plain["selection"]):
         batch = plain["train"]["batch_size"]
     few = FEW_IMAGES.get(name)
     if few and name != "retina" and partition["clients"] > 10:
@@ -101,7 +101,7 @@ def cut_down(plain: dict[str, Any], results: Path, data: Path) -> dict[str, Any]
             "batch_size": batch,
             "clients_per_round": 1 if pooled else 2,
         },
-        "evaluation": {"validation": 0.2 if plain["evaluation"]["validation"] else 0},
+        "evaluation": {"validation": 0.25 if plain["evaluation"]["validation"] else 0},
         "paths": {"results": str(results), "data": str(data), "cache": str(results / "cache")},
     }
 

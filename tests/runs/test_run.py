@@ -20,7 +20,7 @@ from benchmark.engine.evaluation import Images
 from benchmark.engine.federation import FederatedRun
 from benchmark.errors import ConfigError, UserError
 from benchmark.runs.build import build_problem, build_run, choose_device
-from benchmark.runs.data import load_data, load_dataset
+from benchmark.runs.data import load_data, load_dataset, prepare_data
 from benchmark.runs.execute import execute, work
 from benchmark.runs.threads import THREAD_VARIABLES
 
@@ -125,9 +125,23 @@ def test_validation_is_held_out_of_every_client(tmp_path: Path) -> None:
     assert len(load_data(configuration(tmp_path, {"evaluation": {"validation": 0.99}})).clients[0]) == 1
 
 
-def test_a_data_set_is_loaded_once_in_a_process(tmp_path: Path) -> None:
+def test_data_are_loaded_once_and_all_that_lack_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     one, two = configuration(tmp_path, seed=0), configuration(tmp_path, seed=1)
     assert load_dataset(one.dataset, one.paths) is load_dataset(two.dataset, two.paths)
+    asked: list[str] = []
+
+    def missing(what: Any, *_: Any) -> None:
+        asked.append(what if isinstance(what, str) else "weights")
+        raise ConfigError(f"{asked[-1]} not there")
+
+    monkeypatch.setattr("benchmark.runs.data._dataset", missing)
+    monkeypatch.setattr("benchmark.runs.data.fetch_weights", missing)
+    other = configuration(tmp_path, {"dataset": "cifar10", "model": {"name": "resnet50", "pretrained": True}})
+    with pytest.raises(ConfigError, match=r"^fake not there\n\ncifar10 not there\n\nweights not there$"):
+        prepare_data([one, two, other, other])
+    assert asked == ["fake", "cifar10", "weights"]
 
 
 def test_what_is_cut_in_training_is_cut_wherever_images_are_looked_at(tmp_path: Path) -> None:
