@@ -10,7 +10,7 @@ from typing import Any
 from benchmark.config.compose import group_names, load_group
 from benchmark.config.files import read_yaml, validate
 from benchmark.config.merge import merge
-from benchmark.errors import ConfigError, nearest, wrong
+from benchmark.errors import ConfigError, wrong
 from benchmark.experiments.spec import Row, TableSpec, fits
 from benchmark.paths import CONF
 
@@ -110,13 +110,14 @@ def find_specs(
     """
     paths = sorted(path for path in folder.glob("*.yaml") if not path.name.startswith("_"))
     specs = [_with_guests(load_spec(path)) for path in paths]
-    found = [spec for spec in specs if paper in (None, spec.paper) and table in (None, spec.table)]
+    papers = sorted({spec.paper for spec in specs})
+    if paper is not None and paper not in papers:
+        raise ConfigError(wrong("paper", paper, f"one of {', '.join(papers)} (conf/table/)", known=papers))
+    own = [spec for spec in specs if paper in (None, spec.paper)]
+    found = [spec for spec in own if table in (None, spec.table)]
     if not found:
-        papers = sorted({spec.paper for spec in specs})
-        there = [spec.name for spec in specs if paper == spec.paper or paper not in papers]
         raise ConfigError(
-            f"no table {table or ''} of {paper or 'any paper'} in {folder}.{nearest(paper or '', papers)} "
-            f"There is: {', '.join(there) or 'none'}."
+            wrong("table", table, f"one of {', '.join(spec.name for spec in own)} (conf/table/)")
         )
     return found
 
