@@ -51,8 +51,7 @@ def _tree(name: str, folder: str, other: str, size: str, files: dict[str, RawFil
         files=files,
         page="https://www.cs.toronto.edu/~kriz/cifar.html",
         archive=f"{short}-python.tar.gz ({size})",
-        torchvision=name.replace("-", ""),
-        arguments=({"train": True},),
+        mirrors=(f"https://www.cs.toronto.edu/~kriz/{short}-python.tar.gz",),
         hints={
             f"{short}-python.tar*": "the archive is not unpacked (tar xzf)",
             f"{short}-b*-bin*": binary,

@@ -36,7 +36,9 @@ class Kind:
     first_labels: Mapping[str, tuple[int, ...]]
 
 
-def _tree(name: str, page: str, archive: str, md5: tuple[str, str, str, str]) -> DownloadTree:
+def _tree(
+    name: str, page: str, mirrors: tuple[str, ...], archive: str, md5: tuple[str, str, str, str]
+) -> DownloadTree:
     """The four files; `md5` of their unpacked content: train images and labels, test images and labels."""
     return DownloadTree(
         title=name,
@@ -49,8 +51,7 @@ def _tree(name: str, page: str, archive: str, md5: tuple[str, str, str, str]) ->
         },
         page=page,
         archive=archive,
-        torchvision=name,
-        arguments=({"train": True},),
+        mirrors=mirrors,
         gzipped=True,
         hints=HINTS,
     )
@@ -60,6 +61,7 @@ MNIST = Kind(
     tree=_tree(
         "MNIST",
         "http://yann.lecun.com/exdb/mnist/ (mirror: https://ossci-datasets.s3.amazonaws.com/mnist/)",
+        ("https://ossci-datasets.s3.amazonaws.com/mnist/", "http://yann.lecun.com/exdb/mnist/"),
         "four files *-ubyte.gz, 11 MB together",
         (
             "6bbc9ace898e44ae57da46a324031adb",
@@ -80,6 +82,7 @@ FASHION = Kind(
     tree=_tree(
         "FashionMNIST",
         "https://github.com/zalandoresearch/fashion-mnist",
+        ("http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",),
         "four files *-ubyte.gz, 31 MB together",
         (
             "f4a8712d7a061bf5bd6d2ca38dc4d50a",

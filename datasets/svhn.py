@@ -32,8 +32,7 @@ TREE = DownloadTree(
     },
     page="http://ufldl.stanford.edu/housenumbers/",
     archive="train_32x32.mat (182 MB) and test_32x32.mat (64 MB)",
-    torchvision="SVHN",
-    arguments=({"split": "train"}, {"split": "test"}),
+    mirrors=("http://ufldl.stanford.edu/housenumbers/",),
     hints={
         "extra_32x32.mat": "only the extra part, which is not used",
         "train.tar*": FORMAT_1,

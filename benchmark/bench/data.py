@@ -11,7 +11,6 @@ import resource
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -44,14 +43,10 @@ print(time.perf_counter() - start)
 
 
 class Cost(NamedTuple):
-    """What a command and all processes that it started took.
+    """What a command and all processes that it started took: seconds by the clock, and of all processor cores.
 
-    Attributes:
-        output: Standard output.
-        seconds: By the clock.
-        cpu: Seconds of all processor cores.
-        own: Most memory at one time that is no page of a file, bytes, all processes together.
-        largest: Most of it in one process.
+    `own` is the most memory at one time that is no page of a file, in bytes, of all processes together; `largest` that
+    of one process.
     """
 
     output: str
@@ -86,24 +81,14 @@ def write_raw(folder: Path, images: int) -> None:
 def measured(command: Sequence[str], environment: Mapping[str, str]) -> Cost:
     """Run a command to its end, looking at the memory of its processes every 50 ms."""
     before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
-    process = subprocess.Popen(
-        command, stdout=subprocess.PIPE, text=True, cwd=ROOT, env={**os.environ, **environment}
-    )
-    highest, largest, ended = 0, 0, threading.Event()
-
-    def watch() -> None:
-        nonlocal highest, largest
-        while not ended.wait(0.05):
+    highest = largest = 0
+    surroundings = {**os.environ, **environment}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT, env=surroundings) as process:
+        while process.poll() is None:
             sizes = [_own_memory(pid) for pid in _family(process.pid)]
             highest, largest = max(highest, sum(sizes)), max(largest, *sizes, 0)
-
-    watcher = threading.Thread(target=watch)
-    watcher.start()
-    try:
-        output, _ = process.communicate()
-    finally:  # Ctrl-C included: the thread would keep this process alive
-        ended.set()
-        watcher.join()
+            time.sleep(0.05)
+        output, _ = process.communicate()  # a few lines
     seconds, after = time.perf_counter() - start, resource.getrusage(resource.RUSAGE_CHILDREN)
     if process.returncode:
         raise ConfigError(f"bench data: a step ended with exit code {process.returncode}; see above.")

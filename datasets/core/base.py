@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import mmap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -17,10 +16,11 @@ from benchmark.errors import UserError
 UInt8Array = npt.NDArray[np.uint8]
 Int64Array = npt.NDArray[np.int64]
 
+Expected = tuple[tuple[str, str, str, int], ...]
+"""Published numbers of images by (split, class, source or attribute); "" means all classes or groups together."""
+
 PARTS = ("train", "test")
 FIELDS = ("images", "labels", "attributes", "sources")
-ROWS = 256
-"""Images at a time where a large array is read."""
 
 
 class DataError(UserError):
@@ -62,22 +62,9 @@ class Split:
     def __len__(self) -> int:
         return int(self.images.shape[0])
 
-    def subset(self, indices: npt.ArrayLike) -> Split:
+    def subset(self, indices: Int64Array | npt.NDArray[np.bool_]) -> Split:
         """The images at `indices` (integers, or a boolean mask of length N) in that order, copied into memory."""
-        chosen = np.asarray(indices)
-        if chosen.size == 0 and chosen.dtype != np.bool_:
-            chosen = chosen.astype(np.int64)
-        if chosen.ndim != 1 or chosen.dtype.kind not in "iub":
-            raise DataError(
-                f"subset: got {chosen.dtype} {chosen.shape}; expected a list of indices or a boolean mask."
-            )
-        if chosen.dtype == np.bool_ and chosen.size != len(self):
-            raise DataError(f"subset: got a mask of {chosen.size} entries; expected {len(self)}.")
-        if chosen.dtype != np.bool_ and chosen.size and not (0 <= chosen.min() and chosen.max() < len(self)):
-            raise DataError(
-                f"subset: got indices {chosen.min()}..{chosen.max()}; expected 0..{len(self) - 1}."
-            )
-        return Split(**{name: array[chosen] for name, array in self.arrays().items()})
+        return Split(**{name: array[indices] for name, array in self.arrays().items()})
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
         """The arrays that this split has, by name, in the order of `FIELDS`."""
@@ -96,6 +83,7 @@ class Dataset:
         classes, attributes, sources: Names by index; empty if the data set has no attributes or sources.
         mean, std: Per channel, on the 0..1 scale, for `(image / 255 - mean) / std`.
         note: Which data set is replaced by which stand-in, or a remark on the files; often empty.
+        expected: Published counts for `data check`; empty if they are not known. `published` makes them.
     """
 
     name: str
@@ -108,6 +96,15 @@ class Dataset:
     mean: tuple[float, ...]
     std: tuple[float, ...]
     note: str
+    expected: Expected = ()
+
+    def arrays(self) -> dict[str, npt.NDArray[Any]]:
+        """The arrays of both splits, by names such as `train_images`."""
+        return {
+            f"{part}_{field}": array
+            for part in PARTS
+            for field, array in getattr(self, part).arrays().items()
+        }
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,9 +122,6 @@ class Files:
 
 AnyPart = TypeVar("AnyPart", Split, Files)
 
-Expected = tuple[tuple[str, str, str, int], ...]
-"""Published numbers of images by (split, class, source or attribute); "" means all classes or groups together."""
-
 
 @dataclass(frozen=True, eq=False)
 class Built(Generic[AnyPart]):
@@ -137,8 +131,7 @@ class Built(Generic[AnyPart]):
         train, test: The two parts.
         classes, attributes, sources: Names by index; empty if there are no attributes or sources.
         mean, std: Per channel, 0..1 scale; None: measured on the training images.
-        note: As in `Dataset`.
-        expected: Published counts for `data check`; empty if they are not known. `published` makes them.
+        note, expected: As in `Dataset`.
     """
 
     train: AnyPart
@@ -193,68 +186,37 @@ class Facts:
         return (self.train + self.test) * self.channels * self.size**2
 
 
-def rows_of(array: npt.NDArray[Any]) -> Iterator[npt.NDArray[Any]]:
-    """The array, `ROWS` rows at a time. Of a memory-mapped file only these rows stay in memory."""
-    for start in range(0, len(array), ROWS):
-        yield np.ascontiguousarray(array[start : start + ROWS])
-        mapped = getattr(array, "_mmap", None)
-        if mapped is not None and hasattr(mmap, "MADV_DONTNEED"):
-            mapped.madvise(mmap.MADV_DONTNEED)
-
-
-def channel_moments(images: UInt8Array) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Mean and standard deviation per channel of uint8 [N, C, H, W], on the 0..1 scale."""
-    # From a histogram of the 256 values: exact, and without a float copy of the images.
-    values = np.arange(256) / 255.0
-    counts = np.zeros((images.shape[1], 256), dtype=np.int64)
-    for rows in rows_of(images):
-        for channel in range(images.shape[1]):
-            counts[channel] += np.bincount(rows[:, channel].ravel(), minlength=256)
-    means, deviations = [], []
-    for count in counts:
-        share = count / count.sum()
-        mean = float(share @ values)
-        means.append(mean)
-        # A constant channel would divide by zero when the images are normalised.
-        deviations.append(float(np.sqrt(share @ (values - mean) ** 2)) or 1.0)
-    return tuple(means), tuple(deviations)
-
-
-def check_labels(name: str, data: Built[Split] | Built[Files]) -> None:
-    """Check labels, attributes and sources that the builder `name` returned."""
-    for part, split in (("train", data.train), ("test", data.test)):
+def validate(name: str, built: Built[Split] | Built[Files]) -> None:
+    """Check what the builder `name` returned: types, shapes and ranges of all arrays that it has made."""
+    for part in PARTS:
+        split: Split | Files = getattr(built, part)
         if not len(split):
             raise DataError(f"{name}: {part} has no images; expected N > 0.")
-        for field in FIELDS[1:]:
+        for field, names in zip(FIELDS[1:], (built.classes, built.attributes, built.sources), strict=True):
             values = getattr(split, field)
-            known = len(data.classes if field == "labels" else getattr(data, field))
             if values is None:
                 continue
+            got = f"{name}: {part} {field}: got"
             if values.dtype != np.int64 or values.shape != (len(split),):
+                raise DataError(f"{got} {values.dtype} {values.shape}; expected int64 ({len(split)},).")
+            if values.min() < 0 or values.max() >= len(names):
                 raise DataError(
-                    f"{name}: {part} {field}: got {values.dtype} {values.shape}; expected int64 ({len(split)},)."
+                    f"{got} {values.min()} to {values.max()}; expected indices of {len(names)} names."
                 )
-            if values.min() < 0 or values.max() >= known:
-                raise DataError(
-                    f"{name}: {part} {field}: got {values.min()} to {values.max()}; "
-                    f"expected indices of {known} names."
-                )
+    if isinstance(built, RawDataset):
+        _validate_images(name, built)
 
 
-def validate(name: str, raw: RawDataset) -> None:
-    """Check everything that the builder `name` returned: types, shapes, ranges, names."""
-    check_labels(name, raw)
-    for part, split in (("train", raw.train), ("test", raw.test)):
-        images = split.images
+def _validate_images(name: str, raw: RawDataset) -> None:
+    for part in PARTS:
+        images = getattr(raw, part).images
         if images.dtype != np.uint8 or images.ndim != 4 or 0 in images.shape:
             raise DataError(
                 f"{name}: {part} images: got {images.dtype} {images.shape}; expected uint8 [N, C, H, W], N > 0."
             )
-    shape = raw.train.images.shape[1:]
-    if shape != raw.test.images.shape[1:]:
-        raise DataError(
-            f"{name}: test images: got {raw.test.images.shape[1:]}; expected {shape} as in train."
-        )
+    shape, test_shape = raw.train.images.shape[1:], raw.test.images.shape[1:]
+    if shape != test_shape:
+        raise DataError(f"{name}: test images: got {test_shape}; expected {shape} as in train.")
     for what, numbers in (("mean", raw.mean), ("std", raw.std)):
         if numbers is not None and len(numbers) != shape[0]:
             raise DataError(f"{name}: {what}: got {len(numbers)} numbers; expected {shape[0]} (channels).")

@@ -6,20 +6,19 @@ are the same.
 
 from __future__ import annotations
 
-import contextlib
-import json
 import multiprocessing
 import os
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import track
 
 from datasets.core.base import DataError, RawDataset, Split
 from datasets.core.images import BadImage, Decode, Files, ListedDataset
@@ -41,8 +40,7 @@ def decode_into(listed: ListedDataset, folder: Path, name: str, workers: int | N
         OSError: The folder cannot be written.
     """
     try:
-        signature = folder / "list.json"
-        content = json.dumps({"signature": listed.signature()})
+        signature, content = folder / "signature", listed.signature()
         if not signature.exists() or signature.read_text() != content:
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir(parents=True)
@@ -59,50 +57,44 @@ def decode_into(listed: ListedDataset, folder: Path, name: str, workers: int | N
 def _decode_part(
     part: str, files: Files, listed: ListedDataset, folder: Path, name: str, workers: int | None
 ) -> Split:
-    """Decode the chunks that ``<part>.done`` does not list; it has a line with the first index of each finished one."""
+    """Decode what is left of a part; ``<part>.done`` has a line for each chunk that is on the disk, in their order."""
     array, done = folder / f"{part}_images.npy", folder / f"{part}.done"
     if not array.exists() or not done.exists():
         np.lib.format.open_memmap(array, "w+", np.uint8, (len(files), *listed.shape)).flush()
         done.touch()
-    before = {int(line) for line in done.read_text().splitlines() if line.isdigit()}
-    chunks = {start: list(files.paths[start : start + CHUNK]) for start in range(0, len(files), CHUNK)}
-    left = {start: paths for start, paths in chunks.items() if start not in before}
-    number = sum(map(len, left.values()))
-    workers = 1 if number <= FEW else workers or _usable_cores()
-    with done.open("a") as stream, _progress(f"{name}: {part}", len(files), len(files) - number) as advance:
-        for start in _chunks_done(left, array, listed.decode, workers):
+    before = done.read_text().count("\n")
+    starts = range(0, len(files), CHUNK)[before:]
+    chunks = [files.paths[start : start + CHUNK] for start in starts]
+    many = sum(map(len, chunks)) > FEW
+    title, live = f"{name}: {part}", many and sys.stderr.isatty()
+    if many and not live:
+        already = f", {before * CHUNK:,} decoded before" if before else ""
+        print(f"{title}: decoding {len(files):,} images{already}", file=sys.stderr, flush=True)
+    work = partial(_decode_chunk, array, listed.decode)
+    workers = workers or _usable_cores() if many else 1
+    ended = _in_processes(work, starts, chunks, workers) if workers > 1 else map(work, starts, chunks)
+    with done.open("a") as stream:
+        console = Console(file=sys.stderr)
+        for start in track(ended, title, len(chunks), console=console, transient=True, disable=not live):
             print(start, file=stream, flush=True)
-            advance(len(chunks[start]))
     return Split(np.load(array, mmap_mode="r"), files.labels, files.attributes, files.sources)
 
 
-def _chunks_done(chunks: dict[int, list[Path]], array: Path, decode: Decode, workers: int) -> Iterator[int]:
-    """Decode chunks and yield the first index of each as soon as it is on the disk."""
-    if workers == 1:
-        for start, paths in chunks.items():
-            yield _decode_chunk(array, start, paths, decode)
-        return
-    # A fork of a process with threads (PyTorch's) may hang; a spawned process does not.
-    pool = ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn"))
+def _in_processes(
+    work: Callable[[int, Sequence[Path]], int], starts: range, chunks: list[Sequence[Path]], workers: int
+) -> Iterator[int]:
     try:
-        waiting: set[Future[int]] = set()
-        for start, paths in chunks.items():
-            waiting.add(pool.submit(_decode_chunk, array, start, paths, decode))
-            if len(waiting) >= 4 * workers:  # enough to keep all busy; the list itself may be long
-                ended, waiting = wait(waiting, return_when=FIRST_COMPLETED)
-                yield from (future.result() for future in ended)
-        for future in waiting:
-            yield future.result()
+        # A fork of a process with threads (PyTorch's) may hang; a spawned process does not.
+        with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn")) as pool:
+            yield from pool.map(work, starts, chunks)
     except BrokenProcessPool as error:
         raise DataError(
             "a process that decodes images was killed, probably because the memory was full. The same command "
             "continues where it stopped. Lower FEDTABLES_WORKERS for less memory."
         ) from error
-    finally:
-        pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _decode_chunk(array: Path, start: int, paths: Sequence[Path], decode: Decode) -> int:
+def _decode_chunk(array: Path, decode: Decode, start: int, paths: Sequence[Path]) -> int:
     images = np.load(array, mmap_mode="r+")
     shape = images.shape[1:]
     for index, path in enumerate(paths, start):
@@ -124,16 +116,3 @@ def _usable_cores() -> int:
     if given.isdigit() and int(given) > 0:
         return int(given)
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-@contextlib.contextmanager
-def _progress(title: str, total: int, before: int) -> Iterator[Callable[[int], None]]:
-    """A progress bar on a terminal, one line elsewhere; for few files nothing. Yields what advances it."""
-    live = sys.stderr.isatty() and total > FEW
-    if not live and total - before > FEW:
-        already = f", {before:,} decoded before" if before else ""
-        print(f"{title}: decoding {total:,} images{already}", file=sys.stderr, flush=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(file=sys.stderr), transient=True, disable=not live) as bar:
-        task = bar.add_task(title, total=total, completed=before)
-        yield lambda number: bar.advance(task, number)

@@ -1,31 +1,30 @@
-"""Data sets of a few raw files that torchvision can download."""
+"""Data sets of a few raw files that can be downloaded without an account."""
 
 from __future__ import annotations
 
-import contextlib
 import gzip
 import hashlib
+import io
 import logging
 import os
-import shutil
-import socket
 import sys
-import tempfile
-import urllib.error
+import tarfile
 import urllib.request
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
+from http.client import HTTPException
 from pathlib import Path
-from typing import Any
+
+from rich.console import Console
+from rich.progress import wrap_file
 
 from datasets.core.base import DataError
 from datasets.core.folders import BROKEN_OFF, NOT_THERE, STRICT, Place, Tree, readable
 
-CONNECT_SECONDS = 5.0
-"""Time a server has to answer at all."""
-STALL_SECONDS = 20.0
-"""Longest silence in the middle of a download."""
+SILENCE_SECONDS = 10.0
+"""Longest time without an answer, at the beginning and in the middle of a download."""
 
 _log = logging.getLogger(__name__)
 
@@ -45,14 +44,12 @@ class DownloadTree(Tree):
 
     Attributes:
         files: Names that must be there.
-        torchvision: Class in `torchvision.datasets` that downloads the files.
-        arguments: Keyword arguments of that class, one call each.
-        gzipped: Whether a file may also be there as `<name>.gz`.
+        mirrors: Addresses of the folders that have them, or a ``.tar.gz`` with all of them.
+        gzipped: Whether a file is published as `<name>.gz`; it may be there in both forms.
     """
 
     files: Mapping[str, RawFile]
-    torchvision: str
-    arguments: tuple[Mapping[str, Any], ...]
+    mirrors: tuple[str, ...]
     gzipped: bool = False
 
     def existing(self, folder: Path, name: str) -> Path | None:
@@ -83,7 +80,7 @@ class RawFolder(Place):
 
     def verify(self, name: str, content: bytes) -> None:
         """Compare the (unpacked) content of a file with the owner's checksum."""
-        found, published = hashlib.md5(content, usedforsecurity=False).hexdigest(), self.tree.files[name].md5
+        found, published = _md5(content), self.tree.files[name].md5
         if found != published:
             cause = f"a damaged download or another version; {STRICT}"
             raise self.bad(name, f"has md5 {found}; {published} is published", cause)
@@ -100,6 +97,10 @@ class RawFolder(Place):
         return self.tree.existing(self.folder, name) or self.folder / name
 
 
+def _md5(content: bytes) -> str:
+    return hashlib.md5(content, usedforsecurity=False).hexdigest()
+
+
 def fetch(tree: DownloadTree, root: Path) -> RawFolder:
     """The folder with all raw files of `tree`: as found under `root`, else after a download into `root`."""
     with readable(tree, root):
@@ -110,89 +111,70 @@ def fetch(tree: DownloadTree, root: Path) -> RawFolder:
         folder = root / max(tree.folders, key=lambda folder: held[folder])
         missing = [name for name in tree.files if tree.existing(folder, name) is None]
     if missing:
-        failure, cause = _download(tree, root, folder, missing)
+        failure, cause = _download(tree, folder, missing)
         if failure:
-            raise _missing(Place(tree, root, folder), tree, missing, failure, cause)
+            inside = "" if tree.folders[0] == "." else f"{tree.folders[0]}/"
+            names = ", ".join(f"{inside}{name}{'[.gz]' if tree.gzipped else ''}" for name in missing)
+            raise Place(tree, root, folder).error(
+                f"{len(missing)} of {len(tree.files)} raw files are missing, and {failure}.",
+                expected=f"{names} under the data root",
+                otherwise=cause,
+                counts=f"{len(tree.files)} files expected, {len(tree.files) - len(missing)} found",
+            )
     return RawFolder(tree, root, folder)
 
 
-def _missing(place: Place, tree: DownloadTree, missing: list[str], failure: str, cause: str) -> DataError:
-    inside = "" if tree.folders[0] == "." else f"{tree.folders[0]}/"
-    names = ", ".join(f"{inside}{name}{'[.gz]' if tree.gzipped else ''}" for name in missing)
-    return place.error(
-        f"{len(missing)} of {len(tree.files)} raw files are missing, and {failure}.",
-        expected=f"{names} under the data root",
-        otherwise=cause,
-        counts=f"{len(tree.files)} files expected, {len(tree.files) - len(missing)} found",
-    )
-
-
-def _download(tree: DownloadTree, root: Path, folder: Path, missing: list[str]) -> tuple[str, str]:
+def _download(tree: DownloadTree, folder: Path, missing: list[str]) -> tuple[str, str]:
     """Download the missing files into `folder`; why that failed (empty if it did not), and the likely cause."""
     if os.environ.get("FEDTABLES_OFFLINE", "0") not in ("", "0"):
         return "FEDTABLES_OFFLINE forbids a download", NOT_THERE
-    import torchvision.datasets  # takes seconds to import, and only downloads need it
-
-    source = getattr(torchvision.datasets, tree.torchvision)
-    failure = _unreachable(_addresses(source))
-    if failure:
+    failure = ""
+    for mirror in tree.mirrors:
+        try:
+            contents = _contents(tree, mirror, missing)
+            break
+        except (OSError, HTTPException, EOFError, tarfile.TarError, zlib.error) as error:
+            reason = getattr(error, "reason", "") or str(error) or type(error).__name__
+            failure = f"the download from {mirror} failed ({' '.join(str(reason).split())})"
+    else:
         return failure, NOT_THERE
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        temporary = Path(tempfile.mkdtemp(prefix=".download-", dir=folder))
+        for name, content in contents.items():
+            # In one step, so that a kill or a second process leaves no half of a file.
+            beside = folder / f".{name}.{os.getpid()}"
+            beside.write_bytes(content)
+            os.replace(beside, folder / name)
     except OSError as error:
-        failure = f"the data root {root} cannot be written ({error.strerror}) to download into it"
+        failure = f"the folder {folder} cannot be written ({error.strerror}) to download into it"
         return failure, "set FEDTABLES_DATA to a folder that can be written"
-    try:
-        _log.warning("%s: downloading into %s", tree.title, folder)
-        with _stall_limit_and_no_output():
-            for arguments in tree.arguments:
-                source(str(temporary), download=True, **arguments)
-        # Each file is moved in one step: existing files stay, and two processes do not harm each other.
-        for name in missing:
-            for fetched in (path for path in sorted(temporary.rglob(name)) if path.is_file()):
-                os.replace(fetched, folder / name)
-    except (OSError, RuntimeError) as error:
-        reason = " ".join(str(error).split()) or type(error).__name__
-        return f"the download failed ({reason})", NOT_THERE
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
-    absent = [name for name in missing if tree.existing(folder, name) is None]
-    return (f"the download did not hold {', '.join(absent)}" if absent else ""), NOT_THERE
+    return "", ""
 
 
-def _addresses(source: Any) -> list[str]:
-    if hasattr(source, "mirrors"):
-        return [f"{mirror}{source.resources[0][0]}" for mirror in source.mirrors]
-    if hasattr(source, "split_list"):
-        return [source.split_list["train"][0]]
-    return [source.url]
+def _contents(tree: DownloadTree, mirror: str, names: list[str]) -> dict[str, bytes]:
+    """The unpacked content of the files `names`, from one mirror."""
+    if mirror.endswith(".tar.gz"):
+        contents = {}
+        with tarfile.open(fileobj=io.BytesIO(_get(tree, mirror))) as archive:
+            for member in archive.getmembers():
+                name, file = Path(member.name).name, archive.extractfile(member)
+                if name in names and file is not None:
+                    contents[name] = file.read()
+    elif tree.gzipped:
+        contents = {name: gzip.decompress(_get(tree, f"{mirror}{name}.gz")) for name in names}
+    else:
+        contents = {name: _get(tree, mirror + name) for name in names}
+    for name in names:
+        if _md5(contents.get(name, b"")) != tree.files[name].md5:
+            raise OSError(f"{name} is not the published file")
+    return contents
 
 
-def _unreachable(addresses: list[str]) -> str:
-    """Why none of the addresses answers within a few seconds; empty if one does."""
-    reason = "no address is known"
-    for address in addresses:
-        try:
-            with urllib.request.urlopen(address, timeout=CONNECT_SECONDS):
-                return ""
-        except urllib.error.HTTPError as error:
-            reason = f"{address} answers {error.code}"
-        except OSError as error:
-            reason = f"{address} cannot be reached ({getattr(error, 'reason', error)})"
-    return f"a download is not possible: {reason}"
-
-
-@contextlib.contextmanager
-def _stall_limit_and_no_output() -> Iterator[None]:
-    # torchvision has neither a timeout nor a switch for its progress bar, which belongs to a terminal's stderr.
-    before = socket.getdefaulttimeout()
-    socket.setdefaulttimeout(STALL_SECONDS)
-    with contextlib.ExitStack() as stack:
-        stack.callback(socket.setdefaulttimeout, before)
-        stack.enter_context(contextlib.redirect_stdout(sys.stderr))
-        if not sys.stderr.isatty():
-            nowhere = stack.enter_context(open(os.devnull, "w"))
-            stack.enter_context(contextlib.redirect_stderr(nowhere))
-            stack.enter_context(contextlib.redirect_stdout(nowhere))
-        yield
+def _get(tree: DownloadTree, address: str) -> bytes:
+    _log.warning("%s: downloading %s", tree.title, address)
+    with urllib.request.urlopen(address, timeout=SILENCE_SECONDS) as answer:
+        size = int(answer.headers["Content-Length"] or 0)
+        live = sys.stderr.isatty()
+        with wrap_file(answer, size, console=Console(file=sys.stderr), disable=not live) as file:
+            content = b"".join(iter(partial(file.read, 1 << 20), b""))
+    return content

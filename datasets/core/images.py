@@ -72,16 +72,16 @@ class ListedDataset(Built[Files]):
 
     def explain(self, bad: BadImage) -> DataError:
         """The error for the user about a file of this list. Other empty files are not counted as found, either."""
-        expected: Counter[str] = Counter()
-        found: Counter[str] = Counter()
-        for files in (self.train, self.test):
-            for path, label in zip(files.paths, files.labels, strict=True):
-                expected[self.classes[label]] += 1
-                found[self.classes[label]] += path != bad.path and _has_bytes(path)
+        paths = (*self.train.paths, *self.test.paths)
+        classes = [self.classes[label] for label in (*self.train.labels, *self.test.labels)]
+        good = (
+            name for path, name in zip(paths, classes, strict=True) if path != bad.path and _has_bytes(path)
+        )
+        counts = counts_text(Counter(classes), Counter(good))
         # One of several sets may lie in the data root itself, above the others: the deepest folder is the file's.
         around = [place for place in self.places if place.folder in bad.path.parents]
         place = max(around or self.places, key=lambda place: len(place.folder.parts))
-        counts = f"{counts_text(expected, found)}; files not decoded yet may be damaged as well"
+        counts = f"{counts}; files not decoded yet may be damaged as well"
         return place.bad_file(bad.path, bad.problem, bad.expected, bad.cause, counts)
 
 

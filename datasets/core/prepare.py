@@ -11,6 +11,7 @@ import contextlib
 import errno
 import hashlib
 import json
+import mmap
 import os
 import shutil
 from collections.abc import Iterator, Mapping
@@ -30,9 +31,7 @@ from datasets.core.base import (
     Options,
     RawDataset,
     Split,
-    channel_moments,
-    check_labels,
-    rows_of,
+    UInt8Array,
     validate,
 )
 from datasets.core.images import ListedDataset
@@ -41,12 +40,18 @@ from datasets.core.registry import Entry, get, parse
 FORMAT = 1
 """Of the folder on disk; with another number in done.json the set is prepared anew."""
 MARKER = "done.json"
+NAMES = ("classes", "attributes", "sources", "mean", "std")
+"""What the fingerprint covers beside the arrays."""
+ROWS = 256
+"""Images at a time where a large array is read."""
 
-Array = npt.NDArray[Any]
+
+class DamagedError(DataError):
+    """Files of a prepared set are not what was written."""
 
 
 @dataclass(frozen=True)
-class Place:
+class Location:
     """A data set with its validated options, and where its raw files and its prepared arrays lie."""
 
     entry: Entry
@@ -57,7 +62,7 @@ class Place:
 
 def locate(
     name: str, options: Mapping[str, Any] | None = None, root: Path | None = None, cache: Path | None = None
-) -> Place:
+) -> Location:
     """Where the set `name` with these options lies or would lie. Arguments and errors as `load`."""
     entry = get(name)
     parsed = parse(entry, options)
@@ -72,7 +77,7 @@ def locate(
         # Without known counts and checksums two roots may hold different data under the same name.
         identity["root"] = str(raw.resolve())
     text = json.dumps(identity, sort_keys=True)
-    return Place(entry, parsed, raw, prepared / f"{name}-{hashlib.sha256(text.encode()).hexdigest()[:16]}")
+    return Location(entry, parsed, raw, prepared / f"{name}-{hashlib.sha256(text.encode()).hexdigest()[:16]}")
 
 
 def load(
@@ -90,16 +95,13 @@ def load(
         DataError: Unknown name or option, raw data missing or wrong, folders not writable, prepared arrays damaged.
     """
     place = locate(name, options, root, cache)
-    marker = read_marker(place.folder)
-    if marker is None:
+    data = _open(place)
+    if data is None:
         _prepare(place)
-        marker = read_marker(place.folder)
-    if marker is None:
+        data = _open(place)
+    if data is None:
         raise DataError(f"{place.folder} vanished while it was prepared; does another program delete it?")
-    damage = damaged_files(place.folder, marker)
-    if damage:
-        raise DataError(damage_message(place, damage))
-    return open_arrays(place, marker)
+    return data
 
 
 def prepare(
@@ -114,21 +116,40 @@ def prepare(
     Arguments and errors as `load`.
     """
     place = locate(name, options, root, cache)
-    marker = None if force else read_marker(place.folder)
-    if marker is None:
+    try:
+        there = not force and check(name, options, root, cache) is not None
+    except DamagedError:
+        there, force = False, True
+    if not there:
         _prepare(place, force)
-    elif damaged_files(place.folder, marker) or damaged_content(place.folder, marker):
-        _prepare(place, force=True)
     return place.folder
+
+
+def check(
+    name: str, options: Mapping[str, Any] | None = None, root: Path | None = None, cache: Path | None = None
+) -> Dataset | None:
+    """A prepared set, read in full and compared with its fingerprint; None if it is not prepared. Writes nothing.
+
+    Raises:
+        DamagedError: Its files are not what was written.
+        DataError: Unknown name or option.
+    """
+    place = locate(name, options, root, cache)
+    data = _open(place)
+    if data is not None and (found := fingerprint(data)) != data.fingerprint:
+        damage = f"fingerprint: got {found[:16]}...; expected {data.fingerprint[:16]}..."
+        raise _damaged(place, damage)
+    return data
 
 
 def is_prepared(
     name: str, options: Mapping[str, Any] | None = None, root: Path | None = None, cache: Path | None = None
 ) -> bool:
     """Whether `load` would find the set prepared and its files complete; content is not read. Errors as `load`."""
-    place = locate(name, options, root, cache)
-    marker = read_marker(place.folder)
-    return marker is not None and not damaged_files(place.folder, marker)
+    try:
+        return _open(locate(name, options, root, cache)) is not None
+    except DamagedError:
+        return False
 
 
 def find(name: str, options: Mapping[str, Any] | None = None, root: Path | None = None) -> None:
@@ -152,39 +173,46 @@ def find(name: str, options: Mapping[str, Any] | None = None, root: Path | None 
 # Writing -------------------------------------------------------------------------------------------------------------
 
 
-def _prepare(place: Place, force: bool = False) -> None:
-    name, beside = place.entry.name, f".{place.folder.name}"
-    with contextlib.ExitStack() as stack:
-        with _writing(place):
-            place.folder.parent.mkdir(parents=True, exist_ok=True)
-            # A kill releases the lock.
-            stack.enter_context(FileLock(place.folder.with_name(f"{beside}.lock")))
-        if not force and read_marker(place.folder) is not None:
+def _prepare(place: Location, force: bool = False) -> None:
+    partial, old = (place.folder.with_name(f".{place.folder.name}.{state}") for state in ("partial", "old"))
+    with _writing(place):
+        place.folder.parent.mkdir(parents=True, exist_ok=True)
+        # A kill releases the lock.
+        held = FileLock(place.folder.with_name(f".{place.folder.name}.lock")).acquire()
+    with held:
+        if not force and _read_marker(place.folder) is not None:
             return  # another process was faster
-        # Leftovers are of a killed process: a running one would hold the lock.
-        for leftover in place.folder.parent.glob(f"{beside}.tmp-*"):
-            shutil.rmtree(leftover, ignore_errors=True)
         built = place.entry.builder(place.options, place.root)
-        temporary = place.folder.with_name(f"{beside}.tmp-{os.getpid()}")
-        if isinstance(built, ListedDataset):
-            from datasets.core.decode import decode_into  # with rich and multiprocessing, for raw images only
+        validate(place.entry.name, built)
+        with _writing(place):
+            if isinstance(built, ListedDataset):
+                # Only raw images need it, and with it rich and multiprocessing.
+                from datasets.core.decode import decode_into
 
-            temporary = place.folder.with_name(f"{beside}.partial")  # kept if this stops, to continue from
-            check_labels(name, built)
-            with _writing(place):
-                built = decode_into(built, temporary, name)
-        validate(name, built)
-        try:
-            with _writing(place):
-                temporary.mkdir(exist_ok=True)
-                _write(temporary, place, built)
-                _swap(temporary, place.folder)
-        finally:
-            shutil.rmtree(temporary, ignore_errors=True)
+                # What is decoded stays in the folder if this stops, to continue from.
+                built = decode_into(built, partial, place.entry.name)
+            else:
+                _remove(partial)
+                partial.mkdir()
+            try:
+                _write(partial, place, built)
+                # A folder cannot replace a filled one in one step. A process that reads the old one keeps its mapped
+                # files; one that comes between the two steps finds nothing, waits for the lock and finds the new one.
+                _remove(old)
+                if place.folder.exists():
+                    os.replace(place.folder, old)
+                os.replace(partial, place.folder)
+            finally:
+                _remove(partial)
+                _remove(old)
+
+
+def _remove(folder: Path) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextlib.contextmanager
-def _writing(place: Place) -> Iterator[None]:
+def _writing(place: Location) -> Iterator[None]:
     try:
         yield
     except OSError as error:
@@ -197,73 +225,73 @@ def _writing(place: Place) -> Iterator[None]:
         ) from error
 
 
-def _write(folder: Path, place: Place, raw: RawDataset) -> None:
-    arrays = {
-        f"{part}_{field}": array
-        for part, split in zip(PARTS, (raw.train, raw.test), strict=True)
-        for field, array in split.arrays().items()
-    }
-    mean, std = channel_moments(raw.train.images)
-    marker: dict[str, Any] = {
+def _write(folder: Path, place: Location, raw: RawDataset) -> None:
+    mean, std = (raw.mean, raw.std) if raw.mean and raw.std else channel_moments(raw.train.images)
+    names = (raw.classes, raw.attributes, raw.sources)
+    data = Dataset(place.entry.name, "", raw.train, raw.test, *names, mean, std, raw.note, raw.expected)
+    sizes = {}
+    for name, array in data.arrays().items():
+        path = folder / f"{name}.npy"
+        if not path.exists():  # images that were decoded are there
+            np.save(path, array, allow_pickle=False)
+        sizes[name] = {"bytes": path.stat().st_size}
+    marker = {
         "format": FORMAT,
-        "name": place.entry.name,
         "version": place.entry.version,
         "options": place.options.model_dump(mode="json"),
-        "classes": list(raw.classes),
-        "attributes": list(raw.attributes),
-        "sources": list(raw.sources),
-        "mean": list(raw.mean or mean),
-        "std": list(raw.std or std),
-        "note": raw.note,
-        "expected": [list(item) for item in raw.expected],
+        "fingerprint": fingerprint(data),
+        "arrays": sizes,
+        **{key: getattr(data, key) for key in ("name", *NAMES, "note", "expected")},
     }
-    marker["fingerprint"] = _fingerprint(marker, arrays)
-    marker["arrays"] = {}
-    for name, array in arrays.items():
-        path = folder / f"{name}.npy"
-        there = isinstance(array, np.memmap) and Path(str(array.filename)) == path
-        with open(path, "rb+" if there else "wb") as handle:
-            if not there:
-                np.save(handle, array, allow_pickle=False)
-                handle.flush()
+    (folder / MARKER).write_text(json.dumps(marker, indent=1), encoding="utf-8")
+    for path in folder.iterdir():
+        with open(path, "rb+") as handle:
             os.fsync(handle.fileno())
-        size = path.stat().st_size
-        marker["arrays"][name] = {"bytes": size, "dtype": str(array.dtype), "shape": list(array.shape)}
-    with open(folder / MARKER, "w", encoding="utf-8") as handle:
-        json.dump(marker, handle, indent=1)
-        handle.flush()
-        os.fsync(handle.fileno())
 
 
-def _swap(temporary: Path, folder: Path) -> None:
-    # A folder cannot replace a filled one in one step: the old one is moved aside first. A process that reads it
-    # keeps its mapped files; one that comes between the two steps finds nothing, waits for the lock and finds the new.
-    if folder.exists():
-        aside = folder.with_name(f".{folder.name}.tmp-old")
-        os.replace(folder, aside)
-        os.replace(temporary, folder)
-        shutil.rmtree(aside, ignore_errors=True)
-    else:
-        os.replace(temporary, folder)
+def channel_moments(images: UInt8Array) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Mean and standard deviation per channel of uint8 [N, C, H, W], on the 0..1 scale."""
+    # From a histogram of the 256 values: exact, and without a float copy of the images.
+    values = np.arange(256) / 255.0
+    counts = np.zeros((images.shape[1], 256), dtype=np.int64)
+    for rows in _rows(images):
+        for channel in range(images.shape[1]):
+            counts[channel] += np.bincount(rows[:, channel].ravel(), minlength=256)
+    means, deviations = [], []
+    for count in counts:
+        share = count / count.sum()
+        mean = float(share @ values)
+        means.append(mean)
+        # A constant channel would divide by zero when the images are normalised.
+        deviations.append(float(np.sqrt(share @ (values - mean) ** 2)) or 1.0)
+    return tuple(means), tuple(deviations)
 
 
-def _fingerprint(marker: Mapping[str, Any], arrays: Mapping[str, Array]) -> str:
+def fingerprint(data: Dataset) -> str:
+    """sha256 (hex) of arrays, names and normalisation: all of the data that a run can depend on."""
     digest = hashlib.sha256()
-    names = {key: marker[key] for key in ("classes", "attributes", "sources", "mean", "std")}
+    names = {key: getattr(data, key) for key in NAMES}
     digest.update(json.dumps(names, sort_keys=True).encode())
-    for name in (f"{part}_{field}" for part in PARTS for field in FIELDS):
-        if name in arrays:
-            array = arrays[name]
-            digest.update(f"{name} {array.dtype.str} {array.shape}".encode())
-            for rows in rows_of(array):
-                digest.update(rows.data)
+    for name, array in data.arrays().items():
+        digest.update(f"{name} {array.dtype.str} {array.shape}".encode())
+        for rows in _rows(array):
+            digest.update(rows.data)
     return digest.hexdigest()
+
+
+def _rows(array: npt.NDArray[Any]) -> Iterator[npt.NDArray[Any]]:
+    """The array, `ROWS` rows at a time. Of a memory-mapped file only these rows stay in memory."""
+    for start in range(0, len(array), ROWS):
+        yield np.ascontiguousarray(array[start : start + ROWS])
+        mapped = getattr(array, "_mmap", None)
+        if mapped is not None and hasattr(mmap, "MADV_DONTNEED"):
+            mapped.madvise(mmap.MADV_DONTNEED)
 
 
 # Reading -------------------------------------------------------------------------------------------------------------
 
 
-def read_marker(folder: Path) -> dict[str, Any] | None:
+def _read_marker(folder: Path) -> dict[str, Any] | None:
     """The content of done.json; None if it is missing, unreadable or of another format, so that it is prepared anew."""
     try:
         marker = json.loads((folder / MARKER).read_text(encoding="utf-8"))
@@ -275,53 +303,39 @@ def read_marker(folder: Path) -> dict[str, Any] | None:
     return marker if good else None
 
 
-def damaged_files(folder: Path, marker: Mapping[str, Any]) -> list[str]:
-    """Files whose size is not what was written. This is cheap, so every load does it."""
-    damage = []
+def _open(place: Location) -> Dataset | None:
+    """The prepared set with its arrays memory-mapped, None if it is not prepared; `DamagedError` as `check`.
+
+    Sizes of files are compared with what was written. This is cheap; their content is not read.
+    """
+    marker = _read_marker(place.folder)
+    if marker is None:
+        return None
+    arrays, damage = {}, []
     for name, written in marker["arrays"].items():
-        path = folder / f"{name}.npy"
-        size = path.stat().st_size if path.is_file() else None
-        if size is None:
+        path = place.folder / f"{name}.npy"
+        try:
+            size = path.stat().st_size
+            if size != written["bytes"]:
+                damage.append(f"{path.name}: got {size:,} bytes; expected {written['bytes']:,}")
+            else:
+                arrays[name] = np.load(path, mmap_mode="r", allow_pickle=False)
+        except FileNotFoundError:
             damage.append(f"{path.name} is missing")
-        elif size != written["bytes"]:
-            damage.append(f"{path.name}: got {size:,} bytes; expected {written['bytes']:,}")
-    return damage
+        except (OSError, ValueError) as error:
+            damage.append(f"{path.name} is not a readable array ({error})")
+    if damage:
+        raise _damaged(place, "; ".join(damage))
+    train, test = (Split(*(arrays.get(f"{part}_{field}") for field in FIELDS)) for part in PARTS)  # type: ignore[arg-type]
+    names = {key: tuple(marker[key]) for key in NAMES}
+    # Sets that were prepared before their published counts were known have none.
+    expected = tuple(tuple(item) for item in marker.get("expected", ()))
+    name, note = place.entry.name, marker["note"]
+    return Dataset(name, marker["fingerprint"], train, test, **names, note=note, expected=expected)
 
 
-def damaged_content(folder: Path, marker: Mapping[str, Any]) -> list[str]:
-    """Whether the arrays still hash to the fingerprint. This reads everything."""
-    try:
-        arrays = {name: _open_array(folder, name, written) for name, written in marker["arrays"].items()}
-    except DataError as error:
-        return [str(error)]
-    found, written = _fingerprint(marker, arrays), marker["fingerprint"]
-    return [] if found == written else [f"fingerprint: got {found[:16]}...; expected {written[:16]}..."]
-
-
-def damage_message(place: Place, damage: list[str]) -> str:
-    """The message about a damaged set."""
-    return (
-        f"{place.entry.name}: the prepared arrays in {place.folder} are damaged: {'; '.join(damage)}. "
+def _damaged(place: Location, damage: str) -> DamagedError:
+    return DamagedError(
+        f"{place.entry.name}: the prepared arrays in {place.folder} are damaged: {damage}. "
         "Run `python -m benchmark data prepare` for it, or delete that folder: the set is then prepared anew."
     )
-
-
-def open_arrays(place: Place, marker: Mapping[str, Any]) -> Dataset:
-    """The prepared set with its arrays memory-mapped."""
-    arrays = {name: _open_array(place.folder, name, written) for name, written in marker["arrays"].items()}
-    train, test = (Split(*(arrays.get(f"{part}_{field}") for field in FIELDS)) for part in PARTS)  # type: ignore[arg-type]
-    names = {key: tuple(marker[key]) for key in ("classes", "attributes", "sources", "mean", "std")}
-    return Dataset(place.entry.name, marker["fingerprint"], train, test, **names, note=marker["note"])
-
-
-def _open_array(folder: Path, name: str, written: Mapping[str, Any]) -> Array:
-    path = folder / f"{name}.npy"
-    advice = f"Delete the folder {folder}: the set is then prepared anew."
-    try:
-        array: Array = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError) as error:
-        raise DataError(f"{path} is not a readable array ({error}). {advice}") from error
-    if str(array.dtype) != written["dtype"] or list(array.shape) != written["shape"]:
-        expected = f"{written['dtype']} {tuple(written['shape'])}"
-        raise DataError(f"{path}: got {array.dtype} {array.shape}; expected {expected}. {advice}")
-    return array

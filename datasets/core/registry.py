@@ -30,11 +30,6 @@ class Entry:
     version: int = 1
     facts: Callable[[Any], Facts] | None = None
 
-    @property
-    def summary(self) -> str:
-        """First line of the builder's docstring."""
-        return (inspect.getdoc(self.builder) or "").partition("\n")[0]
-
 
 _entries: dict[str, Entry] = {}
 
@@ -52,18 +47,13 @@ def dataset(
         facts: Options -> what is known of the set before its files are there; None: nothing.
 
     Raises:
-        DataError: At import, if the name is taken or the builder has no docstring to describe it.
+        DataError: At import, if the name is taken.
     """
 
     def register(builder: Builder) -> Builder:
-        where = f"{builder.__module__}.{builder.__qualname__}"
         if name in _entries:
-            taken = _entries[name].builder
-            raise DataError(
-                f"data set {name!r} is registered twice: by {taken.__module__}.{taken.__qualname__} and by {where}."
-            )
-        if not inspect.getdoc(builder):
-            raise DataError(f"data set {name!r}: its builder {where} has no docstring to describe it.")
+            both = (f"{one.__module__}.{one.__qualname__}" for one in (_entries[name].builder, builder))
+            raise DataError(f"data set {name!r} is registered twice: by {' and by '.join(both)}.")
         _entries[name] = Entry(name, builder, options, version, facts)
         return builder
 
@@ -73,8 +63,7 @@ def dataset(
 @cache
 def _import_builders() -> None:
     # Every file of the folder is imported, so that a new data set needs no edit anywhere else.
-    package = importlib.import_module("datasets")
-    for module in pkgutil.walk_packages(package.__path__, "datasets."):
+    for module in pkgutil.walk_packages(importlib.import_module("datasets").__path__, "datasets."):
         importlib.import_module(module.name)
 
 
@@ -98,8 +87,8 @@ def get(name: str) -> Entry:
 
 
 def describe(name: str) -> str:
-    """One line on the data set `name`. Errors as `get`."""
-    return get(name).summary
+    """One line on the data set `name`: the first of its builder's docstring. Errors as `get`."""
+    return (inspect.getdoc(get(name).builder) or "").partition("\n")[0]
 
 
 def facts(name: str, options: Mapping[str, Any] | None = None) -> Facts | None:
@@ -125,6 +114,5 @@ def parse(entry: Entry, options: Mapping[str, Any] | None) -> Options:
         return entry.options.model_validate(dict(options or {}))
     except ValidationError as error:
         message = format_validation_error(error, entry.options, f"options of data set {entry.name!r}: ")
-        raise DataError(
-            f"{message} Set it under `options:` in conf/dataset/*.yaml or with dataset.options.KEY=VALUE."
-        ) from None
+        where = "under `options:` in conf/dataset/*.yaml or with dataset.options.KEY=VALUE"
+        raise DataError(f"{message} Set it {where}.") from None

@@ -7,7 +7,7 @@ from the generator they are given. `RandomState` is used because numpy freezes i
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,13 +16,6 @@ from scipy.ndimage import gaussian_filter
 Floats = npt.NDArray[Any]
 Integers = npt.NDArray[np.int64]
 Generator = np.random.RandomState
-
-
-class Look(NamedTuple):
-    """Number of channels of a stand-in, and strength of the attribute in the background (0..1)."""
-
-    channels: int
-    cue: float
 
 
 # Nine positions, the original first: the first use of each digit is the digit as it is.
@@ -40,35 +33,33 @@ def shift(ink: Floats, which: Integers) -> Floats:
     return moved
 
 
-def grey(ink: Floats, attributes: Integers, look: Look, generator: Generator) -> Floats:
-    """Bright ink on black, the same in all channels."""
-    return np.repeat(ink[:, None], look.channels, axis=1)
+def grey(ink: Floats, attributes: Integers, cue: float, generator: Generator) -> Floats:
+    """Bright ink on black: one channel."""
+    return ink[:, None]
 
 
-def colour(ink: Floats, attributes: Integers, look: Look, generator: Generator) -> Floats:
-    """Ink in one channel only: attribute 0 is red, 1 is green, as in CMNIST. Always three channels."""
+def colour(ink: Floats, attributes: Integers, cue: float, generator: Generator) -> Floats:
+    """Ink in one channel of three: attribute 0 is red, 1 is green, as in CMNIST."""
     images = np.zeros((len(ink), 3, *ink.shape[1:]))
     images[np.arange(len(ink)), attributes] = ink
     return images
 
 
-def scene(ink: Floats, attributes: Integers, look: Look, generator: Generator) -> Floats:
-    """Light ink on a background that shows the attribute: 0 warm with waves, 1 cold with speckles."""
+def scene(ink: Floats, attributes: Integers, cue: float, generator: Generator) -> Floats:
+    """Light ink on a background that shows the attribute as far as `cue` (0..1): 0 warm waves, 1 cold speckles."""
     count, height, width = ink.shape
-    tints = (
-        np.array([0.30, 0.29, 0.27])
-        + look.cue * np.array([[0.12, 0.01, -0.13], [-0.12, -0.01, 0.13]])[attributes]
-    )
+    warm_or_cold = np.array([[0.12, 0.01, -0.13], [-0.12, -0.01, 0.13]])[attributes]
+    tints = np.array([0.30, 0.29, 0.27]) + cue * warm_or_cold
     tints += generator.normal(0, 0.05, (count, 3))
     phase = generator.uniform(0, 2 * np.pi, (count, 1))
     waves = 0.08 * np.sin(np.arange(height) * 1.6 + phase)[:, :, None] * np.ones(width)
     speckles = 0.15 * (generator.uniform(size=(count, height, width)) < 0.15)
-    texture = look.cue * np.where((attributes == 0)[:, None, None], waves, speckles)
+    texture = cue * np.where((attributes == 0)[:, None, None], waves, speckles)
     light = generator.normal(0.85, 0.05, (count, 3))
     return _blend(tints[:, :, None, None] + texture[:, None], light, ink)
 
 
-def clutter(ink: Floats, attributes: Integers, look: Look, generator: Generator) -> Floats:
+def clutter(ink: Floats, attributes: Integers, cue: float, generator: Generator) -> Floats:
     """Light ink on a darker background, both of any colour, with pieces of other digits at the left and right edge."""
     count, _, width = ink.shape
     crowded = ink.copy()
@@ -81,7 +72,7 @@ def clutter(ink: Floats, attributes: Integers, look: Look, generator: Generator)
     return _blend(paper[:, :, None, None] + slope, light, crowded)
 
 
-def stain(ink: Floats, attributes: Integers, look: Look, generator: Generator) -> Floats:
+def stain(ink: Floats, attributes: Integers, cue: float, generator: Generator) -> Floats:
     """Purple ink on pale pink, both varying from image to image, like a stained smear."""
     count = len(ink)
     paper = np.array([0.90, 0.80, 0.84]) + generator.normal(0, 0.04, (count, 3))
@@ -89,14 +80,8 @@ def stain(ink: Floats, attributes: Integers, look: Look, generator: Generator) -
     return _blend(paper[:, :, None, None], dye, ink)
 
 
-Style = Callable[[Floats, Integers, Look, Generator], Floats]
-STYLES: dict[str, Style] = {
-    "grey": grey,
-    "colour": colour,
-    "scene": scene,
-    "clutter": clutter,
-    "stain": stain,
-}
+Style = Callable[[Floats, Integers, float, Generator], Floats]
+STYLES: dict[str, Style] = {style.__name__: style for style in (grey, colour, scene, clutter, stain)}
 
 
 def appear(images: Floats, appearances: Integers) -> Floats:

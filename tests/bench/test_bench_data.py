@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 
 import datasets
-from benchmark.bench.data import measured, write_raw
+from benchmark.bench import data
 from benchmark.experiments.plan import plan
 from benchmark.experiments.tables import find_specs
 
@@ -20,18 +21,23 @@ ROOT = Path(__file__).resolve().parents[2]
 linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="memory is read from /proc")
 
 
+@pytest.fixture(autouse=True)
+def few_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(data, "DIFFERENT", 20)
+
+
 @linux
 def test_all_steps(cli: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """400 images of 3 x 224 x 224 bytes are 0.06 GB; nothing is left behind."""
+    """200 images of 3 x 224 x 224 bytes are 0.03 GB; nothing is left behind."""
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr("tempfile.tempdir", None)
-    code, out, _ = cli("bench", "data", "images=400")
+    code, out, _ = cli("bench", "data", "images=200")
     assert code == 0
     prepare, opened, train = out.splitlines()
     assert re.match(
-        r"prepare 400 JPEG files of 600 x 450: \d+ s, \d+ images/s, \d\.\d\d of \d+ cores busy", prepare
+        r"prepare 200 JPEG files of 600 x 450: \d+ s, \d+ images/s, \d\.\d\d of \d+ cores busy", prepare
     )
-    assert re.match(r"open 0\.06 GB of prepared images and read one: \d\.\d{3} s$", opened)
+    assert re.match(r"open 0\.03 GB of prepared images and read one: \d\.\d{3} s$", opened)
     assert train.startswith("train 2 runs at the same time, each image once: ")
     assert not list(tmp_path.iterdir())
 
@@ -48,17 +54,15 @@ own = np.ones({{True: 60_000_000, False: 40_000_000}}[child > 0], dtype=np.uint8
 mapped.sum(); time.sleep(1.5)
 if child: os.wait()
 """
-    cost = measured([sys.executable, "-c", script], {})
+    cost = data.measured([sys.executable, "-c", script], {})
     assert 100e6 < cost.own < 200e6 and 60e6 < cost.largest < 100e6
     assert cost.seconds > 1.5
 
 
 def test_raw_files_are_of_the_stated_size(tmp_path: Path) -> None:
-    from PIL import Image
-
-    write_raw(tmp_path, 250)
+    data.write_raw(tmp_path, 25)
     files = sorted(tmp_path.rglob("*.jpg"))
-    assert len(files) == 250 and len({path.stat().st_ino for path in files}) == 200
+    assert len(files) == 25 and len({path.stat().st_ino for path in files}) == 20
     with Image.open(files[-1]) as image:
         assert image.size == (600, 450) and image.format == "JPEG"
 

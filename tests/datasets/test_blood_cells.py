@@ -15,7 +15,6 @@ from raw_trees import listed, picture
 from datasets import acevedo, bodzas, matek, niid2
 from datasets.blood_cells import Archive, BloodOptions, split_by_class, training_share
 from datasets.core.base import DataError
-from datasets.core.check import check
 from datasets.core.folders import Place, Tree
 from datasets.core.images import Files, ListedDataset
 from datasets.core.prepare import load
@@ -149,7 +148,6 @@ def test_acevedo_pixels_and_labels(raw: Callable[..., Path], tmp_path: Path) -> 
             prefix in acevedo.SUBTYPES[data.classes[k]]
             for prefix, k in zip(prefixes, split.labels, strict=True)
         )
-    assert check("acevedo", options, root, tmp_path / "cache").ok
 
 
 def test_acevedo_classes_and_seeds(raw: Callable[..., Path]) -> None:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
 import pickle
+import tarfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +15,17 @@ import numpy as np
 import pytest
 import raw_trees
 import torchvision.datasets
+from raw_mistakes import Change, cut, remove, write
 from scipy.io import savemat
 
+from datasets import svhn
+from datasets.cifar import CIFAR10, CIFAR100
 from datasets.cmnist import colour
 from datasets.core import download
 from datasets.core.base import DataError, Split
+from datasets.core.download import DownloadTree, RawFile, RawFolder, fetch
 from datasets.core.prepare import load
+from datasets.mnist import FASHION, MNIST
 
 LOOSE = {"strict": False}
 
@@ -57,6 +65,8 @@ def test_two_roots_are_two_sets_when_not_strict(
     raw_trees.mnist(tmp_path / "two", train=5)
     prints = {load("mnist", LOOSE, root, cache).fingerprint for root in (one, tmp_path / "two")}
     assert len(prints) == 2
+    with pytest.raises(DataError, match="is published"):
+        load("mnist", {}, one, cache)
 
 
 # RandomState(42).random_sample() starts .37 .95 .73 .60 .16 .16 .06 .87 .60 .71: above a half is green.
@@ -137,92 +147,114 @@ class TestAgainstTorchvision:
 
 # Downloads -----------------------------------------------------------------------------------------------------------
 
+TREES = {"mnist": MNIST.tree, "fashionmnist": FASHION.tree, "cifar10": CIFAR10.tree, "svhn": svhn.TREE}
+
 
 @pytest.fixture
-def online(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As if the owner's server answered; torchvision's classes are replaced by each test."""
+def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], DownloadTree]:
+    """The tree of a data set whose second mirror is a folder here; the first is gone. Checksums are those here."""
     monkeypatch.delenv("FEDTABLES_OFFLINE")
-    monkeypatch.setattr(download, "_unreachable", lambda addresses: "")
-    monkeypatch.setattr(download, "_addresses", lambda source: [])
 
+    def serve(name: str) -> DownloadTree:
+        tree, server = TREES[name], tmp_path / "server"
+        server.mkdir()
+        getattr(raw_trees, name)(server)
+        folder = server / tree.folders[0]
+        mirror = f"{folder.as_uri()}/"
+        contents = {file: RawFolder(tree, server, folder).read(file) for file in tree.files}
+        if name == "cifar10":
+            with tarfile.open(server / "all.tar.gz", "w:gz") as archive:
+                archive.add(folder, folder.name)
+            mirror = (server / "all.tar.gz").as_uri()
+        files = {file: RawFile(hashlib.md5(content).hexdigest(), 0) for file, content in contents.items()}
+        return replace(tree, mirrors=(f"{tmp_path.as_uri()}/gone/", mirror), files=files)
 
-@pytest.mark.usefixtures("online")
-def test_downloads_only_what_is_missing(
-    raw: Callable[..., Path],
-    cache: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
-) -> None:
-    calls = []
-
-    def fake(place: str, **arguments: object) -> None:
-        calls.append(arguments)
-        print("progress on stdout")
-        raw_trees.mnist(Path(place), train=4)
-        for path in Path(place).rglob("*.gz"):
-            path.with_suffix("").write_bytes(gzip.decompress(path.read_bytes()))
-
-    monkeypatch.setattr(torchvision.datasets, "MNIST", fake)
-    root = raw("mnist")
-    kept = root / "MNIST/raw/train-images-idx3-ubyte.gz"
-    before = kept.stat().st_mtime_ns
-    (root / "MNIST/raw/t10k-labels-idx1-ubyte.gz").unlink()
-    assert len(load("mnist", LOOSE, root, cache).test) == 40
-    assert calls == [{"train": True, "download": True}]
-    assert kept.stat().st_mtime_ns == before and len(list((root / "MNIST/raw").iterdir())) == 4
-    assert "progress" not in capfd.readouterr().out
-    load("mnist", LOOSE, root, cache.with_name("other"))
-    assert len(calls) == 1  # the files are there now
-
-
-@pytest.mark.usefixtures("online")
-@pytest.mark.parametrize(
-    "error", [RuntimeError("File not found or corrupted."), TimeoutError("timed out"), None]
-)
-def test_a_download_that_fails(
-    tmp_path: Path, refused: Callable[..., str], monkeypatch: pytest.MonkeyPatch, error: Exception | None
-) -> None:
-    def broken(place: str, **_: object) -> None:
-        (Path(place) / "half").touch()
-        if error:
-            raise error
-
-    monkeypatch.setattr(torchvision.datasets, "SVHN", broken)
-    message = refused("svhn", tmp_path / "data")
-    assert (
-        f"the download failed ({error})" if error else "the download did not hold train_32x32.mat"
-    ) in message
-    assert not any((tmp_path / "data").iterdir())
-
-
-@pytest.mark.usefixtures("online")
-def test_a_data_root_that_cannot_be_written(tmp_path: Path, refused: Callable[..., str]) -> None:
-    (tmp_path / "file").write_text("in the way")
-    message = refused("mnist", tmp_path / "file" / "data")
-    assert f"the data root {tmp_path}/file/data cannot be written (Not a directory)" in message
-    assert "cause:     set FEDTABLES_DATA" in message and "4 files expected, 0 found" in message
+    return serve
 
 
 @pytest.mark.parametrize("name", ["mnist", "cifar10", "svhn"])
-def test_no_network(
-    tmp_path: Path, refused: Callable[..., str], monkeypatch: pytest.MonkeyPatch, name: str
+def test_downloads_only_what_is_missing(
+    raw: Callable[..., Path],
+    served: Callable[[str], DownloadTree],
+    capfd: pytest.CaptureFixture[str],
+    name: str,
 ) -> None:
-    """The tests' own guard answers every look-up as a machine without a network would."""
-    monkeypatch.delenv("FEDTABLES_OFFLINE")
-    assert "cannot be reached" in refused(name, tmp_path / "data")
-    assert not (tmp_path / "data").exists()
+    tree, root = served(name), raw(name)
+    folder = root / tree.folders[0]
+    missing = next(iter(tree.files))
+    remove(f"{missing}*")(folder)
+    before = {path: path.stat().st_mtime_ns for path in folder.iterdir()}
+    found = fetch(tree, root)
+    found.verify(missing, found.read(missing))
+    assert {*folder.iterdir()} == {*before, folder / missing}
+    assert all(path.stat().st_mtime_ns == time for path, time in before.items())
+    fetch(replace(tree, mirrors=()), root)  # nothing is left to download
+    assert capfd.readouterr().out == ""
 
 
-def test_every_address_is_tried_for_a_few_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
-    tried = []
+@pytest.mark.parametrize(
+    ("name", "change", "words"),
+    [
+        ("svhn", remove("train_32x32.mat"), "No such file"),
+        ("svhn", cut("train_32x32.mat", 100), "train_32x32.mat is not the published file"),
+        ("cifar10", cut("all.tar.gz", 100), "all.tar.gz failed ("),
+        (
+            "cifar10",
+            write("all.tar.gz", gzip.compress(bytes(10_240))),
+            "data_batch_1 is not the published file",
+        ),
+        ("mnist", cut("MNIST/raw/train-images-idx3-ubyte.gz", 100), "Compressed file ended"),
+    ],
+)
+def test_a_download_that_fails(
+    tmp_path: Path, served: Callable[[str], DownloadTree], name: str, change: Change, words: str
+) -> None:
+    tree = served(name)
+    change(tmp_path / "server")
+    with pytest.raises(DataError, match="raw files are missing, and the download from") as caught:
+        fetch(tree, tmp_path / "data")
+    assert words in str(caught.value) and not (tmp_path / "data").exists()
 
-    def silent(address: str, timeout: float) -> None:
+
+def test_a_data_root_that_cannot_be_written(tmp_path: Path, served: Callable[[str], DownloadTree]) -> None:
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(
+        DataError, match=r"file/data/MNIST/raw cannot be written \(Not a directory\)"
+    ) as caught:
+        fetch(served("mnist"), tmp_path / "file" / "data")
+    assert "cause:     set FEDTABLES_DATA" in str(caught.value) and "4 files expected, 0 found" in str(
+        caught.value
+    )
+
+
+@pytest.mark.parametrize("silent", [False, True])
+def test_no_network(
+    tmp_path: Path, refused: Callable[..., str], monkeypatch: pytest.MonkeyPatch, silent: bool
+) -> None:
+    """The tests' own guard answers look-ups as a machine without a network would. All mirrors are tried."""
+    tried, urlopen = [], download.urllib.request.urlopen
+
+    def noting(address: str, timeout: float) -> Any:
         tried.append((address, timeout))
-        raise TimeoutError("timed out")
+        if silent:
+            raise TimeoutError("timed out")
+        return urlopen(address, timeout=timeout)
 
-    monkeypatch.setattr(download.urllib.request, "urlopen", silent)
-    assert "http://b cannot be reached (timed out)" in download._unreachable(["http://a", "http://b"])
-    assert tried == [("http://a", 5.0), ("http://b", 5.0)]
+    monkeypatch.delenv("FEDTABLES_OFFLINE")
+    monkeypatch.setattr(download.urllib.request, "urlopen", noting)
+    reason = "timed out" if silent else "[Errno -2] tests use no network"
+    failed = f"the download from http://yann.lecun.com/exdb/mnist/ failed ({reason}"
+    assert failed in refused("mnist", tmp_path / "data") and not (tmp_path / "data").exists()
+    assert tried == [(f"{mirror}train-images-idx3-ubyte.gz", 10.0) for mirror in MNIST.tree.mirrors]
+
+
+def test_addresses_are_torchvisions() -> None:
+    theirs = torchvision.datasets
+    assert [*MNIST.tree.mirrors] == theirs.MNIST.mirrors and [
+        *FASHION.tree.mirrors
+    ] == theirs.FashionMNIST.mirrors
+    assert CIFAR10.tree.mirrors == (theirs.CIFAR10.url,) and CIFAR100.tree.mirrors == (theirs.CIFAR100.url,)
+    assert f"{svhn.TREE.mirrors[0]}train_32x32.mat" == theirs.SVHN.split_list["train"][0]
 
 
 # The real files ------------------------------------------------------------------------------------------------------
@@ -244,9 +276,3 @@ def test_real_files_have_the_published_counts(real_data: Path, cache: Path, name
     else:  # the test cells that FedDiverse's code makes
         cells = np.bincount(data.test.labels * 2 + np.asarray(data.test.attributes)).reshape(2, 2)
         np.testing.assert_array_equal(cells, [[2571, 2568], [2505, 2356]])
-
-
-def test_a_wrong_set_is_not_prepared_from_its_cache(raw: Callable[..., Path], cache: Path) -> None:
-    load("mnist", LOOSE, raw("mnist"), cache)
-    with pytest.raises(DataError, match="is published"):
-        load("mnist", {}, raw(), cache)

@@ -12,7 +12,6 @@ from PIL import Image
 from raw_trees import listed, write_lines
 
 from datasets.core.base import DataError
-from datasets.core.check import check
 from datasets.core.images import as_rgb
 from datasets.core.prepare import load
 from datasets.retina import SPLITS
@@ -50,7 +49,6 @@ def test_retina_lists_become_the_clients(raw: Callable[..., Path], tmp_path: Pat
     people = Population(data.train.labels, 2, sources=data.train.sources, num_sources=5)
     clients = make("natural").split(people, np.random.default_rng(0))
     assert [client.tolist() for client in clients] == [[k, k + 5] for k in range(5)]
-    assert check("retina", options, root, tmp_path / "cache").ok
 
 
 def test_arrays_of_all_kinds() -> None:
