@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -143,11 +143,6 @@ class Built(Generic[AnyPart]):
     std: tuple[float, ...] | None = None
     note: str = ""
     expected: Expected = ()
-
-    def decoded(self, train: Split, test: Split) -> RawDataset:
-        """The same data set with these arrays as its parts."""
-        same = {field.name: getattr(self, field.name) for field in fields(Built)}
-        return RawDataset(**same | {"train": train, "test": test})
 
 
 @dataclass(frozen=True, eq=False)

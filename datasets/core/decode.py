@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from dataclasses import fields
 from functools import partial
 from pathlib import Path
 
@@ -20,7 +21,7 @@ import numpy as np
 from rich.console import Console
 from rich.progress import track
 
-from datasets.core.base import DataError, RawDataset, Split
+from datasets.core.base import PARTS, DataError, RawDataset, Split
 from datasets.core.images import BadImage, Decode, Files, ListedDataset
 
 CHUNK = 32
@@ -45,19 +46,18 @@ def decode_into(listed: ListedDataset, folder: Path, name: str, workers: int | N
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir(parents=True)
             signature.write_text(content)
-        train = _decode_part("train", listed.train, listed, folder, name, workers)
-        test = _decode_part("test", listed.test, listed, folder, name, workers)
+        parts = {part: _decode_part(part, listed, folder, name, workers) for part in PARTS}
     except BadImage as bad:
         raise listed.explain(bad) from bad
-    for leftover in (signature, folder / "train.done", folder / "test.done"):
+    for leftover in (signature, *(folder / f"{part}.done" for part in PARTS)):
         leftover.unlink()
-    return listed.decoded(train, test)
+    same = {field.name: getattr(listed, field.name) for field in fields(RawDataset)}
+    return RawDataset(**same | parts)
 
 
-def _decode_part(
-    part: str, files: Files, listed: ListedDataset, folder: Path, name: str, workers: int | None
-) -> Split:
+def _decode_part(part: str, listed: ListedDataset, folder: Path, name: str, workers: int | None) -> Split:
     """Decode what is left of a part; ``<part>.done`` has a line for each chunk that is on the disk, in their order."""
+    files: Files = getattr(listed, part)
     array, done = folder / f"{part}_images.npy", folder / f"{part}.done"
     if not array.exists() or not done.exists():
         np.lib.format.open_memmap(array, "w+", np.uint8, (len(files), *listed.shape)).flush()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -15,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from raw_mistakes import Killed
 from raw_trees import picture
 from torchvision.transforms.v2 import CenterCrop, Compose, Resize
 
@@ -294,15 +294,6 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
     command = [sys.executable, "-c", code, str(tmp_path / "a.npy")]
     done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True)
     assert int(done.stdout) < 150_000, f"{done.stdout} KiB more"
-
-
-class Killed:
-    """Kills the process that decodes."""
-
-    size = 8
-
-    def __call__(self, path: Path) -> Any:
-        os.kill(os.getpid(), signal.SIGKILL)
 
 
 def test_a_killed_worker_is_one_message(tmp_path: Path) -> None:
