@@ -73,41 +73,6 @@ class Split:
 
 
 @dataclass(frozen=True, eq=False)
-class Dataset:
-    """A prepared data set.
-
-    Attributes:
-        name: Name of the builder in the registry.
-        fingerprint: sha256 (hex) of arrays, names and normalisation: all of the data that a run can depend on.
-        train, test: The two splits.
-        classes, attributes, sources: Names by index; empty if the data set has no attributes or sources.
-        mean, std: Per channel, on the 0..1 scale, for `(image / 255 - mean) / std`.
-        note: Which data set is replaced by which stand-in, or a remark on the files; often empty.
-        expected: Published counts for `data check`; empty if they are not known. `published` makes them.
-    """
-
-    name: str
-    fingerprint: str
-    train: Split
-    test: Split
-    classes: tuple[str, ...]
-    attributes: tuple[str, ...]
-    sources: tuple[str, ...]
-    mean: tuple[float, ...]
-    std: tuple[float, ...]
-    note: str
-    expected: Expected = ()
-
-    def arrays(self) -> dict[str, npt.NDArray[Any]]:
-        """The arrays of both splits, by names such as `train_images`."""
-        return {
-            f"{part}_{field}": array
-            for part in PARTS
-            for field, array in getattr(self, part).arrays().items()
-        }
-
-
-@dataclass(frozen=True, eq=False)
 class Files:
     """One part (train or test) of a data set whose images are not decoded yet; otherwise as `Split`."""
 
@@ -130,8 +95,10 @@ class Built(Generic[AnyPart]):
     Attributes:
         train, test: The two parts.
         classes, attributes, sources: Names by index; empty if there are no attributes or sources.
-        mean, std: Per channel, 0..1 scale; None: measured on the training images.
-        note, expected: As in `Dataset`.
+        mean, std: Per channel, on the 0..1 scale, for `(image / 255 - mean) / std`; None: measured on the training
+            images.
+        note: Which data set is replaced by which stand-in, or a remark on the files; often empty.
+        expected: Published counts for `data check`; empty if they are not known. `published` makes them.
     """
 
     train: AnyPart
@@ -148,6 +115,26 @@ class Built(Generic[AnyPart]):
 @dataclass(frozen=True, eq=False)
 class RawDataset(Built[Split]):
     """What a builder returns that has the whole data set in memory."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Dataset(RawDataset):
+    """A prepared data set.
+
+    Attributes:
+        name: Name of the builder in the registry.
+        fingerprint: sha256 (hex) of arrays, names and normalisation: all of the data that a run can depend on.
+    """
+
+    name: str
+    fingerprint: str
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+
+    def arrays(self) -> dict[str, npt.NDArray[Any]]:
+        """The arrays of both splits, by names such as `train_images`."""
+        parts = {"train": self.train.arrays(), "test": self.test.arrays()}
+        return {f"{part}_{field}": array for part in parts for field, array in parts[part].items()}
 
 
 def published(

@@ -21,7 +21,7 @@ from rich.console import Console
 from rich.progress import wrap_file
 
 from datasets.core.base import DataError
-from datasets.core.folders import BROKEN_OFF, NOT_THERE, STRICT, Place, Tree, readable
+from datasets.core.folders import BROKEN_OFF, STRICT, Place, Tree, readable
 
 SILENCE_SECONDS = 10.0
 """Longest time without an answer, at the beginning and in the middle of a download."""
@@ -111,23 +111,22 @@ def fetch(tree: DownloadTree, root: Path) -> RawFolder:
         folder = root / max(tree.folders, key=lambda folder: held[folder])
         missing = [name for name in tree.files if tree.existing(folder, name) is None]
     if missing:
-        failure, cause = _download(tree, folder, missing)
+        failure = _download(tree, folder, missing)
         if failure:
             inside = "" if tree.folders[0] == "." else f"{tree.folders[0]}/"
             names = ", ".join(f"{inside}{name}{'[.gz]' if tree.gzipped else ''}" for name in missing)
             raise Place(tree, root, folder).error(
                 f"{len(missing)} of {len(tree.files)} raw files are missing, and {failure}.",
                 expected=f"{names} under the data root",
-                otherwise=cause,
                 counts=f"{len(tree.files)} files expected, {len(tree.files) - len(missing)} found",
             )
     return RawFolder(tree, root, folder)
 
 
-def _download(tree: DownloadTree, folder: Path, missing: list[str]) -> tuple[str, str]:
-    """Download the missing files into `folder`; why that failed (empty if it did not), and the likely cause."""
+def _download(tree: DownloadTree, folder: Path, missing: list[str]) -> str:
+    """Download the missing files into `folder`; why that failed, or an empty string."""
     if os.environ.get("FEDTABLES_OFFLINE", "0") not in ("", "0"):
-        return "FEDTABLES_OFFLINE forbids a download", NOT_THERE
+        return "FEDTABLES_OFFLINE forbids a download"
     failure = ""
     for mirror in tree.mirrors:
         try:
@@ -137,7 +136,7 @@ def _download(tree: DownloadTree, folder: Path, missing: list[str]) -> tuple[str
             reason = getattr(error, "reason", "") or str(error) or type(error).__name__
             failure = f"the download from {mirror} failed ({' '.join(str(reason).split())})"
     else:
-        return failure, NOT_THERE
+        return failure
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, content in contents.items():
@@ -146,9 +145,9 @@ def _download(tree: DownloadTree, folder: Path, missing: list[str]) -> tuple[str
             beside.write_bytes(content)
             os.replace(beside, folder / name)
     except OSError as error:
-        failure = f"the folder {folder} cannot be written ({error.strerror}) to download into it"
-        return failure, "set FEDTABLES_DATA to a folder that can be written"
-    return "", ""
+        advice = "set FEDTABLES_DATA to a folder that can be written"
+        return f"the folder {folder} cannot be written ({error.strerror}) to download into it; {advice}"
+    return ""
 
 
 def _contents(tree: DownloadTree, mirror: str, names: list[str]) -> dict[str, bytes]:

@@ -227,8 +227,8 @@ def _writing(place: Location) -> Iterator[None]:
 
 def _write(folder: Path, place: Location, raw: RawDataset) -> None:
     mean, std = (raw.mean, raw.std) if raw.mean and raw.std else channel_moments(raw.train.images)
-    names = (raw.classes, raw.attributes, raw.sources)
-    data = Dataset(place.entry.name, "", raw.train, raw.test, *names, mean, std, raw.note, raw.expected)
+    said = {**vars(raw), "mean": mean, "std": std}
+    data = Dataset(**said, name=place.entry.name, fingerprint="")
     sizes = {}
     for name, array in data.arrays().items():
         path = folder / f"{name}.npy"
@@ -326,12 +326,11 @@ def _open(place: Location) -> Dataset | None:
             damage.append(f"{path.name} is not a readable array ({error})")
     if damage:
         raise _damaged(place, "; ".join(damage))
-    train, test = (Split(*(arrays.get(f"{part}_{field}") for field in FIELDS)) for part in PARTS)  # type: ignore[arg-type]
-    names = {key: tuple(marker[key]) for key in NAMES}
+    said: dict[str, Any] = {key: tuple(marker[key]) for key in NAMES}
+    said |= {part: Split(*(arrays.get(f"{part}_{field}") for field in FIELDS)) for part in PARTS}  # type: ignore[arg-type]
     # Sets that were prepared before their published counts were known have none.
-    expected = tuple(tuple(item) for item in marker.get("expected", ()))
-    name, note = place.entry.name, marker["note"]
-    return Dataset(name, marker["fingerprint"], train, test, **names, note=note, expected=expected)
+    said["expected"] = tuple(tuple(item) for item in marker.get("expected", ()))
+    return Dataset(**said, **{key: marker[key] for key in ("name", "fingerprint", "note")})
 
 
 def _damaged(place: Location, damage: str) -> DamagedError:

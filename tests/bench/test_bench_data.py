@@ -28,16 +28,16 @@ def few_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @linux
 def test_all_steps(cli: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """220 images of 3 x 224 x 224 bytes are 0.03 GB; nothing is left behind."""
+    """310 images of 3 x 224 x 224 bytes are 0.05 GB; nothing is left behind."""
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr("tempfile.tempdir", None)
-    code, out, _ = cli("bench", "data", "images=220")
+    code, out, _ = cli("bench", "data", "images=310")
     assert code == 0
     prepare, opened, train = out.splitlines()
     assert re.match(
-        r"prepare 220 JPEG files of 600 x 450: \d+ s, \d+ images/s, \d\.\d\d of \d+ cores busy", prepare
+        r"prepare 310 JPEG files of 600 x 450: \d+ s, \d+ images/s, \d\.\d\d of \d+ cores busy", prepare
     )
-    assert re.match(r"open 0\.03 GB of prepared images and read one: \d\.\d{3} s$", opened)
+    assert re.match(r"open 0\.05 GB of prepared images and read one: \d\.\d{3} s$", opened)
     assert train.startswith("train 2 runs at the same time, each image once: ")
     assert not list(tmp_path.iterdir())
 

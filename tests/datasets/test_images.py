@@ -288,7 +288,7 @@ np.lib.format.open_memmap(path, "w+", np.uint8, (3_000, 3, 224, 224)).flush()
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 split = Split(np.load(path, mmap_mode="r"), np.zeros(3_000, np.int64))
 channel_moments(split.images)
-fingerprint(Dataset("name", "", split, split, (), (), (), (), (), ""))
+fingerprint(Dataset(split, split, (), mean=(), std=(), name="", fingerprint=""))
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 """
     command = [sys.executable, "-c", code, str(tmp_path / "a.npy")]

@@ -32,7 +32,7 @@ def of(labels: list[int], groups: list[int] | None = None, first: int = 0, sourc
 
 def dataset(train: Split, test: Split, **names: tuple[str, ...]) -> Dataset:
     known = {"classes": ("cat", "dog"), "attributes": (), "sources": (), **names}
-    return Dataset("pets", "", train, test, mean=(0.0,), std=(1.0,), note="", **known)
+    return Dataset(train, test, name="pets", fingerprint="", mean=(0.0,), std=(1.0,), **known)
 
 
 def test_rows_and_names() -> None:
