@@ -7,7 +7,7 @@ The command line prints it and exits with code 2. This module imports nothing of
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
@@ -89,20 +89,15 @@ def _sentence(text: str) -> str:
 
 def _keys_at(model: type[BaseModel], path: Iterable[str | int]) -> list[str]:
     """The keys of the model that ``path`` leads to; none if it leads to no model."""
-    node: Any = model
+    found: type[BaseModel] | None = model
     for part in path:
-        if isinstance(part, int):
-            continue
-        field = _fields(node).get(part)
-        node = None if field is None else _model_in(field.annotation)
-    return list(_fields(node))
+        if isinstance(part, str):  # a number is a place in a list of such models
+            field = found.model_fields.get(part) if found is not None else None
+            found = _model_in(field.annotation) if field is not None else None
+    return list(found.model_fields) if found is not None else []
 
 
-def _fields(node: Any) -> Mapping[str, Any]:
-    return getattr(node, "model_fields", {}) if node is not None else {}
-
-
-def _model_in(annotation: Any) -> Any:
+def _model_in(annotation: Any) -> type[BaseModel] | None:
     """The first pydantic model in an annotation like ``dict[str, Model]``, or None."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation

@@ -62,25 +62,24 @@ def interpreter_works() -> bool:
         return False
 
 
-def uv_on_path() -> str | None:
-    """A `uv` that starts, or None; a version manager's stub may be on the path without anything behind it."""
-    found = shutil.which("uv")
-    if found and subprocess.run([found, "--version"], capture_output=True).returncode == 0:
-        return found
-    return None
-
-
 def step(command: list[str], failed: str) -> None:
     """Run one command, its output on standard error; raise `SetupError(failed)` if it does not end well."""
     if subprocess.run(command, stdout=sys.stderr, cwd=ROOT).returncode != 0:
         raise SetupError(failed)
 
 
-def make_venv(with_pip: bool) -> None:
+def answers(*command: str) -> bool:
+    """Whether ``command --version`` works; a version manager's stub on PATH may have nothing behind it."""
+    found = shutil.which(command[0])
+    return found is not None and subprocess.run([*command, "--version"], capture_output=True).returncode == 0
+
+
+def make_venv() -> None:
     """Make an empty `.venv` in the place of whatever is there."""
     say(f"making .venv with Python {sys.version.split()[0]}")
+    options = ["--clear", *(["--without-pip"] if answers("uv") else [])]
     step(
-        [sys.executable, "-m", "venv", "--clear", *([] if with_pip else ["--without-pip"]), str(VENV)],
+        [sys.executable, "-m", "venv", *options, str(VENV)],
         "python3 could not make a virtual environment. Install its venv module (Debian and Ubuntu: apt-get "
         "install python3-venv) or uv, then run the same make command again.",
     )
@@ -88,13 +87,11 @@ def make_venv(with_pip: bool) -> None:
 
 def find_uv() -> list[str]:
     """The command that starts uv: the one on PATH, otherwise one that pip installs into `.venv`."""
-    found = uv_on_path()
-    if found:
-        return [found]
-    bundled = [str(PYTHON), "-m", "uv"]
-    if subprocess.run([*bundled, "--version"], capture_output=True).returncode != 0:
-        pip = [str(PYTHON), "-m", "pip"]
-        if subprocess.run([*pip, "--version"], capture_output=True).returncode != 0:
+    bundled, pip = [str(PYTHON), "-m", "uv"], [str(PYTHON), "-m", "pip"]
+    if answers("uv"):
+        return ["uv"]
+    if not answers(*bundled):
+        if not answers(*pip):
             step([str(PYTHON), "-m", "ensurepip"], "pip could not be put into .venv. Install uv.")
         step([*pip, "install", "--quiet", "uv"], "pip could not install uv. Is the package index reachable?")
     return bundled
@@ -112,7 +109,7 @@ def set_up() -> None:
     STAMP.unlink(missing_ok=True)
     if finished is None:
         # An installer that was killed leaves half a package that looks installed: nothing of it is kept.
-        make_venv(with_pip=uv_on_path() is None)
+        make_venv()
     say("installing the packages of requirements.lock (the first time this downloads PyTorch)")
     step(
         [*find_uv(), "pip", "sync", "--quiet", "--require-hashes", "--python", str(PYTHON), str(LOCK)],

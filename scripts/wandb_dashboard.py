@@ -37,19 +37,10 @@ SECTIONS = {
 """Panels by heading."""
 
 
-class Missing(Exception):
-    """The package that makes reports is not installed."""
-
-
 def report(entity: str, project: str = PROJECT) -> Any:
-    """The report as an object of ``wandb_workspaces``; nothing is sent. `Missing` without that package."""
-    try:
-        import wandb_workspaces.reports.v2 as wr
-    except ImportError as error:
-        raise Missing(
-            "wandb_dashboard: needs the package wandb-workspaces. Install it: pip install wandb-workspaces (the extra "
-            "`dashboard` of pyproject.toml)."
-        ) from error
+    """The report as an object of ``wandb_workspaces``; nothing is sent. `ImportError` without that package."""
+    import wandb_workspaces.reports.v2 as wr
+
     blocks: list[Any] = []
     for title, charts in SECTIONS.items():
         # Tables and figures have job types of their own; that of a run is the name of its method.
@@ -86,8 +77,12 @@ def main(words: Sequence[str]) -> int:
         return 2
     try:
         made = report(*words[1:])
-    except Missing as error:
-        print(f"error: {error}", file=sys.stderr)
+    except ImportError:
+        print(
+            "error: wandb_dashboard: needs the package wandb-workspaces. Install it: pip install wandb-workspaces "
+            "(the extra `dashboard` of pyproject.toml).",
+            file=sys.stderr,
+        )
         return 2
     made.save()
     print(made.url)

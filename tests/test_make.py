@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 
 import pytest
+from processes import is_alive, wait_until
 
 ROOT = Path(__file__).resolve().parent.parent
 MAKEFILE = (ROOT / "Makefile").read_text()
@@ -70,13 +71,9 @@ def test_make_hands_its_variables_on(checkout: Path, arguments: list[str], calle
     assert done.stdout == "".join(f"[{word}]" for word in ["-m", "benchmark", *called.split()])
 
 
-def test_make_passes_a_failure_on(checkout: Path) -> None:
+def test_make_passes_a_failure_on_and_refuses_a_misspelt_variable(checkout: Path) -> None:
     done = make(checkout, "table1", "SEEDS=0", FAKE_STATUS="2")
-    assert done.returncode == 2
-    assert len(done.stderr.splitlines()) == 1
-
-
-def test_make_refuses_a_misspelt_variable(checkout: Path) -> None:
+    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
     done = make(checkout, "table1", "SEED=1")
     assert (done.returncode, done.stdout) == (2, "")
     assert "unknown variable SEED;" in done.stderr and "SEEDS" in done.stderr
@@ -187,18 +184,8 @@ def test_a_stopped_suite_leaves_no_process_behind(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "pytest", *options, str(tmp_path)]
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "tests")}
     suite = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    pid, end = tmp_path / "pid", time.monotonic() + 300
-    while not (pid.exists() and pid.read_text()) and time.monotonic() < end:
-        time.sleep(0.1)
+    pid = tmp_path / "pid"
+    wait_until(lambda: pid.exists() and bool(pid.read_text()), "the child of the test")
     suite.terminate()
     assert suite.wait(300) == pytest.ExitCode.INTERRUPTED
-
-    def state() -> str:
-        command = ["ps", "-o", "stat=", "-p", pid.read_text()]
-        return subprocess.run(command, capture_output=True, text=True).stdout[:1]
-
-    while (
-        state() not in ("", "Z") and time.monotonic() < end
-    ):  # Z: ended, but nobody has asked for its exit code
-        time.sleep(0.1)
-    assert state() in ("", "Z"), "the child of the test still runs"
+    wait_until(lambda: not is_alive(int(pid.read_text())), "the end of the child")

@@ -138,6 +138,8 @@ def test_example_of_a_method(monkeypatch: pytest.MonkeyPatch, run_example: Calla
     registry.names("client")  # all that exist, so that the example does not stay among them
     monkeypatch.setitem(registry._rules, "client", dict(registry._rules["client"]))
     run_example("methods/logit_squeezing.py")
+    shown = (ROOT / "README.md").read_text().split("```python\n")[1].split("```")[0]
+    assert set(shown.splitlines()) <= set(example("methods/logit_squeezing.py").splitlines())
     (rule,) = build.build(yaml.safe_load(example("conf/method/logit_squeezing.yaml"))).client
     logits = torch.tensor([[3.0, 4.0], [1.0, 0.0]])
     nothing = torch.empty(0)
@@ -146,11 +148,6 @@ def test_example_of_a_method(monkeypatch: pytest.MonkeyPatch, run_example: Calla
     for wrong in ({"lam": -1}, {"lambda": 1}):
         with pytest.raises(MethodError):
             build.build({"name": "x", "client": {"logit_squeezing": wrong}})
-
-
-def test_readme_shows_a_part_of_the_example() -> None:
-    shown = (ROOT / "README.md").read_text().split("```python\n")[1].split("```")[0]
-    assert set(shown.splitlines()) <= set(example("methods/logit_squeezing.py").splitlines())
 
 
 def test_a_method_in_two_files_has_a_row_in_every_table_1(tmp_path: Path) -> None:

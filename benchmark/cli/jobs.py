@@ -47,8 +47,8 @@ class StatusOptions(TableQuery):
 def status(words: Sequence[str]) -> int:
     """Print the states of the selected tables' runs or, if none is selected, of all runs; exit code 0."""
     options = parse(words, "status", StatusOptions)
-    plans = plans_of(options)
     results = Results(options.results).existing()
+    plans = plans_of(options)
     others = _other_runs(options, results, plans)
     overview = RunOverview(results)
     title = f"preset {options.preset}, {results.root}/runs"

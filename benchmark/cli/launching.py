@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmark.cli.options import LaunchOptions, TrackingOptions, group_settings, launcher_kind
-from benchmark.config.compose import load_group
 from benchmark.config.schema import RunConfig
 from benchmark.errors import ConfigError
 from benchmark.experiments.plan import Cells, check, unique_runs
@@ -71,12 +70,11 @@ def run_settings(results: Path, options: LaunchOptions) -> dict[str, Any]:
 def tracking_settings(options: TrackingOptions, default: str = "off") -> TrackingSettings:
     """``conf/tracking/<name>.yaml`` with ``tracking.KEY=VALUE`` on top; `ConfigError` for what is not allowed."""
     given, name = options.tracking_settings, options.tracking or default
-    settings = group_settings("tracking", name, given, known=load_group("tracking", "wandb"))
-    if given and settings["name"] == "off":
+    if given and name == "off":
         raise ConfigError(
             f"tracking.{next(iter(given))}: tracking is off. Add tracking=wandb, or leave it out."
         )
-    return TrackingSettings.of(settings)
+    return TrackingSettings.of(group_settings("tracking", name, given))
 
 
 def tracked_runs(plans: Iterable[tuple[TableSpec, Cells]], prefix: str = "") -> dict[str, TrackedRun]:

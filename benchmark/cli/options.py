@@ -2,8 +2,7 @@
 
 ``Annotated[str, "PATTERN*,..."]`` says what help and messages call the values; with None the field is no word. A field
 of type bool is a flag: ``watch: bool = False`` is set by ``--watch``. A field ``GROUP_settings`` of type
-``Mapping[str, str]`` takes the words ``GROUP.KEY=VALUE``. Nothing here imports torch, pandas or Hydra: a wrong word is
-refused at once.
+``Mapping[str, str]`` takes the words ``GROUP.KEY=VALUE``.
 """
 
 from __future__ import annotations
@@ -15,6 +14,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
+import yaml
+
+from benchmark.config.compose import load_group
 from benchmark.errors import ConfigError, nearest, wrong
 
 Options = TypeVar("Options")
@@ -128,10 +130,8 @@ def convert(key: str, text: str, hint: Any) -> Any:
         if text not in choices:
             raise ConfigError(wrong(key, text, f"one of: {', '.join(choices)}", known=choices))
         return text
-    if key == "preset":
-        from benchmark.config.compose import load_group
-
-        load_group("preset", text)  # refuses an unknown name
+    if key in ("preset", "launcher", "tracking"):
+        load_group(key, text)  # refuses an unknown name
     try:
         value = hint(text)
     except ValueError:
@@ -141,9 +141,7 @@ def convert(key: str, text: str, hint: Any) -> Any:
     return value
 
 
-def group_settings(
-    group: str, name: str, given: Mapping[str, str], known: Mapping[str, Any] | None = None
-) -> dict[str, Any]:
+def group_settings(group: str, name: str, given: Mapping[str, str]) -> dict[str, Any]:
     """The settings of ``conf/<group>/<name>.yaml``, with those of the command line on top.
 
     A file of another name than its kind (``name:`` in it) holds what differs from the file of its kind.
@@ -152,22 +150,18 @@ def group_settings(
         group: Folder of conf/.
         name: Name of the file.
         given: ``{KEY: text}`` of the words ``GROUP.KEY=text``.
-        known: The settings that may be given. None: those of the file.
 
     Raises:
         ConfigError: No such file or setting (with the nearest), or a value that is no YAML.
     """
-    from benchmark.config.compose import load_group
-
     chosen = load_group(group, name)
     settings = load_group(group, chosen["name"]) | chosen
-    known = settings if known is None else known
-    allowed = [key for key in known if key != "name"]
+    allowed = [key for key in settings if key != "name"]
     for key, text in given.items():
         if key not in allowed:
             raise ConfigError(
                 f"{group}.{key}: no such setting; expected one of: {', '.join(allowed)} "
-                f"(conf/{group}/{known['name']}.yaml).{nearest(key, allowed)}"
+                f"(conf/{group}/{settings['name']}.yaml).{nearest(key, allowed)}"
             )
         settings[key] = yaml_value(text, f"{group}.{key}")
     return settings
@@ -175,15 +169,11 @@ def group_settings(
 
 def launcher_kind(options: LaunchOptions) -> str:
     """``inline``, ``local`` or ``slurm``: the kind of launcher that the chosen file of conf/launcher configures."""
-    from benchmark.config.compose import load_group
-
     return str(load_group("launcher", options.launcher)["name"])
 
 
 def yaml_value(text: str, key: str) -> Any:
     """What YAML reads in the value of a word; `ConfigError` if it cannot."""
-    import yaml
-
     try:
         return yaml.safe_load(text)
     except yaml.YAMLError as error:

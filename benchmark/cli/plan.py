@@ -54,7 +54,7 @@ def main(words: Sequence[str]) -> int:
     if options.timing == "on" and found:
         device = _device(options.device)
         known = estimate.paces(found, lambda run, shape: estimate.timed(run, shape, options.device), _tell)
-    console.print(_table(found, known, device))
+    console.print(_table(found, known, device), soft_wrap=False)
     uncounted = len(seen - ended) - sum(block.runs for block in found)
     if uncounted:
         console.print(f"and {uncounted:,} runs on data of whose size nothing is known before they are there")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -20,23 +20,11 @@ from rich.table import Table as TextTable
 from benchmark.cli.launching import finished_runs, run_settings
 from benchmark.cli.options import LaunchOptions, parse
 from benchmark.errors import ConfigError, wrong
+from benchmark.experiments import tuning
 from benchmark.experiments.plan import Cells, TunedValues, plan
 from benchmark.experiments.selection import TableQuery, matching, whole_tables
 from benchmark.experiments.spec import TableSpec
-from benchmark.experiments.tuning import (
-    CellKey,
-    Grid,
-    Point,
-    TunedCell,
-    TunedFolder,
-    best,
-    grid_path,
-    load_grid,
-    point,
-    shared,
-    shown_path,
-    write_tuned,
-)
+from benchmark.experiments.tuning import CellKey, Grid, Point, TunedCell, TunedFolder
 from benchmark.runs.index import RunIndex
 from benchmark.runs.store import Results, read_json
 
@@ -50,6 +38,7 @@ class TuneOptions(TableQuery, LaunchOptions):
     share: Literal["column", "row"] = "column"
     apply: Annotated[str | None, "COLUMNS"] = None
     out: Path | None = None
+    seeds: int = 1
     tuned: Annotated[str | None, None] = None
 
 
@@ -79,8 +68,8 @@ class Search:
     grid: Grid
     options: TuneOptions
     splits: Mapping[CellKey, float]
-    planned: tuple[Cells, ...]
-    applied: tuple[str, ...]
+    planned: Sequence[Cells]
+    applied: Sequence[str]
 
     @property
     def by_row(self) -> bool:
@@ -91,8 +80,7 @@ class Search:
 def main(words: Sequence[str]) -> int:
     """Run what is missing, choose, print, write; exit code 0, 1 (a run failed, no point is left) or 130 (stopped)."""
     options = parse(words, "tune", TuneOptions)
-    options = replace(options, seeds=options.seeds or 1)
-    grid = load_grid(options.method)
+    grid = tuning.load_grid(options.method)
     searches = [_search(whole, grid, options) for whole in _tables(options, grid.method)]
     index = RunIndex(Results(options.results).open())
     folder = options.out or options.results / "tuned"
@@ -109,7 +97,7 @@ def main(words: Sequence[str]) -> int:
             chosen, complete = _choose(search, index, command)
             if chosen:
                 before = tuned.read(search.spec, options.preset)
-                print(f"chosen values: {write_tuned(folder, before, chosen)}")
+                print(f"chosen values: {tuning.write_tuned(folder, before, chosen)}")
             code = code if complete else 1
     return code
 
@@ -143,23 +131,20 @@ def _columns(spec: TableSpec, patterns: str | None) -> list[str]:
     return runs
 
 
-def _applied(whole: TableSpec, searched: TableSpec, options: TuneOptions) -> tuple[str, ...]:
-    """The columns of runs that ``apply`` names and that are not searched."""
-    if options.apply is None:
-        return ()
-    if options.share != "row":
-        raise ConfigError("apply: needs share=row, one choice for a row; without it each column has its own.")
-    runs = [column.key for column in whole.run_columns]
-    keys = matching(runs, options.apply, "apply", whole.name)
-    return tuple(key for key in keys if key not in {column.key for column in searched.columns})
-
-
 def _search(whole: TableSpec, grid: Grid, options: TuneOptions) -> Search:
     own = [row.key for row in whole.rows if row.method_name == grid.method]
     rows = matching(own, options.rows, "rows", f"{whole.name} with method {grid.method}")
     spec = whole.cut(rows, _columns(whole, options.columns))
-    applied = _applied(whole, spec, options)
-    split, preset, seeds = options.validation, options.preset, range(options.seeds or 1)
+    applied: list[str] = []
+    if options.apply is not None:
+        if options.share != "row":
+            raise ConfigError(
+                "apply: needs share=row, one choice for a row; without it each column has its own."
+            )
+        runs = [column.key for column in whole.run_columns]
+        named = matching(runs, options.apply, "apply", whole.name)
+        applied = [key for key in named if key not in {column.key for column in spec.columns}]
+    split, preset, seeds = options.validation, options.preset, range(options.seeds)
     if split is not None and not 0 < split < 1:
         expected = "a share above 0 and below 1 (of every client's training data, to choose by)"
         raise ConfigError(wrong("validation", split, expected))
@@ -173,7 +158,7 @@ def _search(whole: TableSpec, grid: Grid, options: TuneOptions) -> Search:
     if not splits:
         states = sorted({cell.state for cell in base.values()})
         raise ConfigError(f"table {spec.name}, preset {preset}: no cell to tune: {', '.join(states)}.")
-    source = shown_path(grid_path(grid.method))
+    source = tuning.shown_path(tuning.grid_path(grid.method))
     planned = []
     for values in grid.points:
         chosen = {
@@ -181,7 +166,7 @@ def _search(whole: TableSpec, grid: Grid, options: TuneOptions) -> Search:
             for key, held_out in splits.items()
         }
         planned.append(plan(spec, preset, seeds, extra, chosen))
-    return Search(spec, grid, options, splits, tuple(planned), applied)
+    return Search(spec, grid, options, splits, planned, applied)
 
 
 def _choose(search: Search, index: RunIndex, command: str) -> tuple[dict[CellKey, TunedCell], bool]:
@@ -193,11 +178,11 @@ def _choose(search: Search, index: RunIndex, command: str) -> tuple[dict[CellKey
         found = {key: points for key in keys if (points := _points(search, key, index)) is not None}
         if search.by_row:
             complete = len(found) == len(keys)
-            found = dict(zip(keys, shared(list(found.values())), strict=True)) if complete else {}
+            found = dict(zip(keys, tuning.shared(list(found.values())), strict=True)) if complete else {}
         picked = {}
         for key, points in found.items():
             scores = [each.over_columns if search.by_row else each.validation for each in points]
-            picked[key] = best(scores, higher)
+            picked[key] = tuning.best(scores, higher)
         if found:
             _show(search, row.label, found, picked)
         cells = {
@@ -227,7 +212,7 @@ def _points(search: Search, key: CellKey, index: RunIndex) -> list[Point] | None
         if not all(index.has_ended(run.key) for run in runs):
             return None
         reached = [validation_value(search.spec, run.key, index) for run in runs]
-        found.append(point(values, reached, [f"runs/{run.key}" for run in runs]))
+        found.append(tuning.point(values, reached, [f"runs/{run.key}" for run in runs]))
     return found
 
 
@@ -243,7 +228,7 @@ def _tuned(
         metric=search.spec.metric,
         which_round=search.spec.which_round,
         split=search.splits[key],
-        seeds=search.options.seeds or 1,
+        seeds=search.options.seeds,
         share=search.options.share,
         columns=tuple(together),
         command=command,
@@ -275,7 +260,7 @@ def _show(
             first, points = next(iter(found.items()))
             texts.append(shown(points[index].over_columns, picked[first] == index))
         view.add_row(*texts)
-    seeds = "1 seed" if search.options.seeds == 1 else f"{search.options.seeds} seeds"
+    seeds = f"{search.options.seeds} seed{'s' * (search.options.seeds > 1)}"
     unit = f" in {metric.unit}" if metric.unit else ""
     what = f"{spec.metric}{unit} on the validation split, {seeds}; * is chosen"
     print(f"{spec.name}, preset {search.options.preset}, {label}: {what}")

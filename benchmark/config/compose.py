@@ -70,26 +70,15 @@ def _apply(config: dict[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     return config
 
 
-def _preset(name: str) -> tuple[dict[str, str], dict[str, Any]]:
-    """(groups that a preset chooses, its values)."""
-    content = load_group("preset", name)
-    groups = {}
-    for item in content.pop("defaults", []):
-        for key, choice in item.items():
-            groups[key.removeprefix("override /")] = choice
-    return groups, content
-
-
 def compose(preset: str, *layers: Mapping[str, Any]) -> dict[str, Any]:
     """The plain configuration of conf/config.yaml with a preset and layers of overrides on top, in that order."""
-    config = copy.deepcopy(_read(CONF / "config.yaml"))
-    defaults: dict[str, str] = {}
-    for item in config.pop("defaults"):
+    config, values = copy.deepcopy(_read(CONF / "config.yaml")), load_group("preset", preset)
+    chosen: dict[str, str] = {}
+    for item in [*config.pop("defaults"), *values.pop("defaults", [])]:
         if isinstance(item, dict):
-            defaults |= item
-    groups, values = _preset(preset)
+            chosen |= {key.removeprefix("override /"): name for key, name in item.items()}
     for group in GROUPS:
-        config[group] = load_group(group, groups.get(group, defaults[group]))
+        config[group] = load_group(group, chosen[group])
     config = merge(config, values)
     for layer in layers:
         config = _apply(config, layer)

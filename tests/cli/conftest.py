@@ -1,4 +1,4 @@
-"""The command line in this process, in a folder of its own, and a table small enough to be made in a second."""
+"""Commands that are refused, and a table small enough to be made in a second."""
 
 from __future__ import annotations
 
@@ -15,8 +15,6 @@ from command_line import Cli, cli  # noqa: F401
 from tiny_runs import FAKE
 
 from benchmark.experiments.tables import find_specs, spec_called
-
-Footprint = dict[str, tuple[int, int, int]]
 
 TOY: dict[str, Any] = {
     "paper": "toy",
@@ -69,31 +67,3 @@ def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
     change()
     return change
-
-
-def footprint(folder: Path) -> Footprint:
-    """(inode, size, time of last change) of every file below ``folder``."""
-    stats = {
-        str(path.relative_to(folder)): path.stat() for path in sorted(folder.rglob("*")) if path.is_file()
-    }
-    return {name: (stat.st_ino, stat.st_size, stat.st_mtime_ns) for name, stat in stats.items()}
-
-
-@pytest.fixture(name="footprint")
-def footprint_function() -> Callable[[Path], Footprint]:
-    """The function of this name, for tests that look whether something was touched."""
-    return footprint
-
-
-def numbers(out: str, table: str = "toy_table1") -> dict[str, int]:
-    """What ``status`` says of a table, without what is 0: {done: 4, missing: 2}."""
-    states = ("done", "running", "waiting", "failed", "diverged", "missing")
-    (line,) = (line for line in out.splitlines() if f" {table} " in line)
-    cells = [cell.strip() for cell in line.split("│")[2:-1]]
-    return {state: int(cell) for state, cell in zip(states, cells, strict=False) if int(cell)}
-
-
-@pytest.fixture(name="numbers")
-def numbers_function() -> Callable[..., dict[str, int]]:
-    """The function of this name."""
-    return numbers

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+from command_line import numbers
 from processes import wait_until
 
 from benchmark.cli.launching import plans_of
@@ -22,11 +21,11 @@ from benchmark.launch.slurm.submission_log import Batch, SubmissionLog
 from benchmark.runs.status import RunState, Status
 from benchmark.runs.store import Results
 
-TABLE = ("paper=fedld", "table=1", "seeds=1", "rows=fedavg,fedprox", "columns=retina*")
+TABLE = ("name=toy_table1", "seeds=3", "rows=fedavg")
 
 
 @pytest.fixture
-def keys(cli: Any) -> list[str]:
+def keys(cli: Any, toy: Any) -> list[str]:
     """The planned runs of `TABLE`."""
     query = parse(TABLE, "status", TableQuery)
     found = list(unique_runs([cells for _, cells in plans_of(query)]))
@@ -69,7 +68,7 @@ def submitted(results: Results, queue: Path, *packs: tuple[str, ...], states: st
     return batch.name
 
 
-def test_status(cli: Any, numbers: Any, keys: list[str], results: Results, queue: Path) -> None:
+def test_status(cli: Any, keys: list[str], results: Results, queue: Path) -> None:
     put(results, keys[0], "done")
     put(results, keys[1], "failed", "ValueError: seven\nand a traceback")
     put(results, keys[2], "diverged")
@@ -80,23 +79,17 @@ def test_status(cli: Any, numbers: Any, keys: list[str], results: Results, queue
         code, out, err = cli("status", *TABLE)
     assert (code, err) == (0, "")
     states = ("done", "running", "waiting", "failed", "diverged", "missing")
-    assert numbers(out, "fedld_table1") == dict.fromkeys(states, 1)
+    assert numbers(out) == dict.fromkeys(states, 1)
     assert (
         "1 waiting, 1 failed, 1 diverged, 1 missing; SLURM: 0 tasks running, 1 waiting (Resources)\n" in out
     )
     assert f"failed: {keys[1]}: ValueError: seven\n" in out and "traceback" not in out
-
-
-def test_a_failed_run_that_waits_for_another_try(
-    cli: Any, numbers: Any, keys: list[str], results: Results, queue: Path
-) -> None:
-    put(results, keys[0], "failed", "seven")
-    submitted(results, queue, (keys[0],), states="R")
+    submitted(results, queue, (keys[1],), states="R")  # a failed run that is tried again is waiting
     _, out, _ = cli("status", *TABLE)
-    assert numbers(out, "fedld_table1") == {"waiting": 1, "missing": 5} and "failed:" not in out
+    assert numbers(out)["waiting"] == 1 and "failed:" not in out
 
 
-def test_runs_of_no_table(cli: Any, numbers: Any, results: Results) -> None:
+def test_runs_of_no_table(cli: Any, toy: Any, results: Results) -> None:
     """`status` shows them in a row of their own, and `retry` takes their configuration from their folder."""
     words = ("run", "dataset=digits", "train.rounds=1", "seed=0,1", "-m", "launcher=inline")
     assert cli(*words).code == 0
@@ -118,32 +111,30 @@ def test_status_without_a_cluster(
     assert (code, err) == (0, "") and "6 runs: 6 missing\n" in out
 
 
-def test_status_of_thousands_asks_the_queue_once(
-    cli: Any, keys: list[str], results: Results, queue: Path
+def test_watch_until_nothing_is_on_its_way(
+    cli: Any, keys: list[str], results: Results, queue: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The queue is asked once for each look at thousands of runs."""
+    monkeypatch.setattr("benchmark.cli.jobs.SECONDS", 0.01)
     (queue / "squeue").write_text(f"#!/bin/sh\necho asked >>{queue}/asked\ncat {queue}/queue\n")
-    submitted(results, queue, *((key,) for key in keys), states="PPPPPP")
-    cli("status")
+    submitted(results, queue, *((key,) for key in keys), states="RRPPPP")
+    assert cli("status", *TABLE).out.count("6 waiting; SLURM: 2 tasks running, 4 waiting (Resources)") == 1
     assert (queue / "asked").read_text() == "asked\n"
 
+    def work() -> None:
+        wait_until(
+            lambda: (queue / "asked").read_text().count("asked") > 2, "a second look of status --watch"
+        )
+        for key in keys:
+            put(results, key, "done")
+        (queue / "queue").write_text("")
 
-def test_watch_until_nothing_is_on_its_way(
-    root: Path, keys: list[str], results: Results, queue: Path
-) -> None:
-    submitted(results, queue, tuple(keys), states="R")
-    watching = subprocess.Popen(
-        [sys.executable, "-m", "benchmark", "status", "--watch", *TABLE],
-        stdout=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "PYTHONPATH": str(root)},
-    )
-    assert watching.stdout is not None
-    assert watching.stdout.readline().startswith("6 runs: 6 waiting; SLURM: 1 tasks running")
-    for key in keys:
-        put(results, key, "done")
-    (queue / "queue").write_text("")
-    assert watching.stdout.readline() == "6 runs: 6 done\n"
-    assert watching.wait(60) == 0
+    thread = threading.Thread(target=work)
+    thread.start()
+    code, out, _ = cli("status", "--watch", *TABLE)
+    thread.join()
+    lines = [line for line in out.splitlines() if line.startswith("6 runs: ")]
+    assert code == 0 and lines[0].startswith("6 runs: 6 waiting; SLURM") and lines[-1] == "6 runs: 6 done"
 
 
 def test_cancel(cli: Any, keys: list[str], results: Results, queue: Path) -> None:
@@ -159,12 +150,11 @@ def test_cancel(cli: Any, keys: list[str], results: Results, queue: Path) -> Non
     assert (queue / "cancelled").read_text() == "7_0 7_2\n7_0 7_1 7_2\n"
 
 
-def test_cancel_what_is_not_said(refusal: Any, cli: Any, results: Results, queue: Path) -> None:
+def test_cancel_that_is_refused(
+    cli: Any, refusal: Any, keys: list[str], results: Results, queue: Path
+) -> None:
     refusal(["cancel"], r"cancel: say which: paper=.*--all")
     assert cli("cancel", "--all") == (0, "nothing was submitted to a cluster from this results folder\n", "")
-
-
-def test_cancel_without_an_answer(refusal: Any, keys: list[str], results: Results, queue: Path) -> None:
     submitted(results, queue, (keys[0],), states="R")
     (queue / "squeue").write_text("#!/bin/sh\nexit 1\n")
     refusal(["cancel", "--all"], r"cancel: SLURM does not answer")
@@ -193,7 +183,7 @@ def test_logs_of_which_run(refusal: Any, keys: list[str], results: Results) -> N
         put(results, key, "done")
     refusal(["logs"], r"logs: name one run")
     refusal(["logs", "nothing"], r"logs: no run in results/runs is called 'nothing'")
-    refusal(["logs", "fedavg"], rf"logs: 'fedavg' fits 3 runs; name one:\n  .*{keys[0]}")
+    refusal(["logs", "fedavg"], rf"logs: 'fedavg' fits 6 runs; name one:\n  .*{keys[0]}")
     refusal(["logs", keys[0], "lines=few"], r"lines: got 'few'")
     refusal(["logs", keys[0], "--folow"], r"'--folow'.*Did you mean '--follow'")
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 import pytest
 
-from benchmark.cli.options import LaunchOptions, group_settings, parse
+from benchmark.cli.options import group_settings, parse
 from benchmark.errors import ConfigError
 
 
@@ -22,12 +22,16 @@ class Some:
     kind: Literal["bubble", "bars"] = "bubble"
     out: Annotated[Path | None, "FILE.png"] = None
     watch: bool = False
+    launcher: str = "local"
     launcher_settings: Mapping[str, str] = field(default_factory=dict)
+    hidden: Annotated[str | None, None] = None
 
 
 def test_values_have_the_types_of_the_fields() -> None:
-    words = "preset=small seeds=3 share=0.5 results=a kind=bars out=b.png launcher.time=7 --watch"
-    expected = Some("small", 3, 0.5, Path("a"), "bars", Path("b.png"), True, {"time": "7"})
+    words = (
+        "preset=small seeds=3 share=0.5 results=a kind=bars out=b.png launcher=slurm launcher.time=7 --watch"
+    )
+    expected = Some("small", 3, 0.5, Path("a"), "bars", Path("b.png"), True, "slurm", {"time": "7"})
     assert parse(words.split(), "some", Some) == expected
     assert parse(["seeds="], "some", Some) == Some(), "a variable of make that is not set"
 
@@ -39,6 +43,8 @@ def test_values_have_the_types_of_the_fields() -> None:
         ("seeds", r"some: got 'seeds'; expected key=value"),
         ("seeds=1 seeds=2", r"seeds is given twice"),
         ("--wach", r"some: got '--wach'; .*Did you mean '--watch'"),
+        ("hidden=a", r"some: unknown key 'hidden'"),
+        ("launcher=locl", r"launcher: .*'locl'.*Did you mean 'local'"),
         ("preset=quik", r"preset: .*'quik'.*Did you mean 'quick'"),
         ("kind=pie", r"kind: got 'pie'; expected one of: bubble, bars"),
         ("share=x", r"share: got 'x'; expected a number"),
@@ -57,17 +63,6 @@ def test_help(capsys: Any) -> None:
     assert end.value.code == 0
     for line in ("  preset=quick|small|paper", "  kind=bubble|bars", "  out=FILE.png", "  --watch"):
         assert line in lines
-
-
-def test_classes_are_joined_by_inheritance() -> None:
-    @dataclass(frozen=True, kw_only=True)
-    class Both(Some, LaunchOptions):
-        out: Annotated[Path | None, None] = None
-
-    both = parse(["seeds=2", "tracking=wandb", "tracking.project=mine"], "both", Both)
-    assert (both.seeds, both.tracking, both.tracking_settings) == (2, "wandb", {"project": "mine"})
-    with pytest.raises(ConfigError, match="unknown key 'out'"):
-        parse(["out=a"], "both", Both)
 
 
 @pytest.mark.parametrize(

@@ -30,12 +30,6 @@ def test_samples_rounds_and_evaluations(cli: Any) -> None:
     assert block.hours(Pace(1e-5, 1 / 210_000)) == pytest.approx(1202 / 3600)
 
 
-def test_clients_by_their_matrices(cli: Any) -> None:
-    """FedDiverse, CMNIST_GSC: 24 clients of 200 samples, 9 of them a round."""
-    block = one_block("paper", name="feddiverse_cmnist_gsc", rows="fedavg/uniform")
-    assert block.samples_per_round == 9 * 200
-
-
 def test_what_a_draw_gives_out(cli: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """FedSDC, NIID-2: 15 clients draw 5.5 classes of 40 images, 3,300 of 48,917; all others are evaluated.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import shlex
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -14,13 +15,14 @@ from omegaconf import OmegaConf
 
 import datasets
 import partitions.core.registry
+from benchmark.cli.overrides import configurations
 from benchmark.config.compose import compose, group_names, load_group, resolve
 from benchmark.config.merge import merge
+from benchmark.config.schedules import learning_rate
 from benchmark.config.schema import GROUPS, RunConfig
 from benchmark.errors import ConfigError
 from benchmark.models.networks import model_names
 from benchmark.paths import CONF
-from methods.core.errors import MethodError
 
 
 @pytest.fixture(scope="module")
@@ -31,85 +33,59 @@ def hydra() -> Iterator[Any]:
         )  # type: ignore[arg-type]
 
 
-PAIRS: dict[str, tuple[list[str], tuple[Any, ...]]] = {
-    "defaults": ([], ("quick",)),
-    "hyper-parameter": (
-        ["method=fedprox", "method.client.fedprox.mu=0.5"],
-        ("quick", {"method": {"name": "fedprox", "client": {"fedprox": {"mu": 0.5}}}}),
-    ),
-    "hyper-parameter in a later layer": (
-        ["method=fedprox", "method.client.fedprox.mu=0.5"],
-        ("quick", {"method": "fedprox"}, {"method": {"client": {"fedprox": {"mu": 0.5}}}}),
-    ),
-    "slot of one word": (
-        ["method=fedavgm", "method.server.weights={name:uniform}"],
-        ("quick", {"method": {"name": "fedavgm", "server": {"weights": {"name": "uniform"}}}}),
-    ),
-    "slot replaced with its parameters": (
-        ["method=fedavgm", "~method.server.optimizer", "+method.server.optimizer={name:add}"],
-        ("quick", {"method": {"name": "fedavgm", "server": {"optimizer": {"name": "add"}}}}),
-    ),
-    "schedule": (
-        ["train.schedule.name=step", "+train.schedule.every=3", "+train.schedule.gamma=0.1"],
-        ("quick", {"train": {"schedule": {"name": "step", "every": 3, "gamma": 0.1}}}),
-    ),
-    "list": (
-        ["partition=white_blood_cells", "partition.classes_per_client=[2,3]"],
-        ("quick", {"partition": {"name": "white_blood_cells", "classes_per_client": [2, 3]}}),
-    ),
-    "options of the data": (
-        ["dataset=fake", "+dataset.options.classes=4", "+dataset.options.channels=3"],
-        ("quick", {"dataset": {"name": "fake", "options": {"classes": 4, "channels": 3}}}),
-    ),
-    "data set over a preset, and its size": (
-        ["preset=small", "dataset=cifar10", "dataset.train_per_class=null"],
-        ("small", {"dataset": {"name": "cifar10", "train_per_class": None}}),
-    ),
-    "everything": (
-        [
-            *("preset=small", "dataset=digits_cmnist", "dataset.train_per_class=50", "partition=interaction"),
-            *("partition.scale=0.25", "method=fedavgm+fedprox", "method.server.optimizer.beta=0.9"),
-            *("selection=round_robin", "train.clients_per_round=9", "evaluation.validation=0.1"),
-            "precision.amp=true",
-        ],
-        (
-            "small",
-            {"dataset": {"name": "digits_cmnist", "train_per_class": 50}},
-            {"partition": {"name": "interaction", "scale": 0.25}, "selection": "round_robin"},
-            {"method": {"name": "fedavgm+fedprox", "server": {"optimizer": {"beta": 0.9}}}},
-            {
-                "train": {"clients_per_round": 9},
-                "evaluation": {"validation": 0.1},
-                "precision": {"amp": True},
-            },
-        ),
-    ),
-}
+def config(*layers: Mapping[str, Any], preset: str = "quick") -> RunConfig:
+    return resolve(compose(preset, *layers))
 
 
-@pytest.mark.parametrize("name", PAIRS)
-def test_hydra_and_the_planner_agree(hydra: Any, name: str) -> None:
-    words, layers = PAIRS[name]
-    ours, theirs = resolve(compose(*layers)), hydra(words)
-    assert ours.model_dump() == theirs.model_dump()
-    assert ours.hash == theirs.hash
+OPTIMIZER = {"method": {"name": "fedavgm", "server": {"optimizer": {"name": "add"}}}}
+
+# Words of the command line, and what a table file has instead of them.
+PAIRS: list[tuple[str, list[Mapping[str, Any]]]] = [
+    ("", []),
+    ("method=fedprox method.client.fedprox.mu=0.5 seed=3",
+     [{"method": {"name": "fedprox", "client": {"fedprox": {"mu": 0.5}}}, "seed": 3}]),
+    ("method=fedprox method.client.fedprox.mu=0.5",
+     [{"method": "fedprox"}, {"method": {"client": {"fedprox": {"mu": 0.5}}}}]),
+    ("method=fedavgm method.server.weights={name:uniform}",
+     [{"method": {"name": "fedavgm", "server": {"weights": {"name": "uniform"}}}}]),
+    ("method=fedavgm ~method.server.optimizer +method.server.optimizer={name:add}", [OPTIMIZER]),
+    ("train.schedule.name=step +train.schedule.every=3 ++train.schedule.gamma=0.1",
+     [{"train": {"schedule": {"name": "step", "every": 3, "gamma": 0.1}}}]),
+    ("partition=white_blood_cells partition.classes_per_client=[2,3]",
+     [{"partition": {"name": "white_blood_cells", "classes_per_client": [2, 3]}}]),
+    ("dataset=fake +dataset.options.classes=4 +dataset.options={channels:3}",
+     [{"dataset": {"name": "fake", "options": {"classes": 4, "channels": 3}}}]),
+    ("preset=small dataset=cifar10 dataset.train_per_class=null",
+     [{"dataset": {"name": "cifar10", "train_per_class": None}}]),
+    ("'paths.data=a b' train.lr=1e-3 train.lr=0.2", [{"paths": {"data": "a b"}, "train": {"lr": 0.2}}]),
+    ("train.batch_size=64 evaluation.batch_size=${train.batch_size}",
+     [{"train": {"batch_size": 64}, "evaluation": {"batch_size": 64}}]),
+    ("preset=small dataset=digits_cmnist dataset.train_per_class=50 partition=interaction partition.scale=0.25 "
+     "method=fedavgm+fedprox method.server.optimizer.beta=0.9 selection=round_robin train.clients_per_round=9 "
+     "evaluation.validation=0.1 precision.amp=true",
+     [
+         {"dataset": {"name": "digits_cmnist", "train_per_class": 50}},
+         {"partition": {"name": "interaction", "scale": 0.25}, "selection": "round_robin"},
+         {"method": {"name": "fedavgm+fedprox", "server": {"optimizer": {"beta": 0.9}}}},
+         {"train": {"clients_per_round": 9}, "evaluation": {"validation": 0.1}, "precision": {"amp": True}},
+     ]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "layers"), PAIRS, ids=[text for text, _ in PAIRS])
+def test_hydra_the_planner_and_the_command_line_agree(
+    hydra: Any, text: str, layers: list[Mapping[str, Any]]
+) -> None:
+    words = shlex.split(text)
+    planned = config(*layers, preset="small" if "preset=small" in words else "quick")
+    (ours,) = configurations(words, many=False).values()
+    assert hydra(words) == planned == ours
+    assert hydra(words).hash == planned.hash == ours.hash
 
 
 def test_a_method_is_what_its_parts_are() -> None:
     """FedAvgM with the plain server step is FedAvg: the same run, whatever the file is called."""
-    plain = resolve(compose(*PAIRS["slot replaced with its parameters"][1]))
-    assert plain.hash == resolve(compose("quick")).hash
-
-
-def test_a_name_on_the_command_line_keeps_parameters_that_are_then_refused(hydra: Any) -> None:
-    """Hydra merges where a table's YAML replaces: no run may come of the mixture."""
-    mixed = hydra(["method=fedavgm", "method.server.optimizer={name:add}"])
-    with pytest.raises(MethodError, match=r"method\.server\.optimizer\.beta: unknown"):
-        mixed.build_method()
-
-
-def config(*layers: Mapping[str, Any], preset: str = "quick") -> RunConfig:
-    return resolve(compose(preset, *layers))
+    assert config(OPTIMIZER).hash == config().hash
 
 
 @pytest.mark.parametrize(
@@ -128,9 +104,7 @@ def test_what_is_no_part_of_the_identity(layer: dict[str, Any]) -> None:
     assert config(layer) != config()
 
 
-def test_a_method_under_another_name_is_the_same_run() -> None:
-    node = load_group("method", "fedavg")
-    assert config({}).model_copy(update={"method": {**node, "name": "mean"}}).hash == config().hash
+def test_the_name_of_a_method_is_no_part_of_the_identity() -> None:
     plain = compose("quick")
     plain["method"]["name"] = "mean"
     assert resolve(plain).hash == config().hash
@@ -218,18 +192,6 @@ def test_every_preset(hydra: Any, name: str) -> None:
     assert config(preset=name).preset == name
 
 
-def test_group_files_are_plain() -> None:
-    """The planner reads them without Hydra: no interpolation, and defaults are files of the same group."""
-    for group in GROUPS:
-        for path in sorted((CONF / group).glob("*.yaml")):
-            text = path.read_text()
-            assert "${" not in text, path
-            node = yaml.safe_load(text)
-            parents = [path.parent / f"{parent}.yaml" for parent in node.get("defaults", [])]
-            assert all(parent.is_file() for parent in parents), path
-            assert "name" in node, path
-
-
 def test_what_is_loaded_is_a_copy() -> None:
     load_group("method", "fedavg")["server"]["weights"]["name"] = "broken"
     compose("quick")["train"]["lr"] = "broken"
@@ -257,10 +219,17 @@ def test_merge_replaces_what_has_another_name() -> None:
         ({"train": {"rounds": 0}}, r"train\.rounds: got 0"),
         ({"train": {"momentum": 1}}, r"train\.momentum: got 1"),
         ({"train": {"rounds": "ten"}}, r"train\.rounds: got 'ten'"),
+        ({"train": {"lr": float("nan")}}, r"train\.lr: got nan"),
+        ({"train": {"lr": float("inf")}}, r"train\.lr: got inf"),
         ({"train": {"buffers": "avg"}}, r"train\.buffers: got 'avg'.*'local'"),
         ({"train": {"steps": 5}}, r"epochs.*1.*steps.*5"),
         ({"train": {"epochs": None}}, r"epochs.*None.*steps.*None"),
         ({"train": {"schedule": {"name": "cosin"}}}, r"schedule\.name: got 'cosin'.*'cosine'\?"),
+        ({"train": {"schedule": {"name": "step", "every": 2}}}, r"train\.schedule: step also needs gamma"),
+        ({"train": {"schedule": {"name": "step", "every": 0, "gamma": 1}}}, r"schedule\.every: got 0"),
+        ({"train": {"schedule": {"name": "exponential", "gama": 1}}}, r"schedule: got 'gama'.*'gamma'\?"),
+        ({"train": {"schedule": {"name": "exponential", "gamma": -1}}}, r"schedule\.gamma: got -1"),
+        ({"train": {"schedule": {"name": "constant", "gamma": 1}}}, r"train\.schedule: got 'gamma'"),
         ({"evaluation": {"validation": 1.0}}, r"evaluation\.validation: got 1\.0"),
         ({"runtime": {"device": "tpu"}}, r"runtime\.device: got 'tpu'"),
         ({"method": "fedprx"}, r"method: got 'fedprx'.*fedavg, .*'fedprox'\?"),
@@ -274,14 +243,24 @@ def test_a_wrong_key_or_value_is_named(layer: dict[str, Any], said: str) -> None
         config(layer)
 
 
-def test_an_unknown_preset_is_named() -> None:
-    with pytest.raises(ConfigError, match=r"preset: got 'quik'.*'quick'\?"):
-        compose("quik")
-
-
 def test_all_mistakes_come_at_once() -> None:
     with pytest.raises(ConfigError) as error:
         config({"train": {"lr": 0, "rounds": 0, "momentun": 0.5}, "seed": -1})
     message = str(error.value)
     assert all(key in message for key in ("train.lr", "train.rounds", "train.momentun", "seed"))
     assert message.endswith("Set it on the command line or in conf/.")
+
+
+@pytest.mark.parametrize(
+    ("schedule", "rates"),
+    [
+        ({}, [0.8, 0.8, 0.8, 0.8, 0.8]),
+        ({"name": "step", "every": 2, "gamma": 0.5}, [0.8, 0.8, 0.4, 0.4, 0.2]),
+        ({"name": "exponential", "gamma": 0.5}, [0.8, 0.4, 0.2, 0.1, 0.05]),
+        ({"name": "cosine"}, [0.8, 0.4 + 0.2 * 2**0.5, 0.4, 0.4 - 0.2 * 2**0.5, 0.0]),
+        ({"name": "cosine", "final": 0.5}, [0.8, 0.6 + 0.1 * 2**0.5, 0.6, 0.6 - 0.1 * 2**0.5, 0.4]),
+    ],
+)
+def test_learning_rates_over_rounds(schedule: dict[str, Any], rates: list[float]) -> None:
+    rate = learning_rate(0.8, 4, schedule)
+    assert [rate(t) for t in range(5)] == pytest.approx(rates, abs=1e-15)

@@ -38,3 +38,19 @@ def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
         return Answer(code, *capsys.readouterr())
 
     return call
+
+
+def footprint(folder: Path) -> dict[str, tuple[int, int, int]]:
+    """(inode, size, time of last change) of every file below ``folder``."""
+    stats = {
+        str(path.relative_to(folder)): path.stat() for path in sorted(folder.rglob("*")) if path.is_file()
+    }
+    return {name: (stat.st_ino, stat.st_size, stat.st_mtime_ns) for name, stat in stats.items()}
+
+
+def numbers(out: str, table: str = "toy_table1") -> dict[str, int]:
+    """What ``status`` says of a table, without what is 0: {done: 4, missing: 2}."""
+    states = ("done", "running", "waiting", "failed", "diverged", "missing")
+    (line,) = (line for line in out.splitlines() if f" {table} " in line)
+    cells = [cell.strip() for cell in line.split("│")[2:-1]]
+    return {state: int(cell) for state, cell in zip(states, cells, strict=False) if int(cell)}
