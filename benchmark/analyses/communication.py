@@ -13,7 +13,7 @@ from typing import NamedTuple
 import pandas as pd
 import torch
 
-from benchmark.analyses.registry import Options, analysis
+from benchmark.analyses.registry import Options
 from benchmark.config.compose import load_group
 from benchmark.models.networks import Net, build_net
 from benchmark.paths import PUBLISHED
@@ -83,7 +83,6 @@ def network(setting: Setting) -> Net:
         return build_net(setting.model, setting.classes, setting.shape, parameters, 0)
 
 
-@analysis("communication")
 def communication(options: Options) -> Table:
     """Numbers that a client sends in a round with and without prototypes (FedMR, Table 3): printed and counted."""
     lines = read_published(PUBLISHED / "fedmr_table3.csv")

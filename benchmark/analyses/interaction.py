@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from benchmark.analyses.registry import Options, analysis
+from benchmark.analyses.registry import Options
 from benchmark.paths import PUBLISHED
 from benchmark.reports.published import read_published
 from benchmark.reports.tables import Table, text_table
@@ -44,7 +44,6 @@ def _same(printed: object, counted: str) -> str:
     return "yes" if same else "no"
 
 
-@analysis("pooled-data")
 def pooled_data(options: Options) -> Table:
     """All clients' data together, class by attribute (FedDiverse, Table 5): printed and counted."""
     printed = read_published(PUBLISHED / "feddiverse_table5.csv")
@@ -66,7 +65,6 @@ def pooled_data(options: Options) -> Table:
     return text_table("feddiverse_table5_data", title, pd.DataFrame(rows), (TRIPLETS,), decimals=2)
 
 
-@analysis("client-types")
 def client_types(options: Options) -> Table:
     """The types of clients of each setting (FedDiverse, Table 6): printed and counted."""
     printed = read_published(PUBLISHED / "feddiverse_table6.csv")

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from benchmark.analyses.registry import RunOptions, analysis
+from benchmark.analyses.registry import RunOptions
 from benchmark.analyses.resources import Trainee, numbers, timed
 from benchmark.experiments.plan import Cells
 from benchmark.experiments.selection import plan_cells
@@ -69,7 +69,6 @@ def board(results: TableResults) -> Board:
     return Board(pd.DataFrame(ranked), incomplete)
 
 
-@analysis("leaderboard", RunOptions)
 def leaderboard(options: RunOptions) -> Table:
     """All methods on one suite: mean ranks with intervals, and what each method costs."""
     spec = spec_called("leaderboard")

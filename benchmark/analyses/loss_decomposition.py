@@ -18,7 +18,7 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, ValidationError
 
 from benchmark.analyses.decomposition import Decomposition, one_round
-from benchmark.analyses.registry import Options, analysis
+from benchmark.analyses.registry import Options
 from benchmark.config.compose import compose, resolve
 from benchmark.config.merge import merge
 from benchmark.config.schema import RunConfig
@@ -182,7 +182,6 @@ class LossDecompositionOptions(Options):
         return {"paths": paths, "runtime": {"threads": self.threads, "device": self.device}}
 
 
-@analysis("loss-decomposition", LossDecompositionOptions)
 def loss_decomposition(options: LossDecompositionOptions) -> Table:
     """Local, distribution shift and aggregation loss after one round (FedLD, Eq. 2)."""
     preset, experiment = options.preset, options.experiment

@@ -15,7 +15,7 @@ from typing import Annotated, NamedTuple
 import numpy as np
 import pandas as pd
 
-from benchmark.analyses.registry import RunOptions, analysis
+from benchmark.analyses.registry import RunOptions
 from benchmark.config.schema import RunConfig
 from benchmark.errors import StorageError
 from benchmark.experiments.plan import PlannedCell
@@ -90,7 +90,6 @@ class OverheadOptions(RunOptions):
     column: Annotated[str, "COLUMN of feddiverse_table1"] = "cmnist_gsc"
 
 
-@analysis("overhead", OverheadOptions)
 def overhead(options: OverheadOptions) -> Table:
     """What each client selection costs beyond uniform selection (FedDiverse, Table 2): printed and measured."""
     preset, column = options.preset, options.column

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, get_type_hints
 
+from benchmark.errors import ConfigError, wrong
 from benchmark.experiments.selection import TableQuery
-from benchmark.reports.registry import Registry
 
 if TYPE_CHECKING:
     from benchmark.reports.tables import Table
@@ -35,15 +36,12 @@ class RunOptions(Options):
         return TableQuery(preset=self.preset, seeds=self.seeds, results=self.results, tuned=self.tuned)
 
 
-Compute = Callable[[Any], "Table"]
-
-
 class Analysis(NamedTuple):
     """``compute`` takes the options, a dataclass whose fields all have defaults."""
 
     name: str
     options: type[Options]
-    compute: Compute
+    compute: Callable[[Any], Table]
 
     @property
     def summary(self) -> str:
@@ -76,15 +74,24 @@ PAPER_TABLES = (
 )
 """Listed here, so that a command can look them up without importing the analyses and PyTorch."""
 
-_registry: Registry[Analysis] = Registry("benchmark.analyses", "analyse")
-analyses, find = _registry.all, _registry.find
+MODULES = {
+    "client-types": "interaction",
+    "communication": "communication",
+    "leaderboard": "leaderboard",
+    "loss-decomposition": "loss_decomposition",
+    "overhead": "overhead",
+    "pooled-data": "interaction",
+    "resources": "resources",
+    "retina-splits": "retina_splits",
+    "update-geometry": "update_geometry",
+}
+"""Analysis -> module of this package, which has a function of its name."""
 
 
-def analysis(name: str, options: type[Options] = Options) -> Callable[[Compute], Compute]:
-    """Register an analysis under ``name``."""
-
-    def decorate(function: Compute) -> Compute:
-        _registry.add(name, Analysis(name, options, function))
-        return function
-
-    return decorate
+def find(name: str) -> Analysis:
+    """The analysis called ``name``; `ConfigError` if there is none."""
+    if name not in MODULES:
+        raise ConfigError(wrong("analyse", name, f"one of: {', '.join(MODULES)}", known=MODULES))
+    module = importlib.import_module(f"benchmark.analyses.{MODULES[name]}")
+    compute = getattr(module, name.replace("-", "_"))
+    return Analysis(name, get_type_hints(compute)["options"], compute)

@@ -21,7 +21,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from benchmark.analyses.registry import Options, analysis
+from benchmark.analyses.registry import Options
 from benchmark.config.schema import RunConfig
 from benchmark.engine.federation import FederatedRun
 from benchmark.engine.state import FederationState
@@ -189,7 +189,6 @@ class ResourcesOptions(Options):
     tuned: Annotated[str | None, "FOLDER|off"] = None
 
 
-@analysis("resources", ResourcesOptions)
 def resources(options: ResourcesOptions) -> Table:
     """Parameters that a client holds and time of its local training (FedMR, Fig. 4a), methods of the figure."""
     preset = options.preset

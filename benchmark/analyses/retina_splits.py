@@ -16,7 +16,7 @@ from typing import Literal
 import numpy as np
 import pandas as pd
 
-from benchmark.analyses.registry import Options, analysis
+from benchmark.analyses.registry import Options
 from benchmark.reports.tables import Table, text_table
 from datasets.core.images import ListedDataset
 from datasets.retina import CLIENTS, SPLITS, RetinaOptions, retina
@@ -43,7 +43,6 @@ class RetinaSplitsOptions(Options):
     strict: Literal["yes", "no"] = "yes"
 
 
-@analysis("retina-splits", RetinaSplitsOptions)
 def retina_splits(options: RetinaSplitsOptions) -> Table:
     """Retina's shipped client lists (FedLD) beside those of their authors' rule."""
     root = Path(options.data or os.environ.get("FEDTABLES_DATA") or "data").expanduser().absolute()

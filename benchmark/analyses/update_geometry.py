@@ -16,7 +16,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from benchmark.analyses.registry import Options, analysis
+from benchmark.analyses.registry import Options
 from benchmark.errors import ConfigError
 from benchmark.experiments.plan import plan
 from benchmark.experiments.tables import spec_called
@@ -76,7 +76,6 @@ class UpdateGeometryOptions(Options):
     rounds: int | None = None
 
 
-@analysis("update-geometry", UpdateGeometryOptions)
 def update_geometry(options: UpdateGeometryOptions) -> Table:
     """How much the updates of a round agree, and what FedLD's principal gradients make of them, round by round."""
     spec, preset = spec_called(options.name), options.preset

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmark.analyses.registry import analyses, find
+from benchmark.analyses.registry import MODULES, find
 from benchmark.cli.options import parse
 from benchmark.errors import ConfigError
 from benchmark.reports.render import terminal
@@ -17,7 +17,7 @@ from benchmark.reports.write import write
 def main(words: Sequence[str]) -> int:
     """Compute, print, write; exit code 0."""
     if not words or "=" in words[0]:
-        names = "; ".join(f"{name} ({entry.summary.rstrip('.')})" for name, entry in analyses().items())
+        names = "; ".join(f"{name} ({find(name).summary.rstrip('.')})" for name in MODULES)
         raise ConfigError(f"analyse: name an analysis. Allowed: {names}.")
     chosen = find(words[0])
     out = ("out", Path | None, dataclasses.field(default=None))

@@ -47,13 +47,13 @@ def main(words: Sequence[str]) -> int:
     tuned = TunedFolder.of(options.tuned, options.results)
     requests = []
     for spec, settings in chosen:
-        table, cells = spec.runs, Cells()
-        if table is not None and spec.whole is not None:
+        cells = Cells()
+        if spec.runs is not None and spec.whole is not None:
             values = tuned.load(spec.whole, preset)
-            cells = plan(table, preset, None if count is None else range(count), extra, values)
-        requests.append(Request(spec, preset, settings, table, cells, index, extra, count))
+            cells = plan(spec.runs, preset, None if count is None else range(count), extra, values)
+        requests.append(Request(spec, preset, settings, cells, index, extra, count))
     draw = [find(spec.kind) for spec, _ in chosen]
-    plans = [(request.table, request.cells) for request in requests if request.table is not None]
+    plans = [(request.runs, request.cells) for request in requests if request.spec.runs is not None]
     folder = options.out or options.results / "figures" / preset
     with finished_runs(options, index, plans) as code:
         if code == 130:
@@ -88,8 +88,8 @@ def _write(drawing: Drawing, request: Request, folder: Path) -> Path:
         *drawing.remarks,
     ]
     chosen = {key: cell.chosen for key, cell in request.cells.items() if cell.chosen is not None}
-    if request.table is not None and chosen:
-        lines.append("Hyper-parameters. " + " ".join(tuning_lines(request.table, chosen)))
+    if chosen:
+        lines.append("Hyper-parameters. " + " ".join(tuning_lines(request.runs, chosen)))
     if request.preset != "paper":
         lines.append(
             f"Preset {request.preset}: other data or less of them, a smaller model and budget; not the paper's numbers."

@@ -58,8 +58,8 @@ def _entries(kind: str) -> list[tuple[str, str]]:
 
         return [(figure.name, figure.title) for figure in find_figures()]
     if kind == "analyses":
-        from benchmark.analyses.registry import analyses
+        from benchmark.analyses.registry import MODULES, find
 
-        return [(entry.name, entry.summary) for entry in analyses().values()]
+        return [(name, find(name).summary) for name in MODULES]
     group = kind.rstrip("s")
     return [(name, _comment(CONF / group / f"{name}.yaml")) for name in group_names(group)]

@@ -45,7 +45,7 @@ def main(words: Sequence[str]) -> int:
             where = write(as_table(collect(spec, options.preset, cells, overview.index)), folder)
             print(f"{spec.name}: {_summary(overview, cells)}; {where}")
         for made in analyses if code != 130 else ():
-            from benchmark.analyses.registry import find  # with all analyses, and PyTorch
+            from benchmark.analyses.registry import find
 
             built = find(made.analysis).from_query(options)
             print(f"{built.name}: by `analyse {made.analysis}`; {write(built, folder)}")

@@ -124,7 +124,7 @@ def find_specs(
 
 def spec_called(name: str, where: str = "name", folder: Path = TABLE_FOLDER) -> TableSpec:
     """The table of ``folder`` called ``name``; `ConfigError`, which calls it ``where``, if there is none."""
-    every = {spec.name: spec for spec in find_specs(folder=folder)}
-    if name not in every:
-        raise ConfigError(wrong(where, name, f"one of {', '.join(every)} (conf/table/)", known=every))
-    return every[name]
+    names = sorted(path.stem for path in folder.glob("[!_]*.yaml"))
+    if name not in names:
+        raise ConfigError(wrong(where, name, f"one of {', '.join(names)} (conf/table/)", known=names))
+    return _with_guests(load_spec(folder / f"{name}.yaml"))

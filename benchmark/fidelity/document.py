@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
-from benchmark.config.compose import group_names
 from benchmark.experiments.metrics import METRICS
 from benchmark.fidelity import effects
-from benchmark.fidelity.checks import agreeing, arithmetic
-from benchmark.fidelity.ledger import PAPERS, CellName, Chapter, Entry, Value, table
-from benchmark.fidelity.printed import inconsistencies
+from benchmark.fidelity.ledger import Chapter, Effect, Entry, Value, table
+from benchmark.paths import PUBLISHED
 from benchmark.reports.notes import full_label
 from benchmark.reports.render.markdown import escape_cell, pipe_row
 
@@ -48,12 +49,19 @@ python -m benchmark fidelity effects preset=quick  # run both sides of the switc
 """
 
 Measured = Mapping[str, Mapping[tuple[str, ...], Mapping[str, str]]]
+"""Preset -> what a line is about -> the line."""
 
 
 def render(chapters: Sequence[Chapter], folder: Path = effects.EFFECTS_FOLDER) -> str:
     """The whole page; the same for the same data."""
-    measured = {preset: effects.read(preset, folder) for preset in PRESETS if preset in group_names("preset")}
-    parts = [INTRO, *_summary(chapters, measured)]
+    measured = {preset: effects.read(preset, folder) for preset in PRESETS}
+    parts = [INTRO, "## At a glance"]
+    for chapter in chapters:
+        rows = [
+            [f"[{entry.id}](#{entry.id})", _cell(entry.title), _switches(entry), _short(entry, measured)]
+            for entry in chapter.entries
+        ]
+        parts += [f"**{chapter.title}**", _table(["entry", "about", "switch, default first", "effect"], rows)]
     for chapter in chapters:
         parts += _chapter(chapter, measured)
     parts += _printed()
@@ -73,25 +81,15 @@ def _cell(text: str) -> str:
 
 
 def _plain(value: Value) -> str:
-    return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+    """The value as YAML writes it."""
+    return value if isinstance(value, str) else json.dumps(value)
 
 
 def _values(values: Sequence[Value]) -> str:
     return ", ".join(f"`{_plain(value)}`" for value in values)
 
 
-# At a glance -----------------------------------------------------------------------------------------------------
-
-
-def _summary(chapters: Sequence[Chapter], measured: Measured) -> Iterator[str]:
-    yield "## At a glance"
-    for chapter in chapters:
-        rows = [
-            [f"[{entry.id}](#{entry.id})", _cell(entry.title), _switches(entry), _short(entry, measured)]
-            for entry in chapter.entries
-        ]
-        yield f"**{chapter.title}**"
-        yield _table(["entry", "about", "switch, default first", "effect"], rows)
+# Entries ---------------------------------------------------------------------------------------------------------
 
 
 def _switches(entry: Entry) -> str:
@@ -102,13 +100,16 @@ def _short(entry: Entry, measured: Measured) -> str:
     if entry.effect is None:
         return ""
     lines = {preset: _line(entry, preset, measured) for preset in PRESETS}
-    found = [f"{preset} {_difference(line)}" for preset, line in lines.items() if line is not None]
-    return "<br>".join(found) or "not measured"
+    return (
+        "<br>".join(f"{preset} {_difference(line)}" for preset, line in lines.items() if line)
+        or "not measured"
+    )
 
 
-def _line(entry: Entry, preset: str, measured: Measured) -> Mapping[str, str] | None:
+def _line(entry: Entry, preset: str, measured: Measured) -> Mapping[str, str]:
+    """The measured line of an entry; empty if there is none."""
     key = effects.key_of(entry, preset)
-    return None if key is None else measured.get(preset, {}).get(key)
+    return measured[preset].get(key, {}) if key else {}
 
 
 def _difference(line: Mapping[str, str]) -> str:
@@ -117,9 +118,6 @@ def _difference(line: Mapping[str, str]) -> str:
     unit = METRICS[line["metric"]].unit
     diverged = f", diverged: {line['diverged']}" if line["diverged"] else ""
     return f"{float(line['difference']):+.2f}{' points' if unit == '%' else unit}{diverged}"
-
-
-# Entries ---------------------------------------------------------------------------------------------------------
 
 
 def _chapter(chapter: Chapter, measured: Measured) -> Iterator[str]:
@@ -133,61 +131,55 @@ def _chapter(chapter: Chapter, measured: Measured) -> Iterator[str]:
         yield f'<a id="{entry.id}"></a>\n\n### {_text(entry.title)}'
         yield "\n".join(_items(entry))
         if entry.effect is not None:
-            yield _effect(entry, measured)
+            yield _effect(entry, entry.effect, measured)
 
 
 def _items(entry: Entry) -> Iterator[str]:
-    yield f"- *Paper.* {_text(entry.paper)}"
-    yield f"- *Code.* {_text(entry.code)}"
-    if entry.text:
-        yield f"- *The text against itself.* {_text(entry.text)}"
-    yield f"- *Here.* {_text(entry.default)}"
+    said = {
+        "Paper": entry.paper,
+        "Code": entry.code,
+        "The text against itself": entry.text,
+        "Here": entry.default,
+    }
+    yield from (f"- *{what}.* {_text(text)}" for what, text in said.items() if text)
     for key, (default, *others) in entry.switch.items():
         yield f"- *Switch.* `{key}`: {_values([default])} (default), {_values(others)}"
     if entry.no_switch:
         yield f"- *{'Not switched' if entry.switch else 'No switch'}.* {_text(entry.no_switch)}"
 
 
-def _effect(entry: Entry, measured: Measured) -> str:
-    assert entry.effect is not None
-    overrides = ", ".join(f"`{key}={_plain(value)}`" for key, value in entry.effect.overrides.items())
-    cells = {preset: entry.effect.cells[preset] for preset in PRESETS if preset in entry.effect.cells}
-    lines = []
-    for preset, cell in cells.items():
-        line = _line(entry, preset, measured)
-        sides = ["", "", "not measured"]
-        if line is not None:
-            sides = [_side(line, "default"), _side(line, "switched"), _each(line)]
-        lines.append([preset, _label(cell), *sides])
-    metrics = {table(cell.table).metric_format.label for cell in cells.values()}
-    rows = _table(["preset", "cell", "default", "switched", "difference (seed by seed)"], lines)
-    first, *others = cells
-    command = f"`python -m benchmark fidelity effects ids={entry.id} preset={first}`"
-    command += "".join(f", or `preset={preset}`" for preset in others)
-    return f"Effect of {overrides} ({', '.join(sorted(metrics))}):\n\n{rows}\n\nMeasured by {command}."
-
-
-def _label(cell: CellName) -> str:
-    """``fedld_table1: FedLD, Retina Split-3``."""
-    spec = table(cell.table)
-    return escape_cell(f"{cell.table}: {spec.row(cell.row).label}, {full_label(spec.column(cell.column))}")
+def _effect(entry: Entry, effect: Effect, measured: Measured) -> str:
+    overrides = ", ".join(f"`{key}={_plain(value)}`" for key, value in effect.overrides.items())
+    presets = [preset for preset in PRESETS if preset in effect.cells]
+    rows, metrics = [], set()
+    for preset in presets:
+        cell, line = effect.cells[preset], _line(entry, preset, measured)
+        spec = table(cell.table)
+        metrics.add(spec.metric_format.label)
+        label = f"{cell.table}: {spec.row(cell.row).label}, {full_label(spec.column(cell.column))}"
+        sides = (
+            [_side(line, "default"), _side(line, "switched"), _each(line)]
+            if line
+            else ["", "", "not measured"]
+        )
+        rows.append([preset, escape_cell(label), *sides])
+    shown = _table(["preset", "cell", "default", "switched", "difference (seed by seed)"], rows)
+    command = f"`python -m benchmark fidelity effects ids={entry.id} preset={presets[0]}`"
+    command += "".join(f", or `preset={preset}`" for preset in presets[1:])
+    return f"Effect of {overrides} ({', '.join(sorted(metrics))}):\n\n{shown}\n\nMeasured by {command}."
 
 
 def _side(line: Mapping[str, str], side: str) -> str:
-    if not line[f"{side}_mean"]:
+    mean, sd = line[f"{side}_mean"], line[f"{side}_sd"]
+    if not mean:
         return "no number"
-    text = f"{float(line[f'{side}_mean']):.2f}"
-    if line[f"{side}_sd"]:
-        text += f" ± {float(line[f'{side}_sd']):.2f}"
-    return f"{text} (n={line[f'{side}_n']})"
+    spread = f" ± {float(sd):.2f}" if sd else ""
+    return f"{float(mean):.2f}{spread} (n={line[f'{side}_n']})"
 
 
 def _each(line: Mapping[str, str]) -> str:
-    text = _difference(line)
-    if line["differences"]:
-        each = ", ".join(f"{float(value):+.2f}" for value in line["differences"].split())
-        text += f" ({each})"
-    return text
+    each = ", ".join(f"{float(value):+.2f}" for value in line["differences"].split())
+    return _difference(line) + (f" ({each})" if each else "")
 
 
 # Printed inconsistencies -----------------------------------------------------------------------------------------
@@ -200,13 +192,33 @@ def _printed() -> Iterator[str]:
         "[results/published/README.md](../results/published/README.md), with the arithmetic done again from the "
         "printed cells (`results/published/*.csv`). The published numbers in our tables are not corrected."
     )
-    for paper, found in inconsistencies().items():
-        yield f"### {PAPERS[paper]}, printed"
+    for section in inconsistencies():
+        yield f"### {section.paper}, printed"
         rows = [
-            [name, _cell(text), "<br>".join(_cell(piece.text) for piece in arithmetic(name))]
-            for name, text in found.items()
+            [name, _cell(about), "<br>".join(map(_cell, arithmetic))]
+            for name, about, arithmetic in section.items
         ]
         yield _table(["id", "inconsistency", "arithmetic on the printed numbers"], rows)
-        right = agreeing(paper)
-        if right:
-            yield f"Without a mismatch: {'; '.join(right)}."
+        if section.agreeing:
+            yield f"Without a mismatch: {section.agreeing}"
+
+
+class Section(NamedTuple):
+    """What is listed about a paper: (id, text, lines of arithmetic) of each item, and how many numbers agree."""
+
+    paper: str
+    items: list[tuple[str, str, list[str]]]
+    agreeing: str
+
+
+def inconsistencies() -> list[Section]:
+    """The list in ``results/published/README.md``."""
+    text = (PUBLISHED / "README.md").read_text(encoding="utf-8")
+    _, _, listed = text.partition("\n## Inconsistencies\n")
+    sections = []
+    for part in listed.partition("\n## ")[0].split("\n### ")[1:]:
+        found = re.findall(r"^- \*\*([A-Z]+-\d+)\*\* (.+)\n((?:  - .+\n)*)", part + "\n", re.MULTILINE)
+        items = [(name, about, re.findall(r"  - (.+)", lines)) for name, about, lines in found]
+        agreeing = re.search(r"^- Without a mismatch: (.+)", part, re.MULTILINE)
+        sections.append(Section(part.partition("\n")[0], items, agreeing[1] if agreeing else ""))
+    return sections

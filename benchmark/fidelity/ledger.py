@@ -8,17 +8,13 @@ entry cannot outlive its switch.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from benchmark.config.compose import compose, resolve
 from benchmark.config.files import read_yaml, validate
-from benchmark.config.merge import merge
-from benchmark.config.schema import RunConfig
 from benchmark.errors import ConfigError, wrong
 from benchmark.experiments.spec import TableSpec
 from benchmark.experiments.tables import spec_called
@@ -27,14 +23,8 @@ from benchmark.paths import ROOT
 LEDGER_FOLDER = ROOT / "methods" / "fidelity"
 """Where the entries live."""
 
-PAPERS = {
-    "fedld": "FedLD",
-    "fedsdc": "FedSDC",
-    "feddiverse": "FedDiverse",
-    "fedmr": "FedMR",
-    "baselines": "Baselines",
-}
-"""Short names of the four papers and of their baselines together, in the order of the document."""
+PAPERS = ("fedld", "fedsdc", "feddiverse", "fedmr", "baselines")
+"""The four papers and their baselines together, in the order of the document."""
 
 Value = bool | int | float | str | None
 
@@ -65,17 +55,6 @@ class Base(_Part):
     selection: str | None = None
     partition: str | None = None
     cell: CellName | None = None
-
-    def layer(self) -> dict[str, Any]:
-        """The settings on top of the defaults."""
-        groups = {"method": self.method, "selection": self.selection, "partition": self.partition}
-        named = {group: {"name": name} for group, name in groups.items() if name is not None}
-        if self.cell is None:
-            return named
-        found = table(self.cell.table).cell_settings(self.cell.row, self.cell.column, "paper")
-        if found is None:
-            raise ConfigError(f"table {self.cell.table}: column {self.cell.column!r} is not in preset paper.")
-        return merge(found, named)
 
 
 class Entry(_Part):
@@ -116,22 +95,6 @@ class Entry(_Part):
                 raise ValueError(wrong(f"switch.{key}", list(values), "two or more different values"))
         return self
 
-    def configs(self) -> Iterator[tuple[str, Value, RunConfig]]:
-        """(setting, value, the run with it) for every value of every switch, composed in preset paper.
-
-        Raises `ConfigError` for a setting that cannot be composed, or that the run does not take over.
-        """
-        for key, values in self.switch.items():
-            for value in values:
-                run = resolve(compose("paper", self.base.layer(), nested(key, value)))
-                if _at(run.model_dump(), key) != value:
-                    raise ConfigError(f"ledger entry {self.id}: {key}={value} is not in the run; set `base`.")
-                yield key, value, run
-
-    def default_of(self, key: str) -> Value:
-        """What the configuration says for a setting without the switch; None if it leaves it to a variant."""
-        return _at(compose("paper", self.base.layer()), key)
-
 
 class Source(_Part):
     """A repository of public code that was read."""
@@ -153,21 +116,6 @@ class Chapter(_Part):
 def table(name: str) -> TableSpec:
     """The table called ``name``, read once; `ConfigError` if there is none."""
     return spec_called(name, "fidelity: table")
-
-
-def _at(node: Any, key: str) -> Any:
-    """The setting of a dotted name; None if it is not there."""
-    for part in key.split("."):
-        node = node.get(part) if isinstance(node, Mapping) else None
-    return node
-
-
-def nested(key: str, value: Any) -> dict[str, Any]:
-    """``{"a": {"b": value}}`` for ``a.b``."""
-    result: Any = value
-    for part in reversed(key.split(".")):
-        result = {part: result}
-    return result
 
 
 def entries_of(chapters: Sequence[Chapter]) -> list[Entry]:

@@ -2,22 +2,38 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
+import seaborn as sns
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from benchmark.config.schema import RunConfig
 from benchmark.engine.records import Record
-from benchmark.errors import ConfigError
+from benchmark.errors import ConfigError, wrong
 from benchmark.experiments.figures import FigureSpec
 from benchmark.experiments.plan import Cells
 from benchmark.experiments.spec import Column, Row, TableSpec
-from benchmark.reports.registry import Registry
 from benchmark.runs.index import RunIndex
 from benchmark.runs.status import RunState
+
+MODULES = {
+    "bars": "results",
+    "critical_difference": "analyses",
+    "curves": "results",
+    "heterogeneity": "clients",
+    "loss_decomposition": "analyses",
+    "partitions": "clients",
+    "resources": "analyses",
+    "selected_clients": "selection",
+    "sensitivity": "selection",
+    "sphere": "sphere",
+}
+"""Kind of drawing -> module of this package, which has a function of its name."""
 
 
 @dataclass(frozen=True)
@@ -28,8 +44,7 @@ class Request:
         spec: The figure.
         preset: Preset of its runs.
         options: Options of the drawing in the preset.
-        table: The table whose runs are drawn; None for a drawing that needs no runs.
-        cells: The planned cells of ``table``. All runs have ended.
+        cells: The planned cells of its table, if it has one. All runs have ended.
         index: Statuses of the runs.
         extra: Settings for runs of the drawing's own (paths, runtime).
         seeds: How many seeds were asked for; None: the figure's own number.
@@ -38,7 +53,6 @@ class Request:
     spec: FigureSpec
     preset: str
     options: Mapping[str, Any]
-    table: TableSpec | None
     cells: Cells
     index: RunIndex
     extra: Mapping[str, Any]
@@ -57,9 +71,15 @@ class Request:
     @property
     def runs(self) -> TableSpec:
         """The table whose runs are drawn; `ConfigError` if the figure has none."""
-        if self.table is None:
+        if self.spec.runs is None:
             raise self.error(f"kind {self.spec.kind} needs a table with runs (conf/figure/).")
-        return self.table
+        return self.spec.runs
+
+    @property
+    def metric_label(self) -> str:
+        """The metric of the table with its unit, for an axis."""
+        shown = self.runs.metric_format
+        return f"{shown.label} ({shown.unit})" if shown.unit else shown.label
 
     def done(self, row: Row, column: Column) -> list[RunConfig]:
         """The finished runs of one cell, by seed."""
@@ -70,8 +90,7 @@ class Request:
         """All finished runs, row by row."""
         for row in self.runs.rows:
             for column in self.runs.run_columns:
-                for run in self.done(row, column):
-                    yield row, column, run
+                yield from ((row, column, run) for run in self.done(row, column))
 
     def frame(self, rows: Sequence[tuple[Any, ...]], columns: Sequence[str]) -> pd.DataFrame:
         """The numbers of finished runs; `ConfigError` if there are none."""
@@ -99,15 +118,19 @@ class Drawing:
 
 
 Kind = Callable[[Request], Drawing]
-_registry: Registry[Kind] = Registry("benchmark.figures", "kind")
-find = _registry.find
 
 
-def kind(name: str) -> Callable[[Kind], Kind]:
-    """Register a drawing under ``name``."""
+def find(kind: str) -> Kind:
+    """The function that draws a kind of figure; `ConfigError` if there is none."""
+    if kind not in MODULES:
+        raise ConfigError(wrong("kind", kind, f"one of: {', '.join(MODULES)}", known=MODULES))
+    drawing: Kind = getattr(importlib.import_module(f"benchmark.figures.{MODULES[kind]}"), kind)
+    return drawing
 
-    def decorate(function: Kind) -> Kind:
-        _registry.add(name, function)
-        return function
 
-    return decorate
+def panels(rows: int, columns: int, width: float = 3.6, height: float = 2.8) -> tuple[Figure, list[Axes]]:
+    """A figure of rows x columns panels (inches each), outside pyplot: no display, no global state."""
+    with sns.axes_style("whitegrid", {"grid.color": "0.9", "axes.edgecolor": "0.4"}):
+        figure = Figure(figsize=(width * columns, height * rows), layout="constrained")
+        axes = figure.subplots(rows, columns, squeeze=False)
+    return figure, list(axes.flat)

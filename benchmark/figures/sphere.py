@@ -17,7 +17,7 @@ from benchmark.engine.federation import FederatedRun
 from benchmark.engine.measures import spread
 from benchmark.engine.state import Problem, Schedule
 from benchmark.engine.training import TrainSpec
-from benchmark.figures.registry import Drawing, Request, kind
+from benchmark.figures.registry import Drawing, Request
 from benchmark.models.flat import FlatModel
 from benchmark.models.networks import Net
 from benchmark.reports.statistics import summarise
@@ -29,7 +29,6 @@ TITLES = ("All classes", "Two classes per client", "Two classes per client, FedM
 INPUTS = 3
 
 
-@kind("sphere")
 def sphere(request: Request) -> Drawing:
     """Toy data of six classes, a network with three features; each panel shows test points of all classes.
 

@@ -28,8 +28,8 @@ from benchmark.analyses.loss_decomposition import (
 )
 from benchmark.errors import ConfigError
 from benchmark.experiments.figures import FIGURE_FOLDER, load_figure
-from benchmark.figures.loss_decomposition import draw, loss_decomposition
-from benchmark.figures.style import panels
+from benchmark.figures.analyses import draw, loss_decomposition
+from benchmark.figures.registry import panels
 from benchmark.models.networks import Net
 from methods.fedavg import MeanDirection
 from methods.fedld import Margin, Principal

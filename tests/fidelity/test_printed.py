@@ -1,149 +1,139 @@
-"""Arithmetic on printed numbers, held against what was read from the papers by hand (results/published/README.md)."""
+"""The list of printed inconsistencies (results/published/README.md) against the papers' tables beside it."""
 
 from __future__ import annotations
 
-from decimal import Decimal
-from typing import Any
+import re
 
 import pandas as pd
 import pytest
 
-from benchmark.errors import ConfigError
-from benchmark.fidelity import checks, printed
-from benchmark.fidelity.checks import agreeing, arithmetic, pieces
-from benchmark.fidelity.printed import Printed, inconsistencies, number
+from benchmark.fidelity.document import inconsistencies
+from benchmark.paths import PUBLISHED
 
-# Id -> the numbers that results/published/README.md states for it.
-STATED: dict[str, tuple[str, ...]] = {
-    "LD-2": ("1.30", "1.03", "0.50", "0.30", "0.74", "0.74", "1.61", "1.61"),
-    "LD-5": ("9.6",),
-    "SDC-5": ("2.47", "1.85"),
-    "SDC-6": ("-0.10", "-0.06", "-0.04"),
-    "SDC-8": ("13673.6", "9805", "1500", "5400"),
-    "DIV-1": ("-0.48",),
-    "DIV-2": ("4.15", "4.78", "5.71", "3.74"),
-    "DIV-3": ("0.94", "-0.88", "0.57", "-2.44", "-2.54", "-2.08", "5", "10", "15"),
-    "DIV-4": ("12", "64", "8", "80"),
-    "DIV-12": ("100", "492", "496"),
-    "DIV-13": ("0.01", "0.44", "0.05"),
-    "DIV-14": ("-1.11", "-2.65"),
-    "MR-1": ("83.252", "0.198"),
-    "MR-2": ("79.854", "0.016"),
-    "MR-3": ("84.036", "-0.166"),
-    "MR-4": ("78.574", "0.006"),
-    "MR-5": ("67.018", "0.202"),
-    "MR-6": ("3.90", "2.99"),
-    "MR-7": ("0.64",),
-    "MR-8": ("1.25",),
-    "MR-9": ("6.05",),
-    "MR-10": ("4.33", "2.98", "1.33", "0.36"),
-    "MR-11": ("3.14", "0.95"),
-    "MR-12": ("49.84", "50.22", "50.22"),
-    "MR-13": ("-0.15",),
-    "MR-14": ("-0.53", "-0.28"),
-    "MR-15": ("0.31",),
-    "MR-16": ("73", "33", "3"),
-    "MR-17": ("0.0447", "0.0447", "0.0447", "0.1026"),
-}
+ITEMS = {name: (about, lines) for section in inconsistencies() for name, about, lines in section.items}
+EQUATION = re.compile(r"([\d(][\d.,() ]*[-+x/][-+x/\d.,() ]*) = ([+-]?[\d.,]*\d)( %)?")
 
 
-@pytest.mark.parametrize("name", STATED)
-def test_the_arithmetic_gives_what_was_found_by_hand(name: str) -> None:
-    values = [value for piece in arithmetic(name) for value in piece.values]
-    expected = STATED[name]
-    assert [
-        number(value, len(text.partition(".")[2])) for value, text in zip(values, expected, strict=True)
-    ] == [*expected]
+def printed(table: str, metric: str = "accuracy") -> pd.DataFrame:
+    """Methods x settings of a table."""
+    frame = pd.read_csv(PUBLISHED / f"{table}.csv", keep_default_na=False)
+    frame = frame[(frame["metric"] == metric) & (frame["mean"] != "")]
+    return frame.astype({"mean": float}).pivot(index="method", columns="setting", values="mean")
 
 
-def test_what_agrees_is_counted() -> None:
-    # README: 27 of 32 averages; 22 of 24 improvements and 21 of 24 Deltas; 23 of 24 pairs of FedDiverse's table 3.
-    assert agreeing("fedmr") == [
-        "27 of 32 averages of table 1",
-        "43 of 48 improvements and Deltas of table 1",
+def partitions(table: pd.DataFrame, dataset: str) -> pd.DataFrame:
+    """The columns of the five partitions of a data set in FedMR's table 1, without their average."""
+    return table[[name for name in table if name.startswith(f"{dataset}/") and not name.endswith("avg")]]
+
+
+def equations(name: str) -> list[tuple[str, str, bool]]:
+    """(left side, right side, whether it is in percent) of the arithmetic of an item."""
+    found = [match for line in ITEMS[name][1] for match in EQUATION.findall(line)]
+    return [
+        (left.replace(",", "").strip(), right.replace(",", ""), bool(unit)) for left, right, unit in found
     ]
-    assert agreeing("feddiverse")[0].startswith("23 of 24 gains of FedDiverse over uniform")
-    assert agreeing("fedld") == agreeing("fedsdc") == []
-
-
-def test_every_piece_belongs_to_a_line_of_the_list() -> None:
-    known = {name for found in inconsistencies().values() for name in found} | {""}
-    used = {piece.id for parts in checks.CHECKS.values() for part in parts for piece in pieces(part)}
-    assert used <= known
-    assert used >= STATED.keys()
 
 
 def test_the_whole_list_is_read() -> None:
-    found = inconsistencies()
-    assert {paper: len(items) for paper, items in found.items()} == {
-        "fedld": 6,
-        "fedsdc": 10,
-        "feddiverse": 17,
-        "fedmr": 20,
-    }
-    for prefix, paper in printed.PREFIX.items():
-        assert list(found[paper]) == [f"{prefix}-{i}" for i in range(1, len(found[paper]) + 1)]
-        assert all(found[paper].values())
+    """Each id once and in order, and what of it agrees."""
+    sections = inconsistencies()
+    assert {section.paper: len(section.items) for section in sections} == {
+        "FedLD": 6, "FedSDC": 10, "FedDiverse": 17, "FedMR": 20,
+    }  # fmt: skip
+    for section, prefix in zip(sections, ("LD", "SDC", "DIV", "MR"), strict=True):
+        assert [name for name, _, _ in section.items] == [
+            f"{prefix}-{i + 1}" for i in range(len(section.items))
+        ]
+    assert sections[0].items[4] == (
+        "LD-5",
+        "L = 0.8 m is 9.6 for 12 clients; rounding not stated.",
+        ["0.8 x 12 = 9.6"],
+    )
+    assert (
+        sections[3].agreeing == "27 of 32 averages of table 1; 43 of 48 improvements and Deltas of table 1."
+    )
+    assert sections[0].agreeing == sections[1].agreeing == ""
 
 
-def test_items_and_rows_of_the_list_are_read_with_their_headings() -> None:
-    text = """
-### FedMR
-- **LD-1** alpha of split 2, see above.
-- Checked, no mismatch: LD-2.
-| cell | printed | recomputed | remark |
-|---|---|---|---|
-| **MR-1** FMNIST FedMR | 83.45 | 83.252 | off |
-| other | **MR-2** | 1 | |
-"""
-    found = inconsistencies(text)
-    assert found["fedld"] == {"LD-1": "alpha of split 2."}
-    assert found["fedmr"] == {"MR-1": "FMNIST FedMR: printed 83.45, recomputed 83.252, off"}
+def test_the_arithmetic_is_right() -> None:
+    """Every equation, in the digits of its right side, and every number on its left side is printed somewhere."""
+    known = {9.6, 0.8, 12, 17092, 10015, 7, 30, 15, 5, 6, 20, 60, 3}
+    for path in PUBLISHED.glob("*.csv"):
+        frame = pd.read_csv(path)
+        if "mean" in frame:
+            known |= set(pd.to_numeric(frame["mean"], errors="coerce").dropna())
+    table = printed("fedmr_table1")
+    for dataset in ("fmnist", "svhn", "cifar10", "cifar100"):
+        known |= set(partitions(table, dataset).mean(axis=1).round(3))
+    count = 0
+    for name in ITEMS:
+        for left, right, percent in equations(name):
+            count += 1
+            value = eval(left.replace("x", "*")) * (100 if percent else 1)
+            digits = len(right.partition(".")[2])
+            assert abs(value - float(right)) <= 0.5 * 10**-digits + 1e-9, (name, left, right)
+            known.add(abs(float(right)))
+            assert {float(number) for number in re.findall(r"[\d.]+", left)} <= known, (name, left)
+    assert count == 56
+
+
+def test_every_wrong_average_and_difference_of_fedmr_is_listed() -> None:
+    """Table 1: an average is right to half its last digit, a difference to its last digit."""
+    table = printed("fedmr_table1")
+    own = printed("fedmr_table1", "improvement_over_fedavg").loc["fedmr"]
+    deltas = printed("fedmr_table1", "delta_over_best_baseline").loc["fedmr"]
+    averages, differences = set(), set()
+    for dataset in ("fmnist", "svhn", "cifar10", "cifar100"):
+        cells = partitions(table, dataset)
+        mean = cells.mean(axis=1)
+        off = (table[f"{dataset}/avg"] - mean).abs() > 0.005 + 1e-9
+        averages |= {(dataset, method) for method in off.index[off]}
+        cells = cells.assign(**{f"{dataset}/avg": mean})
+        best = cells.drop("fedmr").max()
+        for what, other, said in (("improvement", cells.loc["fedavg"], own), ("delta", best, deltas)):
+            wrong = (cells.loc["fedmr"] - other - said[cells.columns]).abs() >= 0.01 - 1e-9
+            differences |= {(setting, what) for setting in wrong.index[wrong]}
+    assert averages == {
+        ("fmnist", "fedmr"), ("fmnist", "moon"), ("svhn", "fednova"), ("cifar10", "fedavg"), ("cifar100", "feddyn"),
+    }  # fmt: skip
+    assert differences == {
+        ("fmnist/avg", "improvement"), ("fmnist/avg", "delta"), ("cifar100/avg", "delta"), ("svhn/p5c2", "delta"),
+        ("cifar10/p10c2", "improvement"),
+    }  # fmt: skip
+
+
+def test_every_loss_of_feddiverse_is_listed() -> None:
+    """Table 3: with uniform selection, and (DIV-4, DIV-12) the kinds and sizes of clients in table 6."""
+    frame = pd.read_csv(PUBLISHED / "feddiverse_table3.csv")
+    frame = frame[frame["metric"] == "worst_group_accuracy"]
+    pairs = frame.pivot(index=["method", "setting"], columns="selection", values="mean")
+    worse = pairs["feddiverse"] <= pairs["uniform"]
+    assert len(pairs) == 24
+    assert set(pairs.index[worse]) == {("fedavgm+fedprox", "spawrious_gai")}
+
+    types = pd.read_csv(PUBLISHED / "feddiverse_table6.csv")
+    gai = types[types["setting"] == "spawrious_gai"]
+    triplets = gai[["ci", "ai", "sc"]].astype(float)
+    top = triplets.eq(triplets.max(axis=1), axis=0)
+    kinds = top.apply(lambda row: "/".join(row.index[row]), axis=1)
+    assert gai["n_clients"].groupby(kinds).sum().to_dict() == {"ci": 3, "ai": 16, "sc": 2, "ci/ai": 4}
+    matrices = types.loc[types["setting"] == "spawrious4", "matrix"]
+    assert {sum(map(int, re.findall(r"\d+", matrix))) for matrix in matrices} == {100, 492, 496}
 
 
 @pytest.mark.parametrize(
-    ("check", "table", "where", "value"),
+    ("table", "metric", "own", "seconds"),
     [
-        ("fedmr_averages", "fedmr_table1", {"method": "moon", "setting": "svhn/avg"}, "80.00"),
-        (
-            "fedmr_differences",
-            "fedmr_table1",
-            {"setting": "fmnist/p5c2", "metric": "delta_over_best_baseline"},
-            "9.00",
-        ),
-        (
-            "fedmr_scale",
-            "fedmr_table2",
-            {"method": "fedmr", "setting": "cifar10/p50c3", "metric": "accuracy"},
-            "50",
-        ),
+        ("fedld_table1", "accuracy", "fedld",
+         {"retina_split1": "fedprox", "retina_split2": "fedprox", "retina_split3": "fedgh", "covid_fl": "fedgh"}),
+        ("fedsdc_table1", "micro_f1", "fedsdc", {"niid1": "fedavgm", "niid2": "fedavgm"}),
+        ("feddiverse_table1", "worst_group_accuracy", "feddiverse",
+         {"spawrious_gsc": "powd", "waterbirds_dist": "powd"}),
+        ("fedmr_table1", "accuracy", "fedmr",
+         {"svhn/iid": "fedproc", "cifar100/iid": "fedproc", "svhn/p5c2": "fedavg"}),
     ],
-)
-def test_a_disagreement_that_is_not_listed_is_noticed(
-    monkeypatch: pytest.MonkeyPatch, check: str, table: str, where: dict[str, str], value: str
-) -> None:
-    read = printed.read_published
-
-    def changed(path: Any) -> pd.DataFrame:
-        frame = read(path).copy()
-        if path.stem == table:
-            frame.loc[(frame[list(where)] == pd.Series(where)).all(axis=1), "mean"] = value
-        return frame
-
-    function = getattr(checks, check)
-    assert checks.UNLISTED not in {piece.id for piece in function()}
-    monkeypatch.setattr(printed, "read_published", changed)
-    assert checks.UNLISTED in {piece.id for piece in function()}
-
-
-def test_numbers_are_rounded_half_up_and_signed_if_asked_for() -> None:
-    assert number(Decimal("0.125")) == "0.13"
-    assert number(Decimal("-0.125"), sign=True) == "-0.13"
-    assert number(Decimal("2"), 1, True) == "+2.0"
-    assert printed.plain(Decimal("83.10")) == "83.1"
-    assert printed.plain(Decimal("80")) == "80"
-
-
-def test_a_cell_that_is_not_printed_is_named() -> None:
-    with pytest.raises(ConfigError, match="fedmagic"):
-        Printed("fedmr_table1").value("fedmagic", "fmnist/avg", "accuracy")
+)  # fmt: skip
+def test_the_best_of_the_others(table: str, metric: str, own: str, seconds: dict[str, str]) -> None:
+    """As LD-2, SDC-5, DIV-14, MR-8 and MR-14 name them."""
+    others = printed(table, metric).drop([own, "fedsdc_plus"], errors="ignore")
+    assert others[list(seconds)].idxmax().to_dict() == seconds

@@ -58,10 +58,10 @@ def request(
     **options: Any,
 ) -> Request:
     """What a drawing gets that reads the runs in ``folder``."""
-    table, index = spec.runs, RunIndex(Results(folder).open())
+    index = RunIndex(Results(folder).open())
     if cells is None:
-        cells = {} if table is None else plan(table, preset, range(seeds))
-    return Request(spec, preset, spec.settings(preset) | options, table, cells, index, {}, None)
+        cells = {} if spec.runs is None else plan(spec.runs, preset, range(seeds))
+    return Request(spec, preset, spec.settings(preset) | options, cells, index, {}, None)
 
 
 def drawn(spec: FigureSpec, folder: Path, *words: Any, **changes: Any) -> Drawing:

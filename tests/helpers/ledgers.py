@@ -27,7 +27,7 @@ def write_ledger(folder: Path, *entries: Mapping[str, Any]) -> Path:
         rest = {**ENTRY, "id": f"{paper}-none", "switch": {}, "no_switch": "There is no choice."}
         content = {
             "paper": paper,
-            "title": PAPERS[paper],
+            "title": paper,
             "sources": [{"repository": "nobody/nothing", "commit": "1234567"}],
             "entries": list(entries) if paper == "fedld" and entries else [rest],
         }

@@ -1,0 +1,87 @@
+"""What methods reach: bars (FedSDC, Fig. 1) and curves over rounds (FedSDC, Fig. 4)."""
+
+from __future__ import annotations
+
+import math
+
+import seaborn as sns
+
+from benchmark.figures.registry import Drawing, Request, panels
+from benchmark.reports.collect import collect, recorded
+from benchmark.reports.notes import full_label
+from benchmark.reports.results import TableResults
+
+
+def bars(request: Request) -> Drawing:
+    """What the table of the runs would show: one group of bars per column, one bar per row; dots are seeds."""
+    spec = request.runs
+    results = collect(spec, request.preset, request.cells, request.index)
+    values = [
+        (column.label, row.label, seed, value)
+        for column in spec.run_columns
+        for row in spec.rows
+        for seed, value in results.cell(row, column).values.items()
+    ]
+    data = request.frame(values, ["column", "method", "seed", "value"])
+    columns, rows = list(data["column"].unique()), list(data["method"].unique())
+    figure, (axis,) = panels(1, 1, 1.3 + 0.55 * len(columns) * len(rows), 3.0)
+    common = {"x": "column", "y": "value", "hue": "method", "order": columns, "hue_order": rows, "ax": axis}
+    sns.barplot(
+        data, **common, errorbar="sd", palette="colorblind", saturation=1.0, err_kws={"linewidth": 1.2},
+        capsize=0.08,
+    )  # fmt: skip
+    sns.stripplot(
+        data, **common, dodge=True, palette=["0.15"] * len(rows), size=3, jitter=False, legend=False, zorder=3
+    )
+    axis.set(xlabel="", ylabel=request.metric_label)
+    axis.grid(False, axis="x")
+    # Inside the axes, the legend would cover some of the bars.
+    sns.move_legend(axis, "upper left", bbox_to_anchor=(1.0, 1.0), title="", frameon=False)
+    remark = "Bar: mean over seeds; line: one sample standard deviation; dots: seeds."
+    return Drawing(figure, data, (remark, *_missing(results)))
+
+
+def _missing(results: TableResults) -> tuple[str, ...]:
+    lines = []
+    for cell in results.cells.values():
+        states = sorted({cell.state} - {"ok"} | set(cell.troubles))
+        if states:
+            lines.append(f"{cell.row.label}, {cell.column.label}: {', '.join(states)}")
+    return (f"Not shown: {'; '.join(lines)}.",) if lines else ()
+
+
+def curves(request: Request) -> Drawing:
+    """Mean over seeds with a band of one sample standard deviation; the table's metric on the test set.
+
+    Options: ``across`` panels in a row (3).
+    """
+    spec, shown = request.runs, request.runs.metric_format
+    rows = [
+        (column.key, row.label, run.seed, round, value * shown.scale)
+        for row, column, run in request.finished()
+        for round, value in recorded(request.records(run), shown.split, spec.metric).items()
+    ]
+    data = request.frame(rows, ["column", "method", "seed", "round", "value"])
+    columns = spec.run_columns
+    across = min(int(request.option("across", 3)), len(columns))
+    figure, axes = panels(math.ceil(len(columns) / across), across)
+    hues = list(data["method"].unique())
+    own = {row.label for row in spec.rows if row.own}
+    sizes = {method: 2.2 if method in own else 1.4 for method in hues}
+    for number, (axis, column) in enumerate(zip(axes, columns, strict=False)):
+        sns.lineplot(
+            data[data["column"] == column.key], x="round", y="value", hue="method", style="method", size="method",
+            hue_order=hues, style_order=hues, size_order=hues, sizes=sizes, errorbar="sd",
+            err_kws={"alpha": 0.12, "linewidth": 0}, ax=axis, palette="colorblind", legend=axis is axes[0],
+        )  # fmt: skip
+        axis.set(xlabel="round", ylabel=request.metric_label if number % across == 0 else "")
+        axis.set_title(full_label(column), fontsize=10)
+    for axis in axes[len(columns) :]:
+        axis.set_visible(False)
+    legend = axes[0].get_legend()
+    if legend is not None:  # beside all panels it covers no line
+        handles, labels = axes[0].get_legend_handles_labels()
+        legend.remove()
+        figure.legend(handles, labels, loc="outside right upper", frameon=False)
+    remark = "Line: mean over seeds; band: one sample standard deviation."
+    return Drawing(figure, data, (remark, "Thick: the paper's own method.") if own else (remark,))
