@@ -51,34 +51,16 @@ SETTINGS = (
 )
 
 
-class Counted(NamedTuple):
-    """Numbers that one client sends: parameters, BatchNorm buffers, prototypes."""
-
-    parameters: int
-    buffers: int
-    prototypes: int
-
-    @property
-    def model(self) -> int:
-        """Without prototypes."""
-        return self.parameters + self.buffers
-
-
-def count(net: Net, num_classes: int) -> Counted:
-    """What a client with ``net`` sends."""
-    return Counted(
-        sum(p.numel() for p in net.parameters()),
-        sum(b.numel() for b in net.buffers()),
-        num_classes * net.feature_dim,
-    )
+def count(net: Net, num_classes: int) -> tuple[int, int]:
+    """Numbers that a client with ``net`` sends: (parameters and BatchNorm buffers, prototypes)."""
+    model = sum(values.numel() for values in (*net.parameters(), *net.buffers()))
+    return model, num_classes * net.feature_dim
 
 
 def network(setting: Setting) -> Net:
     """The network of a setting, without memory for its values."""
-    left_out = ("name", "pretrained")
-    parameters = {
-        key: value for key, value in load_group("model", setting.model).items() if key not in left_out
-    }
+    settings = load_group("model", setting.model)
+    parameters = {key: value for key, value in settings.items() if key not in ("name", "pretrained")}
     with torch.device("meta"):
         return build_net(setting.model, setting.classes, setting.shape, parameters, 0)
 
@@ -90,17 +72,17 @@ def communication(options: Options) -> Table:
     sent = "parameters_sent_per_round"
     rows = []
     for setting in SETTINGS:
-        found = count(network(setting), setting.classes)
+        model, prototypes = count(network(setting), setting.classes)
         rows.append(
             {
                 "data": setting.label,
                 "model": setting.model,
                 "printed without": printed["without_prototypes", setting.key, sent],
-                "counted without": found.model / 1e6,
+                "counted without": model / 1e6,
                 "printed with": printed["with_prototypes", setting.key, sent],
-                "counted with": (found.model + found.prototypes) / 1e6,
+                "counted with": (model + prototypes) / 1e6,
                 "printed extra %": printed["with_prototypes", setting.key, "additional_cost"],
-                "counted extra %": 100 * found.prototypes / found.model,
+                "counted extra %": 100 * prototypes / model,
             }
         )
     title = "FedMR (TMLR 2023), Table 3: numbers sent per client and round, in millions"

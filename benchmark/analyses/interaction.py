@@ -8,7 +8,8 @@ come from runs, of conf/table/feddiverse_table5*.yaml.
 
 from __future__ import annotations
 
-import numpy as np
+from collections import Counter
+
 import pandas as pd
 
 from benchmark.analyses.registry import Options
@@ -17,7 +18,7 @@ from benchmark.reports.published import read_published
 from benchmark.reports.tables import Table, text_table
 from partitions.core.base import IntArray
 from partitions.core.heterogeneity import triplet
-from partitions.interaction import DISTRIBUTIONS, Interaction
+from partitions.interaction import Interaction
 
 PRINTED = {"CI": "class_imbalance", "AI": "attribute_imbalance", "SC": "spurious_correlation"}
 """The metrics of Table 5 and their names in the published file."""
@@ -37,11 +38,9 @@ def _text(matrix: IntArray) -> str:
     return "; ".join(" ".join(str(count) for count in row) for row in matrix.tolist())
 
 
-def _same(printed: object, counted: str) -> str:
-    if not isinstance(printed, str):
-        return "not printed"
-    same = [row.split() for row in printed.split(";")] == [row.split() for row in counted.split(";")]
-    return "yes" if same else "no"
+def _same(printed: str, counted: str) -> str:
+    rows, others = ([row.split() for row in text.split(";")] for text in (printed, counted))
+    return "yes" if rows == others else "no"
 
 
 def pooled_data(options: Options) -> Table:
@@ -51,15 +50,11 @@ def pooled_data(options: Options) -> Table:
     for setting in dict.fromkeys(printed["setting"]):
         pooled = Interaction(distribution=setting).matrices().sum(axis=0)
         lines = printed[printed["setting"] == setting].set_index("metric")
-        matrix = lines["matrix"].get("interaction_matrix")
-        row: dict[str, object] = {
-            "setting": setting,
-            "printed matrix": "" if matrix is None else matrix,
-            "counted matrix": _text(pooled),
-            "same": _same(matrix, _text(pooled)),
-        }
+        matrix, counted = str(lines.loc["interaction_matrix", "matrix"]), _text(pooled)
+        row: dict[str, object] = {"setting": setting, "printed matrix": matrix, "counted matrix": counted}
+        row["same"] = _same(matrix, counted)
         for (name, metric), value in zip(PRINTED.items(), triplet(pooled), strict=True):
-            row |= {f"printed {name}": lines["mean"].get(metric, np.nan), f"counted {name}": value}
+            row |= {f"printed {name}": lines.loc[metric, "mean"], f"counted {name}": value}
         rows.append(row)
     title = "FedDiverse (2025), Table 5: pooled training data of the settings"
     return text_table("feddiverse_table5_data", title, pd.DataFrame(rows), (TRIPLETS,), decimals=2)
@@ -70,13 +65,8 @@ def client_types(options: Options) -> Table:
     printed = read_published(PUBLISHED / "feddiverse_table6.csv")
     rows = []
     for setting in dict.fromkeys(printed["setting"]):
-        # Table 6 adds up the clients of several blocks that have the same matrix (the hundred clients).
-        clients: dict[str, int] = {}
-        matrices: dict[str, IntArray] = {}
-        for number, block in DISTRIBUTIONS[setting]:
-            text = _text(np.array(block))
-            clients[text] = clients.get(text, 0) + number
-            matrices[text] = np.array(block)
+        matrices = {_text(matrix): matrix for matrix in Interaction(distribution=setting).matrices()}
+        clients = Counter(_text(matrix) for matrix in Interaction(distribution=setting).matrices())
         lines = printed[printed["setting"] == setting]
         for (_, line), (text, matrix) in zip(lines.iterrows(), matrices.items(), strict=True):
             row = {

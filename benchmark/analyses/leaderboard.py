@@ -13,14 +13,14 @@ import numpy as np
 import pandas as pd
 
 from benchmark.analyses.registry import RunOptions
-from benchmark.analyses.resources import Trainee, numbers, timed
+from benchmark.analyses.resources import numbers, timed
 from benchmark.experiments.plan import Cells
 from benchmark.experiments.selection import plan_cells
 from benchmark.experiments.spec import TableSpec
 from benchmark.experiments.tables import spec_called
 from benchmark.reports.collect import collect
-from benchmark.reports.ranking import Ranking, ranking
 from benchmark.reports.results import TableResults
+from benchmark.reports.statistics import Ranking, ranking
 from benchmark.reports.tables import Table, text_table
 from benchmark.runs.index import RunIndex
 from benchmark.runs.status import RunState
@@ -108,20 +108,16 @@ def costs(spec: TableSpec, cells: Cells) -> dict[str, dict[str, float]]:
     """Method -> time, up, down, client, server, as `NOTES` says. A method whose cell has no runs is left out."""
     found = timed(spec, cells, spec.run_columns[0].key, REPEATS, warm=WARM, rounds=ROUNDS)
     _, fedavg = found.get(spec.row("fedavg").label, (None, math.nan))
-    return {
-        label: {"time": seconds / fedavg, **_counted(trainee)} for label, (trainee, seconds) in found.items()
-    }
-
-
-def _counted(trainee: Trainee) -> dict[str, float]:
-    """Model sizes sent and received in a round, kept by the client and by the server."""
-    state, run = trainee.state, trainee.run
-    _, report = run.step(state)
-    size = run.layout.size + len(run.model.buffers)
-    server = (state.direction, state.optimizer, state.post, state.rules)
-    return {
-        "up": (run.exchanged + report.cost.scalars_up) / size,
-        "down": (run.exchanged + report.cost.scalars_down) / size,
-        "client": numbers(state.clients.get(0, {})) / size,
-        "server": sum(numbers(part) for part in server) / size,
-    }
+    prices = {}
+    for label, (trainee, seconds) in found.items():
+        state, run = trainee.state, trainee.run
+        _, report = run.step(state)
+        size = run.layout.size + len(run.model.buffers)
+        prices[label] = {
+            "time": seconds / fedavg,
+            "up": (run.exchanged + report.cost.scalars_up) / size,
+            "down": (run.exchanged + report.cost.scalars_down) / size,
+            "client": numbers(state.clients.get(0, {})) / size,
+            "server": numbers((state.direction, state.optimizer, state.post, state.rules)) / size,
+        }
+    return prices

@@ -1,27 +1,38 @@
-"""Losses after one round over heterogeneity: the experiment of FedLD's Fig. 2, for its analysis and its figure.
+"""What the global loss is made of after one round: FedLD's Eq. 2, and the experiment of its Fig. 2.
 
-Zeng, Guo, Wang, Wang, Zhou, Qu, FedLD, MICCAI 2024, https://arxiv.org/abs/2408.12300, section 3.3
+Zeng, Guo, Wang, Wang, Zhou, Qu, FedLD, MICCAI 2024, https://arxiv.org/abs/2408.12300, sections 2.2 and 3.3
 
-Models are trained naively (cross-entropy) or with margin control, and the naively trained ones are aggregated by the
+With r_i = n_i / n, w_i the locally trained models, w the aggregated one, L_j(v) the plain cross-entropy of v on the
+training samples of client j (evaluation mode, no augmentation) and L(v) = sum_j r_j L_j(v):
+
+    L(w) = sum_i r_i L_i(w_i) + sum_i r_i (L(w_i) - L_i(w_i)) + sum_i r_i (L(w) - L(w_i)).
+           local loss           distribution shift             aggregation
+
+Distribution shift loss and aggregation loss are the absolute values of the second and third sum. In the experiment,
+models are trained naively (cross-entropy) or with margin control, and the naively trained ones are aggregated by the
 plain mean and by principal gradients: the same local models for both.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar, NamedTuple
 
+import numpy as np
 import pandas as pd
 import torch
+import torch.nn.functional as F
 from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, ValidationError
+from torch import Tensor
 
-from benchmark.analyses.decomposition import Decomposition, one_round
 from benchmark.analyses.registry import Options
 from benchmark.config.compose import compose, resolve
 from benchmark.config.merge import merge
 from benchmark.config.schema import RunConfig
+from benchmark.engine.federation import FederatedRun
+from benchmark.engine.frozen import FrozenView
 from benchmark.engine.state import Diverged
 from benchmark.errors import ConfigError, format_validation_error
 from benchmark.experiments.figures import FIGURE_FOLDER, load_figure
@@ -30,13 +41,13 @@ from benchmark.reports.tables import Table, text_table
 from benchmark.runs.build import build_run
 from benchmark.runs.data import load_data
 from benchmark.runs.store import Results
+from methods.core.contexts import ClientContext, Federation, Reducer, RoundView, State, Trained
+from methods.core.rules import Aggregator, ClientRule
 from methods.fedavg import MeanDirection
 from methods.fedld import Margin, Principal
 
 FIGURE = "fedld_figure2"
 """The file of conf/figure with the settings of all presets."""
-
-NAIVE, MARGIN, MEAN, PRINCIPAL = "naive", "margin", "mean", "principal"
 
 NOTES = (
     "Eq. 2: L(w) = local loss + distribution shift + aggregation. The shift and aggregation losses are the absolute "
@@ -45,6 +56,97 @@ NOTES = (
     "Training naive: cross-entropy; margin: with margin control. The mean and the principal gradients aggregate the "
     "same naively trained models.",
 )
+
+
+class Decomposition(NamedTuple):
+    """The three terms of Eq. 2, with their signs; they sum to L(w)."""
+
+    local: float
+    shift_signed: float
+    aggregation_signed: float
+
+    @property
+    def total(self) -> float:
+        """L(w)."""
+        return sum(self)
+
+
+def decompose(local: np.ndarray, aggregated: np.ndarray, r: np.ndarray) -> Decomposition:
+    """Eq. 2 from ``local`` [m, m], local[j, i] = L_j(w_i), ``aggregated`` [m], L_j(w), and shares r [m]."""
+    own, everywhere = local.diagonal(), r @ local  # L_i(w_i), L(w_i)
+    return Decomposition(
+        local=float(r @ own),
+        shift_signed=float(r @ (everywhere - own)),
+        aggregation_signed=float(r @ aggregated - r @ everywhere),
+    )
+
+
+class LocalModels(ClientRule):
+    """Sends every trained model with its BatchNorm buffers to the server, which keeps them. Changes nothing else."""
+
+    key: ClassVar[str] = "local_models"
+    reducers: ClassVar[Mapping[str, Reducer]] = {"w": "keep", "buffers": "keep"}
+
+    def finish(self, ctx: ClientContext, trained: Trained) -> tuple[State, State]:
+        """Return ({}, the client's w_i [d] and buffers)."""
+        return {}, {"w": trained.w, "buffers": trained.buffers}
+
+    def receive(self, server: State, view: RoundView) -> State:
+        """{w: {client: w_i}, buffers: {client: ...}} of this round."""
+        return view.payload
+
+
+class Several(Aggregator):
+    """Several aggregations of the same updates. The model follows the first; the state keeps each Dbar by its name."""
+
+    key: ClassVar[str] = "several"
+    rules: dict[str, Aggregator]
+
+    def setup(self, federation: Federation) -> State:
+        """Each rule's own state."""
+        return {name: rule.setup(federation) for name, rule in self.rules.items()}
+
+    def direction(self, updates: Tensor, p: Tensor, view: RoundView, state: State) -> tuple[Tensor, State]:
+        """Return (Dbar of the first rule, {name: Dbar})."""
+        found = {name: rule.direction(updates, p, view, state[name])[0] for name, rule in self.rules.items()}
+        return next(iter(found.values())), found
+
+
+@torch.no_grad()
+def client_losses(run: FederatedRun, w: Tensor, buffers: Tensor) -> np.ndarray:
+    """L_j(w) [K]: mean cross-entropy over all training samples of each client, in evaluation mode."""
+    model = FrozenView(run.model, run.clients.pool.loaded, w, buffers)
+    losses = np.zeros(run.num_clients)
+    for j in range(run.num_clients):
+        for x, y in run.clients.data(j).batches():
+            logits = model.logits(x).double()
+            losses[j] += float(F.cross_entropy(logits, y, reduction="sum"))
+    return losses / np.maximum(run.clients.sizes, 1)
+
+
+def one_round(run: FederatedRun, directions: Mapping[str, Aggregator]) -> dict[str, Decomposition]:
+    """Train one round with all clients and the client rules of ``run``, and apply Eq. 2 to each aggregation.
+
+    Each local model is evaluated with its own BatchNorm buffers, the aggregated ones with the averaged buffers.
+    """
+    client = (*run.method.client, LocalModels())
+    method = replace(run.method, client=client, direction=Several(rules=dict(directions)))
+    schedule = replace(run.schedule, rounds=1, clients_per_round=run.num_clients)
+    run = replace(run, method=method, schedule=schedule)
+    before = run.initial_state()
+    after, _ = run.step(before)
+    kept = after.rules[LocalModels.key]
+    clients = range(run.num_clients)
+    local = np.stack([client_losses(run, kept["w"][i], kept["buffers"][i]) for i in clients], axis=1)
+    r = run.clients.sizes / run.clients.sizes.sum()
+    found = {}
+    for name, dbar in after.direction.items():
+        w, _ = run.method.optimizer.step(before.w, dbar, before.optimizer)
+        found[name] = decompose(local, client_losses(run, w, after.buffers), r)
+    return found
+
+
+# The experiment ---------------------------------------------------------------------------------------------------
 
 
 class Experiment(BaseModel):
@@ -93,13 +195,20 @@ def measure(
     for alpha, config in configurations(experiment, preset, extra).items():
         torch.set_num_threads(config.runtime.threads)
         for seed in range(experiment.seeds):
-            for (training, aggregation), terms in _both(with_seed(config, seed), experiment, folder).items():
-                signed = asdict(terms)
-                row = {"alpha": alpha, "seed": seed, "training": training, "aggregation": aggregation}
-                row |= {"local_loss": signed.pop("local"), **signed}
-                row |= {"shift_loss": terms.shift, "aggregation_loss": terms.aggregation}
-                rows.append(row | {"global_loss": terms.total})
-    return pd.DataFrame(rows)
+            for names, terms in _both(with_seed(config, seed), experiment, folder).items():
+                rows.append((alpha, seed, *names, *terms, *map(abs, terms[1:]), terms.total))
+    signed = ["local_loss", "shift_signed", "aggregation_signed"]
+    columns = [
+        "alpha",
+        "seed",
+        "training",
+        "aggregation",
+        *signed,
+        "shift_loss",
+        "aggregation_loss",
+        "global_loss",
+    ]
+    return pd.DataFrame(rows, columns=columns)
 
 
 def _both(
@@ -112,8 +221,8 @@ def _both(
     mean, principal = MeanDirection(), Principal(proportion=experiment.proportion)
     try:
         found = {
-            NAIVE: one_round(naive, {MEAN: mean, PRINCIPAL: principal}),
-            MARGIN: one_round(margin, {MEAN: mean}),
+            "naive": one_round(naive, {"mean": mean, "principal": principal}),
+            "margin": one_round(margin, {"mean": mean}),
         }
     except Diverged as error:
         raise ConfigError(
@@ -139,7 +248,7 @@ def remarks(experiment: Experiment, preset: str) -> tuple[str, ...]:
     config = next(iter(configurations(experiment, preset).values()))
     train = config.train
     count, unit = (train.epochs, "epoch") if train.epochs else (train.steps, "step")
-    budget = f"{count} {unit}" if count == 1 else f"{count} {unit}s"
+    budget = f"{count} {unit}{'' if count == 1 else 's'}"
     stands = config.dataset.options.get("stands_for")
     what = f"scikit-learn's digits in place of {stands}" if stands else config.dataset.name
     clients = config.partition.parameters["clients"]
@@ -166,11 +275,10 @@ class LossDecompositionOptions(Options):
     @property
     def experiment(self) -> Experiment:
         """The figure's experiment in the preset, with these options on top."""
-        values = dict(load_figure(FIGURE_FOLDER / f"{FIGURE}.yaml").settings(self.preset))
-        given = {"seeds": self.seeds, "lam": self.lam, "proportion": self.proportion}
+        values = load_figure(FIGURE_FOLDER / f"{FIGURE}.yaml").settings(self.preset)
+        alphas = None if self.alphas is None else self.alphas.split(",")
+        given = {"alphas": alphas, "seeds": self.seeds, "lam": self.lam, "proportion": self.proportion}
         values |= {key: value for key, value in given.items() if value is not None}
-        if self.alphas is not None:
-            values["alphas"] = self.alphas.split(",")
         if self.clients is not None:
             values["settings"] = merge(values["settings"], {"partition": {"clients": self.clients}})
         return Experiment.of(values)

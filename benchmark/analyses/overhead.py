@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 import numpy as np
 import pandas as pd
@@ -52,35 +52,12 @@ NOTES = (
 )
 
 
-class Split(NamedTuple):
-    """A cost that occurs once, and one that occurs in every round."""
-
-    once: float = 0.0
-    per_round: float = 0.0
-
-    @classmethod
-    def of(cls, values: Mapping[int, float], rounds: int, unit: float = 1.0) -> Split:
-        """Split ``values`` by finished round (0: before training), in units of ``unit``.
-
-        What occurs in at most half of the rounds counts as once.
-        """
-        start = values.get(0, 0.0)
-        later = [values.get(t, 0.0) for t in range(1, rounds + 1)]
-        if sum(value != 0 for value in later) * 2 <= rounds:
-            return cls((start + sum(later)) / unit)
-        return cls(start / unit, sum(later) / rounds / unit)
-
-
-class Measured(NamedTuple):
-    """What one run, or the mean of several, cost. The units are explained in `NOTES`."""
-
-    scalars: Split
-    clients: Split
-    forward: Split
-    trained: Split
-
-
-NOT_MEASURED = Measured(*[Split(np.nan, np.nan)] * 4)
+COSTS = [
+    f"{cost} {when}"
+    for cost in ("scalars", "clients", "forward", "trained")
+    for when in ("once", "per round")
+]
+"""Measured columns."""
 
 
 @dataclass(frozen=True)
@@ -104,58 +81,65 @@ def overhead(options: OverheadOptions) -> Table:
     rows, missing = [], False
     for key in ROWS:
         cell = cells[key, column]
-        state, measured = _measure(index, cell, per_round)
-        missing |= cell.state == "ok" and measured is NOT_MEASURED
+        done = [run for run in cell.runs if index.state(run.key) is RunState.DONE]
+        missing |= cell.state == "ok" and not done
         line: dict[str, object] = {"method": spec.row(key).label}
         for head, name in PRINTED.items():
             line[head] = str(printed.loc[key, name]) if key in printed.index else ""
-        line["runs"] = state
-        for name, split in measured._asdict().items():
-            line |= {f"{name} once": float(split.once), f"{name} per round": float(split.per_round)}
-        rows.append(line)
+        costs = [_costs(index.results, run, per_round) for run in done]
+        rows.append(line | {"runs": _states(index, cell)} | pd.DataFrame(costs).mean().to_dict())
     notes: tuple[str, ...] = NOTES
     if missing:
         words = f"table paper=feddiverse table=1 preset={preset} columns={column}"
         notes += (f"Make the runs that are missing with: {options.query.command(words)}",)
     label = whole.column(column).label
     title = f"FedDiverse (2025), Table 2: overhead of client selection on {label}, preset {preset}"
-    return text_table("feddiverse_table2", title, pd.DataFrame(rows), notes, decimals=2)
+    data = pd.DataFrame(rows, columns=["method", *PRINTED, "runs", *COSTS]).astype(
+        dict.fromkeys(COSTS, float)
+    )
+    return text_table("feddiverse_table2", title, data, notes, decimals=2)
 
 
-def _measure(index: RunIndex, cell: PlannedCell, per_round: int | None) -> tuple[str, Measured]:
-    """(the number of runs in each state, in words; the mean over those that are done)."""
+def _states(index: RunIndex, cell: PlannedCell) -> str:
+    """The number of runs in each state, in words."""
     if cell.state != "ok":
-        return cell.state, NOT_MEASURED
+        return cell.state
     states = Counter(index.state(run.key) for run in cell.runs)
-    found = [
-        _of_run(index.results, run, per_round) for run in cell.runs if index.state(run.key) is RunState.DONE
-    ]
-    others = [
-        f"{number} {state}"
-        for state, number in states.items()
-        if state not in (RunState.DONE, RunState.MISSING)
-    ]
-    words = ", ".join([f"{states[RunState.DONE]} of {len(cell.runs)}", *others])
-    if not found:
-        return words, NOT_MEASURED
-    return words, Measured(*(Split(*pair) for pair in np.mean(np.array(found), axis=0)))
+    shown = [f"{states.pop(RunState.DONE, 0)} of {len(cell.runs)}"]
+    return ", ".join(shown + [f"{n} {state}" for state, n in states.items() if state is not RunState.MISSING])
 
 
-def _of_run(results: Results, run: RunConfig, per_round: int | None) -> Measured:
+def _costs(results: Results, run: RunConfig, per_round: int | None) -> dict[str, float]:
+    """What a finished run cost, by `COSTS`."""
     sizes, rounds = _sizes(results, run), run.train.rounds
     records = results.run(run.key).read_records()
     present = Counter(record.round for record in records if record.split == "participation")
     # Participation is recorded only in rounds in which some clients are left out.
     extra = {t: float(present.get(t, len(sizes)) - (per_round or len(sizes))) for t in range(1, rounds + 1)}
     up, forward, trained = (recorded(records, "cost", name) for name in ("scalars_up", "forward", "trained"))
-    scalars = Split.of(up, rounds, len(sizes))
     sent = list(recorded(records, "selection", "compressed_scalars").values())
-    return Measured(
-        scalars=scalars._replace(once=scalars.once + (sent[-1] if sent else 0.0)),
-        clients=Split.of(extra, rounds),
-        forward=Split.of(forward, rounds, sum(sizes)),
-        trained=Split.of(trained, rounds, sum(sizes)),
+    found = np.array(
+        [
+            split(up, rounds, len(sizes)),
+            split(extra, rounds),
+            split(forward, rounds, sum(sizes)),
+            split(trained, rounds, sum(sizes)),
+        ]
     )
+    found[0, 0] += sent[-1] if sent else 0.0
+    return dict(zip(COSTS, found.ravel(), strict=True))
+
+
+def split(values: Mapping[int, float], rounds: int, unit: float = 1.0) -> tuple[float, float]:
+    """``values`` by finished round (0: before training), in units of ``unit``: (once, in every round).
+
+    What occurs in at most half of the rounds counts as once.
+    """
+    start = values.get(0, 0.0)
+    later = [values.get(t, 0.0) for t in range(1, rounds + 1)]
+    if sum(value != 0 for value in later) * 2 <= rounds:
+        return (start + sum(later)) / unit, 0.0
+    return start / unit, sum(later) / rounds / unit
 
 
 def _sizes(results: Results, run: RunConfig) -> list[int]:

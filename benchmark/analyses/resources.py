@@ -2,10 +2,7 @@
 
 Fan et al., FedMR, TMLR 2023, https://openreview.net/forum?id=jLJTqJXAG7, section 4.4
 
-Held, in numbers, during local training of a round in which a client takes part again: the model with its BatchNorm
-buffers, a copy of the received model where the method reads it while it trains, other models (MOON), what the server
-sent beyond the model (prototypes, control variates) and what the client keeps from round to round. Gradients, momentum
-and data are the same for all and are left out.
+`NOTES` says what counts. Held during local training of a round in which a client takes part again.
 """
 
 from __future__ import annotations
@@ -43,22 +40,6 @@ NOTES = (
     "are taken in turn. They hold for one machine only; compare them within a column of methods.",
     "FedMR's and FedProc's pass over the data for the prototypes is part of the round.",
 )
-
-
-@dataclass(frozen=True)
-class Held:
-    """How many numbers a client holds, by kind."""
-
-    model: int
-    received_model: int
-    other_models: int
-    received: int
-    kept: int
-
-    @property
-    def total(self) -> int:
-        """All of them."""
-        return self.model + self.received_model + self.other_models + self.received + self.kept
 
 
 class _Watched(ClientContext):
@@ -105,8 +86,8 @@ class Trainee:
             torch.cuda.synchronize()
         return (time.perf_counter() - started) / rounds
 
-    def held(self) -> Held:
-        """What the client holds in one more round."""
+    def held(self) -> dict[str, int]:
+        """How many numbers the client holds in one more round, by kind."""
         run, contexts = self.run, self.run.clients.contexts
         seen: list[_Watched] = []
         received: list[int] = []
@@ -126,23 +107,23 @@ class Trainee:
             del run.clients.contexts
         size = run.model.layout.size
         buffers = len(run.model.buffers)
-        return Held(
-            model=size + buffers,
-            received_model=size if any("read" in vars(ctx) for ctx in seen) else 0,
-            other_models=run.clients.pool.used * (size + buffers),
-            received=sum(received),
-            kept=numbers(state.clients.get(0, {})),
-        )
+        return {
+            "model": size + buffers,
+            "received_model": size if any("read" in vars(ctx) for ctx in seen) else 0,
+            "other_models": run.clients.pool.used * (size + buffers),
+            "received": sum(received),
+            "kept": numbers(state.clients.get(0, {})),
+        }
 
 
 def numbers(value: Any) -> int:
     """How many numbers a state or message holds."""
     if isinstance(value, Mapping):
         return sum(numbers(item) for item in value.values())
-    if isinstance(value, list | tuple) and not isinstance(value, Head):
-        return sum(numbers(item) for item in value)
     if isinstance(value, Head):
         return value.vector.numel()
+    if isinstance(value, list | tuple):
+        return sum(map(numbers, value))
     return value.numel() if isinstance(value, Tensor) else 0
 
 
@@ -152,9 +133,8 @@ def measure(spec: TableSpec, cells: Cells, repeats: int) -> pd.DataFrame:
     for column in spec.run_columns:
         for label, (trainee, seconds) in timed(spec, cells, column.key, repeats).items():
             held = trainee.held()
-            parts = {name: getattr(held, name) for name in Held.__dataclass_fields__}
-            line = {"column": column.key, "method": label, **parts, "held": held.total}
-            lines.append(line | {"seconds": seconds})
+            line = {"column": column.key, "method": label, **held}
+            lines.append(line | {"held": sum(held.values()), "seconds": seconds})
     return pd.DataFrame(lines)
 
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas as pd
 
@@ -14,7 +13,7 @@ from benchmark.errors import ConfigError
 from benchmark.experiments.plan import Cells, TunedValues, plan
 from benchmark.experiments.spec import TableSpec
 from benchmark.experiments.tuning import TunedFolder
-from benchmark.fidelity.ledger import CellName, Chapter, Entry, entries_of, table
+from benchmark.fidelity.ledger import Chapter, Entry, entries_of, table
 from benchmark.paths import ROOT
 from benchmark.reports.collect import collect
 from benchmark.runs.index import RunIndex
@@ -36,12 +35,10 @@ COLUMNS = (
 Line = Mapping[str, Any]
 
 
-@dataclass(frozen=True)
-class Pair:
+class Pair(NamedTuple):
     """The two cells of an entry: ``spec`` is cut to the cell."""
 
     entry: Entry
-    cell: CellName
     spec: TableSpec
     default: Cells
     switched: Cells
@@ -79,27 +76,26 @@ def pairs(
                 f"ledger entry {entry.id}, preset {preset}: {cell.table}, {cell.row}, {cell.column}: "
                 f"{default[where].state}."
             )
-        found.append(Pair(entry, cell, spec, default, plan(spec, preset, seeds, extra, {where: switched})))
+        found.append(Pair(entry, spec, default, plan(spec, preset, seeds, extra, {where: switched})))
     return found
 
 
 def measure(pair: Pair, preset: str, index: RunIndex) -> dict[str, Any]:
     """One line of the CSV from what is on disk, in the unit that a table prints."""
-    where = (pair.cell.row, pair.cell.column)
-    sides = {"default": pair.default, "switched": pair.switched}
-    found = {name: collect(pair.spec, preset, cells, index).cells[where] for name, cells in sides.items()}
-    default, switched = found["default"].values, found["switched"].values
-    seeds = sorted(default.keys() & switched.keys())
-    each = [switched[seed] - default[seed] for seed in seeds]
     line: dict[str, Any] = dict(zip(KEY, key_of(pair.entry, preset) or (), strict=True))
     line["metric"] = pair.spec.metric
-    diverged = []
-    for name, cell in found.items():
+    values, keys, diverged = [], [], []
+    for name, cells in (("default", pair.default), ("switched", pair.switched)):
+        (cell,) = collect(pair.spec, preset, cells, index).cells.values()
         mean, sd = (cell.summary.mean, cell.summary.std) if cell.summary else (None, None)
         line |= {f"{name}_mean": _number(mean), f"{name}_sd": _number(sd), f"{name}_n": str(len(cell.values))}
         if RunState.DIVERGED in cell.troubles:
             diverged.append(f"{name} {len(cell.troubles[RunState.DIVERGED])} of {len(cell.runs)}")
-    keys = [run.key for cells in sides.values() for run in cells[where].runs]
+        values.append(cell.values)
+        keys += [run.key for planned in cells.values() for run in planned.runs]
+    default, switched = values
+    seeds = sorted(default.keys() & switched.keys())
+    each = [switched[seed] - default[seed] for seed in seeds]
     return line | {
         "difference": _number(sum(each) / len(each) if each else None),
         "differences": " ".join(f"{value:+.4f}" for value in each),

@@ -15,7 +15,7 @@ from benchmark.analyses import resources as costs
 from benchmark.analyses.leaderboard import board
 from benchmark.figures.registry import Drawing, Request, panels
 from benchmark.reports.collect import collect
-from benchmark.reports.ranking import Ranking
+from benchmark.reports.statistics import Ranking
 
 
 def critical_difference(request: Request) -> Drawing:

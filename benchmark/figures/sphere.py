@@ -52,7 +52,7 @@ def sphere(request: Request) -> Drawing:
 
 
 class Panel(NamedTuple):
-    """One panel: its points, spread of eigenvalues and accuracy in percent."""
+    """One panel: place of each test point on the sphere, spread of eigenvalues and accuracy in percent."""
 
     points: pd.DataFrame
     spread: float
@@ -70,7 +70,11 @@ def _panels(request: Request, seed: int) -> dict[str, Panel]:
         model = _train(request, method, train, clients, seed)
         z = model.features(test[0])
         right = (model.classify(z).argmax(1) == test[1]).double().mean()
-        panels[title] = Panel(_points(title, z, test[1]), 128 * (spread(z) or 0.0), 100 * float(right))
+        unit = (z / z.norm(dim=1, keepdim=True).clamp_min(1e-12)).numpy()
+        points = pd.DataFrame(
+            {"panel": title, "class": test[1].numpy(), **dict(zip("xyz", unit.T, strict=True))}
+        )
+        panels[title] = Panel(points, 128 * (spread(z) or 0.0), 100 * float(right))
     return panels
 
 
@@ -125,31 +129,20 @@ def _train(
         torch.set_num_threads(threads)
 
 
-def _points(title: str, z: Tensor, y: Tensor) -> pd.DataFrame:
-    """Long form: panel, class and place of each test point on the sphere."""
-    unit = (z / z.norm(dim=1, keepdim=True).clamp_min(1e-12)).numpy()
-    places = dict(zip("xyz", unit.T, strict=True))
-    return pd.DataFrame({"panel": title, "class": y.numpy(), **places})
-
-
 def _draw(data: pd.DataFrame) -> Figure:
     figure = Figure(figsize=(3.4 * len(TITLES), 3.6), layout="constrained")
-    palette = sns.color_palette("colorblind", CLASSES)
     u, v = np.meshgrid(np.linspace(0, 2 * np.pi, 25), np.linspace(0, np.pi, 13))
     globe = np.cos(u) * np.sin(v), np.sin(u) * np.sin(v), np.cos(v)
-    handles: list[Any] = []
     for number, title in enumerate(TITLES):
         axis = figure.add_subplot(1, len(TITLES), number + 1, projection="3d")
         axis.plot_wireframe(*globe, color="0.85", linewidth=0.4)
         part = data[data["panel"] == title]
-        handles = []
-        for c in range(CLASSES):
+        for c, colour in enumerate(sns.color_palette("colorblind", CLASSES)):
             own = part[part["class"] == c]
-            handles.append(
-                axis.scatter(own["x"], own["y"], own["z"], s=8, color=palette[c], label=f"class {c + 1}")
-            )
+            axis.scatter(own["x"], own["y"], own["z"], s=8, color=colour, label=f"class {c + 1}")
         axis.set_title(title, fontsize=10)
         axis.set_box_aspect((1, 1, 1), zoom=1.55)
         axis.set_axis_off()
-    figure.legend(handles=handles, loc="outside lower center", ncols=CLASSES, fontsize=8, frameon=False)
+    shown = axis.get_legend_handles_labels()
+    figure.legend(*shown, loc="outside lower center", ncols=CLASSES, fontsize=8, frameon=False)
     return figure

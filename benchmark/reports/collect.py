@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 from benchmark.config.schema import RunConfig
 from benchmark.engine.records import Record
@@ -65,37 +65,26 @@ def _value(spec: TableSpec, index: RunIndex, key: str) -> float | None:
 
 def _relative_value(spec: TableSpec, folder: RunFolder, reference: RunFolder) -> float | None:
     """First round that is at least as good as the best one of ``reference``, or the speed-up; None if there is none."""
-    split = spec.metric_format.split
-    goal, own = (
-        {
-            round: value
-            for round, value in recorded(each.read_records(), split, spec.metric_format.of).items()
-            if round > 0  # the untrained model does not count
-        }
-        for each in (reference, folder)
-    )
-    target = max(goal.values(), default=math.inf)
-    reached, first = _first(own, target), _first(goal, target)
-    if reached is None or first is None:
+    shown = spec.metric_format
+    curves = [recorded(each.read_records(), shown.split, shown.of) for each in (folder, reference)]
+    for curve in curves:
+        curve.pop(0, None)  # the untrained model does not count
+    target = max(curves[1].values(), default=math.inf)
+    reached = [[round for round, value in curve.items() if value >= target] for curve in curves]
+    if not all(reached):
         return None
-    return first / reached if spec.metric == "speedup" else float(reached)
-
-
-def _first(curve: Mapping[int, float], target: float) -> int | None:
-    return min((round for round, value in curve.items() if value >= target), default=None)
+    own, first = map(min, reached)
+    return first / own if spec.metric == "speedup" else float(own)
 
 
 def _stand_ins(cells: Cells) -> dict[str, str]:
     """Column -> what replaces the paper's data, from the data sets' own configuration."""
     notes = {}
     for cell in cells.values():
-        for run in cell.runs[:1]:
-            original = run.dataset.options.get("stands_for")
-            if original:
-                lost = run.dataset.options.get("not_kept", "")
-                notes[cell.column] = f"scikit-learn's digits stand in for {original}" + (
-                    f"; not kept: {lost}" if lost else ""
-                )
+        options = cell.runs[0].dataset.options if cell.runs else {}
+        if options.get("stands_for"):
+            lost = f"; not kept: {options['not_kept']}" if options.get("not_kept") else ""
+            notes[cell.column] = f"scikit-learn's digits stand in for {options['stands_for']}{lost}"
     return notes
 
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from PIL import Image
 
-from datasets.core.base import Dataset, Int64Array, Split, UInt8Array
+from datasets.core.base import Dataset, Split, UInt8Array
 
 TILE = 72
 """Longer side of an image on the sheet, pixels."""
@@ -33,9 +35,13 @@ def contact_sheet(data: Dataset, path: Path, title: str = "") -> Path:
     Rows are classes x attributes x sources, as far as there are images; of each row the sheet shows up to six
     training and six test images, evenly spread over the data set's order: the same data give the same file.
     """
-    rows = sorted({*_members(data.train), *_members(data.test)})
+    members = _members(data.train), _members(data.test)
+    rows = sorted({*members[0], *members[1]})
     side = max(_tile(np.asarray(data.train.images[0])).shape)
-    strips = [_strips(split, rows, side) for split in (data.train, data.test)]
+    strips = [
+        _strip(split, [held.get(row, []) for row in rows], side)
+        for split, held in zip((data.train, data.test), members, strict=True)
+    ]
     divider = np.full((strips[0].shape[0], 3 * GAP, 3), 255, dtype=np.uint8)
     sheet = np.concatenate([strips[0], divider, strips[1]], axis=1)
     height, width = (length / DPI for length in sheet.shape[:2])
@@ -44,7 +50,8 @@ def contact_sheet(data: Dataset, path: Path, title: str = "") -> Path:
     axes = figure.add_axes((left / (width + left), 0.0, width / (width + left), height / high))
     # One picture in its own pixels: hundreds of axes take minutes.
     axes.imshow(sheet, aspect="auto", interpolation="nearest")
-    axes.set_yticks([(side + GAP) * k + side / 2 for k in range(len(rows))], _names(data, rows), fontsize=8)
+    names = [_name(data, row, [len(held.get(row, [])) for held in members]) for row in rows]
+    axes.set_yticks([(side + GAP) * k + side / 2 for k in range(len(rows))], names, fontsize=8)
     half = strips[0].shape[1]
     axes.set_xticks(
         [half / 2, half + divider.shape[1] + half / 2],
@@ -59,31 +66,22 @@ def contact_sheet(data: Dataset, path: Path, title: str = "") -> Path:
     return path
 
 
-def _members(split: Split) -> dict[Cell, Int64Array]:
+def _members(split: Split) -> dict[Cell, Sequence[int]]:
     """Indices of the images of each cell that has any."""
-    none = np.full(len(split), -1, dtype=np.int64)
-    columns = [
-        np.asarray(none if values is None else values)
-        for values in (split.labels, split.attributes, split.sources)
-    ]
-    cells, which = np.unique(np.stack(columns, axis=1), axis=0, return_inverse=True)
-    order = np.argsort(which.ravel(), kind="stable")
-    parts = np.split(order, np.cumsum(np.bincount(which.ravel()))[:-1])
-    return {(int(a), int(b), int(c)): part for (a, b, c), part in zip(cells, parts, strict=True)}
+    columns = {"class": split.labels, "attribute": split.attributes, "source": split.sources}
+    frame = pd.DataFrame({name: -1 if values is None else values for name, values in columns.items()})
+    groups = frame.groupby(list(columns))
+    return {(int(a), int(b), int(c)): held for (a, b, c), held in groups.indices.items()}
 
 
-def _strips(split: Split, rows: list[Cell], side: int) -> UInt8Array:
-    """Uint8 [height, width, 3]: one row of tiles of `side` pixels per cell, white where there is no image."""
-    members = _members(split)
+def _strip(split: Split, rows: Sequence[Sequence[int]], side: int) -> UInt8Array:
+    """Uint8 [height, width, 3]: a row of tiles of `side` pixels for each row of indices, white where none is left."""
     step = side + GAP
     sheet = np.full((step * len(rows) - GAP, step * PER_SPLIT - GAP, 3), 255, dtype=np.uint8)
-    for row, cell in enumerate(rows):
-        held = members.get(cell, np.zeros(0, dtype=np.int64))
-        picked = held[
-            np.unique(np.linspace(0, max(len(held) - 1, 0), PER_SPLIT).round().astype(int))[: len(held)]
-        ]
-        for column, index in enumerate(picked):
-            tile = _tile(np.asarray(split.images[index]))
+    for row, held in enumerate(rows):
+        places = np.unique(np.linspace(0, max(len(held) - 1, 0), PER_SPLIT).round().astype(int))
+        for column, place in enumerate(places[: len(held)]):
+            tile = _tile(np.asarray(split.images[held[place]]))
             top, left = step * row, step * column
             sheet[top : top + tile.shape[0], left : left + tile.shape[1]] = tile
     return sheet
@@ -103,16 +101,10 @@ def _tile(image: UInt8Array) -> UInt8Array:
     return np.asarray(Image.fromarray(pixels).resize(size, Image.Resampling.BILINEAR))
 
 
-def _names(data: Dataset, rows: list[Cell]) -> list[str]:
-    """Label of each row: class, attribute and source, with the numbers of training and test images."""
-    counts = [
-        {cell: len(part) for cell, part in _members(split).items()} for split in (data.train, data.test)
-    ]
-    texts = []
-    for cell in rows:
-        known = (data.classes, data.attributes, data.sources)
-        name = ", ".join(names[k] for names, k in zip(known, cell, strict=True) if k >= 0)
-        if len(name) > LONGEST:
-            name = f"{name[: LONGEST // 2]}...{name[-LONGEST // 2 :]}"
-        texts.append(f"{name}\n{counts[0].get(cell, 0):,} + {counts[1].get(cell, 0):,}")
-    return texts
+def _name(data: Dataset, cell: Cell, counts: Sequence[int]) -> str:
+    """Class, attribute and source of a row, with its numbers of training and test images."""
+    known = (data.classes, data.attributes, data.sources)
+    name = ", ".join(names[k] for names, k in zip(known, cell, strict=True) if k >= 0)
+    if len(name) > LONGEST:
+        name = f"{name[: LONGEST // 2]}...{name[-LONGEST // 2 :]}"
+    return f"{name}\n{counts[0]:,} + {counts[1]:,}"

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from itertools import groupby
+
 import pandas as pd
 
-from benchmark.experiments.spec import Column, TableSpec
+from benchmark.experiments.spec import Column
 from benchmark.reports.notes import notes_of
 from benchmark.reports.published import Published
 from benchmark.reports.results import OUTCOMES, CellResult, TableResults
@@ -35,13 +37,7 @@ def as_table(results: TableResults) -> Table:
 
 def _groups(columns: Columns) -> list[Columns]:
     """Neighbours with the same heading."""
-    groups: list[Columns] = []
-    for column in columns:
-        if groups and groups[-1][0].group == column.group:
-            groups[-1] += (column,)
-        else:
-            groups.append((column,))
-    return groups
+    return [tuple(group) for _, group in groupby(columns, key=lambda column: column.group)]
 
 
 def _blocks(columns: Columns) -> list[Columns]:
@@ -74,27 +70,16 @@ def _block(results: TableResults, columns: Columns) -> Block:
 
 
 def _caption(results: TableResults) -> str:
-    spec = results.spec
+    spec, seeds = results.spec, results.num_seeds
     unit = f" in {spec.metric_format.unit}" if spec.metric_format.unit else ""
-    parts = [
-        spec.caption,
-        f"{spec.metric_format.label}{unit}, {_round(spec)}, {_spread(results)}, preset {results.preset}.",
-    ]
-    return " ".join(" ".join(part.split()) for part in parts if part)
-
-
-def _round(spec: TableSpec) -> str:
-    if spec.reference_row is None:
-        return spec.round.phrase
-    return f"compared seed by seed with {spec.row(spec.reference_row).label} in the evaluated rounds"
-
-
-def _spread(results: TableResults) -> str:
-    if results.num_seeds == 0:
-        return "no run planned"
-    if results.num_seeds == 1:
-        return "one seed, so without spread"
-    return f"mean ± sample standard deviation (divisor n - 1) over {results.num_seeds} seeds"
+    which = spec.round.phrase
+    if spec.reference_row is not None:
+        which = f"compared seed by seed with {spec.row(spec.reference_row).label} in the evaluated rounds"
+    spread = {0: "no run planned", 1: "one seed, so without spread"}.get(
+        seeds, f"mean ± sample standard deviation (divisor n - 1) over {seeds} seeds"
+    )
+    text = f"{spec.caption} {spec.metric_format.label}{unit}, {which}, {spread}, preset {results.preset}."
+    return " ".join(text.split())
 
 
 def _record(results: TableResults, cell: CellResult) -> dict[str, object]:

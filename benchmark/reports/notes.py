@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+import numpy as np
+
 from benchmark.experiments.plan import TunedValues
 from benchmark.experiments.spec import Column, TableSpec
 from benchmark.reports.results import CellResult, TableResults
-from benchmark.reports.statistics import ALPHA, Tau, agreement, mean_tau
+from benchmark.reports.statistics import ALPHA, agreement
 from benchmark.reports.tables import Note
 
 
@@ -78,11 +80,16 @@ def _grouped(spec: TableSpec, texts: Iterable[tuple[str, str]]) -> list[str]:
 def _legend(results: TableResults) -> list[str]:
     spec = results.spec
     best = "highest" if spec.metric_format.higher_is_better else "lowest"
+    power, n = "", results.num_seeds
+    if n < 2:
+        power = " The test needs at least two seeds."
+    elif n < 10:
+        power = f" With n = {n} the test sees large and steady gaps only: † says little about being equal."
     lines = [
         f"Bold: best ({best}) mean of the column; underlined: second best; equal printed means share the mark. "
         "Only cells with all seeds done are compared.",
         "†: not significantly worse than the best (one-sided t-test, paired over seeds, "
-        f"p ≥ {ALPHA:g}, not corrected for the number of comparisons).{_power(results.num_seeds)}",
+        f"p ≥ {ALPHA:g}, not corrected for the number of comparisons).{power}",
     ]
     if any(row.own for row in spec.rows):
         lines.append("(own): proposed by the paper itself.")
@@ -91,41 +98,30 @@ def _legend(results: TableResults) -> list[str]:
     return lines
 
 
-def _power(n: int) -> str:
-    if n < 2:
-        return " The test needs at least two seeds."
-    if n < 10:
-        return f" With n = {n} the test sees large and steady gaps only: † says little about being equal."
-    return ""
-
-
 def _agreement(results: TableResults) -> list[str]:
     spec = results.spec
     if not spec.published:
         return []
-    taus = {column.key: _column_tau(results, column) for column in spec.columns}
-    measured = [column for column in spec.columns if taus[column.key].n > 1]
-    if not measured:
+    texts, taus = [], []
+    for column in spec.columns:
+        cells = [cell for cell in results.complete(column).values() if cell.summary and cell.published]
+        pairs = [(cell.summary.mean, cell.published.value) for cell in cells if cell.published.mean]
+        tau = agreement(pairs)
+        if len(pairs) > 1:
+            number = "undefined (all tied)" if tau is None else f"{tau:+.2f}"
+            texts.append(f"{full_label(column)} {number} ({len(pairs)})")
+        if tau is not None and not column.average_of:
+            taus.append(tau)
+    if not texts:
         return [
             "Kendall's tau: no column has two methods with both a complete measurement and a published number."
         ]
-    text = ", ".join(f"{full_label(column)} {_tau(taus[column.key])}" for column in measured)
     averages = ", averages left out" if any(column.average_of for column in spec.columns) else ""
-    overall = mean_tau([taus[column.key] for column in spec.run_columns])
-    number = "undefined" if overall.value is None else f"{overall.value:+.2f}"
-    columns = f"{overall.n} column{_plural(overall.n)}"
-    return [f"Kendall's tau-b (methods compared): {text}. Mean over {columns}{averages}: {number}."]
-
-
-def _column_tau(results: TableResults, column: Column) -> Tau:
-    complete = results.complete(column)
-    measured = {key: cell.summary.mean for key, cell in complete.items() if cell.summary}
-    printed = {key: cell.published.value for key, cell in complete.items() if cell.published}
-    return agreement(measured, {key: value for key, value in printed.items() if value is not None})
-
-
-def _tau(tau: Tau) -> str:
-    return f"{'undefined (all tied)' if tau.value is None else format(tau.value, '+.2f')} ({tau.n})"
+    mean = f"{np.mean(taus):+.2f}" if taus else "undefined"
+    return [
+        f"Kendall's tau-b (methods compared): {', '.join(texts)}. Mean over {len(taus)} "
+        f"column{_plural(len(taus))}{averages}: {mean}."
+    ]
 
 
 def _gaps(results: TableResults) -> list[str]:
@@ -147,9 +143,7 @@ def _gaps(results: TableResults) -> list[str]:
 
 
 def _reasons(cell: CellResult) -> list[str]:
-    if cell.state != "ok":
-        return [cell.state]
-    if not cell.runs:
+    if cell.state != "ok" or not cell.runs:
         return [cell.outcome]
     if cell.column.average_of:
         return []  # the columns that it averages are listed
@@ -161,24 +155,19 @@ def _reasons(cell: CellResult) -> list[str]:
 
 def _preset(results: TableResults) -> list[str]:
     spec, preset = results.spec, results.preset
-    if preset == "paper":
-        first = "Data, models, budgets and settings are the paper's as far as it states them."
-    else:
-        first = (
+    lines = ["Data, models, budgets and settings are the paper's as far as it states them."]
+    if preset != "paper":
+        lines = [
             f"The numbers of preset {preset} are not the paper's: other data or less of them, a smaller model "
             "and a smaller budget, through the same partition and method code."
-        )
+        ]
     columns = []
     for column in spec.run_columns:
-        own = spec.column_note(column.key, preset)
-        texts = (results.stand_ins.get(column.key, ""), own)
-        columns.append((column.key, "; ".join(text for text in texts if text)))
+        texts = (results.stand_ins.get(column.key), spec.column_note(column.key, preset))
+        columns.append((column.key, "; ".join(filter(None, texts))))
+    lines += _grouped(spec, columns)
     rows = [(row.label, spec.row_note(row.key, preset)) for row in spec.rows]
-    return [
-        first,
-        *_grouped(spec, columns),
-        *(f"{label}: {' '.join(note.split())}" for label, note in rows if note),
-    ]
+    return lines + [f"{label}: {' '.join(note.split())}" for label, note in rows if note]
 
 
 def _hyperparameters(results: TableResults) -> list[str]:
@@ -191,11 +180,15 @@ def _hyperparameters(results: TableResults) -> list[str]:
 
 def tuning_lines(spec: TableSpec, chosen_values: Mapping[tuple[str, str], TunedValues]) -> list[str]:
     """Which values were chosen by grid search: one line for each way and file, row by row in it."""
+    labels = {column.key: full_label(column) for column in spec.columns}
     found: dict[str, dict[str, dict[str, list[str]]]] = {}
     for (row, column), chosen in chosen_values.items():
+        # The columns that a shared choice rests on. The table may have been cut to others.
+        shared = ", ".join(labels.get(key, key) for key in chosen.columns)
+        mean = f", by the mean over {shared}" if shared else ""
         how = (
             f"Chosen by grid search on a validation split of {100 * chosen.split:g} % of every client's training data, "
-            f"{chosen.seeds} seed{_plural(chosen.seeds)}{_by_mean(spec, chosen.columns)} ({chosen.source})"
+            f"{chosen.seeds} seed{_plural(chosen.seeds)}{mean} ({chosen.source})"
         )
         values = ", ".join(f"{short_name(key)} {shown_value(value)}" for key, value in chosen.values.items())
         label = spec.row(row).label
@@ -208,14 +201,6 @@ def tuning_lines(spec: TableSpec, chosen_values: Mapping[tuple[str, str], TunedV
         ]
         lines.append(f"{how}: {'. '.join(parts)}.")
     return lines
-
-
-def _by_mean(spec: TableSpec, keys: Sequence[str]) -> str:
-    """The columns that a shared choice rests on. The table may have been cut to others."""
-    if not keys:
-        return ""
-    known = {column.key: full_label(column) for column in spec.columns}
-    return f", by the mean over {', '.join(known.get(key, key) for key in keys)}"
 
 
 def _published_remarks(results: TableResults) -> list[str]:

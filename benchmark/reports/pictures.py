@@ -69,22 +69,12 @@ def save(figure: Figure, stem: Path, formats: Sequence[str] = FORMATS) -> list[P
     return files
 
 
-def _figure(width: float, height: float) -> tuple[Figure, Axes]:
-    """An empty figure (inches) outside pyplot, so that no display and no global state is needed."""
-    figure = Figure(figsize=(width, height), layout="constrained")
-    return figure, figure.add_subplot()
-
-
-def _cell(number: int, longest: float) -> float:
-    """Inches per client or class: comfortable for few, `longest` in all for many."""
-    return min(0.5, longest / number)
-
-
 def _bubbles(table: NDArray, names: list[str]) -> Figure:
     clients, classes = table.shape
-    wide, high = _cell(clients, 13.0), _cell(classes, 10.0)
-    figure, axes = _figure(clients * wide + 2.4, max(classes * high + 1.0, 3.2))  # 3.2: room for the legend
-    draw_bubbles(axes, table, names, wide, high)
+    wide, high = min(0.5, 13.0 / clients), min(0.5, 10.0 / classes)  # inches of a client and of a class
+    height = max(classes * high + 1.0, 3.2)  # 3.2: room for the legend
+    figure = Figure(figsize=(clients * wide + 2.4, height), layout="constrained")
+    draw_bubbles(figure.add_subplot(), table, names, wide, high)
     return figure
 
 
@@ -121,15 +111,19 @@ def draw_bubbles(axes: Axes, table: NDArray, names: Sequence[str], wide: float, 
 
 def _bars(table: NDArray, names: list[str]) -> Figure:
     clients, classes = table.shape
-    wide = _cell(clients, 13.0)
-    figure, axes = _figure(clients * wide + 2.4, 3.6)
+    wide = min(0.5, 13.0 / clients)
+    figure = Figure(figsize=(clients * wide + 2.4, 3.6), layout="constrained")
+    axes = figure.add_subplot()
     colours = sns.color_palette("colorblind" if classes <= MOST_KEYS else "viridis", classes)
     # A white line parts neighbours whose colours are alike; bars of many clients are too thin for it.
     line = 0.4 if wide > 0.2 and classes <= 30 else 0.0
     tops = np.cumsum(table, axis=1)
     for label, name in enumerate(names):
         held = np.flatnonzero(table[:, label])
-        boxes = _boxes(held, tops[held, label] - table[held, label], tops[held, label])
+        top = tops[held, label]
+        sides, ends = (held - 0.43, held + 0.43), (top - table[held, label], top)
+        corners = [(sides[i], ends[j]) for i, j in ((0, 0), (0, 1), (1, 1), (1, 0))]
+        boxes = np.stack([np.stack(corner, axis=-1) for corner in corners], axis=1)
         # One collection per class: 100 clients x 100 classes as single patches take ten seconds.
         axes.add_collection(
             PolyCollection(
@@ -143,22 +137,11 @@ def _bars(table: NDArray, names: list[str]) -> Figure:
     axes.yaxis.set_major_formatter(ticker.StrMethodFormatter("{x:,.0f}"))
     _label_axis(axes, "x", [str(number) for number in range(clients)], wide)
     if classes <= MOST_KEYS:
-        handles, labels = axes.get_legend_handles_labels()
-        place = (1.01, 1.0)
-        axes.legend(
-            handles[::-1], labels[::-1], title="class", loc="upper left", bbox_to_anchor=place, frameon=False
-        )
+        axes.legend(title="class", loc="upper left", bbox_to_anchor=(1.01, 1.0), frameon=False, reverse=True)
     else:
         _class_bar(figure, axes, colours, names)
     sns.despine(ax=axes, left=True)
     return figure
-
-
-def _boxes(positions: NDArray, bottoms: NDArray, tops: NDArray) -> NDArray:
-    """The corners [n, 4, 2] of bars of width 0.86."""
-    left, right = positions - 0.43, positions + 0.43
-    corners = [(left, bottoms), (left, tops), (right, tops), (right, bottoms)]
-    return np.stack([np.stack(corner, axis=-1) for corner in corners], axis=1)
 
 
 def _class_bar(figure: Figure, axes: Axes, colours: Sequence[Colour], names: list[str]) -> None:
@@ -185,18 +168,15 @@ def _label_axis(axes: Axes, which: Literal["x", "y"], names: list[str], cell: fl
 
 def _round_stride(least: int) -> int:
     """The next of 1, 2, 5, 10, 20, .. from `least` on: 0, 5, 10 reads better than 0, 4, 8."""
-    return next(
-        stride
-        for power in range(9)
-        for stride in (10**power, 2 * 10**power, 5 * 10**power)
-        if stride >= least
-    )
+    strides = (factor * 10**power for power in range(9) for factor in (1, 2, 5))
+    return next(stride for stride in strides if stride >= least)
 
 
 def _round_steps(largest: int) -> list[int]:
     """Up to three round sample numbers up to `largest`, ascending, for the size legend."""
-    steps = []
+    steps = set()
     for share in (0.1, 0.4, 1.0):
-        magnitude = 10 ** max(0, int(np.log10(largest * share)) if largest * share >= 1 else 0)
-        steps.append(max(1, int(largest * share / magnitude) * magnitude))
-    return sorted(set(steps))
+        count = max(largest * share, 1)
+        magnitude = 10 ** int(np.log10(count))
+        steps.add(int(count / magnitude) * magnitude)
+    return sorted(steps)

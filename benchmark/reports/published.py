@@ -53,16 +53,14 @@ class PublishedTable:
         self._spec = spec
         metric = spec.published_metric or spec.metric
         frames = [read_published(Path(folder) / name) for name in spec.published]
-        self._lines: dict[str, list[dict[str, str]]] = {}
-        for frame in frames:
-            for line in frame[frame["metric"] == metric].to_dict("records"):
-                self._lines.setdefault(line["setting"], []).append(line)
+        self._lines = [
+            line for frame in frames for line in frame[frame["metric"] == metric].to_dict("records")
+        ]
 
     def find(self, row: Row, column: Column) -> Published | None:
         """The printed cell, None if there is none. `ConfigError` if the keys fit more than one line of the CSV."""
-        key = row.published_key
-        lines = self._lines.get(key.get("setting", column.key), [])
-        found = [line for line in lines if all(line.get(name) == value for name, value in key.items())]
+        key = {"setting": column.key, **row.published_key}
+        found = [line for line in self._lines if all(line.get(name) == value for name, value in key.items())]
         if len(found) > 1:
             raise ConfigError(
                 f"table {self._spec.name}: {key} fits {len(found)} lines of {', '.join(self._spec.published)}. "

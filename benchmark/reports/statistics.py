@@ -1,4 +1,4 @@
-"""The statistics of a table: spread over seeds, who leads, who is within noise, and how well an order is met."""
+"""The statistics of a table: spread over seeds, best methods, noise, agreement of orders, mean ranks."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import pandas as pd
 from scipy import stats
 
 from benchmark.errors import ConfigError
@@ -13,6 +14,9 @@ from benchmark.experiments.metrics import WhichRound
 
 ALPHA = 0.05
 """A difference is called significant below this p-value."""
+
+DRAWS = 5000
+"""Bootstrap samples of a ranking."""
 
 
 @dataclass(frozen=True)
@@ -96,27 +100,12 @@ def rank(
     return marks
 
 
-@dataclass(frozen=True)
-class Tau:
-    """Kendall's tau-b of two orders of ``n`` methods; ``value`` is None if n < 2 or one order is all ties."""
-
-    value: float | None
-    n: int
-
-
-def agreement(measured: Mapping[str, float], published: Mapping[str, float]) -> Tau:
-    """Kendall's tau-b of the measured against the published values, over the methods that have both."""
-    both = [method for method in measured if method in published]
-    if len(both) < 2:
-        return Tau(None, len(both))
-    tau = float(stats.kendalltau([measured[m] for m in both], [published[m] for m in both]).statistic)
-    return Tau(tau if np.isfinite(tau) else None, len(both))
-
-
-def mean_tau(taus: Sequence[Tau]) -> Tau:
-    """Unweighted mean over the columns where tau is defined; ``n`` is the number of those columns."""
-    values = [tau.value for tau in taus if tau.value is not None]
-    return Tau(float(np.mean(values)) if values else None, len(values))
+def agreement(pairs: Sequence[tuple[float, float]]) -> float | None:
+    """Kendall's tau-b of the first against the second values; None for fewer than two, or if one side is all ties."""
+    if len(pairs) < 2:
+        return None
+    tau = float(stats.kendalltau(*zip(*pairs, strict=True)).statistic)
+    return tau if np.isfinite(tau) else None
 
 
 def reported_value(
@@ -144,12 +133,75 @@ def reported_value(
                 "evaluation.every or the table's which_round."
             )
         return float(np.mean([test[r] for r in rounds[-which.n :]]))
-    chooser = (
-        test if which.rule == "best_test" else {r: v for r, v in (validation or {}).items() if r in test}
-    )
+    held = {r: value for r, value in (validation or {}).items() if r in test}
+    chooser = test if which.rule == "best_test" else held
     if not chooser:
         raise ConfigError(
             "which_round best_validation: the run has no validation values; hold out a validation split."
         )
     sign = 1.0 if higher_is_better else -1.0
     return float(test[max(sorted(chooser), key=lambda r: sign * chooser[r])])
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """Mean ranks of k methods over N blocks (a column and a seed each), best first.
+
+    Demsar, Statistical Comparisons of Classifiers over Multiple Data Sets, JMLR 7, 2006,
+    https://jmlr.org/papers/v7/demsar06a.html
+
+    ``table`` has the columns rank (1 is best), low and high (95 % bootstrap interval), by method; ``critical`` is the
+    critical difference of the Nemenyi test at 5 % (Eq. 6); ``p`` is of the Friedman test that all methods are equal.
+    """
+
+    table: pd.DataFrame
+    blocks: int
+    critical: float
+    p: float
+
+    @property
+    def cliques(self) -> list[tuple[str, ...]]:
+        """Largest groups of neighbours in the ranking whose first and last differ by less than ``critical``."""
+        ranks = self.table["rank"]
+        found: list[tuple[int, int]] = []
+        for start in range(len(ranks)):
+            stop = int((ranks <= ranks.iloc[start] + self.critical).sum())
+            if stop - start > 1 and (not found or stop > found[-1][1]):
+                found.append((start, stop))
+        return [tuple(self.table.index[start:stop]) for start, stop in found]
+
+
+def critical_difference(methods: int, blocks: int, alpha: float = 0.05) -> float:
+    """Nemenyi's critical difference of mean ranks: q_alpha sqrt(k (k + 1) / (6 N)) (Eq. 6)."""
+    q = float(stats.studentized_range.ppf(1 - alpha, methods, np.inf)) / np.sqrt(2)
+    return float(q * np.sqrt(methods * (methods + 1) / (6 * blocks)))
+
+
+def ranking(values: pd.DataFrame, groups: Sequence[str]) -> Ranking:
+    """Rank methods by ``values`` [blocks, methods], higher is better; a run that diverged counts as -inf.
+
+    ``groups`` names the column of each block. The interval resamples columns, and seeds within them, so that it covers
+    other seeds and other splits; blocks of one column are not independent, which the Nemenyi test ignores. ValueError
+    for missing values or fewer than two methods.
+    """
+    if values.shape[1] < 2 or values.isna().to_numpy().any():
+        raise ValueError("a ranking needs two methods, and a value of each of them in every block")
+    # Models with the same bits may differ in the last bit of a mean over clients; that is a tie.
+    ranks = stats.rankdata(-values.to_numpy().round(9), axis=1)
+    names = list(dict.fromkeys(groups))
+    members = [np.flatnonzero(np.array(groups) == name) for name in names]
+    rng = np.random.default_rng(0)
+    draws = np.empty((DRAWS, values.shape[1]))
+    for draw in draws:
+        picked = [rng.choice(members[i], len(members[i])) for i in rng.integers(len(names), size=len(names))]
+        draw[:] = ranks[np.concatenate(picked)].mean(axis=0)
+    low, high = np.percentile(draws, [2.5, 97.5], axis=0)
+    table = pd.DataFrame({"rank": ranks.mean(axis=0), "low": low, "high": high}, index=values.columns)
+    # The test is defined for three methods or more.
+    p = (
+        float(stats.friedmanchisquare(*ranks.T).pvalue)
+        if values.shape[1] > 2 and len(values) > 1
+        else float("nan")
+    )
+    critical = critical_difference(values.shape[1], len(values))
+    return Ranking(table.sort_values("rank", kind="stable"), len(values), critical, p)

@@ -6,6 +6,7 @@ import math
 
 import pytest
 
+from benchmark.analyses import leaderboard
 from benchmark.analyses.leaderboard import board, costs
 from benchmark.experiments.plan import plan
 from benchmark.experiments.tables import spec_called
@@ -33,8 +34,10 @@ def test_only_methods_with_all_their_runs_are_ranked() -> None:
     assert found.ranking.table["rank"].tolist() == [1.5, 1.5]
 
 
-def test_costs_in_model_sizes() -> None:
+def test_costs_in_model_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Vectors of length d sent up and down, kept by a client and by the server."""
+    monkeypatch.setattr(leaderboard, "REPEATS", 1)
+    monkeypatch.setattr(leaderboard, "ROUNDS", 1)
     rows = "fedavg fedavgm fedadam scaffold feddyn feddc moon fedmr fedrep fedpac".split()
     spec = spec_called("leaderboard").cut(rows, ["fmnist/p5c2"])
     found = costs(spec, plan(spec, "quick", range(1)))

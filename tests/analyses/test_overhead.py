@@ -11,25 +11,24 @@ import pandas as pd
 import pytest
 from finished_runs import finish
 
-from benchmark.analyses.overhead import OverheadOptions, Split, overhead
+from benchmark.analyses.overhead import COSTS as COLUMNS
+from benchmark.analyses.overhead import OverheadOptions, overhead, split
+from benchmark.config.compose import group_names
+from benchmark.config.schema import RunConfig
 from benchmark.engine.records import Record
 from benchmark.errors import ConfigError, StorageError
-from benchmark.experiments.plan import Cells, PlannedCell, plan
-from benchmark.experiments.tables import TABLE_FOLDER, load_spec
+from benchmark.experiments import plan as planning
+from benchmark.experiments.plan import plan
+from benchmark.experiments.tables import spec_called
 from benchmark.reports.tables import Table
 from benchmark.runs.store import Results
 
 K, KAPPA, ROUNDS, SIZES = 24, 9, 40, [10] * 24
 
 
-@lru_cache(maxsize=1)
-def cells() -> Cells:
-    spec = load_spec(TABLE_FOLDER / "feddiverse_table1.yaml")
-    return plan(spec.cut([row.key for row in spec.rows], ["cmnist_gsc"]), "quick")
-
-
-def cell(row: str) -> PlannedCell:
-    return cells()[row, "cmnist_gsc"]
+@lru_cache
+def runs(row: str) -> tuple[RunConfig, ...]:
+    return plan(spec_called("feddiverse_table1").cut([row], ["cmnist_gsc"]), "quick")[row, "cmnist_gsc"].runs
 
 
 def participants(count: int, rounds: Iterable[int] = range(1, ROUNDS + 1)) -> list[Record]:
@@ -50,7 +49,7 @@ def write(tmp_path: Path) -> Callable[..., None]:
     def run(
         row: str, records: Sequence[Record], seeds: Sequence[int] = (0, 1, 2), state: str = "done"
     ) -> None:
-        for config in (run for run in cell(row).runs if run.seed in seeds):
+        for config in (run for run in runs(row) if run.seed in seeds):
             assert config.train.rounds == ROUNDS
             name = f"interaction-{config.seed}"
             everything = [Record(ROUNDS, "test", "all", "loss", 1.0), *records]
@@ -73,21 +72,14 @@ def line(found: Table, label: str) -> pd.Series:
 
 def numbers(found: Table, label: str) -> dict[str, float]:
     row = line(found, label)
-    names = [f"{n} {w}" for n in ("scalars", "clients", "forward", "trained") for w in ("once", "per round")]
-    return {name: float(row[name]) for name in names if pd.notna(row[name]) and row[name] != 0}
+    return {name: float(row[name]) for name in COLUMNS if pd.notna(row[name]) and row[name] != 0}
 
 
 EVERY = tuple(range(1, ROUNDS + 1))
-
-
 LATER = range(2, ROUNDS + 1)
 COSTS: dict[str, tuple[str, list[Record], dict[str, float]]] = {
-    "24 losses and a pass over all 240 samples in every round": (
-        "powd",
-        participants(KAPPA) + cost("scalars_up", K, *EVERY) + cost("forward", 240, *EVERY),
-        {"scalars per round": 1.0, "forward per round": 1.0},
-    ),
-    "in round 2, after one of pre-training with everybody, 3 scalars, 2 passes, 60 steps of 10": (
+    # Everybody in the pre-training of round 1. In round 2: 3 scalars, 2 passes, 60 steps of 10.
+    "FedDiverse": (
         "feddiverse",
         participants(KAPPA, LATER)
         + cost("scalars_up", 3 * K, 2)
@@ -95,39 +87,41 @@ COSTS: dict[str, tuple[str, list[Record], dict[str, float]]] = {
         + cost("trained", 60 * 10 * K, 2),
         {"scalars once": 3.0, "clients once": 15.0, "forward once": 2.0, "trained once": 60.0},
     ),
-    "round 0 of the records is the set-up, beside what each round costs": (
+    "Round robin": ("round_robin", participants(KAPPA), {}),
+    # Everybody in every round.
+    "FedNova": ("fednova", [], {"clients per round": 15.0}),
+    # 24 losses and a pass over all 240 samples in every round, and 5 scalars of a client before the first.
+    "POW-D": (
         "powd",
-        participants(KAPPA) + cost("scalars_up", 5 * K, 0) + cost("scalars_up", K, *EVERY),
-        {"scalars once": 5.0, "scalars per round": 1.0},
+        participants(KAPPA)
+        + cost("scalars_up", 5 * K, 0)
+        + cost("scalars_up", K, *EVERY)
+        + cost("forward", 240, *EVERY),
+        {"scalars once": 5.0, "scalars per round": 1.0, "forward per round": 1.0},
     ),
-    "compressed updates are a measure, recorded at every evaluation, and counted once": (
+    "FedPNS": ("fedpns", participants(KAPPA), {}),
+    # Compressed updates are a measure, recorded at every evaluation, and counted once.
+    "HCSFed": (
         "hcsfed",
         participants(KAPPA, LATER)
         + [Record(t, "selection", "all", "compressed_scalars", 7.0) for t in (4, 8, 40)],
         {"scalars once": 7.0, "clients once": 15.0},
     ),
-    "everybody in every round": ("fednova", [], {"clients per round": 15.0}),
-    "nothing beyond uniform selection": ("fedpns", participants(KAPPA), {}),
-    "uniform selection itself": ("uniform", participants(KAPPA), {}),
-}
-LABELS = {
-    "powd": "POW-D",
-    "feddiverse": "FedDiverse",
-    "hcsfed": "HCSFed",
-    "fednova": "FedNova",
-    "fedpns": "FedPNS",
-    "uniform": "Uniform random",
+    "Uniform random": ("uniform", participants(KAPPA), {}),
 }
 
 
-@pytest.mark.parametrize("case", COSTS)
-def test_costs(case: str, write: Callable, report: Callable) -> None:
-    row, records, expected = COSTS[case]
-    write(row, records)
+def test_costs(write: Callable, report: Callable) -> None:
+    """Of every row; as none lacks runs, no command is named that makes them."""
+    for row, records, _ in COSTS.values():
+        write(row, records)
     found = report()
-    assert numbers(found, LABELS[row]) == expected
-    assert line(found, LABELS[row])["runs"] == "3 of 3"
-    assert pd.notna(line(found, LABELS[row])["scalars once"])
+    assert {label: numbers(found, label) for label in COSTS} == {
+        label: said for label, (*_, said) in COSTS.items()
+    }
+    assert set(found.data["runs"]) == {"3 of 3"}
+    assert found.data["scalars once"].notna().all()
+    assert not any("python -m benchmark" in note.lines[0] for note in found.notes)
 
 
 def test_mean_over_the_seeds_that_are_done(write: Callable, report: Callable) -> None:
@@ -145,9 +139,7 @@ def test_without_runs(tmp_path: Path, report: Callable) -> None:
     """The rows say so, the formulas stand, the command that makes the runs is named, and nothing is trained."""
     found = report(seeds=2)
     assert found.name == "feddiverse_table2"
-    assert list(found.data["method"]) == [
-        "FedDiverse", "Round robin", "FedNova", "POW-D", "FedPNS", "HCSFed", "Uniform random",
-    ]  # fmt: skip
+    assert list(found.data["method"]) == list(COSTS)
     for label in found.data["method"]:
         assert line(found, label)["runs"] == "0 of 2"
         assert numbers(found, label) == {}
@@ -161,21 +153,10 @@ def test_without_runs(tmp_path: Path, report: Callable) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_no_command_where_all_rows_have_runs(write: Callable, report: Callable) -> None:
-    for row in ("feddiverse", "round_robin", "fednova", "powd", "fedpns", "hcsfed", "uniform"):
-        write(row, participants(KAPPA))
-    assert not any("python -m benchmark" in note.lines[0] for note in report().notes)
-
-
 def test_parts_that_do_not_exist_yet(monkeypatch: pytest.MonkeyPatch, report: Callable) -> None:
-    import benchmark.experiments.plan as planning
-
-    names = planning.group_names
-
-    def without(group: str) -> Sequence[str]:
-        return [name for name in names(group) if name != "hcsfed"]
-
-    monkeypatch.setattr(planning, "group_names", without)
+    monkeypatch.setattr(
+        planning, "group_names", lambda group: [n for n in group_names(group) if n != "hcsfed"]
+    )
     assert line(report(), "HCSFed")["runs"] == "selection not available yet"
 
 
@@ -197,8 +178,14 @@ def test_a_lost_partition_is_named(write: Callable, report: Callable, tmp_path: 
         report()
 
 
-def test_once_and_per_round() -> None:
-    assert Split.of({}, 4) == Split(0, 0)
-    assert Split.of({0: 5, 3: 7}, 4) == Split(12, 0)
-    assert Split.of({2: 1, 3: 1}, 4) == Split(2, 0)
-    assert Split.of({0: 5, 1: 1, 2: 1, 4: 2}, 4, 2) == Split(2.5, 0.5)
+@pytest.mark.parametrize(
+    ("values", "unit", "expected"),
+    [
+        ({}, 1, (0, 0)),
+        ({0: 5, 3: 7}, 1, (12, 0)),
+        ({2: 1, 3: 1}, 1, (2, 0)),
+        ({0: 5, 1: 1, 2: 1, 4: 2}, 2, (2.5, 0.5)),
+    ],
+)
+def test_once_and_per_round(values: dict[int, float], unit: float, expected: tuple[float, float]) -> None:
+    assert split(values, 4, unit) == expected

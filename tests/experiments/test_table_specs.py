@@ -336,6 +336,7 @@ def test_a_part_of_a_table() -> None:
         ({"metrc": "loss"}, "metrc", "Did you mean 'metric'?"),
         ({"metric": "acuracy"}, "metric", "Did you mean 'accuracy'?"),
         ({"which_round": "best"}, "which_round", "'best'"),
+        ({"which_round": "mean_last_0"}, "which_round", "mean_last_<n>"),
         ({"seeds": 0}, "seeds", "0"),
         ({"seeds": {"quick": 1}}, "seeds", "'paper'"),
         ({"seeds": {"quick": 1, "paper": 1, "quik": 1}}, "seeds", "Did you mean 'quick'?"),

@@ -109,8 +109,7 @@ def test_every_effect_is_another_run_that_can_be_built(preset: str) -> None:
     assert [pair.entry.id for pair in planned] == [entry.id for entry in wanted]
     assert planned
     for pair in planned:
-        where = (pair.cell.row, pair.cell.column)
-        default, switched = pair.default[where].runs[0], pair.switched[where].runs[0]
+        (default,), (switched,) = ([cell.runs[0] for cell in cells.values()] for cells in pair[2:])
         assert default.hash != switched.hash, f"{pair.entry.id}: the switch changes nothing"
         for cells in (pair.default, pair.switched):
             check(pair.spec, cells)
@@ -162,14 +161,10 @@ def test_an_entry_that_does_not_fit_is_refused(tmp_path: Path, change: dict[str,
     assert "fedld.yaml" in str(caught.value)
 
 
-def test_ids_are_unique_over_all_files(tmp_path: Path) -> None:
+def test_files_that_do_not_fit_together_are_named(tmp_path: Path) -> None:
     write_ledger(tmp_path, ENTRY, ENTRY | {"id": "fedmr-none"})
     with pytest.raises(ConfigError, match="fedmr-none comes twice"):
         load(tmp_path)
-
-
-def test_a_file_that_is_missing_or_of_another_paper_is_named(tmp_path: Path) -> None:
-    write_ledger(tmp_path, ENTRY)
     (tmp_path / "fedmr.yaml").write_text((tmp_path / "fedsdc.yaml").read_text())
     with pytest.raises(ConfigError, match=r"fedmr\.yaml: paper: got 'fedsdc'"):
         load(tmp_path)
@@ -189,25 +184,15 @@ def test_tables_and_cells_that_do_not_exist_are_named(key: str, name: str, tmp_p
 # The page ------------------------------------------------------------------------------------------------------
 
 
-LINE = {
-    "id": "toy-norm",
-    "table": "fedld_table1",
-    "row": "fedprox",
-    "column": "retina_split3",
-    "overrides": json.dumps(EFFECT["overrides"]),
+LINE = dict(
+    zip(effects.KEY, ("toy-norm", *EFFECT["cells"]["quick"].values(), json.dumps(EFFECT["overrides"])), strict=True)
+) | {
     "metric": "accuracy",
-    "default_mean": "60.000000",
-    "default_sd": "1.000000",
-    "default_n": "3",
-    "switched_mean": "62.125000",
-    "switched_sd": "0.500000",
-    "switched_n": "2",
-    "difference": "2.125000",
-    "differences": "+1.2500 +3.0000",
-    "seeds": "0 2",
-    "diverged": "switched 1 of 3",
-    "commit": "123456789",
-}
+    "default_mean": "60.000000", "default_sd": "1.000000", "default_n": "3",
+    "switched_mean": "62.125000", "switched_sd": "0.500000", "switched_n": "2",
+    "difference": "2.125000", "differences": "+1.2500 +3.0000",
+    "seeds": "0 2", "diverged": "switched 1 of 3", "commit": "123456789",
+}  # fmt: skip
 
 
 def page(folder: Path, *lines: Mapping[str, str], **changes: Any) -> str:
@@ -232,9 +217,6 @@ def test_a_measured_effect_stands_in_the_list_and_at_its_entry(tmp_path: Path) -
     ) in text
     assert "`python -m benchmark fidelity effects ids=toy-norm preset=quick`" in text
     assert "| [fedmr-none](#fedmr-none) | Norm of the toy \\| term | none |  |" in text
-
-
-def test_an_effect_of_runs_that_all_diverged_has_no_number(tmp_path: Path) -> None:
     gone = {"switched_mean": "", "switched_sd": "", "switched_n": "0", "difference": "", "differences": ""}
     text = page(tmp_path, LINE | gone | {"diverged": "switched 3 of 3"})
     assert "| 60.00 ± 1.00 (n=3) | no number | diverged (switched 3 of 3) |" in text
@@ -259,15 +241,3 @@ def test_another_preset_s_columns_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"quick\.csv"):
         effects.read("quick", tmp_path)
     assert effects.read("small", tmp_path) == {}
-
-
-def test_new_numbers_replace_old_ones_of_the_same_entry_only(tmp_path: Path) -> None:
-    other = ENTRY | {"id": "toy-other", "effect": EFFECT}
-    chapters = load(write_ledger(tmp_path, ENTRY | {"effect": EFFECT}, other))
-    entries = {entry.id: entry for chapter in chapters for entry in chapter.entries}
-    lines = [{**LINE, "id": name} for name in ("toy-norm", "toy-other", "toy-that-was")]
-    old = {tuple(line[name] for name in effects.KEY): line for line in lines}
-    assert effects.key_of(entries["toy-norm"], "quick") in old
-    written = effects.as_csv(chapters, "quick", old, [LINE | {"difference": "9.000000"}]).decode()
-    found = {line["id"]: line["difference"] for line in csv.DictReader(written.splitlines())}
-    assert found == {"toy-norm": "9.000000", "toy-other": "2.125000"}

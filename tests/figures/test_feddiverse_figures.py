@@ -7,15 +7,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from finished_runs import drawn, finish
+from finished_runs import drawn, finish, request
 
 from benchmark.engine.records import Record
 from benchmark.errors import ConfigError
 from benchmark.experiments.figures import FIGURE_FOLDER, FigureSpec, load_figure
-from benchmark.experiments.plan import PlannedCell, plan
+from benchmark.experiments.plan import plan
+from benchmark.figures.selection import TYPES, _types
 from benchmark.runs.store import Results
-
-FILES = sorted(FIGURE_FOLDER.glob("feddiverse_*.yaml"))
 
 
 def spec_of(number: int) -> FigureSpec:
@@ -45,19 +44,13 @@ def test_grid_is_the_papers_and_its_choice() -> None:
     """Appendix D: {5, 25, 50, 75, 100} twice and five q; the chosen 10 attribute steps are beside the grid."""
     spec = spec_of(4)
     assert spec.runs is not None
-    cells = plan(spec.runs, "small")
-    found = {
-        (run.selection["q"], run.selection["tau_b"], run.selection["tau_a"])
-        for cell in cells.values()
-        for run in cell.runs
-    }
+    runs = [cell.runs[0] for cell in plan(spec.runs, "small", (0,)).values()]
+    found = [tuple(run.selection[name] for name in ("q", "tau_b", "tau_a")) for run in runs]
     steps = (5, 25, 50, 75, 100)
-    expected = {(q, b, a) for q in (0.1, 0.3, 0.5, 0.7, 0.9) for b in steps for a in (*steps, 10)}
-    assert found == expected
-    assert {run.train.rounds for cell in cells.values() for run in cell.runs} == {2}
-    chosen = spec.settings("small")["chosen"]
-    assert (chosen["q"], chosen["tau_b"], chosen["tau_a"]) in found
-    assert len(cells) == len(found)  # every place of the grid once
+    expected = [(q, b, a) for q in (0.1, 0.3, 0.5, 0.7, 0.9) for b in steps for a in (*steps, 10)]
+    assert sorted(found) == sorted(expected)
+    assert {run.train.rounds for run in runs} == {2}
+    assert tuple(spec.settings("small")["chosen"].values()) in found
 
 
 def test_errors_are_means_over_seeds_in_their_places(tmp_path: Path) -> None:
@@ -91,7 +84,7 @@ def test_errors_are_means_over_seeds_in_their_places(tmp_path: Path) -> None:
 
 # Figs. 5-9 ------------------------------------------------------------------------------------------------------
 
-TYPES = {
+CAPTIONS = {
     5: (4, 4, 16),  # the captions: 16.7, 16.7, 66.6 % of 24
     6: (16, 4, 4),
     7: (3, 20, 2),  # 12 % CI, 8 % SC of 25; four clients have equal CI and AI
@@ -100,37 +93,27 @@ TYPES = {
 }
 
 
+@pytest.mark.parametrize("number", CAPTIONS)
+@pytest.mark.parametrize("scale", [None, 1.0])
+def test_types_are_those_of_the_captions(number: int, scale: float | None, tmp_path: Path) -> None:
+    """Also with the scaled matrices of the stand-ins. Other partitions have no types."""
+    asked = request(spec_of(number), tmp_path)
+    run = next(iter(asked.cells.values())).runs[0]
+    parameters = run.partition.parameters if scale is None else {**run.partition.parameters, "scale": scale}
+    partition = run.partition.model_copy(update={"parameters": parameters})
+    types = _types(asked, run.model_copy(update={"partition": partition}))
+    assert tuple((types == name).sum() for name in TYPES) == CAPTIONS[number]
+    iid = run.partition.model_copy(update={"name": "iid"})
+    with pytest.raises(ConfigError, match="partition: got 'iid'"):
+        _types(asked, run.model_copy(update={"partition": iid}))
+
+
 def participation(rounds: Mapping[int, Sequence[int]]) -> list[Record]:
-    found = [Record(t, "test", "all", "accuracy", 0.5) for t in rounds]
-    return found + [
+    return [
         Record(t, "participation", f"client={k}", "weight", 1 / len(ids))
         for t, ids in rounds.items()
         for k in ids
     ]
-
-
-@pytest.mark.parametrize("number", TYPES)
-@pytest.mark.parametrize("preset", ["quick", "paper"])
-def test_types_are_those_of_the_captions(number: int, preset: str, tmp_path: Path) -> None:
-    """Also with the scaled matrices of the stand-ins. Every client takes part once, in a round of its own."""
-    spec = spec_of(number)
-    assert spec.runs is not None
-    keys = plan(spec.runs, "quick")
-    run = next(iter(keys.values())).runs[0]
-    if preset == "paper":
-        parameters = {**run.partition.parameters, "scale": 1.0}
-        run = run.model_copy(update={"partition": run.partition.model_copy(update=parameters)})
-    count = sum(TYPES[number])
-    finish(Results(tmp_path).open(), run, participation({t: [t - 2] for t in range(2, 2 + min(count, 20))}))
-    data = drawn(spec, tmp_path, cells={key: PlannedCell(*key, "ok", (run,)) for key in keys}).data
-    known = data[data["row"] == "known triplets"]
-    assert known["client"].tolist() == list(range(min(count, 20)))
-    # Types of clients beyond the 20 shown rounds follow from the places, which are sorted by type.
-    bounds = np.cumsum((0, *TYPES[number]))
-    for name, low, high in zip(("CI", "AI", "SC"), bounds[:-1], bounds[1:], strict=True):
-        places = known[known["type"] == name]["place"]
-        assert ((places >= low) & (places < high)).all()
-    assert sorted(set(known["place"])) == sorted(known["place"])
 
 
 def test_shares_and_rounds_by_hand(tmp_path: Path) -> None:
@@ -156,14 +139,3 @@ def test_shares_and_rounds_by_hand(tmp_path: Path) -> None:
     assert "CI 50.0 % (10.0 %)" in [text.get_text() for text in first.texts]
     dots = np.asarray(first.collections[-1].get_offsets())
     assert sorted(dots[dots[:, 0] == 2][:, 1].tolist()) == [0, 1, 3, 20]
-
-
-def test_other_partitions_have_no_types(tmp_path: Path) -> None:
-    spec = spec_of(5)
-    assert spec.runs is not None
-    keys = plan(spec.runs, "quick")
-    run = next(iter(keys.values())).runs[0]
-    iid = run.model_copy(update={"partition": run.partition.model_copy(update={"name": "iid"})})
-    finish(Results(tmp_path).open(), iid, participation({2: [0]}))
-    with pytest.raises(ConfigError, match="partition: got 'iid'"):
-        drawn(spec, tmp_path, cells={key: PlannedCell(*key, "ok", (iid,)) for key in keys})

@@ -16,21 +16,14 @@ from benchmark.engine.state import Problem, Schedule
 from benchmark.engine.training import TrainSpec
 from benchmark.experiments.figures import FigureSpec, find_figures
 from benchmark.experiments.plan import plan
-from benchmark.experiments.tables import find_specs
+from benchmark.experiments.tables import spec_called
 from benchmark.figures import sphere
 from benchmark.figures.registry import find
 from benchmark.models.flat import FlatModel
 
 TOY = {
-    "rounds": 3,
-    "epochs": 2,
-    "lr": 0.05,
-    "samples": 8,
-    "noise": 0.2,
-    "mu1": 0.01,
-    "mu2": 0.5,
-    "repeats": 2,
-}
+    "rounds": 3, "epochs": 2, "lr": 0.05, "samples": 8, "noise": 0.2, "mu1": 0.01, "mu2": 0.5, "repeats": 2,
+}  # fmt: skip
 
 
 def figure(number: int) -> FigureSpec:
@@ -45,23 +38,18 @@ def test_sphere_draws_every_test_point_on_the_unit_sphere(tmp_path: Path) -> Non
     threads = torch.get_num_threads()
     drawn = find("sphere")(request(figure(1), tmp_path, **TOY))
     assert torch.get_num_threads() == threads
-    assert list(drawn.data.groupby("panel", sort=False).size()) == [48, 48, 48]
-    assert list(drawn.data["panel"].unique()) == list(sphere.TITLES)
-    assert list(drawn.data.groupby("class").size()) == [24] * 6
+    sizes = drawn.data.groupby(["panel", "class"], sort=False).size()
+    assert sizes.to_dict() == {(title, c): 8 for title in sphere.TITLES for c in range(6)}
     places = drawn.data[["x", "y", "z"]].to_numpy()
     np.testing.assert_allclose(np.linalg.norm(places, axis=1), 1, atol=1e-5)
-    axes = drawn.figure.axes
-    assert [axis.get_title() for axis in axes] == list(sphere.TITLES)
-    for axis, title in zip(axes, sphere.TITLES, strict=True):
-        dots = [c for c in axis.collections if c.get_label().startswith("class")]
-        assert [d.get_label() for d in dots] == [f"class {c}" for c in range(1, 7)]
+    for axis, title in zip(drawn.figure.axes, sphere.TITLES, strict=True):
+        assert axis.get_title() == title
+        dots = {c.get_label(): c for c in axis.collections}
         third = drawn.data[(drawn.data["panel"] == title) & (drawn.data["class"] == 2)]
-        np.testing.assert_allclose(np.stack(dots[2]._offsets3d, axis=1), third[["x", "y", "z"]])
+        np.testing.assert_allclose(np.stack(dots["class 3"]._offsets3d, axis=1), third[["x", "y", "z"]])
     again = find("sphere")(request(figure(1), tmp_path, **TOY))
-    assert drawn.data.equals(again.data)
-    assert drawn.remarks == again.remarks
-    assert "over 2 draws" in drawn.remarks[0]
-    assert len(drawn.remarks) == 4
+    assert drawn.data.equals(again.data) and drawn.remarks == again.remarks
+    assert "over 2 draws" in drawn.remarks[0] and len(drawn.remarks) == 4
 
 
 @pytest.mark.parametrize("method", [{}, {"client": {"fedmr": {"mu1": 0.01, "mu2": 0.5}}}])
@@ -72,24 +60,20 @@ def test_what_is_drawn_is_the_first_client_after_training(method: dict[str, Any]
     clients = [np.flatnonzero(train[1].numpy() // 2 == k) for k in range(3)]
     drawn = sphere._train(toy, method, train, clients, 0).features(test[0])
     log = Recorder.new()
-    problem = Problem(train[0], train[1], None, clients, 6, 0, lambda x: x, {})
-    net = sphere._net(0)
-    spec = TrainSpec(epochs=2, batch_size=32, momentum=0.9)
-    run = FederatedRun(
-        problem, with_rules(log, config=method), FlatModel(net), spec, Schedule(3, 3, lambda t: 0.05), 0
-    )
+    problem = Problem(*train, None, clients, 6, 0, lambda x: x, {})
+    spec, schedule = TrainSpec(epochs=2, batch_size=32, momentum=0.9), Schedule(3, 3, lambda t: 0.05)
+    run = FederatedRun(problem, with_rules(log, config=method), FlatModel(sphere._net(0)), spec, schedule, 0)
     state = run.initial_state()
     for _ in range(3):
         state, _ = run.step(state)
-    ends = {k: end for t, k, end in log.ends if t == 2}
-    np.testing.assert_allclose(
-        drawn, run.clients.pool.get(ends[0].w, ends[0].buffers).features(test[0]), rtol=0, atol=1e-6
-    )
+    (end,) = (end for t, k, end in log.ends if (t, k) == (2, 0))
+    expected = run.clients.pool.get(end.w, end.buffers).features(test[0])
+    np.testing.assert_allclose(drawn, expected, rtol=0, atol=1e-6)
 
 
-def test_the_toy_data() -> None:
+def test_the_toy_data(tmp_path: Path) -> None:
     """Classes in pairs on opposite sides of an axis, train and test apart."""
-    toy = type("Toy", (), {"option": lambda self, name, default=None: {"samples": 500, "noise": 0.2}[name]})()
+    toy = request(figure(1), tmp_path, samples=500, noise=0.2)
     x, y = sphere._blobs(0, "train", toy)
     means = np.stack([x[y == c].mean(0).numpy() for c in range(6)])
     expected = [[1, 0, 0], [-1, 0, 0], [0, 1, 0], [0, -1, 0], [0, 0, 1], [0, 0, -1]]
@@ -103,14 +87,9 @@ def test_the_toy_data() -> None:
 
 def bars() -> FigureSpec:
     longer = FAKE | {"train": {"rounds": 4, "batch_size": 8}}
-    table = {
-        "metric": "accuracy",
-        "presets": ["quick"],
-        "rows": [{"key": m, "label": m, "method": m} for m in ("fedavg", "nix", "fedprox", "fedmr")],
-        "columns": [
-            {"key": key, "label": key.upper(), **settings} for key, settings in (("a", FAKE), ("b", longer))
-        ],
-    }
+    rows = [{"key": m, "label": m, "method": m} for m in ("fedavg", "nix", "fedprox", "fedmr")]
+    columns = [{"key": "a", "label": "A", **FAKE}, {"key": "b", "label": "B", **longer}]
+    table = {"metric": "accuracy", "presets": ["quick"], "rows": rows, "columns": columns}
     node = {"name": "toy", "paper": "toy", "figure": 4, "title": "Toy", "kind": "resources", "table": table}
     return FigureSpec.model_validate({**node, "options": {"repeats": 1}, "presets": {"quick": {}}})
 
@@ -119,11 +98,9 @@ def test_bars_are_quotients_and_what_is_reached(tmp_path: Path) -> None:
     """fedprox is done in both columns for seed 0 (40, 60 %) and in one for seed 1: its bar is 50 %."""
     asked = request(bars(), tmp_path)
     reached = {
-        ("fedavg", "a"): (0.2, 0.4),
-        ("fedavg", "b"): (0.4, 0.6),
-        ("fedprox", "a"): (0.4, 0.9),
-        ("fedprox", "b"): (0.6,),
-    }
+        ("fedavg", "a"): (0.2, 0.4), ("fedavg", "b"): (0.4, 0.6),
+        ("fedprox", "a"): (0.4, 0.9), ("fedprox", "b"): (0.6,),
+    }  # fmt: skip
     for cell, values in reached.items():
         for run, value in zip(asked.cells[cell].runs, values, strict=False):
             finish(asked.index.results, run, final={"test": {"accuracy": value}})
@@ -131,23 +108,21 @@ def test_bars_are_quotients_and_what_is_reached(tmp_path: Path) -> None:
     held, seconds, accuracy = drawn.figure.axes
     assert [label.get_text() for label in held.get_yticklabels()] == ["fedavg", "fedprox", "fedmr"]
     widths = [bar.get_width() for bar in held.patches]
-    assert widths[:2] == [1, 2]
-    assert 1 < widths[2] < 1.1
+    assert widths[:2] == [1, 2] and 1 < widths[2] < 1.1
     assert seconds.patches[0].get_width() == 1
     found = {round(bar.get_y() + bar.get_height() / 2): bar.get_width() for bar in accuracy.patches}
     # The mean over seeds of the mean over columns: (30 + 50)/2 for fedavg; fedmr has no run.
     assert {k: v for k, v in found.items() if v == v and v} == {0: pytest.approx(40), 1: pytest.approx(50)}
-    data = drawn.data[drawn.data["measure"] == "accuracy"]
-    assert sorted(data["value"]) == pytest.approx([30, 50, 50])
-    assert len(drawn.data[drawn.data["measure"] == "seconds"]) == 6
+    sizes = drawn.data.groupby("measure").size().to_dict()
+    assert sizes == {"held": 6, "seconds": 6, "accuracy": 3}
 
 
 def test_figure_4_uses_the_runs_of_table_1() -> None:
     spec = figure(4).runs
     assert spec is not None
-    (table,) = (s for s in find_specs("fedmr") if s.name == "fedmr_table1")
+    table = spec_called("fedmr_table1")
     for preset in ("quick", "small", "paper"):
-        ours, theirs = plan(spec, preset), plan(table, preset)
+        ours, theirs = plan(spec, preset, (0,)), plan(table, preset, (0,))
         shared = ours.keys() & theirs.keys()
         assert {row for row, _ in shared} == {row.key for row in table.rows}
         assert len(shared) == 8 * 4

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -18,8 +19,6 @@ from benchmark.experiments.plan import plan
 from benchmark.figures.registry import Drawing
 from benchmark.runs.data import load_data
 from benchmark.runs.store import Results
-
-FILES = sorted(FIGURE_FOLDER.glob("fedsdc_*.yaml"))
 
 
 def spec_of(number: int) -> FigureSpec:
@@ -39,14 +38,10 @@ def finished(spec: FigureSpec, folder: Path, values: Mapping[tuple[str, str, int
             if isinstance(value, str):
                 finish(results, run, state=value)
             elif value is not None:
-                curve = [
-                    Record(t, "test", "all", "micro_f1", final) for t, final in ((0, value / 2), (4, value))
-                ]
-                others = [
-                    Record(4, "test", "class=0", "micro_f1", 9.0),
-                    Record(4, "validation", "all", "micro_f1", 9.0),
-                ]
-                finish(results, run, curve + others, final={"test": {"micro_f1": value}})
+                places = [(0, "test", "all", value / 2), (4, "test", "all", value)]
+                others = [(4, "test", "class=0", 9.0), (4, "validation", "all", 9.0)]
+                records = [Record(t, split, group, "micro_f1", v) for t, split, group, v in places + others]
+                finish(results, run, records, final={"test": {"micro_f1": value}})
     return drawn(spec, folder)
 
 
@@ -101,42 +96,30 @@ def test_bars(tmp_path: Path) -> None:
 def test_data_of_the_clients(tmp_path: Path) -> None:
     """Counts in the CSV, one sample at a time from the split that seed 0 trains on; a panel per column of Table 1."""
     drawing = drawn(spec_of(3), tmp_path)
-    assert list(drawing.data["column"].unique()) == ["iid", "niid1", "niid2"]
+    totals = drawing.data.groupby("column", sort=False)["samples"].sum().to_dict()
+    assert totals | {"niid2": 0} == {"iid": 2905, "niid1": 2451, "niid2": 0}
     layer = {"dataset": "digits_ham", "partition": {"name": "dirichlet", "clients": 15, "alpha": 5.0}}
     data = load_data(resolve(compose("quick", layer)))
-    counts: dict[tuple[int, str], int] = {}
-    for k, client in enumerate(data.clients):
-        for i in client:
-            key = (k, data.dataset.classes[int(data.train.labels[i])])
-            counts[key] = counts.get(key, 0) + 1
+    names, labels = data.dataset.classes, data.train.labels
+    counts = Counter((k, names[int(labels[i])]) for k, client in enumerate(data.clients) for i in client)
     shown = drawing.data[(drawing.data["column"] == "niid1") & (drawing.data["samples"] > 0)]
-    assert {
-        (c, n): s for c, n, s in zip(shown["client"], shown["class"], shown["samples"], strict=True)
-    } == counts
+    assert shown.set_index(["client", "class"])["samples"].to_dict() == counts
     panels = drawing.figure.axes
     assert [axis.get_title() for axis in panels] == [
-        "IID: 2,905 samples", "NIID-1: 2,451 samples", f"NIID-2: {_total(drawing, 'niid2'):,} samples",
+        "IID: 2,905 samples", "NIID-1: 2,451 samples", f"NIID-2: {totals['niid2']:,} samples",
     ]  # fmt: skip
     assert [len(axis.get_yticklabels()) for axis in panels] == [10, 7, 13]
     # As many bubbles as there are cells with samples.
     assert len(np.asarray(panels[1].collections[0].get_offsets())) == len(counts)
 
 
-def _total(drawing: Drawing, column: str) -> int:
-    return int(drawing.data.loc[drawing.data["column"] == column, "samples"].sum())
-
-
-def test_data_of_some_columns(tmp_path: Path) -> None:
-    spec = spec_of(3).model_copy(update={"columns": ("niid1",)})
+def test_data_of_some_columns_and_of_what_is_not_there(tmp_path: Path) -> None:
+    spec = spec_of(3).model_copy(update={"columns": ("niid1",), "presets": {"quick": {}, "small": {}}})
     assert set(drawn(spec, tmp_path).data["column"]) == {"niid1"}
-
-
-def test_data_of_what_is_not_there(tmp_path: Path) -> None:
-    spec = spec_of(3).model_copy(update={"presets": {"small": {}}})
     with pytest.raises(ConfigError, match=r"'fedsdc_tabel1'.*'fedsdc_table1'"):
         drawn(spec, tmp_path, "small", of="fedsdc_tabel1")
     with pytest.raises(ConfigError, match="not in this preset"):
-        drawn(spec, tmp_path, "small", of="fedsdc_table1")
+        drawn(spec, tmp_path, "small")
 
 
 # Fig. 4 --------------------------------------------------------------------------------------------------------------
@@ -144,11 +127,12 @@ def test_data_of_what_is_not_there(tmp_path: Path) -> None:
 
 def test_curves(tmp_path: Path) -> None:
     """Mean over seeds by round in percent, one panel per scenario, of the test set alone."""
+    spec = spec_of(4).model_copy(update={"rows": ("fedavgm", "fedsdc")})
     values = {
         (row, column, seed): base + seed / 10
         for row, base in (("fedavgm", 0.4), ("fedsdc", 0.6)) for column in ("iid", "niid1", "niid2") for seed in (0, 1)
     }  # fmt: skip
-    drawing = finished(spec_of(4), tmp_path, values)
+    drawing = finished(spec, tmp_path, values)
     assert [axis.get_title() for axis in drawing.figure.axes] == ["IID", "NIID-1", "NIID-2"]
     for axis in drawing.figure.axes:
         lines = [np.asarray(line.get_xydata()) for line in axis.lines if len(line.get_xydata()) == 2]  # type: ignore[arg-type]

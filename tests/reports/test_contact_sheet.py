@@ -13,8 +13,8 @@ from benchmark.reports.contact_sheet import (
     PER_SPLIT,
     TILE,
     _members,
-    _names,
-    _strips,
+    _name,
+    _strip,
     _tile,
     contact_sheet,
 )
@@ -23,9 +23,7 @@ from datasets.core.base import Dataset, Split
 
 def of(labels: list[int], groups: list[int] | None = None, first: int = 0, sources: bool = False) -> Split:
     """Grey images of one value each: first, first + 1, ..."""
-    images = np.arange(first, first + len(labels), dtype=np.uint8)[:, None, None, None] * np.ones(
-        (1, 8, 8), np.uint8
-    )
+    images = np.tile(np.arange(first, first + len(labels), dtype=np.uint8)[:, None, None, None], (1, 1, 8, 8))
     known = None if groups is None else np.array(groups)
     return Split(images, np.array(labels), None if sources else known, known if sources else None)
 
@@ -40,15 +38,16 @@ def test_rows_and_names() -> None:
     data = dataset(of([1, 0, 1, 1], [0, 1, 1, 1], sources=True), of([0, 1, 1]), sources=("left", "right"))
     rows = sorted({*_members(data.train), *_members(data.test)})
     assert rows == [(0, -1, -1), (0, -1, 1), (1, -1, -1), (1, -1, 0), (1, -1, 1)]
-    assert _names(data, rows) == [
-        "cat\n0 + 1", "cat, right\n1 + 0", "dog\n0 + 2", "dog, left\n1 + 0", "dog, right\n2 + 0",
-    ]  # fmt: skip
+    assert [_name(data, row, (1, 1234)) for row in rows[:2]] == ["cat\n1 + 1,234", "cat, right\n1 + 1,234"]
+    assert {row: list(held) for row, held in _members(data.train).items()} == {
+        (0, -1, 1): [1], (1, -1, 0): [0], (1, -1, 1): [2, 3],
+    }  # fmt: skip
 
 
 def test_images_are_spread_evenly() -> None:
     """Of 11 images of a class, six: numbers 0, 2, 4, 6, 8, 10; of two images both, once."""
     split = of([0] * 11 + [1, 1])
-    strip = _strips(split, [(0, -1, -1), (1, -1, -1)], TILE)
+    strip = _strip(split, [range(11), range(11, 13)], TILE)
     assert strip.shape == (2 * TILE + GAP, PER_SPLIT * (TILE + GAP) - GAP, 3)
     middle = [column * (TILE + GAP) + TILE // 2 for column in range(PER_SPLIT)]
     assert strip[TILE // 2, middle, 0].tolist() == [0, 2, 4, 6, 8, 10]

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from benchmark.reports.ranking import critical_difference, ranking
+from benchmark.reports.statistics import critical_difference, ranking
 
 
 @pytest.mark.parametrize(("k", "q"), [(2, 1.960), (3, 2.343), (4, 2.569), (5, 2.728), (10, 3.164)])
@@ -26,9 +26,8 @@ def test_mean_ranks_by_hand() -> None:
     assert found.table["rank"].to_dict() == {"a": 6.5 / 4, "b": 7.5 / 4, "c": 10 / 4}
     assert list(found.table.index) == ["a", "b", "c"]
     assert found.blocks == 4
-    assert (found.table["low"] <= found.table["rank"]).all() and (
-        found.table["rank"] <= found.table["high"]
-    ).all()
+    assert (found.table["low"] <= found.table["rank"]).all()
+    assert (found.table["rank"] <= found.table["high"]).all()
     assert found.table.loc["a", "low"] >= 1 and found.table.loc["c", "high"] <= 3
 
 
@@ -46,14 +45,13 @@ def test_the_interval_has_no_width_where_all_blocks_agree() -> None:
     assert found.p == pytest.approx(math.exp(-6))
 
 
-def test_cliques() -> None:
+@pytest.mark.parametrize(
+    ("turned", "cliques"), [(0, [("a", "b"), ("b", "c"), ("c", "d")]), (6, [("a", "b", "c")])]
+)
+def test_cliques(turned: int, cliques: list[tuple[str, ...]]) -> None:
     """CD of 4 methods over 14 blocks is 1.25: ranks 1, 2, 3, 4 join neighbours only; 1, 1.6, 2.2, 4 the first three."""
-    blocks = [[4.0, 3.0, 2.0, 1.0]] * 14
-    found = ranking(pd.DataFrame(blocks, columns=list("abcd")), ["one"] * 14)
-    assert found.cliques == [("a", "b"), ("b", "c"), ("c", "d")]
-    mixed = [[4.0, 3.0, 2.0, 1.0]] * 8 + [[2.0, 3.0, 4.0, 1.0]] * 6
-    found = ranking(pd.DataFrame(mixed, columns=list("abcd")), ["one"] * 14)
-    assert found.cliques == [("a", "b", "c")]
+    blocks = [[4.0, 3.0, 2.0, 1.0]] * (14 - turned) + [[2.0, 3.0, 4.0, 1.0]] * turned
+    assert ranking(pd.DataFrame(blocks, columns=list("abcd")), ["one"] * 14).cliques == cliques
 
 
 @pytest.mark.parametrize("values", [{"a": [1.0, 2.0]}, {"a": [1.0, np.nan], "b": [1.0, 2.0]}])

@@ -96,21 +96,6 @@ def test_text_tables() -> None:
     assert "Title & more" in shown and "0.33" in shown and "Second." in shown
 
 
-def test_loss_ranks_the_other_way_round_and_is_not_in_percent(published: PublishedTable) -> None:
-    spec = toy_spec().model_copy(update={"metric": "loss"})
-    results = build_results(spec, "quick", toy_cells(), published=published)
-    assert results.cells["fedavg", "a"].mark.best
-    assert results.cells["fedavgm", "a"].mark.second
-    assert results.cells["fedavg", "a"].summary.mean == pytest.approx(0.62)
-    assert "(lowest)" in as_markdown(results)
-
-
-def test_a_finished_run_without_a_finite_number_is_never_a_result() -> None:
-    assert CellRun(0, "done", float("nan")).outcome == "diverged"
-    assert CellRun(0, "done", None).outcome == "missing"
-    assert CellRun(0, "failed", 0.9).value is None
-
-
 def test_a_lone_seed_has_no_spread_and_no_test(published: PublishedTable) -> None:
     cells = {key: Cell(cell.state, cell.runs[:1]) for key, cell in toy_cells().items()}
     results = build_results(toy_spec(), "quick", cells, published=published)
@@ -135,26 +120,19 @@ def test_an_average_needs_every_part_of_a_seed(published: PublishedTable) -> Non
     assert not average.complete
 
 
-def test_a_table_without_a_published_counterpart_says_nothing_about_it() -> None:
-    table = as_table(build_results(toy_spec().model_copy(update={"published": ()}), "quick", toy_cells()))
-    assert "published" not in markdown.render(table)
-    assert "published" not in latex.render(table)
-
-
-def test_best_on_test_is_said_in_every_column(published: PublishedTable) -> None:
+def test_what_a_table_says_of_its_settings(published: PublishedTable) -> None:
+    """Best on test in every column; nothing of published numbers where there are none."""
     spec = toy_spec().model_copy(update={"which_round": "best_test"})
     text = as_markdown(build_results(spec, "quick", {}, published=published))
     assert text.splitlines()[4].count("(best on test)") == 6
+    table = as_table(build_results(toy_spec().model_copy(update={"published": ()}), "quick", toy_cells()))
+    assert "published" not in markdown.render(table) + latex.render(table)
 
 
 def test_wide_tables_are_cut_into_blocks_of_whole_groups() -> None:
     table = as_table(build_results(load_spec(TABLE_FOLDER / "fedmr_table1.yaml"), "quick", {}))
-    assert [(block.title, len(block.columns)) for block in table.blocks] == [
-        ("FMNIST", 6),
-        ("SVHN", 6),
-        ("CIFAR-10", 6),
-        ("CIFAR-100", 6),
-    ]
+    names = ["FMNIST", "SVHN", "CIFAR-10", "CIFAR-100"]
+    assert [(block.title, len(block.columns)) for block in table.blocks] == [(name, 6) for name in names]
     assert markdown.render(table).count("\n## ") == 4
     assert latex.render(table).count(r"\begin{tabular}") == 4
 
@@ -171,15 +149,8 @@ def test_text_cannot_break_the_markup(published: PublishedTable) -> None:
 
 
 def _pdflatex(folder: Path, name: str) -> str:
-    result = subprocess.run(
-        ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", name],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        errors="replace",
-        timeout=120,
-        check=False,
-    )
+    words = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", name]
+    result = subprocess.run(words, cwd=folder, capture_output=True, text=True, errors="replace", timeout=120)
     assert result.returncode == 0, result.stdout[-2000:]
     return result.stdout
 

@@ -21,38 +21,14 @@ _PREAMBLE = r"""\makeatletter
 \fi
 \makeatother"""
 
-_SPECIAL = {
-    "\\": r"\textbackslash{}",
-    "{": r"\{",
-    "}": r"\}",
-    "&": r"\&",
-    "%": r"\%",
-    "$": r"\$",
-    "#": r"\#",
-    "_": r"\_",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "<": r"\textless{}",
-    ">": r"\textgreater{}",
-    "|": r"\textbar{}",
-    "±": r"$\pm$",
-    "†": r"$\dagger$",
-    "≥": r"$\geq$",
-    "≤": r"$\leq$",
-    "×": r"$\times$",
-    "·": r"$\cdot$",
-    "→": r"$\rightarrow$",
-    "–": "--",
-    "—": "---",
-    "’": "'",
-    "…": r"\dots{}",
-    "\n": " ",
-} | {
-    letter: rf"$\{name}$"
-    for letter, name in zip(
-        "αβγκλμρστη", "alpha beta gamma kappa lambda mu rho sigma tau eta".split(), strict=True
-    )
-}
+_MATHS = "pm dagger geq leq times cdot rightarrow alpha beta gamma kappa lambda mu rho sigma tau eta".split()
+_NAMES = "backslash asciitilde asciicircum less greater bar".split()
+_SPECIAL = (
+    {c: rf"\{c}" for c in "{}&%$#_"}
+    | {c: rf"\text{name}{{}}" for c, name in zip("\\~^<>|", _NAMES, strict=True)}
+    | {c: rf"$\{name}$" for c, name in zip("±†≥≤×·→αβγκλμρστη", _MATHS, strict=True)}
+    | {"–": "--", "—": "---", "’": "'", "…": r"\dots{}", "\n": " "}
+)
 
 
 def escape(text: str) -> str:
