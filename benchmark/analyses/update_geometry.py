@@ -10,7 +10,7 @@ agree, and follow chance where they are orthogonal.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Annotated, Any
+from typing import Annotated
 
 import pandas as pd
 import torch
@@ -37,15 +37,12 @@ NOTES = (
 
 
 class _Watch(Aggregator):
-    """The mean of FedAvg; ``seen`` collects the geometry of every round's updates."""
-
-    seen: Any
+    """The mean of FedAvg; its state is the geometry of the round's updates."""
 
     def direction(self, updates: Tensor, p: Tensor, view: RoundView, state: State) -> tuple[Tensor, State]:
-        """Return (Dbar [d], state) of FedAvg."""
+        """Return (Dbar [d] of FedAvg, a line of the table)."""
         mean, _ = MeanDirection().direction(updates, p, view, {})
-        self.seen.append({"round": view.round + 1, **geometry(updates, p, mean, view)})
-        return mean, state
+        return mean, {"round": view.round + 1, **geometry(updates, p, mean, view)}
 
 
 def geometry(updates: Tensor, p: Tensor, mean: Tensor, view: RoundView) -> dict[str, float]:
@@ -84,13 +81,13 @@ def update_geometry(options: UpdateGeometryOptions) -> Table:
     if not cell.runs:
         raise ConfigError(f"table {spec.name}, column {column.key}, preset {preset}: {cell.state}.")
     config = cell.runs[0]
-    seen: list[dict[str, float]] = []
     torch.set_num_threads(config.runtime.threads)
     run = build_run(config, load_data(config))
-    run = replace(run, method=replace(run.method, direction=_Watch(seen=seen)))
-    state, rounds = run.initial_state(), run.schedule.rounds
+    run = replace(run, method=replace(run.method, direction=_Watch()))
+    state, rounds, lines = run.initial_state(), run.schedule.rounds, []
     for _ in range(min(options.rounds or rounds, rounds)):
         state, _ = run.step(state)
+        lines.append(state.direction)
     what = "Updates of a round and their principal gradients"
     title = f"{what}: {spec.title}, {column.label}, preset {preset}, seed 0"
-    return text_table(f"update_geometry_{spec.name}", title, pd.DataFrame(seen), NOTES, decimals=2)
+    return text_table(f"update_geometry_{spec.name}", title, pd.DataFrame(lines), NOTES, decimals=2)

@@ -154,12 +154,11 @@ def build_results(
             cell = _average(parts) if parts else cells.get((row.key, column.key), Cell())
             found[row.key, column.key] = _result(spec, row, column, cell, published)
     results = TableResults(spec, preset, found, stand_ins or {}, chosen or {})
-    marked = dict(found)
     for column in spec.columns:
         values = {key: cell.values for key, cell in results.complete(column).items()}
         for key, mark in rank(values, spec.metric_format.higher_is_better, DECIMALS).items():
-            marked[key, column.key] = replace(found[key, column.key], mark=mark)
-    return replace(results, cells=marked)
+            found[key, column.key] = replace(found[key, column.key], mark=mark)
+    return results
 
 
 def _average(parts: Sequence[Cell]) -> Cell:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import re
 from collections.abc import Mapping
@@ -10,6 +9,7 @@ from functools import reduce
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 from ledgers import ENTRY, write_ledger
 
@@ -196,10 +196,7 @@ LINE = dict(
 
 
 def page(folder: Path, *lines: Mapping[str, str], **changes: Any) -> str:
-    with (folder / "quick.csv").open("w", newline="") as stream:
-        writer = csv.DictWriter(stream, LINE, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(lines)
+    pd.DataFrame(lines, columns=list(LINE)).to_csv(folder / "quick.csv", index=False)
     chapters = load(write_ledger(folder, ENTRY | {"effect": EFFECT} | changes))
     return render(chapters, folder)
 

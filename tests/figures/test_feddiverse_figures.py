@@ -99,8 +99,7 @@ def test_types_are_those_of_the_captions(number: int, scale: float | None, tmp_p
     """Also with the scaled matrices of the stand-ins. Other partitions have no types."""
     asked = request(spec_of(number), tmp_path)
     run = next(iter(asked.cells.values())).runs[0]
-    parameters = run.partition.parameters if scale is None else {**run.partition.parameters, "scale": scale}
-    partition = run.partition.model_copy(update={"parameters": parameters})
+    partition = run.partition.model_copy(update={} if scale is None else {"scale": scale})
     types = _types(asked, run.model_copy(update={"partition": partition}))
     assert tuple((types == name).sum() for name in TYPES) == CAPTIONS[number]
     iid = run.partition.model_copy(update={"name": "iid"})
