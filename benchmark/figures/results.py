@@ -9,7 +9,6 @@ import seaborn as sns
 from benchmark.figures.registry import Drawing, Request, panels
 from benchmark.reports.collect import collect, recorded
 from benchmark.reports.notes import full_label
-from benchmark.reports.results import TableResults
 
 
 def bars(request: Request) -> Drawing:
@@ -37,17 +36,15 @@ def bars(request: Request) -> Drawing:
     axis.grid(False, axis="x")
     # Inside the axes, the legend would cover some of the bars.
     sns.move_legend(axis, "upper left", bbox_to_anchor=(1.0, 1.0), title="", frameon=False)
-    remark = "Bar: mean over seeds; line: one sample standard deviation; dots: seeds."
-    return Drawing(figure, data, (remark, *_missing(results)))
-
-
-def _missing(results: TableResults) -> tuple[str, ...]:
-    lines = []
-    for cell in results.cells.values():
-        states = sorted({cell.state} - {"ok"} | set(cell.troubles))
-        if states:
-            lines.append(f"{cell.row.label}, {cell.column.label}: {', '.join(states)}")
-    return (f"Not shown: {'; '.join(lines)}.",) if lines else ()
+    remarks = ["Bar: mean over seeds; line: one sample standard deviation; dots: seeds."]
+    missing = [
+        f"{cell.row.label}, {cell.column.label}: {', '.join(sorted({cell.state} - {'ok'} | set(cell.troubles)))}"
+        for cell in results.cells.values()
+        if not cell.complete
+    ]
+    if missing:
+        remarks.append(f"Not shown: {'; '.join(missing)}.")
+    return Drawing(figure, data, tuple(remarks))
 
 
 def curves(request: Request) -> Drawing:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -37,12 +37,11 @@ def sphere(request: Request) -> Drawing:
     ``mu1``, ``mu2``, ``samples`` per class, ``noise`` of the data, ``repeats``.
     """
     repeats = [_panels(request, seed) for seed in range(request.seeds or int(request.option("repeats", 3)))]
-    data = pd.concat([panel.points for panel in repeats[0].values()], ignore_index=True)
-    remarks = [
-        f"{title}: spread {_over([found[title].spread for found in repeats])}, accuracy on all classes "
-        f"{_over([found[title].accuracy for found in repeats])} %."
-        for title in TITLES
-    ]
+    data = pd.concat([points for points, _, _ in repeats[0].values()], ignore_index=True)
+    remarks = []
+    for title in TITLES:
+        _, spreads, accuracies = zip(*(found[title] for found in repeats), strict=True)
+        remarks.append(f"{title}: spread {_over(spreads)}, accuracy on all classes {_over(accuracies)} %.")
     text = (
         "Spread: sum of squared deviations of the three eigenvalues of the features' correlation matrix (0: even, 6: "
         f"one direction). Numbers: mean and sample standard deviation over {len(repeats)} draws of data and first "
@@ -51,15 +50,8 @@ def sphere(request: Request) -> Drawing:
     return Drawing(_draw(data), data, (text, *remarks))
 
 
-class Panel(NamedTuple):
-    """One panel: place of each test point on the sphere, spread of eigenvalues and accuracy in percent."""
-
-    points: pd.DataFrame
-    spread: float
-    accuracy: float
-
-
-def _panels(request: Request, seed: int) -> dict[str, Panel]:
+def _panels(request: Request, seed: int) -> dict[str, tuple[pd.DataFrame, float, float]]:
+    """Title -> (place of each test point on the sphere, spread of eigenvalues, accuracy in percent)."""
     train, test = _blobs(seed, "train", request), _blobs(seed, "test", request)
     losses = {"mu1": float(request.option("mu1")), "mu2": float(request.option("mu2"))}
     everything = [np.arange(len(train[1]))]
@@ -74,11 +66,11 @@ def _panels(request: Request, seed: int) -> dict[str, Panel]:
         points = pd.DataFrame(
             {"panel": title, "class": test[1].numpy(), **dict(zip("xyz", unit.T, strict=True))}
         )
-        panels[title] = Panel(points, 128 * (spread(z) or 0.0), 100 * float(right))
+        panels[title] = points, 128 * (spread(z) or 0.0), 100 * float(right)
     return panels
 
 
-def _over(values: list[float]) -> str:
+def _over(values: Sequence[float]) -> str:
     summary = summarise(values)
     return f"{summary.mean:.2f}" + (f" ± {summary.std:.2f}" if summary.std is not None else "")
 
