@@ -104,8 +104,11 @@ def _agreement(results: TableResults) -> list[str]:
         return []
     texts, taus = [], []
     for column in spec.columns:
-        cells = [cell for cell in results.complete(column).values() if cell.summary and cell.published]
-        pairs = [(cell.summary.mean, cell.published.value) for cell in cells if cell.published.mean]
+        pairs = [
+            (cell.summary.mean, cell.published.value)
+            for cell in results.complete(column).values()
+            if cell.summary and cell.published and cell.published.value is not None
+        ]
         tau = agreement(pairs)
         if len(pairs) > 1:
             number = "undefined (all tied)" if tau is None else f"{tau:+.2f}"

@@ -96,6 +96,11 @@ def test_text_tables() -> None:
     assert "Title & more" in shown and "0.33" in shown and "Second." in shown
 
 
+def test_a_finished_run_without_a_finite_number_is_never_a_result() -> None:
+    assert (CellRun(0, "done", float("nan")).outcome, CellRun(0, "done").outcome) == ("diverged", "missing")
+    assert CellRun(0, "failed", 0.9).value is None
+
+
 def test_a_lone_seed_has_no_spread_and_no_test(published: PublishedTable) -> None:
     cells = {key: Cell(cell.state, cell.runs[:1]) for key, cell in toy_cells().items()}
     results = build_results(toy_spec(), "quick", cells, published=published)
