@@ -120,10 +120,9 @@ def test_bars_are_quotients_and_what_is_reached(tmp_path: Path) -> None:
 def test_figure_4_uses_the_runs_of_table_1() -> None:
     spec = figure(4).runs
     assert spec is not None
-    table = spec_called("fedmr_table1")
+    whole = spec_called("fedmr_table1")
+    table = whole.cut([row.key for row in whole.rows], [column.key for column in spec.columns])
     for preset in ("quick", "small", "paper"):
         ours, theirs = plan(spec, preset, (0,)), plan(table, preset, (0,))
-        shared = ours.keys() & theirs.keys()
-        assert {row for row, _ in shared} == {row.key for row in table.rows}
-        assert len(shared) == 8 * 4
-        assert all(ours[key] == theirs[key] for key in shared)
+        assert len(theirs) == 8 * 4
+        assert theirs.items() <= ours.items()
