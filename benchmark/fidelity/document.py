@@ -72,12 +72,8 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join(map(pipe_row, [head, ["---"] * len(head), *rows]))
 
 
-def _text(text: str) -> str:
-    return " ".join(text.split())
-
-
 def _cell(text: str) -> str:
-    return _text(text).replace("|", r"\|")
+    return text.replace("|", r"\|")
 
 
 def _plain(value: Value) -> str:
@@ -128,7 +124,7 @@ def _chapter(chapter: Chapter, measured: Measured) -> Iterator[str]:
     )
     yield f"Public code that was read: {sources}."
     for entry in chapter.entries:
-        yield f'<a id="{entry.id}"></a>\n\n### {_text(entry.title)}'
+        yield f'<a id="{entry.id}"></a>\n\n### {entry.title}'
         yield "\n".join(_items(entry))
         if entry.effect is not None:
             yield _effect(entry, entry.effect, measured)
@@ -141,11 +137,11 @@ def _items(entry: Entry) -> Iterator[str]:
         "The text against itself": entry.text,
         "Here": entry.default,
     }
-    yield from (f"- *{what}.* {_text(text)}" for what, text in said.items() if text)
+    yield from (f"- *{what}.* {text}" for what, text in said.items() if text)
     for key, (default, *others) in entry.switch.items():
         yield f"- *Switch.* `{key}`: {_values([default])} (default), {_values(others)}"
     if entry.no_switch:
-        yield f"- *{'Not switched' if entry.switch else 'No switch'}.* {_text(entry.no_switch)}"
+        yield f"- *{'Not switched' if entry.switch else 'No switch'}.* {entry.no_switch}"
 
 
 def _effect(entry: Entry, effect: Effect, measured: Measured) -> str:

@@ -11,8 +11,9 @@ from collections import Counter
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
+from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from benchmark.config.files import read_yaml, validate
 from benchmark.errors import ConfigError, wrong
@@ -27,6 +28,9 @@ PAPERS = ("fedld", "fedsdc", "feddiverse", "fedmr", "baselines")
 """The four papers and their baselines together, in the order of the document."""
 
 Value = bool | int | float | str | None
+
+Text = Annotated[str, AfterValidator(lambda text: " ".join(text.split()))]
+"""A paragraph, on one line."""
 
 
 class _Part(BaseModel):
@@ -72,14 +76,14 @@ class Entry(_Part):
     """
 
     id: str = Field(pattern=r"^[a-z0-9]+(-[a-z0-9]+)*$")
-    title: str
-    paper: str
-    code: str
-    text: str = ""
-    default: str
+    title: Text
+    paper: Text
+    code: Text
+    text: Text = ""
+    default: Text
     base: Base = Base()
     switch: dict[str, tuple[Value, ...]] = Field(default_factory=dict)
-    no_switch: str = ""
+    no_switch: Text = ""
     effect: Effect | None = None
 
     @model_validator(mode="after")
