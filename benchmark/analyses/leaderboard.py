@@ -87,21 +87,13 @@ def leaderboard(options: RunOptions) -> Table:
         f"{ranks.blocks} blocks (column x seed). Friedman test of equal methods: p = {ranks.p:.2g}. Mean ranks that "
         f"differ by less than {ranks.critical:.2f} (Nemenyi, 5 %) cannot be told apart."
     )
-    prices, means = costs(spec, cells), _means(spec, found.values)
-    lines = [
-        {"method": method, **line.to_dict(), **means[str(method)], **prices.get(str(method), {})}
-        for method, line in ranks.table.iterrows()
-    ]
+    # Means over the seeds that did not diverge, in the printed unit.
+    scale = spec.metric_format.scale * (1 if spec.metric_format.higher_is_better else -1)
+    means = scale * found.values.replace(-np.inf, np.nan).groupby(level=0, sort=False).mean()
+    means = means.rename(index=lambda key: spec.column(key).label)
+    data = ranks.table.join(means.T).join(pd.DataFrame(costs(spec, cells)).T)
     title = f"{spec.title}, preset {options.preset}"
-    return text_table(name, title, pd.DataFrame(lines), tuple(notes), decimals=2)
-
-
-def _means(spec: TableSpec, values: pd.DataFrame) -> dict[str, dict[str, float]]:
-    """Method -> label of a column -> mean over the seeds that did not diverge, in the printed unit."""
-    shown = spec.metric_format
-    scale = shown.scale * (1 if shown.higher_is_better else -1)
-    means = scale * values.replace(-np.inf, np.nan).groupby(level=0, sort=False).mean()
-    return means.rename(index=lambda key: spec.column(key).label).to_dict()
+    return text_table(name, title, data.rename_axis("method").reset_index(), tuple(notes), decimals=2)
 
 
 def costs(spec: TableSpec, cells: Cells) -> dict[str, dict[str, float]]:

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pandas as pd
 import seaborn as sns
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 from benchmark.analyses import loss_decomposition as losses
 from benchmark.analyses import resources as costs
 from benchmark.analyses.leaderboard import board
 from benchmark.figures.registry import Drawing, Request, panels
 from benchmark.reports.collect import collect
-from benchmark.reports.statistics import Ranking
 
 
 def critical_difference(request: Request) -> Drawing:
@@ -31,25 +27,20 @@ def critical_difference(request: Request) -> Drawing:
     if found.incomplete:
         remarks.append(f"Not ranked, as runs are missing: {', '.join(found.incomplete)}.")
     data = ranks.table.rename_axis("method").reset_index()
-    return Drawing(_draw(ranks), data, tuple(remarks))
-
-
-def _draw(ranks: Ranking) -> Figure:
-    count = len(ranks.table)
+    count = len(data)
     figure, (axis,) = panels(1, 1, width=7.0, height=1.1 + 0.24 * count)
-    low, high = ranks.table["rank"] - ranks.table["low"], ranks.table["high"] - ranks.table["rank"]
-    marks: dict[str, Any] = {"fmt": "o", "color": "black", "ecolor": "0.6", "markersize": 5}
-    axis.errorbar(ranks.table["rank"], range(count), xerr=[low, high], **marks)
+    spans = [data["rank"] - data["low"], data["high"] - data["rank"]]
+    axis.errorbar(data["rank"], range(count), xerr=spans, fmt="o", color="black", ecolor="0.6", markersize=5)
     for number, clique in enumerate(ranks.cliques):
         height = count + 0.3 + 0.45 * number
         ends = ranks.table.loc[[clique[0], clique[-1]], "rank"]
         axis.plot(ends, [height, height], color="0.3", linewidth=3, solid_capstyle="butt")
     axis.plot([1, 1 + ranks.critical], [-1, -1], color="firebrick", linewidth=2)
     axis.text(1 + ranks.critical / 2, -1.15, f"CD {ranks.critical:.2f}", ha="center", va="bottom", fontsize=8)
-    axis.set_yticks(range(count), list(ranks.table.index))
+    axis.set_yticks(range(count), list(data["method"]))
     axis.set(xlim=(0.5, count + 0.5), ylim=(count + 0.45 * len(ranks.cliques) + 0.3, -2))
     axis.set_xlabel("mean rank (1 is best)")
-    return figure
+    return Drawing(figure, data, tuple(remarks))
 
 
 def resources(request: Request) -> Drawing:
