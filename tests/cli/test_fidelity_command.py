@@ -78,7 +78,7 @@ def final(rate: float) -> dict[int, float]:
 def test_an_effect_is_the_difference_of_two_cells_seed_by_seed(
     cli: Any, toy: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    toy(overrides=[{"train": {"rounds": 8, "batch_size": 4, "lr": 0.1}, "evaluation": {"every": 1}}])
+    toy(overrides=[{"train": {"rounds": 3, "batch_size": 4, "lr": 0.1}, "evaluation": {"every": 1}}])
     answer = cli(*EFFECTS, "seeds=2")
     assert answer.code == 0, answer.err
     (line,) = measured().values()
@@ -114,9 +114,12 @@ def test_tuned_values_stay_on_both_sides(cli: Any, ledger: Path) -> None:
 
 
 def test_numbers_of_entries_that_were_not_chosen_stay(cli: Any, ledger: Path) -> None:
+    """Those of entries that are no more do not."""
     effect = TOY["effect"] | {"overrides": {"train.epochs": 2}}
     write_ledger(ledger, TOY, TOY | {"id": "toy-epochs", "effect": effect})
     cli(*EFFECTS, "seeds=1")
+    path = Path("measured/quick.csv")
+    path.write_text(path.read_text() + path.read_text().splitlines()[1].replace("toy-rate", "toy-gone") + "\n")
     cli(*EFFECTS, "seeds=2", "ids=toy-e*")
     lines = measured()
     assert {name: line["default_n"] for name, line in lines.items()} == {"toy-rate": "1", "toy-epochs": "2"}
