@@ -119,7 +119,9 @@ def test_numbers_of_entries_that_were_not_chosen_stay(cli: Any, ledger: Path) ->
     write_ledger(ledger, TOY, TOY | {"id": "toy-epochs", "effect": effect})
     cli(*EFFECTS, "seeds=1")
     path = Path("measured/quick.csv")
-    path.write_text(path.read_text() + path.read_text().splitlines()[1].replace("toy-rate", "toy-gone") + "\n")
+    path.write_text(
+        path.read_text() + path.read_text().splitlines()[1].replace("toy-rate", "toy-gone") + "\n"
+    )
     cli(*EFFECTS, "seeds=2", "ids=toy-e*")
     lines = measured()
     assert {name: line["default_n"] for name, line in lines.items()} == {"toy-rate": "1", "toy-epochs": "2"}
