@@ -7,10 +7,12 @@ The command line prints it and exits with code 2. This module imports nothing of
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
-from typing import Any, get_args
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeVar, get_args
 
 from pydantic import BaseModel, ValidationError
+
+Model = TypeVar("Model", bound=BaseModel)
 
 LONGEST = 80
 """Characters of a value in a message. Longer values are cut."""
@@ -81,6 +83,16 @@ def format_validation_error(
         else:
             lines.append(f"{key}: got {shorten(item['input'])}; {said[:1].lower()}{said[1:]}.")
     return " ".join(dict.fromkeys(lines))
+
+
+def validate(model: type[Model], values: Mapping[str, Any], file: str) -> Model:
+    """Settings of ``conf/<file>`` as a model; `ConfigError`, which names the key, if they do not fit."""
+    group = file.partition("/")[0]
+    try:
+        return model.model_validate(values)
+    except ValidationError as error:
+        message = format_validation_error(error, model, f"{group}.")
+        raise ConfigError(f"{message} Set it in conf/{file} or with {group}.KEY=VALUE.") from error
 
 
 def _sentence(text: str) -> str:

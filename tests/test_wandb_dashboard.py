@@ -2,33 +2,28 @@
 
 from __future__ import annotations
 
-import importlib.util
+import runpy
 import sys
 from pathlib import Path
-from types import ModuleType
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from benchmark.cli.run import main as run_command
 from benchmark.runs.store import Results
-from benchmark.tracking.send import metric_name, summarise
+from benchmark.tracking import metric_name, summarise
 
 SCRIPT = Path(__file__).resolve().parent.parent / "scripts" / "wandb_dashboard.py"
 
 
 @pytest.fixture(scope="module")
-def dashboard() -> ModuleType:
+def dashboard() -> SimpleNamespace:
     """The script as a module."""
-    spec = importlib.util.spec_from_file_location("wandb_dashboard", SCRIPT)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["wandb_dashboard"] = module  # dataclasses look their own module up
-    spec.loader.exec_module(module)
-    return module
+    return SimpleNamespace(**runpy.run_path(str(SCRIPT)))
 
 
-def test_every_name_is_one_that_tracking_logs(dashboard: ModuleType, tmp_path: Path) -> None:
+def test_every_name_is_one_that_tracking_logs(dashboard: SimpleNamespace, tmp_path: Path) -> None:
     words = ["dataset=fake", "partition=iid", "partition.clients=4", "train.rounds=1"]
     assert run_command([*words, f"paths.results={tmp_path}"]) == 0
     (status,) = (tmp_path / "runs").glob("*/*/status.json")
@@ -43,7 +38,7 @@ def test_every_name_is_one_that_tracking_logs(dashboard: ModuleType, tmp_path: P
     assert list(dashboard.SECTIONS) == ["Test accuracy", "Worst group", "Loss", "Time", "Tables"]
 
 
-def test_it_becomes_the_specification(dashboard: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_becomes_the_specification(dashboard: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("wandb_workspaces", reason="the optional package wandb-workspaces is not installed")
     from wandb_workspaces.reports.v2 import interface
 
@@ -72,7 +67,7 @@ def test_it_becomes_the_specification(dashboard: ModuleType, monkeypatch: pytest
 
 
 def test_without_the_package(
-    dashboard: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    dashboard: SimpleNamespace, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(sys.modules, "wandb_workspaces.reports.v2", None)
     monkeypatch.setitem(sys.modules, "wandb_workspaces", None)

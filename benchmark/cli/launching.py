@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchmark.cli.options import LaunchOptions, TrackingOptions, group_settings, launcher_kind
 from benchmark.config.schema import RunConfig
-from benchmark.errors import ConfigError
+from benchmark.errors import ConfigError, validate
 from benchmark.experiments.plan import Cells, check, unique_runs
 from benchmark.experiments.selection import TableQuery, find_tables, plan_tables
 from benchmark.experiments.spec import TableSpec
@@ -18,8 +18,7 @@ from benchmark.launch.overview import SHOWN_STATES
 from benchmark.runs.index import RunIndex
 from benchmark.runs.status import RunState
 from benchmark.runs.store import Results
-from benchmark.tracking.process import tracking
-from benchmark.tracking.settings import TrackedRun, TrackingSettings
+from benchmark.tracking import TrackedRun, TrackingSettings, tracking
 
 if TYPE_CHECKING:
     from benchmark.analyses.registry import PaperTable
@@ -74,7 +73,7 @@ def tracking_settings(options: TrackingOptions, default: str = "off") -> Trackin
         raise ConfigError(
             f"tracking.{next(iter(given))}: tracking is off. Add tracking=wandb, or leave it out."
         )
-    return TrackingSettings.of(group_settings("tracking", name, given))
+    return validate(TrackingSettings, group_settings("tracking", name, given), "tracking/wandb.yaml")
 
 
 def tracked_runs(plans: Iterable[tuple[TableSpec, Cells]], prefix: str = "") -> dict[str, TrackedRun]:
@@ -186,12 +185,12 @@ def _cluster(
     options: LaunchOptions, results: Results, runs: Sequence[RunConfig], tracked: Mapping[str, TrackedRun]
 ) -> int:
     """Submit what neither ended nor lives, and follow it; exit code 0, 1 (not all have ended), 130 (left alone)."""
+    from benchmark.launch.progress import view
     from benchmark.launch.slurm.packing import check_time, known_seconds
     from benchmark.launch.slurm.queue import SlurmQueue
     from benchmark.launch.slurm.settings import SlurmSettings
     from benchmark.launch.slurm.submissions import Cluster
     from benchmark.launch.tasks import RUN_WORK
-    from benchmark.launch.watch import view
 
     settings = SlurmSettings.of(group_settings("launcher", options.launcher, options.launcher_settings))
     queue = SlurmQueue(settings, results.root / "launcher" / "jobs")
@@ -206,14 +205,14 @@ def _cluster(
         return 0
     try:
         with view() as shown:
-            lost = cluster.follow(tasks, shown)
+            lost = cluster.follow(tasks, shown.show)
     except KeyboardInterrupt:
         print(
             "left alone: what was submitted goes on; the same command looks after it again", file=sys.stderr
         )
         return 130
     for run in lost[:SHOWN]:
-        print(f"{run.state}: {run.key}: {run.why}", file=sys.stderr)
+        print(f"{run.state}: {run.key}: {run.message}", file=sys.stderr)
     if len(lost) > SHOWN:
         print(f"and {len(lost) - SHOWN} more: python -m benchmark status", file=sys.stderr)
     return 1 if lost else 0

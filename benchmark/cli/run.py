@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import sys
 from collections import Counter
 from collections.abc import Sequence
@@ -20,8 +19,7 @@ from benchmark.errors import ConfigError, wrong
 from benchmark.runs.index import RunIndex
 from benchmark.runs.status import RunState
 from benchmark.runs.store import Results
-from benchmark.tracking.process import tracking
-from benchmark.tracking.settings import TrackedRun
+from benchmark.tracking import TrackedRun, tracking
 
 MANY, HELP, SHOW = {"-m", "--multirun"}, {"-h", "--help"}, {"-c", "--cfg"}
 
@@ -73,12 +71,12 @@ def _one(options: LaunchOptions, config: RunConfig) -> int:
 
     results = Path(config.paths.results)
     progress = _print_progress if sys.stdout.isatty() else lambda round, rounds: None
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(tracking(tracking_settings(options), results, [TrackedRun(config.key)]))
-        stop = stack.enter_context(contextlib.closing(StopRequest()))
-        stack.enter_context(signals_request_stop(stop))
-        stack.enter_context(stop.raising())
-        state, message = execute(config, progress, lambda: stop.reason is not None)
+    stop = StopRequest()
+    with (
+        tracking(tracking_settings(options), results, [TrackedRun(config.key)]),
+        signals_request_stop(stop, raises=True),
+    ):
+        state, message, _ = execute(config, progress, lambda: stop.reason is not None)
     if state is RunState.RUNNING:
         raise ConfigError(message)
     _print_result(config, RunIndex(Results(results)))

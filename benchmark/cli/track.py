@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from benchmark.cli.launching import tracked_runs, tracking_settings
@@ -14,8 +14,7 @@ from benchmark.experiments.plan import Cells
 from benchmark.experiments.selection import TableQuery, plan_cells, whole_tables
 from benchmark.experiments.spec import TableSpec
 from benchmark.runs.store import Results
-from benchmark.tracking.send import Sender
-from benchmark.tracking.settings import TrackedRun
+from benchmark.tracking import Sender, TrackedRun
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,14 +35,10 @@ def main(words: Sequence[str]) -> int:
         )
     root = Results(options.results).existing().root
     known = {key.partition("/")[0]: run for key, run in tracked_runs(_plans(root)).items()}
-    runs = []
-    for path in sorted((root / "runs").glob("*/seed*/status.json")):
-        name, seed = path.parts[-3:-1]
-        table = known.get(name, TrackedRun(""))
-        runs.append(TrackedRun(f"{name}/{seed}", table.group, table.tags))
+    keys = ["/".join(path.parts[-3:-1]) for path in sorted((root / "runs").glob("*/seed*/status.json"))]
+    runs = [replace(known.get(key.partition("/")[0], TrackedRun(key)), key=key) for key in keys]
     sender = Sender(settings, root)
     print(f"{sender.send_runs(runs)} runs, {sender.send_tables()} tables and figures sent")
-    sender.close()
     return int(sender.failed)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections.abc import Sequence
 from typing import Literal
@@ -11,8 +10,8 @@ from benchmark.errors import ConfigError, wrong
 from benchmark.launch.pool import Pool
 from benchmark.launch.resources import assign_devices
 from benchmark.launch.tasks import Listener, Outcome, StopRequest, Task, Work, signals_request_stop
-from benchmark.launch.worker import Reporter, attempt, load, set_threads
-from benchmark.runs.status import RunState
+from benchmark.launch.worker import attempt, load
+from benchmark.runs.status import RunResult, RunState
 
 KINDS = ("inline", "local")
 
@@ -51,32 +50,20 @@ def launch(
         ConfigError: A setting that is not allowed.
         LaunchError: Workers die before their first task.
     """
-    _check(tasks, kind, workers, threads, devices, grace)
-    outcomes: dict[int, Outcome] = {}
-    with contextlib.ExitStack() as stack:
-        if stop is None:
-            stop = stack.enter_context(contextlib.closing(StopRequest()))
-        stack.enter_context(signals_request_stop(stop))
+    _check(kind, workers, threads, devices, grace)
+    stop = stop or StopRequest()
+    with signals_request_stop(stop, raises=kind == "inline"):
         listener.started(tasks)
         try:
             if kind == "inline":
-                _run_inline(tasks, outcomes, load(work), threads, listener, stop)
-            elif tasks:
-                assigned = assign_devices(len(tasks), workers, threads, devices)
-                Pool(tasks, outcomes, work, assigned, threads, grace, listener, stop).run()
+                return _run_inline(tasks, load(work), threads, listener, stop)
+            assigned = assign_devices(len(tasks), workers, threads, devices) if tasks else []
+            return Pool(tasks, work, assigned, threads, grace, listener, stop).run()
         finally:
-            listener.finished([outcomes[index] for index in sorted(outcomes)])
-    return [outcomes[index] for index in sorted(outcomes)]
+            listener.finished()
 
 
-def _check(
-    tasks: Sequence[Task],
-    kind: str,
-    workers: int | None,
-    threads: int,
-    devices: Sequence[str] | None,
-    grace: float,
-) -> None:
+def _check(kind: str, workers: int | None, threads: int, devices: Sequence[str] | None, grace: float) -> None:
     if kind not in KINDS:
         raise ConfigError(wrong("launcher", kind, f"one of {', '.join(KINDS)}", known=KINDS))
     if kind == "inline" and (workers not in (None, 1) or devices):
@@ -88,19 +75,11 @@ def _check(
         raise ConfigError(wrong("threads", threads, "1 or more"))
     if grace < 0:
         raise ConfigError(wrong("launcher.grace", grace, "0 seconds or more"))
-    repeated = len(tasks) - len({task.key for task in tasks})
-    if repeated:
-        raise ValueError(f"{repeated} of {len(tasks)} tasks have the key of another task")
 
 
 def _run_inline(
-    tasks: Sequence[Task],
-    outcomes: dict[int, Outcome],
-    work: Work,
-    threads: int,
-    listener: Listener,
-    request: StopRequest,
-) -> None:
+    tasks: Sequence[Task], work: Work, threads: int, listener: Listener, request: StopRequest
+) -> list[Outcome]:
     told = False
 
     def stop() -> bool:
@@ -112,21 +91,21 @@ def _run_inline(
             )
         return request.reason is not None
 
-    for index, task in enumerate(tasks):
+    outcomes: list[Outcome] = []
+    for task in tasks:
         if stop():
             break
         listener.task_started(task.key)
         began = time.perf_counter()
-        reporter = Reporter(lambda rounds, key=task.key: listener.progress(key, rounds))  # type: ignore[misc]
-        set_threads(threads)
         try:
-            with request.raising():
-                state, message, _ = attempt(work, task.payload, reporter, stop)
+            result = attempt(
+                work, task.payload, threads, lambda done, key=task.key: listener.progress(key, done), stop
+            )
         except KeyboardInterrupt:
             if not request.urgent:
                 raise
-            state, message = RunState.INTERRUPTED, "ended by a second Ctrl-C before it saved its state"
-        if reporter.last is not None:
-            listener.progress(task.key, reporter.last)
-        outcomes[index] = Outcome(task.key, state, message, time.perf_counter() - began)
-        listener.task_ended(outcomes[index])
+            result = RunResult(RunState.INTERRUPTED, "ended by a second Ctrl-C before it saved its state")
+        seconds = time.perf_counter() - began
+        outcomes.append(Outcome(task.key, result.state, result.message, seconds, result.error))
+        listener.task_ended(outcomes[-1])
+    return outcomes

@@ -18,16 +18,15 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Sequence
-from dataclasses import dataclass
 from multiprocessing import Pipe
 from multiprocessing.connection import wait
 from typing import Any
 
-from benchmark.launch.tasks import Listener, Outcome, Rounds, StopRequest, Task
+from benchmark.launch.tasks import Listener, Outcome, StopRequest, Task
 from benchmark.launch.worker import serve
-from benchmark.runs.status import RunState
+from benchmark.runs.status import RunResult, RunState
 from benchmark.runs.threads import THREAD_VARIABLES
 
 log = logging.getLogger(__name__)
@@ -37,6 +36,9 @@ START_ATTEMPTS = 3
 
 EXIT_SECONDS = 5.0
 """Time that a worker without a task has to exit by itself."""
+
+WAIT_SECONDS = 0.2
+"""The longest wait for messages of workers, after which a request to stop is noticed."""
 
 POLL_SECONDS = 1.0
 """A worker that died closes its connection. Its process is polled this often as well: a child may keep it open."""
@@ -60,9 +62,10 @@ class LaunchError(RuntimeError):
 class Worker:
     """One process, the connection to it, and its current task."""
 
-    def __init__(self, work: str, threads: int, device: str | None, grace: float) -> None:
+    def __init__(self, place: int, work: str, threads: int, device: str | None, grace: float) -> None:
         """Start the process. Raises OSError if the system refuses."""
-        self.ready = self.leaving = self.killed = self.served = False
+        self.place = place
+        self.ready = self.leaving = self.killed = False
         self.task: int | None = None
         self.began = 0.0
         environment = os.environ | dict.fromkeys(THREAD_VARIABLES, str(threads))
@@ -117,20 +120,9 @@ class Worker:
 def _describe_exit(code: int) -> str:
     if code >= 0:
         return f"exit code {code}"
-    try:
-        name = signal.Signals(-code).name
-    except ValueError:
-        name = f"signal {-code}"
-    return f"killed by {name}" + (" (out of memory?)" if -code == signal.SIGKILL else "")
-
-
-@dataclass(eq=False)
-class Slot:
-    """A place for a worker: its device, the worker, and how many in a row died there before a task."""
-
-    device: str | None
-    worker: Worker | None = None
-    failures: int = 0
+    names = {number.value: number.name for number in signal.Signals}
+    how = f"killed by {names.get(-code, f'signal {-code}')}"
+    return f"{how} (out of memory?)" if -code == signal.SIGKILL else how
 
 
 class Pool:
@@ -139,7 +131,6 @@ class Pool:
     def __init__(
         self,
         tasks: Sequence[Task],
-        outcomes: dict[int, Outcome],
         work: str,
         devices: Sequence[str | None],
         threads: int,
@@ -147,183 +138,151 @@ class Pool:
         listener: Listener,
         stop: StopRequest,
     ) -> None:
-        """As `benchmark.launch.local.launch`; ``outcomes`` is filled, ``devices`` has one entry per worker."""
-        self.tasks, self.outcomes, self.work = tasks, outcomes, work
-        self.slots = [Slot(device) for device in devices]
+        """As `benchmark.launch.local.launch`; ``devices`` has one entry per worker."""
+        self.tasks, self.work, self.devices = tasks, work, devices
         self.threads, self.grace = threads, grace
         self.listener, self.stop = listener, stop
+        self.outcomes: dict[int, Outcome] = {}
         self.todo = deque(range(len(tasks)))
-        self.failures = 0
+        self.workers: dict[int, Worker] = {}
+        # Place of a worker -> workers in a row that died there without a task.
+        self.failures: Counter[int] = Counter()
         self.deadline: float | None = None
         self.polled_at = 0.0
 
-    def run(self) -> None:
+    def run(self) -> list[Outcome]:
         """Return when every task has ended, or after a request to stop, when those have ended that had begun."""
         try:
             while True:
                 self._check_stop()
                 if self.deadline is None:
                     self._start_workers()
-                busy = any(worker.task is not None for worker in self._workers())
-                if not busy and (self.deadline is not None or not self.todo):
-                    return
+                if not self._busy() and (self.deadline is not None or not self.todo):
+                    return [self.outcomes[index] for index in sorted(self.outcomes)]
                 self._wait()
         finally:
             self._dismiss()
 
-    def _workers(self) -> list[Worker]:
-        return [slot.worker for slot in self.slots if slot.worker]
+    def _busy(self) -> list[Worker]:
+        return [worker for worker in self.workers.values() if worker.task is not None]
 
     # Stopping
 
     def _check_stop(self) -> None:
         if self.stop.reason and self.deadline is None:
-            self._begin_to_stop()
-        if self.deadline is not None and (self.stop.urgent or time.monotonic() >= self.deadline):
-            for worker in self._workers():
-                worker.kill()
-
-    def _begin_to_stop(self) -> None:
-        """Ask workers that have a task to save its state; end the others."""
-        self.deadline = time.monotonic() + self.grace
-        for slot in self.slots:
-            if slot.worker and slot.worker.task is None:
-                slot.worker.kill()
-                slot.worker.reap()
-                slot.worker = None
-            elif slot.worker:
+            self.deadline = time.monotonic() + self.grace
+            for worker in self._busy():
                 with contextlib.suppress(OSError):
-                    slot.worker.connection.send_bytes(b"")
-        self.listener.stopping(
-            f"{self.stop.reason}: {len(self._workers())} runs save their state (at most {self.grace:g} s; "
-            "Ctrl-C again ends them at once)"
-        )
+                    worker.connection.send_bytes(b"")
+            self.listener.stopping(
+                f"{self.stop.reason}: {len(self._busy())} runs save their state (at most {self.grace:g} s; "
+                "Ctrl-C again ends them at once)"
+            )
+        if self.deadline is not None and (self.stop.urgent or time.monotonic() >= self.deadline):
+            for worker in self._busy():
+                worker.kill()
 
     def _dismiss(self) -> None:
         """End all workers. After an error of ours some still have a task, and may save its state."""
-        workers = self._workers()
-        seconds = max([EXIT_SECONDS, *(self.grace for worker in workers if worker.task is not None)])
+        workers = self.workers.values()
+        deadline = time.monotonic() + max(EXIT_SECONDS, self.grace if self._busy() else 0.0)
         for worker in workers:
             if not worker.ready:
                 worker.kill()
             worker.connection.close()
-        deadline = time.monotonic() + seconds
-        while time.monotonic() < deadline and not self.stop.urgent:
-            if all(worker.process.poll() is not None for worker in workers):
+        while any(worker.process.poll() is None for worker in workers):
+            if time.monotonic() >= deadline or self.stop.urgent:
                 break
             time.sleep(0.01)
         for worker in workers:
-            if worker.process.poll() is None:
-                worker.kill()
+            worker.kill()
             worker.reap()
-        for slot in self.slots:
-            slot.worker = None
 
     # Starting
 
     def _start_workers(self) -> None:
         """Start workers while there are more tasks than workers to take them."""
-        wanted = len(self.todo) - sum(worker.task is None for worker in self._workers())
-        for slot in self.slots:
-            if wanted > 0 and slot.worker is None and slot.failures < START_ATTEMPTS:
+        wanted = len(self.todo) - (len(self.workers) - len(self._busy()))
+        for place, device in enumerate(self.devices):
+            if wanted > 0 and place not in self.workers and self.failures[place] < START_ATTEMPTS:
                 try:
-                    slot.worker = Worker(self.work, self.threads, slot.device, self.grace)
+                    self.workers[place] = Worker(place, self.work, self.threads, device, self.grace)
                     wanted -= 1
                 except OSError as error:
-                    self._start_failed(slot, str(error), "")
+                    self._start_failed(place, str(error), "")
 
-    def _start_failed(self, slot: Slot, how: str, output: str) -> None:
-        """Count a worker that died before its first task. Raises `LaunchError` if no worker can be started."""
-        slot.failures += 1
-        self.failures += 1
+    def _start_failed(self, place: int, how: str, output: str) -> None:
+        """Count a worker that died without a task. Raises `LaunchError` if no worker can be started."""
+        self.failures[place] += 1
+        number = self.failures.total()
         said = f" Its last output:\n{output}" if output else " It printed nothing."
-        if slot.failures == START_ATTEMPTS:
-            log.warning("a worker died %d times before its first task: %s.%s", START_ATTEMPTS, how, said)
-        if self.failures >= START_ATTEMPTS and not any(worker.ready for worker in self._workers()):
+        if number >= START_ATTEMPTS and not any(worker.ready for worker in self.workers.values()):
             raise LaunchError(
-                f"No worker can be started: {self.failures} in a row died before their first task; the last one: "
-                f"{how}.{said}"
+                f"No worker can be started: {number} in a row died before their first task; the last one: {how}.{said}"
             )
+        if self.failures[place] == START_ATTEMPTS:
+            log.warning("a worker died %d times before its first task: %s.%s", START_ATTEMPTS, how, said)
 
-    def _give_task(self, slot: Slot, worker: Worker) -> None:
-        index = self.todo[0]
-        content = pickle.dumps(self.tasks[index].payload)
+    def _give_task(self, worker: Worker) -> None:
+        task = self.tasks[self.todo[0]]
+        content = pickle.dumps(task.payload)
         worker.trim(0)
         try:
             worker.connection.send_bytes(content)
         except OSError:
-            self._reap(slot, worker)
+            self._reap(worker)
             return
-        self.todo.popleft()
-        worker.task, worker.served, worker.began = index, True, time.perf_counter()
-        self.listener.task_started(self.tasks[index].key)
+        worker.task, worker.began = self.todo.popleft(), time.perf_counter()
+        self.listener.task_started(task.key)
 
     # Receiving
 
     def _wait(self) -> None:
-        """Wait until a worker sends something or dies, or a stop is requested, and act on it."""
-        slots: dict[Any, Slot] = {slot.worker.connection: slot for slot in self.slots if slot.worker}
-        seconds = POLL_SECONDS
-        if self.deadline is not None:
-            seconds = min(seconds, max(0.01, self.deadline - time.monotonic()))
-        sources: list[Any] = [*slots, self.stop]
-        for source in wait(sources, seconds):
-            if source is self.stop:
-                self.stop.acknowledge()
-            else:
-                self._receive(slots[source])
+        """Wait until a worker sends something or dies, and act on it."""
+        workers: dict[Any, Worker] = {worker.connection: worker for worker in self.workers.values()}
+        for connection in wait(list(workers), WAIT_SECONDS):
+            self._receive(workers[connection])
         if time.monotonic() - self.polled_at >= POLL_SECONDS:
             self.polled_at = time.monotonic()
-            self._poll()
-
-    def _poll(self) -> None:
-        for slot in self.slots:
-            worker = slot.worker
-            if worker:
+            for worker in list(self.workers.values()):
                 worker.trim(OUTPUT_LIMIT)
                 if worker.process.poll() is not None and not worker.connection.poll():
-                    self._reap(slot, worker)
+                    self._reap(worker)
 
-    def _receive(self, slot: Slot) -> None:
-        worker = slot.worker
-        assert worker is not None
+    def _receive(self, worker: Worker) -> None:
         try:
             kind, *content = worker.connection.recv()
         except (EOFError, OSError):
-            self._reap(slot, worker)
+            self._reap(worker)
             return
         if kind == "ready":
             worker.ready = True
-        else:
-            slot.failures = self.failures = 0
-        if kind == "progress" and worker.task is not None:
-            self.listener.progress(self.tasks[worker.task].key, Rounds(*content))
-        elif kind == "ended" and worker.task is not None:
-            state, message, seconds, rounds, worker.leaving = content
-            if rounds is not None:
-                self.listener.progress(self.tasks[worker.task].key, rounds)
-            self._end_task(worker, state, message, seconds)
+        elif kind == "progress" and worker.task is not None:
+            self.listener.progress(self.tasks[worker.task].key, *content)
+        elif kind == "ended":
+            result, seconds, worker.leaving = content
+            self._end_task(worker, result, seconds)
         if worker.free and self.todo and not self.stop.reason:
-            self._give_task(slot, worker)
+            self._give_task(worker)
 
-    def _end_task(self, worker: Worker, state: RunState, message: str, seconds: float) -> None:
+    def _end_task(self, worker: Worker, result: RunResult, seconds: float) -> None:
         assert worker.task is not None
-        outcome = Outcome(self.tasks[worker.task].key, state, message, seconds)
-        self.outcomes[worker.task] = outcome
-        worker.task = None
+        key = self.tasks[worker.task].key
+        outcome = Outcome(key, result.state, result.message, seconds, result.error)
+        self.outcomes[worker.task], worker.task = outcome, None
+        self.failures[worker.place] = 0
         self.listener.task_ended(outcome)
 
-    def _reap(self, slot: Slot, worker: Worker) -> None:
+    def _reap(self, worker: Worker) -> None:
         """End the task of a worker that died, and free its place."""
         how, output = worker.reap()
-        slot.worker = None
+        del self.workers[worker.place]
         if worker.task is None:
-            if not worker.served:
-                self._start_failed(slot, how, output)
+            if not (worker.leaving or self.stop.reason):
+                self._start_failed(worker.place, how, output)
             return
-        slot.failures = self.failures = 0
-        state, message = RunState.FAILED, f"its worker process died: {how}\n{output}".rstrip()
+        result = RunResult(RunState.FAILED, f"its worker process died: {how}\n{output}".rstrip())
         if worker.killed:
             why = "by a second Ctrl-C" if self.stop.urgent else f"after {self.grace:g} s"
-            state, message = RunState.INTERRUPTED, f"ended by force {why}, before it saved its state"
-        self._end_task(worker, state, message, time.perf_counter() - worker.began)
+            result = RunResult(RunState.INTERRUPTED, f"ended by force {why}, before it saved its state")
+        self._end_task(worker, result, time.perf_counter() - worker.began)

@@ -7,22 +7,24 @@ configurations, results or torch, so launchers can be tested with work functions
 from __future__ import annotations
 
 import contextlib
-import os
 import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from types import FrameType
-from typing import Any, NamedTuple
+from typing import Any
 
 from benchmark.runs.status import RunState
 
 RUN_WORK = "benchmark.runs.execute:work"
 """The work function that carries out one run; its payload is a plain configuration."""
 
-Work = Callable[[Any, Callable[[int, int], None], Callable[[], bool]], tuple[str, str]]
-"""``work(payload, progress(round, rounds), stop()) -> (state, message)``. An exception is a failure of the task."""
+Work = Callable[[Any, Callable[[int, int], None], Callable[[], bool]], tuple[str, ...]]
+"""``work(payload, progress(round, rounds), stop())`` returns the fields of a `benchmark.runs.status.RunResult`.
+
+An exception is a failure of the task.
+"""
 
 SECOND_PRESS = 1.0
 """Seconds between a first and a second Ctrl-C. `make` and other wrappers deliver one press twice within less."""
@@ -47,23 +49,14 @@ class Outcome:
             task whose worker process died; the message says so.
         message: The reason in its first line. A traceback or the last output of a worker may follow.
         seconds: Time that the task took.
+        error: Name of the class of the exception by which the task failed, or an empty string.
     """
 
     key: str
     state: RunState
     message: str
     seconds: float
-
-
-class Rounds(NamedTuple):
-    """Progress of a task: the first round that it reported, the last one, and the number of all its rounds.
-
-    A resumed run begins with a later round. What it did before must not count as speed.
-    """
-
-    first: int
-    done: int
-    total: int
+    error: str = ""
 
 
 class Listener:
@@ -75,8 +68,8 @@ class Listener:
     def task_started(self, key: str) -> None:
         """Called when a task begins."""
 
-    def progress(self, key: str, rounds: Rounds) -> None:
-        """Called a few times a second at most, and at least once with the last round."""
+    def progress(self, key: str, done: int) -> None:
+        """Called a few times a second at most with the number of rounds that are done; first with where it begins."""
 
     def task_ended(self, outcome: Outcome) -> None:
         """Called when a task has ended."""
@@ -84,30 +77,22 @@ class Listener:
     def stopping(self, message: str) -> None:
         """Called when a stop was requested. Tasks that have begun save their state."""
 
-    def finished(self, outcomes: Sequence[Outcome]) -> None:
+    def finished(self) -> None:
         """Called last, also if the launch ends by an error."""
 
 
 class StopRequest:
-    """A request to stop. It has a file descriptor, so that waiting for workers ends when the request comes."""
+    """A request to stop, from a signal or another thread.
+
+    Attributes:
+        reason: Why to stop; None if nobody has asked for it.
+        urgent: Whether to stop at once, without saving.
+    """
 
     def __init__(self) -> None:
         self.reason: str | None = None
         self.urgent = False
-        self._raise_if_urgent = False
         self._requested_at = 0.0
-        self._read, self._write = os.pipe()
-        os.set_blocking(self._read, False)
-        os.set_blocking(self._write, False)
-
-    def fileno(self) -> int:
-        """Readable once a stop was requested."""
-        return self._read
-
-    def close(self) -> None:
-        """Close the file descriptors."""
-        os.close(self._read)
-        os.close(self._write)
 
     def request(self, reason: str, again: bool = False) -> None:
         """Ask to stop; ``again``, `SECOND_PRESS` seconds after the first request, asks to stop at once."""
@@ -116,35 +101,23 @@ class StopRequest:
             self.reason, self._requested_at = reason, now
         elif again and now - self._requested_at >= SECOND_PRESS:
             self.urgent = True
-        with contextlib.suppress(BlockingIOError):
-            os.write(self._write, b"\0")
-        if self.urgent and self._raise_if_urgent:
-            raise KeyboardInterrupt
-
-    def acknowledge(self) -> None:
-        """Make the next request end a wait again."""
-        with contextlib.suppress(BlockingIOError):
-            os.read(self._read, 4096)
-
-    @contextlib.contextmanager
-    def raising(self) -> Iterator[None]:
-        """Raise KeyboardInterrupt inside the ``with`` if the request is urgent."""
-        self._raise_if_urgent = True
-        try:
-            yield
-        finally:
-            self._raise_if_urgent = False
 
 
 @contextlib.contextmanager
-def signals_request_stop(stop: StopRequest) -> Iterator[None]:
+def signals_request_stop(stop: StopRequest, raises: bool = False) -> Iterator[None]:
     """Inside the ``with``, Ctrl-C, SIGTERM and SIGHUP request a stop. Only the main thread can catch signals.
 
     A signal that is ignored stays ignored, since `nohup` and background jobs of scripts ask for that.
+
+    Args:
+        stop: The request.
+        raises: Raise KeyboardInterrupt for an urgent request.
     """
 
     def handle(number: int, frame: FrameType | None) -> None:
         stop.request(signal.Signals(number).name, again=number == signal.SIGINT)
+        if raises and stop.urgent:
+            raise KeyboardInterrupt
 
     before: dict[signal.Signals, Any] = {}
     if threading.current_thread() is threading.main_thread():

@@ -1,8 +1,8 @@
 """A worker of the local launcher: a process that carries out one task after another.
 
 Over one duplex connection the launcher sends pickled payloads, or an empty message to ask for a stop. The worker
-answers with ``("ready",)``, ``("progress", first, done, total)`` and ``("ended", state, message, seconds, rounds,
-leaving)``. A closed connection means that the launcher is gone, and counts as a request to stop.
+answers with ``("ready",)``, ``("progress", done)`` and ``("ended", result, seconds, leaving)``. A closed connection
+means that the launcher is gone, and counts as a request to stop.
 """
 
 from __future__ import annotations
@@ -21,28 +21,25 @@ from collections.abc import Callable
 from multiprocessing.connection import Connection
 from typing import Any
 
-from benchmark.launch.tasks import Rounds, Work
-from benchmark.runs.status import RunState
+from benchmark.launch.tasks import Work
+from benchmark.runs.status import RunResult, RunState
 
 PROGRESS_SECONDS = 0.2
 """Time between two progress reports of a worker."""
 
 
-class Reporter:
+def _throttled(send: Callable[[int], None]) -> Callable[[int, int], None]:
     """The ``progress`` argument of a work function. Sends at most one report in `PROGRESS_SECONDS`."""
+    sent_at = -PROGRESS_SECONDS
 
-    def __init__(self, send: Callable[[Rounds], None]) -> None:
-        self._send = send
-        self._sent_at = -PROGRESS_SECONDS
-        self.last: Rounds | None = None
-
-    def __call__(self, round: int, rounds: int) -> None:
-        """Note that ``round`` of ``rounds`` rounds are done."""
-        self.last = Rounds(self.last.first if self.last else round, round, rounds)
+    def progress(round: int, rounds: int) -> None:
+        nonlocal sent_at
         now = time.monotonic()
-        if now - self._sent_at >= PROGRESS_SECONDS:
-            self._sent_at = now
-            self._send(self.last)
+        if now - sent_at >= PROGRESS_SECONDS:
+            sent_at = now
+            send(round)
+
+    return progress
 
 
 def load(work: str) -> Work:
@@ -52,7 +49,7 @@ def load(work: str) -> Work:
     return function
 
 
-def set_threads(threads: int) -> None:
+def _set_threads(threads: int) -> None:
     """Give torch ``threads`` threads, if it was imported. The number decides about the last bits of results."""
     torch = sys.modules.get("torch")
     if torch is not None and torch.get_num_threads() != threads:
@@ -60,18 +57,21 @@ def set_threads(threads: int) -> None:
 
 
 def attempt(
-    work: Work, payload: Any, progress: Callable[[int, int], None], stop: Callable[[], bool]
-) -> tuple[RunState, str, bool]:
-    """Call a work function: (state, message, whether it raised).
+    work: Work, payload: Any, threads: int, report: Callable[[int], None], stop: Callable[[], bool]
+) -> RunResult:
+    """Carry out one task in this process.
 
     After an exception the state is failed. The first line of the message names the exception, its traceback follows.
     """
+    _set_threads(threads)
     try:
-        state, message = work(payload, progress, stop)
-        return RunState(state), str(message), False
+        state, *more = work(payload, _throttled(report), stop)
+        return RunResult(RunState(state), *more)
     except (Exception, SystemExit) as error:  # noqa: BLE001 - other tasks must go on, whatever one raises
-        summary = f"{type(error).__name__}: {error}".strip().rstrip(":").splitlines()[0]
-        return RunState.FAILED, f"{summary}\n{''.join(traceback.format_exception(error)).rstrip()}", True
+        name = type(error).__name__
+        summary = f"{name}: {error}".strip().rstrip(":").splitlines()[0]
+        trace = "".join(traceback.format_exception(error)).rstrip()
+        return RunResult(RunState.FAILED, f"{summary}\n{trace}", name)
 
 
 def _cuda_in_use() -> bool:
@@ -120,18 +120,17 @@ class _Server:
         self.send("ready")
         while (content := self.inbox.get()) is not None:
             began = time.perf_counter()
-            reporter = Reporter(lambda rounds: self.send("progress", *rounds))
-            set_threads(threads)
             # Unpickled inside `attempt`, so that a failure there is a failure of the task.
-            state, message, raised = attempt(
+            result = attempt(
                 lambda raw, progress, stop: work(pickle.loads(raw), progress, stop),
                 content,
-                reporter,
+                threads,
+                lambda done: self.send("progress", done),
                 self.stop.is_set,
             )
             # After an error on a GPU, its context may be unusable and its memory lost for all later tasks.
-            leaving = self.stop.is_set() or (raised and _cuda_in_use())
-            self.send("ended", state, message, time.perf_counter() - began, reporter.last, leaving)
+            leaving = self.stop.is_set() or bool(result.error and _cuda_in_use())
+            self.send("ended", result, time.perf_counter() - began, leaving)
             if leaving:
                 break
 

@@ -29,7 +29,7 @@ from benchmark.paths import ROOT
 from benchmark.runs.build import build_run
 from benchmark.runs.data import RunData, load_data
 from benchmark.runs.lease import Busy, Lease, LeaseLost
-from benchmark.runs.status import RunState, Status
+from benchmark.runs.status import RunResult, RunState, Status
 from benchmark.runs.store import Results, RunFolder
 from benchmark.runs.threads import limit_threads
 from methods.core.vectors import Layout
@@ -43,19 +43,19 @@ Progress = Callable[[int, int], None]
 """``progress(round, rounds)``, called after every round."""
 
 Stop = Callable[[], bool]
-Outcome = tuple[RunState, str]
-"""The state of a run, and a message."""
 
 
-def work(payload: dict[str, Any], progress: Progress, stop: Stop) -> Outcome:
+def work(payload: dict[str, Any], progress: Progress, stop: Stop) -> RunResult:
     """`execute` for a launcher. ``payload`` is a plain configuration; a user's mistake is a failure."""
     try:
         return execute(RunConfig.model_validate(payload), progress, stop)
     except UserError as error:
-        return RunState.FAILED, str(error)
+        return RunResult(RunState.FAILED, str(error))
 
 
-def execute(config: RunConfig, progress: Progress = lambda r, n: None, stop: Stop = lambda: False) -> Outcome:
+def execute(
+    config: RunConfig, progress: Progress = lambda r, n: None, stop: Stop = lambda: False
+) -> RunResult:
     """Carry out one run, or continue it, or return the outcome of a run that has ended.
 
     The folder of the run gets all results. A failure leaves its message in status.json and its traceback in log.txt.
@@ -65,9 +65,6 @@ def execute(config: RunConfig, progress: Progress = lambda r, n: None, stop: Sto
         progress: Called after every round.
         stop: Asked between clients and rounds. If it returns true, the run saves its state and returns.
 
-    Returns:
-        Done, diverged, interrupted or failed, and a message. Running: another process works on it.
-
     Raises:
         UserError: The run failed because of a user's mistake.
     """
@@ -75,18 +72,18 @@ def execute(config: RunConfig, progress: Progress = lambda r, n: None, stop: Sto
     try:
         return _outcome(folder) or _execute(config, folder, progress, stop)
     except Busy as error:
-        return RunState.RUNNING, str(error)
+        return RunResult(RunState.RUNNING, str(error))
     except LeaseLost as error:
-        return RunState.INTERRUPTED, str(error)
+        return RunResult(RunState.INTERRUPTED, str(error))
 
 
-def _outcome(folder: RunFolder) -> Outcome | None:
+def _outcome(folder: RunFolder) -> RunResult | None:
     """The outcome of a run that has ended, whose records are complete."""
     status = folder.status()
-    return (status.state, status.message) if status is not None and folder.complete(status) else None
+    return RunResult(status.state, status.message) if status is not None and folder.complete(status) else None
 
 
-def _execute(config: RunConfig, folder: RunFolder, progress: Progress, stop: Stop) -> Outcome:
+def _execute(config: RunConfig, folder: RunFolder, progress: Progress, stop: Stop) -> RunResult:
     started = time.perf_counter()
     with folder.lease() as lease, _log_file(folder):
         try:
@@ -104,7 +101,7 @@ def _execute(config: RunConfig, folder: RunFolder, progress: Progress, stop: Sto
             log.info("start: %s", config.key)
             status = RunSession(config, folder, lease, progress, stop, started, run).run()
             log.info("%s after round %d: %s", status.state, status.round, status.message)
-            return status.state, status.message
+            return RunResult(status.state, status.message)
         except LeaseLost as error:
             log.warning("stopped: %s", error)
             raise
@@ -118,7 +115,8 @@ def _execute(config: RunConfig, folder: RunFolder, progress: Progress, stop: Sto
                 log.error("the failure could not be written to %s: %s", folder.path, second)
             if mistake:
                 raise
-            return RunState.FAILED, f"{message} (traceback in {folder.path / 'log.txt'})"
+            where = f"traceback in {folder.path / 'log.txt'}"
+            return RunResult(RunState.FAILED, f"{message} ({where})", type(error).__name__)
 
 
 def _write_state(config: RunConfig, folder: RunFolder, state: RunState, message: str = "") -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import NamedTuple
 
 from benchmark.config.schema import FORMAT
 
@@ -29,6 +30,20 @@ class RunState(StrEnum):
     def ended(self) -> bool:
         """Done or diverged: a deterministic result that the same command leaves as it is."""
         return self in (RunState.DONE, RunState.DIVERGED)
+
+
+class RunResult(NamedTuple):
+    """How a process left a run.
+
+    Attributes:
+        state: Done, diverged, interrupted or failed. Running: another process works on it.
+        message: The reason, or an empty string.
+        error: Name of the class of the exception by which it failed; empty for a user's mistake.
+    """
+
+    state: RunState
+    message: str = ""
+    error: str = ""
 
 
 @dataclass(frozen=True)

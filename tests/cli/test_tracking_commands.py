@@ -2,35 +2,18 @@
 
 from __future__ import annotations
 
-import os
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tracked_runs import closed_port, inspect, of_type
+from tracked_runs import inspect, of_type, wandb_environment  # noqa: F401
 
 from benchmark.cli.launching import tracking_settings
 from benchmark.cli.options import TrackingOptions
 from benchmark.config.compose import load_group
-from benchmark.tracking import process
-from benchmark.tracking.settings import TrackingSettings
+from benchmark.tracking import TrackingSettings
 
 OFFLINE = ("tracking=wandb", "tracking.mode=offline", "tracking.poll=0.05")
-
-
-@pytest.fixture(autouse=True)
-def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """No server, no key, no settings of the user's."""
-    for name in [name for name in os.environ if name.startswith("WANDB_")]:
-        monkeypatch.delenv(name)
-    monkeypatch.setenv("WANDB_BASE_URL", f"http://127.0.0.1:{closed_port()}")
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    monkeypatch.setattr(process, "WAIT_SECONDS", 300.0)
-    yield
-    if "wandb" in sys.modules:
-        sys.modules["wandb"].teardown()
 
 
 def opened(results: Path) -> dict[str, dict[str, Any]]:
@@ -113,7 +96,7 @@ def test_the_files_say_what_the_settings_say() -> None:
     """conf/tracking/wandb.yaml names every key, with the default of the class."""
     plain = load_group("tracking", "wandb")
     assert set(plain) == set(TrackingSettings.model_fields)
-    assert TrackingSettings.of(plain) == TrackingSettings(name="wandb")
+    assert TrackingSettings(**plain) == TrackingSettings(name="wandb")
     assert tracking_settings(TrackingOptions()) == TrackingSettings(name="off")
     words = TrackingOptions(tracking="wandb", tracking_settings={"tags": "[a, b]", "poll": "5"})
     assert tracking_settings(words) == TrackingSettings(name="wandb", tags=("a", "b"), poll=5.0)

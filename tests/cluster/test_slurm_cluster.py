@@ -44,8 +44,9 @@ pytestmark = pytest.mark.cluster
 ONE_GO = [Session(0, ROUNDS, "done")]
 
 
-def assert_same(here: Desk, reference: Desk, number: int) -> None:
-    """So many runs, all done, in the bits of ``reference``: no round is missing, none is there twice."""
+def assert_same(here: Desk, reference: Desk, number: int = len(LONG_ROWS), submitted: int = 1) -> None:
+    """So many runs, all done and submitted so often, in the bits of ``reference``."""
+    assert set(here.submissions().values()) == {submitted}
     runs = here.runs()
     assert len(runs) == number
     for key, path in runs.items():
@@ -55,11 +56,6 @@ def assert_same(here: Desk, reference: Desk, number: int) -> None:
         assert found["final"] == expected["final"], key
         records = [(folder / "records.jsonl").read_bytes() for folder in (path, reference.runs()[key])]
         assert records[0] and records[0] == records[1], key
-
-
-def histories(here: Desk) -> list[list[Session]]:
-    """Of each run, who worked on it."""
-    return [sessions(path) for path in here.runs().values()]
 
 
 def assert_went_on(history: Sequence[Session]) -> None:
@@ -72,6 +68,13 @@ def assert_went_on(history: Sequence[Session]) -> None:
             assert after.first % CHECKPOINT == 0
         else:
             assert (before.ending, before.last) == ("interrupted", after.first)
+
+
+def assert_all_went_on(here: Desk, undisturbed: Desk, submitted: int = 1) -> None:
+    """Both long runs were disturbed, and came to the same end."""
+    assert_same(here, undisturbed, submitted=submitted)
+    for history in here.histories():
+        assert_went_on(history)
 
 
 def only_job(cluster: Node, here: Desk) -> str:
@@ -104,8 +107,7 @@ def test_a_whole_table(cluster: Node, here: Desk, local: Desk) -> None:
     assert f"{number - len(ROWS)} of {number} runs submitted" in third
     assert f"fedld_table1: {number} done" in third
     assert_same(here, local, number)
-    assert set(here.submissions().values()) == {1}
-    assert [len(history) for history in histories(here)] == [1] * number
+    assert [len(history) for history in here.histories()] == [1] * number
     for suffix in ("csv", "tex", "md"):
         path = Path("results", "tables", "quick", f"fedld_table1.{suffix}")
         assert (here.folder / path).read_bytes() == (local.folder / path).read_bytes(), suffix
@@ -117,8 +119,7 @@ def test_two_launchers_at_once(cluster: Node, here: Desk, local: Desk) -> None:
     said = sorted(re.findall(rf"(\d) of {len(ROWS)} runs submitted", "".join(outputs)))
     assert said == ["0", str(len(ROWS))]
     assert_same(here, local, len(ROWS))
-    assert set(here.submissions().values()) == {1}
-    assert [len(history) for history in histories(here)] == [1] * len(ROWS)
+    assert [len(history) for history in here.histories()] == [1] * len(ROWS)
     assert here.job_logs().count(" begins ") == len(ROWS)
 
 
@@ -136,7 +137,6 @@ def test_a_job_goes_first(cluster: Node, here: Desk, local: Desk) -> None:
     here.table(f"columns={COLUMNS[0]},{COLUMNS[1]}", *words).wait()
     assert note.read_bytes() == before
     assert_same(here, local, 4)
-    assert set(here.submissions().values()) == {1}
 
 
 def test_a_folder_that_the_node_does_not_see(cluster: Node, here: Desk) -> None:
@@ -159,18 +159,6 @@ def test_a_folder_that_the_node_does_not_see(cluster: Node, here: Desk) -> None:
     assert not cluster.jobs(here.folder)
 
 
-def test_a_node_with_other_packages(cluster: Node, here: Desk, tmp_path: Path) -> None:
-    """One message, and no run is begun."""
-    package = tmp_path / "packages" / "torch-1.0.dist-info"
-    package.mkdir(parents=True)
-    (package / "METADATA").write_text("Metadata-Version: 2.1\nName: torch\nVersion: 1.0\n")
-    setup = f"launcher.setup=[export PYTHONPATH={package.parent}]"
-    words = ("rows=fedavg", f"columns={COLUMNS[0]}", *NODE, setup)
-    output = here.table(*words, "launcher.retries=0").wait(2)
-    assert "has other versions: torch 1.0 (submitted with" in output and "Traceback" not in output
-    assert not cluster.jobs(here.folder) and not here.runs()
-
-
 def test_a_user_looks_and_cancels(cluster: Node, here: Desk, undisturbed: Desk) -> None:
     """What is cancelled saves its state and is not submitted again by who follows it; a new command goes on with it."""
     launcher = here.long("launcher.workers=2", *SLURM)
@@ -184,10 +172,7 @@ def test_a_user_looks_and_cancels(cluster: Node, here: Desk, undisturbed: Desk) 
     key = next(iter(here.runs()))
     assert "interrupted" in here.give("logs", key).wait()
     here.long("launcher.workers=2", *SLURM).wait()
-    assert_same(here, undisturbed, len(LONG_ROWS))
-    assert set(here.submissions().values()) == {2}
-    for history in histories(here):
-        assert_went_on(history)
+    assert_all_went_on(here, undisturbed, submitted=2)
 
 
 def test_jobs_track_their_runs(cluster: Node, here: Desk, local: Desk) -> None:
@@ -236,11 +221,8 @@ def test_a_job_is_disturbed(
     disturb(cluster, here)
     launcher.wait()
     assert not any(map(is_alive, before))
-    assert_same(here, undisturbed, len(LONG_ROWS))
-    assert set(here.submissions().values()) == {submitted}
+    assert_all_went_on(here, undisturbed, submitted)
     assert said in here.job_logs()
-    for history in histories(here):
-        assert_went_on(history)
 
 
 def test_slurmd_and_all_workers_are_killed(cluster: Node, here: Desk, undisturbed: Desk) -> None:
@@ -255,11 +237,8 @@ def test_slurmd_and_all_workers_are_killed(cluster: Node, here: Desk, undisturbe
     assert cluster.daemon("slurmd") != slurmd
     assert only_job(cluster, here) == job
     launcher.wait()
-    assert_same(here, undisturbed, len(LONG_ROWS))
-    assert set(here.submissions().values()) == {1}
+    assert_all_went_on(here, undisturbed)
     assert here.job_logs().count("its worker process died") == len(LONG_ROWS)
-    for history in histories(here):
-        assert_went_on(history)
 
 
 def test_the_job_before_still_lives(cluster: Node, here: Desk, undisturbed: Desk) -> None:
@@ -278,9 +257,8 @@ def test_the_job_before_still_lives(cluster: Node, here: Desk, undisturbed: Desk
     )
     send(signal.SIGCONT, before)
     launcher.wait()
-    assert histories(here) == [ONE_GO, ONE_GO]
-    assert_same(here, undisturbed, len(LONG_ROWS))
-    assert set(here.submissions().values()) == {1}
+    assert here.histories() == [ONE_GO, ONE_GO]
+    assert_same(here, undisturbed)
 
 
 def test_the_time_is_not_enough(cluster: Node, here: Desk, undisturbed: Desk) -> None:
@@ -301,13 +279,11 @@ def test_the_time_is_not_enough(cluster: Node, here: Desk, undisturbed: Desk) ->
         )
         send(signal.SIGCONT, seen)
     launcher.wait()
-    assert_same(here, undisturbed, len(LONG_ROWS))
-    assert set(here.submissions().values()) == {1}
+    assert_all_went_on(here, undisturbed)
     assert "this job is timed-out" in here.job_logs()
-    for history in histories(here):
+    for history in here.histories():
         assert len(history) >= 3
         assert [session.ending for session in history] == ["interrupted"] * (len(history) - 1) + ["done"]
-        assert [session.first for session in history] == [0, *(session.last for session in history[:-1])]
 
 
 # Launchers that die ------------------------------------------------------------------------------------------------
@@ -347,13 +323,12 @@ def test_a_launcher_dies_around_its_submission(
     assert not cluster.jobs(ahead.folder)
     assert len(ahead.submissions()) == 2
     assert "2 of 2 runs submitted" in ahead.table(*words).wait()
-    assert_same(ahead, local, 2)
+    assert_same(ahead, local, 2, submitted=2)
 
     assert "0 of 2 runs submitted" in later.wait()
-    assert_same(behind, local, 2)
+    assert_same(behind, local, 2, submitted=2)
     for desk in (ahead, behind):
-        assert [len(history) for history in histories(desk)] == [1, 1]
-        assert set(desk.submissions().values()) == {2}, "the dead launcher's note, and what came of it"
+        assert [len(history) for history in desk.histories()] == [1, 1]
 
 
 # Settings and clusters ---------------------------------------------------------------------------------------------
@@ -384,9 +359,11 @@ def test_without_accounting(cluster: Node, here: Desk, undisturbed: Desk) -> Non
     finally:
         cluster.stop()
         cluster.start()
-    assert_same(here, undisturbed, len(LONG_ROWS))
     assert sorted(here.submissions().values()) == [1, 2]
     for key, path in here.runs().items():
+        assert (path / "records.jsonl").read_bytes() == (
+            undisturbed.runs()[key] / "records.jsonl"
+        ).read_bytes()
         if here.submissions()[key] == 1:
             assert sessions(path) == ONE_GO
         else:

@@ -12,7 +12,7 @@ from typing import Any
 
 from processes import wait_until
 
-from benchmark.launch.tasks import Listener, Outcome, Rounds, Task
+from benchmark.launch.tasks import Listener, Outcome, Task
 
 Progress = Callable[[int, int], None]
 Stop = Callable[[], bool]
@@ -30,8 +30,8 @@ class Log(Listener):
     def task_started(self, key: str) -> None:
         self.events.append(("task_started", key))
 
-    def progress(self, key: str, rounds: Rounds) -> None:
-        self.events.append(("progress", key, *rounds))
+    def progress(self, key: str, done: int) -> None:
+        self.events.append(("progress", key, done))
 
     def task_ended(self, outcome: Outcome) -> None:
         self.events.append(("task_ended", outcome.key, outcome.state))
@@ -39,8 +39,8 @@ class Log(Listener):
     def stopping(self, message: str) -> None:
         self.events.append(("stopping", message))
 
-    def finished(self, outcomes: Sequence[Outcome]) -> None:
-        self.events.append(("finished", [outcome.state for outcome in outcomes]))
+    def finished(self) -> None:
+        self.events.append(("finished",))
 
     def named(self, name: str) -> list[tuple[Any, ...]]:
         return [event for event in self.events if event[0] == name]

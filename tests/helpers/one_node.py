@@ -75,7 +75,6 @@ class Job:
     """A line of ``squeue``."""
 
     id: str
-    state: str
     folder: Path
     name: str
 
@@ -83,14 +82,11 @@ class Job:
 class Node:
     """The cluster, started and stopped by its script."""
 
-    def __init__(self) -> None:
-        self.environment = {"SLURM_DEV_CPUS": "4"}
-
     def script(self, word: str, **environment: str) -> subprocess.CompletedProcess[str]:
         """``slurm-dev-cluster WORD``."""
         return subprocess.run(
             [str(SCRIPT), word],
-            env=os.environ | self.environment | environment,
+            env=os.environ | {"SLURM_DEV_CPUS": "4"} | environment,
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -119,11 +115,8 @@ class Node:
 
     def jobs(self, folder: Path | None = None) -> list[Job]:
         """What waits or runs: all of it, or what was submitted below one folder; tasks of an array one by one."""
-        lines = answer("squeue", "-h", "-r", "-o", "%i|%T|%Z|%j").splitlines()
-        jobs = [
-            Job(id, state, Path(where), name)
-            for id, state, where, name in (line.split("|", 3) for line in lines)
-        ]
+        lines = [line.split("|", 2) for line in answer("squeue", "-h", "-r", "-o", "%i|%Z|%j").splitlines()]
+        jobs = [Job(id, Path(where), name) for id, where, name in lines]
         return [job for job in jobs if folder is None or folder in (job.folder, *job.folder.parents)]
 
 
@@ -213,6 +206,10 @@ class Desk:
 
         wait_until(at_work, f"{len(LONG_ROWS)} runs at round {round}")
         assert [status(path)["state"] for path in self.runs().values()] == ["running"] * len(LONG_ROWS)
+
+    def histories(self) -> list[list[Session]]:
+        """Of each run, who worked on it."""
+        return [sessions(path) for path in self.runs().values()]
 
     def submissions(self) -> Counter[str]:
         """How often each run was submitted, by the launcher's notes."""

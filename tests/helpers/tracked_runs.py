@@ -1,23 +1,22 @@
-"""Folders of runs written by hand, wandb's own reader of offline files, and servers that misbehave, for tests."""
+"""Folders of runs written by hand, and wandb's own reader of offline files, for tests."""
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
-import http.server
 import json
+import os
 import socket
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from wandb_server import Quiet
+import pytest
 
+from benchmark import tracking
 from benchmark.runs.store import Results
-from benchmark.tracking.settings import TrackedRun, TrackingSettings
+from benchmark.tracking import TrackedRun, TrackingSettings
 
 KEY = "digits-pcdd-fedavg-uniform-0123456789ab/seed3"
 RUN = TrackedRun(KEY, "fedmr_table1", ("fedmr_table1", "fedmr"))
@@ -64,8 +63,8 @@ LOGGED: dict[int, dict[str, float]] = {
 
 def settings(**changes: Any) -> TrackingSettings:
     """Offline, with short times."""
-    return TrackingSettings.of(
-        {"name": "wandb", "mode": "offline", "poll": 0.05, "init_timeout": 1, **changes}
+    return TrackingSettings(
+        **{"name": "wandb", "mode": "offline", "poll": 0.05, "init_timeout": 1, **changes}
     )
 
 
@@ -113,7 +112,10 @@ def write_run(
 
 def inspect(file: Path) -> list[dict[str, Any]]:
     """The records of an offline file, by the reader that comes with wandb."""
-    words = [sys.executable, "-m", "wandb", "leet", "inspect", "--json", str(file)]
+    from wandb.util import get_core_path
+
+    flags = ["--no-observability", "--json", "--run-file", str(file)]
+    words = [get_core_path(), "leet", "inspect", *flags, str(file.parent.parent)]
     done = subprocess.run(words, capture_output=True, text=True, check=True, stdin=subprocess.DEVNULL)
     return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
 
@@ -150,43 +152,17 @@ def merged(updates: Sequence[dict[str, Any]]) -> dict[str, Any]:
     return values
 
 
-# Servers -----------------------------------------------------------------------------------------------------------
-
-
-def closed_port() -> int:
-    """A port of this machine where nobody listens."""
+@pytest.fixture(autouse=True)
+def wandb_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """No server, no key, no settings of the user's; what is sent all the same ends at a closed port."""
+    for name in [name for name in os.environ if name.startswith("WANDB_")]:
+        monkeypatch.delenv(name)
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
-
-
-@contextlib.contextmanager
-def server(status: int | None) -> Iterator[str]:
-    """The URL of a server that answers every request with ``status``; None: it takes requests and never answers."""
-    over = threading.Event()
-
-    class Handler(http.server.BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            self.rfile.read(int(self.headers.get("Content-Length") or 0))
-            if status is None:
-                over.wait()
-                return
-            self.send_response(status)
-            self.send_header("Content-Length", "0")
-            self.end_headers()
-
-        do_GET = do_POST
-
-        def log_message(self, *args: Any) -> None:
-            """Say nothing."""
-
-    web = Quiet(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=web.serve_forever, daemon=True)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{web.server_address[1]}"
-    finally:
-        over.set()
-        web.shutdown()
-        web.server_close()
-        thread.join()
+        monkeypatch.setenv("WANDB_BASE_URL", f"http://127.0.0.1:{one.getsockname()[1]}")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    # A slow machine is no dead server.
+    monkeypatch.setattr(tracking, "WAIT_SECONDS", 300.0)
+    yield
+    if "wandb" in sys.modules:
+        sys.modules["wandb"].teardown()  # with the address of the server, which it keeps

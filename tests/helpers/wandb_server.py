@@ -22,6 +22,16 @@ class Kept:
     exit_codes: list[int] = field(default_factory=list)
     opened: int = 0
 
+    def lines(self) -> list[tuple[int, dict[str, float]]]:
+        """(round, values) of each line, in order; each came with one content."""
+        found = []
+        for number in sorted(self.history):
+            item, *again = self.history[number]
+            assert all(other == item for other in again)
+            values = {key: value for key, value in item.items() if key != "round" and key[0] != "_"}
+            found.append((item["round"], values))
+        return found
+
     def tail(self) -> str:
         """The last line, as a client that resumes asks for it."""
         return json.dumps([json.dumps(self.history[max(self.history)][0])] if self.history else [])
@@ -32,6 +42,7 @@ class Wandb:
     """The server: its URL and runs. While ``deaf`` is set it takes requests and does not answer."""
 
     url: str = ""
+    status: int = 200
     runs: dict[str, Kept] = field(default_factory=dict)
     deaf: threading.Event = field(default_factory=threading.Event)
     over: threading.Event = field(default_factory=threading.Event)
@@ -106,13 +117,13 @@ def wandb_server() -> Iterator[Wandb]:
                 state.over.wait()
                 return
             answer: dict[str, Any] = {}
-            if self.path.startswith("/graphql"):
+            if state.status == 200 and self.path.startswith("/graphql"):
                 question = json.loads(body)
                 answer = {"data": state.graphql(question["operationName"], question["variables"] or {})}
-            elif self.path.endswith("/file_stream"):
+            elif state.status == 200 and self.path.endswith("/file_stream"):
                 state.stream(self.path.split("/")[-2], json.loads(body))
             content = json.dumps(answer).encode()
-            self.send_response(200)
+            self.send_response(state.status)
             self.send_header("Content-Type", "application/json")
             self.send_header("Content-Length", str(len(content)))
             self.end_headers()

@@ -42,12 +42,12 @@ def payload(config: RunConfig, clients: list[int]) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, str]]:
-    """What clients see in three worker processes of two threads, each with some of them, by augmentation."""
+    """What clients see in two worker processes of two threads, three times some of them, by augmentation."""
     results = tmp_path_factory.mktemp("elsewhere")
     tasks = [
         Task(f"{name} {part}", 2, payload(augmented(results, name), part)) for part in PARTS for name in NAMES
     ]
-    outcomes = launch(tasks, "pixel_work:pixels", kind="local", workers=3, threads=2, listener=Log())
+    outcomes = launch(tasks, "pixel_work:pixels", kind="local", workers=2, threads=2, listener=Log())
     found: dict[str, dict[str, str]] = {name: {} for name in NAMES}
     for outcome in outcomes:
         assert outcome.state == "done", outcome.message
@@ -72,18 +72,16 @@ def test_the_same_runs_with_any_number_of_workers(tmp_path: Path) -> None:
     """Bytes of the records, digest of the model, final metrics."""
     ways: dict[str, dict[str, Any]] = {
         "inline": {"kind": "inline"},
-        "one worker": {"kind": "local", "workers": 1},
-        "three workers": {"kind": "local", "workers": 3},
+        "two workers": {"kind": "local", "workers": 2},
     }
     found = {}
     for way, settings in ways.items():
         runs = [augmented(tmp_path / way, name) for name in TRAINED]
-        if way == "three workers":
+        if way == "two workers":
             runs.reverse()
         tasks = [Task(run.key, run.train.rounds, run.model_dump(mode="json")) for run in runs]
         outcomes = launch(tasks, RUN_WORK, listener=Log(), **settings)
         assert [outcome.state for outcome in outcomes] == ["done"] * len(TRAINED)
         found[way] = {run.train.augment: bits(run) for run in runs}
     assert len({digest for _, digest, _ in found["inline"].values()}) == len(TRAINED)
-    assert found["one worker"] == found["inline"]
-    assert found["three workers"] == found["inline"]
+    assert found["two workers"] == found["inline"]

@@ -1,10 +1,8 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -18,11 +16,10 @@ from launch_work import LoadsNowhere, Log
 from processes import is_alive, wait_until
 
 from benchmark.errors import ConfigError
-from benchmark.launch import pool, resources
+from benchmark.launch import resources
 from benchmark.launch.local import launch
 from benchmark.launch.pool import LaunchError
-from benchmark.launch.tasks import RUN_WORK, SECOND_PRESS, Outcome, Task
-from benchmark.launch.worker import load
+from benchmark.launch.tasks import SECOND_PRESS, Outcome, Task
 
 ROOT = Path(__file__).resolve().parents[2]
 HELPERS = ROOT / "tests" / "helpers"
@@ -38,29 +35,23 @@ def local(work: str, *payloads: Any, workers: int = 2, **more: Any) -> list[Outc
     )
 
 
-def test_names_of_modules_in_strings() -> None:
-    from benchmark.runs.execute import work
-
-    assert load(RUN_WORK) is work
-    (module, name) = re.findall(r"from (benchmark\S+) import (\w+)", pool._BOOT)[0]
-    assert callable(getattr(importlib.import_module(module), name))
-
-
 # Doing all tasks ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", ["inline", "local"])
-@pytest.mark.parametrize("number", [0, 40])
+@pytest.mark.parametrize("number", [0, 1000])
 def test_outcomes_come_in_the_order_of_the_tasks(kind: Any, number: int) -> None:
-    log = Log()
-    given = tasks(*range(number))
+    log, given = Log(), tasks(*range(number))
+    signals = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = [signal.getsignal(number) for number in signals]
     outcomes = launch(given, "launch_work:echo", kind=kind, listener=log)
     assert [(o.key, o.state, o.message) for o in outcomes] == [
         (f"run/seed{index}", "done", str(index)) for index in range(number)
     ]
-    assert log.events[0] == ("started", number) and log.events[-1] == ("finished", ["done"] * number)
+    assert log.events[0] == ("started", number) and log.events[-1] == ("finished",)
     assert [event[1] for event in log.named("task_started")] == [task.key for task in given]
     assert len(log.named("task_ended")) == number
+    assert [signal.getsignal(number) for number in signals] == before
 
 
 def test_processes_of_tasks() -> None:
@@ -71,26 +62,18 @@ def test_processes_of_tasks() -> None:
     assert resources.assign_devices(3, 64, 1, ["cpu"]) == ["", "", ""], "no more workers than tasks"
 
 
-def test_thousands_of_tasks() -> None:
-    outcomes = local("echo", *range(3000))
-    assert [int(outcome.message) for outcome in outcomes] == list(range(3000))
-
-
 # Failures ----------------------------------------------------------------------------------------
 
 
 def test_a_killed_worker_costs_its_task_only() -> None:
-    outcomes = local("pid", *[None] * 5, "signal", *[None] * 15, "exit", workers=1)
-    assert [outcome.state for outcome in outcomes] == [
-        *["done"] * 5,
-        "failed",
-        *["done"] * 15,
-        "failed",
-    ]
-    first, second = {o.message for o in outcomes[:5]}, {o.message for o in outcomes[6:21]}
+    outcomes = local("pid", None, None, "signal", None, None, LoadsNowhere(), None, "exit", workers=1)
+    states = ["done", "done", "failed", "done", "done", "failed", "done", "failed"]
+    assert [outcome.state for outcome in outcomes] == states
+    first, second = {o.message for o in outcomes[:2]}, {outcomes[i].message for i in (3, 4, 6)}
     assert len(first) == len(second) == 1 and first != second, "one worker before, another one after"
-    why, output = outcomes[5].message.splitlines()
+    why, output = outcomes[2].message.splitlines()
     assert "worker process died" in why and "SIGKILL" in why and output == "last words"
+    assert outcomes[5].message.startswith("ValueError: invalid literal"), "a payload that cannot be read"
     assert "exit code 3" in outcomes[-1].message
 
 
@@ -101,6 +84,7 @@ def test_an_exception_is_a_failure_of_its_task(kind: Any) -> None:
         given, "launch_work:pid", kind=kind, workers=1 if kind == "local" else None, listener=Log()
     )
     assert [outcome.state for outcome in outcomes] == ["failed", "done", "failed", "failed", "done"]
+    assert [outcome.error for outcome in outcomes] == ["ArithmeticError", "", "ValueError", "SystemExit", ""]
     lines = outcomes[0].message.splitlines()
     assert lines[0] == "ArithmeticError: two and two"
     assert lines[1].startswith("Traceback") and any("launch_work.py" in line for line in lines)
@@ -109,16 +93,9 @@ def test_an_exception_is_a_failure_of_its_task(kind: Any) -> None:
     assert outcomes[1].message == outcomes[4].message, "the worker stays"
 
 
-def test_a_payload_that_cannot_be_read_fails_its_task() -> None:
-    outcomes = local("echo", 1, LoadsNowhere(), 2, workers=1)
-    assert [outcome.state for outcome in outcomes] == ["done", "failed", "done"]
-    assert outcomes[1].message.startswith("ValueError: invalid literal")
-
-
 @pytest.mark.parametrize(
     ("work", "said"),
     [
-        ("launch_work:missing", "missing"),
         ("no_such_module:work", "ModuleNotFoundError"),
         ("broken_work:work", "exit code 7. Its last output:\na library is missing"),
     ],
@@ -132,7 +109,7 @@ def test_workers_that_cannot_start_end_the_launch(
     with pytest.raises(LaunchError) as caught:
         launch(tasks(*range(9)), work, kind="local", workers=1, listener=log)
     assert "3 in a row" in str(caught.value) and said in str(caught.value)
-    assert log.events == [("started", 9), ("finished", [])]
+    assert log.events == [("started", 9), ("finished",)]
 
 
 def test_a_worker_that_cannot_start_again_costs_no_finished_task(tmp_path: Path, monkeypatch: Any) -> None:
@@ -147,7 +124,7 @@ def test_a_worker_that_cannot_start_again_costs_no_finished_task(tmp_path: Path,
     log = Log()
     with pytest.raises(LaunchError):
         launch(tasks(*range(4)), "once_work:work", kind="local", workers=1, listener=log)
-    assert log.events[-1] == ("finished", ["done", "failed"])
+    assert [event[2] for event in log.named("task_ended")] == ["done", "failed"]
 
 
 @pytest.mark.parametrize(
@@ -168,11 +145,6 @@ def test_settings_that_are_not_allowed(setting: Any, words: list[str], monkeypat
     with pytest.raises(ConfigError) as caught:
         launch(tasks(1), "launch_work:echo", **setting, listener=Log())
     assert all(word in str(caught.value) for word in words)
-
-
-def test_two_tasks_of_one_key_are_refused() -> None:
-    with pytest.raises(ValueError, match="1 of 2 tasks"):
-        launch([Task("a", 1, 0)] * 2, "launch_work:echo", kind="inline", listener=Log())
 
 
 def test_a_system_that_starts_no_process_ends_the_launch(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -235,13 +207,12 @@ def test_the_environment_of_a_worker_is_its_own(tmp_path: Path, monkeypatch: pyt
 
 
 @pytest.mark.parametrize("kind", ["inline", "local"])
-def test_progress_is_throttled_and_ends_with_the_last_round(kind: Any) -> None:
+def test_progress_is_throttled(kind: Any) -> None:
     log = Log()
     began = time.monotonic()
     launch(tasks(1000, rounds=2000), "launch_work:rounds", kind=kind, listener=log)
-    told = [event[3] for event in log.named("progress")]
-    assert told[0] == 1001 and told[-1] == 2000 and told == sorted(told)
-    assert {event[2] for event in log.named("progress")} == {1001}, "where it began"
+    told = [event[2] for event in log.named("progress")]
+    assert told[0] == 1001 and told == sorted(told)
     assert len(told) <= 2 + 5 * (time.monotonic() - began), "at most five a second"
 
 
@@ -309,26 +280,25 @@ def to_group(process: subprocess.Popen[str]) -> None:
     os.killpg(process.pid, signal.SIGINT)
 
 
-def to_launcher(process: subprocess.Popen[str]) -> None:
-    process.send_signal(signal.SIGINT)
-
-
 def twice_at_once(process: subprocess.Popen[str]) -> None:
     to_group(process)
-    to_launcher(process)
+    process.send_signal(signal.SIGINT)
 
 
 def terminate(process: subprocess.Popen[str]) -> None:
     process.send_signal(signal.SIGTERM)
 
 
+def terminate_all(process: subprocess.Popen[str]) -> None:
+    os.killpg(process.pid, signal.SIGTERM)
+
+
 @pytest.mark.parametrize(
     ("kind", "send"),
     [
-        ("local", to_group),
-        ("local", to_launcher),
         ("local", twice_at_once),
         ("local", terminate),
+        ("local", terminate_all),
         ("inline", to_group),
         ("inline", terminate),
     ],
@@ -338,18 +308,12 @@ def test_a_signal_lets_tasks_save(background: Any, kind: str, send: Any, tmp_pat
     send(process)
     outcomes, stopping = result(process, tmp_path)
     begun = ["run0", "run1"] if kind == "local" else ["run0"]
-    assert outcomes == [[key, "interrupted", "saved"] for key in begun]
-    assert len(stopping) == 1
-    assert sorted(path.name for path in tmp_path.glob("*.saved")) == [f"{key}.saved" for key in begun]
-
-
-def test_sigterm_to_every_process_lets_tasks_save(background: Any, tmp_path: Path) -> None:
-    process = background("until_stop")
-    os.killpg(process.pid, signal.SIGTERM)
-    outcomes, _ = result(process, tmp_path)
-    # A worker may have ended, and a new one have begun, before the launcher saw its own signal.
-    assert outcomes[:2] == [["run0", "interrupted", "saved"], ["run1", "interrupted", "saved"]]
-    assert {state for _, state, _ in outcomes} == {"interrupted"}
+    # A worker may have ended, and a new one have begun, before the launcher saw a signal to all.
+    exact = send is not terminate_all
+    assert outcomes[: None if exact else 2] == [[key, "interrupted", "saved"] for key in begun]
+    assert {state for _, state, _ in outcomes} == {"interrupted"} and len(stopping) == 1
+    saved = {path.name for path in tmp_path.glob("*.saved")}
+    assert saved >= {f"{key}.saved" for key in begun} and len(saved) == len(outcomes)
 
 
 def test_with_sigint_ignored_sigterm_ends_all(background: Any, tmp_path: Path) -> None:
@@ -381,7 +345,7 @@ def test_a_second_press_ends_at_once(background: Any, kind: str, tmp_path: Path)
 
 def test_grace_ends(background: Any, tmp_path: Path) -> None:
     process = background("deaf", "local", "workers=2, grace=0.3")
-    to_launcher(process)
+    process.send_signal(signal.SIGINT)
     outcomes, _ = result(process, tmp_path)
     assert [state for _, state, _ in outcomes] == ["interrupted"] * 2
     assert "after 0.3 s" in outcomes[0][2]
@@ -407,13 +371,6 @@ def test_an_error_of_the_listener_lets_tasks_save(tmp_path: Path) -> None:
     with pytest.raises(BrokenPipeError):
         local("until_stop", str(tmp_path / "run0"), listener=Broken(), workers=1)
     assert (tmp_path / "run0.saved").exists() and not any(map(is_alive, workers(tmp_path)))
-
-
-def test_handlers_of_the_caller_come_back() -> None:
-    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    before = [signal.getsignal(number) for number in numbers]
-    local("echo", 1)
-    assert [signal.getsignal(number) for number in numbers] == before
 
 
 # Configuration -----------------------------------------------------------------------------------

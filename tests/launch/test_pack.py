@@ -7,6 +7,8 @@ import pickle
 import signal
 import threading
 import time
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ from submitit.helpers import DelayedSubmission
 from benchmark.launch.slurm import batch_job as pack
 from benchmark.launch.slurm.batch_job import BatchJob
 from benchmark.launch.slurm.preflight import environment
+from benchmark.launch.slurm.settings import SlurmSettings
 from benchmark.launch.tasks import Outcome, Task
 from benchmark.runs.status import RunState
 
@@ -30,9 +33,12 @@ def importable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", f"{ROOT}{os.pathsep}{HELPERS}")
 
 
-def packed(work: str, *payloads: Any, **more: Any) -> BatchJob:
+def packed(
+    work: str, *payloads: Any, environment: Mapping[str, str] | None = None, **settings: Any
+) -> BatchJob:
     tasks = tuple(Task(f"run/seed{index}", 1, payload) for index, payload in enumerate(payloads))
-    return BatchJob(tasks, f"launch_work:{work}", **{"workers": 2, **more})
+    chosen = SlurmSettings.of({"workers": 2, **settings})
+    return BatchJob(tasks, f"launch_work:{work}", chosen, environment or {})
 
 
 def lines(path: Path) -> int:
@@ -41,10 +47,15 @@ def lines(path: Path) -> int:
 
 def test_all_runs_of_a_job(capsys: pytest.CaptureFixture[str]) -> None:
     before = signal.getsignal(signal.SIGTERM)
-    assert packed("echo", *range(5))() == {"done": 5}
+    here = environment()
+    job = packed("echo", *range(5), environment=here)
+    assert job() == {"done": 5}
     out = capsys.readouterr().out
     assert out.count("begins") == 5 and out.count("done  ") == 5
     assert signal.getsignal(signal.SIGTERM) == before
+    assert pickle.loads(pickle.dumps(job)) == job, "it is submitted again without its process"
+    with pytest.raises(RuntimeError, match=r"has other versions: torch .* \(submitted with 1\.0\.0\)"):
+        packed("echo", 1, environment={**here, "torch": "1.0.0"})()
 
 
 @pytest.mark.parametrize("how", ["failed", "crash"])
@@ -115,38 +126,26 @@ def test_a_checkpoint_is_a_job_that_goes_on(tmp_path: Path) -> None:
     assert [lines(Path(f"{path}.pids")) for path in paths] == [2, 2], "each was carried on once"
 
 
-def test_a_job_is_submitted_without_its_process() -> None:
-    job = packed("echo", 1)
-    job()
-    again = pickle.loads(pickle.dumps(job))
-    assert again == job and again() == {"done": 1}
-
-
 def test_no_worker_can_be_started() -> None:
     with pytest.raises(RuntimeError, match="No worker can be started"):
-        BatchJob((Task("run/seed0", 1, None),), "no_such_module:work", workers=1)()
+        BatchJob((Task("run/seed0", 1, None),), "no_such_module:work", SlurmSettings(workers=1))()
 
 
-def test_a_node_with_other_versions() -> None:
-    here = environment()
-    assert packed("echo", 1, environment=here)() == {"done": 1}
-    with pytest.raises(RuntimeError, match=r"has other versions: torch .* \(submitted with 1\.0\.0\)"):
-        packed("echo", 1, environment={**here, "torch": "1.0.0"})()
-
-
-@pytest.mark.parametrize(("seconds", "rounds"), [(0.01, 40), (60.0, 1)])
+@pytest.mark.parametrize(("seconds", "rounds"), [(0.01, 100), (60.0, 1)])
 def test_a_time_that_is_too_short_for_a_round(tmp_path: Path, seconds: float, rounds: int) -> None:
-    """A job that gains nothing in its whole time would be queued again for ever."""
+    """A job that gains nothing in its whole time, here one second, would be queued again for ever."""
     path = tmp_path / "count"
-    job = packed("count", {"path": str(path), "rounds": rounds, "seconds": seconds}, seconds=0.5, grace=0.1)
+    payload = {"path": str(path), "rounds": rounds, "seconds": seconds}
+    job = packed("count", payload, time=1, signal_delay=59, grace=0.1)
     errors: list[str] = []
 
     def ask() -> None:
-        began = time.monotonic()
         wait_until(lambda: lines(Path(f"{path}.pids")) == 1, "the beginning")
+        session = job._session
+        assert session is not None
         if rounds > 1:
-            wait_until(lambda: job._log is not None and job._log.gained, "a round")
-        time.sleep(max(0.0, 0.6 - (time.monotonic() - began)))
+            wait_until(lambda: session.log.gained, "a round")
+        wait_until(lambda: time.monotonic() - session.began > 1, "the end of the time")
         try:
             job.checkpoint()
         except RuntimeError as error:
@@ -187,10 +186,11 @@ esac
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     if visible is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    gpus = {"gpus_per_job": 2, "cpus_per_job": 8, "gpu_gb_per_run": gpu_gb}
     for cores, threads, expected in ((64, 1, workers), (6, 2, min(workers, 3)), (1, 1, 1)):
         monkeypatch.setattr(pack, "usable_cores", lambda cores=cores: cores)
-        assert packed("echo", workers=None, gpu_gb=gpu_gb, threads=threads)._workers() == expected
-    assert packed("echo", workers=5, gpu_gb=gpu_gb)._workers() == 5, "what is said counts"
+        assert pack.runs_at_a_time(SlurmSettings.of({**gpus, "threads": threads})) == expected
+    assert pack.runs_at_a_time(SlurmSettings.of({**gpus, "workers": 5})) == 5, "what is said counts"
 
 
 def test_what_does_not_fit_beside_others_is_tried_alone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -199,13 +199,9 @@ def test_what_does_not_fit_beside_others_is_tried_alone(monkeypatch: pytest.Monk
     def launched(tasks: list[Task], *_: Any, workers: int | None, **more: Any) -> list[Outcome]:
         calls.append(([task.key for task in tasks], workers))
         first = len(calls) == 1
-        message = "OutOfMemoryError: CUDA out of memory."
-        return [
-            Outcome(task.key, RunState.FAILED, message, 1.0)
-            if first and task.payload
-            else Outcome(task.key, RunState.DONE, "", 1.0)
-            for task in tasks
-        ]
+        full = Outcome("", RunState.FAILED, "CUDA out of memory.", 1.0, "OutOfMemoryError")
+        done = Outcome("", RunState.DONE, "", 1.0)
+        return [replace(full if first and task.payload else done, key=task.key) for task in tasks]
 
     monkeypatch.setattr(pack, "launch", launched)
     assert packed("echo", 0, 1, 1, workers=3)() == {"done": 3}

@@ -181,7 +181,7 @@ def test_records_in_long_form(tmp_path: Path) -> None:
         {"train": {"rounds": 5}, "evaluation": {"every": 2, "validation": 0.25}},
     )
     seen: list[tuple[int, int]] = []
-    assert execute(config, lambda *progress: seen.append(progress)) == ("done", "")
+    assert execute(config, lambda *progress: seen.append(progress)) == ("done", "", "")
     assert seen == [(number, 5) for number in range(6)]
     assert sorted(path.name for path in folder_of(config).path.iterdir()) == [
         *("config.yaml", "lease.1", "log.txt", "meta.json", "records.jsonl", "status.json"),
@@ -246,7 +246,7 @@ def test_same_bits_whatever_ran_before_and_wherever(tmp_path: Path) -> None:
 
 def test_a_diverged_run_says_where(tmp_path: Path) -> None:
     config = configuration(tmp_path, {"train": {"lr": 1e30}})
-    state, message = execute(config)
+    state, message, _ = execute(config)
     assert state == "diverged"
     assert re.search(r"round 0: .*client \d.* not finite", message)
     status = folder_of(config).status()
@@ -271,8 +271,8 @@ def test_a_fault_of_the_program_is_a_failed_run_that_can_be_repeated(
 
     with monkeypatch.context() as patch:
         patch.setattr(FederatedRun, "step", broken)
-        state, message = execute(config)
-        assert state == "failed"
+        state, message, error = execute(config)
+        assert (state, error) == ("failed", "RuntimeError")
         assert message.startswith("RuntimeError: no such thing (traceback in ")
     folder = folder_of(config)
     status = folder.status()

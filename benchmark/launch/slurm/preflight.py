@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import platform
 import shlex
-import socket
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -19,7 +17,7 @@ from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from benchmark.errors import ConfigError, StorageError
+from benchmark.launch.slurm.settings import SlurmSettings
 from benchmark.paths import ROOT
 from benchmark.runs.files import write_atomically
 
@@ -39,8 +37,8 @@ PACKAGES = (
 MODULE = "benchmark.launch.slurm.preflight"
 """This module, as the job starts it."""
 
-NOT_SEEN, NO_CHECKOUT, NO_PYTHON, UNLIKE, NOT_WRITTEN = 90, 91, 92, 93, 94
-"""Exit codes of the job. If it does not see the results folder, they are all that it can say."""
+NOT_SEEN, NO_CHECKOUT, NO_PYTHON = 90, 91, 92
+"""Exit codes of a job that cannot start this module."""
 
 
 @cache
@@ -89,46 +87,38 @@ class PreflightCheck:
     python: str = sys.executable
 
     @classmethod
-    def of(cls, results: Path, where: str, gpus: int) -> PreflightCheck:
+    def of(cls, results: Path, settings: SlurmSettings) -> PreflightCheck:
         """The check that expects what this machine has."""
-        return cls(str(results.resolve()), where, gpus, environment(), sources())
+        where = json.dumps(
+            [settings.place, settings.slurm, settings.preparation], sort_keys=True, default=str
+        )
+        return cls(str(results.resolve()), where, settings.gpus_per_job, environment(), sources())
 
     @property
     def name(self) -> str:
         """Name of its job and of its files."""
         return f"fedtables-probe-{hashlib.sha256(json.dumps(asdict(self)).encode()).hexdigest()[:12]}"
 
-    @property
-    def folder(self) -> Path:
-        """Folder of its files."""
-        return Path(self.results) / "launcher" / "probes"
-
-    @property
-    def expected(self) -> Path:
-        """File with what is expected. `prepare` writes it, the node reads it."""
-        return self.folder / f"{self.name}.expected.json"
-
-    @property
-    def found(self) -> Path:
-        """File with what was found. The node writes it."""
-        return self.folder / f"{self.name}.json"
+    def file(self, suffix: str) -> Path:
+        """One of its files: ``expected``, which the node reads, ``found``, which it writes, and its ``log``."""
+        return Path(self.results) / "launcher" / "probes" / f"{self.name}.{suffix}"
 
     def prepare(self) -> None:
-        """Write what is expected, and remove what was found before."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        self.found.unlink(missing_ok=True)
-        write_atomically(self.expected, json.dumps(asdict(self)).encode())
+        """Write what is expected, and forget what an earlier job found."""
+        self.file("expected").parent.mkdir(parents=True, exist_ok=True)
+        self.file("found").unlink(missing_ok=True)
+        write_atomically(self.file("expected"), json.dumps(asdict(self)).encode())
 
     def script(self, setup: Sequence[str]) -> str:
         """The script of the job. ``setup`` are the lines of shell with which every job begins."""
-        expected, python = shlex.quote(str(self.expected)), shlex.quote(self.python)
+        expected, python = shlex.quote(str(self.file("expected"))), shlex.quote(self.python)
         return "\n".join(
             [
                 "#!/bin/bash",
                 # A network file system may show a new file a moment later.
                 f"for wait in 1 2 3 4 5; do test -r {expected} && break; sleep 1; done",
                 f"test -r {expected} || exit {NOT_SEEN}",
-                f"exec >{shlex.quote(str(self.folder / self.name))}.log 2>&1",
+                f"exec >{shlex.quote(str(self.file('log')))} 2>&1",
                 *setup,
                 f"cd {shlex.quote(self.root)} && test -d benchmark || exit {NO_CHECKOUT}",
                 f"test -x {python} || exit {NO_PYTHON}",
@@ -140,22 +130,20 @@ class PreflightCheck:
     def message(self) -> str | None:
         """What is wrong with the node; "" if nothing is, None if the job has not ended."""
         try:
-            content: str = json.loads(self.found.read_bytes())["message"]
-        except (OSError, ValueError, KeyError):
+            return self.file("found").read_text()
+        except OSError:
             return None
-        return content
 
     def explain(self, code: int | None) -> str:
-        """What the exit code of a job means that wrote no file; None: the code is not known."""
+        """What the exit code of a job means that found nothing; None: the code is not known."""
         reasons = {
             NOT_SEEN: f"it does not see the results folder {self.results}. Set results=... to a folder that the nodes "
             "share with this machine.",
             NO_CHECKOUT: f"it does not see this checkout, {self.root}. Put it into a folder that the nodes share.",
             NO_PYTHON: f"it does not see {self.python}. Put .venv into a folder that the nodes share.",
+            None: f"it ended without a result; see {self.file('log')}.",
         }
-        log = self.folder / f"{self.name}.log"
-        other = f"it ended with exit code {code}; see {log}."
-        return reasons.get(code or 0, other if code is not None else f"it ended without a result; see {log}.")
+        return reasons.get(code, f"it ended with exit code {code}; see {self.file('log')}.")
 
     def check(self) -> str:
         """What is wrong with this node, or ""."""
@@ -176,22 +164,9 @@ def on_node(path: Path) -> int:
     """The job: check this node, write what was found, and return the exit code."""
     check = PreflightCheck(**json.loads(path.read_bytes()))
     message = check.check()
-    try:
-        note = {"message": message, "host": socket.gethostname(), "job": os.environ.get("SLURM_JOB_ID", "")}
-        write_atomically(check.found, json.dumps(note).encode())
-    except StorageError as error:
-        print(error)
-        return NOT_WRITTEN
     print(message or "passed")
-    return UNLIKE if message else 0
-
-
-def refused(message: str) -> ConfigError:
-    """The error for a check that failed."""
-    return ConfigError(
-        f"a node cannot carry out the runs: {message} What was submitted was cancelled. (launcher.probe=false leaves "
-        "this check out.)"
-    )
+    write_atomically(check.file("found"), message.encode())
+    return 1 if message else 0
 
 
 if __name__ == "__main__":

@@ -60,13 +60,7 @@ class SlurmQueue:
         self.settings, self.folder = settings, folder
 
     def submit(self, name: str, jobs: Sequence[BatchJob], parallel: int, after: str | None) -> None:
-        """Submit an array.
-
-        Args:
-            name: Name of the array.
-            jobs: Its tasks.
-            parallel: Number of tasks that may run at a time.
-            after: Id of a job that has to succeed first.
+        """Submit an array of tasks, ``parallel`` of which may run at a time, when the job ``after`` has succeeded.
 
         Raises:
             QueueFullError: The scheduler takes no more jobs for now.

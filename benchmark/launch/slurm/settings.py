@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, PositiveInt
 
-from benchmark.errors import ConfigError, format_validation_error, wrong
+from benchmark.errors import ConfigError, validate, wrong
 
 
 class SlurmSettings(BaseModel):
@@ -43,13 +43,7 @@ class SlurmSettings(BaseModel):
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> SlurmSettings:
         """Validate plain values. Raises `ConfigError`, which names the key."""
-        try:
-            settings = cls.model_validate(values)
-        except ValidationError as error:
-            message = format_validation_error(error, cls, "launcher.")
-            raise ConfigError(
-                f"{message} Set it in conf/launcher/slurm.yaml or with launcher.KEY=VALUE."
-            ) from error
+        settings = validate(cls, values, "launcher/slurm.yaml")
         if settings.seconds_of_work <= 0:
             saving = (settings.signal_delay + settings.grace) / 60
             expected = f"more than the {saving:g} minutes for saving (launcher.signal_delay, launcher.grace)"
@@ -67,14 +61,14 @@ class SlurmSettings(BaseModel):
         return self.workers or max(1, self.gpus_per_job)
 
     @property
-    def runs_at_a_time(self) -> int | None:
-        """As `side_by_side`; None if the memory of the GPUs decides on the node."""
-        return None if self.workers is None and self.gpu_gb_per_run is not None else self.side_by_side
+    def seconds_to_signal(self) -> float:
+        """Time from the beginning of a task to the signal that its time is up."""
+        return self.time * 60 - self.signal_delay
 
     @property
     def seconds_of_work(self) -> float:
         """Time of a task that is not reserved for saving."""
-        return self.time * 60 - self.signal_delay - self.grace
+        return self.seconds_to_signal - self.grace
 
     @property
     def preparation(self) -> list[str]:

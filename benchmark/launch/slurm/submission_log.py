@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import re
 import secrets
-import time
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 from benchmark.launch.slurm.queue import Queued, QueuedTask
@@ -20,15 +20,13 @@ class Batch:
     """One job array: its name, which its jobs have too, the runs of each task, and tasks that a user cancelled."""
 
     name: str
-    packs: tuple[tuple[str, ...], ...]
-    cancelled: tuple[int, ...] = ()
+    packs: Sequence[Sequence[str]]
+    cancelled: Sequence[int] = ()
 
     @classmethod
-    def new(cls, packs: Iterable[Iterable[str]]) -> Batch:
+    def new(cls, packs: Sequence[Sequence[str]]) -> Batch:
         """A batch with a new name. Names sort by time."""
-        now = time.time_ns()
-        stamp = f"{time.strftime('%y%m%d%H%M%S', time.gmtime(now // 10**9))}.{now % 10**9 // 1000:06d}"
-        return cls(f"fedtables-{stamp}-{secrets.token_hex(2)}", tuple(map(tuple, packs)))
+        return cls(f"fedtables-{datetime.now(UTC):%y%m%d%H%M%S.%f}-{secrets.token_hex(2)}", packs)
 
 
 @dataclass(frozen=True)
@@ -45,11 +43,10 @@ class Place:
 
 
 class SubmissionLog:
-    """The batches of a results folder, in the order in which they were submitted."""
+    """The batches of a results folder."""
 
     def __init__(self, results: Results) -> None:
         self.folder = results.root / "launcher" / "batches"
-        self._read: dict[Path, tuple[int, Batch]] = {}
 
     def write(self, batch: Batch) -> None:
         """Write a batch, or what has changed of it."""
@@ -61,29 +58,18 @@ class SubmissionLog:
         (self.folder / f"{batch.name}.json").unlink(missing_ok=True)
 
     def batches(self) -> list[Batch]:
-        """All batches. Only files that have changed since the last call are read."""
-        found = []
-        for path in sorted(self.folder.glob("*.json")) if self.folder.exists() else ():
-            changed = path.stat().st_mtime_ns
-            known = self._read.get(path)
-            if known is None or known[0] != changed:
-                plain = json.loads(path.read_bytes())
-                packs = tuple(map(tuple, plain["packs"]))
-                known = changed, Batch(plain["name"], packs, tuple(plain["cancelled"]))
-                self._read[path] = known
-            found.append(known[1])
-        return found
+        """All batches, in the order in which they were submitted."""
+        return [Batch(**json.loads(path.read_bytes())) for path in sorted(self.folder.glob("*.json"))]
 
     def living(self, queued: Queued | None) -> dict[str, QueuedTask]:
         """Run -> its task that waits or runs. If the queue is not known, everything submitted may run."""
-        alive: dict[str, QueuedTask] = {}
-        for batch in self.batches():
-            unknown = {index: QueuedTask("", True) for index in range(len(batch.packs))}
-            tasks = unknown if queued is None else queued.get(batch.name, {})
-            for index, task in tasks.items():
-                if index < len(batch.packs):
-                    alive.update(dict.fromkeys(batch.packs[index], task))
-        return alive
+        return {
+            key: QueuedTask("", True) if queued is None else queued[batch.name][index]
+            for batch in self.batches()
+            for index, pack in enumerate(batch.packs)
+            if queued is None or index in queued.get(batch.name, {})
+            for key in pack
+        }
 
     def places(self) -> dict[str, Place]:
         """Run -> where it was submitted last."""
@@ -99,9 +85,9 @@ class SubmissionLog:
         tasks, others = [], 0
         for batch in self.batches():
             alive = queued.get(batch.name, {})
-            hit = [i for i in alive if i < len(batch.packs) and not set(keys).isdisjoint(batch.packs[i])]
+            hit = [i for i, pack in enumerate(batch.packs) if i in alive and not set(keys).isdisjoint(pack)]
             if hit:
-                self.write(replace(batch, cancelled=tuple(sorted({*batch.cancelled, *hit}))))
+                self.write(replace(batch, cancelled=sorted({*batch.cancelled, *hit})))
             tasks += [alive[index] for index in hit]
             others += sum(key not in keys for index in hit for key in batch.packs[index])
         return tasks, others

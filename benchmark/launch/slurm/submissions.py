@@ -8,35 +8,34 @@ find.
 from __future__ import annotations
 
 import contextlib
-import json
 import pickle
-import secrets
+import tempfile
 import time
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
-from benchmark.errors import ConfigError, StorageError
+from benchmark.errors import ConfigError
 from benchmark.launch.slurm.batch_job import BatchJob
 from benchmark.launch.slurm.packing import known_seconds, pack_tasks
-from benchmark.launch.slurm.preflight import PreflightCheck, environment, refused
+from benchmark.launch.slurm.preflight import PreflightCheck, environment
 from benchmark.launch.slurm.queue import (
     Queued,
+    QueuedTask,
     QueueFullError,
     SchedulerUnavailableError,
     SlurmQueue,
     waiting_reasons,
 )
 from benchmark.launch.slurm.settings import SlurmSettings
-from benchmark.launch.slurm.submission_log import Batch, SubmissionLog, task_log
-from benchmark.launch.tasks import Task
-from benchmark.runs.files import write_atomically
-from benchmark.runs.lease import holder_of
-from benchmark.runs.status import RunState, Status
+from benchmark.launch.slurm.submission_log import Batch, Place, SubmissionLog, task_log
+from benchmark.launch.tasks import Outcome, Task
+from benchmark.runs.files import storage_error
+from benchmark.runs.index import RunIndex
+from benchmark.runs.status import RunState
 from benchmark.runs.store import Results
-from benchmark.tracking.settings import TrackedRun, TrackingSettings
+from benchmark.tracking import TrackedRun, TrackingSettings
 
 ROWS = 12
 """Runs at work that a snapshot names."""
@@ -62,22 +61,6 @@ class Snapshot:
         return f"{self.ended}/{self.total} runs ended: {counts}{self.waiting_for}"
 
 
-class View(Protocol):
-    """Shows snapshots."""
-
-    def show(self, snapshot: Snapshot) -> None:
-        """Called whenever something may have changed."""
-
-
-@dataclass(frozen=True)
-class Lost:
-    """A run that has not ended and that no task carries out any more: its state and the reason."""
-
-    key: str
-    state: RunState
-    why: str
-
-
 class Cluster:
     """Submits runs that are missing and not in the queue, and follows them."""
 
@@ -92,9 +75,8 @@ class Cluster:
         """``work`` is the name of the work function; ``tracking``: how jobs track, and the tracked runs by key."""
         self.results, self.queue, self.settings, self.work = results, queue, settings, work
         self.tracking, self.tracked = tracking or (TrackingSettings(), {})
-        self.log = SubmissionLog(results)
+        self.log, self.index = SubmissionLog(results), RunIndex(results)
         self._tries: Counter[str] = Counter()
-        self._ended: dict[str, RunState] = {}
         self._preflight: tuple[PreflightCheck, str] | None = None
         self._full_at: int | None = None
 
@@ -108,60 +90,38 @@ class Cluster:
                 return 0
             self._full_at = None
             alive = self.log.living(queued)
-            there = self.results.there([task.key for task in tasks if task.key not in alive])
-            todo = [
-                task
-                for task in tasks
-                if task.key not in alive
-                and not (task.key in there and (self.ended(task.key) or self._held(task.key)))
-            ]
-            if not todo:
-                return 0
-            known = known_seconds(self.results)
-            default = self.settings.minutes_per_run * 60
-            packs = pack_tasks(todo, lambda task: known(task.key) or default, self.settings)
-            try:
-                after = self._start_preflight(queued or {}) if self.settings.probe else None
-            except QueueFullError:
-                self._full_at = _size(queued) or None
-                return 0
-            return self._submit_arrays(packs, after)
+            todo = [task for task in tasks if task.key not in alive]
+            self.index.refresh([task.key for task in todo])
+            todo = [task for task in todo if not self.index.has_ended(task.key) and not self._held(task.key)]
+            return self._submit_arrays(todo, queued or {}) if todo else 0
 
-    def ended(self, key: str) -> bool:
-        """Whether a run has ended. Its folder is not read again then."""
-        if key not in self._ended:
-            folder = self.results.run(key)
-            status = folder.status()
-            if status is None or not status.ended or not folder.complete(status):
-                return False
-            self._ended[key] = status.state
-        return True
-
-    def _submit_arrays(self, packs: Sequence[tuple[Task, ...]], after: str | None) -> int:
+    def _submit_arrays(self, tasks: Sequence[Task], queued: Queued) -> int:
         """Submit arrays of the size that the cluster allows while there is room; number of runs."""
-        size = self.queue.largest_array()
+        known = known_seconds(self.results)
+        default = self.settings.minutes_per_run * 60
+        packs = pack_tasks(tasks, lambda task: known(task.key) or default, self.settings)
+        size, start = self.queue.largest_array(), 0
         parallel = max(1, self.settings.max_parallel // -(-len(packs) // size))
-        start = 0
-        while start < len(packs):
-            array = packs[start : start + size]
-            try:
-                self._submit_array(array, parallel, after)
-            except QueueFullError:
-                # The limit may be smaller than an array. The rest finds room when some tasks have ended.
-                if start or len(array) == 1:
-                    break
-                size = len(array) // 2
-                continue
-            start += len(array)
-            self._tries.update(task.key for pack in array for task in pack)
-        if start < len(packs):
+        try:
+            after = self._start_preflight(queued) if self.settings.probe else None
+            while start < len(packs):
+                array = packs[start : start + size]
+                try:
+                    self._submit_array(array, parallel, after)
+                except QueueFullError:
+                    if start or len(array) == 1:
+                        raise
+                    size = len(array) // 2  # The limit may be smaller than an array.
+                else:
+                    start += len(array)
+        except QueueFullError:
             # The queue is not asked again before a task has ended. If there is none, others take the room.
             self._full_at = _size(self.queue.tasks()) or None
         return sum(map(len, packs[:start]))
 
-    def _submit_array(self, array: Sequence[tuple[Task, ...]], parallel: int, after: str | None) -> None:
+    def _submit_array(self, array: Sequence[Sequence[Task]], parallel: int, after: str | None) -> None:
         """Submit one array. After `QueueFullError` and `ConfigError` nothing of it is noted."""
-        batch = Batch.new([task.key for task in pack] for pack in array)
+        batch = Batch.new([[task.key for task in pack] for pack in array])
         self.log.write(batch)
         try:
             self.queue.submit(batch.name, [self._job(pack) for pack in array], parallel, after)
@@ -170,39 +130,27 @@ class Cluster:
         except (QueueFullError, ConfigError):
             self.log.remove(batch)
             raise
+        self._tries.update(task.key for pack in array for task in pack)
 
-    def _job(self, pack: tuple[Task, ...]) -> BatchJob:
-        s, tracking = self.settings, None
+    def _job(self, pack: Sequence[Task]) -> BatchJob:
+        tracking = None
         if self.tracking.active:
             runs = tuple(self.tracked.get(task.key, TrackedRun(task.key)) for task in pack)
             tracking = (self.tracking, self.results.root.absolute(), runs)
-        return BatchJob(
-            pack,
-            self.work,
-            workers=s.runs_at_a_time,
-            gpu_gb=s.gpu_gb_per_run,
-            threads=s.threads,
-            grace=s.grace,
-            retries=s.retries,
-            seconds=s.time * 60 - s.signal_delay,
-            environment=environment(),
-            tracking=tracking,
-        )
+        return BatchJob(tuple(pack), self.work, self.settings, environment(), tracking)
 
     # Preflight check
 
     def _start_preflight(self, queued: Queued) -> str | None:
         """The job that all others wait for; None if the check was passed before."""
-        s = self.settings
-        where = json.dumps([s.place, s.slurm, s.preparation], sort_keys=True, default=str)
-        check = PreflightCheck.of(self.results.root, where, s.gpus_per_job)
+        check = PreflightCheck.of(self.results.root, self.settings)
         if check.message() == "":
             return None
         if queued.get(check.name):  # submitted by another launcher
             job = queued[check.name][0].id
         else:
             check.prepare()
-            job = self.queue.submit_preflight(check.name, check.script(s.preparation))
+            job = self.queue.submit_preflight(check.name, check.script(self.settings.preparation))
         self._preflight = check, job
         return job
 
@@ -226,33 +174,41 @@ class Cluster:
             with self.results.submission_lease():
                 cancelled, _ = self.log.cancel(self.queue.tasks() or {}, {task.key for task in tasks})
             self.queue.cancel(cancelled)
-            raise refused(message)
+            raise ConfigError(
+                f"a node cannot carry out the runs: {message} What was submitted was cancelled. (launcher.probe=false "
+                "leaves this check out.)"
+            )
 
     # Following
 
-    def follow(self, tasks: Sequence[Task], view: View) -> list[Lost]:
-        """Return when all runs have ended, or those that have not are lost; the lost ones.
+    def follow(self, tasks: Sequence[Task], show: Callable[[Snapshot], None]) -> list[Outcome]:
+        """Return when all runs have ended, or no task carries out those that have not; why, for each of these.
+
+        Args:
+            tasks: The runs.
+            show: Called whenever something may have changed.
 
         Raises:
             ConfigError: A node failed the preflight check.
         """
         lost_before: set[str] = set()
-        looked: set[str] = set()
         while True:
             alive = self.log.living(self.queue.tasks())
             self._end_preflight(tasks)
             # A run whose task waits has not changed. Reading the folders of thousands would load a file server.
-            waiting = {key for key, task in alive.items() if not task.running} & looked
-            open_ = [task for task in tasks if task.key in waiting or not self.ended(task.key)]
-            looked = {task.key for task in tasks}
+            waiting = {key for key, task in alive.items() if not task.running}
+            self.index.refresh([task.key for task in tasks if task.key not in waiting])
+            open_ = [task for task in tasks if not self.index.has_ended(task.key)]
             lost = {task.key for task in open_ if task.key not in alive and not self._held(task.key)}
-            reasons = waiting_reasons(task for key, task in alive.items() if key in waiting)
-            view.show(self._snapshot(tasks, open_, waiting, lost, reasons))
+            show(self._snapshot(tasks, alive, lost))
             if not open_:
                 return []
             # A network file system may show the end of a run later than the scheduler: a task counts as lost after
             # two looks.
-            again = [task for task in open_ if task.key in lost & lost_before and self._may_try(task.key)]
+            places = self.log.places() if lost & lost_before else {}
+            again = [
+                task for task in open_ if task.key in lost & lost_before and self._may_try(task.key, places)
+            ]
             if again:
                 with contextlib.suppress(SchedulerUnavailableError):  # It is asked again at the next look.
                     self.submit(again)
@@ -262,70 +218,63 @@ class Cluster:
             time.sleep(self.settings.poll)
 
     def _snapshot(
-        self,
-        tasks: Sequence[Task],
-        open_: Iterable[Task],
-        waiting: Collection[str],
-        lost: Collection[str],
-        reasons: str,
+        self, tasks: Sequence[Task], alive: Mapping[str, QueuedTask], lost: Collection[str]
     ) -> Snapshot:
-        counts = Counter(self._ended[task.key] for task in tasks if task.key in self._ended)
+        counts: Counter[RunState] = Counter()
         current: list[tuple[str, int, int]] = []
-        for task in open_:
-            if task.key in waiting or task.key in lost:
-                counts[RunState.WAITING if task.key in waiting else RunState.MISSING] += 1
-                continue
-            status = self._status(task.key)
-            working = status is not None and status.state in (RunState.RUNNING, RunState.FAILED)
-            state = status.state if status is not None and working else RunState.WAITING
+        waits_for = []
+        for task in tasks:
+            status, state = self.index.status(task.key), RunState.WAITING
+            if task.key in lost:
+                state = RunState.MISSING
+            elif status is not None and self.index.has_ended(task.key):
+                state = status.state
+            elif task.key in alive and not alive[task.key].running:
+                waits_for.append(alive[task.key])
+            elif status is not None and status.state in (RunState.RUNNING, RunState.FAILED):
+                state = status.state
             counts[state] += 1
             if state is RunState.RUNNING and len(current) < ROWS:
                 current.append((task.key, self.results.run(task.key).last_round(), task.rounds))
-        return Snapshot(len(tasks), counts, current, reasons)
-
-    def _status(self, key: str) -> Status | None:
-        return self.results.run(key).status()
+        return Snapshot(len(tasks), counts, current, waiting_reasons(waits_for))
 
     def _held(self, key: str) -> bool:
-        return holder_of(self.results.run(key).path) is not None
+        return self.results.run(key).is_held()
 
-    def _may_try(self, key: str) -> bool:
+    def _may_try(self, key: str, places: Mapping[str, Place]) -> bool:
         """Whether to submit a lost run again. A run that failed by itself was tried again in its job."""
-        place = self.log.places().get(key)
-        if place is not None and place.cancelled:
+        if key in places and places[key].cancelled:
             return False
         if self._tries[key] == 0:
             return True
-        status = self._status(key)
+        status = self.index.status(key)
         failed = status is not None and status.state is RunState.FAILED
         return not failed and self._tries[key] <= self.settings.retries
 
     # What went wrong
 
-    def _explain(self, keys: Sequence[str]) -> list[Lost]:
+    def _explain(self, keys: Sequence[str]) -> list[Outcome]:
         places, full = self.log.places(), self._full_disk()
         found = []
         for key in keys:
-            status, place = self._status(key), places.get(key)
-            state = RunState.MISSING if status is None else status.state
-            if status is not None and state is RunState.FAILED:
+            status, place = self.index.status(key), places.get(key)
+            if status is not None and status.state is RunState.FAILED:
                 why = status.message
             elif place is not None and place.cancelled:
                 why = "its task was cancelled; the same command submits it again"
             else:
                 log = None if place is None else task_log(self.queue.folder, place)
                 why = full or (self._end_of_task(log) if log else "its task never began")
-            found.append(Lost(key, state, why))
+            found.append(Outcome(key, RunState.MISSING if status is None else status.state, why, 0.0))
         return found
 
     def _full_disk(self) -> str:
         """The message of a disk that has no room for a megabyte, or an empty string."""
         try:
-            path = self.results.root / "launcher" / f".room-{secrets.token_hex(4)}"
-            write_atomically(path, bytes(1 << 20))
-            path.unlink(missing_ok=True)
-        except StorageError as error:
-            return str(error)
+            with tempfile.TemporaryFile(dir=self.results.root) as stream:
+                stream.write(bytes(1 << 20))
+        except OSError as error:
+            return str(storage_error(error, self.results.root))
         return ""
 
     def _end_of_task(self, log: Path) -> str:

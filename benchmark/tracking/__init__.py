@@ -1,1 +1,0 @@
-"""Weights & Biases. Only this package imports wandb."""

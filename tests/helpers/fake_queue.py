@@ -1,0 +1,96 @@
+"""A queue of SLURM that does as it is told, and a launcher that submits to it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from benchmark.launch.slurm.batch_job import BatchJob
+from benchmark.launch.slurm.queue import Queued, QueuedTask, QueueFullError, SlurmQueue
+from benchmark.launch.slurm.settings import SlurmSettings
+from benchmark.launch.slurm.submissions import Cluster
+from benchmark.launch.tasks import Task
+from benchmark.runs.status import RunState, Status
+from benchmark.runs.store import Results
+
+KEYS = [f"method-{m}/seed{s}" for m in range(4) for s in range(3)]
+
+
+def tasks(keys: Sequence[str] = KEYS) -> list[Task]:
+    return [Task(key, 1, {}) for key in keys]
+
+
+class FakeQueue(SlurmQueue):
+    """Arrays by name, with those of their tasks that wait or run; ``room`` for so many tasks."""
+
+    def __init__(self, largest: int = 1000, room: int = 1000) -> None:
+        self.largest, self.room = largest, room
+        self.answers = True
+        self.arrays: dict[str, list[list[str]]] = {}
+        self.alive: dict[str, set[int]] = {}
+        self.running: dict[str, set[int]] = {}
+        self.jobs: list[BatchJob] = []
+        self.parallel: list[int] = []
+        self.waits_for: list[str | None] = []
+        self.probes: list[str] = []
+        self.endings: dict[str, tuple[str, int | None]] = {}
+        self.asked = 0
+        self.after: Callable[[], None] = lambda: None
+        """Called at the end of each submission."""
+
+    def submit(self, name: str, jobs: Sequence[BatchJob], parallel: int, after: str | None) -> None:
+        self.asked += 1
+        if sum(map(len, self.alive.values())) + len(jobs) > self.room:
+            raise QueueFullError
+        self.arrays[name] = [[task.key for task in job.tasks] for job in jobs]
+        self.alive[name] = set(range(len(jobs)))
+        self.parallel.append(parallel)
+        self.jobs += jobs
+        self.waits_for.append(after)
+        self.after()
+
+    def submit_preflight(self, name: str, script: str) -> str:
+        if not self.room:
+            raise QueueFullError
+        self.alive[name] = {0}
+        self.probes.append(name)
+        return f"{name}_0"
+
+    def tasks(self) -> Queued | None:
+        if not self.answers:
+            return None
+        return {
+            name: {i: QueuedTask(f"{name}_{i}", i in self.running.get(name, ())) for i in found}
+            for name, found in self.alive.items()
+            if found
+        }
+
+    def cancel(self, tasks: Sequence[QueuedTask]) -> None:
+        for task in tasks:
+            name, _, index = task.id.rpartition("_")
+            self.alive[name].discard(int(index))
+
+    def ending(self, job: str) -> tuple[str, int | None]:
+        return self.endings.get(job, ("", None))
+
+    def largest_array(self) -> int:
+        return self.largest
+
+    def submitted(self) -> list[str]:
+        """Every run, as often as it was submitted."""
+        return [key for packs in self.arrays.values() for pack in packs for key in pack]
+
+
+def end(results: Results, *keys: str, state: str = "done", seconds: float = 0.0) -> None:
+    """Write how runs ended."""
+    for key in keys:
+        folder = results.run(key)
+        folder.path.mkdir(parents=True, exist_ok=True)
+        folder.write_status(Status(RunState(state), 1, 1, "why", seconds=seconds))
+
+
+def cluster(results: Results, queue: FakeQueue, **settings: Any) -> Cluster:
+    """A launcher that looks often."""
+    queue.folder = results.root / "launcher" / "jobs"
+    chosen = SlurmSettings.of({"poll": 0.01, "probe": False, **settings})
+    return Cluster(results, queue, chosen, "module:work")

@@ -1,0 +1,140 @@
+"""What goes with a submission to a cluster: packing, settings, and the job that is asked first."""
+
+from __future__ import annotations
+
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from fake_queue import KEYS, tasks
+
+from benchmark.cli.options import group_settings
+from benchmark.config.compose import group_names
+from benchmark.errors import ConfigError
+from benchmark.launch.slurm.packing import check_time, pack_tasks
+from benchmark.launch.slurm.preflight import PreflightCheck, on_node
+from benchmark.launch.slurm.queue import SlurmQueue
+from benchmark.launch.slurm.settings import SlurmSettings
+from benchmark.paths import CONF
+
+# Packing -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("settings", "sizes"),
+    [
+        # 70 % of 10 minutes are 420 s: four runs of 100 s, or four times two side by side.
+        ({}, [4, 4, 4]),
+        ({"workers": 2}, [8, 4]),
+        ({"gpus_per_job": 2}, [8, 4]),
+        ({"runs_per_job": 5}, [5, 5, 2]),
+        ({"runs_per_job": 1}, [1] * 12),
+    ],
+)
+def test_runs_fill_the_time(settings: dict[str, Any], sizes: list[int]) -> None:
+    packs = pack_tasks(tasks(), lambda task: 100.0, SlurmSettings.of({"time": 10, **settings}))
+    assert [len(pack) for pack in packs] == sizes
+    assert [task.key for pack in packs for task in pack] == KEYS
+
+
+def test_a_run_longer_than_the_time_has_a_task_of_its_own() -> None:
+    """It is queued again until it is done."""
+    seconds = {KEYS[0]: 10.0, KEYS[1]: 9000.0, KEYS[2]: 10.0}
+    packs = pack_tasks(tasks(KEYS[:3]), lambda task: seconds[task.key], SlurmSettings.of({"time": 10}))
+    assert [len(pack) for pack in packs] == [1, 1, 1]
+
+
+# Time --------------------------------------------------------------------------------------------------------------
+
+
+def test_a_time_shorter_than_from_one_checkpoint_to_the_next() -> None:
+    """Ten minutes less 2 x 60 s are 480 s; a tenth of 5,000 s takes 500."""
+    settings = SlurmSettings.of({"time": 10, "signal_delay": 60, "grace": 60})
+    seconds = {"long": 5000.0, "short": 100.0, "unknown": None}
+    check_time(settings, {"short": 1.0, "unknown": 1.0}, seconds.get)
+    with pytest.raises(
+        ConfigError, match=r"time: got 10; expected at least 11 .*long took 500 s.*checkpoint_every"
+    ):
+        check_time(settings, {"long": 0.1, "short": 1.0}, seconds.get)
+
+
+# Settings ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_file_has_the_settings_and_their_defaults() -> None:
+    plain = yaml.safe_load((CONF / "launcher" / "slurm.yaml").read_text())
+    assert SlurmSettings.of(plain) == SlurmSettings()
+    assert set(plain) == set(SlurmSettings.model_fields)
+
+
+@pytest.mark.parametrize("name", [name for name in group_names("launcher") if name.startswith("slurm")])
+def test_files_for_kinds_of_clusters(name: str) -> None:
+    """Each holds what differs, is valid, and begins with a comment on what it is for."""
+    path = CONF / "launcher" / f"{name}.yaml"
+    assert path.read_text().startswith("# ")
+    chosen = SlurmSettings.of(group_settings("launcher", name, {"time": "90"}))
+    assert chosen.time == 90
+    for key, value in yaml.safe_load(path.read_text()).items():
+        if key != "time" and not isinstance(value, list):
+            assert getattr(chosen, key) == value
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"partion": "gpu"}, r"launcher\.partion: .*'partition'"),
+        ({"time": 0}, r"launcher\.time: got 0"),
+        ({"gpu_gb_per_run": 4}, r"launcher\.gpu_gb_per_run: got 4.*gpus_per_job.*cpus_per_job"),
+        ({"time": 3}, r"launcher\.time: got 3.*signal_delay.*grace"),
+    ],
+)
+def test_settings_that_are_not_allowed(values: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        SlurmSettings.of(values)
+
+
+def test_gpus_are_asked_for_in_one_way() -> None:
+    assert SlurmSettings.of({"gpus_per_job": 2}).place == {"gpus_per_node": 2}
+    assert SlurmSettings.of({"gpus_per_job": 2, "slurm": {"gres": "gpu:a100:2"}}).place == {}
+
+
+def test_no_cluster_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(ConfigError, match=r"sbatch.*launcher=local"):
+        SlurmQueue(SlurmSettings(), tmp_path)
+
+
+# The job that is asked first ---------------------------------------------------------------------------------------
+
+
+def asked(tmp_path: Path, **other: Any) -> tuple[int, str | None]:
+    """Exit code of the job's script, and what it found."""
+    probe = replace(PreflightCheck.of(tmp_path / "results", SlurmSettings()), **other)
+    probe.prepare()
+    done = subprocess.run(["bash"], input=probe.script([]), text=True, check=False)
+    return done.returncode, probe.message()
+
+
+def test_what_the_probe_finds(tmp_path: Path) -> None:
+    assert asked(tmp_path) == (0, "")
+    here = PreflightCheck.of(tmp_path, SlurmSettings()).environment
+    code, message = asked(tmp_path, environment={**here, "torch": "1.0.0"})
+    assert code == 1 and message is not None and "(submitted with 1.0.0)" in message
+    assert asked(tmp_path, root="/nowhere") == (91, None)
+    assert asked(tmp_path, python="/nowhere/python") == (92, None)
+
+
+def test_another_checkout(tmp_path: Path) -> None:
+    probe = replace(PreflightCheck.of(tmp_path, SlurmSettings()), sources="other")
+    probe.prepare()
+    assert on_node(probe.file("expected")) == 1
+    assert "the files differ" in str(probe.message())
+
+
+def test_a_folder_that_the_node_does_not_see(tmp_path: Path) -> None:
+    probe = PreflightCheck.of(tmp_path / "elsewhere", SlurmSettings())
+    script = probe.script([]).replace("sleep 1", "true")
+    assert subprocess.run(["bash"], input=script, text=True, check=False).returncode == 90
