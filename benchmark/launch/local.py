@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from functools import partial
 from typing import Literal
 
 from benchmark.errors import ConfigError, wrong
@@ -11,7 +12,7 @@ from benchmark.launch.pool import Pool
 from benchmark.launch.resources import assign_devices
 from benchmark.launch.tasks import Listener, Outcome, StopRequest, Task, Work, signals_request_stop
 from benchmark.launch.worker import attempt, load
-from benchmark.runs.status import RunResult, RunState
+from benchmark.runs.status import RunState
 
 KINDS = ("inline", "local")
 
@@ -98,14 +99,12 @@ def _run_inline(
         listener.task_started(task.key)
         began = time.perf_counter()
         try:
-            result = attempt(
-                work, task.payload, threads, lambda done, key=task.key: listener.progress(key, done), stop
-            )
+            outcome = attempt(work, task, threads, partial(listener.progress, task.key), stop)
         except KeyboardInterrupt:
             if not request.urgent:
                 raise
-            result = RunResult(RunState.INTERRUPTED, "ended by a second Ctrl-C before it saved its state")
-        seconds = time.perf_counter() - began
-        outcomes.append(Outcome(task.key, result.state, result.message, seconds, result.error))
-        listener.task_ended(outcomes[-1])
+            message = "ended by a second Ctrl-C before it saved its state"
+            outcome = Outcome(task.key, RunState.INTERRUPTED, message, time.perf_counter() - began)
+        outcomes.append(outcome)
+        listener.task_ended(outcome)
     return outcomes

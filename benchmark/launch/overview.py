@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection
-from dataclasses import dataclass, field
 
 from benchmark.launch.slurm.queue import QueuedTask, SlurmQueue, waiting_reasons
 from benchmark.launch.slurm.submission_log import SubmissionLog
@@ -23,24 +22,19 @@ SHOWN_STATES = (
 """The states that `RunOverview.state` returns, in the order in which they are shown."""
 
 
-@dataclass
 class RunOverview:
     """States of many runs: the index of their folders, and the queue of a cluster, asked once per `refresh`."""
 
-    results: Results
-    index: RunIndex = field(init=False)
-    failures: dict[str, str] = field(default_factory=dict)
-    _queued: dict[str, QueuedTask] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self.index = RunIndex(self.results)
+    def __init__(self, results: Results) -> None:
+        self.index, self._log = RunIndex(results), SubmissionLog(results)
+        self.failures: dict[str, str] = {}
+        self._queued: dict[str, QueuedTask] = {}
 
     def refresh(self, keys: Collection[str]) -> None:
         """Read again what may have changed of ``keys``. The queue is asked if anything was ever submitted."""
         self.index.refresh(keys)
-        log = SubmissionLog(self.results)
-        queue = SlurmQueue.tasks() if log.batches() else None
-        self._queued = {} if queue is None else log.living(queue)
+        queue = SlurmQueue.tasks() if self._log.batches() else None
+        self._queued = {} if queue is None else self._log.living(queue)
 
     def state(self, key: str) -> RunState:
         """One of `SHOWN_STATES`. A failed run that waits for another try is waiting."""

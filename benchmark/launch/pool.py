@@ -12,7 +12,6 @@ import contextlib
 import fcntl
 import logging
 import os
-import pickle
 import signal
 import subprocess
 import sys
@@ -26,7 +25,7 @@ from typing import Any
 
 from benchmark.launch.tasks import Listener, Outcome, StopRequest, Task
 from benchmark.launch.worker import serve
-from benchmark.runs.status import RunResult, RunState
+from benchmark.runs.status import RunState
 from benchmark.runs.threads import THREAD_VARIABLES
 
 log = logging.getLogger(__name__)
@@ -65,7 +64,7 @@ class Worker:
     def __init__(self, place: int, work: str, threads: int, device: str | None, grace: float) -> None:
         """Start the process. Raises OSError if the system refuses."""
         self.place = place
-        self.ready = self.leaving = self.killed = False
+        self.ready = self.leaving = False
         self.task: int | None = None
         self.began = 0.0
         environment = os.environ | dict.fromkeys(THREAD_VARIABLES, str(threads))
@@ -87,16 +86,6 @@ class Worker:
             )
         with contextlib.suppress(OSError):  # The process has died already, which shows when it is polled.
             self.connection.send(([entry or os.getcwd() for entry in sys.path], work, threads, grace))
-
-    @property
-    def free(self) -> bool:
-        """Whether it can be given a task."""
-        return self.ready and self.task is None and not self.leaving
-
-    def kill(self) -> None:
-        """End it by force."""
-        self.killed = True
-        self.process.kill()
 
     def trim(self, limit: int) -> None:
         """Drop its output if it has more than ``limit`` bytes, so that a task that prints does not fill the disk."""
@@ -173,14 +162,18 @@ class Pool:
             self.deadline = time.monotonic() + self.grace
             for worker in self._busy():
                 with contextlib.suppress(OSError):
-                    worker.connection.send_bytes(b"")
+                    worker.connection.send(None)
             self.listener.stopping(
                 f"{self.stop.reason}: {len(self._busy())} runs save their state (at most {self.grace:g} s; "
                 "Ctrl-C again ends them at once)"
             )
-        if self.deadline is not None and (self.stop.urgent or time.monotonic() >= self.deadline):
+        if self._is_over():
             for worker in self._busy():
-                worker.kill()
+                worker.process.kill()
+
+    def _is_over(self) -> bool:
+        """Whether tasks have no more time to save their state."""
+        return self.deadline is not None and (self.stop.urgent or time.monotonic() >= self.deadline)
 
     def _dismiss(self) -> None:
         """End all workers. After an error of ours some still have a task, and may save its state."""
@@ -188,14 +181,14 @@ class Pool:
         deadline = time.monotonic() + max(EXIT_SECONDS, self.grace if self._busy() else 0.0)
         for worker in workers:
             if not worker.ready:
-                worker.kill()
+                worker.process.kill()
             worker.connection.close()
         while any(worker.process.poll() is None for worker in workers):
             if time.monotonic() >= deadline or self.stop.urgent:
                 break
             time.sleep(0.01)
         for worker in workers:
-            worker.kill()
+            worker.process.kill()
             worker.reap()
 
     # Starting
@@ -225,10 +218,9 @@ class Pool:
 
     def _give_task(self, worker: Worker) -> None:
         task = self.tasks[self.todo[0]]
-        content = pickle.dumps(task.payload)
         worker.trim(0)
         try:
-            worker.connection.send_bytes(content)
+            worker.connection.send(task)
         except OSError:
             self._reap(worker)
             return
@@ -260,15 +252,13 @@ class Pool:
         elif kind == "progress" and worker.task is not None:
             self.listener.progress(self.tasks[worker.task].key, *content)
         elif kind == "ended":
-            result, seconds, worker.leaving = content
-            self._end_task(worker, result, seconds)
-        if worker.free and self.todo and not self.stop.reason:
+            outcome, worker.leaving = content
+            self._end_task(worker, outcome)
+        if worker.task is None and not worker.leaving and self.todo and not self.stop.reason:
             self._give_task(worker)
 
-    def _end_task(self, worker: Worker, result: RunResult, seconds: float) -> None:
+    def _end_task(self, worker: Worker, outcome: Outcome) -> None:
         assert worker.task is not None
-        key = self.tasks[worker.task].key
-        outcome = Outcome(key, result.state, result.message, seconds, result.error)
         self.outcomes[worker.task], worker.task = outcome, None
         self.failures[worker.place] = 0
         self.listener.task_ended(outcome)
@@ -281,8 +271,9 @@ class Pool:
             if not (worker.leaving or self.stop.reason):
                 self._start_failed(worker.place, how, output)
             return
-        result = RunResult(RunState.FAILED, f"its worker process died: {how}\n{output}".rstrip())
-        if worker.killed:
+        state, message = RunState.FAILED, f"its worker process died: {how}\n{output}".rstrip()
+        if self._is_over():
             why = "by a second Ctrl-C" if self.stop.urgent else f"after {self.grace:g} s"
-            result = RunResult(RunState.INTERRUPTED, f"ended by force {why}, before it saved its state")
-        self._end_task(worker, result, time.perf_counter() - worker.began)
+            state, message = RunState.INTERRUPTED, f"ended by force {why}, before it saved its state"
+        seconds = time.perf_counter() - worker.began
+        self._end_task(worker, Outcome(self.tasks[worker.task].key, state, message, seconds))

@@ -7,7 +7,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, TextIO
 
 from rich.console import Console, Group, RenderableType
@@ -186,7 +186,9 @@ class ProgressView(Listener):
     def stopping(self, message: str) -> None:
         """Say that the launch stops."""
         self._stopping = f"stopping on {message}"
-        if not self._screen.is_live:
+        if self._screen.is_live:
+            self._show(urgent=True)
+        else:
             self._screen.say(self._stopping)
 
     def finished(self) -> None:
@@ -214,9 +216,9 @@ class ProgressView(Listener):
         states = sorted(self._states.items())
         return [f"{count} {state}" for state, count in states if state is not RunState.DONE]
 
-    def _show(self) -> None:
-        """``12/72 runs, 31 % of rounds, about 2 min left``, if it is time to."""
-        if not self._screen.is_due():
+    def _show(self, urgent: bool = False) -> None:
+        """``12/72 runs, 31 % of rounds, about 2 min left``, if it is urgent or time to."""
+        if not (urgent or self._screen.is_due()):
             return
         rounds = sum(self._rounds.values())
         share = (rounds - self._left) / rounds if rounds else 1.0
@@ -269,8 +271,5 @@ class SnapshotView:
 @contextmanager
 def view(stream: TextIO | None = None) -> Iterator[SnapshotView]:
     """The view for ``stream`` (default stdout)."""
-    screen = Screen(SNAPSHOT_SECONDS, stream)
-    try:
+    with closing(Screen(SNAPSHOT_SECONDS, stream)) as screen:
         yield SnapshotView(screen)
-    finally:
-        screen.close()

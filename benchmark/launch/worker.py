@@ -1,8 +1,8 @@
 """A worker of the local launcher: a process that carries out one task after another.
 
-Over one duplex connection the launcher sends pickled payloads, or an empty message to ask for a stop. The worker
-answers with ``("ready",)``, ``("progress", done)`` and ``("ended", result, seconds, leaving)``. A closed connection
-means that the launcher is gone, and counts as a request to stop.
+Over one duplex connection the launcher sends tasks, or None to ask for a stop. The worker answers with ``("ready",)``,
+``("progress", done)`` and ``("ended", outcome, leaving)``. A closed connection means that the launcher is gone, and
+counts as a request to stop.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import faulthandler
 import importlib
 import os
-import pickle
 import queue
 import signal
 import sys
@@ -19,9 +18,8 @@ import time
 import traceback
 from collections.abc import Callable
 from multiprocessing.connection import Connection
-from typing import Any
 
-from benchmark.launch.tasks import Work
+from benchmark.launch.tasks import Outcome, Task, Work
 from benchmark.runs.status import RunResult, RunState
 
 PROGRESS_SECONDS = 0.2
@@ -57,21 +55,23 @@ def _set_threads(threads: int) -> None:
 
 
 def attempt(
-    work: Work, payload: Any, threads: int, report: Callable[[int], None], stop: Callable[[], bool]
-) -> RunResult:
+    work: Work, task: Task, threads: int, report: Callable[[int], None], stop: Callable[[], bool]
+) -> Outcome:
     """Carry out one task in this process.
 
     After an exception the state is failed. The first line of the message names the exception, its traceback follows.
     """
+    began = time.perf_counter()
     _set_threads(threads)
     try:
-        state, *more = work(payload, _throttled(report), stop)
-        return RunResult(RunState(state), *more)
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - other tasks must go on, whatever one raises
-        name = type(error).__name__
-        summary = f"{name}: {error}".strip().rstrip(":").splitlines()[0]
-        trace = "".join(traceback.format_exception(error)).rstrip()
-        return RunResult(RunState.FAILED, f"{summary}\n{trace}", name)
+        state, message, *error = work(task.payload, _throttled(report), stop)
+        result = RunResult(RunState(state), message, *error)
+    except (Exception, SystemExit) as raised:  # noqa: BLE001 - other tasks must go on, whatever one raises
+        name = type(raised).__name__
+        summary = f"{name}: {raised}".strip().rstrip(":").splitlines()[0]
+        trace = "".join(traceback.format_exception(raised)).rstrip()
+        result = RunResult(RunState.FAILED, f"{summary}\n{trace}", name)
+    return Outcome(task.key, result.state, result.message, time.perf_counter() - began, result.error)
 
 
 def _cuda_in_use() -> bool:
@@ -86,7 +86,7 @@ class _Server:
         self.connection = connection
         self.grace = grace
         self.stop = threading.Event()
-        self.inbox: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        self.inbox: queue.SimpleQueue[Task | None] = queue.SimpleQueue()
 
     def leave(self, *_: object) -> None:
         """Stop the current task and take no other one. Also the handler of SIGTERM."""
@@ -97,12 +97,12 @@ class _Server:
         """Read until the launcher closes the connection or dies."""
         try:
             while True:
-                message = self.connection.recv_bytes()
-                if message:
-                    self.inbox.put(message)
-                else:
+                task = self.connection.recv()
+                if task is None:
                     self.leave()
-        except (EOFError, OSError):
+                else:
+                    self.inbox.put(task)
+        except Exception:  # noqa: BLE001 - the connection is closed, or the task cannot be unpickled
             self.leave()
         # Nobody waits for this process any more. A task that ignores `stop` must not outlive its launcher for hours.
         time.sleep(self.grace)
@@ -118,19 +118,11 @@ class _Server:
     def serve(self, work: Work, threads: int) -> None:
         """Carry out tasks until told to leave."""
         self.send("ready")
-        while (content := self.inbox.get()) is not None:
-            began = time.perf_counter()
-            # Unpickled inside `attempt`, so that a failure there is a failure of the task.
-            result = attempt(
-                lambda raw, progress, stop: work(pickle.loads(raw), progress, stop),
-                content,
-                threads,
-                lambda done: self.send("progress", done),
-                self.stop.is_set,
-            )
+        while (task := self.inbox.get()) is not None:
+            outcome = attempt(work, task, threads, lambda done: self.send("progress", done), self.stop.is_set)
             # After an error on a GPU, its context may be unusable and its memory lost for all later tasks.
-            leaving = self.stop.is_set() or bool(result.error and _cuda_in_use())
-            self.send("ended", result, time.perf_counter() - began, leaving)
+            leaving = self.stop.is_set() or bool(outcome.error and _cuda_in_use())
+            self.send("ended", outcome, leaving)
             if leaving:
                 break
 

@@ -128,9 +128,7 @@ def test_a_job_goes_first(cluster: Node, here: Desk, local: Desk) -> None:
     words = ("rows=fedavg,fedprox", "launcher.runs_per_job=1", *NODE)
     here.table(f"columns={COLUMNS[0]}", *words, "launcher.detach=true").wait()
     here.table(f"columns={COLUMNS[0]}", *words).wait()
-    (note,) = (
-        path for path in (here.results / "launcher" / "probes").glob("*.json") if "expected" not in path.name
-    )
+    (note,) = (here.results / "launcher" / "probes").glob("*.found")
     begun = [(path / "config.yaml").stat().st_mtime for path in here.runs().values()]
     assert len(begun) == 2 and min(begun) > note.stat().st_mtime
     before = note.read_bytes()

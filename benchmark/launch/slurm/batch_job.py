@@ -89,9 +89,9 @@ class BatchJob:
         from submitit.helpers import DelayedSubmission
 
         session, seconds = self._session, self.settings.seconds_to_signal
-        if session is not None and session.future is not None:
+        if session is not None:
             session.stop.request("SIGUSR2")
-            wait([session.future], self.settings.grace + 10)
+            wait([session.future] if session.future else [], self.settings.grace + 10)
             if time.monotonic() - session.began > 0.9 * seconds and not session.log.gained:
                 raise RuntimeError(
                     f"no run of this task finished one round before its time was up ({seconds:.0f} s), and it would "
