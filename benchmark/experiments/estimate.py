@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -214,8 +213,6 @@ def _state(run: RunConfig) -> str:
         datasets.find(wanted.name, wanted.options, _folders(run)[0])
         return "raw files there"
     except DataError as error:
-        if "forbids a download" in str(error) and not os.environ.get("FEDTABLES_OFFLINE"):
-            return "not there; downloads by itself"
         return str(error)
 
 

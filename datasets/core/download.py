@@ -12,6 +12,7 @@ import tarfile
 import urllib.request
 import zlib
 from collections.abc import Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
 from http.client import HTTPException
@@ -25,6 +26,9 @@ from datasets.core.folders import BROKEN_OFF, STRICT, Place, Tree, readable
 
 SILENCE_SECONDS = 10.0
 """Longest time without an answer, at the beginning and in the middle of a download."""
+
+downloads = ContextVar("downloads", default=True)
+"""Whether missing files are downloaded; otherwise it is only said that they would be."""
 
 _log = logging.getLogger(__name__)
 
@@ -127,6 +131,8 @@ def _download(tree: DownloadTree, folder: Path, missing: list[str]) -> str:
     """Download the missing files into `folder`; why that failed, or an empty string."""
     if os.environ.get("FEDTABLES_OFFLINE", "0") not in ("", "0"):
         return "FEDTABLES_OFFLINE forbids a download"
+    if not downloads.get():
+        raise DataError("not there; downloads by itself")
     failure = ""
     for mirror in tree.mirrors:
         try:

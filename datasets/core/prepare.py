@@ -34,6 +34,7 @@ from datasets.core.base import (
     UInt8Array,
     validate,
 )
+from datasets.core.download import downloads
 from datasets.core.images import ListedDataset
 from datasets.core.registry import Entry, get, parse
 
@@ -159,15 +160,11 @@ def find(name: str, options: Mapping[str, Any] | None = None, root: Path | None 
         DataError: Unknown name or option; raw data missing or wrong.
     """
     place = locate(name, options, root)
-    before = os.environ.get("FEDTABLES_OFFLINE")
-    os.environ["FEDTABLES_OFFLINE"] = "1"
+    before = downloads.set(False)
     try:
         place.entry.builder(place.options, place.root)
     finally:
-        if before is None:
-            del os.environ["FEDTABLES_OFFLINE"]
-        else:
-            os.environ["FEDTABLES_OFFLINE"] = before
+        downloads.reset(before)
 
 
 # Writing -------------------------------------------------------------------------------------------------------------

@@ -9,7 +9,9 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -265,33 +267,28 @@ def test_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 # The builder's contract ---------------------------------------------------------------------------------------------
 
 
-def split(count: int = 4, **changes: np.ndarray) -> Split:
-    fields = {"images": np.zeros((count, 1, 8, 8), np.uint8), "labels": np.arange(count, dtype=np.int64) % 2}
-    return Split(**{**fields, **changes})
-
-
 @pytest.mark.parametrize(
-    ("raw", "message"),
+    ("part", "changes", "message"),
     [
-        (RawDataset(split(images=np.zeros((4, 1, 8, 8))), split(), ("a", "b")), "float64"),
-        (RawDataset(split(images=np.zeros((4, 8, 8), np.uint8)), split(), ("a", "b")), r"\(4, 8, 8\)"),
-        (RawDataset(split(), split(0), ("a", "b")), "N > 0"),
-        (RawDataset(split(), split(), ("a",)), "got 0 to 1; expected indices of 1 names"),
+        ("train", {"images": np.zeros((4, 1, 8, 8))}, "train images: got float64"),
+        ("train", {"images": np.zeros((4, 8, 8), np.uint8)}, r"train images: got uint8 \(4, 8, 8\)"),
+        ("test", {"images": np.zeros((4, 3, 8, 8), np.uint8)}, r"test images: got \(3, 8, 8\)"),
+        ("test", {"images": np.zeros((0, 1, 8, 8), np.uint8)}, "test has no images; expected N > 0"),
+        ("train", {"labels": np.array([0, 1, 2, 1])}, "labels: got 0 to 2; expected indices of 2 names"),
+        ("test", {"labels": np.array([0, -1, 0, 1])}, "labels: got -1 to 1; expected indices of 2 names"),
+        ("train", {"labels": np.zeros(3, np.int64)}, r"got int64 \(3,\); expected int64 \(4,\)"),
         (
-            RawDataset(split(labels=np.zeros(3, np.int64)), split(), ("a", "b")),
-            r"got int64 \(3,\); expected int64 \(4,\)",
+            "train",
+            {"attributes": np.zeros(4, np.int64)},
+            "attributes: got 0 to 0; expected indices of 0 names",
         ),
-        (
-            RawDataset(split(attributes=np.zeros(4, np.int64)), split(), ("a", "b")),
-            "attributes: got 0 to 0",
-        ),
-        (
-            RawDataset(split(), split(images=np.zeros((4, 3, 8, 8), np.uint8)), ("a", "b")),
-            r"test images: got \(3, 8, 8\)",
-        ),
-        (RawDataset(split(), split(), ("a", "b"), mean=(0.1, 0.2)), "mean: got 2 numbers; expected 1"),
+        ("", {"mean": (0.1, 0.2)}, "mean: got 2 numbers; expected 1"),
     ],
 )
-def test_what_a_builder_returns_is_checked(raw: RawDataset, message: str) -> None:
+def test_what_a_builder_returns_is_checked(part: str, changes: dict[str, Any], message: str) -> None:
+    split = Split(np.zeros((4, 1, 8, 8), np.uint8), np.array([0, 1, 0, 1]))
+    good = RawDataset(split, split, ("a", "b"))
+    preparing.validate("mine", good)
+    more = {part: replace(split, **changes)} if part else changes
     with pytest.raises(DataError, match=message):
-        preparing.validate("mine", raw)
+        preparing.validate("mine", replace(good, **more))
