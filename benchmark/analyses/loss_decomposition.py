@@ -115,7 +115,7 @@ class Several(Aggregator):
 @torch.no_grad()
 def client_losses(run: FederatedRun, w: Tensor, buffers: Tensor) -> np.ndarray:
     """L_j(w) [K]: mean cross-entropy over all training samples of each client, in evaluation mode."""
-    model = FrozenView(run.model, run.clients.pool.loaded, w, buffers)
+    model = FrozenView(run.model, w, buffers)
     losses = np.zeros(run.num_clients)
     for j in range(run.num_clients):
         for x, y in run.clients.data(j).batches():

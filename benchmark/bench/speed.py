@@ -188,7 +188,7 @@ def local_steps(method: str, model: str, batch: int, results: str) -> Callable[[
         active = run.clients.contexts(run.method.client, state, 0, state.w, received, {}, "bench")
         started = time.perf_counter()
         run.clients.trainer.run(
-            run.clients.data(0), active, (Phase(),), lr=0.01, round=1, client=0,
+            run.clients.data(0), active, (Phase(),), lr=0.01, order=lambda epoch, n: np.arange(n),
             draw=lambda epoch: np.random.default_rng(0), torch_seed=0,
         )  # fmt: skip
         return (time.perf_counter() - started) / steps

@@ -5,13 +5,11 @@ Updates are added one by one wherever the rules allow it, so that memory does no
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 import torch
 from torch import Tensor
 
-from benchmark.engine.clients import ClientResult, count_numbers
+from benchmark.engine.clients import ClientResult
 from benchmark.engine.state import FederationState
 from methods.core.contexts import RoundView, State
 from methods.core.errors import MethodError
@@ -20,14 +18,12 @@ from methods.core.vectors import LayoutError
 
 
 class Updates:
-    """The updates D_k of a round: their weighted sum, or all of them [m, d] if a rule has to see each."""
+    """The updates D_k of a round: their weighted sum ``total`` [d], or all of them, ``matrix`` [m, d]."""
 
     def __init__(self, like: Tensor, m: int, keep: bool) -> None:
         """``like`` is the global model [d]. With ``keep`` all m updates are stored."""
-        self.matrix: Tensor | None = (
-            torch.empty(m, len(like), dtype=like.dtype, device=like.device) if keep else None
-        )
-        self._sum = None if keep else torch.zeros_like(like)
+        self.matrix = like.new_empty(m, len(like)) if keep else None
+        self.total = like.new_zeros(0 if keep else len(like))
         self._size = len(like)
         self._count = 0
 
@@ -42,53 +38,49 @@ class Updates:
             )
         if self.matrix is not None:
             self.matrix[self._count].copy_(update)
-        elif self._sum is not None and p is not None:
-            self._sum.add_(update, alpha=p)
+        elif p is not None:
+            self.total.add_(update, alpha=p)
         self._count += 1
-
-    @property
-    def total(self) -> Tensor:
-        """sum_k p_k D_k [d]."""
-        if self._sum is None:
-            raise RuntimeError("the updates of this round were kept, not summed")
-        return self._sum
 
 
 class Payloads:
     """The named tensors that client rules upload, each combined over clients by the rule's reducer."""
 
-    def __init__(self, rules: Sequence[ClientRule]) -> None:
-        self._items: dict[str, dict[str, dict[int, Tensor]]] = {rule.key: {} for rule in rules}
+    def __init__(self) -> None:
         self._sums: dict[tuple[str, str], Tensor] = {}
+        self._kept: dict[tuple[str, str], dict[int, Tensor]] = {}
 
     def add(self, rule: ClientRule, client: int, payload: State, p: float | None) -> None:
         """Take the payload of one client. Raises `MethodError` for a name without a reducer."""
         for name, value in payload.items():
-            reducer = rule.reducers.get(name)
+            key, reducer = (rule.key, name), rule.reducers.get(name)
             if reducer is None:
                 raise MethodError(
                     f"client rule {rule.key!r} uploads {name!r} but names no reducer for it in `reducers`"
                 )
-            if reducer == "keep" or (reducer == "mean" and p is None):
-                self._items[rule.key].setdefault(name, {})[client] = value.clone()
-                continue
-            scaled = value * p if reducer == "mean" else value
-            known = self._sums.get((rule.key, name))
-            self._sums[rule.key, name] = scaled.clone() if known is None else known.add_(scaled)
+            if reducer == "sum":
+                self._add_to_sum(key, value)
+            elif reducer == "mean" and p is not None:
+                self._add_to_sum(key, value * p)
+            else:
+                self._kept.setdefault(key, {})[client] = value.clone()
+
+    def _add_to_sum(self, key: tuple[str, str], value: Tensor) -> None:
+        if key in self._sums:
+            self._sums[key].add_(value)
+        else:
+            self._sums[key] = value.clone()
 
     def reduced(self, rule: ClientRule, view: RoundView) -> State:
         """The payload of one rule after reduction: tensors, or {client: tensor} for ``keep``."""
         out: State = {name: value for (key, name), value in self._sums.items() if key == rule.key}
         # The weights of a mean sum to 1 even if the server's do not (FedNova).
-        total = float(view.weights.sum())
-        p = {
-            k: weight / total if total else 0.0
-            for k, weight in zip(view.clients, view.weights.tolist(), strict=True)
-        }
-        for name, values in self._items[rule.key].items():
-            if rule.reducers[name] == "keep":
+        total = float(view.weights.sum()) or 1.0
+        p = dict(zip(view.clients, (view.weights / total).tolist(), strict=True))
+        for (key, name), values in self._kept.items():
+            if key == rule.key and rule.reducers[name] == "keep":
                 out[name] = values
-            else:
+            elif key == rule.key:
                 out[name] = torch.stack([p[k] * value for k, value in values.items()]).sum(0)
         return out
 
@@ -105,8 +97,6 @@ class Buffers:
 
     def add(self, buffers: Tensor, p: float | None) -> None:
         """Take the buffers of one client; they are stored only if its weight is not known yet."""
-        if not len(buffers):
-            return
         self._largest = torch.maximum(self._largest, buffers)
         if p is None:
             self._kept.append(buffers.clone())
@@ -126,13 +116,12 @@ class Uploads:
 
     def __init__(self, state: FederationState, method: Method, m: int, counters: Tensor) -> None:
         self.updates = Updates(state.w, m, keep=method.keeps_updates(state.round))
-        self.payloads = Payloads(method.client)
+        self.payloads = Payloads()
         self.buffers = Buffers(state.buffers, counters)
 
-    def add(self, client: int, result: ClientResult, p: float | None) -> int:
-        """Take what one client sends; returns how many numbers its payloads have."""
+    def add(self, client: int, result: ClientResult, p: float | None) -> None:
+        """Take what one client sends."""
         for rule, payload in result.payloads:
             self.payloads.add(rule, client, payload, p)
         self.updates.add(result.update, p)
         self.buffers.add(result.buffers, p)
-        return sum(count_numbers(payload) for _, payload in result.payloads)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any, NamedTuple
@@ -14,10 +14,13 @@ from torch import Tensor
 from benchmark.engine import randomness
 from benchmark.engine.frozen import FrozenPool
 from benchmark.engine.state import Diverged, FederationState, Problem, Schedule
-from benchmark.engine.training import ActiveRule, ClientData, LocalTrainer, LoopResult, Order, TrainSpec
+from benchmark.engine.training import ActiveRule, ClientData, LocalTrainer, LoopResult, TrainSpec
 from benchmark.models.flat import FlatModel
 from methods.core.contexts import ClientContext, Head, Phase, RoundView, State, Trained
 from methods.core.rules import ClientRule
+
+Order = Callable[[int, int, int, int], np.ndarray]
+"""``order(round, client, epoch, n)``: the order [n] in which the n local samples are visited."""
 
 
 class ClientResult(NamedTuple):
@@ -31,7 +34,6 @@ class ClientResult(NamedTuple):
         payloads: What each rule uploads.
         kept: What stays at the client.
         loop: Steps, loss and samples of the local loop.
-        received: How many numbers the rules sent down.
     """
 
     update: Tensor
@@ -39,7 +41,6 @@ class ClientResult(NamedTuple):
     payloads: list[tuple[ClientRule, State]]
     kept: State
     loop: LoopResult
-    received: int
 
 
 @dataclass
@@ -69,15 +70,11 @@ class ClientSide:
             [np.bincount(labels[c], minlength=problem.num_classes) for c in problem.clients]
         )
         # The positions in w of the personal groups, ascending: a client keeps only these values.
-        own = self.model.layouts[None].mask(*self.personal).nonzero().flatten().to(self.model.w.device)
-        self._own = own if len(own) else None
+        self._own = self.model.layouts[None].mask(*self.personal).nonzero().flatten().to(self.model.w.device)
         self._initial_buffers = self.model.buffers.clone()
-        self.has_trained = False
-        transform = problem.transform
-        if self.spec.augment is not None and problem.augmented_transform is not None:
-            transform = problem.augmented_transform
         self.generators = partial(randomness.generator, self.seed)
-        self.trainer = LocalTrainer(self.model, self.spec, transform, self.order or self._random_order)
+        augmented = problem.augmented_transform if self.spec.augment is not None else None
+        self.trainer = LocalTrainer(self.model, self.spec, augmented or problem.transform)
         self.pool = FrozenPool(self.model)
         self._pooled: dict[tuple[str, int], tuple[Tensor, Tensor]] = {}
 
@@ -124,7 +121,7 @@ class ClientSide:
     def start_vector(self, state: FederationState, client: int) -> Tensor:
         """w with the client's own values in its personal groups [d]; w itself if nothing is personal."""
         own = state.clients.get(client, {}).get("personal")
-        if self._own is None or own is None:
+        if own is None:
             return state.w
         start = state.w.clone()
         start[self._own[: len(own)]] = own
@@ -145,7 +142,6 @@ class ClientSide:
         start = w if head is None else torch.cat([w[: self.model.body_size], head.vector])
         self.model.use_head(head.key if head else None)
         self.pool.forget()
-        self.has_trained = True
         with torch.no_grad():
             self.model.w.copy_(start)
             self.model.buffers.copy_(self.start_buffers(state, client))
@@ -164,15 +160,9 @@ class ClientSide:
     ) -> list[ActiveRule]:
         """Call each rule's ``begin`` and return the rules with what they may read.
 
-        Args:
-            rules: The client rules of the round.
-            state: The server's state before the round.
-            client: The client.
-            start: The vector that training starts from.
-            received: What each rule sent down, by its key.
-            states: What each rule keeps at this client, by its key.
-            purpose: Distinguishes the random draws of training from those of a selection.
-            data: Replaces the client's own samples.
+        ``start`` [d] is what training starts from; ``received`` and ``states`` are what each rule sent down and keeps
+        at this client, by its key; ``purpose`` tells the draws of training from those of a selection; ``data``
+        replaces the client's own samples.
         """
         active = []
         for rule in rules:
@@ -209,14 +199,12 @@ class ClientSide:
     ) -> ClientResult:
         """Train one client in the round after ``state``. Raises `Diverged` if a value it sends is not finite."""
         received = {rule.key: rule.send(state.rules[rule.key], client, view) for rule in rules}
-        handed = [sent["head"] for sent in received.values() if isinstance(sent.get("head"), Head)]
-        head: Head | None = handed[0] if handed else None
+        handed = (sent["head"] for sent in received.values() if isinstance(sent.get("head"), Head))
+        head: Head | None = next(handed, None)
         start = self.load(state, client, self.start_vector(state, client), head)
         states = state.clients.get(client, {}).get("rules", {})
         active = self.contexts(rules, state, client, start, received, states, "rule")
-        loop = self.run_loop(
-            self.data(client), active, _phases(active), state, client, "training", "sampling"
-        )
+        loop = self.run_loop(self.data(client), active, _phases(active), state, client)
         with torch.no_grad():
             _require_finite(state.round, client, self.model.w, self.model.buffers)
             update = self._update(start, head)
@@ -238,11 +226,14 @@ class ClientSide:
                 if own:
                     kept[rule.key] = self._copied(own)
             entry = self._entry(kept)
-            if self._own is not None:
+            if len(self._own):
                 update = update.index_fill(0, self._own, 0.0)
         self.model.use_head(None)
-        numbers = sum(count_numbers(sent) for sent in received.values())
-        return ClientResult(update, self.model.buffers, payloads, entry, loop, numbers)
+        cost = self.pool.cost
+        cost.trained += loop.repeated
+        cost.scalars_down += _count_numbers(received)
+        cost.scalars_up += sum(_count_numbers(payload) for _, payload in payloads)
+        return ClientResult(update, self.model.buffers, payloads, entry, loop)
 
     def run_loop(
         self,
@@ -251,8 +242,8 @@ class ClientSide:
         phases: Sequence[Phase],
         state: FederationState,
         client: int,
-        training: str,
-        sampling: str,
+        training: str = "training",
+        sampling: str = "sampling",
     ) -> LoopResult:
         """Run the local loop from the network's present values.
 
@@ -263,8 +254,7 @@ class ClientSide:
             active,
             phases,
             lr=self.schedule.lr(state.round),
-            round=state.round,
-            client=client,
+            order=partial(self.order or self._random_order, state.round, client),
             draw=partial(self.generators, sampling, state.round, client),
             torch_seed=randomness.torch_seed(self.seed, training, state.round, client),
         )
@@ -291,7 +281,7 @@ class ClientSide:
     def _entry(self, rules: State) -> State:
         """What stays at the client that has just trained: states of rules, personal groups, local buffers."""
         entry: State = {"rules": rules} if rules else {}
-        if self._own is not None:
+        if len(self._own):
             # A head that the server handed down has other values in the place of the model's own head.
             within = self._own if self.model.head_key is None else self._own[self._own < self.model.body_size]
             entry["personal"] = self.model.w.detach()[within]
@@ -315,14 +305,10 @@ def _require_finite(round: int, client: int, *tensors: Tensor) -> None:
         raise Diverged(round, client)
 
 
-def count_numbers(values: Mapping[str, Any]) -> int:
+def _count_numbers(value: Any) -> int:
     """How many numbers are in a message."""
-    total = 0
-    for value in values.values():
-        if isinstance(value, Head):
-            value = value.vector
-        if isinstance(value, Mapping):
-            total += count_numbers(value)
-        else:
-            total += value.numel() if isinstance(value, Tensor) else 1
-    return total
+    if isinstance(value, Mapping):
+        return sum(map(_count_numbers, value.values()))
+    if isinstance(value, Head):
+        value = value.vector
+    return value.numel() if isinstance(value, Tensor) else 1

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from benchmark.engine.aggregation import Uploads
-from benchmark.engine.clients import ClientSide
+from benchmark.engine.clients import ClientSide, Order
 from benchmark.engine.evaluation import evaluate
 from benchmark.engine.measures import MEASURES
 from benchmark.engine.records import Cost, Record
 from benchmark.engine.state import FederationState, Interrupted, Problem, RoundReport, Schedule
-from benchmark.engine.training import LoopResult, Order, TrainSpec
+from benchmark.engine.training import LoopResult, TrainSpec
 from benchmark.engine.views import PredictionView, ProbedClients
 from benchmark.models.flat import FlatModel
 from methods.core.build import plain
@@ -29,7 +29,6 @@ class FederatedRun:
     """One federation. `step` maps the state before a round to the state after it.
 
     Attributes:
-        heads: First values of the heads that rules asked for, by key.
         order: Replaces the random order in which local samples are visited (for tests with stored batches).
         measures: Names of `MEASURES` to take of the global model at every evaluation.
         stop: Asked between clients. If it returns true, `Interrupted` is raised.
@@ -41,7 +40,6 @@ class FederatedRun:
     spec: TrainSpec
     schedule: Schedule
     seed: int
-    heads: Mapping[str, Tensor] = field(default_factory=dict)
     order: Order | None = None
     measures: Sequence[str] = ()
     stop: Callable[[], bool] = lambda: False
@@ -76,19 +74,13 @@ class FederatedRun:
             layout=self.layout,
             feature_dim=self.model.net.feature_dim,
             w=w,
-            heads=self.heads,
+            heads=self.model.initial_heads,
             generators=lambda purpose, *ids: self.clients.generators(f"{owner}/{purpose}", *ids),
             steps=self.clients.trainer.steps,
         )
 
     def initial_state(self) -> FederationState:
-        """The state before round 0: the model as it was built, and every rule's first state.
-
-        Raises:
-            RuntimeError: The model has already trained, and its first values are not stored anywhere else.
-        """
-        if self.clients.has_trained:
-            raise RuntimeError("this model has trained already; build a new FederatedRun to start again")
+        """The state before round 0: every rule's first state, and the model as it was built (ask before training)."""
         w, buffers = self.model.w.detach().clone(), self.model.buffers.clone()
         method = self.method
         empty = FederationState(0, w, buffers, {}, {}, {}, {}, {}, {})
@@ -98,7 +90,7 @@ class FederatedRun:
             optimizer=method.optimizer.setup(w),
             post=method.post.setup(self._federation(method.post.key, w)),
             rules={rule.key: rule.setup(self._federation(rule.key, w)) for rule in method.client},
-            selection=method.selection.setup(ProbedClients(self.clients, empty, self.heads, self.setup_cost)),
+            selection=method.selection.setup(ProbedClients(self.clients, empty, self.setup_cost)),
         )
 
     # One round -----------------------------------------------------------------------------------------------
@@ -137,7 +129,7 @@ class FederatedRun:
         kappa = min(self.schedule.clients_per_round, self.num_clients)
         if self.schedule.first_round_full and state.round == 0:
             kappa = self.num_clients
-        clients = ProbedClients(self.clients, state, self.heads, cost)
+        clients = ProbedClients(self.clients, state, cost)
         # The draw depends on (seed, round) alone, so all methods meet the same clients.
         rng = self.clients.generators("participation", state.round)
         ids, selection = self.method.selection.choose(state.round, kappa, clients, state.selection, rng)
@@ -174,9 +166,7 @@ class FederatedRun:
             if self.stop():
                 raise Interrupted
             result = self.clients.train(method.client, start, k, view)
-            cost.trained += result.loop.repeated
-            cost.scalars_down += result.received
-            cost.scalars_up += uploads.add(k, result, None if p is None else float(p[j]))
+            uploads.add(k, result, None if p is None else float(p[j]))
             clients.pop(k, None)
             if result.kept:
                 clients[k] = result.kept

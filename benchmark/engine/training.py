@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -20,9 +20,6 @@ from methods.core.rules import ClientRule, overrides
 
 CHUNK_BYTES = 16 << 20
 """Inputs are gathered and normalised this many bytes at a time: few kernel launches, bounded memory."""
-
-Order = Callable[[int, int, int, int], np.ndarray]
-"""``order(round, client, epoch, n)``: the order [n] in which the n local samples are visited."""
 
 
 @dataclass(frozen=True)
@@ -107,16 +104,11 @@ class LoopResult:
 
 @dataclass
 class LocalTrainer:
-    """Runs local SGD on the vector of ``model``; holds buffers that are reused from client to client.
-
-    ``order`` gives the visiting order of samples, the same for every method.
-    """
+    """Runs local SGD on the vector of ``model``."""
 
     model: FlatModel
     spec: TrainSpec
     transform: Callable[[Tensor], Tensor]
-    order: Order
-    _momentum: Tensor | None = field(default=None, repr=False)
 
     def run(
         self,
@@ -125,27 +117,36 @@ class LocalTrainer:
         phases: Sequence[Phase],
         *,
         lr: float,
-        round: int,
-        client: int,
+        order: Callable[[int, int], np.ndarray],
         draw: Callable[[int], np.random.Generator],
         torch_seed: int,
     ) -> LoopResult:
         """Train from the model's present values.
 
-        ``draw(epoch)`` is the generator of weighted sampling; ``torch_seed`` seeds dropout and augmentation, so that
-        neither the order nor the number of workers matters.
+        ``order(epoch, n)`` is the order in which the n samples are visited, ``draw(epoch)`` the generator of weighted
+        sampling; ``torch_seed`` seeds dropout and augmentation, so that neither the order nor the number of workers
+        matters.
         """
-        seed_torch(torch_seed, self.model.w.device)
-        self._train_mode(len(data.indices))
+        model, n = self.model, len(data.indices)
+        seed_torch(torch_seed, model.w.device)
+        model.net.train()
+        if self.spec.buffers == "frozen" or (n == 1 and model.has_batch_norm):
+            model.freeze_batch_norm()
         weights = next((w for a in rules if (w := a.rule.sample_weights(a.ctx)) is not None), None)
+
+        def visit(epoch: int) -> np.ndarray:
+            if weights is None:
+                return order(epoch, n)
+            return draw(epoch).choice(n, size=n, replace=True, p=weights / weights.sum())
+
         proximal = sum(a.rule.proximal for a in rules)
-        total = torch.zeros((), dtype=self.model.w.dtype, device=self.model.w.device)
+        total = torch.zeros((), dtype=model.w.dtype, device=model.w.device)
         steps, norm, seen, repeated, epoch = 0, 0.0, 0, 0, 0
         for phase in phases:
             step = self._step_function(rules if phase.losses else [], rules, phase, lr)
             shrink = proximal * (lr if phase.lr is None else phase.lr)
             damping = 0.0
-            for x, y, index in self._phase_batches(data, phase, weights, round, client, epoch, draw):
+            for x, y, index in self._phase_batches(data, phase, visit, epoch):
                 ce, again = step(x, y, index)
                 total += ce * len(y)
                 seen += len(y)
@@ -156,27 +157,7 @@ class LocalTrainer:
             epoch += 1000  # each phase visits the samples in an order of its own
         return LoopResult(steps, norm, float(total) / max(seen, 1), seen + repeated, repeated)
 
-    def _train_mode(self, n: int) -> None:
-        net = self.model.net
-        net.train()
-        if self.spec.buffers == "frozen" or (n == 1 and self.model.has_batch_norm):
-            self.model.freeze_batch_norm()
-
     # Batches -----------------------------------------------------------------------------------------------
-
-    def _epoch_order(
-        self,
-        data: ClientData,
-        weights: np.ndarray | None,
-        round: int,
-        client: int,
-        epoch: int,
-        draw: Callable,
-    ) -> np.ndarray:
-        n = len(data.indices)
-        if weights is None:
-            return self.order(round, client, epoch, n)
-        return draw(epoch).choice(n, size=n, replace=True, p=weights / weights.sum())
 
     def _sizes(self, n: int) -> list[int]:
         """Batch sizes of one epoch over n samples."""
@@ -190,53 +171,38 @@ class LocalTrainer:
             sizes.append(rest)
         return sizes
 
-    def steps(self, n: int) -> int:
-        """How many steps a client with n samples takes in a round without phases of its own."""
-        sizes = self._sizes(n)
-        if not sizes:
-            return 0
-        return self.spec.steps if self.spec.steps is not None else len(sizes) * (self.spec.epochs or 0)
+    def steps(self, n: int, phase: Phase | None = None) -> int:
+        """How many steps a client with n samples takes in ``phase``, or in a round without phases of its own."""
+        epochs, steps = self.spec.epochs, self.spec.steps
+        if phase is not None and (phase.epochs is not None or phase.steps is not None):
+            epochs, steps = phase.epochs, phase.steps
+        per_epoch = len(self._sizes(n))
+        if steps is None:
+            return per_epoch * (epochs or 0)
+        return steps if per_epoch else 0
 
     def _phase_batches(
-        self,
-        data: ClientData,
-        phase: Phase,
-        weights: np.ndarray | None,
-        round: int,
-        client: int,
-        epoch: int,
-        draw: Callable,
+        self, data: ClientData, phase: Phase, visit: Callable[[int], np.ndarray], epoch: int
     ) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         """Batches (x, y, positions) of one phase: its epochs, or its steps, going through the samples again."""
-        own = phase.epochs is not None or phase.steps is not None
-        epochs, steps = (phase.epochs, phase.steps) if own else (self.spec.epochs, self.spec.steps)
-        left = steps if steps is not None else None
-        number = 0
-        while (number < (epochs or 0)) if left is None else left > 0:
-            order = self._epoch_order(data, weights, round, client, epoch + number, draw)
-            sizes = self._sizes(len(order))
-            if not sizes:
-                return  # a client without samples takes no steps
-            if left is not None:
-                sizes = sizes[:left]
-                left -= len(sizes)
-            yield from self._gather(data, order, sizes)
-            number += 1
+        n = len(data.indices)
+        sizes, left = self._sizes(n), self.steps(n, phase)
+        while left > 0:
+            yield from self._gather(data, visit(epoch), sizes[:left])
+            left -= len(sizes)
+            epoch += 1
 
     def _gather(
         self, data: ClientData, order: np.ndarray, sizes: list[int]
     ) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         """Batches (x, y, index) of the given sizes, gathered and normalised a chunk at a time."""
         positions = torch.from_numpy(order).to(data.indices.device)
-        picked = data.indices[positions]
         sample_bytes = max(1, math.prod(data.images.shape[1:]) * 4)
         per_chunk = max(1, CHUNK_BYTES // (sample_bytes * self.spec.batch_size))
-        start = 0
         for first in range(0, len(sizes), per_chunk):
             group = sizes[first : first + per_chunk]
-            part = picked[start : start + sum(group)]
-            where = positions[start : start + sum(group)]
-            start += len(part)
+            where, positions = positions.tensor_split([sum(group)])
+            part = data.indices[where]
             images = data.images[part]
             if self.spec.augment is not None:
                 images = self.spec.augment(images)
@@ -277,7 +243,7 @@ class LocalTrainer:
         climber = next((a for a in rules if overrides(a.rule, "ascend")), None)
         rate = lr if phase.lr is None else phase.lr
         mask = None if phase.groups is None else model.layout.mask(*phase.groups).to(w.device, w.dtype)
-        velocity = self._velocity(w) if spec.momentum else None
+        velocity = torch.zeros_like(w) if spec.momentum else None
 
         def gradient(x: Tensor, y: Tensor, index: Tensor) -> Tensor:
             g.zero_()
@@ -342,9 +308,3 @@ class LocalTrainer:
             w.copy_(start)
             buffers.copy_(statistics)
         return True
-
-    def _velocity(self, w: Tensor) -> Tensor:
-        """The momentum buffer, zero at the start of every phase."""
-        if self._momentum is None or len(self._momentum) < len(w):
-            self._momentum = torch.zeros_like(w)
-        return self._momentum[: len(w)].zero_()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 from torch import Tensor
@@ -18,28 +18,19 @@ from methods.core.rules import ClientProbe, ClientRule
 class Probe:
     """A client that answers a question of the server (`methods.core.rules.ClientProbe`); its work adds to ``cost``."""
 
-    def __init__(
-        self,
-        clients: ClientSide,
-        state: FederationState,
-        heads: Mapping[str, Tensor],
-        client: int,
-        cost: Cost,
-    ) -> None:
+    def __init__(self, clients: ClientSide, state: FederationState, client: int, cost: Cost) -> None:
         self._clients, self._state, self._cost = clients, state, cost
-        self.client = client
+        self.client, self.data, self.w = client, clients.data(client), state.w
         self.num_classes = clients.problem.num_classes
         self.num_attributes = clients.problem.num_attributes
-        self.data = clients.data(client)
-        self.w = state.w
         self.body_size = clients.model.body_size
-        self.heads = heads
+        self.heads = clients.model.initial_heads
 
     def model(self, w: Tensor | None = None, head: Head | None = None) -> FrozenView:
         """The global model, or one with the values w [d]. ``head`` replaces its classifier."""
         buffers = self._clients.start_buffers(self._state, self.client)
         w = self.w if w is None else w
-        return FrozenView(self._clients.model, self._clients.pool.loaded, w, buffers, head, self._cost)
+        return FrozenView(self._clients.model, w, buffers, head, self._cost)
 
     def train(
         self,
@@ -67,12 +58,9 @@ class Probe:
 class ProbedClients:
     """The clients as a selection rule may reach them (`methods.core.rules.ClientPool`)."""
 
-    def __init__(
-        self, clients: ClientSide, state: FederationState, heads: Mapping[str, Tensor], cost: Cost
-    ) -> None:
-        self._clients, self._state, self._heads, self._cost = clients, state, heads, cost
-        self.num_clients = len(clients)
-        self.sizes = clients.sizes
+    def __init__(self, clients: ClientSide, state: FederationState, cost: Cost) -> None:
+        self._clients, self._state, self._cost = clients, state, cost
+        self.num_clients, self.sizes, self.w = len(clients), clients.sizes, state.w
 
     @property
     def group_counts(self) -> np.ndarray | None:
@@ -81,7 +69,7 @@ class ProbedClients:
 
     def ask(self, ids: Sequence[int], question: Callable[[ClientProbe], np.ndarray]) -> np.ndarray:
         """Answers [len(ids), s]."""
-        probes = (Probe(self._clients, self._state, self._heads, int(k), self._cost) for k in ids)
+        probes = (Probe(self._clients, self._state, int(k), self._cost) for k in ids)
         rows = [np.atleast_1d(np.asarray(question(probe), dtype=np.float64)) for probe in probes]
         self._cost.scalars_up += sum(len(row) for row in rows)
         return np.stack(rows) if rows else np.zeros((0, 0))
@@ -103,7 +91,7 @@ class PredictionView:
         if w is None:
             w = state.w if client is None else clients.start_vector(state, client)
         buffers = state.buffers if client is None else clients.start_buffers(state, client)
-        return FrozenView(clients.model, clients.pool.loaded, w, buffers, head)
+        return FrozenView(clients.model, w, buffers, head)
 
     def validation(self) -> Iterator[tuple[Tensor, Tensor]]:
         """Batches of the validation split, if there is one."""

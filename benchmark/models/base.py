@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable
 from typing import Annotated, ClassVar
 
@@ -69,9 +70,9 @@ class Network(BaseModel):
     normalize_features: bool = False
     feature_dropout: Share = 0.0
 
+    @abstractmethod
     def net(self, num_classes: int, shape: Shape) -> Net:
-        """The network without the parameters that all networks share."""
-        raise NotImplementedError
+        """The network without the layers that all networks may have."""
 
     def with_feature_layers(self, net: Net, num_classes: int) -> Net:
         """``net`` with the layers that all networks may have between body and classifier."""
@@ -104,8 +105,6 @@ def network(name: str) -> Callable[[type[Network]], type[Network]]:
     """Register a class of networks."""
 
     def decorate(cls: type[Network]) -> type[Network]:
-        if name in networks:
-            raise RuntimeError(f"two models are called {name!r}")
         networks[name] = cls
         return cls
 

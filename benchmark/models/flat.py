@@ -14,6 +14,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.instancenorm import _InstanceNorm
 
 from benchmark.models.base import Net
+from methods.core.contexts import Head
 from methods.core.vectors import BODY, HEAD, NORM, OTHER_NORM, Layout
 
 # vmap runs some layers (adaptive pooling of ResNets) sample by sample, and warns. A user cannot change that.
@@ -36,9 +37,9 @@ def _groups(net: Net) -> dict[int, str]:
 class FlatModel:
     """A network whose parameters are views into one vector ``w`` [d] and whose gradients are views into ``g`` [d].
 
-    The classifier comes last in the vector, so that other classifiers (``heads``, by key) can replace it: after
-    `use_head`, ``w``, ``g`` and ``layout`` are those of the body and that head. BatchNorm's statistics and counters are
-    views into ``buffers``, where a counter is a float.
+    The classifier comes last in the vector, so that other classifiers (``heads``, by key; their first values are
+    ``initial_heads``) can replace it: after `use_head`, ``w``, ``g`` and ``layout`` are those of the body and that
+    head. BatchNorm's statistics and counters are views into ``buffers``, where a counter is a float.
     """
 
     def __init__(
@@ -70,10 +71,15 @@ class FlatModel:
         self._w = torch.empty(longest, dtype=first.dtype, device=first.device)
         self._g = torch.zeros_like(self._w) if gradients else None
         self._bind(dict(net.body.named_parameters(prefix="body")), self.layouts[None])
+        self.initial_heads: dict[str, Tensor] = {}
         for key, head in self._heads.items():
             self._bind(dict(head.to(first).named_parameters(prefix="classifier")), self.layouts[key])
+            if key is not None:
+                self.initial_heads[key] = self._w[self.body_size : self.layouts[key].size].clone()
         self._bind_buffers()
         self.use_head(None)
+        self.loaded_body: tuple[Tensor, Tensor] | None = None
+        self.loaded_head: Head | None = None
         self.features = net.features
 
     def compile(self) -> None:
@@ -116,9 +122,24 @@ class FlatModel:
         self.g = self._g[: self.layout.size] if self._g is not None else None
 
     def load_body(self, w: Tensor, buffers: Tensor) -> None:
-        """Copy the body's part of ``w`` and the buffers into this model; its classifier stays."""
-        self._w[: self.body_size].copy_(w[: self.body_size])
-        self.buffers.copy_(buffers)
+        """Copy the body's part of ``w`` and the buffers into this model, unless these tensors were loaded last."""
+        # Tensors are compared and not their ids: the id of a freed tensor may be given to the next one.
+        last = self.loaded_body
+        if last is None or last[0] is not w or last[1] is not buffers:
+            self._w[: self.body_size].copy_(w[: self.body_size])
+            self.buffers.copy_(buffers)
+            self.loaded_body = (w, buffers)
+
+    def load_head(self, head: Head) -> None:
+        """Put ``head`` behind the body, unless it was loaded last."""
+        if self.loaded_head is not head:
+            self.use_head(head.key)
+            self.w[self.body_size :].copy_(head.vector)
+            self.loaded_head = head
+
+    def forget(self) -> None:
+        """Note that the values have changed or will: what is loaded next is copied."""
+        self.loaded_body = self.loaded_head = None
 
     def twin(self) -> FlatModel:
         """A second model of the same structure with a vector of its own, without gradients."""
@@ -164,12 +185,3 @@ class FlatModel:
         for layer in self.net.modules():
             if isinstance(layer, _BatchNorm):
                 layer.eval()
-
-
-def flatten_head(head: nn.Module, channels_last: bool = False) -> Tensor:
-    """The parameters of a classifier as one vector, in the order of the layout."""
-    layout = Layout.of(((n, tuple(p.shape), HEAD) for n, p in head.named_parameters()), channels_last)
-    vector = torch.empty(layout.size, dtype=next(head.parameters()).dtype)
-    for entry, parameter in zip(layout.entries, head.parameters(), strict=True):
-        entry.view(vector).copy_(parameter.data)
-    return vector

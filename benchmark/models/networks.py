@@ -239,13 +239,7 @@ class EfficientNetB0(PretrainedNetwork):
         return Net(network, nn.Linear(self.hidden, num_classes), self.hidden)
 
 
-MOBILENETV2_WIDTHS = {
-    0.35: "mobilenetv2_035",
-    0.5: "mobilenetv2_050",
-    0.75: "mobilenetv2_075",
-    1: "mobilenetv2_100",
-    1.4: "mobilenetv2_140",
-}
+MOBILENETV2_WIDTHS = (0.35, 0.5, 0.75, 1, 1.4)
 
 
 @network("mobilenetv2_gn")
@@ -278,7 +272,7 @@ class MobileNetV2(PretrainedNetwork):
         import timm
 
         norm = partial(timm.layers.GroupNormAct, num_groups=self.groups, eps=1e-6)
-        name = MOBILENETV2_WIDTHS[self.width_multiplier]
+        name = f"mobilenetv2_{round(100 * self.width_multiplier):03}"
         network = _from_timm(name, num_classes, shape, norm_layer=norm, drop_path_rate=self.drop_path)
         return _split(network, num_classes)
 

@@ -8,7 +8,7 @@ import os
 import pickle
 import socket
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,8 +21,6 @@ from benchmark.errors import ConfigError
 
 STALL_SECONDS = 20.0
 """A download that receives nothing for this long is given up."""
-
-STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
 
 
 @dataclass(frozen=True)
@@ -76,9 +74,6 @@ MOBILENETV2 = Weights(
     "classifier.",
 )
 
-_checked: dict[Path, tuple[int, int]] = {}
-"""Files whose digest was right, with size and time of change, so that each process computes a digest once."""
-
 
 def weights_folder(paths: PathsConfig) -> Path:
     """``paths.weights``, or else FEDTABLES_WEIGHTS, or else the folder of torch.hub's downloads."""
@@ -96,17 +91,12 @@ def fetch_weights(source: Weights, paths: PathsConfig) -> Path:
     if not path.is_file():
         _download(source, path)
     try:
-        stat = path.stat()
-        mark = (stat.st_size, stat.st_mtime_ns)
-        if _checked.get(path) == mark:
-            return path
         with path.open("rb") as stream:
             digest = hashlib.file_digest(stream, "sha256").hexdigest()
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read ({error.strerror}). Change its permissions.") from error
     if not digest.startswith(source.digits):
         raise _bad(source, path, f"its SHA-256 begins with {digest[: len(source.digits)]}")
-    _checked[path] = mark
     return path
 
 
@@ -171,32 +161,26 @@ def load_weights(body: nn.Module, given: Mapping[str, Tensor], source: Weights) 
     Raises:
         ConfigError: The names or shapes are not those of ``body``.
     """
-    wanted = {name: t for name, t in body.state_dict().items() if not name.startswith(source.head)}
     has_statistics = any(isinstance(module, _BatchNorm) for module in body.modules())
+    left_out = () if has_statistics else ("running_mean", "running_var", "num_batches_tracked")
+    wanted = {name: t.shape for name, t in body.state_dict().items() if not name.startswith(source.head)}
     tensors = {
         name: tensor
         for name, tensor in given.items()
-        if not name.startswith(source.head) and (has_statistics or not name.endswith(STATISTICS))
+        if not name.startswith(source.head) and not name.endswith(left_out)
     }
     # Old files lack BatchNorm's counter of batches, which changes no output.
-    missing = [name for name in wanted if name not in tensors and not name.endswith(STATISTICS[2])]
+    missing = [name for name in wanted if name not in tensors and not name.endswith("num_batches_tracked")]
     unknown = [name for name in tensors if name not in wanted]
-    other = [
-        f"{name} {tuple(tensor.shape)} instead of {tuple(wanted[name].shape)}"
-        for name, tensor in tensors.items()
-        if name in wanted and tensor.shape != wanted[name].shape
-    ]
+    other = [name for name, tensor in tensors.items() if tensor.shape != wanted.get(name, tensor.shape)]
     if missing or unknown or other:
         raise ConfigError(
             f"{source.file}: these are the weights of another network. Missing: {_first(missing)}. Unknown: "
-            f"{_first(unknown)}. Other shapes: {_first(other)}. Get the file from {source.url}."
+            f"{_first(unknown)}. Of other shapes: {_first(other)}. Get the file from {source.url}."
         )
-    with torch.no_grad():
-        for name, tensor in tensors.items():
-            wanted[name].copy_(tensor)
+    body.load_state_dict(tensors, strict=False)
 
 
-def _first(names: Iterable[str]) -> str:
-    names = list(names)
+def _first(names: list[str]) -> str:
     more = f" and {len(names) - 3} more" if len(names) > 3 else ""
     return (", ".join(names[:3]) or "none") + more

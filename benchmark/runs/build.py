@@ -19,7 +19,7 @@ from benchmark.engine.federation import FederatedRun
 from benchmark.engine.state import Problem, Schedule
 from benchmark.engine.training import TrainSpec
 from benchmark.errors import ConfigError, wrong
-from benchmark.models.flat import FlatModel, flatten_head
+from benchmark.models.flat import FlatModel
 from benchmark.models.networks import build_net
 from benchmark.models.pretrained import read_weights
 from benchmark.runs.data import RunData
@@ -55,7 +55,7 @@ def build_run(config: RunConfig, data: RunData, stop: Callable[[], bool] = lambd
         expected = f"1 to {num_clients} (the partition has {num_clients} clients), or null for all"
         raise ConfigError(wrong("train.clients_per_round", wanted, expected))
     method = method.for_clients(num_clients, num_clients if train.first_round_full else wanted)
-    model, heads = _build_model(config, method, problem, device)
+    model = _build_model(config, method, problem, device)
     if train.batch_size == 1 and model.has_batch_norm and train.buffers != "frozen":
         expected = f"at least 2, since {config.model.name} has BatchNorm, or train.buffers=frozen"
         raise ConfigError(wrong("train.batch_size", 1, expected))
@@ -75,7 +75,7 @@ def build_run(config: RunConfig, data: RunData, stop: Callable[[], bool] = lambd
     lr = learning_rate(train.lr, train.rounds, train.schedule)
     schedule = Schedule(train.rounds, wanted, lr, train.first_round_full)
     return FederatedRun(
-        problem, method, model, spec, schedule, config.seed, heads, None, config.evaluation.measures, stop
+        problem, method, model, spec, schedule, config.seed, None, config.evaluation.measures, stop
     )
 
 
@@ -136,10 +136,8 @@ def _evaluation_set(
     )
 
 
-def _build_model(
-    config: RunConfig, method: Method, problem: Problem, device: torch.device
-) -> tuple[FlatModel, dict[str, Tensor]]:
-    """(the model with the heads that rules asked for, their first values by key)."""
+def _build_model(config: RunConfig, method: Method, problem: Problem, device: torch.device) -> FlatModel:
+    """The model with the heads that rules asked for."""
     channels, height, width = problem.transform(problem.images[:1]).shape[1:]  # as the network sees them
     net = build_net(
         config.model.name,
@@ -157,9 +155,7 @@ def _build_model(
             problem.num_classes,
             lambda purpose, *ids: randomness.generator(config.seed, f"heads/{purpose}", *ids),
         )
-    channels_last = config.precision.channels_last
-    vectors = {key: flatten_head(head, channels_last).to(device) for key, head in heads.items()}
-    model = FlatModel(net, heads, device=device, channels_last=channels_last)
+    model = FlatModel(net, heads, device=device, channels_last=config.precision.channels_last)
     if config.precision.compile:
         model.compile()
-    return model, vectors
+    return model

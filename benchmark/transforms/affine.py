@@ -74,10 +74,8 @@ def random_boxes(
     fits = ((0 < wide) & (wide <= width) & (0 < high) & (high <= height)).view(tries, count)
     first = fits.float().argmax(dim=0, keepdim=True)  # argmax returns the first of equal values
     some = fits.any(dim=0)
-    middle_high, middle_wide = (
-        float(min(height, round(width * 4 / 3))),
-        float(min(width, round(height * 4 / 3))),
-    )
+    middle_high = float(min(height, round(width * 4 / 3)))
+    middle_wide = float(min(width, round(height * 4 / 3)))
     high = torch.where(some, high.view(tries, count).gather(0, first)[0], middle_high)
     wide = torch.where(some, wide.view(tries, count).gather(0, first)[0], middle_wide)
     down, right = torch.rand(2, count, device=device).unbind()
@@ -125,44 +123,36 @@ def warp(
     Returns:
         float [B, c, *size] in the range of ``images``.
     """
-    (count, channels, height, width), (rows, columns) = images.shape, size
-    device = images.device
+    (count, channels, height, width), device = images.shape, images.device
     extent = torch.tensor([width, height], device=device, dtype=torch.float32)
-    if box is None:
-        zoom, centre = torch.ones(count, 2, device=device), (extent / 2).expand(count, 2)
-    else:
-        top, left, high, wide = box.float().unbind(1)
-        zoom = torch.stack([wide / columns, high / rows], 1)
-        centre = torch.stack([left + wide / 2, top + high / 2], 1)
+    unit = 2 / extent  # a pixel in grid_sample's coordinates, which go from -1 to 1 over the image
+    zoom, centre = _frame(extent.expand(count, 2), size, box)
     if shift is not None:
         centre = centre + zoom * shift
-    # grid_sample's coordinates go from -1 to 1 over the image. The grid is the sum of a term per row and a term per
-    # column, which is four times as fast as affine_grid.
-    unit = 2 / extent
+    # The grid is the sum of a term per row and a term per column, which is four times as fast as affine_grid.
     to_image = (unit * zoom)[:, :, None] * matrix
-    along = torch.arange(columns, device=device) - (columns - 1) / 2
-    down = torch.arange(rows, device=device) - (rows - 1) / 2
+    down, along = (torch.arange(length, device=device) - (length - 1) / 2 for length in size)
     by_column = (to_image[:, :, :1] * along)[:, :, None]
     by_row = (to_image[:, :, 1:] * down + (unit * centre - 1)[:, :, None])[..., None]
-    edges = None
-    if box is not None:
-        corner = torch.stack([left, top], 1) * unit - 1
-        edges = corner, corner + torch.stack([wide, high], 1) * unit
-    out = torch.empty(count, channels, rows, columns, device=device)
-    for some in _pieces(count, rows * columns, device):
+    out = torch.empty(count, channels, *size, device=device)
+    for some in _pieces(count, math.prod(size), device):
         grid = by_row[some] + by_column[some]
-        inside = None
-        if edges is not None:
-            grid, inside = _confined(grid, edges[0][some], edges[1][some], unit)
-        read = F.grid_sample(
-            images[some].float(),
-            grid.permute(0, 2, 3, 1),
-            mode=mode,
-            padding_mode=outside,
-            align_corners=False,
-        )
+        inside: Tensor | None = None
+        if box is not None:
+            grid, inside = _confined(grid, box[some].float(), unit)
+        grid = grid.permute(0, 2, 3, 1)
+        read = F.grid_sample(images[some].float(), grid, mode=mode, padding_mode=outside, align_corners=False)
         out[some] = read if inside is None else read.mul_(inside)
     return out
+
+
+def _frame(extent: Tensor, size: tuple[int, int], box: Tensor | None) -> tuple[Tensor, Tensor]:
+    """(pixels of the image per pixel of the frame, the frame's centre in the image), both [B, 2] as (x, y)."""
+    if box is None:
+        return torch.ones_like(extent), extent / 2
+    top, left, high, wide = box.float().unbind(1)
+    zoom = torch.stack([wide / size[1], high / size[0]], 1)
+    return zoom, torch.stack([left + wide / 2, top + high / 2], 1)
 
 
 def _pieces(count: int, pixels: int, device: torch.device) -> Iterator[slice]:
@@ -172,9 +162,11 @@ def _pieces(count: int, pixels: int, device: torch.device) -> Iterator[slice]:
     return (slice(start, start + each) for start in range(0, count, each))
 
 
-def _confined(grid: Tensor, low: Tensor, high: Tensor, unit: Tensor) -> tuple[Tensor, Tensor]:
-    """Clamp places [B, 2, H, W] to boxes from ``low`` to ``high`` [B, 2]; and whether they were inside [B, 1, H, W]."""
-    low, high, unit = low[:, :, None, None], high[:, :, None, None], unit[:, None, None]
+def _confined(grid: Tensor, box: Tensor, unit: Tensor) -> tuple[Tensor, Tensor]:
+    """Clamp places [B, 2, H, W] to boxes [B, 4]; and whether they were inside [B, 1, H, W]."""
+    corner = box[:, [1, 0]] * unit - 1
+    low, high = corner[:, :, None, None], (corner + box[:, [3, 2]] * unit)[:, :, None, None]
+    unit = unit[:, None, None]
     slack = unit / 1000  # Rounding must not put a pixel on the border outside.
     inside = (grid >= low - slack) & (grid <= high + slack)
     # The outermost pixels extend to the border, as if the crop had been cut out before.

@@ -51,11 +51,8 @@ class Normalise:
         scale = 1 / (255 * deviation)
         shift = -torch.tensor(mean, dtype=torch.float64) / deviation
         form = torch.channels_last if channels_last else torch.contiguous_format
-        return cls(
-            scale.to(device, dtype).view(1, -1, 1, 1),
-            shift.to(device, dtype).view(1, -1, 1, 1),
-            memory_format=form,
-        )
+        scale, shift = (values.to(device, dtype).view(1, -1, 1, 1) for values in (scale, shift))
+        return cls(scale, shift, form)
 
     def __call__(self, images: Tensor) -> Tensor:
         """Normalise ``images`` in the range 0..255. uint8 images are copied; float images may be overwritten."""
@@ -128,9 +125,8 @@ def _cifar100(images: Tensor) -> Tensor:
     count, _, height, width = images.shape
     box = shifted_boxes(count, height, width, 4, images.device)
     turn = rotation(uniform(count, -15, 15, images.device))
-    return warp(
-        images, (height, width), flip(sometimes(count, 0.5, images.device)) @ turn, box, mode="nearest"
-    )
+    mirrored = flip(sometimes(count, 0.5, images.device))
+    return warp(images, (height, width), mirrored @ turn, box, mode="nearest")
 
 
 def _isic2019(images: Tensor) -> Tensor:
@@ -181,9 +177,8 @@ def _middle(images: Tensor, size: int) -> Tensor:
 
 def _shorter_side(images: Tensor, size: int) -> Tensor:
     """Resize the shorter side to ``size`` pixels, then crop the centre."""
-    from torchvision.transforms.v2.functional import (
-        resize,
-    )  # It takes a second to import, and few runs need it.
+    # The import takes a second, and few runs need it.
+    from torchvision.transforms.v2.functional import resize
 
     return _middle(resize(images, [size], antialias=True), size)
 
@@ -227,7 +222,6 @@ def augmentation(name: str, channels: int = 3) -> Augmentation | None:
     found = AUGMENTATIONS[name]
     if found is not None and found.rgb and channels != 3:
         allowed = ", ".join(key for key, a in AUGMENTATIONS.items() if a is None or not a.rgb)
-        raise ConfigError(
-            wrong("train.augment", name, f"one of {allowed} for images with {channels} channel(s)")
-        )
+        expected = f"one of {allowed} for images with {channels} channel(s)"
+        raise ConfigError(wrong("train.augment", name, expected))
     return found

@@ -253,6 +253,10 @@ class ClientPool(Protocol):
         """n_k [K]."""
 
     @property
+    def w(self) -> Tensor:
+        """The global model [d]."""
+
+    @property
     def group_counts(self) -> np.ndarray | None:
         """N^k [K, C, A], samples of each class and attribute at each client; None without attributes.
 

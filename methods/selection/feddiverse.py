@@ -13,7 +13,7 @@ NaN (here 0, so that the third client is drawn at random).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -147,32 +147,21 @@ class FedDiverse(VariantRule, PreTrained):
     def triples(self, triplets: np.ndarray, kappa: int, round: int, rng: np.random.Generator) -> list[int]:
         """kappa clients, three by three (Algorithm 5), from triplets [K, 3]; each is drawn from those left."""
         unit = self._normalised(triplets)
-        left = np.arange(len(triplets))
+        total = kappa if self.last == "cut" else -(-kappa // 3) * 3
         chosen: list[int] = []
-
-        def take(client: int) -> int:
-            nonlocal left
-            left = left[left != client]
+        for position in range(min(total, len(triplets))):
+            left = np.setdiff1d(np.arange(len(triplets)), chosen)
+            j, step = divmod(position, 3)
+            if step == 0:  # with probability T_i^k / sum over those left
+                i = ORDER[(round + j) % 3] if self.start == "rotate" else int(rng.integers(3))
+                p = triplets[left, i]
+                client = int(rng.choice(left, p=p / p.sum() if p.sum() > 0 else None))
+            elif step == 1:  # the least aligned one
+                client = _smallest(unit[left] @ unit[chosen[-1]], left, rng)
+            else:  # the one most orthogonal to both
+                product = unit[left] @ np.cross(unit[chosen[-2]], unit[chosen[-1]])
+                client = _smallest(-np.abs(product) if self.third == "absolute" else -product, left, rng)
             chosen.append(client)
-            return client
-
-        while len(left) and len(chosen) < kappa:
-            wanted = 3 if self.last == "whole" else min(3, kappa - len(chosen))
-            j = len(chosen) // 3
-            i = ORDER[(round + j) % 3] if self.start == "rotate" else int(rng.integers(3))
-            # 1) with probability T_i^k / sum over those left
-            p = triplets[left, i]
-            p = p / p.sum() if p.sum() > 0 else None
-            first = take(int(rng.choice(left, p=p)))
-            if wanted < 2 or not len(left):
-                continue
-            # 2) the least aligned one
-            second = take(_smallest(unit[left] @ unit[first], left, rng))
-            if wanted < 3 or not len(left):
-                continue
-            # 3) the one most orthogonal to both
-            product = unit[left] @ np.cross(unit[first], unit[second])
-            take(_smallest(-np.abs(product) if self.third == "absolute" else -product, left, rng))
         return chosen
 
     def _normalised(self, triplets: np.ndarray) -> np.ndarray:
@@ -188,26 +177,37 @@ class FedDiverse(VariantRule, PreTrained):
         """The estimate N~^k [C, 2] (Algorithms 2-4): how many samples of each class look like a majority or not."""
         y = probe.data.y
         found = np.zeros((probe.num_classes, 2))
-        pivot, smallest = -1, float("inf")
-        bodies: dict[int, Tensor] = {}
-        labels = torch.full_like(y, -1)
-        for c, w, right in self._biased(probe):
-            majority, minority = int(right.sum()), int((~right).sum())
-            gap = abs(majority - minority)
-            if pivot < 0 or (gap < smallest and self.pivot == "smallest_gap"):
-                pivot, smallest = c, gap
-                labels.fill_(-1)[y == c] = (~right).to(y)
-                found[c] = majority, minority
-                bodies = bodies if self.body == "own" else {}
-            if c == pivot or self.body == "own":
-                bodies[c] = w
-        if pivot < 0:
+        biased = self._biased(probe)
+        for c, (_, right) in biased.items():
+            found[c] = int(right.sum()), int((~right).sum())
+        if not biased:
             return found  # no samples
-        rest = [c for c in torch.unique(y).tolist() if c != pivot]
-        return self._others(probe, labels, pivot, rest, bodies, found)
+        classes = list(biased)
+        pivot = classes[0]
+        if self.pivot == "smallest_gap":
+            pivot = min(classes, key=lambda c: abs(found[c, 0] - found[c, 1]))
+        rest = [c for c in classes if c != pivot]
+        if not found[pivot].all():  # one group only: all samples are of one attribute
+            column = int(found[pivot].argmax())
+            for c in rest:
+                found[c] = 0
+                found[c, column] = int((y == c).sum())
+            return found
+        # A head that tells the two groups of the pivot class apart: 0 for G, 1 for g.
+        labels = torch.full_like(y, -1)
+        labels[y == pivot] = (~biased[pivot][1]).to(y)
+        phase = Phase("attribute", groups=("head",), steps=self.tau_a + int(self.extra_step))
+        head = Head(ATTRIBUTE, probe.heads[ATTRIBUTE])
+        w = probe.train(self._rules(), phase, "feddiverse/attribute", biased[pivot][0], head, labels)
+        head = Head(ATTRIBUTE, w[probe.body_size :])
+        for c in rest:
+            body = biased[c if self.body == "own" else pivot][0]
+            attribute = _answers(probe, probe.model(body, head), y == c)
+            found[c] = torch.bincount(attribute, minlength=2).tolist()
+        return found
 
-    def _biased(self, probe: ClientProbe) -> Iterator[tuple[int, Tensor, Tensor]]:
-        """Of each class that has samples: (class, biased model, which of its samples that predicts right).
+    def _biased(self, probe: ClientProbe) -> dict[int, tuple[Tensor, Tensor]]:
+        """For each class that has samples: (biased model, which of its samples that predicts right).
 
         Two classes share one model with the task head; more have one each, trained for the class against the rest.
         """
@@ -218,45 +218,14 @@ class FedDiverse(VariantRule, PreTrained):
         if probe.num_classes == 2 and classes:
             w = probe.train(rules, phase, "feddiverse/biased")
             right = _answers(probe, probe.model(w), y >= 0) == y
-            yield from ((c, w, right[y == c]) for c in classes)
-            return
+            return {c: (w, right[y == c]) for c in classes}
+        found = {}
         for c in classes:
-            key = _against_rest(c)
-            w = probe.train(
-                rules,
-                phase,
-                f"feddiverse/biased/{c}",
-                head=Head(key, probe.heads[key]),
-                labels=(y == c).to(y),
-            )
+            key, mine = _against_rest(c), y == c
+            head = Head(key, probe.heads[key])
+            w = probe.train(rules, phase, f"feddiverse/biased/{c}", head=head, labels=mine.to(y))
             model = probe.model(w, Head(key, w[probe.body_size :]))
-            yield c, w, _answers(probe, model, y == c) == 1
-
-    def _others(
-        self,
-        probe: ClientProbe,
-        labels: Tensor,
-        pivot: int,
-        rest: Sequence[int],
-        bodies: Mapping[int, Tensor],
-        found: np.ndarray,
-    ) -> np.ndarray:
-        """Fill the rows of the ``rest`` with the answers of a head that tells the pivot class's two groups apart.
-
-        ``labels`` [n_k] are 0 for G, 1 for g of the pivot class and -1 elsewhere.
-        """
-        y = probe.data.y
-        if not found[pivot].all():  # one group only: all samples are of one attribute
-            for c in rest:
-                found[c, found[pivot].argmax()] = int((y == c).sum())
-            return found
-        phase = Phase("attribute", groups=("head",), steps=self.tau_a + int(self.extra_step))
-        head = Head(ATTRIBUTE, probe.heads[ATTRIBUTE])
-        w = probe.train(self._rules(), phase, "feddiverse/attribute", bodies[pivot], head, labels)
-        head = Head(ATTRIBUTE, w[probe.body_size :])
-        for c in rest:
-            attribute = _answers(probe, probe.model(bodies.get(c, bodies[pivot]), head), y == c)
-            found[c] = torch.bincount(attribute, minlength=2).tolist()
+            found[c] = w, _answers(probe, model, mine) == 1
         return found
 
     def _rules(self, *rules: ClientRule) -> list[ClientRule]:

@@ -87,8 +87,6 @@ class FedPNS(VariantRule, Selection):
 
     def reweigh(self, ids: Sequence[int], updates: Tensor, p: np.ndarray, state: State) -> np.ndarray:
         """Weight 0 for flagged updates; the others' grow in proportion, so that the sum stays."""
-        if not self.reweighs:
-            return p
         kept = np.array(p, dtype=np.float64)
         kept[self._flagged(updates)] = 0
         return kept * (p.sum() / kept.sum()) if kept.sum() else p

@@ -30,7 +30,7 @@ from benchmark.errors import wrong
 from methods.core.contexts import State
 from methods.core.errors import MethodError
 from methods.core.registry import register
-from methods.core.rules import ClientPool, ClientProbe, Selection
+from methods.core.rules import ClientPool, Selection
 from methods.core.variant import VariantRule
 from methods.shared.draw import without_replacement
 
@@ -82,8 +82,7 @@ class HCSFed(VariantRule, Selection):
     ) -> tuple[Sequence[int], State]:
         """Everybody in round 0, then m_h clients of each cluster h."""
         if round == 0:
-            sent = self._global_model(clients) if self.compress == "weights" else {}
-            return list(range(clients.num_clients)), state | sent
+            return range(clients.num_clients), {"w": clients.w} if self.compress == "weights" else state
         if "labels" not in state:
             state = self._clustered(state["x"].cpu().numpy(), rng)
         x, labels = state["x"].cpu().numpy(), np.array(state["labels"])
@@ -94,18 +93,6 @@ class HCSFed(VariantRule, Selection):
             members = np.flatnonzero(labels == h)
             chosen += members[without_replacement(rng, norms[members], count)].tolist()
         return chosen, state
-
-    @staticmethod
-    def _global_model(clients: ClientPool) -> State:
-        """w [d], which the server has anyway: asking client 0 for nothing shows it to this rule."""
-        seen: list[Tensor] = []
-
-        def question(probe: ClientProbe) -> np.ndarray:
-            seen.append(probe.w)
-            return np.zeros(0)
-
-        clients.ask([0], question)
-        return {"w": seen[0]}
 
     def _clustered(self, x: np.ndarray, rng: np.random.Generator) -> State:
         """The clusters of all later rounds."""
@@ -144,37 +131,27 @@ def compressed(values: np.ndarray, size: int) -> np.ndarray:
     """Ascending centroids [size], float64, of a 1-D k-means of ``values`` [d]; the values themselves if d <= size.
 
     Lloyd's iterations from evenly spaced quantiles, so nothing is drawn. On sorted values a cell is an interval between
-    two midpoints, and its mean a difference of prefix sums: O(d log d) for the sort, then O(size log d) an iteration,
-    and 12 bytes of memory per value. An empty cell keeps its centroid.
+    two midpoints, and its mean a difference of prefix sums: O(d log d) for the sort, then O(size log d) an iteration.
+    An empty cell keeps its centroid.
     """
-    ordered = np.sort(values)
+    # In float32 the middle of two centroids might be rounded onto a value.
+    ordered = np.sort(values).astype(np.float64)
     if len(ordered) <= size:
-        return ordered.astype(np.float64)
-    sums = np.concatenate([[0.0], np.cumsum(ordered, dtype=np.float64)])
-    middle = ((np.arange(size) + 0.5) * len(ordered) / size).astype(np.int64)
-    centres = ordered[middle].astype(np.float64)
-    edges: np.ndarray | None = None
+        return ordered
+    sums = np.concatenate([[0.0], np.cumsum(ordered)])
+    centres = ordered[((np.arange(size) + 0.5) * len(ordered) / size).astype(np.int64)]
+    before: np.ndarray | None = None
     for _ in range(ITERATIONS):
-        # A value in the middle of two centroids belongs to the lower one. Compared in float64: in float32 a midpoint
-        # may round onto a value.
-        cuts = _searchsorted(ordered, (centres[1:] + centres[:-1]) / 2)
-        if edges is not None and np.array_equal(cuts, edges):
+        # A value in the middle of two centroids belongs to the lower one.
+        edges = np.searchsorted(ordered, (centres[1:] + centres[:-1]) / 2, side="right")
+        if before is not None and np.array_equal(edges, before):
             break
-        edges = cuts
+        before = edges
         bounds = np.concatenate([[0], edges, [len(ordered)]])
         counts = np.diff(bounds)
         filled = counts > 0
         centres[filled] = np.diff(sums[bounds])[filled] / counts[filled]
     return np.sort(centres)
-
-
-def _searchsorted(ordered: np.ndarray, cuts: np.ndarray) -> np.ndarray:
-    """How many of ``ordered`` [d] are <= each of ``cuts``, without a copy of ``ordered`` in the type of ``cuts``."""
-    # The largest value of the narrow type that is <= the cut separates the same values as the cut does.
-    narrow = cuts.astype(ordered.dtype)
-    above = narrow.astype(cuts.dtype) > cuts
-    narrow[above] = np.nextafter(narrow[above], np.array(-np.inf, dtype=ordered.dtype))
-    return np.searchsorted(ordered, narrow, side="right")
 
 
 def cluster(x: np.ndarray, clusters: int, rng: np.random.Generator) -> np.ndarray:

@@ -48,38 +48,31 @@ class PowD(VariantRule, Selection):
     ) -> tuple[Sequence[int], State]:
         """(ids, state)."""
         everybody = clients.num_clients
-        d = self._candidates(round, kappa, everybody)
+        d = everybody if self.d is None else self.d
+        # In round 0 the run may want everybody (train.first_round_full), whatever d is.
+        full = round == 0 and kappa == everybody
+        if d > everybody or (d < kappa and not full):
+            expected = f"clients_per_round <= d <= number of clients, here {kappa} to {everybody}"
+            where = "with selection.d (null: all clients), or change train.clients_per_round"
+            raise MethodError(wrong("selection.d", d, expected, where=where))
         if kappa == everybody:
-            return list(range(everybody)), state  # no choice, so nobody is asked
+            return range(everybody), state  # no choice, so nobody is asked
         candidates = without_replacement(rng, clients.sizes / clients.sizes.sum(), d)
         candidates = rng.permutation(candidates)  # the stable sort keeps this order among ties
         losses = clients.ask(candidates.tolist(), self._loss)[:, 0]
         order = np.argsort(losses if self.prefer == "lowest" else -losses, kind="stable")
         return candidates[order[:kappa]].tolist(), state
 
-    def _candidates(self, round: int, kappa: int, everybody: int) -> int:
-        d = everybody if self.d is None else self.d
-        # In round 0 the run may want everybody (train.first_round_full), whatever d is.
-        full = round == 0 and kappa == everybody
-        if d > everybody or (d < kappa and not full):
-            raise MethodError(
-                wrong("selection.d", d, f"clients_per_round <= d <= number of clients, here {kappa} to {everybody}",
-                      where="with selection.d (null: all clients), or change train.clients_per_round")
-            )  # fmt: skip
-        return d
-
     def _loss(self, probe: ClientProbe) -> np.ndarray:
         """Mean cross-entropy [1] over D_k under w, in evaluation mode; 0 for a client without samples."""
         model = probe.model()
-        each = [
-            F.cross_entropy(model.logits(x), y, reduction="none").double() for x, y in probe.data.batches()
-        ]
-        n = sum(len(part) for part in each)
-        if not n:
+        batches = probe.data.batches()
+        losses = torch.cat(
+            [F.cross_entropy(model.logits(x), y, reduction="none").double() for x, y in batches]
+        )
+        if not len(losses):
             return np.zeros(1)
-        losses = torch.cat(each)
+        total = losses.sum()
         if self.loss == "batch_means":
             total = torch.stack([batch.mean() for batch in losses.split(self.batch_size)]).sum()
-        else:
-            total = losses.sum()
-        return np.array([float(total) / n])
+        return np.array([float(total) / len(losses)])

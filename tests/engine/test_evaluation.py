@@ -56,12 +56,8 @@ def test_groups() -> None:
     assert found["attribute=1", "accuracy"] == 0.5
     assert found["class=1", "accuracy"] == 0.4  # still there, beside the groups
     assert found["all", "balanced_accuracy"] == pytest.approx(43 / 60)
-
-
-def test_absent_class_and_attribute() -> None:
-    """A fourth class and a third attribute that have no samples appear in no record and spoil no mean."""
-    found = metrics(PREDICTED, None, LABELS, ATTRIBUTES, 4, 3)
-    assert found == metrics(PREDICTED, None, LABELS, ATTRIBUTES, 3, 2)
+    # A fourth class and a third attribute that have no samples appear in no record and spoil no mean.
+    assert metrics(PREDICTED, None, LABELS, ATTRIBUTES, 4, 3) == found
     assert not any(math.isnan(value) for value in found.values())
 
 
@@ -76,8 +72,8 @@ def line(n: int, batch_size: int) -> EvaluationSet:
     return EvaluationSet(x, torch.arange(n) % 2, None, 2, 0, lambda images: images + 1, batch_size)
 
 
-@pytest.mark.parametrize("batch_size", [1, 2, 3, 4, 100])
-@pytest.mark.parametrize("own", [0, 1, 3])
+@pytest.mark.parametrize("batch_size", [1, 3, 100])
+@pytest.mark.parametrize("own", [0, 3])
 def test_images_of_two_arrays(own: int, batch_size: int) -> None:
     """Rows 0, 1, ... of one array, and rows 4, 0, 4, 2 of another whose values are 100 more; in batches, and picked."""
     first, second = torch.arange(own)[:, None], 100 + torch.arange(5)[:, None]
@@ -92,7 +88,7 @@ def test_images_of_two_arrays(own: int, batch_size: int) -> None:
     assert images[picked].flatten().tolist() == [102, expected[0], 104]
 
 
-@pytest.mark.parametrize("batch_size", [1, 2, 3, 100])
+@pytest.mark.parametrize("batch_size", [2, 100])
 def test_answers_in_batches(batch_size: int) -> None:
     """Scores (0, log 3) for transformed inputs above 2, else (log 3, 0): probability 3/4 for the answer."""
     sizes = []

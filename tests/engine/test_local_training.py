@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import copy
-import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -16,7 +15,6 @@ from federations import (
     Drift,
     OwnNorm,
     Push,
-    Quadratic,
     Recorder,
     Turns,
     bn_dropout,
@@ -24,10 +22,7 @@ from federations import (
     class_run,
     classes,
     federation,
-    mlp,
-    one_parameter,
     ones,
-    problem_of,
     run,
     same,
     seeded,
@@ -40,27 +35,29 @@ from torch import Tensor
 from benchmark.engine.aggregation import Buffers
 from benchmark.engine.federation import FederatedRun
 from benchmark.engine.state import Diverged, Problem, Schedule
-from benchmark.models.networks import Net
 from methods.core.contexts import ClientContext, Phase
 from methods.core.rules import ClientRule, Method
 
 # Batches and special cases --------------------------------------------------------------------------------------
 
 
-def recorded(sizes: Sequence[int], net: Callable[[], Net] = mlp, **options: Any) -> Recorder:
+def recorded(sizes: Sequence[int], problem: Problem | None = None, **options: Any) -> Recorder:
     log = Recorder.new()
-    features = 2 if net is bn_first else 6
-    problem = classes(sizes) if features == 6 else two_features(sizes)
-    run(class_run(with_rules(log), problem=problem, net=net, rounds=1, **({"epochs": 1} | options)))
+    problem = problem or classes(sizes)
+    run(class_run(with_rules(log), problem=problem, rounds=1, **({"epochs": 1} | options)))
     return log
+
+
+BATCH_NORM = {"net": bn_first, "buffers": "average"}
 
 
 @pytest.mark.parametrize(
     ("n", "options", "sizes"),
     [
+        (0, {}, []),
+        (0, {"epochs": None, "steps": 3}, []),  # there is nothing to fill them with
         (3, {}, [3]),  # fewer than a batch
         (4, {}, [4]),
-        (10, {}, [4, 4, 2]),
         (10, {"epochs": 2}, [4, 4, 2, 4, 4, 2]),
         (10, {"drop_last": True}, [4, 4]),
         (3, {"drop_last": True}, [3]),  # the short batch of a small client is kept
@@ -68,36 +65,26 @@ def recorded(sizes: Sequence[int], net: Callable[[], Net] = mlp, **options: Any)
         (10, {"epochs": None, "steps": 7}, [4, 4, 2, 4, 4, 2, 4]),
         (3, {"epochs": None, "steps": 2}, [3, 3]),
         (10, {"epochs": None, "steps": 3, "drop_last": True}, [4, 4, 4]),
+        (9, BATCH_NORM, [4, 4]),  # BatchNorm needs a second sample, if there is another batch
+        (5, BATCH_NORM, [4]),
+        (10, BATCH_NORM, [4, 4, 2]),
+        (2, BATCH_NORM, [2]),
+        (1, BATCH_NORM, [1]),
+        (9, BATCH_NORM | {"buffers": "frozen"}, [4, 4, 1]),  # frozen statistics need no second sample
     ],
 )
 def test_batches(n: int, options: dict[str, Any], sizes: list[int]) -> None:
-    log = recorded((n,), **options)
-    assert log.sizes() == sizes
-    assert log.ends[0][2].steps == len(sizes)
-
-
-@pytest.mark.parametrize(
-    ("n", "buffers", "sizes"),
-    [
-        (9, "average", [4, 4]),
-        (5, "average", [4]),
-        (10, "average", [4, 4, 2]),
-        (2, "average", [2]),
-        (1, "average", [1]),
-        (9, "frozen", [4, 4, 1]),  # frozen statistics need no second sample
-    ],
-)
-def test_batch_norm_skips_a_single_sample_if_there_is_another_batch(
-    n: int, buffers: str, sizes: list[int]
-) -> None:
-    log = recorded((n,), bn_first, buffers=buffers)
-    assert log.sizes() == sizes
-    assert bool(torch.isfinite(log.ends[0][2].w).all())
+    log = recorded((3, n), two_features((3, n)) if "net" in options else None, **options)
+    assert [len(y) for _, client, _, y, _ in log.batches if client == 1] == sizes
+    end = log.ends[1][2]
+    assert end.steps == len(sizes)
+    assert bool(torch.isfinite(end.w).all())
+    assert bool((end.update == 0).all()) == (n == 0)
 
 
 def test_a_client_with_one_sample_uses_the_running_statistics() -> None:
     """Running mean 0 and variance 1: BatchNorm divides by sqrt(1 + eps) and the statistics do not move."""
-    log = recorded((1, 6), bn_first, clients_per_round=2)
+    log = recorded((), two_features((1, 6)), net=bn_first)
     (_, _, x, _, z) = next(b for b in log.batches if b[1] == 0)
     net = seeded(bn_first, 0)
     expected = net.body[2](net.body[1](x / np.sqrt(1 + 1e-5)))
@@ -108,35 +95,10 @@ def test_a_client_with_one_sample_uses_the_running_statistics() -> None:
     assert not torch.equal(mine[:4], other[:4])
 
 
-def test_a_client_without_samples_takes_no_steps() -> None:
-    """Its update is zero and its weight 0, in a budget of steps too (there is nothing to fill them with)."""
-    asked = itertools.count()
-
-    def order(round: int, client: int, epoch: int, n: int) -> np.ndarray:
-        if next(asked) > 20:
-            raise AssertionError("the loop never ends")
-        return np.arange(n)
-
-    for budget in ({"epochs": 2}, {"epochs": None, "steps": 3}):
-        log = Recorder.new()
-        model_ = federation(
-            ones(2, 0), with_rules(Push(), log), two_parameters(), lr=0.1, order=order, **budget
-        )
-        state, report = model_.step(model_.initial_state())
-        assert report.weights == (1.0, 0.0)
-        assert [end.steps for _, _, end in log.ends] == [budget["epochs"] or 3, 0]
-        # w + (w_k - w) is w_k up to the last bit.
-        np.testing.assert_allclose(state.w, log.ends[0][2].w, rtol=0, atol=1e-15)
-
-
 def test_every_sample_is_visited_once_per_epoch_in_a_new_order() -> None:
-    log = recorded((11,), epochs=2)
-    rows = torch.cat([x for _, _, x, _, _ in log.batches])
-    first, second = rows[:11], rows[11:]
-    everything = classes((11,)).images
-    for part in (first, second):
-        assert sorted(map(tuple, part.tolist())) == sorted(map(tuple, everything.tolist()))
-    assert not torch.equal(first, second)
+    rows = torch.cat([x for _, _, x, _, _ in recorded((11,), epochs=2).batches]).tolist()
+    assert sorted(rows[:11]) == sorted(rows[11:]) == sorted(classes((11,)).images.tolist())
+    assert rows[:11] != rows[11:]
 
 
 def test_empty_selection_is_a_round_without_effect() -> None:
@@ -166,8 +128,7 @@ class Poison(ClientRule):
             g[ctx.layout.mask(self.where)] = self.value
 
 
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
-@pytest.mark.parametrize("where", ["body", "head"])
+@pytest.mark.parametrize(("value", "where"), [(float("nan"), "body"), (-float("inf"), "head")])
 def test_a_non_finite_update_names_round_and_client(value: float, where: str) -> None:
     model_ = class_run(with_rules(Poison(round=1, client=2, value=value, where=where)))
     state, _ = model_.step(model_.initial_state())
@@ -178,36 +139,6 @@ def test_a_non_finite_update_names_round_and_client(value: float, where: str) ->
     assert same(state, before)
 
 
-def test_a_loss_that_overflows_is_noticed() -> None:
-    """a_k eta = 200: the parameter grows by a factor of -199 per step until it overflows."""
-    method = with_rules(Quadratic(a=(1.0, 4000.0), b=(1.0, 1.0)))
-    model_ = federation(ones(1, 1), method, one_parameter(), lr=0.05, rounds=50, epochs=10, w0=np.zeros(1))
-    with pytest.raises(Diverged) as error:
-        run(model_)
-    assert error.value.client == 1
-
-
-def test_one_class_clients_train() -> None:
-    """plain cross-entropy, also over the classes that the client lacks."""
-    problem = problem_of([np.ones((4, 6)), -np.ones((4, 6))], [np.zeros(4, int), np.full(4, 2)], 3)
-    model_ = class_run({}, problem=problem, rounds=20)
-    state = run(model_)[-1]
-    with torch.no_grad():
-        model_.model.w.copy_(state.w)
-        assert model_.model.net(problem.images).argmax(1).tolist() == [0] * 4 + [2] * 4
-
-
-def test_one_client_and_one_participant() -> None:
-    """One participant's model is the new model."""
-    for clients, kappa in ((1, 1), (4, 1)):
-        log = Recorder.new()
-        sizes = (9, 5, 12, 7)[:clients]
-        model_ = class_run(with_rules(log), problem=classes(sizes), clients_per_round=kappa)
-        states = run(model_)
-        for state, (_, _, end) in zip(states[1:], log.ends, strict=True):
-            np.testing.assert_allclose(state.w, end.w, rtol=0, atol=1e-15)
-
-
 def test_more_clients_wanted_than_there_are() -> None:
     assert class_run({}, clients_per_round=50).step(class_run({}).initial_state())[1].clients == (0, 1, 2, 3)
 
@@ -215,45 +146,31 @@ def test_more_clients_wanted_than_there_are() -> None:
 # Local optimizer ------------------------------------------------------------------------------------------------
 
 
-class OnePhase(ClientRule):
-    """One phase with the given options."""
+class Body(ClientRule):
+    """One phase that trains the body alone."""
 
-    key: ClassVar[str] = "one_phase"
-    phase: Phase
+    key: ClassVar[str] = "body"
 
     def phases(self, ctx: ClientContext) -> tuple[Phase, ...]:
-        return (self.phase,)
+        return (Phase("body", groups=("body",)),)
 
 
-def pushed(*rules: ClientRule, **options: Any) -> list[float]:
-    """(theta, phi) after one round of one client from (1, 2) at rate 0.1."""
-    model_ = federation(
-        ones(1),
-        with_rules(Push(), *rules),
-        two_parameters(),
-        lr=0.1,
-        rounds=1,
-        w0=np.array([1.0, 2.0]),
-        **options,
-    )
-    return run(model_)[-1].w.tolist()
+def test_clip_and_weight_decay() -> None:
+    """The gradient (3, 4) at (1, 2) has norm 5; clipped to 1 it is (.6, .8). Rate .1.
 
+    Weight decay is added after the clip: (.6, .8) + .5 (1, 2) = (1.1, 1.8). In a phase that trains the body alone the
+    clipped gradient is (3,): its norm is 3, and theta moves by .1.
+    """
 
-def test_clip() -> None:
-    """The gradient (3, 4) has norm 5; clipped to 1 it is (.6, .8). A bound above the norm changes nothing."""
+    def pushed(*rules: ClientRule, **options: Any) -> list[float]:
+        options |= {"lr": 0.1, "rounds": 1, "w0": np.array([1.0, 2.0])}
+        model_ = federation(ones(1), with_rules(Push(), *rules), two_parameters(), **options)
+        return run(model_)[-1].w.tolist()
+
     assert pushed(clip=1.0) == pytest.approx([1 - 0.06, 2 - 0.08], abs=1e-12)
     assert pushed(clip=6.0) == pushed() == pytest.approx([0.7, 1.6], abs=1e-15)
-
-
-def test_weight_decay_is_added_after_the_clip() -> None:
-    """(.6, .8) + .5 (1, 2) = (1.1, 1.8)."""
     assert pushed(clip=1.0, weight_decay=0.5) == pytest.approx([0.89, 1.82], abs=1e-12)
-
-
-def test_clip_sees_only_what_trains() -> None:
-    """In a phase that trains the body alone, the clipped gradient is (3,): its norm is 3, and theta moves by .1."""
-    phase = OnePhase(phase=Phase("body", groups=("body",)))
-    assert pushed(phase, clip=1.0) == pytest.approx([0.9, 2.0], abs=1e-12)
+    assert pushed(Body(), clip=1.0) == pytest.approx([0.9, 2.0], abs=1e-12)
 
 
 def test_rate_follows_the_schedule() -> None:
@@ -352,14 +269,6 @@ def test_frozen_buffers_keep_their_bits() -> None:
     buffers = torch.from_numpy(np.random.default_rng(0).uniform(0.1, 1, size=5))
     state, _ = model_.step(replace(model_.initial_state(), buffers=buffers.clone()))
     assert torch.equal(state.buffers, buffers)
-
-
-def test_a_rule_may_decide_the_policy() -> None:
-    model_ = bn_run("average", with_rules(OwnNorm()))
-    state = run(model_, rounds=1)[-1]
-    np.testing.assert_allclose(
-        state.clients[0]["buffers"], statistics(model_.problem, 0, SIX, FRESH), rtol=0, atol=1e-14
-    )
 
 
 def test_a_client_that_was_never_chosen_has_the_initial_norm_state() -> None:

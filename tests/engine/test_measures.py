@@ -51,10 +51,7 @@ def test_only_the_fifty_largest_count() -> None:
     assert z.shape == (128, 60)
     a = 128 / 127
     assert spread(z) == pytest.approx((1.96**2 + 49 * 0.04**2) * a**2 / 128, rel=1e-10)
-
-
-def test_few_samples_have_zeros_among_the_fifty() -> None:
-    """Two samples in 60 dimensions that all vary: M = zh' zh has one eigenvalue 120 and 49 zeros that count."""
+    # Two samples in 60 dimensions that all vary: one eigenvalue 120, and 49 zeros that count.
     z = torch.stack([torch.ones(60), -torch.ones(60)])
     assert spread(z) == pytest.approx((117.6**2 + 49 * 2.4**2) / 128, rel=1e-12)
 
@@ -74,7 +71,7 @@ def test_lemma_1(samples: int, dims: int) -> None:
     )
 
 
-@pytest.mark.parametrize("n", [7, 100, 128])
+@pytest.mark.parametrize("n", [7, 128])
 def test_features_without_variance(n: int) -> None:
     """Dead or constant features stay 0 (their mean is exact: the sum of float32 numbers is taken in float64)."""
     rng = np.random.default_rng(n)

@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
-import pytest
 import torch
 from federations import (
     CONF_MOMENTUM,
@@ -87,28 +86,6 @@ def test_first_round_may_be_full() -> None:
     state, report = model_.step(model_.initial_state())
     assert report.clients == (0, 1, 2, 3)
     assert len(model_.step(state)[1].clients) == 2
-
-
-@pytest.mark.parametrize("client", [{}, {"fedprox": {"mu": 0.1}}])
-@pytest.mark.parametrize("optimizer", [{"name": "add"}, CONF_MOMENTUM])
-@pytest.mark.parametrize("selection", ["uniform", "round_robin"])
-@pytest.mark.parametrize("weights", ["size", "uniform"])
-def test_every_combination_runs(client: dict, optimizer: dict, selection: str, weights: str) -> None:
-    config = {
-        "client": client,
-        "server": {"optimizer": optimizer, "weights": {"name": weights}},
-        "selection": {"name": selection},
-    }
-    model_ = class_run(config, clients_per_round=2)
-    state = model_.initial_state()
-    for _ in range(3):
-        before = state.w
-        state, report = model_.step(state)
-        assert bool(torch.isfinite(state.w).all())
-        assert not torch.equal(state.w, before)
-        assert sum(report.weights) == pytest.approx(1)
-        if weights == "uniform":
-            assert report.weights == (0.5, 0.5)
 
 
 # Randomness -----------------------------------------------------------------------------------------------------

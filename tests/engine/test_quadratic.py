@@ -116,7 +116,7 @@ def test_partial_participation_follows_the_chosen_clients(selection: str, kappa:
 
 
 def test_clients_that_agree_settle_at_their_optimum_under_partial_participation() -> None:
-    model = quadratic({}, (1, 1, 1), (1.0, 10.0, 4.0), (0.7, 0.7, 0.7), clients_per_round=2, rounds=60)
+    model = quadratic({}, (1, 1, 1), (1.0, 10.0, 4.0), (0.7, 0.7, 0.7), clients_per_round=2, rounds=40)
     assert float(run(model)[-1].w) == pytest.approx(0.7, abs=1e-12)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -13,7 +14,7 @@ from torch import Tensor, nn
 from benchmark.engine.federation import FederatedRun
 from benchmark.engine.state import FederationState, Problem, Schedule
 from benchmark.engine.training import TrainSpec
-from benchmark.models.flat import FlatModel, flatten_head
+from benchmark.models.flat import FlatModel
 from benchmark.models.networks import Net
 from methods.core.build import build
 from methods.core.contexts import Batch, ClientContext, Federation, Loss, RoundView, State, Trained
@@ -68,21 +69,18 @@ def federation(
     method = method if isinstance(method, Method) else build(method)
     method = method.for_clients(len(problem.clients), clients_per_round or len(problem.clients))
     heads: dict[str, nn.Module] = {}
-    vectors: dict[str, Tensor] = {}
     asking: tuple[ClientRule | Selection, ...] = (*method.client, method.selection)
     for rule in asking:
-        made = rule.heads(
+        heads |= rule.heads(
             net.feature_dim,
             problem.num_classes,
             lambda purpose, *ids: np.random.default_rng([len(purpose), *ids]),
         )
-        vectors |= {key: flatten_head(head) for key, head in made.items()}
-        heads |= made
     model = FlatModel(net, heads)
     if w0 is not None:
         model.w.data.copy_(torch.from_numpy(w0))
     schedule = Schedule(rounds, clients_per_round or len(problem.clients), lambda t: lr)
-    return FederatedRun(problem, method, model, TrainSpec(**spec), schedule, seed, vectors, order)
+    return FederatedRun(problem, method, model, TrainSpec(**spec), schedule, seed, order)
 
 
 def run(
@@ -93,6 +91,23 @@ def run(
     for _ in range(federation.schedule.rounds if rounds is None else rounds):
         states.append(federation.step(states[-1])[0])
     return states
+
+
+def assert_resumes(make: Callable[[int], FederatedRun], folder: Path) -> None:
+    """A run stopped after 1 or 3 rounds goes on bit for bit, from a file; ``make`` takes the seed of the first weights.
+
+    The resumed run starts from other weights: the state alone carries everything. No state is kept outside, so a
+    federation can also be replayed from any earlier state.
+    """
+    replayed = make(0)
+    whole = run(replayed)
+    for stop in (1, 3):
+        left = replayed.schedule.rounds - stop
+        torch.save(run(make(0), rounds=stop)[-1].to_dict(), folder / "checkpoint")
+        loaded = FederationState(**torch.load(folder / "checkpoint", weights_only=True))
+        assert same(loaded, whole[stop])
+        assert same(run(make(99), loaded, rounds=left)[-1], whole[-1])
+        assert same(run(replayed, whole[stop], rounds=left)[-1], whole[-1])
 
 
 def with_rules(*rules: ClientRule, config: Mapping[str, Any] | None = None, **slots: Any) -> Method:

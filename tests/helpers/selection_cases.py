@@ -9,11 +9,7 @@ import numpy as np
 from benchmark.engine import randomness
 
 PNS = {"name": "fedpns", "alpha": 2.0, "beta": 0.7}
-
-
 HCS = {"name": "hcsfed", "r": 0.1, "Hc": 2}
-
-
 MOMENTUM = {"optimizer": {"name": "momentum", "beta": 0.95, "lr": 0.1}}
 
 

@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 import torch
 from feddiverse_cases import rule, table6
-from torch import Tensor, nn
+from torch import Tensor
 
-from benchmark.models.networks import Net
 from methods.core.contexts import Batch
 from methods.selection.feddiverse import FedDiverse
 from methods.shared.triplets import Gce, dht, gce
@@ -24,11 +23,10 @@ GCE = np.load(GOLDEN / "gce_loss.npz", allow_pickle=False)
 # Triplets and losses against the golden files -------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("case", [*(f"m{i}" for i in range(11)), *(f"e{i}" for i in range(6))])
-def test_triplets_are_the_golden_ones(case: str) -> None:
-    counts, expected = TRIPLETS[f"{case}_counts"], TRIPLETS[f"{case}_triplet"]
-    np.testing.assert_allclose(dht(counts), expected, rtol=0, atol=1e-10)
-    np.testing.assert_allclose(dht(np.stack([counts, counts * 7])), [expected] * 2, rtol=0, atol=1e-10)
+def test_triplets_are_the_golden_ones() -> None:
+    for case in [*(f"m{i}" for i in range(11)), *(f"e{i}" for i in range(6))]:
+        counts, expected = TRIPLETS[f"{case}_counts"], TRIPLETS[f"{case}_triplet"]
+        np.testing.assert_allclose(dht(np.stack([counts, counts * 7])), [expected] * 2, rtol=0, atol=1e-10)
 
 
 def test_triplets_without_samples_are_zero_and_one_row_is_refused() -> None:
@@ -160,15 +158,15 @@ def test_the_first_is_drawn_in_proportion_to_its_value_among_those_left() -> Non
     np.testing.assert_allclose(np.bincount(first, minlength=4) / 2000, [0.1, 0.3, 0.6, 0], rtol=0, atol=0.03)
 
 
-@pytest.mark.parametrize("kappa", [1, 2, 3, 4, 5, 7, 8])
-def test_any_number_of_clients(kappa: int) -> None:
+def test_any_number_of_clients() -> None:
     """Cut in the last triple; whole triples in the authors' form, as far as clients are left."""
     triplets = np.random.default_rng(1).uniform(size=(8, 3))
-    ids = rule().triples(triplets, kappa, 0, np.random.default_rng(0))
-    assert len(ids) == len(set(ids)) == kappa
-    whole = rule(last="whole").triples(triplets, kappa, 0, np.random.default_rng(0))
-    assert len(whole) == len(set(whole)) == min(-(-kappa // 3) * 3, 8)
-    assert whole[:kappa] == ids
+    for kappa in range(1, 9):
+        ids = rule().triples(triplets, kappa, 0, np.random.default_rng(0))
+        assert len(ids) == len(set(ids)) == kappa
+        whole = rule(last="whole").triples(triplets, kappa, 0, np.random.default_rng(0))
+        assert len(whole) == len(set(whole)) == min(-(-kappa // 3) * 3, 8)
+        assert whole[:kappa] == ids
 
 
 def test_without_any_heterogeneity_all_clients_are_equally_likely() -> None:
@@ -180,12 +178,3 @@ def test_without_any_heterogeneity_all_clients_are_equally_likely() -> None:
     for variant in ("paper", "reference"):
         ids = rule(variant=variant).triples(np.zeros((5, 3)), 3, 0, np.random.default_rng(0))
         assert len(set(ids)) == 3
-
-
-def line(classes: int) -> Net:
-    """z = (x, 1); logits v z."""
-    net = Net(nn.Linear(1, 2), nn.Linear(2, classes, bias=False), 2).double()
-    with torch.no_grad():
-        net.body.weight.copy_(torch.tensor([[1.0], [0.0]]))
-        net.body.bias.copy_(torch.tensor([0.0, 1.0]))
-    return net

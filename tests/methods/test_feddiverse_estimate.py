@@ -13,13 +13,11 @@ from feddiverse_cases import TWO, USUAL, perceptron, rule, spurious
 from federations import Recorder, federation, problem_of, run, with_rules
 from torch import Tensor, nn
 
-from benchmark.engine.federation import FederatedRun
-from benchmark.engine.state import Problem
 from benchmark.models.networks import Net
 from methods.core.contexts import Phase, State
 from methods.core.rules import ClientPool, ClientProbe, ClientRule, Selection
 from methods.selection.feddiverse import ATTRIBUTE, FedDiverse
-from methods.shared.triplets import Balanced, dht
+from methods.shared.triplets import Balanced
 
 # The set-up by hand: rate 0, so that every model keeps its first values ----------------------------------------------
 
@@ -68,7 +66,7 @@ def estimated(
     model = federation(problem, with_rules(selection=asked), net, lr=0.0, batch_size=4)
     for key, (weight, bias) in heads.items():
         vector = [[w, 0.0] for w in weight]
-        model.heads[key] = torch.tensor([*np.ravel(vector), *bias])  # type: ignore[index]
+        model.model.initial_heads[key] = torch.tensor([*np.ravel(vector), *bias])
     model.step(model.initial_state())
     return asked.matrices
 
@@ -85,59 +83,34 @@ TELLS_AT_2 = {ATTRIBUTE: ([0.0, 1.0], [0.0, -2.0])}
 """The attribute head answers 1 for x > 2."""
 
 
-def test_matrix_of_two_classes_by_hand() -> None:
-    """Class 0 at -1 -1 -1 3: three right, one wrong; class 1 at -1 -1 1 3 5: three right, two wrong: gaps 2 and 1.
-
-    So class 1 is the pivot: row (3, 2). Class 0's samples go by the head: only 3 is above 2: row (3, 1).
-    """
-    client = ([-1, -1, -1, 3, -1, -1, 1, 3, 5], [0] * 4 + [1] * 5)
-    assert estimated(two_class_line(), [client], 2, TELLS_AT_2) == [[[3, 1], [3, 2]]]
-    # The authors' form takes the first class: its row is (3, 1), and class 1 has 3 and 5 above 2.
-    assert estimated(two_class_line(), [client], 2, TELLS_AT_2, pivot="first") == [[[3, 1], [3, 2]]]
-    other = ([-1, -1, -1, 3, -1, -1, 1, 1, 5], client[1])
-    assert estimated(two_class_line(), [other], 2, TELLS_AT_2) == [[[3, 1], [3, 2]]]
-    assert estimated(two_class_line(), [other], 2, TELLS_AT_2, pivot="first") == [[[3, 1], [4, 1]]]
+MIXED = ([-1, -1, -1, 3, -1, -1, 1, 3, 5], [0] * 4 + [1] * 5)
+OTHER = ([-1, -1, -1, 3, -1, -1, 1, 1, 5], [0] * 4 + [1] * 5)
 
 
-def test_ties_go_to_the_lowest_class_and_empty_classes_are_no_pivot() -> None:
-    """Both classes have gap 0: class 0 is the pivot, and the head splits class 1 at 2: -1 1 | 3 5 -> not (2, 2)."""
-    client = ([-1, 1, -1, 1, 3, 5], [0, 0, 1, 1, 1, 1])
-    even = ([-1, 1, -1, -1, 3, 1], [0, 0, 1, 1, 1, 1])
-    found = estimated(two_class_line(), [even, client], 2, TELLS_AT_2)
-    assert found[0] == [[1, 1], [3, 1]]
-    assert found[1] == [[1, 1], [2, 2]]  # gaps 0 and 2
-    # Class 0 has no samples: its gap 0 does not count.
-    assert estimated(two_class_line(), [([-1, 1, 1], [1, 1, 1])], 2, TELLS_AT_2) == [[[0, 0], [2, 1]]]
-
-
-@pytest.mark.parametrize(("sign", "column"), [(1, 0), (-1, 1)])
-def test_one_group_only_means_one_attribute(sign: int, column: int) -> None:
-    """All right (or all wrong) in the pivot class: everybody is of the majority (minority), AI = 1 and SC = 0."""
-    xs, ys = [-sign * 1.0, -sign * 5.0, sign * 1.0, sign * 3.0, sign * 5.0, sign * 5.0], [0, 0, 1, 1, 1, 1]
-    (found,) = estimated(two_class_line(), [(xs, ys)], 2, TELLS_AT_2)
-    assert np.array(found)[:, column].tolist() == [2, 4]
-    assert np.array(found).sum() == 6
-    assert dht(np.array(found))[1:].tolist() == [1, 0]
-
-
-def test_one_class_client() -> None:
-    (found,) = estimated(two_class_line(), [([1.0, 1.0, -1.0], [1, 1, 1])], 2, TELLS_AT_2)
-    triplet = dht(np.array(found))
-    assert (found, triplet[0], triplet[2]) == ([[0, 0], [2, 1]], 1, 0)
-
-
-def test_a_client_without_samples_has_the_triplet_zero() -> None:
-    found = estimated(two_class_line(), [([1.0], [1]), ([], [])], 2, TELLS_AT_2)
-    assert found[1] == [[0, 0], [0, 0]]
-    three = estimated(line(3), [([1.0], [1]), ([], [])], 3, TELLS_AT_2 | CLASSES)
-    assert three[1] == [[0, 0]] * 3
-
-
-CLASSES = {
-    "feddiverse/class0": ([0.0, -1.0], [0.0, -1.0]),  # "mine" for x < -1
-    "feddiverse/class1": ([0.0, 1.0], [0.0, 0.0]),  # "mine" for x > 0
-    "feddiverse/class2": ([0.0, 1.0], [0.0, -4.0]),  # "mine" for x > 4
-}
+@pytest.mark.parametrize(
+    ("client", "pivot", "expected"),
+    [
+        # Class 0: three right, one wrong; class 1: three right, two wrong: gaps 2 and 1, so class 1 is the pivot, with
+        # the row (3, 2). Class 0's samples go by the head: only 3 is above 2: row (3, 1).
+        (MIXED, "smallest_gap", [[3, 1], [3, 2]]),
+        # The authors' form takes the first class: its row is (3, 1), and class 1 has 3 and 5 above 2, or 5 alone.
+        (MIXED, "first", [[3, 1], [3, 2]]),
+        (OTHER, "smallest_gap", [[3, 1], [3, 2]]),
+        (OTHER, "first", [[3, 1], [4, 1]]),
+        # Both classes have gap 0: class 0 is the pivot, and the head splits class 1 at 2: -1 -1 1 | 3, not (2, 2).
+        (([-1, 1, -1, -1, 3, 1], [0, 0, 1, 1, 1, 1]), "smallest_gap", [[1, 1], [3, 1]]),
+        (([-1, 1, -1, 1, 3, 5], [0, 0, 1, 1, 1, 1]), "smallest_gap", [[1, 1], [2, 2]]),
+        # Class 0 has no samples: its gap 0 does not count.
+        (([-1, 1, 1], [1, 1, 1]), "smallest_gap", [[0, 0], [2, 1]]),
+        # All right (or all wrong) in the pivot class: everybody is of the majority (minority).
+        (([-1, -5, 1, 3, 5, 5], [0, 0, 1, 1, 1, 1]), "smallest_gap", [[2, 0], [4, 0]]),
+        (([1, 5, -1, -3, -5, -5], [0, 0, 1, 1, 1, 1]), "smallest_gap", [[0, 2], [0, 4]]),
+        (([], []), "smallest_gap", [[0, 0], [0, 0]]),
+    ],
+)
+def test_matrix_of_two_classes_by_hand(client: Any, pivot: str, expected: list) -> None:
+    clients = [([1.0], [1]), client]  # somebody must have samples
+    assert estimated(two_class_line(), clients, 2, TELLS_AT_2, pivot=pivot)[1] == expected
 
 
 def test_matrix_of_three_classes_by_hand() -> None:
@@ -146,9 +119,14 @@ def test_matrix_of_three_classes_by_hand() -> None:
     Class 0 at -2 -2 -2 3: 3 right, 1 wrong, gap 2. Class 1 at 1 1 3 -1: gap 2. Class 2 at 5 5 1: gap 1, the pivot.
     The head puts 3 above 2: class 0 (3, 1), class 1 (3, 1).
     """
-    client = ([-2, -2, -2, 3, 1, 1, 3, -1, 5, 5, 1], [0] * 4 + [1] * 4 + [2] * 3)
-    assert estimated(line(3), [client], 3, TELLS_AT_2 | CLASSES) == [[[3, 1], [3, 1], [2, 1]]]
-    first = estimated(line(3), [client], 3, TELLS_AT_2 | CLASSES, pivot="first")
+    heads = TELLS_AT_2 | {
+        "feddiverse/class0": ([0.0, -1.0], [0.0, -1.0]),  # "mine" for x < -1
+        "feddiverse/class1": ([0.0, 1.0], [0.0, 0.0]),  # "mine" for x > 0
+        "feddiverse/class2": ([0.0, 1.0], [0.0, -4.0]),  # "mine" for x > 4
+    }
+    clients: Any = [([-2, -2, -2, 3, 1, 1, 3, -1, 5, 5, 1], [0] * 4 + [1] * 4 + [2] * 3), ([], [])]
+    assert estimated(line(3), clients, 3, heads) == [[[3, 1], [3, 1], [2, 1]], [[0, 0]] * 3]
+    first = estimated(line(3), clients[:1], 3, heads, pivot="first")
     assert first == [[[3, 1], [3, 1], [1, 2]]]
 
 
@@ -196,8 +174,12 @@ def test_whose_features_the_attribute_head_reads(values: dict, last: list[int]) 
 # The set-up as training -----------------------------------------------------------------------------------------
 
 
-def steps_of(balanced: bool, **values: Any) -> tuple[Recorder, FederatedRun, Problem]:
-    """All batches of the set-up at one client with 7 + 3 samples, by adding a recorder to the set-up's rules."""
+@pytest.mark.parametrize(("extra", "tau_b", "tau_a"), [(None, 5, 4), (True, 6, 5)])
+def test_numbers_of_steps_and_samples(extra: bool | None, tau_b: int, tau_a: int) -> None:
+    """Epochs of 7 + 3 samples are batches of 4, 4, 2; the head's epochs are the 3 samples of the pivot class.
+
+    Class 1 (x = 1, 2, -3) is right for 1, 2 and wrong for -3 under a model that says 1 for x > 0.
+    """
     recorder = Recorder.new()
 
     class Recording(FedDiverse):
@@ -206,21 +188,11 @@ def steps_of(balanced: bool, **values: Any) -> tuple[Recorder, FederatedRun, Pro
         def _rules(self, *rules: ClientRule) -> list[ClientRule]:
             return [*super()._rules(*rules), recorder]
 
-    chooser = Recording(**(USUAL | {"setup_sampling": "balanced" if balanced else "uniform"} | values))
-    # Class 1 (x = 1, 2, 3) is right for 1, 2 and wrong for -3 under a model that says 1 for x > 0.
+    values = USUAL | {"setup_sampling": "uniform", "tau_b": 5, "tau_a": 4, "extra_step": extra}
     x = np.array([-1, -2, -3, -4, -5, -6, -7, 1, 2, -3.0])[:, None]
     problem = problem_of([x], [np.array([0] * 7 + [1] * 3)], 2)
-    model = federation(
-        problem, with_rules(selection=chooser), two_class_line(), lr=1e-9, batch_size=4, rounds=2
-    )
-    return recorder, model, problem
-
-
-@pytest.mark.parametrize(("extra", "tau_b", "tau_a"), [(None, 5, 4), (True, 6, 5)])
-def test_numbers_of_steps_and_samples(extra: bool | None, tau_b: int, tau_a: int) -> None:
-    """Epochs of 10 samples are batches of 4, 4, 2; the head's epochs are the 3 samples of the pivot class."""
-    recorder, model, _ = steps_of(False, tau_b=5, tau_a=4, extra_step=extra)
-    run(model)
+    method = with_rules(selection=Recording(**values))
+    run(federation(problem, method, two_class_line(), lr=1e-9, batch_size=4, rounds=2))
     batches = [(x.ravel().tolist(), y.tolist()) for _, _, x, y, _ in recorder.batches]
     assert len(batches) == tau_b + tau_a
     assert [len(y) for _, y in batches[:5]] == [4, 4, 2, 4, 4]
@@ -233,13 +205,8 @@ def test_numbers_of_steps_and_samples(extra: bool | None, tau_b: int, tau_a: int
 
 
 def test_balanced_weights_by_hand() -> None:
-    class Data:
-        y = torch.tensor([2, 0, 2, 2])
-
-    class Ctx:
-        data = Data()
-
-    assert Balanced().sample_weights(Ctx()).tolist() == [1 / 3, 1, 1 / 3, 1 / 3]  # type: ignore[arg-type]
+    ctx: Any = SimpleNamespace(data=SimpleNamespace(y=torch.tensor([2, 0, 2, 2])))
+    assert Balanced().sample_weights(ctx).tolist() == [1 / 3, 1, 1 / 3, 1 / 3]
 
 
 def test_a_probe_leaves_out_samples_with_a_negative_label() -> None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import io
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,8 +16,6 @@ from torchvision.models import ResNet50_Weights
 
 from benchmark.config.schema import NamedConfig, PathsConfig
 from benchmark.errors import ConfigError
-from benchmark.models import networks, pretrained
-from benchmark.models.flat import FlatModel
 from benchmark.models.networks import Net, build_net, wanted_weights
 from benchmark.models.pretrained import (
     EFFICIENTNET_B0,
@@ -37,6 +35,10 @@ FILES = {
 """Our name -> the network with 1,000 classes in timm, its file."""
 
 
+RGB = (3, 32, 32)
+
+
+@functools.cache
 def made_up(name: str) -> dict[str, Tensor]:
     """Random values with the names and shapes of the owner's file."""
     network = timm.create_model(FILES[name][0], pretrained=False)
@@ -47,45 +49,21 @@ def made_up(name: str) -> dict[str, Tensor]:
     }
 
 
-Published = Callable[[str, object], tuple[Path, Weights]]
-
-
-@pytest.fixture
-def published(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Published:
-    """``published(name, content)`` publishes a file with this content for a model: (its place, its description)."""
-    monkeypatch.setattr(pretrained, "_checked", {})
-    monkeypatch.setenv("FEDTABLES_WEIGHTS", str(tmp_path))
-
-    def write(name: str, content: object) -> tuple[Path, Weights]:
-        buffer = io.BytesIO()
-        torch.save(content, buffer)
-        whole = content if isinstance(content, bytes) else buffer.getvalue()
-        path = tmp_path / f"fake-{hashlib.sha256(whole).hexdigest()[:8]}.pth"
-        path.write_bytes(whole)
-        source = replace(FILES[name][1], url=f"https://weights.invalid/{path.name}")
-        monkeypatch.setattr(networks.networks[name], "weights", source)
-        return path, source
-
-    return write
-
-
-def built(name: str, **parameters: object) -> Net:
-    given = {"pretrained": True} | parameters
-    return build_net(name, 5, (3, 32, 32), given, 0, lambda source: read_weights(source, PathsConfig()))
+def built(name: str, given: dict[str, Tensor], **parameters: object) -> Net:
+    """The network with the weights of a file that has these tensors."""
+    return build_net(name, 5, RGB, {"pretrained": True} | parameters, 0, lambda source: given)
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_the_body_has_the_files_values_and_the_head_those_of_the_seed(
-    name: str, published: Published
-) -> None:
+def test_the_body_has_the_files_values_and_the_head_those_of_the_seed(name: str) -> None:
     given = made_up(name)
-    _, source = published(name, given)
-    net, plain = built(name), build_net(name, 5, (3, 32, 32), {}, 0)
+    net, plain = built(name, given), build_net(name, 5, RGB, {}, 0)
     group_norm = name == "mobilenetv2_gn"
     expected = {
         key: t
         for key, t in given.items()
-        if not key.startswith(source.head) and not (group_norm and ("running" in key or "tracked" in key))
+        if not key.startswith(FILES[name][1].head)
+        and not (group_norm and ("running" in key or "tracked" in key))
     }
     found = net.body.state_dict()
     assert found.keys() == expected.keys()
@@ -93,31 +71,36 @@ def test_the_body_has_the_files_values_and_the_head_those_of_the_seed(
     for ours, drawn in zip(net.classifier.parameters(), plain.classifier.parameters(), strict=True):
         assert torch.equal(ours, drawn)
     assert [tuple(p.shape) for p in net.classifier.parameters()] == [(5, net.feature_dim), (5,)]
-    model = FlatModel(net)
-    entry = next(e for e in model.layout.entries if e.group in ("norm", "other_norm"))
-    assert torch.equal(entry.view(model.w), given[entry.name.removeprefix("body.")])
 
 
-def test_layers_behind_the_body_stay_as_drawn(published: Published) -> None:
-    given = made_up("efficientnet_b0")
-    published("efficientnet_b0", given)
+def test_layers_behind_the_body_stay_as_drawn() -> None:
+    """Files saved by torch before 0.4.1 lack BatchNorm's counter."""
+    given = {key: t for key, t in made_up("efficientnet_b0").items() if not key.endswith("tracked")}
     settings = {"hidden": 7, "projection": 6, "feature_dropout": 0.1}
     net, plain = (
-        built("efficientnet_b0", **settings),
-        build_net("efficientnet_b0", 5, (3, 32, 32), settings, 0),
+        built("efficientnet_b0", given, **settings),
+        build_net("efficientnet_b0", 5, RGB, settings, 0),
     )
     assert torch.equal(net.body[0].conv_stem.weight, given["conv_stem.weight"])
+    assert torch.equal(net.body[0].bn1.running_var, given["bn1.running_var"])
+    assert int(net.body[0].bn1.num_batches_tracked) == 0
     assert torch.equal(net.body[0].classifier[0].weight, plain.body[0].classifier[0].weight)
     assert torch.equal(net.body[1].weight, plain.body[1].weight)
 
 
-def test_a_file_may_lack_batch_norms_counter(published: Published) -> None:
-    """Files saved by torch before 0.4.1 lack it."""
-    given = {key: t for key, t in made_up("resnet50").items() if not key.endswith("num_batches_tracked")}
-    published("resnet50", given)
-    net = built("resnet50")
-    assert torch.equal(net.body.layer1[0].bn1.running_var, given["layer1.0.bn1.running_var"])
-    assert int(net.body.bn1.num_batches_tracked) == 0
+@pytest.mark.parametrize(
+    ("left_out", "more", "said"),
+    [
+        ("conv_stem.weight", {}, r"Missing: conv_stem\.weight\. Unknown: none"),
+        ("none", {"layer9.weight": torch.ones(1)}, r"Missing: none\. Unknown: layer9\.weight"),
+        ("none", {"conv_stem.weight": torch.ones(2, 3, 3, 3)}, r"Of other shapes: conv_stem\.weight\."),
+        ("blocks", {}, r"Missing: .* and \d+ more"),
+    ],
+)
+def test_weights_of_another_network(left_out: str, more: dict[str, Tensor], said: str) -> None:
+    given = {k: t for k, t in made_up("efficientnet_b0").items() if not k.startswith(left_out)} | more
+    with pytest.raises(ConfigError, match=rf"{EFFICIENTNET_B0.file}: .*{said}"):
+        built("efficientnet_b0", given)
 
 
 # The files -----------------------------------------------------------------------------------------------------
@@ -141,17 +124,23 @@ def test_where_the_files_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert weights_folder(PathsConfig(weights=str(tmp_path / "set"))) == tmp_path / "set"
 
 
-@pytest.mark.parametrize(
-    ("model", "wanted"),
-    [
-        ({"name": "resnet50", "pretrained": True}, RESNET50),
-        ({"name": "resnet50", "pretrained": False}, None),
-        ({"name": "tiny_cnn"}, None),
-        ({"name": "unknown", "pretrained": True}, None),
-    ],
-)
-def test_weights_that_a_model_starts_from(model: dict[str, object], wanted: Weights | None) -> None:
-    assert wanted_weights(NamedConfig.model_validate(model)) == wanted
+def test_weights_that_a_model_starts_from() -> None:
+    """None without ``pretrained``, and for a name that is unknown (which another check refuses)."""
+    wanted = {("resnet50", True): RESNET50, ("resnet50", False): None, ("unknown", True): None}
+    for (name, pretrained), source in wanted.items():
+        model = NamedConfig.model_validate({"name": name, "pretrained": pretrained})
+        assert wanted_weights(model) == source
+
+
+def published(folder: Path, content: object) -> tuple[Path, PathsConfig, Weights]:
+    """Publish a file with this content: (its place, the settings that name its folder, its description)."""
+    buffer = io.BytesIO()
+    torch.save(content, buffer)
+    whole = content if isinstance(content, bytes) else buffer.getvalue()
+    path = folder / f"fake-{hashlib.sha256(whole).hexdigest()[:8]}.pth"
+    path.write_bytes(whole)
+    source = replace(RESNET50, url=f"https://weights.invalid/{path.name}")
+    return path, PathsConfig(weights=str(folder)), source
 
 
 @pytest.mark.parametrize("present", ["", "resnet50-11ad3fa6.pth"])
@@ -177,8 +166,8 @@ def test_no_file_and_no_network(tmp_path: Path, present: str) -> None:
     )
 
 
-def test_with_a_network_the_file_is_downloaded(published: Published, monkeypatch: pytest.MonkeyPatch) -> None:
-    path, source = published("mobilenetv2_gn", {"a": torch.ones(2)})
+def test_with_a_network_the_file_is_downloaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, paths, source = published(tmp_path, {"a": torch.ones(2)})
     content, asked = path.read_bytes(), []
     path.unlink()
 
@@ -188,24 +177,21 @@ def test_with_a_network_the_file_is_downloaded(published: Published, monkeypatch
 
     monkeypatch.setattr(torch.hub, "download_url_to_file", download)
     for _ in range(2):
-        fetch_weights(source, PathsConfig())
+        assert torch.equal(read_weights(source, paths)["a"], torch.ones(2))
     assert asked == [(source.url, source.digits)]
-    assert torch.equal(read_weights(source, PathsConfig())["a"], torch.ones(2))
 
 
-@pytest.mark.parametrize("how", ["cut", "other bytes", "empty"])
-def test_a_damaged_file(published: Published, how: str) -> None:
-    path, source = published("resnet50", {"a": torch.ones(100)})
+def test_a_damaged_file(tmp_path: Path) -> None:
+    path, paths, source = published(tmp_path, {"a": torch.ones(100)})
     content = path.read_bytes()
-    path.write_bytes({"cut": content[:-50], "other bytes": content[:-1] + b"x", "empty": b""}[how])
-    with pytest.raises(ConfigError, match="its SHA-256 begins with") as caught:
-        fetch_weights(source, PathsConfig())
-    assert str(path) in str(caught.value) and source.url in str(caught.value)
-    path.write_bytes(content)
-    fetch_weights(source, PathsConfig())
-    path.write_bytes(content + b"more")  # noticed, although it was right before
-    with pytest.raises(ConfigError, match="its SHA-256"):
-        fetch_weights(source, PathsConfig())
+    for damaged in (content[:-50], content[:-1] + b"x", b"", content + b"more"):
+        fetch_weights(source, paths)
+        path.write_bytes(damaged)
+        with pytest.raises(ConfigError, match="its SHA-256 begins with") as caught:
+            fetch_weights(source, paths)
+        assert str(path) in str(caught.value)
+        assert source.url in str(caught.value)
+        path.write_bytes(content)
 
 
 @pytest.mark.parametrize(
@@ -217,35 +203,10 @@ def test_a_damaged_file(published: Published, how: str) -> None:
         ({"epoch": 3}, "not tensors by name"),
     ],
 )
-def test_a_file_with_something_else(published: Published, content: object, said: str) -> None:
-    published("resnet50", content)
+def test_a_file_with_something_else(tmp_path: Path, content: object, said: str) -> None:
+    _, paths, source = published(tmp_path, content)
     with pytest.raises(ConfigError, match=said):
-        built("resnet50")
-
-
-@pytest.mark.parametrize(
-    ("left_out", "more", "said"),
-    [
-        ("conv1.weight", {}, r"Missing: conv1\.weight\. Unknown: none"),
-        ("", {"layer9.weight": torch.ones(1)}, r"Missing: none\. Unknown: layer9\.weight"),
-        (
-            "",
-            {"conv1.weight": torch.ones(64, 3, 3, 3)},
-            r"conv1\.weight \(64, 3, 3, 3\) instead of \(64, 3, 7, 7\)",
-        ),
-        ("layer", made_up("mobilenetv2_gn"), r"Missing: .* and \d+ more"),
-    ],
-)
-def test_weights_of_another_network(
-    published: Published, left_out: str, more: dict[str, Tensor], said: str
-) -> None:
-    given = {
-        k: t for k, t in made_up("resnet50").items() if not left_out or not k.startswith(left_out)
-    } | more
-    path, _ = published("resnet50", given)
-    with pytest.raises(ConfigError, match=said) as caught:
-        built("resnet50")
-    assert path.name in str(caught.value)
+        read_weights(source, paths)
 
 
 @pytest.mark.parametrize(

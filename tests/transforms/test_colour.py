@@ -45,12 +45,12 @@ def test_each_image_with_its_own_factor_as_torchvision(name: str) -> None:
 @pytest.mark.parametrize("name", PAIRS)
 def test_images_alone_and_on_more_threads(name: str) -> None:
     """torch shares a sum over one large image out among threads, which changes last bits; ours must not."""
-    x = torch.from_numpy(np.random.default_rng(1).uniform(0, 255, (8, 3, 224, 224)).astype(np.float32))
-    factor = torch.linspace(0.1, 0.4, 8)
+    x = torch.from_numpy(np.random.default_rng(1).uniform(0, 255, (2, 3, 192, 192)).astype(np.float32))
+    factor = torch.tensor([0.1, 0.4])
     together = PAIRS[name][0](x, factor)
     for threads in (1, 2):
         torch.set_num_threads(threads)
-        alone = [PAIRS[name][0](x[i : i + 1], factor[i : i + 1]) for i in range(8)]
+        alone = [PAIRS[name][0](x[i : i + 1], factor[i : i + 1]) for i in range(2)]
         assert torch.equal(torch.cat(alone), together)
 
 
