@@ -224,7 +224,7 @@ class ClientSide:
                 _require_finite(state.round, client, *payload.values())
                 payloads.append((rule, payload))
                 if own:
-                    kept[rule.key] = self._copied(own)
+                    kept[rule.key] = _copied(own)
             entry = self._entry(kept)
             if len(self._own):
                 update = update.index_fill(0, self._own, 0.0)
@@ -270,14 +270,6 @@ class ClientSide:
         torch.sub(self.model.w.detach()[:body], start[:body], out=update[:body])
         return update
 
-    def _copied(self, value: Any) -> Any:
-        """``value`` with a copy of every tensor that is a view of the model's vectors."""
-        if isinstance(value, dict):
-            return {key: self._copied(item) for key, item in value.items()}
-        if isinstance(value, Tensor) and self.model.shares_memory(value):
-            return value.detach().clone()
-        return value
-
     def _entry(self, rules: State) -> State:
         """What stays at the client that has just trained: states of rules, personal groups, local buffers."""
         entry: State = {"rules": rules} if rules else {}
@@ -297,6 +289,13 @@ def _phases(active: Sequence[ActiveRule]) -> tuple[Phase, ...]:
         if phases != (Phase(),):
             return phases
     return (Phase(),)
+
+
+def _copied(value: Any) -> Any:
+    """``value`` with a copy of every tensor: it may be a view of the model's vectors, which the next client changes."""
+    if isinstance(value, dict):
+        return {key: _copied(item) for key, item in value.items()}
+    return value.detach().clone() if isinstance(value, Tensor) else value
 
 
 def _require_finite(round: int, client: int, *tensors: Tensor) -> None:

@@ -73,11 +73,6 @@ def predict(predictor: Predictor, data: EvaluationSet) -> tuple[np.ndarray, np.n
     return predicted.cpu().numpy(), losses.cpu().numpy()
 
 
-def _ratio(hit: np.ndarray, count: np.ndarray) -> np.ndarray:
-    """hit/count, NaN where nothing was counted."""
-    return np.divide(hit, count, out=np.full(len(hit), np.nan), where=count > 0)
-
-
 def metrics(
     predicted: np.ndarray, losses: np.ndarray | None, labels: np.ndarray, attributes: np.ndarray | None,
     num_classes: int, num_attributes: int,
@@ -90,28 +85,26 @@ def metrics(
     cross-entropy.
     """
     right = (predicted == labels).astype(np.float64)
-    per_class = _ratio(np.bincount(labels, right, num_classes), np.bincount(labels, minlength=num_classes))
+
+    def accuracies(groups: np.ndarray, size: int) -> np.ndarray:
+        """Accuracy in each of the groups 0 to size - 1, NaN for those without samples."""
+        hit, count = np.bincount(groups, right, size), np.bincount(groups, minlength=size)
+        return np.divide(hit, count, out=np.full(size, np.nan), where=count > 0)
+
+    worst = per_class = accuracies(labels, num_classes)
+    cells = {f"class={c}": value for c, value in enumerate(per_class)}
+    if attributes is not None:
+        worst = accuracies(labels * num_attributes + attributes, num_classes * num_attributes)
+        per_attribute = accuracies(attributes, num_attributes)
+        cells |= {f"attribute={a}": value for a, value in enumerate(per_attribute)}
+        names = (f"class={c},attribute={a}" for c in range(num_classes) for a in range(num_attributes))
+        cells |= dict(zip(names, worst, strict=True))
     out = {("all", "accuracy"): float(right.mean()), ("all", "micro_f1"): float(right.mean())}
     out["all", "balanced_accuracy"] = float(np.nanmean(per_class))
     if losses is not None:
         out["all", "loss"] = float(losses.astype(np.float64).mean())
-    worst = per_class
-    cells = [(f"class={c}", value) for c, value in enumerate(per_class)]
-    if attributes is not None:
-        per_attribute = _ratio(
-            np.bincount(attributes, right, num_attributes), np.bincount(attributes, minlength=num_attributes)
-        )
-        group = labels * num_attributes + attributes
-        size = num_classes * num_attributes
-        worst = _ratio(np.bincount(group, right, size), np.bincount(group, minlength=size))
-        cells += [(f"attribute={a}", value) for a, value in enumerate(per_attribute)]
-        cells += [
-            (f"class={i // num_attributes},attribute={i % num_attributes}", value)
-            for i, value in enumerate(worst)
-        ]
     out["all", "worst_group_accuracy"] = float(np.nanmin(worst))
-    out |= {(name, "accuracy"): float(value) for name, value in cells if not np.isnan(value)}
-    return out
+    return out | {(name, "accuracy"): float(value) for name, value in cells.items() if not np.isnan(value)}
 
 
 def evaluate(
@@ -124,9 +117,8 @@ def evaluate(
     count = 0
     for predictor in predictors:
         predicted, losses = predict(predictor, data)
-        each = metrics(
-            predicted, losses if logits else None, labels, attributes, data.num_classes, data.num_attributes
-        )
+        known = losses if logits else None
+        each = metrics(predicted, known, labels, attributes, data.num_classes, data.num_attributes)
         for key, value in each.items():
             sums[key] = sums.get(key, 0.0) + value
         count += 1

@@ -108,11 +108,12 @@ class FederatedRun:
             new = replace(state, round=t + 1, selection=selection)
             return new, RoundReport(t, (), (), float("nan"), cost)
         method = self._plain if self.method.selection.pretraining(t) else self.method
-        view = replace(self._view(t, ids), proximal=sum(rule.proximal for rule in method.client))
+        view = self._view(method, t, ids)
         late = method.weights.needs_training or method.selection.reweighs
         p = None if late else method.weights.weights(view)
         uploads = Uploads(state, method, len(ids), self.model.counters)
-        state, loops = self._train(method, replace(state, selection=selection), view, p, uploads, cost)
+        self.clients.pool.cost = cost
+        state, loops = self._train(method, replace(state, selection=selection), view, p, uploads)
         view = replace(
             view,
             steps=np.array([loop.steps for loop in loops]),
@@ -135,7 +136,7 @@ class FederatedRun:
         ids, selection = self.method.selection.choose(state.round, kappa, clients, state.selection, rng)
         return tuple(sorted({int(k) for k in ids})), selection
 
-    def _view(self, t: int, ids: Sequence[int]) -> RoundView:
+    def _view(self, method: Method, t: int, ids: Sequence[int]) -> RoundView:
         chosen, zeros = np.array(ids), np.zeros(len(ids))
         return RoundView(
             round=t,
@@ -147,19 +148,13 @@ class FederatedRun:
             steps=zeros,
             step_norms=zeros,
             label_counts=self.clients.label_counts[chosen],
+            proximal=sum(rule.proximal for rule in method.client),
         )
 
     def _train(
-        self,
-        method: Method,
-        state: FederationState,
-        view: RoundView,
-        p: np.ndarray | None,
-        uploads: Uploads,
-        cost: Cost,
+        self, method: Method, state: FederationState, view: RoundView, p: np.ndarray | None, uploads: Uploads
     ) -> tuple[FederationState, list[LoopResult]]:
         """Train the clients of the round one after another: the state with what they keep, and their loops."""
-        self.clients.pool.cost = cost
         start = replace(state, w=method.optimizer.broadcast(state.w, state.optimizer))
         clients, loops = dict(state.clients), []
         for j, k in enumerate(view.clients):

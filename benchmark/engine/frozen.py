@@ -52,7 +52,6 @@ class FrozenPool:
         self.used = 0
         self._model = model
         self._spare: list[FlatModel] = []
-        self._differentiable: FlatModel | None = None
 
     def forget(self) -> None:
         """Free the auxiliary networks for the next client. The training network is about to get new values."""
@@ -76,11 +75,5 @@ class FrozenPool:
     @torch.no_grad()
     def gradients(self, w: Tensor, buffers: Tensor, x: Tensor, y: Tensor) -> Tensor:
         """Gradient of each sample's cross-entropy [B, d] at the given values, in evaluation mode."""
-        if self._differentiable is None:
-            self._differentiable = self._model.twin()
-        model = self._differentiable
-        model.w.copy_(w)
-        model.buffers.copy_(buffers)
-        model.net.eval()
         self.cost.trained += len(x)
-        return model.gradients(x, y)
+        return self._model.gradients(w, buffers, x, y)

@@ -152,28 +152,24 @@ class FlatModel:
                 parameter.grad = None
         return FlatModel(net, heads, channels_last=self.channels_last, gradients=False)
 
-    def gradients(self, x: Tensor, y: Tensor) -> Tensor:
-        """Gradient of each sample's cross-entropy [B, d] at the present values. Nothing else changes."""
-        named = {name: p.detach() for name, p in self.net.named_parameters()}
-        buffers = dict(self.net.named_buffers())
+    def gradients(self, w: Tensor, buffers: Tensor, x: Tensor, y: Tensor) -> Tensor:
+        """Gradient of each sample's cross-entropy [B, d] at the given values, in evaluation mode."""
+        self.net.eval()
+        values = {entry.name: entry.view(w) for entry in self.layout.entries}
+        statistics = {entry.name: entry.view(buffers) for entry in self.buffer_layout.entries}
 
         def loss(parameters: dict[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
-            logits = functional_call(self.net, (parameters, buffers), (x[None],))
+            logits = functional_call(self.net, (parameters, statistics), (x[None],))
             return F.cross_entropy(logits, y[None])
 
-        found = vmap(grad(loss), in_dims=(None, 0, 0))(named, x, y)
-        every = torch.empty(len(x), len(self.w), dtype=self.w.dtype, device=self.w.device)
+        found = vmap(grad(loss), in_dims=(None, 0, 0))(values, x, y)
+        every = w.new_empty(len(x), len(w))
         for entry in self.layout.entries:
             gradient = found[entry.name]
             if entry.channels_last:
                 gradient = gradient.permute(0, 1, 3, 4, 2)
             every[:, entry.start : entry.stop] = gradient.flatten(1)
         return every
-
-    def shares_memory(self, tensor: Tensor) -> bool:
-        """Whether ``tensor`` is a view of this model's vectors, which the next client overwrites."""
-        own = {t.untyped_storage().data_ptr() for t in (self._w, self._g, self.buffers) if t is not None}
-        return tensor.numel() > 0 and tensor.untyped_storage().data_ptr() in own
 
     @property
     def has_batch_norm(self) -> bool:

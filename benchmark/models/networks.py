@@ -54,7 +54,7 @@ def build_net(
         shape: Channels, height and width of its images.
         parameters: Fields of the network's class.
         seed: Of the random initial weights.
-        read: Reads the file of pre-trained weights.
+        read: Reads the file of pre-trained weights; needed only with ``pretrained``.
 
     Raises:
         ConfigError: An unknown name or parameter, or weights that cannot be used.
@@ -83,9 +83,8 @@ def _load(net: Net, chosen: PretrainedNetwork, channels: int, read: Reader | Non
     if multiplier != 1:
         expected = f"false with model.width_multiplier={multiplier}: the weights are for 1"
         raise ConfigError(wrong("model.pretrained", True, expected))
+    assert read is not None
     assert chosen.weights is not None
-    if read is None:
-        raise ConfigError(wrong("model.pretrained", True, "false: pre-trained weights cannot be read here"))
     load_weights(net.body, read(chosen.weights), chosen.weights)
 
 
@@ -164,6 +163,14 @@ def _resnet_widths(multiplier: float, multiple: int = 1) -> tuple[int, ...]:
     return tuple(max(1, round(usual * multiplier / multiple)) * multiple for usual in (64, 128, 256, 512))
 
 
+def _resnet18(num_classes: int, shape: Shape, **parameters: Any) -> Net:
+    network = _from_timm("resnet18", num_classes, shape, **parameters)
+    network.conv1 = nn.Conv2d(shape[0], 64, 3, stride=1, padding=1, bias=False)
+    nn.init.kaiming_normal_(network.conv1.weight, mode="fan_out", nonlinearity="relu")
+    network.maxpool = nn.Identity()
+    return _split(network, num_classes)
+
+
 @network("resnet18_32")
 class ResNet18(Network):
     """ResNet-18 (He et al. 2016) with the 32-pixel stem: one 3 x 3 convolution, no pooling. BatchNorm.
@@ -175,15 +182,7 @@ class ResNet18(Network):
 
     def net(self, num_classes: int, shape: Shape) -> Net:
         """As the class says."""
-        network = _from_timm("resnet18", num_classes, shape, **self.layers())
-        network.conv1 = nn.Conv2d(shape[0], 64, 3, stride=1, padding=1, bias=False)
-        nn.init.kaiming_normal_(network.conv1.weight, mode="fan_out", nonlinearity="relu")
-        network.maxpool = nn.Identity()
-        return _split(network, num_classes)
-
-    def layers(self) -> dict[str, Any]:
-        """The widths and the kind of normalisation, as timm's parameters."""
-        return {"channels": _resnet_widths(self.width_multiplier)}
+        return _resnet18(num_classes, shape, channels=_resnet_widths(self.width_multiplier))
 
 
 @network("resnet18_gn")
@@ -192,12 +191,13 @@ class ResNet18GroupNorm(ResNet18):
 
     groups: int = Field(2, ge=1)
 
-    def layers(self) -> dict[str, Any]:
-        """The widths and the kind of normalisation, as timm's parameters."""
+    def net(self, num_classes: int, shape: Shape) -> Net:
+        """As the class says."""
         import timm
 
         norm = partial(timm.layers.GroupNorm, num_groups=self.groups)
-        return {"channels": _resnet_widths(self.width_multiplier, self.groups), "norm_layer": norm}
+        widths = _resnet_widths(self.width_multiplier, self.groups)
+        return _resnet18(num_classes, shape, channels=widths, norm_layer=norm)
 
 
 @network("resnet50")

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from benchmark.config.schedules import learning_rate
 from benchmark.config.schema import RunConfig
@@ -25,7 +25,8 @@ from benchmark.models.pretrained import read_weights
 from benchmark.runs.data import RunData
 from benchmark.transforms.augmentation import Normalise, augmentation
 from datasets.core.base import Split
-from methods.core.rules import ClientRule, Method, Selection
+from methods.core.build import asked_heads
+from methods.core.rules import Method
 
 EVALUATED_VALUES = 2**24
 """Most numbers in a batch of evaluation, 64 MiB: 37 RGB images of 384 x 384, 111 of 224 x 224.
@@ -147,14 +148,11 @@ def _build_model(config: RunConfig, method: Method, problem: Problem, device: to
         randomness.torch_seed(config.seed, "model"),
         lambda source: read_weights(source, config.paths),
     )
-    heads: dict[str, nn.Module] = {}
-    asking: tuple[ClientRule | Selection, ...] = (*method.client, method.selection)
-    for rule in asking:
-        heads |= rule.heads(
-            net.feature_dim,
-            problem.num_classes,
-            lambda purpose, *ids: randomness.generator(config.seed, f"heads/{purpose}", *ids),
-        )
+
+    def generators(purpose: str, *ids: int) -> np.random.Generator:
+        return randomness.generator(config.seed, f"heads/{purpose}", *ids)
+
+    heads = asked_heads(method, net.feature_dim, problem.num_classes, generators)
     model = FlatModel(net, heads, device=device, channels_last=config.precision.channels_last)
     if config.precision.compile:
         model.compile()

@@ -6,10 +6,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from torch import nn
+
 from benchmark.errors import nearest, wrong
+from methods.core.contexts import Generators
 from methods.core.errors import MethodError
 from methods.core.registry import make
-from methods.core.rules import Method
+from methods.core.rules import ClientRule, Method, Selection
 
 NEUTRAL = {"weights": "size", "direction": "mean", "optimizer": "add", "post": "none"}
 """The slots of the server and what FedAvg has in them."""
@@ -54,6 +57,17 @@ def plain(method: Method) -> Method:
     """FedAvg with the weights and the selection of ``method``, for rounds of pre-training."""
     neutral = {slot: make(slot, NEUTRAL[slot], {}, slot) for slot in ("direction", "optimizer", "post")}
     return replace(method, client=(), **neutral)
+
+
+def asked_heads(
+    method: Method, feature_dim: int, num_classes: int, generators: Generators
+) -> dict[str, nn.Module]:
+    """The classifiers that the client rules and the selection ask for, by key."""
+    heads: dict[str, nn.Module] = {}
+    rules: tuple[ClientRule | Selection, ...] = (*method.client, method.selection)
+    for rule in rules:
+        heads |= rule.heads(feature_dim, num_classes, generators)
+    return heads
 
 
 def _refuse_unknown(where: str, given: Iterable[str], known: Iterable[str]) -> None:

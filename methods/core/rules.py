@@ -242,19 +242,11 @@ class ClientProbe(Protocol):
 
 
 class ClientPool(Protocol):
-    """All clients as a selection rule may reach them; every number asked for is counted as overhead."""
+    """All K clients, with n_k [K] samples, and the global model w [d]; what is asked is counted as overhead."""
 
-    @property
-    def num_clients(self) -> int:
-        """K."""
-
-    @property
-    def sizes(self) -> np.ndarray:
-        """n_k [K]."""
-
-    @property
-    def w(self) -> Tensor:
-        """The global model [d]."""
+    num_clients: int
+    sizes: np.ndarray
+    w: Tensor
 
     @property
     def group_counts(self) -> np.ndarray | None:

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from federations import Quadratic, federation, one_parameter, ones, run, with_rules
 
 from benchmark.engine.federation import FederatedRun
@@ -118,15 +117,3 @@ def test_partial_participation_follows_the_chosen_clients(selection: str, kappa:
 def test_clients_that_agree_settle_at_their_optimum_under_partial_participation() -> None:
     model = quadratic({}, (1, 1, 1), (1.0, 10.0, 4.0), (0.7, 0.7, 0.7), clients_per_round=2, rounds=40)
     assert float(run(model)[-1].w) == pytest.approx(0.7, abs=1e-12)
-
-
-def test_one_client_is_gradient_descent() -> None:
-    """Three rounds of ten steps are thirty steps; v - b shrinks by .9 in each: 2 + .9^30 (w_0 - 2)."""
-    model = quadratic({}, (1,), (2.0,), (2.0,), start=0.0)
-    assert float(run(model)[-1].w) == pytest.approx(2 - 2 * 0.9**30, abs=1e-13)
-
-
-def test_steps_or_epochs_give_the_same_budget() -> None:
-    by_epochs = quadratic({}, (1, 1), A, B, rounds=2)
-    by_steps = quadratic({}, (1, 1), A, B, rounds=2, epochs=None, steps=TAU)
-    assert torch.equal(run(by_epochs)[-1].w, run(by_steps)[-1].w)

@@ -16,7 +16,7 @@ from benchmark.engine.state import FederationState, Problem, Schedule
 from benchmark.engine.training import TrainSpec
 from benchmark.models.flat import FlatModel
 from benchmark.models.networks import Net
-from methods.core.build import build
+from methods.core.build import asked_heads, build
 from methods.core.contexts import Batch, ClientContext, Federation, Loss, RoundView, State, Trained
 from methods.core.rules import ClientPool, ClientRule, Method, Selection
 
@@ -68,14 +68,8 @@ def federation(
     """A run of ``method`` on ``problem``; ``w0`` replaces the first values of ``net``."""
     method = method if isinstance(method, Method) else build(method)
     method = method.for_clients(len(problem.clients), clients_per_round or len(problem.clients))
-    heads: dict[str, nn.Module] = {}
-    asking: tuple[ClientRule | Selection, ...] = (*method.client, method.selection)
-    for rule in asking:
-        heads |= rule.heads(
-            net.feature_dim,
-            problem.num_classes,
-            lambda purpose, *ids: np.random.default_rng([len(purpose), *ids]),
-        )
+    draws = lambda purpose, *ids: np.random.default_rng([len(purpose), *ids])  # noqa: E731
+    heads = asked_heads(method, net.feature_dim, problem.num_classes, draws)
     model = FlatModel(net, heads)
     if w0 is not None:
         model.w.data.copy_(torch.from_numpy(w0))

@@ -36,8 +36,8 @@ def nk(T0: int = 1) -> Selection:
 
 
 CHOOSERS: dict[str, Callable[[], Selection]] = {
-    "estimated": rule,
-    "reference": lambda: rule(variant="reference"),
+    "estimated": lambda: rule(tau_b=6, tau_a=3),
+    "reference": lambda: rule(tau_b=6, tau_a=3, variant="reference"),
     "known": lambda: rule(triplets="known"),
     "nk": nk,
 }
@@ -94,7 +94,7 @@ def test_rounds_of_the_authors_code() -> None:
 
 def test_everybody_is_fedavg_bit_for_bit() -> None:
     """kappa = K: the set-up leaves no trace in model, buffers and client states."""
-    diverse = run(small(rule(), kappa=6, rounds=3))
+    diverse = run(small(CHOOSERS["estimated"](), kappa=6, rounds=3))
     plain = run(small(build({}).selection, kappa=6, rounds=3))
     for a, b in zip(diverse, plain, strict=True):
         assert torch.equal(a.w, b.w)
