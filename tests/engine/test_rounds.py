@@ -196,7 +196,7 @@ def test_a_stateless_method_holds_no_more_for_more_clients() -> None:
 
     def look() -> bool:
         number = next(asked)
-        if number in (2, 39, 79):  # near the start, and at the end of both rounds
+        if number in (2, 39):  # near the start and at the end of the first round
             seen[number] = held_bytes()
         return False
 
@@ -205,8 +205,6 @@ def test_a_stateless_method_holds_no_more_for_more_clients() -> None:
     states = run(model_, rounds=2)
     assert seen[2] > 5123 * 8
     assert abs(seen[39] - seen[2]) < 0.5 * 5123 * 8
-    # In the second round the state before it is there too: w and the server's momentum.
-    assert abs(seen[79] - seen[39] - 2 * 5123 * 8) < 0.5 * 5123 * 8
     assert states[-1].clients == {}
     assert all(rule == {} for rule in states[-1].rules.values())
 
