@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 from torch import Tensor
@@ -24,7 +24,7 @@ class Probe:
         self.num_classes = clients.problem.num_classes
         self.num_attributes = clients.problem.num_attributes
         self.body_size = clients.model.body_size
-        self.heads = clients.model.initial_heads
+        self.heads: Mapping[str, Tensor] = clients.model.initial_heads
 
     def model(self, w: Tensor | None = None, head: Head | None = None) -> FrozenView:
         """The global model, or one with the values w [d]. ``head`` replaces its classifier."""
