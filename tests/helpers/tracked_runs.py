@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import socket
@@ -15,6 +14,7 @@ from typing import Any
 import pytest
 
 from benchmark import tracking
+from benchmark.runs.status import RunState, Status
 from benchmark.runs.store import Results
 from benchmark.tracking import TrackedRun, TrackingSettings
 
@@ -78,33 +78,17 @@ def lines(rounds: Sequence[int]) -> bytes:
     )
 
 
-def write_run(
-    root: Path,
-    state: str,
-    rounds: Sequence[int],
-    key: str = KEY,
-    **more: Any,
-) -> Path:
+def write_run(root: Path, state: str, rounds: Sequence[int], key: str = KEY, message: str = "") -> Path:
     """A run's folder with the records of ``rounds``."""
-    folder = Results(root).open().run(key).path
-    folder.mkdir(parents=True, exist_ok=True)
-    content = lines(rounds)
-    (folder / "records.jsonl").write_bytes(content)
-    (folder / "config.yaml").write_text(json.dumps(CONFIG))
-    (folder / "meta.json").write_text(json.dumps(META))
-    status = {
-        "state": state,
-        "round": max(rounds, default=0),
-        "rounds": 4,
-        "seconds": 8.0,
-        "format": 2,
-        **more,
-    }
-    if state in ("done", "diverged"):
-        status |= {"records_bytes": len(content), "records_sha256": hashlib.sha256(content).hexdigest()}
-        status |= {"final": {"test": {"accuracy": 0.75}}}
-    (folder / "status.json").write_text(json.dumps(status))
-    return folder
+    folder = Results(root).open().run(key)
+    folder.path.mkdir(parents=True, exist_ok=True)
+    folder.records_path.write_bytes(lines(rounds))
+    (folder.path / "config.yaml").write_text(json.dumps(CONFIG))
+    folder.write_meta(META)
+    size, digest = folder.records_digest()
+    sizes = {"records_bytes": size, "records_sha256": digest, "final": {"test": {"accuracy": 0.75}}}
+    folder.write_status(Status(RunState(state), max(rounds), 4, message, seconds=8.0, **sizes))
+    return folder.path
 
 
 # Reading back ------------------------------------------------------------------------------------------------------

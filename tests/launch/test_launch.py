@@ -58,7 +58,6 @@ def test_processes_of_tasks() -> None:
     assert here.message == str(os.getpid())
     pids = {outcome.message for outcome in local("pid", *[None] * 30)}
     assert len(pids) == 2 and here.message not in pids, "workers stay for many tasks"
-    assert resources.assign_devices(3, 64, 1, ["cpu"]) == ["", "", ""], "no more workers than tasks"
 
 
 # Failures ----------------------------------------------------------------------------------------
@@ -154,31 +153,30 @@ def test_torch_has_the_threads_asked_for_in_every_task(kind: Any) -> None:
     assert [outcome.message for outcome in outcomes] == ["2", "2", "2"]
 
 
-@pytest.mark.parametrize(("threads", "workers"), [(1, 8), (3, 2), (16, 1)])
-def test_default_workers_fill_the_cores(threads: int, workers: int, monkeypatch: Any) -> None:
-    monkeypatch.setattr(resources, "cuda_devices", lambda: 0)
-    monkeypatch.setattr(resources, "usable_cores", lambda: 8)
-    assert resources.assign_devices(100, None, threads, None) == [None] * workers
-
-
 @pytest.mark.parametrize(
-    ("workers", "devices", "listed", "assigned"),
+    ("gpus", "settings", "listed", "assigned"),
     [
-        (None, None, None, ["0", "1", "2"]),
-        (None, ["cuda:2", "cuda:0"], None, ["2", "0"]),
-        (4, ["cuda:0", "cuda:1"], None, ["0", "1", "0", "1"]),
-        (None, ["cuda:1", "cuda:2"], "7,3,GPU-5", ["3", "GPU-5"]),
-        (2, ["cpu"], "7,3,5", ["", ""]),
+        (0, (None, 1, None), None, [None] * 8),  # one worker per core
+        (0, (None, 3, None), None, [None] * 2),
+        (0, (None, 16, None), None, [None]),
+        (0, (64, 1, ["cpu"]), None, [""] * 9),  # not more than tasks
+        (3, (None, 1, None), None, ["0", "1", "2"]),
+        (3, (None, 1, ["cuda:2", "cuda:0"]), None, ["2", "0"]),
+        (3, (4, 1, ["cuda:0", "cuda:1"]), None, ["0", "1", "0", "1"]),
+        (3, (None, 1, ["cuda:1", "cuda:2"]), "7,3,GPU-5", ["3", "GPU-5"]),
+        (3, (2, 1, ["cpu"]), "7,3,5", ["", ""]),
     ],
 )
-def test_gpus_are_assigned_in_turn(
-    workers: Any, devices: Any, listed: Any, assigned: Any, monkeypatch: Any
+def test_workers_and_their_devices(
+    gpus: int, settings: Any, listed: str | None, assigned: list[str | None], monkeypatch: Any
 ) -> None:
-    monkeypatch.setattr(resources, "cuda_devices", lambda: 3)
+    """Of nine tasks on eight cores, by number of workers, threads and devices."""
+    monkeypatch.setattr(resources, "cuda_devices", lambda: gpus)
+    monkeypatch.setattr(resources, "usable_cores", lambda: 8)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     if listed:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", listed)
-    assert resources.assign_devices(100, workers, 1, devices) == assigned
+    assert resources.assign_devices(9, *settings) == assigned
 
 
 def test_the_environment_of_a_worker_is_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -183,17 +183,31 @@ def test_runs_of_waiting_tasks_are_looked_at_once(results: Results, monkeypatch:
     assert rounds[:3] == [sorted(KEYS), [KEYS[3]], [KEYS[3]]]
 
 
-def test_what_killed_a_job_costs_so_many_tries(results: Results) -> None:
-    """Submitted, and twice again; then it is reported."""
+@pytest.mark.parametrize(
+    ("state", "times", "why"),
+    [
+        (RunState.MISSING, 3, "its task never began"),
+        (RunState.FAILED, 1, "why"),
+    ],  # what failed was tried in its job
+)
+def test_what_killed_a_job_costs_so_many_tries(
+    results: Results, state: RunState, times: int, why: str
+) -> None:
+    """Submitted, and twice again; then it is reported. A new command is a new beginning."""
     queue = FakeQueue()
-    queue.after = queue.alive.clear
+
+    def killed() -> None:
+        queue.alive.clear()
+        if state is RunState.FAILED:
+            end(results, KEYS[0], state="failed")
+
+    queue.after = killed
     one = cluster(results, queue, retries=2)
     end(results, *KEYS[1:])
     one.submit(tasks())
-    assert one.follow(tasks(), Views().show) == [
-        Outcome(KEYS[0], RunState.MISSING, "its task never began", 0.0)
-    ]
-    assert queue.submitted() == [KEYS[0]] * 3
+    assert one.follow(tasks(), Views().show) == [Outcome(KEYS[0], state, why, 0.0)]
+    assert queue.submitted() == [KEYS[0]] * times
+    assert cluster(results, queue).submit(tasks()) == 1
 
 
 def test_follows_on_while_the_scheduler_does_not_answer(results: Results) -> None:
@@ -213,19 +227,6 @@ def test_follows_on_while_the_scheduler_does_not_answer(results: Results) -> Non
     one.submit(tasks())
     assert one.follow(tasks(), Views().show) == []
     assert len(calls) == 4, "a try without an answer is not counted"
-
-
-def test_a_run_that_failed_was_tried_in_its_job(results: Results) -> None:
-    queue = FakeQueue()
-    queue.after = lambda: end(results, KEYS[0], state="failed")
-    one = cluster(results, queue, retries=2)
-    end(results, *KEYS[1:])
-    one.submit(tasks())
-    queue.alive.clear()
-    assert one.follow(tasks(), Views().show) == [Outcome(KEYS[0], RunState.FAILED, "why", 0.0)]
-    assert queue.submitted() == [KEYS[0]]
-    # A new command is a new beginning.
-    assert cluster(results, queue).submit(tasks()) == 1
 
 
 def test_what_a_user_cancelled_is_not_submitted_again(results: Results) -> None:
