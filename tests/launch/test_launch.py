@@ -114,6 +114,30 @@ def test_workers_that_cannot_start_end_the_launch(tmp_path: Path, monkeypatch: A
         assert log.events[-1] == ("finished",)
 
 
+def test_a_device_where_no_worker_starts(tmp_path: Path, monkeypatch: Any, caplog: Any) -> None:
+    """The other one does all tasks; the first lasts until three workers have died."""
+    (tmp_path / "one_sided.py").write_text(
+        "import os, pathlib, time\n"
+        "other, deaths = (pathlib.Path(__file__).with_name(name) for name in ('other', 'deaths'))\n"
+        "def wait(path, size):\n"
+        "    while not path.exists() or path.stat().st_size < size: time.sleep(0.01)\n"
+        "if os.environ['CUDA_VISIBLE_DEVICES'] == '1':\n"
+        "    wait(other, 0)\n"
+        "    os.write(os.open(deaths, os.O_CREAT | os.O_APPEND | os.O_WRONLY), b'x')\n"
+        "    os._exit(7)\n"
+        "def work(payload, progress, stop):\n"
+        "    other.touch()\n"
+        "    wait(deaths, 3)\n"
+        "    time.sleep(0.02)\n"
+        "    return 'done', ''\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(resources, "cuda_devices", lambda: 2)
+    outcomes = launch(tasks(*range(30)), "one_sided:work", kind="local", listener=Log())
+    assert [outcome.state for outcome in outcomes] == ["done"] * 30
+    assert "a worker died 3 times before its first task: exit code 7" in caplog.text
+
+
 @pytest.mark.parametrize(
     ("setting", "words"),
     [
