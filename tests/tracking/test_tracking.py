@@ -160,6 +160,8 @@ def test_resumed_offline_and_synced(root: Path, online: Wandb) -> None:
     sender = Sender(settings(), root)
     write_run(root, "interrupted", [0, 1, 2])
     assert sender.send_runs([RUN]) == 1
+    write_run(root, "running", [0, 1])
+    assert sender.send_runs([RUN]) == 0, "offline files get no runs at work"
     time.sleep(1.1)
     write_run(root, "done", range(5))
     assert sender.send_runs([RUN]) == 1
