@@ -95,7 +95,6 @@ class Lease:
 
     folder: Path
     number: int
-    holder: Holder
     released: threading.Event = field(default_factory=threading.Event)
 
     @property
@@ -126,8 +125,8 @@ class Lease:
         # Later holders remove this file before the one of the next number.
         if _path(self.folder, self.number + 1).exists() or not self.path.exists():
             raise LeaseLost(
-                f"{self.folder.absolute()}: this process ({self.holder}) was suspended for over {STALE_SECONDS:g} s, "
-                "and another one has taken over. Nothing more is written here."
+                f"{self.folder.absolute()}: this process was suspended for over {STALE_SECONDS:g} s, and another one "
+                "has taken over. Nothing more is written here."
             )
 
 
@@ -194,7 +193,7 @@ def take(folder: Path, what: str) -> Lease:
                 raise Busy(
                     f"{what}: another process works on it ({holder}). Wait for it, or stop it; nothing was changed."
                 )
-            lease = Lease(folder, number + 1, _this_process())
+            lease = Lease(folder, number + 1)
             if _create(lease):
                 return lease
     except OSError as error:
@@ -209,7 +208,7 @@ def _create(lease: Lease) -> bool:
         return False
     try:
         with stream:
-            stream.write(json.dumps(asdict(lease.holder)).encode())
+            stream.write(json.dumps(asdict(_this_process())).encode())
     except OSError:
         lease.path.unlink(missing_ok=True)
         raise

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tiny_runs import FORKS, STATEFUL, STATELESS, bits, folder_of, tiny
+from tiny_runs import STATEFUL, bits, folder_of, tiny
 
 from benchmark.config.schema import RunConfig
 from benchmark.engine.evaluation import Images
@@ -222,38 +222,7 @@ def test_it_learns(tmp_path: Path) -> None:
     assert values[0] < 0.7
 
 
-def test_same_bits_whatever_ran_before_and_wherever(tmp_path: Path) -> None:
-    expected = []
-    for layer in (STATELESS, STATEFUL):
-        config = tiny(tmp_path / "one", layer)
-        execute(config)
-        expected.append(bits(config))
-    # The other way round, with a run of another seed between them, and one of them in another process.
-    stateful, between, stateless = (
-        tiny(tmp_path / "two", layer, seed=s) for layer, s in ((STATEFUL, 0), (STATEFUL, 9), (STATELESS, 0))
-    )
-    execute(stateful)
-    execute(between)
-    process = FORKS.Process(target=execute, args=(stateless,))
-    process.start()
-    process.join()
-    assert [bits(stateless), bits(stateful)] == expected
-    assert len({digest for _, digest, _ in [*expected, bits(between)]}) == 3
-
-
 # Trouble -----------------------------------------------------------------------------------------------------------
-
-
-def test_a_diverged_run_says_where(tmp_path: Path) -> None:
-    config = configuration(tmp_path, {"train": {"lr": 1e30}})
-    state, message, _ = execute(config)
-    assert state == "diverged"
-    assert re.search(r"round 0: .*client \d.* not finite", message)
-    status = folder_of(config).status()
-    assert status is not None
-    assert (status.state, status.message, status.final) == ("diverged", message, {})
-    assert all(record.round == 0 for record in folder_of(config).read_records())
-    assert not folder_of(config).checkpoint_path.exists()
 
 
 def test_a_fault_of_the_program_is_a_failed_run_that_can_be_repeated(
