@@ -125,8 +125,8 @@ class Lease:
         # Later holders remove this file before the one of the next number.
         if _path(self.folder, self.number + 1).exists() or not self.path.exists():
             raise LeaseLost(
-                f"{self.folder.absolute()}: this process was suspended for over {STALE_SECONDS:g} s, and another one "
-                "has taken over. Nothing more is written here."
+                f"{self.folder.absolute()}: this process was suspended for over {STALE_SECONDS:g} s and another one "
+                "has taken over, or the folder was removed. Nothing more is written here."
             )
 
 
