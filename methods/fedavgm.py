@@ -38,13 +38,9 @@ class ServerMomentum(ServerOptimizer):
         """Warn if the effective rate lr/(1 - beta) is large."""
         rate = self.lr / (1 - self.beta)
         if rate > 5:
+            found = f"lr/(1-beta) = {rate:.3g} (method.server.optimizer.lr={self.lr:g}, beta={self.beta:g})"
             log.warning(
-                "method %s: server rate lr/(1-beta) = %.3g is above 5; training will probably diverge "
-                "(method.server.optimizer.lr=%g, beta=%g)",
-                method.name,
-                rate,
-                self.lr,
-                self.beta,
+                "method %s: got server rate %s; above 5 training will probably diverge", method.name, found
             )
 
     def setup(self, w: Tensor) -> State:

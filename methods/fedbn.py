@@ -10,13 +10,13 @@ are called otherwise (in a torchvision ResNet-50 the 4 of 53 behind a shortcut);
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from typing import ClassVar, Literal
 
 from methods.core.contexts import Federation, State
 from methods.core.registry import register
-from methods.core.rules import ClientRule, Method
+from methods.core.rules import ClientRule
 from methods.core.vectors import NORM, OTHER_NORM
-from methods.shared.personal import require_personal
 
 log = logging.getLogger(__name__)
 
@@ -29,6 +29,7 @@ class FedBN(ClientRule):
     """
 
     buffers: ClassVar[Literal["local"]] = "local"
+    needs: ClassVar[Mapping[str, str]] = {"prediction": "personal"}
 
     norm: Literal["batch", "all"] = "batch"
 
@@ -37,15 +38,9 @@ class FedBN(ClientRule):
         """The groups that stay."""
         return (NORM, OTHER_NORM) if self.norm == "all" else (NORM,)
 
-    def check(self, method: Method) -> None:
-        """Only the clients' own models can answer, as the server has no normalisation layers."""
-        require_personal(self, method, "the normalisation layers")
-
     def setup(self, federation: Federation) -> State:
         """Warn if the model has no such layer."""
         if not federation.layout.groups & set(self.personal):
-            log.warning(
-                "fedbn: this model has no %s layer, so that fedbn is FedAvg with personal evaluation",
-                "normalisation" if self.norm == "all" else "BatchNorm",
-            )
+            kind = "normalisation" if self.norm == "all" else "BatchNorm"
+            log.warning("fedbn: this model has no %s layer; fedbn is FedAvg with personal evaluation", kind)
         return {}

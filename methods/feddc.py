@@ -20,38 +20,29 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from methods.core.contexts import ClientContext, Federation, Reducer, RoundView, State, Trained
+from methods.core.contexts import ClientContext, Federation, State, Trained
 from methods.core.registry import register
-from methods.core.rules import ClientRule, Method
 from methods.core.variant import VariantRule
-from methods.scaffold import new_control, refuse_phases
-from methods.shared.drift import require_drift
+from methods.scaffold import Scaffold
 
 
 @register("client", "feddc")
-class FedDC(VariantRule, ClientRule):
+class FedDC(VariantRule, Scaffold):
     """Local drift, decoupled and corrected.
 
     ``alpha``: weight of the penalty; ``control_scale`` as in scaffold; ``scaled`` and ``steps`` as above.
     """
 
-    equal_layouts: ClassVar[bool] = True
-    reducers: ClassVar[Mapping[str, Reducer]] = {"dc": "sum"}
+    needs: ClassVar[Mapping[str, str]] = {"post": "drift"}
     reference: ClassVar[Mapping[str, Any]] = {"scaled": True, "steps": "mean"}
 
     alpha: float = Field(gt=0, allow_inf_nan=False)
-    control_scale: Literal["a_k", "tau_k"] = "a_k"
     scaled: bool = False
     steps: Literal["own", "mean"] = "own"
 
-    def check(self, method: Method) -> None:
-        """Needs its server side; covers the whole model."""
-        require_drift(self, method)
-        refuse_phases(self, method)
-
     def setup(self, federation: Federation) -> State:
         """c = 0; the mean n_k and the steps of a client of that size, where they are needed."""
-        state: State = {"c": torch.zeros_like(federation.w)}
+        state = super().setup(federation)
         mean = float(federation.sizes.mean())
         if self.scaled:
             state["mean_size"] = mean
@@ -59,22 +50,14 @@ class FedDC(VariantRule, ClientRule):
             state["mean_steps"] = federation.steps(round(mean))
         return state
 
-    def send(self, server: State, client: int, view: RoundView) -> State:
-        """c, and the mean size and number of steps where they are needed."""
-        return server
-
     def begin(self, ctx: ClientContext) -> State:
         """s_k, alpha and c of this client, c - c_k, and what is added to every gradient apart from alpha v."""
         share = max(ctx.n, 1) / ctx.received["mean_size"] if self.scaled else 1.0
         alpha, c = self.alpha / share, ctx.received["c"] / share
         difference = c - ctx.state["c"] if ctx.state else c
         away = ctx.state["h"] - ctx.w if ctx.state else -ctx.w
-        return {
-            "share": share,
-            "alpha": alpha,
-            "difference": difference,
-            "constant": difference + alpha * away,
-        }
+        constant = difference + alpha * away
+        return {"share": share, "alpha": alpha, "difference": difference, "constant": constant}
 
     def correct(self, ctx: ClientContext, w: Tensor, g: Tensor) -> None:
         """g <- g + alpha (v + h_k - w) + c - c_k."""
@@ -82,13 +65,10 @@ class FedDC(VariantRule, ClientRule):
 
     def finish(self, ctx: ClientContext, trained: Trained) -> tuple[State, State]:
         """h_k <- h_k + D_k and c_k'; uploads s_k (c_k' - c_k)."""
-        old = ctx.state or {"h": torch.zeros_like(ctx.w), "c": torch.zeros_like(ctx.w)}
-        scale = trained.step_norm if self.control_scale == "a_k" else trained.steps
-        if self.steps == "mean":
-            scale = ctx.received["mean_steps"]
-        new = new_control(old["c"], ctx.local["difference"], scale, trained, ctx.lr)
-        return {"h": old["h"] + trained.update, "c": new}, {"dc": ctx.local["share"] * (new - old["c"])}
+        state, payload = super().finish(ctx, trained)
+        h = ctx.state.get("h", torch.zeros_like(ctx.w)) + trained.update
+        return state | {"h": h}, {"dc": ctx.local["share"] * payload["dc"]}
 
-    def receive(self, server: State, view: RoundView) -> State:
-        """c <- c + (1/K) sum over S of s_k (c_k' - c_k)."""
-        return server | {"c": server["c"] + view.payload["dc"] / view.num_clients}
+    def scale(self, ctx: ClientContext, trained: Trained) -> float:
+        """The client's own a_k (or tau_k), or the steps of a client of mean size."""
+        return ctx.received["mean_steps"] if self.steps == "mean" else super().scale(ctx, trained)

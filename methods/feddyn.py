@@ -20,10 +20,8 @@ from torch import Tensor
 
 from methods.core.contexts import ClientContext, Federation, RoundView, State, Trained
 from methods.core.registry import register
-from methods.core.rules import ClientRule, Method
+from methods.core.rules import ClientRule
 from methods.core.variant import VariantRule
-from methods.scaffold import refuse_phases
-from methods.shared.drift import require_drift
 
 
 @register("client", "feddyn")
@@ -34,15 +32,12 @@ class FedDyn(VariantRule, ClientRule):
     """
 
     equal_layouts: ClassVar[bool] = True
+    trains_all: ClassVar[bool] = True
+    needs: ClassVar[Mapping[str, str]] = {"post": "drift"}
     reference: ClassVar[Mapping[str, Any]] = {"adaptive": True}
 
     alpha: float = Field(gt=0, allow_inf_nan=False)
     adaptive: bool = False
-
-    def check(self, method: Method) -> None:
-        """Needs its server side; covers the whole model."""
-        require_drift(self, method)
-        refuse_phases(self, method)
 
     def setup(self, federation: Federation) -> State:
         """The mean n_k, where it is needed."""

@@ -18,8 +18,7 @@ Where the text leaves a choice:
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import ClassVar, Literal
+from typing import Literal
 
 import numpy as np
 import torch
@@ -27,13 +26,13 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor
 
-from methods.core.contexts import Batch, ClientContext, Federation, Loss, Reducer, RoundView, State, Trained
+from methods.core.contexts import Batch, ClientContext, Federation, Loss, RoundView, State, Trained
 from methods.core.errors import MethodError
 from methods.core.registry import register
-from methods.core.rules import ClientRule, Weights
+from methods.core.rules import Weights
 from methods.core.variant import VariantRule
 from methods.shared.precision import float32
-from methods.shared.prototypes import REDUCERS, class_sums, none_yet, updated
+from methods.shared.prototypes import Prototypes
 
 
 def intra_class(z: Tensor, y: Tensor, eps: float, variant: Literal["paper", "reference"] = "paper") -> Tensor:
@@ -81,7 +80,7 @@ def inter_class(z: Tensor, y: Tensor, g: Tensor, among: Tensor) -> Tensor:
 
 
 @register("client", "fedmr")
-class FedMR(VariantRule, ClientRule):
+class FedMR(VariantRule, Prototypes):
     """Intra-class loss against collapse, inter-class loss against invasion of missing classes.
 
     ``mu1``, ``mu2``: weights of the two losses (0 switches one off; without the inter-class loss no prototypes are
@@ -96,8 +95,6 @@ class FedMR(VariantRule, ClientRule):
     lite: int | None = Field(default=None, ge=1)
     submit: float = Field(default=1.0, gt=0, le=1)
 
-    reducers: ClassVar[Mapping[str, Reducer]] = REDUCERS
-
     def setup(self, federation: Federation) -> State:
         """No class has a prototype yet; draws who will submit."""
         h = federation.feature_dim
@@ -111,14 +108,14 @@ class FedMR(VariantRule, ClientRule):
         clients = federation.num_clients
         number = math.ceil(self.submit * clients - 1e-9)  # 0.07 x 100 is a little more than 7 in floats
         drawn = federation.generators("submitters").choice(clients, number, replace=False)
-        return none_yet(federation) | {"submitters": sorted(drawn.tolist())}
+        return super().setup(federation) | {"submitters": sorted(drawn.tolist())}
 
     def send(self, server: State, client: int, view: RoundView) -> State:
         """The prototypes, once there are some, and whether this client is to submit its own."""
         if not self.mu2:
             return {}
-        prototypes = {"g": server["g"], "known": server["known"]} if server["known"].any() else {}
-        return prototypes | ({"submit": client in server["submitters"]} if self.submit < 1 else {})
+        flag = {"submit": client in server["submitters"]} if self.submit < 1 else {}
+        return super().send(server, client, view) | flag
 
     def begin(self, ctx: ClientContext) -> State:
         """The generator that picks Lite's samples of each batch."""
@@ -147,14 +144,9 @@ class FedMR(VariantRule, ClientRule):
         return inter_class(z, y, ctx.received["g"], among)
 
     def finish(self, ctx: ClientContext, trained: Trained) -> tuple[State, State]:
-        """Class sums of the features of the trained model, N_c g_k^c [C, h], and N_c [C]."""
-        if not self.mu2 or not ctx.received.get("submit", True):
-            return {}, {}
-        return {}, class_sums(ctx, ctx.frozen(trained.w, trained.buffers))
-
-    def receive(self, server: State, view: RoundView) -> State:
-        """g_c = sum_k N_k^c g_k^c / sum_k N_k^c over those who submitted c; other classes keep their old g_c."""
-        return updated(server, view.payload)
+        """The client's prototypes, if it is to submit them."""
+        submits = self.mu2 and ctx.received.get("submit", True)
+        return super().finish(ctx, trained) if submits else ({}, {})
 
 
 @register("weights", "batches")

@@ -40,10 +40,10 @@ from methods.core.contexts import (
     Trained,
 )
 from methods.core.registry import register
-from methods.core.rules import ClientRule, Method, Prediction
+from methods.core.rules import Prediction
 from methods.core.vectors import BODY, HEAD, NORM, OTHER_NORM
 from methods.shared.precision import float32
-from methods.shared.prototypes import REDUCERS, class_sums, none_yet, updated
+from methods.shared.prototypes import Prototypes, class_sums
 
 SMALL = 1e-3
 """Weights of heads below this are dropped (code)."""
@@ -88,7 +88,7 @@ def head_weights(V: np.ndarray, H: np.ndarray) -> np.ndarray:
 
 
 @register("client", "fedpac")
-class FedPAC(ClientRule):
+class FedPAC(Prototypes):
     """Aligned features and mixed heads.
 
     ``lam``: weight lambda of the alignment; ``eta_head``: rate of the head's phase; ``E_head``: its epochs; ``align``
@@ -97,30 +97,25 @@ class FedPAC(ClientRule):
 
     owns_head: ClassVar[bool] = True
     equal_layouts: ClassVar[bool] = True
-    reducers: ClassVar[Mapping[str, Reducer]] = {**REDUCERS, "head": "keep", "V": "keep", "H": "keep"}
+    needs: ClassVar[Mapping[str, str]] = {"prediction": "fedpac"}
+    reducers: ClassVar[Mapping[str, Reducer]] = {
+        **Prototypes.reducers, "head": "keep", "V": "keep", "H": "keep",
+    }  # fmt: skip
 
     lam: float = Field(ge=0, allow_inf_nan=False)
     eta_head: float = Field(gt=0, allow_inf_nan=False)
     E_head: int = Field(ge=1)
     align: Literal["mean", "sum"] = "mean"
 
-    def check(self, method: Method) -> None:
-        """Heads are the clients' own, so only their models can answer."""
-        if method.prediction.key != "fedpac":
-            raise method.error(
-                f"prediction {method.prediction.key!r} does not know the heads that fedpac mixes for each client; set "
-                "method.prediction.name to fedpac"
-            )
-
     def setup(self, federation: Federation) -> State:
         """No prototypes; every client has the initial head."""
         first = federation.w[federation.layout.mask(HEAD).to(federation.w.device)]
-        return none_yet(federation) | {"first": first, "heads": {}}
+        return super().setup(federation) | {"first": first, "heads": {}}
 
     def send(self, server: State, client: int, view: RoundView) -> State:
         """The client's head, and the prototypes once there are some."""
         sent: State = {"head": Head(None, server["heads"].get(str(client), server["first"]))}
-        return sent | ({"g": server["g"], "known": server["known"]} if server["known"].any() else {})
+        return sent | super().send(server, client, view)
 
     def phases(self, ctx: ClientContext) -> tuple[Phase, ...]:
         """The head alone on CE, then the body alone."""
@@ -152,7 +147,7 @@ class FedPAC(ClientRule):
     def finish(self, ctx: ClientContext, trained: Trained) -> tuple[State, State]:
         """Uploads the head, V, H, and class sums under the trained model."""
         assert trained.head is not None
-        sums = class_sums(ctx, ctx.frozen(trained.w, trained.buffers))
+        _, sums = super().finish(ctx, trained)
         return {}, {"head": trained.head, "V": ctx.local["V"], "H": ctx.local["H"], **sums}
 
     def receive(self, server: State, view: RoundView) -> State:
@@ -165,14 +160,14 @@ class FedPAC(ClientRule):
         heads = torch.stack([view.payload["head"][k] for k in clients])
         mixed = torch.from_numpy(head_weights(V, H)).to(heads) @ heads
         new = {str(k): head for k, head in zip(clients, mixed, strict=True)}
-        return updated(server, view.payload) | {"heads": server["heads"] | new}
+        return super().receive(server, view) | {"heads": server["heads"] | new}
 
 
 @register("prediction", "fedpac")
 class OwnHeads(Prediction):
     """Mean over clients of the common body behind each client's head."""
 
-    asks: ClassVar[str] = "fedpac"
+    needs: ClassVar[Mapping[str, str]] = {"client": "fedpac"}
 
     def predictors(self, view: ServerView) -> Iterator[Predictor]:
         """One predictor per client."""

@@ -25,12 +25,11 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor
 
-from methods.core.contexts import Batch, ClientContext, Federation, Loss, Reducer, RoundView, State, Trained
+from methods.core.contexts import Batch, ClientContext, Loss, State, Trained
 from methods.core.registry import register
-from methods.core.rules import ClientRule
 from methods.core.variant import VariantRule
 from methods.shared.precision import float32
-from methods.shared.prototypes import REDUCERS, class_sums, none_yet, updated
+from methods.shared.prototypes import Prototypes
 
 
 def prototype_contrast(z: Tensor, y: Tensor, g: Tensor, known: Tensor) -> Tensor:
@@ -46,14 +45,12 @@ def prototype_contrast(z: Tensor, y: Tensor, g: Tensor, known: Tensor) -> Tensor
 
 
 @register("client", "fedproc")
-class FedProc(VariantRule, ClientRule):
+class FedProc(VariantRule, Prototypes):
     """Contrast with global prototypes that gives way to cross-entropy.
 
     ``T_p``: rounds until only cross-entropy is left (null: all of the run, or the 100 of the authors' code; 1
     is FedAvg).
     """
-
-    reducers: ClassVar[Mapping[str, Reducer]] = REDUCERS
 
     reference: ClassVar[Mapping[str, Any]] = {"T_p": 100}
 
@@ -62,14 +59,6 @@ class FedProc(VariantRule, ClientRule):
     def lam(self, ctx: ClientContext) -> float:
         """lam_t of this round."""
         return max(0.0, 1 - ctx.round / (self.T_p or ctx.rounds))
-
-    def setup(self, federation: Federation) -> State:
-        """No class has a prototype yet."""
-        return none_yet(federation)
-
-    def send(self, server: State, client: int, view: RoundView) -> State:
-        """The prototypes, once there are some."""
-        return server if server["known"].any() else {}
 
     def loss(self, ctx: ClientContext, batch: Batch) -> Loss:
         """lam_t l_con, and 1 - lam_t as the weight of cross-entropy; in float32 at least."""
@@ -82,8 +71,4 @@ class FedProc(VariantRule, ClientRule):
 
     def finish(self, ctx: ClientContext, trained: Trained) -> tuple[State, State]:
         """Class sums and counts of the trained model's features, as long as a later round reads them."""
-        return {}, class_sums(ctx, ctx.frozen(trained.w, trained.buffers)) if self.lam(ctx) else {}
-
-    def receive(self, server: State, view: RoundView) -> State:
-        """New prototypes."""
-        return updated(server, view.payload)
+        return super().finish(ctx, trained) if self.lam(ctx) else ({}, {})

@@ -10,15 +10,15 @@ the server takes the mean of the bodies. The authors' code weighs clients equall
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import ClassVar
 
 from pydantic import Field
 
 from methods.core.contexts import ClientContext, Phase
 from methods.core.registry import register
-from methods.core.rules import ClientRule, Method
+from methods.core.rules import ClientRule
 from methods.core.vectors import BODY, HEAD, NORM, OTHER_NORM
-from methods.shared.personal import require_personal
 
 
 @register("client", "fedrep")
@@ -30,13 +30,10 @@ class FedRep(ClientRule):
 
     personal: ClassVar[tuple[str, ...]] = (HEAD,)
     owns_head: ClassVar[bool] = True
+    needs: ClassVar[Mapping[str, str]] = {"prediction": "personal"}
 
     E_h: int | None = Field(ge=1)
     E_b: int | None = Field(ge=1)
-
-    def check(self, method: Method) -> None:
-        """Heads never leave the clients, so only the clients' own models can answer."""
-        require_personal(self, method, "the heads")
 
     def phases(self, ctx: ClientContext) -> tuple[Phase, ...]:
         """E_h epochs on h_k, then E_b epochs on phi; the frozen group does not move, nor does momentum pass over."""

@@ -48,7 +48,7 @@ from methods.core.contexts import (
 )
 from methods.core.errors import MethodError
 from methods.core.registry import register
-from methods.core.rules import ClientRule, Method, Prediction
+from methods.core.rules import ClientRule, Prediction
 from methods.core.variant import VariantRule
 
 # Heads -----------------------------------------------------------------------------------------------------------
@@ -85,6 +85,7 @@ class FedSDC(VariantRule, ClientRule):
     """
 
     owns_head: ClassVar[bool] = True
+    needs: ClassVar[Mapping[str, str]] = {"prediction": "vote"}
     reducers: ClassVar[Mapping[str, Reducer]] = {"head": "keep"}
     reference: ClassVar[Mapping[str, Any]] = {"first_heads": "client", "down": "all"}
 
@@ -103,43 +104,31 @@ class FedSDC(VariantRule, ClientRule):
             raise ValueError("expected [low, high] with 0 < low < high <= 1")
         return rho
 
-    def check(self, method: Method) -> None:
-        """The model's own classifier is never trained, so only the heads can answer."""
-        if method.prediction.key != "vote":
-            raise method.error(
-                f"fedsdc trains heads of its own, which prediction {method.prediction.key!r} does not ask; set "
-                "method.prediction.name to vote"
-            )
-
     def for_clients(self, num_clients: int, per_round: int) -> Self:
         """H = K unless it is given; MethodError for fewer heads than need to be out at once."""
         if self.H is None:
             return self.model_copy(update={"H": num_clients})
         where = "method.client.fedsdc.H"
         if not self.shuffle and num_clients != self.H:
-            what = f"null or {num_clients}, as without shuffle each client keeps a head of its own"
-            raise MethodError(wrong(where, self.H, what))
+            reason = "as without shuffle each client keeps a head of its own"
+            raise MethodError(wrong(where, self.H, f"null or {num_clients}, {reason}"))
         if per_round > self.H:
-            what = (
-                f"null or at least {per_round}, one head for each client of a round (train.clients_per_round)"
-            )
-            raise MethodError(wrong(where, self.H, what))
+            reason = "one head for each client of a round (train.clients_per_round)"
+            raise MethodError(wrong(where, self.H, f"null or at least {per_round}, {reason}"))
         return self
 
     def heads(self, feature_dim: int, num_classes: int, generators: Generators) -> dict[str, nn.Module]:
         """H heads, slot s of width floor(rho_s h) with diversity; the widths are drawn once (section 2.2)."""
-        if self.H is None:
-            raise MethodError("fedsdc: the number of clients is not known yet; ask for_clients first")
+        assert self.H is not None  # for_clients has been asked
         rho = rho_ladder(*self.rho, generators("fedsdc/rho").random(self.H))
         widths: list[int | None] = [None] * self.H
         if self.diversity:
             widths = [max(1, math.floor(share * feature_dim)) for share in rho]
-        return {
-            _slot_name(s): make_head(
-                feature_dim, num_classes, width, self.dropout, generators("fedsdc/head", s)
-            )
-            for s, width in enumerate(widths)
-        }
+        made: dict[str, nn.Module] = {}
+        for s, width in enumerate(widths):
+            rng = generators("fedsdc/head", s)
+            made[_slot_name(s)] = make_head(feature_dim, num_classes, width, self.dropout, rng)
+        return made
 
     def setup(self, federation: Federation) -> State:
         """The heads by slot, and a seed from which every round's shuffle is drawn."""
@@ -154,7 +143,7 @@ class FedSDC(VariantRule, ClientRule):
     def send(self, server: State, client: int, view: RoundView) -> State:
         """The head of the client's slot (Eq. 7), or all of them."""
         heads = server["heads"]
-        slot = _slot_name(self._slots(server, view)[client])
+        slot = self._slots(server, view)[client]
         vector = heads[slot]
         if view.round == 0 and self.first_heads == "client":
             vector = self._redrawn(server, vector, client)
@@ -171,20 +160,20 @@ class FedSDC(VariantRule, ClientRule):
     def receive(self, server: State, view: RoundView) -> State:
         """Heads return to their slots unaveraged; those that rested stay."""
         slots = self._slots(server, view)
-        returned = {_slot_name(slots[k]): head for k, head in view.payload["head"].items()}
+        returned = {slots[k]: head for k, head in view.payload["head"].items()}
         return server | {"heads": server["heads"] | returned}
 
-    def _slots(self, server: State, view: RoundView) -> dict[int, int]:
+    def _slots(self, server: State, view: RoundView) -> dict[int, str]:
         """Slot s(k) of each participant, m of the H slots without repeat (Eq. 6); the same whenever it is asked."""
         if not self.shuffle:
-            return {k: k for k in view.clients}
+            return {k: _slot_name(k) for k in view.clients}
         dealt = np.random.default_rng((server["seed"], view.round)).permutation(len(server["heads"]))
         if len(view.clients) > len(dealt):
             raise MethodError(
                 f"fedsdc: {len(view.clients)} clients take part in round {view.round}, but there are {self.H} heads; "
                 "set method.client.fedsdc.H higher, or to null"
             )
-        return {k: int(s) for k, s in zip(view.clients, dealt, strict=False)}
+        return {k: _slot_name(int(s)) for k, s in zip(view.clients, dealt, strict=False)}
 
     def _redrawn(self, server: State, old: Tensor, client: int) -> Tensor:
         """First values that the client draws for the head of its slot, of the same shape as ``old``."""
@@ -230,12 +219,11 @@ def head_scores(
     Micro-F1 is the share of right answers, as each sample has one label; balanced accuracy the mean recall over the
     classes present. NaN if there are no samples.
     """
-    hits, counts = np.zeros((0, 0)), np.zeros(0)
+    hits, counts = np.zeros((1, 1)), np.zeros(1)
     for logits, y in answers:
         labels = F.one_hot(y, logits.shape[2]).double()
-        right = (logits.argmax(2) == y).double() @ labels  # [H, C]
-        hits = right.cpu().numpy() + (hits if hits.size else 0)
-        counts = labels.sum(0).cpu().numpy() + (counts if counts.size else 0)
+        hits = hits + ((logits.argmax(2) == y).double() @ labels).cpu().numpy()  # [H, C]
+        counts = counts + labels.sum(0).cpu().numpy()
     present = counts > 0
     if metric == "micro_f1":
         return hits.sum(1) / counts.sum()
@@ -252,7 +240,7 @@ class Vote(VariantRule, Prediction):
     """
 
     logits: ClassVar[bool] = False
-    asks: ClassVar[str] = "fedsdc"
+    needs: ClassVar[Mapping[str, str]] = {"client": "fedsdc"}
 
     reference: ClassVar[Mapping[str, Any]] = {"ranking": "train_reference", "metric": "balanced_accuracy"}
 

@@ -23,27 +23,7 @@ from torch import Tensor
 
 from methods.core.contexts import ClientContext, Federation, Reducer, RoundView, State, Trained
 from methods.core.registry import register
-from methods.core.rules import ClientRule, Method, overrides
-
-
-def refuse_phases(rule: ClientRule, method: Method) -> None:
-    """MethodError if another rule of ``method`` trains parts of the model in turns: a control variate covers w."""
-    others = [other.key for other in method.client if overrides(other, "phases")]
-    if others:
-        raise method.error(
-            f"{rule.key} derives a gradient of the whole model from the update, but {others[0]} trains parts of the "
-            "model in turns; drop one of them"
-        )
-
-
-def new_control(old: Tensor, difference: Tensor, scale: float, trained: Trained, lr: float) -> Tensor:
-    """c_k' [d] = c_k - c + (w - w_k)/(scale eta), from c_k and ``difference`` = c - c_k (both [d]).
-
-    Unchanged for a client that took no step, or steps of length 0.
-    """
-    if not trained.steps or not lr:
-        return old
-    return -difference - trained.update / (scale * lr)
+from methods.core.rules import ClientRule
 
 
 @register("client", "scaffold")
@@ -54,13 +34,10 @@ class Scaffold(ClientRule):
     """
 
     equal_layouts: ClassVar[bool] = True
+    trains_all: ClassVar[bool] = True
     reducers: ClassVar[Mapping[str, Reducer]] = {"dc": "sum"}
 
     control_scale: Literal["a_k", "tau_k"] = "a_k"
-
-    def check(self, method: Method) -> None:
-        """Refuse rules with phases."""
-        refuse_phases(self, method)
 
     def setup(self, federation: Federation) -> State:
         """c = 0."""
@@ -68,7 +45,7 @@ class Scaffold(ClientRule):
 
     def send(self, server: State, client: int, view: RoundView) -> State:
         """c."""
-        return {"c": server["c"]}
+        return server
 
     def begin(self, ctx: ClientContext) -> State:
         """c - c_k, once for all steps."""
@@ -80,12 +57,17 @@ class Scaffold(ClientRule):
         g.add_(ctx.local["difference"])
 
     def finish(self, ctx: ClientContext, trained: Trained) -> tuple[State, State]:
-        """Option II; uploads c_k' - c_k."""
-        old = ctx.state["c"] if ctx.state else torch.zeros_like(ctx.w)
-        scale = trained.step_norm if self.control_scale == "a_k" else trained.steps
-        new = new_control(old, ctx.local["difference"], scale, trained, ctx.lr)
+        """Option II; uploads c_k' - c_k. A client that took no step, or steps of length 0, keeps c_k."""
+        old = ctx.state.get("c", torch.zeros_like(ctx.w))
+        new = old
+        if trained.steps and ctx.lr:
+            new = -ctx.local["difference"] - trained.update / (self.scale(ctx, trained) * ctx.lr)
         return {"c": new}, {"dc": new - old}
+
+    def scale(self, ctx: ClientContext, trained: Trained) -> float:
+        """What (w - w_k)/eta is divided by."""
+        return trained.step_norm if self.control_scale == "a_k" else trained.steps
 
     def receive(self, server: State, view: RoundView) -> State:
         """c <- c + (1/K) sum over S of (c_k' - c_k)."""
-        return {"c": server["c"] + view.payload["dc"] / view.num_clients}
+        return server | {"c": server["c"] + view.payload["dc"] / view.num_clients}

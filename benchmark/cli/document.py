@@ -113,9 +113,8 @@ def _algorithm(module: ModuleType) -> Algorithm | None:
     from methods.core.rules import Rule
 
     classes = [item for item in vars(module).values() if inspect.isclass(item)]
-    rules = [
-        item for item in classes if issubclass(item, Rule) and item.key and item.__module__ == module.__name__
-    ]
+    own = [item for item in classes if issubclass(item, Rule) and item.__module__ == module.__name__]
+    rules = [item for item in own if not inspect.isabstract(item)]
     configured = tuple(_configured(module, {rule.key for rule in rules}))
     if not rules or not configured:
         return None

@@ -181,7 +181,7 @@ class FederatedRun:
                 dbar, direction = method.direction.direction(matrix, p, view, state.direction)
             # In a round of plain FedAvg the neutral rules return the states that they are given.
             w, optimizer = method.optimizer.step(state.w, dbar, state.optimizer)
-            w, post = method.post.apply(state.w, w, dbar, view, state.post)
+            w, post = method.post.apply(w, dbar, view, state.post)
             rules = dict(state.rules)
             for rule in method.client:
                 reduced = replace(view, payload=uploads.payloads.reduced(rule, view), update=dbar)

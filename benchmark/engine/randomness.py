@@ -7,6 +7,7 @@ and results do not depend on the order or number of workers.
 from __future__ import annotations
 
 import zlib
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
@@ -33,14 +34,18 @@ def seed_torch(seed: int, device: torch.device) -> None:
         torch.manual_seed(seed)
 
 
-def random_state(device: torch.device) -> torch.Tensor:
-    """The state of the generator that operations on ``device`` draw from."""
-    return torch.get_rng_state() if device.type == "cpu" else torch.cuda.get_rng_state(device)
+def rewinder(device: torch.device, generators: Sequence[np.random.Generator] = ()) -> Callable[[], None]:
+    """A function that sets torch's generator of ``device``, and ``generators``, back to their present states."""
+    on_cpu = device.type == "cpu"
+    drawn = torch.get_rng_state() if on_cpu else torch.cuda.get_rng_state(device)
+    states = [rng.bit_generator.state for rng in generators]
 
+    def rewind() -> None:
+        if on_cpu:
+            torch.set_rng_state(drawn)
+        else:
+            torch.cuda.set_rng_state(drawn, device)
+        for rng, state in zip(generators, states, strict=True):
+            rng.bit_generator.state = state
 
-def restore_random_state(state: torch.Tensor, device: torch.device) -> None:
-    """Set the generator of ``device`` to what `random_state` returned."""
-    if device.type == "cpu":
-        torch.set_rng_state(state)
-    else:
-        torch.cuda.set_rng_state(state, device)
+    return rewind

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from benchmark.engine.randomness import random_state, restore_random_state, seed_torch
+from benchmark.engine.randomness import rewinder, seed_torch
 from benchmark.models.flat import FlatModel
 from benchmark.transforms.augmentation import Augment
 from methods.core.contexts import Batch, ClientContext, Phase
@@ -244,6 +244,8 @@ class LocalTrainer:
         rate = lr if phase.lr is None else phase.lr
         mask = None if phase.groups is None else model.layout.mask(*phase.groups).to(w.device, w.dtype)
         velocity = torch.zeros_like(w) if spec.momentum else None
+        kept = [value for a in with_loss for value in a.ctx.local.values()]
+        generators = [value for value in kept if isinstance(value, np.random.Generator)]
 
         def gradient(x: Tensor, y: Tensor, index: Tensor) -> Tensor:
             g.zero_()
@@ -253,11 +255,11 @@ class LocalTrainer:
             return ce.detach()
 
         def step(x: Tensor, y: Tensor, index: Tensor) -> tuple[Tensor, bool]:
-            drawn = None if climber is None else random_state(w.device)
+            rewind = None if climber is None else rewinder(w.device, generators)
             ce = gradient(x, y, index)
             again = False
-            if climber is not None and drawn is not None:
-                again = self._second_gradient(climber, mask, drawn, lambda: gradient(x, y, index))
+            if climber is not None and rewind is not None:
+                again = self._second_gradient(climber, mask, rewind, lambda: gradient(x, y, index))
             with torch.no_grad():
                 for active in with_correction:
                     active.rule.correct(active.ctx, w, g)
@@ -285,12 +287,16 @@ class LocalTrainer:
             w.add_(velocity, alpha=-rate)
 
     def _second_gradient(
-        self, climber: ActiveRule, mask: Tensor | None, drawn: Tensor, gradient: Callable[[], Tensor]
+        self,
+        climber: ActiveRule,
+        mask: Tensor | None,
+        rewind: Callable[[], None],
+        gradient: Callable[[], Tensor],
     ) -> bool:
         """Replace g by the gradient at w + e, with e from ``climber``; False if it wants none.
 
-        Only the groups of ``mask`` move. ``drawn`` is the random state before the first gradient: dropout is the same
-        in both. w and BatchNorm's statistics end as they were before the second pass.
+        Only the groups of ``mask`` move. ``rewind`` sets all generators back to the start of the first gradient, so
+        that both have the same draws. w and BatchNorm's statistics end as they were before the second pass.
         """
         w, g, buffers = self.model.w, self.model.g, self.model.buffers
         assert g is not None
@@ -302,7 +308,7 @@ class LocalTrainer:
                 return False
             start, statistics = w.clone(), buffers.clone()
             w.add_(e)
-        restore_random_state(drawn, w.device)
+        rewind()
         gradient()
         with torch.no_grad():
             w.copy_(start)

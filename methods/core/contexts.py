@@ -222,23 +222,18 @@ class RoundView:
 
 
 class ServerView(Protocol):
-    """What a prediction rule may read: the state of the server and, for personal models, of the clients."""
+    """What a prediction rule may read: the state of the server and, for personal models, of the K clients.
 
-    @property
-    def num_clients(self) -> int:
-        """K."""
+    Attributes:
+        w: The global model [d].
+        buffers: Its BatchNorm statistics.
+        rules: Server-side state of each client rule, by name.
+    """
 
-    @property
-    def w(self) -> Tensor:
-        """The global model [d]."""
-
-    @property
-    def buffers(self) -> Tensor:
-        """Its BatchNorm statistics."""
-
-    @property
-    def rules(self) -> Mapping[str, State]:
-        """Server-side state of each client rule, by name."""
+    num_clients: int
+    w: Tensor
+    buffers: Tensor
+    rules: dict[str, State]
 
     def model(
         self, client: int | None = None, head: Head | None = None, w: Tensor | None = None

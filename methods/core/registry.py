@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Any, TypeVar
 
 from pydantic import ValidationError
@@ -21,9 +22,7 @@ R = TypeVar("R", bound=type[Rule])
 
 SLOTS = ("client", "weights", "direction", "optimizer", "post", "prediction", "selection")
 
-
 _rules: dict[str, dict[str, type[Rule]]] = {slot: {} for slot in SLOTS}
-_imported = False
 
 
 def register(slot: str, name: str) -> Callable[[R], R]:
@@ -41,13 +40,10 @@ def register(slot: str, name: str) -> Callable[[R], R]:
     return decorate
 
 
+@cache
 def _import_all() -> None:
-    global _imported
-    if _imported:
-        return
     for module in pkgutil.walk_packages(methods.__path__, "methods."):
         importlib.import_module(module.name)
-    _imported = True
 
 
 def names(slot: str) -> list[str]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal, Protocol, Self
+from typing import Any, ClassVar, Literal, Protocol, Self
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict
@@ -41,13 +41,30 @@ class Rule(BaseModel):
     """Base of all rules: hyper-parameters in the paper's symbols, validated, frozen, unknown ones refused."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
+
     key: ClassVar[str] = ""
+    """The name under which the rule is registered; else the name of its class."""
+
+    needs: ClassVar[Mapping[str, str]] = {}
+    """Rules that the method must have too, by slot: ``{"prediction": "personal"}``."""
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        cls.key = vars(cls).get("key", cls.__name__)
 
     def check(self, method: Method) -> None:
         """Raise ``MethodError``, with the reason, if this rule cannot be combined with the rest of ``method``."""
 
 
-class ClientRule(Rule):
+class StatefulRule(Rule):
+    """A rule that may keep a state at the server."""
+
+    def setup(self, federation: Federation) -> State:
+        """This rule's server-side state before round 0."""
+        return {}
+
+
+class ClientRule(StatefulRule):
     """What a method changes at the client. Every hook is optional; the neutral values make FedAvg.
 
     Order in a round: ``send`` (server), ``begin``, ``phases``; in each epoch ``sample_weights``; in each step ``loss``,
@@ -56,7 +73,8 @@ class ClientRule(Rule):
     Attributes:
         personal: Groups of parameters that stay at the client (a property where it depends on a parameter). They are
             not aggregated; the engine keeps them.
-        equal_layouts: Whether the rule keeps or sends vectors of length d, which heads of different widths would break.
+        equal_layouts: Whether the rule keeps or sends vectors of length d: no heads of different widths beside it.
+        trains_all: Whether the rule derives a gradient of the whole model from the update: no phases beside it.
         buffers: BatchNorm policy that replaces that of the run.
         reducers: How each upload is combined over clients.
         owns_head: Whether the rule decides what the classifier is; two such rules cannot be combined.
@@ -64,6 +82,7 @@ class ClientRule(Rule):
 
     personal: ClassVar[tuple[str, ...]] = ()
     equal_layouts: ClassVar[bool] = False
+    trains_all: ClassVar[bool] = False
     buffers: ClassVar[Literal["average", "local", "frozen"] | None] = None
     reducers: ClassVar[Mapping[str, Reducer]] = {}
     owns_head: ClassVar[bool] = False
@@ -82,10 +101,6 @@ class ClientRule(Rule):
 
     def heads(self, feature_dim: int, num_classes: int, generators: Generators) -> dict[str, nn.Module]:
         """The classifiers (h -> C) that clients may be given, by key."""
-        return {}
-
-    def setup(self, federation: Federation) -> State:
-        """This rule's server-side state before round 0."""
         return {}
 
     def send(self, server: State, client: int, view: RoundView) -> State:
@@ -115,8 +130,9 @@ class ClientRule(Rule):
         """Perturbation e [d] for a second gradient: the step then uses the gradient at w + e instead of ``g``.
 
         The second gradient is that of the same objective on the same batch, in training mode, with the same augmented
-        inputs and the same dropout; BatchNorm's running statistics come from the first pass. ``g`` [d] is the
-        gradient at ``w`` [d] before any ``correct``. None: no second gradient, which costs nothing.
+        inputs and the same draws (dropout, and generators in ``ctx.local``); BatchNorm's running statistics come from
+        the first pass. ``g`` [d] is the gradient at ``w`` [d] before any ``correct``. None: no second gradient, which
+        costs nothing.
         """
         return None
 
@@ -133,7 +149,7 @@ class ClientRule(Rule):
 
 
 def overrides(rule: ClientRule, hook: str) -> bool:
-    """Whether ``rule`` has a ``hook`` of its own."""
+    """Whether ``rule`` has a hook of its own, or sets a flag."""
     return getattr(type(rule), hook) is not getattr(ClientRule, hook)
 
 
@@ -141,25 +157,25 @@ def overrides(rule: ClientRule, hook: str) -> bool:
 
 
 class Weights(Rule):
-    """How much each participant counts: the weights p_k."""
+    """How much each participant counts: the weights p_k.
+
+    ``needs_training``: whether they depend on the steps of training; the updates are then all held in memory.
+    """
 
     needs_training: ClassVar[bool] = False
-    """Whether p_k depends on what happened in training (steps); the updates are then all held in memory."""
 
     @abstractmethod
     def weights(self, view: RoundView) -> np.ndarray:
         """p_k [m]; sums to 1 unless the method says otherwise. Before training, steps are zero."""
 
 
-class Aggregator(Rule):
-    """Turns the updates of a round into one vector (slot ``direction``)."""
+class Aggregator(StatefulRule):
+    """Turns the updates of a round into one vector (slot ``direction``).
+
+    ``streams``: whether updates are added one by one and never held together, as the plain weighted mean can.
+    """
 
     streams: ClassVar[bool] = False
-    """True for the plain weighted mean: updates are added one by one and never held together."""
-
-    def setup(self, federation: Federation) -> State:
-        """State before round 0."""
-        return {}
 
     @abstractmethod
     def direction(self, updates: Tensor, p: Tensor, view: RoundView, state: State) -> tuple[Tensor, State]:
@@ -182,17 +198,11 @@ class ServerOptimizer(Rule):
         """(new w [d], new state)."""
 
 
-class Post(Rule):
+class Post(StatefulRule):
     """What the server does after the optimizer's step."""
 
-    def setup(self, federation: Federation) -> State:
-        """State before round 0."""
-        return {}
-
-    def apply(
-        self, w_old: Tensor, w: Tensor, dbar: Tensor, view: RoundView, state: State
-    ) -> tuple[Tensor, State]:
-        """(new w [d], new state), given the model before the round, after the optimizer, and Dbar."""
+    def apply(self, w: Tensor, dbar: Tensor, view: RoundView, state: State) -> tuple[Tensor, State]:
+        """(new w [d], new state) from the model after the optimizer's step and Dbar."""
         return w, state
 
 
@@ -203,10 +213,7 @@ class ClientProbe(Protocol):
     """A client that answers a question of the server without taking part in the round.
 
     Attributes:
-        client: Its number.
-        num_classes: C.
         num_attributes: How many values the attribute has; 0 without attributes.
-        w: The global model [d].
         body_size: Length of the part of w in front of the classifier.
         heads: First values of the heads that :meth:`Selection.heads` asked for, the same at each client.
     """
@@ -250,11 +257,7 @@ class ClientPool(Protocol):
 
     @property
     def group_counts(self) -> np.ndarray | None:
-        """N^k [K, C, A], samples of each class and attribute at each client; None without attributes.
-
-        No real server knows these: they are for :meth:`Selection.measures` and for refusing data without attributes,
-        never for choosing. They are not counted as sent.
-        """
+        """N^k [K, C, A], samples by class and attribute, for measures and refusals only; None without attributes."""
 
     def ask(self, ids: Sequence[int], question: Callable[[ClientProbe], np.ndarray]) -> np.ndarray:
         """Answers [len(ids), s] of ``question`` evaluated at each client."""
@@ -304,13 +307,12 @@ class Selection(Rule):
 
 
 class Prediction(Rule):
-    """How a trained federation answers; metrics are averaged over the predictors it yields."""
+    """How a trained federation answers; metrics are averaged over the predictors it yields.
+
+    ``logits``: whether scores are logits, so that cross-entropy is meaningful.
+    """
 
     logits: ClassVar[bool] = True
-    """Whether scores are logits, so that cross-entropy is meaningful."""
-
-    asks: ClassVar[str | None] = None
-    """The client rule whose server state holds what answers; a method with this prediction must have it."""
 
     @property
     def needs_validation(self) -> bool:
@@ -322,15 +324,20 @@ class Prediction(Rule):
         """One predictor (global model, vote of heads) or one per client (personal models)."""
 
 
-# Method --------------------------------------------------------------------------------------------------------
-
 SINGLE_HOOKS = {
+    "owns_head": "what the head is",
     "phases": "the phases of local training",
     "sample_weights": "how local samples are drawn",
     "heads": "the heads",
     "ascend": "where the second gradient is taken",
 }
-"""Hooks that only one client rule of a method may have, and what they decide."""
+"""What only one client rule of a method may have, and what it decides."""
+
+CONFLICTS = {
+    ("equal_layouts", "heads"): "{} keeps whole models, but {} hands out heads of different widths",
+    ("trains_all", "phases"): "{} derives a gradient of the whole model, but {} trains it in parts",
+}
+"""What two client rules of a method may not have at once."""
 
 
 @dataclass(frozen=True)
@@ -361,34 +368,32 @@ class Method:
         return asked or not self.direction.streams or self.weights.needs_training
 
     def check(self) -> None:
-        """Refuse combinations that no rule of their own would notice; then ask every part. Raises MethodError."""
-        self._refuse_several([rule for rule in self.client if rule.owns_head], "what the head is")
+        """Raise ``MethodError`` for rules that cannot be combined."""
+        self._check_client_rules()
+        server = (self.weights, self.direction, self.optimizer, self.post)
+        for rule in (*self.client, *server, self.prediction, self.selection):
+            for slot, name in rule.needs.items():
+                held = [other.key for other in (self.client if slot == "client" else [getattr(self, slot)])]
+                if name not in held:
+                    where = f"method.{slot}" if slot in ("client", "prediction") else f"method.server.{slot}"
+                    raise self.error(f"{rule.key} needs {name!r} in {where}; got {', '.join(held) or 'none'}")
+            rule.check(self)
+
+    def _check_client_rules(self) -> None:
+        """Refuse client rules that decide the same, or of which one breaks what another relies on."""
+
+        def having(hook: str) -> list[str]:
+            return [rule.key for rule in self.client if overrides(rule, hook)]
+
         for hook, what in SINGLE_HOOKS.items():
-            self._refuse_several([rule for rule in self.client if overrides(rule, hook)], what)
-        shaping = [rule.key for rule in self.client if overrides(rule, "heads")]
-        whole = [rule.key for rule in self.client if rule.equal_layouts]
-        if shaping and whole:
-            raise self.error(
-                f"{whole[0]} keeps a vector of the whole model at each client, but {shaping[0]} hands out heads of "
-                "different widths; drop one of them"
-            )
+            if len(having(hook)) > 1:
+                raise self.error(f"{' and '.join(having(hook))} both decide {what}; keep one of them")
+        for (one, other), text in CONFLICTS.items():
+            if having(one) and having(other):
+                raise self.error(f"{text.format(having(one)[0], having(other)[0])}; drop one of them")
         policies = {rule.key: rule.buffers for rule in self.client if rule.buffers}
         if len(set(policies.values())) > 1:
             raise self.error(f"the client rules want different BatchNorm policies: {policies}; keep one rule")
-        asked = self.prediction.asks
-        if asked is not None and all(rule.key != asked for rule in self.client):
-            raise self.error(
-                f"prediction {self.prediction.key!r} needs the client rule {asked}; add it to method.client, or set "
-                "method.prediction.name=global"
-            )
-        server = (self.weights, self.direction, self.optimizer, self.post)
-        for rule in (*self.client, *server, self.prediction, self.selection):
-            rule.check(self)
-
-    def _refuse_several(self, rules: Sequence[ClientRule], what: str) -> None:
-        if len(rules) > 1:
-            keys = " and ".join(rule.key for rule in rules)
-            raise self.error(f"{keys} both decide {what}; keep one of them")
 
     def error(self, text: str) -> MethodError:
         """The error about a combination that makes no sense."""

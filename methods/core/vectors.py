@@ -98,10 +98,7 @@ class Layout:
 
     def view(self, vector: Tensor, name: str) -> Tensor:
         """The tensor called ``name`` as a view into ``vector`` [d]; KeyError for an unknown name."""
-        for entry in self.entries:
-            if entry.name == name:
-                return entry.view(vector)
-        raise KeyError(name)
+        return {entry.name: entry for entry in self.entries}[name].view(vector)
 
     def to_list(self) -> list[list[Any]]:
         """The entries as plain values, for a checkpoint."""
@@ -110,11 +107,8 @@ class Layout:
     @classmethod
     def from_list(cls, entries: Iterable[Sequence[Any]]) -> Layout:
         """The layout that :meth:`to_list` wrote."""
-        return cls(
-            tuple(
-                Entry(name, start, stop, tuple(shape), *rest) for name, start, stop, shape, *rest in entries
-            )
-        )
+        made = (Entry(name, start, stop, tuple(shape), *rest) for name, start, stop, shape, *rest in entries)
+        return cls(tuple(made))
 
     def require_same(self, other: Layout, what: str) -> None:
         """Raise :class:`LayoutError`, naming the first difference, unless both layouts are equal."""

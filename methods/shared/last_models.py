@@ -66,7 +66,7 @@ class LastModels(ClientRule):
 class MeanOfLastModels(Prediction):
     """The mean that the client rule of the same name follows."""
 
-    asks: ClassVar[str] = "last_models"
+    needs: ClassVar[Mapping[str, str]] = {"client": "last_models"}
 
     def predictors(self, view: ServerView) -> Iterator[Predictor]:
         """One predictor: logits of the mean model."""

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from methods.core.contexts import Predictor, ServerView
 from methods.core.registry import register
-from methods.core.rules import ClientRule, Method, Prediction
+from methods.core.rules import Prediction
 
 
 @register("prediction", "personal")
@@ -22,12 +22,3 @@ class PersonalPrediction(Prediction):
         """One predictor per client: logits of its model. Each is to be used before the next is asked for."""
         for client in range(view.num_clients):
             yield view.model(client).logits
-
-
-def require_personal(rule: ClientRule, method: Method, what: str) -> None:
-    """MethodError unless the clients' own models answer: ``rule`` keeps ``what`` at the clients."""
-    if method.prediction.key != "personal":
-        raise method.error(
-            f"prediction {method.prediction.key!r} asks a whole model of the server, but {rule.key} keeps {what} at "
-            "the clients; set method.prediction.name to personal"
-        )

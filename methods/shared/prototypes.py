@@ -3,23 +3,52 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
 
-from methods.core.contexts import ClientContext, Federation, FrozenModel, Reducer, State
+from methods.core.contexts import (
+    ClientContext,
+    Federation,
+    FrozenModel,
+    Reducer,
+    RoundView,
+    State,
+    Trained,
+)
+from methods.core.rules import ClientRule
 
-REDUCERS: Mapping[str, Reducer] = {"sums": "sum", "counts": "sum"}
-"""How the uploads of :func:`class_sums` are combined."""
 
+class Prototypes(ClientRule):
+    """Sends prototypes ``g`` [C, h] down and class sums of features up; ``known`` [C] says which classes have one."""
 
-def none_yet(federation: Federation) -> State:
-    """Prototypes ``g`` [C, h] of no class: ``known`` [C] is false everywhere."""
-    w, classes = federation.w, federation.num_classes
-    return {
-        "g": torch.zeros(classes, federation.feature_dim, dtype=w.dtype, device=w.device),
-        "known": torch.zeros(classes, dtype=torch.bool, device=w.device),
-    }
+    reducers: ClassVar[Mapping[str, Reducer]] = {"sums": "sum", "counts": "sum"}
+
+    def setup(self, federation: Federation) -> State:
+        """No class has a prototype yet."""
+        w, classes = federation.w, federation.num_classes
+        return {
+            "g": torch.zeros(classes, federation.feature_dim, dtype=w.dtype, device=w.device),
+            "known": torch.zeros(classes, dtype=torch.bool, device=w.device),
+        }
+
+    def send(self, server: State, client: int, view: RoundView) -> State:
+        """The prototypes, once there are some."""
+        return {"g": server["g"], "known": server["known"]} if server["known"].any() else {}
+
+    def finish(self, ctx: ClientContext, trained: Trained) -> tuple[State, State]:
+        """Class sums of the features of the trained model, N_c g_k^c [C, h], and N_c [C]."""
+        return {}, class_sums(ctx, ctx.frozen(trained.w, trained.buffers))
+
+    def receive(self, server: State, view: RoundView) -> State:
+        """g_c = sum_k N_k^c g_k^c / sum_k N_k^c over those who submitted c; other classes keep their old g_c."""
+        if "sums" not in view.payload:
+            return server
+        sums, counts = view.payload["sums"], view.payload["counts"]
+        there = counts > 0
+        g = torch.where(there[:, None], sums / counts.clamp_min(1)[:, None], server["g"])
+        return server | {"g": g, "known": server["known"] | there}
 
 
 def class_sums(ctx: ClientContext, model: FrozenModel, squares: bool = False) -> State:
@@ -36,13 +65,3 @@ def class_sums(ctx: ClientContext, model: FrozenModel, squares: bool = False) ->
             found["squares"] = one_hot.T @ z.square().sum(1)
         total = {name: total.get(name, 0.0) + value for name, value in found.items()}
     return total
-
-
-def updated(server: State, payload: State) -> State:
-    """``server`` with g_c = sum_k (class sums) / sum_k (counts) of the uploads; other classes keep their old g_c."""
-    if "sums" not in payload:
-        return server
-    sums, counts = payload["sums"], payload["counts"]
-    there = counts > 0
-    g = torch.where(there[:, None], sums / counts.clamp_min(1)[:, None], server["g"])
-    return server | {"g": g, "known": server["known"] | there}

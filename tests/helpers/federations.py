@@ -113,7 +113,6 @@ def with_rules(*rules: ClientRule, config: Mapping[str, Any] | None = None, **sl
 class Turns(Selection):
     """The clients given for each round, over and over."""
 
-    key: ClassVar[str] = "turns"
     turns: tuple[tuple[int, ...], ...]
 
     def choose(
@@ -169,7 +168,6 @@ def two_features(sizes: Sequence[int]) -> Problem:
 class Drift(ClientRule):
     """Keeps the last w_k and pulls towards it; its server side counts uploads; personal norm group and buffers."""
 
-    key: ClassVar[str] = "drift"
     personal: ClassVar[tuple[str, ...]] = ("norm",)
     buffers: ClassVar[str | None] = "local"
     reducers: ClassVar[dict] = {"w": "mean"}
@@ -195,15 +193,12 @@ class Drift(ClientRule):
 class OwnNorm(ClientRule):
     """FedBN: the norm group and the statistics stay at the client."""
 
-    key: ClassVar[str] = "own_norm"
     personal: ClassVar[tuple[str, ...]] = ("norm",)
     buffers: ClassVar[str | None] = "local"
 
 
 class Push(ClientRule):
     """Adds a constant gradient (3 on theta, 4 on phi)."""
-
-    key: ClassVar[str] = "push"
 
     def correct(self, ctx: ClientContext, w: Tensor, g: Tensor) -> None:
         g.add_(torch.tensor([3.0, 4.0], dtype=g.dtype))
@@ -215,7 +210,6 @@ class Push(ClientRule):
 class Quadratic(ClientRule):
     """f_k(w) = a_k/2 (w - b_k)^2 in place of cross-entropy, where z = w."""
 
-    key: ClassVar[str] = "quadratic"
     a: tuple[float, ...]
     b: tuple[float, ...]
 
@@ -245,7 +239,6 @@ def two_parameters() -> Net:
 class Recorder(ClientRule):
     """Writes down every batch (round, client, x, y, z) and every end of training; changes nothing."""
 
-    key: ClassVar[str] = "recorder"
     batches: Any
     ends: Any
 
@@ -267,6 +260,11 @@ class Recorder(ClientRule):
     def sizes(self) -> list[int]:
         """Sizes of all batches so far."""
         return [len(y) for _, _, _, y, _ in self.batches]
+
+
+def near(found: Any, expected: Any, atol: float = 1e-12) -> None:
+    """Assert that two arrays are equal up to rounding."""
+    np.testing.assert_allclose(found, expected, rtol=0, atol=atol)
 
 
 def same(a: Any, b: Any) -> bool:

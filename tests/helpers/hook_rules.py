@@ -7,29 +7,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from federations import (
-    federation,
-    ones,
-    problem_of,
-    two_parameters,
-    with_rules,
-)
+from federations import federation, ones, two_parameters, with_rules
 from torch import Tensor
 
 from benchmark.engine.federation import FederatedRun
 from benchmark.engine.state import Problem
-from methods.core.contexts import (
-    Batch,
-    ClientContext,
-    Federation,
-    Loss,
-    RoundView,
-    State,
-    Trained,
-)
-from methods.core.rules import (
-    ClientRule,
-)
+from methods.core.contexts import ClientContext, Federation, RoundView, State, Trained
+from methods.core.rules import ClientPool, ClientRule, Selection
 
 START = np.array([2.0, 3.0])
 """(theta, phi) of ``two_parameters``: z = theta x, logits = phi z."""
@@ -44,24 +28,28 @@ def two(*rules: ClientRule, problem: Problem | None = None, **options: Any) -> F
     return federation(problem or ones(1), with_rules(*rules, **slots), two_parameters(), **options)
 
 
-def line(*xs: Sequence[float]) -> Problem:
-    """Clients whose inputs are these numbers; one class, so cross-entropy is 0."""
-    return problem_of([np.array(x, dtype=float)[:, None] for x in xs], [np.zeros(len(x), int) for x in xs], 1)
-
-
 class Move(ClientRule):
     """Adds gradient -1/lr to all parameters, so that every step adds 1 to each."""
-
-    key: ClassVar[str] = "move"
 
     def correct(self, ctx: ClientContext, w: Tensor, g: Tensor) -> None:
         g.sub_(1 / ctx.lr)
 
 
+class Asking(Selection):
+    """Chooses what ``pick`` returns, which may ask the clients."""
+
+    def pick(self, round: int, clients: ClientPool, state: State) -> Sequence[int]:
+        raise NotImplementedError
+
+    def choose(
+        self, round: int, kappa: int, clients: ClientPool, state: State, rng: np.random.Generator
+    ) -> tuple[Sequence[int], State]:
+        return self.pick(round, clients, state), state
+
+
 class Upload(ClientRule):
     """Uploads (k + 1) x [1, 10] under each reducer; the server keeps what it received, and sends its sum down."""
 
-    key: ClassVar[str] = "upload"
     reducers: ClassVar[Mapping[str, Any]] = {"s": "sum", "m": "mean", "k": "keep"}
 
     def setup(self, federation: Federation) -> State:
@@ -76,22 +64,3 @@ class Upload(ClientRule):
 
     def receive(self, server: State, view: RoundView) -> State:
         return {"rounds": server["rounds"] + 1, **view.payload, "seen": (view.clients, view.weights.tolist())}
-
-
-class Previous(ClientRule):
-    """MOON's shape: features of the global and of the client's previous model; extra = mean z (z_global -
-    z_previous)."""
-
-    key: ClassVar[str] = "previous"
-
-    def begin(self, ctx: ClientContext) -> State:
-        last = ctx.state.get("last", {"w": ctx.w, "buffers": ctx.buffers})
-        return {"global": ctx.frozen(ctx.w, ctx.buffers), "previous": ctx.frozen(last["w"], last["buffers"])}
-
-    def loss(self, ctx: ClientContext, batch: Batch) -> Loss:
-        difference = ctx.local["global"].features(batch.x) - ctx.local["previous"].features(batch.x)
-        assert not difference.requires_grad
-        return Loss((batch.z * difference).mean())
-
-    def finish(self, ctx: ClientContext, trained: Trained) -> tuple[State, State]:
-        return {"last": {"w": trained.w, "buffers": trained.buffers}}, {}

@@ -3,32 +3,28 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from federations import federation, mlp, problem_of, run
+from federations import class_run, federation, mlp, problem_of, run
+from golden_cases import stored
 
 from methods.core.build import build
 from methods.core.contexts import Batch
 from methods.fedproc import FedProc, prototype_contrast
 from methods.moon import Moon, contrast
 
-GOLDEN = Path(__file__).parents[1] / "golden" / "baselines"
 
-
-def stored(name: str) -> dict[str, torch.Tensor]:
-    return {
-        key: torch.from_numpy(np.asarray(value)) for key, value in np.load(GOLDEN / f"{name}.npz").items()
-    }
+def tensors(name: str) -> dict[str, torch.Tensor]:
+    return {key: torch.from_numpy(np.asarray(value)) for key, value in stored(f"baselines/{name}").items()}
 
 
 @pytest.mark.parametrize("mu", [1, 5])
 def test_moon_loss_and_gradient(mu: int) -> None:
-    g = stored("moon")
+    g = tensors("moon")
     z = g["z"].clone().requires_grad_()
     loss = mu * contrast(z, g["z_glob"], g["z_prev"], float(g["temperature"]))
     loss.backward()
@@ -75,7 +71,7 @@ def test_moon_looks_at_augmented_images_again() -> None:
 
 
 def test_fedproc_loss_and_gradient() -> None:
-    g = stored("fedproc")
+    g = tensors("fedproc")
     known = torch.ones(3, dtype=torch.bool)
     z = g["z_raw"].clone().requires_grad_()
     loss = prototype_contrast(z, g["y"], g["prototypes"], known)
@@ -86,7 +82,7 @@ def test_fedproc_loss_and_gradient() -> None:
 
 def test_fedproc_follows_the_schedule_of_its_authors() -> None:
     """Their total loss at rounds 0, 1, ...: T_p = 100, and cross-entropy alone in round 0."""
-    g = stored("fedproc")
+    g = tensors("fedproc")
     rule = FedProc(variant="reference")
     known = torch.ones(3, dtype=torch.bool)
     logits = g["logits"]
@@ -120,7 +116,7 @@ def test_classes_without_a_prototype_are_left_out() -> None:
 
 def test_fedproc_prototypes_are_weighted_by_count() -> None:
     """tests/golden: mean of the features over all clients' samples of a class, taken after local training."""
-    g = stored("fedproc")
+    g = tensors("fedproc")
     clients = [g["proto_client"] == k for k in range(int(g["proto_client"].max()) + 1)]
     xs = [g["proto_features"][c].numpy() for c in clients]
     ys = [g["proto_labels"][c].numpy() for c in clients]
@@ -133,14 +129,7 @@ def test_fedproc_prototypes_are_weighted_by_count() -> None:
 
 
 def test_fedproc_sends_nothing_in_round_0() -> None:
-    method = build({"client": {"fedproc": {}}})
-    rng = np.random.default_rng(0)
-    xs, ys = [rng.normal(size=(6, 6)) for _ in range(2)], [np.array([0, 0, 1, 1, 2, 2])] * 2
-    model = federation(problem_of(xs, ys, 3), method, mlp(), rounds=2, epochs=1, batch_size=6)
-    plain = federation(problem_of(xs, ys, 3), {}, mlp(), rounds=2, epochs=1, batch_size=6)
-    plain.model.w.data.copy_(model.model.w)
-    first, second = model.initial_state(), plain.initial_state()
-    a, _ = model.step(first)
-    b, _ = plain.step(second)
-    assert torch.equal(a.w, b.w), "round 0 is FedAvg"
-    assert not torch.equal(model.step(a)[0].w, plain.step(b)[0].w)
+    """So round 0 is FedAvg."""
+    with_prototypes, plain = (run(class_run(c, rounds=2)) for c in ({"client": {"fedproc": {}}}, {}))
+    assert torch.equal(with_prototypes[1].w, plain[1].w)
+    assert not torch.equal(with_prototypes[2].w, plain[2].w)

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 
 import numpy as np
 import pytest
+from federations import near
+from golden_cases import round_view, stored
 
 from methods.core.contexts import RoundView
 from methods.feddisco import Disco, disco_weights, discrepancy
 
-G = dict(np.load(Path(__file__).parents[1] / "golden" / "feddisco_weights.npz"))
+G = stored("feddisco_weights")
 
 
 def view(counts: np.ndarray) -> RoundView:
-    m = len(counts)
-    zeros = np.zeros(m)
-    return RoundView(0, 0.1, m, tuple(range(m)), zeros, counts.sum(1), zeros, zeros, counts)
+    return round_view(len(counts), sizes=counts.sum(1), label_counts=counts)
 
 
 @pytest.mark.parametrize("case", range(int(G["n_cases"])))
@@ -26,14 +25,14 @@ def test_golden(case: int, measure: str) -> None:
     """The paper's form; the code's differs for KL alone, where it divides d by its sum."""
     counts = G[f"c{case}_class_counts"][G[f"c{case}_participants"]].astype(float)
     d = discrepancy(counts, G[f"c{case}_target_dist"], measure)
-    np.testing.assert_allclose(d, G[f"c{case}_{measure}_d_paper"], rtol=0, atol=1e-10)
+    near(d, G[f"c{case}_{measure}_d_paper"], 1e-10)
     of_code = d / d.sum() if measure == "kl" else d
-    np.testing.assert_allclose(of_code, G[f"c{case}_{measure}_d_code"], rtol=0, atol=1e-10)
+    near(of_code, G[f"c{case}_{measure}_d_code"], 1e-10)
     share = G[f"c{case}_size_weight"]
     for j, (a, b) in enumerate(G["ab"]):
         for form, found in (("paper", d), ("code", of_code)):
             w = disco_weights(share, found, a, b)
-            np.testing.assert_allclose(w, G[f"c{case}_{measure}_w_{form}_ab{j}"], rtol=0, atol=1e-10)
+            near(w, G[f"c{case}_{measure}_w_{form}_ab{j}"], 1e-10)
 
 
 @pytest.mark.parametrize(("variant", "form"), [("paper", "paper"), ("reference", "code")])
@@ -45,9 +44,7 @@ def test_the_rule_has_a_uniform_target(variant: str, form: str, measure: str) ->
     rule = Disco(a=a, b=b, measure=measure, variant=variant)
     sizes = counts.sum(1) / counts.sum()
     np.testing.assert_allclose(G["c0_size_weight"], sizes, atol=1e-12)
-    np.testing.assert_allclose(
-        rule.weights(view(counts)), G[f"c0_{measure}_w_{form}_ab0"], rtol=0, atol=1e-10
-    )
+    near(rule.weights(view(counts)), G[f"c0_{measure}_w_{form}_ab0"], 1e-10)
 
 
 def test_a_client_of_one_class_is_log_c_away() -> None:

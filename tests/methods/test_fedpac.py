@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from federations import federation, problem_of, run
+from federations import federation, near, problem_of, run
+from golden_cases import stored
 from torch import nn
 
 from benchmark.models.networks import Net
 from methods.core.build import build
 from methods.fedpac import head_weights, on_simplex, quadratic_form, statistics
 
-GOLDEN = Path(__file__).parents[1] / "golden"
 FEDPAC = {"lam": 1.0, "eta_head": 0.1, "E_head": 1}
 METHOD = {"client": {"fedpac": FEDPAC}, "prediction": {"name": "fedpac"}}
-
-
-def golden(case: str) -> dict[str, np.ndarray]:
-    return dict(np.load(GOLDEN / f"fedpac_{case}.npz"))
 
 
 def measured(g: dict[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
@@ -38,42 +33,37 @@ def measured(g: dict[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
 
 @pytest.mark.parametrize("case", ["a", "b", "c"])
 def test_golden(case: str) -> None:
-    g = golden(case)
+    g = stored(f"fedpac_{case}")
     V, H = measured(g)
     for name, found in (("V", V), ("H", H)):
-        np.testing.assert_allclose(found, g[f"{name}_code"], rtol=0, atol=1e-5)
-        np.testing.assert_allclose(found, g[f"{name}_paper"], rtol=0, atol=1e-9)
+        near(found, g[f"{name}_code"], 1e-5)
+        near(found, g[f"{name}_paper"], 1e-9)
     m = len(V)
     for k in range(m):
         P = quadratic_form(V, H, k)
-        np.testing.assert_allclose(P, g["P_paper"][k], rtol=0, atol=1e-9)
+        near(P, g["P_paper"][k], 1e-9)
         alpha = on_simplex(P)
-        np.testing.assert_allclose(alpha, g["head_weights_paper"][k], rtol=0, atol=1e-4)
+        near(alpha, g["head_weights_paper"][k], 1e-4)
         assert alpha @ P @ alpha <= g["objective_paper"][k] * (1 + 1e-6)
     mixed = head_weights(V, H)
     dropped = g["head_weights_code"] / g["head_weights_code"].sum(1, keepdims=True)
-    np.testing.assert_allclose(mixed, dropped, rtol=0, atol=1e-4)
+    near(mixed, dropped, 1e-4)
     for part in ("weight", "bias"):
         found = np.tensordot(mixed, g[f"head_{part}_in"].astype(float), 1)
-        np.testing.assert_allclose(found, g[f"head_{part}_out_code"], rtol=0, atol=1e-4)
+        near(found, g[f"head_{part}_out_code"], 1e-4)
 
 
-def test_small_weights_are_dropped() -> None:
-    """Diagonal P = (1, 1e4): alpha is proportional to its inverse, (.9999, .0001), and .0001 < .001 goes."""
-    V, H = np.array([1.0, 1e4]), np.zeros((2, 1, 1))
+def test_mixes_by_hand() -> None:
+    """Diagonal P = (1, 1e4): alpha is proportional to its inverse, (.9999, .0001), and .0001 < .001 goes.
+
+    V = 0 (one sample each) and equal H: every mix is as good; P = 0. V = (0, 1) and H apart by 1: P = [[0, 0], [0, 2]]
+    for client 0, and only its own head has no error.
+    """
+    V = np.array([1.0, 1e4])
     np.testing.assert_allclose(on_simplex(np.diag(V)), [1e4 / 10001, 1 / 10001], rtol=1e-6)
-    assert head_weights(V, H).tolist() == [[1.0, 0.0], [1.0, 0.0]]
-
-
-def test_without_anything_to_tell_them_apart_heads_are_averaged() -> None:
-    """V = 0 (one sample each) and equal H: every mix is as good; P = 0."""
-    np.testing.assert_allclose(head_weights(np.zeros(3), np.ones((3, 2, 2))), np.full((3, 3), 1 / 3))
-
-
-def test_a_client_without_variance_keeps_its_head() -> None:
-    """P = [[0, 0], [0, 2]] for client 0 (V = (0, 1), H apart by 1): only its own head has no error."""
-    H = np.array([[[0.0]], [[1.0]]])
-    np.testing.assert_allclose(head_weights(np.array([0.0, 1.0]), H)[0], [1.0, 0.0], atol=1e-9)
+    assert head_weights(V, np.zeros((2, 1, 1))).tolist() == [[1.0, 0.0], [1.0, 0.0]]
+    near(head_weights(np.zeros(3), np.ones((3, 2, 2))), np.full((3, 3), 1 / 3))
+    near(head_weights(np.array([0.0, 1.0]), np.array([[[0.0]], [[1.0]]]))[0], [1.0, 0.0], 1e-9)
 
 
 def net() -> Net:
@@ -122,9 +112,9 @@ def test_one_round_by_hand() -> None:
     alpha = head_weights(np.array(V), np.stack(H))
     state = end.rules["fedpac"]
     for k in range(2):
-        np.testing.assert_allclose(state["heads"][str(k)], alpha[k] @ np.stack(heads), rtol=0, atol=1e-12)
+        near(state["heads"][str(k)], alpha[k] @ np.stack(heads))
     # Class 0: one sample of client 0, both of client 1; class 1: one of client 0.
-    np.testing.assert_allclose(state["g"][:, 0], np.sum(sums, axis=0) / [3, 1], rtol=0, atol=1e-12)
+    near(state["g"][:, 0], np.sum(sums, axis=0) / [3, 1])
     assert state["known"].tolist() == [True, True]
 
 

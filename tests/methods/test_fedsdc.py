@@ -3,48 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from federations import Turns, federation, mlp, problem_of, run, same, with_rules
+from federations import Turns, federation, mlp, near, problem_of, run, same, with_rules
+from fedsdc_cases import fedsdc
+from golden_cases import BODY, gradient, layers, round_view, stored
 from torch import nn
 
-from benchmark.config.compose import load_group
 from benchmark.engine.federation import FederatedRun
 from benchmark.engine.state import FederationState
 from methods.core.build import build
-from methods.core.contexts import ClientContext, RoundView, State, Trained
+from methods.core.contexts import ClientContext, State, Trained
 from methods.core.errors import MethodError
 from methods.core.rules import ClientRule, Method
 from methods.fedsdc import make_head
 
-GOLDEN = Path(__file__).parents[1] / "golden"
-
-
-def fedsdc(
-    name: str = "fedsdc", prediction: Mapping[str, Any] | None = None, **client: Any
-) -> dict[str, Any]:
-    """conf/method/<name>.yaml with these values of the client rule and the prediction on top."""
-    config = load_group("method", name)
-    config["client"]["fedsdc"] |= client
-    config["prediction"] |= prediction or {}
-    return config
-
-
-# Heads -----------------------------------------------------------------------------------------------------------
-
 
 def test_a_head_is_two_layers_without_a_nonlinearity() -> None:
     head = make_head(64, 5, 30, 0.2, np.random.default_rng(0))
-    assert [type(layer) for layer in head] == [nn.Linear, nn.Dropout, nn.Linear]  # type: ignore[attr-defined]
+    assert [type(layer) for layer in head] == [nn.Linear, nn.Dropout, nn.Linear]
     assert [tuple(p.shape) for p in head.parameters()] == [(30, 64), (30,), (5, 30), (5,)]
-    assert head[1].p == 0.2  # type: ignore[index]
-    first, last = head[0], head[2]  # type: ignore[index]
-    assert not first.bias.any()
-    assert not last.bias.any()
+    assert head[1].p == 0.2
+    first, last = head[0], head[2]
+    assert not first.bias.any() and not last.bias.any()
     z = torch.randn(7, 64, generator=torch.Generator().manual_seed(0))
     torch.testing.assert_close(head.eval()(z), z @ (last.weight @ first.weight).T)
 
@@ -52,29 +36,15 @@ def test_a_head_is_two_layers_without_a_nonlinearity() -> None:
 def test_first_values_are_xavier_normal() -> None:
     """Standard deviation sqrt(2 / (h + r)): over 400 x 160 numbers known to .3 %; normal, so 4.55 % beyond two."""
     head = make_head(400, 240, 160, 0.2, np.random.default_rng(3))
-    for layer, sd in ((head[0], (2 / 560) ** 0.5), (head[2], (2 / 400) ** 0.5)):  # type: ignore[index]
+    for layer, sd in ((head[0], (2 / 560) ** 0.5), (head[2], (2 / 400) ** 0.5)):
         weight = layer.weight.detach()
         assert float(weight.std()) == pytest.approx(sd, rel=0.015)
         assert float((weight.abs() > 2 * sd).double().mean()) == pytest.approx(0.0455, abs=0.005)
 
 
-@pytest.mark.parametrize("name", ["fedsdc_m1", "fedsdc_m3"])
-def test_without_diversity_a_head_is_one_layer(name: str) -> None:
-    rule = build(fedsdc(name, H=4)).client[0]
-    heads = rule.heads(8, 3, lambda purpose, *ids: np.random.default_rng(len(ids) and ids[0]))
-    assert [type(h) for h in heads.values()] == [nn.Linear] * 4
-    assert {tuple(h.weight.shape) for h in heads.values()} == {(3, 8)}
-    weights = [h.weight for h in heads.values()]
-    assert not torch.equal(weights[0], weights[1])
-
-
-# Slots -----------------------------------------------------------------------------------------------------------
-
-
 def dealt(rule: ClientRule, server: State, clients: Sequence[int], round: int) -> list[int]:
     """The slot that each client is sent in a round."""
-    zeros = np.zeros(len(clients))
-    view = RoundView(round, 0.1, 9, tuple(clients), *[zeros] * 4, zeros)
+    view = round_view(len(clients), round=round, clients=tuple(clients))
     return [int(rule.send(server, k, view)["head"].key.removeprefix("fedsdc/")) for k in clients]
 
 
@@ -97,25 +67,9 @@ def test_shuffle_deals_every_slot_to_every_client_alike() -> None:
     assert [dealt(rule, server_of(5, seed=8), range(5), t) for t in range(9)] != rounds[:9]
 
 
-def test_some_of_the_slots_go_to_some_of_the_clients() -> None:
-    """2 clients, 5 slots: never the same one twice in a round; all 20 ordered pairs come up."""
-    rule = build(fedsdc(H=5)).client[0]
-    rounds = {tuple(dealt(rule, server_of(5), (1, 4), t)) for t in range(400)}
-    assert rounds == {(a, b) for a in range(5) for b in range(5) if a != b}
-
-
-def test_without_shuffle_the_slot_is_the_client() -> None:
-    rule = build(fedsdc("fedsdc_m2", H=5)).client[0]
-    assert [dealt(rule, server_of(5), (0, 2, 4), t) for t in range(3)] == [[0, 2, 4]] * 3
-
-
-# Whole rounds beside NumPy ---------------------------------------------------------------------------------------
-
-
 class Watch(ClientRule):
     """Writes down which head each client trains and what it starts from."""
 
-    key: ClassVar[str] = "watch"
     seen: Any
 
     def finish(self, ctx: ClientContext, trained: Trained) -> tuple[State, State]:
@@ -125,71 +79,28 @@ class Watch(ClientRule):
         return {}, {}
 
 
-BODY = 56
-"""W1 [8, 6] and b1 [8]: the body of the golden model."""
+G = stored("baselines/fedavg")
+XS, YS, W0 = [G[f"uneq_X{k}"] for k in range(4)], [G[f"uneq_y{k}"] for k in range(4)], G["w0"]
+ALL = ((0, 1, 2, 3),)
 
 
-def layers(head: np.ndarray, width: int | None) -> list[tuple[np.ndarray, np.ndarray]]:
-    """(weight, bias) of a head's layers, out of its vector: 8 -> width -> 3, or 8 -> 3."""
-    found, start = [], 0
-    for rows, columns in [(3, 8)] if width is None else [(width, 8), (3, width)]:
-        stop = start + rows * columns
-        found.append((head[start:stop].reshape(rows, columns), head[stop : stop + rows]))
-        start = stop + rows
-    assert start == len(head)
-    return found
-
-
-def step(body: np.ndarray, head: np.ndarray, width: int | None, x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Gradient of the mean cross-entropy by (body, head), written out."""
-    w1, b1 = body[:48].reshape(8, 6), body[48:]
-    z = np.tanh(x @ w1.T + b1)
-    parts = layers(head, width)
-    inputs = [z]
-    for weight, bias in parts:
-        inputs.append(inputs[-1] @ weight.T + bias)
-    p = np.exp(inputs[-1])
-    d = (p / p.sum(1, keepdims=True) - np.eye(3)[y]) / len(y)
-    back: list[np.ndarray] = []
-    for (weight, _), value in zip(reversed(parts), reversed(inputs[:-1]), strict=True):
-        back = [(d.T @ value).ravel(), d.sum(0), *back]
-        d = d @ weight
-    d = d * (1 - z**2)
-    return np.concatenate([(d.T @ x).ravel(), d.sum(0), *back])
-
-
-def golden_problem() -> tuple[list[np.ndarray], list[np.ndarray], np.ndarray]:
-    g = dict(np.load(GOLDEN / "baselines" / "fedavg.npz"))
-    return [g[f"uneq_X{k}"] for k in range(4)], [g[f"uneq_y{k}"] for k in range(4)], g["w0"]
-
-
-def watched(
-    config: Mapping[str, Any], turns: Sequence[Sequence[int]] = ((0, 1, 2, 3),) * 3, **slots: Any
-) -> tuple[FederatedRun, list]:
-    """Rounds of the golden problem, one epoch of batches of 5 at rate .2; what ``Watch`` saw."""
-    xs, ys, w0 = golden_problem()
+def watched(config: Mapping[str, Any], turns: Any = ALL * 3, **options: Any) -> tuple[FederatedRun, list]:
+    """Rounds of the stored problem, one epoch of batches of 5 at rate .2; what ``Watch`` saw."""
     seen: list = []
-    method = with_rules(
-        Watch(seen=seen), config=config, selection=Turns(turns=tuple(map(tuple, turns))), **slots
-    )
-    options = {"lr": 0.2, "batch_size": 5, "rounds": len(turns), "w0": w0}
-    return federation(problem_of(xs, ys, 3), method, mlp(), **options), seen
+    method = with_rules(Watch(seen=seen), config=config, selection=Turns(turns=turns))
+    options = {"lr": 0.2, "batch_size": 5, "rounds": len(turns), "w0": W0} | options
+    return federation(problem_of(XS, YS, 3), method, mlp(), **options), seen
 
 
 def held_slot(state: FederationState, start: np.ndarray) -> str:
     """The slot whose head stands behind the body of ``start``."""
-    found = [
-        key for key, head in state.rules["fedsdc"]["heads"].items()
-        if np.array_equal(head.double().numpy(), start[BODY:])
-    ]  # fmt: skip
-    assert len(found) == 1
-    return found[0]
+    heads = state.rules["fedsdc"]["heads"].items()
+    (found,) = [key for key, head in heads if np.array_equal(head.double().numpy(), start[BODY:])]
+    return found
 
 
 @pytest.mark.parametrize("name", ["fedsdc", "fedsdc_m1", "fedsdc_m2", "fedsdc_m3"])
-@pytest.mark.parametrize(
-    "turns", [((0, 1, 2, 3),) * 3, ((1, 3), (0, 1, 2), (), (2,))], ids=["everybody", "some"]
-)
+@pytest.mark.parametrize("turns", [ALL * 3, ((1, 3), (0, 1, 2), (), (2,))], ids=["everybody", "some"])
 def test_rounds_beside_numpy(name: str, turns: Sequence[Sequence[int]]) -> None:
     """Eqs. 4-8: v <- .5 v + sum n_k/n_S (phi - phi_k), phi <- phi - v, heads back to their slots as they are.
 
@@ -197,7 +108,6 @@ def test_rounds_beside_numpy(name: str, turns: Sequence[Sequence[int]]) -> None:
     """
     model, seen = watched(fedsdc(name, dropout=0.0), turns)
     states = run(model)
-    xs, ys, w0 = golden_problem()
     heads = {key: v.double().numpy() for key, v in states[0].rules["fedsdc"]["heads"].items()}
     widths = {key: None if len(v) == 27 else (len(v) - 3) // 12 for key, v in heads.items()}
     for s, width in enumerate(widths.values()):
@@ -206,18 +116,18 @@ def test_rounds_beside_numpy(name: str, turns: Sequence[Sequence[int]]) -> None:
             assert int(8 * (0.4 + 0.15 * s)) <= width <= int(8 * (0.55 + 0.15 * s))
         else:
             assert width is None
-    phi, v = w0[:BODY], np.zeros(BODY)
+    phi, v = W0[:BODY], np.zeros(BODY)
     for t, ids in enumerate(turns):
-        total, delta, held = sum(len(ys[k]) for k in ids), np.zeros(BODY), {}
+        total, delta, held = sum(len(YS[k]) for k in ids), np.zeros(BODY), {}
         for k in ids:
             shapes, start = next((s, w.numpy()) for r, c, s, w, _ in seen if (r, c) == (t, k))
-            np.testing.assert_allclose(start[:BODY], phi, rtol=0, atol=1e-12)
+            near(start[:BODY], phi)
             slot = held_slot(states[t], start)
             assert shapes == [a.shape for pair in layers(heads[slot], widths[slot]) for a in pair]
             w = np.concatenate([phi, heads[slot]])
-            for i in range(0, len(ys[k]), 5):
-                w = w - 0.2 * step(w[:BODY], w[BODY:], widths[slot], xs[k][i : i + 5], ys[k][i : i + 5])
-            delta += len(ys[k]) / total * (phi - w[:BODY])
+            for i in range(0, len(YS[k]), 5):
+                w = w - 0.2 * gradient(w, XS[k][i : i + 5], YS[k][i : i + 5], widths[slot])
+            delta += len(YS[k]) / total * (phi - w[:BODY])
             held[k] = (slot, w[BODY:])
         slots = [slot for slot, _ in held.values()]
         assert len(set(slots)) == len(slots)
@@ -228,49 +138,42 @@ def test_rounds_beside_numpy(name: str, turns: Sequence[Sequence[int]]) -> None:
             v = 0.5 * v + delta
             phi = phi - v
         state = states[t + 1]
-        np.testing.assert_allclose(state.w[:BODY], phi, rtol=0, atol=1e-12)
-        np.testing.assert_allclose(state.optimizer["v"][:BODY], -v, rtol=0, atol=1e-12)
+        near(state.w[:BODY], phi)
+        near(state.optimizer["v"][:BODY], -v)
         for key, head in state.rules["fedsdc"]["heads"].items():
-            np.testing.assert_allclose(head, heads[key], rtol=0, atol=1e-12)
+            near(head, heads[key])
         # The model's own classifier rests, and the vector rules see nothing at its place.
-        np.testing.assert_array_equal(state.w[BODY:], w0[BODY:])
+        np.testing.assert_array_equal(state.w[BODY:], W0[BODY:])
         assert not state.optimizer["v"][BODY:].any()
 
 
 def test_one_client_with_one_layer_is_plain_descent() -> None:
     """K = 1, one Linear head, beta 0: body and head are those of FedAvg from the same values."""
-    xs, ys, w0 = golden_problem()
-    problem = problem_of(xs[:1], ys[:1], 3)
+    problem = problem_of(XS[:1], YS[:1], 3)
     config = fedsdc("fedsdc_m3")
     config["server"]["optimizer"] |= {"beta": 0.0}
-    ours = run(federation(problem, config, mlp(), w0=w0, batch_size=3, momentum=0.9))
+    ours = run(federation(problem, config, mlp(), w0=W0, batch_size=3, momentum=0.9))
     head = ours[0].rules["fedsdc"]["heads"]["fedsdc/0"].double().numpy()
-    start = np.concatenate([w0[:BODY], head])
+    start = np.concatenate([W0[:BODY], head])
     plain = run(federation(problem, {}, mlp(), w0=start, batch_size=3, momentum=0.9))
     assert torch.equal(ours[1].w[:BODY], plain[1].w[:BODY])
     for a, b in zip(ours[1:], plain[1:], strict=True):
-        np.testing.assert_allclose(a.w[:BODY], b.w[:BODY], rtol=0, atol=1e-13)
-        np.testing.assert_allclose(a.rules["fedsdc"]["heads"]["fedsdc/0"], b.w[BODY:], rtol=0, atol=1e-13)
+        near(a.w[:BODY], b.w[:BODY], 1e-13)
+        near(a.rules["fedsdc"]["heads"]["fedsdc/0"], b.w[BODY:], 1e-13)
 
 
 def test_dropout_is_on_in_training_only() -> None:
     """With the dropout of the YAML the same round ends elsewhere than without; evaluation does not draw."""
-    ends = []
-    for dropout in (0.0, 0.2, 0.2):
-        model, _ = watched(fedsdc(dropout=dropout), ((0, 1, 2, 3),))
-        ends.append(run(model)[-1])
+    ends = [run(watched(fedsdc(dropout=dropout), ALL)[0])[-1] for dropout in (0.0, 0.2, 0.2)]
     assert not torch.equal(ends[0].w, ends[1].w)
     assert same(ends[1], ends[2])
-
-
-# Reference code --------------------------------------------------------------------------------------------------
 
 
 def test_cost_of_the_paper_and_of_the_code() -> None:
     """One head up and one down per client; the code sends all four heads to each of the four."""
     costs = {}
     for variant in ("paper", "reference"):
-        model, _ = watched(fedsdc(variant=variant), ((0, 1, 2, 3),))
+        model, _ = watched(fedsdc(variant=variant), ALL)
         state = model.initial_state()
         total = sum(len(v) for v in state.rules["fedsdc"]["heads"].values())
         costs[variant] = model.step(state)[1].cost
@@ -301,27 +204,21 @@ def test_clients_draw_their_first_head_themselves() -> None:
         if place[0] == 0:
             width = (len(w) - 3) // 12
             (weight, bias), (_, last) = layers(w.numpy(), width)
-            assert not bias.any()
-            assert not last.any()
+            assert not bias.any() and not last.any()
             assert 0.5 < weight.std() / (2 / (8 + width)) ** 0.5 < 1.5
-
-
-# Refusals --------------------------------------------------------------------------------------------------------
 
 
 def test_numbers_of_heads_and_clients() -> None:
     def method(**client: Any) -> Method:
         return build(fedsdc(**client))
 
-    assert [rule.H for rule in method().for_clients(15, 10).client] == [15]  # type: ignore[attr-defined]
-    assert [rule.H for rule in method(H=10).for_clients(15, 10).client] == [10]  # type: ignore[attr-defined]
-    assert [rule.H for rule in method(H=20).for_clients(15, 15).client] == [20]  # type: ignore[attr-defined]
+    assert [rule.H for rule in method().for_clients(15, 10).client] == [15]
+    assert [rule.H for rule in method(H=10).for_clients(15, 10).client] == [10]
+    assert [rule.H for rule in method(H=20).for_clients(15, 15).client] == [20]
     with pytest.raises(MethodError, match=r"fedsdc\.H: got 9; .*10"):
         method(H=9).for_clients(15, 10)
     with pytest.raises(MethodError, match=r"fedsdc\.H: got 10; .*without shuffle"):
         method(H=10, shuffle=False).for_clients(15, 10)
     with pytest.raises(MethodError, match=r"4 clients take part in round 0, but there are 3 heads"):
         # A selection that takes more clients than were announced.
-        xs, ys, w0 = golden_problem()
-        chosen = with_rules(config=fedsdc(H=3), selection=Turns(turns=((0, 1, 2, 3),)))
-        run(federation(problem_of(xs, ys, 3), chosen, mlp(), w0=w0, clients_per_round=3, rounds=1))
+        run(watched(fedsdc(H=3), ALL, clients_per_round=3)[0])

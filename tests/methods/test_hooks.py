@@ -1,9 +1,9 @@
-"""Losses, gradients, phases, sampling, state and payloads, by throw-away rules with effects by hand."""
+"""Losses, gradients, phases, sampling, state, payloads, heads and models, by throw-away rules with effects by hand."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import numpy as np
@@ -13,20 +13,26 @@ from federations import (
     Recorder,
     Turns,
     federation,
+    near,
     ones,
     problem_of,
     run,
     same,
+    two_parameters,
     with_rules,
 )
-from hook_rules import Move, Upload, line, two
+from hook_rules import START, Move, Upload, two
 from torch import Tensor, nn
 
+from benchmark.engine.federation import FederatedRun
+from benchmark.engine.state import Diverged
 from benchmark.models.networks import Net
 from methods.core.contexts import (
     Batch,
     ClientContext,
     Federation,
+    Generators,
+    Head,
     Loss,
     Phase,
     RoundView,
@@ -34,34 +40,14 @@ from methods.core.contexts import (
     Trained,
 )
 from methods.core.errors import MethodError
-from methods.core.rules import (
-    ClientRule,
-    Weights,
-)
-
-# Loss ----------------------------------------------------------------------------------------------------------
-
-
-class Features(ClientRule):
-    """extra = by * mean of z."""
-
-    key: ClassVar[str] = "features"
-    by: float = 1.0
-
-    def loss(self, ctx: ClientContext, batch: Batch) -> Loss:
-        return Loss(self.by * batch.z.mean())
-
-
-def test_extra_loss_on_features() -> None:
-    """z = theta x; d mean(z) / d theta = mean x = 2; theta <- 2 - .1 * 2; phi has no part in z."""
-    w = run(two(Features(), problem=line([1.0, 3.0])))[-1].w
-    np.testing.assert_allclose(w, [1.8, 3.0], rtol=0, atol=1e-15)
+from methods.core.rules import ClientRule, Weights
+from methods.fedbn import FedBN
+from methods.fedrep import FedRep
 
 
 class Rescale(ClientRule):
     """Cross-entropy times ``ce``, and by * mean of z."""
 
-    key: ClassVar[str] = "rescale"
     ce: float
     by: float = 0.0
 
@@ -73,16 +59,13 @@ class Rescale(ClientRule):
 class RescaleToo(Rescale):
     """The same under another name, to be stacked."""
 
-    key: ClassVar[str] = "rescale_too"
-
 
 def two_classes(*rules: ClientRule) -> list[float]:
     """(theta, v_0, v_1) after one step from (2, 0, 0): z = theta x, logits = v z; x = 1, 3 and y = 0, 1."""
     problem = problem_of([np.array([[1.0], [3.0]])], [np.array([0, 1])], 2)
     net = Net(nn.Linear(1, 1, bias=False), nn.Linear(1, 2, bias=False), 1).double()
-    return run(federation(problem, with_rules(*rules), net, lr=0.1, rounds=1, w0=np.array([2.0, 0, 0])))[
-        -1
-    ].w.tolist()
+    w0 = np.array([2.0, 0, 0])
+    return run(federation(problem, with_rules(*rules), net, lr=0.1, rounds=1, w0=w0))[-1].w.tolist()
 
 
 def test_extra_loss_rescales_cross_entropy() -> None:
@@ -98,13 +81,9 @@ def test_extra_loss_rescales_cross_entropy() -> None:
     assert both == pytest.approx([1.4, -0.025, 0.025], abs=1e-15)
 
 
-# Gradient ------------------------------------------------------------------------------------------------------
-
-
 class Spring(ClientRule):
     """g += (w - centre); the centre is what the rule is given. Remembers the points it was called at."""
 
-    key: ClassVar[str] = "spring"
     points: Any
 
     def correct(self, ctx: ClientContext, w: Tensor, g: Tensor) -> None:
@@ -117,23 +96,15 @@ def test_gradient_correction_sees_the_present_point_and_passes_through_momentum(
     -> 2.52."""
     rule = Spring(points=[])
     w = run(two(rule, epochs=2, momentum=0.5))[-1].w
-    np.testing.assert_allclose(w, [1.76, 2.52], rtol=0, atol=1e-14)
-    np.testing.assert_allclose(rule.points, [([2, 3], [2, 3]), ([1.9, 2.8], [2, 3])], rtol=0, atol=1e-14)
-
-
-def test_corrections_of_stacked_rules_add() -> None:
-    """-10 from Move and (1, 2) from Spring."""
-    w = run(two(Spring(points=[]), Move()))[-1].w
-    np.testing.assert_allclose(w, [2 + 1 - 0.1, 3 + 1 - 0.2], rtol=0, atol=1e-14)
-
-
-# Phases --------------------------------------------------------------------------------------------------------
+    near(w, [1.76, 2.52], 1e-14)
+    near(rule.points, [([2, 3], [2, 3]), ([1.9, 2.8], [2, 3])], 1e-14)
+    # Corrections of stacked rules add: -10 from Move and (1, 2) from Spring.
+    near(run(two(Spring(points=[]), Move()))[-1].w, [2 + 1 - 0.1, 3 + 1 - 0.2], 1e-14)
 
 
 class HeadThenBody(ClientRule):
     """Two epochs on the head at rate .2 without extra losses, then one on the body at the run's rate."""
 
-    key: ClassVar[str] = "head_then_body"
     points: Any
 
     def phases(self, ctx: ClientContext) -> tuple[Phase, ...]:
@@ -169,65 +140,26 @@ def test_phases() -> None:
     assert phis == pytest.approx([3, 2.74, 2.3552, 2.3552, 2.3552], abs=1e-14)
     assert thetas[:3] == (2.0, 2.0, 2.0)
     assert phis[2] == phis[3] == phis[4]
-    assert state.clients[0]["rules"]["head_then_body"] == {"steps": 4, "norm": 5.0}
-    np.testing.assert_allclose(state.w, [1.4522, 2.3552], rtol=0, atol=1e-14)
+    assert state.clients[0]["rules"]["HeadThenBody"] == {"steps": 4, "norm": 5.0}
+    near(state.w, [1.4522, 2.3552], 1e-14)
 
 
 def test_phases_may_depend_on_the_round() -> None:
     class Alternate(ClientRule):
-        key: ClassVar[str] = "alternate"
-
         def phases(self, ctx: ClientContext) -> tuple[Phase, ...]:
             return (Phase(groups=("head",)),) if ctx.round % 2 else (Phase(groups=("body",)),)
 
     states = run(two(Alternate(), Move(), rounds=3))
-    np.testing.assert_allclose(
-        [s.w.tolist() for s in states], [[2, 3], [3, 3], [3, 4], [4, 4]], rtol=0, atol=1e-12
-    )
-
-
-# Sampling of local data ------------------------------------------------------------------------------------------
+    near([s.w.tolist() for s in states], [[2, 3], [3, 3], [3, 4], [4, 4]])
 
 
 class Sampling(ClientRule):
-    """Weight of each sample by its class, as received or as given."""
+    """Weight of each sample by its class, relative to the client's own mix."""
 
-    key: ClassVar[str] = "sampling"
-    by_class: tuple[float, ...] = ()
+    by_class: tuple[float, ...]
 
-    def setup(self, federation: Federation) -> State:
-        return {
-            "q": [
-                list(np.eye(federation.num_classes)[k % federation.num_classes])
-                for k in range(federation.num_clients)
-            ]
-        }
-
-    def send(self, server: State, client: int, view: RoundView) -> State:
-        return {"q": server["q"][client]}
-
-    def sample_weights(self, ctx: ClientContext) -> np.ndarray | None:
-        q = np.array(self.by_class or ctx.received["q"])
-        local = ctx.label_counts / ctx.n
-        weight = np.divide(q, local, out=np.zeros(len(q)), where=local > 0)
-        return weight[ctx.data.y.numpy()]
-
-
-def labelled(
-    rule: ClientRule, labels: Sequence[Sequence[int]], **options: Any
-) -> list[tuple[int, int, list, list]]:
-    """(round, client, inputs, labels) of each batch; inputs number the samples of a client from 0."""
-    log = Recorder.new()
-    problem = problem_of(
-        [np.arange(len(y), dtype=float)[:, None] for y in labels], [np.array(y) for y in labels], 3
-    )
-    net = Net(nn.Linear(1, 1), nn.Linear(1, 3), 1).double()
-    run(
-        federation(
-            problem, with_rules(rule, log), net, **({"rounds": 1, "lr": 0.0, "batch_size": 7} | options)
-        )
-    )
-    return [(t, k, x[:, 0].tolist(), y.tolist()) for t, k, x, y, _ in log.batches]
+    def sample_weights(self, ctx: ClientContext) -> np.ndarray:
+        return (np.array(self.by_class) / ctx.label_counts)[ctx.data.y.numpy()]
 
 
 def test_sampling_weights() -> None:
@@ -235,39 +167,21 @@ def test_sampling_weights() -> None:
 
     40 samples are drawn per epoch in batches of 7 and one of 5; over 50 epochs 2,000 draws, class 0: 500 +- 19.
     """
-    labels = [0] * 10 + [1] * 20 + [2] * 10
-    batches = labelled(Sampling(by_class=(0.25, 0.75, 0.0)), [labels], epochs=50)
-    assert [len(y) for _, _, _, y in batches[:6]] == [7, 7, 7, 7, 7, 5]
-    assert len(batches) == 6 * 50
-    ys = [y for batch in batches for y in batch[3]]
-    xs = [x for batch in batches for x in batch[2]]
-    assert len(ys) == 2000
-    assert 2 not in ys
-    assert abs(ys.count(0) - 500) < 5 * 19
-    assert all(labels[int(x)] == y for x, y in zip(xs, ys, strict=True))
+    labels, log = np.repeat([0, 1, 2], [10, 20, 10]), Recorder.new()
+    problem = problem_of([np.arange(40.0)[:, None]], [labels], 3)
+    method = with_rules(Sampling(by_class=(0.25, 0.75, 0.0)), log)
+    net = Net(nn.Linear(1, 1), nn.Linear(1, 3), 1).double()
+    run(federation(problem, method, net, rounds=1, lr=0.0, batch_size=7, epochs=50))
+    assert log.sizes() == [7, 7, 7, 7, 7, 5] * 50
+    xs, ys = (np.concatenate([np.ravel(batch[i]) for batch in log.batches]) for i in (2, 3))
+    assert (labels[xs.astype(int)] == ys).all() and 2 not in ys
+    assert abs((ys == 0).sum() - 500) < 5 * 19
     assert len(set(xs[:40])) < 30  # with replacement: 30 different ones are all there are
-    assert xs[:40] != xs[40:80]
-
-
-def test_downlink_and_sampling() -> None:
-    """Each client is told another class, and draws that class only."""
-    batches = labelled(Sampling(), [[0, 1, 2] * 5, [0, 1, 2] * 4], rounds=2)
-    assert {(k, y) for _, k, _, ys in batches for y in ys} == {(0, 0), (1, 1)}
-    assert [sum(len(b[2]) for b in batches if b[:2] == (t, k)) for t in (0, 1) for k in (0, 1)] == [
-        15,
-        12,
-        15,
-        12,
-    ]
-
-
-# State, payload, server side -----------------------------------------------------------------------------------
+    assert xs[:40].tolist() != xs[40:80].tolist()
 
 
 class CountedTurns(ClientRule):
     """Counts a client's turns in its state and moves it by that count."""
-
-    key: ClassVar[str] = "counted_turns"
 
     def correct(self, ctx: ClientContext, w: Tensor, g: Tensor) -> None:
         g.sub_((ctx.state.get("turns", 0) + 1) / ctx.lr)
@@ -284,7 +198,7 @@ def test_client_state_of_absent_clients_stays() -> None:
     """Chosen: {0, 1}, {1, 2}, {1}, {0}. Client k moves by its own number of turns; the server takes the mean."""
     turns = ((0, 1), (1, 2), (1,), (0,))
     states = run(two(CountedTurns(), problem=ones(1, 1, 1), selection=Turns(turns=turns), rounds=4))
-    kept = [{k: entry["rules"]["counted_turns"] for k, entry in s.clients.items()} for s in states]
+    kept = [{k: entry["rules"]["CountedTurns"] for k, entry in s.clients.items()} for s in states]
     assert [{k: e["turns"] for k, e in entry.items()} for entry in kept] == [
         {}, {0: 1, 1: 1}, {0: 1, 1: 2, 2: 1}, {0: 1, 1: 3, 2: 1}, {0: 2, 1: 3, 2: 1},
     ]  # fmt: skip
@@ -304,7 +218,6 @@ def test_payload_reducers_and_server_state(late: bool) -> None:
     training only."""
 
     class LateSize(Weights):
-        key: ClassVar[str] = "late_size"
         needs_training: ClassVar[bool] = True
 
         def weights(self, view: RoundView) -> np.ndarray:
@@ -313,18 +226,18 @@ def test_payload_reducers_and_server_state(late: bool) -> None:
     slots = {"weights": LateSize()} if late else {}
     model = two(Upload(), problem=ones(3, 1, 4), selection=Turns(turns=((0, 2), (0, 1))), rounds=2, **slots)
     start, first, second = run(model)
-    assert start.rules["upload"] == {"rounds": 0, "s": start.rules["upload"]["s"], "clients": 3}
+    assert start.rules["Upload"] == {"rounds": 0, "s": start.rules["Upload"]["s"], "clients": 3}
     for state, total, mean, kept, seen in (
         (first, 4, 15 / 7, {0: 1, 2: 3}, ((0, 2), [3 / 7, 4 / 7])),
         (second, 3, 5 / 4, {0: 1, 1: 2}, ((0, 1), [3 / 4, 1 / 4])),
     ):
-        server = state.rules["upload"]
-        np.testing.assert_allclose(server["s"], [total, 10 * total], rtol=0, atol=1e-14)
-        np.testing.assert_allclose(server["m"], [mean, 10 * mean], rtol=0, atol=1e-14)
+        server = state.rules["Upload"]
+        near(server["s"], [total, 10 * total], 1e-14)
+        near(server["m"], [mean, 10 * mean], 1e-14)
         assert {k: v.tolist() for k, v in server["k"].items()} == {k: [v, 10 * v] for k, v in kept.items()}
         assert server["seen"] == (seen[0], pytest.approx(seen[1]))
         assert server["rounds"] == state.round
-    received = {k: entry["rules"]["upload"]["received"] for k, entry in second.clients.items()}
+    received = {k: entry["rules"]["Upload"]["received"] for k, entry in second.clients.items()}
     assert {k: (r["for"], r["round"], r["s"].tolist()) for k, r in received.items()} == {
         0: (0, 1, [4, 40]), 1: (1, 1, [4, 40]), 2: (2, 0, [0, 0]),
     }  # fmt: skip
@@ -332,12 +245,10 @@ def test_payload_reducers_and_server_state(late: bool) -> None:
 
 def test_a_payload_without_a_reducer_is_refused_by_name() -> None:
     class Nameless(ClientRule):
-        key: ClassVar[str] = "nameless"
-
         def finish(self, ctx: ClientContext, trained: Trained) -> tuple[State, State]:
             return {}, {"prototypes": trained.w}
 
-    with pytest.raises(MethodError, match="'nameless' uploads 'prototypes' but names no reducer"):
+    with pytest.raises(MethodError, match="'Nameless' uploads 'prototypes' but names no reducer"):
         run(two(Nameless()))
 
 
@@ -345,13 +256,136 @@ def test_states_of_stacked_rules_do_not_collide() -> None:
     """Two rules with the same names in their states and payloads keep them apart."""
 
     class UploadToo(Upload):
-        key: ClassVar[str] = "upload_too"
-
         def finish(self, ctx: ClientContext, trained: Trained) -> tuple[State, State]:
             return {"received": 7}, {"s": torch.tensor([5.0])}
 
     state = run(two(Upload(), UploadToo(), problem=ones(1, 1)))[-1]
-    assert state.rules["upload"]["s"].tolist() == [3, 30]
-    assert state.rules["upload_too"]["s"].tolist() == [10]
-    assert state.clients[0]["rules"]["upload_too"] == {"received": 7}
-    assert state.clients[0]["rules"]["upload"]["received"]["for"] == 0
+    assert state.rules["Upload"]["s"].tolist() == [3, 30]
+    assert state.rules["UploadToo"]["s"].tolist() == [10]
+    assert state.clients[0]["rules"]["UploadToo"] == {"received": 7}
+    assert state.clients[0]["rules"]["Upload"]["received"]["for"] == 0
+
+
+class Slots(ClientRule):
+    """Heads of widths 1, 2, 4, all numbers of head s being s + 1; client k trains head k."""
+
+    owns_head: ClassVar[bool] = True
+    reducers: ClassVar[Mapping[str, Any]] = {"head": "keep"}
+
+    def heads(self, feature_dim: int, num_classes: int, generators: Generators) -> dict[str, nn.Module]:
+        made: dict[str, nn.Module] = {}
+        for s, width in enumerate((1, 2, 4)):
+            first, last = nn.Linear(feature_dim, width, bias=False), nn.Linear(width, num_classes, bias=False)
+            made[str(s)] = nn.Sequential(first, nn.Dropout(0.0), last).double()
+            for p in made[str(s)].parameters():
+                nn.init.constant_(p, s + 1.0)
+        return made
+
+    def setup(self, federation: Federation) -> State:
+        return {"heads": dict(federation.heads)}
+
+    def send(self, server: State, client: int, view: RoundView) -> State:
+        return {"head": Head(str(client), server["heads"][str(client)])}
+
+    def finish(self, ctx: ClientContext, trained: Trained) -> tuple[State, State]:
+        assert trained.head is not None
+        return {}, {"head": trained.head}
+
+    def receive(self, server: State, view: RoundView) -> State:
+        return {"heads": {str(k): head for k, head in view.payload["head"].items()}}
+
+
+def sent_slots(*rules: ClientRule) -> FederatedRun:
+    """Three clients; every step adds 1 to every parameter."""
+    return two(Slots(), Move(), *rules, problem=ones(1, 1, 2), batch_size=1)
+
+
+def test_what_rules_see_of_a_head_that_was_handed_down() -> None:
+    """Body and that head in training, the head's place zero in the update; auxiliary models beside it.
+
+    Logits of body and handed-down head before training are theta x (k + 1)^2 width = 2 (1, 8, 36).
+    """
+    seen: dict[int, tuple] = {}
+    logits: dict[int, list[float]] = {}
+
+    class Look(ClientRule):
+        def begin(self, ctx: ClientContext) -> State:
+            return {"w": ctx.w.clone()}
+
+        def finish(self, ctx: ClientContext, trained: Trained) -> tuple[State, State]:
+            shapes = [(e.name, e.shape, e.group) for e in ctx.layout.entries]
+            seen[ctx.client] = (shapes, ctx.local["w"].tolist(), trained.w.tolist(), trained.update.tolist())
+            before = ctx.frozen(ctx.w, ctx.buffers, Head(str(ctx.client), ctx.w[1:]))
+            after = ctx.frozen(trained.w, trained.buffers, Head(str(ctx.client), trained.head))
+            own = ctx.frozen(torch.tensor([5.0, 7.0], dtype=torch.float64), ctx.buffers)
+            x = torch.ones(1, 1, dtype=torch.float64)
+            logits[ctx.client] = [float(m.classify(m.features(x))) for m in (before, after, own)]
+            return {}, {}
+
+    run(sent_slots(Look()))
+    shapes, start, w, update = seen[1]
+    assert shapes == [
+        ("body.weight", (1, 1), "body"),
+        ("classifier.0.weight", (2, 1), "head"),
+        ("classifier.2.weight", (1, 2), "head"),
+    ]
+    assert start == [2, 2, 2, 2, 2]
+    near(w, [3, 3, 3, 3, 3])
+    near(update, [1, 0])
+    near(logits[0], (2 * 1, 3 * 4, 35))
+    near(logits[1], (2 * 4 * 2, 3 * 9 * 2, 35))
+    near(logits[2], (2 * 9 * 4, 4 * 25 * 4, 35))
+
+
+def test_a_non_finite_head_that_was_handed_down_is_noticed() -> None:
+    """X5: also where the head goes back as a payload and its place in the update is zero."""
+
+    class Poison(ClientRule):
+        def correct(self, ctx: ClientContext, w: Tensor, g: Tensor) -> None:
+            if ctx.client == 1:
+                g[ctx.layout.mask("head")] = float("nan")
+
+    with pytest.raises(Diverged, match="client 1"):
+        run(sent_slots(Poison()))
+
+
+def test_personal_groups_beside_heads_of_different_widths() -> None:
+    """FedSDC with FedBN: the norm group stays at the client whatever head it holds."""
+    body = nn.Sequential(nn.Linear(1, 1, bias=False), nn.LayerNorm(1))
+    net = Net(body, nn.Linear(1, 1, bias=False), 1).double()
+    method = with_rules(Slots(), Move(), FedBN(norm="all"))
+    w0 = np.array([2.0, 1.0, 0.0, 3.0])  # body, norm weight and bias, own classifier
+    model = federation(ones(1, 1, 2), method, net, lr=0.1, rounds=2, batch_size=1, w0=w0)
+    state = run(model)[-1]
+    near(state.w, [5, 1, 0, 3])
+    for k, steps in enumerate((2, 2, 4)):
+        own = model.clients.start_vector(state, k)
+        near(own, [5, 1 + steps, steps, 3])
+
+
+def test_personal_groups_hide_from_the_server() -> None:
+    """Aggregator, optimizer and post act on the shared groups: momentum of the server does not move the head."""
+    config = {"server": {"optimizer": {"name": "momentum", "beta": 0.5, "lr": 1.0}}}
+    method = with_rules(FedRep(E_h=None, E_b=None), Move(), config=config)
+    states = run(federation(ones(1), method, two_parameters(), lr=0.1, rounds=2, w0=START))
+    near([s.w.tolist() for s in states], [[2, 3], [3, 3], [4.5, 3]])
+
+
+def test_auxiliary_models_are_in_evaluation_mode() -> None:
+    """Dropout is off in the auxiliary model while it is on in the model that trains; BatchNorm statistics stay."""
+    seen: list[tuple[Tensor, Tensor, Tensor]] = []
+
+    class Compare(ClientRule):
+        def begin(self, ctx: ClientContext) -> State:
+            return {"model": ctx.frozen(ctx.w, ctx.buffers)}
+
+        def loss(self, ctx: ClientContext, batch: Batch) -> Loss:
+            seen.append((ctx.local["model"].features(batch.x), batch.z.detach().clone(), batch.x))
+            return Loss(0.0)
+
+    net = Net(nn.Sequential(nn.BatchNorm1d(4), nn.Dropout(0.5)), nn.Linear(4, 2), 4).double()
+    problem = problem_of([np.random.default_rng(0).normal(3, 2, size=(8, 4))], [np.arange(8) % 2], 2)
+    run(federation(problem, with_rules(Compare()), net, rounds=1, epochs=2, lr=0.0))
+    for frozen, training, x in seen:
+        near(frozen, x / np.sqrt(1 + 1e-5))
+        assert 0 < int((training == 0).sum()) < training.numel()

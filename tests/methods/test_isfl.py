@@ -7,7 +7,17 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from federations import Quadratic, Recorder, federation, one_parameter, ones, problem_of, run, with_rules
+from federations import (
+    Quadratic,
+    Recorder,
+    federation,
+    near,
+    one_parameter,
+    ones,
+    problem_of,
+    run,
+    with_rules,
+)
 from torch import nn
 
 from benchmark.models.networks import Net
@@ -16,30 +26,22 @@ from methods.isfl import ISFL, target_mix
 P, PI = np.array([0.5, 0.3, 0.2]), np.array([0.8, 0.2, 0.0])
 
 
-def test_target_mix() -> None:
-    """Lc = (1, 1, 2): u = 1 - 3 (1, 1, 4)/6 = (.5, .5, -1); the step ends where class 2 reaches .02 * 0, so at
-    q = p + .2 (.5, .5, -1) = (.6, .4, 0)."""
-    np.testing.assert_allclose(
-        target_mix(P, PI, np.array([1.0, 1.0, 2.0]), 0.02), [0.6, 0.4, 0.0], atol=1e-12
-    )
-
-
-def test_target_mix_stops_at_the_floor() -> None:
-    """Lc = (2, 1, 1): u = (-1, .5, .5); class 0 may fall from .5 to sigma pi = .25 * .8 = .2: q = (.2, .45, .35)."""
-    np.testing.assert_allclose(
-        target_mix(P, PI, np.array([2.0, 1.0, 1.0]), 0.25), [0.2, 0.45, 0.35], atol=1e-12
-    )
-
-
-@pytest.mark.parametrize("lipschitz", [[1.0, 1.0, 1.0], [0.0, 0.0, 0.0], [np.nan, np.nan, np.nan]])
-def test_equal_or_unknown_constants_change_nothing(lipschitz: list[float]) -> None:
-    np.testing.assert_array_equal(target_mix(P, PI, np.array(lipschitz), 0.02), P)
-
-
-def test_a_class_without_estimate_counts_as_the_mean_of_the_others() -> None:
-    """Squares (1, 7, nan): the mean is 4, so Lc^2 = (1, 7, 4) and u = 1 - 3 (1, 7, 4)/12 = (.75, -.75, 0)."""
-    q = target_mix(P, PI, np.array([1.0, np.sqrt(7.0), np.nan]), 0.0)
-    np.testing.assert_allclose(q, [0.8, 0.0, 0.2], atol=1e-12)
+@pytest.mark.parametrize(
+    ("lipschitz", "sigma", "q"),
+    [
+        # u = 1 - 3 (1, 1, 4)/6 = (.5, .5, -1); the step ends where class 2 reaches .02 * 0, so at p + .2 (.5, .5, -1).
+        ([1.0, 1.0, 2.0], 0.02, [0.6, 0.4, 0.0]),
+        # u = (-1, .5, .5); class 0 may fall from .5 to sigma pi = .25 * .8 = .2.
+        ([2.0, 1.0, 1.0], 0.25, [0.2, 0.45, 0.35]),
+        # A class without estimate counts as the mean of the others: squares (1, 7, 4), u = (.75, -.75, 0).
+        ([1.0, 7**0.5, np.nan], 0.0, [0.8, 0.0, 0.2]),
+        ([1.0, 1.0, 1.0], 0.02, P),
+        ([0.0, 0.0, 0.0], 0.02, P),
+        ([np.nan, np.nan, np.nan], 0.02, P),
+    ],
+)
+def test_target_mix(lipschitz: list[float], sigma: float, q: list[float]) -> None:
+    near(target_mix(P, PI, np.array(lipschitz), sigma), q)
 
 
 def test_sample_weights() -> None:
@@ -87,7 +89,7 @@ def test_lipschitz_estimates(proxy: str) -> None:
         change /= np.linalg.norm(w - w0)
         lipschitz = np.array([change[y == c].max() for c in range(2)])
         expected = target_mix(p, counts[k] / 4, lipschitz, 0.02)
-        np.testing.assert_allclose(state.rules["isfl"]["q"][str(k)], expected, rtol=0, atol=1e-9)
+        near(state.rules["isfl"]["q"][str(k)], expected, 1e-9)
 
 
 def test_draws_follow_the_mix() -> None:
@@ -106,13 +108,8 @@ def test_draws_follow_the_mix() -> None:
 def test_estimates_are_refreshed_when_asked_for() -> None:
     rng = np.random.default_rng(0)
     xs, ys = [rng.normal(size=(6, 2)) for _ in range(2)], [np.array([0, 0, 1, 1, 1, 0])] * 2
-    model = federation(
-        problem_of(xs, ys, 2),
-        with_rules(ISFL(sigma=0.02, N_p=8, refresh_every=2)),
-        classifier(),
-        rounds=3,
-        epochs=1,
-    )
+    method = with_rules(ISFL(sigma=0.02, N_p=8, refresh_every=2))
+    model = federation(problem_of(xs, ys, 2), method, classifier(), rounds=3, epochs=1)
     qs = [state.rules["isfl"]["q"] for state in run(model)]
     assert qs[0] == {} and set(qs[1]) == {"0", "1"}
     assert all(torch.equal(qs[1][k], qs[2][k]) for k in qs[1])

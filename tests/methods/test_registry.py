@@ -31,16 +31,16 @@ def finite(state: FederationState) -> bool:
 
 
 @every_method
-@pytest.mark.parametrize("stop", [1, 3])
-def test_resume_is_bit_for_bit(name: str, stop: int, tmp_path: Path) -> None:
+def test_resume_is_bit_for_bit(name: str, tmp_path: Path) -> None:
     """From a file, in a federation with other first weights: the state alone carries everything."""
-    options = {"rounds": 5, "clients_per_round": 2, "momentum": 0.9, "net": bn_dropout, "lr": 0.02}
+    options = {"rounds": 4, "clients_per_round": 2, "momentum": 0.9, "net": bn_dropout, "lr": 0.02}
     whole = run(class_run(configured(name), **options))
-    torch.save(whole[stop].to_dict(), tmp_path / "checkpoint")
-    loaded = FederationState(**torch.load(tmp_path / "checkpoint", weights_only=True))
-    resumed = run(class_run(configured(name), net_seed=99, **options), loaded, rounds=5 - stop)
-    assert same(resumed[-1], whole[-1])
-    assert not torch.equal(whole[-1].w, whole[stop].w)
+    for stop in (1, 3):
+        torch.save(whole[stop].to_dict(), tmp_path / "checkpoint")
+        loaded = FederationState(**torch.load(tmp_path / "checkpoint", weights_only=True))
+        resumed = run(class_run(configured(name), net_seed=99, **options), loaded, rounds=4 - stop)
+        assert same(resumed[-1], whole[-1])
+        assert not torch.equal(whole[-1].w, whole[stop].w)
 
 
 NEUTRAL = {
@@ -63,7 +63,7 @@ NEUTRAL = {
 
 @pytest.mark.parametrize("name", NEUTRAL)
 def test_neutral_values_are_fedavg_bit_for_bit(name: str) -> None:
-    options = {"momentum": 0.9, "weight_decay": 1e-3, "clients_per_round": 3, "rounds": 4}
+    options = {"momentum": 0.9, "weight_decay": 1e-3, "clients_per_round": 3, "rounds": 3}
     if "equal steps" in name:
         options["problem"] = classes((8, 8, 8, 8))
     expected = run(class_run({}, **options))[-1]
@@ -76,24 +76,30 @@ def test_x1_x2_x6_x7_small_clients_with_few_classes(name: str) -> None:
     rng = np.random.default_rng(0)
     sizes, labels = (1, 3, 9, 6), ([2], [0, 0, 0], [0, 1] * 4 + [1], [0, 1, 2] * 2)
     problem = problem_of([rng.normal(size=(n, 6)) for n in sizes], [np.array(y) for y in labels], 3)
-    states = run(class_run(configured(name), problem=problem, net=bn_dropout, lr=0.02, rounds=3))
+    states = run(class_run(configured(name), problem=problem, net=bn_dropout, lr=0.02, rounds=2))
     assert finite(states[-1]) and not torch.equal(states[-1].w, states[0].w)
 
 
 @every_method
 def test_x3_updates_of_zero(name: str) -> None:
     """Rate 0: nobody moves, and no norm of 0 is divided by. (FedPAC's head has a rate of its own, and stays behind.)"""
-    states = run(class_run(configured(name), lr=0.0, rounds=3))
+    states = run(class_run(configured(name), lr=0.0, rounds=2))
     assert torch.equal(states[-1].w, states[0].w)
 
 
 @every_method
-def test_x4_rounds_without_clients(name: str) -> None:
-    method = configured(name, selection=Turns(turns=((), (0, 1, 2, 3), ())))
-    states = run(class_run(method, rounds=3))
-    assert torch.equal(states[1].w, states[0].w)
-    assert not torch.equal(states[2].w, states[1].w)
-    assert torch.equal(states[3].w, states[2].w)
+def test_x4_x8_x9_rounds_without_some_or_all_clients(name: str) -> None:
+    """Without clients nothing moves, absent clients keep their states, and no vector of the server holds buffers."""
+    turns = ((), (0, 1, 2, 3), (1, 2), ())
+    states = run(class_run(configured(name, selection=Turns(turns=turns)), net=bn_dropout, lr=0.02, rounds=4))
+    for before, after, chosen in zip(states, states[1:], turns, strict=False):
+        assert finite(after) and torch.equal(before.w, after.w) == (not chosen)
+    for k in (0, 3):
+        assert same(states[3].clients.get(k), states[2].clients.get(k))
+    for slot in (states[-1].direction, states[-1].optimizer, states[-1].post):
+        for value in slot.values():
+            if isinstance(value, torch.Tensor) and value.is_floating_point():
+                assert value.shape == states[-1].w.shape
 
 
 @every_method
@@ -106,28 +112,9 @@ def test_x5_a_non_finite_update_is_named(name: str) -> None:
 
 
 @every_method
-def test_x8_absent_clients_keep_their_state(name: str) -> None:
-    method = configured(name, selection=Turns(turns=((0, 1, 2, 3), (1, 2))))
-    states = run(class_run(method, rounds=2))
-    for k in (0, 3):
-        assert same(states[2].clients.get(k), states[1].clients.get(k))
-    assert finite(states[2])
-
-
-@every_method
-def test_x9_buffers_never_enter_vectors(name: str) -> None:
-    """Every vector of the server is as long as the model's parameters, or as its features and classes ask."""
-    states = run(class_run(configured(name), net=bn_dropout, rounds=2, lr=0.02))
-    for slot in (states[-1].direction, states[-1].optimizer, states[-1].post):
-        for value in slot.values():
-            if isinstance(value, torch.Tensor) and value.is_floating_point():
-                assert value.shape == states[-1].w.shape
-
-
-@every_method
 @pytest.mark.parametrize(("sizes", "kappa"), [((9,), 1), ((9, 5, 12), 1)])
 def test_x11_one_client_or_one_participant(name: str, sizes: tuple[int, ...], kappa: int) -> None:
-    states = run(class_run(configured(name), problem=classes(sizes), clients_per_round=kappa, rounds=3))
+    states = run(class_run(configured(name), problem=classes(sizes), clients_per_round=kappa, rounds=2))
     assert finite(states[-1])
 
 
@@ -156,23 +143,23 @@ VOTE, PERSONAL = {"name": "vote", "gamma": 1.0}, {"name": "personal"}
     ("config", "said"),
     [
         ({"client": DYN, "server": DRIFT | {"optimizer": {"name": "momentum", "beta": 0.5, "lr": 1.0}}},
-         r"post drift .* plain mean.*optimizer\.name is 'momentum'; set it to add"),
-        ({"client": DYN, "server": DRIFT | {"direction": {"name": "nova"}}}, r"is 'nova'; set it to mean"),
-        ({"client": DC, "server": {"post": {"name": "drift"}}}, r"weights\.name is 'size'; set it to uniform"),
-        ({"client": DYN, "server": UNIFORM}, r"feddyn needs its server side.*post\.name is 'none'; set it to drift"),
+         r"drift needs 'add' in method\.server\.optimizer; got momentum"),
+        ({"client": DYN, "server": DRIFT | {"direction": {"name": "nova"}}}, r"'mean' in .*direction; got nova"),
+        ({"client": DC, "server": {"post": {"name": "drift"}}}, r"'uniform' in .*weights; got size"),
+        ({"client": DYN, "server": UNIFORM}, r"feddyn needs 'drift' in method\.server\.post; got none"),
         ({"client": {"scaffold": {}} | REP, "prediction": PERSONAL},
-         r"scaffold derives .*fedrep trains"),
+         r"scaffold derives a gradient of the whole model, but fedrep trains it in parts"),
         ({"client": DC | REP, "server": DRIFT, "prediction": PERSONAL}, r"feddc derives .*fedrep trains"),
         ({"client": {"scaffold": {}} | SDC, "prediction": VOTE},
-         r"scaffold keeps a vector of the whole model at each client, but fedsdc hands out heads"),
+         r"scaffold keeps whole models, but fedsdc hands out heads of different widths"),
         ({"client": {"moon": {"mu": 1.0, "T": 0.5}} | SDC, "prediction": VOTE}, r"moon keeps .*fedsdc hands out"),
-        ({"client": {"isfl": {"sigma": 0.02, "N_p": 1}, "fedbn": {}}}, r"fedbn keeps the normalisation layers"),
-        ({"prediction": {"name": "last_models"}}, r"'last_models' needs the client rule last_models"),
-        ({"client": SDC}, r"prediction 'global'.*set method\.prediction\.name to vote"),
-        ({"client": {"fedpac": PAC}}, r"set method\.prediction\.name to fedpac"),
-        ({"client": REP}, r"prediction 'global'.*set method\.prediction"),
+        ({"client": {"isfl": {"sigma": 0.02, "N_p": 1}, "fedbn": {}}}, r"fedbn needs 'personal'"),
+        ({"prediction": {"name": "last_models"}}, r"last_models needs 'last_models' in method\.client; got none"),
+        ({"client": SDC}, r"fedsdc needs 'vote' in method\.prediction; got global"),
+        ({"client": {"fedpac": PAC}}, r"fedpac needs 'fedpac' in method\.prediction"),
+        ({"client": REP}, r"fedrep needs 'personal' in .*got global"),
         ({"client": {"fedpac": PAC} | REP, "prediction": {"name": "fedpac"}}, r"fedpac and fedrep .*what the head is"),
-        ({"prediction": {"name": "fedpac"}}, r"needs the client rule fedpac"),
+        ({"prediction": {"name": "fedpac"}}, r"'fedpac' in method\.client"),
         ({"server": {"direction": LD | {"variant": "reference"}} | DISCO}, r"principal .*ignore .*'disco'"),
         ({"server": {"direction": {"name": "harmonize", "variant": "reference"}} | DISCO}, r"harmonize .*ignore"),
         ({"client": {"moon": {"mu": -1.0, "T": 0.5}}}, r"client\.moon\.mu: got -1\.0"),
@@ -204,15 +191,3 @@ VOTE, PERSONAL = {"name": "vote", "gamma": 1.0}, {"name": "personal"}
 def test_refused_by_name(config: dict[str, Any], said: str) -> None:
     with pytest.raises(MethodError, match=said):
         build(config)
-
-
-def test_what_composes() -> None:
-    """FedNova under FedAvgM, FedDisco's weights under an adaptive optimizer, prototypes beside anything."""
-    nova = {"direction": {"name": "nova"}, "optimizer": {"name": "momentum", "beta": 0.95, "lr": 0.1}}
-    disco = DISCO | {"optimizer": ADAM}
-    for client in ({}, {"fedprox": {"mu": 0.1}}, {"moon": {"mu": 1.0, "T": 0.5}}, {"scaffold": {}}):
-        for server in (nova, disco, {"direction": {"name": "harmonize"}}):
-            config = {"client": {**client, "fedproc": {}}, "server": server}
-            assert finite(run(class_run(config, rounds=3))[-1])
-    for client in (DYN, DC):
-        assert finite(run(class_run({"client": {**client, "fedproc": {}}, "server": DRIFT}, rounds=3))[-1])
