@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -31,10 +32,13 @@ def runs(row: str) -> tuple[RunConfig, ...]:
     return plan(spec_called("feddiverse_table1").cut([row], ["cmnist_gsc"]), "quick")[row, "cmnist_gsc"].runs
 
 
-def participants(count: int, rounds: Iterable[int] = range(1, ROUNDS + 1)) -> list[Record]:
-    """``count`` clients in each of ``rounds``; nobody is written down where everybody takes part."""
+EVERY = tuple(range(1, ROUNDS + 1))
+
+
+def participants(rounds: Iterable[int] = EVERY) -> list[Record]:
+    """``KAPPA`` clients in each of ``rounds``; nobody is written down where everybody takes part."""
     return [
-        Record(t, "participation", f"client={k}", "weight", 1 / count) for t in rounds for k in range(count)
+        Record(t, "participation", f"client={k}", "weight", 1 / KAPPA) for t in rounds for k in range(KAPPA)
     ]
 
 
@@ -42,28 +46,22 @@ def cost(metric: str, value: float, *rounds: int) -> list[Record]:
     return [Record(t, "cost", "all", metric, value) for t in rounds]
 
 
-@pytest.fixture
-def write(tmp_path: Path) -> Callable[..., None]:
-    """``write(row, records, seeds, state)``: ended runs of one row."""
-
-    def run(
-        row: str, records: Sequence[Record], seeds: Sequence[int] = (0, 1, 2), state: str = "done"
-    ) -> None:
-        for config in (run for run in runs(row) if run.seed in seeds):
-            assert config.train.rounds == ROUNDS
-            name = f"interaction-{config.seed}"
-            everything = [Record(ROUNDS, "test", "all", "loss", 1.0), *records]
-            finish(Results(tmp_path).open(), config, everything, state=state, meta={"partition": name})
-            place = tmp_path / "partitions" / name / "statistics.json"
-            place.parent.mkdir(parents=True, exist_ok=True)
-            place.write_text(json.dumps({"sizes": SIZES}))
-
-    return run
+def write(
+    folder: Path, row: str, records: Sequence[Record], seeds: Sequence[int] = (0, 1, 2), state: str = "done"
+) -> None:
+    """Ended runs of one row."""
+    for config in (run for run in runs(row) if run.seed in seeds):
+        assert config.train.rounds == ROUNDS
+        name = f"interaction-{config.seed}"
+        everything = [Record(ROUNDS, "test", "all", "loss", 1.0), *records]
+        finish(Results(folder).open(), config, everything, state=state, meta={"partition": name})
+        place = folder / "partitions" / name / "statistics.json"
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text(json.dumps({"sizes": SIZES}))
 
 
-@pytest.fixture
-def report(tmp_path: Path) -> Callable[..., Table]:
-    return lambda **values: overhead(OverheadOptions(results=tmp_path, tuned="off", **values))
+def report(folder: Path, **values: Any) -> Table:
+    return overhead(OverheadOptions(results=folder, tuned="off", **values))
 
 
 def line(found: Table, label: str) -> pd.Series:
@@ -75,47 +73,45 @@ def numbers(found: Table, label: str) -> dict[str, float]:
     return {name: float(row[name]) for name in COLUMNS if pd.notna(row[name]) and row[name] != 0}
 
 
-EVERY = tuple(range(1, ROUNDS + 1))
 LATER = range(2, ROUNDS + 1)
 COSTS: dict[str, tuple[str, list[Record], dict[str, float]]] = {
     # Everybody in the pre-training of round 1. In round 2: 3 scalars, 2 passes, 60 steps of 10.
     "FedDiverse": (
         "feddiverse",
-        participants(KAPPA, LATER)
+        participants(LATER)
         + cost("scalars_up", 3 * K, 2)
         + cost("forward", 2 * 240, 2)
         + cost("trained", 60 * 10 * K, 2),
         {"scalars once": 3.0, "clients once": 15.0, "forward once": 2.0, "trained once": 60.0},
     ),
-    "Round robin": ("round_robin", participants(KAPPA), {}),
+    "Round robin": ("round_robin", participants(), {}),
     # Everybody in every round.
     "FedNova": ("fednova", [], {"clients per round": 15.0}),
     # 24 losses and a pass over all 240 samples in every round, and 5 scalars of a client before the first.
     "POW-D": (
         "powd",
-        participants(KAPPA)
+        participants()
         + cost("scalars_up", 5 * K, 0)
         + cost("scalars_up", K, *EVERY)
         + cost("forward", 240, *EVERY),
         {"scalars once": 5.0, "scalars per round": 1.0, "forward per round": 1.0},
     ),
-    "FedPNS": ("fedpns", participants(KAPPA), {}),
+    "FedPNS": ("fedpns", participants(), {}),
     # Compressed updates are a measure, recorded at every evaluation, and counted once.
     "HCSFed": (
         "hcsfed",
-        participants(KAPPA, LATER)
-        + [Record(t, "selection", "all", "compressed_scalars", 7.0) for t in (4, 8, 40)],
+        participants(LATER) + [Record(t, "selection", "all", "compressed_scalars", 7.0) for t in (4, 8, 40)],
         {"scalars once": 7.0, "clients once": 15.0},
     ),
-    "Uniform random": ("uniform", participants(KAPPA), {}),
+    "Uniform random": ("uniform", participants(), {}),
 }
 
 
-def test_costs(write: Callable, report: Callable) -> None:
+def test_costs(tmp_path: Path) -> None:
     """Of every row; as none lacks runs, no command is named that makes them."""
     for row, records, _ in COSTS.values():
-        write(row, records)
-    found = report()
+        write(tmp_path, row, records)
+    found = report(tmp_path)
     assert {label: numbers(found, label) for label in COSTS} == {
         label: said for label, (*_, said) in COSTS.items()
     }
@@ -124,20 +120,22 @@ def test_costs(write: Callable, report: Callable) -> None:
     assert not any("python -m benchmark" in note.lines[0] for note in found.notes)
 
 
-def test_mean_over_the_seeds_that_are_done(write: Callable, report: Callable) -> None:
-    write("powd", participants(KAPPA) + cost("scalars_up", K, *EVERY), seeds=(0,))
-    write("powd", participants(KAPPA) + cost("scalars_up", K / 2, *EVERY), seeds=(1,))
-    write("powd", participants(KAPPA) + cost("scalars_up", 100 * K, *EVERY), seeds=(2,), state="diverged")
-    found = report()
+def test_mean_over_the_seeds_that_are_done(tmp_path: Path) -> None:
+    write(tmp_path, "powd", participants() + cost("scalars_up", K, *EVERY), seeds=(0,))
+    write(tmp_path, "powd", participants() + cost("scalars_up", K / 2, *EVERY), seeds=(1,))
+    write(
+        tmp_path, "powd", participants() + cost("scalars_up", 100 * K, *EVERY), seeds=(2,), state="diverged"
+    )
+    found = report(tmp_path)
     assert numbers(found, "POW-D") == {"scalars per round": 0.75}
     assert line(found, "POW-D")["runs"] == "2 of 3, 1 diverged"
-    assert line(report(seeds=1), "POW-D")["runs"] == "1 of 1"
-    assert numbers(report(seeds=1), "POW-D") == {"scalars per round": 1.0}
+    assert line(report(tmp_path, seeds=1), "POW-D")["runs"] == "1 of 1"
+    assert numbers(report(tmp_path, seeds=1), "POW-D") == {"scalars per round": 1.0}
 
 
-def test_without_runs(tmp_path: Path, report: Callable) -> None:
+def test_without_runs(tmp_path: Path) -> None:
     """The rows say so, the formulas stand, the command that makes the runs is named, and nothing is trained."""
-    found = report(seeds=2)
+    found = report(tmp_path, seeds=2)
     assert found.name == "feddiverse_table2"
     assert list(found.data["method"]) == list(COSTS)
     for label in found.data["method"]:
@@ -153,29 +151,31 @@ def test_without_runs(tmp_path: Path, report: Callable) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_parts_that_do_not_exist_yet(monkeypatch: pytest.MonkeyPatch, report: Callable) -> None:
+def test_parts_that_do_not_exist_yet(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(
         planning, "group_names", lambda group: [n for n in group_names(group) if n != "hcsfed"]
     )
-    assert line(report(), "HCSFed")["runs"] == "selection not available yet"
+    assert line(report(tmp_path), "HCSFed")["runs"] == "selection not available yet"
 
 
-def test_other_columns_and_presets(report: Callable) -> None:
-    found = report(column="spawrious_gci100")
+def test_other_columns_and_presets(tmp_path: Path) -> None:
+    found = report(tmp_path, column="spawrious_gci100")
     assert "Spawrious GCI-100" in found.title
     assert "columns=spawrious_gci100" in found.notes[-1].lines[0]
-    assert set(report(preset="small", column="waterbirds_dist").data["runs"]) == {"not in this preset"}
+    assert set(report(tmp_path, preset="small", column="waterbirds_dist").data["runs"]) == {
+        "not in this preset"
+    }
     with pytest.raises(ConfigError, match=r"'cmnist'.*'cmnist_gsc'"):
-        report(column="cmnist")
+        report(tmp_path, column="cmnist")
     with pytest.raises(ConfigError, match="quik"):
-        report(preset="quik")
+        report(tmp_path, preset="quik")
 
 
-def test_a_lost_partition_is_named(write: Callable, report: Callable, tmp_path: Path) -> None:
-    write("powd", participants(KAPPA))
+def test_a_lost_partition_is_named(tmp_path: Path) -> None:
+    write(tmp_path, "powd", participants())
     (tmp_path / "partitions" / "interaction-1" / "statistics.json").unlink()
     with pytest.raises(StorageError, match=r"interaction-1/statistics\.json"):
-        report()
+        report(tmp_path)
 
 
 @pytest.mark.parametrize(
