@@ -41,6 +41,11 @@ def test_lists_of_the_rule_and_lists_that_differ() -> None:
 
 
 def test_mistakes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for words, message in (("strict=maybe", "strict"), (f"data={tmp_path}", "Retina/labels.csv")):
-        assert main(["analyse", "retina-splits", words]) == 2
+    for words, message in (
+        (["retina-splits", "strict=maybe"], "strict"),
+        (["retina-splits", f"data={tmp_path}"], "Retina/labels.csv"),
+        (["retina-split"], "Did you mean 'retina-splits'"),
+        ([], "name an analysis. Allowed: client-types ("),
+    ):
+        assert main(["analyse", *words]) == 2
         assert message in capsys.readouterr().err
