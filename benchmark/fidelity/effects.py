@@ -32,8 +32,6 @@ COLUMNS = (
     *("difference", "differences", "seeds", "diverged", "commit"),
 )
 
-Line = Mapping[str, Any]
-
 
 class Pair(NamedTuple):
     """The two cells of an entry: ``spec`` is cut to the cell."""
@@ -136,7 +134,10 @@ def read(preset: str, folder: Path = EFFECTS_FOLDER) -> dict[tuple[str, ...], di
 
 
 def as_csv(
-    chapters: Sequence[Chapter], preset: str, old: Mapping[tuple[str, ...], Line], new: Sequence[Line]
+    chapters: Sequence[Chapter],
+    preset: str,
+    old: Mapping[tuple[str, ...], Mapping[str, Any]],
+    new: Sequence[Mapping[str, Any]],
 ) -> bytes:
     """The file: ``old`` lines, replaced by ``new`` ones, in the order of the ledger; without lines of no entry."""
     lines = {**old, **{tuple(line[name] for name in KEY): line for line in new}}

@@ -19,12 +19,6 @@ TILE = 72
 GAP = 4
 PER_SPLIT = 6
 DPI = 100
-MARGIN = 0.6
-"""Inches above the images, for the titles."""
-
-LONGEST = 60
-"""Characters of a row's name; a longer one is cut in the middle."""
-
 Cell = tuple[int, int, int]
 """Class, attribute and source; -1 where the data set has none."""
 
@@ -45,7 +39,7 @@ def contact_sheet(data: Dataset, path: Path, title: str = "") -> Path:
     divider = np.full((strips[0].shape[0], 3 * GAP, 3), 255, dtype=np.uint8)
     sheet = np.concatenate([strips[0], divider, strips[1]], axis=1)
     height, width = (length / DPI for length in sheet.shape[:2])
-    high, left = height + MARGIN, 0.1
+    high, left = height + 0.6, 0.1  # inches for the titles
     figure = Figure(figsize=(width + left, high))
     axes = figure.add_axes((left / (width + left), 0.0, width / (width + left), height / high))
     # One picture in its own pixels: hundreds of axes take minutes.
@@ -105,6 +99,6 @@ def _name(data: Dataset, cell: Cell, counts: Sequence[int]) -> str:
     """Class, attribute and source of a row, with its numbers of training and test images."""
     known = (data.classes, data.attributes, data.sources)
     name = ", ".join(names[k] for names, k in zip(known, cell, strict=True) if k >= 0)
-    if len(name) > LONGEST:
-        name = f"{name[: LONGEST // 2]}...{name[-LONGEST // 2 :]}"
+    if len(name) > 60:
+        name = f"{name[:30]}...{name[-30:]}"
     return f"{name}\n{counts[0]:,} + {counts[1]:,}"
