@@ -17,8 +17,6 @@ from matplotlib.colors import BoundaryNorm, ListedColormap
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike, NDArray
 
-from benchmark.errors import wrong
-
 FORMATS = (".png", ".pdf")
 MOST_KEYS = 10
 """Colours that the colour-blind palette can tell apart. For more classes, a colour bar replaces the legend."""
@@ -37,7 +35,7 @@ def client_picture(
     """Draw the samples per client and class, and return the files written.
 
     Args:
-        counts: [K, Y], clients x classes.
+        counts: [K, Y], clients x classes, with samples in them.
         path: Where to write; with suffix .png or .pdf that one file, otherwise both, suffixes appended.
         kind: `bubble` = one bubble per client (x) and class (y), area proportional to the count; `bars` = one
             bar per client, stacked by class.
@@ -45,12 +43,6 @@ def client_picture(
         title: Above the picture, may be empty.
     """
     table, path = np.asarray(counts), Path(path)
-    if table.ndim != 2 or not table.sum() > 0:
-        raise ValueError(
-            f"counts: got shape {table.shape}; expected [clients, classes] with samples in them."
-        )
-    if kind not in ("bubble", "bars"):
-        raise ValueError(wrong("kind", kind, "bubble or bars"))
     names = list(class_names) or [str(label) for label in range(table.shape[1])]
     with sns.axes_style("white"):
         figure = _bubbles(table, names) if kind == "bubble" else _bars(table, names)

@@ -272,10 +272,3 @@ def test_bars_are_stacked_counts() -> None:
     assert [(box.get_extents().y0, box.get_extents().y1) for box in first.get_paths()] == [(0, 10), (0, 4)]
     assert [(box.get_extents().y0, box.get_extents().y1) for box in second.get_paths()] == [(4, 10)]
     assert [text.get_text() for text in axes.get_legend().get_texts()] == ["y", "x"]  # as stacked
-
-
-def test_picture_refuses_what_it_cannot_draw(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="'pie'"):
-        client_picture([[1]], tmp_path / "a", "pie")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="with samples in them"):
-        client_picture([[0, 0]], tmp_path / "a")
