@@ -1,8 +1,8 @@
-"""What comparisons with tests/golden share: the files, a round as the server sees it, and the stored model in NumPy."""
+"""What comparisons with tests/golden share: files, a round as the server sees it, the stored model, FedSDC's values."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from benchmark.config.compose import load_group
 from methods.core.contexts import RoundView
 from methods.core.vectors import Layout
 
@@ -63,3 +64,13 @@ def gradient(w: np.ndarray, x: np.ndarray, y: np.ndarray, width: int | None = No
         d = d @ weight
     d = d * (1 - z**2)
     return np.concatenate([(d.T @ x).ravel(), d.sum(0), *back])
+
+
+def fedsdc(
+    name: str = "fedsdc", prediction: Mapping[str, Any] | None = None, **client: Any
+) -> dict[str, Any]:
+    """conf/method/<name>.yaml with these values of the client rule and the prediction on top."""
+    config = load_group("method", name)
+    config["client"]["fedsdc"] |= client
+    config["prediction"] |= prediction or {}
+    return config

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 import torch
 from federations import Turns, federation, mlp, near, problem_of, run, same, with_rules
-from fedsdc_cases import fedsdc
-from golden_cases import BODY, gradient, layers, round_view, stored
+from golden_cases import BODY, fedsdc, gradient, layers, round_view, stored
 from torch import nn
 
 from benchmark.engine.federation import FederatedRun

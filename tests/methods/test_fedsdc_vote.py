@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 import torch
 from federations import federation, near, problem_of
-from fedsdc_cases import fedsdc
-from golden_cases import stored
+from golden_cases import fedsdc, stored
 from torch import Tensor, nn
 
 from benchmark.config.compose import compose, resolve

@@ -144,15 +144,6 @@ def test_phases() -> None:
     near(state.w, [1.4522, 2.3552], 1e-14)
 
 
-def test_phases_may_depend_on_the_round() -> None:
-    class Alternate(ClientRule):
-        def phases(self, ctx: ClientContext) -> tuple[Phase, ...]:
-            return (Phase(groups=("head",)),) if ctx.round % 2 else (Phase(groups=("body",)),)
-
-    states = run(two(Alternate(), Move(), rounds=3))
-    near([s.w.tolist() for s in states], [[2, 3], [3, 3], [3, 4], [4, 4]])
-
-
 class Sampling(ClientRule):
     """Weight of each sample by its class, relative to the client's own mix."""
 
