@@ -6,16 +6,22 @@ and of no other choice among them; so these ten are the default.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
-from datasets.blood_cells import Archive, BloodOptions, Classes, facts_by_class, split_by_class
-from datasets.core.base import DataError, Facts
-from datasets.core.folders import Place, Tree, files_in, find_classes, identical_files, readable
+from datasets.blood_cells import (
+    Archive,
+    BloodOptions,
+    Classes,
+    facts_by_class,
+    find_cells,
+    prefix_of,
+    split_by_class,
+)
+from datasets.core.folders import Tree, identical_files, readable
 from datasets.core.images import ListedDataset
-from datasets.core.lists import check_counts
 from datasets.core.registry import dataset
 
 PREFIXES: Mapping[str, Mapping[str, int]] = {
@@ -65,9 +71,8 @@ TREE = Tree(
     page="https://data.mendeley.com/datasets/snkd93bnjr/1",
     archive="PBC_dataset_normal_DIB.zip (its size is not published; 17,092 JPEG files)",
 )
-SUFFIXES = (".jpg", ".jpeg")
-ORIGINAL = 300
-"""Originals have sides of 359 to 366 pixels; known copies 224."""
+SIDE = 300
+"""Originals have sides of 359 to 366 pixels; there is a copy of 224 pixels at Kaggle."""
 
 
 class AcevedoOptions(BloodOptions):
@@ -80,11 +85,11 @@ class AcevedoOptions(BloodOptions):
     classes: Literal["subtypes", "folders", "prefixes"] = "subtypes"
 
 
-def _facts(options: AcevedoOptions) -> Facts:
-    return facts_by_class(TREE, PUBLISHED, CLASSES[options.classes], options)
-
-
-@dataset("acevedo", options=AcevedoOptions, facts=_facts)
+@dataset(
+    "acevedo",
+    options=AcevedoOptions,
+    facts=lambda options: facts_by_class(TREE, PUBLISHED, CLASSES[options.classes], options),
+)
 def acevedo(options: AcevedoOptions, root: Path) -> ListedDataset:
     """Acevedo-20, cells of normal blood: 11,630 + 2,913 images of 10 subtypes (of 17,092), 224 x 224; by hand."""
     return split_by_class(acevedo_cells(root, options.strict), CLASSES[options.classes], options)
@@ -93,43 +98,10 @@ def acevedo(options: AcevedoOptions, root: Path) -> ListedDataset:
 def acevedo_cells(root: Path, strict: bool) -> Archive:
     """Files by prefix (all thirteen), with a note on files with the same bytes."""
     with readable(TREE, root):
-        place, folders = find_classes(TREE, root, PREFIXES)
-        cells: dict[str, list[Path]] = {prefix: [] for prefix in PUBLISHED}
-        for folder, prefixes in PREFIXES.items():
-            for path in files_in(folders[folder], SUFFIXES):
-                prefix = _prefix(path)
-                if prefix not in prefixes:
-                    raise _misnamed(place, folder, path)
-                cells[prefix].append(path)
-        note = _note(identical_files(path for paths in cells.values() for path in paths))
-    archive = Archive(place, cells, PUBLISHED, note)
-    if strict:
-        archive.check_side(
-            ORIGINAL, "about 360 x 363", "a resized copy, as there is one of 224 pixels at Kaggle"
-        )
-        check_counts(place, {prefix: len(paths) for prefix, paths in cells.items()}, PUBLISHED)
-    return archive
-
-
-def _prefix(path: Path) -> str:
-    match = re.fullmatch(r"([A-Za-z]+)_\d+", path.stem)
-    return match[1].upper() if match else ""
-
-
-def _misnamed(place: Place, folder: str, path: Path) -> DataError:
-    wanted = ", ".join(f"{prefix}_" for prefix in PREFIXES[folder])
-    cause = "names carry no BA_/SNE_ prefix: this is a renamed copy, subtypes cannot be read"
-    if _prefix(path) in PUBLISHED:
-        cause = "a file of another class was put into this folder"
-    files = files_in(path.parent, SUFFIXES)
-    good = sum(_prefix(one) in PREFIXES[folder] for one in files)
-    return place.error(
-        f"{path.name} in {folder}/ does not begin with {wanted}.",
-        looked_at=path.parent,
-        otherwise=cause,
-        counts=f"{folder}: {sum(PREFIXES[folder].values()):,} images expected, {len(files):,} found, "
-        f"{good:,} of them with such a name",
-    )
+        archive = find_cells(TREE, root, PREFIXES, (".jpg", ".jpeg"))
+        same = identical_files(path for paths in archive.cells.values() for path in paths)
+    archive.check(strict, SIDE, "about 360 x 363")
+    return replace(archive, note=_note(same))
 
 
 def _note(groups: list[list[Path]]) -> str:
@@ -138,7 +110,7 @@ def _note(groups: list[list[Path]]) -> str:
         return ""
     files = sum(len(group) for group in groups)
     text = f"{len(groups)} groups of files with the same bytes ({files} files), all kept"
-    torn = [group for group in groups if len({_prefix(path) for path in group}) > 1]
+    torn = [group for group in groups if len({prefix_of(path) for path in group}) > 1]
     if torn:
         named = [" = ".join(f"{path.parent.name}/{path.name}" for path in group) for group in torn]
         text += f"; under two labels: {', '.join(named)}"

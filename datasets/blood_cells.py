@@ -1,4 +1,4 @@
-"""What the three sets of white blood cells of FedSDC share: options, pixels, and the split by class.
+"""What the three sets of white blood cells of FedSDC share: options, pixels, checks, and the split by class.
 
 Pixels follow the authors' public code: both sides to 224, ImageNet's mean and deviation. The authors published no list
 of files, so the training images are drawn here.
@@ -6,18 +6,21 @@ of files, so the training images are drawn here.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
+import pandas as pd
 from pydantic import Field
 
-from datasets.core.base import Facts, Files, RawOptions, published
-from datasets.core.folders import Place, Tree
-from datasets.core.images import ListedDataset, ToSquare, check_pixels
-from datasets.core.lists import check_not_empty
+from datasets.core.base import Facts, RawOptions, published
+from datasets.core.folders import Place, Tree, files_in, find_classes, first_names
+from datasets.core.images import ListedDataset, ToSquare, check_pixels, two_parts
+from datasets.core.lists import check_counts, check_not_empty
 
 Classes = Mapping[str, tuple[str, ...]]
 """The owner's codes of each class, by its name; the order is that of the labels."""
@@ -35,20 +38,6 @@ class BloodOptions(RawOptions):
     seed: int = Field(default=0, ge=0)
 
 
-def training_share(number: int) -> int:
-    """Training images of a class of `number` images: 80 %, rounded down (11,630 of Acevedo-20's ten subtypes)."""
-    return 4 * number // 5
-
-
-def in_two(
-    paths: Sequence[Path], number: int, generator: np.random.RandomState
-) -> tuple[list[Path], list[Path]]:
-    """`number` random ones of `paths`, and the others; both in the order of `paths`."""
-    chosen = set(generator.permutation(len(paths))[:number].tolist())
-    first = [path for k, path in enumerate(paths) if k in chosen]
-    return first, [path for k, path in enumerate(paths) if k not in chosen]
-
-
 @dataclass(frozen=True)
 class Archive:
     """The files of one of the three sets, and the published numbers, by the owner's code of their category."""
@@ -62,63 +51,98 @@ class Archive:
         """All files of some codes."""
         return [path for code in codes for path in self.cells[code]]
 
-    def check_once(self) -> None:
-        """Refuse a category in whose folder an image is there in two formats."""
+    def check(self, strict: bool, side: int, pixels: str, cause: str = "") -> None:
+        """Refuse files in two formats, and what `strict` forbids: other numbers of images, or a resized copy.
+
+        Args:
+            strict: As in the options.
+            side: Least number of pixels of each side of an original.
+            pixels: Width and height of the originals, for the message.
+            cause: Of other numbers of images, as in `check_counts`.
+        """
         for code, paths in self.cells.items():
-            stems = Counter(path.stem for path in paths)
-            twice = [path for path in paths if stems[path.stem] > 1]
+            twice = [name for name, number in Counter(path.stem for path in paths).items() if number > 1]
             if twice:
-                suffixes = " and as ".join(path.suffix for path in twice if path.stem == twice[0].stem)
-                number = len({path.stem for path in twice})
                 raise self.place.error(
-                    f"{twice[0].stem} is there as {suffixes}, and so are {number:,} images of {code}.",
-                    looked_at=twice[0].parent,
+                    f"{len(twice):,} images of {code} are there in two formats: {first_names(twice)}.",
+                    looked_at=paths[0].parent,
                     cause="a converted copy beside the originals; keep one of the two",
                     counts=f"{code}: {self.published[code]:,} images expected, {len(paths):,} files found",
                 )
+        if strict:
+            found = {code: len(paths) for code, paths in self.cells.items()}
+            check_counts(self.place, found, self.published, cause)
+            first = [paths[0] for paths in self.cells.values()]
+            check_pixels(self.place, first, lambda *sides: min(sides) >= side, pixels)
 
-    def check_side(self, least: int, pixels: str, known: str = "a resized copy") -> None:
-        """Refuse a resized copy, by the first file of each code. `pixels` and `known` as in `images.check_pixels`."""
-        total, found = sum(self.published.values()), sum(map(len, self.cells.values()))
-        first = [path for paths in self.cells.values() for path in paths[:1]]
-        counts = f"{total:,} images expected, {found:,} found"
-        check_pixels(self.place, first, lambda *sides: min(sides) >= least, pixels, counts, known)
+
+def prefix_of(path: Path) -> str:
+    """The prefix of a name such as BA_123.jpg in capitals, or an empty text."""
+    match = re.fullmatch(r"([A-Za-z]+)_\d+", path.stem)
+    return match[1].upper() if match else ""
+
+
+def find_cells(
+    tree: Tree, root: Path, folders: Mapping[str, Mapping[str, int]], suffixes: tuple[str, ...]
+) -> Archive:
+    """The files of an archive whose names begin with their code; `folders` has the codes and numbers of each folder."""
+    place, found = find_classes(tree, root, folders)
+    cells: dict[str, list[Path]] = {}
+    for folder, numbers in folders.items():
+        files = files_in(found[folder], suffixes)
+        odd = [path.name for path in files if prefix_of(path) not in numbers]
+        if odd:
+            wanted = " or ".join(f"{code}_<number>" for code in numbers)
+            raise place.error(
+                f"{odd[0]} in {folder}/ is not called {wanted}.",
+                looked_at=found[folder],
+                otherwise="a file of another class was put into this folder, or a renamed copy, whose classes cannot "
+                "be read",
+                counts=f"{folder}: {sum(numbers.values()):,} images expected, {len(files):,} found, {len(odd):,} of "
+                "them with another name",
+            )
+        cells |= {code: [path for path in files if prefix_of(path) == code] for code in numbers}
+    numbers = {code: number for folder in folders.values() for code, number in folder.items()}
+    return Archive(place, cells, numbers)
+
+
+def training_share(number: int) -> int:
+    """Training images of a class of `number` images: 80 %, rounded down (11,630 of Acevedo-20's ten subtypes)."""
+    return 4 * number // 5
+
+
+def drawn(size: int, number: int, seed: Sequence[int]) -> npt.NDArray[np.bool_]:
+    """Which of `size` images are `number` random ones of them, bool [size]."""
+    return np.isin(np.arange(size), np.random.RandomState(seed).permutation(size)[:number])
 
 
 def split_by_class(archive: Archive, classes: Classes, options: BloodOptions) -> ListedDataset:
     """80 % of the images of each class for training, the others for testing; codes of no class are left out."""
     check_not_empty(archive.place, {name: len(archive.of(codes)) for name, codes in classes.items()}, least=2)
-    train: list[list[Path]] = []
-    test: list[list[Path]] = []
+    parts = []
     for label, codes in enumerate(classes.values()):
         paths = archive.of(codes)
-        generator = np.random.RandomState([options.seed, label])
-        first, second = in_two(paths, training_share(len(paths)), generator)
-        train.append(first)
-        test.append(second)
-    totals = [sum(archive.published[code] for code in codes) for codes in classes.values()]
-    shares = [training_share(total) for total in totals]
-    counts = {"train": shares, "test": np.subtract(totals, shares)}
+        train = drawn(len(paths), training_share(len(paths)), (options.seed, label))
+        parts.append(pd.DataFrame({"path": paths, "label": label, "test": ~train}))
+    counts = _class_counts(archive.published, classes)
     return ListedDataset(
-        train=_labelled(train),
-        test=_labelled(test),
+        *two_parts(pd.concat(parts)),
+        classes=tuple(classes),
         decode=ToSquare(options.size),
         places=(archive.place,),
-        classes=tuple(classes),
         note=archive.note,
         expected=published(counts, tuple(classes)) if options.strict else (),
     )
 
 
-def facts_by_class(
-    tree: Tree, published: Mapping[str, int], classes: Classes, options: BloodOptions
-) -> Facts:
+def facts_by_class(tree: Tree, numbers: Mapping[str, int], classes: Classes, options: BloodOptions) -> Facts:
     """What `split_by_class` makes of the published numbers of images by code."""
-    sizes = [sum(published[code] for code in codes) for codes in classes.values()]
-    train = sum(map(training_share, sizes))
-    return tree.facts(train, sum(sizes) - train, len(classes), options.size)
+    train, test = (sum(counts) for counts in _class_counts(numbers, classes).values())
+    return tree.facts(train, test, len(classes), options.size)
 
 
-def _labelled(groups: Sequence[Sequence[Path]]) -> Files:
-    labels = np.repeat(np.arange(len(groups), dtype=np.int64), [len(group) for group in groups])
-    return Files([path for group in groups for path in group], labels)
+def _class_counts(numbers: Mapping[str, int], classes: Classes) -> dict[str, list[int]]:
+    """Training and test images of each class."""
+    totals = [sum(numbers[code] for code in codes) for codes in classes.values()]
+    train = [training_share(total) for total in totals]
+    return {"train": train, "test": [total - share for total, share in zip(totals, train, strict=True)]}

@@ -11,10 +11,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from datasets.blood_cells import Archive, BloodOptions, Classes, facts_by_class, split_by_class
-from datasets.core.base import Facts
 from datasets.core.folders import Tree, files_in, find_classes, readable
 from datasets.core.images import ListedDataset
-from datasets.core.lists import check_counts
 from datasets.core.registry import dataset
 
 FOLDERS: Mapping[str, tuple[str, int]] = {
@@ -32,7 +30,6 @@ FOLDERS: Mapping[str, tuple[str, int]] = {
 
 CLASSES: Classes = {name: (folder,) for folder, (name, _) in FOLDERS.items()}
 PUBLISHED = {folder: count for folder, (_, count) in FOLDERS.items()}
-SUFFIXES = (".bmp", ".png")
 SIDE = 1200
 """Pixels of each side of an original."""
 
@@ -53,11 +50,11 @@ TREE = Tree(
 )
 
 
-def _facts(options: BloodOptions) -> Facts:
-    return facts_by_class(TREE, PUBLISHED, CLASSES, options)
-
-
-@dataset("bodzas", options=BloodOptions, facts=_facts)
+@dataset(
+    "bodzas",
+    options=BloodOptions,
+    facts=lambda options: facts_by_class(TREE, PUBLISHED, CLASSES, options),
+)
 def bodzas(options: BloodOptions, root: Path) -> ListedDataset:
     """Bodzas-23, blood cells in high resolution: 16,027 images of 9 classes, 80 % for training, 224 x 224; by hand."""
     return split_by_class(bodzas_cells(root, options.strict), CLASSES, options)
@@ -72,11 +69,8 @@ def bodzas_cells(root: Path, strict: bool) -> Archive:
         place, folders = find_classes(TREE, root, FOLDERS)
         cells: dict[str, list[Path]] = {}
         for name, folder in folders.items():
-            paths = [path for path in files_in(folder, SUFFIXES) if path.stem.isdecimal()]
+            paths = [path for path in files_in(folder, (".bmp", ".png")) if path.stem.isdecimal()]
             cells[name] = sorted(paths, key=lambda path: (int(path.stem), path.name))
     archive = Archive(place, cells, PUBLISHED)
-    archive.check_once()
-    if strict:
-        check_counts(place, {name: len(paths) for name, paths in cells.items()}, PUBLISHED)
-        archive.check_side(SIDE, f"{SIDE:,} x {SIDE:,}")
+    archive.check(strict, SIDE, f"{SIDE:,} x {SIDE:,}")
     return archive

@@ -12,13 +12,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 from pydantic import Field
 
 from datasets.core.base import RawOptions
 from datasets.core.folders import STRICT, Tree, listing, readable
 from datasets.core.images import ListedDataset, ToSquare
+from datasets.core.lists import check_not_empty
 from datasets.core.registry import dataset
-from datasets.ssl_fl import LABELS, TEST_LIST, Lists, find_lists
+from datasets.ssl_fl import TEST_LIST, find_lists
 
 CLASSES = ("normal", "pneumonia", "COVID-19")
 LISTS = "12_clients/split_real"
@@ -45,19 +47,24 @@ class CovidOptions(RawOptions):
 @dataset("covid_fl", options=CovidOptions)
 def covid_fl(options: CovidOptions, root: Path) -> ListedDataset:
     """COVID-FL, chest X-rays of twelve sites (FedLD): 3 classes, 384 x 384; to be fetched by hand."""
+    sites = [f"{LISTS}/{site}.csv" for site in SITES]
     with readable(TREE, root):
         lists = find_lists(TREE, root, CLASSES, ("train", "test", TEST_LIST, LISTS))
-        train = lists.files("train", _sites(lists, options.strict), sources=True)
+        lists.check_there(sites, "an interrupted unpacking, or a copy of another version")
+        train = lists.files("train", {name: lists.names(name) for name in sites}, sources=True)
         test = lists.files("test", {TEST_LIST: lists.names(TEST_LIST)})
-    missing = set(range(len(CLASSES))) - set(train.labels.tolist())
-    if options.strict and missing:
-        numbers = (f"{name} {int((train.labels == k).sum()):,}" for k, name in enumerate(CLASSES))
-        raise lists.place.error(
-            f"no training image is of the class {CLASSES[min(missing)]}.",
-            looked_at=lists.place.folder / LABELS,
-            cause=f"labels of another set, or a part of the copy; {STRICT}",
-            counts=f"at least 1 training image of each class expected, found: {', '.join(numbers)}",
-        )
+    if options.strict:
+        others = {name for name in listing(lists.place.folder / LISTS) if name.endswith(".csv")}
+        others -= {Path(site).name for site in sites}
+        if others:
+            raise lists.place.error(
+                f"there are lists of other sites than COVID-FL has: {', '.join(sorted(others))}.",
+                looked_at=lists.place.folder / LISTS,
+                cause=f"a copy of another version; {STRICT}",
+                counts=f"{len(SITES)} lists expected, {len(SITES) + len(others)} found",
+            )
+        found = dict(zip(CLASSES, np.bincount(train.labels, minlength=3).tolist(), strict=True))
+        check_not_empty(lists.place, found, cause="labels of another set, or a part of the copy")
     return ListedDataset(
         train=train,
         test=test,
@@ -66,21 +73,3 @@ def covid_fl(options: CovidOptions, root: Path) -> ListedDataset:
         classes=CLASSES,
         sources=SITES,
     )
-
-
-def _sites(lists: Lists, strict: bool) -> dict[str, list[str]]:
-    """The images of each site, by the relative name of its list, in the order of `SITES`."""
-    there = {Path(name).stem for name in listing(lists.place.folder / LISTS) if name.endswith(".csv")}
-    missing = [site for site in SITES if site not in there]
-    more = sorted(there - set(SITES))
-    if missing or (strict and more):
-        what = f"{len(missing)} of {len(SITES)} site lists are missing: {', '.join(missing)}."
-        if not missing:
-            what = f"there are lists of other sites than COVID-FL has: {', '.join(more)}."
-        raise lists.place.error(
-            what,
-            looked_at=lists.place.folder / LISTS,
-            counts=f"{len(SITES)} lists expected, {len(SITES) - len(missing)} found, {len(more)} more",
-            otherwise="an interrupted unpacking, or a copy of another version",
-        )
-    return {f"{LISTS}/{site}.csv": lists.names(f"{LISTS}/{site}.csv") for site in SITES}

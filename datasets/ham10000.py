@@ -8,30 +8,27 @@ authors' list is not public, so ours is drawn: class by class the first 30 of a 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
-from fnmatch import fnmatch
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
+import pandas as pd
 from pydantic import Field, PositiveInt
 
 from benchmark.errors import wrong
-from datasets.core.base import DataError, Facts, Int64Array, RawOptions, published
+from datasets.core.base import DataError, Facts, RawOptions, published
 from datasets.core.folders import (
-    STRICT,
     Place,
     Tree,
     files_by_stem,
     find,
     first_file,
-    first_names,
-    listing,
+    folders_like,
     readable,
     with_nested,
 )
-from datasets.core.images import Files, ListedDataset, ToSquare, check_pixels
-from datasets.core.lists import check_not_empty, counts_text, read_table
+from datasets.core.images import ListedDataset, ToSquare, check_pixels, two_parts
+from datasets.core.lists import check_counts, check_listed, check_not_empty, read_table
 from datasets.core.registry import dataset
 
 CLASSES = ("akiec", "bcc", "bkl", "df", "mel", "nv", "vasc")
@@ -42,7 +39,6 @@ PIXELS = (600, 450)
 
 METADATA = ("HAM10000_metadata", "HAM10000_metadata.csv", "HAM10000_metadata.tab", "HAM10000_metadata.txt")
 IMAGE_FOLDERS = ("ham10000_images*", "images", "all_images")
-SUFFIXES = (".jpg", ".jpeg")
 
 TREE = Tree(
     title="HAM10000",
@@ -80,188 +76,101 @@ class Ham10000Options(RawOptions):
     split_seed: int = Field(default=0, ge=0)
 
 
-@dataclass(frozen=True)
-class Row:
-    """One line of the metadata; ``source`` is empty in copies without the column `dataset`."""
-
-    image: str
-    lesion: str
-    label: int
-    source: str
-
-
 def _facts(options: Ham10000Options) -> Facts:
     test = options.held_out * len(CLASSES)
-    train = sum(COUNTS.values()) - test
-    return TREE.facts(train, test, len(CLASSES), options.size, sources=len(SOURCES))
+    return TREE.facts(sum(COUNTS.values()) - test, test, len(CLASSES), options.size, sources=len(SOURCES))
 
 
 @dataset("ham10000", options=Ham10000Options, facts=_facts)
 def ham10000(options: Ham10000Options, root: Path) -> ListedDataset:
     """HAM10000 skin lesions (FedSDC NIID-1): 9,805 + 210 dermoscopic images, 7 classes, 4 archives as sources."""
+    if options.held_out >= min(COUNTS.values()):
+        most = min(COUNTS.values()) - 1
+        expected = f"1 to {most} (the smallest class has {most + 1} images, one is needed for training)"
+        where = "in conf/dataset/ham10000.yaml or with dataset.options.held_out"
+        raise DataError(f"{TREE.title}: {wrong('held_out', options.held_out, expected, where=where)}")
     with readable(TREE, root):
         place = find(TREE, root, (*METADATA, *IMAGE_FOLDERS, "ISIC_00*.jpg"))
-        rows = _rows(place, options.strict)
-        paths = _paths(rows, place)
-    _check_enough(rows, options.held_out, place)
+        table = _table(place, options)
     if options.strict:
-        all_there = f"{len(paths):,} images of 600 x 450 pixels expected and found"
-        check_pixels(place, paths[:5], lambda *sides: sides == PIXELS, "600 x 450", all_there)
-    labels = np.array([row.label for row in rows], dtype=np.int64)
-    known = all(row.source for row in rows)
-    sources = np.array([SOURCES.index(row.source) for row in rows], dtype=np.int64) if known else None
-    test = np.zeros(len(rows), dtype=np.bool_)
-    test[held_out(rows, options.held_out, options.by_lesion, options.split_seed)] = True
-
-    def part(chosen: Int64Array) -> Files:
-        own_sources = None if sources is None else sources[chosen]
-        return Files([paths[k] for k in chosen], labels[chosen], sources=own_sources)
-
+        check_pixels(place, table["path"][:5], lambda *sides: sides == PIXELS, "600 x 450")
+    table["label"] = table["dx"].map(CLASSES.index)
+    known = "dataset" in table
+    if known:
+        table["source"] = table["dataset"].map(SOURCES.index)
+    table["test"] = held_out(table, options.held_out, options.by_lesion, options.split_seed)
+    train, test = two_parts(table)
     drawn = "whole lesions" if options.by_lesion else "images"
     note = f"the test set is drawn here ({drawn}, seed {options.split_seed}): the authors' list is not public"
-    counts = np.array(list(COUNTS.values()))
-    held = np.full_like(counts, options.held_out)
+    held = np.full(len(CLASSES), options.held_out)
+    counts = {"train": list(COUNTS.values()) - held, "test": held}
     return ListedDataset(
-        train=part(np.flatnonzero(~test)),
-        test=part(np.flatnonzero(test)),
+        train=train,
+        test=test,
         decode=ToSquare(options.size),
         places=(place,),
         classes=CLASSES,
         sources=SOURCES if known else (),
         note=note if known else f"{note}; no sources: the metadata have no column `dataset`",
-        expected=published({"train": counts - held, "test": held}, CLASSES) if options.strict else (),
+        expected=published(counts, CLASSES) if options.strict else (),
     )
 
 
-def _check_enough(rows: Sequence[Row], per_class: int, place: Place) -> None:
-    """Refuse a test set that leaves a class without training images."""
-    smallest = min(COUNTS.values())
-    if per_class >= smallest:
-        expected = (
-            f"1 to {smallest - 1} (the smallest class has {smallest} images, one is needed for training)"
-        )
-        where = "in conf/dataset/ham10000.yaml or with dataset.options.held_out"
-        raise DataError(f"{TREE.title}: {wrong('held_out', per_class, expected, where=where)}")
-    found = Counter(CLASSES[row.label] for row in rows)
-    check_not_empty(
-        place,
-        {name: found[name] for name in CLASSES},
-        least=per_class + 1,
-        otherwise=f"a cut-down copy: {per_class} images of each class are held out for the test set and one is needed "
-        "for training; for such a copy lower dataset.options.held_out",
-    )
-
-
-def held_out(rows: Sequence[Row], per_class: int, by_lesion: bool, seed: int) -> list[int]:
-    """Positions of the test images among ``rows``, which are sorted by image."""
-    generator = np.random.default_rng(seed)
-    chosen: list[int] = []
-    for label in range(len(CLASSES)):
-        own = [k for k, row in enumerate(rows) if row.label == label]
-        if by_lesion:
-            chosen += _whole_lesions(rows, own, per_class, generator, seed)
-        else:
-            chosen += [own[k] for k in generator.permutation(len(own))[:per_class]]
-    return sorted(chosen)
-
-
-def _whole_lesions(
-    rows: Sequence[Row], own: list[int], number: int, generator: np.random.Generator, seed: int
-) -> list[int]:
-    """`number` of the images `own` of one class that make up whole lesions."""
-    label = rows[own[0]].label if own else 0
-    # A lesion of two classes would leave the other class short: it stays in training.
-    mixed = {row.lesion for row in rows if row.label != label}
-    lesions: dict[str, list[int]] = {}
-    for k in own:
-        if rows[k].lesion not in mixed:
-            lesions.setdefault(rows[k].lesion, []).append(k)
-    whole = sorted(lesions)
-    drawn: list[int] = []
-    for k in generator.permutation(len(whole)):
-        if len(drawn) + len(lesions[whole[k]]) <= number:
-            drawn += lesions[whole[k]]
-    if len(drawn) < number:
-        raise DataError(
-            f"{TREE.title}: by_lesion: got true; with split_seed {seed} whole lesions of class {CLASSES[label]} add up "
-            f"to {len(drawn)} images and not to {number}. Set by_lesion to false, or another held_out or split_seed, "
-            "in conf/dataset/ham10000.yaml."
-        )
-    return drawn
-
-
-# The files -----------------------------------------------------------------------------------------------------------
-
-
-def _rows(place: Place, strict: bool) -> list[Row]:
+def _table(place: Place, options: Ham10000Options) -> pd.DataFrame:
+    """The metadata, sorted by image, with the path of each image, all checked."""
+    folders = [place.folder, *with_nested(folders_like(place.folder, IMAGE_FOLDERS))]
+    images = files_by_stem(place, folders, (".jpg", ".jpeg"))
     path = first_file([place.folder], METADATA)
     if path is None:
-        number = len(files_by_stem(place, _image_folders(place.folder), SUFFIXES))
-        raise place.error(
-            "there is no HAM10000_metadata.",
-            counts=f"1 file of metadata and 10,015 images expected, 0 and {number:,} found",
-        )
-    cause = "is this the metadata of ISIC2019, or a table that a user made?"
-    table = read_table(place, path, ("lesion_id", "image_id", "dx"), cause)
-    for column, allowed in (("dx", CLASSES), ("dataset", SOURCES)):
-        unknown = sorted({row[column] for row in table if column in row} - set(allowed))
-        if unknown:
-            raise place.bad_file(
-                path,
-                f"has the unknown {column} {first_names(unknown)}",
-                f"{column} out of {', '.join(allowed)}",
-                "another data set's metadata, or names that were changed",
-                counts_text(COUNTS, Counter(row["dx"] for row in table)),
+        counts = f"1 file of metadata and 10,015 images expected, 0 and {len(images):,} found"
+        raise place.error("there is no HAM10000_metadata.", counts=counts)
+    cause = "the metadata of ISIC2019, or a table that a user made"
+    allowed = {"dx": CLASSES, "dataset": SOURCES}
+    columns = ("lesion_id", "image_id", "dx")
+    table = read_table(place, path, columns, cause, unique="image_id", allowed=allowed)
+    table = table.sort_values("image_id", ignore_index=True)
+    found = dict.fromkeys(CLASSES, 0) | Counter(table["dx"])
+    if options.strict:
+        cause = "another version, or a cut-down copy"
+        check_counts(place, found, COUNTS, cause)
+        if "dataset" in table:
+            check_counts(place, Counter(table["dataset"]), SOURCE_COUNTS, cause)
+    cause = (
+        "HAM10000_images_part1.zip (5,000 images) or HAM10000_images_part2.zip (5,015 images) is missing or was not "
+        "unpacked to its end, or a cut-down or renamed copy"
+    )
+    listed = dict(zip(table["image_id"], table["dx"], strict=True))
+    check_listed(place, listed, images, cause=cause if images else "")
+    cause = (
+        f"a cut-down copy: {options.held_out} images of each class are held out for the test set and one is needed "
+        "for training; for such a copy lower dataset.options.held_out"
+    )
+    check_not_empty(place, found, least=options.held_out + 1, cause=cause)
+    return table.assign(path=table["image_id"].map(images))
+
+
+def held_out(table: pd.DataFrame, number: int, by_lesion: bool, seed: int) -> npt.NDArray[np.bool_]:
+    """Which rows of a table with the columns label and lesion_id are test images, bool [N]: `number` of each class."""
+    generator = np.random.default_rng(seed)
+    test = np.zeros(len(table), dtype=np.bool_)
+    for label, name in enumerate(CLASSES):
+        own = table["label"] == label
+        if not by_lesion:
+            rows = np.flatnonzero(own)
+            test[rows[generator.permutation(len(rows))[:number]]] = True
+            continue
+        # A lesion of two classes would leave the other class short: it stays in training.
+        whole = own & ~table["lesion_id"].isin(table["lesion_id"][~own])
+        lesions = list(table[whole].groupby("lesion_id").groups.values())
+        drawn: list[int] = []
+        for k in generator.permutation(len(lesions)):
+            if len(drawn) + len(lesions[k]) <= number:
+                drawn += list(lesions[k])
+        if len(drawn) < number:
+            raise DataError(
+                f"{TREE.title}: by_lesion: got true; with split_seed {seed} whole lesions of class {name} add up to "
+                f"{len(drawn)} images and not to {number}. Set by_lesion to false, or another held_out or split_seed, "
+                "in conf/dataset/ham10000.yaml."
             )
-    rows = [
-        Row(row["image_id"], row["lesion_id"], CLASSES.index(row["dx"]), row.get("dataset", ""))
-        for row in table
-    ]
-    rows.sort(key=lambda row: row.image)
-    _check_counts(rows, path, place, strict)
-    return rows
-
-
-def _check_counts(rows: list[Row], path: Path, place: Place, strict: bool) -> None:
-    twice = sorted(name for name, number in Counter(row.image for row in rows).items() if number > 1)
-    found = Counter(CLASSES[row.label] for row in rows)
-    by_source = Counter(row.source for row in rows if row.source)
-    differ = strict and (found != COUNTS or (by_source and by_source != SOURCE_COUNTS))
-    if not twice and not differ:
-        return
-    sources = f"; {counts_text(SOURCE_COUNTS, by_source)}" if by_source else ""
-    raise place.bad_file(
-        path,
-        f"lists {first_names(twice)} twice" if twice else "does not have the published counts",
-        "10,015 rows, one for each image",
-        "a table put together from several" if twice else f"another version, or a cut-down copy; {STRICT}",
-        counts_text(COUNTS, found) + sources,
-    )
-
-
-def _image_folders(folder: Path) -> list[Path]:
-    """Where images may lie: the folder itself, and its folders of one or of both parts."""
-    names = [name.rstrip("/") for name in listing(folder) if name.endswith("/")]
-    inner = [name for name in names if any(fnmatch(name.lower(), mark) for mark in IMAGE_FOLDERS)]
-    return [folder, *with_nested(folder / name for name in inner)]
-
-
-def _paths(rows: list[Row], place: Place) -> list[Path]:
-    images = files_by_stem(place, _image_folders(place.folder), SUFFIXES)
-    missing = [row for row in rows if row.image not in images]
-    if not missing:
-        return [images[row.image] for row in rows]
-    listed = Counter(CLASSES[row.label] for row in rows)
-    there = listed - Counter(CLASSES[row.label] for row in missing)
-    parts = [name for name in listing(place.folder) if "part" in name.lower() and name.endswith("/")]
-    cause = "a cut-down or renamed copy, or an archive that was not unpacked to its end" if images else ""
-    for part, number in (("1", "5,000"), ("2", "5,015")):
-        if parts and not any(name.rstrip("/").endswith(part) for name in parts):
-            zipped = f"HAM10000_images_part{part}.zip ({number} images)"
-            cause = f"{zipped} or its folder HAM10000_images_part_{part} is missing"
-    raise place.error(
-        f"the metadata list {len(rows):,} images, {len(missing):,} of them have no file: "
-        f"{first_names([row.image for row in missing])}.",
-        cause=cause,
-        counts=counts_text({name: listed[name] for name in CLASSES}, there),
-    )
+        test[drawn] = True
+    return test

@@ -9,18 +9,19 @@ shorter side to 224 pixels, evens out the colours and later crops 200 x 200. Arr
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
+import numpy.typing as npt
+import pandas as pd
 from PIL import Image
 from pydantic import Field
 
-from datasets.core.base import DataError, Facts, RawOptions, UInt8Array, published
+from datasets.core.base import Expected, Facts, RawOptions, UInt8Array, published
 from datasets.core.folders import (
-    STRICT,
     Place,
     Tree,
     files_by_stem,
@@ -30,8 +31,8 @@ from datasets.core.folders import (
     readable,
     with_nested,
 )
-from datasets.core.images import Files, ListedDataset, ToSquare, check_pixels, open_rgb
-from datasets.core.lists import counts_text, read_table
+from datasets.core.images import ListedDataset, ToSquare, check_pixels, open_rgb, two_parts
+from datasets.core.lists import EDITED, check_counts, check_listed, check_not_empty, read_table
 from datasets.core.registry import dataset
 from datasets.ham10000 import METADATA as HAM_METADATA
 
@@ -69,7 +70,6 @@ FLAMBY = (
     "https://github.com/owkin/FLamby, flamby/datasets/fed_isic2019/dataset_creation_scripts/train_test_split "
     "(23,247 rows; size in bytes not known)"
 )
-CHANGED = "a file that was edited, or lists of two versions side by side"
 
 TREE = Tree(
     title="ISIC2019",
@@ -139,16 +139,6 @@ class Dermoscopy:
         return ToSquare(self.size, "cover").fit(image)
 
 
-@dataclass(frozen=True)
-class Row:
-    """One image of the data set: name without suffix, indices of class and centre, and whether it is a test image."""
-
-    image: str
-    label: int
-    centre: int
-    test: bool
-
-
 def _facts(options: Isic2019Options) -> Facts:
     # Our own fold has as many images.
     return TREE.facts(int(np.sum(TRAIN)), int(np.sum(TEST)), len(CLASSES), options.size, sources=len(CENTRES))
@@ -158,194 +148,153 @@ def _facts(options: Isic2019Options) -> Facts:
 def isic2019(options: Isic2019Options, root: Path) -> ListedDataset:
     """ISIC2019 in the six centres of FLamby's Fed-ISIC2019 (FedMR): 18,597 + 4,650 dermoscopic images, 8 classes."""
     flamby = options.fold == "flamby"
+    expected = published({"train": np.transpose(TRAIN), "test": np.transpose(TEST)}, CLASSES, CENTRES)
     with readable(TREE, root):
         place = find(TREE, root, (IMAGES, TRUTH, METADATA, *SPLITS))
-        rows = _flamby_rows(place) if flamby else _own_rows(place, options.fold_seed)
-        _check_counts(rows, place, flamby, options.strict)
-        paths = _paths(rows, place)
-    if options.strict:
-        _check_pixels(rows, paths, place)
-
-    def part(test: bool) -> Files:
-        chosen = [row for row in rows if row.test is test]
-        return Files(
-            [paths[row.image] for row in chosen],
-            np.array([row.label for row in chosen], dtype=np.int64),
-            sources=np.array([row.centre for row in chosen], dtype=np.int64),
-        )
-
+        table = _flamby_fold(place) if flamby else _own_fold(place, options.fold_seed)
+        _check_counts(place, table, expected, flamby, options.strict)
+        table["path"] = _paths(place, table)
+    for centre, side in SHORTER_SIDE.items() if options.strict else ():
+        first = table["path"][table["source"] == CENTRES.index(centre)][:1]
+        pixels = f"{side:,} on the shorter side (centre {centre})"
+        check_pixels(place, first, lambda *sides, least=side: min(sides) >= least, pixels)
     note = "centre crop of FLamby's images"
     if not flamby:
         note = (
             f"the fold is ours (seed {options.fold_seed}), not FLamby's: other images in the test set; {note}"
         )
-    counts = {"train": np.transpose(TRAIN), "test": np.transpose(TEST)}
+    train, test = two_parts(table)
     return ListedDataset(
-        train=part(False),
-        test=part(True),
+        train=train,
+        test=test,
         decode=Dermoscopy(options.size, options.colour_constancy),
         places=(place,),
         classes=CLASSES,
         sources=CENTRES,
         note=note if options.colour_constancy else f"{note}; colours as they are",
-        expected=published(counts, CLASSES, CENTRES) if options.strict and flamby else (),
+        expected=expected if options.strict and flamby else (),
     )
 
 
-def _check_counts(rows: Sequence[Row], place: Place, flamby: bool, strict: bool) -> None:
+def _check_counts(place: Place, table: pd.DataFrame, expected: Expected, flamby: bool, strict: bool) -> None:
     """Compare a list with FLamby's counts by centre, fold and (in its own fold) class; any copy needs both folds."""
-    wanted, found = Counter[str](), Counter[str]()
-    for part, table in (("train", TRAIN), ("test", TEST)):
-        for (centre, label), number in np.ndenumerate(np.array(table)):
-            wanted[f"{CENTRES[centre]} {part}" + f" {CLASSES[label]}" * flamby] += int(number)
-    for row in rows:
-        part = "test" if row.test else "train"
-        found[f"{CENTRES[row.centre]} {part}" + f" {CLASSES[row.label]}" * flamby] += 1
-    empty = [
-        part for part, test in (("train", False), ("test", True)) if test not in {row.test for row in rows}
-    ]
-    if strict and found != wanted:  # a counter's missing entries count as 0
-        problem = "the list does not have the published counts of Fed-ISIC2019."
-    elif empty:
-        problem = f"the list has no image of the {' and the '.join(empty)} set."
-    else:
-        return
-    raise place.error(
-        problem,
-        found=f"{len(rows):,} images whose lesion is known; 23,247 are published",
-        cause=f"another version of the lists, a list that was cut off, or a cut-down copy; {STRICT}",
-        counts=counts_text(wanted, found),
-    )
+    cause = "another version of the lists, a list that was cut off, or a cut-down copy"
+    tests = int(table["test"].sum())
+    check_not_empty(place, {"train": len(table) - tests, "test": tests}, cause=cause)
+    if strict:
+        wanted, found = Counter[str](), Counter[str]()
+        for part, label, centre, number in expected:
+            wanted[f"{centre} {part}" + f" {label}" * flamby] += number
+        for test, label, centre in zip(table["test"], table["label"], table["source"], strict=True):
+            part = "test" if test else "train"
+            found[f"{CENTRES[centre]} {part}" + f" {CLASSES[label]}" * flamby] += 1
+        check_counts(place, found, wanted, cause)
 
 
-def _check_pixels(rows: Sequence[Row], paths: Mapping[str, Path], place: Place) -> None:
-    """Refuse a resized copy, by the first image of each centre whose size is known."""
-    for centre, side in SHORTER_SIDE.items():
-        first = next((row.image for row in rows if CENTRES[row.centre] == centre), None)
-        if first is not None:
-            pixels = f"{side:,} on the shorter side (centre {centre})"
-            counts = f"{len(rows):,} images expected and found"
-            check_pixels(
-                place, [paths[first]], lambda *sides, least=side: min(sides) >= least, pixels, counts
-            )
-
-
-def _paths(rows: Sequence[Row], place: Place) -> dict[str, Path]:
-    """The file of each name on the list. Other files are ignored."""
+def _paths(place: Place, table: pd.DataFrame) -> pd.Series:
+    """The file of each image of the list. Other files are ignored."""
     folders = with_nested([place.folder / IMAGES]) or with_nested([place.folder])
     images = files_by_stem(place, folders, (".jpg", ".jpeg"))
-    missing = [row for row in rows if row.image not in images]
-    if not missing:
-        return images
-    by_centre = Counter(CENTRES[row.centre] for row in rows)
-    there = by_centre - Counter(CENTRES[row.centre] for row in missing)
-    ending, cause = "_downsampled", ""
-    short = [row.image for row in missing if row.image.endswith(ending)]
-    if any(name.removesuffix(ending) in images for name in short):
-        cause = (
-            f"a renamed copy: the owner's names end in {ending} for all but three images of the centre msk"
-        )
-    elif images:
-        cause = "a cut-down copy, or an archive that was not unpacked to its end"
-    raise place.error(
-        f"the list has {len(rows):,} names, {len(missing):,} of them have no file ({len(short):,} of these end in "
-        f"{ending}): {first_names([row.image for row in missing])}.",
-        looked_at=place.folder / IMAGES,
-        cause=cause,
-        counts=counts_text({name: by_centre[name] for name in CENTRES}, there),
+    centres = {image: CENTRES[centre] for image, centre in zip(table["image"], table["source"], strict=True)}
+    cause = (
+        "a cut-down copy, an archive that was not unpacked to its end, or a renamed copy: the owner's names end in "
+        "_downsampled for all but three images of the centre msk"
     )
+    looked_at = place.folder / IMAGES
+    check_listed(place, centres, images, looked_at=looked_at, cause=cause if images else "")
+    return table["image"].map(images)
+
+
+# The lists -----------------------------------------------------------------------------------------------------------
 
 
 def _list_folders(place: Place) -> list[Path]:
     return list(dict.fromkeys([place.folder, *with_nested([place.folder / IMAGES]), place.root]))
 
 
-def _missing_list(name: str, place: Place, rows: str, cause: str = "") -> DataError:
-    return place.error(
-        f"{name} is not beside the folder of images.",
-        looked_at=place.folder / name,
-        cause=cause,
-        counts=f"{rows} rows of {name} expected, 0 found",
-    )
-
-
-def _bad_row(place: Place, path: Path, problem: str) -> DataError:
-    expected = "one row for each image, with one class, centre 0 to 5 and fold train or test"
-    return place.bad_file(path, f"is not consistent: {problem}", expected, CHANGED, "23,247 rows expected")
-
-
-# FLamby's fold -------------------------------------------------------------------------------------------------------
-
-
-def _flamby_rows(place: Place) -> list[Row]:
-    """Rows of `train_test_split`, sorted by image; they must agree with the ground truth if that is there."""
-    path = first_file(_list_folders(place), SPLITS)
+def _read(
+    place: Place,
+    names: Sequence[str],
+    columns: Sequence[str],
+    cause: str,
+    get: str = "",
+    **allowed: Sequence[str],
+) -> pd.DataFrame:
+    """The list of one of these names, sorted by image. `get` says where it is from; others are as in `read_table`."""
+    path = first_file(_list_folders(place), names)
     if path is None:
-        cause = (
-            "the file comes with FLamby's code and not with the images. Without it: dataset.options.fold=own "
-            "derives the same centres from the metadata and draws another fold"
+        raise place.error(
+            f"{names[0]} is not beside the folder of images.",
+            looked_at=place.folder / names[0],
+            cause=get,
+            counts=f"1 file {names[0]} expected, 0 found",
         )
-        raise _missing_list(SPLITS[0], place, "23,247", cause)
-    needed = ("image", *CLASSES, "target", "center", "fold")
-    rows: dict[str, Row] = {}
-    truth = _truth(place, required=False)
-    for row in read_table(place, path, needed, "another file under this name; FLamby's is needed"):
-        name, fold, label, centre = row["image"], row["fold"], _one_hot(row), row["center"].removesuffix(".0")
-        good = fold in ("train", "test") and centre in map(str, range(len(CENTRES)))
-        good = good and row["target"].removesuffix(".0") == str(label)
-        if not good or row.get("fold2", f"{fold}_{centre}") != f"{fold}_{centre}":
-            raise _bad_row(
-                place, path, f"the values of {name} contradict each other ({', '.join(row.values())})"
-            )
-        if name in rows:
-            raise _bad_row(place, path, f"{name} is listed twice")
-        if truth.get(name, label) != label:
-            problem = f"{name} has the class {CLASSES[label]} here and {CLASSES[truth[name]]} in {TRUTH}"
-            raise _bad_row(place, path, problem)
-        rows[name] = Row(name, label, int(centre), fold == "test")
-    return sorted(rows.values(), key=lambda row: row.image)
+    columns = ("image", *columns, *allowed)
+    table = read_table(place, path, columns, cause, unique="image", allowed=allowed)
+    return table.sort_values("image", ignore_index=True)
 
 
-def _one_hot(row: Mapping[str, str]) -> int:
-    """Index of the only class of a row, or -1."""
-    try:
-        chosen = [k for k, name in enumerate(CLASSES) if float(row[name]) == 1]
-    except ValueError:
-        return -1
-    return chosen[0] if len(chosen) == 1 else -1
+def _refuse(place: Place, images: pd.Series, problem: str) -> None:
+    """Refuse lists that contradict each other, or themselves, on some images."""
+    if len(images):
+        counts = f"0 images with contradictions expected, {len(images):,} found"
+        raise place.error(f"{first_names(list(images))}: {problem}.", cause=EDITED, counts=counts)
 
 
-# A fold of our own ---------------------------------------------------------------------------------------------------
+def _one_hot(table: pd.DataFrame) -> npt.NDArray[np.int64]:
+    """Index of the only class of each row, or -1."""
+    numbers = table[list(CLASSES)].apply(pd.to_numeric, errors="coerce").to_numpy(dtype=float)
+    good = ((numbers == 1).sum(axis=1) == 1) & (numbers.sum(axis=1) == 1)
+    return np.where(good, numbers.argmax(axis=1), -1)
 
 
-def _own_rows(place: Place, seed: int) -> list[Row]:
-    """Images whose lesion is known, with their centres, in a fold by centre: a fifth of each to the test set."""
-    truth = _truth(place, required=True)
-    path = first_file(_list_folders(place), [METADATA])
-    if path is None:
-        raise _missing_list(METADATA, place, "25,331")
-    known: dict[str, str] = {}
-    cause = "the metadata of another year or of HAM10000"
-    for row in read_table(place, path, ("image", "lesion_id"), cause):
-        if known.setdefault(row["image"], row["lesion_id"]) != row["lesion_id"]:
-            raise _bad_row(place, path, f"{row['image']} has two lesions")
-    known = {name: lesion for name, lesion in known.items() if lesion}
-    absent = [name for name in known if name not in truth]
-    if absent:
-        raise _bad_row(place, path, f"{TRUTH} does not have {first_names(absent)}")
-    archives = _ham_archives(place) if any(lesion.startswith("HAM") for lesion in known.values()) else {}
-    centres = {}
-    for name, lesion in sorted(known.items()):
-        archive = {"BCN": "bcn", "MSK": "msk", "HAM": archives.get(name, "")}.get(lesion[:3], "")
-        if archive not in CENTRES:
-            raise _bad_row(place, path, f"the centre of {name} (lesion {lesion}) is not known")
-        centres[name] = CENTRES.index(archive)
-    members = [[name for name in centres if centres[name] == number] for number in range(len(CENTRES))]
+def _flamby_fold(place: Place) -> pd.DataFrame:
+    """Image, label, source and test of FLamby's list; it must agree with the ground truth if that is there."""
+    get = (
+        "the file comes with FLamby's code and not with the images. Without it: dataset.options.fold=own derives the "
+        "same centres from the metadata and draws another fold"
+    )
+    cause = "another file under this name; FLamby's is needed"
+    folds = ("train", "test")
+    table = _read(place, SPLITS, CLASSES, cause, get, target="01234567", center="012345", fold=folds)
+    table["label"] = _one_hot(table)
+    odd = table["label"] != table["target"].astype(int)
+    if "fold2" in table:
+        odd |= table["fold2"] != table["fold"] + "_" + table["center"]
+    _refuse(place, table["image"][odd], f"its values in {SPLITS[0]} contradict each other")
+    if first_file(_list_folders(place), [TRUTH]):
+        other = table["image"].map(_truth(place)).fillna(table["label"]) != table["label"]
+        _refuse(place, table["image"][other], f"{SPLITS[0]} and {TRUTH} give it different classes")
+    return table.assign(source=table["center"].astype(int), test=table["fold"] == "test")
+
+
+def _truth(place: Place) -> pd.Series:
+    """Class of each image, by its name, from the challenge's ground truth."""
+    table = _read(place, [TRUTH], CLASSES, "the ground truth of another year: 2018 has seven classes")
+    labels = pd.Series(_one_hot(table), index=table["image"])
+    _refuse(place, table["image"][labels.to_numpy() < 0], f"{TRUTH} gives it two classes or none")
+    return labels
+
+
+def _own_fold(place: Place, seed: int) -> pd.DataFrame:
+    """Image, label, source and test of the images whose lesion is known: a fifth of each centre to the test set."""
+    truth = _truth(place)
+    table = _read(place, [METADATA], ["lesion_id"], "the metadata of another year or of HAM10000")
+    table = table[table["lesion_id"] != ""].reset_index(drop=True)
+    table["label"] = table["image"].map(truth)
+    _refuse(place, table["image"][table["label"].isna()], f"{TRUTH} does not have it")
+    origin = table["lesion_id"].str[:3]
+    centre = origin.map({"BCN": "bcn", "MSK": "msk"})
+    if (origin == "HAM").any():
+        centre = centre.where(origin != "HAM", table["image"].map(_ham_archives(place)))
+    _refuse(place, table["image"][~centre.isin(CENTRES)], "its lesion does not tell its centre")
+    table["source"] = centre.map(CENTRES.index)
+    members = [np.flatnonzero(table["source"] == number) for number in range(len(CENTRES))]
     generator = np.random.default_rng(seed)
-    tests: set[str] = set()
-    for names, size in zip(members, fifths([len(names) for names in members]), strict=True):
-        tests.update(names[k] for k in generator.permutation(len(names))[:size])
-    return [Row(name, truth[name], centre, name in tests) for name, centre in centres.items()]
+    table["test"] = False
+    for rows, size in zip(members, fifths([len(rows) for rows in members]), strict=True):
+        table.loc[rows[generator.permutation(len(rows))[:size]], "test"] = True
+    return table
 
 
 def fifths(sizes: Sequence[int]) -> list[int]:
@@ -360,20 +309,6 @@ def fifths(sizes: Sequence[int]) -> list[int]:
     return tests
 
 
-def _truth(place: Place, required: bool) -> dict[str, int]:
-    """Class of each image from the one-hot ground truth; empty if it is not there and not required."""
-    path = first_file(_list_folders(place), [TRUTH])
-    if path is None and required:
-        raise _missing_list(TRUTH, place, "25,331")
-    labels: dict[str, int] = {}
-    cause = "the ground truth of another year: 2018 has seven classes"
-    for row in [] if path is None else read_table(place, path, ("image", *CLASSES), cause):
-        label, name = _one_hot(row), row["image"]
-        if label < 0 or labels.setdefault(name, label) != label:
-            raise _bad_row(place, path or place.folder, f"{name} has two classes or none")
-    return labels
-
-
 def _ham_archives(place: Place) -> dict[str, str]:
     """Archive of each image of HAM10000, from the column `dataset` of its own metadata."""
     path = first_file([*_list_folders(place), place.root / "HAM10000", place.root / "ham10000"], HAM_METADATA)
@@ -386,5 +321,6 @@ def _ham_archives(place: Place) -> dict[str, str]:
             get="https://doi.org/10.7910/DVN/DBW86T, HAM10000_metadata (10,015 rows; size in bytes not known)",
             counts="10,015 rows expected, 0 found",
         )
-    rows = read_table(place, path, ("image_id", "dataset"), "an older copy: the column `dataset` came later")
-    return {row["image_id"]: row["dataset"] for row in rows}
+    cause = "an older copy: the column `dataset` came later"
+    table = read_table(place, path, ("image_id", "dataset"), cause, unique="image_id")
+    return dict(zip(table["image_id"], table["dataset"], strict=True))

@@ -8,18 +8,18 @@ conf/dataset/niid2.yaml). All seeds of a run draw from the same 300.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 from pydantic import Field
 
 from benchmark.errors import wrong
 from datasets import acevedo, bodzas, matek
-from datasets.blood_cells import BloodOptions, in_two
-from datasets.core.base import DataError, Facts, Files, published
-from datasets.core.images import ListedDataset, ToSquare
+from datasets.blood_cells import BloodOptions, drawn
+from datasets.core.base import DataError, Facts, Int64Array, published
+from datasets.core.images import ListedDataset, ToSquare, two_parts
 from datasets.core.lists import check_not_empty
 from datasets.core.registry import dataset
 
@@ -55,15 +55,22 @@ class Niid2Options(BloodOptions):
 
 def _facts(options: Niid2Options) -> Facts:
     modules = (matek, acevedo, bodzas)
-    sizes = [
-        sum(module.PUBLISHED[code] for code in codes[source])
-        for codes in CLASSES.values()
-        for source, module in enumerate(modules)
-    ]
-    train = sum(min(number, options.pool) for number in sizes)
+    totals = _totals([module.PUBLISHED for module in modules])
+    train = np.minimum(totals, options.pool)
     raw = "; ".join(f"{module.TREE.title}: {module.TREE.archive}" for module in modules)
     page = "; ".join(module.TREE.page for module in modules)
-    return Facts(train, sum(sizes) - train, len(CLASSES), 3, options.size, len(SOURCES), raw, page)
+    sizes = int(train.sum()), int((totals - train).sum())
+    return Facts(*sizes, len(CLASSES), 3, options.size, len(SOURCES), raw, page)
+
+
+def _totals(published: Sequence[Mapping[str, int]]) -> Int64Array:
+    """Published images of each class in each source, int64 [13, 3]."""
+    return np.array(
+        [
+            [sum(numbers[code] for code in own) for own, numbers in zip(codes, published, strict=True)]
+            for codes in CLASSES.values()
+        ]
+    )
 
 
 @dataset("niid2", options=Niid2Options, facts=_facts)
@@ -74,41 +81,28 @@ def niid2(options: Niid2Options, root: Path) -> ListedDataset:
         acevedo.acevedo_cells(root, options.strict),
         bodzas.bodzas_cells(root, options.strict),
     )
-    for source, archive in enumerate(archives):
-        used = [code for codes in CLASSES.values() for code in codes[source]]
-        check_not_empty(archive.place, {code: len(archive.cells[code]) for code in used}, least=1)
-    paths: dict[str, list[Path]] = {"train": [], "test": []}
-    cells: dict[str, list[tuple[int, int]]] = {"train": [], "test": []}
-    counts = {part: np.zeros((len(CLASSES), len(SOURCES)), dtype=np.int64) for part in paths}
+    parts = []
     for label, codes in enumerate(CLASSES.values()):
         for source, archive in enumerate(archives):
-            generator = np.random.RandomState([options.seed, source, label])
-            halves = in_two(archive.of(codes[source]), options.pool, generator)
-            for part, half in zip(paths, halves, strict=True):
-                paths[part] += half
-                cells[part] += [(label, source)] * len(half)
-            total = sum(archive.published[code] for code in codes[source])
-            counts["train"][label, source] = min(total, options.pool)
-            counts["test"][label, source] = total - min(total, options.pool)
-    if not paths["test"]:
-        most = max(Counter(cells["train"]).values())
+            check_not_empty(archive.place, {code: len(archive.cells[code]) for code in codes[source]})
+            paths = archive.of(codes[source])
+            train = drawn(len(paths), options.pool, (options.seed, source, label))
+            parts.append(pd.DataFrame({"path": paths, "label": label, "source": source, "test": ~train}))
+    if all(len(part) <= options.pool for part in parts):
+        most = max(map(len, parts))
         needed = (
             f"less than {most} (the most images of a class and source), so that some are left for testing"
         )
         where = "in conf/dataset/niid2.yaml or with dataset.options.pool"
         raise DataError(f"niid2: {wrong('pool', options.pool, needed, where=where)}")
+    totals = _totals([archive.published for archive in archives])
+    counts = {"train": np.minimum(totals, options.pool), "test": np.maximum(totals - options.pool, 0)}
     return ListedDataset(
-        train=_files(paths["train"], cells["train"]),
-        test=_files(paths["test"], cells["test"]),
-        decode=ToSquare(options.size),
-        places=tuple(archive.place for archive in archives),
+        *two_parts(pd.concat(parts)),
         classes=tuple(CLASSES),
         sources=SOURCES,
+        decode=ToSquare(options.size),
+        places=tuple(archive.place for archive in archives),
         note="; ".join(f"{archive.place.tree.title}: {archive.note}" for archive in archives if archive.note),
         expected=published(counts, tuple(CLASSES), SOURCES) if options.strict else (),
     )
-
-
-def _files(paths: list[Path], cells: list[tuple[int, int]]) -> Files:
-    labels, sources = np.array(cells, dtype=np.int64).T.copy()
-    return Files(paths, labels, sources=sources)

@@ -16,8 +16,9 @@ from PIL import Image
 from pydantic import Field
 
 from datasets.core.base import Facts, Files, RawOptions, UInt8Array
-from datasets.core.folders import STRICT, Tree, files_in, readable
+from datasets.core.folders import Place, Tree, files_in, readable
 from datasets.core.images import BadImage, ListedDataset, ToSquare, as_rgb
+from datasets.core.lists import check_counts, check_not_empty
 from datasets.core.registry import dataset
 from datasets.ssl_fl import TEST_LIST, Lists, find_lists
 
@@ -93,13 +94,19 @@ def _facts(options: RetinaOptions) -> Facts:
 @dataset("retina", options=RetinaOptions, facts=_facts)
 def retina(options: RetinaOptions, root: Path) -> ListedDataset:
     """Retina, fundus photographs of FedLD: about 9,000 for training, 2 classes, 256 x 256; to be fetched by hand."""
+    clients: list[str] = []
+    if options.split:
+        clients = [f"5_clients/split_{options.split}/client_{number}.csv" for number in range(1, CLIENTS + 1)]
     with readable(TREE, root):
         lists = find_lists(TREE, root, CLASSES, ("train", "test", TEST_LIST))
-        clients = _clients(lists, options.split) if options.split else {}
-        train = lists.files("train", clients or _all(lists), sources=bool(clients))
+        cause = "lists that were not unpacked with the images"
+        own = "without lists, omit `split` and take partition=dirichlet with legacy_seed=2022"
+        lists.check_there(clients, f"{cause}; {own}")
+        names = {name: lists.names(name) for name in clients} or _all(lists)
+        train = lists.files("train", names, sources=bool(clients))
         test = lists.files("test", {TEST_LIST: lists.names(TEST_LIST)})
     if options.strict:
-        _check_counts(lists, train, options.split)
+        _check_counts(lists.place, train, options.split)
     return ListedDataset(
         train=train,
         test=test,
@@ -118,41 +125,18 @@ def _all(lists: Lists) -> dict[str, list[str]]:
         if (lists.place.folder / name).is_file():
             return {name: lists.names(name)}
     names = [path.name for path in files_in(lists.place.folder / "train", (".npy",))]
-    if not names:
-        counts = "about 8,999 arrays expected, 0 found"
-        raise lists.place.error("no arrays in train/.", looked_at=lists.place.folder / "train", counts=counts)
+    check_not_empty(lists.place, {"arrays in train/": len(names)})
     return {"train": names}
 
 
-def _clients(lists: Lists, split: int) -> dict[str, list[str]]:
-    names = [f"5_clients/split_{split}/client_{client}.csv" for client in range(1, CLIENTS + 1)]
-    missing = [name for name in names if not (lists.place.folder / name).is_file()]
-    if missing:
-        cause = lists.place.hint(lists.place.folder) or "lists that were not unpacked with the images"
-        raise lists.place.error(
-            f"{len(missing)} of {CLIENTS} client lists of split {split} are missing: {', '.join(missing)}.",
-            looked_at=lists.place.folder / f"5_clients/split_{split}",
-            cause=f"{cause}; without lists, omit `split` and take partition=dirichlet with legacy_seed=2022",
-            counts=f"{CLIENTS} lists expected, {CLIENTS - len(missing)} found",
-        )
-    return {name: lists.names(name) for name in names}
-
-
-def _check_counts(lists: Lists, train: Files, split: int | None) -> None:
+def _check_counts(place: Place, train: Files, split: int | None) -> None:
     """Compare with the counts of the authors' figure: a part of the images, or another set, is far off."""
-    pairs = [("all", np.bincount(train.labels, minlength=2), TRAIN_COUNTS, TRAIN_TOLERANCE)]
+    cause = "a part of the copy, or a copy of another version"
+    found = dict(zip(CLASSES, np.bincount(train.labels, minlength=2).tolist(), strict=True))
+    check_counts(place, found, dict(zip(CLASSES, TRAIN_COUNTS, strict=True)), cause, TRAIN_TOLERANCE)
     if train.sources is not None and split is not None:
-        for client, expected in enumerate(SPLITS[split]):
-            own = np.bincount(train.labels[train.sources == client], minlength=2)
-            pairs.append((f"client_{client + 1}", own, expected, SPLIT_TOLERANCE))
-    if any(np.abs(found - np.array(expected)).max() > off for _, found, expected, off in pairs):
-        numbers = (
-            f"{who} {expected[0]:,} + {expected[1]:,} and {found[0]:,} + {found[1]:,}"
-            for who, found, expected, _ in pairs
-        )
-        raise lists.place.error(
-            "the training images are not those of the prepared copy.",
-            looked_at=lists.place.folder / (f"5_clients/split_{split}" if split else "train"),
-            cause=f"a part of the copy, or a copy of another version; {STRICT}",
-            counts=f"normal + diseased, expected (about) and found: {'; '.join(numbers)}",
-        )
+        cells = np.bincount(2 * train.sources + train.labels, minlength=2 * CLIENTS).tolist()
+        names = [f"client_{client} {name}" for client in range(1, CLIENTS + 1) for name in CLASSES]
+        expected = [number for client in SPLITS[split] for number in client]
+        found = dict(zip(names, cells, strict=True))
+        check_counts(place, found, dict(zip(names, expected, strict=True)), cause, SPLIT_TOLERANCE)

@@ -2,22 +2,18 @@
 
 from partitions.core.base import Partitioner, PartitionError, Population
 from partitions.core.heterogeneity import six_metrics, triplet
-from partitions.core.registry import describe, make, names, partition
-from partitions.core.store import Partition, load, make_partition, partition_id, save
+from partitions.core.registry import make, names, partition
+from partitions.core.store import Partition, make_partition
 
 __all__ = [
     "Partition",
     "PartitionError",
     "Partitioner",
     "Population",
-    "describe",
-    "load",
     "make",
     "make_partition",
     "names",
     "partition",
-    "partition_id",
-    "save",
     "six_metrics",
     "triplet",
 ]

@@ -74,7 +74,6 @@ def dirichlet_split(
     alpha: float,
     min_size: int,
     generator: AnyGenerator,
-    max_tries: int | None = None,
 ) -> list[IntArray]:
     """The samples of each client, class by class.
 
@@ -86,13 +85,12 @@ def dirichlet_split(
         generator: a legacy one (`RandomState`) is called as the authors' code calls it, a shuffle before each
             Dirichlet draw, so that their seed gives their splits; any other shuffles the accepted draw only.
             Like theirs it may leave a full last client one sample more, if rounded weights sum to less than 1.
-        max_tries: how often to draw before giving up; None = MAX_DRAWS / Y.
 
     Raises:
         PartitionError: No draw reached the minimum size.
     """
     as_authors = isinstance(generator, np.random.RandomState)
-    tries = max_tries or max(1, MAX_DRAWS // len(classes))
+    tries = max(1, MAX_DRAWS // len(classes))
     cap = sum(len(samples) for samples in classes) / clients
     best = 0
     for _ in range(tries):

@@ -8,6 +8,7 @@ consecutive slices in client order; classes outside, attributes inside.
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from typing import ClassVar
 
 import numpy as np
@@ -23,7 +24,6 @@ from pydantic import (
 
 from benchmark.errors import wrong
 from partitions.core.base import IntArray, Partitioner, Population
-from partitions.core.heterogeneity import group_counts
 from partitions.core.registry import partition
 
 Matrix = tuple[tuple[int, ...], ...]
@@ -129,23 +129,20 @@ class Interaction(Partitioner):
             raise ValueError(wrong("partition.distribution", distribution, expected, known=DISTRIBUTIONS))
         return distribution
 
-    @field_validator("clients")
-    @classmethod
-    def _same_shape(cls, clients: tuple[ClientType, ...] | None) -> tuple[ClientType, ...] | None:
-        shapes = {(len(kind.matrix), len(kind.matrix[0])) for kind in clients or ()}
-        if len(shapes) > 1:
-            raise ValueError(f"got matrices of the shapes {sorted(shapes)}; expected the same shape for all")
-        return clients
-
     @model_validator(mode="after")
-    def _one_of_two(self) -> Interaction:
+    def _consistent(self) -> Interaction:
         if (self.distribution is None) == (self.clients is None):
             raise ValueError("expected either distribution (a name) or clients (a list of {count, matrix})")
+        shapes = {(len(kind.matrix), len(kind.matrix[0])) for kind in self.clients or ()}
+        if len(shapes) > 1:
+            raise ValueError(
+                f"clients: got matrices of the shapes {sorted(shapes)}; expected the same shape for all"
+            )
         return self
 
     def num_clients(self, population: Population | None = None) -> int:
         """Number of clients of the distribution."""
-        return sum(count for count, _ in self._types())
+        return len(self.matrices())
 
     def matrices(self) -> IntArray:
         """Counts of all clients after scaling, int64 [K, Y, A]."""
@@ -157,15 +154,12 @@ class Interaction(Partitioner):
         return len(matrices), int(matrices.sum())
 
     def fitting_scale(self, available: IntArray) -> float | None:
-        """The largest `scale`, cut to four decimals, that fits `available` [Y, A], or None; found by bisection."""
-        unscaled = self._scaled(1.0).sum(axis=0)
-        asked = unscaled > 0
-        low, high = 0.0, 2.0 * float((available[asked] / unscaled[asked]).min()) + 1e-9
-        for _ in range(40):
-            middle = (low + high) / 2
-            fits = bool((self._scaled(middle).sum(axis=0) <= available).all())
-            low, high = (middle, high) if fits else (low, middle)
-        return math.floor(low * 1e4) / 1e4 or None
+        """The largest `scale`, to four decimals, below the current one that fits `available` [Y, A], or None."""
+        steps = range(1, math.ceil(self.scale * 10_000))
+        fitting = bisect_left(
+            steps, True, key=lambda step: bool((self._scaled(step / 10_000).sum(axis=0) > available).any())
+        )
+        return fitting / 10_000 or None
 
     def check(self, population: Population) -> None:
         """Refuse matrices of another shape, with more samples than exist, or of an empty client."""
@@ -182,7 +176,8 @@ class Interaction(Partitioner):
                 f"client {empty[0]} would have no sample at scale {self.scale:g}. Raise partition.scale or "
                 "set partition.scale_floor=1."
             )
-        asked, available = matrices.sum(axis=0), _cell_sizes(population)
+        asked, available = matrices.sum(axis=0), np.zeros(shape, dtype=np.int64)
+        np.add.at(available, (population.labels, population.attributes), 1)
         short = np.argwhere(asked > available)
         if not len(short):
             return
@@ -225,18 +220,6 @@ class Interaction(Partitioner):
 class PooledInteraction(Interaction):
     """All clients of `interaction` as a single one: centralised training on the same data (FedDiverse, table 5)."""
 
-    def num_clients(self, population: Population | None = None) -> int:
-        """1."""
-        return 1
-
     def matrices(self) -> IntArray:
         """Pooled counts after scaling, int64 [1, Y, A]."""
         return super().matrices().sum(axis=0, keepdims=True)
-
-
-def _cell_sizes(population: Population) -> IntArray:
-    """Samples of each (class, attribute), int64 [Y, A]."""
-    assert population.attributes is not None  # needs_attributes
-    everyone = [np.arange(len(population))]
-    shape = (population.num_classes, population.num_attributes)
-    return group_counts(everyone, population.labels, population.attributes, *shape)[0]

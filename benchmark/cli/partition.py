@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
 import numpy as np
-from rich import box
-from rich.console import Console
-from rich.table import Table
+import pandas as pd
 
 from benchmark.cli.options import parse, yaml_value
 from benchmark.config.compose import compose, resolve
@@ -78,101 +75,46 @@ def _nested(word: str) -> dict[str, object]:
 
 
 def partition_text(partition: Partition, population: Population) -> str:
-    """Return the whole description of a partition as plain text.
+    """The whole description of a partition as plain text.
 
     Parts: what it is, how much is given out, client x class counts, client x (class, attribute) counts where
     there are attributes, the six heterogeneity metrics. Tables wider than 110 characters continue in blocks
     below.
     """
-    parts = [_head(partition), _class_table(partition, population)]
-    if partition.counts_attr is not None:
-        parts.append(_group_table(partition.counts_attr, population))
-    parts.append(_metrics_text(partition))
-    return "\n\n".join(parts) + "\n"
-
-
-def _head(partition: Partition) -> str:
-    params = ", ".join(
-        f"{key}={value}" for key, value in partition.identity["params"].items() if value is not None
-    )
-    sizes = partition.sizes
-    times = np.bincount(np.concatenate(partition.clients), minlength=partition.num_samples)
-    return "\n".join(
-        (
-            f"partition {partition.id}",
-            f"  scheme   {partition.identity['scheme']} ({params or 'no parameters'}), "
-            f"seed {partition.identity['seed']}",
-            f"  samples  {int((times > 0).sum())} of {partition.num_samples} given out, "
-            f"{int((times == 0).sum())} unused, {int((times > 1).sum())} given out more than once",
-            f"  clients  {len(sizes)}, sizes {sizes.min()} to {sizes.max()}, median {np.median(sizes):g}",
-        )
-    )
-
-
-def _class_table(partition: Partition, population: Population) -> str:
-    counts = partition.counts
-    names = population.class_names or [str(label) for label in range(counts.shape[1])]
-    held = (counts > 0).sum(axis=1)
-    left: dict[str, Sequence[object]] = {
-        "client": _client_names(counts),
-        "samples": _with_total(counts.sum(axis=1)),
-        "classes": [*held, ""],
-    }
-    return "samples per client and class\n" + _blocks(left, names, _with_total_row(counts))
-
-
-def _group_table(groups: IntArray, population: Population) -> str:
-    clients, classes, attributes = groups.shape
-    class_names = population.class_names or [str(label) for label in range(classes)]
-    attribute_names = population.attribute_names or [str(attribute) for attribute in range(attributes)]
-    names = [f"{label}/{attribute}" for label in class_names for attribute in attribute_names]
-    flat = groups.reshape(clients, classes * attributes)
-    left = {"client": _client_names(flat)}
-    return "samples per client and class/attribute\n" + _blocks(left, names, _with_total_row(flat))
-
-
-def _metrics_text(partition: Partition) -> str:
+    counts, groups = partition.counts, partition.counts_attr
+    class_names = population.class_names or [str(label) for label in range(counts.shape[1])]
+    table = _table(counts, class_names)
+    table.insert(0, "samples", [*counts.sum(axis=1), counts.sum()])
+    table.insert(1, "classes", [*(counts > 0).sum(axis=1), ""])
+    parts = [_head(partition), f"samples per client and class\n{table.to_string(line_width=BLOCK_WIDTH)}"]
+    if groups is not None:
+        attribute_names = population.attribute_names or [str(number) for number in range(groups.shape[2])]
+        names = [f"{label}/{attribute}" for label in class_names for attribute in attribute_names]
+        text = _table(groups.reshape(len(groups), -1), names).to_string(line_width=BLOCK_WIDTH)
+        parts.append(f"samples per client and class/attribute\n{text}")
     values = (
         f"{name} {'-' if value is None else f'{value:.3f}'}" for name, value in partition.metrics.items()
     )
-    note = "" if partition.counts_attr is not None else "  (no attributes)"
-    return f"heterogeneity (0 none, 1 most; G pooled, C mean over clients)\n  {'  '.join(values)}{note}"
+    note = "" if groups is not None else "  (no attributes)"
+    title = "heterogeneity (0 none, 1 most; G pooled, C mean over clients)"
+    return "\n\n".join([*parts, f"{title}\n  {'  '.join(values)}{note}"]) + "\n"
 
 
-def _client_names(counts: IntArray) -> list[str]:
-    return [*map(str, range(len(counts))), "all"]
-
-
-def _with_total(values: IntArray) -> list[int]:
-    return [*values.tolist(), int(values.sum())]
-
-
-def _with_total_row(counts: IntArray) -> IntArray:
-    return np.concatenate([counts, counts.sum(axis=0, keepdims=True)])
-
-
-def _blocks(left: Mapping[str, Sequence[object]], names: Sequence[str], columns: IntArray) -> str:
-    """Return tables of the `left` columns and as many of `columns` [rows, names] as fit, in blocks."""
-    gap = 2
-    widths = [max(len(name), len(str(columns[:, index].max()))) + gap for index, name in enumerate(names)]
-    room = BLOCK_WIDTH - sum(
-        max(len(head), *(len(str(cell)) for cell in cells)) + gap for head, cells in left.items()
+def _head(partition: Partition) -> str:
+    identity, sizes = partition.identity, partition.sizes
+    params = ", ".join(f"{key}={value}" for key, value in identity["params"].items() if value is not None)
+    times = np.bincount(np.concatenate(partition.clients), minlength=partition.num_samples)
+    return (
+        f"partition {partition.id}\n"
+        f"  scheme   {identity['scheme']} ({params or 'no parameters'}), seed {identity['seed']}\n"
+        f"  samples  {(times > 0).sum()} of {len(times)} given out, {(times == 0).sum()} unused, "
+        f"{(times > 1).sum()} given out more than once\n"
+        f"  clients  {len(sizes)}, sizes {sizes.min()} to {sizes.max()}, median {np.median(sizes):g}"
     )
-    blocks: list[list[int]] = [[]]
-    for index, width in enumerate(widths):
-        if blocks[-1] and sum(widths[other] for other in blocks[-1]) + width > room:
-            blocks.append([])
-        blocks[-1].append(index)
-    return "\n\n".join(_table(left, [names[index] for index in block], columns[:, block]) for block in blocks)
 
 
-def _table(left: Mapping[str, Sequence[object]], names: Sequence[str], columns: IntArray) -> str:
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1))
-    for name in (*left, *names):
-        table.add_column(name, justify="right", no_wrap=True)
-    for row, cells in enumerate(zip(*left.values(), strict=True)):
-        # A dot reads as "none" at a glance, where a page of zeros hides the pattern.
-        table.add_row(*map(str, cells), *(str(count) if count else "." for count in columns[row]))
-    out = io.StringIO()
-    Console(file=out, width=10_000, color_system=None, highlight=False, markup=False).print(table)
-    return "\n".join(line.rstrip() for line in out.getvalue().rstrip().splitlines())
+def _table(counts: IntArray, names: Sequence[str]) -> pd.DataFrame:
+    """Counts [clients, columns] with their sums below, as texts. A dot is easier to read than a page of zeros."""
+    rows = [[str(count or ".") for count in row] for row in [*counts.tolist(), counts.sum(axis=0).tolist()]]
+    clients = pd.Index([*map(str, range(len(counts))), "all"])
+    return pd.DataFrame(rows, index=clients, columns=pd.Index(names, name="client"))

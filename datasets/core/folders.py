@@ -202,10 +202,10 @@ def find(tree: Tree, root: Path, marks: Collection[str]) -> Place:
         return sum(bool(matching(names, pattern)) for pattern in patterns)
 
     with readable(tree, root):
-        named = level = _inside(root, tree.folders)
+        named = level = folders_like(root, tree.folders)
         inner_names = ("*",) if tree.depth else tree.folders
         for _ in range(tree.depth or 1):
-            level = [inner for place in level for inner in _inside(place, inner_names)]
+            level = [inner for place in level for inner in folders_like(place, inner_names)]
             named = [*named, *level]
         best = max([*named, root], key=held)
         if best == root and not held(root):
@@ -213,7 +213,8 @@ def find(tree: Tree, root: Path, marks: Collection[str]) -> Place:
     return Place(tree, root, best)
 
 
-def _inside(folder: Path, patterns: Iterable[str]) -> list[Path]:
+def folders_like(folder: Path, patterns: Iterable[str]) -> list[Path]:
+    """The folders inside a folder whose names fit a pattern, in any case."""
     names = [name.rstrip("/") for name in listing(folder) if name.endswith("/")]
     fitting = (name for mark in patterns for name in names if fnmatch(name.lower(), mark.lower()))
     return [folder / name for name in dict.fromkeys(fitting)]

@@ -15,6 +15,7 @@ from typing import Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 from PIL import Image, UnidentifiedImageError
 
 from datasets.core.base import Built, DataError, Files, UInt8Array
@@ -109,18 +110,22 @@ class BadImage(DataError):
         return f"{self.path} {self.problem}"
 
 
-def check_pixels(
-    place: Place,
-    paths: Sequence[Path],
-    good: Callable[[int, int], bool],
-    published: str,
-    counts: str,
-    known: str = "a resized copy",
-) -> None:
-    """Refuse a resized copy: the width and height in pixels of each of these files have to be `good`.
+def two_parts(table: pd.DataFrame) -> tuple[Files, Files]:
+    """Training and test files of a table with the columns path, label, test, and maybe attribute or source."""
+    parts = []
+    for part in (table[~table["test"]], table[table["test"]]):
+        groups = {
+            f"{name}s": part[name].to_numpy(np.int64) for name in ("attribute", "source") if name in part
+        }
+        parts.append(Files(list(part["path"]), part["label"].to_numpy(np.int64), **groups))
+    return parts[0], parts[1]
 
-    Args `published` (the owner's pixels), `counts` and `known` (what another copy probably is) are for the message.
-    """
+
+def check_pixels(
+    place: Place, paths: Sequence[Path], good: Callable[[int, int], bool], published: str
+) -> None:
+    """Refuse a resized copy: width and height in pixels of these files must be `good`; originals have `published`."""
+    counts = f"{len(paths):,} images of {published} pixels expected, not all found"
     for path in paths:
         try:
             width, height = open_rgb(path).size
@@ -131,7 +136,7 @@ def check_pixels(
                 path,
                 f"has {width} x {height} pixels, the originals {published}",
                 f"{published} pixels",
-                f"{known}; the owner's archive is needed; {STRICT}",
+                f"a resized copy; the owner's archive is needed; {STRICT}",
                 counts,
             )
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import inspect
 import pkgutil
 from collections.abc import Callable, Mapping
 from functools import cache
@@ -54,18 +53,6 @@ def get(name: str) -> type[Partitioner]:
         expected = f"one of {', '.join(known)}"
         raise PartitionError(wrong("partition", name, expected, known=known, where="with partition=..."))
     return _SCHEMES[name]
-
-
-def describe(name: str) -> str:
-    """One line: what the scheme does, then its parameters with their defaults."""
-    scheme = get(name)
-    summary = (inspect.getdoc(scheme) or "").split("\n", 1)[0].rstrip(".")
-    fields = []
-    for key, field in scheme.model_fields.items():
-        default = field.get_default(call_default_factory=False)
-        shown = list(default) if isinstance(default, tuple) else default
-        fields.append(key if field.is_required() else f"{key}={shown}")
-    return f"{summary} [{', '.join(fields)}]" if fields else summary
 
 
 def make(name: str, params: Mapping[str, Any] | None = None) -> Partitioner:

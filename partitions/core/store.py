@@ -30,8 +30,6 @@ FORMAT = 1
 INDICES, STATISTICS = "partition.npz", "statistics.json"
 _PURPOSE = int.from_bytes(b"partition", "big")  # separates this random stream from others with the same seed
 
-DatasetKey = str | Mapping[str, Any]
-
 
 @dataclass(frozen=True, eq=False)
 class Partition:
@@ -65,38 +63,13 @@ class Partition:
         return np.setdiff1d(np.arange(self.num_samples), np.concatenate(self.clients))
 
 
-def identity(
-    dataset_key: DatasetKey, name: str, params: Mapping[str, Any] | None, seed: int
-) -> dict[str, Any]:
-    """What identifies a partition, with all parameters; arguments as `make_partition`."""
-    if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
-        raise PartitionError(wrong("partition.seed", seed, "an integer >= 0 (or null)"))
-    return {
-        "format": FORMAT,
-        "dataset": dataset_key if isinstance(dataset_key, str) else dict(dataset_key),
-        "scheme": name,
-        "params": make(name, params).model_dump(mode="json"),
-        "seed": seed,
-    }
-
-
-def partition_id(dataset_key: DatasetKey, name: str, params: Mapping[str, Any] | None, seed: int) -> str:
-    """`<scheme>-<12 hex digits>`; see `make_partition` for arguments and errors."""
-    return _id(identity(dataset_key, name, params, seed))
-
-
-def _id(known: dict[str, Any]) -> str:
-    text = json.dumps(known, sort_keys=True, separators=(",", ":"))
-    return f"{known['scheme']}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
-
-
 def make_partition(
     population: Population,
     name: str,
     params: Mapping[str, Any] | None,
     seed: int,
-    dataset_key: DatasetKey,
-    folder: Path | str | None = None,
+    dataset_key: str,
+    folder: Path | None = None,
 ) -> Partition:
     """A partition, from `folder` if it is there, otherwise drawn (and stored there).
 
@@ -105,38 +78,53 @@ def make_partition(
         name: scheme, one of `partitions.names()`.
         params: its parameters (the YAML file without `name` and `seed`).
         seed: integer >= 0.
-        dataset_key: name, fingerprint and sub-sampling of the data set: JSON values that change with the population.
+        dataset_key: name, fingerprint and sub-sampling of the data set: a text that changes with the population.
         folder: where partitions are kept, or None.
 
     Raises:
         PartitionError: Unknown scheme or parameter, an impossible partition, a damaged or foreign file in `folder`.
     """
-    known = identity(dataset_key, name, params, seed)
-    if folder is not None and (Path(folder) / _id(known)).exists():
-        return load(folder, _id(known), population)
+    if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
+        raise PartitionError(wrong("partition.seed", seed, "an integer >= 0 (or null)"))
+    scheme = make(name, params)
+    identity = {
+        "format": FORMAT,
+        "dataset": dataset_key,
+        "scheme": name,
+        "params": scheme.model_dump(mode="json"),
+        "seed": seed,
+    }
+    if folder is not None and (folder / _id(identity)).exists():
+        return _load(folder / _id(identity), population)
     generator = np.random.default_rng([seed, _PURPOSE])
-    made = _with_statistics(make(name, params).split(population, generator), population, known)
+    made = _with_statistics(scheme.split(population, generator), population, identity)
     if folder is not None:
         save(made, population, folder)
     return made
 
 
-def _with_statistics(clients: list[IntArray], population: Population, known: dict[str, Any]) -> Partition:
+def _id(identity: Mapping[str, Any]) -> str:
+    """`<scheme>-<12 hex digits>`."""
+    text = json.dumps(identity, sort_keys=True, separators=(",", ":"))
+    return f"{identity['scheme']}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
+
+
+def _with_statistics(clients: list[IntArray], population: Population, identity: dict[str, Any]) -> Partition:
     labels, attributes, classes = population.labels, population.attributes, population.num_classes
     counts, groups = class_counts(clients, labels, classes), None
     if attributes is not None:
         groups = group_counts(clients, labels, attributes, classes, population.num_attributes)
     metrics = six_metrics(counts if groups is None else groups)
-    return Partition(_id(known), clients, counts, groups, metrics, known, len(population))
+    return Partition(_id(identity), clients, counts, groups, metrics, identity, len(population))
 
 
-def save(partition: Partition, population: Population, folder: Path | str) -> Path:
-    """Write a partition under its id and return the path; an existing one stays as it is.
+def save(partition: Partition, population: Population, folder: Path) -> None:
+    """Write a partition under its id; an existing one stays as it is.
 
     Raises:
         PartitionError: The folder cannot be written (no rights, disk full).
     """
-    final = Path(folder) / partition.id
+    final = folder / partition.id
     aside = final.with_name(f".{partition.id}.{os.getpid()}.{secrets.token_hex(4)}")
     flat, offsets = np.concatenate(partition.clients), np.cumsum([0, *partition.sizes])
     statistics = {
@@ -164,7 +152,6 @@ def save(partition: Partition, population: Population, folder: Path | str) -> Pa
             raise PartitionError(f"cannot write partition {final}: {error.strerror or error}.") from error
     finally:
         shutil.rmtree(aside, ignore_errors=True)
-    return final
 
 
 def _digest(*arrays: IntArray | None) -> str:
@@ -175,26 +162,19 @@ def _digest(*arrays: IntArray | None) -> str:
     return digest.hexdigest()
 
 
-def load(folder: Path | str, partition_name: str, population: Population) -> Partition:
-    """Read the partition with this id back; counts and metrics are computed anew from the population.
+def _load(path: Path, population: Population) -> Partition:
+    """Read a partition back; counts and metrics are computed anew from the population.
 
     Raises:
-        PartitionError: Nothing there (similar ids are named), unreadable or changed files, or made for other data.
+        PartitionError: Unreadable or changed files, or made for other data.
     """
-    path = Path(folder) / partition_name
-    if not path.is_dir():
-        there = sorted(entry.name for entry in Path(folder).glob("[!.]*"))
-        alike = [one for one in there if one.startswith(partition_name.split("-")[0])][:5]
-        hint = f" Of this scheme: {', '.join(alike)}." if alike else ""
-        where = Path(folder).absolute()
-        raise PartitionError(f"no partition {partition_name!r} in {where} ({len(there)} there).{hint}")
     damaged = f"partition {path} is damaged; remove the folder and run again: it will be made anew, the same"
     try:
         statistics = json.loads((path / STATISTICS).read_text(encoding="utf-8"))
         with np.load(path / INDICES, allow_pickle=False) as stored:
             flat, offsets = stored["flat"], stored["offsets"]
         known = {key: statistics[key] for key in ("format", "dataset", "scheme", "params", "seed")}
-        intact = statistics["indices_sha256"] == _digest(flat, offsets) and _id(known) == partition_name
+        intact = statistics["indices_sha256"] == _digest(flat, offsets) and _id(known) == path.name
         data = _digest(population.labels, population.attributes, population.sources)
         same_data = statistics["population_sha256"] == data
     except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:

@@ -3,75 +3,60 @@
 from __future__ import annotations
 
 import shutil
-from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from PIL import Image
 from raw_trees import listed, picture
 
 from datasets.core.base import DataError
-from datasets.ham10000 import CLASSES, COUNTS, SOURCE_COUNTS, Row, held_out
+from datasets.ham10000 import CLASSES, COUNTS, SOURCE_COUNTS, held_out
 from datasets.isic2019 import TEST, TRAIN, Dermoscopy, fifths, shades_of_gray
-
-PUBLISHED = {"nv": 6705, "mel": 1113, "bkl": 1099, "bcc": 514, "akiec": 327, "vasc": 142, "df": 115}
-ARCHIVES = {"vidir_molemax": 3954, "vidir_modern": 3363, "rosendahl": 2259, "vienna_dias": 439}
-
 
 # HAM10000 ------------------------------------------------------------------------------------------------------------
 
 
-def published_rows() -> list[Row]:
-    """10,015 rows with the published counts of classes; every third image shares the lesion of the one before it."""
-    labels = [CLASSES.index(name) for name, number in PUBLISHED.items() for _ in range(number)]
-    rows: list[Row] = []
-    for n, label in enumerate(labels):
-        same = n % 3 == 2 and rows[-1].label == label
-        lesion = rows[-1].lesion if same else f"HAM_{n:07}"
-        rows.append(Row(f"ISIC_{24306 + n:07}", lesion, label, ""))
-    return rows
-
-
-def test_ham10000_published_numbers() -> None:
-    assert COUNTS == PUBLISHED and sum(PUBLISHED.values()) == 10_015
-    assert SOURCE_COUNTS == ARCHIVES and sum(ARCHIVES.values()) == 10_015
+def published_table() -> pd.DataFrame:
+    """10,015 images with the published counts of classes; every third one shares the lesion of the one before it."""
+    assert sum(COUNTS.values()) == sum(SOURCE_COUNTS.values()) == 10_015
+    labels = np.repeat(np.arange(7), list(COUNTS.values()))
+    lesions = np.arange(len(labels))
+    same = (lesions % 3 == 2) & (labels == np.roll(labels, 1))
+    return pd.DataFrame({"label": labels, "lesion_id": [f"HAM_{n:07}" for n in lesions - same]})
 
 
 @pytest.mark.parametrize("by_lesion", [False, True])
 @pytest.mark.parametrize("seed", [0, 1])
 def test_thirty_of_each_class(by_lesion: bool, seed: int) -> None:
     """FedSDC: 30 of each class are the test set, which leaves 10,015 - 210 = 9,805."""
-    rows = published_rows()
-    test = set(held_out(rows, 30, by_lesion, seed))
-    assert Counter(rows[k].label for k in test) == dict.fromkeys(range(7), 30)
-    train = set(range(len(rows))) - test
-    assert len(train) == 9_805
-    shared = {rows[k].lesion for k in test} & {rows[k].lesion for k in train}
+    table = published_table()
+    test = held_out(table, 30, by_lesion, seed)
+    assert np.bincount(table["label"][test]).tolist() == [30] * 7 and (~test).sum() == 9_805
+    shared = set(table["lesion_id"][test]) & set(table["lesion_id"][~test])
     assert bool(shared) is not by_lesion
 
 
 def test_the_draw_is_the_documented_one() -> None:
     """Class by class, the first 30 of a permutation by numpy's default generator, images sorted by id."""
-    rows = published_rows()
+    table = published_table()
     generator = np.random.default_rng(5)
-    first = np.flatnonzero([row.label == 0 for row in rows])[generator.permutation(327)[:30]]
-    second = np.flatnonzero([row.label == 1 for row in rows])[generator.permutation(514)[:30]]
-    drawn = held_out(rows, 30, False, 5)
-    assert set(first) | set(second) == {k for k in drawn if rows[k].label < 2}
+    first = np.flatnonzero(table["label"] == 0)[generator.permutation(327)[:30]]
+    second = np.flatnonzero(table["label"] == 1)[generator.permutation(514)[:30]]
+    drawn = np.flatnonzero(held_out(table, 30, False, 5) & (table["label"] < 2))
+    assert set(first) | set(second) == set(drawn)
 
 
 def test_a_lesion_of_two_classes_stays_in_training() -> None:
-    rows = [
-        Row(f"{n:02}", f"lesion {n // 2}", n // 6, "") for n in range(42)
-    ]  # three lesions of two per class
-    assert len(held_out(rows, 4, True, 0)) == 28
+    """Three lesions of two images in each class; then lesion x has the first two images of classes 0 and 1."""
+    table = pd.DataFrame({"label": np.arange(42) // 6, "lesion_id": [f"{n // 2:02}" for n in range(42)]})
+    assert held_out(table, 4, True, 0).sum() == 28
     with pytest.raises(DataError, match="whole lesions of class akiec add up to 2 images and not to 3"):
-        held_out(rows, 3, True, 0)
-    shared = {"00", "01", "06", "07"}
-    mixed = [Row(row.image, "x" if row.image in shared else row.lesion, row.label, "") for row in rows]
-    assert {2, 3, 4, 5, 8, 9, 10, 11} == {k for k in held_out(mixed, 4, True, 0) if k < 12}
+        held_out(table, 3, True, 0)
+    table.loc[[0, 1, 6, 7], "lesion_id"] = "x"
+    assert np.flatnonzero(held_out(table, 4, True, 0)[:12]).tolist() == [2, 3, 4, 5, 8, 9, 10, 11]
 
 
 def test_ham10000_reads_labels_sources_and_one_copy(raw: Callable[..., Path]) -> None:
@@ -82,7 +67,12 @@ def test_ham10000_reads_labels_sources_and_one_copy(raw: Callable[..., Path]) ->
     picture(top / "HAM10000_images_part_1/ISIC_0034524.jpg", 0, 0)  # one of the challenge's test images
     data = listed("ham10000", root, held_out=1)
     assert data.shape == (3, 56, 56), "FedSDC's and FedDisco's code resize both sides to 56"
-    assert data.classes == CLASSES and data.sources == tuple(ARCHIVES)
+    assert data.classes == CLASSES and data.sources == (
+        "vidir_molemax",
+        "vidir_modern",
+        "rosendahl",
+        "vienna_dias",
+    )
     assert (len(data.train), len(data.test)) == (21, 7)
     for part in (data.train, data.test):
         numbers = np.array([int(path.stem.removeprefix("ISIC_")) - 24306 for path in part.paths])
@@ -134,29 +124,20 @@ def test_isic2019_labels_and_centres(raw: Callable[..., Path], fold: str) -> Non
         (top / "HAM10000_metadata").rename(root / "HAM10000/HAM10000_metadata.csv")
         lesions = top / "ISIC_2019_Training_Metadata.csv"
         lesions.write_text(lesions.read_text().replace("MSK40000143", "").replace("HAM_0000143", ""))
-    picture(
-        top / "ISIC_2019_Training_Input/ISIC_0999999.jpg", 0, 0
-    )  # images without a known lesion are ignored
+    picture(top / "ISIC_2019_Training_Input/ISIC_0999999.jpg", 0, 0)  # no lesion is known: ignored
     data = listed("isic2019", root, fold=fold)
-    numbers = [
-        np.array([int(path.stem.removeprefix("ISIC_")) for path in part.paths])
-        for part in (data.train, data.test)
-    ]
-    for part, own in zip((data.train, data.test), numbers, strict=True):
+    parts = (data.train, data.test)
+    numbers = [np.array([int(path.stem.removeprefix("ISIC_")) for path in part.paths]) for part in parts]
+    for part, own in zip(parts, numbers, strict=True):
         np.testing.assert_array_equal(part.labels, own // 3 % 8)
         np.testing.assert_array_equal(part.sources, own // 24)
-    assert data.classes == ("MEL", "NV", "BCC", "AK", "BKL", "DF", "VASC", "SCC") and data.shape == (
-        3,
-        224,
-        224,
-    )
+    assert data.classes == ("MEL", "NV", "BCC", "AK", "BKL", "DF", "VASC", "SCC")
     assert data.sources == ("bcn", "vidir_molemax", "vidir_modern", "rosendahl", "msk", "vienna_dias")
+    assert data.decode == Dermoscopy(224, True)
     if fold == "flamby":
         assert (numbers[1] % 3 == 2).all() and len(numbers[1]) == 48 and "ours" not in data.note
     else:  # a fifth of 5 x 24 and of 23 images: 28.6, rounded up
-        assert np.bincount(numbers[1] // 24).sum() == 29 and sorted([*numbers[0], *numbers[1]]) == list(
-            range(143)
-        )
+        assert len(numbers[1]) == 29 and sorted([*numbers[0], *numbers[1]]) == list(range(143))
         assert "the fold is ours (seed 0), not FLamby's" in data.note
         assert listed("isic2019", root, fold=fold, fold_seed=1).test.paths != data.test.paths
 
@@ -184,17 +165,17 @@ def of_colour(*rgb: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize(
-    ("image", "expected"),
+    ("colour", "expected"),
     [
         # Light (100, 100, 50) has the direction (2, 2, 1)/3: gains sqrt(3)/2, sqrt(3)/2, sqrt(3); 86.60 is cut off.
-        (of_colour(100, 100, 50), (86, 86, 86)),
+        ((100, 100, 50), (86, 86, 86)),
         # Light (100, 0, 0) has the direction (1, 0, 0): red gains 1/sqrt(3), 57.7; black channels stay black.
-        (of_colour(100, 0, 0), (57, 0, 0)),
-        *((of_colour(grey, grey, grey), (grey, grey, grey)) for grey in (0, 1, 77, 255)),
+        ((100, 0, 0), (57, 0, 0)),
+        *(((grey, grey, grey), (grey, grey, grey)) for grey in (0, 1, 77, 255)),
     ],
 )
-def test_shades_of_gray_by_hand(image: np.ndarray, expected: tuple[int, ...]) -> None:
-    np.testing.assert_array_equal(shades_of_gray(image), of_colour(*expected))
+def test_shades_of_gray_by_hand(colour: tuple[int, ...], expected: tuple[int, ...]) -> None:
+    np.testing.assert_array_equal(shades_of_gray(of_colour(*colour)), of_colour(*expected))
 
 
 def test_too_bright_values_are_clipped() -> None:

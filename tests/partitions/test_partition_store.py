@@ -14,10 +14,12 @@ from matplotlib.collections import PathCollection, PolyCollection
 import partitions.core.store
 from benchmark.cli.partition import partition_text
 from benchmark.reports.pictures import _bars, _bubbles, client_picture
-from partitions import Partition, PartitionError, Population, load, make_partition, partition_id, save
+from partitions import Partition, Partitioner, PartitionError, Population, make_partition
+from partitions.core.store import save
 
-KEY = {"name": "fake", "fingerprint": "f00d", "train_per_class": None}
+KEY = "fake:f00d:None"
 PCDD = {"clients": 4, "classes_per_client": 2}
+TWO = {"clients": [{"matrix": [[4, 0], [0, 2]]}, {"matrix": [[1, 1], [1, 1]]}]}
 
 
 def population(samples: int = 200) -> Population:
@@ -27,8 +29,11 @@ def population(samples: int = 200) -> Population:
     )  # fmt: skip
 
 
-def made(folder: Path | None = None, seed: int = 0) -> Partition:
-    return make_partition(population(), "pcdd", PCDD, seed, KEY, folder)
+def made(
+    folder: Path | None = None, seed: Any = 0, key: str = KEY, name: str = "pcdd", **params: Any
+) -> Partition:
+    params = params or PCDD
+    return make_partition(population(), name, params, seed, key, folder)
 
 
 def same(one: Partition, other: Partition) -> bool:
@@ -38,46 +43,42 @@ def same(one: Partition, other: Partition) -> bool:
 # Identity ----------------------------------------------------------------------------------------
 
 
-def test_id_follows_the_meaning_of_the_parameters() -> None:
-    first = partition_id(KEY, "pcdd", PCDD, 0)
-    assert first.startswith("pcdd-")
-    assert partition_id(dict(reversed(KEY.items())), "pcdd", {**PCDD, "variant": "paper"}, 0) == first
-    assert partition_id("k", "dirichlet", {"clients": 5, "alpha": 1}, 0) == partition_id(
-        "k", "dirichlet", {"alpha": 1.0, "clients": 5, "min_size": 10}, 0
-    )
-
-
-def test_id_changes_with_each_of_its_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    ids = [
-        partition_id(KEY, "pcdd", PCDD, 0),
-        partition_id({**KEY, "train_per_class": 10}, "pcdd", PCDD, 0),
-        partition_id(KEY, "iid", {"clients": 4}, 0),
-        partition_id(KEY, "pcdd", {**PCDD, "variant": "reference"}, 0),
-        partition_id(KEY, "pcdd", PCDD, 1),
+def test_id_follows_the_meaning_of_the_parameters(monkeypatch: pytest.MonkeyPatch) -> None:
+    first = made()
+    assert first.id.startswith("pcdd-") and same(made(**PCDD, variant="paper"), first)
+    alpha = {"clients": 5, "alpha": 1}
+    assert same(made(name="dirichlet", **alpha), made(name="dirichlet", min_size=10, **alpha))
+    others = [
+        made(key="fake:f00d:10"),
+        made(name="iid", clients=4),
+        made(**PCDD, variant="reference"),
+        made(seed=1),
     ]
+    assert not any(map(np.array_equal, first.clients, others[-1].clients))
     monkeypatch.setattr(partitions.core.store, "FORMAT", 99)
-    ids.append(partition_id(KEY, "pcdd", PCDD, 0))
-    assert len(set(ids)) == 6
+    assert len({part.id for part in (first, *others, made())}) == 6
 
 
 @pytest.mark.parametrize("seed", [-1, 1.5, "0", None, True])
 def test_seed_must_be_a_natural_number(seed: Any) -> None:
     with pytest.raises(PartitionError, match=r"partition\.seed: got"):
-        make_partition(population(), "iid", {"clients": 2}, seed, KEY)
-
-
-def test_seed_decides() -> None:
-    assert same(made(seed=3), made(seed=3))
-    assert not any(map(np.array_equal, made(seed=3).clients, made(seed=4).clients))
+        made(seed=seed)
 
 
 # Content -----------------------------------------------------------------------------------------
 
 
+def interacting() -> tuple[Population, Partition]:
+    """Six samples of each (class, attribute); two clients get six and four of the 24."""
+    data = Population(
+        np.repeat([0, 0, 1, 1], 6), 2, np.tile(np.repeat([0, 1], 6), 2), 2, class_names=("cat", "dog"),
+        attribute_names=("red", "green"),
+    )  # fmt: skip
+    return data, make_partition(data, "interaction", TWO, 0, KEY)
+
+
 def test_counts_metrics_and_what_is_left() -> None:
-    params = {"clients": [{"matrix": [[4, 0], [0, 2]]}, {"matrix": [[1, 1], [1, 1]]}]}
-    labels, attributes = np.repeat([0, 0, 1, 1], 6), np.tile(np.repeat([0, 1], 6), 2)
-    part = make_partition(Population(labels, 2, attributes, 2), "interaction", params, 0, KEY)
+    _, part = interacting()
     np.testing.assert_array_equal(part.counts, [[4, 2], [2, 2]])
     np.testing.assert_array_equal(part.counts_attr, [[[4, 0], [0, 2]], [[1, 1], [1, 1]]])
     assert part.metrics["CSC"] == pytest.approx(0.5)  # one client perfectly correlated, the other independent
@@ -87,12 +88,6 @@ def test_counts_metrics_and_what_is_left() -> None:
     np.testing.assert_array_equal(np.sort(np.concatenate([left, *part.clients])), np.arange(24))
 
 
-def test_reference_variant_counts_what_is_given_twice() -> None:
-    part = make_partition(population(), "pcdd", {**PCDD, "variant": "reference"}, 0, KEY)
-    assert part.counts.sum() == 400
-    assert len(part.unassigned()) == 0
-
-
 # On disk -----------------------------------------------------------------------------------------
 
 
@@ -100,16 +95,15 @@ def test_saved_partition_comes_back_and_is_not_drawn_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     part = made(tmp_path)
-    assert {path.name for path in tmp_path.rglob("*")} == {part.id, "partition.npz", "statistics.json"}
-    monkeypatch.setattr(partitions.core.store, "make", None)  # drawing would call it ...
-    monkeypatch.setattr(
-        partitions.core.store, "identity", lambda *_: part.identity
-    )  # ... and so would the id
+    files = {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in (tmp_path / part.id).iterdir()}
+    assert {path.name for path in files} == {"partition.npz", "statistics.json"}
+    save(part, population(), tmp_path)
+    monkeypatch.setattr(Partitioner, "split", None)  # drawing would call it
     again = made(tmp_path)
-    assert same(part, again)
+    assert same(part, again) and part.metrics == again.metrics and part.identity == again.identity
     np.testing.assert_array_equal(part.counts_attr, again.counts_attr)
-    assert part.metrics == again.metrics
-    assert part.identity == again.identity
+    assert files == {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in files}
+    assert [path.name for path in tmp_path.iterdir()] == [part.id]
 
 
 def test_statistics_are_readable_without_us(tmp_path: Path) -> None:
@@ -121,20 +115,8 @@ def test_statistics_are_readable_without_us(tmp_path: Path) -> None:
     assert statistics["sizes"] == [len(client) for client in part.clients]
     assert statistics["metrics"]["GCI"] == 0.0  # four classes of 50
     stored = np.load(tmp_path / part.id / "partition.npz")
-    np.testing.assert_array_equal(
-        stored["flat"][stored["offsets"][1] : stored["offsets"][2]], part.clients[1]
-    )
-
-
-def test_nothing_is_overwritten(tmp_path: Path) -> None:
-    part = made(tmp_path)
-    files = {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in (tmp_path / part.id).iterdir()}
-    save(part, population(), tmp_path)
-    made(tmp_path)
-    assert files == {
-        path: (path.read_bytes(), path.stat().st_mtime_ns) for path in (tmp_path / part.id).iterdir()
-    }
-    assert [path.name for path in tmp_path.iterdir()] == [part.id]
+    second = stored["flat"][stored["offsets"][1] : stored["offsets"][2]]
+    np.testing.assert_array_equal(second, part.clients[1])
 
 
 def test_interrupted_save_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -156,7 +138,7 @@ def test_processes_that_save_at_once_agree(tmp_path: Path) -> None:
         ids = pool.map(_save_into, [str(tmp_path)] * 16, chunksize=1)
     assert len(set(ids)) == 1
     assert [path.name for path in tmp_path.iterdir()] == [ids[0]]
-    assert same(load(tmp_path, ids[0], population()), made())
+    assert same(made(tmp_path), made())
 
 
 @pytest.mark.parametrize("file", ["partition.npz", "statistics.json"])
@@ -164,49 +146,33 @@ def test_processes_that_save_at_once_agree(tmp_path: Path) -> None:
 def test_damaged_partition_is_named(tmp_path: Path, file: str, harm: str) -> None:
     path = tmp_path / made(tmp_path).id / file
     content = path.read_bytes()
+    path.write_bytes(content[: len(content) // 2] if harm == "truncated" else b"")
     if harm == "missing":
         path.unlink()
-    else:
-        path.write_bytes(content[: len(content) // 2] if harm == "truncated" else b"")
     with pytest.raises(PartitionError, match=r"is damaged; remove the folder and run again"):
         made(tmp_path)
 
 
-@pytest.mark.parametrize(("key", "value"), [("seed", 5), ("params", {"clients": 5})])
-def test_edited_statistics_are_found_out(tmp_path: Path, key: str, value: object) -> None:
-    path = tmp_path / made(tmp_path).id / "statistics.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), key: value}))
-    with pytest.raises(PartitionError, match="does not fit its id"):
-        made(tmp_path)
-
-
-def test_other_indices_are_found_out(tmp_path: Path) -> None:
-    path = tmp_path / made(tmp_path).id / "partition.npz"
-    np.savez(path, flat=np.arange(200), offsets=np.array([0, 50, 100, 150, 200]))
-    with pytest.raises(PartitionError, match="does not fit its id"):
-        made(tmp_path)
-
-
-def test_other_data_under_the_same_key(tmp_path: Path) -> None:
-    made(tmp_path)
+def test_edited_files_and_other_data_are_found_out(tmp_path: Path) -> None:
+    folder = tmp_path / made(tmp_path).id
     with pytest.raises(PartitionError, match=r"made for other data \(200 samples, now 240\)"):
         make_partition(population(240), "pcdd", PCDD, 0, KEY, tmp_path)
-
-
-def test_unknown_id_names_those_of_the_scheme(tmp_path: Path) -> None:
-    part = made(tmp_path)
-    with pytest.raises(PartitionError, match=rf"no partition 'pcdd-0' .* Of this scheme: {part.id}\."):
-        load(tmp_path, "pcdd-0", population())
+    statistics = json.loads((folder / "statistics.json").read_text())
+    for edit in ({"seed": 5}, {"params": {"clients": 5}}):
+        (folder / "statistics.json").write_text(json.dumps(statistics | edit))
+        with pytest.raises(PartitionError, match="does not fit its id"):
+            made(tmp_path)
+    (folder / "statistics.json").write_text(json.dumps(statistics))
+    np.savez(folder / "partition.npz", flat=np.arange(200), offsets=np.array([0, 50, 100, 150, 200]))
+    with pytest.raises(PartitionError, match="does not fit its id"):
+        made(tmp_path)
 
 
 # Text --------------------------------------------------------------------------------------------
 
 
 def test_text_shows_counts_sizes_and_metrics() -> None:
-    params = {"clients": [{"matrix": [[4, 0], [0, 2]]}, {"matrix": [[1, 1], [1, 1]]}]}
-    labels, attributes = np.repeat([0, 0, 1, 1], 6), np.tile(np.repeat([0, 1], 6), 2)
-    data = Population(labels, 2, attributes, 2, class_names=("cat", "dog"), attribute_names=("red", "green"))
-    part = make_partition(data, "interaction", params, 0, KEY)
+    data, part = interacting()
     text = partition_text(part, data)
     rows = [line.split() for line in text.splitlines()]
     assert f"partition {part.id}" in text
@@ -239,18 +205,13 @@ def test_wide_tables_continue_in_blocks() -> None:
 
 
 @pytest.mark.parametrize("kind", ["bubble", "bars"])
-@pytest.mark.parametrize(("clients", "classes"), [(5, 2), (100, 2), (3, 100)])
-def test_pictures_are_written_as_png_and_pdf(tmp_path: Path, kind: Any, clients: int, classes: int) -> None:
-    counts = np.random.default_rng(0).integers(0, 50, (clients, classes)) + 1
+def test_pictures_are_written_as_png_and_pdf_and_the_same_each_time(tmp_path: Path, kind: Any) -> None:
+    counts = np.random.default_rng(0).integers(0, 50, (60, 40)) + 1
     files = client_picture(counts, tmp_path / "deep" / "alpha0.5", kind, title="Clients")
     assert [file.name for file in files] == ["alpha0.5.png", "alpha0.5.pdf"]
-    assert files[0].read_bytes().startswith(b"\x89PNG")
-    assert files[1].read_bytes().startswith(b"%PDF")
-
-
-def test_same_counts_give_the_same_file(tmp_path: Path) -> None:
-    one, other = (client_picture([[1, 2], [3, 4]], tmp_path / name)[1] for name in ("a", "b"))
-    assert one.read_bytes() == other.read_bytes()
+    assert files[0].read_bytes().startswith(b"\x89PNG") and files[1].read_bytes().startswith(b"%PDF")
+    again = client_picture(counts, tmp_path / "again", kind, title="Clients")
+    assert again[1].read_bytes() == files[1].read_bytes()
     assert client_picture([[1, 2]], tmp_path / "c.png") == [tmp_path / "c.png"]
 
 
