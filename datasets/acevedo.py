@@ -100,7 +100,8 @@ def acevedo_cells(root: Path, strict: bool) -> Archive:
     with readable(TREE, root):
         archive = find_cells(TREE, root, PREFIXES, (".jpg", ".jpeg"))
         same = identical_files(path for paths in archive.cells.values() for path in paths)
-    archive.check(strict, SIDE, "about 360 x 363")
+    if strict:
+        archive.check(SIDE, "about 360 x 363")
     return replace(archive, note=_note(same))
 
 

@@ -7,7 +7,6 @@ of files, so the training images are drawn here.
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +17,7 @@ import pandas as pd
 from pydantic import Field
 
 from datasets.core.base import Facts, RawOptions, published
-from datasets.core.folders import Place, Tree, files_in, find_classes, first_names
+from datasets.core.folders import Place, Tree, files_by_stem, find_classes
 from datasets.core.images import ListedDataset, ToSquare, check_pixels, two_parts
 from datasets.core.lists import check_counts, check_not_empty
 
@@ -51,29 +50,12 @@ class Archive:
         """All files of some codes."""
         return [path for code in codes for path in self.cells[code]]
 
-    def check(self, strict: bool, side: int, pixels: str, cause: str = "") -> None:
-        """Refuse files in two formats, and what `strict` forbids: other numbers of images, or a resized copy.
-
-        Args:
-            strict: As in the options.
-            side: Least number of pixels of each side of an original.
-            pixels: Width and height of the originals, for the message.
-            cause: Of other numbers of images, as in `check_counts`.
-        """
-        for code, paths in self.cells.items():
-            twice = [name for name, number in Counter(path.stem for path in paths).items() if number > 1]
-            if twice:
-                raise self.place.error(
-                    f"{len(twice):,} images of {code} are there in two formats: {first_names(twice)}.",
-                    looked_at=paths[0].parent,
-                    cause="a converted copy beside the originals; keep one of the two",
-                    counts=f"{code}: {self.published[code]:,} images expected, {len(paths):,} files found",
-                )
-        if strict:
-            found = {code: len(paths) for code, paths in self.cells.items()}
-            check_counts(self.place, found, self.published, cause)
-            first = [paths[0] for paths in self.cells.values()]
-            check_pixels(self.place, first, lambda *sides: min(sides) >= side, pixels)
+    def check(self, side: int, pixels: str, cause: str = "") -> None:
+        """Refuse other numbers of images, and a resized copy: the originals have `pixels`, `side` or more each."""
+        found = {code: len(paths) for code, paths in self.cells.items()}
+        check_counts(self.place, found, self.published, cause)
+        first = [paths[0] for paths in self.cells.values()]
+        check_pixels(self.place, first, lambda *sides: min(sides) >= side, pixels)
 
 
 def prefix_of(path: Path) -> str:
@@ -89,7 +71,7 @@ def find_cells(
     place, found = find_classes(tree, root, folders)
     cells: dict[str, list[Path]] = {}
     for folder, numbers in folders.items():
-        files = files_in(found[folder], suffixes)
+        files = list(files_by_stem(place, [found[folder]], suffixes).values())
         odd = [path.name for path in files if prefix_of(path) not in numbers]
         if odd:
             wanted = " or ".join(f"{code}_<number>" for code in numbers)

@@ -134,11 +134,10 @@ def _read(kind: Kind, root: Path, strict: bool) -> RawDataset:
         problem = f"names {len(classes)} classes; {kind.tree.title} has {kind.classes}"
         raise folder.bad(kind.meta, problem, "files of CIFAR-10 and CIFAR-100 mixed")
     parts = [_batch(kind, folder, name, strict) for name in kind.train]
+    images = np.concatenate([part.images for part in parts])
     counts = {"train": np.full(kind.classes, 50_000), "test": np.full(kind.classes, 10_000)}
     return RawDataset(
-        train=Split(
-            np.concatenate([part.images for part in parts]), np.concatenate([part.labels for part in parts])
-        ),
+        train=Split(images, np.concatenate([part.labels for part in parts])),
         test=_batch(kind, folder, kind.test, strict),
         classes=classes,
         mean=kind.mean,

@@ -99,17 +99,15 @@ def ham10000(options: Ham10000Options, root: Path) -> ListedDataset:
     if known:
         table["source"] = table["dataset"].map(SOURCES.index)
     table["test"] = held_out(table, options.held_out, options.by_lesion, options.split_seed)
-    train, test = two_parts(table)
     drawn = "whole lesions" if options.by_lesion else "images"
     note = f"the test set is drawn here ({drawn}, seed {options.split_seed}): the authors' list is not public"
     held = np.full(len(CLASSES), options.held_out)
     counts = {"train": list(COUNTS.values()) - held, "test": held}
     return ListedDataset(
-        train=train,
-        test=test,
+        *two_parts(table),
+        classes=CLASSES,
         decode=ToSquare(options.size),
         places=(place,),
-        classes=CLASSES,
         sources=SOURCES if known else (),
         note=note if known else f"{note}; no sources: the metadata have no column `dataset`",
         expected=published(counts, CLASSES) if options.strict else (),
@@ -140,7 +138,7 @@ def _table(place: Place, options: Ham10000Options) -> pd.DataFrame:
         "unpacked to its end, or a cut-down or renamed copy"
     )
     listed = dict(zip(table["image_id"], table["dx"], strict=True))
-    check_listed(place, listed, images, cause=cause if images else "")
+    check_listed(place, listed, images, cause=cause)
     cause = (
         f"a cut-down copy: {options.held_out} images of each class are held out for the test set and one is needed "
         "for training; for such a copy lower dataset.options.held_out"

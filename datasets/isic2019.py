@@ -163,13 +163,11 @@ def isic2019(options: Isic2019Options, root: Path) -> ListedDataset:
         note = (
             f"the fold is ours (seed {options.fold_seed}), not FLamby's: other images in the test set; {note}"
         )
-    train, test = two_parts(table)
     return ListedDataset(
-        train=train,
-        test=test,
+        *two_parts(table),
+        classes=CLASSES,
         decode=Dermoscopy(options.size, options.colour_constancy),
         places=(place,),
-        classes=CLASSES,
         sources=CENTRES,
         note=note if options.colour_constancy else f"{note}; colours as they are",
         expected=expected if options.strict and flamby else (),
@@ -200,8 +198,7 @@ def _paths(place: Place, table: pd.DataFrame) -> pd.Series:
         "a cut-down copy, an archive that was not unpacked to its end, or a renamed copy: the owner's names end in "
         "_downsampled for all but three images of the centre msk"
     )
-    looked_at = place.folder / IMAGES
-    check_listed(place, centres, images, looked_at=looked_at, cause=cause if images else "")
+    check_listed(place, centres, images, looked_at=place.folder / IMAGES, cause=cause)
     return table["image"].map(images)
 
 

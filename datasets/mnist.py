@@ -103,22 +103,19 @@ FASHION = Kind(
 @dataset("mnist", options=RawOptions, facts=lambda options: _facts(MNIST))
 def mnist(options: RawOptions, root: Path) -> RawDataset:
     """MNIST handwritten digits: 60,000 + 10,000 grey images of 28 x 28, 10 classes; downloads by itself."""
-    return _built(MNIST, root, options.strict, (0.1307,), (0.3081,))
+    return _built(MNIST, root, options.strict, 0.1307, 0.3081)
 
 
 @dataset("fashionmnist", options=RawOptions, facts=lambda options: _facts(FASHION))
 def fashionmnist(options: RawOptions, root: Path) -> RawDataset:
     """FashionMNIST articles of clothing: 60,000 + 10,000 grey images of 28 x 28, 10 classes; downloads by itself."""
     # FedMR, the paper that uses it, only scales to 0..1.
-    return _built(FASHION, root, options.strict, (0.0,), (1.0,))
+    return _built(FASHION, root, options.strict, 0.0, 1.0)
 
 
-def _built(
-    kind: Kind, root: Path, strict: bool, mean: tuple[float, ...], std: tuple[float, ...]
-) -> RawDataset:
-    train, test = read(kind, root, strict)
+def _built(kind: Kind, root: Path, strict: bool, mean: float, std: float) -> RawDataset:
     counts = published(kind.counts, kind.classes)
-    return RawDataset(train, test, kind.classes, mean=mean, std=std, expected=counts)
+    return RawDataset(*read(kind, root, strict), kind.classes, mean=(mean,), std=(std,), expected=counts)
 
 
 def _facts(kind: Kind) -> Facts:
@@ -140,53 +137,41 @@ def read(kind: Kind, root: Path, strict: bool) -> tuple[Split, Split]:
 def _read_split(kind: Kind, folder: RawFolder, part: str, strict: bool) -> Split:
     image_file, label_file = f"{PREFIXES[part]}-images-idx3-ubyte", f"{PREFIXES[part]}-labels-idx1-ubyte"
     label_bytes = folder.read(label_file)
-    labels = _labels(folder, label_file, label_bytes)
+    labels = _array(folder, label_file, label_bytes, LABELS).astype(np.int64)
+    if labels.max() > 9:
+        problem = f"has the label {labels.max()}; 0 to 9 are possible"
+        raise folder.bad(label_file, problem, "another set, such as EMNIST")
     # Before any checksum: "this is the other set" says more than "this is not the published file".
     _refuse_other_set(kind, folder, label_file, part, labels)
     image_bytes = folder.read(image_file)
-    images = _images(folder, image_file, image_bytes)
+    images = _array(folder, image_file, image_bytes, IMAGES, SIDE, SIDE)
     if len(images) != len(labels):
         problem = f"has {len(labels):,} labels for {len(images):,} images in {image_file}"
         raise folder.bad(label_file, problem, "files of two versions mixed, or a copy cut down unevenly")
     if strict:
         folder.verify(image_file, image_bytes)
         folder.verify(label_file, label_bytes)
-    return Split(images, labels)
+    return Split(images[:, None], labels)
 
 
-def _labels(folder: RawFolder, name: str, content: bytes) -> Int64Array:
-    (count,) = _header(folder, name, content, LABELS, 1)
-    labels = np.frombuffer(content, np.uint8, count, offset=8).astype(np.int64)
-    if labels.max() > 9:
-        raise folder.bad(
-            name, f"has the label {labels.max()}; 0 to 9 are possible", "another set, such as EMNIST"
-        )
-    return labels
-
-
-def _images(folder: RawFolder, name: str, content: bytes) -> UInt8Array:
-    count, rows, columns = _header(folder, name, content, IMAGES, 3)
-    if (rows, columns) != (SIDE, SIDE):
-        problem = f"has images of {rows} x {columns} pixels; expected {SIDE} x {SIDE}"
-        raise folder.bad(name, problem, "another set, or a resized copy")
-    return np.frombuffer(content, np.uint8, offset=16).reshape(count, 1, rows, columns)
-
-
-def _header(folder: RawFolder, name: str, content: bytes, magic: int, dimensions: int) -> tuple[int, ...]:
-    """Dimensions of an idx file whose size fits them."""
-    start = 4 * (1 + dimensions)
+def _array(folder: RawFolder, name: str, content: bytes, magic: int, *inner: int) -> UInt8Array:
+    """The content of an idx file, uint8 [N, *inner], if its header and its size are right."""
+    start = 8 + 4 * len(inner)
     if len(content) < start:
         raise folder.bad(name, f"has {len(content)} bytes unpacked; its header alone needs {start}")
-    found, *shape = struct.unpack(f">{1 + dimensions}I", content[:start])
+    found, *shape = struct.unpack(f">{start // 4}I", content[:start])
     if found != magic:
         cause = (
             "" if content[:1] in (b"<", b"\x1f") else "images and labels swapped, or a file of another kind"
         )
         raise folder.bad(name, f"starts with the number {found}; expected {magic}", cause)
+    if tuple(shape[1:]) != inner:
+        problem = f"has images of {shape[1]} x {shape[2]} pixels; expected {SIDE} x {SIDE}"
+        raise folder.bad(name, problem, "another set, or a resized copy")
     size = start + int(np.prod(shape, dtype=np.int64))
     if len(content) != size or not size > start:
         raise folder.bad(name, f"has {len(content):,} bytes unpacked; expected {size:,} by its header")
-    return tuple(shape)
+    return np.frombuffer(content, np.uint8, offset=start).reshape(shape)
 
 
 def _refuse_other_set(kind: Kind, folder: RawFolder, name: str, part: str, labels: Int64Array) -> None:

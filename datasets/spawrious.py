@@ -75,19 +75,17 @@ def spawrious(options: SpawriousOptions, root: Path) -> ListedDataset:
             for half, place, breed in product(HALVES, PLACES, breeds)
         }
         _check(top, files, options.strict)
-    rows = []
+    parts = []
     for (label, breed), (attribute, place) in product(enumerate(breeds), enumerate(PLACES)):
         paths = [path for half in HALVES for path in files[f"{half}/{place}/{breed}"]]
-        tested = drawn_for_test(len(paths))
-        rows += [(path, label, attribute, bool(test)) for path, test in zip(paths, tested, strict=True)]
-    train, test = two_parts(pd.DataFrame(rows, columns=["path", "label", "attribute", "test"]))
+        test = drawn_for_test(len(paths))
+        parts.append(pd.DataFrame({"path": paths, "label": label, "attribute": attribute, "test": test}))
     held = np.full((len(breeds), len(PLACES)), round(TEST_SHARE * PER_CELL))
     return ListedDataset(
-        train=train,
-        test=test,
+        *two_parts(pd.concat(parts)),
+        classes=breeds,
         decode=ToSquare(options.size),
         places=(top,),
-        classes=breeds,
         attributes=PLACES,
         expected=published({"train": PER_CELL - held, "test": held}, breeds, PLACES),
     )

@@ -68,13 +68,11 @@ def waterbirds(options: WaterBirdsOptions, root: Path) -> ListedDataset:
         place = find_any(TREE, root, (METADATA,), f"there is no {METADATA}.", nothing)
         table = _table(place, options.strict)
     table["label"], table["attribute"] = table["y"].astype(int), table["place"].astype(int)
-    train, test = two_parts(table.assign(test=table["split"] == "test"))
     return ListedDataset(
-        train=train,
-        test=test,
+        *two_parts(table.assign(test=table["split"] == "test")),
+        classes=CLASSES,
         decode=ToSquare(options.size),
         places=(place,),
-        classes=CLASSES,
         attributes=PLACES,
         expected=published({part: PUBLISHED[part] for part in ("train", "test")}, CLASSES, PLACES),
     )

@@ -140,10 +140,6 @@ class Interaction(Partitioner):
             )
         return self
 
-    def num_clients(self, population: Population | None = None) -> int:
-        """Number of clients of the distribution."""
-        return len(self.matrices())
-
     def matrices(self) -> IntArray:
         """Counts of all clients after scaling, int64 [K, Y, A]."""
         return self._scaled(self.scale)

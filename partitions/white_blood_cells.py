@@ -12,7 +12,6 @@ from typing import Annotated, ClassVar
 import numpy as np
 from pydantic import AfterValidator, Field, PositiveInt
 
-from benchmark.errors import wrong
 from partitions.core.base import IntArray, Partitioner, Population
 from partitions.core.registry import partition
 
@@ -44,22 +43,12 @@ class WhiteBloodCells(Partitioner):
     samples_per_class: Limits = (20, 60)
     scale: float = Field(default=1.0, gt=0)
 
-    def num_clients(self, population: Population) -> int:
-        """clients_per_source x number of sources."""
-        return self.clients_per_source * population.num_sources
-
     def expected(self, samples: int, classes: int, sources: int) -> tuple[int, int]:
         """The mean of the draw, as if no class ran out: 15 clients x 5.5 classes x 40 images in the paper."""
         clients = self.clients_per_source * sources
         fewest, most = (min(number, classes) for number in self.classes_per_client)
         drawn = clients * (fewest + most) * sum(self.limits()) / 4
         return clients, min(samples, round(drawn))
-
-    def check(self, population: Population) -> None:
-        """Refuse more classes per client than exist."""
-        if self.classes_per_client[0] > population.num_classes:
-            most = f"at most {population.num_classes} (classes)"
-            raise self.fail(wrong("classes_per_client", self.classes_per_client[0], most))
 
     def limits(self) -> tuple[int, int]:
         """The least and most number of images of one class on one client, scaled."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from collections import Counter
-from collections.abc import Callable, Collection, Container, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
 import pandas as pd
@@ -148,7 +148,7 @@ def check_not_empty(place: Place, found: Mapping[str, int], least: int = 1, caus
 def check_listed(
     place: Place,
     groups: Mapping[str, str],
-    there: Container[str],
+    there: Collection[str],
     problem: str = "have no file",
     *,
     looked_at: Path | None = None,
@@ -162,7 +162,7 @@ def check_listed(
         there: Names of the images that have a file.
         problem: What is said of the others.
         looked_at: As in `Place.error`.
-        cause: As in `Place.error`.
+        cause: As in `Place.error`, if some are there.
     """
     missing = [name for name in groups if name not in there]
     if not missing:
@@ -172,7 +172,7 @@ def check_listed(
     raise place.error(
         f"{len(missing):,} of {len(groups):,} listed images {problem}: {first_names(missing)}.",
         looked_at=looked_at,
-        cause=cause,
+        cause=cause if there else "",
         otherwise=BROKEN_OFF,
         counts=counts_text(expected, found),
     )

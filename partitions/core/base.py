@@ -49,19 +49,6 @@ class Population:
     attribute_names: tuple[str, ...] = ()
     source_names: tuple[str, ...] = ()
 
-    def __post_init__(self) -> None:
-        for what, names, size in (
-            ("labels", self.class_names, self.num_classes),
-            ("attributes", self.attribute_names, self.num_attributes),
-            ("sources", self.source_names, self.num_sources),
-        ):
-            values = getattr(self, what)
-            if values is not None:
-                # The dataclass is frozen; only here the arrays (memory maps, int32, lists) are normalised.
-                object.__setattr__(self, what, _column(values, what, size, len(self.labels)))
-            if names and len(names) != size:
-                raise PartitionError(f"population: {what}: got {len(names)} names; expected {size}.")
-
     def __len__(self) -> int:
         return len(self.labels)
 
@@ -71,23 +58,11 @@ class Population:
         return f"{kind} {index} ({names[index]})" if names else f"{kind} {index}"
 
 
-def _column(values: object, what: str, size: int, length: int) -> IntArray:
-    """`values` as int64 [N] in 0 .. size - 1."""
-    array = np.asarray(values)
-    if array.ndim != 1 or len(array) != length or array.dtype.kind not in "iu":
-        raise PartitionError(
-            f"population: {what}: got {array.shape} of {array.dtype}; expected {length} integers in one row."
-        )
-    if len(array) and (array.min() < 0 or array.max() >= size):
-        raise PartitionError(f"population: {what}: got {array.min()}..{array.max()}; expected 0..{size - 1}.")
-    return array.astype(np.int64, copy=False)
-
-
 class Partitioner(BaseModel):
     """A partition scheme with its parameters, which are the fields of the model (and the keys of its YAML file).
 
-    A scheme is a subclass with `@partition("name")`, its fields, `draw`, `num_clients` if it has no field `clients`,
-    and `check` for what can be refused before anything is drawn.
+    A scheme is a subclass with `@partition("name")`, its fields, `draw`, `expected` if it has no field `clients`, and
+    `check` for what can be refused before anything is drawn.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -100,10 +75,6 @@ class Partitioner(BaseModel):
     @abstractmethod
     def draw(self, population: Population, generator: np.random.Generator) -> list[IntArray]:
         """One array of sample indices per client, in any order; `split` calls it after the checks."""
-
-    def num_clients(self, population: Population) -> int:
-        """The number of clients K that `split` gives; here the field `clients`."""
-        return int(getattr(self, "clients"))  # noqa: B009 (a field of the subclass)
 
     def check(self, population: Population) -> None:
         """Raise PartitionError for parameters that this population cannot fulfil."""
@@ -140,7 +111,7 @@ class Partitioner(BaseModel):
                     f"needs {what} of each sample; this data set has none. Choose a data set with {option} "
                     "(dataset=...) or another scheme (partition=...)."
                 )
-        clients = self.num_clients(population)
+        clients, _ = self.expected(len(population), population.num_classes, population.num_sources)
         if clients > len(population):
             raise self.fail(
                 f"{clients} clients for {len(population)} samples: each client needs at least one. "

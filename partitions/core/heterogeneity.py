@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import entr
 
-from partitions.core.base import IntArray, PartitionError
+from partitions.core.base import IntArray
 
 METRICS = ("GCI", "GAI", "GSC", "CCI", "CAI", "CSC")
 
@@ -36,10 +36,8 @@ def group_counts(
 
 
 def triplet(matrix: ArrayLike) -> tuple[float, float, float]:
-    """(CI, AI, SC) of one count matrix [Y, A]."""
+    """(CI, AI, SC) of one count matrix [Y, A], at least 2 x 2, that is not all zeros."""
     counts = np.asarray(matrix, dtype=np.float64)
-    if counts.ndim != 2 or min(counts.shape) < 2:
-        raise PartitionError(f"triplet: got a matrix {counts.shape}; expected 2 x 2 or more.")
     class_imbalance, attribute_imbalance, correlation = _triplets(counts[None])[0].tolist()
     return class_imbalance, attribute_imbalance, correlation
 
@@ -57,10 +55,6 @@ def six_metrics(matrices: ArrayLike) -> dict[str, float | None]:
     counts = np.asarray(matrices, dtype=np.float64)
     if counts.ndim == 2:
         counts = counts[:, :, None]
-    if counts.ndim != 3 or 0 in counts.shape:
-        raise PartitionError(
-            f"six_metrics: got the shape {counts.shape}; expected [clients, classes, attributes]."
-        )
     pooled = _triplets(counts.sum(axis=0, keepdims=True))[0]
     mean = _triplets(counts).mean(axis=0)
     has_classes, has_attributes = counts.shape[1] > 1, counts.shape[2] > 1
@@ -71,10 +65,7 @@ def six_metrics(matrices: ArrayLike) -> dict[str, float | None]:
 
 def _triplets(counts: NDArray[np.float64]) -> NDArray[np.float64]:
     """[M, 3] (CI, AI, SC) of M count matrices [M, Y, A]; 0 for a dimension of size 1."""
-    totals = counts.sum(axis=(1, 2))
-    if (counts < 0).any() or not (totals > 0).all():
-        raise PartitionError("heterogeneity: expected counts >= 0, and at least one sample in each client.")
-    joint = counts / totals[:, None, None]
+    joint = counts / counts.sum(axis=(1, 2), keepdims=True)
     entropy_classes = entr(joint.sum(axis=2)).sum(axis=1)
     entropy_attributes = entr(joint.sum(axis=1)).sum(axis=1)
     information = entropy_classes + entropy_attributes - entr(joint).sum(axis=(1, 2))

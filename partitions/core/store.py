@@ -84,7 +84,7 @@ def make_partition(
     Raises:
         PartitionError: Unknown scheme or parameter, an impossible partition, a damaged or foreign file in `folder`.
     """
-    if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
+    if seed < 0:
         raise PartitionError(wrong("partition.seed", seed, "an integer >= 0 (or null)"))
     scheme = make(name, params)
     identity = {

@@ -196,32 +196,28 @@ def fashionmnist(root: Path) -> None:
     mnist(root, "FashionMNIST", train=40)
 
 
-def _cifar_rows(labels: list[int]) -> Pixels:
-    return np.stack([pixels(k, n, 32, 32).transpose(2, 0, 1).ravel() for n, k in enumerate(labels)])
-
-
-def _dump(path: Path, content: dict[str, object]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(pickle.dumps(content, protocol=2))
+def _cifar(top: Path, sizes: dict[str, int], classes: int, key: str, meta: dict[str, object]) -> None:
+    top.mkdir()
+    for name, count in sizes.items():
+        labels = [n % classes for n in range(count)]
+        rows = np.stack([pixels(k, n, 32, 32).transpose(2, 0, 1).ravel() for n, k in enumerate(labels)])
+        batch = {"data": rows, key: labels, "coarse_labels": [k // 5 for k in labels], "filenames": []}
+        (top / name).write_bytes(pickle.dumps(batch, protocol=2))
+    for name, content in meta.items():
+        (top / name).write_bytes(pickle.dumps(content, protocol=2))
 
 
 def cifar10(root: Path) -> None:
     """80 images in each of five batches, 20 in the test batch."""
-    top = root / "cifar-10-batches-py"
-    for name, count in (*((f"data_batch_{k}", 80) for k in range(1, 6)), ("test_batch", 20)):
-        labels = [n % 10 for n in range(count)]
-        _dump(top / name, {"data": _cifar_rows(labels), "labels": labels, "filenames": []})
-    _dump(top / "batches.meta", {"label_names": [f"name{k}" for k in range(10)]})
+    sizes = {f"data_batch_{k}": 80 for k in range(1, 6)} | {"test_batch": 20}
+    meta = {"batches.meta": {"label_names": [f"name{k}" for k in range(10)]}}
+    _cifar(root / "cifar-10-batches-py", sizes, 10, "labels", meta)
 
 
 def cifar100(root: Path) -> None:
     """12 + 1 images of each fine class."""
-    top = root / "cifar-100-python"
-    for name, each in (("train", 12), ("test", 1)):
-        fine = [n % 100 for n in range(100 * each)]
-        batch = {"data": _cifar_rows(fine), "fine_labels": fine, "coarse_labels": [k // 5 for k in fine]}
-        _dump(top / name, batch)
-    _dump(top / "meta", {"fine_label_names": [f"fine{k}" for k in range(100)]})
+    meta = {"meta": {"fine_label_names": [f"fine{k}" for k in range(100)]}}
+    _cifar(root / "cifar-100-python", {"train": 1200, "test": 100}, 100, "fine_labels", meta)
 
 
 def svhn(root: Path) -> None:
@@ -257,18 +253,6 @@ def isic2019(root: Path) -> None:
 
 
 WRITERS: tuple[Callable[[Path], None], ...] = (
-    retina,
-    covid_fl,
-    acevedo,
-    matek,
-    bodzas,
-    ham10000,
-    waterbirds,
-    spawrious,
-    mnist,
-    fashionmnist,
-    cifar10,
-    cifar100,
-    svhn,
-    isic2019,
+    *(retina, covid_fl, acevedo, matek, bodzas, ham10000, waterbirds, spawrious),
+    *(mnist, fashionmnist, cifar10, cifar100, svhn, isic2019),
 )

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import partitions.dirichlet
-from partitions import PartitionError, Population, make, six_metrics
+from partitions import PartitionError, Population, make
 from partitions.core.heterogeneity import class_counts
 from partitions.dirichlet import dirichlet_split
 
@@ -87,15 +87,6 @@ RETINA = {
 }
 
 
-@pytest.mark.parametrize("beta", RETINA)
-def test_retina_splits_of_fedld(beta: float) -> None:
-    """Wherever the classes stand in the list."""
-    labels = np.random.default_rng(1).permutation(np.repeat([0, 1], [4500, 4499]))
-    scheme = make("dirichlet", {"clients": 5, "alpha": beta, "legacy_seed": 2022})
-    split = scheme.split(Population(labels, 2), np.random.default_rng(1))
-    np.testing.assert_allclose(class_counts(split, labels, 2), RETINA[beta], rtol=0, atol=3)
-
-
 def rule_in_words(labels: np.ndarray, clients: int, beta: float) -> list[set[int]]:
     """The authors' rule, sample by sample, with sets and no vectors."""
     stream = np.random.RandomState(2022)
@@ -121,13 +112,15 @@ def rule_in_words(labels: np.ndarray, clients: int, beta: float) -> list[set[int
 
 
 @pytest.mark.parametrize(("clients", "beta"), [(5, 100), (5, 1), (5, 0.5), (50, 0.5)])
-def test_samples_of_the_authors_rule(clients: int, beta: float) -> None:
-    """Each sample at its client, also for the 50 clients of FedLD's Table 3 (no list of them is public)."""
+def test_the_authors_splits_of_retina(clients: int, beta: float) -> None:
+    """Each sample at its client, wherever its class stands in the list; no list of the 50 clients is public."""
     labels = np.random.default_rng(7).permutation(np.repeat([0, 1], [4500, 4499]))
     scheme = make("dirichlet", {"clients": clients, "alpha": beta, "legacy_seed": 2022})
     split = scheme.split(Population(labels, 2), np.random.default_rng(0))
     assert [set(client.tolist()) for client in split] == rule_in_words(labels, clients, beta)
     assert min(map(len, split)) >= 10 and sum(map(len, split)) == 8999
+    if clients == 5:
+        np.testing.assert_allclose(class_counts(split, labels, 2), RETINA[beta], rtol=0, atol=3)
 
 
 def test_the_legacy_seed_is_a_parameter_like_any_other() -> None:
@@ -163,17 +156,6 @@ def test_properties(seed: int, clients: int, alpha: float, classes: int) -> None
     counts = class_counts(split, population.labels, classes)
     before = np.cumsum(counts, axis=1) - counts  # what a client held when a class came
     assert (before[counts > 0] < 2000 / clients).all()
-
-
-def test_alpha_orders_the_heterogeneity() -> None:
-    population = Population(np.repeat(np.arange(10), 300), 10)
-    imbalance = []
-    for alpha in (0.1, 1.0, 100.0):
-        split = make("dirichlet", {"clients": 5, "alpha": alpha}).split(population, np.random.default_rng(1))
-        imbalance.append(six_metrics(class_counts(split, population.labels, 10))["CCI"])
-    assert imbalance[0] > imbalance[1] > imbalance[2]  # type: ignore[operator]
-    # Dirichlet(100) over 5 clients: a share is 0.2 +- 0.018, so classes are nearly even on each client.
-    assert imbalance[2] < 0.02  # type: ignore[operator]
 
 
 @pytest.mark.parametrize("alpha", [0, -0.5, float("nan"), float("inf"), "much"])

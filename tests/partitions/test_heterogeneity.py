@@ -8,8 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from partitions import PartitionError, make, six_metrics, triplet
-from partitions.core.heterogeneity import class_counts, group_counts
+from partitions import make, six_metrics, triplet
 
 GOLDEN = np.load(Path(__file__).parents[1] / "golden" / "feddiverse_triplets.npz", allow_pickle=False)
 PRINTED = [f"m{index}" for index in range(int(GOLDEN["n_m"]))]
@@ -64,19 +63,3 @@ def test_one_class_has_no_class_imbalance() -> None:
     metrics = six_metrics([[[3, 1]], [[1, 3]]])
     assert (metrics["GCI"], metrics["CCI"], metrics["GSC"], metrics["CSC"]) == (None,) * 4
     assert metrics["GAI"] == 0.0
-
-
-@pytest.mark.parametrize("matrix", [[[1, 2]], [[1], [2]], [1, 2], [[0, 0], [0, 0]], [[-1, 2], [3, 4]]])
-def test_what_is_no_matrix_of_counts_is_refused(matrix: list) -> None:
-    with pytest.raises(PartitionError):
-        triplet(matrix)
-
-
-def test_counts_by_hand() -> None:
-    labels, attributes = np.array([0, 0, 1, 2, 2]), np.array([0, 1, 1, 0, 0])
-    clients = [np.array([0, 3]), np.array([1, 2, 4])]
-    np.testing.assert_array_equal(class_counts(clients, labels, 4), [[1, 0, 1, 0], [1, 1, 1, 0]])
-    np.testing.assert_array_equal(
-        group_counts(clients, labels, attributes, 3, 2),
-        [[[1, 0], [0, 0], [1, 0]], [[0, 1], [0, 1], [1, 0]]],
-    )

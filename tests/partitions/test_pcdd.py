@@ -50,22 +50,6 @@ def test_the_authors_lists(
     np.testing.assert_array_equal(class_counts(dealt, LABELS, 10), GOLDEN[f"{prefix}_counts_{which}"])
 
 
-@pytest.mark.parametrize(
-    ("clients", "classes", "labels"), [(10, 3, 10), (7, 2, 10), (50, 10, 100), (3, 1, 2)]
-)
-def test_each_client_has_its_classes_and_shares_are_even(clients: int, classes: int, labels: int) -> None:
-    rng = np.random.default_rng(5)
-    population = Population(rng.integers(0, labels, 40 * labels), labels)
-    scheme = make("pcdd", {"clients": clients, "classes_per_client": classes})
-    split = scheme.split(population, rng)
-    np.testing.assert_array_equal(np.sort(np.concatenate(split)), np.arange(len(population)))
-    counts = class_counts(split, population.labels, labels)
-    np.testing.assert_array_equal((counts > 0).sum(axis=1), classes)
-    for column in counts.T:
-        shares = column[column > 0]
-        assert shares.max() - shares.min() <= 1
-
-
 def test_iid_of_the_paper_gives_each_client_the_same_of_each_class() -> None:
     population = Population(np.repeat(np.arange(4), 30), 4)
     split = make("pcdd", {"clients": 6, "classes_per_client": 4}).split(population, np.random.default_rng(0))
