@@ -102,4 +102,4 @@ def _table(place: Place, strict: bool) -> pd.DataFrame:
     listed = dict(zip(table["img_filename"], table["cell"], strict=True))
     cause = "unpacking broke off, or the images are of another copy; unpack the whole archive anew"
     check_listed(place, listed, there, cause=cause)
-    return table.assign(path=[place.folder / name for name in listed])
+    return table.assign(path=[place.folder / name for name in table["img_filename"]])
