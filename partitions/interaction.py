@@ -172,6 +172,7 @@ class Interaction(Partitioner):
                 f"client {empty[0]} would have no sample at scale {self.scale:g}. Raise partition.scale or "
                 "set partition.scale_floor=1."
             )
+        assert population.attributes is not None  # needs_attributes
         asked, available = matrices.sum(axis=0), np.zeros(shape, dtype=np.int64)
         np.add.at(available, (population.labels, population.attributes), 1)
         short = np.argwhere(asked > available)
