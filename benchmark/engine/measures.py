@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from benchmark.engine.evaluation import EvaluationSet
@@ -32,9 +33,7 @@ def spread(z: Tensor) -> float | None:
     standard = torch.where(deviation > 0, centred / deviation.clamp_min(1e-300), 0.0)
     # The eigenvalues of zh' zh are the squared singular values of zh, and zeros.
     values = torch.linalg.svdvals(standard).square() / (len(z) - 1)
-    kept = torch.zeros(min(TOP, z.shape[1]), dtype=z.dtype, device=z.device)
-    largest = values[: len(kept)]
-    kept[: len(largest)] = largest
+    kept = F.pad(values, (0, TOP))[: min(TOP, z.shape[1])]
     return float((kept - kept.mean()).square().sum() / BATCH)
 
 

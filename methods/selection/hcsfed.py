@@ -83,9 +83,11 @@ class HCSFed(VariantRule, Selection):
         """Everybody in round 0, then m_h clients of each cluster h."""
         if round == 0:
             return range(clients.num_clients), {"w": clients.w} if self.compress == "weights" else state
-        if "labels" not in state:
-            state = self._clustered(state["x"].cpu().numpy(), rng)
-        x, labels = state["x"].cpu().numpy(), np.array(state["labels"])
+        x = state["x"].cpu().numpy()
+        if "labels" not in state:  # the clusters of all later rounds
+            x = rng.permuted(x, axis=1) if self.centroids == "unsorted" else x
+            state = {"x": torch.from_numpy(x), "labels": cluster(x, self.Hc, rng).tolist()}
+        labels = np.array(state["labels"])
         counts = self._counts(kappa, x, labels, rng)
         norms = np.linalg.norm(x, axis=1) if self.within == "norm" else np.ones(len(x))
         chosen: list[int] = []
@@ -93,12 +95,6 @@ class HCSFed(VariantRule, Selection):
             members = np.flatnonzero(labels == h)
             chosen += members[without_replacement(rng, norms[members], count)].tolist()
         return chosen, state
-
-    def _clustered(self, x: np.ndarray, rng: np.random.Generator) -> State:
-        """The clusters of all later rounds."""
-        if self.centroids == "unsorted":
-            x = rng.permuted(x, axis=1)
-        return {"x": torch.from_numpy(x), "labels": cluster(x, self.Hc, rng).tolist()}
 
     def _counts(self, kappa: int, x: np.ndarray, labels: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         """m_h [Hc] of this round."""

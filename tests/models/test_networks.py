@@ -24,19 +24,20 @@ def built(
     return build_net(name, classes, shape, options, seed)
 
 
-def counted(name: str, classes: int, **options: Any) -> tuple[int, int]:
-    """(parameters, numbers in BatchNorm's buffers) of a network for RGB images, without memory for their values."""
+def without_memory(name: str, classes: int, **options: Any) -> Net:
+    """A network for RGB images, without memory for its values."""
     with torch.device("meta"):
-        net = built(name, classes, **options)
+        return built(name, classes, **options)
+
+
+def counted(name: str, classes: int, **options: Any) -> tuple[int, int]:
+    """(parameters, numbers in BatchNorm's buffers) of a network for RGB images."""
+    net = without_memory(name, classes, **options)
     return sum(p.numel() for p in net.parameters()), sum(b.numel() for b in net.buffers())
 
 
 def images(*shape: int) -> Tensor:
     return torch.from_numpy(np.random.default_rng(0).normal(size=shape)).float()
-
-
-def group_norms(net: Net) -> list[int]:
-    return [m.num_groups for m in net.modules() if isinstance(m, nn.GroupNorm)]
 
 
 @pytest.mark.parametrize(("channels", "parameters"), [(3, RESNET18), (1, RESNET18 - 2 * 64 * 9)])
@@ -53,31 +54,34 @@ def test_resnet18_has_the_known_size(channels: int, parameters: int) -> None:
     assert stem.shape == model.net.body.maxpool(stem).shape == (2, 64, 32, 32)  # stride 1, no pooling
 
 
-def test_resnet18_with_group_norm() -> None:
-    net = built("resnet18_gn", 7, groups=2)
-    assert group_norms(net) == [2] * 20  # the stem, two in each of 8 blocks, three shortcuts
+@pytest.mark.parametrize(
+    ("name", "layers", "groups", "channels", "parameters", "features"),
+    [
+        # The stem, two in each of 8 blocks, three shortcuts.
+        ("resnet18_gn", 20, 2, 4800, RESNET18, 512),
+        # 3,504,872 parameters with 1,000 classes, and 52 convolutions.
+        ("mobilenetv2_gn", 52, 8, 17_056, 3_504_872 - 1281 * 990, 1280),
+    ],
+)
+def test_group_norm_has_batch_norms_size(
+    name: str, layers: int, groups: int, channels: int, parameters: int, features: int
+) -> None:
+    net = without_memory(name, 10)
+    assert [m.num_groups for m in net.modules() if isinstance(m, nn.GroupNorm)] == [groups] * layers
     model = FlatModel(net)
-    assert not model.has_batch_norm and not len(model.buffers)
-    assert model.layout.size == RESNET18 - 3 * 513
-    assert int(model.layout.mask("other_norm").sum()) == 2 * 4800
-    assert net.features(torch.zeros(1, 3, 56, 56)).shape == (1, 512)
-
-
-def test_mobilenet_has_group_norm_of_eight_groups() -> None:
-    """MobileNetV2 has 3,504,872 parameters with 1,000 classes and 52 convolutions; GroupNorm has BatchNorm's number."""
-    net = built("mobilenetv2_gn")
-    assert group_norms(net) == [8] * 52
-    model = FlatModel(net)
-    assert not model.has_batch_norm and not len(model.buffers)
-    assert model.layout.size == 3_504_872 - 1281 * 1000 + 1281 * 10
+    assert not model.has_batch_norm
+    assert len(model.buffers) == 0
+    assert model.layout.size == parameters
+    assert int(model.layout.mask("other_norm").sum()) == 2 * channels
+    assert net.features(torch.zeros(1, 3, 56, 56, device="meta")).shape == (1, features)
 
 
 def test_resnet50_has_the_known_size() -> None:
     """torchvision states 25,557,032 parameters with 1,000 classes; 26,560 channels are normalised, by 53 layers."""
     assert counted("resnet50", 2) == (25_557_032 - 998 * 2049, 2 * 26_560 + 53)
-    net = built("resnet50", 2)
+    net = without_memory("resnet50", 2)
     assert net.feature_dim == 2048
-    stem = net.body.conv1(torch.zeros(1, 3, 64, 64))
+    stem = net.body.conv1(torch.zeros(1, 3, 64, 64, device="meta"))
     assert stem.shape == (1, 64, 32, 32)
     assert net.body.maxpool(stem).shape == (1, 64, 16, 16)
 
@@ -102,7 +106,7 @@ def test_wide_resnet_has_the_size_that_fedmr_prints(k: int) -> None:
 
 
 def test_wide_resnet_drops_between_the_convolutions() -> None:
-    net = built("wrn28_10", 3, (1, 8, 8), dropout=0.3)
+    net = without_memory("wrn28_10", 3, dropout=0.3)
     assert [m.p for m in net.body.modules() if isinstance(m, nn.Dropout)] == [0.3] * 12
     block = WideBlock(2, 4, 2, 0.5).eval()
     x = images(3, 2, 6, 6)
@@ -118,10 +122,7 @@ def test_wide_resnet_drops_between_the_convolutions() -> None:
         assert not torch.allclose(block(x), by_hand)
 
 
-@pytest.mark.parametrize(
-    ("hidden", "head"),
-    [(0, 1281 * 8), (640, 1281 * 640 + 641 * 8)],
-)
+@pytest.mark.parametrize(("hidden", "head"), [(0, 1281 * 8), (640, 1281 * 640 + 641 * 8)])
 def test_efficientnet_has_the_known_size(hidden: int, head: int) -> None:
     """torchvision's table: 5,288,548 parameters with 1,000 classes. FedMR prints 4.875 M, with prototypes 4.880 M.
 
@@ -147,9 +148,8 @@ def test_efficientnet_has_the_known_size(hidden: int, head: int) -> None:
     ],
 )
 def test_narrow_and_wide_networks(name: str, multiplier: float, features: int) -> None:
-    with torch.device("meta"):
-        net = built(name, 5, width_multiplier=multiplier).eval()
-        z = net.features(torch.zeros(2, *RGB))
+    net = without_memory(name, 5, width_multiplier=multiplier).eval()
+    z = net.features(torch.zeros(2, *RGB, device="meta"))
     assert z.shape == (2, features)
     assert net.classify(z).shape == (2, 5)
     plain = counted(name, 5)[0]
