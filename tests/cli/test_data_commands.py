@@ -28,8 +28,10 @@ def rows(text: str) -> list[list[str]]:
 
 
 def test_list_shows_each_set_and_where_things_are(cli: Cli, tmp_path: Path) -> None:
-    prepare("fake", cache=tmp_path / "cache")
-    text = cli("data", "list", f"data={tmp_path / 'raw'}", f"cache={tmp_path / 'cache'}").out
+    folders = (f"data={tmp_path / 'raw'}", f"cache={tmp_path / 'cache'}")
+    assert "note: random images" in cli("data", "prepare", "fake", *folders).out
+    assert "note: " not in cli("data", "prepare", "digits", *folders).out
+    text = cli("data", "list", *folders).out
     shown = {name: [prepared, line] for name, prepared, line in rows(text)}
     assert {name: line for name, (_, line) in shown.items()} == {name: describe(name) for name in names()}
     assert shown["fake"][0] == "yes" and shown["mnist"][0] == "no"

@@ -322,6 +322,7 @@ def test_one_message_in_six_parts(
         "isic2019": "ISIC2019", "waterbirds": "WaterBirds", "spawrious": "Spawrious", "covid_fl": "COVID-FL",
     }.items(),
 )  # fmt: skip
+@pytest.mark.filterwarnings("ignore:Corrupt EXIF data")
 def test_a_bad_image_of_each(
     raw: Callable[..., Path], refused: Callable[..., str], name: str, title: str
 ) -> None:
