@@ -25,10 +25,6 @@ LOCK = ROOT / "requirements.lock"
 OLDEST = (3, 11)
 
 
-class SetupError(Exception):
-    """Setting up stopped; the message says what to do about it."""
-
-
 def say(text: str) -> None:
     """Print one line of progress to standard error, where it does not mix with a command's own output."""
     print(f"setup: {text}", file=sys.stderr, flush=True)
@@ -63,9 +59,9 @@ def interpreter_works() -> bool:
 
 
 def step(command: list[str], failed: str) -> None:
-    """Run one command, its output on standard error; raise `SetupError(failed)` if it does not end well."""
+    """Run one command, its output on standard error; stop with the message ``failed`` if it does not end well."""
     if subprocess.run(command, stdout=sys.stderr, cwd=ROOT).returncode != 0:
-        raise SetupError(failed)
+        sys.exit(f"setup: stopped: {failed}")
 
 
 def answers(*command: str) -> bool:
@@ -123,13 +119,10 @@ def set_up() -> None:
 
 
 def main() -> int:
-    """Set up and return the exit status: 0 done, 1 stopped with a message, 130 interrupted."""
+    """Set up and return the exit status: 0 done, 130 interrupted."""
     try:
         with one_at_a_time():
             set_up()
-    except SetupError as error:
-        say(f"stopped: {error}")
-        return 1
     except KeyboardInterrupt:
         say("interrupted; the next make starts it again")
         return 130

@@ -7,7 +7,7 @@ import inspect
 import pkgutil
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -99,14 +99,9 @@ def table(found: Sequence[Algorithm]) -> str:
 
 def algorithms() -> list[Algorithm]:
     """All modules with registered rules and a paper; methods first, then selections, each by name."""
-    found = [one for module in _modules() if (one := _algorithm(module)) is not None]
+    names = [entry.name for entry in pkgutil.walk_packages(methods.__path__, "methods.") if not entry.ispkg]
+    found = [one for name in names if (one := _algorithm(importlib.import_module(name))) is not None]
     return sorted(found, key=lambda one: ("selection" in one.path, one.name.lower()))
-
-
-def _modules() -> Iterator[ModuleType]:
-    for module in pkgutil.walk_packages(methods.__path__, "methods."):
-        if not module.ispkg:
-            yield importlib.import_module(module.name)
 
 
 def _algorithm(module: ModuleType) -> Algorithm | None:

@@ -6,7 +6,7 @@ import shutil
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -95,17 +95,14 @@ def _view(
     if tasks := overview.tasks():
         line += f"; SLURM: {tasks[RunState.RUNNING]} tasks running, {tasks[RunState.WAITING]} waiting"
         line += overview.reasons()
-    below = [Text(line), *_failures(overview.failures)]
+    below = [Text(line)]
+    for key, message in list(overview.failures.items())[:SHOWN]:
+        below.append(Text(f"failed: {key}: {message.strip().partition(chr(10))[0]}", style="red"))
+    if len(overview.failures) > SHOWN:
+        below.append(Text(f"and {len(overview.failures) - SHOWN} more", style="red"))
+    if overview.failures:
+        below.append(Text("python -m benchmark logs RUN shows why, retry --failed tries them again"))
     return Group(view, *below), line, bool(total[RunState.RUNNING] or total[RunState.WAITING])
-
-
-def _failures(failures: Mapping[str, str]) -> Iterable[Text]:
-    for key, message in list(failures.items())[:SHOWN]:
-        yield Text(f"failed: {key}: {message.strip().partition(chr(10))[0]}", style="red")
-    if len(failures) > SHOWN:
-        yield Text(f"and {len(failures) - SHOWN} more", style="red")
-    if failures:
-        yield Text("python -m benchmark logs RUN shows why, retry --failed tries them again")
 
 
 def _watch(console: Console, look: Callable[[], tuple[RenderableType, str, bool]]) -> None:

@@ -16,22 +16,13 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from command_line import footprint, numbers
-from tiny_runs import FAKE, tiny
+from command_line import FAKE_RUN, footprint, numbers
+from tiny_runs import tiny
 
 from benchmark.runs.data import _dataset
 from benchmark.runs.execute import execute
 from benchmark.runs.store import Results
 
-FAKE_RUN = (
-    "run",
-    "dataset=fake",
-    *(f"+dataset.options.{key}={value}" for key, value in FAKE["options"].items()),
-    "partition=iid",
-    "partition.clients=4",
-    "train.rounds=1",
-    "train.batch_size=8",
-)
 SHOW = ("partition", "show", *(word.removeprefix("+") for word in FAKE_RUN[1:-2]))
 
 

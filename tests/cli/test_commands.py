@@ -14,20 +14,9 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from command_line import footprint, numbers
-from tiny_runs import FAKE
+from command_line import FAKE_RUN, footprint, numbers
 
 from benchmark.config.compose import group_names
-
-RUN = (
-    "run",
-    "dataset=fake",
-    *(f"+dataset.options.{key}={value}" for key, value in FAKE["options"].items()),
-    "partition=iid",
-    "partition.clients=4",
-    "train.rounds=2",
-    "train.batch_size=8",
-)
 
 
 def statuses(results: Path) -> list[dict[str, Any]]:
@@ -83,7 +72,7 @@ def test_data(cli: Any, tmp_path: Path) -> None:
 
 
 def test_the_partition_that_is_shown_is_that_of_the_run(cli: Any) -> None:
-    words = [word.removeprefix("+") for word in RUN[1:]]
+    words = [word.removeprefix("+") for word in FAKE_RUN[1:]]
     code, out, err = cli("partition", "show", *words)
     assert (code, err) == (0, "")
     for part in ("partition iid-", "clients  4", "GCI", "GAI", "GSC", "CCI", "CAI", "CSC"):
@@ -92,7 +81,7 @@ def test_the_partition_that_is_shown_is_that_of_the_run(cli: Any) -> None:
     stored = sorted(Path("results/partitions").iterdir())
     assert [picture] == [Path(f"results/figures/{path.name}.png") for path in stored]
     assert picture.read_bytes().startswith(b"\x89PNG")
-    assert cli(*RUN).code == 0
+    assert cli(*FAKE_RUN).code == 0
     assert sorted(Path("results/partitions").iterdir()) == stored
     code, out, _ = cli("partition", "show", *words, "seed=3", "kind=bars", "out=deep/picture.png")
     assert code == 0 and "seed 3" in out

@@ -11,16 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command_line import footprint, numbers
+from command_line import FAKE_RUN, footprint, numbers
 from processes import wait_until
-from tiny_runs import FAKE, FORKS, command
+from tiny_runs import FORKS, command
 
 from benchmark.bench.scale import scheduler
 from benchmark.cli.overrides import configurations
 from benchmark.errors import ConfigError
-
-DATA = ("dataset=fake", *(f"+dataset.options.{key}={value}" for key, value in FAKE["options"].items()))
-RUN = (*DATA, "partition=iid", "partition.clients=4", "train.rounds=2", "train.batch_size=8")
 
 
 def bits(results: str) -> dict[str, tuple[bytes, str]]:
@@ -89,7 +86,7 @@ def test_help_and_configuration(cli: Any) -> None:
 
 
 def test_run(cli: Any) -> None:
-    words = ("run", *RUN, "method=fedavgm", "seed=4")
+    words = (*FAKE_RUN, "method=fedavgm", "seed=4")
     code, out, err = cli(*words)
     assert (code, err) == (0, "")
     first, second = out.splitlines()
@@ -101,7 +98,7 @@ def test_run(cli: Any) -> None:
 
 
 def test_a_run_that_diverges(cli: Any) -> None:
-    code, out, _ = cli("run", *RUN, "train.lr=1e30")
+    code, out, _ = cli(*FAKE_RUN, "train.lr=1e30")
     assert code == 0
     assert out.startswith("diverged: results/runs/") and "not finite" in out
 
@@ -110,12 +107,12 @@ def test_a_run_that_diverges(cli: Any) -> None:
 
 
 def test_all_ways_give_the_same_bits(cli: Any) -> None:
-    sweep = ("run", "-m", *RUN, "method=fedavg,fedavgm", "seed=0,1")
+    sweep = (*FAKE_RUN, "-m", "method=fedavg,fedavgm", "seed=0,1")
     code, out, err = cli(*sweep, "launcher=local", "workers=2", "paths.results=local")
     assert (code, err) == (0, "")
     assert out.splitlines()[-1] == "4 runs: 4 done"
     assert cli(*sweep, "method=fedavgm", "launcher=inline", "paths.results=inline").code == 0
-    assert cli("run", *RUN, "method=fedavg", "paths.results=one").code == 0
+    assert cli(*FAKE_RUN, "method=fedavg", "paths.results=one").code == 0
     local, inline, one = (bits(name) for name in ("local", "inline", "one"))
     assert (len(local), len(inline), len(one)) == (4, 2, 1)
     assert local == local | inline | one
@@ -128,12 +125,12 @@ def test_all_ways_give_the_same_bits(cli: Any) -> None:
 def test_a_sweep_finds_the_runs_of_a_table(cli: Any, toy: Any) -> None:
     assert cli("table", "rows=fedavg", "columns=iid", "seeds=2", "launcher=inline").code == 0
     before = footprint(Path("results/runs"))
-    assert before and cli("run", "-m", *RUN, "evaluation.every=1", "seed=0,1").code == 0
+    assert before and cli(*FAKE_RUN, "-m", "evaluation.every=1", "seed=0,1").code == 0
     assert footprint(Path("results/runs")) == before
 
 
 def test_what_fails_costs_only_itself(cli: Any) -> None:
-    code, out, err = cli("run", *RUN, "train.clients_per_round=99,2", "-m", "launcher=inline")
+    code, out, err = cli(*FAKE_RUN, "train.clients_per_round=99,2", "-m", "launcher=inline")
     assert code == 1
     assert out.splitlines()[-1] == "2 runs: 1 done, 1 failed"
     assert err.startswith("failed: ") and "train.clients_per_round" in err
@@ -148,7 +145,7 @@ def test_what_fails_costs_only_itself(cli: Any) -> None:
     ],
 )
 def test_sweeps_that_are_refused(refusal: Any, words: str, said: str) -> None:
-    refusal(["run", *RUN, *words.split()], said)
+    refusal([*FAKE_RUN, *words.split()], said)
     assert not list(Path().glob("*/runs/*/*"))
 
 
@@ -156,16 +153,16 @@ def test_a_sweep_on_a_cluster(cli: Any, tmp_path: Path) -> None:
     """Its runs are submitted like those of a table, and `status` finds them."""
     sweep = ("seed=0,1,2", "launcher=slurm", "launcher.detach=true", "launcher.probe=false")
     with scheduler(tmp_path / "slurm", 1000, 1000):
-        code, out, err = cli("run", "-m", *RUN, *sweep)
+        code, out, err = cli(*FAKE_RUN, "-m", *sweep)
         assert code == 0, err
         assert "3 of 3 runs submitted" in out and out.splitlines()[-1] == "3 runs: 3 missing"
-        assert cli("run", *RUN, "seed=7").code == 0
+        assert cli(*FAKE_RUN, "seed=7").code == 0
         assert numbers(cli("status").out, "other runs") == {"waiting": 3, "done": 1}
 
 
 def test_a_sweep_that_is_stopped_goes_on(cli: Any, tmp_path: Path) -> None:
     """The run at work saves its state, later ones are not started; the same command goes on to the same bits."""
-    words = ["run", "-m", *RUN, "train.rounds=150", "evaluation.every=50", "seed=0,1", "launcher=inline"]
+    words = [*FAKE_RUN, "-m", "train.rounds=150", "evaluation.every=50", "seed=0,1", "launcher=inline"]
     arguments = ([*words, f"paths.results={tmp_path}/r"], tmp_path / "output")
     process = FORKS.Process(target=command, args=arguments)
     process.start()

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from tiny_runs import FAKE
 
 from benchmark.__main__ import main
 
@@ -21,6 +22,17 @@ class Answer(NamedTuple):
 
 
 Cli = Callable[..., Answer]
+
+FAKE_RUN = (
+    "run",
+    "dataset=fake",
+    *(f"+dataset.options.{key}={value}" for key, value in FAKE["options"].items()),
+    "partition=iid",
+    "partition.clients=4",
+    "train.rounds=2",
+    "train.batch_size=8",
+)
+"""A run that takes a second."""
 
 
 @pytest.fixture
