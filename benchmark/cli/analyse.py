@@ -10,8 +10,6 @@ from typing import Any
 from benchmark.analyses.registry import MODULES, find
 from benchmark.cli.options import parse
 from benchmark.errors import ConfigError
-from benchmark.reports.render import terminal
-from benchmark.reports.write import write
 
 
 def main(words: Sequence[str]) -> int:
@@ -23,6 +21,9 @@ def main(words: Sequence[str]) -> int:
     out = ("out", Path | None, dataclasses.field(default=None))
     kind = dataclasses.make_dataclass("AnalyseOptions", [out], bases=(chosen.options,), frozen=True)
     options: Any = parse(words[1:], f"analyse {chosen.name}", kind)
+    from benchmark.reports.render import terminal
+    from benchmark.reports.write import write
+
     table = chosen.compute(options)
     print(terminal.render(table), end="")
     preset = getattr(options, "preset", "quick")

@@ -331,7 +331,7 @@ import sys
 from benchmark.__main__ import main
 for words in (
     "table paper=x", "tune x", "figure name=x", "fidelity x", "fidelity effects ids=x", "plan paper=x", "list x",
-    "status x", "table seeds=0",
+    "status x", "table seeds=0", "analyse x",
 ):
     assert main(words.split()) == 2, words
     assert not {"numpy", "pandas", "torch", "wandb"} & sys.modules.keys(), words
@@ -343,4 +343,4 @@ sys.exit(main(["table", "seeds=0"]))
     )  # fmt: skip
     assert (done.returncode, done.stdout) == (2, ""), done.stderr
     lines = done.stderr.splitlines()
-    assert len(lines) == 10 and all(line.startswith("error: ") for line in lines)
+    assert len(lines) == 11 and all(line.startswith("error: ") for line in lines)
