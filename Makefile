@@ -85,9 +85,10 @@ test: $(STAMP)  ## The test suite, on all cores (one file on one core: make test
 test-cluster: $(STAMP)  ## Tests on a real SLURM, which they install and start here: as root, on Debian only
 	@$(RUN) -m pytest -m cluster tests/cluster $(ARGS)
 
-check: $(STAMP)  ## Format, lint, docstrings, who imports whom, types
+check: $(STAMP)  ## Format, lint, docstrings, sizes, who imports whom, types
 	@$(RUN) -m ruff format --check --quiet --diff .
 	@$(RUN) -m ruff check --quiet .
+	@$(RUN) scripts/check_sizes.py
 	@found=$$(.venv/bin/lint-imports --no-cache --no-logo) || { echo "$$found"; exit 1; }
 	@$(RUN) -m mypy
 	@echo 'check passed'
