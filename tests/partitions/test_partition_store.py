@@ -205,7 +205,7 @@ def test_wide_tables_continue_in_blocks() -> None:
 
 @pytest.mark.parametrize("kind", ["bubble", "bars"])
 def test_pictures_are_written_as_png_and_pdf_and_the_same_each_time(tmp_path: Path, kind: Any) -> None:
-    counts = np.random.default_rng(0).integers(0, 50, (60, 40)) + 1
+    counts = np.random.default_rng(0).integers(0, 50, (12, 31)) + 1
     files = client_picture(counts, tmp_path / "deep" / "alpha0.5", kind, title="Clients")
     assert [file.name for file in files] == ["alpha0.5.png", "alpha0.5.pdf"]
     assert files[0].read_bytes().startswith(b"\x89PNG") and files[1].read_bytes().startswith(b"%PDF")
