@@ -1,7 +1,5 @@
 """Command line: ``python -m benchmark COMMAND ...``. A user's mistake is one message and exit code 2."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Sequence
 from importlib import import_module

@@ -4,8 +4,6 @@ Every message has the same shape: ``key: got VALUE; expected WHAT. Did you mean 
 The command line prints it and exits with code 2. This module imports nothing of ours, and every package may import it.
 """
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar, get_args

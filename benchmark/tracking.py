@@ -5,8 +5,6 @@ wandb or to the server slows or changes a run. ``wandb.json`` in the folder of a
 interrupted and resumed continues under its id.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import json

@@ -4,8 +4,6 @@ The prefix of a file's name is its subtype. FedSDC's 11,630 training images are 
 and of no other choice among them; so these ten are the default.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path

@@ -4,8 +4,6 @@ Pixels follow the authors' public code: both sides to 224, ImageNet's mean and d
 of files, so the training images are drawn here.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ The names of the archive and of its top folder are not published: folders whose 
 or the archive's number are searched. Files are called 0.bmp, 1.bmp, ... in every class folder.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from pathlib import Path

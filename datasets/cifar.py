@@ -3,8 +3,6 @@
 Means and deviations are those of FedMR's public code.
 """
 
-from __future__ import annotations
-
 import codecs
 import io
 import pickle

@@ -4,8 +4,6 @@ As in the authors' public code, images stay 28 x 28, the colour does not depend 
 of grey MNIST are used for all three channels.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

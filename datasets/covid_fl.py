@@ -8,8 +8,6 @@ Prepared images are what the authors' test transform makes (shorter side to 384,
 transform crops from the whole image, so the borders of the longer side are lost to it here.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

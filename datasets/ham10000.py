@@ -5,8 +5,6 @@ authors' list is not public, so ours is drawn: class by class the first 30 of a 
 1,956 of 7,470 lesions have several images and may be on both sides; ``by_lesion`` draws whole lesions instead.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from pathlib import Path
 

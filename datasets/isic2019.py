@@ -6,8 +6,6 @@ shorter side to 224 pixels, evens out the colours and later crops 200 x 200. Arr
 224 x 224 are cut out after the colours: random crops cannot reach beyond it, the central crop is the same.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ Matek et al., Nature Machine Intelligence 2019, doi 10.1038/s42256-019-0101-9. T
 persons, so a person's cells may lie on both sides of the split.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path, PurePath
 

@@ -4,8 +4,6 @@ Layout as torchvision leaves it, `<set>/raw/{train,t10k}-{images-idx3,labels-idx
 big-endian header (magic 2051 for images with count, rows, columns; 2049 for labels with count) and the bytes.
 """
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass

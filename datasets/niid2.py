@@ -6,8 +6,6 @@ at random are the training split here. A run adds to the test split what its cli
 conf/dataset/niid2.yaml). All seeds of a run draw from the same 300.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 

@@ -5,8 +5,6 @@ floats of 0..1 and of 0..255, two and three dimensions. The authors' reader turn
 side by side; this one does neither.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal

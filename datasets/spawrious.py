@@ -6,8 +6,6 @@ authors draw it with pandas' `sample(frac=0.1, random_state=0)` in the order in 
 the files are sorted by name, and the seed starts anew for each cell: two and four breeds give it the same test images.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import product

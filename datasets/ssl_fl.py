@@ -4,8 +4,6 @@ Yan et al., "Label-efficient self-supervised federated learning", 2023, prepared
 `labels.csv` has rows `name,label` with labels such as "1.0"; other lists have the name in their first column.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path

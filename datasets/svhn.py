@@ -4,8 +4,6 @@ Matlab files with X [32, 32, 3, N] and y in 1..10, where 10 is the digit 0. Mean
 public code.
 """
 
-from __future__ import annotations
-
 import io
 import zlib
 from pathlib import Path

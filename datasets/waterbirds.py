@@ -5,8 +5,6 @@ Its code squashes images to 256 x 256, as here; the crop of 224 x 224 belongs to
 that the owners labelled water birds by mistake keep this label, because all published numbers are for it.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path

@@ -10,8 +10,6 @@ Algorithm 1: the server sends the model that its momentum is about to reach, and
 with D_k the way from the model sent. The client's half is ``fedprox`` with mu = beta; theta is what is evaluated.
 """
 
-from __future__ import annotations
-
 import torch
 from pydantic import Field
 from torch import Tensor

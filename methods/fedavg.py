@@ -7,8 +7,6 @@ w <- sum_k p_k w_k. Written here on updates D_k = w_k - w, which is the same bec
 neutral parts of every other method.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

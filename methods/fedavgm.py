@@ -6,8 +6,6 @@ Server momentum on the mean update: v <- beta v + Dbar, w <- w + eta_s v, v_0 = 
 same with the opposite sign of Dbar; Flower's FedAvgM is the same too.
 """
 
-from __future__ import annotations
-
 import logging
 from typing import Literal
 

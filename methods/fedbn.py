@@ -7,8 +7,6 @@ The client's own models answer. FedBN's and FedLD's code find the layers by "bn"
 are called otherwise (in a torchvision ResNet-50 the 4 of 53 behind a shortcut); here they are found by type.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Mapping
 from typing import ClassVar, Literal

@@ -12,8 +12,6 @@ where clients differ in their number of steps, K is the mean of the a_k, the tot
 update (``Trained.step_norm``): our reading, the same for plain SGD with K steps for all.
 """
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 import torch

@@ -11,8 +11,6 @@ uploads is multiplied by it (``scaled``), and every client divides by the number
 (``steps: mean``). It also clips gradients to norm 10 (``train.clip: 10``).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 

@@ -10,8 +10,6 @@ with q_k the client's label distribution and T uniform. Where all terms are cut 
 fails there). Their code divides the KL discrepancies by their sum over the participants: ``variant: reference``.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 

@@ -10,8 +10,6 @@ gradients to norm 10 (``train.clip: 10``) and reports the mean of the participan
 beside the server's (``client: last_models``).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, ClassVar
 

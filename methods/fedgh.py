@@ -21,8 +21,6 @@ the second is projected on the first as that is by then. (Under partial particip
 only shortens the step; not copied.)
 """
 
-from __future__ import annotations
-
 from itertools import combinations, pairwise, permutations
 from typing import Literal
 

@@ -25,8 +25,6 @@ Where the text leaves a choice, and where the authors' code (``variant: referenc
   under partial participation, with a single client and with updates of zero.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from itertools import pairwise

@@ -15,8 +15,6 @@ Where the text leaves a choice:
   the server weights ``batches``. Its weight mu cannot be carried over to the paper's form.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Literal
 

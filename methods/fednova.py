@@ -14,8 +14,6 @@ counts a_k (``Trained.step_norm``); momentum and FedProx's term are in it, corre
 tau_eff cancels and the step is too short where clients differ.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 

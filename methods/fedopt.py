@@ -13,8 +13,6 @@ coordinate by coordinate, without bias correction, from m_0 = 0 and v_0 = tau^2.
 four with these rows, states no values.
 """
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal

@@ -14,8 +14,6 @@ dropped, R averaged over features. Not copied from it: keeping the own head wher
 float32; the problem is solved exactly here), and a first step of rate 0.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import ClassVar, Literal
 

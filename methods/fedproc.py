@@ -16,8 +16,6 @@ augmentation, which is not copied.
 Stacked on another method this is its version "with prototypes" (FedMR, Table 8).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, ClassVar
 

@@ -5,8 +5,6 @@ Li, Sahu, Zaheer, Sanjabi, Talwalkar, Smith, MLSys 2020, https://arxiv.org/abs/1
 Eq. 2: client k minimises h_k(v; w) = F_k(v) + (mu/2) ||v - w||^2. The server is FedAvg's, or any other.
 """
 
-from __future__ import annotations
-
 from typing import Literal
 
 from pydantic import Field

@@ -8,8 +8,6 @@ the server takes the mean of the bodies. The authors' code weighs clients equall
 (``method.server.weights``), and after the last round trains every head once more, which is left out here.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import ClassVar
 

@@ -10,8 +10,6 @@ both gradients on the same mini-batch. The server is FedAvg's. MoFedSAM, of the 
 ``fedcm``. BatchNorm's running statistics come from the first pass, at v: our choice, as the engine evaluates v.
 """
 
-from __future__ import annotations
-
 from pydantic import Field
 from torch import Tensor
 

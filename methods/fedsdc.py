@@ -19,8 +19,6 @@ by balanced accuracy on the clients' pooled training data (``ranking``, ``metric
 federation could see. Its 10 of 15 clients per round with 10 heads are ``train.clients_per_round: 10`` and ``H: 10``.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, ClassVar, Literal, Self

@@ -18,8 +18,6 @@ clients start round 0 from weights of their own, and a class without proxy sampl
 the mean of the others').
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import ClassVar, Literal
 

@@ -11,8 +11,6 @@ The authors put a projection head of two layers between body and classifier and 
 methods on one model without it, which is the default here (``model.projection: 256`` adds it).
 """
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 import torch

@@ -13,8 +13,6 @@ momentum the same argument gives the total weight a_k of the gradients (FedNova'
 diverge at momentum 0.9. None of the four papers has it in a table.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import ClassVar, Literal
 

@@ -10,8 +10,6 @@ Their lists come from numpy's legacy generator, started at 2022 for each list, o
 `labels.csv`: `legacy_seed: 2022` makes them again.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Uniform partition: every client is a random sample of the same population."""
 
-from __future__ import annotations
-
 import numpy as np
 from pydantic import PositiveInt
 

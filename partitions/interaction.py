@@ -5,8 +5,6 @@ columns attributes. Drawing rule: one permutation of the samples of each (class,
 consecutive slices in client order; classes outside, attributes inside.
 """
 
-from __future__ import annotations
-
 import math
 from bisect import bisect_left
 from typing import ClassVar
@@ -130,7 +128,7 @@ class Interaction(Partitioner):
         return distribution
 
     @model_validator(mode="after")
-    def _consistent(self) -> Interaction:
+    def _consistent(self) -> "Interaction":
         if (self.distribution is None) == (self.clients is None):
             raise ValueError("expected either distribution (a name) or clients (a list of {count, matrix})")
         shapes = {(len(kind.matrix), len(kind.matrix[0])) for kind in self.clients or ()}

@@ -1,7 +1,5 @@
 """Natural partition: each source of the data is a client (COVID-FL of FedLD, ISIC2019 of FedMR)."""
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 import numpy as np

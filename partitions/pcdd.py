@@ -6,8 +6,6 @@ cut evenly among its holders. The authors' code deals all samples twice, so that
 with C = Y it draws from Dirichlet(100000) instead); `variant: paper` deals once.
 """
 
-from __future__ import annotations
-
 import random  # noqa: TID251 (seeded instances of its class only, passed in)
 from typing import Literal
 

@@ -5,8 +5,6 @@ Each client of an archive draws 5-6 classes and 20-60 images of each; images tha
 that has less than the least number of images left is not drawn.
 """
 
-from __future__ import annotations
-
 from typing import Annotated, ClassVar
 
 import numpy as np

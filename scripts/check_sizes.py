@@ -3,8 +3,6 @@
 Blank lines, comments and docstrings of a function do not count.
 """
 
-from __future__ import annotations
-
 import ast
 import sys
 from collections.abc import Iterator

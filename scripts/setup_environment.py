@@ -5,8 +5,6 @@ stamp `.venv/.ready` is written last, a folder without a stamp is made again, on
 lock file is brought up to date. Calls that run at once wait for each other.
 """
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import hashlib

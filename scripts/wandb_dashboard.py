@@ -6,8 +6,6 @@
 The names of metrics are those that ``docs/wandb.md`` lists.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """What all tests share: one thread, no network, a cache of their own, and the folders that they read."""
 
-from __future__ import annotations
-
 import contextlib
 import ipaddress
 import os

@@ -1,7 +1,5 @@
 """What `make` does: the variables it hands on, the errors it shows, and how it sets up `.venv`."""
 
-from __future__ import annotations
-
 import fcntl
 import hashlib
 import os

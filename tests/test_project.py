@@ -1,7 +1,5 @@
 """The project as a whole: imports, files, the lock, and what the documents show."""
 
-from __future__ import annotations
-
 import re
 import shlex
 import shutil

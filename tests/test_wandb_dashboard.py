@@ -1,7 +1,5 @@
 """The dashboard as code: its names are those that tracking logs, and it becomes the specification that W&B reads."""
 
-from __future__ import annotations
-
 import runpy
 import sys
 from pathlib import Path

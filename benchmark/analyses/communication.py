@@ -6,8 +6,6 @@ Counted from the models, not measured on runs: all parameters, and BatchNorm's s
 numbers do; with prototypes one feature vector for each class more. The same in both directions.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import pandas as pd

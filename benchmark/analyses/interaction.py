@@ -6,8 +6,6 @@ Counted from the partitions at full size; neither data nor runs are needed. The 
 come from runs, of conf/table/feddiverse_table5*.yaml.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 
 import pandas as pd

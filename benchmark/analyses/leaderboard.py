@@ -4,8 +4,6 @@ Reads the finished runs of conf/table/leaderboard.yaml. Costs are counted and ti
 column, as in FedMR's Fig. 4a (``analyse resources``).
 """
 
-from __future__ import annotations
-
 import math
 from typing import NamedTuple
 

@@ -13,8 +13,6 @@ models are trained naively (cross-entropy) or with margin control, and the naive
 plain mean and by principal gradients: the same local models for both.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -165,7 +163,7 @@ class Experiment(BaseModel):
     settings: dict[str, Any]
 
     @classmethod
-    def of(cls, values: Mapping[str, Any]) -> Experiment:
+    def of(cls, values: Mapping[str, Any]) -> "Experiment":
         """Check ``values``; `ConfigError` naming each wrong one."""
         try:
             return cls.model_validate(dict(values))

@@ -5,8 +5,6 @@ Nemeth et al., FedDiverse, 2025, https://arxiv.org/abs/2504.11216, section 5.4
 Read from the finished runs of the paper's Table 1. The server's computation is not measured; only its formula is given.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ Fan et al., FedMR, TMLR 2023, https://openreview.net/forum?id=jLJTqJXAG7, sectio
 `NOTES` says what counts. Held during local training of a round in which a client takes part again.
 """
 
-from __future__ import annotations
-
 import statistics
 import time
 from collections.abc import Mapping
@@ -59,7 +57,7 @@ class Trainee:
     state: FederationState
 
     @classmethod
-    def of(cls, config: RunConfig, warm: int = 1) -> Trainee:
+    def of(cls, config: RunConfig, warm: int = 1) -> "Trainee":
         """Build it and let it take part in ``warm`` rounds."""
         whole = build_run(config, load_data(config))
         own, problem = whole.clients.indices[0], whole.problem

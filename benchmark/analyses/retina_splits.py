@@ -6,8 +6,6 @@ Zeng et al., FedLD, MICCAI 2024, https://arxiv.org/abs/2408.12300, section 3.1; 
 Reads the lists and `labels.csv` only: no image is decoded, nothing is prepared, no run is needed.
 """
 
-from __future__ import annotations
-
 import os
 from dataclasses import dataclass
 from pathlib import Path

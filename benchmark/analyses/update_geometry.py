@@ -7,8 +7,6 @@ the sign of each update's projection on each axis and forget its size: they stay
 agree, and follow chance where they are orthogonal.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Annotated
 

@@ -4,8 +4,6 @@
 some are different files, which spares the disk and not the decoder. Memory is read from /proc: Linux only.
 """
 
-from __future__ import annotations
-
 import os
 import resource
 import subprocess

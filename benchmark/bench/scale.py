@@ -4,8 +4,6 @@
 (MaxArraySize, MaxSubmitJobs); everything on our side of it, submitit included, is what a real cluster gets.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import tempfile

@@ -4,8 +4,6 @@
 shuffled and normalised, then contiguous batches go forward and backward into ``torch.optim.SGD``.
 """
 
-from __future__ import annotations
-
 import multiprocessing
 import resource
 import statistics

@@ -1,7 +1,5 @@
 """``python -m benchmark analyse NAME key=value ...``: an analysis of a paper, printed and written to files."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path

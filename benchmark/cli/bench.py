@@ -1,7 +1,5 @@
 """``python -m benchmark bench``: speed and memory; parts of it: ``scale``, ``data``."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module

@@ -1,7 +1,5 @@
 """``python -m benchmark data``: which data sets there are, prepare them, count and show their images."""
 
-from __future__ import annotations
-
 import shutil
 import time
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """``python -m benchmark document``: write docs/methods.md, the table of methods, from their files, or check it."""
 
-from __future__ import annotations
-
 import importlib
 import inspect
 import pkgutil

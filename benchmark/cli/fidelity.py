@@ -1,7 +1,5 @@
 """``python -m benchmark fidelity``: write the ledger's document, check it, or measure what its switches change."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase

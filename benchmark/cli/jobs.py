@@ -1,7 +1,5 @@
 """Looking after runs: ``python -m benchmark status``, ``logs``, ``retry`` and ``cancel``."""
 
-from __future__ import annotations
-
 import shutil
 import sys
 import time

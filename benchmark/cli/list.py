@@ -1,7 +1,5 @@
 """``python -m benchmark list``: the methods, data sets, tables ... that there are."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

@@ -5,8 +5,6 @@ of type bool is a flag: ``watch: bool = False`` is set by ``--watch``. A field `
 ``Mapping[str, str]`` takes the words ``GROUP.KEY=VALUE``.
 """
 
-from __future__ import annotations
-
 import types
 import typing
 from collections.abc import Mapping, Sequence

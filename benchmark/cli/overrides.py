@@ -5,8 +5,6 @@ With ``-m`` the values ``a,b``, ``range(0,3)`` and ``glob(fed*)`` are swept, and
 Hydra parses the words. `benchmark.config.compose` composes the files, as for tables, so that both give equal runs.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any

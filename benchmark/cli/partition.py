@@ -1,7 +1,5 @@
 """``python -m benchmark partition show``: the clients of a partition as text and as a picture."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """``python -m benchmark run``: one run in this process, or with -m every combination through a launcher."""
 
-from __future__ import annotations
-
 import sys
 from collections import Counter
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """``python -m benchmark table``: plan, run what is missing, write the tables."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

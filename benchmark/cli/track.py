@@ -1,7 +1,5 @@
 """``python -m benchmark track``: send to W&B what was not sent yet of a results folder."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path

@@ -5,8 +5,6 @@ client's training data held out. The point with the best mean on that part is wr
 Finished runs are not repeated.
 """
 
-from __future__ import annotations
-
 import shlex
 import sys
 from collections.abc import Mapping, Sequence

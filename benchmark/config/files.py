@@ -1,7 +1,5 @@
 """YAML files of the user, read into validated models."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar

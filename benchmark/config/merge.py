@@ -1,7 +1,5 @@
 """Nested settings, one on top of another."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The client's learning rate as a pure function of the round."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping
 from typing import Any

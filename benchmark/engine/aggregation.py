@@ -3,8 +3,6 @@
 Updates are added one by one wherever the rules allow it, so that memory does not grow with the number of clients.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 from torch import Tensor

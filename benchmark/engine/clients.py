@@ -1,7 +1,5 @@
 """The clients of a federation: their data, what they keep between rounds, and their local training."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial

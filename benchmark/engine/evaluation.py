@@ -1,7 +1,5 @@
 """Metrics of a model on a labelled set: overall, per class, per group, worst group; in long form."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Rounds of a federation: select, train, aggregate, evaluate. A round is a pure function from state to state."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 

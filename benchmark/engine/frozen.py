@@ -1,7 +1,5 @@
 """Models in evaluation mode and without gradients, which rules and predictions ask for."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

@@ -1,7 +1,5 @@
 """Measures of a model's features on a test set."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 
 import torch

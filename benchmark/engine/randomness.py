@@ -4,8 +4,6 @@ A new draw for one purpose does not change another, so all methods meet the same
 and results do not depend on the order or number of workers.
 """
 
-from __future__ import annotations
-
 import zlib
 from collections.abc import Callable, Sequence
 

@@ -1,7 +1,5 @@
 """One recorded value. This module does not import torch, so that reading results is fast."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, fields
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """What a federation is made of: its data, its budget, the state between two rounds, and the report of a round."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

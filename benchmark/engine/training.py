@@ -1,7 +1,5 @@
 """The one local training loop, and the client's data as it sees them."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -63,7 +61,7 @@ class ClientData:
         """Attributes [n_k], where the data set has them."""
         return None if self.all_attributes is None else self.all_attributes[self.indices]
 
-    def relabelled(self, labels: Tensor) -> ClientData:
+    def relabelled(self, labels: Tensor) -> "ClientData":
         """The same samples with other labels [n_k]; those with a negative label are left out."""
         replaced = self.labels.clone()
         labels = labels.to(replaced)

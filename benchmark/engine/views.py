@@ -1,7 +1,5 @@
 """What selection and prediction rules may read of clients and server."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np

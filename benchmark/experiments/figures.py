@@ -1,7 +1,5 @@
 """A figure as data: which kind of drawing, with which options, of which runs."""
 
-from __future__ import annotations
-
 from functools import cached_property
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The metrics that a table can show, and the round of a run that it reads."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 
@@ -65,7 +63,7 @@ class WhichRound:
     n: int = 1
 
     @classmethod
-    def parse(cls, text: str) -> WhichRound:
+    def parse(cls, text: str) -> "WhichRound":
         """Read ``last``, ``mean_last_<n>``, ``best_validation`` or ``best_test``; ValueError for anything else."""
         match = re.fullmatch(r"(last|best_validation|best_test)|(mean_last)_([1-9]\d*)", text)
         if not match:

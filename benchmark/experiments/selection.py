@@ -1,7 +1,5 @@
 """Selection of tables, rows and columns, and the runs of what was selected."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase

@@ -3,8 +3,6 @@
 One YAML file of ``conf/table`` is one `TableSpec`. Nothing here trains or reads results.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
 from functools import cached_property
@@ -129,7 +127,7 @@ class Column(_WithSettings):
     presets: tuple[str, ...] = ()
 
     @model_validator(mode="after")
-    def _runs_or_average(self) -> Column:
+    def _runs_or_average(self) -> "Column":
         if self.average_of and (self.settings or self.presets):
             raise ValueError("a column with average_of has no settings and no presets of its own")
         return self
@@ -205,7 +203,7 @@ class TableSpec(BaseModel):
         return seeds if isinstance(seeds, dict) else dict.fromkeys(info.data.get("presets", ()), seeds)
 
     @model_validator(mode="after")
-    def _consistent(self) -> TableSpec:
+    def _consistent(self) -> "TableSpec":
         _check_known("metric", self.metric, METRICS)
         WhichRound.parse(self.which_round)
         rows, columns = [row.key for row in self.rows], [column.key for column in self.columns]
@@ -303,7 +301,7 @@ class TableSpec(BaseModel):
     def _note(self, preset: str, entries: list[Override]) -> str:
         return next((e.note for e in reversed(entries) if e.note and fits(preset, e.preset)), "")
 
-    def cut(self, rows: Iterable[str], columns: Iterable[str]) -> TableSpec:
+    def cut(self, rows: Iterable[str], columns: Iterable[str]) -> "TableSpec":
         """The same table with some of its rows and columns, in the table's order; its caption says that it is a part.
 
         Raises:

@@ -1,7 +1,5 @@
 """The tables of ``conf/table``: reading their files, and finding them by paper, number or name."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path

@@ -5,8 +5,6 @@ of the clients' training data, never by test results. ``results/tuned/<preset>/<
 each cell and the results of all points; runs of tables take the values from there.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 import re
@@ -181,7 +179,7 @@ class TunedFolder:
     folders: tuple[Path, ...]
 
     @classmethod
-    def of(cls, option: str | None, results: Path) -> TunedFolder:
+    def of(cls, option: str | None, results: Path) -> "TunedFolder":
         """The folder ``option``, none for ``off``, or for None those of the results folder and of the project."""
         if option == "off":
             return cls(())

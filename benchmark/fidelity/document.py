@@ -1,7 +1,5 @@
 """docs/fidelity.md: the ledger, what its switches change as measured, and the papers' printed inconsistencies."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence

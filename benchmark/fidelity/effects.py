@@ -1,7 +1,5 @@
 """The measured effect of a switch: a cell of a table as it is, and the same with the switch, over the same seeds."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path

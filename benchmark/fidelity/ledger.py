@@ -5,8 +5,6 @@ here, and the setting that changes it. Every setting that an entry names is comp
 entry cannot outlive its switch.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from functools import cache
@@ -87,7 +85,7 @@ class Entry(_Part):
     effect: Effect | None = None
 
     @model_validator(mode="after")
-    def _consistent(self) -> Entry:
+    def _consistent(self) -> "Entry":
         if not self.switch and not self.no_switch:
             raise ValueError("needs a switch, or no_switch with the reason")
         if self.switch and self.base == Base():

@@ -1,7 +1,5 @@
 """Drawings of analyses: critical differences, costs (FedMR, Fig. 4), losses after one round (FedLD, Fig. 2)."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import seaborn as sns

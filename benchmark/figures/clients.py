@@ -1,7 +1,5 @@
 """What clients hold: samples per class (FedSDC, Fig. 3), and metrics of heterogeneity (FedDiverse, Fig. 3). No runs."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

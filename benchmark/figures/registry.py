@@ -1,7 +1,5 @@
 """What a drawing gets and returns, and drawings by kind."""
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

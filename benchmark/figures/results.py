@@ -1,7 +1,5 @@
 """What methods reach: bars (FedSDC, Fig. 1) and curves over rounds (FedSDC, Fig. 4)."""
 
-from __future__ import annotations
-
 import math
 
 import seaborn as sns

@@ -1,7 +1,5 @@
 """Client selection of FedDiverse: its estimate over its settings (Fig. 4), and who is selected (Figs. 5-9)."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

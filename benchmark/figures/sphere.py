@@ -1,7 +1,5 @@
 """Features on the unit sphere after training on all classes, on few, and on few with FedMR (FedMR, Fig. 1c)."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Carry out many tasks: one after another in this process, or in worker processes of this machine."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from functools import partial

@@ -1,7 +1,5 @@
 """States of runs as tables and people see them: what their folders say, and what waits in the queue of a cluster."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Collection
 

@@ -6,8 +6,6 @@ main module of the caller again in each, could not give each its own environment
 print the output of a dying worker on the terminal.
 """
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import logging

@@ -1,7 +1,5 @@
 """Cores and GPUs of this machine, and which worker gets which."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -4,8 +4,6 @@ A task is a key and a payload. A work function, named as ``module:function``, ca
 configurations, results or torch, so launchers can be tested with work functions of three lines.
 """
 
-from __future__ import annotations
-
 import contextlib
 import signal
 import threading

@@ -5,8 +5,6 @@ Over one duplex connection the launcher sends tasks, or None to ask for a stop. 
 counts as a request to stop.
 """
 
-from __future__ import annotations
-
 import faulthandler
 import importlib
 import os

@@ -1,7 +1,5 @@
 """A network in two parts, the parameters that all networks share, and the registry of networks."""
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from collections.abc import Callable
 from typing import Annotated, ClassVar

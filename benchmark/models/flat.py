@@ -1,7 +1,5 @@
 """A network's parameters as one vector, its gradients as a second, its buffers as a third."""
 
-from __future__ import annotations
-
 import copy
 import warnings
 from collections.abc import Mapping
@@ -141,7 +139,7 @@ class FlatModel:
         """Note that the values have changed or will: what is loaded next is copied."""
         self.loaded_body = self.loaded_head = None
 
-    def twin(self) -> FlatModel:
+    def twin(self) -> "FlatModel":
         """A second model of the same structure with a vector of its own, without gradients."""
         in_place = self.head_key
         self.use_head(None)

@@ -1,7 +1,5 @@
 """The networks, and how one is built from its name and parameters."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import partial
 from typing import Any, ClassVar

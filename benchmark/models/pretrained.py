@@ -1,7 +1,5 @@
 """Weights trained on ImageNet: their files are found or downloaded, checked, read, and copied into a body."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import os

@@ -1,7 +1,5 @@
 """From planned runs and what is on disk to the results of a table."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Sequence
 

@@ -1,7 +1,5 @@
 """A data set at a glance: a few images of each class (with attribute and source), training left, test right."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Lays the results of a table out: blocks of columns, caption, and one line per cell for the CSV."""
 
-from __future__ import annotations
-
 from itertools import groupby
 
 import pandas as pd

@@ -1,7 +1,5 @@
 """The notes under a table: legend, agreement of orders, gaps, preset, sources. Plain text without markup."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np

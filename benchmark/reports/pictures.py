@@ -1,7 +1,5 @@
 """Pictures of partitions: which client has how many samples of which class."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal

@@ -1,7 +1,5 @@
 """The numbers that the papers print, read from ``results/published``."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path

@@ -3,8 +3,6 @@
 Knows the values of runs, not where they are stored nor how a table is printed.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace

@@ -1,7 +1,5 @@
 """The statistics of a table: spread over seeds, best methods, noise, agreement of orders, mean ranks."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 

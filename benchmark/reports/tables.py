@@ -1,7 +1,5 @@
 """The one form of a table that renderers turn into text, be it made of runs or by an analysis."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import pandas as pd

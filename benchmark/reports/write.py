@@ -1,7 +1,5 @@
 """Writes a table as CSV, LaTeX and Markdown."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from benchmark.reports.render import csv, latex, markdown

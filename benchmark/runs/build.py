@@ -1,7 +1,5 @@
 """From a configuration and its data to a `FederatedRun`."""
 
-from __future__ import annotations
-
 import math
 import warnings
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The data of a run: loaded, cut to the configured size, and split among clients."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass

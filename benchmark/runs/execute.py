@@ -1,7 +1,5 @@
 """Carries out one run to its end: rounds, records, checkpoints, status."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import logging

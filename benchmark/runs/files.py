@@ -1,7 +1,5 @@
 """Atomic writes, and the message of a failed write."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import os

@@ -1,7 +1,5 @@
 """What the runs of a results folder have come to. A command reads each ``status.json`` once."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from dataclasses import dataclass, field
 

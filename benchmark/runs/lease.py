@@ -7,8 +7,6 @@ ended, or if it was not touched for `STALE_SECONDS`. The next holder creates ``l
 suspended for a long time finds the higher number, and stops before it writes anything.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
@@ -102,7 +100,7 @@ class Lease:
         """Its file."""
         return _path(self.folder, self.number)
 
-    def __enter__(self) -> Lease:
+    def __enter__(self) -> "Lease":
         threading.Thread(target=self._touch, name="lease", daemon=True).start()
         return self
 

@@ -1,7 +1,5 @@
 """The state of a run: one word, and what ``status.json`` says beside it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple

@@ -13,8 +13,6 @@
 ==================  ===============================================================================================
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import json
@@ -235,7 +233,7 @@ class Results:
 
     root: Path
 
-    def open(self) -> Results:
+    def open(self) -> "Results":
         """Create the folder, or check its format. Raises `StorageError` if one of the two fails."""
         marker = self.root / "runs" / "FORMAT"
         try:
@@ -252,7 +250,7 @@ class Results:
             )
         return self
 
-    def existing(self) -> Results:
+    def existing(self) -> "Results":
         """As `open`, but for reading: a folder without runs stays as it is."""
         return self.open() if (self.root / "runs").exists() else self
 

@@ -1,7 +1,5 @@
 """The number of threads of a run. With another number the last bits of its results may differ."""
 
-from __future__ import annotations
-
 import os
 
 THREAD_VARIABLES = (

@@ -5,8 +5,6 @@ of the box of the image that fills the frame. The maps of several steps are mult
 interpolated once. The papers' codes interpolate in each step and round to 8 bits in between.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from typing import Literal

@@ -1,7 +1,5 @@
 """From uint8 images to network inputs, on whole batches and on the device."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -45,7 +43,7 @@ class Normalise:
         dtype: torch.dtype,
         device: torch.device,
         channels_last: bool,
-    ) -> Normalise:
+    ) -> "Normalise":
         """For a data set's mean and standard deviation on the scale 0..1."""
         deviation = torch.tensor(std, dtype=torch.float64)
         scale = 1 / (255 * deviation)

@@ -1,7 +1,5 @@
 """Brightness, contrast, saturation and hue of batches in the range 0..255, drawn for each image; black squares."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 

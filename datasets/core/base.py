@@ -1,7 +1,5 @@
 """What a data set is: arrays, names, normalisation, and the error of a user's mistake in them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -62,7 +60,7 @@ class Split:
     def __len__(self) -> int:
         return int(self.images.shape[0])
 
-    def subset(self, indices: Int64Array | npt.NDArray[np.bool_]) -> Split:
+    def subset(self, indices: Int64Array | npt.NDArray[np.bool_]) -> "Split":
         """The images at `indices` (integers, or a boolean mask of length N) in that order, copied into memory."""
         return Split(**{name: array[indices] for name, array in self.arrays().items()})
 

@@ -4,8 +4,6 @@ If a preparation stops, the files it decoded stay beside the cache. The next one
 are the same.
 """
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Data sets of a few raw files that can be downloaded without an account."""
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import io

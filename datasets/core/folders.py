@@ -1,7 +1,5 @@
 """Raw files under the data root: where they should be, where they are, and the error if they are missing or wrong."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import os

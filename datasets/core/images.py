@@ -4,8 +4,6 @@ A builder lists files and labels, and nothing is decoded before the list is chec
 and knows only a path; it raises `BadImage`, which `ListedDataset.explain` turns into the message for the user.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -71,7 +69,7 @@ class ListedDataset(Built[Files]):
             digest.update(f"{path}\0{stat.st_size}\0{stat.st_mtime_ns}\n".encode())
         return digest.hexdigest()
 
-    def explain(self, bad: BadImage) -> DataError:
+    def explain(self, bad: "BadImage") -> DataError:
         """The error for the user about a file of this list. Other empty files are not counted as found, either."""
         paths = (*self.train.paths, *self.test.paths)
         classes = [self.classes[label] for label in (*self.train.labels, *self.test.labels)]

@@ -1,7 +1,5 @@
 """Lists of images as text files, and comparisons of numbers of images with the published ones."""
 
-from __future__ import annotations
-
 import csv
 import io
 from collections import Counter

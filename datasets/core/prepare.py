@@ -5,8 +5,6 @@ The folder appears by one rename when all is written, so an interrupted preparat
 name, the builder's version and its options: other options are another set, beside the first.
 """
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import hashlib

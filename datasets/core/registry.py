@@ -1,7 +1,5 @@
 """Names of the data sets: `@dataset("name", options=Model)` on a builder, found by importing every file here."""
 
-from __future__ import annotations
-
 import importlib
 import inspect
 import pkgutil

@@ -7,8 +7,6 @@ A stand-in has the classes, attributes, sources, imbalance and channels of the o
 100 classes). Training images are made of training digits only, test images of test digits.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Literal
 
@@ -98,7 +96,7 @@ class StandInOptions(Options):
     seed: int = Field(default=0, ge=0)
 
     @model_validator(mode="after")
-    def _consistent(self) -> StandInOptions:
+    def _consistent(self) -> "StandInOptions":
         most = 10 + len(MIRRORED)
         if self.classes not in (*range(2, most + 1), PAIRS):
             raise ValueError(f"classes must be 2 to {most}, or {PAIRS}, not {self.classes}")

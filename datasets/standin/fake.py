@@ -1,7 +1,5 @@
 """A tiny set of coloured noise for tests: any number of classes, attributes, sources and channels, no files."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Literal
 

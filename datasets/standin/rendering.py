@@ -4,8 +4,6 @@ All functions work on batches of ink (float [N, H, W], 0 paper .. 1 ink) or imag
 from the generator they are given. `RandomState` is used because numpy freezes its stream: committed results stay valid.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Builds a method from its configuration, a file of ``conf/method``."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any

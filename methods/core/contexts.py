@@ -5,8 +5,6 @@ the start of the round, w_k after local training; D_k = w_k - w the update (the 
 of client k; z [B, h] features; f [B, C] logits; tau_k local steps; eta the rate of the clients.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, Protocol

@@ -1,7 +1,5 @@
 """The error of a method that cannot be built."""
 
-from __future__ import annotations
-
 from benchmark.errors import UserError
 
 

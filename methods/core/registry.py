@@ -3,8 +3,6 @@
 A new algorithm is one new file; nothing else is edited. Two rules with the same name fail at import.
 """
 
-from __future__ import annotations
-
 import importlib
 import pkgutil
 from collections.abc import Callable, Mapping

@@ -6,8 +6,6 @@ engine stores it, so that a run can stop and resume anywhere. A state belongs to
 so client rules can be combined. The symbols are those of ``methods/core/contexts.py``.
 """
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -52,7 +50,7 @@ class Rule(BaseModel):
         super().__init_subclass__(**kwargs)
         cls.key = vars(cls).get("key", cls.__name__)
 
-    def check(self, method: Method) -> None:
+    def check(self, method: "Method") -> None:
         """Raise ``MethodError``, with the reason, if this rule cannot be combined with the rest of ``method``."""
 
 
@@ -358,7 +356,7 @@ class Method:
         """Groups of parameters that stay at the clients."""
         return frozenset(group for rule in self.client for group in rule.personal)
 
-    def for_clients(self, num_clients: int, per_round: int) -> Method:
+    def for_clients(self, num_clients: int, per_round: int) -> "Method":
         """This method for a federation of K clients of which at most ``per_round`` take part in a round."""
         return replace(self, client=tuple(rule.for_clients(num_clients, per_round) for rule in self.client))
 

@@ -1,7 +1,5 @@
 """What a rule does where a paper and its authors' code differ."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 

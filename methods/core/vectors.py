@@ -5,8 +5,6 @@ tensor and to which group (``body``, ``head``, ``norm`` or ``other_norm``). Algo
 the papers write them; layouts are compared strictly, and nothing is ever matched by its position in a list.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import astuple, dataclass
@@ -59,7 +57,7 @@ class Layout:
     entries: tuple[Entry, ...]
 
     @classmethod
-    def of(cls, tensors: Iterable[tuple[str, tuple[int, ...], str]], channels_last: bool = False) -> Layout:
+    def of(cls, tensors: Iterable[tuple[str, tuple[int, ...], str]], channels_last: bool = False) -> "Layout":
         """Lay out ``(name, shape, group)`` triples one after another; 4-D ones in channels-last order if asked."""
         entries: list[Entry] = []
         place = 0
@@ -105,12 +103,12 @@ class Layout:
         return [list(astuple(entry)) for entry in self.entries]
 
     @classmethod
-    def from_list(cls, entries: Iterable[Sequence[Any]]) -> Layout:
+    def from_list(cls, entries: Iterable[Sequence[Any]]) -> "Layout":
         """The layout that :meth:`to_list` wrote."""
         made = (Entry(name, start, stop, tuple(shape), *rest) for name, start, stop, shape, *rest in entries)
         return cls(tuple(made))
 
-    def require_same(self, other: Layout, what: str) -> None:
+    def require_same(self, other: "Layout", what: str) -> None:
         """Raise :class:`LayoutError`, naming the first difference, unless both layouts are equal."""
         if self.entries == other.entries:
             return

@@ -11,8 +11,6 @@ are not copied: a client's place in a list is taken for its number, and the cros
 NaN (here 0, so that the third client is drawn at random).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal
 

@@ -9,8 +9,6 @@ The server finds client weights om that make the pooled matrix S = sum_k om_k N^
 and draws clients with these probabilities. The paper remarks that this raises privacy concerns.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

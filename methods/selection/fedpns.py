@@ -13,8 +13,6 @@ condition is left out in both forms. FedDiverse's code, whose table this serves,
 default.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 

@@ -15,8 +15,6 @@ no place in an update here.) There, centroids of different clients do not corres
 random.
 """
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal

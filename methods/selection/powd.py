@@ -10,8 +10,6 @@ last batch. It also lets every client train and gives the unchosen ones weight 0
 that is not copied.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal
 

@@ -6,8 +6,6 @@ FedDiverse's code (``variant: reference``) marks all waiting clients as served w
 from all, then from those that were not in the last draw, then from all again: turns are not equal.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

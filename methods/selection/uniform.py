@@ -1,7 +1,5 @@
 """Uniform selection: Kappa of K clients without replacement, all equally likely (McMahan et al. 2017)."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Weighted draws that several selections share."""
 
-from __future__ import annotations
-
 import numpy as np
 
 

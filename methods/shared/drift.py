@@ -6,8 +6,6 @@ h_k <- h_k + D_k and sets w <- mean_S w_k + (1/K) sum over all k of h_k. With l 
     l <- l + (1/K) sum over S of D_k,    w <- mean_S w_k + l.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import ClassVar
 

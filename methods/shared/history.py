@@ -1,7 +1,5 @@
 """A slow moving average of the aggregated updates. FedLD's public code keeps one for FedLD and one for FedGH."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

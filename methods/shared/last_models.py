@@ -5,8 +5,6 @@ over all K clients, of whom those that never took part count with the initial mo
 real server has the models anyway; here each is uploaded once more, which the recorded costs show.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import ClassVar, Literal
 

@@ -5,8 +5,6 @@ model is the present global one with the client's own groups of parameters in th
 download and before the next local training; a client that never took part has the initial values of its groups.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from methods.core.contexts import Predictor, ServerView

@@ -1,7 +1,5 @@
 """Losses that need more than half precision."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 

@@ -1,7 +1,5 @@
 """Prototypes: class means of features from the clients, averaged by count at the server (FedMR, FedProc, FedPAC)."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import ClassVar
 

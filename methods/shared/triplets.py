@@ -3,8 +3,6 @@
 Nemeth et al., Diversity-Driven Learning (FedDiverse), 2025, https://arxiv.org/abs/2504.11216
 """
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 import numpy as np

@@ -4,8 +4,6 @@ A scheme cuts one training set into the clients of a federation. It sees labels,
 are positions in the `Population`, which may be a sub-sample of the data set.
 """
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar, Literal

@@ -9,8 +9,6 @@ From a count matrix [classes, attributes], normalised to sum 1, with natural log
 |Y| and |A| count empty rows and columns, too. All three lie in [0, 1].
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Partition schemes by name. A new scheme is one file in `partitions/` and one YAML file in `conf/partition/`."""
 
-from __future__ import annotations
-
 import importlib
 import pkgutil
 from collections.abc import Callable, Mapping

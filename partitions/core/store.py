@@ -5,8 +5,6 @@ name with `partition.npz` (indices) and `statistics.json` (identity, counts, met
 when it is complete, and never written again.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -1,7 +1,5 @@
 """FedMR's Table 3: counted from the models, beside the printed numbers."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

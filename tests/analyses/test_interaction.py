@@ -1,7 +1,5 @@
 """FedDiverse's Tables 5 and 6: the partitions that runs use are the printed ones, and so are their metrics."""
 
-from __future__ import annotations
-
 import pandas as pd
 import pytest
 

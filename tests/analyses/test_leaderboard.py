@@ -1,7 +1,5 @@
 """The leaderboard: who is ranked, and what methods cost, counted by hand."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """FedLD's Eq. 2 and Fig. 2: the identity, the terms against loops and against separate runs, command and drawing."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any

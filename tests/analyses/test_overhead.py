@@ -1,7 +1,5 @@
 """FedDiverse's Table 2 from records written by hand: 24 clients of 10 samples, 9 per round, in the quick preset."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Sequence
 from functools import lru_cache

@@ -1,7 +1,5 @@
 """FedMR's Fig. 4a: what a client holds, by hand for rules of known state, and what is timed."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any, ClassVar
 

@@ -1,7 +1,5 @@
 """Retina's client lists beside the rule, on lists that a test writes by hand."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

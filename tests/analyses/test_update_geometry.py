@@ -1,7 +1,5 @@
 """How much updates agree, by hand."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

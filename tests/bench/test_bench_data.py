@@ -1,7 +1,5 @@
 """`bench data`: what it measures, on few images; and docs/paper.md's table of data sets beside the loaders' facts."""
 
-from __future__ import annotations
-
 import re
 import sys
 from pathlib import Path

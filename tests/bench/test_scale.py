@@ -1,7 +1,5 @@
 """Limits of a cluster, against scripts that refuse as SLURM does; submitit and our own side are the real ones."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

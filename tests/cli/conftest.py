@@ -1,7 +1,5 @@
 """Commands that are refused, and a table small enough to be made in a second."""
 
-from __future__ import annotations
-
 import copy
 import re
 from collections.abc import Callable, Sequence

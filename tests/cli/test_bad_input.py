@@ -3,8 +3,6 @@
 Messages are matched by key, value and suggestion, not by their wording.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Every command on its way from words to files."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

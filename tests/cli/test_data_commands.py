@@ -1,7 +1,5 @@
 """`data list`, `data prepare` and `data check`: what they print, and the options that they take."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

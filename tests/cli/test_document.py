@@ -1,7 +1,5 @@
 """The page of methods: up to date, and complete."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

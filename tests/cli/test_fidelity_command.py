@@ -1,7 +1,5 @@
 """``fidelity``: writes its page, notices an old one, and measures what a switch changes."""
 
-from __future__ import annotations
-
 import csv
 import json
 from collections.abc import Iterator

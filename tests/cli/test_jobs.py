@@ -1,7 +1,5 @@
 """Looking after runs: what their folders and a cluster's queue say, here one that is made of two scripts."""
 
-from __future__ import annotations
-
 import json
 import os
 import threading

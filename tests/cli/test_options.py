@@ -1,7 +1,5 @@
 """Options of commands: what the words of the command line set, and which words are refused."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path

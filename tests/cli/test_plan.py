@@ -1,7 +1,5 @@
 """What tables ask for before they are made: arithmetic by hand, and what is missing."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

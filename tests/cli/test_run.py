@@ -1,7 +1,5 @@
 """``run``: one run in this process, and sweeps through the launchers of the tables."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import os

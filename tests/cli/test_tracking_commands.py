@@ -1,7 +1,5 @@
 """Tracking on the command line: which words there are, and what the commands send."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """``tune``: the validation split chooses, the test set cannot, and tables run what was chosen and say so."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """A real SLURM on this machine, and the same runs done without it."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import tempfile

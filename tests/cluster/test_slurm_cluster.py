@@ -3,8 +3,6 @@
 All goes through the command line. What is expected are the runs that the local launcher does in one piece.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

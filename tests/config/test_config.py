@@ -1,7 +1,5 @@
 """A run's configuration: what Hydra composes and what the planner composes is the same, and so is its identity."""
 
-from __future__ import annotations
-
 import copy
 import shlex
 from collections.abc import Iterator, Mapping

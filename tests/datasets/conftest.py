@@ -1,7 +1,5 @@
 """What the tests of the data sets share: small raw trees, and the message of a data set that is refused."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

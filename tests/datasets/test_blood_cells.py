@@ -1,7 +1,5 @@
 """Acevedo-20, Matek-19, Bodzas-23 and NIID-2: published numbers, classes, and what is read of miniature raw trees."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """MNIST, FashionMNIST, CMNIST, CIFAR and SVHN: what is read, and how missing files are downloaded."""
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import pickle

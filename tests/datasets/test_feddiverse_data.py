@@ -1,7 +1,5 @@
 """Spawrious and WaterBirds: order of classes and places, the test draw, published cells, FedDiverse's clients."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Retina and COVID-FL: what is read of the prepared copies, in which order, and who the clients are."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable
 from pathlib import Path

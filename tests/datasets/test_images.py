@@ -1,7 +1,5 @@
 """Decoding of image files into arrays: pixels, processes, and interruptions."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Accepted places of raw files: the same images in the same order, wherever the folder is; nothing is written there."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

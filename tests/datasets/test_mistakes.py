@@ -3,8 +3,6 @@
 Sizes of the copies are those of `conftest.SMALL`; numbers expected in the messages are the owners' published ones.
 """
 
-from __future__ import annotations
-
 import gzip
 import struct
 from collections.abc import Callable

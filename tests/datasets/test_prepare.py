@@ -1,7 +1,5 @@
 """Preparation: once, in one step, whatever is killed, raced, cut off or damaged in between."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

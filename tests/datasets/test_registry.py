@@ -1,7 +1,5 @@
 """Names, options, facts and the discovery of builders."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from typing import Any

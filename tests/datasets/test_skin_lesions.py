@@ -1,7 +1,5 @@
 """HAM10000 and Fed-ISIC2019: published numbers, folds, centres and colours."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The digits, and the stand-ins made of them."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Raw files that cannot be read, or whose content differs from the published one."""
 
-from __future__ import annotations
-
 import importlib
 import os
 import pickle

@@ -4,8 +4,6 @@ Loader, partition, augmentation, losses, selection and reports are those of the 
 is smaller.
 """
 
-from __future__ import annotations
-
 import csv
 import itertools
 import math

@@ -1,7 +1,5 @@
 """Metrics of a small confusion matrix, counted by hand."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

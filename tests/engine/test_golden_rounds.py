@@ -1,7 +1,5 @@
 """Whole rounds against numbers that public reference code produced (tests/golden/baselines)."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

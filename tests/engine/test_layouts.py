@@ -1,7 +1,5 @@
 """Layouts name every tensor of a vector and are compared strictly."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

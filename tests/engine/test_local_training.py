@@ -1,7 +1,5 @@
 """Local training: batches, optimizer, BatchNorm, values that are not finite."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Sequence
 from dataclasses import replace

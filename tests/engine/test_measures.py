@@ -1,7 +1,5 @@
 """Measures of features: FedMR's spread of eigenvalues (its Table 7), by hand and against its Lemma 1."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

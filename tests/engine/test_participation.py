@@ -1,7 +1,5 @@
 """Who takes part in a round, and that no random draw depends on another."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, ClassVar

@@ -5,8 +5,6 @@ a_k and tau steps from w end at w + c_k (b_k - w) with c_k = 1 - (1 - eta a_k)^t
 c_k (b_k - w); at rest sum_k p_k c_k (b_k - w) = 0, so w* = sum_k p_k c_k b_k / sum_k p_k c_k. (The minimum of
 the mean loss is the same with a_k in place of c_k.) Here eta = 0.05, tau = 10."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

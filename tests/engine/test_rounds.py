@@ -1,7 +1,5 @@
 """Rounds: neutral values, one client, resume, memory."""
 
-from __future__ import annotations
-
 import copy
 import gc
 import itertools

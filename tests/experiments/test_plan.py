@@ -1,7 +1,5 @@
 """From a table to its runs: each once, each cell accounted for, every mistake before the first run."""
 
-from __future__ import annotations
-
 import itertools
 from typing import Any
 

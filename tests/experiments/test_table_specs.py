@@ -1,7 +1,5 @@
 """Table files: how they are read and merged, and that ours hold the papers' rows, columns and settings."""
 
-from __future__ import annotations
-
 import re
 from functools import cache, partial
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Grids, the choice among their points, the file of chosen values, and what a plan makes of it."""
 
-from __future__ import annotations
-
 import math
 import subprocess
 import sys

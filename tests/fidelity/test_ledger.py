@@ -1,7 +1,5 @@
 """The ledger: every entry's switch exists, every effect can be measured, and the page says what the data say."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """The list of printed inconsistencies (results/published/README.md) against the papers' tables beside it."""
 
-from __future__ import annotations
-
 import re
 
 import pandas as pd

@@ -1,7 +1,5 @@
 """FedDiverse's figures: their numbers by hand, from made-up runs, and their files."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 

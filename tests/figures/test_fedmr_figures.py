@@ -1,7 +1,5 @@
 """FedMR's Figs. 1c and 4: what is drawn, from runs and numbers that the test knows."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

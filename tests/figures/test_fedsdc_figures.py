@@ -1,7 +1,5 @@
 """FedSDC's figures: bars and curves of made-up runs, and who holds what, counted from the split itself."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path

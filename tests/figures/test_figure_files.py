@@ -1,7 +1,5 @@
 """The files of conf/figure: their runs can be planned, and what a drawing without runs says."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The command line in the process of the tests."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable
 from pathlib import Path

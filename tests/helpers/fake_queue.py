@@ -1,7 +1,5 @@
 """A queue of SLURM that does as it is told, and a launcher that submits to it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

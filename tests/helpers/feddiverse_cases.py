@@ -1,7 +1,5 @@
 """What tests of FedDiverse share: its usual values, a small model, and clients with a spurious attribute."""
 
-from __future__ import annotations
-
 import csv
 from collections.abc import Sequence
 from pathlib import Path

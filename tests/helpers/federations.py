@@ -1,7 +1,5 @@
 """Small federations that tests run: the stored problems of tests/golden and quadratic clients with known optima."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -243,7 +241,7 @@ class Recorder(ClientRule):
     ends: Any
 
     @classmethod
-    def new(cls) -> Recorder:
+    def new(cls) -> "Recorder":
         return cls(batches=[], ends=[])
 
     def loss(self, ctx: ClientContext, batch: Batch) -> Loss:

@@ -1,7 +1,5 @@
 """What tests of FedMR share: its losses as loops straight from the text, and four clients."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

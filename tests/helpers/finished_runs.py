@@ -1,7 +1,5 @@
 """Folders of runs that ended with made-up values, and what reports and figures make of them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """What comparisons with tests/golden share: files, a round as the server sees it, the stored model, FedSDC's values."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import SimpleNamespace

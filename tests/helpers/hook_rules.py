@@ -1,7 +1,5 @@
 """Rules that tests of the engine's hooks share."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 

@@ -1,7 +1,5 @@
 """Work functions and a listener for the tests of the launcher; workers import this file as a module of its own."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

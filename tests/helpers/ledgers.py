@@ -1,7 +1,5 @@
 """Ledgers of the fidelity page that a test writes by itself."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any

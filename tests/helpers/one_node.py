@@ -1,7 +1,5 @@
 """A SLURM of one node, commands given beside it, and what files tell about the processes that worked on a run."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -207,7 +205,7 @@ class Desk:
         wait_until(at_work, f"{len(LONG_ROWS)} runs at round {round}")
         assert [status(path)["state"] for path in self.runs().values()] == ["running"] * len(LONG_ROWS)
 
-    def histories(self) -> list[list[Session]]:
+    def histories(self) -> list[list["Session"]]:
         """Of each run, who worked on it."""
         return [sessions(path) for path in self.runs().values()]
 

@@ -1,7 +1,5 @@
 """The runs of preset paper, cut down in size alone: small raw data, narrow networks, two rounds of one epoch."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from itertools import zip_longest
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Waiting, and looking at other processes, for tests."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Mistakes in raw files: changes of a small tree, for tables of (data set, change, parts of the message)."""
 
-from __future__ import annotations
-
 import gzip
 import os
 import pickle

@@ -4,8 +4,6 @@ Names of folders and files, formats, columns and lists are the real ones (the da
 and at all that users get wrong); images are small, few, and of noise around a colour of their class.
 """
 
-from __future__ import annotations
-
 import gzip
 import pickle
 import struct

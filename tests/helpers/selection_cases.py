@@ -1,7 +1,5 @@
 """What tests of selections share: usual parameters, and clients whose answers are known."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Runs of seconds on the fake data set, in this process or in others that a test may kill."""
 
-from __future__ import annotations
-
 import errno
 import json
 import multiprocessing

@@ -1,7 +1,5 @@
 """Folders of runs written by hand, and wandb's own reader of offline files, for tests."""
 
-from __future__ import annotations
-
 import json
 import os
 import socket

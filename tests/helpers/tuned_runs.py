@@ -1,7 +1,5 @@
 """Runs of a grid search over FedProx whose results are made up."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 

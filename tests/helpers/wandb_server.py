@@ -1,7 +1,5 @@
 """A server on this machine that takes runs as W&B does, as far as the client asks: for tests of the online mode."""
 
-from __future__ import annotations
-
 import contextlib
 import http.server
 import json

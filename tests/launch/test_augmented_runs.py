@@ -1,7 +1,5 @@
 """Whole runs, augmented batches included, have the same bits in this process and in workers, in any order."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Runs that share a batch job: retries, runs of others, and what a job leaves behind when its place is wanted."""
 
-from __future__ import annotations
-
 import os
 import pickle
 import signal

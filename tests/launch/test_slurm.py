@@ -1,7 +1,5 @@
 """What is submitted to a cluster, and what is not: against a queue that does as it is told."""
 
-from __future__ import annotations
-
 import pickle
 import re
 from collections.abc import Callable, Sequence

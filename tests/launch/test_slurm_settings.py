@@ -1,7 +1,5 @@
 """What goes with a submission to a cluster: packing, settings, and the job that is asked first."""
 
-from __future__ import annotations
-
 import subprocess
 from dataclasses import replace
 from pathlib import Path

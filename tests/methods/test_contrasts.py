@@ -1,7 +1,5 @@
 """The contrasts of MOON and FedProc against tests/golden/baselines/{moon,fedproc}.npz and by hand."""
 
-from __future__ import annotations
-
 import math
 from types import SimpleNamespace
 

@@ -1,7 +1,5 @@
 """FedDisco's weights against tests/golden/feddisco_weights.npz and by hand."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """FedDiverse: triplets, the loss of the biased model, and the choice of triples (Algorithm 5)."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """FedDiverse: how a client estimates its matrix of classes and attributes (Algorithms 2-4)."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any, ClassVar

@@ -1,7 +1,5 @@
 """FedDiverse in whole rounds, the known and the N^k variant, and what is refused."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """FedGH: harmonised updates in three readings and FedLD's own version, against tests/golden/fedgh_*.npz."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

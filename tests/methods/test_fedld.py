@@ -5,8 +5,6 @@ apart from this project). Elsewhere the expected value is worked out by hand, or
 paper's steps one by one in loops.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """FedMR against stored losses, loops over classes and samples, and rounds worked out beside the engine."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Sequence
 from copy import deepcopy

@@ -1,7 +1,5 @@
 """FedMR's two losses beside stored numbers, loops straight from the text, and arithmetic by hand."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable
 from types import SimpleNamespace

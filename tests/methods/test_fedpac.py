@@ -1,7 +1,5 @@
 """FedPAC: statistics, mixes of heads and prototypes against tests/golden/fedpac_*.npz; rounds by hand."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import numpy as np

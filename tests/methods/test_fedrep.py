@@ -1,7 +1,5 @@
 """FedRep against the authors' code (golden), a NumPy evaluation of Algorithm 1, and personal prediction by hand."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """FedSDC and FedSDC+: the authors' votes and widths (golden), rounds beside NumPy, ranking of heads by hand."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

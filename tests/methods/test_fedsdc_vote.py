@@ -1,7 +1,5 @@
 """FedSDC: the vote of heads, and how FedSDC+ ranks them."""
 
-from __future__ import annotations
-
 import random  # noqa: TID251 -- the authors' generator, replayed from their seeds
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

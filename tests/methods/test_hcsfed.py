@@ -1,7 +1,5 @@
 """HCSFed: compression, clusters, allocation and rounds; weighted draws."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Sequence
 from pathlib import Path

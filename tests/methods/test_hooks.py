@@ -1,7 +1,5 @@
 """Losses, gradients, phases, sampling, state, payloads, heads and models, by throw-away rules with effects by hand."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Mapping
 from typing import Any, ClassVar

@@ -1,7 +1,5 @@
 """Weights, selections, probes and rounds of pre-training, by throw-away rules with effects by hand."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 

@@ -1,7 +1,5 @@
 """ISFL by hand: the target mix, its estimates of Lipschitz constants, and the draws."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import numpy as np

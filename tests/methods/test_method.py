@@ -1,7 +1,5 @@
 """Methods built from configuration: defaults, composition, and one clear message for every mistake."""
 
-from __future__ import annotations
-
 import logging
 from typing import Any, ClassVar
 

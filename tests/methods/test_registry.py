@@ -1,7 +1,5 @@
 """What holds for every method of conf/method: resume bit for bit, neutral values, and the edge rules X1 to X11."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

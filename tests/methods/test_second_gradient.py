@@ -3,8 +3,6 @@
 The quadratic client is 10/2 (v + 1)^2 from v = 3 at rate 0.05. Whole rounds of all methods are in test_toy.py.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

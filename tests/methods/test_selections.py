@@ -1,7 +1,5 @@
 """POW-D, FedPNS, round robin as in the code, and what holds for every selection."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace

@@ -9,8 +9,6 @@ Methods that remove the bias must end at the minimum, also with part of the clie
 others the whole way is followed, round by round, by a scalar recursion written from their papers.
 """
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any

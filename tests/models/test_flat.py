@@ -1,7 +1,5 @@
 """A network's parameters, gradients and buffers as vectors."""
 
-from __future__ import annotations
-
 import copy
 import math
 

@@ -1,7 +1,5 @@
 """Networks have the sizes that papers and libraries state, and the options that the papers need."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Pre-trained weights: files are found, checked and put into bodies; clear messages if they are missing or wrong."""
 
-from __future__ import annotations
-
 import functools
 import hashlib
 import io

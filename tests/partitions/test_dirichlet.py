@@ -1,7 +1,5 @@
 """The Dirichlet rule by hand, by its properties, and against the sizes of FedLD's Retina splits."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """The six metrics against the paper's printed triplets (tests/golden/feddiverse_triplets.npz) and by hand."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 

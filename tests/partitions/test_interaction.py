@@ -1,7 +1,5 @@
 """Interaction matrices against FedDiverse's tables 5 and 6 (results/published) and by hand."""
 
-from __future__ import annotations
-
 from collections import Counter
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What every scheme has in common, and the schemes without a file of their own."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Identity of a partition, its folder on disk, what is printed and drawn of it."""
 
-from __future__ import annotations
-
 import json
 import multiprocessing
 from pathlib import Path

@@ -1,7 +1,5 @@
 """P clients with C classes each, against the lists of the authors' code (tests/golden/fedmr_partition.npz)."""
 
-from __future__ import annotations
-
 import random  # noqa: TID251 (the authors' stream)
 from pathlib import Path
 

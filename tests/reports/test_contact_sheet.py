@@ -1,7 +1,5 @@
 """Contact sheets: which images they show, where, and that the same data give the same file."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Mean ranks and critical differences, by hand and against the tables of Demsar (JMLR 7, 2006)."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

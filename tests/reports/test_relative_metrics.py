@@ -1,7 +1,5 @@
 """Metrics that compare a row with another one: rounds until it gets there, and the speed-up (FedMR, Table 4)."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Statistics of a table against numbers worked out by hand."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

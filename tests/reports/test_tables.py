@@ -8,8 +8,6 @@ FedAvgM 70.5 69 72 (70.5, 1.5). FedProx - FedAvg = 10 9 8: t = 9 sqrt(3); with 2
 means are equal, and in Average only one of them has a published number: no tau.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """Leases: one owner at a time, whatever way the one before ended; files alone tell."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os

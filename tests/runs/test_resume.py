@@ -1,7 +1,5 @@
 """A run ends in the same bits however often and however rudely it is stopped."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -1,7 +1,5 @@
 """From a configuration to a finished run: what is trained on, what is recorded, what is refused."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

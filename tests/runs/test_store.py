@@ -1,7 +1,5 @@
 """A run's folder: whole or refused by name, never half read, whatever happens to the disk."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os

@@ -1,7 +1,5 @@
 """Tracking: what arrives at W&B is what stands in the run's folder, once; and whatever breaks, training does not."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Colours of batches, held against torchvision on single images and against arithmetic by hand."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Crops, rotations, flips, scales and shears of batches, held against torchvision on single images."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

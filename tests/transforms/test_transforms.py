@@ -1,7 +1,5 @@
 """Normalisation and augmentation of uint8 batches."""
 
-from __future__ import annotations
-
 import typing
 from collections.abc import Callable
 from typing import Any

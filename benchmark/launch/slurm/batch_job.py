@@ -6,8 +6,6 @@ was. In both cases runs continue from their own checkpoints, and those that have
 a run is in its folder, and a job keeps nothing.
 """
 
-from __future__ import annotations
-
 import contextlib
 import signal
 import socket
@@ -49,7 +47,7 @@ class BatchJob:
     settings: SlurmSettings
     environment: Mapping[str, str] = field(default_factory=dict)
     tracking: tuple[TrackingSettings, Path, tuple[TrackedRun, ...]] | None = None
-    _session: _Session | None = field(default=None, repr=False, compare=False)
+    _session: "_Session | None" = field(default=None, repr=False, compare=False)
 
     def __getstate__(self) -> dict[str, Any]:
         """Without what belongs to the process at work."""

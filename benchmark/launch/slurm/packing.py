@@ -1,7 +1,5 @@
 """How runs are divided into the tasks of an array, by the time that they take."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 
 from benchmark.errors import ConfigError, wrong

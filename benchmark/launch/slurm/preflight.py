@@ -4,8 +4,6 @@ Jobs that are submitted with it depend on it, so that nothing starts that cannot
 in ``<results>/launcher/probes`` and not repeated until something of it changes.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import platform
@@ -87,7 +85,7 @@ class PreflightCheck:
     python: str = sys.executable
 
     @classmethod
-    def of(cls, results: Path, settings: SlurmSettings) -> PreflightCheck:
+    def of(cls, results: Path, settings: SlurmSettings) -> "PreflightCheck":
         """The check that expects what this machine has."""
         where = json.dumps(
             [settings.place, settings.slurm, settings.preparation], sort_keys=True, default=str

@@ -1,7 +1,5 @@
 """The SLURM scheduler, asked through submitit and its own commands."""
 
-from __future__ import annotations
-
 import io
 import re
 import shutil

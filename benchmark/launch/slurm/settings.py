@@ -1,7 +1,5 @@
 """Settings of a submission to a SLURM cluster."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 
@@ -41,7 +39,7 @@ class SlurmSettings(BaseModel):
     slurm: dict[str, Any] = {}
 
     @classmethod
-    def of(cls, values: Mapping[str, Any]) -> SlurmSettings:
+    def of(cls, values: Mapping[str, Any]) -> "SlurmSettings":
         """Validate plain values. Raises `ConfigError`, which names the key."""
         settings = validate(cls, values, "launcher/slurm.yaml")
         if settings.seconds_of_work <= 0:

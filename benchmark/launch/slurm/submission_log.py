@@ -1,7 +1,5 @@
 """What was submitted from a results folder: ``<results>/launcher/batches``, one file per job array."""
 
-from __future__ import annotations
-
 import json
 import re
 import secrets
@@ -24,7 +22,7 @@ class Batch:
     cancelled: Sequence[int] = ()
 
     @classmethod
-    def new(cls, packs: Sequence[Sequence[str]]) -> Batch:
+    def new(cls, packs: Sequence[Sequence[str]]) -> "Batch":
         """A batch with a new name. Names sort by time."""
         return cls(f"fedtables-{datetime.now(UTC):%y%m%d%H%M%S.%f}-{secrets.token_hex(2)}", packs)
 

@@ -5,8 +5,6 @@ submission log before it is submitted, so that a launcher that dies in between l
 find.
 """
 
-from __future__ import annotations
-
 import contextlib
 import pickle
 import tempfile

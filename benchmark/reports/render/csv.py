@@ -1,7 +1,5 @@
 """A table as CSV: its numbers in long form, unrounded."""
 
-from __future__ import annotations
-
 from benchmark.reports.tables import Table
 
 

@@ -1,7 +1,5 @@
 r"""A table as LaTeX (booktabs, graphicx): compiles as it is, and can be \input into a document that loads both."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from benchmark.reports.results import CellResult

@@ -1,7 +1,5 @@
 """A table as Markdown: one pipe table per block of columns, the notes below."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from benchmark.reports.results import CellResult

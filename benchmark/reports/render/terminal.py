@@ -1,7 +1,5 @@
 """A table of text for the terminal."""
 
-from __future__ import annotations
-
 from rich.console import Console
 from rich.table import Table as TextTable
 
