@@ -246,9 +246,9 @@ def test_training_is_the_same_with_tracking(tmp_path: Path) -> None:
 
 
 def test_many_short_runs_do_not_wait_for_the_server(root: Path, online: Wandb, monkeypatch: Any) -> None:
-    """All runs end while the server has not answered once; nothing of it is in the process of the runs."""
+    """800 runs end while the server has not answered once; nothing of it is in the process of the runs."""
     monkeypatch.setattr(module, "WAIT_SECONDS", 0.1)
-    runs = [TrackedRun(KEY.replace("seed3", f"seed{seed}")) for seed in range(300)]
+    runs = [TrackedRun(KEY.replace("seed3", f"seed{seed}")) for seed in range(800)]
     online.deaf.set()
     before = descendants(os.getpid())
     with tracking(settings(mode="online", init_timeout=60), root, runs):
@@ -283,21 +283,23 @@ def test_a_tracker_that_cannot_start(root: Path, capfd: pytest.CaptureFixture[st
     assert "the runs go on without it" in capfd.readouterr().err
 
 
-def test_no_process_is_left_behind_a_killed_command(root: Path) -> None:
-    """The tracker sends what there is, and leaves."""
+@pytest.mark.parametrize("sigint", ["default", "ignored"])
+def test_no_process_is_left_behind_a_killed_command(root: Path, sigint: str) -> None:
+    """The tracker sends what there is, and leaves; by SIGKILL, or SIGTERM where SIGINT is ignored."""
     write_run(root, "done", range(5))
     code = (
-        "import sys, time; sys.path[:0] = sys.argv[1:3]; from pathlib import Path\n"
+        "import signal, sys, time; sys.path[:0] = sys.argv[1:3]; from pathlib import Path\n"
+        "if sys.argv[4] == 'ignored': signal.signal(signal.SIGINT, signal.SIG_IGN)\n"
         "from tracked_runs import RUN, settings; from benchmark.tracking import tracking\n"
         "with tracking(settings(poll=1000), Path(sys.argv[3]), [RUN]):\n"
         "    print('started', flush=True); time.sleep(1000)"
     )
-    words = [sys.executable, "-c", code, str(ROOT), str(ROOT / "tests" / "helpers"), str(root)]
+    words = [sys.executable, "-c", code, str(ROOT), str(ROOT / "tests" / "helpers"), str(root), sigint]
     command = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
     assert command.stdout is not None and command.stdout.readline() == "started\n"
     left = descendants(command.pid)
     assert len(left) == 1
-    command.kill()
+    command.send_signal(signal.SIGTERM if sigint == "ignored" else signal.SIGKILL)
     command.communicate()
     wait_until(lambda: not any(map(is_alive, left)), "the tracker has left")
     assert history(offline_files(root)) == list(LOGGED.items())
