@@ -94,11 +94,14 @@ def _view(
         line += f"; SLURM: {tasks[RunState.RUNNING]} tasks running, {tasks[RunState.WAITING]} waiting"
         line += overview.reasons()
     below = [Text(line)]
-    for key, message in list(overview.failures.items())[:SHOWN]:
-        below.append(Text(f"failed: {key}: {message.strip().partition(chr(10))[0]}", style="red"))
-    if len(overview.failures) > SHOWN:
-        below.append(Text(f"and {len(overview.failures) - SHOWN} more", style="red"))
-    if overview.failures:
+    failed = [key for key in keys if states[key] is RunState.FAILED]
+    for key in failed[:SHOWN]:
+        status = overview.index.status(key)
+        why = "" if status is None else status.message.strip().partition("\n")[0]
+        below.append(Text(f"failed: {key}: {why}", style="red"))
+    if len(failed) > SHOWN:
+        below.append(Text(f"and {len(failed) - SHOWN} more", style="red"))
+    if failed:
         below.append(Text("python -m benchmark logs RUN shows why, retry --failed tries them again"))
     return Group(view, *below), line, bool(total[RunState.RUNNING] or total[RunState.WAITING])
 

@@ -185,7 +185,7 @@ def _cluster(
     options: LaunchOptions, results: Results, runs: Sequence[RunConfig], tracked: Mapping[str, TrackedRun]
 ) -> int:
     """Submit what neither ended nor lives, and follow it; exit code 0, 1 (not all have ended), 130 (left alone)."""
-    from benchmark.launch.progress import view
+    from benchmark.launch.progress import SnapshotView
     from benchmark.launch.slurm.packing import check_time, known_seconds
     from benchmark.launch.slurm.queue import SlurmQueue
     from benchmark.launch.slurm.settings import SlurmSettings
@@ -204,7 +204,7 @@ def _cluster(
         print("the same command shows how far they are, submits what is missing, and writes the tables")
         return 0
     try:
-        with view() as shown:
+        with contextlib.closing(SnapshotView()) as shown:
             lost = cluster.follow(tasks, shown.show)
     except KeyboardInterrupt:
         print(

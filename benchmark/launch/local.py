@@ -38,7 +38,7 @@ def launch(
         work: Name of the work function, ``module:function``, imported once in each process.
         kind: ``inline``: one after another in this process. ``local``: in worker processes that stay for many tasks.
         workers: Number of processes (local). Default one per device, or one per usable core divided by ``threads``.
-        threads: Threads of the numerical libraries in each process.
+        threads: Threads of the numerical libraries in each worker (local). A run sets its own number.
         devices: ``cuda:0`` ..., assigned to the workers in turn (each sees only its own), or ``cpu`` alone, which hides
             all GPUs. Default every GPU, else the CPU (local).
         grace: Seconds between the request to stop and the end by force (local).
@@ -55,7 +55,7 @@ def launch(
         listener.started(tasks)
         try:
             if kind == "inline":
-                return _run_inline(tasks, load(work), threads, listener, stop)
+                return _run_inline(tasks, load(work), listener, stop)
             assigned = assign_devices(len(tasks), workers, threads, devices) if tasks else []
             return Pool(tasks, work, assigned, threads, grace, listener, stop).run()
         finally:
@@ -76,9 +76,7 @@ def _check(kind: str, workers: int | None, threads: int, devices: Sequence[str] 
         raise ConfigError(wrong("launcher.grace", grace, "0 seconds or more"))
 
 
-def _run_inline(
-    tasks: Sequence[Task], work: Work, threads: int, listener: Listener, request: StopRequest
-) -> list[Outcome]:
+def _run_inline(tasks: Sequence[Task], work: Work, listener: Listener, request: StopRequest) -> list[Outcome]:
     told = False
 
     def stop() -> bool:
@@ -97,7 +95,7 @@ def _run_inline(
         listener.task_started(task.key)
         began = time.perf_counter()
         try:
-            outcome = attempt(work, task, threads, partial(listener.progress, task.key), stop)
+            outcome = attempt(work, task, partial(listener.progress, task.key), stop)
         except KeyboardInterrupt:
             if not request.urgent:
                 raise

@@ -25,7 +25,6 @@ class RunOverview:
 
     def __init__(self, results: Results) -> None:
         self.index, self._log = RunIndex(results), SubmissionLog(results)
-        self.failures: dict[str, str] = {}
         self._queued: dict[str, QueuedTask] = {}
 
     def refresh(self, keys: Collection[str]) -> None:
@@ -37,13 +36,8 @@ class RunOverview:
     def state(self, key: str) -> RunState:
         """One of `SHOWN_STATES`. A failed run that waits for another try is waiting."""
         state = self.index.state(key)
-        self.failures.pop(key, None)
-        if not state.ended and state is not RunState.RUNNING and key in self._queued:
-            return RunState.WAITING
-        status = self.index.status(key)
-        if state is RunState.FAILED and status is not None:
-            self.failures[key] = status.message
-        return state
+        waits = key in self._queued and not state.ended and state is not RunState.RUNNING
+        return RunState.WAITING if waits else state
 
     def reasons(self) -> str:
         """What queued tasks wait for, as the scheduler says it: `` (Priority, Resources)``, or nothing."""

@@ -83,7 +83,7 @@ class Worker:
                 env=environment,
             )
         with contextlib.suppress(OSError):  # The process has died already, which shows when it is polled.
-            self.connection.send(([entry or os.getcwd() for entry in sys.path], work, threads, grace))
+            self.connection.send(([entry or os.getcwd() for entry in sys.path], work, grace))
 
     def trim(self, limit: int) -> None:
         """Drop its output if it has more than ``limit`` bytes, so that a task that prints does not fill the disk."""

@@ -6,8 +6,7 @@ import os
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, TextIO
 
 from rich.console import Console, Group, RenderableType
@@ -235,9 +234,10 @@ class ProgressView(Listener):
 class SnapshotView:
     """Shows how far the runs are. Without a live view, only if something has changed."""
 
-    def __init__(self, screen: Screen, clock: Callable[[], float] = time.monotonic) -> None:
-        self._screen, self._clock = screen, clock
-        self._began = clock()
+    def __init__(self, stream: TextIO | None = None, clock: Callable[[], float] = time.monotonic) -> None:
+        """``stream``: default stdout."""
+        self._screen = Screen(SNAPSHOT_SECONDS, stream, clock)
+        self._clock, self._began = clock, clock()
         self._ended_before: int | None = None
         self._line = ""
         self._failed = 0
@@ -259,6 +259,10 @@ class SnapshotView:
                 [HINT],
             )
 
+    def close(self) -> None:
+        """Remove the live view."""
+        self._screen.close()
+
     def _times(self, snapshot: Snapshot) -> str:
         """``; 12 min, about 40 min left``. What is left is not known before a run has ended."""
         spent = self._clock() - self._began
@@ -266,10 +270,3 @@ class SnapshotView:
         left = snapshot.total - snapshot.ended
         about = f", about {duration(left * spent / gained)} left" if gained and left else ""
         return f"; {duration(spent)}{about}"
-
-
-@contextmanager
-def view(stream: TextIO | None = None) -> Iterator[SnapshotView]:
-    """The view for ``stream`` (default stdout)."""
-    with closing(Screen(SNAPSHOT_SECONDS, stream)) as screen:
-        yield SnapshotView(screen)

@@ -45,22 +45,12 @@ def load(work: str) -> Work:
     return function
 
 
-def _set_threads(threads: int) -> None:
-    """Give torch ``threads`` threads, if it was imported. The number decides about the last bits of results."""
-    torch = sys.modules.get("torch")
-    if torch is not None and torch.get_num_threads() != threads:
-        torch.set_num_threads(threads)
-
-
-def attempt(
-    work: Work, task: Task, threads: int, report: Callable[[int], None], stop: Callable[[], bool]
-) -> Outcome:
+def attempt(work: Work, task: Task, report: Callable[[int], None], stop: Callable[[], bool]) -> Outcome:
     """Carry out one task in this process.
 
     After an exception the state is failed. The first line of the message names the exception, its traceback follows.
     """
     began = time.perf_counter()
-    _set_threads(threads)
     try:
         state, message, *error = work(task.payload, _throttled(report), stop)
         result = RunResult(RunState(state), message, *error)
@@ -113,11 +103,11 @@ class _Server:
         except OSError:
             self.leave()
 
-    def serve(self, work: Work, threads: int) -> None:
+    def serve(self, work: Work) -> None:
         """Carry out tasks until told to leave."""
         self.send("ready")
         while (task := self.inbox.get()) is not None:
-            outcome = attempt(work, task, threads, lambda done: self.send("progress", done), self.stop.is_set)
+            outcome = attempt(work, task, lambda done: self.send("progress", done), self.stop.is_set)
             # After an error on a GPU, its context may be unusable and its memory lost for all later tasks.
             leaving = self.stop.is_set() or bool(outcome.error and _cuda_in_use())
             self.send("ended", outcome, leaving)
@@ -125,7 +115,7 @@ class _Server:
                 break
 
 
-def serve(connection: Connection, work: str, threads: int, grace: float) -> None:
+def serve(connection: Connection, work: str, grace: float) -> None:
     """Be a worker: the main function of a process that the launcher started."""
     # A terminal sends Ctrl-C and hang-ups to every process of the group. The launcher decides what they mean.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -135,4 +125,4 @@ def serve(connection: Connection, work: str, threads: int, grace: float) -> None
     # A batch system or `timeout` sends SIGTERM to workers too: save the state, then leave.
     signal.signal(signal.SIGTERM, server.leave)
     threading.Thread(target=server.listen, name="launcher", daemon=True).start()
-    server.serve(load(work), threads)
+    server.serve(load(work))

@@ -17,17 +17,16 @@ class RunIndex:
 
     results: Results
     _statuses: dict[str, Status | None] = field(default_factory=dict)
-    _states: dict[str, RunState] = field(default_factory=dict)
+    _ended: set[str] = field(default_factory=set)
 
     def refresh(self, keys: Collection[str]) -> None:
         """Read again what may have changed of ``keys``. Asks the disk once per configuration which folders exist."""
-        open_ = [key for key in keys if key not in self._states or not self._states[key].ended]
+        open_ = [key for key in keys if key not in self._ended]
         there = self.results.there(open_)
         for key in open_:
-            self._states.pop(key, None)
             self._statuses.pop(key, None)
             if key not in there:
-                self._statuses[key], self._states[key] = None, RunState.MISSING
+                self._statuses[key] = None
 
     def status(self, key: str) -> Status | None:
         """What the run's ``status.json`` says; None without one. Raises `StorageError` for a damaged file."""
@@ -42,27 +41,21 @@ class RunIndex:
         known to the launcher alone. Raises `StorageError` if the records of an ended run have another size than was
         written.
         """
-        if key not in self._states:
-            self._states[key] = self._look(key)
-        return self._states[key]
-
-    def has_ended(self, key: str) -> bool:
-        """Whether the run is done or diverged, and its records are complete. Otherwise it is carried out again."""
-        status = self.status(key)
-        if status is None or not self.results.run(key).complete(status):
-            return False
-        self._states[key] = status.state
-        return True
-
-    def _look(self, key: str) -> RunState:
         status, folder = self.status(key), self.results.run(key)
         if status is None or status.state is RunState.INTERRUPTED:
             return RunState.MISSING
         if status.state is RunState.RUNNING and not folder.is_held():
             return RunState.MISSING
-        if status.ended and not folder.complete(status):
+        if status.ended and not self.has_ended(key):
             raise StorageError(
                 f"{folder.records_path.absolute()}: got a file of another size; expected {status.records_bytes} bytes. "
                 f"Delete {folder.path} to run it again."
             )
         return status.state
+
+    def has_ended(self, key: str) -> bool:
+        """Whether the run is done or diverged, and its records are complete. Otherwise it is carried out again."""
+        status = self.status(key)
+        if key not in self._ended and status is not None and self.results.run(key).complete(status):
+            self._ended.add(key)
+        return key in self._ended

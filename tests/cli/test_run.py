@@ -105,12 +105,13 @@ def test_a_run_that_diverges(cli: Any) -> None:
 
 
 def test_all_ways_give_the_same_bits(cli: Any) -> None:
-    sweep = (*FAKE_RUN, "-m", "method=fedavg,fedavgm", "seed=0,1")
+    run = (*FAKE_RUN, "train.augment=crop_flip")
+    sweep = (*run, "-m", "method=fedavg,fedavgm", "seed=0,1")
     code, out, err = cli(*sweep, "launcher=local", "workers=2", "paths.results=local")
     assert (code, err) == (0, "")
     assert out.splitlines()[-1] == "4 runs: 4 done"
     assert cli(*sweep, "method=fedavgm", "launcher=inline", "paths.results=inline").code == 0
-    assert cli(*FAKE_RUN, "method=fedavg", "paths.results=one").code == 0
+    assert cli(*run, "method=fedavg", "paths.results=one").code == 0
     local, inline, one = (bits(name) for name in ("local", "inline", "one"))
     assert (len(local), len(inline), len(one)) == (4, 2, 1)
     assert local == local | inline | one

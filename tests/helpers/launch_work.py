@@ -73,15 +73,6 @@ def environment(payload: tuple[str, str, int], progress: Progress, stop: Stop) -
     return "done", os.environ.get(name, "unset")
 
 
-def torch_threads(payload: Any, progress: Progress, stop: Stop) -> tuple[str, str]:
-    """Threads that torch has now; leaves another number behind."""
-    import torch
-
-    before = torch.get_num_threads()
-    torch.set_num_threads(1 if before != 1 else 3)
-    return "done", str(before)
-
-
 def rounds(payload: int, progress: Progress, stop: Stop) -> tuple[str, str]:
     """2,000 rounds in half a second, beginning after round `payload`."""
     for round in range(payload + 1, 2001):

@@ -17,6 +17,7 @@ import methods
 import partitions
 from benchmark.config.compose import compose, resolve
 from benchmark.config.schema import RunConfig
+from benchmark.runs.status import Status
 from benchmark.runs.store import Results, RunFolder
 
 FAKE = {"name": "fake", "options": {"classes": 4, "train_size": 96, "test_size": 40}}
@@ -62,11 +63,16 @@ def folder_of(config: RunConfig) -> RunFolder:
     return Results(Path(config.paths.results)).run(config.key)
 
 
+def status_of(config: RunConfig) -> Status:
+    """What the run's status.json says."""
+    status = folder_of(config).status()
+    assert status is not None
+    return status
+
+
 def bits(config: RunConfig) -> tuple[bytes, str, dict[str, dict[str, float]]]:
     """All that a finished run says: bytes of its records, digest of its model, final metrics."""
-    folder = folder_of(config)
-    status = folder.status()
-    assert status is not None
+    folder, status = folder_of(config), status_of(config)
     assert status.state == "done"
     assert set(status.final) == {"test"}
     assert folder.read_records()

@@ -51,13 +51,6 @@ def test_outcomes_come_in_the_order_of_the_tasks(kind: Any, number: int) -> None
     assert [signal.getsignal(number) for number in signals] == before
 
 
-def test_processes_of_tasks() -> None:
-    (here,) = launch(tasks(None), "launch_work:pid", kind="inline", listener=Log())
-    assert here.message == str(os.getpid())
-    pids = {outcome.message for outcome in local("pid", *[None] * 30)}
-    assert len(pids) == 2 and here.message not in pids, "workers stay for many tasks"
-
-
 # Failures ----------------------------------------------------------------------------------------
 
 
@@ -166,13 +159,6 @@ def test_a_system_that_starts_no_process_ends_the_launch(monkeypatch: pytest.Mon
 
 
 # Threads and devices -----------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("kind", ["inline", "local"])
-def test_torch_has_the_threads_asked_for_in_every_task(kind: Any) -> None:
-    # The first task imports torch, and leaves it with another number of threads; so does the second.
-    outcomes = launch(tasks(*[None] * 3), "launch_work:torch_threads", kind=kind, threads=2, listener=Log())
-    assert [outcome.message for outcome in outcomes] == ["2", "2", "2"]
 
 
 @pytest.mark.parametrize(
@@ -284,40 +270,26 @@ def result(process: subprocess.Popen[str], folder: Path) -> tuple[list[list[str]
     return outcomes, stopping
 
 
-def to_group(process: subprocess.Popen[str]) -> None:
-    os.killpg(process.pid, signal.SIGINT)
-
-
-def twice_at_once(process: subprocess.Popen[str]) -> None:
-    to_group(process)
-    process.send_signal(signal.SIGINT)
-
-
-def terminate(process: subprocess.Popen[str]) -> None:
-    process.send_signal(signal.SIGTERM)
-
-
-def terminate_all(process: subprocess.Popen[str]) -> None:
-    os.killpg(process.pid, signal.SIGTERM)
-
-
 @pytest.mark.parametrize(
-    ("kind", "send"),
+    ("kind", "number", "to"),
     [
-        ("local", twice_at_once),
-        ("local", terminate),
-        ("local", terminate_all),
-        ("inline", to_group),
-        ("inline", terminate),
+        ("local", signal.SIGINT, "group, twice"),
+        ("local", signal.SIGTERM, "launcher"),
+        ("local", signal.SIGTERM, "group"),
+        ("inline", signal.SIGINT, "group"),
+        ("inline", signal.SIGTERM, "launcher"),
     ],
 )
-def test_a_signal_lets_tasks_save(background: Any, kind: str, send: Any, tmp_path: Path) -> None:
+def test_a_signal_lets_tasks_save(background: Any, kind: str, number: int, to: str, tmp_path: Path) -> None:
     process = background("until_stop", kind, "workers=2" if kind == "local" else "")
-    send(process)
+    if "group" in to:
+        os.killpg(process.pid, number)
+    if to != "group":
+        process.send_signal(number)
     outcomes, stopping = result(process, tmp_path)
     begun = ["run0", "run1"] if kind == "local" else ["run0"]
-    # A worker may have ended, and a new one have begun, before the launcher saw a signal to all.
-    exact = send is not terminate_all
+    # A worker may have ended, and a new one have begun, before the launcher saw a SIGTERM to all.
+    exact = number != signal.SIGTERM or to != "group"
     assert outcomes[: None if exact else 2] == [[key, "interrupted", "saved"] for key in begun]
     assert {state for _, state, _ in outcomes} == {"interrupted"} and len(stopping) == 1
     saved = {path.name for path in tmp_path.glob("*.saved")}
@@ -327,10 +299,10 @@ def test_a_signal_lets_tasks_save(background: Any, kind: str, send: Any, tmp_pat
 def test_with_sigint_ignored_sigterm_ends_all(background: Any, tmp_path: Path) -> None:
     """As started by `nohup make table1 &`: Ctrl-C stays ignored, SIGTERM leaves no process behind."""
     process = background("until_stop", sigint="signal.SIG_IGN")
-    to_group(process)
+    os.killpg(process.pid, signal.SIGINT)
     time.sleep(0.5)
     assert process.poll() is None and all(map(is_alive, workers(tmp_path)))
-    terminate(process)
+    process.terminate()
     outcomes, stopping = result(process, tmp_path)
     assert [state for _, state, _ in outcomes] == ["interrupted"] * 2
     assert [message.partition(":")[0] for _, message in stopping] == ["SIGTERM"]
@@ -348,11 +320,11 @@ def test_tasks_that_do_not_stop_are_ended(
     background: Any, kind: str, settings: str, presses: int, why: str, tmp_path: Path
 ) -> None:
     process = background("deaf", kind, settings)
-    to_group(process)
+    os.killpg(process.pid, signal.SIGINT)
     if presses == 2:
         time.sleep(SECOND_PRESS + 0.1)
         assert process.poll() is None
-        to_group(process)
+        os.killpg(process.pid, signal.SIGINT)
     outcomes, _ = result(process, tmp_path)
     assert {state for _, state, _ in outcomes} == {"interrupted"}
     assert all(why in message for _, _, message in outcomes)

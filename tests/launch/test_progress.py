@@ -1,15 +1,14 @@
 import io
 from collections import Counter
+from contextlib import closing
 
 import pytest
 
 from benchmark.launch.progress import (
     SNAPSHOT_SECONDS,
     ProgressView,
-    Screen,
     SnapshotView,
     duration,
-    view,
 )
 from benchmark.launch.slurm.submissions import Snapshot
 from benchmark.launch.tasks import Outcome, Task
@@ -126,7 +125,7 @@ def snapshot(done: int, failed: int = 0) -> Snapshot:
 def test_plain_lines_of_a_cluster() -> None:
     """A line when something has changed, but rarely; at once when a run has failed or all have ended."""
     clock, stream = Clock(), io.StringIO()
-    view = SnapshotView(Screen(SNAPSHOT_SECONDS, stream, clock), clock)
+    view = SnapshotView(stream, clock)
     for seconds, shown in [
         (0, snapshot(2)),
         (5, snapshot(3)),
@@ -142,7 +141,7 @@ def test_plain_lines_of_a_cluster() -> None:
 
 
 def test_live_view_of_a_cluster(terminal: Terminal) -> None:
-    with view(terminal) as shown:
+    with closing(SnapshotView(terminal)) as shown:
         shown.show(snapshot(2))
     assert "2/20 runs ended" in terminal.getvalue() and "40/100 rounds" in terminal.getvalue()
 

@@ -2,14 +2,12 @@
 
 import pickle
 import re
-from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 from fake_queue import KEYS, FakeQueue, cluster, end, tasks
 
 from benchmark.errors import ConfigError
-from benchmark.launch.slurm.batch_job import BatchJob
 from benchmark.launch.slurm.queue import SchedulerUnavailableError
 from benchmark.launch.slurm.submission_log import Batch, Place, task_log
 from benchmark.launch.slurm.submissions import Snapshot
@@ -59,16 +57,6 @@ def test_a_task_that_is_gone_is_submitted_again(results: Results) -> None:
     assert queue.submitted()[12:] == KEYS[1:6]
 
 
-def test_refused_settings_leave_nothing(results: Results) -> None:
-    class Refusing(FakeQueue):
-        def submit(self, name: str, packs: Sequence[BatchJob], parallel: int, after: str | None) -> None:
-            raise ConfigError("invalid partition specified: nope")
-
-    with pytest.raises(ConfigError, match="invalid partition"):
-        cluster(results, Refusing()).submit(tasks())
-    assert list((results.root / "launcher" / "batches").iterdir()) == []
-
-
 def test_a_queue_that_is_full_takes_the_rest_later(results: Results) -> None:
     queue = FakeQueue(largest=5, room=6)
     first = cluster(results, queue, runs_per_job=1, max_parallel=8)
@@ -96,9 +84,19 @@ def test_a_scheduler_that_does_not_answer(results: Results) -> None:
     assert cluster(results, queue).submit(tasks(KEYS[:6])) == 0
 
 
-@pytest.mark.parametrize("error", [KeyboardInterrupt, SchedulerUnavailableError])
-@pytest.mark.parametrize("taken", [True, False])
-def test_a_submission_that_is_cut_off(results: Results, error: type[BaseException], taken: bool) -> None:
+@pytest.mark.parametrize(
+    ("error", "taken", "notes"),
+    [
+        (KeyboardInterrupt, True, 1),
+        (KeyboardInterrupt, False, 1),
+        (SchedulerUnavailableError, True, 1),
+        (SchedulerUnavailableError, False, 1),
+        (ConfigError, False, 0),  # it refuses the settings
+    ],
+)
+def test_a_submission_that_is_cut_off(
+    results: Results, error: type[BaseException], taken: bool, notes: int
+) -> None:
     """If the scheduler took the jobs, the next command finds them by the note; if not, it submits again."""
     queue = FakeQueue()
 
@@ -110,6 +108,7 @@ def test_a_submission_that_is_cut_off(results: Results, error: type[BaseExceptio
     queue.after = cut_off
     with pytest.raises(error):
         cluster(results, queue).submit(tasks())
+    assert len(list((results.root / "launcher" / "batches").iterdir())) == notes
     queue.after = lambda: None
     assert cluster(results, queue).submit(tasks()) == (0 if taken else 12)
 
@@ -117,34 +116,22 @@ def test_a_submission_that_is_cut_off(results: Results, error: type[BaseExceptio
 # Looking after -----------------------------------------------------------------------------------------------------
 
 
-class Views(list[Snapshot]):
-    """Keeps what was shown; ``then`` is done after each."""
-
-    def __init__(self, then: Callable[[], None] = lambda: None) -> None:
-        super().__init__()
-        self.then = then
-
-    def show(self, snapshot: Snapshot) -> None:
-        self.append(snapshot)
-        self.then()
-
-
 def test_follows_until_all_have_ended(results: Results) -> None:
     queue = FakeQueue()
     one = cluster(results, queue, runs_per_job=6)
     one.submit(tasks())
     (name,) = queue.arrays
-    shown = Views()
+    shown: list[str] = []
 
-    def work() -> None:
+    def work(snapshot: Snapshot) -> None:
+        shown.append(str(snapshot))
         queue.running = {name: {0, 1}}
         end(results, *KEYS[: 6 * len(shown)])
         if len(shown) == 1:
             end(results, KEYS[6], state="running")
 
-    shown.then = work
-    assert one.follow(tasks(), shown.show) == []
-    assert [str(snapshot) for snapshot in shown] == [
+    assert one.follow(tasks(), work) == []
+    assert shown == [
         "0/12 runs ended: 12 waiting",
         "6/12 runs ended: 5 waiting, 1 running, 6 done",
         "12/12 runs ended: 12 done",
@@ -169,7 +156,7 @@ def test_runs_of_waiting_tasks_are_looked_at_once(results: Results, monkeypatch:
     (name,) = queue.arrays
     rounds: list[list[str]] = []
 
-    def work() -> None:
+    def work(_: Snapshot) -> None:
         rounds.append(sorted(set(looked)))
         looked.clear()
         queue.running = {name: {3}}
@@ -177,7 +164,7 @@ def test_runs_of_waiting_tasks_are_looked_at_once(results: Results, monkeypatch:
             end(results, *KEYS)
             queue.alive.clear()
 
-    one.follow(tasks(), Views(work).show)
+    one.follow(tasks(), work)
     assert rounds[:3] == [sorted(KEYS), [KEYS[3]], [KEYS[3]]]
 
 
@@ -203,7 +190,7 @@ def test_what_killed_a_job_costs_so_many_tries(
     one = cluster(results, queue, retries=2)
     end(results, *KEYS[1:])
     one.submit(tasks())
-    assert one.follow(tasks(), Views().show) == [Outcome(KEYS[0], state, why, 0.0)]
+    assert one.follow(tasks(), print) == [Outcome(KEYS[0], state, why, 0.0)]
     assert queue.submitted() == [KEYS[0]] * times
     assert cluster(results, queue).submit(tasks()) == 1
 
@@ -223,7 +210,7 @@ def test_follows_on_while_the_scheduler_does_not_answer(results: Results) -> Non
     queue.after = answer_at_last
     one = cluster(results, queue, retries=1)
     one.submit(tasks())
-    assert one.follow(tasks(), Views().show) == []
+    assert one.follow(tasks(), print) == []
     assert len(calls) == 4, "a try without an answer is not counted"
 
 
@@ -232,7 +219,7 @@ def test_what_a_user_cancelled_is_not_submitted_again(results: Results) -> None:
     one = cluster(results, queue, runs_per_job=6, retries=2)
     one.submit(tasks())
 
-    def cancel() -> None:
+    def cancel(_: Snapshot) -> None:
         queued = queue.tasks()
         assert queued is not None
         hit, others = one.log.cancel(queued, {KEYS[0], KEYS[1]})
@@ -242,7 +229,7 @@ def test_what_a_user_cancelled_is_not_submitted_again(results: Results) -> None:
         queue.running = {name: {1} for name in queue.arrays}
         end(results, *KEYS[6:])
 
-    lost = one.follow(tasks(), Views(cancel).show)
+    lost = one.follow(tasks(), cancel)
     assert [run.key for run in lost if "cancelled" in run.message] == KEYS[:6]
     assert queue.submitted() == KEYS
     # A new command is a new beginning, and what was cancelled stays so in the older note only.
@@ -276,7 +263,7 @@ def test_why_a_task_did_not_carry_out_its_runs(
     if result is not None:
         (folder / "7_0_0_result.pkl").write_bytes(pickle.dumps(result))
     queue.alive.clear()
-    (lost,) = one.follow(tasks(), Views().show)
+    (lost,) = one.follow(tasks(), print)
     assert lost.state == "missing" and re.search(why, lost.message) and lost.message.endswith("7_0_0_log.out")
 
 
@@ -341,14 +328,14 @@ def test_a_probe_that_does_not_pass(
     one.submit(tasks())
     (name,) = queue.probes
 
-    def fails() -> None:
+    def fails(_: Snapshot) -> None:
         queue.alive.pop(name, None)
         queue.endings = {f"{name}_0": ("FAILED", code)}
         if word is not None:
             found(results, name, word)
 
     with pytest.raises(ConfigError, match=message):
-        one.follow(tasks(), Views(fails).show)
+        one.follow(tasks(), fails)
     assert not any(queue.alive.values()), "what waited for it is cancelled"
     # The next command asks again.
     assert cluster(results, queue, probe=True).submit(tasks()) == 12 and len(queue.probes) == 2

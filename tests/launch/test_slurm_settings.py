@@ -103,31 +103,28 @@ def test_no_cluster_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 # The job that is asked first ---------------------------------------------------------------------------------------
 
 
-def asked(tmp_path: Path, **other: Any) -> tuple[int, str | None]:
-    """Exit code of the job's script, and what it found."""
-    probe = replace(PreflightCheck.of(tmp_path / "results", SlurmSettings()), **other)
-    probe.prepare()
-    done = subprocess.run(["bash"], input=probe.script([]), text=True, check=False)
-    return done.returncode, probe.message()
+@pytest.mark.parametrize(
+    ("other", "code"),
+    [({}, 0), ({"results": "/elsewhere"}, 90), ({"root": "/nowhere"}, 91), ({"python": "/no/python"}, 92)],
+)
+def test_the_script_of_the_probe(tmp_path: Path, other: dict[str, str], code: int) -> None:
+    probe = replace(PreflightCheck.of(tmp_path, SlurmSettings()), **other)
+    if code != 90:
+        probe.prepare()
+    script = probe.script([]).replace("sleep 1", "true")
+    assert subprocess.run(["bash"], input=script, text=True, check=False).returncode == code
+    assert probe.message() == (None if code else "")
 
 
-def test_what_the_probe_finds(tmp_path: Path) -> None:
-    assert asked(tmp_path) == (0, "")
-    here = PreflightCheck.of(tmp_path, SlurmSettings()).environment
-    code, message = asked(tmp_path, environment={**here, "torch": "1.0.0"})
-    assert code == 1 and message is not None and "(submitted with 1.0.0)" in message
-    assert asked(tmp_path, root="/nowhere") == (91, None)
-    assert asked(tmp_path, python="/nowhere/python") == (92, None)
-
-
-def test_another_checkout(tmp_path: Path) -> None:
-    probe = replace(PreflightCheck.of(tmp_path, SlurmSettings()), sources="other")
+@pytest.mark.parametrize(
+    ("other", "said"),
+    [
+        ({"environment": {"torch": "1.0.0"}}, "(submitted with 1.0.0)"),
+        ({"sources": "other"}, "the files differ"),
+    ],
+)
+def test_what_the_probe_finds(tmp_path: Path, other: dict[str, Any], said: str) -> None:
+    probe = replace(PreflightCheck.of(tmp_path, SlurmSettings()), **other)
     probe.prepare()
     assert on_node(probe.file("expected")) == 1
-    assert "the files differ" in str(probe.message())
-
-
-def test_a_folder_that_the_node_does_not_see(tmp_path: Path) -> None:
-    probe = PreflightCheck.of(tmp_path / "elsewhere", SlurmSettings())
-    script = probe.script([]).replace("sleep 1", "true")
-    assert subprocess.run(["bash"], input=script, text=True, check=False).returncode == 90
+    assert said in str(probe.message())

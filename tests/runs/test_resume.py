@@ -4,7 +4,6 @@ import os
 import re
 import shutil
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Mapping
@@ -23,6 +22,7 @@ from tiny_runs import (
     command,
     folder_of,
     round_on_disk,
+    status_of,
     tiny,
     words_of,
 )
@@ -171,8 +171,7 @@ def test_a_signal_saves_the_state(tmp_path: Path, layer: dict[str, Any], number:
     os.kill(process.pid, number)
     process.join()
     assert process.exitcode == 130, log.read_text()
-    status = folder.status()
-    assert status is not None
+    status = status_of(config)
     assert status.state == "interrupted"
     assert 0 < status.round < rounds
     assert folder.checkpoint_path.exists()
@@ -197,9 +196,7 @@ def test_a_stop_between_two_clients_keeps_the_finished_rounds(tmp_path: Path) ->
     config = tiny(tmp_path / "stopped", layer)
     asked = iter([False] * 3 + [True] * 100)  # two clients a round and one look after each: within round 2
     assert execute(config, stop=lambda: next(asked))[0] == "interrupted"
-    status = folder_of(config).status()
-    assert status is not None
-    assert status.round == 1
+    assert status_of(config).round == 1
     assert execute(config)[0] == "done"
     assert bits(config) == expected
 
@@ -214,25 +211,7 @@ def test_seconds_of_all_processes_count(tmp_path: Path) -> None:
     assert saved is not None and saved["state"]["round"] == 2 and 0 < saved["seconds"] < 1000
     folder.save_checkpoint(saved | {"seconds": 1000.0})
     assert execute(config)[0] == "done"
-    status = folder.status()
-    assert status is not None and 1000 < status.seconds < 2000
-
-
-def test_the_real_command_line(tmp_path: Path, root: Path) -> None:
-    """Fresh interpreters: SIGTERM, then to the end."""
-    expected = undisturbed(tmp_path, STATEFUL, {"train": {"rounds": 60}}, checkpoint_every=2)
-    config = tiny(tmp_path / "cli", STATEFUL, {"train": {"rounds": 60}}, checkpoint_every=2)
-    arguments = [sys.executable, "-m", "benchmark", *words_of(config)]
-    outside: Any = {"cwd": tmp_path, "env": os.environ | {"PYTHONPATH": str(root)}, "text": True}
-    process = subprocess.Popen(arguments, stdout=subprocess.PIPE, **outside)
-    wait_until(lambda: round_on_disk(folder_of(config)) >= 4, "four rounds")
-    process.send_signal(signal.SIGTERM)
-    process.communicate()
-    assert process.returncode == 130
-    done = subprocess.run(arguments, capture_output=True, check=False, **outside)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.startswith(f"done: {config.paths.results}/runs/{config.key}\n")
-    assert bits(config) == expected
+    assert 1000 < status_of(config).seconds < 2000
 
 
 # Done is done, and one at a time -----------------------------------------------------------------------------------
@@ -258,8 +237,7 @@ def test_an_ended_run_is_not_touched_again(tmp_path: Path, lr: float, outcome: s
     if outcome == "diverged":
         assert re.search(r"round 0: .*client \d.* not finite", first[1])
         folder = folder_of(config)
-        status = folder.status()
-        assert status is not None
+        status = status_of(config)
         assert (status.state, status.message, status.final) == (first[0], first[1], {})
         assert all(record.round == 0 for record in folder.read_records())
         assert not folder.checkpoint_path.exists()
@@ -285,14 +263,3 @@ def test_one_at_a_time_and_a_killed_process_holds_nothing(
     assert execute(config)[0] == "done"
     assert bits(config) == expected
     assert (folder.path / "log.txt").read_text().count("start:") == 2
-
-
-def test_four_that_start_together(tmp_path: Path) -> None:
-    expected = undisturbed(tmp_path, STATELESS)
-    config = tiny(tmp_path / "shared", STATELESS)
-    processes = [fork(config) for _ in range(4)]
-    for process in processes:
-        process.join()
-    assert [process.exitcode for process in processes] == [0] * 4
-    assert bits(config) == expected
-    assert (folder_of(config).path / "log.txt").read_text().count("start:") == 1

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tiny_runs import STATEFUL, bits, folder_of, tiny
+from tiny_runs import STATEFUL, bits, folder_of, status_of, tiny
 
 from benchmark.config.schema import RunConfig
 from benchmark.engine.evaluation import Images
@@ -193,8 +193,7 @@ def test_records_in_long_form(tmp_path: Path) -> None:
     assert len(records) == len({(r.round, r.split, r.group, r.metric) for r in records}), "a value came twice"
     assert all(math.isfinite(r.value) for r in records)
     last = {r.metric: r.value for r in records if (r.round, r.split, r.group) == (5, "test", "all")}
-    status = folder_of(config).status()
-    assert status is not None
+    status = status_of(config)
     assert status.final["test"] == last
     assert set(status.final) == {"test", "validation"}
     assert {"accuracy", "micro_f1", "balanced_accuracy", "worst_group_accuracy", "loss"} <= set(last)
@@ -241,9 +240,7 @@ def test_a_fault_of_the_program_is_a_failed_run_that_can_be_repeated(
         state, message, error = execute(config)
         assert (state, error) == ("failed", "RuntimeError")
         assert message.startswith("RuntimeError: no such thing (traceback in ")
-    folder = folder_of(config)
-    status = folder.status()
-    assert status is not None
+    folder, status = folder_of(config), status_of(config)
     assert (status.state, status.round) == ("failed", 2)
     assert "RuntimeError: no such thing" in status.message
     log = (folder.path / "log.txt").read_text()
@@ -269,9 +266,8 @@ def test_a_users_mistake_is_raised_and_noted(tmp_path: Path, layer: dict[str, An
     config = configuration(tmp_path, layer)
     with pytest.raises(UserError, match=said):
         execute(config)
-    status = folder_of(config).status()
-    assert status is not None and status.state == "failed"
-    assert re.search(said, status.message)
+    status = status_of(config)
+    assert status.state == "failed" and re.search(said, status.message)
     payload = json.loads(json.dumps(config.model_dump(mode="json")))  # as a launcher sends it
     assert work(payload, lambda round, rounds: None, lambda: False) == ("failed", status.message, "")
 

@@ -1,6 +1,7 @@
 """How runs are divided into the tasks of an array, by the time that they take."""
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 
 from benchmark.errors import ConfigError, wrong
 from benchmark.launch.slurm.settings import SlurmSettings
@@ -33,17 +34,14 @@ def pack_tasks(
 
 def known_seconds(results: Results) -> Callable[[str], float | None]:
     """Seconds that a run takes, by its key, known from another seed of its configuration; None if none has ended."""
-    known: dict[str, float | None] = {}
 
-    def seconds(key: str) -> float | None:
-        name = key.partition("/")[0]
-        if name not in known:
-            paths = sorted((results.root / "runs" / name).glob("seed*"))
-            statuses = (results.run(f"{name}/{path.name}").status() for path in paths)
-            known[name] = next((s.seconds for s in statuses if s is not None and s.ended), None)
-        return known[name]
+    @cache
+    def known(name: str) -> float | None:
+        paths = sorted((results.root / "runs" / name).glob("seed*"))
+        statuses = (results.run(f"{name}/{path.name}").status() for path in paths)
+        return next((s.seconds for s in statuses if s is not None and s.ended), None)
 
-    return seconds
+    return lambda key: known(key.partition("/")[0])
 
 
 def check_time(
