@@ -1,7 +1,7 @@
-"""What a large data set costs: preparing 25,000 photographs, opening them, training on them in several processes.
+"""What a large data set costs: preparing 25,000 photographs, and training on them in two processes.
 
-``python -m benchmark bench data``. The raw tree is HAM10000's, with more images; they are of noise, 600 x 450, and only
-some are different files, which spares the disk and not the decoder. Memory is read from /proc: Linux only.
+``python -m benchmark bench data``. The raw tree is HAM10000's, with more images. They are of noise, 600 x 450, and hard
+links to a few files, which saves disk and no decoding.
 """
 
 import os
@@ -10,9 +10,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 from PIL import Image
@@ -23,35 +22,13 @@ from benchmark.paths import ROOT
 from datasets.ham10000 import CLASSES
 
 DIFFERENT = 200
-WIDTH, HEIGHT, SIZE = 600, 450, 224
-OPTIONS = {"strict": False, "size": SIZE}
+WIDTH, HEIGHT = 600, 450
+OPTIONS = ("strict=false", "size=224")
 
 TRAIN = (
     "partition=iid partition.clients=10 model=tiny_mlp model.units=8 train.rounds=1 train.epochs=1 "
     "train.batch_size=64 train.lr=0.01 evaluation.validation=0.1 seed=0,1 workers=2"
 ).split()
-OPEN = f"""
-import time
-from datasets import load
-start = time.perf_counter()
-data = load("ham10000", {OPTIONS})
-data.train.images[len(data.train) // 2].sum()
-print(time.perf_counter() - start)
-"""
-
-
-class Cost(NamedTuple):
-    """What a command and all processes that it started took: seconds by the clock, and of all processor cores.
-
-    `own` is the most memory at one time that is no page of a file, in bytes, of all processes together; `largest` that
-    of one process.
-    """
-
-    output: str
-    seconds: float
-    cpu: float
-    own: int
-    largest: int
 
 
 def write_raw(folder: Path, images: int) -> None:
@@ -76,75 +53,30 @@ def write_raw(folder: Path, images: int) -> None:
     (top / "HAM10000_metadata.csv").write_text("\n".join(lines) + "\n")
 
 
-def measured(command: Sequence[str], environment: Mapping[str, str]) -> Cost:
-    """Run a command to its end, looking at the memory of its processes every 50 ms."""
+def measured(words: Sequence[str], folder: Path) -> tuple[float, float]:
+    """Run a command of the benchmark to its end: (seconds, processor seconds of all its processes)."""
+    places = {"FEDTABLES_DATA": str(folder / "raw"), "FEDTABLES_CACHE": str(folder / "cache")}
     before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
-    highest = largest = 0
-    surroundings = {**os.environ, **environment}
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT, env=surroundings) as process:
-        while process.poll() is None:
-            sizes = [_own_memory(pid) for pid in _family(process.pid)]
-            highest, largest = max(highest, sum(sizes)), max(largest, *sizes, 0)
-            time.sleep(0.05)
-        output, _ = process.communicate()  # a few lines
+    command = [sys.executable, "-m", "benchmark", *words]
+    code = subprocess.run(command, stdout=subprocess.DEVNULL, cwd=ROOT, env=os.environ | places).returncode
     seconds, after = time.perf_counter() - start, resource.getrusage(resource.RUSAGE_CHILDREN)
-    if process.returncode:
-        raise ConfigError(f"bench data: a step ended with exit code {process.returncode}; see above.")
-    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    return Cost(output, seconds, cpu, highest, largest)
-
-
-def _family(pid: int) -> list[int]:
-    """A process and all that came from it."""
-    try:
-        tasks = Path(f"/proc/{pid}/task").iterdir()
-        children = " ".join((task / "children").read_text() for task in tasks)
-    except OSError:
-        return []
-    return [pid, *(member for child in children.split() for member in _family(int(child)))]
-
-
-def _own_memory(pid: int) -> int:
-    """Bytes of a process that are no pages of files: anonymous, or shared memory."""
-    try:
-        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    except OSError:
-        return 0
-    sizes = dict(line.split(":", 1) for line in lines)
-    return sum(int(sizes[key].split()[0]) * 1024 for key in ("RssAnon", "RssShmem") if key in sizes)
+    if code:
+        raise ConfigError(f"bench data: a step ended with exit code {code}; see above.")
+    return seconds, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
 def main(images: int) -> None:
     """Print what each step takes; the files go to a temporary folder (TMPDIR), about 0.2 MB for each image."""
-    if not sys.platform.startswith("linux"):
-        raise ConfigError("bench data reads memory from /proc, which only Linux has.")
     with tempfile.TemporaryDirectory(prefix="fedtables-bench-") as name:
         folder = Path(name)
         write_raw(folder / "raw", images)
-        environment = {"FEDTABLES_DATA": str(folder / "raw"), "FEDTABLES_CACHE": str(folder / "cache")}
-        benchmark = [sys.executable, "-m", "benchmark"]
-        options = [f"{key}={str(value).lower()}" for key, value in OPTIONS.items()]
-        cost = measured([*benchmark, "data", "prepare", "ham10000", *options], environment)
+        seconds, cpu = measured(["data", "prepare", "ham10000", *OPTIONS], folder)
+        size = sum(path.stat().st_size for path in (folder / "cache").rglob("*images.npy"))
         print(
-            f"prepare {images:,} JPEG files of {WIDTH} x {HEIGHT}: {cost.seconds:.0f} s, {images / cost.seconds:.0f} "
-            f"images/s, {cost.cpu / cost.seconds:.2f} of {usable_cores()} cores busy; memory {_gb(cost.own)} in all "
-            f"processes together"
+            f"prepare {images:,} JPEG files of {WIDTH} x {HEIGHT} as {size / 1e9:.2f} GB: {seconds:.0f} s, "
+            f"{images / seconds:.0f} images/s, {cpu / seconds:.2f} of {usable_cores()} cores busy"
         )
-        array = sum(path.stat().st_size for path in (folder / "cache").rglob("*images.npy"))
-        cost = measured([sys.executable, "-c", OPEN], environment)
-        print(f"open {_gb(array)} of prepared images and read one: {float(cost.output):.3f} s")
-        words = [
-            "dataset=ham10000",
-            *(f"++dataset.options.{option}" for option in options),
-            *TRAIN,
-            f"paths.results={folder / 'results'}",
-        ]
-        cost = measured([*benchmark, "run", "-m", *words], environment)
-        print(
-            f"train 2 runs at the same time, each image once: {cost.seconds:.0f} s; the largest process has "
-            f"{_gb(cost.largest)} of memory of its own, all together {_gb(cost.own)}"
-        )
-
-
-def _gb(size: int) -> str:
-    return f"{size / 1e9:.2f} GB"
+        options = [f"++dataset.options.{option}" for option in OPTIONS]
+        words = ["dataset=ham10000", *options, *TRAIN, f"paths.results={folder / 'results'}"]
+        seconds, _ = measured(["run", "-m", *words], folder)
+        print(f"train 2 runs at the same time, each image once: {seconds:.0f} s")
