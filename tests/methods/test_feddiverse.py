@@ -71,19 +71,6 @@ def simulated(triplets: np.ndarray, chooser: FedDiverse, rounds: int = 400) -> n
     return taken
 
 
-def shares(taken: np.ndarray, triplets: np.ndarray) -> np.ndarray:
-    """Share of clients whose largest value is CI, AI, SC."""
-    kind = np.round(triplets, 2).argmax(1)
-    return np.array([taken[:, kind == i].sum() for i in range(3)]) / taken.sum()
-
-
-@pytest.mark.parametrize("setting", ["spawrious_gsc", "spawrious_gci", "spawrious4"])
-def test_each_kind_of_client_gets_a_third(published: Path, setting: str) -> None:
-    """Appendix F, Figs. 5, 6, 8: near 33.3 % each. 12 rounds of every 400 would already be 1 % off."""
-    triplets = dht(table6(published, setting))
-    np.testing.assert_allclose(shares(simulated(triplets, rule()), triplets), 1 / 3, rtol=0, atol=0.005)
-
-
 def test_the_three_class_imbalanced_clients_of_waterbirds_are_in_every_round(published: Path) -> None:
     """Appendix F, Fig. 9. With the printed signed product one of them is in about one round of nine only."""
     triplets = dht(table6(published, "waterbirds_dist"))

@@ -207,40 +207,6 @@ def test_balanced_weights_by_hand() -> None:
     assert Balanced().sample_weights(ctx).tolist() == [1 / 3, 1, 1 / 3, 1 / 3]
 
 
-def test_a_probe_leaves_out_samples_with_a_negative_label() -> None:
-    """And rules see the labels that are trained on."""
-    recorder, seen = Recorder.new(), []
-
-    class Look(ClientRule):
-        key: ClassVar[str] = "look"
-
-        def begin(self, ctx: Any) -> State:
-            seen.append((ctx.data.y.tolist(), ctx.n))
-            return {}
-
-    class Ask(Selection):
-        key: ClassVar[str] = "ask"
-
-        def choose(self, round: int, kappa: int, clients: ClientPool, state: State, rng: Any) -> Any:
-            def question(probe: ClientProbe) -> np.ndarray:
-                labels = torch.tensor([1, -1, 0, -1])
-                probe.train([Look(), recorder], Phase(epochs=1), "ask", labels=labels)
-                assert probe.data.y.tolist() == [0, 0, 1, 1]
-                return np.zeros(1)
-
-            clients.ask([0], question)
-            return [], state
-
-    x = np.array([10, 11, 12, 13.0])[:, None]
-    model = federation(
-        problem_of([x], [np.array([0, 0, 1, 1])], 2), with_rules(selection=Ask()), two_class_line(), lr=0.0
-    )
-    model.step(model.initial_state())
-    assert seen == [([1, 0], 2)]
-    ((_, _, xs, ys, _),) = recorder.batches
-    assert (xs.ravel().tolist(), ys.tolist()) == ([10, 12], [1, 0])
-
-
 def up_to_a_swap(found: np.ndarray, truth: np.ndarray) -> float:
     """Share of samples in wrong cells; the two attributes have no names."""
     wrong = [np.abs(found[:, order] - truth).sum() / 2 for order in ([0, 1], [1, 0])]

@@ -7,14 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from federations import Turns, federation, mlp, near, problem_of, run, same
-from golden_cases import BODY, gradient, stored
+from federations import federation, mlp, near, problem_of, run, same
+from golden_cases import BODY, stored
 from torch import nn
 
 from benchmark.config.compose import load_group
 from benchmark.engine.evaluation import EvaluationSet
 from benchmark.models.networks import Net
-from methods.core.build import build
 
 
 def fedrep(**changes: Any) -> dict[str, Any]:
@@ -45,60 +44,6 @@ def test_golden(split: str, schedule: str, batch: int, weights: str | None) -> N
         near(state.w[:BODY], g[f"{name}_body"][t], 1e-9)
         heads = np.stack([state.clients[k]["personal"].numpy() for k in range(4)])
         near(heads, g[f"{name}_heads"][t], 1e-9)
-
-
-def descend(
-    v: np.ndarray, part: slice, x: np.ndarray, y: np.ndarray, epochs: int, batch: int, sgd: Sequence[float]
-) -> np.ndarray:
-    """SGD on the coordinates ``part`` alone, momentum from zero; ``sgd``: rate, momentum, weight decay."""
-    lr, momentum, decay = sgd
-    v, u = v.copy(), np.zeros_like(v[part])
-    for _ in range(epochs):
-        for i in range(0, len(y), batch):
-            g = gradient(v, x[i : i + batch], y[i : i + batch])[part] + decay * v[part]
-            u = momentum * u + g
-            v[part] -= lr * u
-    return v
-
-
-def algorithm_1(
-    g: Mapping[str, np.ndarray],
-    turns: Sequence[Sequence[int]],
-    epochs: tuple[int, int],
-    batch: int,
-    *sgd: float,
-) -> tuple[np.ndarray, list[np.ndarray]]:
-    """(body, heads of the four clients) after the rounds in which ``turns`` take part."""
-    body, heads = g["w0"][:BODY], [g["w0"][BODY:]] * 4
-    for ids in turns:
-        bodies = []
-        for k in ids:
-            x, y = g[f"uneq_X{k}"], g[f"uneq_y{k}"]
-            v = np.concatenate([body, heads[k]])
-            v = descend(v, slice(BODY, None), x, y, epochs[0], batch, sgd)
-            v = descend(v, slice(0, BODY), x, y, epochs[1], batch, sgd)
-            bodies.append(v[:BODY])
-            heads[k] = v[BODY:]
-        body = np.mean(bodies, axis=0)
-    return body, heads
-
-
-@pytest.mark.parametrize("turns", [((0, 1, 2, 3),) * 3, ((0, 2), (2, 3), (0,))], ids=["everybody", "some"])
-@pytest.mark.parametrize(("momentum", "decay"), [(0.0, 0.0), (0.5, 0.1)])
-def test_rounds_beside_numpy(turns: Any, momentum: float, decay: float) -> None:
-    """Nothing of a frozen group moves through momentum or weight decay (D16), momentum starts afresh in each phase,
-    the head of who does not take part rests, and the mean of the bodies is over the participants."""
-    g, problem = golden_problem("uneq")
-    method = replace(build(fedrep(client={"E_h": 3, "E_b": 2})), selection=Turns(turns=turns))
-    optimizer = {"lr": 0.05, "momentum": momentum, "weight_decay": decay}
-    state = run(federation(problem, method, mlp(), w0=g["w0"], batch_size=5, **optimizer))[-1]
-    body, heads = algorithm_1(g, turns, (3, 2), 5, 0.05, momentum, decay)
-    near(state.w[:BODY], body)
-    np.testing.assert_array_equal(state.w[BODY:], g["w0"][BODY:])
-    taken = {k for ids in turns for k in ids}
-    assert set(state.clients) == taken
-    for k in taken:
-        near(state.clients[k]["personal"], heads[k])
 
 
 def test_null_epochs_are_those_of_the_run() -> None:

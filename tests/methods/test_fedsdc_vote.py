@@ -157,44 +157,34 @@ def test_all_heads_vote_and_the_body_runs_once_per_batch() -> None:
     assert body.passes == 2
 
 
+REFERENCE = {"variant": "reference"}
+LARGE = ([1.0] * 10 + [-1.0], [0] * 6 + [2] * 4 + [0])
+"""Right answers of the heads: 4 + 1, 6, 0 + 1, 6, 4 + 1 of 11, so micro-F1 ranks 1 and 3 first. Recalls of class 0 (of
+7) and class 2 (of 4): (1, 4), (6, 0), (1, 0), (6, 0), (1, 4), so balanced accuracy ranks 0 and 4 first."""
+
+
 @pytest.mark.parametrize(
-    ("ys", "gamma", "expected"),
+    ("prediction", "validation", "train", "expected"),
     [
-        ([0, 0], 0.3, HEADS_1_3),
-        ([2, 2], 0.3, HEADS_0_4),
+        ({}, ([1, 2], [0, 0]), 0, HEADS_1_3),
+        ({}, ([1, 2], [2, 2]), 0, HEADS_0_4),
         # Only head 2 is right, of the others the first comes in: (2, 0): x = 1: votes 1, 2, sums (0, 1, 1): class 1,
         # all three wrong; x = -1: class 0, right.
-        ([1, 1], 0.3, {"all": 0.25, "class=0": 1 / 3, "class=2": 0.0}),
-        ([2, 2], 0.5, HEADS_0_4),  # three of five: heads 0, 4, 1
+        ({}, ([1, 2], [1, 1]), 0, {"all": 0.25, "class=0": 1 / 3, "class=2": 0.0}),
+        ({"gamma": 0.5}, ([1, 2], [2, 2]), 0, HEADS_0_4),  # three of five: heads 0, 4, 1
+        ({"metric": "micro_f1"}, LARGE, 0, HEADS_1_3),
+        ({"metric": "balanced_accuracy"}, LARGE, 0, HEADS_0_4),
+        # All training data say class 2 at x = 1, validation class 0: the code ranks on all clients' training data.
+        (REFERENCE, ([1, 2], [0, 0]), 2, HEADS_0_4),
+        ({"ranking": "train_reference"}, ([1, 2], [0, 0]), 2, HEADS_0_4),
+        (REFERENCE | {"ranking": "validation"}, ([1, 2], [0, 0]), 2, HEADS_1_3),
+        ({}, ([1, 2], [0, 0]), 2, HEADS_1_3),
     ],
 )
-def test_heads_are_ranked_on_the_validation_split(ys: list[int], gamma: float, expected: dict) -> None:
-    """The test set, where heads 1 and 3 are right most often at x = 1, has no say; the labels of validation decide."""
-    assert voting({"gamma": gamma}, labelled([1, 2], ys))[0] == pytest.approx(expected)
-
-
-@pytest.mark.parametrize(("metric", "expected"), [("micro_f1", HEADS_1_3), ("balanced_accuracy", HEADS_0_4)])
-def test_micro_f1_and_balanced_accuracy_choose_differently(metric: str, expected: dict) -> None:
-    """Validation: x = 1 six times with label 0 and four times with label 2, x = -1 once with label 0.
-
-    Right answers of the heads: 4 + 1, 6, 0 + 1, 6, 4 + 1 of 11, so micro-F1 ranks 1 and 3 first. Recalls of class 0
-    (of 7) and class 2 (of 4): (1, 4), (6, 0), (1, 0), (6, 0), (1, 4), so balanced accuracy ranks 0 and 4 first."""
-    validation = labelled([1.0] * 10 + [-1.0], [0] * 6 + [2] * 4 + [0])
-    assert voting({"gamma": 0.3, "metric": metric}, validation)[0] == pytest.approx(expected)
-
-
-@pytest.mark.parametrize(
-    ("prediction", "expected"),
-    [
-        ({"variant": "reference"}, HEADS_0_4),
-        ({"ranking": "train_reference"}, HEADS_0_4),
-        ({"variant": "reference", "ranking": "validation"}, HEADS_1_3),
-        ({}, HEADS_1_3),
-    ],
-)
-def test_the_code_ranks_on_all_clients_training_data(prediction: dict, expected: dict) -> None:
-    """All training data say class 2 at x = 1, validation class 0; the switch alone does the same as the variant."""
-    assert voting(prediction, labelled([1, 2], [0, 0]), train=2)[0] == pytest.approx(expected)
+def test_how_heads_are_ranked(prediction: dict, validation: tuple, train: int, expected: dict) -> None:
+    """The test set, where heads 1 and 3 are right most often at x = 1, has no say."""
+    found, _ = voting({"gamma": 0.3} | prediction, labelled(*validation), train)
+    assert found == pytest.approx(expected)
 
 
 def test_ranking_needs_a_validation_split_before_anything_trains() -> None:

@@ -1,6 +1,5 @@
 """Losses, gradients, phases, sampling, state, payloads, heads and models, by throw-away rules with effects by hand."""
 
-import itertools
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -8,22 +7,19 @@ import numpy as np
 import pytest
 import torch
 from federations import (
-    Recorder,
     Turns,
     federation,
     near,
     ones,
     problem_of,
     run,
-    same,
     two_parameters,
     with_rules,
 )
-from hook_rules import START, Move, Upload, two
 from torch import Tensor, nn
 
 from benchmark.engine.federation import FederatedRun
-from benchmark.engine.state import Diverged
+from benchmark.engine.state import Diverged, Problem
 from benchmark.models.networks import Net
 from methods.core.contexts import (
     Batch,
@@ -41,6 +37,44 @@ from methods.core.errors import MethodError
 from methods.core.rules import ClientRule, Weights
 from methods.fedbn import FedBN
 from methods.fedrep import FedRep
+
+START = np.array([2.0, 3.0])
+"""(theta, phi) of ``two_parameters``: z = theta x, logits = phi z."""
+
+
+def two(*rules: ClientRule, problem: Problem | None = None, **options: Any) -> FederatedRun:
+    """One round at rate 0.1 of the two-parameter model from ``START``; by default one client with x = 1."""
+    slots = {
+        k: options.pop(k) for k in ("selection", "prediction", "weights", "direction", "post") if k in options
+    }
+    options = {"lr": 0.1, "rounds": 1, "w0": START} | options
+    return federation(problem or ones(1), with_rules(*rules, **slots), two_parameters(), **options)
+
+
+class Move(ClientRule):
+    """Adds gradient -1/lr to all parameters, so that every step adds 1 to each."""
+
+    def correct(self, ctx: ClientContext, w: Tensor, g: Tensor) -> None:
+        g.sub_(1 / ctx.lr)
+
+
+class Upload(ClientRule):
+    """Uploads (k + 1) x [1, 10] under each reducer; the server keeps what it received, and sends its sum down."""
+
+    reducers: ClassVar[Mapping[str, Any]] = {"s": "sum", "m": "mean", "k": "keep"}
+
+    def setup(self, federation: Federation) -> State:
+        return {"rounds": 0, "s": torch.zeros(2, dtype=torch.float64), "clients": federation.num_clients}
+
+    def send(self, server: State, client: int, view: RoundView) -> State:
+        return {"s": server["s"], "for": client, "round": view.round}
+
+    def finish(self, ctx: ClientContext, trained: Trained) -> tuple[State, State]:
+        value = (ctx.client + 1) * torch.tensor([1.0, 10.0], dtype=torch.float64)
+        return {"received": ctx.received}, {"s": value, "m": value, "k": value}
+
+    def receive(self, server: State, view: RoundView) -> State:
+        return {"rounds": server["rounds"] + 1, **view.payload, "seen": (view.clients, view.weights.tolist())}
 
 
 class Rescale(ClientRule):
@@ -77,27 +111,6 @@ def test_extra_loss_rescales_cross_entropy() -> None:
     assert two_classes(Rescale(ce=0.0, by=1.0)) == pytest.approx([1.8, 0, 0], abs=1e-15)
     both = two_classes(Rescale(ce=0.5, by=1.0), RescaleToo(ce=0.5, by=2.0))
     assert both == pytest.approx([1.4, -0.025, 0.025], abs=1e-15)
-
-
-class Spring(ClientRule):
-    """g += (w - centre); the centre is what the rule is given. Remembers the points it was called at."""
-
-    points: Any
-
-    def correct(self, ctx: ClientContext, w: Tensor, g: Tensor) -> None:
-        self.points.append((w.tolist(), ctx.w.tolist()))
-        g.add_(w - 1.0)
-
-
-def test_gradient_correction_sees_the_present_point_and_passes_through_momentum() -> None:
-    """theta: g = 2 - 1 = 1, u = 1, 2 -> 1.9; g = .9, u = .5 + .9 = 1.4 -> 1.76. phi: 2 -> 2.8; 1 + 1.8 = 2.8
-    -> 2.52."""
-    rule = Spring(points=[])
-    w = run(two(rule, epochs=2, momentum=0.5))[-1].w
-    near(w, [1.76, 2.52], 1e-14)
-    near(rule.points, [([2, 3], [2, 3]), ([1.9, 2.8], [2, 3])], 1e-14)
-    # Corrections of stacked rules add: -10 from Move and (1, 2) from Spring.
-    near(run(two(Spring(points=[]), Move()))[-1].w, [2 + 1 - 0.1, 3 + 1 - 0.2], 1e-14)
 
 
 class HeadThenBody(ClientRule):
@@ -140,62 +153,6 @@ def test_phases() -> None:
     assert phis[2] == phis[3] == phis[4]
     assert state.clients[0]["rules"]["HeadThenBody"] == {"steps": 4, "norm": 5.0}
     near(state.w, [1.4522, 2.3552], 1e-14)
-
-
-class Sampling(ClientRule):
-    """Weight of each sample by its class, relative to the client's own mix."""
-
-    by_class: tuple[float, ...]
-
-    def sample_weights(self, ctx: ClientContext) -> np.ndarray:
-        return (np.array(self.by_class) / ctx.label_counts)[ctx.data.y.numpy()]
-
-
-def test_sampling_weights() -> None:
-    """q = (.25, .75, 0) over 10, 20, 10 samples: class 2 never, class 1 three times as often as class 0.
-
-    40 samples are drawn per epoch in batches of 7 and one of 5; over 50 epochs 2,000 draws, class 0: 500 +- 19.
-    """
-    labels, log = np.repeat([0, 1, 2], [10, 20, 10]), Recorder.new()
-    problem = problem_of([np.arange(40.0)[:, None]], [labels], 3)
-    method = with_rules(Sampling(by_class=(0.25, 0.75, 0.0)), log)
-    net = Net(nn.Linear(1, 1), nn.Linear(1, 3), 1).double()
-    run(federation(problem, method, net, rounds=1, lr=0.0, batch_size=7, epochs=50))
-    assert log.sizes() == [7, 7, 7, 7, 7, 5] * 50
-    xs, ys = (np.concatenate([np.ravel(batch[i]) for batch in log.batches]) for i in (2, 3))
-    assert (labels[xs.astype(int)] == ys).all() and 2 not in ys
-    assert abs((ys == 0).sum() - 500) < 5 * 19
-    assert len(set(xs[:40])) < 30  # with replacement: 30 different ones are all there are
-    assert xs[:40].tolist() != xs[40:80].tolist()
-
-
-class CountedTurns(ClientRule):
-    """Counts a client's turns in its state and moves it by that count."""
-
-    def correct(self, ctx: ClientContext, w: Tensor, g: Tensor) -> None:
-        g.sub_((ctx.state.get("turns", 0) + 1) / ctx.lr)
-
-    def finish(self, ctx: ClientContext, trained: Trained) -> tuple[State, State]:
-        turns = ctx.state.get("turns", 0) + 1
-        return {
-            "turns": turns,
-            "nested": {"w": trained.w, "rounds": [*ctx.state.get("nested", {}).get("rounds", []), ctx.round]},
-        }, {}
-
-
-def test_client_state_of_absent_clients_stays() -> None:
-    """Chosen: {0, 1}, {1, 2}, {1}, {0}. Client k moves by its own number of turns; the server takes the mean."""
-    turns = ((0, 1), (1, 2), (1,), (0,))
-    states = run(two(CountedTurns(), problem=ones(1, 1, 1), selection=Turns(turns=turns), rounds=4))
-    kept = [{k: entry["rules"]["CountedTurns"] for k, entry in s.clients.items()} for s in states]
-    assert [{k: e["turns"] for k, e in entry.items()} for entry in kept] == [
-        {}, {0: 1, 1: 1}, {0: 1, 1: 2, 2: 1}, {0: 1, 1: 3, 2: 1}, {0: 2, 1: 3, 2: 1},
-    ]  # fmt: skip
-    assert {k: e["nested"]["rounds"] for k, e in kept[-1].items()} == {0: [0, 3], 1: [0, 1, 2], 2: [1]}
-    moves = [float(b.w[0] - a.w[0]) for a, b in itertools.pairwise(states)]
-    assert moves == pytest.approx([1, (2 + 1) / 2, 3, 2], abs=1e-12)
-    assert same(states[2].clients[0], states[1].clients[0])
-    assert float(kept[2][0]["nested"]["w"][0]) == pytest.approx(3, abs=1e-12)  # of round 0, untouched since
 
 
 @pytest.mark.parametrize("late", [False, True])
@@ -242,7 +199,7 @@ def test_a_payload_without_a_reducer_is_refused_by_name() -> None:
 
 
 def test_states_of_stacked_rules_do_not_collide() -> None:
-    """Two rules with the same names in their states and payloads keep them apart."""
+    """Two rules with the same names in their states and payloads keep them apart; corrections add."""
 
     class UploadToo(Upload):
         def finish(self, ctx: ClientContext, trained: Trained) -> tuple[State, State]:
@@ -253,6 +210,7 @@ def test_states_of_stacked_rules_do_not_collide() -> None:
     assert state.rules["UploadToo"]["s"].tolist() == [10]
     assert state.clients[0]["rules"]["UploadToo"] == {"received": 7}
     assert state.clients[0]["rules"]["Upload"]["received"]["for"] == 0
+    near(run(two(Move(), Move()))[-1].w, START + 2, 1e-14)
 
 
 class Slots(ClientRule):
@@ -290,20 +248,16 @@ def sent_slots(*rules: ClientRule) -> FederatedRun:
 
 
 def test_what_rules_see_of_a_head_that_was_handed_down() -> None:
-    """Body and that head in training, the head's place zero in the update; auxiliary models beside it.
+    """The head's place is zero in the update. Auxiliary models take that head, or the model's own, 5 * 7 = 35.
 
     Logits of body and handed-down head before training are theta x (k + 1)^2 width = 2 (1, 8, 36).
     """
-    seen: dict[int, tuple] = {}
+    updates: dict[int, list[float]] = {}
     logits: dict[int, list[float]] = {}
 
     class Look(ClientRule):
-        def begin(self, ctx: ClientContext) -> State:
-            return {"w": ctx.w.clone()}
-
         def finish(self, ctx: ClientContext, trained: Trained) -> tuple[State, State]:
-            shapes = [(e.name, e.shape, e.group) for e in ctx.layout.entries]
-            seen[ctx.client] = (shapes, ctx.local["w"].tolist(), trained.w.tolist(), trained.update.tolist())
+            updates[ctx.client] = trained.update.tolist()
             before = ctx.frozen(ctx.w, ctx.buffers, Head(str(ctx.client), ctx.w[1:]))
             after = ctx.frozen(trained.w, trained.buffers, Head(str(ctx.client), trained.head))
             own = ctx.frozen(torch.tensor([5.0, 7.0], dtype=torch.float64), ctx.buffers)
@@ -312,15 +266,7 @@ def test_what_rules_see_of_a_head_that_was_handed_down() -> None:
             return {}, {}
 
     run(sent_slots(Look()))
-    shapes, start, w, update = seen[1]
-    assert shapes == [
-        ("body.weight", (1, 1), "body"),
-        ("classifier.0.weight", (2, 1), "head"),
-        ("classifier.2.weight", (1, 2), "head"),
-    ]
-    assert start == [2, 2, 2, 2, 2]
-    near(w, [3, 3, 3, 3, 3])
-    near(update, [1, 0])
+    near(updates[1], [1, 0])
     near(logits[0], (2 * 1, 3 * 4, 35))
     near(logits[1], (2 * 4 * 2, 3 * 9 * 2, 35))
     near(logits[2], (2 * 9 * 4, 4 * 25 * 4, 35))

@@ -8,23 +8,15 @@ import pytest
 import torch
 from federations import (
     Recorder,
-    bn_dropout,
-    class_run,
-    classes,
     federation,
-    near,
     ones,
     problem_of,
-    run,
-    same,
     two_parameters,
     with_rules,
 )
-from hook_rules import START, Asking, Move, Upload, two
 from torch import Tensor, nn
 
 from benchmark.engine.records import Cost, Record
-from benchmark.engine.state import FederationState
 from benchmark.models.networks import Net
 from methods.core.contexts import (
     ClientContext,
@@ -36,47 +28,20 @@ from methods.core.contexts import (
     State,
     Trained,
 )
-from methods.core.rules import ClientPool, ClientProbe, ClientRule, Selection, Weights
-from methods.shared.triplets import Balanced, Gce, interaction_matrix
+from methods.core.rules import ClientPool, ClientProbe, ClientRule, Selection
+from methods.shared.triplets import Gce, interaction_matrix
 
 
-class Nova(Weights):
-    """p_k tau_eff / a_k with p_k by size and tau_eff = sum p_k a_k."""
+class Asking(Selection):
+    """Chooses what ``pick`` returns, which may ask the clients."""
 
-    needs_training: ClassVar[bool] = True
+    def pick(self, round: int, clients: ClientPool, state: State) -> Sequence[int]:
+        raise NotImplementedError
 
-    def weights(self, view: RoundView) -> np.ndarray:
-        p = view.sizes / view.sizes.sum()
-        return p * (p @ view.step_norms) / view.step_norms
-
-
-def test_weights_that_need_training() -> None:
-    """Sizes 1 and 3, batches of 1, every step adds 1: D = 1 and 3, tau = a = 1 and 3, p = 1/4, 3/4.
-
-    tau_eff = 1/4 + 9/4 = 2.5; weights (1/4) 2.5 = .625 and (3/4) 2.5/3 = .625; Dbar = .625 + 1.875 = 2.5.
-    """
-    model = two(Move(), problem=ones(1, 3), weights=Nova(), batch_size=1)
-    state, report = model.step(model.initial_state())
-    assert report.weights == pytest.approx((0.625, 0.625))
-    near(state.w, START + 2.5)
-
-
-@pytest.mark.parametrize("rho", [0.0, 0.5, 0.9])
-@pytest.mark.parametrize("tau", [1, 2, 7])
-def test_step_norm(rho: float, tau: int) -> None:
-    """a_k = (tau - rho (1 - rho^tau)/(1 - rho))/(1 - rho): the displacement over eta of tau steps with gradient 1."""
-
-    class Gradient(ClientRule):
-        def correct(self, ctx: ClientContext, w: Tensor, g: Tensor) -> None:
-            g.add_(1.0)
-
-    log = Recorder.new()
-    run(two(Gradient(), log, epochs=tau, momentum=rho))
-    end = log.ends[0][2]
-    closed = (tau - rho * (1 - rho**tau) / (1 - rho)) / (1 - rho)
-    assert end.steps == tau
-    assert end.step_norm == pytest.approx(closed, abs=1e-12)
-    assert float(end.update[0]) == pytest.approx(-0.1 * closed, abs=1e-12)
+    def choose(
+        self, round: int, kappa: int, clients: ClientPool, state: State, rng: np.random.Generator
+    ) -> tuple[Sequence[int], State]:
+        return self.pick(round, clients, state), state
 
 
 def test_selection_sets_up() -> None:
@@ -101,57 +66,6 @@ def test_selection_sets_up() -> None:
     assert (first.clients, first.cost.scalars_up) == ((0,), 0)
     assert model.setup_cost.scalars_up == 8
     assert model.step(state)[1].clients == (1,)
-
-
-class Prober(Asking):
-    """The given clients, after every client trained a biased model and answered with its values."""
-
-    turns: tuple[tuple[int, ...], ...]
-    probe: bool
-    found: Any
-
-    def pick(self, round: int, clients: ClientPool, state: State) -> Sequence[int]:
-        if self.probe:
-            self.found.append(clients.ask(range(clients.num_clients), self.question))
-        return self.turns[round % len(self.turns)]
-
-    @staticmethod
-    def question(probe: ClientProbe) -> np.ndarray:
-        before = probe.model()
-        x, _ = next(iter(probe.data.batches()))
-        features = before.features(x)
-        biased = probe.train([Gce(q=0.3), Balanced()], Phase(steps=4), "biased")
-        head = probe.train([], Phase(groups=("head",), epochs=1, lr=0.5), "attribute head", w=biased)
-        after = probe.model(head)
-        assert torch.equal(before.features(x), features)  # an older view is still the global model
-        moved = (biased - probe.w).abs().sum(), (head - biased)[: -probe.num_classes * 9].abs().sum()
-        return np.array([float(v) for v in (*moved, after.classify(after.features(x)).sum(), biased.sum())])
-
-
-def probed(probe: bool) -> tuple[list[FederationState], list[np.ndarray]]:
-    """The states of three rounds, and what the probes answered."""
-    found: list[np.ndarray] = []
-    selection = Prober(turns=((0, 1), (2,), (0, 2)), probe=probe, found=found)
-    config = {
-        "client": {"moon": {"mu": 1.0, "T": 0.5}},
-        "server": {"optimizer": {"name": "momentum", "beta": 0.5, "lr": 1.0}},
-    }
-    method = with_rules(Upload(), config=config, selection=selection)
-    options: dict[str, Any] = {"momentum": 0.9, "weight_decay": 1e-3, "epochs": 1}
-    return run(class_run(method, problem=classes((9, 5, 12)), net=bn_dropout, **options)), found
-
-
-def test_probe_trains_without_a_trace() -> None:
-    """Model, BatchNorm statistics, client and server states are the same bits with and without probes."""
-    states, found = probed(True)
-    for a, b in zip(states, probed(False)[0], strict=True):
-        assert same(a, b)
-    answers = np.stack(found)  # [rounds, clients, 4]
-    assert answers.shape == (3, 3, 4)
-    assert (answers[..., 0] > 1e-3).all()  # the biased model moved
-    assert (answers[..., 1] == 0).all()  # the frozen body did not
-    assert len(np.unique(answers[..., 3])) == 9
-    assert np.array_equal(answers, np.stack(probed(True)[1]))
 
 
 def test_probe_of_one_step_by_hand() -> None:
@@ -183,9 +97,10 @@ def test_probe_of_one_step_by_hand() -> None:
 
 
 class Binary(Asking):
-    """Asks client 0, in round 0, to train a two-way head on whether the label is 2, from values (1, 2, ...)."""
+    """Asks client 0 to train a two-way head on whether the label is 2, from values (1, 2); leaves class 0 out."""
 
     found: Any
+    seen: Any
 
     def heads(self, feature_dim: int, num_classes: int, generators: Generators) -> dict[str, nn.Module]:
         head = nn.Linear(feature_dim, 2, bias=False).double()
@@ -194,37 +109,39 @@ class Binary(Asking):
 
     def pick(self, round: int, clients: ClientPool, state: State) -> Sequence[int]:
         def question(probe: ClientProbe) -> np.ndarray:
-            head, labels = Head("binary", probe.heads["binary"]), (probe.data.y == 2).long()
+            head, labels = Head("binary", probe.heads["binary"]), probe.data.y - 1
             phase = Phase(groups=("head",), steps=1, lr=0.1)
-            trained = probe.train([], phase, "binary", head=head, labels=labels)
+            trained = probe.train([self.seen], phase, "binary", head=head, labels=labels)
             model = probe.model(trained, Head("binary", trained[probe.body_size :]))
             x, y = next(iter(probe.data.batches()))
             self.found.append((trained.tolist(), model.classify(model.features(x)).tolist(), y.tolist()))
             return np.zeros(1)
 
-        if round == 0:
-            clients.ask([0], question)
-        return [0]
+        clients.ask([0], question)
+        return []
 
 
 def test_probe_trains_a_head_of_the_selection_on_other_labels() -> None:
-    """theta = 2 frozen, z = 2, logits (2, 4), label 1: p_0 = sigmoid(-2), the head's gradient (2 p_0, -2 p_0)."""
-    problem = problem_of([np.ones((1, 1))], [np.array([2])], 3)
+    """theta = 2 frozen, z = 2, logits (2, 4), label 1: p_0 = sigmoid(-2), the head's gradient (2 p_0, -2 p_0).
+
+    The sample x = 5 has a negative label then, and is left out; rules see the labels that are trained on.
+    """
+    problem = problem_of([np.array([[1.0], [5.0]])], [np.array([2, 0])], 3)
     net = Net(nn.Linear(1, 1, bias=False), nn.Linear(1, 3, bias=False), 1).double()
-    found: list[Any] = []
-    method = with_rules(selection=Binary(found=found))
+    found, seen = [], Recorder.new()
+    method = with_rules(selection=Binary(found=found, seen=seen))
     model = federation(problem, method, net, w0=np.array([2.0, 0, 0, 0]), lr=0.05)
     state, report = model.step(model.initial_state())
     p = 1 / (1 + np.exp(2))
     head = [1 - 0.2 * p, 2 + 0.2 * p]
-    trained, logits, labels = found[0]
+    ((trained, logits, labels),) = found
     assert trained == pytest.approx([2, *head], abs=1e-14)
     assert logits[0] == pytest.approx([2 * head[0], 2 * head[1]], abs=1e-14)
-    assert labels == [2]  # the client's own labels are as before
-    assert report.cost == Cost(scalars_up=1, forward=1, trained=1)
-    # The round itself trains the model's own three-way head: uniform p = 1/3, z = 2.
-    third = 0.05 * 2 / 3
-    assert state.w[1:].tolist() == pytest.approx([-third, -third, 2 * third], abs=1e-14)
+    assert labels == [2, 0]  # the client's own labels are as before
+    ((_, _, x, y, _),) = seen.batches
+    assert (x.tolist(), y.tolist()) == ([[1.0]], [1])
+    assert report.cost == Cost(scalars_up=1, forward=2, trained=1)
+    assert state.w.tolist() == [2, 0, 0, 0]
 
 
 class Later(Selection):
@@ -265,16 +182,19 @@ class Counter(ClientRule):
 
 
 def test_plain_rounds() -> None:
-    """In a round of pre-training the method's rules rest: no correction, no momentum, no message; states stay."""
+    """In a round of pre-training the method's rules rest: no correction, no momentum, no message; states stay.
+
+    Records have a participation where not everybody took part, and costs where there were any; rounds count from 1.
+    """
     config = {"server": {"optimizer": {"name": "momentum", "beta": 0.5, "lr": 1.0}}}
     method = with_rules(Counter(), selection=Later(), config=config)
-    model = federation(ones(1, 3), method, two_parameters(), lr=0.1, w0=START, rounds=3)
-    states, costs = [model.initial_state()], []
+    model = federation(ones(1, 3), method, two_parameters(), lr=0.1, w0=np.array([2.0, 3.0]), rounds=3)
+    states, reports = [model.initial_state()], []
     for _ in range(3):
         state, report = model.step(states[-1])
         states.append(state)
-        costs.append(report.cost)
-    assert states[1].w.tolist() == START.tolist()
+        reports.append(report)
+    assert states[1].w.tolist() == [2, 3]
     assert states[1].optimizer["v"].tolist() == [0, 0]
     assert states[1].rules["Counter"] == {"received": 0}
     assert states[1].clients == {}
@@ -283,19 +203,12 @@ def test_plain_rounds() -> None:
     assert states[3].w.tolist() == pytest.approx([1.75, 3], abs=1e-15)
     assert states[3].rules["Counter"] == {"received": 2}
     assert states[3].clients == {1: {"rules": {"Counter": {"rounds": 2}}}}
-    assert costs == [Cost(), Cost(3, 2), Cost(3, 2)]
-
-
-def test_records_of_participation_and_cost() -> None:
-    """Who took part is recorded where not everybody did; costs where there were any; rounds count from 1."""
-    model = federation(ones(1, 3), with_rules(Counter(), selection=Later()), two_parameters(), w0=START)
-    state, first = model.step(model.initial_state())
-    assert first.records(2) == [Record(1, "train", "all", "loss", 0.0)]
-    second = model.step(state)[1]
-    assert second.records(2) == [
+    assert [report.cost for report in reports] == [Cost(), Cost(3, 2), Cost(3, 2)]
+    assert reports[0].records(2) == [Record(1, "train", "all", "loss", 0.0)]
+    assert reports[1].records(2) == [
         Record(2, "train", "all", "loss", 0.0),
         Record(2, "cost", "all", "scalars_up", 3.0),
         Record(2, "cost", "all", "scalars_down", 2.0),
         Record(2, "participation", "client=1", "weight", 1.0),
     ]
-    assert model.evaluate(state) == [Record(1, "selection", "all", "rounds", 1.0)]
+    assert model.evaluate(states[1]) == [Record(1, "selection", "all", "rounds", 1.0)]

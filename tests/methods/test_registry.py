@@ -116,15 +116,6 @@ def test_x11_one_client_or_one_participant(name: str, sizes: tuple[int, ...], ka
     assert finite(states[-1])
 
 
-@pytest.mark.parametrize("direction", ["nova", "harmonize", "principal"])
-def test_x11_spectral_and_pairwise_rules_are_the_update_of_one_client(direction: str) -> None:
-    parameters = {"proportion": 0.8} if direction == "principal" else {}
-    config = {"server": {"direction": {"name": direction, **parameters}}}
-    options = {"clients_per_round": 1, "rounds": 3}
-    found, expected = (run(class_run(c, **options))[-1].w for c in (config, {}))
-    torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
-
-
 UNIFORM = {"weights": {"name": "uniform"}}
 DRIFT = UNIFORM | {"post": {"name": "drift"}}
 DYN, DC = {"feddyn": {"alpha": 0.1}}, {"feddc": {"alpha": 0.1}}
