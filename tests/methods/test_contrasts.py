@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from federations import class_run, federation, mlp, problem_of, run
+from federations import class_run, federation, mlp, near, problem_of, run
 from golden_cases import stored
 
 from methods.core.build import build
 from methods.core.contexts import Batch
 from methods.fedproc import FedProc, prototype_contrast
-from methods.moon import Moon, contrast
+from methods.moon import contrast
 
 
 def tensors(name: str) -> dict[str, torch.Tensor]:
@@ -38,34 +38,16 @@ def test_moon_by_hand() -> None:
 
 
 def test_moon_looks_at_augmented_images_again() -> None:
-    """With augmentation the other models see the batch itself; without, each sample once for all epochs."""
-    rule = Moon(mu=1.0, T=0.5)
-    calls: list[int] = []
-
-    def frozen(w: torch.Tensor, buffers: torch.Tensor) -> SimpleNamespace:
-        def features(x: torch.Tensor) -> torch.Tensor:
-            calls.append(len(x))
-            return x * w
-
-        return SimpleNamespace(features=features)
-
-    x = torch.tensor([[1.0, 2.0], [3.0, -1.0], [0.5, 0.5]])
-    y = torch.zeros(3, dtype=torch.long)
-    losses = []
-    for augmented in (False, True):
-        ctx = SimpleNamespace(
-            frozen=frozen, w=torch.tensor(1.0), buffers=torch.zeros(0), augmented=augmented, local={},
-            state={"w": torch.tensor([2.0, 1.0]), "buffers": torch.zeros(0)},
-            data=SimpleNamespace(batches=lambda: iter([(x[:2], y[:2]), (x[2:], y[2:])])),
-        )  # fmt: skip
-        calls.clear()
-        ctx.local = rule.begin(ctx)
-        picked = torch.tensor([2, 0])
-        z = x[picked] * torch.tensor([0.5, 1.0])
-        batch = Batch(x[picked], y[picked], z, z, torch.tensor(0.0), picked)
-        losses.append([float(rule.loss(ctx, batch).extra) for _ in range(2)])
-        assert calls == ([2, 2, 2, 2] if augmented else [2, 1, 2, 1])
-    assert losses[0] == losses[1] and losses[0][0] > 0
+    """With augmentation (here one that changes nothing) the other models see each batch; without, all samples once."""
+    moon, augment = {"client": {"moon": {"mu": 1.0, "T": 0.5}}}, {"augment": lambda x: x}
+    again, once, plain = (
+        class_run(method, **options) for method, options in ((moon, augment), (moon, {}), ({}, {}))
+    )
+    near(run(again)[-1].w, run(once)[-1].w)
+    assert not torch.allclose(run(once)[-1].w, run(plain)[-1].w)
+    # In round 1, 33 samples pass two other models: in each of two epochs, or before training.
+    costs = [model.step(run(model, rounds=1)[-1])[1].cost.forward for model in (again, once)]
+    assert costs[1] == 2 * 33 < costs[0] <= 4 * 33
 
 
 def test_fedproc_loss_and_gradient() -> None:

@@ -51,13 +51,6 @@ def test_the_version_of_fedld(file: str) -> None:
             near(state["history"], g["history_code"][t], 1e-7)
 
 
-def test_by_hand() -> None:
-    """(1, 0) and (-1, 1): product -1. g_1 = (1, 0) + (1/2)(-1, 1) = (.5, .5), g_2 = (-1, 1) + (1, 0) = (0, 1)."""
-    G = torch.tensor([[1.0, 0.0], [-1.0, 1.0]])
-    dbar, _ = Harmonize().direction(G, torch.tensor([0.25, 0.75]).double(), round_view(2), {})
-    near(dbar, [0.125, 0.875], 1e-7)
-
-
 @pytest.mark.parametrize("variant", ["paper", "reference"])
 def test_updates_that_agree_are_averaged_and_zeros_never_conflict(variant: str) -> None:
     G = torch.tensor([[1.0, 0.0], [0.0, 0.0], [0.0, 2.0]]).double()

@@ -8,7 +8,6 @@ import pytest
 import torch
 from federations import Turns, federation, mlp, near, problem_of, run, same, with_rules
 from golden_cases import BODY, fedsdc, gradient, layers, round_view, stored
-from torch import nn
 
 from benchmark.engine.federation import FederatedRun
 from benchmark.engine.state import FederationState
@@ -17,17 +16,6 @@ from methods.core.contexts import ClientContext, State, Trained
 from methods.core.errors import MethodError
 from methods.core.rules import ClientRule, Method
 from methods.fedsdc import make_head
-
-
-def test_a_head_is_two_layers_without_a_nonlinearity() -> None:
-    head = make_head(64, 5, 30, 0.2, np.random.default_rng(0))
-    assert [type(layer) for layer in head] == [nn.Linear, nn.Dropout, nn.Linear]
-    assert [tuple(p.shape) for p in head.parameters()] == [(30, 64), (30,), (5, 30), (5,)]
-    assert head[1].p == 0.2
-    first, last = head[0], head[2]
-    assert not first.bias.any() and not last.bias.any()
-    z = torch.randn(7, 64, generator=torch.Generator().manual_seed(0))
-    torch.testing.assert_close(head.eval()(z), z @ (last.weight @ first.weight).T)
 
 
 def test_first_values_are_xavier_normal() -> None:

@@ -9,10 +9,11 @@ from federations import with_rules
 from methods.core import registry
 from methods.core.build import build
 from methods.core.errors import MethodError
-from methods.core.rules import ClientRule, Method, Post
+from methods.core.rules import ClientRule
 from methods.fedavg import Add, GlobalPrediction, MeanDirection, NoPost, SizeWeights
 from methods.fedavgm import ServerMomentum
 from methods.fedprox import FedProx
+from methods.fedsam import FedSAM
 from methods.selection.round_robin import RoundRobin
 from methods.selection.uniform import Uniform
 
@@ -85,40 +86,19 @@ def test_a_large_server_rate_is_warned_about(caplog: pytest.LogCaptureFixture) -
     assert "20" in caplog.text
 
 
-class Owner(ClientRule):
-    owns_head: ClassVar[bool] = True
+class Climber(ClientRule):
     personal: ClassVar[tuple[str, ...]] = ("head",)
 
     def ascend(self, *args: Any) -> None:
         return None
 
 
-class Other(Owner):
-    personal: ClassVar[tuple[str, ...]] = ("norm",)
-
-
-class Climber(Owner):
-    owns_head: ClassVar[bool] = False
-
-
-@pytest.mark.parametrize(("other", "what"), [(Other(), "the head"), (Climber(), "second gradient")])
-def test_two_rules_that_decide_the_same_are_refused_by_name(other: ClientRule, what: str) -> None:
-    both = with_rules(Owner(), other)
-    with pytest.raises(MethodError, match=f"Owner and {other.key} .*{what}"):
+def test_two_second_gradients_are_refused_by_name() -> None:
+    both = with_rules(Climber(), FedSAM(rho=0.1))
+    with pytest.raises(MethodError, match=r"Climber and fedsam .*second gradient"):
         both.check()
-    assert both.personal == {"head"} | set(other.personal)
-    with_rules(Owner(), FedProx(mu=0.1)).check()
-
-
-def test_a_rule_can_refuse_its_neighbours() -> None:
-    class Alone(Post):
-        def check(self, method: Method) -> None:
-            if method.optimizer.key != "add":
-                raise method.error(f"alone cannot follow {method.optimizer.key}")
-
-    with_rules(post=Alone()).check()
-    with pytest.raises(MethodError, match=r"'x'.*alone cannot follow momentum"):
-        with_rules(config={"name": "x"} | optimizer(beta=0.5, lr=1.0), post=Alone()).check()
+    assert both.personal == {"head"}
+    with_rules(Climber(), FedProx(mu=0.1)).check()
 
 
 def test_registry() -> None:
