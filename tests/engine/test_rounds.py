@@ -3,7 +3,6 @@
 import copy
 import gc
 import itertools
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -25,14 +24,18 @@ from federations import (
     run,
     same,
     seeded,
+    stored_order,
     with_rules,
 )
 from torch import Tensor, nn
 from torch.optim.sgd import sgd
 
+from benchmark.config.compose import group_names, load_group
 from benchmark.engine.state import Interrupted
 from benchmark.models.networks import Net
+from methods.core.build import build
 from methods.core.contexts import Batch, ClientContext, Loss, RoundView, State, Trained
+from methods.core.errors import MethodError
 from methods.core.rules import ClientRule, Method
 from methods.fedavg import MeanDirection, SizeWeights
 
@@ -67,6 +70,24 @@ def test_neutral_values_are_fedavg_bit_for_bit() -> None:
         assert torch.equal(run(class_run(method, **options))[-1].w, expected.w), name
 
 
+def test_every_combination_runs() -> None:
+    """The client rules of each method with the server of each other; what is refused is refused by name."""
+    methods = [load_group("method", name) for name in group_names("method")]
+    clients = {tuple(method["client"]): method for method in methods}.values()
+    servers = {str(method["server"]): method["server"] for method in methods}.values()
+    ran = 0
+    for client, server in itertools.product(clients, servers):
+        try:
+            method = build(client | {"server": server})
+        except MethodError as refused:
+            assert "needs" in str(refused) or "ignore" in str(refused)
+            continue
+        first, state = run(class_run(method, problem=classes((3, 2)), lr=0.02, epochs=1), rounds=1)
+        assert bool(torch.isfinite(state.w).all()) and not torch.equal(first.w, state.w)
+        ran += 1
+    assert ran > len(clients) * len(servers) / 2
+
+
 # One client -----------------------------------------------------------------------------------------------------
 
 
@@ -79,7 +100,7 @@ def test_one_client_is_sgd(momentum: float, weight_decay: float) -> None:
     """
     problem = classes((10,))
     options = {"momentum": momentum, "weight_decay": weight_decay}
-    model_ = class_run({}, problem=problem, order=lambda r, c, e, n: np.arange(n), **options)
+    model_ = class_run({}, problem=problem, order=stored_order, **options)
     net = seeded(mlp, 0)
     parameters = list(net.parameters())
     for _ in range(3):
@@ -113,21 +134,13 @@ def test_train_loss_is_the_mean_cross_entropy_over_samples_weighted_by_size() ->
 # Stop and resume ------------------------------------------------------------------------------------------------
 
 
-RESUMED: dict[str, Callable[[], Method | dict]] = {
-    "fedavg": dict,
-    "fedprox": lambda: {"client": {"fedprox": {"mu": 0.3}}},
-    "fedavgm": lambda: {"server": {"optimizer": CONF_MOMENTUM}},
-    "round robin": lambda: {"selection": {"name": "round_robin"}},
-    "client state, personal groups, local buffers": lambda: with_rules(
-        Drift(), config={"selection": {"name": "round_robin"}, "server": {"optimizer": CONF_MOMENTUM}}
-    ),
-}
-
-
-@pytest.mark.parametrize("name", RESUMED)
-def test_resume_is_bit_for_bit(name: str, tmp_path: Path) -> None:
+def test_resume_is_bit_for_bit(tmp_path: Path) -> None:
+    """Client state, personal groups, local buffers, a selection and an optimizer with states of their own."""
+    config = {"selection": {"name": "round_robin"}, "server": {"optimizer": CONF_MOMENTUM}}
     options = {"rounds": 5, "clients_per_round": 2, "momentum": 0.9, "net": bn_dropout}
-    assert_resumes(lambda seed: class_run(RESUMED[name](), net_seed=seed, **options), tmp_path)
+    assert_resumes(
+        lambda seed: class_run(with_rules(Drift(), config=config), net_seed=seed, **options), tmp_path
+    )
 
 
 def test_stop_between_clients_leaves_the_state_intact() -> None:
@@ -210,14 +223,10 @@ def test_a_stateless_method_holds_no_more_for_more_clients() -> None:
 def test_personal_groups_cost_what_they_hold() -> None:
     """FedBN's client state is its norm group and buffers (16 and 17 numbers of 99 here), not a whole model."""
     state = run(class_run(with_rules(OwnNorm()), net=bn_dropout), rounds=1)[-1]
-
-    def numbers(value: Any) -> int:
-        if isinstance(value, dict):
-            return sum(map(numbers, value.values()))
-        return value.untyped_storage().nbytes() // value.element_size() if isinstance(value, Tensor) else 0
-
-    assert len(state.w) == 99
-    assert {numbers(entry) for entry in state.clients.values()} == {16 + 17}
+    assert (len(state.w), len(state.clients)) == (99, 4)
+    for entry in state.clients.values():
+        bytes_held = {name: value.untyped_storage().nbytes() for name, value in entry.items()}
+        assert bytes_held == {"personal": 16 * 8, "buffers": 17 * 8}
 
 
 def test_what_is_kept_is_a_copy() -> None:

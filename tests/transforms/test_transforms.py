@@ -1,18 +1,17 @@
 """Normalisation and augmentation of uint8 batches."""
 
 import typing
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from federations import Recorder, class_run, problem_of, with_rules
+from federations import Recorder, class_run, problem_of, run, with_rules
 from torch import nn
 from torchvision.transforms.v2 import CenterCrop, Compose, Resize
 
 from benchmark.config.schema import TrainConfig
-from benchmark.engine.federation import FederatedRun
+from benchmark.engine.state import FederationState
 from benchmark.errors import ConfigError
 from benchmark.models.networks import Net
 from benchmark.transforms import augmentation as transforms
@@ -229,32 +228,22 @@ def test_the_same_pixels_whoever_else_trains_and_after_a_resume(name: str) -> No
     xs = [generator.integers(0, 256, (4, 3, 32, 32), dtype=np.uint8) for _ in range(3)]
     problem = problem_of(xs, [np.arange(4) % 3] * 3, 3)
 
-    def made(clients_per_round: int = 3) -> tuple[FederatedRun, Callable[[], dict]]:
-        """Clients with two batches a round; and the pixels seen so far by round, client and number of the batch."""
+    def trained(participants: int = 3, state: FederationState | None = None) -> tuple[FederationState, dict]:
+        """The state after the first of two rounds, and the pixels by round, client and number of the batch."""
         recorder = Recorder.new()
-        run = class_run(
+        model = class_run(
             with_rules(recorder),
             net=lambda: Net(_Pixels(), nn.Linear(3, 3), 3),
             problem=problem,
             augment=lambda x: drawn(name)(x).float() / 255,
-            clients_per_round=clients_per_round,
+            clients_per_round=participants,
         )
-        return run, lambda: {(t, k, i % 2): x for i, (t, k, x, *_) in enumerate(recorder.batches)}
+        states = run(model, state, rounds=1 if state else 2)
+        return states[1], {(t, k, i % 2): x for i, (t, k, x, *_) in enumerate(recorder.batches)}
 
-    whole, seen = made()
-    middle = whole.step(whole.initial_state())[0]
-    whole.step(middle)
-    expected = seen()
-    assert len(expected) == 2 * 3 * 2
-    assert len({tuple(x.flatten().tolist()) for x in expected.values()}) == len(expected)
-
-    resumed, seen = made()
+    middle, expected = trained()
+    assert len(expected) == len({tuple(x.flatten().tolist()) for x in expected.values()}) == 2 * 3 * 2
     torch.rand(5)  # somebody else's draws
-    resumed.step(middle)
-    assert {key[:2] for key in seen()} == {(1, client) for client in range(3)}
-    assert all(torch.equal(x, expected[key]) for key, x in seen().items())
-
-    fewer, seen = made(clients_per_round=1)
-    fewer.step(fewer.step(fewer.initial_state())[0])
-    assert len(seen()) == 2 * 2
-    assert all(torch.equal(x, expected[key]) for key, x in seen().items())
+    for (_, found), count in ((trained(state=middle), 3 * 2), (trained(participants=1), 2 * 2)):
+        assert len(found) == count
+        assert all(torch.equal(x, expected[key]) for key, x in found.items())
