@@ -12,33 +12,6 @@ from benchmark.engine.state import FederationState
 from methods.core.contexts import RoundView, State
 from methods.core.errors import MethodError
 from methods.core.rules import ClientRule, Method
-from methods.core.vectors import LayoutError
-
-
-class Updates:
-    """The updates D_k of a round: their weighted sum ``total`` [d], or all of them, ``matrix`` [m, d]."""
-
-    def __init__(self, like: Tensor, m: int, keep: bool) -> None:
-        """``like`` is the global model [d]. With ``keep`` all m updates are stored."""
-        self.matrix = like.new_empty(m, len(like)) if keep else None
-        self.total = like.new_zeros(0 if keep else len(like))
-        self._size = len(like)
-        self._count = 0
-
-    def add(self, update: Tensor, p: float | None) -> None:
-        """Take one update [d]. ``p`` is its weight if it is known before training ends."""
-        # torch would repeat a single number d times.
-        if update.shape != (self._size,):
-            raise LayoutError(
-                f"update number {self._count} of the round has the shape {list(update.shape)}, the model has "
-                f"{self._size} parameters. Send the part that differs as a payload, and set its place in the update to "
-                "zero."
-            )
-        if self.matrix is not None:
-            self.matrix[self._count].copy_(update)
-        elif p is not None:
-            self.total.add_(update, alpha=p)
-        self._count += 1
 
 
 class Payloads:
@@ -56,18 +29,14 @@ class Payloads:
                 raise MethodError(
                     f"client rule {rule.key!r} uploads {name!r} but names no reducer for it in `reducers`"
                 )
-            if reducer == "sum":
-                self._add_to_sum(key, value)
-            elif reducer == "mean" and p is not None:
-                self._add_to_sum(key, value * p)
-            else:
+            if reducer == "keep" or (reducer == "mean" and p is None):
                 self._kept.setdefault(key, {})[client] = value.clone()
-
-    def _add_to_sum(self, key: tuple[str, str], value: Tensor) -> None:
-        if key in self._sums:
-            self._sums[key].add_(value)
-        else:
-            self._sums[key] = value.clone()
+                continue
+            weighted = value * p if reducer == "mean" else value
+            if key in self._sums:
+                self._sums[key].add_(weighted)
+            else:
+                self._sums[key] = weighted.clone()
 
     def reduced(self, rule: ClientRule, view: RoundView) -> State:
         """The payload of one rule after reduction: tensors, or {client: tensor} for ``keep``."""
@@ -110,16 +79,27 @@ class Buffers:
 
 
 class Uploads:
-    """All that the clients of a round send."""
+    """All that the clients of a round send.
+
+    The updates D_k are held as their weighted sum ``total`` [d], or all of them as ``matrix`` [m, d], if the method
+    needs them or if the weights are known only after training.
+    """
 
     def __init__(self, state: FederationState, method: Method, m: int, counters: Tensor) -> None:
-        self.updates = Updates(state.w, m, keep=method.keeps_updates(state.round))
+        keeps = method.keeps_updates(state.round)
+        self.matrix = state.w.new_empty(m, len(state.w)) if keeps else None
+        self.total = state.w.new_zeros(0 if keeps else len(state.w))
         self.payloads = Payloads()
         self.buffers = Buffers(state.buffers, counters)
+        self._count = 0
 
     def add(self, client: int, result: ClientResult, p: float | None) -> None:
-        """Take what one client sends."""
+        """Take what one client sends. ``p`` is its weight if it is known before training ends."""
         for rule, payload in result.payloads:
             self.payloads.add(rule, client, payload, p)
-        self.updates.add(result.update, p)
         self.buffers.add(result.buffers, p)
+        if self.matrix is not None:
+            self.matrix[self._count].copy_(result.update)
+        elif p is not None:
+            self.total.add_(result.update, alpha=p)
+        self._count += 1

@@ -118,8 +118,8 @@ class FederatedRun:
             step_norms=np.array([loop.step_norm for loop in loops]),
         )
         p = method.weights.weights(view) if p is None else p
-        if method.selection.reweighs and uploads.updates.matrix is not None:
-            p = method.selection.reweigh(ids, uploads.updates.matrix, p, selection)
+        if method.selection.reweighs and uploads.matrix is not None:
+            p = method.selection.reweigh(ids, uploads.matrix, p, selection)
         new = self._aggregate(method, state, replace(view, weights=p), uploads)
         loss = float(np.average([loop.loss for loop in loops], weights=view.sizes))
         return new, RoundReport(t, ids, tuple(float(x) for x in p), loss, cost)
@@ -171,9 +171,9 @@ class FederatedRun:
     ) -> FederationState:
         """Weights -> direction -> optimizer -> post, then every rule's server side."""
         with torch.no_grad():
-            matrix = uploads.updates.matrix
+            matrix = uploads.matrix
             if matrix is None:
-                dbar, direction = uploads.updates.total, state.direction
+                dbar, direction = uploads.total, state.direction
             else:
                 p = torch.from_numpy(np.asarray(view.weights, dtype=np.float64))
                 dbar, direction = method.direction.direction(matrix, p, view, state.direction)

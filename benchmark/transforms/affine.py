@@ -6,7 +6,7 @@ interpolated once. The papers' codes interpolate in each step and round to 8 bit
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Literal
 
 import torch
@@ -20,14 +20,14 @@ CACHED_PIXELS = 160_000
 """Pixels per thread that are processed at once on a CPU: 2.5 times as fast as whole batches of large images."""
 
 
-def uniform(count: int, low: float, high: float, device: torch.device) -> Tensor:
-    """A uniform random number for each image [count], from torch's generator."""
-    return torch.rand(count, device=device) * (high - low) + low
+def uniform(images: Tensor, low: float, high: float, times: int = 1) -> Tensor:
+    """A uniform random number [B] (or ``times`` of them) for each image [B, ...], from torch's generator."""
+    return torch.rand(times * len(images), device=images.device) * (high - low) + low
 
 
-def sometimes(count: int, share: float, device: torch.device) -> Tensor:
-    """True with probability ``share`` for each image [count]."""
-    return torch.rand(count, device=device) < share
+def sometimes(images: Tensor, share: float = 0.5) -> Tensor:
+    """True with probability ``share`` for each image: [B]."""
+    return torch.rand(len(images), device=images.device) < share
 
 
 # Maps from output to frame, [B, 2, 2] --------------------------------------------------------------------------------
@@ -57,17 +57,15 @@ def shear(x: Tensor, y: Tensor) -> Tensor:
 # Boxes of the image, [B, 4] as (top, left, height, width) ------------------------------------------------------------
 
 
-def random_boxes(
-    count: int, height: int, width: int, scale: tuple[float, float], device: torch.device
-) -> Tensor:
+def random_boxes(images: Tensor, scale: tuple[float, float]) -> Tensor:
     """Random boxes inside the image: their share of the area is from ``scale``, their ratio from 3/4 to 4/3.
 
     As in torchvision's RandomResizedCrop, the first of ten draws that fits is taken. If none fits, it is the largest
     central box with such a ratio. Boxes have whole pixels.
     """
-    tries = 10
-    area = uniform(tries * count, *scale, device) * (height * width)
-    ratio = uniform(tries * count, math.log(3 / 4), math.log(4 / 3), device).exp()
+    tries, (count, _, height, width) = 10, images.shape
+    area = uniform(images, *scale, times=tries) * (height * width)
+    ratio = uniform(images, math.log(3 / 4), math.log(4 / 3), times=tries).exp()
     wide, high = (area * ratio).sqrt().round(), (area / ratio).sqrt().round()
     fits = ((0 < wide) & (wide <= width) & (0 < high) & (high <= height)).view(tries, count)
     first = fits.float().argmax(dim=0, keepdim=True)  # argmax returns the first of equal values
@@ -76,21 +74,22 @@ def random_boxes(
     middle_wide = float(min(width, round(height * 4 / 3)))
     high = torch.where(some, high.view(tries, count).gather(0, first)[0], middle_high)
     wide = torch.where(some, wide.view(tries, count).gather(0, first)[0], middle_wide)
-    down, right = torch.rand(2, count, device=device).unbind()
+    down, right = torch.rand(2, count, device=images.device).unbind()
     top = torch.where(some, (down * (height - high + 1)).floor(), round((height - middle_high) / 2))
     left = torch.where(some, (right * (width - wide + 1)).floor(), round((width - middle_wide) / 2))
     return torch.stack([top, left, high, wide], -1)
 
 
-def shifted_boxes(count: int, height: int, width: int, pad: int, device: torch.device) -> Tensor:
+def shifted_boxes(images: Tensor, pad: int) -> Tensor:
     """Boxes of the image's size, shifted by -pad..pad whole pixels in both directions."""
-    corner = torch.randint(-pad, pad + 1, (count, 2), device=device).float()
-    return torch.cat([corner, corner.new_tensor([height, width]).expand(count, 2)], dim=1)
+    boxes = whole(images).clone()
+    boxes[:, :2] = torch.randint(-pad, pad + 1, (len(images), 2), device=images.device)
+    return boxes
 
 
-def whole(count: int, height: int, width: int, device: torch.device) -> Tensor:
+def whole(images: Tensor) -> Tensor:
     """Boxes that contain the whole image."""
-    return torch.tensor([0.0, 0.0, height, width], device=device).expand(count, 4)
+    return torch.tensor([0.0, 0.0, *images.shape[2:]], device=images.device).expand(len(images), 4)
 
 
 # Interpolation -------------------------------------------------------------------------------------------------------
@@ -98,7 +97,7 @@ def whole(count: int, height: int, width: int, device: torch.device) -> Tensor:
 
 def warp(
     images: Tensor,
-    size: tuple[int, int],
+    size: Sequence[int],
     matrix: Tensor,
     box: Tensor | None = None,
     shift: Tensor | None = None,
@@ -144,7 +143,7 @@ def warp(
     return out
 
 
-def _frame(extent: Tensor, size: tuple[int, int], box: Tensor | None) -> tuple[Tensor, Tensor]:
+def _frame(extent: Tensor, size: Sequence[int], box: Tensor | None) -> tuple[Tensor, Tensor]:
     """(pixels of the image per pixel of the frame, the frame's centre in the image), both [B, 2] as (x, y)."""
     if box is None:
         return torch.ones_like(extent), extent / 2

@@ -69,20 +69,13 @@ def _crop_and_flip(images: Tensor, pad: int, reflect: bool = False) -> Tensor:
     count, _, height, width = images.shape
     top, left = (torch.randint(0, 2 * pad + 1, (count,), device=images.device) for _ in range(2))
     mirrored = torch.rand(count, device=images.device) < 0.5
-    padded = _reflected(images, pad) if reflect else F.pad(images, (pad, pad, pad, pad))
+    # torch reflects floats only.
+    wide = F.pad(images.float(), [pad] * 4, mode="reflect") if reflect else F.pad(images, [pad] * 4)
+    padded = wide.to(images.dtype)
     # Every possible crop is a view of the padded image, so that whole rows are copied.
     both = torch.stack([padded, padded.flip(3)]).unfold(3, height, 1).unfold(4, width, 1)
     each = torch.arange(count, device=images.device)
     return both[mirrored.long(), each, :, top, torch.where(mirrored, 2 * pad - left, left)]
-
-
-def _reflected(images: Tensor, pad: int) -> Tensor:
-    """Pad each side by ``pad`` reflected pixels without repeating the outermost (torch's pad is for floats only)."""
-    for dim in (2, 3):
-        last = images.shape[dim] - 1
-        place = torch.arange(-pad, last + pad + 1, device=images.device).abs()
-        images = images.index_select(dim, torch.minimum(place, 2 * last - place))
-    return images
 
 
 # Augmentations of the papers' codes ------------------------------------------------------------------------------
@@ -91,40 +84,36 @@ RETINA_SIZE, BIRD_SIZE, SKIN_SIZE = 384, 224, 200
 """Image sizes of FedLD, FedDiverse (WaterBirds) and FLamby (ISIC2019), in training and evaluation."""
 
 
+def _turn(images: Tensor, degrees: float) -> Tensor:
+    """Rotations by up to ``degrees`` in both directions."""
+    return rotation(uniform(images, -degrees, degrees))
+
+
 def _crop_turn_flip(images: Tensor, scale: tuple[float, float]) -> Tensor:
     """FedLD's code: a random crop resized to 384 pixels, rotated by up to 10 degrees, mirrored."""
-    count, _, height, width = images.shape
-    box = random_boxes(count, height, width, scale, images.device)
-    turn = rotation(uniform(count, -10, 10, images.device))
-    matrix = turn @ flip(sometimes(count, 0.5, images.device))
+    box = random_boxes(images, scale)
+    matrix = _turn(images, 10) @ flip(sometimes(images))
     return warp(images, (RETINA_SIZE, RETINA_SIZE), matrix, box)
 
 
 def _blood(images: Tensor) -> Tensor:
     """FedSDC's code on blood cells: a random crop at the stored size, mirrored, rotated; colour jitter or gray."""
-    count, _, height, width = images.shape
-    box = random_boxes(count, height, width, (0.8, 1.0), images.device)
-    turn = rotation(uniform(count, -180, 180, images.device))
-    matrix = flip(sometimes(count, 0.5, images.device)) @ turn
-    return sometimes_gray(jitter(warp(images, (height, width), matrix, box), 0.2, 0.2, 0.2, 0.2), 0.5)
+    box, turn = random_boxes(images, (0.8, 1.0)), _turn(images, 180)
+    cropped = warp(images, images.shape[2:], flip(sometimes(images)) @ turn, box)
+    return sometimes_gray(jitter(cropped, 0.2, 0.2, 0.2, 0.2), 0.5)
 
 
 def _ham10000(images: Tensor) -> Tensor:
     """FedDisco's and FedSDC's code on HAM10000: mirrored in both directions, rotated; colour jitter."""
-    count, _, height, width = images.shape
-    mirrored = flip(*(sometimes(count, 0.5, images.device) for _ in range(2)))
-    turn = rotation(uniform(count, -20, 20, images.device))
-    box = whole(count, height, width, images.device)
-    return jitter(warp(images, (height, width), mirrored @ turn, box, mode="nearest"), 0.1, 0.1, 0.0, 0.1)
+    mirrored = flip(sometimes(images), sometimes(images))
+    turned = warp(images, images.shape[2:], mirrored @ _turn(images, 20), whole(images), mode="nearest")
+    return jitter(turned, 0.1, 0.1, 0.0, 0.1)
 
 
 def _cifar100(images: Tensor) -> Tensor:
     """FedMR's code on CIFAR-100: shifted by up to 4 pixels, mirrored, rotated by up to 15 degrees."""
-    count, _, height, width = images.shape
-    box = shifted_boxes(count, height, width, 4, images.device)
-    turn = rotation(uniform(count, -15, 15, images.device))
-    mirrored = flip(sometimes(count, 0.5, images.device))
-    return warp(images, (height, width), mirrored @ turn, box, mode="nearest")
+    box, turn = shifted_boxes(images, 4), _turn(images, 15)
+    return warp(images, images.shape[2:], flip(sometimes(images)) @ turn, box, mode="nearest")
 
 
 def _isic2019(images: Tensor) -> Tensor:
@@ -136,27 +125,24 @@ def _isic2019(images: Tensor) -> Tensor:
     device = images.device
 
     def maybe(values: Tensor, neutral: float = 0.0) -> Tensor:
-        return torch.where(sometimes(count, 0.5, device), values, neutral)
+        return torch.where(sometimes(images), values, neutral)
 
-    scale = maybe(uniform(count, 0.93, 1.07, device), 1.0)
-    turn = rotation(maybe(uniform(count, -50, 50, device)))
+    scale = maybe(uniform(images, 0.93, 1.07), 1.0)
+    turn = rotation(maybe(uniform(images, -50, 50)))
     # One of three with equal probability: horizontal, vertical, both.
     kind = maybe(torch.randint(1, 4, (count,), device=device).float())
     mirrored = flip((kind == 1) | (kind == 3), (kind == 2) | (kind == 3))
-    slant = shear(*(maybe(uniform(count, -0.1, 0.1, device)) for _ in range(2)))
+    slant = shear(*(maybe(uniform(images, -0.1, 0.1)) for _ in range(2)))
     matrix = turn @ mirrored @ slant / scale[:, None, None]
     # A random position of the crop inside the scaled image.
     room = torch.stack([scale * width - SKIN_SIZE, scale * height - SKIN_SIZE], 1).clamp(min=0)
     place = (torch.rand(count, 2, device=device) - 0.5) * room
     shift = (matrix @ place[:, :, None])[:, :, 0]
     x = warp(images, (SKIN_SIZE, SKIN_SIZE), matrix, shift=shift, outside="reflection")
-    light = sometimes(count, 0.5, device)
-    x = brightness_and_contrast(
-        x,
-        torch.where(light, uniform(count, -0.15, 0.15, device), 0.0),
-        torch.where(light, uniform(count, 0.9, 1.1, device), 1.0),
-    )
-    return holes(x, 8, 16, 0.5)
+    light = sometimes(images)
+    brightness = torch.where(light, uniform(images, -0.15, 0.15), 0.0)
+    contrast = torch.where(light, uniform(images, 0.9, 1.1), 1.0)
+    return holes(brightness_and_contrast(x, brightness, contrast), 8, 16, 0.5)
 
 
 def _waterbirds(images: Tensor) -> Tensor:

@@ -69,10 +69,10 @@ def jitter(
     steps: list[Callable[[Tensor], Tensor]] = []
     for step, strength in ((brightness, bright), (contrast, contrasted), (saturation, saturated)):
         if strength:
-            factor = uniform(len(x), max(0.0, 1 - strength), 1 + strength, x.device)
+            factor = uniform(x, max(0.0, 1 - strength), 1 + strength)
             steps.append(partial(step, factor=factor))
     if hued:
-        steps.append(partial(hue, turn=uniform(len(x), -hued, hued, x.device)))
+        steps.append(partial(hue, turn=uniform(x, -hued, hued)))
     for number in torch.randperm(len(steps)).tolist():
         x = steps[number](x)
     return x
@@ -85,22 +85,19 @@ def brightness_and_contrast(x: Tensor, shift: Tensor, factor: Tensor) -> Tensor:
 
 def sometimes_gray(x: Tensor, share: float) -> Tensor:
     """Make each image gray with probability ``share``."""
-    return torch.where(_each(sometimes(len(x), share, x.device)), gray(x), x)
+    return torch.where(_each(sometimes(x, share)), gray(x), x)
 
 
 def holes(x: Tensor, most: int, size: int, share: float) -> Tensor:
     """With probability ``share``, set 1 to ``most`` random squares of ``size`` pixels to black."""
     count, _, height, width = x.shape
-    number = (
-        torch.randint(1, most + 1, (count, 1), device=x.device) * sometimes(count, share, x.device)[:, None]
-    )
+    number = torch.randint(1, most + 1, (count, 1), device=x.device) * sometimes(x, share)[:, None]
     corner = torch.rand(2, count, most, device=x.device)
     top = (corner[0] * max(1, height - size + 1)).floor()
     left = (corner[1] * max(1, width - size + 1)).floor()
     here = torch.arange(most, device=x.device) < number
     rows = torch.arange(height, device=x.device) - top[:, :, None]
     columns = torch.arange(width, device=x.device) - left[:, :, None]
-    covered = ((rows >= 0) & (rows < size) & here[:, :, None]).float().transpose(1, 2) @ (
-        (columns >= 0) & (columns < size)
-    ).float()
-    return x * (covered == 0)[:, None]
+    in_rows = ((rows >= 0) & (rows < size) & here[:, :, None]).float()
+    in_columns = ((columns >= 0) & (columns < size)).float()
+    return x * (in_rows.transpose(1, 2) @ in_columns == 0)[:, None]

@@ -15,11 +15,9 @@ from federations import federation, near, problem_of, run, with_rules
 from golden_cases import round_view, stored, with_tensors
 from torch import Tensor, nn
 
-from benchmark.engine.aggregation import Updates
 from benchmark.models.networks import Net
 from methods.core.contexts import Batch, ClientContext, Loss, State
 from methods.core.rules import ClientRule
-from methods.core.vectors import LayoutError
 from methods.fedld import Margin, Principal
 
 EIGEN_FILES = ("m5", "m10", "m5_rankdef", "m10_rankdef", "zerohist")
@@ -226,13 +224,3 @@ def test_float32_updates_lose_nothing_but_their_own_rounding() -> None:
     expected = principal(updates.astype(np.float64), p, proportion=1.0, normaliser="one")
     found = principal(updates, p, proportion=1.0, normaliser="one")
     assert torch.equal(found, expected.float())
-
-
-@pytest.mark.parametrize("keep", [True, False])
-@pytest.mark.parametrize("size", [1, 4, 6])
-def test_updates_of_unequal_layouts_are_refused(keep: bool, size: int) -> None:
-    """One number too: torch would stretch it over the whole vector."""
-    updates = Updates(torch.zeros(5), 2, keep)
-    updates.add(torch.ones(5), 0.5)
-    with pytest.raises(LayoutError, match=rf"update number 1 .* shape \[{size}\], the model has 5 param"):
-        updates.add(torch.ones(size), 0.5)

@@ -20,7 +20,6 @@ from benchmark.transforms.affine import (
     whole,
 )
 
-CPU = torch.device("cpu")
 MODES: tuple[Mode, ...] = ("bilinear", "nearest")
 
 
@@ -34,6 +33,10 @@ def smooth(side: int = 40) -> Tensor:
     y, x = torch.meshgrid(torch.arange(side) / side, torch.arange(side) / side, indexing="ij")
     channels = [100 + 80 * torch.sin(3 * x + y), 120 + 60 * torch.cos(2 * y - x), 90 + 90 * x * y]
     return torch.stack(channels)[None]
+
+
+def blank(count: int, height: int, width: int) -> Tensor:
+    return torch.zeros(1).expand(count, 1, height, width)
 
 
 def some(*values: float) -> Tensor:
@@ -51,7 +54,7 @@ def interior(x: Tensor, share: float = 0.3) -> Tensor:
 def test_flips_are_exact_and_each_images_own(mode: Mode, boxed: bool) -> None:
     images = noise(count=4)
     horizontal, vertical = torch.tensor([[False, True, False, True], [False, False, True, True]])
-    box = whole(4, 12, 9, CPU) if boxed else None
+    box = whole(images) if boxed else None
     out = warp(images, (12, 9), flip(horizontal, vertical), box, mode=mode)
     expected = [images[0], images[1].flip(2), images[2].flip(1), images[3].flip(1, 2)]
     torch.testing.assert_close(out, torch.stack(expected).float(), rtol=0, atol=2e-3)
@@ -61,7 +64,7 @@ def test_flips_are_exact_and_each_images_own(mode: Mode, boxed: bool) -> None:
 def test_rotation(angle: float) -> None:
     """torchvision's rotate; nearest pixels may differ where a place falls between two."""
     image = noise(21, 21, 1)
-    nearest = warp(image, (21, 21), rotation(some(angle)), whole(1, 21, 21, CPU), mode="nearest")
+    nearest = warp(image, (21, 21), rotation(some(angle)), whole(image), mode="nearest")
     expected = tv.rotate(image, angle, InterpolationMode.NEAREST)
     assert float((nearest == expected).float().mean()) > 0.98
     bilinear = warp(smooth(), (40, 40), rotation(some(angle)))
@@ -127,7 +130,7 @@ def test_shifted_boxes_are_crops_of_a_padded_image() -> None:
     image = noise(12, 9, 1)
     padded = np.pad(image.numpy(), ((0, 0), (0, 0), (4, 4), (4, 4)))
     torch.manual_seed(0)
-    boxes = shifted_boxes(500, 12, 9, 4, CPU)
+    boxes = shifted_boxes(image.expand(500, 3, 12, 9), 4)
     assert {tuple(b) for b in boxes[:, 2:].tolist()} == {(12.0, 9.0)}
     assert sorted(set(boxes[:, 0].tolist())) == sorted(set(boxes[:, 1].tolist())) == list(range(-4, 5))
     for box in boxes[:20]:
@@ -141,7 +144,7 @@ def test_shifted_boxes_are_crops_of_a_padded_image() -> None:
 
 def test_boxes_follow_the_rule_of_random_resized_crop() -> None:
     torch.manual_seed(0)
-    boxes = random_boxes(4000, 256, 256, (0.6, 1.0), CPU)
+    boxes = random_boxes(blank(4000, 256, 256), (0.6, 1.0))
     top, left, high, wide = boxes.unbind(1)
     assert torch.equal(boxes, boxes.round())
     assert bool(((top >= 0) & (left >= 0) & (top + high <= 256) & (left + wide <= 256)).all())
@@ -156,7 +159,7 @@ def test_boxes_follow_the_rule_of_random_resized_crop() -> None:
     # Places are uniform among those that there are.
     movable = high < 250
     assert float((top / (256 - high))[movable].mean()) == pytest.approx(0.5, abs=0.03)
-    small = random_boxes(4000, 256, 256, (0.2, 0.4), CPU)
+    small = random_boxes(blank(4000, 256, 256), (0.2, 0.4))
     area = small[:, 2] * small[:, 3] / 256**2
     assert float(area.mean()) == pytest.approx(0.3, abs=0.005)  # here nearly all fit: uniform from .2 to .4
     assert float(area.std()) == pytest.approx(0.2 / math.sqrt(12), abs=0.005)
@@ -168,5 +171,5 @@ def test_boxes_follow_the_rule_of_random_resized_crop() -> None:
 )
 def test_where_no_box_fits_the_middle_is_taken(height: int, width: int, box: tuple[int, ...]) -> None:
     """More than the whole area fits never. The largest middle has a ratio of at most 4/3: 13 of 30 beside 10."""
-    boxes = random_boxes(5, height, width, (1.3, 1.4), CPU)
+    boxes = random_boxes(blank(5, height, width), (1.3, 1.4))
     assert {tuple(b) for b in boxes.tolist()} == {tuple(map(float, box))}
