@@ -24,7 +24,6 @@ from typing import Any
 from benchmark.launch.tasks import Listener, Outcome, StopRequest, Task
 from benchmark.launch.worker import serve
 from benchmark.runs.status import RunState
-from benchmark.runs.threads import THREAD_VARIABLES
 
 log = logging.getLogger(__name__)
 
@@ -42,6 +41,15 @@ POLL_SECONDS = 1.0
 
 OUTPUT_LIMIT = 1 << 20
 """Bytes of a worker's output that are kept. Only the end of it is ever shown."""
+
+THREAD_VARIABLES = (
+    "OMP_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "NUMEXPR_NUM_THREADS",
+    "VECLIB_MAXIMUM_THREADS",
+)
+"""Environment variables that numerical libraries read when they are imported."""
 
 # One line, because `ps` shows it. All processes of a batch job get SIGUSR2, which ends those that do not handle it.
 _BOOT = (

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from threadpoolctl import threadpool_limits
 
 from benchmark.config.schema import RunConfig
 from benchmark.engine.federation import FederatedRun
@@ -29,7 +30,6 @@ from benchmark.runs.data import RunData, load_data
 from benchmark.runs.lease import Busy, Lease, LeaseLost
 from benchmark.runs.status import RunResult, RunState, Status
 from benchmark.runs.store import Results, RunFolder
-from benchmark.runs.threads import limit_threads
 from methods.core.vectors import Layout
 
 log = logging.getLogger("fedtables")
@@ -85,7 +85,9 @@ def _execute(config: RunConfig, folder: RunFolder, progress: Progress, stop: Sto
     started = time.perf_counter()
     with folder.lease() as lease, _log_file(folder):
         try:
-            limit_threads(config.runtime.threads)
+            # With another number of threads the last bits of the results may differ.
+            torch.set_num_threads(config.runtime.threads)
+            threadpool_limits(config.runtime.threads)
             # Otherwise cuDNN chooses its algorithms by measured time, and a repeated run gives other bits.
             torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = True, False
             ended = _outcome(folder)  # by a process that had the lease before

@@ -14,8 +14,6 @@ class Kept:
     """What the server has of a run: lines by their number, as they were sent; how it ended."""
 
     name: str
-    group: str = ""
-    tags: tuple[str, ...] = ()
     history: dict[int, list[dict[str, Any]]] = field(default_factory=dict)
     exit_codes: list[int] = field(default_factory=list)
     opened: int = 0
@@ -54,8 +52,6 @@ class Wandb:
         if operation == "UpsertBucket":
             kept = self.runs.setdefault(values["name"], Kept(values["name"]))
             kept.opened += values.get("displayName") is not None
-            kept.group = values.get("groupName") or kept.group
-            kept.tags = tuple(values.get("tags") or kept.tags)
             bucket = {"id": "B", "name": kept.name, "displayName": kept.name, "project": project}
             return {"upsertBucket": {"bucket": bucket, "inserted": kept.opened == 1}}
         if operation == "CreateRunFiles":
@@ -75,7 +71,7 @@ class Wandb:
             "historyTail": kept.tail(),
             "eventsTail": "[]",
             "config": "{}",
-            "tags": list(kept.tags),
+            "tags": [],
             "notes": None,
             "wandbConfig": '{"t": 1}',
         }

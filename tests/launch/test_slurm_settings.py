@@ -24,25 +24,19 @@ from benchmark.paths import CONF
 @pytest.mark.parametrize(
     ("settings", "sizes"),
     [
-        # 70 % of 10 minutes are 420 s: four runs of 100 s, or four times two side by side.
-        ({}, [4, 4, 4]),
-        ({"workers": 2}, [8, 4]),
-        ({"gpus_per_job": 2}, [8, 4]),
+        # 70 % of 10 minutes are 420 s: four runs of 100 s, or twice as many side by side. Run 8 takes longer.
+        ({}, [4, 4, 1, 3]),
+        ({"workers": 2}, [8, 1, 3]),
+        ({"gpus_per_job": 2}, [8, 1, 3]),
         ({"runs_per_job": 5}, [5, 5, 2]),
         ({"runs_per_job": 1}, [1] * 12),
     ],
 )
 def test_runs_fill_the_time(settings: dict[str, Any], sizes: list[int]) -> None:
-    packs = pack_tasks(tasks(), lambda task: 100.0, SlurmSettings.of({"time": 10, **settings}))
+    seconds = dict.fromkeys(KEYS, 100.0) | {KEYS[8]: 9000.0}
+    packs = pack_tasks(tasks(), lambda task: seconds[task.key], SlurmSettings.of({"time": 10, **settings}))
     assert [len(pack) for pack in packs] == sizes
     assert [task.key for pack in packs for task in pack] == KEYS
-
-
-def test_a_run_longer_than_the_time_has_a_task_of_its_own() -> None:
-    """It is queued again until it is done."""
-    seconds = {KEYS[0]: 10.0, KEYS[1]: 9000.0, KEYS[2]: 10.0}
-    packs = pack_tasks(tasks(KEYS[:3]), lambda task: seconds[task.key], SlurmSettings.of({"time": 10}))
-    assert [len(pack) for pack in packs] == [1, 1, 1]
 
 
 # Time --------------------------------------------------------------------------------------------------------------

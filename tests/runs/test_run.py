@@ -20,7 +20,6 @@ from benchmark.errors import ConfigError, UserError
 from benchmark.runs.build import build_problem, build_run, choose_device
 from benchmark.runs.data import load_data, load_dataset, prepare_data
 from benchmark.runs.execute import execute, work
-from benchmark.runs.threads import THREAD_VARIABLES
 
 
 def configuration(tmp_path: Path, *layers: dict[str, Any], seed: int = 0, **runtime: Any) -> RunConfig:
@@ -279,18 +278,12 @@ def test_a_gpu_that_is_not_there(tmp_path: Path) -> None:
     assert choose_device("auto") == torch.device("cpu")
 
 
-@pytest.mark.parametrize("said", [True, False])
-def test_threads_are_what_the_configuration_says(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: bool
-) -> None:
-    """NumPy's are set where the environment does not say it already; more threads may give other last bits."""
+def test_threads_are_what_the_configuration_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[int] = []
-    monkeypatch.setattr("threadpoolctl.threadpool_limits", seen.append)
-    for name in THREAD_VARIABLES:
-        monkeypatch.setenv(name, "2" if said else "1")
+    monkeypatch.setattr("benchmark.runs.execute.threadpool_limits", seen.append)
     config = configuration(tmp_path, {"train": {"rounds": 1}}, threads=2)
     execute(config)
-    assert seen == ([] if said else [2])
+    assert seen == [2]
     assert json.loads((folder_of(config).path / "meta.json").read_text())["threads"] == 2
 
 

@@ -191,7 +191,7 @@ def test_a_server_gets_every_round_once(root: Path, online: Wandb, monkeypatch: 
     assert sender.send_runs([RUN]) == 1
     kept = online.runs[ID]
     assert kept.lines() == list(LOGGED.items())
-    assert kept.exit_codes[1:3] == [130, 0] and kept.group == "fedmr_table1" and "fedmr" in kept.tags
+    assert kept.exit_codes[1:3] == [130, 0]
 
 
 # Whatever breaks ---------------------------------------------------------------------------------------------------
