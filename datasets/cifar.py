@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from datasets.core.base import Facts, RawDataset, RawOptions, Split, published
+from datasets.core.base import RawDataset, RawOptions, Split, published
 from datasets.core.download import DownloadTree, RawFile, RawFolder, fetch
 from datasets.core.registry import dataset
 
@@ -109,20 +109,16 @@ CIFAR100 = Kind(
 )
 
 
-@dataset("cifar10", options=RawOptions, facts=lambda options: _facts(CIFAR10))
+@dataset("cifar10", options=RawOptions, facts=lambda _: CIFAR10.tree.facts(50_000, 10_000, 10, 32))
 def cifar10(options: RawOptions, root: Path) -> RawDataset:
     """CIFAR-10 photographs: 50,000 + 10,000 colour images of 32 x 32, 10 classes; downloads by itself."""
     return _read(CIFAR10, root, options.strict)
 
 
-@dataset("cifar100", options=RawOptions, facts=lambda options: _facts(CIFAR100))
+@dataset("cifar100", options=RawOptions, facts=lambda _: CIFAR100.tree.facts(50_000, 10_000, 100, 32))
 def cifar100(options: RawOptions, root: Path) -> RawDataset:
     """CIFAR-100 photographs: 50,000 + 10,000 colour images of 32 x 32, 100 fine classes; downloads by itself."""
     return _read(CIFAR100, root, options.strict)
-
-
-def _facts(kind: Kind) -> Facts:
-    return kind.tree.facts(50_000, 10_000, kind.classes, 32)
 
 
 def _read(kind: Kind, root: Path, strict: bool) -> RawDataset:

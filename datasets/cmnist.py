@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from datasets.core.base import Facts, RawDataset, RawOptions, Split, published
+from datasets.core.base import RawDataset, RawOptions, Split, published
 from datasets.core.registry import dataset
 from datasets.mnist import MNIST, read
 
@@ -18,11 +18,7 @@ TEST_CELLS = ((2571, 2568), (2505, 2356))
 """Test images by class and colour that the authors' code makes."""
 
 
-def _facts(options: RawOptions) -> Facts:
-    return MNIST.tree.facts(60_000, 10_000, 2, 28)
-
-
-@dataset("cmnist", options=RawOptions, facts=_facts)
+@dataset("cmnist", options=RawOptions, facts=lambda _: MNIST.tree.facts(60_000, 10_000, 2, 28))
 def cmnist(options: RawOptions, root: Path) -> RawDataset:
     """Coloured MNIST of FedDiverse: digit < 5 or >= 5, red or green independent of it; made from MNIST's files."""
     train, test = read(MNIST, root, options.strict)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from datasets.core.base import Facts, Int64Array, RawDataset, RawOptions, Split, UInt8Array, published
+from datasets.core.base import Int64Array, RawDataset, RawOptions, Split, UInt8Array, published
 from datasets.core.download import DownloadTree, RawFile, RawFolder, fetch
 from datasets.core.registry import dataset
 
@@ -98,13 +98,17 @@ FASHION = Kind(
 )
 
 
-@dataset("mnist", options=RawOptions, facts=lambda options: _facts(MNIST))
+@dataset("mnist", options=RawOptions, facts=lambda _: MNIST.tree.facts(60_000, 10_000, 10, SIDE, channels=1))
 def mnist(options: RawOptions, root: Path) -> RawDataset:
     """MNIST handwritten digits: 60,000 + 10,000 grey images of 28 x 28, 10 classes; downloads by itself."""
     return _built(MNIST, root, options.strict, 0.1307, 0.3081)
 
 
-@dataset("fashionmnist", options=RawOptions, facts=lambda options: _facts(FASHION))
+@dataset(
+    "fashionmnist",
+    options=RawOptions,
+    facts=lambda _: FASHION.tree.facts(60_000, 10_000, 10, SIDE, channels=1),
+)
 def fashionmnist(options: RawOptions, root: Path) -> RawDataset:
     """FashionMNIST articles of clothing: 60,000 + 10,000 grey images of 28 x 28, 10 classes; downloads by itself."""
     # FedMR, the paper that uses it, only scales to 0..1.
@@ -116,18 +120,8 @@ def _built(kind: Kind, root: Path, strict: bool, mean: float, std: float) -> Raw
     return RawDataset(*read(kind, root, strict), kind.classes, mean=(mean,), std=(std,), expected=counts)
 
 
-def _facts(kind: Kind) -> Facts:
-    return kind.tree.facts(60_000, 10_000, 10, SIDE, channels=1)
-
-
 def read(kind: Kind, root: Path, strict: bool) -> tuple[Split, Split]:
-    """Train and test split, uint8 [N, 1, H, W], of MNIST or FashionMNIST under `root`.
-
-    Args:
-        kind: Which of the two.
-        root: Data root.
-        strict: Require the owner's checksums.
-    """
+    """Train and test split, uint8 [N, 1, H, W], of MNIST or FashionMNIST; `strict` requires the owner's checksums."""
     folder = fetch(kind.tree, root)
     return _read_split(kind, folder, "train", strict), _read_split(kind, folder, "test", strict)
 

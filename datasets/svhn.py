@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from datasets.core.base import Facts, RawDataset, RawOptions, Split
+from datasets.core.base import RawDataset, RawOptions, Split
 from datasets.core.download import DownloadTree, RawFile, RawFolder, fetch
 from datasets.core.registry import dataset
 
@@ -39,11 +39,7 @@ TREE = DownloadTree(
 )
 
 
-def _facts(options: RawOptions) -> Facts:
-    return TREE.facts(73_257, 26_032, 10, 32)
-
-
-@dataset("svhn", options=RawOptions, facts=_facts)
+@dataset("svhn", options=RawOptions, facts=lambda _: TREE.facts(73_257, 26_032, 10, 32))
 def svhn(options: RawOptions, root: Path) -> RawDataset:
     """Street View house numbers: 73,257 + 26,032 colour images of 32 x 32, 10 classes; downloads by itself."""
     folder = fetch(TREE, root)

@@ -2,12 +2,12 @@
 
 import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from rich.console import Console
 from rich.table import Table
 
@@ -15,7 +15,7 @@ from benchmark.cli.options import read, yaml_value
 from benchmark.config.compose import group_names, load_group
 from benchmark.errors import ConfigError, wrong
 from benchmark.runs.files import storage_error
-from datasets.core.base import PARTS, DataError, Dataset
+from datasets.core.base import PARTS, DataError, Dataset, Split
 from datasets.core.prepare import DamagedError, check, is_prepared, load, locate, prepare
 from datasets.core.registry import describe, names, option_values
 
@@ -177,20 +177,17 @@ def _print_counts(data: Dataset) -> None:
 
     A published number for several rows together (a class at all sources, a source of all classes) has a row of its own.
     """
-    cells = {part: _cells(data, part) for part in PARTS}
-    found: dict[tuple[str, Cell], int] = {
-        (part, cell): n for part in PARTS for cell, n in cells[part].items()
-    }
+    kinds = {"class": data.classes, "attribute": data.attributes, "source": data.sources}
+    cells = list(product(data.classes, data.attributes or ("",), data.sources or ("",)))
+    counts = {part: _counts(getattr(data, part), kinds.values()) for part in PARTS}
+    found = {(part, cell): counts[part][cell] for part in PARTS for cell in cells}
     published: dict[tuple[str, Cell], int] = {}
     for part, label, group, images in data.expected:
         row = _row(data, label, group)
         published[part, row] = images
-        members = [
-            n for (own, *groups), n in cells[part].items() if label in ("", own) and group in ("", *groups)
-        ]
-        found.setdefault((part, row), sum(members))
+        members = [cell for cell in cells if label in ("", cell[0]) and group in ("", *cell[1:])]
+        found.setdefault((part, row), sum(counts[part][cell] for cell in members))
     table = Table(title="Images", title_justify="left", show_footer=True)
-    kinds = {"class": data.classes, "attribute": data.attributes, "source": data.sources}
     for kind, known in kinds.items():
         if known:
             table.add_column(kind, footer="all" if kind == "class" else "")
@@ -202,8 +199,11 @@ def _print_counts(data: Dataset) -> None:
         numbers = []
         for key in ((part, row) for part in PARTS):
             numbers.append(f"{found[key]:,}" if key in found else "-")
-            if data.expected:
-                numbers.append(_published(found.get(key, 0), published.get(key)))
+            if key in published:
+                away = found[key] - published[key]
+                numbers.append(f"{published[key]:,}" + (f" ({away:+,})" if away else ""))
+            elif data.expected:
+                numbers.append("-")
         table.add_row(*(name for name, known in zip(row, kinds.values(), strict=True) if known), *numbers)
     _print_table(table)
     differ = sum(found[key] != images for key, images in published.items())
@@ -215,21 +215,12 @@ def _print_counts(data: Dataset) -> None:
         print(f"published counts: all {len(published)} are met")
 
 
-def _cells(data: Dataset, part: str) -> dict[Cell, int]:
-    """Images of each class, attribute and source of a split, also those of 0 images."""
-    split = getattr(data, part)
-    names, indices = [], []
-    for values, known in (
-        (split.labels, data.classes),
-        (split.attributes, data.attributes),
-        (split.sources, data.sources),
-    ):
-        names.append(("",) if values is None else known)
-        indices.append(np.zeros(len(split), np.int64) if values is None else values)
-    table = np.zeros([len(each) for each in names], dtype=np.int64)
-    np.add.at(table, tuple(indices), 1)
-    classes, attributes, sources = names
-    return dict(zip(product(classes, attributes, sources), table.ravel().tolist(), strict=True))
+def _counts(split: Split, names: Iterable[Sequence[str]]) -> Counter[Cell]:
+    """Images of each class, attribute and source of a split."""
+    columns = []
+    for values, known in zip((split.labels, split.attributes, split.sources), names, strict=True):
+        columns.append([""] * len(split) if values is None else [known[index] for index in values])
+    return Counter(zip(*columns, strict=True))
 
 
 def _row(data: Dataset, label: str, group: str) -> Cell:
@@ -237,13 +228,6 @@ def _row(data: Dataset, label: str, group: str) -> Cell:
     attribute = group if group in data.attributes else "all"
     source = group if group and group not in data.attributes else "all"
     return label or "all", attribute if data.attributes else "", source if data.sources else ""
-
-
-def _published(found: int, published: int | None) -> str:
-    """The published number, and how far the found one is from it."""
-    if published is None:
-        return "-"
-    return f"{published:,}" if found == published else f"{published:,} ({found - published:+,})"
 
 
 def _print_table(table: Table) -> None:

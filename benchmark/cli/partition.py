@@ -8,8 +8,9 @@ from typing import Annotated, Literal
 import numpy as np
 import pandas as pd
 
-from benchmark.cli.options import parse, yaml_value
-from benchmark.config.compose import compose, resolve
+from benchmark.cli.options import parse
+from benchmark.cli.overrides import plain_configuration
+from benchmark.config.compose import resolve
 from benchmark.errors import ConfigError, wrong
 from benchmark.runs.files import storage_error
 from partitions.core.base import IntArray, Population
@@ -24,7 +25,6 @@ class ShowOptions:
 
     kind: Literal["bubble", "bars"] = "bubble"
     out: Annotated[Path | None, "FILE.png"] = None
-    preset: str = "quick"
 
 
 def main(words: Sequence[str]) -> int:
@@ -36,8 +36,15 @@ def main(words: Sequence[str]) -> int:
     from benchmark.reports.pictures import client_picture
     from benchmark.runs.data import load_data, population
 
-    layers = [_nested(word) for word in words[1:] if word not in own]
-    config = resolve(compose(options.preset, *layers))
+    settings = [word for word in words[1:] if word not in own]
+    for word in settings:
+        if "=" not in word:
+            example = "key=value, like partition=dirichlet partition.alpha=0.1"
+            raise ConfigError(wrong("partition show", word, example))
+    # "++" sets a key whether the file of its group has it or not.
+    config = resolve(
+        plain_configuration([f"++{word}" if "." in word.partition("=")[0] else word for word in settings])
+    )
     loaded = load_data(config, Path(config.paths.results) / "partitions")
     people = population(loaded.dataset, loaded.train)
     print(partition_text(loaded.partition, people), end="")
@@ -59,26 +66,8 @@ def main(words: Sequence[str]) -> int:
     return 0
 
 
-def _nested(word: str) -> dict[str, object]:
-    """``a.b=1`` as {"a": {"b": 1}}."""
-    key, equals, text = word.partition("=")
-    if not equals:
-        raise ConfigError(
-            wrong("partition show", word, "key=value, like partition=dirichlet partition.alpha=0.1")
-        )
-    value = yaml_value(text, key)
-    for part in reversed(key.split(".")):
-        value = {part: value}
-    return dict(value)
-
-
 def partition_text(partition: Partition, population: Population) -> str:
-    """The whole description of a partition as plain text.
-
-    Parts: what it is, how much is given out, client x class counts, client x (class, attribute) counts where
-    there are attributes, the six heterogeneity metrics. Tables wider than 110 characters continue in blocks
-    below.
-    """
+    """What a partition is, its counts per client and class (and attribute), and the six heterogeneity metrics."""
     counts, groups = partition.counts, partition.counts_attr
     class_names = population.class_names or [str(label) for label in range(counts.shape[1])]
     table = _table(counts, class_names)

@@ -172,7 +172,9 @@ def test_data_and_a_cache_that_cannot_be_written(
     refused: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # As if the network answered: then the download has no place.
-    monkeypatch.setattr("datasets.core.download._unreachable", lambda addresses: None)
+    monkeypatch.setattr(
+        "datasets.core.download._contents", lambda tree, mirror, names: dict.fromkeys(names, b"")
+    )
     taken = tmp_path / "taken"
     taken.write_text("a file in the folder's place, which stops root too")
     refused(mnist_words("run", taken), str(taken), "cannot be written", "FEDTABLES_DATA")

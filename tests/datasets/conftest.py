@@ -27,7 +27,9 @@ SMALL: dict[str, dict[str, Any]] = {
 
 @pytest.fixture(autouse=True)
 def offline(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And images are decoded in this process: to start others takes longer for so few."""
     monkeypatch.setenv("FEDTABLES_OFFLINE", "1")
+    monkeypatch.setenv("FEDTABLES_WORKERS", "1")
 
 
 @pytest.fixture

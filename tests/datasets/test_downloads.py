@@ -14,7 +14,6 @@ import pytest
 import raw_trees
 import torchvision.datasets
 from raw_mistakes import Change, cut, remove, write
-from scipy.io import savemat
 
 from datasets import svhn
 from datasets.cifar import CIFAR10, CIFAR100
@@ -49,11 +48,6 @@ def test_mnist(raw: Callable[..., Path], cache: Path) -> None:
     assert tuple(data.test.labels[:10]) == (7, 2, 1, 0, 4, 1, 4, 9, 5, 9)
     assert bytes(data.train.images[0, 0, 0, :4]) == content[16:20]
     assert (data.mean, data.std, data.note) == ((0.1307,), (0.3081,), "")
-
-
-def test_fashionmnist(raw: Callable[..., Path], cache: Path) -> None:
-    data = load("fashionmnist", LOOSE, raw("fashionmnist"), cache)
-    assert data.classes[:2] == ("T-shirt/top", "Trouser") and data.classes[9] == "Ankle boot"
 
 
 def test_two_roots_are_two_sets_when_not_strict(
@@ -97,50 +91,29 @@ def test_cmnist_draws_class_1_after_class_0() -> None:
 
 
 def test_cifar10_with_keys_of_bytes(raw: Callable[..., Path], cache: Path) -> None:
-    """Rows are red, green and blue planes of 1,024 bytes."""
     root = raw("cifar10")
-    rows = np.zeros((20, 3072), dtype=np.uint8)
-    rows[:, :1024], rows[:, 2048:] = np.arange(20)[:, None], 7
-    content = {b"data": rows, b"labels": [k % 10 for k in range(20)]}
+    content = {b"data": np.full((10, 3072), 7, np.uint8), b"labels": list(range(10))}
     (root / "cifar-10-batches-py/test_batch").write_bytes(pickle.dumps(content, protocol=2))
     data = load("cifar10", LOOSE, root, cache)
-    np.testing.assert_array_equal(data.test.images[13, :, 31, 31], [13, 0, 7])
-    np.testing.assert_array_equal(data.test.labels, [k % 10 for k in range(20)])
+    assert (data.test.images == 7).all() and data.test.labels.tolist() == list(range(10))
 
 
-class TestAgainstTorchvision:
-    """The same miniature files through torchvision's own readers: same pixels, labels, order and class names."""
-
-    @pytest.fixture(autouse=True)
-    def unchecked(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(torchvision.datasets.cifar, "check_integrity", lambda *_: True)
-        monkeypatch.setattr(torchvision.datasets.SVHN, "_check_integrity", lambda self: True)
-
-    def _same(self, split: Split, theirs: Any) -> None:
-        np.testing.assert_array_equal(split.labels, [theirs[k][1] for k in range(len(theirs))])
-        pixels = np.stack([np.asarray(theirs[k][0]) for k in range(len(theirs))])
-        np.testing.assert_array_equal(split.images, pixels.transpose(0, 3, 1, 2))
-
-    @pytest.mark.parametrize("name", ["CIFAR10", "CIFAR100"])
-    def test_cifar(self, raw: Callable[..., Path], cache: Path, name: str) -> None:
-        root = raw(name.lower())
-        data = load(name.lower(), LOOSE, root, cache)
-        for split, train in ((data.train, True), (data.test, False)):
-            theirs = getattr(torchvision.datasets, name)(str(root), train=train)
-            self._same(split, theirs)
-            assert list(data.classes) == theirs.classes
-
-    def test_svhn(self, raw: Callable[..., Path], cache: Path) -> None:
-        root = raw("svhn")
-        generator = np.random.default_rng(5)
-        for part, count in (("train", 30), ("test", 11)):
-            images = generator.integers(0, 256, (32, 32, 3, count), dtype=np.uint8)
-            labels = generator.integers(1, 11, (count, 1)).astype(np.uint8)
-            savemat(root / f"{part}_32x32.mat", {"X": images, "y": labels})
-        data = load("svhn", LOOSE, root, cache)
-        for split, part in ((data.train, "train"), (data.test, "test")):
-            self._same(split, torchvision.datasets.SVHN(str(root), split=part))
-        assert data.classes == tuple("0123456789")
+@pytest.mark.parametrize("name", ["CIFAR10", "CIFAR100", "SVHN"])
+def test_the_same_as_torchvisions_readers(
+    raw: Callable[..., Path], cache: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """Pixels, labels, order and names of classes of the same miniature files."""
+    monkeypatch.setattr(torchvision.datasets.cifar, "check_integrity", lambda *_: True)
+    monkeypatch.setattr(torchvision.datasets.SVHN, "_check_integrity", lambda self: True)
+    root = raw(name.lower())
+    data = load(name.lower(), LOOSE, root, cache)
+    for part, split in (("train", data.train), ("test", data.test)):
+        which = {"split": part} if name == "SVHN" else {"train": part == "train"}
+        theirs = getattr(torchvision.datasets, name)(str(root), **which)
+        pixels, labels = zip(*theirs, strict=True)
+        np.testing.assert_array_equal(split.labels, labels)
+        np.testing.assert_array_equal(split.images, np.stack(pixels).transpose(0, 3, 1, 2))
+        assert list(data.classes) == getattr(theirs, "classes", list("0123456789"))
 
 
 # Downloads -----------------------------------------------------------------------------------------------------------
@@ -196,11 +169,7 @@ def test_downloads_only_what_is_missing(
         ("svhn", remove("train_32x32.mat"), "No such file"),
         ("svhn", cut("train_32x32.mat", 100), "train_32x32.mat is not the published file"),
         ("cifar10", cut("all.tar.gz", 100), "all.tar.gz failed ("),
-        (
-            "cifar10",
-            write("all.tar.gz", gzip.compress(bytes(10_240))),
-            "data_batch_1 is not the published file",
-        ),
+        ("cifar10", write("all.tar.gz", gzip.compress(bytes(10_240))), "data_batch_1 is not the published"),
         ("mnist", cut("MNIST/raw/train-images-idx3-ubyte.gz", 100), "Compressed file ended"),
     ],
 )
@@ -214,34 +183,17 @@ def test_a_download_that_fails(
     assert words in str(caught.value) and not (tmp_path / "data").exists()
 
 
-def test_a_data_root_that_cannot_be_written(tmp_path: Path, served: Callable[[str], DownloadTree]) -> None:
-    (tmp_path / "file").write_text("in the way")
-    with pytest.raises(
-        DataError, match=r"file/data/MNIST/raw cannot be written \(Not a directory\)"
-    ) as caught:
-        fetch(served("mnist"), tmp_path / "file" / "data")
-    assert "set FEDTABLES_DATA to a folder" in str(caught.value) and "4 files expected, 0 found" in str(
-        caught.value
-    )
-
-
-@pytest.mark.parametrize("silent", [False, True])
-def test_no_network(
-    tmp_path: Path, refused: Callable[..., str], monkeypatch: pytest.MonkeyPatch, silent: bool
-) -> None:
+def test_no_network(tmp_path: Path, refused: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
     """The tests' own guard answers look-ups as a machine without a network would. All mirrors are tried."""
     tried, urlopen = [], download.urllib.request.urlopen
 
     def noting(address: str, timeout: float) -> Any:
         tried.append((address, timeout))
-        if silent:
-            raise TimeoutError("timed out")
         return urlopen(address, timeout=timeout)
 
     monkeypatch.delenv("FEDTABLES_OFFLINE")
     monkeypatch.setattr(download.urllib.request, "urlopen", noting)
-    reason = "timed out" if silent else "[Errno -2] tests use no network"
-    failed = f"the download from http://yann.lecun.com/exdb/mnist/ failed ({reason}"
+    failed = "the download from http://yann.lecun.com/exdb/mnist/ failed ([Errno -2] tests use no network"
     assert failed in refused("mnist", tmp_path / "data") and not (tmp_path / "data").exists()
     assert tried == [(f"{mirror}train-images-idx3-ubyte.gz", 10.0) for mirror in MNIST.tree.mirrors]
 

@@ -6,14 +6,11 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-import raw_trees
 from raw_trees import listed
 
 from datasets.core.images import ToSquare
-from datasets.core.prepare import load
 from datasets.spawrious import drawn_for_test
 from datasets.waterbirds import PUBLISHED
-from partitions import Population, make
 from partitions.interaction import DISTRIBUTIONS, Interaction
 
 BREEDS, PLACES = ("labrador", "dachshund", "bulldog", "corgi"), ("beach", "snow")
@@ -60,20 +57,16 @@ def test_spawrious_published_sizes(raw: Callable[..., Path]) -> None:
 # WaterBirds ----------------------------------------------------------------------------------------------------------
 
 
-def test_waterbirds_keeps_the_order_of_the_list(raw: Callable[..., Path], tmp_path: Path) -> None:
+def test_waterbirds_keeps_the_order_of_the_list(raw: Callable[..., Path]) -> None:
     """Rows 1 to 12 are the training split, three of each cell, 21 to 32 the test split."""
-    root = raw("waterbirds")
-    data = listed("waterbirds", root)
+    data = listed("waterbirds", raw("waterbirds"))
     assert data.classes == ("land bird", "water bird") and data.attributes == ("land", "water")
     assert data.decode == ToSquare(256)
     for part, first in ((data.train, 1), (data.test, 21)):
         assert [path.name for path in part.paths] == [f"Bird_{n:04}.jpg" for n in range(first, first + 12)]
         np.testing.assert_array_equal(part.labels, [0] * 6 + [1] * 6)
         np.testing.assert_array_equal(part.attributes, [0, 0, 0, 1, 1, 1] * 2)
-    options = {"strict": False, "size": 16}
-    prepared = load("waterbirds", options, root, tmp_path / "cache")
-    assert len(prepared.train) == len(prepared.test) == 12
-    assert [number for *_, number in prepared.expected] == [3498, 184, 56, 1057, 2255, 2255, 642, 642]
+    assert [number for *_, number in data.expected] == [3498, 184, 56, 1057, 2255, 2255, 642, 642]
 
 
 def test_waterbirds_numbers_with_a_decimal_point_and_a_byte_order_mark(raw: Callable[..., Path]) -> None:
@@ -86,22 +79,13 @@ def test_waterbirds_numbers_with_a_decimal_point_and_a_byte_order_mark(raw: Call
     assert len(listed("waterbirds", root).train) == 12
 
 
-def test_waterbirds_published_list_is_what_the_clients_need(tmp_path: Path) -> None:
-    """A full list of 11,788 rows with the published cells, its images empty files: listed, not decoded."""
-    folder = tmp_path / "waterbirds/001.Bird"
-    folder.mkdir(parents=True)
-    cells = [(y, split, place) for split, part in enumerate(("train", "val", "test")) for y in (0, 1)
-             for place in (0, 1) for _ in range(PUBLISHED[part][y][place])]  # fmt: skip
-    rows = [f"{n},001.Bird/{n}.jpg,{y},{split},{place},x" for n, (y, split, place) in enumerate(cells)]
-    assert len(rows) == 11_788
-    for n in range(len(rows)):
-        (folder / f"{n}.jpg").touch()
-    raw_trees.write_lines(
-        folder.parent / "metadata.csv", ["img_id,img_filename,y,split,place,place_filename", *rows]
-    )
-    data = listed("waterbirds", tmp_path, strict=True)
-    assert (len(data.train), len(data.test)) == (4795, 5794)
-    people = Population(data.train.labels, 2, data.train.attributes, 2)
-    clients = make("interaction", {"distribution": "waterbirds_dist"}).split(people, np.random.default_rng(0))
-    assert len(clients) == 30
-    np.testing.assert_array_equal(np.sort(np.concatenate(clients)), np.arange(4795))
+def test_waterbirds_published_list_is_what_the_clients_need(
+    raw: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the miniature's counts in the place of the published ones the same tree is right."""
+    assert np.sum([PUBLISHED[part] for part in ("train", "val", "test")]) == 11_788
+    clients = Interaction(distribution="waterbirds_dist").matrices()
+    np.testing.assert_array_equal(clients.sum(axis=0), PUBLISHED["train"])
+    miniature = {part: ((count,) * 2,) * 2 for part, count in (("train", 3), ("val", 2), ("test", 3))}
+    monkeypatch.setattr("datasets.waterbirds.PUBLISHED", miniature)
+    assert len(listed("waterbirds", raw("waterbirds"), strict=True).train) == 12

@@ -85,29 +85,17 @@ def test_lists_as_other_systems_write_them(raw: Callable[..., Path]) -> None:
     assert len(data.train) == 10 and data.test.labels.tolist() == [0, 1] * 3
 
 
-def test_retina_strict_takes_the_figures_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A copy with as many images as the figure's bars; of another split, it is refused."""
-    place = tmp_path / "data/Retina"
-    monkeypatch.setattr(Path, "is_file", lambda path: path.suffix == ".npy" or path.exists())
-    names = {
-        (client, kind): [f"{client}_{kind}_{n}.npy" for n in range(count)]
-        for client, counts in enumerate(SPLITS[2], 1)
-        for kind, count in enumerate(counts)
-    }
-    rows = [f"{name},{kind}.0" for (_, kind), own in names.items() for name in own]
-    write_lines(place / "labels.csv", [*rows, "t.npy,1.0"])
-    write_lines(place / "test.csv", ["t.npy"])
-    for part in ("train", "test"):
-        (place / part).mkdir()
-    for split in (2, 3):
-        for client in range(1, 6):
-            own = names[client, 0] + names[client, 1]
-            write_lines(place / f"5_clients/split_{split}/client_{client}.csv", own)
-    built = listed("retina", tmp_path / "data", strict=True, split=2)
-    assert len(built.train) == 8999 and built.train.sources is not None
-    words = r"client_1 normal 2,734/657, client_1 diseased 0/1,017, client_2 normal 1,098/312"
+def test_retina_strict_takes_the_figures_counts(
+    raw: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the miniature's counts as those of split 2; of another split, the same lists are refused."""
+    monkeypatch.setattr("datasets.retina.TRAIN_COUNTS", (5, 5))
+    monkeypatch.setattr("datasets.retina.SPLITS", {**SPLITS, 2: ((1, 1),) * 5})
+    root = raw("retina")
+    assert listed("retina", root, strict=True, split=2).train.sources is not None
+    words = r"client_1 normal 2,734/1, client_1 diseased 0/1, client_2 normal 1,098/1"
     with pytest.raises(DataError, match=words):
-        listed("retina", tmp_path / "data", strict=True, split=3)
+        listed("retina", root, strict=True, split=3)
 
 
 # COVID-FL ------------------------------------------------------------------------------------------------------------

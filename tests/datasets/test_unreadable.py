@@ -1,6 +1,5 @@
 """Raw files that cannot be read, or whose content differs from the published one."""
 
-import importlib
 import os
 import pickle
 from collections.abc import Callable
@@ -8,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from datasets import acevedo, bodzas, ham10000, matek
 
 ACEVEDO = "PBC_dataset_normal_DIB"
 
@@ -21,38 +22,32 @@ def test_niid2_needs_all_three(raw: Callable[..., Path], refused: Callable[..., 
 # Files that the system does not let be read ------------------------------------------------------------------------
 
 
-def test_a_folder_that_may_not_be_read(
-    raw: Callable[..., Path], refused: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("name", "locked"), [("acevedo", f"{ACEVEDO}/ig"), ("mnist", "MNIST/raw/train-labels-idx1-ubyte.gz")]
+)
+def test_a_folder_or_file_that_may_not_be_read(
+    raw: Callable[..., Path],
+    refused: Callable[..., str],
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    locked: str,
 ) -> None:
-    root = raw("acevedo")
-    locked, scandir = root / ACEVEDO / "ig", os.scandir
+    root = raw(name)
 
-    def scan(path: Any) -> Any:
-        if Path(path) == locked:
-            raise PermissionError(13, "Permission denied", str(locked))
-        return scandir(path)
+    def guarded(read: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        def guard(path: Any) -> Any:
+            if Path(path) == root / locked:
+                raise PermissionError(13, "Permission denied", str(path))
+            return read(path)
 
-    monkeypatch.setattr(os, "scandir", scan)
-    message = refused("acevedo", root)
-    assert message.startswith("Acevedo-20: ig cannot be read (Permission denied).")
-    assert f"expected:  {ACEVEDO}/ig, which this user can read" in message and "chmod -R u+rX" in message
+        return guard
 
-
-def test_a_file_that_may_not_be_read(
-    raw: Callable[..., Path], refused: Callable[..., str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    root = raw("mnist")
-    locked, read = root / "MNIST/raw/train-labels-idx1-ubyte.gz", Path.read_bytes
-
-    def read_bytes(path: Path) -> bytes:
-        if path == locked:
-            raise PermissionError(13, "Permission denied", str(path))
-        return read(path)
-
-    monkeypatch.setattr(Path, "read_bytes", read_bytes)
-    message = refused("mnist", root)
-    assert "train-labels-idx1-ubyte.gz cannot be read (Permission denied)." in message
-    assert f"looked at: {locked}" in message and "change its rights" in message
+    monkeypatch.setattr(os, "scandir", guarded(os.scandir))
+    monkeypatch.setattr(Path, "read_bytes", guarded(Path.read_bytes))
+    message = refused(name, root)
+    assert f": {Path(locked).name} cannot be read (Permission denied)." in message
+    assert f"looked at: {root / locked}\n" in message and "change its rights (chmod -R u+rX)" in message
+    assert f"expected:  {locked}, which this user can read" in message
 
 
 def test_a_link_to_nothing(raw: Callable[..., Path], refused: Callable[..., str]) -> None:
@@ -87,49 +82,22 @@ def test_a_pickle_that_would_run_code_is_refused(
 # With the copy's own numbers as the published ones -----------------------------------------------------------------
 
 
+MONOCYTE = dict.fromkeys(bodzas.PUBLISHED, 2) | {"Monocyte": 1}
+THREE = {folder: dict.fromkeys(codes, 3) for folder, codes in acevedo.PREFIXES.items()}
+HAM = {"COUNTS": dict.fromkeys(ham10000.COUNTS, 4)}
+HAM_SOURCES = {"SOURCE_COUNTS": dict.fromkeys(ham10000.SOURCE_COUNTS, 7)}
+
+
 @pytest.mark.parametrize(
     ("name", "patches", "words"),
     [
-        (
-            "bodzas",
-            {"PUBLISHED": lambda n: {name: 2 - (name == "Monocyte") for name in n}},
-            ("files were added", "Monocyte 1/2"),
-        ),
-        (
-            "bodzas",
-            {"PUBLISHED": lambda n: dict.fromkeys(n, 2)},
-            ("24 x 18 pixels, the originals 1,200 x 1,200", "9 images of 1,200 x 1,200 pixels expected"),
-        ),
-        (
-            "acevedo",
-            {"PREFIXES": lambda n: {name: dict.fromkeys(codes, 3) for name, codes in n.items()}},
-            ("24 x 18 pixels, the originals about 360 x 363", "a resized copy"),
-        ),
-        (
-            "ham10000",
-            {"COUNTS": lambda n: dict.fromkeys(n, 4)},
-            ("10,015 images expected, 28 found", "vidir_molemax 3,954/7"),
-        ),
-        (
-            "matek",
-            {"PUBLISHED": lambda n: dict.fromkeys(n, 2)},
-            ("20 x 20 pixels, the originals 400 x 400", "a resized copy"),
-        ),
-        (
-            "ham10000",
-            {"COUNTS": lambda n: dict.fromkeys(n, 4), "SOURCE_COUNTS": lambda n: dict.fromkeys(n, 7)},
-            ("24 x 18 pixels, the originals 600 x 450", "5 images of 600 x 450 pixels expected"),
-        ),
-        (
-            "spawrious",
-            {"PER_HALF": lambda n: 10},
-            ("16 x 16 pixels, the originals 224 x 224", "8 images of 224 x 224 pixels expected"),
-        ),
-        (
-            "isic2019",
-            {"TRAIN": lambda n: ((2,) * 8,) * 6, "TEST": lambda n: ((1,) * 8,) * 6},
-            ("24 x 18 pixels, the originals 1,024 on the shorter side (centre bcn)",),
-        ),
+        ("bodzas", {"PUBLISHED": MONOCYTE}, ("files were added", "Monocyte 1/2")),
+        ("bodzas", {"PUBLISHED": dict.fromkeys(bodzas.PUBLISHED, 2)}, ("24 x 18 pixels", "1,200 x 1,200")),
+        ("acevedo", {"PREFIXES": THREE}, ("24 x 18 pixels, the originals about 360 x 363", "a resized copy")),
+        ("matek", {"PUBLISHED": dict.fromkeys(matek.PUBLISHED, 2)}, ("20 x 20 pixels", "400 x 400")),
+        ("ham10000", HAM, ("10,015 images expected, 28 found", "vidir_molemax 3,954/7")),
+        ("ham10000", HAM | HAM_SOURCES, ("24 x 18 pixels, the originals 600 x 450", "5 images of 600 x 450")),
+        ("spawrious", {"PER_HALF": 10}, ("16 x 16 pixels, the originals 224 x 224", "8 images of 224 x 224")),
     ],
 )
 def test_other_numbers_and_resized_copies(
@@ -137,12 +105,11 @@ def test_other_numbers_and_resized_copies(
     refused: Callable[..., str],
     monkeypatch: pytest.MonkeyPatch,
     name: str,
-    patches: dict[str, Callable[[Any], Any]],
+    patches: dict[str, Any],
     words: tuple[str, ...],
 ) -> None:
-    module = importlib.import_module(f"datasets.{name}")
-    for key, patch in patches.items():
-        monkeypatch.setattr(module, key, patch(getattr(module, key)))
+    for key, value in patches.items():
+        monkeypatch.setattr(f"datasets.{name}.{key}", value)
     options = {"strict": True} | ({"held_out": 1} if name == "ham10000" else {})
     message = refused(name, raw(name), options)
     assert [word for word in words if word not in message] == [], message

@@ -7,11 +7,11 @@ import shutil
 import signal
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from PIL import Image
 from scipy.io import savemat
 
@@ -133,29 +133,18 @@ class Killed:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-@dataclass(frozen=True)
-class Mistake:
-    """A data set, what is changed in its tree (`empty`: in an empty data root), and parts of the message."""
-
-    name: str
-    change: Change
-    words: tuple[str, ...]
-    options: dict[str, Any] = field(default_factory=dict)
-    tree: str = ""
-    decoding: bool = False
-
-
 def mistake(
     name: str, change: Change, *words: str, tree: str = "", decoding: bool = False, **options: Any
-) -> Mistake:
-    return Mistake(name, change, words, options, tree or name, decoding)
+) -> Any:
+    """Parameters of a test: what is changed in a data set's tree (`empty`: in an empty root), parts of the message."""
+    return pytest.param(name, tree or name, change, options, words, decoding, id=name)
 
 
-def nothing(name: str, *words: str) -> Mistake:
+def nothing(name: str, *words: str) -> Any:
     words = (*words, "does not exist", "not downloaded yet", "FEDTABLES_DATA", " 0 found")
     return mistake(name, no_root, *words, tree="empty")
 
 
-def hint(name: str, found: str, *words: str, **options: Any) -> Mistake:
+def hint(name: str, found: str, *words: str, **options: Any) -> Any:
     """Only a file or folder of this name is there."""
     return mistake(name, write(found), *words, tree="empty", **options)
