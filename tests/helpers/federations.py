@@ -10,13 +10,15 @@ import torch
 from torch import Tensor, nn
 
 from benchmark.engine.federation import FederatedRun
+from benchmark.engine.records import Cost
 from benchmark.engine.state import FederationState, Problem, Schedule
 from benchmark.engine.training import TrainSpec
+from benchmark.engine.views import ProbedClients
 from benchmark.models.flat import FlatModel
 from benchmark.models.networks import Net
 from methods.core.build import asked_heads, build
 from methods.core.contexts import Batch, ClientContext, Federation, Loss, RoundView, State, Trained
-from methods.core.rules import ClientPool, ClientRule, Method, Selection
+from methods.core.rules import ClientPool, ClientProbe, ClientRule, Method, Selection
 
 CONF_MOMENTUM = {"name": "momentum", "beta": 0.9, "lr": 0.5}
 
@@ -83,6 +85,13 @@ def run(
     for _ in range(federation.schedule.rounds if rounds is None else rounds):
         states.append(federation.step(states[-1])[0])
     return states
+
+
+def asked(model: FederatedRun, question: Callable[[ClientProbe], np.ndarray]) -> tuple[np.ndarray, Cost]:
+    """What each client answers to a selection before round 0 [K, ...], and the cost."""
+    cost = Cost()
+    clients = ProbedClients(model.clients, model.initial_state(), cost)
+    return clients.ask(range(clients.num_clients), question), cost
 
 
 def assert_resumes(make: Callable[[int], FederatedRun], folder: Path) -> None:

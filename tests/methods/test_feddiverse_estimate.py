@@ -8,37 +8,16 @@ import numpy as np
 import pytest
 import torch
 from feddiverse_cases import TWO, USUAL, perceptron, rule, spurious
-from federations import Recorder, federation, problem_of, run, with_rules
+from federations import Recorder, asked, federation, problem_of, run, with_rules
 from torch import Tensor, nn
 
 from benchmark.models.networks import Net
-from methods.core.contexts import Phase, State
-from methods.core.rules import ClientPool, ClientProbe, ClientRule, Selection
+from methods.core.contexts import Phase
+from methods.core.rules import ClientRule
 from methods.selection.feddiverse import ATTRIBUTE, FedDiverse
 from methods.shared.triplets import Balanced
 
 # The set-up by hand: rate 0, so that every model keeps its first values ----------------------------------------------
-
-
-class Asked(Selection):
-    """Everybody; notes the matrix that ``rule`` estimates at each client in round 0."""
-
-    key: ClassVar[str] = "asked"
-    rule: Any
-    matrices: Any
-
-    def heads(self, *args: Any) -> dict[str, nn.Module]:
-        return self.rule.heads(*args)
-
-    def choose(
-        self, round: int, kappa: int, clients: ClientPool, state: State, rng: np.random.Generator
-    ) -> Any:
-        def note(probe: ClientProbe) -> np.ndarray:
-            self.matrices.append(self.rule.matrix(probe).tolist())
-            return np.zeros(1)
-
-        clients.ask(range(clients.num_clients), note)
-        return [], state
 
 
 def line(classes: int) -> Net:
@@ -59,14 +38,12 @@ def estimated(
 ) -> list[Any]:
     """N~^k of each client at rate 0, from heads with the given values (rows of weights on x, and of the bias)."""
     xs = [np.array(x, dtype=float)[:, None] for x, _ in clients]
-    asked = Asked(rule=rule(**values), matrices=[])
     problem = problem_of(xs, [np.array(y, dtype=np.int64) for _, y in clients], classes)
-    model = federation(problem, with_rules(selection=asked), net, lr=0.0, batch_size=4)
+    model = federation(problem, with_rules(selection=rule(**values)), net, lr=0.0, batch_size=4)
     for key, (weight, bias) in heads.items():
         vector = [[w, 0.0] for w in weight]
         model.model.initial_heads[key] = torch.tensor([*np.ravel(vector), *bias])
-    model.step(model.initial_state())
-    return asked.matrices
+    return asked(model, rule(**values).matrix)[0].tolist()
 
 
 def two_class_line() -> Net:
@@ -223,11 +200,8 @@ def test_the_estimate_finds_the_minority_groups(matrices: list) -> None:
     A matrix that ignores the attribute has 10 % to 25 % of the samples in wrong cells.
     """
     problem, counts = spurious(matrices)
-    asked = Asked(rule=rule(), matrices=[])
-    model = federation(
-        problem, with_rules(selection=asked), perceptron(counts.shape[1]), lr=0.1, batch_size=28, order=None
-    )
-    model.step(model.initial_state())
-    found = [np.array(matrix) for matrix in asked.matrices]
+    method = with_rules(selection=rule())
+    model = federation(problem, method, perceptron(counts.shape[1]), lr=0.1, batch_size=28, order=None)
+    found, _ = asked(model, rule().matrix)
     assert max(up_to_a_swap(m, truth) for m, truth in zip(found, counts, strict=True)) < 0.05
-    assert all(m.sum(1).tolist() == truth.sum(1).tolist() for m, truth in zip(found, counts, strict=True))
+    assert np.array_equal(found.sum(2), counts.sum(2))

@@ -3,12 +3,13 @@
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 from feddiverse_cases import TWO, USUAL, perceptron, rule, spurious, table6
 from federations import assert_resumes, bn_dropout, federation, problem_of, run, same, seeded, with_rules
+from selection_cases import Fake
 
 from benchmark.engine.federation import FederatedRun
 from benchmark.engine.records import Cost
@@ -16,7 +17,7 @@ from benchmark.engine.state import FederationState, RoundReport
 from benchmark.models.networks import Net
 from methods.core.build import build
 from methods.core.errors import MethodError
-from methods.core.rules import ClientPool, ClientRule, Selection
+from methods.core.rules import ClientRule, Selection
 from methods.selection.feddiverse_nk import evening_weights
 from methods.shared.triplets import dht
 
@@ -176,15 +177,9 @@ def test_evening_weights_are_optimal(published: Path, setting: str, scale: int) 
     assert derivative.min() > om @ derivative - 1e-10 * scale_of_q
 
 
-class Three:
-    """Three clients that must not be asked."""
-
-    num_clients = 3
-
-
 def test_nk_draws_with_these_probabilities_and_counts_its_upload() -> None:
     """(3,1), (1,3), (3,1): om 1/4, 1/2, 1/4. One client per round; every client sends C A = 4 numbers, once."""
-    chooser, clients = nk(T0=2), cast(ClientPool, Three())
+    chooser, clients = nk(T0=2), Fake([1] * 3)
     matrices = [[[3, 1], [1, 3]], [[1, 3], [3, 1]], [[3, 1], [1, 3]]]
     states, found = reports(small(chooser, kappa=1, rounds=3, matrices=matrices))
     assert [len(r.clients) for r in found] == [3, 3, 1]
@@ -194,6 +189,7 @@ def test_nk_draws_with_these_probabilities_and_counts_its_upload() -> None:
     for s in range(1000):
         ids, _ = chooser.choose(2, 1, clients, states[-1].selection, np.random.default_rng(s))
         picks[list(ids)] += 1
+    assert clients.asked == []
     np.testing.assert_allclose(picks / 1000, [0.25, 0.5, 0.25], rtol=0, atol=0.05)
     # om = (0, 1, 0) has one client; with the floor of 1e-6 the others can be drawn too.
     for kappa in (1, 2, 3):

@@ -1,6 +1,6 @@
 """Weights, selections, probes and rounds of pre-training, by throw-away rules with effects by hand."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import numpy as np
@@ -8,7 +8,9 @@ import pytest
 import torch
 from federations import (
     Recorder,
+    asked,
     federation,
+    near,
     ones,
     problem_of,
     two_parameters,
@@ -29,31 +31,20 @@ from methods.core.contexts import (
     Trained,
 )
 from methods.core.rules import ClientPool, ClientProbe, ClientRule, Selection
+from methods.selection.uniform import Uniform
 from methods.shared.triplets import Gce, interaction_matrix
-
-
-class Asking(Selection):
-    """Chooses what ``pick`` returns, which may ask the clients."""
-
-    def pick(self, round: int, clients: ClientPool, state: State) -> Sequence[int]:
-        raise NotImplementedError
-
-    def choose(
-        self, round: int, kappa: int, clients: ClientPool, state: State, rng: np.random.Generator
-    ) -> tuple[Sequence[int], State]:
-        return self.pick(round, clients, state), state
 
 
 def test_selection_sets_up() -> None:
     """FedDiverse with known matrices: each client's counts of class x attribute are asked for once, before round 0."""
 
-    class Known(Asking):
+    class Known(Selection):
         def setup(self, clients: ClientPool) -> State:
             ids = range(clients.num_clients)
             return {"counts": clients.ask(ids, lambda probe: interaction_matrix(probe).ravel()).tolist()}
 
-        def pick(self, round: int, clients: ClientPool, state: State) -> Sequence[int]:
-            return [int(np.argmax([row[round] for row in state["counts"]]))]
+        def choose(self, round: int, kappa: int, clients: ClientPool, state: State, rng: Any) -> Any:
+            return [int(np.argmax([row[round] for row in state["counts"]]))], state
 
     xs, ys = [np.ones((3, 1)), np.ones((2, 1))], [np.array([0, 1, 1]), np.array([0, 0])]
     problem = problem_of(xs, ys, 2, np.array([0, 1, 1, 1, 1]))
@@ -73,75 +64,48 @@ def test_probe_of_one_step_by_hand() -> None:
 
     So one step at rate .1 changes (theta, v_0, v_1) = (1, 0, 1) by theta: x-derivative times 0, v: z = 0 --
     nothing; at x = 1, p = sigmoid(1), d = -p^.3 (1 - p) for logit 1 and +p^.3 (1 - p) for logit 0."""
-    results = {}
-
-    class Ask(Asking):
-        def pick(self, round: int, clients: ClientPool, state: State) -> Sequence[int]:
-            def question(probe: ClientProbe) -> np.ndarray:
-                results[probe.client] = probe.train([Gce(q=0.3)], Phase(steps=1), "gce").tolist()
-                return np.zeros(1)
-
-            clients.ask([0, 1], question)
-            return []
-
     problem = problem_of([np.array([[0.0]]), np.array([[1.0]])], [np.array([1])] * 2, 2)
     net = Net(nn.Linear(1, 1, bias=False), nn.Linear(1, 2, bias=False), 1).double()
-    model = federation(problem, with_rules(selection=Ask()), net, lr=0.1, w0=np.array([1.0, 0, 1]))
-    state, report = model.step(model.initial_state())
-    assert (report.clients, report.cost) == ((), Cost(scalars_up=2, trained=2))
-    assert state.w.tolist() == [1, 0, 1]
-    assert results[0] == pytest.approx([1, 0, 1], abs=1e-15)
+    model = federation(problem, {}, net, lr=0.1, w0=np.array([1.0, 0, 1]))
+    found, cost = asked(model, lambda probe: probe.train([Gce(q=0.3)], Phase(steps=1), "gce").numpy())
+    assert cost == Cost(scalars_up=6, trained=2)
     p = 1 / (1 + np.exp(-1))
     d = p**0.3 * (1 - p)
-    assert results[1] == pytest.approx([1 + 0.1 * d, -0.1 * d, 1 + 0.1 * d], abs=1e-14)
-
-
-class Binary(Asking):
-    """Asks client 0 to train a two-way head on whether the label is 2, from values (1, 2); leaves class 0 out."""
-
-    found: Any
-    seen: Any
-
-    def heads(self, feature_dim: int, num_classes: int, generators: Generators) -> dict[str, nn.Module]:
-        head = nn.Linear(feature_dim, 2, bias=False).double()
-        head.weight.data = torch.tensor([[1.0], [2.0]], dtype=torch.float64)
-        return {"binary": head}
-
-    def pick(self, round: int, clients: ClientPool, state: State) -> Sequence[int]:
-        def question(probe: ClientProbe) -> np.ndarray:
-            head, labels = Head("binary", probe.heads["binary"]), probe.data.y - 1
-            phase = Phase(groups=("head",), steps=1, lr=0.1)
-            trained = probe.train([self.seen], phase, "binary", head=head, labels=labels)
-            model = probe.model(trained, Head("binary", trained[probe.body_size :]))
-            x, y = next(iter(probe.data.batches()))
-            self.found.append((trained.tolist(), model.classify(model.features(x)).tolist(), y.tolist()))
-            return np.zeros(1)
-
-        clients.ask([0], question)
-        return []
+    near(found, [[1, 0, 1], [1 + 0.1 * d, -0.1 * d, 1 + 0.1 * d]], 1e-14)
 
 
 def test_probe_trains_a_head_of_the_selection_on_other_labels() -> None:
-    """theta = 2 frozen, z = 2, logits (2, 4), label 1: p_0 = sigmoid(-2), the head's gradient (2 p_0, -2 p_0).
+    """theta = 2 frozen, z = 2, head (1, 2), logits (2, 4), label 1: p_0 = sigmoid(-2), gradient (2 p_0, -2 p_0).
 
     The sample x = 5 has a negative label then, and is left out; rules see the labels that are trained on.
     """
+
+    class Binary(Uniform):
+        def heads(self, feature_dim: int, num_classes: int, generators: Generators) -> dict[str, nn.Module]:
+            head = nn.Linear(feature_dim, 2, bias=False).double()
+            head.weight.data = torch.tensor([[1.0], [2.0]], dtype=torch.float64)
+            return {"binary": head}
+
     problem = problem_of([np.array([[1.0], [5.0]])], [np.array([2, 0])], 3)
     net = Net(nn.Linear(1, 1, bias=False), nn.Linear(1, 3, bias=False), 1).double()
-    found, seen = [], Recorder.new()
-    method = with_rules(selection=Binary(found=found, seen=seen))
+    method, seen = with_rules(selection=Binary()), Recorder.new()
     model = federation(problem, method, net, w0=np.array([2.0, 0, 0, 0]), lr=0.05)
-    state, report = model.step(model.initial_state())
+
+    def question(probe: ClientProbe) -> np.ndarray:
+        phase, head = Phase(groups=("head",), steps=1, lr=0.1), Head("binary", probe.heads["binary"])
+        trained = probe.train([seen], phase, "binary", head=head, labels=probe.data.y - 1)
+        after = probe.model(trained, Head("binary", trained[probe.body_size :]))
+        x, y = next(iter(probe.data.batches()))
+        assert y.tolist() == [2, 0]  # the client's own labels are as before
+        return np.concatenate([trained, after.logits(x[:1])[0]])
+
+    found, cost = asked(model, question)
     p = 1 / (1 + np.exp(2))
-    head = [1 - 0.2 * p, 2 + 0.2 * p]
-    ((trained, logits, labels),) = found
-    assert trained == pytest.approx([2, *head], abs=1e-14)
-    assert logits[0] == pytest.approx([2 * head[0], 2 * head[1]], abs=1e-14)
-    assert labels == [2, 0]  # the client's own labels are as before
+    head = np.array([1 - 0.2 * p, 2 + 0.2 * p])
+    near(found, [[2, *head, *(2 * head)]], 1e-14)
     ((_, _, x, y, _),) = seen.batches
     assert (x.tolist(), y.tolist()) == ([[1.0]], [1])
-    assert report.cost == Cost(scalars_up=1, forward=2, trained=1)
-    assert state.w.tolist() == [2, 0, 0, 0]
+    assert cost == Cost(scalars_up=5, forward=1, trained=1)
 
 
 class Later(Selection):

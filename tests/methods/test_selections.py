@@ -26,7 +26,6 @@ from federations import (
     with_rules,
 )
 from selection_cases import HCS, MOMENTUM, PNS, Fake, rng
-from torch import Tensor
 
 from benchmark.engine.federation import FederatedRun
 from benchmark.engine.records import Cost
@@ -210,13 +209,6 @@ def test_fedpns_flags_the_wrong_labels(min_keep: int, flagged: list[int]) -> Non
     """The authors' code flags 8, then 3, and stops by itself; min_keep would stop it there too."""
     assert FEDPNS["labelled"].tolist() == [8, 3]
     assert flag(gram(torch.from_numpy(FEDPNS["G"])).numpy(), min_keep) == flagged
-
-
-def updates_with(bad: Sequence[int], m: int) -> Tensor:
-    """1 for everybody but ``bad``, which have -1: En grows until all of those are gone, and falls then."""
-    updates = torch.ones(m, 1)
-    updates[list(bad)] = -1
-    return updates
 
 
 def test_fedpns_by_hand() -> None:
