@@ -22,11 +22,12 @@ import numpy as np
 import pandas as pd
 import torch
 import torch.nn.functional as F
-from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, ValidationError
+from pydantic import Field, PositiveFloat, PositiveInt, ValidationError
 from torch import Tensor
 
 from benchmark.analyses.registry import Options
 from benchmark.config.compose import compose, resolve
+from benchmark.config.files import FileModel
 from benchmark.config.merge import merge
 from benchmark.config.schema import RunConfig
 from benchmark.engine.federation import FederatedRun
@@ -39,7 +40,7 @@ from benchmark.reports.tables import Table, text_table
 from benchmark.runs.build import build_run
 from benchmark.runs.data import load_data
 from benchmark.runs.store import Results
-from methods.core.contexts import ClientContext, Federation, Reducer, RoundView, State, Trained
+from methods.core.contexts import ClientContext, Reducer, RoundView, State, Trained
 from methods.core.rules import Aggregator, ClientRule
 from methods.fedavg import MeanDirection
 from methods.fedld import Margin, Principal
@@ -59,23 +60,16 @@ NOTES = (
 class Decomposition(NamedTuple):
     """The three terms of Eq. 2, with their signs; they sum to L(w)."""
 
-    local: float
+    local_loss: float
     shift_signed: float
     aggregation_signed: float
-
-    @property
-    def total(self) -> float:
-        """L(w)."""
-        return sum(self)
 
 
 def decompose(local: np.ndarray, aggregated: np.ndarray, r: np.ndarray) -> Decomposition:
     """Eq. 2 from ``local`` [m, m], local[j, i] = L_j(w_i), ``aggregated`` [m], L_j(w), and shares r [m]."""
     own, everywhere = local.diagonal(), r @ local  # L_i(w_i), L(w_i)
     return Decomposition(
-        local=float(r @ own),
-        shift_signed=float(r @ (everywhere - own)),
-        aggregation_signed=float(r @ aggregated - r @ everywhere),
+        float(r @ own), float(r @ (everywhere - own)), float(r @ aggregated - r @ everywhere)
     )
 
 
@@ -95,18 +89,14 @@ class LocalModels(ClientRule):
 
 
 class Several(Aggregator):
-    """Several aggregations of the same updates. The model follows the first; the state keeps each Dbar by its name."""
+    """Several stateless aggregations of the same updates. The model follows the first; the state keeps all Dbar."""
 
     key: ClassVar[str] = "several"
     rules: dict[str, Aggregator]
 
-    def setup(self, federation: Federation) -> State:
-        """Each rule's own state."""
-        return {name: rule.setup(federation) for name, rule in self.rules.items()}
-
     def direction(self, updates: Tensor, p: Tensor, view: RoundView, state: State) -> tuple[Tensor, State]:
         """Return (Dbar of the first rule, {name: Dbar})."""
-        found = {name: rule.direction(updates, p, view, state[name])[0] for name, rule in self.rules.items()}
+        found = {name: rule.direction(updates, p, view, {})[0] for name, rule in self.rules.items()}
         return next(iter(found.values())), found
 
 
@@ -147,14 +137,12 @@ def one_round(run: FederatedRun, directions: Mapping[str, Aggregator]) -> dict[s
 # The experiment ---------------------------------------------------------------------------------------------------
 
 
-class Experiment(BaseModel):
+class Experiment(FileModel):
     """What Fig. 2 is made of in one preset.
 
     ``alphas`` are of the Dirichlet partition, ``lam`` is lambda of the margin, ``proportion`` L / m of the principal
     gradients, ``settings`` those of the runs, as in a table: data, model, clients, budget of the round.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     alphas: tuple[PositiveFloat, ...] = Field(min_length=1)
     seeds: PositiveInt
@@ -193,32 +181,25 @@ def measure(
     for alpha, config in configurations(experiment, preset, extra).items():
         torch.set_num_threads(config.runtime.threads)
         for seed in range(experiment.seeds):
-            for names, terms in _both(with_seed(config, seed), experiment, folder).items():
-                rows.append((alpha, seed, *names, *terms, *map(abs, terms[1:]), terms.total))
-    signed = ["local_loss", "shift_signed", "aggregation_signed"]
-    columns = [
-        "alpha",
-        "seed",
-        "training",
-        "aggregation",
-        *signed,
-        "shift_loss",
-        "aggregation_loss",
-        "global_loss",
-    ]
-    return pd.DataFrame(rows, columns=columns)
+            for training, found in _trainings(with_seed(config, seed), experiment, folder).items():
+                rows += [(alpha, seed, training, name, *terms) for name, terms in found.items()]
+    data = pd.DataFrame(rows, columns=["alpha", "seed", "training", "aggregation", *Decomposition._fields])
+    data["shift_loss"] = data["shift_signed"].abs()
+    data["aggregation_loss"] = data["aggregation_signed"].abs()
+    data["global_loss"] = data["local_loss"] + data["shift_signed"] + data["aggregation_signed"]
+    return data
 
 
-def _both(
+def _trainings(
     config: RunConfig, experiment: Experiment, folder: Path | None
-) -> dict[tuple[str, str], Decomposition]:
+) -> dict[str, dict[str, Decomposition]]:
     """Naive training under both aggregations, margin training under the plain mean; same data, start and batches."""
     data = load_data(config, folder)
     naive, margin = build_run(config, data), build_run(config, data)
     margin = replace(margin, method=replace(margin.method, client=(Margin(lam=experiment.lam),)))
     mean, principal = MeanDirection(), Principal(proportion=experiment.proportion)
     try:
-        found = {
+        return {
             "naive": one_round(naive, {"mean": mean, "principal": principal}),
             "margin": one_round(margin, {"mean": mean}),
         }
@@ -227,7 +208,6 @@ def _both(
             f"loss decomposition, alpha {config.partition.parameters['alpha']:g}, seed {config.seed}: {error}. Lower "
             f"options.settings.train.lr in conf/figure/{FIGURE}.yaml."
         ) from error
-    return {(training, name): terms for training, by_name in found.items() for name, terms in by_name.items()}
 
 
 def summary(data: pd.DataFrame) -> pd.DataFrame:

@@ -15,7 +15,7 @@ import methods
 from benchmark.cli.options import parse
 from benchmark.config.compose import group_names, load_group
 from benchmark.paths import ROOT
-from benchmark.runs.files import storage_error, write_atomically
+from benchmark.runs.files import write_with_folder
 
 PAGE = ROOT / "docs" / "methods.md"
 GOLDEN = ROOT / "tests" / "golden"
@@ -65,7 +65,7 @@ def page(words: Sequence[str], command: str, place: Path, content: Callable[[], 
     path = parse(words[checking:], f"{command} [check]", PageOptions).out or place
     new = content().encode()
     if not checking:
-        write(path, new)
+        write_with_folder(path, new)
         print(path)
     elif not path.is_file() or path.read_bytes() != new:
         state = "out of date" if path.is_file() else "missing"
@@ -74,15 +74,6 @@ def page(words: Sequence[str], command: str, place: Path, content: Callable[[], 
     else:
         print(f"{path}: up to date")
     return 0
-
-
-def write(path: Path, content: bytes) -> None:
-    """Write a file, and its folder if needed; `StorageError` if that fails."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise storage_error(error, path.parent) from error
-    write_atomically(path, content)
 
 
 def table(found: Sequence[Algorithm]) -> str:

@@ -6,13 +6,14 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Annotated
 
-from benchmark.cli.document import page, write
+from benchmark.cli.document import page
 from benchmark.cli.launching import finished_runs, run_settings
 from benchmark.cli.options import LaunchOptions, parse
 from benchmark.errors import ConfigError, nearest
 from benchmark.experiments.tuning import TunedFolder
 from benchmark.fidelity.ledger import Chapter, load
 from benchmark.paths import ROOT
+from benchmark.runs.files import write_with_folder
 from benchmark.runs.index import RunIndex
 from benchmark.runs.store import Results
 
@@ -86,7 +87,7 @@ def _effects(options: EffectsOptions) -> int:
             return code
         lines = [effects.measure(pair, preset, index) for pair in pairs]
     path = folder / f"{preset}.csv"
-    write(path, effects.as_csv(chapters, preset, old, lines))
+    write_with_folder(path, effects.as_csv(chapters, preset, old, lines))
     for line in lines:
         print(
             f"{line['id']}: {line['default_mean']} -> {line['switched_mean']} ({line['differences'] or 'nothing done'})"

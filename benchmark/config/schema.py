@@ -185,18 +185,19 @@ class RunConfig(_Node):
         return f"{self.name}/seed{self.seed}"
 
     def build_method(self) -> Method:
-        """The method's rules; MethodError for what does not exist or does not fit together."""
+        """The method's rules.
+
+        Raises:
+            MethodError: What does not exist or does not fit together.
+            ConfigError: The method needs data that this run does not hold out.
+        """
         from methods.core.build import build  # imports torch, which reading results does not need
 
         method = build(self.method, self.selection)
-        self.check_method(method)
-        return method
-
-    def check_method(self, method: Method) -> None:
-        """Raise :class:`ConfigError` if ``method`` needs data that this run does not hold out."""
         if method.prediction.needs_validation and not self.evaluation.validation:
             raise ConfigError(
                 f"evaluation.validation: got 0, but prediction {method.prediction.key!r} of method {method.name!r} "
                 "chooses on a validation split. Set it to the share of every client's training data to hold out, "
                 "0.1 say."
             )
+        return method

@@ -4,9 +4,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError
+from pydantic import Field, PositiveInt, ValidationError
 
-from benchmark.config.files import read_yaml, validate
+from benchmark.config.files import FileModel, read_yaml, validate
 from benchmark.config.merge import merge
 from benchmark.errors import ConfigError, format_validation_error, wrong
 from benchmark.experiments.spec import TableSpec
@@ -17,7 +17,7 @@ FIGURE_FOLDER = CONF / "figure"
 """Where the figure files live."""
 
 
-class FigureSpec(BaseModel):
+class FigureSpec(FileModel):
     """One figure. See ``conf/figure`` for examples.
 
     Attributes:
@@ -31,8 +31,6 @@ class FigureSpec(BaseModel):
             and title; null for drawings that need no runs.
         rows, columns: keys of the table's rows and columns to show; empty for all.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: str
     paper: str

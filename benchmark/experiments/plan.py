@@ -1,22 +1,16 @@
 """The runs of a table: one configuration per cell and seed, or the reason why a cell has none."""
 
-from __future__ import annotations
-
 import itertools
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from functools import reduce
+from typing import Any
 
 from benchmark.config.compose import compose, group_names, resolve
 from benchmark.config.merge import merge
 from benchmark.config.schema import RunConfig
 from benchmark.errors import ConfigError, wrong
 from benchmark.experiments.spec import TableSpec
-
-if TYPE_CHECKING:
-    from methods.core.rules import Method
 
 
 @dataclass(frozen=True)
@@ -60,23 +54,14 @@ def _absent(overrides: Mapping[str, Any]) -> str | None:
     return None
 
 
-@lru_cache(maxsize=4096)
-def _check_method(method: str, selection: str) -> Method:
-    """Build the rules of a method, to find wrong values before the first run; cached, as cells share methods."""
-    from methods.core.build import build
-
-    return build(json.loads(method), json.loads(selection))
-
-
-def _check(config: RunConfig) -> None:
+def _check(run: RunConfig) -> None:
     import datasets
     from benchmark.models.networks import model_names
 
-    method, selection = (json.dumps(part, sort_keys=True) for part in (config.method, config.selection))
-    config.check_method(_check_method(method, selection))
+    run.build_method()
     for key, name, known in (
-        ("model.name", config.model.name, model_names()),
-        ("dataset.name", config.dataset.name, datasets.names()),
+        ("model.name", run.model.name, model_names()),
+        ("dataset.name", run.dataset.name, datasets.names()),
     ):
         if name not in known:
             raise ConfigError(wrong(key, name, f"one of {', '.join(known)}", known=known))
@@ -84,7 +69,7 @@ def _check(config: RunConfig) -> None:
 
 def _set(config: dict[str, Any], key: str, value: Any) -> dict[str, Any]:
     """``config`` with the setting of a dotted name, whose parents must exist."""
-    *parents, last = key.split(".")
+    parents = key.split(".")[:-1]
     node: Any = config
     for depth, part in enumerate(parents):
         if not isinstance(node, Mapping) or not isinstance(node.get(part), Mapping):
@@ -94,10 +79,7 @@ def _set(config: dict[str, Any], key: str, value: Any) -> dict[str, Any]:
                 wrong(key, part, f"a key of {where}: {', '.join(known) or 'none'}", known=known)
             )
         node = node[part]
-    nested: Any = {last: value}
-    for part in reversed(parents):
-        nested = {part: nested}
-    return merge(config, nested)
+    return merge(config, reduce(lambda inner, part: {part: inner}, reversed(key.split(".")), value))
 
 
 def plan(
@@ -109,12 +91,8 @@ def plan(
 ) -> Cells:
     """All cells of a table in a preset, without averages.
 
-    Args:
-        spec: The table.
-        preset: Name of the preset.
-        seeds: Seeds instead of the table's own.
-        extra: Settings that are no part of a run's identity (paths, runtime).
-        chosen: Tuned values of single cells.
+    ``seeds`` replace the table's own; ``extra`` are settings that are no part of a run's identity (paths, runtime);
+    ``chosen`` are tuned values of single cells.
 
     Raises:
         ConfigError: A cell cannot be composed; the message names table and cell.

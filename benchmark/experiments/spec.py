@@ -8,17 +8,9 @@ from fnmatch import fnmatchcase
 from functools import cached_property
 from typing import Annotated, Any, TypeVar
 
-from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    PositiveInt,
-    ValidationInfo,
-    field_validator,
-    model_validator,
-)
+from pydantic import BeforeValidator, Field, PositiveInt, ValidationInfo, field_validator, model_validator
 
+from benchmark.config.files import FileModel
 from benchmark.config.merge import merge
 from benchmark.errors import ConfigError, wrong
 from benchmark.experiments.metrics import METRICS, Metric, WhichRound
@@ -48,10 +40,8 @@ Part = Settings | None
 Choice = Annotated[Part, BeforeValidator(_choice)]
 
 
-class _WithSettings(BaseModel):
+class _WithSettings(FileModel):
     """Settings of runs: the groups of ``conf/`` by name or as ``{name: ..., key: value}``, and values by key."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     dataset: Choice = None
     partition: Choice = None
@@ -152,7 +142,7 @@ class Override(_WithSettings):
         return fits(row, self.row) and fits(column, self.column) and fits(preset, self.preset)
 
 
-class TableSpec(BaseModel):
+class TableSpec(FileModel):
     """One table: a grid of rows and columns, and the settings of its cells.
 
     The settings of a cell are put together from general to special, and the later value wins: the preset's file of
@@ -177,8 +167,6 @@ class TableSpec(BaseModel):
         seeds: Number of seeds (0, 1, ...), for all presets or by preset.
         rows, columns, overrides: See `Row`, `Column`, `Override`.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: str
     paper: str

@@ -14,14 +14,14 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PositiveInt, field_validator
+from pydantic import BeforeValidator, Field, PositiveInt, field_validator
 
-from benchmark.config.files import read_yaml, validate
+from benchmark.config.files import FileModel, read_yaml, validate
 from benchmark.errors import ConfigError, wrong
 from benchmark.experiments.plan import TunedValues
 from benchmark.experiments.spec import TableSpec
 from benchmark.paths import CONF, ROOT
-from benchmark.runs.files import storage_error, write_atomically
+from benchmark.runs.files import write_with_folder
 
 COMMITTED = ROOT / "results" / "tuned"
 """Tuned values that come with the project."""
@@ -37,10 +37,6 @@ Values = dict[str, Value]
 CellKey = tuple[str, str]
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
 def _number(value: Any) -> Any:
     """YAML reads ``1e-5`` as text; only ``1.0e-5`` is a number to it."""
     if isinstance(value, str) and re.fullmatch(r"[+-]?(\d+\.?\d*|\.\d+)[eE][+-]?\d+", value):
@@ -48,7 +44,7 @@ def _number(value: Any) -> Any:
     return value
 
 
-class Grid(_Part):
+class Grid(FileModel):
     """A file of ``conf/tune``: the method, and the values to try of each of its parameters."""
 
     method: str
@@ -89,7 +85,7 @@ def load_grid(method: str, folder: Path | None = None) -> Grid:
     return grid
 
 
-class Point(_Part):
+class Point(FileModel):
     """The result of one point of a grid in one cell.
 
     Attributes:
@@ -136,7 +132,7 @@ def shared(columns: Sequence[Sequence[Point]]) -> list[list[Point]]:
     ]
 
 
-class TunedCell(_Part):
+class TunedCell(FileModel):
     """The chosen values of one cell, and the runs that chose them.
 
     Attributes:
@@ -164,7 +160,7 @@ class TunedCell(_Part):
     grid: tuple[Point, ...] = ()
 
 
-class TunedTable(_Part):
+class TunedTable(FileModel):
     """A file of ``results/tuned``: row -> column -> cell."""
 
     table: str
@@ -257,9 +253,5 @@ def write_tuned(folder: Path, before: TunedTable, cells: Mapping[CellKey, TunedC
     plain = before.model_copy(update={"cells": merged}).model_dump(mode="json", exclude_none=True)
     path = folder / before.preset / f"{before.table}.yaml"
     head = "# Written by `python -m benchmark tune`. Table runs take the chosen values from here.\n"
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise storage_error(error, path) from error
-    write_atomically(path, (head + yaml.safe_dump(plain, sort_keys=False, width=120)).encode())
+    write_with_folder(path, (head + yaml.safe_dump(plain, sort_keys=False, width=120)).encode())
     return path

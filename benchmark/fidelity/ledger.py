@@ -11,9 +11,9 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
-from benchmark.config.files import read_yaml, validate
+from benchmark.config.files import FileModel, read_yaml, validate
 from benchmark.errors import ConfigError, wrong
 from benchmark.experiments.spec import TableSpec
 from benchmark.experiments.tables import spec_called
@@ -31,11 +31,7 @@ Text = Annotated[str, AfterValidator(lambda text: " ".join(text.split()))]
 """A paragraph, on one line."""
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class CellName(_Part):
+class CellName(FileModel):
     """A cell of a table of ``conf/table``."""
 
     table: str
@@ -43,14 +39,14 @@ class CellName(_Part):
     column: str
 
 
-class Effect(_Part):
+class Effect(FileModel):
     """What to measure: ``overrides`` on top of a cell, which may be another one in each preset."""
 
     overrides: dict[str, Value] = Field(min_length=1)
     cells: dict[str, CellName] = Field(min_length=1)
 
 
-class Base(_Part):
+class Base(FileModel):
     """What a switch acts on: files of the groups, or a cell of a table as it is in preset paper."""
 
     method: str | None = None
@@ -59,7 +55,7 @@ class Base(_Part):
     cell: CellName | None = None
 
 
-class Entry(_Part):
+class Entry(FileModel):
     """One disagreement.
 
     Attributes:
@@ -98,14 +94,14 @@ class Entry(_Part):
         return self
 
 
-class Source(_Part):
+class Source(FileModel):
     """A repository of public code that was read."""
 
     repository: str
     commit: str
 
 
-class Chapter(_Part):
+class Chapter(FileModel):
     """A file of the ledger: the entries of one paper."""
 
     paper: str

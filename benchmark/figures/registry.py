@@ -36,16 +36,10 @@ MODULES = {
 
 @dataclass(frozen=True)
 class Request:
-    """What a drawing may use.
+    """What a drawing may use: its options in the preset, and the cells of its table, whose runs have all ended.
 
-    Attributes:
-        spec: The figure.
-        preset: Preset of its runs.
-        options: Options of the drawing in the preset.
-        cells: The planned cells of its table, if it has one. All runs have ended.
-        index: Statuses of the runs.
-        extra: Settings for runs of the drawing's own (paths, runtime).
-        seeds: How many seeds were asked for; None: the figure's own number.
+    ``extra``: settings (paths, runtime) for runs of the drawing's own. ``seeds``: the number of seeds that was asked
+    for; None: the figure's own.
     """
 
     spec: FigureSpec

@@ -32,13 +32,10 @@ DECIMALS = 2
 
 @dataclass(frozen=True)
 class CellRun:
-    """One run of a cell.
+    """One run of a cell; ``run`` is its folder, relative to the results folder.
 
-    Attributes:
-        seed: Its seed.
-        outcome: One of `OUTCOMES`. A done run without a value counts as missing, with NaN or infinity as diverged.
-        value: As recorded (accuracies as fractions); None unless done.
-        run: Its folder, relative to the results folder.
+    ``outcome`` is one of `OUTCOMES`; a done run without a value counts as missing, with NaN or infinity as diverged.
+    ``value`` is as recorded (accuracies as fractions); None unless done.
     """
 
     seed: int
@@ -99,14 +96,10 @@ class CellResult:
 
 @dataclass(frozen=True)
 class TableResults:
-    """All cells of a table, by (row, column).
+    """All cells of a table by (row, column), averages included.
 
-    Attributes:
-        spec: The table.
-        preset: The preset of its runs.
-        cells: One entry for every row and column, averages included.
-        stand_ins: Column -> the data that replaces the paper's in this preset.
-        chosen: (row, column) -> tuned hyper-parameters.
+    ``stand_ins``: column -> the data that replaces the paper's in this preset. ``chosen``: (row, column) -> tuned
+    hyper-parameters.
     """
 
     spec: TableSpec

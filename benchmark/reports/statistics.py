@@ -122,9 +122,7 @@ def reported_value(
             "no evaluated round to report; set evaluation.every so that the last round is evaluated."
         )
     rounds = sorted(test)
-    if which.rule == "last":
-        return float(test[rounds[-1]])
-    if which.rule == "mean_last":
+    if which.rule in ("last", "mean_last"):
         if len(rounds) < which.n:
             raise ConfigError(
                 f"which_round mean_last_{which.n} needs {which.n} evaluated rounds, the run has {len(rounds)}. Lower "

@@ -46,18 +46,11 @@ class Block:
 
 @dataclass(frozen=True)
 class Table:
-    """A table with all that is said about it.
+    """A table with all that is said about it: caption above, blocks of columns, notes below.
 
-    Attributes:
-        name: Stem of its files.
-        title: One line.
-        data: Its numbers, unrounded, for the CSV.
-        blocks: What is printed.
-        notes: What is printed below.
-        caption: What is printed above.
-        preset: Preset of the runs; empty if the cells are text.
-        has_published: Whether the paper's numbers are printed beside the measured ones.
-        troubles: What may keep a cell from being complete.
+    ``name`` is the stem of its files, ``data`` holds the unrounded numbers for the CSV. ``preset`` is that of the runs,
+    empty if the cells are text; ``has_published`` says whether the paper's numbers are printed beside the measured
+    ones, ``troubles`` what may keep a cell from being complete.
     """
 
     name: str

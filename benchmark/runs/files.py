@@ -44,6 +44,15 @@ def write_atomically(
         raise storage_error(cause, path) from error
 
 
+def write_with_folder(path: Path, content: bytes, durable: bool = True) -> None:
+    """Like `write_atomically`, and make the folder if it is not there."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise storage_error(error, path) from error
+    write_atomically(path, content, durable)
+
+
 def storage_error(error: OSError, path: Path) -> StorageError:
     """The message for a failed write."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):

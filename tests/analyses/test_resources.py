@@ -11,11 +11,11 @@ from finished_runs import FAKE
 from torch import Tensor
 
 from benchmark.__main__ import main
-from benchmark.analyses.resources import Trainee, numbers
+from benchmark.analyses.resources import Trainee
 from benchmark.config.compose import compose, resolve
 from benchmark.runs.build import build_run
 from benchmark.runs.data import load_data
-from methods.core.contexts import ClientContext, Federation, Head, RoundView, State, Trained
+from methods.core.contexts import ClientContext, Federation, RoundView, State, Trained
 from methods.core.rules import ClientRule
 
 D = 6 * 8 + 8 + 8 * 3 + 3
@@ -73,13 +73,6 @@ def test_held_by_hand() -> None:
 def test_held_by_the_methods(client: dict[str, Any], expected: tuple[int, ...]) -> None:
     """FedProx reads the received model; FedMR holds C h prototypes and C flags; its intra-class loss alone nothing."""
     assert tuple(trainee(config={"client": client}).held().values()) == expected
-
-
-def test_numbers() -> None:
-    lists = {"c": [torch.zeros(4), 5]}
-    assert (
-        numbers({"a": torch.zeros(2, 3), "b": lists, "n": 1, "head": Head("k", torch.zeros(9))}) == 6 + 4 + 9
-    )
 
 
 def test_the_first_client_trains_alone_on_its_own_samples() -> None:

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from PIL import Image
 
 import datasets
 from benchmark.bench import data
@@ -15,13 +14,9 @@ from benchmark.experiments.tables import find_specs
 ROOT = Path(__file__).resolve().parents[2]
 
 
-@pytest.fixture(autouse=True)
-def few_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(data, "DIFFERENT", 20)
-
-
 def test_all_steps(cli: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """310 images of 3 x 224 x 224 bytes are 0.05 GB; nothing is left behind."""
+    monkeypatch.setattr(data, "DIFFERENT", 20)
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr("tempfile.tempdir", None)
     code, out, _ = cli("bench", "data", "images=310")
@@ -33,14 +28,6 @@ def test_all_steps(cli: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
     assert re.match(expected, prepare)
     assert train.startswith("train 2 runs at the same time, each image once: ")
     assert not list(tmp_path.iterdir())
-
-
-def test_raw_files_are_of_the_stated_size(tmp_path: Path) -> None:
-    data.write_raw(tmp_path, 25)
-    files = sorted(tmp_path.rglob("*.jpg"))
-    assert len(files) == 25 and len({path.stat().st_ino for path in files}) == 20
-    with Image.open(files[-1]) as image:
-        assert image.size == (600, 450) and image.format == "JPEG"
 
 
 def test_the_documents_table_of_data_sets() -> None:

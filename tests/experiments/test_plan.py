@@ -9,9 +9,11 @@ from tiny_runs import FAKE, TINY
 from benchmark.config.compose import compose, resolve
 from benchmark.config.schema import RunConfig
 from benchmark.errors import ConfigError
-from benchmark.experiments.plan import PlannedCell, check, plan, unique_runs, with_seed
+from benchmark.experiments.plan import PlannedCell, TunedValues, check, plan, unique_runs, with_seed
 from benchmark.experiments.spec import TableSpec
 from benchmark.experiments.tables import find_specs
+
+MU = "method.client.fedprox.mu"
 
 TABLE: dict[str, Any] = {
     "paper": "toy",
@@ -61,9 +63,6 @@ def test_every_cell_has_runs_or_a_reason(spec: TableSpec) -> None:
     }
     for cell in cells.values():
         assert [run.seed for run in cell.runs] == ([0, 1] if cell.state == "ok" else [])
-
-
-def test_presets_without_a_column_or_its_data(spec: TableSpec) -> None:
     cells = plan(spec, "paper")
     assert cells["fedavg", "iid"] == PlannedCell("fedavg", "iid", "dataset not available yet")
     assert cells["fedavg", "skewed"] == PlannedCell("fedavg", "skewed", "not in this preset")
@@ -71,14 +70,27 @@ def test_presets_without_a_column_or_its_data(spec: TableSpec) -> None:
         plan(spec, "small")
 
 
-def test_runs_are_what_the_table_says(spec: TableSpec) -> None:
-    cells = plan(spec, "quick")
-    run = cells["fedprox", "iid"].runs[1]
-    assert run.method["client"] == {"fedprox": {"mu": 0.5, "prox_norm": "squared"}}
-    layer = {"partition": {"name": "iid", "clients": 6}, "train": {"rounds": 3, "batch_size": 8}}
-    method = {"name": "fedprox", "client": {"fedprox": {"mu": 0.5}}}
-    by_hand = resolve(compose("quick", layer, {"dataset": FAKE, "method": method, "seed": 1}))
-    assert (run, run.key) == (by_hand, by_hand.key)
+def by_hand(mu: float, seed: int, **train: float) -> RunConfig:
+    """A run of row fedprox and column iid."""
+    layer = {"partition": {"name": "iid", "clients": 6}, "train": {"rounds": 3, "batch_size": 8, **train}}
+    method = {"name": "fedprox", "client": {"fedprox": {"mu": mu}}}
+    return resolve(compose("quick", layer, {"dataset": FAKE, "method": method, "seed": seed}))
+
+
+def test_runs_are_what_the_table_says_and_tuned_values_are_the_last_word(spec: TableSpec) -> None:
+    """Tuned values change their own cell and no other."""
+    chosen = {("fedprox", "iid"): TunedValues({MU: 0.25, "train.lr": 0.125}, "file")}
+    plain, cells = plan(spec, "quick"), plan(spec, "quick", chosen=chosen)
+    assert plain["fedprox", "iid"].runs[0].method["client"] == {
+        "fedprox": {"mu": 0.5, "prox_norm": "squared"}
+    }
+    assert plain["fedprox", "iid"].runs == (by_hand(0.5, 0), by_hand(0.5, 1))
+    tuned = by_hand(0.25, 0, lr=0.125), by_hand(0.25, 1, lr=0.125)
+    assert cells["fedprox", "iid"].runs == tuned
+    assert [run.key for run in cells["fedprox", "iid"].runs] == [run.key for run in tuned]
+    assert tuned[0].hash != by_hand(0.5, 0).hash
+    assert cells.pop(("fedprox", "iid")).chosen == chosen["fedprox", "iid"]
+    assert cells.items() <= plain.items()
 
 
 def test_seeds_and_what_is_no_part_of_the_runs(spec: TableSpec) -> None:
@@ -109,20 +121,28 @@ def test_runs_that_tables_share_are_done_once(spec: TableSpec) -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "said"),
+    ("settings", "tuned", "said"),
     [
-        ({"train": {"momentun": 0.5}}, r"train\.momentun: unknown key.* Did you mean 'momentum'"),
-        ({"method": {"client": {"fedprox": {"mu": -1}}}}, r"method\.client\.fedprox\.mu: (came|got) -1"),
+        ({"train": {"momentun": 0.5}}, {}, r"train\.momentun: unknown key.* Did you mean 'momentum'"),
+        ({"method": {"client": {"fedprox": {"mu": -1}}}}, {}, r"method\.client\.fedprox\.mu: (came|got) -1"),
+        ({}, {"method.cliend.fedprox.mu": 1.0}, r"got 'cliend'.* Did you mean 'client'\?"),
+        ({}, {"method.client.fedprox.nu": 1.0}, r"fedprox\.nu: .*Did you mean 'mu'\?"),
+        ({}, {MU: -1.0}, r"method\.client\.fedprox\.mu: (came|got) -1\.0"),
+        ({}, {"train.lr": -1.0}, r"train\.lr: got -1\.0"),
     ],
     ids=str,
 )
-def test_a_mistake_is_found_before_the_first_run(settings: dict[str, Any], said: str) -> None:
+def test_a_mistake_is_found_before_the_first_run(
+    settings: dict[str, Any], tuned: dict[str, float], said: str
+) -> None:
+    """In the table's settings or in tuned values, whose file is named."""
     rows = [{"key": "mine", "label": "Mine", "method": "fedprox"}]
-    overrides = [*TABLE["overrides"][:2], settings]
+    chosen = {("mine", "iid"): TunedValues(tuned, "results/tuned/quick/toy.yaml")} if tuned else {}
     with pytest.raises(ConfigError, match=said) as error:
-        mine = toy(rows=rows, overrides=overrides)
-        check(mine, plan(mine, "quick"))
+        mine = toy(rows=rows, overrides=[*TABLE["overrides"][:2], settings])
+        check(mine, plan(mine, "quick", chosen=chosen))
     assert str(error.value).startswith("table toy, row mine, column iid: ")
+    assert all(f"with {key} of results/tuned/quick/toy.yaml" in str(error.value) for key in tuned)
 
 
 def test_every_table_of_the_repository_can_be_planned() -> None:
