@@ -4,12 +4,12 @@ import itertools
 from typing import Any
 
 import pytest
-from tiny_runs import FAKE, TINY
+from tiny_runs import FAKE
 
 from benchmark.config.compose import compose, resolve
 from benchmark.config.schema import RunConfig
 from benchmark.errors import ConfigError
-from benchmark.experiments.plan import PlannedCell, TunedValues, check, plan, unique_runs, with_seed
+from benchmark.experiments.plan import PlannedCell, TunedValues, check, plan, unique_runs
 from benchmark.experiments.spec import TableSpec
 from benchmark.experiments.tables import find_specs
 
@@ -102,15 +102,6 @@ def test_seeds_and_what_is_no_part_of_the_runs(spec: TableSpec) -> None:
     one, two = plan(spec, "quick"), plan(spec, "quick", None, extra)
     assert list(unique_runs([one])) == list(unique_runs([two]))
     assert {(run.paths.results, run.runtime.threads) for run in unique_runs([two]).values()} == {("there", 3)}
-
-
-def test_a_seed_changes_nothing_but_the_folder() -> None:
-    first = resolve(compose("quick", TINY))
-    twin = with_seed(first, 7)
-    fresh = resolve(compose("quick", TINY, {"seed": 7}))
-    assert (twin.seed, twin.hash, twin.label, twin.key) == (7, first.hash, first.label, fresh.key)
-    assert first.seed == 0
-    assert RunConfig.model_validate(twin.model_dump(mode="json")) == fresh
 
 
 def test_runs_that_tables_share_are_done_once(spec: TableSpec) -> None:

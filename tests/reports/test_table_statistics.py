@@ -50,14 +50,6 @@ def test_p_values(best: dict[int, float], other: dict[int, float], p: float | No
     assert p_better(best, other) == (p if p is None else pytest.approx(p, abs=1e-15))
 
 
-def test_ranks() -> None:
-    marks = rank({"x": seeds(60, 62, 64), "y": seeds(70, 71, 72), "z": seeds(70.5, 69, 72)}, True)
-    assert marks["y"] == Mark(best=True)
-    assert marks["z"].second and marks["z"].not_worse
-    assert not marks["x"].second and not marks["x"].not_worse
-    assert [mark.words for mark in marks.values()] == ["", "best", "second not_significantly_worse"]
-
-
 def test_lower_can_be_better() -> None:
     marks = rank({"x": seeds(0.5, 0.6, 0.7), "y": seeds(1.5, 1.7, 1.6)}, False)
     assert marks["x"].best
