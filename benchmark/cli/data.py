@@ -14,7 +14,7 @@ from rich.table import Table
 from benchmark.cli.options import read, yaml_value
 from benchmark.config.compose import group_names, load_group
 from benchmark.errors import ConfigError, wrong
-from benchmark.runs.files import storage_error
+from benchmark.runs.files import storing
 from datasets.core.base import PARTS, DataError, Dataset, Split
 from datasets.core.prepare import DamagedError, check, is_prepared, load, locate, prepare
 from datasets.core.registry import describe, names, option_values
@@ -66,8 +66,13 @@ def main(words: Sequence[str]) -> int:
         elif (data := print_check(*wanted)) is None:
             good = False
         else:
+            from benchmark.reports.contact_sheet import contact_sheet
+
             sheet = Path(out or Path(places.get("results", "results")) / "data" / f"{name}.png")
-            print(f"contact sheet: {_contact_sheet(name, data, wanted[1].get('stands_for'), sheet)}")
+            original = wanted[1].get("stands_for")
+            title = f"{name}: digits standing in for {original}" if original else name
+            with storing(sheet):
+                print(f"contact sheet: {contact_sheet(data, sheet, title)}")
     return 0 if good else 1
 
 
@@ -92,17 +97,6 @@ def _places_and_options(
     values = read(plain, {**known, **options}, f"data {action} {' '.join(nodes)}".rstrip())
     chosen = {key: yaml_value(text, key) for key, text in values.items() if key not in known}
     return {key: text for key, text in values.items() if key in known}, chosen
-
-
-def _contact_sheet(name: str, data: Dataset, original: str | None, out: Path) -> Path:
-    """Draw the contact sheet of a prepared set; `StorageError` if it cannot be written."""
-    from benchmark.reports.contact_sheet import contact_sheet
-
-    title = f"{name}: digits standing in for {original}" if original else name
-    try:
-        return contact_sheet(data, out, title)
-    except OSError as error:
-        raise storage_error(error, out) from error
 
 
 # Text -----------------------------------------------------------------------------------------------------------

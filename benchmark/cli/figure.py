@@ -13,7 +13,7 @@ from benchmark.errors import ConfigError, wrong
 from benchmark.experiments.figures import FigureSpec, find_figures
 from benchmark.experiments.plan import Cells, plan
 from benchmark.experiments.tuning import TunedFolder
-from benchmark.runs.files import storage_error, write_atomically
+from benchmark.runs.files import storing, write_atomically
 from benchmark.runs.index import RunIndex
 from benchmark.runs.store import Results
 
@@ -94,10 +94,8 @@ def _write(drawing: Drawing, request: Request, folder: Path) -> Path:
         lines.append(
             f"Preset {request.preset}: other data or less of them, a smaller model and budget; not the paper's numbers."
         )
-    try:
+    with storing(folder):
         save(drawing.figure, stem)
-    except OSError as error:
-        raise storage_error(error, folder) from error
     data = drawing.data.to_csv(index=False).encode()
     text = "\n\n".join(line for line in lines if line) + "\n"
     write_atomically(stem.with_suffix(".csv"), data, durable=False)

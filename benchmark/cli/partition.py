@@ -12,7 +12,7 @@ from benchmark.cli.options import parse
 from benchmark.cli.overrides import plain_configuration
 from benchmark.config.compose import resolve
 from benchmark.errors import ConfigError, wrong
-from benchmark.runs.files import storage_error
+from benchmark.runs.files import storing
 from partitions.core.base import IntArray, Population
 from partitions.core.store import Partition
 
@@ -57,10 +57,8 @@ def main(words: Sequence[str]) -> int:
         # With attributes the groups are what differs between clients; classes alone would look alike.
         counts = loaded.partition.counts_attr.reshape(len(counts), -1)
         names = tuple(f"{c}, {a}" for c in loaded.dataset.classes for a in loaded.dataset.attributes)
-    try:
+    with storing(out):
         paths = client_picture(counts, out, kind=options.kind, class_names=names, title=title)
-    except OSError as error:
-        raise storage_error(error, out) from error
     for path in paths:
         print(path)
     return 0

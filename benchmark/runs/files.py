@@ -3,7 +3,7 @@
 import contextlib
 import errno
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO
 
@@ -44,12 +44,19 @@ def write_atomically(
         raise storage_error(cause, path) from error
 
 
-def write_with_folder(path: Path, content: bytes, durable: bool = True) -> None:
-    """Like `write_atomically`, and make the folder if it is not there."""
+@contextlib.contextmanager
+def storing(path: Path) -> Iterator[None]:
+    """Turn the error of a failed write to ``path``, a file or a folder, into `StorageError`."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        yield
     except OSError as error:
         raise storage_error(error, path) from error
+
+
+def write_with_folder(path: Path, content: bytes, durable: bool = True) -> None:
+    """Like `write_atomically`, and make the folder if it is not there."""
+    with storing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, content, durable)
 
 

@@ -30,7 +30,7 @@ from benchmark.config.files import read_yaml
 from benchmark.config.schema import FORMAT, RunConfig
 from benchmark.engine.records import Record
 from benchmark.errors import ConfigError, StorageError
-from benchmark.runs.files import storage_error, write_atomically
+from benchmark.runs.files import storing, write_atomically
 from benchmark.runs.lease import Busy, Lease, holder_of, take
 from benchmark.runs.status import RunState, Status
 
@@ -152,13 +152,10 @@ class RunFolder:
         if not records:
             return self.records_size()
         lines = "".join(json.dumps(r._asdict()) + "\n" for r in records)
-        try:
-            with self.records_path.open("ab") as stream:
-                stream.write(lines.encode())
-                stream.flush()
-                return stream.tell()
-        except OSError as error:
-            raise storage_error(error, self.records_path) from error
+        with storing(self.records_path), self.records_path.open("ab") as stream:
+            stream.write(lines.encode())
+            stream.flush()
+            return stream.tell()
 
     def complete(self, status: Status) -> bool:
         """Whether the run has ended and its records have the right size. Fast, for thousands of runs."""
@@ -236,13 +233,11 @@ class Results:
     def open(self) -> "Results":
         """Create the folder, or check its format. Raises `StorageError` if one of the two fails."""
         marker = self.root / "runs" / "FORMAT"
-        try:
+        with storing(self.root):
             if not marker.exists():
                 marker.parent.mkdir(parents=True, exist_ok=True)
                 write_atomically(marker, f"{FORMAT}\n".encode())
             found = marker.read_text().strip()
-        except OSError as error:
-            raise storage_error(error, self.root) from error
         if found != str(FORMAT):
             raise StorageError(
                 f"{self.root.absolute()}: got results of format {found!r}; expected {FORMAT}. "
