@@ -89,10 +89,7 @@ def _view(
         counts = Counter(states[key] for key in others)
         view.add_row("other runs", *(str(counts[state]) for state in SHOWN_STATES), "")
     total = Counter(states.values())
-    line = f"{len(states)} runs: {in_words(total) or 'none'}"
-    if tasks := overview.tasks():
-        line += f"; SLURM: {tasks[RunState.RUNNING]} tasks running, {tasks[RunState.WAITING]} waiting"
-        line += overview.reasons()
+    line = f"{len(states)} runs: {in_words(total) or 'none'}{overview.queue()}"
     below = [Text(line)]
     failed = [key for key in keys if states[key] is RunState.FAILED]
     for key in failed[:SHOWN]:

@@ -1,6 +1,5 @@
 """States of runs as tables and people see them: what their folders say, and what waits in the queue of a cluster."""
 
-from collections import Counter
 from collections.abc import Collection
 
 from benchmark.launch.slurm.queue import QueuedTask, SlurmQueue, waiting_reasons
@@ -29,9 +28,10 @@ class RunOverview:
 
     def refresh(self, keys: Collection[str]) -> None:
         """Read again what may have changed of ``keys``. The queue is asked if anything was ever submitted."""
-        self.index.refresh(keys)
+        # The queue first: a run that ends between the two looks would otherwise be in neither.
         queue = SlurmQueue.tasks() if self._log.batches() else None
         self._queued = {} if queue is None else self._log.living(queue)
+        self.index.refresh(keys)
 
     def state(self, key: str) -> RunState:
         """One of `SHOWN_STATES`. A failed run that waits for another try is waiting."""
@@ -39,11 +39,9 @@ class RunOverview:
         waits = key in self._queued and not state.ended and state is not RunState.RUNNING
         return RunState.WAITING if waits else state
 
-    def reasons(self) -> str:
-        """What queued tasks wait for, as the scheduler says it: `` (Priority, Resources)``, or nothing."""
-        return waiting_reasons(self._queued.values())
-
-    def tasks(self) -> Counter[RunState]:
-        """Number of tasks of the cluster that run and that wait."""
-        tasks = {task.id: task for task in self._queued.values()}
-        return Counter(RunState.RUNNING if task.running else RunState.WAITING for task in tasks.values())
+    def queue(self) -> str:
+        """What is in the cluster's queue: ``; SLURM: 1 tasks running, 2 waiting (Priority)``, or nothing."""
+        tasks = {task.id: task for task in self._queued.values()}.values()
+        running = sum(task.running for task in tasks)
+        counts = f"; SLURM: {running} tasks running, {len(tasks) - running} waiting"
+        return counts + waiting_reasons(tasks) if tasks else ""

@@ -87,6 +87,17 @@ def test_status(cli: Any, keys: list[str], results: Results, queue: Path) -> Non
     assert numbers(out)["waiting"] == 1 and "failed:" not in out
 
 
+def test_a_run_that_ends_while_the_queue_is_asked(
+    cli: Any, keys: list[str], results: Results, queue: Path
+) -> None:
+    put(results, keys[0], "done")
+    folder = results.run(keys[0]).path.absolute()
+    folder.rename(queue / "later")
+    submitted(results, queue, (keys[0],), states="R")
+    (queue / "squeue").write_text(f"#!/bin/sh\nmv {queue}/later {folder}\n")
+    assert numbers(cli("status", *TABLE).out) == {"done": 1, "missing": 5}
+
+
 def test_runs_of_no_table(cli: Any, toy: Any, results: Results) -> None:
     """`status` shows them in a row of their own, and `retry` takes their configuration from their folder."""
     words = ("run", "dataset=digits", "train.rounds=1", "seed=0,1", "-m", "launcher=inline")
