@@ -42,22 +42,18 @@ def eigenvalue_spread(model: FrozenModel, data: EvaluationSet) -> dict[str, floa
     one set, ``eigenvalue_spread_class`` the mean over its classes. A last batch under 128 samples is left out if there
     is another.
     """
-    whole: list[float] = []
-    by_class: list[float] = []
+    found: dict[str, list[float]] = {}
     # Test sets may be stored class by class, so the samples are shuffled, in the same way for all methods.
-    order = torch.randperm(len(data.labels), generator=torch.Generator().manual_seed(0)).to(
-        data.labels.device
-    )
+    shuffled = torch.randperm(len(data.labels), generator=torch.Generator().manual_seed(0))
+    order = shuffled.to(data.labels.device)
     for part in order.split(BATCH)[: max(1, len(order) // BATCH)]:
         z, y = model.features(data.transform(data.images[part])), data.labels[part]
-        value = spread(z)
-        inside = [v for c in y.unique() if (v := spread(z[y == c])) is not None]
-        if value is not None:
-            whole.append(value)
-        if inside:
-            by_class.append(sum(inside) / len(inside))
-    found = {"eigenvalue_spread": whole, "eigenvalue_spread_class": by_class}
-    return {name: sum(values) / len(values) for name, values in found.items() if values}
+        sets = {"eigenvalue_spread": [z], "eigenvalue_spread_class": [z[y == c] for c in y.unique()]}
+        for name, features in sets.items():
+            values = [value for some in features if (value := spread(some)) is not None]
+            if values:
+                found.setdefault(name, []).append(sum(values) / len(values))
+    return {name: sum(values) / len(values) for name, values in found.items()}
 
 
 MEASURES: Mapping[str, Callable[[FrozenModel, EvaluationSet], dict[str, float]]] = {

@@ -1,19 +1,19 @@
 """Whole rounds against numbers that public reference code produced (tests/golden/baselines)."""
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from federations import federation, mlp, problem_of, run
+from golden_cases import stored
 from torch import nn
 
 from benchmark.engine.federation import FederatedRun
 from benchmark.engine.state import FederationState
 from benchmark.models.networks import Net
+from methods.fedavgm import ServerMomentum
 
-GOLDEN = Path(__file__).parents[1] / "golden"
 SCHEDULES = {"full": {"epochs": 3, "batch_size": 1000}, "mini": {"epochs": 2, "batch_size": 8}}
 
 
@@ -24,7 +24,7 @@ def states_of(
     file: str, split: str, method: dict, budget: dict, net: Net | None = None, **spec: float
 ) -> tuple[list[FederationState], dict, FederatedRun]:
     """(states after rounds 1..3, the stored arrays, the run)."""
-    g = dict(np.load(GOLDEN / "baselines" / f"{file}.npz"))
+    g = stored(f"baselines/{file}")
     problem = problem_of([g[f"{split}_X{k}"] for k in range(4)], [g[f"{split}_y{k}"] for k in range(4)], 3)
     model = federation(problem, method, net or mlp(), lr=float(g["lr"]), w0=g["w0"], **budget, **spec)
     return run(model)[1:], g, model
@@ -74,9 +74,7 @@ def test_global_models(
 )
 def test_fedavgm_of_fedsdc_and_flower(setting: str, beta: float, lr: float) -> None:
     """FedSDC Eq. 4-5 and Flower's FedAvgM: the same rule, so the same numbers, on three layers and three rounds."""
-    from methods.fedavgm import ServerMomentum
-
-    g = dict(np.load(GOLDEN / "fedsdc_fedavgm.npz"))
+    g = stored("fedsdc_fedavgm")
     rule = ServerMomentum(beta=beta, lr=lr)
 
     def flat(name: str, *at: int) -> torch.Tensor:
@@ -111,7 +109,7 @@ def test_adaptive_server_optimizers(
     split: str, schedule: str, name: str, suffix: str, switches: dict
 ) -> None:
     """Flower's FedAdam alone has a bias correction; FL-bench's FedAdagrad alone has beta1 = 0.9."""
-    g = dict(np.load(GOLDEN / "baselines" / f"fed{name}.npz"))
+    g = stored(f"baselines/fed{name}")
     parameters = {"lr": float(g["eta"]), "tau": float(g["tau"])} | switches
     if name == "adagrad":
         parameters["beta1"] = 0.9 if suffix == "flbench" else 0.0
@@ -219,10 +217,10 @@ def test_fedbn(split: str, schedule: str, weights: str) -> None:
         own = [s.clients[k] for s in states]
         close([o["personal"][:8] for o in own], g[f"{split}_{schedule}_{weights}_bn_weight"][:, k])
         close([o["personal"][8:] for o in own], g[f"{split}_{schedule}_{weights}_bn_bias"][:, k])
-        for name, stored in (
+        for name, short in (
             ("running_mean", "mean"),
             ("running_var", "var"),
             ("num_batches_tracked", "batches"),
         ):
             found = [buffers.view(o["buffers"], f"body.1.{name}") for o in own]
-            close(found, g[f"{split}_{schedule}_{weights}_bn_{stored}"][:, k])
+            close(found, g[f"{split}_{schedule}_{weights}_bn_{short}"][:, k])

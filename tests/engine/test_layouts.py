@@ -12,16 +12,13 @@ LAYOUT = Layout.of([BODY, NORM, HEAD])
 
 
 def test_layout() -> None:
-    assert LAYOUT.size == 12
     assert LAYOUT.groups == {"body", "norm", "head"}
     assert LAYOUT.mask("norm").nonzero().flatten().tolist() == [6, 7]
-    assert LAYOUT.mask("body", "head").sum() == 10
-    assert LAYOUT.mask().sum() == 0
+    assert (LAYOUT.size, int(LAYOUT.mask("body", "head").sum()), int(LAYOUT.mask().sum())) == (12, 10, 0)
     vector = torch.arange(12.0)
     assert LAYOUT.view(vector, "body.weight").tolist() == [[0, 1, 2], [3, 4, 5]]
     LAYOUT.view(vector, "classifier.bias").zero_()
     assert vector[8:].tolist() == [0, 0, 0, 0]
-    LAYOUT.require_same(Layout(LAYOUT.entries), "sum")
     with pytest.raises(KeyError, match="nothing"):
         LAYOUT.view(vector, "nothing")
 
@@ -35,18 +32,16 @@ def test_channels_last_layout_is_a_permuted_view() -> None:
     assert view.is_contiguous(memory_format=torch.channels_last)
 
 
-@pytest.mark.parametrize(
-    ("tensors", "message"),
-    [
+def test_layouts_are_compared_strictly() -> None:
+    LAYOUT.require_same(Layout(LAYOUT.entries), "sum")
+    for tensors, message in (
         (
             [("body.weight", (3, 2), "body"), NORM, HEAD],
-            r"sum: got tensor 'body.weight' \(3, 2\); expected .*\(2, 3\)",
+            r"sum: got tensor 'body.weight' \(3, 2\); .*\(2, 3\)",
         ),
         ([BODY, HEAD, NORM], r"tensor 'classifier.bias' \(4,\); expected 'norm.weight' \(2,\)"),
         ([BODY], r"got 1 tensors; expected 3"),
         ([BODY, ("norm.weight", (2,), "body"), HEAD], r"norm.weight"),
-    ],
-)
-def test_layouts_are_compared_strictly(tensors: list, message: str) -> None:
-    with pytest.raises(LayoutError, match=message):
-        LAYOUT.require_same(Layout.of(tensors), "sum")
+    ):
+        with pytest.raises(LayoutError, match=message):
+            LAYOUT.require_same(Layout.of(tensors), "sum")

@@ -108,7 +108,7 @@ def test_every_sample_is_visited_once_per_epoch_in_a_new_order() -> None:
 
 
 def test_empty_selection_is_a_round_without_effect() -> None:
-    """the model, the server's momentum and all other states stay; the round counts."""
+    """The model, the server's momentum and all other states stay; the round counts."""
     method = with_rules(
         Drift(), config={"server": {"optimizer": CONF_MOMENTUM}}, selection=Turns(turns=((0, 1), (), (2,)))
     )
@@ -232,19 +232,6 @@ def test_buffers_average_with_weights_that_do_not_sum_to_one() -> None:
             for client, weight in zip(buffers, p, strict=True):
                 mean.add(client, weight if known else None)
             assert mean.mean(np.array(p)).tolist() == expected
-
-
-def test_buffers_local() -> None:
-    """Each client continues its own statistics, and keeps them while it is absent."""
-    model_ = bn_run("local", with_rules(selection=Turns(turns=((0, 1), (0,), (0, 1)))))
-    problem, states = model_.problem, run(model_)
-    expected = {0: FRESH, 1: FRESH}
-    for state, chosen in zip(states[1:], ((0, 1), (0,), (0, 1)), strict=True):
-        for k in chosen:
-            expected[k] = statistics(problem, k, (SIX, TWO)[k], expected[k])
-        for k in (0, 1):
-            near(state.clients[k]["buffers"], expected[k], 1e-14)
-    assert expected[1][4] == 2
 
 
 def test_buffers_frozen() -> None:

