@@ -222,7 +222,7 @@ def small(**changes: object) -> dict[str, object]:
 
 def written(tmp_path: Path, node: object, name: str = "toy_table1.yaml") -> Path:
     path = tmp_path / name
-    path.write_text(node if isinstance(node, str) else yaml.safe_dump(node))
+    path.write_text(yaml.safe_dump(node))
     return path
 
 
@@ -326,10 +326,8 @@ def test_a_part_of_a_table() -> None:
     ("changes", "key", "said"),
     [
         ({"metrc": "loss"}, "metrc", "Did you mean 'metric'?"),
-        ({"metric": "acuracy"}, "metric", "Did you mean 'accuracy'?"),
         ({"which_round": "best"}, "which_round", "'best'"),
         ({"which_round": "mean_last_0"}, "which_round", "mean_last_<n>"),
-        ({"seeds": 0}, "seeds", "0"),
         ({"seeds": {"quick": 1}}, "seeds", "'paper'"),
         ({"seeds": {"quick": 1, "paper": 1, "quik": 1}}, "seeds", "Did you mean 'quick'?"),
         ({"overrides": [{"trian": {"rounds": 1}}]}, "overrides.0.trian", "Did you mean 'train'?"),
@@ -340,20 +338,12 @@ def test_a_part_of_a_table() -> None:
         ({"columns": [{"key": "a", "label": "A", "presets": ["quik"]}]}, "columns.a.presets", "'quick'"),
         ({"reference_row": "x"}, "reference_row", "rounds_to_reach"),
         ({"paper": "other"}, "", "other_table1.yaml"),
-        ("- 1", "got list", "expected a mapping"),
     ],
 )
-def test_mistakes_in_a_table_file(tmp_path: Path, changes: Any, key: str, said: str) -> None:
+def test_mistakes_in_a_table_file(tmp_path: Path, changes: dict[str, Any], key: str, said: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        load_spec(written(tmp_path, changes if isinstance(changes, str) else small(**changes)))
+        load_spec(written(tmp_path, small(**changes)))
     assert all(text in str(caught.value) for text in (key, said, "toy_table1.yaml"))
-
-
-def test_unknown_papers_and_tables() -> None:
-    with pytest.raises(ConfigError, match="Did you mean 'fedmr'"):
-        find_specs("fedmrr")
-    with pytest.raises(ConfigError, match="fedmr_table1, fedmr_table2"):
-        find_specs("fedmr", 9)
 
 
 def test_published_numbers_that_cannot_be_found(tmp_path: Path) -> None:
