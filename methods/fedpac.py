@@ -118,8 +118,8 @@ class FedPAC(Prototypes):
     def phases(self, ctx: ClientContext) -> tuple[Phase, ...]:
         """The head alone on CE, then the body alone."""
         return (
-            Phase("head", groups=(HEAD,), epochs=self.E_head, lr=self.eta_head, losses=False),
-            Phase("body", groups=(BODY, NORM, OTHER_NORM)),
+            Phase(groups=(HEAD,), epochs=self.E_head, lr=self.eta_head, losses=False),
+            Phase(groups=(BODY, NORM, OTHER_NORM)),
         )
 
     def begin(self, ctx: ClientContext) -> State:

@@ -36,6 +36,6 @@ class FedRep(ClientRule):
     def phases(self, ctx: ClientContext) -> tuple[Phase, ...]:
         """E_h epochs on h_k, then E_b epochs on phi; the frozen group does not move, nor does momentum pass over."""
         return (
-            Phase("head", groups=(HEAD,), epochs=self.E_h),
-            Phase("body", groups=(BODY, NORM, OTHER_NORM), epochs=self.E_b),
+            Phase(groups=(HEAD,), epochs=self.E_h),
+            Phase(groups=(BODY, NORM, OTHER_NORM), epochs=self.E_b),
         )

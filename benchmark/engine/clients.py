@@ -173,7 +173,6 @@ class ClientSide:
                 w=start,
                 buffers=self.start_buffers(state, client),
                 lr=self.schedule.lr(state.round),
-                momentum=self.spec.momentum,
                 data=self.data(client) if data is None else data,
                 label_counts=self.label_counts[client],
                 received=received[rule.key],

@@ -68,7 +68,6 @@ class FederatedRun:
             num_classes=self.problem.num_classes,
             sizes=self.clients.sizes,
             label_counts=self.clients.label_counts,
-            rounds=self.schedule.rounds,
             layout=self.layout,
             feature_dim=self.model.net.feature_dim,
             w=w,

@@ -36,7 +36,7 @@ class Head(NamedTuple):
 
 @dataclass(frozen=True)
 class Federation:
-    """What the server knows before round 0: K, C, n_k [K], label counts [K, C], R, the initial model w [d], and more.
+    """What the server knows before round 0: K, C, n_k [K], label counts [K, C], the initial model w [d], and more.
 
     Attributes:
         feature_dim: h.
@@ -49,7 +49,6 @@ class Federation:
     num_classes: int
     sizes: np.ndarray
     label_counts: np.ndarray
-    rounds: int
     layout: Layout
     feature_dim: int
     w: Tensor
@@ -113,7 +112,6 @@ class ClientContext:
     w: Tensor
     buffers: Tensor
     lr: float
-    momentum: float
     data: LocalData
     label_counts: np.ndarray
     received: State
@@ -160,7 +158,6 @@ class Phase:
         losses: Whether extra losses are on.
     """
 
-    name: str = "all"
     groups: tuple[str, ...] | None = None
     epochs: int | None = None
     steps: int | None = None

@@ -194,7 +194,7 @@ class FedDiverse(VariantRule, PreTrained):
         # A head that tells the two groups of the pivot class apart: 0 for G, 1 for g.
         labels = torch.full_like(y, -1)
         labels[y == pivot] = (~biased[pivot][1]).to(y)
-        phase = Phase("attribute", groups=("head",), steps=self.tau_a + int(self.extra_step))
+        phase = Phase(groups=("head",), steps=self.tau_a + int(self.extra_step))
         head = Head(ATTRIBUTE, probe.heads[ATTRIBUTE])
         w = probe.train(self._rules(), phase, "feddiverse/attribute", biased[pivot][0], head, labels)
         head = Head(ATTRIBUTE, w[probe.body_size :])
@@ -211,7 +211,7 @@ class FedDiverse(VariantRule, PreTrained):
         """
         y = probe.data.y
         classes = torch.unique(y).tolist()
-        phase = Phase("biased", steps=self.tau_b + int(self.extra_step))
+        phase = Phase(steps=self.tau_b + int(self.extra_step))
         rules = self._rules(Gce(q=self.q))
         if probe.num_classes == 2 and classes:
             w = probe.train(rules, phase, "feddiverse/biased")

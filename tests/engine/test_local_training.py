@@ -154,7 +154,7 @@ class Body(ClientRule):
     key: ClassVar[str] = "body"
 
     def phases(self, ctx: ClientContext) -> tuple[Phase, ...]:
-        return (Phase("body", groups=("body",)),)
+        return (Phase(groups=("body",)),)
 
 
 def test_clip_and_weight_decay() -> None:

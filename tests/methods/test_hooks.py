@@ -120,8 +120,8 @@ class HeadThenBody(ClientRule):
 
     def phases(self, ctx: ClientContext) -> tuple[Phase, ...]:
         return (
-            Phase("head", groups=("head",), epochs=2, lr=0.2, losses=False),
-            Phase("body", groups=("body", "norm"), steps=2),
+            Phase(groups=("head",), epochs=2, lr=0.2, losses=False),
+            Phase(groups=("body", "norm"), steps=2),
         )
 
     def loss(self, ctx: ClientContext, batch: Batch) -> Loss:

@@ -47,7 +47,7 @@ class Still(ClientRule):
 
 class HeadOnly(ClientRule):
     def phases(self, ctx: ClientContext) -> tuple[Phase, ...]:
-        return (Phase("head", groups=("head",)),)
+        return (Phase(groups=("head",)),)
 
 
 def test_the_second_gradient_sees_what_the_first_saw() -> None:
