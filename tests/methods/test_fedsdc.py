@@ -8,6 +8,7 @@ import pytest
 import torch
 from federations import Turns, federation, mlp, near, problem_of, run, same, with_rules
 from golden_cases import BODY, fedsdc, gradient, layers, round_view, stored
+from torch import nn
 
 from benchmark.engine.federation import FederatedRun
 from benchmark.engine.state import FederationState
@@ -18,9 +19,10 @@ from methods.core.rules import ClientRule, Method
 from methods.fedsdc import make_head
 
 
-def test_first_values_are_xavier_normal() -> None:
+def test_a_head_is_two_layers_whose_first_values_are_xavier_normal() -> None:
     """Standard deviation sqrt(2 / (h + r)): over 400 x 160 numbers known to .3 %; normal, so 4.55 % beyond two."""
     head = make_head(400, 240, 160, 0.2, np.random.default_rng(3))
+    assert [type(layer) for layer in head] == [nn.Linear, nn.Dropout, nn.Linear] and head[1].p == 0.2
     for layer, sd in ((head[0], (2 / 560) ** 0.5), (head[2], (2 / 400) ** 0.5)):
         weight = layer.weight.detach()
         assert float(weight.std()) == pytest.approx(sd, rel=0.015)

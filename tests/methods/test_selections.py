@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from federations import (
     Quadratic,
     Recorder,
+    asked,
     assert_resumes,
     bn_dropout,
     classes,
@@ -161,17 +162,15 @@ def test_powd_loss_is_the_mean_over_samples_in_evaluation_mode() -> None:
     with torch.no_grad():
         each = F.cross_entropy(net.classify(net.features(problem.images)), problem.labels, reduction="none")
     each = each.numpy()
-    ask = ProbedClients(model.clients, state, Cost()).ask
-    np.testing.assert_allclose(
-        ask([0, 1], PowD(d=2)._loss)[:, 0], [each[:600].mean(), each[600:].mean()], rtol=1e-12
-    )
+    found, _ = asked(model, PowD(d=2)._loss)
+    np.testing.assert_allclose(found[:, 0], [each[:600].mean(), each[600:].mean()], rtol=1e-12)
     # FedDiverse's code: mean losses of batches of 4, 4 and 3 samples, summed, by 11.
     parts = each[600:604].mean() + each[604:608].mean() + each[608:].mean()
     for options in ({"variant": "reference"}, {"loss": "batch_means"}):
-        found = ask([1], PowD(d=2, batch_size=4, **options)._loss)
-        np.testing.assert_allclose(found, [[parts / 11]], rtol=1e-12)
-    found = ask([1], PowD(d=2, variant="reference", loss="mean")._loss)
-    np.testing.assert_allclose(found, [[each[600:].mean()]], rtol=1e-12)
+        found, _ = asked(model, PowD(d=2, batch_size=4, **options)._loss)
+        np.testing.assert_allclose(found[1], [parts / 11], rtol=1e-12)
+    found, _ = asked(model, PowD(d=2, variant="reference", loss="mean")._loss)
+    np.testing.assert_allclose(found[1], [each[600:].mean()], rtol=1e-12)
     assert torch.equal(state.buffers, model.model.buffers)
 
 
