@@ -54,47 +54,47 @@ def nearest(name: str, allowed: Iterable[str]) -> str:
     return f" Did you mean {match[0]!r}?" if match else ""
 
 
-def format_validation_error(
-    error: ValidationError, model: type[BaseModel], prefix: str = "", whole: str = "settings"
-) -> str:
-    """One sentence for each wrong key that pydantic found.
+def validate(
+    model: type[Model],
+    values: Mapping[str, Any],
+    prefix: str = "",
+    whole: str = "settings",
+    *,
+    before: str = "",
+    after: str = "",
+    kind: type[Exception] = ConfigError,
+) -> Model:
+    """The values as a model; an error with one sentence for each wrong key if they do not fit.
 
     Args:
-        error: What pydantic raised.
-        model: The model that was validated. Its keys are suggested for an unknown one.
+        model: Its keys are suggested for an unknown one.
+        values: Plain values.
         prefix: Written before each key.
-        whole: What to call the settings if the error belongs to no single key.
+        whole: What to call the values if an error belongs to no single key.
+        before: Written before the sentences.
+        after: Written after them.
+        kind: Class of the error.
     """
-    lines = []
-    for item in error.errors():
-        key = prefix + ".".join(str(part) for part in item["loc"]) if item["loc"] else whole
-        said = str(item["msg"]).removeprefix("Value error, ").rstrip(".")
-        if item["type"] == "extra_forbidden":
-            allowed = _keys_at(model, item["loc"][:-1])
-            name = str(item["loc"][-1])
-            there = ", ".join(allowed) or "none"
-            lines.append(f"{key}: unknown key; expected one of: {there}.{nearest(name, allowed)}")
-        elif item["type"] == "value_error":  # raised by a validator of ours, which names the key where it can
-            lines.append(f"{said}." if said.startswith(key) else f"{key}: {said}.")
-        elif item["type"] == "missing":
-            lines.append(f"{key}: missing. {_sentence(said)}")
-        else:
-            lines.append(f"{key}: got {shorten(item['input'])}; {said[:1].lower()}{said[1:]}.")
-    return " ".join(dict.fromkeys(lines))
-
-
-def validate(model: type[Model], values: Mapping[str, Any], file: str) -> Model:
-    """Settings of ``conf/<file>`` as a model; `ConfigError`, which names the key, if they do not fit."""
-    group = file.partition("/")[0]
     try:
-        return model.model_validate(values)
+        return model.model_validate({str(key): value for key, value in values.items()})
     except ValidationError as error:
-        message = format_validation_error(error, model, f"{group}.")
-        raise ConfigError(f"{message} Set it in conf/{file} or with {group}.KEY=VALUE.") from error
+        sentences = dict.fromkeys(_sentence(item, model, prefix, whole) for item in error.errors())
+        raise kind(f"{before}{' '.join(sentences)}{after}") from error
 
 
-def _sentence(text: str) -> str:
-    return f"{text[:1].upper()}{text[1:]}."
+def _sentence(item: Mapping[str, Any], model: type[BaseModel], prefix: str, whole: str) -> str:
+    """What is wrong about one key, from an item of pydantic's list of errors."""
+    key = prefix + ".".join(str(part) for part in item["loc"]) if item["loc"] else whole
+    said = str(item["msg"]).removeprefix("Value error, ").rstrip(".")
+    if item["type"] == "extra_forbidden":
+        allowed = _keys_at(model, item["loc"][:-1])
+        there = ", ".join(allowed) or "none"
+        return f"{key}: unknown key; expected one of: {there}.{nearest(str(item['loc'][-1]), allowed)}"
+    if item["type"] == "value_error":  # raised by a validator of ours, which names the key where it can
+        return f"{said}." if said.startswith(key) else f"{key}: {said}."
+    if item["type"] == "missing":
+        return f"{key}: missing. {said[:1].upper()}{said[1:]}."
+    return f"{key}: got {shorten(item['input'])}; {said[:1].lower()}{said[1:]}."
 
 
 def _keys_at(model: type[BaseModel], path: Iterable[str | int]) -> list[str]:

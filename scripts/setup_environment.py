@@ -5,15 +5,14 @@ stamp `.venv/.ready` is written last, a folder without a stamp is made again, on
 lock file is brought up to date. Calls that run at once wait for each other.
 """
 
-import contextlib
 import fcntl
 import hashlib
 import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
+from typing import IO
 
 ROOT = Path(__file__).resolve().parent.parent
 VENV = ROOT / ".venv"
@@ -28,23 +27,20 @@ def say(text: str) -> None:
     print(f"setup: {text}", file=sys.stderr, flush=True)
 
 
-@contextlib.contextmanager
-def one_at_a_time() -> Iterator[None]:
-    """Hold a lock beside `.venv` (not inside: the folder may be made again) for as long as the block runs."""
-    with (ROOT / ".venv.lock").open("w") as handle:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            say("another make is setting up .venv; waiting for it")
-            fcntl.flock(handle, fcntl.LOCK_EX)
-        except OSError as error:  # some network file systems have no locks
-            say(f"going on without a lock ({error})")
-        yield
+def wait_for_others() -> IO[str]:
+    """Wait until no other process sets up; the returned file is the lock, which lasts until it is closed.
 
-
-def wanted_stamp() -> str:
-    """The stamp that a finished `.venv` carries: the lock file's SHA-256."""
-    return hashlib.sha256(LOCK.read_bytes()).hexdigest()
+    It lies beside `.venv`, not inside: the folder may be made again.
+    """
+    handle = (ROOT / ".venv.lock").open("w")
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        say("another make is setting up .venv; waiting for it")
+        fcntl.flock(handle, fcntl.LOCK_EX)
+    except OSError as error:  # some network file systems have no locks
+        say(f"going on without a lock ({error})")
+    return handle
 
 
 def interpreter_works() -> bool:
@@ -93,7 +89,7 @@ def find_uv() -> list[str]:
 
 def set_up() -> None:
     """Complete `.venv`: interpreter, packages, stamp. Does nothing but touch the stamp if all are right."""
-    stamp = wanted_stamp()
+    stamp = hashlib.sha256(LOCK.read_bytes()).hexdigest()
     if not VENV.is_dir():  # a link to a folder on a larger disk is fine, a dead link or a file is not
         VENV.unlink(missing_ok=True)
     finished = STAMP.read_text().strip() if STAMP.is_file() and interpreter_works() else None
@@ -116,16 +112,10 @@ def set_up() -> None:
     say("done")
 
 
-def main() -> int:
-    """Set up and return the exit status: 0 done, 130 interrupted."""
+if __name__ == "__main__":
     try:
-        with one_at_a_time():
+        with wait_for_others():
             set_up()
     except KeyboardInterrupt:
         say("interrupted; the next make starts it again")
-        return 130
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+        sys.exit(130)

@@ -22,7 +22,7 @@ import numpy as np
 import pandas as pd
 import torch
 import torch.nn.functional as F
-from pydantic import Field, PositiveFloat, PositiveInt, ValidationError
+from pydantic import Field, PositiveFloat, PositiveInt
 from torch import Tensor
 
 from benchmark.analyses.registry import Options
@@ -33,7 +33,7 @@ from benchmark.config.schema import RunConfig
 from benchmark.engine.federation import FederatedRun
 from benchmark.engine.frozen import FrozenView
 from benchmark.engine.state import Diverged
-from benchmark.errors import ConfigError, format_validation_error
+from benchmark.errors import ConfigError, validate
 from benchmark.experiments.figures import FIGURE_FOLDER, load_figure
 from benchmark.experiments.plan import with_seed
 from benchmark.reports.tables import Table, text_table
@@ -153,10 +153,7 @@ class Experiment(FileModel):
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> "Experiment":
         """Check ``values``; `ConfigError` naming each wrong one."""
-        try:
-            return cls.model_validate(dict(values))
-        except ValidationError as error:
-            raise ConfigError(f"loss decomposition: {format_validation_error(error, cls)}") from error
+        return validate(cls, values, before="loss decomposition: ")
 
 
 def configurations(

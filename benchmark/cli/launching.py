@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from benchmark.cli.options import LaunchOptions, TrackingOptions, group_settings, launcher_kind
+from benchmark.cli.options import LaunchOptions, TrackingOptions, group_settings, launcher_settings
 from benchmark.config.schema import RunConfig
 from benchmark.errors import ConfigError, validate
 from benchmark.experiments.plan import Cells, check, unique_runs
@@ -73,7 +73,8 @@ def tracking_settings(options: TrackingOptions, default: str = "off") -> Trackin
         raise ConfigError(
             f"tracking.{next(iter(given))}: tracking is off. Add tracking=wandb, or leave it out."
         )
-    return validate(TrackingSettings, group_settings("tracking", name, given), "tracking/wandb.yaml")
+    where = " Set it in conf/tracking/wandb.yaml or with tracking.KEY=VALUE."
+    return validate(TrackingSettings, group_settings("tracking", name, given), "tracking.", after=where)
 
 
 def tracked_runs(plans: Iterable[tuple[TableSpec, Cells]], prefix: str = "") -> dict[str, TrackedRun]:
@@ -110,51 +111,33 @@ def finished_runs(
     """
     runs = unique_runs([cells for _, cells in plans]) if runs is None else runs
     tracked = {key: TrackedRun(key) for key in runs} | tracked_runs(plans, prefix)
-
-    def check_all() -> None:
-        for spec, cells in plans:
-            check(spec, cells)
-
-    with contextlib.ExitStack() as stack:
-        on_cluster = launcher_kind(options) == "slurm"
-        here = [] if on_cluster else list(tracked.values())
-        stack.enter_context(tracking(tracking_settings(options), index.results.root, here))
-        if not on_cluster:
-            stack.enter_context(index.results.launcher_lease())
-        yield run_missing(options, index, runs, check_all, tracked)
-
-
-def run_missing(
-    options: LaunchOptions,
-    index: RunIndex,
-    runs: Mapping[str, RunConfig],
-    check: Callable[[], None],
-    tracked: Mapping[str, TrackedRun],
-) -> int:
-    """Carry out the runs that have not ended; exit code as of `finished_runs`.
-
-    ``check`` is called before the first run starts, and not at all if no run is missing.
-    """
-    index.refresh(runs)
-    missing = [run for key, run in runs.items() if not index.has_ended(key)]
-    if not missing:
-        return 0
-    check()
-    try:
-        if launcher_kind(options) == "slurm":
-            return _cluster(options, index.results, list(runs.values()), tracked)
-        return _launch(options, missing, len(runs) - len(missing))
-    finally:
+    launcher = launcher_settings(options)
+    on_cluster = launcher["name"] == "slurm"
+    here = [] if on_cluster else list(tracked.values())
+    with (
+        tracking(tracking_settings(options), index.results.root, here),
+        contextlib.nullcontext() if on_cluster else index.results.launcher_lease(),
+    ):
         index.refresh(runs)
+        missing = [run for key, run in runs.items() if not index.has_ended(key)]
+        code = 0
+        if missing:
+            for spec, cells in plans:
+                check(spec, cells)
+            if on_cluster:
+                code = _cluster(options, launcher, index.results, list(runs.values()), tracked)
+            else:
+                code = _launch(options, launcher, missing, len(runs) - len(missing))
+            index.refresh(runs)
+        yield code
 
 
-def _launch(options: LaunchOptions, runs: Sequence[RunConfig], already: int) -> int:
+def _launch(options: LaunchOptions, settings: dict[str, Any], runs: Sequence[RunConfig], already: int) -> int:
     from benchmark.launch.local import launch
     from benchmark.launch.pool import LaunchError
     from benchmark.launch.progress import ProgressView
     from benchmark.launch.tasks import RUN_WORK
 
-    settings = group_settings("launcher", options.launcher, options.launcher_settings)
     tasks = _tasks(runs, settings["name"])
     if options.device != "auto" and settings["name"] == "local":
         settings["devices"] = [options.device]
@@ -182,7 +165,11 @@ def _launch(options: LaunchOptions, runs: Sequence[RunConfig], already: int) -> 
 
 
 def _cluster(
-    options: LaunchOptions, results: Results, runs: Sequence[RunConfig], tracked: Mapping[str, TrackedRun]
+    options: LaunchOptions,
+    launcher: Mapping[str, Any],
+    results: Results,
+    runs: Sequence[RunConfig],
+    tracked: Mapping[str, TrackedRun],
 ) -> int:
     """Submit what neither ended nor lives, and follow it; exit code 0, 1 (not all have ended), 130 (left alone)."""
     from benchmark.launch.progress import SnapshotView
@@ -192,7 +179,7 @@ def _cluster(
     from benchmark.launch.slurm.submissions import Cluster
     from benchmark.launch.tasks import RUN_WORK
 
-    settings = SlurmSettings.of(group_settings("launcher", options.launcher, options.launcher_settings))
+    settings = SlurmSettings.of(launcher)
     queue = SlurmQueue(settings, results.root / "launcher" / "jobs")
     intervals = {run.key: min(1.0, run.runtime.checkpoint_every / run.train.rounds) for run in runs}
     check_time(settings, intervals, known_seconds(results))

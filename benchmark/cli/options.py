@@ -165,9 +165,9 @@ def group_settings(group: str, name: str, given: Mapping[str, str]) -> dict[str,
     return settings
 
 
-def launcher_kind(options: LaunchOptions) -> str:
-    """``inline``, ``local`` or ``slurm``: the kind of launcher that the chosen file of conf/launcher configures."""
-    return str(load_group("launcher", options.launcher)["name"])
+def launcher_settings(options: LaunchOptions) -> dict[str, Any]:
+    """Settings of the launcher. ``name`` is its kind: ``inline``, ``local`` or ``slurm``."""
+    return group_settings("launcher", options.launcher, options.launcher_settings)
 
 
 def yaml_value(text: str, key: str) -> Any:

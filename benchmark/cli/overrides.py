@@ -32,8 +32,8 @@ class _Files:
         return group_names(group)
 
 
-def configurations(words: Sequence[str], many: bool) -> dict[str, RunConfig]:
-    """The configurations by the swept words of each: ``{"method=fedavg seed=0": ...}``.
+def configurations(words: Sequence[str], many: bool) -> list[RunConfig]:
+    """The configurations of all combinations, in the order of the words; the last word changes fastest.
 
     Args:
         words: Overrides of the command line. The last one of a key counts.
@@ -42,14 +42,14 @@ def configurations(words: Sequence[str], many: bool) -> dict[str, RunConfig]:
     Raises:
         ConfigError: An unknown key or name (with the nearest), or a value that is not allowed.
     """
-    found = {}
+    found = []
     axes = _axes(words, many)
     for overrides in itertools.product(*axes):
         swept = " ".join(
             str(override.input_line) for override, axis in zip(overrides, axes, strict=True) if len(axis) > 1
         )
         try:
-            found[swept] = resolve(_composed(overrides))
+            found.append(resolve(_composed(overrides)))
         except UserError as error:
             raise ConfigError(f"{swept}: {error}" if swept else str(error)) from error
     return found

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 from rich.console import Console
@@ -53,7 +54,8 @@ def main(words: Sequence[str]) -> int:
     device, known = "not timed", dict[estimate.Shape, estimate.Pace | str]()
     if options.timing == "on" and found:
         device = _device(options.device)
-        known = estimate.paces(found, lambda run, shape: estimate.timed(run, shape, options.device), _tell)
+        tell = partial(print, file=sys.stderr, flush=True)
+        known = estimate.paces(found, lambda run, shape: estimate.timed(run, shape, options.device), tell)
     console.print(_table(found, known, device), soft_wrap=False)
     uncounted = len(seen - ended) - sum(block.runs for block in found)
     if uncounted:
@@ -70,10 +72,6 @@ def main(words: Sequence[str]) -> int:
         absent_text = f"not there; downloads by itself ({source.megabytes} MB, {source.page})"
         console.print(f"weights {path}: {'there' if path.exists() else absent_text}")
     return 0
-
-
-def _tell(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
 
 
 def _device(name: str) -> str:

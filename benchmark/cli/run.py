@@ -49,12 +49,12 @@ def main(words: Sequence[str]) -> int:
         return 0
     options = parse(ours, "run", LaunchOptions)
     if MANY & flags:
-        return _sweep(options, list(configurations(rest, many=True).values()))
+        return _sweep(options, configurations(rest, many=True))
     if {"launcher", "workers"} & {_option_of(word) for word in ours}:
         raise ConfigError(
             "run: a launcher carries out the runs of a sweep. Put -m behind `run`, or leave it out."
         )
-    (config,) = configurations(rest, many=False).values()
+    (config,) = configurations(rest, many=False)
     return _one(options, config)
 
 

@@ -10,13 +10,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import yaml
-from pydantic import ValidationError
-
-from benchmark.config.files import LOADER
+from benchmark.config.files import read_yaml
 from benchmark.config.merge import merge
 from benchmark.config.schema import GROUPS, RunConfig
-from benchmark.errors import ConfigError, format_validation_error, wrong
+from benchmark.errors import ConfigError, validate, wrong
 from benchmark.paths import CONF
 
 
@@ -27,8 +24,7 @@ def group_names(group: str) -> list[str]:
 
 @cache
 def _read(path: Path) -> dict[str, Any]:
-    with path.open() as stream:
-        return yaml.load(stream, LOADER) or {}
+    return read_yaml(path, "configuration")
 
 
 def load_group(group: str, name: str) -> dict[str, Any]:
@@ -97,8 +93,4 @@ def resolve(plain: Mapping[str, Any]) -> RunConfig:
         )
     if selection.get("name") == "auto":
         values["selection"] = dict(method.get("selection") or {"name": "uniform"})
-    try:
-        return RunConfig.model_validate(values)
-    except ValidationError as error:
-        message = format_validation_error(error, RunConfig)
-        raise ConfigError(f"{message} Set it on the command line or in conf/.") from error
+    return validate(RunConfig, values, after=" Set it on the command line or in conf/.")

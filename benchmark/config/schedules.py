@@ -6,13 +6,18 @@ from typing import Any
 
 from benchmark.errors import ConfigError, wrong
 
-PARAMETERS: dict[str, tuple[str, ...]] = {
-    "constant": (),
-    "step": ("every", "gamma"),
-    "exponential": ("gamma",),
-    "cosine": ("final",),
+
+def _cosine(t: int, rounds: int, final: float = 0.0) -> float:
+    return final + (1 - final) * (1 + math.cos(math.pi * t / max(1, rounds))) / 2
+
+
+SCHEDULES: dict[str, tuple[tuple[str, ...], Callable[..., float]]] = {
+    "constant": ((), lambda t, rounds: 1.0),
+    "step": (("every", "gamma"), lambda t, rounds, every, gamma: gamma ** (t // every)),
+    "exponential": (("gamma",), lambda t, rounds, gamma: gamma**t),
+    "cosine": (("final",), _cosine),
 }
-"""The schedules and their parameters. All are required but ``final``, which is 0 by default."""
+"""Schedule -> (its parameters, the factor of the rate in round t). All parameters but ``final`` are required."""
 
 
 def learning_rate(lr: float, rounds: int, schedule: Mapping[str, Any]) -> Callable[[int], float]:
@@ -22,12 +27,12 @@ def learning_rate(lr: float, rounds: int, schedule: Mapping[str, Any]) -> Callab
     ``cosine`` falls from lr to ``final`` * lr. Raises :class:`ConfigError` for an unknown name or wrong parameters.
     """
     name = str(schedule.get("name", "constant"))
-    if name not in PARAMETERS:
+    if name not in SCHEDULES:
         raise ConfigError(
-            wrong("train.schedule.name", name, f"one of {', '.join(PARAMETERS)}", known=PARAMETERS)
+            wrong("train.schedule.name", name, f"one of {', '.join(SCHEDULES)}", known=SCHEDULES)
         )
     given = {key: value for key, value in schedule.items() if key != "name"}
-    allowed = PARAMETERS[name]
+    allowed, factor = SCHEDULES[name]
     for key, value in given.items():
         if key not in allowed:
             expected = f"one of {', '.join(allowed)}" if allowed else f"no parameters, as {name} has none"
@@ -37,11 +42,4 @@ def learning_rate(lr: float, rounds: int, schedule: Mapping[str, Any]) -> Callab
     missing = [key for key in allowed if key not in given and key != "final"]
     if missing:
         raise ConfigError(f"train.schedule: {name} also needs {', '.join(missing)}.")
-    if name == "step":
-        return lambda t: lr * given["gamma"] ** (t // given["every"])
-    if name == "exponential":
-        return lambda t: lr * given["gamma"] ** t
-    if name == "cosine":
-        final = given.get("final", 0.0)
-        return lambda t: lr * (final + (1 - final) * (1 + math.cos(math.pi * t / max(1, rounds))) / 2)
-    return lambda t: lr
+    return lambda t: lr * factor(t, rounds, **given)

@@ -4,11 +4,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from pydantic import Field, PositiveInt, ValidationError
+from pydantic import Field, PositiveInt
 
-from benchmark.config.files import FileModel, read_yaml, validate
+from benchmark.config.files import FileModel, read_yaml
 from benchmark.config.merge import merge
-from benchmark.errors import ConfigError, format_validation_error, wrong
+from benchmark.errors import ConfigError, validate, wrong
 from benchmark.experiments.spec import TableSpec
 from benchmark.experiments.tables import extend, spec_called
 from benchmark.paths import CONF
@@ -60,12 +60,10 @@ class FigureSpec(FileModel):
             return spec_called(self.table, f"figure {self.name}: table")
         named = {"name": self.name, "paper": self.paper, "title": self.title}
         try:
-            return TableSpec.model_validate(extend(self.table) | named)
-        except ValidationError as error:
-            message = format_validation_error(error, TableSpec, "table.", "table")
-            raise ConfigError(f"figure {self.name}: {message}") from error
+            whole = extend(self.table) | named
         except ConfigError as error:
             raise ConfigError(f"figure {self.name}: table.{error}") from error
+        return validate(TableSpec, whole, "table.", "table", before=f"figure {self.name}: ")
 
     @cached_property
     def runs(self) -> TableSpec | None:
@@ -79,7 +77,8 @@ class FigureSpec(FileModel):
 
 def load_figure(path: Path) -> FigureSpec:
     """Read one figure file; `ConfigError`, naming file and key, for one that does not fit."""
-    return validate(FigureSpec, {"name": path.stem, **read_yaml(path, "figure")}, path, "figure")
+    values = {"name": path.stem, **read_yaml(path, "figure")}
+    return validate(FigureSpec, values, whole="figure", before=f"figure file {path}: ")
 
 
 def find_figures(

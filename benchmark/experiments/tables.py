@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmark.config.compose import group_names, load_group
-from benchmark.config.files import read_yaml, validate
+from benchmark.config.files import read_yaml
 from benchmark.config.merge import merge
-from benchmark.errors import ConfigError, wrong
+from benchmark.errors import ConfigError, validate, wrong
 from benchmark.experiments.spec import Row, TableSpec, fits
 from benchmark.paths import CONF
 
@@ -76,7 +76,7 @@ def load_spec(path: Path | str) -> TableSpec:
         node = extend(read_yaml(path, "table"), path.parent)
     except ConfigError as error:
         raise ConfigError(str(error) if str(path) in str(error) else f"table file {path}: {error}") from error
-    spec = validate(TableSpec, {"name": path.stem, **node}, path, "table")
+    spec = validate(TableSpec, {"name": path.stem, **node}, whole="table", before=f"table file {path}: ")
     if spec.table is not None and path.stem != f"{spec.paper}_table{spec.table}":
         raise ConfigError(f"table file {path}: it holds table {spec.table} of {spec.paper}, so it must be called "
                           f"{spec.paper}_table{spec.table}.yaml.")  # fmt: skip

@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal
 import yaml
 from pydantic import BeforeValidator, Field, PositiveInt, field_validator
 
-from benchmark.config.files import FileModel, read_yaml, validate
+from benchmark.config.files import FileModel, read_model
 from benchmark.errors import ConfigError, wrong
 from benchmark.experiments.plan import TunedValues
 from benchmark.experiments.spec import TableSpec
@@ -78,7 +78,7 @@ def load_grid(method: str, folder: Path | None = None) -> Grid:
         known = sorted(other.stem for other in path.parent.glob("*.yaml"))
         expected = f"a method with a grid (conf/tune/): {', '.join(known)}"
         raise ConfigError(wrong("method", method, expected, known=known))
-    grid = validate(Grid, read_yaml(path, "grid"), path, "grid")
+    grid = read_model(Grid, path, "grid")
     if grid.method != method:
         expected = f"{method}, the name of the file"
         raise ConfigError(f"grid file {path}: {wrong('method', grid.method, expected)}")
@@ -199,7 +199,7 @@ class TunedFolder:
         path = self.find(preset, spec.name)
         if path is None:
             return TunedTable(table=spec.name, preset=preset)
-        tuned = validate(TunedTable, read_yaml(path, "tuned"), path, "tuned")
+        tuned = read_model(TunedTable, path, "tuned")
         for what, got, expected in (("table", tuned.table, spec.name), ("preset", tuned.preset, preset)):
             if got != expected:
                 raise ConfigError(f"tuned file {path}: {wrong(what, got, repr(expected))}")

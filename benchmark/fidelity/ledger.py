@@ -13,7 +13,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field, model_validator
 
-from benchmark.config.files import FileModel, read_yaml, validate
+from benchmark.config.files import FileModel, read_model
 from benchmark.errors import ConfigError, wrong
 from benchmark.experiments.spec import TableSpec
 from benchmark.experiments.tables import spec_called
@@ -126,7 +126,7 @@ def load(folder: Path = LEDGER_FOLDER) -> list[Chapter]:
     chapters = []
     for paper in PAPERS:
         path = folder / f"{paper}.yaml"
-        chapter = validate(Chapter, read_yaml(path, "ledger"), path, "ledger")
+        chapter = read_model(Chapter, path, "ledger")
         if chapter.paper != paper:
             raise ConfigError(f"ledger file {path}: {wrong('paper', chapter.paper, repr(paper))}")
         chapters.append(chapter)

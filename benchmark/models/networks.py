@@ -6,11 +6,11 @@ from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
-from pydantic import Field, ValidationError, field_validator
+from pydantic import Field, field_validator
 from torch import Tensor, nn
 
 from benchmark.config.schema import NamedConfig
-from benchmark.errors import ConfigError, format_validation_error, wrong
+from benchmark.errors import ConfigError, validate, wrong
 from benchmark.models.base import (
     Count,
     Multiplier,
@@ -60,10 +60,7 @@ def build_net(
     if name not in networks:
         expected = f"one of {', '.join(model_names())}"
         raise ConfigError(wrong("model.name", name, expected, known=model_names()))
-    try:
-        chosen = networks[name].model_validate(dict(parameters))
-    except ValidationError as error:
-        raise ConfigError(format_validation_error(error, networks[name], "model.")) from error
+    chosen = validate(networks[name], parameters, "model.")
     # Initialisation draws from torch's own generator. It is put back, so that building a model changes no other draw.
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)

@@ -9,9 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
-from pydantic import ValidationError
-
-from benchmark.errors import format_validation_error, wrong
+from benchmark.errors import validate, wrong
 from datasets.core.base import DataError, Facts, Options, RawDataset
 from datasets.core.images import ListedDataset
 
@@ -108,9 +106,6 @@ def option_values(name: str) -> dict[str, str]:
 
 def parse(entry: Entry, options: Mapping[str, Any] | None) -> Options:
     """Validated options of a data set; None means all defaults."""
-    try:
-        return entry.options.model_validate(dict(options or {}))
-    except ValidationError as error:
-        message = format_validation_error(error, entry.options, f"options of data set {entry.name!r}: ")
-        where = "under `options:` in conf/dataset/*.yaml or with dataset.options.KEY=VALUE"
-        raise DataError(f"{message} Set it {where}.") from None
+    where = " Set it under `options:` in conf/dataset/*.yaml or with dataset.options.KEY=VALUE."
+    prefix = f"options of data set {entry.name!r}: "
+    return validate(entry.options, options or {}, prefix, after=where, kind=DataError)

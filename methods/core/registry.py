@@ -9,10 +9,8 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any, TypeVar
 
-from pydantic import ValidationError
-
 import methods
-from benchmark.errors import format_validation_error, wrong
+from benchmark.errors import validate, wrong
 from methods.core.errors import MethodError
 from methods.core.rules import Rule
 
@@ -66,8 +64,4 @@ def make(slot: str, name: str, parameters: Mapping[str, Any], where: str) -> Any
     if name not in _rules[slot]:
         known = names(slot)
         raise MethodError(wrong(where, name, f"the name of a {slot} rule: {', '.join(known)}", known=known))
-    cls = _rules[slot][name]
-    try:
-        return cls(**{str(k): v for k, v in parameters.items()})
-    except ValidationError as error:
-        raise MethodError(format_validation_error(error, cls, f"{where}.", where)) from error
+    return validate(_rules[slot][name], parameters, f"{where}.", where, kind=MethodError)

@@ -7,9 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pydantic import ValidationError
-
-from benchmark.errors import format_validation_error, wrong
+from benchmark.errors import validate, wrong
 from partitions.core.base import Partitioner, PartitionError
 
 Scheme = TypeVar("Scheme", bound=type[Partitioner])
@@ -59,10 +57,7 @@ def make(name: str, params: Mapping[str, Any] | None = None) -> Partitioner:
     Raises:
         PartitionError: Unknown name or key, a missing value or one out of range; one message for all.
     """
-    scheme = get(name)
-    try:
-        return scheme(**{str(key): value for key, value in (params or {}).items()})
-    except ValidationError as error:
-        message = format_validation_error(error, scheme, "partition.", f"partition {name}")
-        where = f"Set it in conf/partition/{name}.yaml or on the command line."
-        raise PartitionError(f"{message} {where}") from error
+    where = f" Set it in conf/partition/{name}.yaml or on the command line."
+    return validate(
+        get(name), params or {}, "partition.", f"partition {name}", after=where, kind=PartitionError
+    )

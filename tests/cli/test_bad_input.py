@@ -17,7 +17,6 @@ import pytest
 from command_line import FAKE_RUN, footprint, numbers
 from tiny_runs import tiny
 
-from benchmark.runs.data import _dataset
 from benchmark.runs.execute import execute
 from benchmark.runs.store import Results
 
@@ -54,8 +53,6 @@ def refused(refusal: Any, finished: Path) -> Iterator[Callable[..., str]]:
 # Words of the command line; what the message names, separated by spaces; the suggestion.
 NAMES = [
     ("run method=fedprx", "method: 'fedprx' fedavg, (conf/method/)", "fedprox"),
-    ("run dataset=minst", "dataset: 'minst'", "mnist"),
-    ("run preset=quik", "preset: 'quik'", "quick"),
     ("run selection.name=roundrobin", "'roundrobin'", "round_robin"),
     ("run train.lrr=1", "train.lrr:", "train.lr"),
     ("run lr=1", "lr:", ""),
@@ -70,7 +67,6 @@ NAMES = [
     ("rum train.lr=1", "command: 'rum'", "run"),
     ("list method", "list: 'method'", "methods"),
     ("data prepair fake", "data: 'prepair'", "prepare"),
-    ("data prepare minst", "dataset: 'minst'", "mnist"),
     ("data prepare", "data prepare: acevedo, bodzas, cifar10", ""),
     ("data list out=a.png", "data list: 'out'", ""),
     ("data check fake digits out=a.png", "out: 'a.png' 2", ""),
@@ -79,7 +75,6 @@ NAMES = [
     ("partition show partition=dirichelt", "'dirichelt'", "dirichlet"),
     ("partition show partition.alpa=1", "alpa alpha", ""),
     ("partition show iid", "'iid' key=value", ""),
-    ("table preset=quik", "preset: 'quik'", "quick"),
     ("table paper=fedsd", "'fedsd'", "fedsdc"),
     ("table table=9", "9 fedmr_table1", ""),
     ("table name=fedmr_tabel1", "name: 'fedmr_tabel1'", "fedmr_table1"),
@@ -99,7 +94,6 @@ def test_names_and_keys(refused: Any, words: str, named: str, suggested: str) ->
 @pytest.mark.parametrize(
     ("words", "named"),
     [
-        ("train.rounds=0", "train.rounds: 0"),
         ("train.augment=flip", "augment flip"),
         ("train.clients_per_round=5", "train.clients_per_round: 5 4"),
         ("partition.clients=0", "clients 0"),
@@ -107,7 +101,6 @@ def test_names_and_keys(refused: Any, words: str, named: str, suggested: str) ->
         ("partition.seed=x", "partition.seed: 'x'"),
         ("dataset.train_per_class=25", "dataset.train_per_class: 25 24"),
         ("dataset.options.classes=1", "classes 1"),
-        ("method=fedprox method.client.fedprox.mu=-1", "method.client.fedprox.mu: -1"),
         ("method=fedavgm method.server.optimizer.beta=2", "method.server.optimizer.beta: 2"),
         ("method=fedavgm method.server.optimizer.name=add", "optimizer.beta:"),
         ("seed=0,1", "seed: -m"),
@@ -182,17 +175,6 @@ def test_data_and_a_cache_that_cannot_be_written(
     assert taken.is_file()
 
 
-def test_damaged_prepared_arrays(refused: Any, cli: Any, tmp_path: Path) -> None:
-    cache = tmp_path / "cache"
-    words = [*FAKE_RUN, f"paths.cache={cache}", "seed=5"]
-    assert cli("data", "prepare", "fake", f"cache={cache}").code == 0
-    assert cli(*words).code == 0
-    for array in cache.glob("fake-*/train_labels.npy"):
-        os.truncate(array, 40)
-    _dataset.cache_clear()  # as in a new process
-    refused([*words[:-1], "seed=6"], "train_labels.npy", "40 bytes")
-
-
 # Results -----------------------------------------------------------------------------------------------------------
 
 
@@ -237,6 +219,8 @@ def test_a_run_that_is_at_work_or_damaged(refused: Any, cli: Any) -> None:
         ("launcher=slurm", "`sbatch` launcher=local"),
         ("launcher=slurm launcher.partion=gpu", "launcher.partion: 'partition'?"),
         ("launcher=slurm launcher.time=2", "launcher.time: 2"),
+        ("launcher=slurm launcher.time=[1", "launcher.time: '[1'"),
+        ("launcher=slurm launcher.name=local", "launcher.name: setting"),
         ("launcher=slurm launcher.retries=many", "launcher.retries: 'many'"),
         ("launcher.grece=3", "launcher.grece: 'grace'? conf/launcher/local.yaml"),
         ("launcher=pbs", "launcher: 'pbs' inline, local, slurm"),

@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -46,27 +45,6 @@ def test_usage(cli: Any) -> None:
 
 
 # Data and partitions -----------------------------------------------------------------------------------------------
-
-
-def test_data(cli: Any, tmp_path: Path) -> None:
-    cache = f"cache={tmp_path / 'cache'}"
-    code, out, _ = cli("data", "check", "fake", cache)
-    assert code == 1 and "not prepared" in out
-    code, out, _ = cli("data", "prepare", "fake", "digits", cache)
-    assert code == 0
-    # scikit-learn's bundled digits are 1,797 images of 8 x 8; the fake set says 64 and 32 of itself.
-    assert "fake: 64 training and 32 test images of 1 x 8 x 8, 2 classes" in out
-    train, test = re.findall(r"digits: ([\d,]+) training and ([\d,]+) test .* 10 classes", out)[0]
-    assert int(train.replace(",", "")) + int(test) == 1797
-
-    code, out, _ = cli("data", "check", "fake", "digits", cache)
-    assert code == 0 and out.count("verified") == 2
-    sheets = re.findall(r"contact sheet: (\S+)", out)
-    assert sheets == ["results/data/fake.png", "results/data/digits.png"]
-    code, out, _ = cli("data", "check", "digits", cache, "out=sheets/mine.png")
-    content = Path("sheets/mine.png").read_bytes()
-    assert code == 0 and content.startswith(b"\x89PNG") and content == Path(sheets[1]).read_bytes()
-    assert re.search(r" digits +│ +yes ", cli("data", "list", cache).out)
 
 
 def test_the_partition_that_is_shown_is_that_of_the_run(cli: Any) -> None:
@@ -156,14 +134,6 @@ def test_rows_columns_and_places(cli: Any, toy: Any, tmp_path: Path) -> None:
     assert len(statuses(Path("there"))) == 1
     assert "1 of 3 rows and 1 of 3 columns" in (tmp_path / "mine" / "toy_table1.md").read_text()
     assert not Path("results").exists()
-
-
-def test_status_of_the_real_tables(cli: Any) -> None:
-    code, out, _ = cli("status", "table=1")
-    assert code == 0
-    for name in ("feddiverse_table1", "fedld_table1", "fedmr_table1", "fedsdc_table1"):
-        assert name in out
-    assert not Path("results").exists(), "looking creates nothing"
 
 
 def test_a_launch_in_another_process(cli: Any, tmp_path: Path, root: Path) -> None:

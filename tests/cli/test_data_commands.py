@@ -1,5 +1,6 @@
 """`data list`, `data prepare` and `data check`: what they print, and the options that they take."""
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -28,7 +29,11 @@ def rows(text: str) -> list[list[str]]:
 def test_list_shows_each_set_and_where_things_are(cli: Cli, tmp_path: Path) -> None:
     folders = (f"data={tmp_path / 'raw'}", f"cache={tmp_path / 'cache'}")
     assert "note: random images" in cli("data", "prepare", "fake", *folders).out
-    assert "note: " not in cli("data", "prepare", "digits", *folders).out
+    text = cli("data", "prepare", "digits", *folders).out
+    assert "note: " not in text
+    # scikit-learn's bundled digits are 1,797 images of 8 x 8.
+    train, test = re.findall(r"digits: ([\d,]+) training and ([\d,]+) test .* 10 classes", text)[0]
+    assert int(train.replace(",", "")) + int(test) == 1797
     text = cli("data", "list", *folders).out
     shown = {name: [prepared, line] for name, prepared, line in rows(text)}
     assert {name: line for name, (_, line) in shown.items()} == {name: describe(name) for name in names()}
@@ -44,7 +49,10 @@ def test_prepare_and_check(cli: Cli, tmp_path: Path) -> None:
     assert f"folder: {tmp_path}" in text
     words = ["+dataset.options.classes=3", *(f"dataset.options.{size}" for size in sizes)]
     code, text, _ = cli("data", "check", "fake", *words, cache)
-    assert code == 0 and "verified" in text
+    assert code == 0 and "verified" in text and "contact sheet: results/data/fake.png\n" in text
+    sheet = Path("results/data/fake.png").read_bytes()
+    assert cli("data", "check", "fake", *words, cache, "out=sheets/mine.png").code == 0
+    assert sheet.startswith(b"\x89PNG") and sheet == Path("sheets/mine.png").read_bytes()
     # 60 and 30 images over 6 cells
     assert ["class2", "attribute1", "10", "5"] in rows(text) and ["all", "", "60", "30"] in rows(text)
     code, text, _ = cli("data", "check", "fake", cache)

@@ -132,7 +132,6 @@ def test_numbers_of_entries_that_were_not_chosen_stay(cli: Any, ledger: Path) ->
         ("fidelity effects ids=toy-rat", "'toy-rate'"),
         ("fidelity effects ids=fedmr-none", "toy-rate"),
         ("fidelity effects preset=small", "preset small"),
-        ("fidelity effects preset=tiny", "tiny"),
         ("fidelity chek", "chek"),
         ("fidelity out=ledger/fedld.yaml/page.md", "cannot be written"),
         ("fidelity check preset=quick", "'preset'"),

@@ -66,7 +66,9 @@ def submitted(results: Results, queue: Path, *packs: tuple[str, ...], states: st
     return batch.name
 
 
-def test_status(cli: Any, keys: list[str], results: Results, queue: Path) -> None:
+def test_status(
+    cli: Any, keys: list[str], results: Results, queue: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     put(results, keys[0], "done")
     put(results, keys[1], "failed", "ValueError: seven\nand a traceback")
     put(results, keys[2], "diverged")
@@ -85,6 +87,10 @@ def test_status(cli: Any, keys: list[str], results: Results, queue: Path) -> Non
     submitted(results, queue, (keys[1],), states="R")  # a failed run that is tried again is waiting
     _, out, _ = cli("status", *TABLE)
     assert numbers(out)["waiting"] == 1 and "failed:" not in out
+    monkeypatch.setenv("PATH", "")  # a machine without SLURM
+    code, out, err = cli("status", *TABLE)
+    assert (code, err) == (0, "")
+    assert numbers(out) == {"done": 1, "failed": 1, "diverged": 1, "missing": 3}
 
 
 def test_a_run_that_ends_while_the_queue_is_asked(
@@ -109,15 +115,6 @@ def test_runs_of_no_table(cli: Any, toy: Any, results: Results) -> None:
     code, out, _ = cli("retry", "--failed", "launcher=inline")
     assert (code, out.splitlines()[-1]) == (0, "1 runs tried again: 1 done")
     assert numbers(cli("status").out, "other runs") == {"done": 2}
-
-
-def test_status_without_a_cluster(
-    cli: Any, keys: list[str], results: Results, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    SubmissionLog(results).write(Batch.new([[keys[0]]]))
-    monkeypatch.setenv("PATH", "")
-    code, out, err = cli("status", *TABLE)
-    assert (code, err) == (0, "") and "6 runs: 6 missing\n" in out
 
 
 def test_watch_until_nothing_is_on_its_way(

@@ -63,22 +63,6 @@ def test_help(capsys: Any) -> None:
         assert line in lines
 
 
-@pytest.mark.parametrize(
-    ("group", "name", "given", "said"),
-    [
-        ("launcher", "slurm", {"partion": "gpu"}, r"launcher\.partion: .*Did you mean 'partition'"),
-        ("launcher", "slurm", {"name": "local"}, r"launcher\.name: no such setting"),
-        ("launcher", "slurm", {"time": "[1"}, r"launcher\.time: got '\[1'"),
-        ("tracking", "wandb", {"tags": "[a"}, r"tracking\.tags: got '\[a'"),
-    ],
-)
-def test_settings_of_a_group_that_are_refused(
-    group: str, name: str, given: dict[str, str], said: str
-) -> None:
-    with pytest.raises(ConfigError, match=said):
-        group_settings(group, name, given)
-
-
 def test_settings_on_top_of_a_file() -> None:
     settings = group_settings("launcher", "slurm_cpu", {"partition": "a", "time": "7"})
     assert (settings["name"], settings["partition"], settings["time"]) == ("slurm", "a", 7)

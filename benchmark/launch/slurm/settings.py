@@ -41,7 +41,9 @@ class SlurmSettings(BaseModel):
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> "SlurmSettings":
         """Validate plain values. Raises `ConfigError`, which names the key."""
-        settings = validate(cls, values, "launcher/slurm.yaml")
+        settings = validate(
+            cls, values, "launcher.", after=" Set it in conf/launcher/slurm.yaml or with launcher.KEY=VALUE."
+        )
         if settings.seconds_of_work <= 0:
             saving = (settings.signal_delay + settings.grace) / 60
             expected = f"more than the {saving:g} minutes for saving (launcher.signal_delay, launcher.grace)"
