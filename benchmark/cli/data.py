@@ -102,7 +102,7 @@ def _places_and_options(
 # Text -----------------------------------------------------------------------------------------------------------
 
 
-def print_list(root: Path | None = None, cache: Path | None = None) -> None:
+def print_list(root: Path | None, cache: Path | None) -> None:
     """All data sets of the registry with a line on each, and whether they are prepared with their default options."""
     table = Table(title="Data sets", title_justify="left")
     for column in ("name", "prepared", "what it is"):
@@ -118,9 +118,7 @@ def print_list(root: Path | None = None, cache: Path | None = None) -> None:
     print(f"raw data: {place.root}\nprepared: {place.folder.parent}")
 
 
-def print_prepared(
-    name: str, options: Mapping[str, Any] | None = None, root: Path | None = None, cache: Path | None = None
-) -> None:
+def print_prepared(name: str, options: Mapping[str, Any], root: Path | None, cache: Path | None) -> None:
     """Prepare a data set (a damaged one anew); where it is and how large. Arguments and errors as `load`."""
     start = time.perf_counter()
     folder = prepare(name, options, root, cache)
