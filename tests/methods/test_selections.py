@@ -27,6 +27,7 @@ from federations import (
     with_rules,
 )
 from selection_cases import HCS, MOMENTUM, PNS, Fake, rng
+from torch import Tensor
 
 from benchmark.engine.federation import FederatedRun
 from benchmark.engine.records import Cost
@@ -208,6 +209,28 @@ def test_fedpns_flags_the_wrong_labels(min_keep: int, flagged: list[int]) -> Non
     """The authors' code flags 8, then 3, and stops by itself; min_keep would stop it there too."""
     assert FEDPNS["labelled"].tolist() == [8, 3]
     assert flag(gram(torch.from_numpy(FEDPNS["G"])).numpy(), min_keep) == flagged
+
+
+def updates_with(bad: Sequence[int], m: int) -> Tensor:
+    """1 for everybody but ``bad``, which have -1: En grows until all of those are gone, and falls then."""
+    updates = torch.ones(m, 1)
+    updates[list(bad)] = -1
+    return updates
+
+
+@pytest.mark.parametrize("case", ["a", "b", "c"])
+def test_fedpns_probabilities(case: str) -> None:
+    """The stored counts are those after the round."""
+    before, counts = FEDPNS[f"prob_{case}_in"], FEDPNS[f"prob_{case}_count"]
+    labelled = FEDPNS[f"prob_{case}_labeled"]
+    f = counts[:, 1].copy()
+    f[labelled] -= 1
+    state = {"pr": before.tolist(), "s": (counts[:, 0] - 1).tolist(), "f": f.tolist()}
+    rule = FedPNS(alpha=2, beta=0.7, cap=1)
+    after = rule.observe(range(12), updates_with(labelled, 12), state)
+    np.testing.assert_allclose(after["pr"], FEDPNS[f"prob_{case}_out"], rtol=0, atol=1e-15)
+    assert after["s"] == counts[:, 0].tolist()
+    assert after["f"] == counts[:, 1].tolist()
 
 
 def test_fedpns_by_hand() -> None:
