@@ -80,7 +80,7 @@ bench: $(STAMP)  ## Speed and memory beside a bare PyTorch loop
 	@$(RUN) -m benchmark bench $(ARGS)
 
 test: $(STAMP)  ## The test suite, on all cores (one file on one core: make test ARGS='-n 0 tests/test_project.py')
-	@$(RUN) -m pytest -n auto --dist loadgroup $(ARGS)
+	@$(RUN) -m pytest -n auto --dist loadfile $(ARGS)
 
 test-cluster: $(STAMP)  ## Tests on a real SLURM, which they install and start here: as root, on Debian only
 	@$(RUN) -m pytest -m cluster tests/cluster $(ARGS)

@@ -28,7 +28,6 @@ from benchmark.runs.data import load_data
 from benchmark.runs.index import RunIndex
 from benchmark.runs.store import Results
 
-pytestmark = pytest.mark.xdist_group("end_to_end")  # one worker, as all tests share the runs of one fixture
 SPECS = {spec.name: spec for spec in find_specs() if "paper" in spec.presets}
 
 # Clients of a column and classes of its data, as the papers state them (FedLD 3.1; FedSDC 3.1; FedDiverse, tables 5 and
