@@ -15,8 +15,7 @@ from pydantic import Field
 from torch import Tensor
 
 from methods.core.contexts import State
-from methods.core.registry import register
-from methods.core.rules import ServerOptimizer
+from methods.core.rules import ServerOptimizer, register
 
 
 @register("optimizer", "lookahead")

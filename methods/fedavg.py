@@ -14,8 +14,7 @@ import torch
 from torch import Tensor
 
 from methods.core.contexts import Predictor, RoundView, ServerView, State
-from methods.core.registry import register
-from methods.core.rules import Aggregator, Post, Prediction, ServerOptimizer, Weights
+from methods.core.rules import Aggregator, Post, Prediction, ServerOptimizer, Weights, register
 
 
 @register("weights", "size")

@@ -7,15 +7,14 @@ same with the opposite sign of Dbar; Flower's FedAvgM is the same too.
 """
 
 import logging
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from pydantic import Field
 from torch import Tensor
 
 from methods.core.contexts import State
-from methods.core.registry import register
-from methods.core.rules import Method, ServerOptimizer
+from methods.core.rules import ServerOptimizer, register
 
 log = logging.getLogger(__name__)
 
@@ -32,13 +31,12 @@ class ServerMomentum(ServerOptimizer):
     lr: float = Field(gt=0)
     momentum_form: Literal["classic", "nesterov"] = "classic"
 
-    def check(self, method: Method) -> None:
+    def model_post_init(self, context: Any, /) -> None:
         """Warn if the effective rate lr/(1 - beta) is large."""
         rate = self.lr / (1 - self.beta)
         if rate > 5:
-            found = f"lr/(1-beta) = {rate:.3g} (method.server.optimizer.lr={self.lr:g}, beta={self.beta:g})"
             log.warning(
-                "method %s: got server rate %s; above 5 training will probably diverge", method.name, found
+                "method.server.optimizer: lr/(1-beta) is %.3g; above 5 training will probably diverge", rate
             )
 
     def setup(self, w: Tensor) -> State:

@@ -8,12 +8,11 @@ are called otherwise (in a torchvision ResNet-50 the 4 of 53 behind a shortcut);
 """
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import ClassVar, Literal
 
-from methods.core.contexts import Federation, State
-from methods.core.registry import register
-from methods.core.rules import ClientRule
+from methods.core.contexts import Federation, Predictor, ServerView, State
+from methods.core.rules import ClientRule, Prediction, register
 from methods.core.vectors import NORM, OTHER_NORM
 
 log = logging.getLogger(__name__)
@@ -42,3 +41,17 @@ class FedBN(ClientRule):
             kind = "normalisation" if self.norm == "all" else "BatchNorm"
             log.warning("fedbn: this model has no %s layer; fedbn is FedAvg with personal evaluation", kind)
         return {}
+
+
+@register("prediction", "personal")
+class PersonalPrediction(Prediction):
+    """Mean over all K clients of the metrics of each one's own model on the same test set (FedRep's too).
+
+    A client's model is the present global one with the client's own groups in their places, so it stands as after the
+    download and before the next local training; a client that never took part has their initial values.
+    """
+
+    def predictors(self, view: ServerView) -> Iterator[Predictor]:
+        """One predictor per client: logits of its model. Each is to be used before the next is asked for."""
+        for client in range(view.num_clients):
+            yield view.model(client).logits

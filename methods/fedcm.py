@@ -19,8 +19,7 @@ from pydantic import Field
 from torch import Tensor
 
 from methods.core.contexts import ClientContext, Federation, RoundView, State
-from methods.core.registry import register
-from methods.core.rules import ClientRule
+from methods.core.rules import ClientRule, register
 
 
 @register("client", "fedcm")

@@ -19,8 +19,7 @@ from pydantic import Field
 from torch import Tensor
 
 from methods.core.contexts import ClientContext, Federation, State, Trained
-from methods.core.registry import register
-from methods.core.variant import VariantRule
+from methods.core.rules import VariantRule, register
 from methods.scaffold import Scaffold
 
 

@@ -18,9 +18,7 @@ from pydantic import Field
 from scipy.special import rel_entr
 
 from methods.core.contexts import RoundView
-from methods.core.registry import register
-from methods.core.rules import Weights
-from methods.core.variant import VariantRule
+from methods.core.rules import VariantRule, Weights, register
 
 
 def discrepancy(counts: np.ndarray, target: np.ndarray, measure: Literal["kl", "l2"]) -> np.ndarray:

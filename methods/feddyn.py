@@ -3,7 +3,11 @@
 Acar, Zhao, Matas Navarro, Mattina, Whatmough, Saligrama, ICLR 2021, https://arxiv.org/abs/2111.04263
 
 Algorithm 1: client k minimises f_k(v) - <g_k, v> + (alpha/2) ||v - w||^2 and then sets g_k <- g_k - alpha (w_k - w), so
-that at rest g_k is its gradient and local and global optima agree. The server's half, with its state hs, is ``drift``.
+that at rest g_k is its gradient and local and global optima agree. The server, ``drift``, keeps hs <- hs - (alpha/K)
+sum over S of D_k and sets w <- mean_S w_k - hs/alpha. FedDC keeps the clients' drifts h_k <- h_k + D_k and sets w <-
+mean_S w_k + (1/K) sum over all k of h_k. With l = -hs/alpha = (1/K) sum_k h_k both are
+
+    l <- l + (1/K) sum over S of D_k,    w <- mean_S w_k + l.
 
 ``variant: reference`` is the authors' code: alpha_k = alpha n_bar/n_k instead of one alpha for all. It also clips
 gradients to norm 10 (``train.clip: 10``) and reports the mean of the participants' and of all clients' last models
@@ -13,13 +17,12 @@ beside the server's (``client: last_models``).
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+import torch
 from pydantic import Field
 from torch import Tensor
 
 from methods.core.contexts import ClientContext, Federation, RoundView, State, Trained
-from methods.core.registry import register
-from methods.core.rules import ClientRule
-from methods.core.variant import VariantRule
+from methods.core.rules import ClientRule, Post, VariantRule, register
 
 
 @register("client", "feddyn")
@@ -59,3 +62,19 @@ class FedDyn(VariantRule, ClientRule):
         """g_k <- g_k - alpha (w_k - w)."""
         step = -ctx.local["alpha"] * trained.update
         return {"g": ctx.state["g"] + step if ctx.state else step}, {}
+
+
+@register("post", "drift")
+class Drift(Post):
+    """w <- mean of the participants + 1/K of the sum of all updates so far."""
+
+    needs: ClassVar[Mapping[str, str]] = {"weights": "uniform", "direction": "mean", "optimizer": "add"}
+
+    def setup(self, federation: Federation) -> State:
+        """l = 0."""
+        return {"l": torch.zeros_like(federation.w)}
+
+    def apply(self, w: Tensor, dbar: Tensor, view: RoundView, state: State) -> tuple[Tensor, State]:
+        """(mean_S w_k + l [d], {"l"}); ``dbar`` is the mean of the m updates, so their sum is m Dbar."""
+        drift = state["l"] + (len(view.clients) / view.num_clients) * dbar
+        return w + drift, {"l": drift}

@@ -21,6 +21,7 @@ the second is projected on the first as that is by then. (Under partial particip
 only shortens the step; not copied.)
 """
 
+from collections.abc import Mapping
 from itertools import combinations, pairwise, permutations
 from typing import Literal
 
@@ -28,11 +29,9 @@ import torch
 from torch import Tensor
 
 from methods.core.contexts import Federation, RoundView, State
-from methods.core.registry import register
-from methods.core.rules import Aggregator, Method
-from methods.core.variant import VariantRule
+from methods.core.rules import Aggregator, VariantRule, register
 from methods.core.vectors import combine, gram
-from methods.shared.history import no_history, remember, require_equal_weights
+from methods.shared.history import no_history, remember
 
 EPS = 1e-7
 """Added to squared lengths (code)."""
@@ -91,10 +90,10 @@ class Harmonize(VariantRule, Aggregator):
 
     reading: Literal["frozen", "current", "pcgrad"] = "frozen"
 
-    def check(self, method: Method) -> None:
-        """Refuse a weights rule that would be asked and then ignored."""
-        if self.variant == "reference":
-            require_equal_weights(self, method, "method.server.direction.variant=paper")
+    @property
+    def needs(self) -> Mapping[str, str]:  # type: ignore[override]
+        """Clients weigh the same in the reference variant, so another weights rule would be ignored."""
+        return {"weights": "size|uniform"} if self.variant == "reference" else {}
 
     def setup(self, federation: Federation) -> State:
         """The history and the bounds of the tensors, for the reference variant."""

@@ -36,11 +36,9 @@ from pydantic import Field
 from torch import Tensor
 
 from methods.core.contexts import Batch, ClientContext, Federation, Loss, RoundView, State
-from methods.core.registry import register
-from methods.core.rules import Aggregator, ClientRule, Method
-from methods.core.variant import VariantRule
+from methods.core.rules import Aggregator, ClientRule, VariantRule, register
 from methods.core.vectors import combine, gram
-from methods.shared.history import no_history, remember, require_equal_weights
+from methods.shared.history import no_history, remember
 from methods.shared.precision import float32
 
 ZERO_EIGENVALUE = 1e-12
@@ -136,10 +134,10 @@ class Principal(VariantRule, Aggregator):
     client_weights: Literal["rule", "uniform"] = "rule"
     first_round: Literal["principal", "mean"] = "principal"
 
-    def check(self, method: Method) -> None:
-        """Refuse a weights rule that would be asked and then ignored."""
-        if self.client_weights == "uniform":
-            require_equal_weights(self, method, "method.server.direction.client_weights=rule")
+    @property
+    def needs(self) -> Mapping[str, str]:  # type: ignore[override]
+        """Clients weigh the same with ``uniform``, so another weights rule would be ignored."""
+        return {"weights": "size|uniform"} if self.client_weights == "uniform" else {}
 
     def setup(self, federation: Federation) -> State:
         """Where the tensors begin and end in w, and an empty history, for those variants that need them."""

@@ -25,10 +25,7 @@ from pydantic import Field
 from torch import Tensor
 
 from methods.core.contexts import Batch, ClientContext, Federation, Loss, RoundView, State, Trained
-from methods.core.errors import MethodError
-from methods.core.registry import register
-from methods.core.rules import Weights
-from methods.core.variant import VariantRule
+from methods.core.rules import MethodError, VariantRule, Weights, register
 from methods.shared.precision import float32
 from methods.shared.prototypes import Prototypes
 

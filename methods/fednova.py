@@ -21,9 +21,7 @@ import torch
 from torch import Tensor
 
 from methods.core.contexts import RoundView, State
-from methods.core.registry import register
-from methods.core.rules import Aggregator
-from methods.core.variant import VariantRule
+from methods.core.rules import Aggregator, VariantRule, register
 from methods.core.vectors import combine
 from methods.fedavg import MeanDirection
 

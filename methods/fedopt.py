@@ -22,9 +22,7 @@ from pydantic import Field
 from torch import Tensor
 
 from methods.core.contexts import State
-from methods.core.registry import register
-from methods.core.rules import ServerOptimizer
-from methods.core.variant import VariantRule
+from methods.core.rules import ServerOptimizer, VariantRule, register
 
 
 class Adaptive(VariantRule, ServerOptimizer):

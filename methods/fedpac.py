@@ -37,8 +37,7 @@ from methods.core.contexts import (
     State,
     Trained,
 )
-from methods.core.registry import register
-from methods.core.rules import Prediction
+from methods.core.rules import Prediction, register
 from methods.core.vectors import BODY, HEAD, NORM, OTHER_NORM
 from methods.shared.precision import float32
 from methods.shared.prototypes import Prototypes, class_sums

@@ -24,8 +24,7 @@ from pydantic import Field
 from torch import Tensor
 
 from methods.core.contexts import Batch, ClientContext, Loss, State, Trained
-from methods.core.registry import register
-from methods.core.variant import VariantRule
+from methods.core.rules import VariantRule, register
 from methods.shared.precision import float32
 from methods.shared.prototypes import Prototypes
 

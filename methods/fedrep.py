@@ -14,8 +14,7 @@ from typing import ClassVar
 from pydantic import Field
 
 from methods.core.contexts import ClientContext, Phase
-from methods.core.registry import register
-from methods.core.rules import ClientRule
+from methods.core.rules import ClientRule, register
 from methods.core.vectors import BODY, HEAD, NORM, OTHER_NORM
 
 

@@ -14,8 +14,7 @@ from pydantic import Field
 from torch import Tensor
 
 from methods.core.contexts import ClientContext
-from methods.core.registry import register
-from methods.core.rules import ClientRule
+from methods.core.rules import ClientRule, register
 
 
 @register("client", "fedsam")

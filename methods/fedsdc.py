@@ -21,7 +21,7 @@ federation could see. Its 10 of 15 clients per round with 10 heads are ``train.c
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -44,10 +44,7 @@ from methods.core.contexts import (
     State,
     Trained,
 )
-from methods.core.errors import MethodError
-from methods.core.registry import register
-from methods.core.rules import ClientRule, Prediction
-from methods.core.variant import VariantRule
+from methods.core.rules import ClientRule, MethodError, Prediction, VariantRule, register
 
 # Heads -----------------------------------------------------------------------------------------------------------
 
@@ -102,24 +99,16 @@ class FedSDC(VariantRule, ClientRule):
             raise ValueError("expected [low, high] with 0 < low < high <= 1")
         return rho
 
-    def for_clients(self, num_clients: int, per_round: int) -> Self:
-        """H = K unless it is given; MethodError for fewer heads than need to be out at once."""
-        if self.H is None:
-            return self.model_copy(update={"H": num_clients})
-        where = "method.client.fedsdc.H"
-        if not self.shuffle and num_clients != self.H:
-            reason = "as without shuffle each client keeps a head of its own"
-            raise MethodError(wrong(where, self.H, f"null or {num_clients}, {reason}"))
-        if per_round > self.H:
-            reason = "one head for each client of a round (train.clients_per_round)"
-            raise MethodError(wrong(where, self.H, f"null or at least {per_round}, {reason}"))
-        return self
-
-    def heads(self, feature_dim: int, num_classes: int, generators: Generators) -> dict[str, nn.Module]:
+    def heads(
+        self, feature_dim: int, num_classes: int, num_clients: int, generators: Generators
+    ) -> dict[str, nn.Module]:
         """H heads, slot s of width floor(rho_s h) with diversity; the widths are drawn once (section 2.2)."""
-        assert self.H is not None  # for_clients has been asked
-        rho = rho_ladder(*self.rho, generators("fedsdc/rho").random(self.H))
-        widths: list[int | None] = [None] * self.H
+        H = num_clients if self.H is None else self.H
+        if not self.shuffle and num_clients != H:
+            what = f"null or {num_clients}, as without shuffle each client keeps a head of its own"
+            raise MethodError(wrong("method.client.fedsdc.H", H, what))
+        rho = rho_ladder(*self.rho, generators("fedsdc/rho").random(H))
+        widths: list[int | None] = [None] * H
         if self.diversity:
             widths = [max(1, math.floor(share * feature_dim)) for share in rho]
         made: dict[str, nn.Module] = {}
@@ -130,9 +119,8 @@ class FedSDC(VariantRule, ClientRule):
 
     def setup(self, federation: Federation) -> State:
         """The heads by slot, and a seed from which every round's shuffle is drawn."""
-        assert self.H is not None
         return {
-            "heads": {name: federation.heads[name] for name in map(_slot_name, range(self.H))},
+            "heads": dict(federation.heads),  # no rule with other heads can be combined with this one
             "seed": int(federation.generators("shuffle").integers(2**32)),
             "feature_dim": federation.feature_dim,
             "num_classes": federation.num_classes,
@@ -167,10 +155,8 @@ class FedSDC(VariantRule, ClientRule):
             return {k: _slot_name(k) for k in view.clients}
         dealt = np.random.default_rng((server["seed"], view.round)).permutation(len(server["heads"]))
         if len(view.clients) > len(dealt):
-            raise MethodError(
-                f"fedsdc: {len(view.clients)} clients take part in round {view.round}, but there are {self.H} heads; "
-                "set method.client.fedsdc.H higher, or to null"
-            )
+            what = f"null or at least {len(view.clients)}, one head for each client of round {view.round}"
+            raise MethodError(wrong("method.client.fedsdc.H", self.H, what))
         return {k: _slot_name(int(s)) for k, s in zip(view.clients, dealt, strict=False)}
 
     def _redrawn(self, server: State, old: Tensor, client: int) -> Tensor:

@@ -27,8 +27,7 @@ from pydantic import Field
 from torch import Tensor
 
 from methods.core.contexts import ClientContext, Federation, Reducer, RoundView, State, Trained
-from methods.core.registry import register
-from methods.core.rules import ClientRule
+from methods.core.rules import ClientRule, register
 
 AT_A_TIME = 1 << 24
 """Numbers of single-sample gradients that are held at once (64 MiB)."""

@@ -19,8 +19,7 @@ from pydantic import Field
 from torch import Tensor
 
 from methods.core.contexts import Batch, ClientContext, FrozenModel, Loss, State, Trained
-from methods.core.registry import register
-from methods.core.rules import ClientRule
+from methods.core.rules import ClientRule, register
 from methods.shared.precision import float32
 
 

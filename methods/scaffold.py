@@ -20,8 +20,7 @@ import torch
 from torch import Tensor
 
 from methods.core.contexts import ClientContext, Federation, Reducer, RoundView, State, Trained
-from methods.core.registry import register
-from methods.core.rules import ClientRule
+from methods.core.rules import ClientRule, register
 
 
 @register("client", "scaffold")

@@ -17,7 +17,7 @@ import torch
 import yaml
 
 from methods.core import contexts
-from methods.core.errors import MethodError
+from methods.core.rules import MethodError
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -131,21 +131,21 @@ def run_example(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
 
 
 def test_example_of_a_method(monkeypatch: pytest.MonkeyPatch, run_example: Callable[[str], None]) -> None:
-    from methods.core import build, registry
+    from methods.core import method
 
-    registry.names("client")  # all that exist, so that the example does not stay among them
-    monkeypatch.setitem(registry._rules, "client", dict(registry._rules["client"]))
+    method.names("client")  # all that exist, so that the example does not stay among them
+    monkeypatch.setitem(method.registered, "client", dict(method.registered["client"]))
     run_example("methods/logit_squeezing.py")
     shown = (ROOT / "README.md").read_text().split("```python\n")[1].split("```")[0]
     assert set(shown.splitlines()) <= set(example("methods/logit_squeezing.py").splitlines())
-    (rule,) = build.build(yaml.safe_load(example("conf/method/logit_squeezing.yaml"))).client
+    (rule,) = method.build(yaml.safe_load(example("conf/method/logit_squeezing.yaml"))).client
     logits = torch.tensor([[3.0, 4.0], [1.0, 0.0]])
     nothing = torch.empty(0)
     loss = rule.loss(None, contexts.Batch(nothing, nothing, nothing, logits, nothing, nothing))
     assert float(loss.extra) == pytest.approx(0.01 * (25 + 1) / 2)
     for wrong in ({"lam": -1}, {"lambda": 1}):
         with pytest.raises(MethodError):
-            build.build({"name": "x", "client": {"logit_squeezing": wrong}})
+            method.build({"name": "x", "client": {"logit_squeezing": wrong}})
 
 
 def test_a_method_in_two_files_has_a_row_in_every_table_1(tmp_path: Path) -> None:

@@ -40,12 +40,12 @@ def main(words: Sequence[str]) -> int:
 
 def _entries(kind: str) -> list[tuple[str, str]]:
     if kind == "rules":
-        from methods.core import registry
+        from methods.core import method
 
         return [
-            (f"{slot}: {name}", registry.describe(slot, name))
-            for slot in registry.SLOTS
-            for name in registry.names(slot)
+            (f"{slot}: {name}", method.describe(slot, name))
+            for slot in method.registered
+            for name in method.names(slot)
         ]
     if kind == "tables":
         from benchmark.experiments.tables import find_specs

@@ -21,7 +21,7 @@ from benchmark.config.schedules import learning_rate
 from benchmark.errors import ConfigError
 
 if TYPE_CHECKING:
-    from methods.core.rules import Method
+    from methods.core.method import Method
 
 GROUPS = ("dataset", "partition", "model", "method", "selection")
 IDENTITY = (*GROUPS, "train", "evaluation", "precision")
@@ -191,7 +191,7 @@ class RunConfig(_Node):
             MethodError: What does not exist or does not fit together.
             ConfigError: The method needs data that this run does not hold out.
         """
-        from methods.core.build import build  # imports torch, which reading results does not need
+        from methods.core.method import build  # imports torch, which reading results does not need
 
         method = build(self.method, self.selection)
         if method.prediction.needs_validation and not self.evaluation.validation:

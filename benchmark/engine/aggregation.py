@@ -9,47 +9,36 @@ from torch import Tensor
 
 from benchmark.engine.clients import ClientResult
 from benchmark.engine.state import FederationState
-from methods.core.contexts import RoundView, State
-from methods.core.errors import MethodError
-from methods.core.rules import ClientRule, Method
+from methods.core.contexts import State
+from methods.core.method import Method
+from methods.core.rules import ClientRule, MethodError
 
 
 class Payloads:
     """The named tensors that client rules upload, each combined over clients by the rule's reducer."""
 
     def __init__(self) -> None:
-        self._sums: dict[tuple[str, str], Tensor] = {}
-        self._kept: dict[tuple[str, str], dict[int, Tensor]] = {}
+        self._found: dict[str, State] = {}
 
-    def add(self, rule: ClientRule, client: int, payload: State, p: float | None) -> None:
+    def add(self, rule: ClientRule, client: int, payload: State) -> None:
         """Take the payload of one client. Raises `MethodError` for a name without a reducer."""
+        found = self._found.setdefault(rule.key, {})
         for name, value in payload.items():
-            key, reducer = (rule.key, name), rule.reducers.get(name)
+            reducer = rule.reducers.get(name)
             if reducer is None:
                 raise MethodError(
                     f"client rule {rule.key!r} uploads {name!r} but names no reducer for it in `reducers`"
                 )
-            if reducer == "keep" or (reducer == "mean" and p is None):
-                self._kept.setdefault(key, {})[client] = value.clone()
-                continue
-            weighted = value * p if reducer == "mean" else value
-            if key in self._sums:
-                self._sums[key].add_(weighted)
+            if reducer == "keep":
+                found.setdefault(name, {})[client] = value.clone()
+            elif name in found:
+                found[name].add_(value)
             else:
-                self._sums[key] = weighted.clone()
+                found[name] = value.clone()
 
-    def reduced(self, rule: ClientRule, view: RoundView) -> State:
-        """The payload of one rule after reduction: tensors, or {client: tensor} for ``keep``."""
-        out: State = {name: value for (key, name), value in self._sums.items() if key == rule.key}
-        # The weights of a mean sum to 1 even if the server's do not (FedNova).
-        total = float(view.weights.sum()) or 1.0
-        p = dict(zip(view.clients, (view.weights / total).tolist(), strict=True))
-        for (key, name), values in self._kept.items():
-            if key == rule.key and rule.reducers[name] == "keep":
-                out[name] = values
-            elif key == rule.key:
-                out[name] = torch.stack([p[k] * value for k, value in values.items()]).sum(0)
-        return out
+    def reduced(self, rule: ClientRule) -> State:
+        """The payload of one rule: a sum, or {client: tensor} for ``keep``."""
+        return self._found.get(rule.key, {})
 
 
 class Buffers:
@@ -96,7 +85,7 @@ class Uploads:
     def add(self, client: int, result: ClientResult, p: float | None) -> None:
         """Take what one client sends. ``p`` is its weight if it is known before training ends."""
         for rule, payload in result.payloads:
-            self.payloads.add(rule, client, payload, p)
+            self.payloads.add(rule, client, payload)
         self.buffers.add(result.buffers, p)
         if self.matrix is not None:
             self.matrix[self._count].copy_(result.update)

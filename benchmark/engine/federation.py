@@ -16,9 +16,8 @@ from benchmark.engine.state import FederationState, Interrupted, Problem, RoundR
 from benchmark.engine.training import LoopResult, TrainSpec
 from benchmark.engine.views import PredictionView, ProbedClients
 from benchmark.models.flat import FlatModel
-from methods.core.build import plain
 from methods.core.contexts import Federation, RoundView, State
-from methods.core.rules import Method
+from methods.core.method import Method, plain
 from methods.core.vectors import HEAD
 
 
@@ -50,7 +49,6 @@ class FederatedRun:
         )
         self.num_clients = len(self.clients)
         self.layout = self.model.layouts[None]
-        self.setup_cost = Cost()
         self._plain = plain(self.method)
 
     @property
@@ -87,7 +85,7 @@ class FederatedRun:
             optimizer=method.optimizer.setup(w),
             post=method.post.setup(self._federation(method.post.key, w)),
             rules={rule.key: rule.setup(self._federation(rule.key, w)) for rule in method.client},
-            selection=method.selection.setup(ProbedClients(self.clients, empty, self.setup_cost)),
+            selection=method.selection.setup(ProbedClients(self.clients, empty, Cost())),
         )
 
     # One round -----------------------------------------------------------------------------------------------
@@ -181,7 +179,7 @@ class FederatedRun:
             w, post = method.post.apply(w, dbar, view, state.post)
             rules = dict(state.rules)
             for rule in method.client:
-                reduced = replace(view, payload=uploads.payloads.reduced(rule, view), update=dbar)
+                reduced = replace(view, payload=uploads.payloads.reduced(rule), update=dbar)
                 rules[rule.key] = rule.receive(state.rules[rule.key], reduced)
             selection = state.selection
             if method.selection.watches(view.round) and matrix is not None:

@@ -57,10 +57,10 @@ class FrozenPool:
             model.forget()
         self.used = 0
 
-    def get(self, w: Tensor, buffers: Tensor, head: Head | None = None) -> FrozenView:
+    def get(self, w: Tensor, buffers: Tensor) -> FrozenView:
         """A frozen model with the given values, valid until the client's round ends."""
         model = self._model
-        if head is None and model.head_key is None and w is model.w and buffers is model.buffers:
+        if model.head_key is None and w is model.w and buffers is model.buffers:
             # The network that has just trained already has these values: no second network is needed.
             view = FrozenView(model, w, buffers, None, self.cost)
             model.loaded_body, model.loaded_head = (w, buffers), view.head
@@ -68,7 +68,7 @@ class FrozenPool:
         if self.used == len(self._spare):
             self._spare.append(model.twin())
         self.used += 1
-        return FrozenView(self._spare[self.used - 1], w, buffers, head, self.cost)
+        return FrozenView(self._spare[self.used - 1], w, buffers, None, self.cost)
 
     @torch.no_grad()
     def gradients(self, w: Tensor, buffers: Tensor, x: Tensor, y: Tensor) -> Tensor:

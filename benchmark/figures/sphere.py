@@ -19,8 +19,8 @@ from benchmark.figures.registry import Drawing, Request
 from benchmark.models.flat import FlatModel
 from benchmark.models.networks import Net
 from benchmark.reports.statistics import summarise
-from methods.core.build import build
 from methods.core.contexts import FrozenModel
+from methods.core.method import build
 
 CLASSES = 6
 TITLES = ("All classes", "Two classes per client", "Two classes per client, FedMR")

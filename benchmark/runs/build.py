@@ -23,8 +23,7 @@ from benchmark.models.pretrained import read_weights
 from benchmark.runs.data import RunData
 from benchmark.transforms.augmentation import Normalise, augmentation
 from datasets.core.base import Split
-from methods.core.build import asked_heads
-from methods.core.rules import Method
+from methods.core.method import Method, asked_heads
 
 EVALUATED_VALUES = 2**24
 """Most numbers in a batch of evaluation, 64 MiB: 37 RGB images of 384 x 384, 111 of 224 x 224.
@@ -53,7 +52,6 @@ def build_run(config: RunConfig, data: RunData, stop: Callable[[], bool] = lambd
     if wanted > num_clients:
         expected = f"1 to {num_clients} (the partition has {num_clients} clients), or null for all"
         raise ConfigError(wrong("train.clients_per_round", wanted, expected))
-    method = method.for_clients(num_clients, num_clients if train.first_round_full else wanted)
     model = _build_model(config, method, problem, device)
     if train.batch_size == 1 and model.has_batch_norm and train.buffers != "frozen":
         expected = f"at least 2, since {config.model.name} has BatchNorm, or train.buffers=frozen"
@@ -150,7 +148,7 @@ def _build_model(config: RunConfig, method: Method, problem: Problem, device: to
     def generators(purpose: str, *ids: int) -> np.random.Generator:
         return randomness.generator(config.seed, f"heads/{purpose}", *ids)
 
-    heads = asked_heads(method, net.feature_dim, problem.num_classes, generators)
+    heads = asked_heads(method, net.feature_dim, problem.num_classes, len(problem.clients), generators)
     model = FlatModel(net, heads, device=device, channels_last=config.precision.channels_last)
     if config.precision.compile:
         model.compile()

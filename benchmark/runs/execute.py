@@ -205,7 +205,7 @@ class RunSession:
         last: list[Record] = []
         try:
             if state.round == 0 and size == 0:
-                self._record(run.evaluate(state) + run.setup_cost.records(0))
+                self._record(run.evaluate(state))
             while state.round < config.train.rounds:
                 state, report = run.step(state)
                 records = report.records(run.num_clients)

@@ -23,8 +23,8 @@ Generators = Callable[..., np.random.Generator]
 Predictor = Callable[[Tensor], Tensor]
 """Scores [B, C] of normalised inputs [B, c, H, W]; the class with the highest score is the answer."""
 
-Reducer = Literal["sum", "mean", "keep"]
-"""How an upload is combined over clients: summed, averaged with the weights p_k, or kept for each client."""
+Reducer = Literal["sum", "keep"]
+"""How an upload is combined over clients: summed, or kept for each client."""
 
 
 class Head(NamedTuple):
@@ -94,7 +94,7 @@ class ClientContext:
         received: What this rule's :meth:`ClientRule.send` returned.
         state: This rule's state at the client; {} before the first participation.
         local: What this rule's :meth:`ClientRule.begin` returned.
-        frozen: ``frozen(vector, buffers, head)`` is an auxiliary model with the given values, until the client's round
+        frozen: ``frozen(vector, buffers)`` is an auxiliary model with the given values, until the client's round
             ends. It takes memory of its own, but for the values of :class:`Trained` as they are.
         gradients: ``gradients(vector, buffers, x, y)`` is the gradient of each sample's cross-entropy [B, d] at the
             given values, in evaluation mode.
@@ -116,7 +116,7 @@ class ClientContext:
     label_counts: np.ndarray
     received: State
     state: State
-    frozen: Callable[..., FrozenModel]
+    frozen: Callable[[Tensor, Tensor], FrozenModel]
     gradients: Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
     pooled: Callable[[int], tuple[Tensor, Tensor]]
     augmented: bool
@@ -197,8 +197,8 @@ class RoundView:
         weights, sizes, steps, step_norms: p_k, n_k, tau_k and a_k [m]. Before training, steps are 0.
         label_counts: Samples per participant and class [m, C].
         proximal: mu of the clients (:attr:`ClientRule.proximal`).
-        payload: Reduced uploads of the rule that is asked: a tensor for ``sum`` and ``mean`` (weighted by p_k), a dict
-            from client to tensor for ``keep``.
+        payload: Reduced uploads of the rule that is asked: a tensor for ``sum``, a dict from client to tensor for
+            ``keep``.
         update: Dbar [d], the aggregated update, in :meth:`ClientRule.receive`; else None.
     """
 

@@ -8,13 +8,13 @@ so client rules can be combined. The symbols are those of ``methods/core/context
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal, Protocol, Self
+from typing import Any, ClassVar, Literal, Protocol, TypeVar
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, model_validator
 from torch import Tensor, nn
 
+from benchmark.errors import UserError
 from methods.core.contexts import (
     Batch,
     ClientContext,
@@ -32,7 +32,10 @@ from methods.core.contexts import (
     State,
     Trained,
 )
-from methods.core.errors import MethodError
+
+
+class MethodError(UserError):
+    """A mistake in how a method is named, configured or combined; the message is meant for the user."""
 
 
 class Rule(BaseModel):
@@ -44,14 +47,50 @@ class Rule(BaseModel):
     """The name under which the rule is registered; else the name of its class."""
 
     needs: ClassVar[Mapping[str, str]] = {}
-    """Rules that the method must have too, by slot: ``{"prediction": "personal"}``."""
+    """Rules that the method must have too, by slot: ``{"prediction": "personal"}``; ``one|another`` for a choice."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         cls.key = vars(cls).get("key", cls.__name__)
 
-    def check(self, method: "Method") -> None:
-        """Raise ``MethodError``, with the reason, if this rule cannot be combined with the rest of ``method``."""
+
+R = TypeVar("R", bound=type[Rule])
+
+registered: dict[str, dict[str, type[Rule]]] = {
+    slot: {} for slot in ("client", "weights", "direction", "optimizer", "post", "prediction", "selection")
+}
+"""The classes of rules, by slot and name."""
+
+
+def register(slot: str, name: str) -> Callable[[R], R]:
+    """Class decorator: make a rule available in ``slot`` under ``name``."""
+
+    def decorate(cls: R) -> R:
+        if name in registered[slot]:
+            raise RuntimeError(f"two {slot} rules are called {name!r}: {registered[slot][name]} and {cls}")
+        cls.key = name
+        registered[slot][name] = cls
+        return cls
+
+    return decorate
+
+
+class VariantRule(Rule):
+    """A rule whose paper and authors' code differ.
+
+    The default of a field is what the paper says. ``reference`` lists what the authors' code does instead. A field that
+    is null takes the value of the ``variant``, so that each difference can be chosen alone.
+    """
+
+    reference: ClassVar[Mapping[str, Any]] = {}
+    variant: Literal["paper", "reference"] = "paper"
+
+    @model_validator(mode="before")
+    @classmethod
+    def _resolve(cls, values: Mapping[str, Any]) -> dict[str, Any]:
+        given = {key: value for key, value in values.items() if not (value is None and key in cls.reference)}
+        chosen = cls.reference if given.get("variant") == "reference" else {}
+        return {**chosen, **given}
 
 
 class StatefulRule(Rule):
@@ -90,15 +129,10 @@ class ClientRule(StatefulRule):
         """mu of a term (mu/2) ||v - w||^2 that :meth:`correct` adds the gradient of; it is part of a_k."""
         return 0.0
 
-    def for_clients(self, num_clients: int, per_round: int) -> Self:
-        """This rule for a federation of K clients of which at most ``per_round`` take part; asked before all else.
-
-        For parameters whose default depends on these numbers. MethodError if the rule cannot serve them.
-        """
-        return self
-
-    def heads(self, feature_dim: int, num_classes: int, generators: Generators) -> dict[str, nn.Module]:
-        """The classifiers (h -> C) that clients may be given, by key."""
+    def heads(
+        self, feature_dim: int, num_classes: int, num_clients: int, generators: Generators
+    ) -> dict[str, nn.Module]:
+        """The classifiers (h -> C) that clients may be given, by key; asked before all else."""
         return {}
 
     def send(self, server: State, client: int, view: RoundView) -> State:
@@ -262,7 +296,12 @@ class ClientPool(Protocol):
 
 
 class Selection(Rule):
-    """Chooses the clients of a round. Draws come from the given generator, which depends on (seed, round) only."""
+    """Chooses the clients of a round. Draws come from the given generator, which depends on (seed, round) only.
+
+    ``trains_head``: whether it trains the head of the global model: no rule that owns the head beside it.
+    """
+
+    trains_head: ClassVar[bool] = False
 
     def watches(self, round: int) -> bool:
         """Whether the rule wants to see the updates of ``round``, which are then all held in memory."""
@@ -273,7 +312,9 @@ class Selection(Rule):
         """Whether :meth:`reweigh` may change the weights p_k."""
         return False
 
-    def heads(self, feature_dim: int, num_classes: int, generators: Generators) -> dict[str, nn.Module]:
+    def heads(
+        self, feature_dim: int, num_classes: int, num_clients: int, generators: Generators
+    ) -> dict[str, nn.Module]:
         """Classifiers (h -> anything) that probes train for this rule, by key."""
         return {}
 
@@ -286,7 +327,7 @@ class Selection(Rule):
         return {}
 
     def setup(self, clients: ClientPool) -> State:
-        """State before round 0."""
+        """State before round 0; clients are not to be asked yet."""
         return {}
 
     @abstractmethod
@@ -320,79 +361,3 @@ class Prediction(Rule):
     @abstractmethod
     def predictors(self, view: ServerView) -> Iterator[Predictor]:
         """One predictor (global model, vote of heads) or one per client (personal models)."""
-
-
-SINGLE_HOOKS = {
-    "owns_head": "what the head is",
-    "phases": "the phases of local training",
-    "sample_weights": "how local samples are drawn",
-    "heads": "the heads",
-    "ascend": "where the second gradient is taken",
-}
-"""What only one client rule of a method may have, and what it decides."""
-
-CONFLICTS = {
-    ("equal_layouts", "heads"): "{} keeps whole models, but {} hands out heads of different widths",
-    ("trains_all", "phases"): "{} derives a gradient of the whole model, but {} trains it in parts",
-}
-"""What two client rules of a method may not have at once."""
-
-
-@dataclass(frozen=True)
-class Method:
-    """One row of a table: client rules, the four slots of the server, a prediction and a selection."""
-
-    name: str
-    client: tuple[ClientRule, ...]
-    weights: Weights
-    direction: Aggregator
-    optimizer: ServerOptimizer
-    post: Post
-    prediction: Prediction
-    selection: Selection
-
-    @property
-    def personal(self) -> frozenset[str]:
-        """Groups of parameters that stay at the clients."""
-        return frozenset(group for rule in self.client for group in rule.personal)
-
-    def for_clients(self, num_clients: int, per_round: int) -> "Method":
-        """This method for a federation of K clients of which at most ``per_round`` take part in a round."""
-        return replace(self, client=tuple(rule.for_clients(num_clients, per_round) for rule in self.client))
-
-    def keeps_updates(self, round: int) -> bool:
-        """Whether all updates of ``round`` must be in memory at once."""
-        asked = self.selection.watches(round) or self.selection.reweighs
-        return asked or not self.direction.streams or self.weights.needs_training
-
-    def check(self) -> None:
-        """Raise ``MethodError`` for rules that cannot be combined."""
-        self._check_client_rules()
-        server = (self.weights, self.direction, self.optimizer, self.post)
-        for rule in (*self.client, *server, self.prediction, self.selection):
-            for slot, name in rule.needs.items():
-                held = [other.key for other in (self.client if slot == "client" else [getattr(self, slot)])]
-                if name not in held:
-                    where = f"method.{slot}" if slot in ("client", "prediction") else f"method.server.{slot}"
-                    raise self.error(f"{rule.key} needs {name!r} in {where}; got {', '.join(held) or 'none'}")
-            rule.check(self)
-
-    def _check_client_rules(self) -> None:
-        """Refuse client rules that decide the same, or of which one breaks what another relies on."""
-
-        def having(hook: str) -> list[str]:
-            return [rule.key for rule in self.client if overrides(rule, hook)]
-
-        for hook, what in SINGLE_HOOKS.items():
-            if len(having(hook)) > 1:
-                raise self.error(f"{' and '.join(having(hook))} both decide {what}; keep one of them")
-        for (one, other), text in CONFLICTS.items():
-            if having(one) and having(other):
-                raise self.error(f"{text.format(having(one)[0], having(other)[0])}; drop one of them")
-        policies = {rule.key: rule.buffers for rule in self.client if rule.buffers}
-        if len(set(policies.values())) > 1:
-            raise self.error(f"the client rules want different BatchNorm policies: {policies}; keep one rule")
-
-    def error(self, text: str) -> MethodError:
-        """The error about a combination that makes no sense."""
-        return MethodError(f"method {self.name!r}: {text}.")

@@ -20,10 +20,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from methods.core.contexts import FrozenModel, Generators, Head, Phase, State
-from methods.core.errors import MethodError
-from methods.core.registry import register
-from methods.core.rules import ClientPool, ClientProbe, ClientRule
-from methods.core.variant import VariantRule
+from methods.core.rules import ClientPool, ClientProbe, ClientRule, MethodError, VariantRule, register
 from methods.shared.triplets import (
     AI,
     CI,
@@ -86,7 +83,9 @@ class FedDiverse(VariantRule, PreTrained):
 
     # Before round 0 ---------------------------------------------------------------------------------------------
 
-    def heads(self, feature_dim: int, num_classes: int, generators: Generators) -> dict[str, nn.Module]:
+    def heads(
+        self, feature_dim: int, num_classes: int, num_clients: int, generators: Generators
+    ) -> dict[str, nn.Module]:
         """The attribute head and, for C > 2, a two-way head for each class against the rest (Appendix G)."""
         if num_classes < 2:
             raise MethodError(

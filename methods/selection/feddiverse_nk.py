@@ -15,8 +15,7 @@ import numpy as np
 from scipy.optimize import nnls
 
 from methods.core.contexts import State
-from methods.core.registry import register
-from methods.core.rules import ClientPool
+from methods.core.rules import ClientPool, register
 from methods.shared.triplets import PreTrained, interaction_matrix, require_attributes
 
 RIDGE = 1e-9

@@ -21,9 +21,7 @@ from pydantic import Field
 from torch import Tensor
 
 from methods.core.contexts import State
-from methods.core.registry import register
-from methods.core.rules import ClientPool, Selection
-from methods.core.variant import VariantRule
+from methods.core.rules import ClientPool, Selection, VariantRule, register
 from methods.core.vectors import gram
 from methods.shared.draw import without_replacement
 

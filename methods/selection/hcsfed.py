@@ -26,10 +26,7 @@ from torch import Tensor
 
 from benchmark.errors import wrong
 from methods.core.contexts import State
-from methods.core.errors import MethodError
-from methods.core.registry import register
-from methods.core.rules import ClientPool, Selection
-from methods.core.variant import VariantRule
+from methods.core.rules import ClientPool, MethodError, Selection, VariantRule, register
 from methods.shared.draw import without_replacement
 
 ITERATIONS = 300

@@ -20,10 +20,7 @@ from pydantic import Field
 
 from benchmark.errors import wrong
 from methods.core.contexts import State
-from methods.core.errors import MethodError
-from methods.core.registry import register
-from methods.core.rules import ClientPool, ClientProbe, Selection
-from methods.core.variant import VariantRule
+from methods.core.rules import ClientPool, ClientProbe, MethodError, Selection, VariantRule, register
 from methods.shared.draw import without_replacement
 
 

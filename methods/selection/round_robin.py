@@ -11,9 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from methods.core.contexts import State
-from methods.core.registry import register
-from methods.core.rules import ClientPool, Selection
-from methods.core.variant import VariantRule
+from methods.core.rules import ClientPool, Selection, VariantRule, register
 from methods.shared.draw import without_replacement
 
 

@@ -5,8 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from methods.core.contexts import State
-from methods.core.registry import register
-from methods.core.rules import ClientPool, Selection
+from methods.core.rules import ClientPool, Selection, register
 
 
 @register("selection", "uniform")

@@ -4,7 +4,6 @@ import torch
 from torch import Tensor
 
 from methods.core.contexts import State
-from methods.core.rules import Method, Rule
 
 GAMMA = 0.99
 """Weight of the old history in the new one (code)."""
@@ -20,12 +19,3 @@ def remember(state: State, dbar: Tensor) -> State:
     old, rounds = state["history"], state["rounds"]
     history = GAMMA * old + (1 - GAMMA) * dbar if rounds else dbar.clone()
     return state | {"history": history, "rounds": rounds + 1}
-
-
-def require_equal_weights(rule: Rule, method: Method, otherwise: str) -> None:
-    """MethodError if ``rule``, which weighs clients equally, would ignore the weights rule of ``method``."""
-    if method.weights.key not in ("size", "uniform"):
-        raise method.error(
-            f"direction {rule.key} weighs clients equally and would ignore the weights rule {method.weights.key!r}; "
-            f"set {otherwise} or method.server.weights.name=size"
-        )

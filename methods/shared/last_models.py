@@ -21,8 +21,7 @@ from methods.core.contexts import (
     State,
     Trained,
 )
-from methods.core.registry import register
-from methods.core.rules import ClientRule, Prediction
+from methods.core.rules import ClientRule, Prediction, register
 
 
 @register("client", "last_models")

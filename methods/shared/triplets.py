@@ -12,8 +12,7 @@ from scipy.special import entr
 from torch import Tensor
 
 from methods.core.contexts import Batch, ClientContext, Loss
-from methods.core.errors import MethodError
-from methods.core.rules import ClientPool, ClientProbe, ClientRule, Method, Selection
+from methods.core.rules import ClientPool, ClientProbe, ClientRule, MethodError, Selection
 
 CI, AI, SC = 0, 1, 2
 """Places in a triplet: class imbalance, attribute imbalance, spurious correlation."""
@@ -100,16 +99,9 @@ class Balanced(ClientRule):
 class PreTrained(Selection):
     """The first T0 rounds are FedAvg with all clients (Appendix C; Algorithm 1 draws kappa of them)."""
 
-    T0: int = Field(ge=1)
+    trains_head: ClassVar[bool] = True
 
-    def check(self, method: Method) -> None:
-        """Refuse rules that own the head: pre-training and set-up use the task head of w."""
-        owners = [rule.key for rule in method.client if rule.owns_head]
-        if owners:
-            raise method.error(
-                f"selection {self.key} trains the head of the global model, but {owners[0]} decides what the head is; "
-                "drop one of them, or choose selection=uniform"
-            )
+    T0: int = Field(ge=1)
 
     def pretraining(self, round: int) -> bool:
         """Rounds 0 to T0 - 1 are plain FedAvg."""

@@ -36,7 +36,8 @@ from benchmark.engine.aggregation import Buffers
 from benchmark.engine.federation import FederatedRun
 from benchmark.engine.state import Diverged, Problem, Schedule
 from methods.core.contexts import ClientContext, Phase
-from methods.core.rules import ClientRule, Method
+from methods.core.method import Method
+from methods.core.rules import ClientRule
 
 # Batches and special cases --------------------------------------------------------------------------------------
 

@@ -21,7 +21,7 @@ from torch import nn
 from benchmark.engine import randomness
 from benchmark.engine.state import Problem
 from benchmark.models.networks import Net
-from methods.core.rules import Method
+from methods.core.method import Method
 
 # Selection ------------------------------------------------------------------------------------------------------
 

@@ -25,7 +25,7 @@ from benchmark.experiments.tuning import (
 )
 from benchmark.paths import CONF
 from benchmark.reports.notes import tuning_lines
-from methods.core.build import build
+from methods.core.method import build
 
 GRIDS = sorted(path.stem for path in (CONF / "tune").glob("*.yaml"))
 MU = "method.client.fedprox.mu"

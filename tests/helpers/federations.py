@@ -16,9 +16,9 @@ from benchmark.engine.training import TrainSpec
 from benchmark.engine.views import ProbedClients
 from benchmark.models.flat import FlatModel
 from benchmark.models.networks import Net
-from methods.core.build import asked_heads, build
 from methods.core.contexts import Batch, ClientContext, Federation, Loss, RoundView, State, Trained
-from methods.core.rules import ClientPool, ClientProbe, ClientRule, Method, Selection
+from methods.core.method import Method, asked_heads, build
+from methods.core.rules import ClientPool, ClientProbe, ClientRule, Selection
 
 CONF_MOMENTUM = {"name": "momentum", "beta": 0.9, "lr": 0.5}
 
@@ -67,9 +67,8 @@ def federation(
 ) -> FederatedRun:
     """A run of ``method`` on ``problem``; ``w0`` replaces the first values of ``net``."""
     method = method if isinstance(method, Method) else build(method)
-    method = method.for_clients(len(problem.clients), clients_per_round or len(problem.clients))
     draws = lambda purpose, *ids: np.random.default_rng([len(purpose), *ids])  # noqa: E731
-    heads = asked_heads(method, net.feature_dim, problem.num_classes, draws)
+    heads = asked_heads(method, net.feature_dim, problem.num_classes, len(problem.clients), draws)
     model = FlatModel(net, heads)
     if w0 is not None:
         model.w.data.copy_(torch.from_numpy(w0))
@@ -177,7 +176,7 @@ class Drift(ClientRule):
 
     personal: ClassVar[tuple[str, ...]] = ("norm",)
     buffers: ClassVar[str | None] = "local"
-    reducers: ClassVar[dict] = {"w": "mean"}
+    reducers: ClassVar[dict] = {"w": "sum"}
 
     def setup(self, federation: Federation) -> State:
         return {"mean": torch.zeros_like(federation.w), "seen": 0}
@@ -194,7 +193,7 @@ class Drift(ClientRule):
         return {"last": trained.w, "turns": ctx.state.get("turns", 0) + 1}, {"w": trained.w}
 
     def receive(self, server: State, view: RoundView) -> State:
-        return {"mean": view.payload["w"], "seen": server["seen"] + len(view.clients)}
+        return {"mean": view.payload["w"] / len(view.clients), "seen": server["seen"] + len(view.clients)}
 
 
 class OwnNorm(ClientRule):

@@ -10,8 +10,8 @@ import torch.nn.functional as F
 from federations import class_run, federation, mlp, near, problem_of, run
 from golden_cases import stored
 
-from methods.core.build import build
 from methods.core.contexts import Batch
+from methods.core.method import build
 from methods.fedproc import FedProc, prototype_contrast
 from methods.moon import contrast
 

@@ -15,9 +15,8 @@ from benchmark.engine.federation import FederatedRun
 from benchmark.engine.records import Cost
 from benchmark.engine.state import FederationState, RoundReport
 from benchmark.models.networks import Net
-from methods.core.build import build
-from methods.core.errors import MethodError
-from methods.core.rules import ClientRule, Selection
+from methods.core.method import build
+from methods.core.rules import ClientRule, MethodError, Selection
 from methods.selection.feddiverse_nk import evening_weights
 from methods.shared.triplets import dht
 

@@ -8,7 +8,7 @@ import torch
 from federations import near
 from golden_cases import round_view, stored, with_tensors
 
-from methods.core.build import build
+from methods.core.method import build
 from methods.core.vectors import gram
 from methods.fedgh import Harmonize, harmonised
 

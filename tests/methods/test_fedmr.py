@@ -28,9 +28,9 @@ from torch import Tensor
 
 from benchmark.engine.federation import FederatedRun
 from benchmark.engine.state import Problem
-from methods.core.build import build
 from methods.core.contexts import Batch
-from methods.core.errors import MethodError
+from methods.core.method import build
+from methods.core.rules import MethodError
 from methods.fedmr import BatchWeights, FedMR, inter_class, intra_class
 
 

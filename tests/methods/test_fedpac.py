@@ -11,7 +11,7 @@ from golden_cases import stored
 from torch import nn
 
 from benchmark.models.networks import Net
-from methods.core.build import build
+from methods.core.method import build
 from methods.fedpac import head_weights, on_simplex, quadratic_form, statistics
 
 FEDPAC = {"lam": 1.0, "eta_head": 0.1, "E_head": 1}

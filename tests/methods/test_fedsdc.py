@@ -12,10 +12,9 @@ from torch import nn
 
 from benchmark.engine.federation import FederatedRun
 from benchmark.engine.state import FederationState
-from methods.core.build import build
 from methods.core.contexts import ClientContext, State, Trained
-from methods.core.errors import MethodError
-from methods.core.rules import ClientRule, Method
+from methods.core.method import build
+from methods.core.rules import ClientRule, MethodError
 from methods.fedsdc import make_head
 
 
@@ -196,16 +195,10 @@ def test_clients_draw_their_first_head_themselves() -> None:
 
 
 def test_numbers_of_heads_and_clients() -> None:
-    def method(**client: Any) -> Method:
-        return build(fedsdc(**client))
-
-    assert [rule.H for rule in method().for_clients(15, 10).client] == [15]
-    assert [rule.H for rule in method(H=10).for_clients(15, 10).client] == [10]
-    assert [rule.H for rule in method(H=20).for_clients(15, 15).client] == [20]
-    with pytest.raises(MethodError, match=r"fedsdc\.H: got 9; .*10"):
-        method(H=9).for_clients(15, 10)
-    with pytest.raises(MethodError, match=r"fedsdc\.H: got 10; .*without shuffle"):
-        method(H=10, shuffle=False).for_clients(15, 10)
-    with pytest.raises(MethodError, match=r"4 clients take part in round 0, but there are 3 heads"):
-        # A selection that takes more clients than were announced.
-        run(watched(fedsdc(H=3), ALL, clients_per_round=3)[0])
+    """One head per client, or H. Heads must suffice for the clients of every round, without shuffle for all."""
+    for H, count in ((None, 4), (4, 4), (6, 6)):
+        assert len(watched(fedsdc(H=H), ALL)[0].initial_state().rules["fedsdc"]["heads"]) == count
+    with pytest.raises(MethodError, match=r"fedsdc\.H: got 3; .*without shuffle"):
+        watched(fedsdc(H=3, shuffle=False), ALL)
+    with pytest.raises(MethodError, match=r"fedsdc\.H: got 3; .*at least 4"):
+        run(watched(fedsdc(H=3), ALL)[0])

@@ -16,8 +16,8 @@ from benchmark.config.compose import compose, resolve
 from benchmark.engine.evaluation import EvaluationSet
 from benchmark.errors import ConfigError
 from benchmark.models.networks import Net
-from methods.core.build import build
-from methods.core.errors import MethodError
+from methods.core.method import build
+from methods.core.rules import MethodError
 from methods.fedsdc import best_heads, head_scores, majority, rho_ladder
 
 CASES = range(5)
@@ -98,7 +98,9 @@ def test_widths_of_the_authors(case: str, seed: int) -> None:
             return np.array(uniform)
 
     rule = build(fedsdc(H=count)).client[0]
-    heads = rule.heads(512, 3, lambda purpose, *ids: np.random.default_rng(*ids) if ids else Replayed())
+    heads = rule.heads(
+        512, 3, count, lambda purpose, *ids: np.random.default_rng(*ids) if ids else Replayed()
+    )
     widths = [head[0].out_features for head in heads.values()]
     np.testing.assert_array_equal(widths, g[f"{case}_s{seed}_width512_code"])
 

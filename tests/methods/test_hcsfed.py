@@ -11,8 +11,8 @@ from federations import Recorder, classes, federation, mlp, run, seeded, with_ru
 from selection_cases import HCS, MOMENTUM, PNS, Fake, rng
 
 from benchmark.engine.federation import FederatedRun
-from methods.core.build import build
-from methods.core.errors import MethodError
+from methods.core.method import build
+from methods.core.rules import MethodError
 from methods.selection import hcsfed
 from methods.selection.hcsfed import HCSFed, allocate, allocate_at_random, cluster, compressed, spread
 from methods.shared.draw import without_replacement

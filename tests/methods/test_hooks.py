@@ -33,8 +33,7 @@ from methods.core.contexts import (
     State,
     Trained,
 )
-from methods.core.errors import MethodError
-from methods.core.rules import ClientRule, Weights
+from methods.core.rules import ClientRule, MethodError
 from methods.fedbn import FedBN
 from methods.fedrep import FedRep
 
@@ -61,7 +60,7 @@ class Move(ClientRule):
 class Upload(ClientRule):
     """Uploads (k + 1) x [1, 10] under each reducer; the server keeps what it received, and sends its sum down."""
 
-    reducers: ClassVar[Mapping[str, Any]] = {"s": "sum", "m": "mean", "k": "keep"}
+    reducers: ClassVar[Mapping[str, Any]] = {"s": "sum", "k": "keep"}
 
     def setup(self, federation: Federation) -> State:
         return {"rounds": 0, "s": torch.zeros(2, dtype=torch.float64), "clients": federation.num_clients}
@@ -71,7 +70,7 @@ class Upload(ClientRule):
 
     def finish(self, ctx: ClientContext, trained: Trained) -> tuple[State, State]:
         value = (ctx.client + 1) * torch.tensor([1.0, 10.0], dtype=torch.float64)
-        return {"received": ctx.received}, {"s": value, "m": value, "k": value}
+        return {"received": ctx.received}, {"s": value, "k": value}
 
     def receive(self, server: State, view: RoundView) -> State:
         return {"rounds": server["rounds"] + 1, **view.payload, "seen": (view.clients, view.weights.tolist())}
@@ -155,31 +154,18 @@ def test_phases() -> None:
     near(state.w, [1.4522, 2.3552], 1e-14)
 
 
-@pytest.mark.parametrize("late", [False, True])
-def test_payload_reducers_and_server_state(late: bool) -> None:
+def test_payload_reducers_and_server_state() -> None:
     """Clients 0, 1, 2 of sizes 3, 1, 4; in round 0 clients 0 and 2 (p = 3/7, 4/7), in round 1 clients 0 and 1
-    (3/4, 1/4).
-
-    sum: 1 + 3 = 4 and 1 + 2 = 3; mean: (3 + 12)/7 = 15/7 and (3 + 2)/4 = 5/4, also where p is known after
-    training only."""
-
-    class LateSize(Weights):
-        needs_training: ClassVar[bool] = True
-
-        def weights(self, view: RoundView) -> np.ndarray:
-            return view.sizes / view.sizes.sum()
-
-    slots = {"weights": LateSize()} if late else {}
-    model = two(Upload(), problem=ones(3, 1, 4), selection=Turns(turns=((0, 2), (0, 1))), rounds=2, **slots)
+    (3/4, 1/4)."""
+    model = two(Upload(), problem=ones(3, 1, 4), selection=Turns(turns=((0, 2), (0, 1))), rounds=2)
     start, first, second = run(model)
     assert start.rules["Upload"] == {"rounds": 0, "s": start.rules["Upload"]["s"], "clients": 3}
-    for state, total, mean, kept, seen in (
-        (first, 4, 15 / 7, {0: 1, 2: 3}, ((0, 2), [3 / 7, 4 / 7])),
-        (second, 3, 5 / 4, {0: 1, 1: 2}, ((0, 1), [3 / 4, 1 / 4])),
+    for state, total, kept, seen in (
+        (first, 4, {0: 1, 2: 3}, ((0, 2), [3 / 7, 4 / 7])),
+        (second, 3, {0: 1, 1: 2}, ((0, 1), [3 / 4, 1 / 4])),
     ):
         server = state.rules["Upload"]
         near(server["s"], [total, 10 * total], 1e-14)
-        near(server["m"], [mean, 10 * mean], 1e-14)
         assert {k: v.tolist() for k, v in server["k"].items()} == {k: [v, 10 * v] for k, v in kept.items()}
         assert server["seen"] == (seen[0], pytest.approx(seen[1]))
         assert server["rounds"] == state.round
@@ -219,7 +205,9 @@ class Slots(ClientRule):
     owns_head: ClassVar[bool] = True
     reducers: ClassVar[Mapping[str, Any]] = {"head": "keep"}
 
-    def heads(self, feature_dim: int, num_classes: int, generators: Generators) -> dict[str, nn.Module]:
+    def heads(
+        self, feature_dim: int, num_classes: int, num_clients: int, generators: Generators
+    ) -> dict[str, nn.Module]:
         made: dict[str, nn.Module] = {}
         for s, width in enumerate((1, 2, 4)):
             first, last = nn.Linear(feature_dim, width, bias=False), nn.Linear(width, num_classes, bias=False)
@@ -248,28 +236,25 @@ def sent_slots(*rules: ClientRule) -> FederatedRun:
 
 
 def test_what_rules_see_of_a_head_that_was_handed_down() -> None:
-    """The head's place is zero in the update. Auxiliary models take that head, or the model's own, 5 * 7 = 35.
+    """The head's place is zero in the update. Auxiliary models have the model's own head: 5 * 7 = 35 at x = 1.
 
-    Logits of body and handed-down head before training are theta x (k + 1)^2 width = 2 (1, 8, 36).
+    Training adds 1 to every number of the head of client k, k + 1 before.
     """
-    updates: dict[int, list[float]] = {}
-    logits: dict[int, list[float]] = {}
+    seen: dict[int, tuple] = {}
 
     class Look(ClientRule):
         def finish(self, ctx: ClientContext, trained: Trained) -> tuple[State, State]:
-            updates[ctx.client] = trained.update.tolist()
-            before = ctx.frozen(ctx.w, ctx.buffers, Head(str(ctx.client), ctx.w[1:]))
-            after = ctx.frozen(trained.w, trained.buffers, Head(str(ctx.client), trained.head))
             own = ctx.frozen(torch.tensor([5.0, 7.0], dtype=torch.float64), ctx.buffers)
-            x = torch.ones(1, 1, dtype=torch.float64)
-            logits[ctx.client] = [float(m.classify(m.features(x))) for m in (before, after, own)]
+            logits = float(own.logits(torch.ones(1, 1, dtype=torch.float64)))
+            before, after = (set(v.tolist()) for v in (ctx.w[1:], trained.head))
+            seen[ctx.client] = (trained.update.tolist(), before, after, logits)
             return {}, {}
 
     run(sent_slots(Look()))
-    near(updates[1], [1, 0])
-    near(logits[0], (2 * 1, 3 * 4, 35))
-    near(logits[1], (2 * 4 * 2, 3 * 9 * 2, 35))
-    near(logits[2], (2 * 9 * 4, 4 * 25 * 4, 35))
+    near(seen[1][0], [1, 0])
+    for k, steps in enumerate((1, 1, 2)):
+        _, (before,), (after,), logits = seen[k]
+        near((before, after, logits), (k + 1, k + 1 + steps, 35))
 
 
 def test_a_non_finite_head_that_was_handed_down_is_noticed() -> None:

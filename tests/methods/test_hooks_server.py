@@ -35,28 +35,13 @@ from methods.selection.uniform import Uniform
 from methods.shared.triplets import Gce, interaction_matrix
 
 
-def test_selection_sets_up() -> None:
-    """FedDiverse with known matrices: each client's counts of class x attribute are asked for once, before round 0."""
-
-    class Known(Selection):
-        def setup(self, clients: ClientPool) -> State:
-            ids = range(clients.num_clients)
-            return {"counts": clients.ask(ids, lambda probe: interaction_matrix(probe).ravel()).tolist()}
-
-        def choose(self, round: int, kappa: int, clients: ClientPool, state: State, rng: Any) -> Any:
-            return [int(np.argmax([row[round] for row in state["counts"]]))], state
-
+def test_clients_answer_with_their_own_data() -> None:
+    """Each client's counts of class x attribute: (class 0, attribute 0), (0, 1), (1, 0), (1, 1)."""
     xs, ys = [np.ones((3, 1)), np.ones((2, 1))], [np.array([0, 1, 1]), np.array([0, 0])]
     problem = problem_of(xs, ys, 2, np.array([0, 1, 1, 1, 1]))
     net = Net(nn.Linear(1, 1, bias=False), nn.Linear(1, 2, bias=False), 1).double()
-    model = federation(problem, with_rules(selection=Known()), net)
-    state = model.initial_state()
-    # (class 0, attribute 0), (0, 1), (1, 0), (1, 1)
-    assert state.selection["counts"] == [[1, 0, 0, 2], [0, 2, 0, 0]]
-    state, first = model.step(state)
-    assert (first.clients, first.cost.scalars_up) == ((0,), 0)
-    assert model.setup_cost.scalars_up == 8
-    assert model.step(state)[1].clients == (1,)
+    found, cost = asked(federation(problem, {}, net), lambda probe: interaction_matrix(probe).ravel())
+    assert (found.tolist(), cost.scalars_up) == ([[1, 0, 0, 2], [0, 2, 0, 0]], 8)
 
 
 def test_probe_of_one_step_by_hand() -> None:
@@ -81,7 +66,9 @@ def test_probe_trains_a_head_of_the_selection_on_other_labels() -> None:
     """
 
     class Binary(Uniform):
-        def heads(self, feature_dim: int, num_classes: int, generators: Generators) -> dict[str, nn.Module]:
+        def heads(
+            self, feature_dim: int, num_classes: int, num_clients: int, generators: Generators
+        ) -> dict[str, nn.Module]:
             head = nn.Linear(feature_dim, 2, bias=False).double()
             head.weight.data = torch.tensor([[1.0], [2.0]], dtype=torch.float64)
             return {"binary": head}

@@ -6,10 +6,8 @@ from typing import Any, ClassVar
 import pytest
 from federations import with_rules
 
-from methods.core import registry
-from methods.core.build import build
-from methods.core.errors import MethodError
-from methods.core.rules import ClientRule
+from methods.core.method import build, describe, names
+from methods.core.rules import ClientRule, MethodError, register
 from methods.fedavg import Add, GlobalPrediction, MeanDirection, NoPost, SizeWeights
 from methods.fedavgm import ServerMomentum
 from methods.fedprox import FedProx
@@ -102,11 +100,10 @@ def test_two_second_gradients_are_refused_by_name() -> None:
 
 
 def test_registry() -> None:
-    assert {"add", "momentum"} <= set(registry.names("optimizer"))
-    assert registry.names("weights") == sorted(registry.names("weights"))
-    assert registry.describe("optimizer", "momentum") == "Heavy-ball momentum at the server."
+    assert {"add", "momentum"} <= set(names("optimizer"))
+    assert describe("optimizer", "momentum") == "Heavy-ball momentum at the server."
     with pytest.raises(RuntimeError, match="two client rules are called 'fedprox'"):
 
-        @registry.register("client", "fedprox")
+        @register("client", "fedprox")
         class Again(ClientRule):
             pass

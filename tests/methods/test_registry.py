@@ -10,9 +10,8 @@ from federations import Turns, bn_dropout, class_run, classes, problem_of, run, 
 
 from benchmark.config.compose import group_names, load_group
 from benchmark.engine.state import Diverged, FederationState
-from methods.core.build import build
-from methods.core.errors import MethodError
-from methods.core.rules import Method
+from methods.core.method import Method, build
+from methods.core.rules import MethodError
 
 every_method = pytest.mark.parametrize("name", group_names("method"))
 
@@ -149,8 +148,8 @@ VOTE, PERSONAL = {"name": "vote", "gamma": 1.0}, {"name": "personal"}
         ({"client": REP}, r"fedrep needs 'personal' in .*got global"),
         ({"client": {"fedpac": PAC} | REP, "prediction": {"name": "fedpac"}}, r"fedpac and fedrep .*what the head is"),
         ({"prediction": {"name": "fedpac"}}, r"'fedpac' in method\.client"),
-        ({"server": {"direction": LD | {"variant": "reference"}} | DISCO}, r"principal .*ignore .*'disco'"),
-        ({"server": {"direction": {"name": "harmonize", "variant": "reference"}} | DISCO}, r"harmonize .*ignore"),
+        ({"server": {"direction": LD | {"variant": "reference"}} | DISCO}, r"principal needs .*weights; got disco"),
+        ({"server": {"direction": {"name": "harmonize", "variant": "reference"}} | DISCO}, r"harmonize needs .*disco"),
         ({"client": {"moon": {"mu": -1.0, "T": 0.5}}}, r"client\.moon\.mu: got -1\.0"),
         ({"client": {"moon": {"mu": 1.0, "T": 0.0}}}, r"client\.moon\.T: got 0\.0"),
         ({"client": {"feddyn": {"alpha": 0.0}}, "server": DRIFT}, r"client\.feddyn\.alpha: got 0\.0"),

@@ -33,8 +33,8 @@ from benchmark.engine.federation import FederatedRun
 from benchmark.engine.records import Cost
 from benchmark.engine.views import ProbedClients
 from methods.core import vectors
-from methods.core.build import build
-from methods.core.errors import MethodError
+from methods.core.method import build
+from methods.core.rules import MethodError
 from methods.core.vectors import gram
 from methods.selection.fedpns import FedPNS, agreement, flag
 from methods.selection.powd import PowD
