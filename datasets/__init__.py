@@ -5,7 +5,7 @@ writes .npy files and a finish marker -> `load` opens them memory-mapped. This p
 """
 
 from datasets.core.base import DataError, Dataset, Facts, RawDataset, Split
-from datasets.core.prepare import find, is_prepared, load
+from datasets.core.prepare import find, is_prepared, load, locate
 from datasets.core.registry import describe, facts, names
 
 __all__ = [
@@ -19,5 +19,6 @@ __all__ = [
     "find",
     "is_prepared",
     "load",
+    "locate",
     "names",
 ]

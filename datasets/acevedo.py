@@ -1,11 +1,11 @@
 """Acevedo-20: cells of normal blood, Data in Brief 30:105474 (2020), doi 10.1016/j.dib.2020.105474.
 
 The prefix of a file's name is its subtype. FedSDC's 11,630 training images are 80 % of ten of the thirteen subtypes,
-and of no other choice among them; so these ten are the default.
+and of no other choice among them; so these ten are the default. The archive has 17 groups of files with the same bytes,
+one of them under two labels (EO_225902 and BNE_191112): all are kept, because the published numbers count them.
 """
 
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
@@ -15,10 +15,9 @@ from datasets.blood_cells import (
     Classes,
     facts_by_class,
     find_cells,
-    prefix_of,
     split_by_class,
 )
-from datasets.core.folders import Tree, identical_files, readable
+from datasets.core.folders import Tree, readable
 from datasets.core.images import ListedDataset
 from datasets.core.registry import dataset
 
@@ -53,12 +52,6 @@ SUBTYPES: Classes = {
 CLASSES: Mapping[str, Classes] = {
     "subtypes": SUBTYPES,
     "folders": {folder: tuple(prefixes) for folder, prefixes in PREFIXES.items()},
-    "prefixes": {
-        **SUBTYPES,
-        "immature granulocyte": ("IG",),
-        "neutrophil": ("NEUTROPHIL",),
-        "platelet": ("PLATELET",),
-    },
 }
 
 TREE = Tree(
@@ -77,10 +70,10 @@ class AcevedoOptions(BloodOptions):
     """Options of Acevedo-20.
 
     Attributes:
-        classes: `subtypes`: FedSDC's ten. `folders`: the owner's eight. `prefixes`: all thirteen.
+        classes: `subtypes`: FedSDC's ten. `folders`: the owner's eight.
     """
 
-    classes: Literal["subtypes", "folders", "prefixes"] = "subtypes"
+    classes: Literal["subtypes", "folders"] = "subtypes"
 
 
 @dataset(
@@ -94,23 +87,9 @@ def acevedo(options: AcevedoOptions, root: Path) -> ListedDataset:
 
 
 def acevedo_cells(root: Path, strict: bool) -> Archive:
-    """Files by prefix (all thirteen), with a note on files with the same bytes."""
+    """Files by prefix (all thirteen)."""
     with readable(TREE, root):
         archive = find_cells(TREE, root, PREFIXES, (".jpg", ".jpeg"))
-        same = identical_files(path for paths in archive.cells.values() for path in paths)
     if strict:
         archive.check(SIDE, "about 360 x 363")
-    return replace(archive, note=_note(same))
-
-
-def _note(groups: list[list[Path]]) -> str:
-    """The note on files with the same bytes; they are kept, because the published numbers count them."""
-    if not groups:
-        return ""
-    files = sum(len(group) for group in groups)
-    text = f"{len(groups)} groups of files with the same bytes ({files} files), all kept"
-    torn = [group for group in groups if len({prefix_of(path) for path in group}) > 1]
-    if torn:
-        named = [" = ".join(f"{path.parent.name}/{path.name}" for path in group) for group in torn]
-        text += f"; under two labels: {', '.join(named)}"
-    return text
+    return archive

@@ -15,7 +15,7 @@ import pandas as pd
 from pydantic import Field
 
 from datasets.core.base import Facts, RawOptions, published
-from datasets.core.folders import Place, Tree, files_by_stem, find_classes
+from datasets.core.folders import Place, Tree, files_by_stem, find_classes, first_names
 from datasets.core.images import ListedDataset, ToSquare, check_pixels, two_parts
 from datasets.core.lists import check_counts, check_not_empty
 
@@ -42,16 +42,15 @@ class Archive:
     place: Place
     cells: Mapping[str, Sequence[Path]]
     published: Mapping[str, int]
-    note: str = ""
 
     def of(self, codes: Sequence[str]) -> list[Path]:
         """All files of some codes."""
         return [path for code in codes for path in self.cells[code]]
 
-    def check(self, side: int, pixels: str, cause: str = "") -> None:
+    def check(self, side: int, pixels: str) -> None:
         """Refuse other numbers of images, and a resized copy: the originals have `pixels`, `side` or more each."""
         found = {code: len(paths) for code, paths in self.cells.items()}
-        check_counts(self.place, found, self.published, cause)
+        check_counts(self.place, found, self.published)
         first = [paths[0] for paths in self.cells.values()]
         check_pixels(self.place, first, lambda *sides: min(sides) >= side, pixels)
 
@@ -74,12 +73,9 @@ def find_cells(
         if odd:
             wanted = " or ".join(f"{code}_<number>" for code in numbers)
             raise place.error(
-                f"{odd[0]} in {folder}/ is not called {wanted}.",
-                looked_at=found[folder],
-                otherwise="a file of another class was put into this folder, or a renamed copy, whose classes cannot "
-                "be read",
-                counts=f"{folder}: {sum(numbers.values()):,} images expected, {len(files):,} found, {len(odd):,} of "
-                "them with another name",
+                f"{len(odd):,} of {len(files):,} files in {folder}/ are not called {wanted}: {first_names(odd)}.",
+                "files of another class, or a renamed copy, whose classes cannot be read",
+                found[folder],
             )
         cells |= {code: [path for path in files if prefix_of(path) == code] for code in numbers}
     numbers = {code: number for folder in folders.values() for code, number in folder.items()}
@@ -110,7 +106,6 @@ def split_by_class(archive: Archive, classes: Classes, options: BloodOptions) ->
         classes=tuple(classes),
         decode=ToSquare(options.size),
         places=(archive.place,),
-        note=archive.note,
         expected=published(counts, tuple(classes)) if options.strict else (),
     )
 

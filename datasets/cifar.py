@@ -67,12 +67,12 @@ CIFAR10 = Kind(
         "cifar-100",
         "163 MB",
         {
-            "data_batch_1": RawFile("c99cafc152244af753f735de768cd75f", 31_035_704, 10_000),
-            "data_batch_2": RawFile("d4bba439e000b95fd0a9bffe97cbabec", 31_035_320, 10_000),
-            "data_batch_3": RawFile("54ebc095f3ab1f0389bbae665268c751", 31_035_999, 10_000),
-            "data_batch_4": RawFile("634d18415352ddfa80567beed471001a", 31_035_696, 10_000),
-            "data_batch_5": RawFile("482c414d41f54cd18b22e5b47cb7c3cb", 31_035_623, 10_000),
-            "test_batch": RawFile("40351d587109b95175f43aff81a1287e", 31_035_526, 10_000),
+            "data_batch_1": RawFile("c99cafc152244af753f735de768cd75f", 31_035_704),
+            "data_batch_2": RawFile("d4bba439e000b95fd0a9bffe97cbabec", 31_035_320),
+            "data_batch_3": RawFile("54ebc095f3ab1f0389bbae665268c751", 31_035_999),
+            "data_batch_4": RawFile("634d18415352ddfa80567beed471001a", 31_035_696),
+            "data_batch_5": RawFile("482c414d41f54cd18b22e5b47cb7c3cb", 31_035_623),
+            "test_batch": RawFile("40351d587109b95175f43aff81a1287e", 31_035_526),
             "batches.meta": RawFile("5ff9c542aee3614f3951f8cda6e48888", 158),
         },
     ),
@@ -93,8 +93,8 @@ CIFAR100 = Kind(
         "cifar-10-",
         "161 MB",
         {
-            "train": RawFile("16019d7e3df5f24257cddd939b257f8d", 155_249_918, 50_000),
-            "test": RawFile("f0ef6b0ae62326f3e7ffdfab6717acfc", 31_049_659, 10_000),
+            "train": RawFile("16019d7e3df5f24257cddd939b257f8d", 155_249_918),
+            "test": RawFile("f0ef6b0ae62326f3e7ffdfab6717acfc", 31_049_659),
             "meta": RawFile("7973b15100ade9c7d40fb424638fde48", 1_499),
         },
     ),
@@ -126,7 +126,7 @@ def _read(kind: Kind, root: Path, strict: bool) -> RawDataset:
     classes = tuple(_unpickle(folder, kind.meta, strict).get(kind.names, ()))
     if len(classes) != kind.classes:
         problem = f"names {len(classes)} classes; {kind.tree.title} has {kind.classes}"
-        raise folder.bad(kind.meta, problem, "files of CIFAR-10 and CIFAR-100 mixed")
+        raise folder.bad(kind.meta, problem)
     parts = [_batch(kind, folder, name, strict) for name in kind.train]
     images = np.concatenate([part.images for part in parts])
     counts = {"train": np.full(kind.classes, 50_000), "test": np.full(kind.classes, 10_000)}
@@ -149,10 +149,10 @@ def _batch(kind: Kind, folder: RawFolder, name: str, strict: bool) -> Split:
             f"has {rows.dtype} {rows.shape} as `data` and {len(labels)} `{kind.labels}`; "
             f"expected uint8 (N, {ROW}) and N labels, N > 0"
         )
-        raise folder.bad(name, problem, "another data set under this name")
+        raise folder.bad(name, problem)
     if labels.min() < 0 or labels.max() >= kind.classes:
         problem = f"has labels from {labels.min()} to {labels.max()}; expected 0 to {kind.classes - 1}"
-        raise folder.bad(name, problem, "another data set, or labels that were changed")
+        raise folder.bad(name, problem)
     return Split(rows.reshape(-1, 3, 32, 32), labels.astype(np.int64))
 
 

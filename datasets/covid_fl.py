@@ -14,7 +14,7 @@ import numpy as np
 from pydantic import Field
 
 from datasets.core.base import RawOptions
-from datasets.core.folders import STRICT, Tree, listing, readable
+from datasets.core.folders import STRICT, Tree, first_names, listing, readable
 from datasets.core.images import ListedDataset, ToSquare
 from datasets.core.lists import check_not_empty
 from datasets.core.registry import dataset
@@ -47,22 +47,20 @@ def covid_fl(options: CovidOptions, root: Path) -> ListedDataset:
     """COVID-FL, chest X-rays of twelve sites (FedLD): 3 classes, 384 x 384; to be fetched by hand."""
     sites = [f"{LISTS}/{site}.csv" for site in SITES]
     with readable(TREE, root):
-        lists = find_lists(TREE, root, CLASSES, ("train", "test", TEST_LIST, LISTS))
-        lists.check_there(sites, "an interrupted unpacking, or a copy of another version")
+        lists = find_lists(TREE, root, CLASSES, ("train", "test", TEST_LIST, *sites))
         train = lists.files("train", {name: lists.names(name) for name in sites}, sources=True)
         test = lists.files("test", {TEST_LIST: lists.names(TEST_LIST)})
     if options.strict:
-        others = {name for name in listing(lists.place.folder / LISTS) if name.endswith(".csv")}
-        others -= {Path(site).name for site in sites}
+        place = lists.place
+        others = {f"{LISTS}/{name}" for name in listing(place.folder / LISTS) if name.endswith(".csv")} - {
+            *sites
+        }
         if others:
-            raise lists.place.error(
-                f"there are lists of other sites than COVID-FL has: {', '.join(sorted(others))}.",
-                looked_at=lists.place.folder / LISTS,
-                cause=f"a copy of another version; {STRICT}",
-                counts=f"{len(SITES)} lists expected, {len(SITES) + len(others)} found",
+            raise place.error(
+                f"lists of other sites than COVID-FL has: {first_names(sorted(others))}.", STRICT
             )
-        found = dict(zip(CLASSES, np.bincount(train.labels, minlength=3).tolist(), strict=True))
-        check_not_empty(lists.place, found, cause="labels of another set, or a part of the copy")
+        counts = np.bincount(train.labels, minlength=len(CLASSES)).tolist()
+        check_not_empty(place, dict(zip(CLASSES, counts, strict=True)))
     return ListedDataset(
         train=train,
         test=test,

@@ -83,10 +83,8 @@ def _facts(options: Ham10000Options) -> Facts:
 def ham10000(options: Ham10000Options, root: Path) -> ListedDataset:
     """HAM10000 skin lesions (FedSDC NIID-1): 9,805 + 210 dermoscopic images, 7 classes, 4 archives as sources."""
     if options.held_out >= min(COUNTS.values()):
-        most = min(COUNTS.values()) - 1
-        expected = f"1 to {most} (the smallest class has {most + 1} images, one is needed for training)"
-        where = "in conf/dataset/ham10000.yaml or with dataset.options.held_out"
-        raise DataError(f"{TREE.title}: {wrong('held_out', options.held_out, expected, where=where)}")
+        expected = f"1 to {min(COUNTS.values()) - 1} (less than the smallest class has)"
+        raise DataError(wrong("dataset.options.held_out", options.held_out, expected))
     with readable(TREE, root):
         place = find(TREE, root, (*METADATA, *IMAGE_FOLDERS, "ISIC_00*.jpg"))
         table = _table(place, options)
@@ -118,30 +116,21 @@ def _table(place: Place, options: Ham10000Options) -> pd.DataFrame:
     images = files_by_stem(place, folders, (".jpg", ".jpeg"))
     path = first_file([place.folder], METADATA)
     if path is None:
-        counts = f"1 file of metadata and 10,015 images expected, 0 and {len(images):,} found"
-        raise place.error("there is no HAM10000_metadata.", counts=counts)
-    cause = "the metadata of ISIC2019, or a table that a user made"
+        raise place.error(f"there is no {METADATA[0]} beside {len(images):,} images.")
     allowed = {"dx": CLASSES, "dataset": SOURCES}
-    columns = ("lesion_id", "image_id", "dx")
-    table = read_table(place, path, columns, cause, unique="image_id", allowed=allowed)
+    table = read_table(place, path, ("lesion_id", "image_id", "dx"), unique="image_id", allowed=allowed)
     table = table.sort_values("image_id", ignore_index=True)
+    listed = dict(zip(table["image_id"], table["dx"], strict=True))
+    check_listed(
+        place, listed, images, cause="one of the two archives of images is missing, or a renamed copy"
+    )
     found = dict.fromkeys(CLASSES, 0) | Counter(table["dx"])
     if options.strict:
-        cause = "another version, or a cut-down copy"
-        check_counts(place, found, COUNTS, cause)
+        check_counts(place, found, COUNTS)
         if "dataset" in table:
-            check_counts(place, Counter(table["dataset"]), SOURCE_COUNTS, cause)
-    cause = (
-        "HAM10000_images_part1.zip (5,000 images) or HAM10000_images_part2.zip (5,015 images) is missing or was not "
-        "unpacked to its end, or a cut-down or renamed copy"
-    )
-    listed = dict(zip(table["image_id"], table["dx"], strict=True))
-    check_listed(place, listed, images, cause=cause)
-    cause = (
-        f"a cut-down copy: {options.held_out} images of each class are held out for the test set and one is needed "
-        "for training; for such a copy lower dataset.options.held_out"
-    )
-    check_not_empty(place, found, least=options.held_out + 1, cause=cause)
+            check_counts(place, Counter(table["dataset"]), SOURCE_COUNTS)
+    cause = f"a cut-down copy: lower dataset.options.held_out ({options.held_out})"
+    check_not_empty(place, found, options.held_out + 1, cause)
     return table.assign(path=table["image_id"].map(images))
 
 
@@ -164,9 +153,8 @@ def held_out(table: pd.DataFrame, number: int, by_lesion: bool, seed: int) -> np
                 drawn += list(lesions[k])
         if len(drawn) < number:
             raise DataError(
-                f"{TREE.title}: by_lesion: got true; with split_seed {seed} whole lesions of class {name} add up to "
-                f"{len(drawn)} images and not to {number}. Set by_lesion to false, or another held_out or split_seed, "
-                "in conf/dataset/ham10000.yaml."
+                f"{TREE.title}: by_lesion: with split_seed {seed} whole lesions of class {name} add up to "
+                f"{len(drawn)} images and not to {number}. Set another split_seed or held_out, or by_lesion=false."
             )
         test[drawn] = True
     return test

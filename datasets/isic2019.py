@@ -30,7 +30,7 @@ from datasets.core.folders import (
     with_nested,
 )
 from datasets.core.images import ListedDataset, ToSquare, check_pixels, open_rgb, two_parts
-from datasets.core.lists import EDITED, check_counts, check_listed, check_not_empty, read_table
+from datasets.core.lists import check_counts, check_listed, check_not_empty, read_table
 from datasets.core.registry import dataset
 from datasets.ham10000 import METADATA as HAM_METADATA
 
@@ -66,7 +66,7 @@ SPLITS = (
 )
 FLAMBY = (
     "https://github.com/owkin/FLamby, flamby/datasets/fed_isic2019/dataset_creation_scripts/train_test_split "
-    "(23,247 rows; size in bytes not known)"
+    "(23,247 rows), or dataset.options.fold=own for another fold"
 )
 
 TREE = Tree(
@@ -174,9 +174,8 @@ def isic2019(options: Isic2019Options, root: Path) -> ListedDataset:
 
 def _check_counts(place: Place, table: pd.DataFrame, expected: Expected, flamby: bool, strict: bool) -> None:
     """Compare a list with FLamby's counts by centre, fold and (in its own fold) class; any copy needs both folds."""
-    cause = "another version of the lists, a list that was cut off, or a cut-down copy"
     tests = int(table["test"].sum())
-    check_not_empty(place, {"train": len(table) - tests, "test": tests}, cause=cause)
+    check_not_empty(place, {"train": len(table) - tests, "test": tests})
     if strict:
         wanted, found = Counter[str](), Counter[str]()
         for part, label, centre, number in expected:
@@ -184,7 +183,7 @@ def _check_counts(place: Place, table: pd.DataFrame, expected: Expected, flamby:
         for test, label, centre in zip(table["test"], table["label"], table["source"], strict=True):
             part = "test" if test else "train"
             found[f"{CENTRES[centre]} {part}" + f" {CLASSES[label]}" * flamby] += 1
-        check_counts(place, found, wanted, cause)
+        check_counts(place, found, wanted)
 
 
 def _paths(place: Place, table: pd.DataFrame) -> pd.Series:
@@ -192,11 +191,8 @@ def _paths(place: Place, table: pd.DataFrame) -> pd.Series:
     folders = with_nested([place.folder / IMAGES]) or with_nested([place.folder])
     images = files_by_stem(place, folders, (".jpg", ".jpeg"))
     centres = {image: CENTRES[centre] for image, centre in zip(table["image"], table["source"], strict=True)}
-    cause = (
-        "a cut-down copy, an archive that was not unpacked to its end, or a renamed copy: the owner's names end in "
-        "_downsampled for all but three images of the centre msk"
-    )
-    check_listed(place, centres, images, looked_at=place.folder / IMAGES, cause=cause)
+    cause = "a part of the archive, or a renamed copy: names of the centre msk end in _downsampled"
+    check_listed(place, centres, images, cause=cause)
     return table["image"].map(images)
 
 
@@ -208,32 +204,21 @@ def _list_folders(place: Place) -> list[Path]:
 
 
 def _read(
-    place: Place,
-    names: Sequence[str],
-    columns: Sequence[str],
-    cause: str,
-    get: str = "",
-    **allowed: Sequence[str],
+    place: Place, names: Sequence[str], columns: Sequence[str], **allowed: Sequence[str]
 ) -> pd.DataFrame:
-    """The list of one of these names, sorted by image. `get` says where it is from; others are as in `read_table`."""
+    """The list of one of these names, sorted by image. The others as in `read_table`."""
     path = first_file(_list_folders(place), names)
     if path is None:
-        raise place.error(
-            f"{names[0]} is not beside the folder of images.",
-            looked_at=place.folder / names[0],
-            cause=get,
-            counts=f"1 file {names[0]} expected, 0 found",
-        )
-    columns = ("image", *columns, *allowed)
-    table = read_table(place, path, columns, cause, unique="image", allowed=allowed)
+        raise place.error(f"{names[0]} is not beside the folder of images.")
+    table = read_table(place, path, ("image", *columns, *allowed), unique="image", allowed=allowed)
     return table.sort_values("image", ignore_index=True)
 
 
 def _refuse(place: Place, images: pd.Series, problem: str) -> None:
     """Refuse lists that contradict each other, or themselves, on some images."""
     if len(images):
-        counts = f"0 images with contradictions expected, {len(images):,} found"
-        raise place.error(f"{first_names(list(images))}: {problem}.", cause=EDITED, counts=counts)
+        cause = "lists of other versions, or a list that was edited"
+        raise place.error(f"{first_names(list(images))}: {problem}.", cause)
 
 
 def _one_hot(table: pd.DataFrame) -> npt.NDArray[np.int64]:
@@ -245,13 +230,8 @@ def _one_hot(table: pd.DataFrame) -> npt.NDArray[np.int64]:
 
 def _flamby_fold(place: Place) -> pd.DataFrame:
     """Image, label, source and test of FLamby's list; it must agree with the ground truth if that is there."""
-    get = (
-        "the file comes with FLamby's code and not with the images. Without it: dataset.options.fold=own derives the "
-        "same centres from the metadata and draws another fold"
-    )
-    cause = "another file under this name; FLamby's is needed"
     folds = ("train", "test")
-    table = _read(place, SPLITS, CLASSES, cause, get, target="01234567", center="012345", fold=folds)
+    table = _read(place, SPLITS, CLASSES, target="01234567", center="012345", fold=folds)
     table["label"] = _one_hot(table)
     odd = table["label"] != table["target"].astype(int)
     if "fold2" in table:
@@ -265,7 +245,7 @@ def _flamby_fold(place: Place) -> pd.DataFrame:
 
 def _truth(place: Place) -> pd.Series:
     """Class of each image, by its name, from the challenge's ground truth."""
-    table = _read(place, [TRUTH], CLASSES, "the ground truth of another year: 2018 has seven classes")
+    table = _read(place, [TRUTH], CLASSES)
     labels = pd.Series(_one_hot(table), index=table["image"])
     _refuse(place, table["image"][labels.to_numpy() < 0], f"{TRUTH} gives it two classes or none")
     return labels
@@ -274,7 +254,7 @@ def _truth(place: Place) -> pd.Series:
 def _own_fold(place: Place, seed: int) -> pd.DataFrame:
     """Image, label, source and test of the images whose lesion is known: a fifth of each centre to the test set."""
     truth = _truth(place)
-    table = _read(place, [METADATA], ["lesion_id"], "the metadata of another year or of HAM10000")
+    table = _read(place, [METADATA], ["lesion_id"])
     table = table[table["lesion_id"] != ""].reset_index(drop=True)
     table["label"] = table["image"].map(truth)
     _refuse(place, table["image"][table["label"].isna()], f"{TRUTH} does not have it")
@@ -308,14 +288,7 @@ def _ham_archives(place: Place) -> dict[str, str]:
     """Archive of each image of HAM10000, from the column `dataset` of its own metadata."""
     path = first_file([*_list_folders(place), place.root / "HAM10000", place.root / "ham10000"], HAM_METADATA)
     if path is None:
-        raise place.error(
-            "the four HAM10000 centres need HAM10000_metadata, which is not there.",
-            looked_at=place.folder / HAM_METADATA[0],
-            expected=f"{HAM_METADATA[0]} or {HAM_METADATA[1]} beside {IMAGES}/, or in HAM10000/ under the data root",
-            cause="it comes with HAM10000 and not with ISIC2019",
-            get="https://doi.org/10.7910/DVN/DBW86T, HAM10000_metadata (10,015 rows; size in bytes not known)",
-            counts="10,015 rows expected, 0 found",
-        )
-    cause = "an older copy: the column `dataset` came later"
-    table = read_table(place, path, ("image_id", "dataset"), cause, unique="image_id")
+        cause = "it comes with HAM10000, https://doi.org/10.7910/DVN/DBW86T"
+        raise place.error(f"the four HAM10000 centres need {HAM_METADATA[0]}, which is not there.", cause)
+    table = read_table(place, path, ("image_id", "dataset"), unique="image_id")
     return dict(zip(table["image_id"], table["dataset"], strict=True))

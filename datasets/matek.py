@@ -68,16 +68,12 @@ def matek_cells(root: Path, strict: bool) -> Archive:
     with readable(TREE, root):
         folders = {code: {code: number} for code, number in PUBLISHED.items()}
         archive = find_cells(TREE, root, folders, (".tif", ".tiff"))
-    cause = (
-        "the Aspera download is incomplete (start it again, it goes on), a mirror that lacks files, or the folders of "
-        "MYB (myelocyte) and MYO (myeloblast) are swapped"
-    )
+        annotated = _annotated(archive.place) if (archive.place.folder / ANNOTATIONS).is_file() else {}
+    there = {f"{code}/{path.stem}" for code, paths in archive.cells.items() for path in paths}
+    cause = "the Aspera download is incomplete; start it again, it goes on from there"
+    check_listed(archive.place, annotated, there, f"of {ANNOTATIONS} have no file", cause)
     if strict:
-        archive.check(SIDE, f"{SIDE} x {SIDE}", cause)
-    if (archive.place.folder / ANNOTATIONS).is_file():
-        annotated = _annotated(archive.place)
-        there = {f"{code}/{path.stem}" for code, paths in archive.cells.items() for path in paths}
-        check_listed(archive.place, annotated, there, f"of {ANNOTATIONS} have no file", cause=cause)
+        archive.check(SIDE, f"{SIDE} x {SIDE}")
     return archive
 
 
@@ -85,18 +81,14 @@ def _annotated(place: Place) -> dict[str, str]:
     """Code of each image of annotations.dat, by folder and name without suffix: a copy may hold .tif for .tiff."""
     path = place.folder / ANNOTATIONS
     codes = {}
-    for number, line in enumerate(read_text(place, path).splitlines(), start=1):
+    for line in read_text(place, path).splitlines():
         fields = line.split()  # path, label, two re-annotations or nan
-        if not fields:
-            continue
-        name = PurePath(fields[0])
-        if len(fields) != 4 or name.parent.name != fields[1]:
-            raise place.bad_file(
-                path,
-                f"has {line.strip()!r} in line {number}",
-                "with the path of an image, the code of its folder, and two further codes or nan in each line",
-                "the file was edited, or images were moved to other folders",
-                f"4 columns expected, {len(fields)} found",
+        name = PurePath(*fields[:1])
+        if fields and (len(fields) != 4 or name.parent.name != fields[1]):
+            expected = (
+                "in each line the path of an image, the code of its folder, and two further codes or nan"
             )
-        codes[f"{fields[1]}/{name.stem}"] = fields[1]
+            raise place.bad_file(path, f"has the line {line.strip()!r}", expected)
+        if fields:
+            codes[f"{fields[1]}/{name.stem}"] = fields[1]
     return codes

@@ -42,10 +42,10 @@ def _tree(
         title=name,
         folders=(f"{name}/raw", f"{name}/{name}/raw", f"{name}/raw/raw", name, f"{name}/{name}", "raw", "."),
         files={
-            "train-images-idx3-ubyte": RawFile(md5[0], 47_040_016, 60_000),
-            "train-labels-idx1-ubyte": RawFile(md5[1], 60_008, 60_000),
-            "t10k-images-idx3-ubyte": RawFile(md5[2], 7_840_016, 10_000),
-            "t10k-labels-idx1-ubyte": RawFile(md5[3], 10_008, 10_000),
+            "train-images-idx3-ubyte": RawFile(md5[0], 47_040_016),
+            "train-labels-idx1-ubyte": RawFile(md5[1], 60_008),
+            "t10k-images-idx3-ubyte": RawFile(md5[2], 7_840_016),
+            "t10k-labels-idx1-ubyte": RawFile(md5[3], 10_008),
         },
         page=page,
         archive=archive,
@@ -131,15 +131,14 @@ def _read_split(kind: Kind, folder: RawFolder, part: str, strict: bool) -> Split
     label_bytes = folder.read(label_file)
     labels = _array(folder, label_file, label_bytes, LABELS).astype(np.int64)
     if labels.max() > 9:
-        problem = f"has the label {labels.max()}; 0 to 9 are possible"
-        raise folder.bad(label_file, problem, "another set, such as EMNIST")
+        raise folder.bad(label_file, f"has the label {labels.max()}; 0 to 9 are possible")
     # Before any checksum: "this is the other set" says more than "this is not the published file".
     _refuse_other_set(kind, folder, label_file, part, labels)
     image_bytes = folder.read(image_file)
     images = _array(folder, image_file, image_bytes, IMAGES, SIDE, SIDE)
     if len(images) != len(labels):
         problem = f"has {len(labels):,} labels for {len(images):,} images in {image_file}"
-        raise folder.bad(label_file, problem, "files of two versions mixed, or a copy cut down unevenly")
+        raise folder.bad(label_file, problem)
     if strict:
         folder.verify(image_file, image_bytes)
         folder.verify(label_file, label_bytes)
@@ -153,13 +152,10 @@ def _array(folder: RawFolder, name: str, content: bytes, magic: int, *inner: int
         raise folder.bad(name, f"has {len(content)} bytes unpacked; its header alone needs {start}")
     found, *shape = struct.unpack(f">{start // 4}I", content[:start])
     if found != magic:
-        cause = (
-            "" if content[:1] in (b"<", b"\x1f") else "images and labels swapped, or a file of another kind"
-        )
-        raise folder.bad(name, f"starts with the number {found}; expected {magic}", cause)
+        raise folder.bad(name, f"starts with the number {found}; expected {magic}")
     if tuple(shape[1:]) != inner:
         problem = f"has images of {shape[1]} x {shape[2]} pixels; expected {SIDE} x {SIDE}"
-        raise folder.bad(name, problem, "another set, or a resized copy")
+        raise folder.bad(name, problem)
     size = start + int(np.prod(shape, dtype=np.int64))
     if len(content) != size or not size > start:
         raise folder.bad(name, f"has {len(content):,} bytes unpacked; expected {size:,} by its header")
@@ -170,10 +166,6 @@ def _refuse_other_set(kind: Kind, folder: RawFolder, name: str, part: str, label
     first = tuple(int(label) for label in labels[:10])
     other = FASHION if kind is MNIST else MNIST
     if first == other.first_labels[part]:
-        title, own = other.tree.title, kind.first_labels[part]
-        raise folder.bad(
-            name,
-            f"is a file of {title}: its first labels are {' '.join(map(str, first))}, "
-            f"those of {kind.tree.title} are {' '.join(map(str, own))}",
-            f"{title} and {kind.tree.title} use the same file names; move these to {other.tree.folders[0]}",
-        )
+        problem = f"is a file of {other.tree.title} by its first labels, {' '.join(map(str, first))}"
+        cause = f"both sets use the same file names; move these to {other.tree.folders[0]}"
+        raise folder.bad(name, problem, cause)

@@ -87,12 +87,8 @@ def niid2(options: Niid2Options, root: Path) -> ListedDataset:
             train = drawn(len(paths), options.pool, (options.seed, source, label))
             parts.append(pd.DataFrame({"path": paths, "label": label, "source": source, "test": ~train}))
     if all(len(part) <= options.pool for part in parts):
-        most = max(map(len, parts))
-        needed = (
-            f"less than {most} (the most images of a class and source), so that some are left for testing"
-        )
-        where = "in conf/dataset/niid2.yaml or with dataset.options.pool"
-        raise DataError(f"niid2: {wrong('pool', options.pool, needed, where=where)}")
+        needed = f"less than {max(map(len, parts))}, so that some images are left for testing"
+        raise DataError(wrong("dataset.options.pool", options.pool, needed))
     totals = _totals([archive.published for archive in archives])
     counts = {"train": np.minimum(totals, options.pool), "test": np.maximum(totals - options.pool, 0)}
     return ListedDataset(
@@ -101,6 +97,5 @@ def niid2(options: Niid2Options, root: Path) -> ListedDataset:
         sources=SOURCES,
         decode=ToSquare(options.size),
         places=tuple(archive.place for archive in archives),
-        note="; ".join(f"{archive.place.tree.title}: {archive.note}" for archive in archives if archive.note),
         expected=published(counts, tuple(CLASSES), SOURCES) if options.strict else (),
     )

@@ -18,7 +18,7 @@ import pandas as pd
 from pydantic import Field
 
 from datasets.core.base import Facts, RawOptions, published
-from datasets.core.folders import BROKEN_OFF, Place, Tree, files_in, find_any, readable
+from datasets.core.folders import Place, Tree, files_in, find_any, readable
 from datasets.core.images import ListedDataset, ToSquare, check_pixels, two_parts
 from datasets.core.lists import check_counts, check_not_empty
 from datasets.core.registry import dataset
@@ -65,9 +65,7 @@ def spawrious(options: SpawriousOptions, root: Path) -> ListedDataset:
     """Spawrious as FedDiverse uses it: 2 or 4 breeds of dogs, 6,336 images each on beach and snow; get it yourself."""
     breeds = BREEDS[: options.breeds]
     with readable(TREE, root):
-        counts = f"{PER_HALF:,} + {PER_HALF:,} images expected for each breed and place, none found"
-        problem = "there are no folders 0 and 1 with images."
-        top = find_any(TREE, root, [f"{half}/" for half in HALVES], problem, counts)
+        top = find_any(TREE, root, [f"{half}/" for half in HALVES])
         files = {
             f"{half}/{place}/{breed}": files_in(top.folder / half / place / breed, (".png",))
             for half, place, breed in product(HALVES, PLACES, breeds)
@@ -96,21 +94,17 @@ def drawn_for_test(size: int) -> npt.NDArray[np.bool_]:
 
 
 def _check(top: Place, files: Mapping[str, Sequence[Path]], strict: bool) -> None:
-    """Check the number of files in each folder, and in each half and cell of a cut-down copy."""
-    halves, cells = Counter[str](), Counter[str]()
-    for folder, paths in files.items():
-        half, cell = folder.split("/", 1)
-        halves[f"folder {half}:"] += len(paths)
-        cells[cell] += len(paths)
+    """Check the number of files in each folder, and in each cell of a cut-down copy."""
+    found = {folder: len(paths) for folder, paths in files.items()}
     cause = (
-        "the m2m archive has folder 0 only, an o2o archive lacks combinations of breed and place, and the files of a "
-        f"converted copy are not png; {WANTED}. A cut-down copy needs 6 images of each breed and place"
+        f"an archive m2m (folder 0 only) or o2o (not all combinations), or files that are not png; {WANTED}"
     )
-    check_not_empty(top, halves, cause=cause)
-    # A tenth of fewer than six rounds to none: then a cell would have no test image.
-    check_not_empty(top, cells, least=6, cause=cause)
     if strict:
-        found = {folder: len(paths) for folder, paths in files.items()}
-        check_counts(top, found, dict.fromkeys(files, PER_HALF), BROKEN_OFF)
+        check_counts(top, found, dict.fromkeys(files, PER_HALF), cause)
         first = [paths[0] for paths in files.values()]
         check_pixels(top, first, lambda *sides: min(sides) >= SIDE, f"{SIDE} x {SIDE}")
+    cells = Counter[str]()
+    for folder, number in found.items():
+        cells[folder.split("/", 1)[1]] += number
+    # A tenth of fewer than six rounds to none: then a cell would have no test image.
+    check_not_empty(top, cells, 6, cause)

@@ -25,8 +25,8 @@ TREE = DownloadTree(
     title="SVHN",
     folders=(".", "SVHN", "svhn", "SVHN/SVHN", "svhn/svhn"),
     files={
-        TRAIN: RawFile("e26dedcc434d2e4c54c9b2d4a06d8373", 182_040_794, 73_257),
-        TEST: RawFile("eb5a983be6a315427106f1b164d9cef3", 64_275_384, 26_032),
+        TRAIN: RawFile("e26dedcc434d2e4c54c9b2d4a06d8373", 182_040_794),
+        TEST: RawFile("eb5a983be6a315427106f1b164d9cef3", 64_275_384),
     },
     page="http://ufldl.stanford.edu/housenumbers/",
     archive="train_32x32.mat (182 MB) and test_32x32.mat (64 MB)",
@@ -67,15 +67,12 @@ def _read(folder: RawFolder, name: str, strict: bool) -> Split:
         raise folder.bad(name, f"cannot be read as a Matlab file ({error})") from error
     images, labels = np.asarray(arrays.get("X")), np.asarray(arrays.get("y"))
     if images.dtype != np.uint8 or images.ndim != 4 or images.shape[:3] != (32, 32, 3) or not labels.ndim:
-        problem = "lacks `X` (uint8, 32 x 32 x 3 x N) or `y`"
-        raise folder.bad(name, problem, "another Matlab file under this name")
+        raise folder.bad(name, "lacks `X` (uint8, 32 x 32 x 3 x N) or `y`")
     digits = labels.ravel().astype(np.int64)
     odd = np.setdiff1d(digits, np.arange(1, 11))
     if len(digits) != images.shape[3] or not len(digits) or len(odd):
         problem = (
-            f"has {len(digits)} labels for {images.shape[3]} images"
-            f"{f', some of them {odd[:5].tolist()}' if len(odd) else ''}; "
-            "expected one for each image, from 1 to 10 (10 is the digit 0)"
+            f"has {len(digits)} labels for {images.shape[3]} images, others than 1 to 10: {odd[:5].tolist()}"
         )
-        raise folder.bad(name, problem, "another Matlab file, or labels already changed to 0..9")
+        raise folder.bad(name, problem)
     return Split(np.ascontiguousarray(images.transpose(3, 2, 0, 1)), digits % 10)

@@ -62,8 +62,7 @@ def _facts(options: WaterBirdsOptions) -> Facts:
 def waterbirds(options: WaterBirdsOptions, root: Path) -> ListedDataset:
     """WaterBirds: 4,795 + 5,794 colour photographs, land and water birds on land or water; get the files yourself."""
     with readable(TREE, root):
-        nothing = "11,788 images expected, none listed"
-        place = find_any(TREE, root, (METADATA,), f"there is no {METADATA}.", nothing)
+        place = find_any(TREE, root, (METADATA,))
         table = _table(place, options.strict)
     table["label"], table["attribute"] = table["y"].astype(int), table["place"].astype(int)
     return ListedDataset(
@@ -78,10 +77,9 @@ def waterbirds(options: WaterBirdsOptions, root: Path) -> ListedDataset:
 
 def _table(place: Place, strict: bool) -> pd.DataFrame:
     """The rows of the splits train and test, with the path of each image, all checked."""
-    path = place.folder / METADATA
     allowed = {"y": "01", "split": "012", "place": "01"}
-    columns, cause = ("img_filename", *allowed), "the list of another data set"
-    table = read_table(place, path, columns, cause, unique="img_filename", allowed=allowed)
+    columns = ("img_filename", *allowed)
+    table = read_table(place, place.folder / METADATA, columns, unique="img_filename", allowed=allowed)
     table["img_filename"] = table["img_filename"].str.replace("\\", "/")
     table["split"] = table["split"].map(dict(zip("012", PUBLISHED, strict=True)))
     table["cell"] = table["split"] + " y=" + table["y"] + " place=" + table["place"]
@@ -89,15 +87,11 @@ def _table(place: Place, strict: bool) -> pd.DataFrame:
         expected = {
             f"{part} y={y} place={where}": n for part, y, where, n in published(PUBLISHED, "01", "01")
         }
-        cause = "a set generated anew from CUB and Places (other images, other confounding)"
-        check_counts(place, Counter(table["cell"]), expected, cause)
-    sizes = {part: int((table["split"] == part).sum()) for part in ("train", "test")}
-    check_not_empty(place, sizes, cause="a list that was cut down too far")
+        check_counts(place, Counter(table["cell"]), expected, "a set generated anew from CUB and Places")
+    check_not_empty(place, {part: int((table["split"] == part).sum()) for part in ("train", "test")})
     table = table[table["split"] != "val"]
     # Folder by folder: asking the disk for each file alone is slow.
     species = table["img_filename"].str.rpartition("/")[0].unique()
     there = {f"{folder}/{name}".lstrip("/") for folder in species for name in listing(place.folder / folder)}
-    listed = dict(zip(table["img_filename"], table["cell"], strict=True))
-    cause = "unpacking broke off, or the images are of another copy; unpack the whole archive anew"
-    check_listed(place, listed, there, cause=cause)
+    check_listed(place, dict(zip(table["img_filename"], table["cell"], strict=True)), there)
     return table.assign(path=[place.folder / name for name in table["img_filename"]])

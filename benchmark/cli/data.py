@@ -16,7 +16,7 @@ from benchmark.config.compose import group_names, load_group
 from benchmark.errors import ConfigError, wrong
 from benchmark.runs.files import storing
 from datasets.core.base import PARTS, DataError, Dataset, Split
-from datasets.core.prepare import DamagedError, check, is_prepared, load, locate, prepare
+from datasets.core.prepare import DamagedError, Location, check, is_prepared, locate, prepare
 from datasets.core.registry import describe, names, option_values
 
 FOLDERS = {"data": "FOLDER", "cache": "FOLDER"}
@@ -60,16 +60,17 @@ def main(words: Sequence[str]) -> int:
         print_list(*folders)
     good = True
     for name, node in nodes.items():
-        wanted = (node["name"], {**(node.get("options") or {}), **options}, *folders)
+        wanted = {**(node.get("options") or {}), **options}
+        place = locate(node["name"], wanted, *folders)
         if action == "prepare":
-            print_prepared(*wanted)
-        elif (data := print_check(*wanted)) is None:
+            print_prepared(place)
+        elif (data := print_check(place)) is None:
             good = False
         else:
             from benchmark.reports.contact_sheet import contact_sheet
 
             sheet = Path(out or Path(places.get("results", "results")) / "data" / f"{name}.png")
-            original = wanted[1].get("stands_for")
+            original = wanted.get("stands_for")
             title = f"{name}: digits standing in for {original}" if original else name
             with storing(sheet):
                 print(f"contact sheet: {contact_sheet(data, sheet, title)}")
@@ -109,7 +110,7 @@ def print_list(root: Path | None, cache: Path | None) -> None:
         table.add_column(column, no_wrap=column != "what it is")
     for name in names():
         try:
-            state = "yes" if is_prepared(name, None, root, cache) else "no"
+            state = "yes" if is_prepared(locate(name, None, root, cache)) else "no"
         except DataError:
             state = "by conf/dataset"  # it has options without a default
         table.add_row(name, state, describe(name))
@@ -118,40 +119,33 @@ def print_list(root: Path | None, cache: Path | None) -> None:
     print(f"raw data: {place.root}\nprepared: {place.folder.parent}")
 
 
-def print_prepared(name: str, options: Mapping[str, Any], root: Path | None, cache: Path | None) -> None:
-    """Prepare a data set (a damaged one anew); where it is and how large. Arguments and errors as `load`."""
+def print_prepared(place: Location) -> None:
+    """Prepare a data set (a damaged one anew); where it is and how large. Errors as `load`."""
     start = time.perf_counter()
-    folder = prepare(name, options, root, cache)
+    data = prepare(place)
     seconds = time.perf_counter() - start
-    data = load(name, options, root, cache)
-    size = sum(path.stat().st_size for path in folder.iterdir()) / 1e6
+    size = sum(path.stat().st_size for path in place.folder.iterdir()) / 1e6
     shape = " x ".join(str(length) for length in data.train.images.shape[1:])
     print(
-        f"{name}: {len(data.train):,} training and {len(data.test):,} test images of {shape}, "
+        f"{data.name}: {len(data.train):,} training and {len(data.test):,} test images of {shape}, "
         f"{len(data.classes)} classes; {size:.1f} MB, ready after {seconds:.1f} s\n"
-        f"folder: {folder}\n"
+        f"folder: {place.folder}\n"
         f"fingerprint: {data.fingerprint}"
     )
     if data.note:
         print(f"note: {data.note}")
 
 
-def print_check(
-    name: str, options: Mapping[str, Any] | None = None, root: Path | None = None, cache: Path | None = None
-) -> Dataset | None:
+def print_check(place: Location) -> Dataset | None:
     """Counts per split, class, attribute and source beside the published ones; the data set, or None if it is damaged.
 
     A difference is not a problem: the builder refuses wrong files, and a cut-down copy differs on purpose.
-
-    Raises:
-        DataError: Unknown name or option.
     """
-    folder = locate(name, options, root, cache).folder
-    print(f"{name} in {folder}")
-    problem = f"not prepared in {folder}: run `python -m benchmark data prepare` for it"
+    print(f"{place.entry.name} in {place.folder}")
+    problem = f"not prepared in {place.folder}: run `python -m benchmark data prepare` for it"
     data = None
     try:
-        data = check(name, options, root, cache)
+        data = check(place)
     except DamagedError as error:
         problem = str(error)
     if data is None:

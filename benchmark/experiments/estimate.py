@@ -97,7 +97,7 @@ def _folders(run: RunConfig) -> tuple[Path | None, Path | None]:
 def _facts(run: RunConfig) -> Facts | None:
     """Sizes of a run's data, from the prepared data or else from the builder; None if unknown."""
     wanted = run.dataset
-    if not datasets.is_prepared(wanted.name, wanted.options, *_folders(run)):
+    if not datasets.is_prepared(datasets.locate(wanted.name, wanted.options, *_folders(run))):
         return datasets.facts(wanted.name, wanted.options)
     data = datasets.load(wanted.name, wanted.options, *_folders(run))
     _, channels, size, _ = data.train.images.shape
@@ -206,11 +206,11 @@ def data_needs(runs: Sequence[RunConfig]) -> list[DataNeed]:
 
 
 def _state(run: RunConfig) -> str:
-    wanted = run.dataset
     try:
-        if datasets.is_prepared(wanted.name, wanted.options, *_folders(run)):
+        place = datasets.locate(run.dataset.name, run.dataset.options, *_folders(run))
+        if datasets.is_prepared(place):
             return "prepared"
-        datasets.find(wanted.name, wanted.options, _folders(run)[0])
+        datasets.find(place)
         return "raw files there"
     except DataError as error:
         return str(error)

@@ -98,12 +98,7 @@ def _decode_chunk(array: Path, decode: Decode, start: int, paths: Sequence[Path]
     for index, path in enumerate(paths, start):
         image = decode(path)
         if image.dtype != np.uint8 or image.shape != shape:
-            raise BadImage(
-                path,
-                f"was decoded into {image.dtype} {image.shape} and not into uint8 {shape}",
-                f"an image that gives {' x '.join(map(str, shape))}",
-                "an image of another size or kind than the others, as in a resized copy",
-            )
+            raise BadImage(path, f"was decoded into {image.dtype} {image.shape} and not into uint8 {shape}")
         images[index] = image
     images.flush()
     return start

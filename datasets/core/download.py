@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.progress import wrap_file
 
 from datasets.core.base import DataError
-from datasets.core.folders import BROKEN_OFF, STRICT, Place, Tree, readable
+from datasets.core.folders import BAD_FILE, STRICT, Place, Tree, readable
 
 SILENCE_SECONDS = 10.0
 """Longest time without an answer, at the beginning and in the middle of a download."""
@@ -33,11 +33,10 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class RawFile:
-    """A published file: md5 and size in bytes of its (unpacked) content, and its number of images or labels."""
+    """A published file: md5 and size in bytes of its (unpacked) content."""
 
     md5: str
     size: int
-    images: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,11 +88,9 @@ class RawFolder(Place):
 
     def bad(self, name: str, problem: str, cause: str = "") -> DataError:
         """The error about a file whose content cannot be right."""
-        published = self.tree.files[name]
-        counts = f"{published.images or 1:,} {'images' if published.images else 'file'} expected, none used"
         path = self._path(name)
-        cause = cause or BROKEN_OFF * (path.suffix == ".gz")  # else the first bytes of the file tell
-        return self.bad_file(path, problem, f"{published.size:,} bytes unpacked", cause, counts)
+        cause = cause or BAD_FILE * (path.suffix == ".gz")  # else the first bytes of the file tell
+        return self.bad_file(path, problem, f"{self.tree.files[name].size:,} bytes unpacked", cause)
 
     def _path(self, name: str) -> Path:
         return self.tree.existing(self.folder, name) or self.folder / name
@@ -120,7 +117,6 @@ def fetch(tree: DownloadTree, root: Path) -> RawFolder:
             raise Place(tree, root, folder).error(
                 f"{len(missing)} of {len(tree.files)} raw files are missing, and {failure}.",
                 expected=f"{names} under the data root",
-                counts=f"{len(tree.files)} files expected, {len(tree.files) - len(missing)} found",
             )
     return RawFolder(tree, root, folder)
 

@@ -1,9 +1,7 @@
 """Raw files under the data root: where they should be, where they are, and the error if they are missing or wrong."""
 
 import contextlib
-import hashlib
 import os
-from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from fnmatch import filter as matching
@@ -14,9 +12,9 @@ from datasets.core.base import DataError, Facts
 
 ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz", ".rar", ".7z")
 IGNORED = frozenset({"__MACOSX", "Thumbs.db", "ATTRIBUTION.txt", "LICENSE.txt"})
-NOT_THERE = "not downloaded yet, the data root is another folder, or the files lie deeper or are not unpacked"
-DEEPER = "the files lie deeper, are not unpacked, or belong to another data set"
-BROKEN_OFF = "a download or an unpacking was interrupted, or the disk was full"
+NOT_THERE = "not downloaded yet, not unpacked to the end, in a deeper folder, or files of another data set"
+BAD_FILE = "an interrupted download or unpacking, another file under this name, or one that was edited"
+UNREADABLE = "its rights (change them with chmod -R u+rX), a link to nothing, or a disk that is not mounted"
 STRICT = "a cut-down copy needs `options: {strict: false}` in conf/dataset/*.yaml"
 
 
@@ -65,66 +63,50 @@ class Place:
         absolute, top = path.absolute(), self.root.absolute()
         return absolute.relative_to(top).as_posix() if absolute.is_relative_to(top) else str(absolute)
 
-    def error(
-        self,
-        problem: str,
-        *,
-        counts: str,
-        looked_at: Path | None = None,
-        expected: str = "",
-        found: str = "",
-        cause: str = "",
-        otherwise: str = NOT_THERE,
-        get: str = "",
-    ) -> DataError:
-        """The error about missing or wrong files: one sentence and six parts.
+    def error(self, problem: str, cause: str = "", at: Path | None = None, expected: str = "") -> DataError:
+        """The error about missing or wrong files: one sentence and five parts.
 
-        By default it is about this folder, the tree's layout, the names found there, the cause that the tree's hints
-        give (`otherwise` if they give none), and the tree's page and archive.
+        Args:
+            problem: The sentence, with the numbers expected and found where images are counted.
+            cause: The likely cause; by default what the files and names found tell.
+            at: The file or folder in question; by default this folder.
+            expected: What is expected there; by default the tree's layout.
         """
-        at = looked_at or self.folder
-        get = get or f"{self.tree.page}, {self.tree.archive}"
+        at = at or self.folder
+        found, by_found = self._found(at)
         return DataError(
             f"{self.tree.title}: {problem}\n"
             f"  looked at: {at.absolute()}\n"
             f"  expected:  {expected or f'{self.tree.layout} under the data root'}\n"
-            f"  found:     {found or self._found(at)}\n"
-            f"  cause:     {cause or self.hint(at) or otherwise}\n"
-            f"  get it:    {get}; put it under {self.root.absolute()}, or set FEDTABLES_DATA to its folder\n"
-            f"  counts:    {counts}"
+            f"  found:     {found}\n"
+            f"  cause:     {cause or by_found}\n"
+            f"  get it:    {self.tree.page}, {self.tree.archive}; put it under {self.root.absolute()} in the place of "
+            "wrong files, or set FEDTABLES_DATA to its folder"
         )
 
-    def bad_file(self, path: Path, problem: str, expected: str, cause: str, counts: str) -> DataError:
-        """The error about a file whose content cannot be right. `expected` says what its content should be."""
-        found = cause_by_content = ""
+    def bad_file(self, path: Path, problem: str, expected: str, cause: str = "") -> DataError:
+        """The error about a file with a wrong content. `problem` continues its name, and `expected` its path."""
+        return self.error(f"{path.name} {problem}.", cause, path, f"{self.relative(path)}, {expected}")
+
+    def _found(self, at: Path) -> tuple[str, str]:
+        """What lies there or in the nearest folder above, and the likely cause by that."""
         try:
-            with open(path, "rb") as stream:
-                start = stream.read(16)
-            found, cause_by_content = _content(start, path.stat().st_size)
+            if at.is_symlink() and not at.exists():
+                return f"a link to {os.readlink(at)}, which is not there", UNREADABLE
+            while not at.exists() and at not in (self.root, at.parent):
+                at = at.parent
+            if at.is_file():
+                with open(at, "rb") as stream:
+                    start = stream.read(16)
+                size = at.stat().st_size
+                return f"{size:,} bytes that begin with {start!r} in {at.absolute()}", _cause(start)
+            names = f"{first_names(listing(at)) or 'nothing'} in {at.absolute()}"
+            absent = f"nothing: {at.absolute()} does not exist"
+            return names if at.is_dir() else absent, self._hint(at) or NOT_THERE
         except OSError as error:
-            found = f"cannot be read ({error.strerror})"
-            cause_by_content = "its rights, a link to nothing, or a disk that is not mounted"
-        return self.error(
-            f"{path.name} {problem}.",
-            looked_at=path,
-            expected=f"{self.relative(path)}, {expected}",
-            found=found,
-            cause=cause or cause_by_content,
-            get=f"{self.tree.page}, {self.tree.archive}; delete the bad file first",
-            counts=counts,
-        )
+            return f"nothing that can be read ({error.strerror})", UNREADABLE
 
-    def _found(self, place: Path) -> str:
-        """What lies in `place`, or in the nearest folder above it."""
-        while not place.is_dir() and place not in (self.root, place.parent):
-            place = place.parent
-        if place.is_dir():
-            return f"{first_names(listing(place)) or 'nothing'} in {place.absolute()}"
-        if place.exists():
-            return f"a file and no folder: {place.absolute()}"
-        return f"nothing: {place.absolute()} does not exist"
-
-    def hint(self, place: Path) -> str:
+    def _hint(self, place: Path) -> str:
         """The hint on the first name that has one, in `place` or the folders above it up to the data root."""
         above = [folder for folder in place.parents if folder == self.root or self.root in folder.parents]
         for folder in dict.fromkeys((place, *above, self.root)):
@@ -139,14 +121,12 @@ class Place:
         return ""
 
 
-def _content(start: bytes, size: int) -> tuple[str, str]:
-    """A description of a bad file by its first bytes and its size, and what probably happened."""
-    found = f"{size:,} bytes" + f" that begin with {start!r}" * bool(start)
+def _cause(start: bytes) -> str:
+    """Why a file with these first bytes probably is wrong."""
     if start.lstrip()[:1] == b"<":
-        return found, "a web page saved under this name: the download needs a login, or its link is dead"
-    if start.startswith((b"PK\x03\x04", b"\x1f\x8b", b"Rar!")):
-        return found, "an archive under this name, not unpacked"
-    return found, BROKEN_OFF
+        return "a web page saved under this name: the download needs a login, or its link is dead"
+    archive = start.startswith((b"PK\x03\x04", b"\x1f\x8b", b"Rar!"))
+    return "an archive under this name, not unpacked" if archive else BAD_FILE
 
 
 @contextlib.contextmanager
@@ -155,21 +135,9 @@ def readable(tree: Tree, root: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        path, reason = Path(error.filename or root), error.strerror or str(error)
-        place = Place(tree, root, path)
-        found, cause = f"nothing that can be read ({reason})", "its disk is not mounted, or damaged"
-        if path.is_symlink() and not path.exists():
-            found = f"a link to {os.readlink(path)}, which is not there"
-            cause = "the target of the link was moved, or its disk is not mounted"
-        elif isinstance(error, PermissionError):
-            cause = "it belongs to another user; change its rights (chmod -R u+rX) or copy it"
-        raise place.error(
-            f"{path.name} cannot be read ({reason}).",
-            expected=f"{place.relative(path)}, which this user can read",
-            found=found,
-            cause=cause,
-            counts="1 readable file or folder expected, 0 found",
-        ) from error
+        path = Path(error.filename or root)
+        problem = f"{path.name} cannot be read ({error.strerror or error})."
+        raise Place(tree, root, path).error(problem, UNREADABLE) from error
 
 
 def listing(folder: Path) -> list[str]:
@@ -218,13 +186,12 @@ def folders_like(folder: Path, patterns: Iterable[str]) -> list[Path]:
     return [folder / name for name in dict.fromkeys(fitting)]
 
 
-def find_any(tree: Tree, root: Path, marks: Collection[str], problem: str, counts: str) -> Place:
+def find_any(tree: Tree, root: Path, marks: Collection[str]) -> Place:
     """As `find`, but one of `marks` (names of files, or of folders with a slash) has to be there."""
     place = find(tree, root, marks)
-    if set(marks) & set(listing(place.folder)):
-        return place
-    something = bool(listing(place.folder) or listing(root))
-    raise place.error(problem, otherwise=DEEPER if something else NOT_THERE, counts=counts)
+    if not set(marks) & set(listing(place.folder)):
+        raise place.error(f"there is no {' or '.join(marks)}.")
+    return place
 
 
 def find_classes(tree: Tree, root: Path, names: Collection[str]) -> tuple[Place, dict[str, Path]]:
@@ -234,12 +201,7 @@ def find_classes(tree: Tree, root: Path, names: Collection[str]) -> tuple[Place,
     there = {tree.same(name): place.folder / name for name in inside}
     absent = [name for name in names if tree.same(name) not in there]
     if absent:
-        part = len(absent) < len(names)
-        raise place.error(
-            f"{len(absent)} of {len(names)} class folders are missing ({', '.join(absent)}).",
-            otherwise="not all of the archive was unpacked, or folders were renamed" if part else NOT_THERE,
-            counts=f"{len(names)} class folders expected, {len(names) - len(absent)} found",
-        )
+        raise place.error(f"{len(absent)} of {len(names)} class folders are missing ({', '.join(absent)}).")
     return place, {name: there[tree.same(name)] for name in names}
 
 
@@ -268,26 +230,10 @@ def files_by_stem(place: Place, folders: Iterable[Path], suffixes: tuple[str, ..
     found: dict[str, Path] = {}
     for path in (path for folder in folders for path in files_in(folder, suffixes)):
         other = found.setdefault(path.stem, path)
-        sizes = [one.stat().st_size for one in (other, path)] if other != path else [0, 0]
-        if sizes[0] != sizes[1]:
-            names = [place.relative(one) for one in (other, path)]
+        if other != path and other.stat().st_size != path.stat().st_size:
+            both = f"{place.relative(other)} and {place.relative(path)}"
             raise place.error(
-                f"{names[0]} and {names[1]} have the same name and different sizes.",
-                looked_at=path,
-                expected=f"{names[0]} or {names[1]}, or two copies with the same bytes",
-                found=f"{sizes[0]:,} and {sizes[1]:,} bytes",
-                cause="a resized or damaged copy beside the originals; remove the one that is not the owner's",
-                counts=f"1 version of {path.stem} expected, 2 found",
+                f"{both} have the same name and different sizes.",
+                "a resized or damaged copy beside the originals; remove the one that is not the owner's",
             )
     return dict(sorted(found.items()))
-
-
-def identical_files(paths: Iterable[Path]) -> list[list[Path]]:
-    """Groups of two or more files with the same bytes, each sorted; only files of the same size are read."""
-    sizes: dict[int, list[Path]] = defaultdict(list)
-    for path in paths:
-        sizes[path.stat().st_size].append(path)
-    groups: dict[str, list[Path]] = defaultdict(list)
-    for path in (path for alike in sizes.values() if len(alike) > 1 for path in alike):
-        groups[hashlib.sha256(path.read_bytes()).hexdigest()].append(path)
-    return sorted(sorted(group) for group in groups.values() if len(group) > 1)

@@ -5,7 +5,6 @@ and knows only a path; it raises `BadImage`, which `ListedDataset.explain` turns
 """
 
 import hashlib
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +17,6 @@ from PIL import Image, UnidentifiedImageError
 
 from datasets.core.base import Built, DataError, Files, UInt8Array
 from datasets.core.folders import STRICT, Place
-from datasets.core.lists import counts_text
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
@@ -70,42 +68,26 @@ class ListedDataset(Built[Files]):
         return digest.hexdigest()
 
     def explain(self, bad: "BadImage") -> DataError:
-        """The error for the user about a file of this list. Other empty files are not counted as found, either."""
-        paths = (*self.train.paths, *self.test.paths)
-        classes = [self.classes[label] for label in (*self.train.labels, *self.test.labels)]
-        good = (
-            name for path, name in zip(paths, classes, strict=True) if path != bad.path and _has_bytes(path)
-        )
-        counts = counts_text(Counter(classes), Counter(good))
+        """The error for the user about a file of this list."""
         # One of several sets may lie in the data root itself, above the others: the deepest folder is the file's.
         around = [place for place in self.places if place.folder in bad.path.parents]
-        place = max(around or self.places, key=lambda place: len(place.folder.parts))
-        counts = f"{counts}; files not decoded yet may be damaged as well"
-        return place.bad_file(bad.path, bad.problem, bad.expected, bad.cause, counts)
-
-
-def _has_bytes(path: Path) -> bool:
-    try:
-        return path.stat().st_size > 0
-    except OSError:
-        return False
+        return bad.explain(max(around, key=lambda place: len(place.folder.parts)))
 
 
 class BadImage(DataError):
-    """A file that is no image.
+    """A file that is no image; `problem` is the rest of a sentence that begins with the file's name."""
 
-    `problem` is the rest of a sentence that begins with the file's name; `cause` is empty if the content has to tell.
-    """
-
-    def __init__(
-        self, path: Path, problem: str, expected: str = "an image that Pillow can open", cause: str = ""
-    ) -> None:
+    def __init__(self, path: Path, problem: str) -> None:
         # pickle calls this again with the same arguments, in the process that started the decoder.
-        super().__init__(path, problem, expected, cause)
-        self.path, self.problem, self.expected, self.cause = path, problem, expected, cause
+        super().__init__(path, problem)
+        self.path, self.problem = path, problem
 
     def __str__(self) -> str:
         return f"{self.path} {self.problem}"
+
+    def explain(self, place: Place) -> DataError:
+        """The error for the user."""
+        return place.bad_file(self.path, self.problem, "an image")
 
 
 def two_parts(table: pd.DataFrame) -> tuple[Files, Files]:
@@ -123,20 +105,14 @@ def check_pixels(
     place: Place, paths: Sequence[Path], good: Callable[[int, int], bool], published: str
 ) -> None:
     """Refuse a resized copy: width and height in pixels of these files must be `good`; originals have `published`."""
-    counts = f"{len(paths):,} images of {published} pixels expected, not all found"
     for path in paths:
         try:
             width, height = open_rgb(path).size
         except BadImage as bad:
-            raise place.bad_file(path, bad.problem, bad.expected, bad.cause, counts) from bad
+            raise bad.explain(place) from bad
         if not good(width, height):
-            raise place.bad_file(
-                path,
-                f"has {width} x {height} pixels, the originals {published}",
-                f"{published} pixels",
-                f"a resized copy; the owner's archive is needed; {STRICT}",
-                counts,
-            )
+            problem = f"has {width} x {height} pixels, the originals {published}"
+            raise place.bad_file(path, problem, "an original image", f"a resized copy; {STRICT}")
 
 
 def open_rgb(path: Path) -> Image.Image:
@@ -171,7 +147,7 @@ def as_rgb(values: npt.NDArray[np.generic]) -> UInt8Array:
     """
     shape = values.shape
     if len(shape) not in (2, 3) or 0 in shape or (len(shape) == 3 and shape[2] not in (1, 3, 4)):
-        raise ValueError(f"its shape is {shape}")
+        raise ValueError(f"its shape is {shape}; expected H x W or H x W x 3")
     if values.dtype.kind not in "uif" or not np.isfinite(values).all():
         raise ValueError(f"its values are {values.dtype}, or not finite")
     pixels = values.reshape(*shape[:2], -1)[..., :3]

@@ -62,16 +62,23 @@ class Location:
 def locate(
     name: str, options: Mapping[str, Any] | None = None, root: Path | None = None, cache: Path | None = None
 ) -> Location:
-    """Where the set `name` with these options lies or would lie. Arguments and errors as `load`."""
+    """Where the set `name` with these options lies or would lie.
+
+    Args:
+        name: Name in the registry.
+        options: Options of its builder; None means all defaults.
+        root: Folder of the raw data; default FEDTABLES_DATA, else `data/` in the current folder.
+        cache: Folder of the prepared sets; default FEDTABLES_CACHE, else `.cache/datasets` in the current folder.
+
+    Raises:
+        DataError: Unknown name or option.
+    """
     entry = get(name)
     parsed = parse(entry, options)
     raw = Path(root or os.environ.get("FEDTABLES_DATA") or "data").expanduser().absolute()
     prepared = Path(cache or os.environ.get("FEDTABLES_CACHE") or ".cache/datasets").expanduser().absolute()
-    identity: dict[str, Any] = {
-        "name": name,
-        "version": entry.version,
-        "options": parsed.model_dump(mode="json"),
-    }
+    shown = parsed.model_dump(mode="json")
+    identity: dict[str, Any] = {"name": name, "version": entry.version, "options": shown}
     if not getattr(parsed, "strict", True):
         # Without known counts and checksums two roots may hold different data under the same name.
         identity["root"] = str(raw.resolve())
@@ -84,56 +91,30 @@ def load(
 ) -> Dataset:
     """The data set `name`, prepared first if that has not been done; its images are memory-mapped.
 
-    Args:
-        name: Name in the registry.
-        options: Options of its builder; None means all defaults.
-        root: Folder of the raw data; default FEDTABLES_DATA, else `data/` in the current folder.
-        cache: Folder of the prepared sets; default FEDTABLES_CACHE, else `.cache/datasets` in the current folder.
+    Arguments as `locate`.
 
     Raises:
-        DataError: Unknown name or option, raw data missing or wrong, folders not writable, prepared arrays damaged.
+        DataError: As `locate`; raw data missing or wrong, folders not writable, prepared arrays damaged.
     """
     place = locate(name, options, root, cache)
-    data = _open(place)
-    if data is None:
-        _prepare(place)
-        data = _open(place)
-    if data is None:
-        raise DataError(f"{place.folder} vanished while it was prepared; does another program delete it?")
-    return data
+    return _open(place) or _prepare(place)
 
 
-def prepare(
-    name: str,
-    options: Mapping[str, Any] | None = None,
-    root: Path | None = None,
-    cache: Path | None = None,
-    force: bool = False,
-) -> Path:
-    """Prepare a data set and return its folder; a set that is there and undamaged is kept unless `force`.
-
-    Arguments and errors as `load`.
-    """
-    place = locate(name, options, root, cache)
+def prepare(place: Location, force: bool = False) -> Dataset:
+    """Prepare a data set; one that is there and undamaged is kept unless `force`. Errors as `load`."""
     try:
-        there = not force and check(name, options, root, cache) is not None
+        data = None if force else check(place)
     except DamagedError:
-        there, force = False, True
-    if not there:
-        _prepare(place, force)
-    return place.folder
+        data, force = None, True
+    return data or _prepare(place, force)
 
 
-def check(
-    name: str, options: Mapping[str, Any] | None = None, root: Path | None = None, cache: Path | None = None
-) -> Dataset | None:
+def check(place: Location) -> Dataset | None:
     """A prepared set, read in full and compared with its fingerprint; None if it is not prepared. Writes nothing.
 
     Raises:
         DamagedError: Its files are not what was written.
-        DataError: Unknown name or option.
     """
-    place = locate(name, options, root, cache)
     data = _open(place)
     if data is not None and (found := fingerprint(data)) != data.fingerprint:
         damage = f"fingerprint: got {found[:16]}...; expected {data.fingerprint[:16]}..."
@@ -141,23 +122,20 @@ def check(
     return data
 
 
-def is_prepared(
-    name: str, options: Mapping[str, Any] | None = None, root: Path | None = None, cache: Path | None = None
-) -> bool:
-    """Whether `load` would find the set prepared and its files complete; content is not read. Errors as `load`."""
+def is_prepared(place: Location) -> bool:
+    """Whether `load` would find the set prepared and its files complete; content is not read."""
     try:
-        return _open(locate(name, options, root, cache)) is not None
+        return _open(place) is not None
     except DamagedError:
         return False
 
 
-def find(name: str, options: Mapping[str, Any] | None = None, root: Path | None = None) -> None:
+def find(place: Location) -> None:
     """Check that the raw files of a data set are there and complete: nothing is downloaded, decoded or written.
 
     Raises:
-        DataError: Unknown name or option; raw data missing or wrong.
+        DataError: Raw data missing or wrong.
     """
-    place = locate(name, options, root)
     before = downloads.set(False)
     try:
         place.entry.builder(place.options, place.root)
@@ -168,38 +146,47 @@ def find(name: str, options: Mapping[str, Any] | None = None, root: Path | None 
 # Writing -------------------------------------------------------------------------------------------------------------
 
 
-def _prepare(place: Location, force: bool = False) -> None:
-    partial, old = (place.folder.with_name(f".{place.folder.name}.{state}") for state in ("partial", "old"))
+def _prepare(place: Location, force: bool = False) -> Dataset:
     with _writing(place):
         place.folder.parent.mkdir(parents=True, exist_ok=True)
         # A kill releases the lock.
         held = FileLock(place.folder.with_name(f".{place.folder.name}.lock")).acquire()
     with held:
-        if not force and _read_marker(place.folder) is not None:
-            return  # another process was faster
-        built = place.entry.builder(place.options, place.root)
-        validate(place.entry.name, built)
-        with _writing(place):
-            if isinstance(built, ListedDataset):
-                # Only raw images need it, and with it rich and multiprocessing.
-                from datasets.core.decode import decode_into
+        # Otherwise another process was faster.
+        if force or _read_marker(place.folder) is None:
+            built = place.entry.builder(place.options, place.root)
+            validate(place.entry.name, built)
+            with _writing(place):
+                _replace(place, built)
+    data = _open(place)
+    if data is None:
+        raise DataError(f"{place.folder} vanished while it was prepared; does another program delete it?")
+    return data
 
-                # What is decoded stays in the folder if this stops, to continue from.
-                built = decode_into(built, partial, place.entry.name)
-            else:
-                _remove(partial)
-                partial.mkdir()
-            try:
-                _write(partial, place, built)
-                # A folder cannot replace a filled one in one step. A process that reads the old one keeps its mapped
-                # files; one that comes between the two steps finds nothing, waits for the lock and finds the new one.
-                _remove(old)
-                if place.folder.exists():
-                    os.replace(place.folder, old)
-                os.replace(partial, place.folder)
-            finally:
-                _remove(partial)
-                _remove(old)
+
+def _replace(place: Location, built: RawDataset | ListedDataset) -> None:
+    """Decode and write a set beside its folder, then rename it into place."""
+    partial, old = (place.folder.with_name(f".{place.folder.name}.{state}") for state in ("partial", "old"))
+    if isinstance(built, ListedDataset):
+        # Only raw images need it, and with it rich and multiprocessing.
+        from datasets.core.decode import decode_into
+
+        # What is decoded stays in the folder if this stops, to continue from.
+        built = decode_into(built, partial, place.entry.name)
+    else:
+        _remove(partial)
+        partial.mkdir()
+    try:
+        _write(partial, place, built)
+        # A folder cannot replace a filled one in one step. A process that reads the old one keeps its mapped files;
+        # one that comes between the two steps finds nothing, waits for the lock and finds the new one.
+        _remove(old)
+        if place.folder.exists():
+            os.replace(place.folder, old)
+        os.replace(partial, place.folder)
+    finally:
+        _remove(partial)
+        _remove(old)
 
 
 def _remove(folder: Path) -> None:

@@ -11,7 +11,7 @@ from command_line import Cli
 from benchmark.cli.data import print_check
 from datasets.core import registry
 from datasets.core.base import Options, RawDataset, Split
-from datasets.core.prepare import prepare
+from datasets.core.prepare import locate, prepare
 from datasets.core.registry import describe, names, option_values
 
 
@@ -89,8 +89,9 @@ def published(
 
         registry.names()
         monkeypatch.setitem(registry._entries, "small", registry.Entry("small", build, Options, 1))
-        prepare("small", cache=tmp_path, force=True)
-        assert print_check("small", cache=tmp_path) is not None, "a difference is shown, and is no damage"
+        place = locate("small", cache=tmp_path)
+        prepare(place, force=True)
+        assert print_check(place) is not None, "a difference is shown, and is no damage"
         return capsys.readouterr().out
 
     return checked
@@ -156,7 +157,7 @@ def test_mistakes(cli: Cli, words: str, named: str) -> None:
 def test_what_options_accept() -> None:
     accepted = option_values("acevedo")
     assert accepted == {
-        "strict": "true|false", "size": "VALUE", "seed": "VALUE", "classes": "subtypes|folders|prefixes"
+        "strict": "true|false", "size": "VALUE", "seed": "VALUE", "classes": "subtypes|folders"
     }  # fmt: skip
     places = {"data", "cache", "out", "results", "train_per_class", "test_per_class", "rest"}
     for name in names():

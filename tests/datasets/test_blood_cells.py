@@ -1,6 +1,5 @@
 """Acevedo-20, Matek-19, Bodzas-23 and NIID-2: published numbers, classes, and what is read of miniature raw trees."""
 
-import shutil
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
@@ -134,26 +133,10 @@ def test_acevedo_classes_and_seeds(raw: Callable[..., Path]) -> None:
     eight = listed("acevedo", root, classes="folders")
     # four prefixes of 3 images in ig: 9 of 12; three in neutrophil: 7 of 9; of 3 images 2
     assert eight.classes == tuple(acevedo.PREFIXES) and per_class(eight.train, 8) == [2, 2, 2, 9, 2, 2, 7, 2]
-    assert len(listed("acevedo", root, classes="prefixes").classes) == 13
     one, again, other = (listed("acevedo", root, seed=seed) for seed in (0, 0, 1))
     assert list(one.train.paths) == list(again.train.paths) != list(other.train.paths)
     assert {*one.train.paths, *one.test.paths} == {*other.train.paths, *other.test.paths}
     assert not set(one.train.paths) & set(one.test.paths)
-
-
-def test_acevedo_reports_files_with_the_same_bytes(raw: Callable[..., Path]) -> None:
-    root = raw("acevedo")
-    folder = root / ACEVEDO_TOP
-    for n, path in enumerate(sorted(folder.glob("*/*.jpg"))):
-        picture(path, n, n)
-    assert listed("acevedo", root).note == ""
-    shutil.copy(folder / "eosinophil/EO_0.jpg", folder / "eosinophil/EO_225902.jpg")
-    shutil.copy(folder / "eosinophil/EO_0.jpg", folder / "neutrophil/BNE_191112.jpg")
-    shutil.copy(folder / "platelet/PLATELET_1.jpg", folder / "platelet/PLATELET_999999.jpg")
-    assert listed("acevedo", root).note == (
-        "2 groups of files with the same bytes (5 files), all kept; under two labels: "
-        "eosinophil/EO_0.jpg = eosinophil/EO_225902.jpg = neutrophil/BNE_191112.jpg"
-    )
 
 
 @pytest.mark.parametrize("suffix", [".tiff", ".tif", ".TIF"])
@@ -209,5 +192,5 @@ def test_niid2_takes_from_all_three(raw: Callable[..., Path]) -> None:
         code = path.parent.name if source != 1 else path.name.split("_")[0]
         assert code in niid2.CLASSES[data.classes[label]][source]
     # MOB and MON are the largest class of the miniature, 2 + 2 images.
-    with pytest.raises(DataError, match=r"pool: got 300; expected less than 4 "):
+    with pytest.raises(DataError, match=r"pool: got 300; expected less than 4,"):
         listed("niid2", root)

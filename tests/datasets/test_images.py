@@ -119,7 +119,6 @@ def test_the_wrong_shape(tmp_path: Path) -> None:
     with pytest.raises(DataError) as caught:
         decode_into(listed(tmp_path / "raw", decode=larger), tmp_path / "out", "name", 1)
     assert "000.png was decoded into uint8 (3, 9, 9) and not into uint8 (3, 8, 8)." in str(caught.value)
-    assert "expected:  raw/000.png, an image that gives 3 x 8 x 8\n" in str(caught.value)
 
 
 # Whole preparations --------------------------------------------------------------------------------------------------
@@ -148,7 +147,7 @@ def test_several_processes_prepare_the_same_arrays(pictures: Path, monkeypatch: 
     share = np.asarray(data.train.images, dtype=np.float64) / 255
     np.testing.assert_allclose(data.mean, share.mean((0, 2, 3)))
     np.testing.assert_allclose(data.std, share.std((0, 2, 3)))
-    assert prepare.check("pictures", None, pictures / "raw", pictures / "cache") is not None
+    assert prepare.check(prepare.locate("pictures", None, pictures / "raw", pictures / "cache")) is not None
     assert sorted(path.suffix for path in (pictures / "cache").iterdir()) == ["", ".lock"]
     # PyTorch uses the mapped array in place.
     assert to_tensor(data.train.images, torch.device("cpu")).data_ptr() == data.train.images.ctypes.data
@@ -157,11 +156,11 @@ def test_several_processes_prepare_the_same_arrays(pictures: Path, monkeypatch: 
 @pytest.mark.parametrize(
     ("content", "workers", "problem", "found", "cause"),
     [
-        (b"", "1", "cannot be decoded as an image", "0 bytes\n", "interrupted"),
+        (b"", "1", "cannot be decoded as an image", "0 bytes ", "interrupted"),
         (b"<html>not found</html>", "2", "cannot be decoded", "22 bytes that begin with b'<html>", "web"),
         (b"PK\x03\x04" + bytes(30), "1", "cannot be decoded", "34 bytes that", "an archive under"),
         (None, "1", "cannot be decoded", "60 bytes that begin with b'\\x89PNG", "interrupted"),
-        ("link", "2", "cannot be read (No such file", "cannot be read (No such", "a link to nothing"),
+        ("link", "2", "cannot be read (No such file", "a link to ", "a link to nothing"),
     ],
 )
 def test_a_file_that_is_no_image(
@@ -174,7 +173,6 @@ def test_a_file_that_is_no_image(
     found: str,
     cause: str,
 ) -> None:
-    """Of 37 even and 36 odd files an odd one is bad, and two even ones further down are empty."""
     monkeypatch.setenv("FEDTABLES_WORKERS", workers)
     listed(pictures / "raw")
     path = pictures / "raw/037.png"
@@ -183,20 +181,16 @@ def test_a_file_that_is_no_image(
         path.symlink_to(pictures / "gone.png")
     else:
         path.write_bytes(path.read_bytes()[:60] if content is None else content)
-    for number in ("048", "072"):
-        (pictures / f"raw/{number}.png").write_bytes(b"")
     message = refused("pictures", pictures / "raw", decoding=content != "link")
     assert message.startswith(f"Pictures: 037.png {problem}")
-    assert f"looked at: {path}\n" in message
-    assert "expected:  raw/037.png, an image that Pillow can open\n" in message
+    assert f"looked at: {path}\n" in message and "expected:  raw/037.png, an image\n" in message
     assert f"found:     {found}" in message and cause in message.split("cause:")[1].split("get it:")[0]
-    assert "73 images expected, 70 found; expected/found: even 37/35, odd 36/35" in message
 
 
 def test_files_that_may_not_be_looked_at(
     pictures: Path, refused: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A folder whose names may be read and nothing else: it is no fault of the cache. Files 10 to 19 are in it."""
+    """A folder whose names may be read and nothing else: it is no fault of the cache."""
     stat = Path.stat
 
     def guarded(path: Path, **options: Any) -> os.stat_result:
@@ -208,7 +202,6 @@ def test_files_that_may_not_be_looked_at(
     monkeypatch.setattr(Path, "stat", guarded)
     message = refused("pictures", pictures / "raw")
     assert message.startswith("Pictures: 010.png cannot be read (Permission denied).")
-    assert "73 images expected, 63 found; expected/found: even 37/32, odd 36/31" in message
 
 
 def test_the_place_of_a_bad_file_is_the_nearest_one(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ import pytest
 
 from datasets.core import prepare as preparing
 from datasets.core.base import DataError, RawDataset, Split
-from datasets.core.prepare import DamagedError, check, is_prepared, load, prepare
+from datasets.core.prepare import DamagedError, check, is_prepared, load, locate, prepare
 from datasets.core.registry import get
 
 CELLS = {"classes": 3, "attributes": 2, "sources": 2, "channels": 3, "train_size": 48, "test_size": 24}
@@ -64,21 +64,23 @@ def test_defaults_come_from_the_environment(tmp_path: Path, monkeypatch: pytest.
 
 def test_a_prepared_set_is_only_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A shared cache may be read-only: loading builds nothing, takes no lock and makes no file."""
-    assert check("fake", cache=tmp_path / "cache") is None
-    assert not is_prepared("fake", cache=tmp_path / "cache") and not (tmp_path / "cache").exists()
+    assert check(locate("fake", cache=tmp_path / "cache")) is None
+    assert not is_prepared(locate("fake", cache=tmp_path / "cache")) and not (tmp_path / "cache").exists()
     whole = load("fake", cache=tmp_path).fingerprint
     before = sorted(tmp_path.rglob("*"))
     monkeypatch.setattr(preparing, "validate", lambda *_: pytest.fail("it was built again"))
     monkeypatch.setattr(preparing, "FileLock", lambda *_: pytest.fail("a lock was taken"))
-    data = check("fake", cache=tmp_path)
+    data = check(locate("fake", cache=tmp_path))
     assert data is not None and data.fingerprint == load("fake", cache=tmp_path).fingerprint == whole
-    prepare("fake", cache=tmp_path)
-    assert is_prepared("fake", cache=tmp_path) and not is_prepared("fake", {"seed": 5}, cache=tmp_path)
+    prepare(locate("fake", cache=tmp_path))
+    assert is_prepared(locate("fake", cache=tmp_path)) and not is_prepared(
+        locate("fake", {"seed": 5}, cache=tmp_path)
+    )
     assert sorted(tmp_path.rglob("*")) == before
 
 
 def test_loading_imports_no_heavy_package(root: Path, tmp_path: Path) -> None:
-    prepare("digits", cache=tmp_path)
+    prepare(locate("digits", cache=tmp_path))
     code = (
         "import sys; from pathlib import Path; from datasets import load\n"
         f"load('digits', cache=Path({str(tmp_path)!r}))\n"
@@ -111,13 +113,15 @@ def test_damage_is_named_and_prepare_heals_it(
     path.unlink()
     if changed is not None:
         path.write_bytes(changed)
-    for reading in (check,) if "fingerprint" in message else (check, load):
-        with pytest.raises(DamagedError, match=message) as caught:
-            reading("fake", cache=tmp_path)
-        assert str(folder_of(tmp_path)) in str(caught.value)
-    assert is_prepared("fake", cache=tmp_path) == ("fingerprint" in message)
-    prepare("fake", cache=tmp_path)
-    data = check("fake", cache=tmp_path)
+    with pytest.raises(DamagedError, match=message) as caught:
+        check(locate("fake", cache=tmp_path))
+    assert str(folder_of(tmp_path)) in str(caught.value)
+    if "fingerprint" not in message:
+        with pytest.raises(DamagedError, match=message):
+            load("fake", cache=tmp_path)
+    assert is_prepared(locate("fake", cache=tmp_path)) == ("fingerprint" in message)
+    prepare(locate("fake", cache=tmp_path))
+    data = check(locate("fake", cache=tmp_path))
     assert data is not None and data.fingerprint == whole
 
 
@@ -128,7 +132,7 @@ def test_another_format_or_half_a_marker_means_prepare_anew(tmp_path: Path, cont
     whole = load("fake", cache=tmp_path).fingerprint
     marker = folder_of(tmp_path) / "done.json"
     marker.write_text(content)
-    assert not is_prepared("fake", cache=tmp_path)
+    assert not is_prepared(locate("fake", cache=tmp_path))
     assert load("fake", cache=tmp_path).fingerprint == whole
     assert json.loads(marker.read_text())["format"] == preparing.FORMAT
 
@@ -137,7 +141,7 @@ def test_mapped_arrays_survive_a_new_preparation(tmp_path: Path) -> None:
     """A process that reads the old arrays is not disturbed when another prepares anew."""
     images = load("fake", cache=tmp_path).train.images
     before = np.array(images)
-    prepare("fake", cache=tmp_path, force=True)
+    prepare(locate("fake", cache=tmp_path), force=True)
     np.testing.assert_array_equal(images, before)
 
 
@@ -155,7 +159,7 @@ def deadly(*arguments):
         os.kill(os.getpid(), signal.SIGKILL)
     return original(*arguments)
 setattr(os, moment, deadly)
-preparing.prepare("fake", cache=cache, force=sys.argv[4] == "anew")
+preparing.prepare(preparing.locate("fake", cache=cache), force=sys.argv[4] == "anew")
 """
 
 
@@ -175,9 +179,9 @@ def test_a_kill_leaves_nothing_that_is_read(
     command = [sys.executable, "-c", KILLED, str(cache), moment, str(call), how]
     assert subprocess.run(command, cwd=root, check=False).returncode == -signal.SIGKILL
     assert any(path.suffix == ".partial" for path in cache.iterdir()), "it was not killed while writing"
-    assert is_prepared("fake", cache=cache) == ((call, how) == (1, "anew"))
+    assert is_prepared(locate("fake", cache=cache)) == ((call, how) == (1, "anew"))
     assert load("fake", cache=cache).fingerprint == whole
-    prepare("fake", cache=cache, force=True)
+    prepare(locate("fake", cache=cache), force=True)
     assert sorted(path.suffix for path in cache.iterdir()) == ["", ".lock"]
 
 

@@ -22,10 +22,6 @@ def unchanged(root: Path) -> None:
     """The tree is right but for its numbers of images."""
 
 
-def no_root(root: Path) -> None:
-    root.rmdir()
-
-
 def remove(*names: str) -> Change:
     """Delete files or folders, given as patterns."""
 
@@ -140,11 +136,6 @@ def mistake(
     return pytest.param(name, tree or name, change, options, words, decoding, id=name)
 
 
-def nothing(name: str, *words: str) -> Any:
-    words = (*words, "does not exist", "not downloaded yet", "FEDTABLES_DATA", " 0 found")
-    return mistake(name, no_root, *words, tree="empty")
-
-
-def hint(name: str, found: str, *words: str, **options: Any) -> Any:
+def hint(name: str, found: str, word: str) -> Any:
     """Only a file or folder of this name is there."""
-    return mistake(name, write(found), *words, tree="empty", **options)
+    return mistake(name, write(found), word, tree="empty")
