@@ -49,7 +49,7 @@ class FedDC(VariantRule, Scaffold):
 
     def begin(self, ctx: ClientContext) -> State:
         """s_k, alpha and c of this client, c - c_k, and what is added to every gradient apart from alpha v."""
-        share = max(ctx.n, 1) / ctx.received["mean_size"] if self.scaled else 1.0
+        share = max(len(ctx.data.y), 1) / ctx.received["mean_size"] if self.scaled else 1.0
         alpha, c = self.alpha / share, ctx.received["c"] / share
         difference = c - ctx.state["c"] if ctx.state else c
         away = ctx.state["h"] - ctx.w if ctx.state else -ctx.w

@@ -50,7 +50,9 @@ class FedDyn(VariantRule, ClientRule):
 
     def begin(self, ctx: ClientContext) -> State:
         """alpha of this client, and what the regulariser adds to every gradient apart from alpha v."""
-        alpha = self.alpha * ctx.received["mean_size"] / max(ctx.n, 1) if self.adaptive else self.alpha
+        alpha = (
+            self.alpha * ctx.received["mean_size"] / max(len(ctx.data.y), 1) if self.adaptive else self.alpha
+        )
         pull = -alpha * ctx.w
         return {"alpha": alpha, "constant": pull - ctx.state["g"] if ctx.state else pull}
 

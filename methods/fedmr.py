@@ -24,6 +24,7 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor
 
+from benchmark.errors import wrong
 from methods.core.contexts import Batch, ClientContext, Federation, Loss, RoundView, State, Trained
 from methods.core.rules import MethodError, VariantRule, Weights, register
 from methods.shared.precision import float32
@@ -94,10 +95,8 @@ class FedMR(VariantRule, Prototypes):
         """No class has a prototype yet; draws who will submit."""
         h = federation.feature_dim
         if self.mu1 and h < 2:
-            raise MethodError(
-                f"method.client.fedmr: the intra-class loss decorrelates features, but this model makes {h} per image. "
-                "Take a model (model=...) with at least 2, or set method.client.fedmr.mu1 to 0."
-            )
+            what = f"0, or a model (model=...) with at least 2 features to decorrelate; this one has {h}"
+            raise MethodError(wrong("method.client.fedmr.mu1", self.mu1, what))
         if not self.mu2:
             return {}
         clients = federation.num_clients

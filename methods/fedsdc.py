@@ -114,7 +114,7 @@ class FedSDC(VariantRule, ClientRule):
         made: dict[str, nn.Module] = {}
         for s, width in enumerate(widths):
             rng = generators("fedsdc/head", s)
-            made[_slot_name(s)] = make_head(feature_dim, num_classes, width, self.dropout, rng)
+            made[f"fedsdc/{s}"] = make_head(feature_dim, num_classes, width, self.dropout, rng)
         return made
 
     def setup(self, federation: Federation) -> State:
@@ -152,12 +152,12 @@ class FedSDC(VariantRule, ClientRule):
     def _slots(self, server: State, view: RoundView) -> dict[int, str]:
         """Slot s(k) of each participant, m of the H slots without repeat (Eq. 6); the same whenever it is asked."""
         if not self.shuffle:
-            return {k: _slot_name(k) for k in view.clients}
+            return {k: f"fedsdc/{k}" for k in view.clients}
         dealt = np.random.default_rng((server["seed"], view.round)).permutation(len(server["heads"]))
         if len(view.clients) > len(dealt):
             what = f"null or at least {len(view.clients)}, one head for each client of round {view.round}"
             raise MethodError(wrong("method.client.fedsdc.H", self.H, what))
-        return {k: _slot_name(int(s)) for k, s in zip(view.clients, dealt, strict=False)}
+        return {k: f"fedsdc/{s}" for k, s in zip(view.clients, dealt, strict=False)}
 
     def _redrawn(self, server: State, old: Tensor, client: int) -> Tensor:
         """First values that the client draws for the head of its slot, of the same shape as ``old``."""
@@ -167,10 +167,6 @@ class FedSDC(VariantRule, ClientRule):
         rng = np.random.default_rng(np.random.SeedSequence(server["seed"], spawn_key=(client,)))
         head = make_head(h, classes, width, self.dropout, rng)
         return parameters_to_vector(head.parameters()).detach().to(old)
-
-
-def _slot_name(slot: int) -> str:
-    return f"fedsdc/{slot}"
 
 
 # Prediction ------------------------------------------------------------------------------------------------------

@@ -69,7 +69,7 @@ def main(words: Sequence[str]) -> int:
         for line in () if short else need.state.splitlines():
             console.print(f"    {line.strip()}")
     for path, source in estimate.weights_needed(list(runs.values())):
-        absent_text = f"not there; downloads by itself ({source.megabytes} MB, {source.page})"
+        absent_text = f"not there; downloads by itself ({source.megabytes} MB, {source.url})"
         console.print(f"weights {path}: {'there' if path.exists() else absent_text}")
     return 0
 

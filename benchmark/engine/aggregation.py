@@ -14,33 +14,6 @@ from methods.core.method import Method
 from methods.core.rules import ClientRule, MethodError
 
 
-class Payloads:
-    """The named tensors that client rules upload, each combined over clients by the rule's reducer."""
-
-    def __init__(self) -> None:
-        self._found: dict[str, State] = {}
-
-    def add(self, rule: ClientRule, client: int, payload: State) -> None:
-        """Take the payload of one client. Raises `MethodError` for a name without a reducer."""
-        found = self._found.setdefault(rule.key, {})
-        for name, value in payload.items():
-            reducer = rule.reducers.get(name)
-            if reducer is None:
-                raise MethodError(
-                    f"client rule {rule.key!r} uploads {name!r} but names no reducer for it in `reducers`"
-                )
-            if reducer == "keep":
-                found.setdefault(name, {})[client] = value.clone()
-            elif name in found:
-                found[name].add_(value)
-            else:
-                found[name] = value.clone()
-
-    def reduced(self, rule: ClientRule) -> State:
-        """The payload of one rule: a sum, or {client: tensor} for ``keep``."""
-        return self._found.get(rule.key, {})
-
-
 class Buffers:
     """The p_k-weighted mean of BatchNorm buffers over the clients of a round. Counters take the maximum."""
 
@@ -78,17 +51,37 @@ class Uploads:
         keeps = method.keeps_updates(state.round)
         self.matrix = state.w.new_empty(m, len(state.w)) if keeps else None
         self.total = state.w.new_zeros(0 if keeps else len(state.w))
-        self.payloads = Payloads()
+        self._payloads: dict[str, State] = {}
         self.buffers = Buffers(state.buffers, counters)
         self._count = 0
 
     def add(self, client: int, result: ClientResult, p: float | None) -> None:
-        """Take what one client sends. ``p`` is its weight if it is known before training ends."""
+        """Take what one client sends. ``p`` is its weight if it is known before training ends.
+
+        Raises `MethodError` for a payload without a reducer.
+        """
         for rule, payload in result.payloads:
-            self.payloads.add(rule, client, payload)
+            self._add_payload(rule, client, payload)
         self.buffers.add(result.buffers, p)
         if self.matrix is not None:
             self.matrix[self._count].copy_(result.update)
         elif p is not None:
             self.total.add_(result.update, alpha=p)
         self._count += 1
+
+    def _add_payload(self, rule: ClientRule, client: int, payload: State) -> None:
+        found = self._payloads.setdefault(rule.key, {})
+        for name, value in payload.items():
+            reducer = rule.reducers.get(name)
+            if reducer is None:
+                raise MethodError(f"client rule {rule.key!r} uploads {name!r} but names no reducer for it")
+            if reducer == "keep":
+                found.setdefault(name, {})[client] = value.clone()
+            elif name in found:
+                found[name].add_(value)
+            else:
+                found[name] = value.clone()
+
+    def payload(self, rule: ClientRule) -> State:
+        """The uploads of one rule by name: a sum, or {client: tensor} for ``keep``."""
+        return self._payloads.get(rule.key, {})

@@ -179,7 +179,7 @@ class FederatedRun:
             w, post = method.post.apply(w, dbar, view, state.post)
             rules = dict(state.rules)
             for rule in method.client:
-                reduced = replace(view, payload=uploads.payloads.reduced(rule), update=dbar)
+                reduced = replace(view, payload=uploads.payload(rule), update=dbar)
                 rules[rule.key] = rule.receive(state.rules[rule.key], reduced)
             selection = state.selection
             if method.selection.watches(view.round) and matrix is not None:

@@ -79,7 +79,7 @@ class PredictionView:
     def __init__(self, clients: ClientSide, state: FederationState) -> None:
         self._clients, self._state = clients, state
         self.num_clients = len(clients)
-        self.w, self.buffers, self.rules = state.w, state.buffers, state.rules
+        self.rules = state.rules
 
     def model(
         self, client: int | None = None, head: Head | None = None, w: Tensor | None = None

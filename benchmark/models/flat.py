@@ -101,15 +101,14 @@ class FlatModel:
         self.buffer_layout = Layout.of((name, tuple(b.shape), NORM) for name, b in named)
         self.buffers = torch.zeros(self.buffer_layout.size, dtype=self._w.dtype, device=self._w.device)
         self.counters = torch.zeros(self.buffer_layout.size, dtype=torch.bool, device=self._w.device)
-        for name, buffer in named:
-            view = self.buffer_layout.view(self.buffers, name)
+        for entry, (name, buffer) in zip(self.buffer_layout.entries, named, strict=True):
+            view = entry.view(self.buffers)
             view.copy_(buffer)
+            self.counters[entry.start : entry.stop] = name.endswith("num_batches_tracked")
             owner, _, leaf = name.rpartition(".")
             # .data has the same storage but a version counter of its own. Otherwise autograd would take an update of
             # one statistic for an update of all of them.
             self.net.get_submodule(owner)._buffers[leaf] = view.data
-        for entry in self.buffer_layout.entries:
-            self.counters[entry.start : entry.stop] = entry.name.endswith("num_batches_tracked")
 
     def use_head(self, key: str | None) -> None:
         """Put the classifier ``key`` (None: the model's own) behind the body."""

@@ -1,6 +1,5 @@
 """Weights trained on ImageNet: their files are found or downloaded, checked, read, and copied into a body."""
 
-import contextlib
 import hashlib
 import os
 import pickle
@@ -27,13 +26,11 @@ class Weights:
 
     Attributes:
         url: Where the file is published. It is called ``<name>-<first digits of its SHA-256>.pth``.
-        page: A page that describes it.
         megabytes: Approximate size of the file.
         head: Prefix of the names of the classifier's tensors, which are not loaded.
     """
 
     url: str
-    page: str
     megabytes: int
     head: str
 
@@ -51,26 +48,11 @@ class Weights:
 Reader = Callable[[Weights], Mapping[str, Tensor]]
 """Reads a file of weights: its tensors by name."""
 
-_TIMM = "https://github.com/rwightman/pytorch-image-models/releases"
+_TIMM = "https://github.com/rwightman/pytorch-image-models/releases/download/v0.1-weights"
 
-RESNET50 = Weights(
-    "https://download.pytorch.org/models/resnet50-0676ba61.pth",
-    "https://docs.pytorch.org/vision/stable/models/generated/torchvision.models.resnet50.html (IMAGENET1K_V1)",
-    103,
-    "fc.",
-)
-EFFICIENTNET_B0 = Weights(
-    f"{_TIMM}/download/v0.1-weights/efficientnet_b0_ra-3dd342df.pth",
-    f"{_TIMM}/tag/v0.1-weights",
-    21,
-    "classifier.",
-)
-MOBILENETV2 = Weights(
-    f"{_TIMM}/download/v0.1-weights/mobilenetv2_100_ra-b33bc2c4.pth",
-    f"{_TIMM}/tag/v0.1-weights",
-    14,
-    "classifier.",
-)
+RESNET50 = Weights("https://download.pytorch.org/models/resnet50-0676ba61.pth", 103, "fc.")
+EFFICIENTNET_B0 = Weights(f"{_TIMM}/efficientnet_b0_ra-3dd342df.pth", 21, "classifier.")
+MOBILENETV2 = Weights(f"{_TIMM}/mobilenetv2_100_ra-b33bc2c4.pth", 14, "classifier.")
 
 
 def weights_folder(paths: PathsConfig) -> Path:
@@ -119,24 +101,14 @@ def _download(source: Weights, path: Path) -> None:
     # torch's function has no timeout, and urllib's default is to wait forever.
     before = socket.getdefaulttimeout()
     socket.setdefaulttimeout(STALL_SECONDS)
-    made = not path.parent.is_dir()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         torch.hub.download_url_to_file(source.url, str(path), source.digits, progress=sys.stderr.isatty())
     except (OSError, RuntimeError) as error:
-        reason = " ".join(str(getattr(error, "reason", None) or error).split()) or type(error).__name__
-        names = sorted(p.name for p in path.parent.glob("*.pth")) if path.parent.is_dir() else []
-        if made:
-            with contextlib.suppress(OSError):
-                path.parent.rmdir()
         raise ConfigError(
-            f"model.pretrained: {source.file} is not there and cannot be downloaded ({reason}).\n"
-            f"  looked at: {path}\n"
-            f"  found:     {', '.join(names[:5]) or 'no .pth file'} in {path.parent}\n"
-            f"  get it:    {source.url}, about {source.megabytes} MB; description: {source.page}\n"
-            f"  put it:    into {path.parent}, under this name; for another folder set paths.weights=FOLDER or "
-            "FEDTABLES_WEIGHTS\n"
-            "  or set model.pretrained=false to start from random weights"
+            f"model.pretrained: {path} is not there and cannot be downloaded ({error}). Get it from {source.url} "
+            f"({source.megabytes} MB). Another folder: paths.weights=FOLDER or FEDTABLES_WEIGHTS. Random weights: "
+            "model.pretrained=false."
         ) from error
     finally:
         socket.setdefaulttimeout(before)
@@ -144,9 +116,8 @@ def _download(source: Weights, path: Path) -> None:
 
 def _bad(source: Weights, path: Path, problem: str) -> ConfigError:
     return ConfigError(
-        f"model.pretrained: {path} is not the published file: {problem}; expected SHA-256 {source.digits}... It has "
-        f"{path.stat().st_size:,} bytes; expected about {source.megabytes} MB. The download may have been interrupted. "
-        f"Delete the file and get it from {source.url} ({source.page})."
+        f"model.pretrained: {path} is not the published file: {problem}; expected SHA-256 {source.digits}... and about "
+        f"{source.megabytes} MB. The download may have been interrupted. Delete it and get it from {source.url}."
     )
 
 
@@ -167,18 +138,16 @@ def load_weights(body: nn.Module, given: Mapping[str, Tensor], source: Weights) 
         for name, tensor in given.items()
         if not name.startswith(source.head) and not name.endswith(left_out)
     }
+    shapes = {name: tensor.shape for name, tensor in tensors.items()}
     # Old files lack BatchNorm's counter of batches, which changes no output.
-    missing = [name for name in wanted if name not in tensors and not name.endswith("num_batches_tracked")]
-    unknown = [name for name in tensors if name not in wanted]
-    other = [name for name, tensor in tensors.items() if tensor.shape != wanted.get(name, tensor.shape)]
-    if missing or unknown or other:
+    other = [
+        name
+        for name in sorted(wanted.keys() | shapes.keys())
+        if wanted.get(name) != shapes.get(name) and not name.endswith("num_batches_tracked")
+    ]
+    if other:
         raise ConfigError(
-            f"{source.file}: these are the weights of another network. Missing: {_first(missing)}. Unknown: "
-            f"{_first(unknown)}. Of other shapes: {_first(other)}. Get the file from {source.url}."
+            f"{source.file}: these are the weights of another network: {len(other)} tensors are missing, unknown or of "
+            f"another shape, {other[0]} the first. Get the file from {source.url}."
         )
     body.load_state_dict(tensors, strict=False)
-
-
-def _first(names: list[str]) -> str:
-    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-    return (", ".join(names[:3]) or "none") + more

@@ -123,11 +123,6 @@ class ClientContext:
     generators: Generators
     local: State = field(default_factory=dict)
 
-    @property
-    def n(self) -> int:
-        """n_k, the number of samples of this client."""
-        return len(self.data.y)
-
 
 class Batch(NamedTuple):
     """Inputs, labels [B], features, logits, mean cross-entropy, and which of the client's samples these are [B]."""
@@ -217,17 +212,9 @@ class RoundView:
 
 
 class ServerView(Protocol):
-    """What a prediction rule may read: the state of the server and, for personal models, of the K clients.
-
-    Attributes:
-        w: The global model [d].
-        buffers: Its BatchNorm statistics.
-        rules: Server-side state of each client rule, by name.
-    """
+    """What a prediction rule may read: the server-side state of each client rule, by name, and models."""
 
     num_clients: int
-    w: Tensor
-    buffers: Tensor
     rules: dict[str, State]
 
     def model(

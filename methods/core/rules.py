@@ -250,10 +250,8 @@ class ClientProbe(Protocol):
         heads: First values of the heads that :meth:`Selection.heads` asked for, the same at each client.
     """
 
-    client: int
     num_classes: int
     num_attributes: int
-    w: Tensor
     body_size: int
     heads: Mapping[str, Tensor]
 

@@ -9,13 +9,13 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import astuple, dataclass
 from functools import cached_property
+from itertools import zip_longest
 from typing import Any
 
 import torch
 from torch import Tensor
 
 BODY, HEAD, NORM, OTHER_NORM = "body", "head", "norm", "other_norm"
-GROUPS = (BODY, HEAD, NORM, OTHER_NORM)
 """``norm`` are BatchNorm layers (by type, not by name), ``other_norm`` the other normalisation layers."""
 
 CHUNK = 1 << 22
@@ -84,19 +84,12 @@ class Layout:
         return frozenset(entry.group for entry in self.entries)
 
     def mask(self, *groups: str) -> Tensor:
-        """Boolean vector [d], true where an entry belongs to one of ``groups``; LayoutError for an unknown one."""
-        for group in groups:
-            if group not in GROUPS:
-                raise LayoutError(f"group of parameters: got {group!r}; expected one of {', '.join(GROUPS)}")
+        """Boolean vector [d], true where an entry belongs to one of ``groups``."""
         mask = torch.zeros(self.size, dtype=torch.bool)
         for entry in self.entries:
             if entry.group in groups:
                 mask[entry.start : entry.stop] = True
         return mask
-
-    def view(self, vector: Tensor, name: str) -> Tensor:
-        """The tensor called ``name`` as a view into ``vector`` [d]; KeyError for an unknown name."""
-        return {entry.name: entry for entry in self.entries}[name].view(vector)
 
     def to_list(self) -> list[list[Any]]:
         """The entries as plain values, for a checkpoint."""
@@ -110,14 +103,9 @@ class Layout:
 
     def require_same(self, other: "Layout", what: str) -> None:
         """Raise :class:`LayoutError`, naming the first difference, unless both layouts are equal."""
-        if self.entries == other.entries:
-            return
-        for mine, theirs in zip(self.entries, other.entries, strict=False):
+        for mine, theirs in zip_longest(self.entries, other.entries):
             if mine != theirs:
-                raise LayoutError(
-                    f"{what}: got tensor {theirs.name!r} {theirs.shape}; expected {mine.name!r} {mine.shape}"
-                )
-        raise LayoutError(f"{what}: got {len(other.entries)} tensors; expected {len(self.entries)}")
+                raise LayoutError(f"{what}: got {theirs}; expected {mine}")
 
 
 def _float64_blocks(updates: Tensor) -> Iterator[tuple[slice, Tensor]]:

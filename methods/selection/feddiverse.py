@@ -89,11 +89,11 @@ class FedDiverse(VariantRule, PreTrained):
         """The attribute head and, for C > 2, a two-way head for each class against the rest (Appendix G)."""
         if num_classes < 2:
             raise MethodError(
-                f"selection: feddiverse needs 2 classes; got {num_classes}. Choose selection=uniform."
+                f"selection: feddiverse needs 2 classes; got {num_classes}. Choose another one."
             )
         if self.triplets == "known":
             return {}
-        keys = [ATTRIBUTE, *(_against_rest(y) for y in range(num_classes) if num_classes > 2)]
+        keys = [ATTRIBUTE, *(f"feddiverse/class{y}" for y in range(num_classes) if num_classes > 2)]
         return {key: _two_way(feature_dim, generators(key)) for key in keys}
 
     def setup(self, clients: ClientPool) -> State:
@@ -218,7 +218,7 @@ class FedDiverse(VariantRule, PreTrained):
             return {c: (w, right[y == c]) for c in classes}
         found = {}
         for c in classes:
-            key, mine = _against_rest(c), y == c
+            key, mine = f"feddiverse/class{c}", y == c
             head = Head(key, probe.heads[key])
             w = probe.train(rules, phase, f"feddiverse/biased/{c}", head=head, labels=mine.to(y))
             model = probe.model(w, Head(key, w[probe.body_size :]))
@@ -227,10 +227,6 @@ class FedDiverse(VariantRule, PreTrained):
 
     def _rules(self, *rules: ClientRule) -> list[ClientRule]:
         return [*rules, *([Balanced()] if self.setup_sampling == "balanced" else [])]
-
-
-def _against_rest(label: int) -> str:
-    return f"feddiverse/class{label}"
 
 
 def _two_way(feature_dim: int, rng: np.random.Generator) -> nn.Module:

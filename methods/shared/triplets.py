@@ -22,12 +22,9 @@ def dht(counts: np.ndarray) -> np.ndarray:
     """Data heterogeneity triplets [..., 3] of count matrices [..., Y, A] (Eq. 2-4), natural logarithms.
 
     CI = 1 - H(Y)/log|Y|, AI = 1 - H(A)/log|A|, SC = 2 I(Y;A)/(H(Y) + H(A)), 0 where both entropies are 0. |Y| and |A|
-    are the dimensions, also with empty rows or columns. A matrix without samples has the triplet 0. ValueError for
-    fewer than two rows or columns.
+    are the dimensions, at least 2, also with empty rows or columns. A matrix without samples has the triplet 0.
     """
     counts = np.asarray(counts, dtype=np.float64)
-    if counts.ndim < 2 or min(counts.shape[-2:]) < 2:
-        raise ValueError(f"a triplet needs at least 2 classes and 2 attributes, got counts {counts.shape}")
     total = counts.sum(axis=(-2, -1), keepdims=True)
     joint = np.divide(counts, total, out=np.zeros_like(counts), where=total > 0)
     h_y = entr(joint.sum(-1)).sum(-1)
@@ -47,8 +44,7 @@ def dht(counts: np.ndarray) -> np.ndarray:
 def interaction_matrix(probe: ClientProbe) -> np.ndarray:
     """The client's true N^k [C, A]; only a client that knows its attributes can tell."""
     attributes = probe.data.attributes
-    if attributes is None:
-        raise MethodError("N^k was asked of a client without attributes")
+    assert attributes is not None  # require_attributes has been asked
     size = probe.num_classes * probe.num_attributes
     groups = torch.bincount(probe.data.y * probe.num_attributes + attributes, minlength=size)
     return groups.cpu().numpy().reshape(probe.num_classes, probe.num_attributes)
@@ -61,7 +57,7 @@ def require_attributes(clients: ClientPool, who: str) -> None:
         found = "none" if counts is None else "a single one"
         raise MethodError(
             f"selection: {who} reads the attribute of every sample; this data set has {found}. Choose a data set with "
-            "attributes (dataset=cmnist), or a selection that needs none (selection=feddiverse estimates them)."
+            "attributes (dataset=cmnist), or selection=feddiverse, which estimates them."
         )
 
 

@@ -217,10 +217,6 @@ def test_fedbn(split: str, schedule: str, weights: str) -> None:
         own = [s.clients[k] for s in states]
         close([o["personal"][:8] for o in own], g[f"{split}_{schedule}_{weights}_bn_weight"][:, k])
         close([o["personal"][8:] for o in own], g[f"{split}_{schedule}_{weights}_bn_bias"][:, k])
-        for name, short in (
-            ("running_mean", "mean"),
-            ("running_var", "var"),
-            ("num_batches_tracked", "batches"),
-        ):
-            found = [buffers.view(o["buffers"], f"body.1.{name}") for o in own]
+        for entry, short in zip(buffers.entries, ("mean", "var", "batches"), strict=True):
+            found = [entry.view(o["buffers"]) for o in own]
             close(found, g[f"{split}_{schedule}_{weights}_bn_{short}"][:, k])

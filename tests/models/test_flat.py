@@ -42,12 +42,12 @@ def test_gradients_and_statistics_are_views(channels_last: bool) -> None:
     for number in (1, 2):  # the second time on top of the first: everything is still a view of the vectors
         F.cross_entropy(plain(x), y).backward()
         F.cross_entropy(flat.net(x), y).backward()
-        for name, parameter in plain.named_parameters():
-            view = flat.layout.view(flat.g, name)
+        for (_, parameter), entry in zip(plain.named_parameters(), flat.layout.entries, strict=True):
+            view = entry.view(flat.g)
             assert view.shape == parameter.shape
             np.testing.assert_allclose(view, parameter.grad, rtol=0, atol=1e-12)
-        for name, buffer in plain.named_buffers():
-            view = flat.buffer_layout.view(flat.buffers, name)
+        for (_, buffer), entry in zip(plain.named_buffers(), flat.buffer_layout.entries, strict=True):
+            view = entry.view(flat.buffers)
             np.testing.assert_allclose(view, buffer.double(), rtol=0, atol=1e-12)
         assert flat.buffers[flat.counters].tolist() == [number]
         with torch.no_grad():
