@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -184,15 +185,17 @@ def _cluster(
     intervals = {run.key: min(1.0, run.runtime.checkpoint_every / run.train.rounds) for run in runs}
     check_time(settings, intervals, known_seconds(results))
     tasks = _tasks(runs, "local")
-    cluster = Cluster(results, queue, settings, RUN_WORK, (tracking_settings(options), tracked))
+    tracker = partial(tracking, tracking_settings(options), results.root.absolute())
+    cluster = Cluster(
+        results, queue, settings, RUN_WORK, lambda keys: partial(tracker, [tracked[key] for key in keys])
+    )
     number = cluster.submit(tasks)
     print(f"{number} of {len(tasks)} runs submitted; logs: {queue.folder}/")
     if settings.detach:
         print("the same command shows how far they are, submits what is missing, and writes the tables")
         return 0
     try:
-        with contextlib.closing(SnapshotView()) as shown:
-            lost = cluster.follow(tasks, shown.show)
+        lost = cluster.follow(tasks, SnapshotView().show)
     except KeyboardInterrupt:
         print(
             "left alone: what was submitted goes on; the same command looks after it again", file=sys.stderr

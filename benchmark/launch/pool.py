@@ -7,7 +7,6 @@ print the output of a dying worker on the terminal.
 """
 
 import contextlib
-import fcntl
 import logging
 import os
 import signal
@@ -38,9 +37,6 @@ WAIT_SECONDS = 0.2
 
 POLL_SECONDS = 1.0
 """A worker that died closes its connection. Its process is polled this often as well: a child may keep it open."""
-
-OUTPUT_LIMIT = 1 << 20
-"""Bytes of a worker's output that are kept. Only the end of it is ever shown."""
 
 THREAD_VARIABLES = (
     "OMP_NUM_THREADS",
@@ -78,8 +74,6 @@ class Worker:
             environment["CUDA_VISIBLE_DEVICES"] = device
         # A file instead of a pipe: a worker whose launcher has died can still write to it.
         self.output = tempfile.TemporaryFile()  # noqa: SIM115 - closed in `reap`
-        flags = fcntl.fcntl(self.output, fcntl.F_GETFL)
-        fcntl.fcntl(self.output, fcntl.F_SETFL, flags | os.O_APPEND)
         self.connection, theirs = Pipe()
         with theirs:
             self.process = subprocess.Popen(
@@ -92,11 +86,6 @@ class Worker:
             )
         with contextlib.suppress(OSError):  # The process has died already, which shows when it is polled.
             self.connection.send(([entry or os.getcwd() for entry in sys.path], work, grace))
-
-    def trim(self, limit: int) -> None:
-        """Drop its output if it has more than ``limit`` bytes, so that a task that prints does not fill the disk."""
-        if os.fstat(self.output.fileno()).st_size > limit:
-            os.truncate(self.output.fileno(), 0)
 
     def reap(self) -> tuple[str, str]:
         """Wait for the end of the process: (how it ended, the last lines of its output)."""
@@ -224,7 +213,6 @@ class Pool:
 
     def _give_task(self, worker: Worker) -> None:
         task = self.tasks[self.todo[0]]
-        worker.trim(0)
         try:
             worker.connection.send(task)
         except OSError:
@@ -243,7 +231,6 @@ class Pool:
         if time.monotonic() - self.polled_at >= POLL_SECONDS:
             self.polled_at = time.monotonic()
             for worker in list(self.workers.values()):
-                worker.trim(OUTPUT_LIMIT)
                 if worker.process.poll() is not None and not worker.connection.poll():
                     self._reap(worker)
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from benchmark.launch.slurm.batch_job import BatchJob
+from benchmark.launch.slurm.preflight import PreflightCheck
 from benchmark.launch.slurm.queue import Queued, QueuedTask, QueueFullError, SlurmQueue
 from benchmark.launch.slurm.settings import SlurmSettings
 from benchmark.launch.slurm.submissions import Cluster
@@ -27,32 +27,30 @@ class FakeQueue(SlurmQueue):
         self.arrays: dict[str, list[list[str]]] = {}
         self.alive: dict[str, set[int]] = {}
         self.running: dict[str, set[int]] = {}
-        self.jobs: list[BatchJob] = []
         self.parallel: list[int] = []
         self.waits_for: list[str | None] = []
-        self.probes: list[str] = []
-        self.endings: dict[str, tuple[str, int | None]] = {}
+        self.probes: list[PreflightCheck] = []
         self.asked = 0
         self.after: Callable[[], None] = lambda: None
         """Called at the end of each submission."""
 
-    def submit(self, name: str, jobs: Sequence[BatchJob], parallel: int, after: str | None) -> None:
+    def submit(self, name: str, jobs: Sequence[Any], parallel: int = 1, after: str | None = None) -> str:
         self.asked += 1
         if sum(map(len, self.alive.values())) + len(jobs) > self.room:
             raise QueueFullError
         self.arrays[name] = [[task.key for task in job.tasks] for job in jobs]
         self.alive[name] = set(range(len(jobs)))
         self.parallel.append(parallel)
-        self.jobs += jobs
         self.waits_for.append(after)
         self.after()
+        return f"{name}_0"
 
-    def submit_preflight(self, name: str, script: str) -> str:
+    def submit_preflight(self, check: PreflightCheck) -> str:
         if not self.room:
             raise QueueFullError
-        self.alive[name] = {0}
-        self.probes.append(name)
-        return f"{name}_0"
+        self.alive[check.name] = {0}
+        self.probes.append(check)
+        return f"{check.name}_0"
 
     def tasks(self) -> Queued | None:
         if not self.answers:
@@ -67,9 +65,6 @@ class FakeQueue(SlurmQueue):
         for task in tasks:
             name, _, index = task.id.rpartition("_")
             self.alive[name].discard(int(index))
-
-    def ending(self, job: str) -> tuple[str, int | None]:
-        return self.endings.get(job, ("", None))
 
     def largest_array(self) -> int:
         return self.largest

@@ -103,23 +103,6 @@ class LoadsNowhere:
         return int, ("nine",)
 
 
-def count(payload: dict[str, Any], progress: Progress, stop: Stop) -> tuple[str, str]:
-    """Count to ``rounds`` in a file, one by one, from where the file is; ``pids`` says who counted."""
-    path, rounds = Path(payload["path"]), payload["rounds"]
-    with Path(f"{path}.pids").open("a") as pids:
-        pids.write(f"{os.getpid()}\n")
-    value = int(path.read_text()) if path.exists() else 0
-    while value < rounds:
-        if stop():
-            path.write_text(str(value))
-            return "interrupted", ""
-        time.sleep(payload["seconds"])
-        value += 1
-        progress(value, rounds)
-    path.write_text(str(value))
-    return "done", ""
-
-
 def at_last(payload: dict[str, Any], progress: Progress, stop: Stop) -> tuple[str, str]:
     """End badly, as ``how`` says, until it was tried ``times`` times; each try leaves a line in ``path``."""
     with Path(payload["path"]).open("a") as tries:

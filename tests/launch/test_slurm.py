@@ -1,15 +1,15 @@
 """What is submitted to a cluster, and what is not: against a queue that does as it is told."""
 
-import pickle
-import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from fake_queue import KEYS, FakeQueue, cluster, end, tasks
 
 from benchmark.errors import ConfigError
+from benchmark.launch.slurm import preflight
 from benchmark.launch.slurm.queue import SchedulerUnavailableError
-from benchmark.launch.slurm.submission_log import Batch, Place, task_log
+from benchmark.launch.slurm.submission_log import Place, task_log
 from benchmark.launch.slurm.submissions import Snapshot
 from benchmark.launch.tasks import Outcome
 from benchmark.runs.status import RunState, Status
@@ -41,7 +41,6 @@ def test_what_neither_ended_nor_lives(results: Results) -> None:
     with results.run(KEYS[3]).lease():
         assert cluster(results, queue).submit(tasks()) == 9
     assert queue.submitted() == [KEYS[2], *KEYS[4:]]
-    assert all(job.work == "module:work" and job.settings.retries == 1 for job in queue.jobs)
     # Another launcher, or the same command once more: all that was submitted lives.
     assert cluster(results, queue).submit(tasks(KEYS[4:])) == 0
     assert cluster(results, queue).submit(tasks()) == 1 and queue.submitted()[-1] == KEYS[3]
@@ -214,57 +213,35 @@ def test_follows_on_while_the_scheduler_does_not_answer(results: Results) -> Non
     assert len(calls) == 4, "a try without an answer is not counted"
 
 
-def test_what_a_user_cancelled_is_not_submitted_again(results: Results) -> None:
-    queue = FakeQueue()
-    one = cluster(results, queue, runs_per_job=6, retries=2)
-    one.submit(tasks())
-
-    def cancel(_: Snapshot) -> None:
-        queued = queue.tasks()
-        assert queued is not None
-        hit, others = one.log.cancel(queued, {KEYS[0], KEYS[1]})
-        if hit:
-            assert others == 4, "the other runs of the first task"
-        queue.cancel(hit)
-        queue.running = {name: {1} for name in queue.arrays}
-        end(results, *KEYS[6:])
-
-    lost = one.follow(tasks(), cancel)
-    assert [run.key for run in lost if "cancelled" in run.message] == KEYS[:6]
-    assert queue.submitted() == KEYS
-    # A new command is a new beginning, and what was cancelled stays so in the older note only.
-    assert cluster(results, queue).submit(tasks()) == 6
-
-
 @pytest.mark.parametrize(
-    ("result", "ending", "why"),
+    ("errors", "why"),
     [
         (
-            ("error", "Traceback ...\nRuntimeError: other versions: torch 1.0"),
-            ("FAILED", 1),
-            r"other versions: torch",
+            "Traceback ...\nRuntimeError: seven\nsrun: error: task 0: Exited with exit code 1\n",
+            "RuntimeError: seven",
         ),
-        (None, ("OUT_OF_MEMORY", 0), r"its task 7_0 ended as OUT_OF_MEMORY \(exit code 0\)"),
-        (None, ("", None), r"its task 7_0 ended;"),
+        (
+            "slurmstepd: error: *** JOB 7 ON n1 CANCELLED ***\n\n",
+            "slurmstepd: error: *** JOB 7 ON n1 CANCELLED ***",
+        ),
+        ("", "its task ended"),
+        (None, "its task ended"),
     ],
 )
-def test_why_a_task_did_not_carry_out_its_runs(
-    results: Results, result: tuple[str, str] | None, ending: tuple[str, int | None], why: str
-) -> None:
+def test_why_a_task_did_not_carry_out_its_runs(results: Results, errors: str | None, why: str) -> None:
     queue = FakeQueue()
     one = cluster(results, queue, retries=0, runs_per_job=6)
     end(results, *KEYS[1:])
     one.submit(tasks())
     (name,) = queue.arrays
-    folder = results.root / "launcher" / "jobs" / name
-    folder.mkdir(parents=True)
-    (folder / "7_0_0_log.out").write_text("")
-    queue.endings = {"7_0": ending}
-    if result is not None:
-        (folder / "7_0_0_result.pkl").write_bytes(pickle.dumps(result))
+    log = results.root / "launcher" / "jobs" / name / "7_0_0_log.out"
+    log.parent.mkdir(parents=True)
+    log.touch()
+    if errors is not None:
+        log.with_suffix(".err").write_text(errors)
     queue.alive.clear()
     (lost,) = one.follow(tasks(), print)
-    assert lost.state == "missing" and re.search(why, lost.message) and lost.message.endswith("7_0_0_log.out")
+    assert (lost.state, lost.message) == ("missing", f"{why}; log: {log}")
 
 
 @pytest.mark.parametrize(
@@ -279,15 +256,11 @@ def test_the_log_of_a_task(tmp_path: Path, index: int, names: list[str], log: st
     (tmp_path / "batch").mkdir()
     for name in names:
         (tmp_path / "batch" / name).touch()
-    found = task_log(tmp_path, Place(Batch("batch", ()), index))
+    found = task_log(tmp_path, Place("batch", index, False))
     assert (found and found.name) == log
 
 
 # The job that is asked first ---------------------------------------------------------------------------------------
-
-
-def found(results: Results, name: str, message: str) -> None:
-    (results.root / "launcher" / "probes" / f"{name}.found").write_text(message)
 
 
 def test_everything_waits_for_the_probe_and_it_is_asked_once(results: Results) -> None:
@@ -296,43 +269,53 @@ def test_everything_waits_for_the_probe_and_it_is_asked_once(results: Results) -
     assert first.submit(tasks(KEYS[:3])) == 0 and not queue.arrays, "there is no room for the probe"
     queue.room = 1000
     assert first.submit(tasks(KEYS[:3])) == 3
-    (name,) = queue.probes
-    assert queue.waits_for == [f"{name}_0"]
+    (check,) = queue.probes
+    assert queue.waits_for == [f"{check.name}_0"]
     # Another launcher waits for the same one.
     assert cluster(results, queue, probe=True).submit(tasks(KEYS[3:6])) == 3
-    assert queue.waits_for == [f"{name}_0"] * 2 and len(queue.probes) == 1
-    found(results, name, "")
+    assert queue.waits_for == [f"{check.name}_0"] * 2 and len(queue.probes) == 1
+    check()
     assert cluster(results, queue, probe=True).submit(tasks(KEYS[6:9])) == 3
     assert queue.waits_for[2] is None and len(queue.probes) == 1
     # Other nodes, another question.
     assert cluster(results, queue, probe=True, partition="other").submit(tasks(KEYS[9:])) == 3
-    assert queue.waits_for[3] == f"{queue.probes[1]}_0"
+    assert queue.waits_for[3] == f"{queue.probes[1].name}_0"
 
 
 @pytest.mark.parametrize(
-    ("word", "code", "message"),
+    ("settings", "node", "message"),
     [
-        ("it has other versions: torch 1.0", 1, r"cannot carry out the runs: it has other .* torch 1\.0"),
-        (None, 90, r"does not see the results folder .*/results\. Set results="),
-        (None, 91, r"does not see this checkout"),
-        (None, 92, r"does not see .*python.*\.venv"),
-        (None, 7, r"exit code 7; see .*\.log"),
-        (None, None, r"without a result"),
+        ({}, {"environment": {"torch": "1.0"}}, r"cannot carry out the runs: .*torch 1\.0 \(submitted with"),
+        ({}, {"sources": "other"}, "the files differ"),
+        ({"gpus_per_job": 512}, {}, "gpus_per_job asks for 512"),
+        ({}, "crash", r"without a result; see .*_log\.err"),
+        ({}, "lost", r"does not see the results folder .*/results.*Set results="),
     ],
 )
 def test_a_probe_that_does_not_pass(
-    results: Results, word: str | None, code: int | None, message: str
+    results: Results,
+    settings: dict[str, Any],
+    node: dict[str, Any] | str,
+    message: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     queue = FakeQueue()
-    one = cluster(results, queue, probe=True)
+    one = cluster(results, queue, probe=True, **settings)
     one.submit(tasks())
-    (name,) = queue.probes
+    (check,) = queue.probes
 
     def fails(_: Snapshot) -> None:
-        queue.alive.pop(name, None)
-        queue.endings = {f"{name}_0": ("FAILED", code)}
-        if word is not None:
-            found(results, name, word)
+        if not queue.alive.pop(check.name, None):
+            return
+        if node == "crash":
+            log = queue.folder / check.name / f"{check.name}_0_0_log.err"
+            log.parent.mkdir(parents=True)
+            log.touch()
+        elif isinstance(node, dict):
+            with monkeypatch.context() as patch, pytest.raises(RuntimeError):
+                for name, value in node.items():
+                    patch.setattr(preflight, name, lambda value=value: value)
+                check()
 
     with pytest.raises(ConfigError, match=message):
         one.follow(tasks(), fails)

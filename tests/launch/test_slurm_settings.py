@@ -1,7 +1,5 @@
-"""What goes with a submission to a cluster: packing, settings, and the job that is asked first."""
+"""What goes with a submission to a cluster: packing and settings."""
 
-import subprocess
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +11,6 @@ from benchmark.cli.options import group_settings
 from benchmark.config.compose import group_names
 from benchmark.errors import ConfigError
 from benchmark.launch.slurm.packing import check_time, pack_tasks
-from benchmark.launch.slurm.preflight import PreflightCheck, on_node
 from benchmark.launch.slurm.queue import SlurmQueue
 from benchmark.launch.slurm.settings import SlurmSettings
 from benchmark.paths import CONF
@@ -92,33 +89,3 @@ def test_no_cluster_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ConfigError, match=r"sbatch.*launcher=local"):
         SlurmQueue(SlurmSettings(), tmp_path)
-
-
-# The job that is asked first ---------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("other", "code"),
-    [({}, 0), ({"results": "/elsewhere"}, 90), ({"root": "/nowhere"}, 91), ({"python": "/no/python"}, 92)],
-)
-def test_the_script_of_the_probe(tmp_path: Path, other: dict[str, str], code: int) -> None:
-    probe = replace(PreflightCheck.of(tmp_path, SlurmSettings()), **other)
-    if code != 90:
-        probe.prepare()
-    script = probe.script([]).replace("sleep 1", "true")
-    assert subprocess.run(["bash"], input=script, text=True, check=False).returncode == code
-    assert probe.message() == (None if code else "")
-
-
-@pytest.mark.parametrize(
-    ("other", "said"),
-    [
-        ({"environment": {"torch": "1.0.0"}}, "(submitted with 1.0.0)"),
-        ({"sources": "other"}, "the files differ"),
-    ],
-)
-def test_what_the_probe_finds(tmp_path: Path, other: dict[str, Any], said: str) -> None:
-    probe = replace(PreflightCheck.of(tmp_path, SlurmSettings()), **other)
-    probe.prepare()
-    assert on_node(probe.file("expected")) == 1
-    assert said in str(probe.message())

@@ -6,15 +6,14 @@ was. In both cases runs continue from their own checkpoints, and those that have
 a run is in its folder, and a job keeps nothing.
 """
 
-import contextlib
 import signal
 import socket
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from benchmark.launch.local import launch
@@ -24,7 +23,8 @@ from benchmark.launch.slurm.settings import SlurmSettings
 from benchmark.launch.tasks import Listener, Outcome, StopRequest, Task
 from benchmark.runs.lease import BEAT_SECONDS, STALE_SECONDS
 from benchmark.runs.status import RunState
-from benchmark.tracking import TrackedRun, TrackingSettings, tracking
+
+Tracker = Callable[[], AbstractContextManager[None]]
 
 WAIT_SECONDS = STALE_SECONDS + 2 * BEAT_SECONDS
 """How long a run that another process holds is tried again: that process may be dead and not yet known to be."""
@@ -39,14 +39,14 @@ class BatchJob:
         work: Name of the work function, ``module:function``.
         settings: Settings of the submission.
         environment: Versions that the job must find (`preflight.environment`); empty for any.
-        tracking: How the runs are tracked: settings, results folder, runs; None for not at all.
+        tracker: Tracks the runs inside its ``with``.
     """
 
     tasks: tuple[Task, ...]
     work: str
     settings: SlurmSettings
     environment: Mapping[str, str] = field(default_factory=dict)
-    tracking: tuple[TrackingSettings, Path, tuple[TrackedRun, ...]] | None = None
+    tracker: Tracker = nullcontext
     _session: "_Session | None" = field(default=None, repr=False, compare=False)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -66,9 +66,8 @@ class BatchJob:
                 f"{socket.gethostname()} has other versions: {other}. Exclude the node (launcher.slurm), or make "
                 ".venv anew for it."
             )
-        tracked = tracking(*self.tracking) if self.tracking else contextlib.nullcontext()
         # A thread carries out the runs, so that the main thread is free for signals.
-        with tracked, ThreadPoolExecutor(1) as thread:
+        with self.tracker(), ThreadPoolExecutor(1) as thread:
             self._session = session = _Session(self)
             before = signal.signal(signal.SIGTERM, lambda *_: session.stop.request("SIGTERM"))
             session.future = thread.submit(session.carry_out)

@@ -7,12 +7,11 @@ in ``<results>/launcher/probes`` and not repeated until something of it changes.
 import hashlib
 import json
 import platform
-import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import cache
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import distributions
 from pathlib import Path
 
 from benchmark.launch.slurm.settings import SlurmSettings
@@ -32,23 +31,12 @@ PACKAGES = (
 )
 """Packages on which the bits of a run, or the way from a job to its runs, depend."""
 
-MODULE = "benchmark.launch.slurm.preflight"
-"""This module, as the job starts it."""
-
-NOT_SEEN, NO_CHECKOUT, NO_PYTHON = 90, 91, 92
-"""Exit codes of a job that cannot start this module."""
-
 
 @cache
 def environment() -> Mapping[str, str]:
     """Versions of Python and of the packages that matter; "" for a package that is not installed."""
-    found = {"python": platform.python_version()}
-    for name in PACKAGES:
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            found[name] = ""
-    return found
+    versions = {name: next((d.version for d in distributions(name=name)), "") for name in PACKAGES}
+    return {"python": platform.python_version()} | versions
 
 
 @cache
@@ -74,74 +62,38 @@ def differences(expected: Mapping[str, str]) -> str:
 
 @dataclass(frozen=True)
 class PreflightCheck:
-    """What a node must have, and ``where`` it is looked for: the partition and other options that choose a node."""
+    """A job that checks its node. ``where``: the options that choose a node, and what every job does first."""
 
     results: str
     where: str
     gpus: int
     environment: Mapping[str, str]
     sources: str
-    root: str = str(ROOT)
-    python: str = sys.executable
 
     @classmethod
     def of(cls, results: Path, settings: SlurmSettings) -> "PreflightCheck":
         """The check that expects what this machine has."""
-        where = json.dumps(
-            [settings.place, settings.slurm, settings.preparation], sort_keys=True, default=str
-        )
+        chosen = [settings.place, settings.slurm, settings.preparation, str(ROOT), sys.executable]
+        where = json.dumps(chosen, sort_keys=True, default=str)
         return cls(str(results.resolve()), where, settings.gpus_per_job, environment(), sources())
 
     @property
     def name(self) -> str:
-        """Name of its job and of its files."""
+        """Name of its job and of its file."""
         return f"fedtables-probe-{hashlib.sha256(json.dumps(asdict(self)).encode()).hexdigest()[:12]}"
 
-    def file(self, suffix: str) -> Path:
-        """One of its files: ``expected``, which the node reads, ``found``, which it writes, and its ``log``."""
-        return Path(self.results) / "launcher" / "probes" / f"{self.name}.{suffix}"
+    @property
+    def path(self) -> Path:
+        """Where the job writes what it found."""
+        return Path(self.results) / "launcher" / "probes" / f"{self.name}.found"
 
-    def prepare(self) -> None:
-        """Write what is expected, and forget what an earlier job found."""
-        self.file("expected").parent.mkdir(parents=True, exist_ok=True)
-        self.file("found").unlink(missing_ok=True)
-        write_atomically(self.file("expected"), json.dumps(asdict(self)).encode())
-
-    def script(self, setup: Sequence[str]) -> str:
-        """The script of the job. ``setup`` are the lines of shell with which every job begins."""
-        expected, python = shlex.quote(str(self.file("expected"))), shlex.quote(self.python)
-        return "\n".join(
-            [
-                "#!/bin/bash",
-                # A network file system may show a new file a moment later.
-                f"for wait in 1 2 3 4 5; do test -r {expected} && break; sleep 1; done",
-                f"test -r {expected} || exit {NOT_SEEN}",
-                f"exec >{shlex.quote(str(self.file('log')))} 2>&1",
-                *setup,
-                f"cd {shlex.quote(self.root)} && test -d benchmark || exit {NO_CHECKOUT}",
-                f"test -x {python} || exit {NO_PYTHON}",
-                f"exec {python} -m {MODULE} {expected}",
-                "",
-            ]
-        )
-
-    def message(self) -> str | None:
-        """What is wrong with the node; "" if nothing is, None if the job has not ended."""
-        try:
-            return self.file("found").read_text()
-        except OSError:
-            return None
-
-    def explain(self, code: int | None) -> str:
-        """What the exit code of a job means that found nothing; None: the code is not known."""
-        reasons = {
-            NOT_SEEN: f"it does not see the results folder {self.results}. Set results=... to a folder that the nodes "
-            "share with this machine.",
-            NO_CHECKOUT: f"it does not see this checkout, {self.root}. Put it into a folder that the nodes share.",
-            NO_PYTHON: f"it does not see {self.python}. Put .venv into a folder that the nodes share.",
-            None: f"it ended without a result; see {self.file('log')}.",
-        }
-        return reasons.get(code, f"it ended with exit code {code}; see {self.file('log')}.")
+    def __call__(self) -> None:
+        """The job. Raises RuntimeError if something is wrong, so that jobs that depend on it do not start."""
+        message = self.check()
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(self.path, message.encode())
+        if message:
+            raise RuntimeError(message)
 
     def check(self) -> str:
         """What is wrong with this node, or ""."""
@@ -149,7 +101,7 @@ class PreflightCheck:
         if unlike:
             return f"it has other versions: {unlike}. Make .venv anew for the nodes, or see launcher.modules."
         if sources() != self.sources:
-            return f"its {self.root} is not the checkout of this machine: the files differ."
+            return f"its {ROOT} is not the checkout of this machine: the files differ."
         if self.gpus:
             import torch
 
@@ -157,15 +109,18 @@ class PreflightCheck:
                 return f"torch finds {torch.cuda.device_count()} GPUs, launcher.gpus_per_job asks for {self.gpus}."
         return ""
 
+    def message(self) -> str | None:
+        """What is wrong with the node; "" if nothing is, None if the job has not ended."""
+        try:
+            return self.path.read_text()
+        except OSError:
+            return None
 
-def on_node(path: Path) -> int:
-    """The job: check this node, write what was found, and return the exit code."""
-    check = PreflightCheck(**json.loads(path.read_bytes()))
-    message = check.check()
-    print(message or "passed")
-    write_atomically(check.file("found"), message.encode())
-    return 1 if message else 0
-
-
-if __name__ == "__main__":
-    sys.exit(on_node(Path(sys.argv[1])))
+    def explain(self, log: Path) -> str:
+        """Why a job that has ended found nothing. ``log`` is its error output."""
+        if log.exists():
+            return f"the check ended without a result; see {log}."
+        return (
+            f"it does not see the results folder {self.results}, or the job was cancelled. Set results=... to a "
+            "folder that the nodes share with this machine."
+        )

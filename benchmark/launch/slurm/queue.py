@@ -4,13 +4,13 @@ import io
 import re
 import shutil
 import subprocess
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import redirect_stderr
 from dataclasses import dataclass
 from pathlib import Path
 
 from benchmark.errors import ConfigError, wrong
-from benchmark.launch.slurm.batch_job import BatchJob
+from benchmark.launch.slurm.preflight import PreflightCheck
 from benchmark.launch.slurm.settings import SlurmSettings
 from benchmark.paths import ROOT
 
@@ -57,8 +57,16 @@ class SlurmQueue:
             raise ConfigError(wrong("launcher", "slurm", expected, where="launcher=local"))
         self.settings, self.folder = settings, folder
 
-    def submit(self, name: str, jobs: Sequence[BatchJob], parallel: int, after: str | None) -> None:
-        """Submit an array of tasks, ``parallel`` of which may run at a time, when the job ``after`` has succeeded.
+    def submit(
+        self, name: str, jobs: Sequence[Callable[[], object]], parallel: int = 1, after: str | None = None
+    ) -> str:
+        """Submit an array of tasks; id of the first.
+
+        Args:
+            name: Name of the array.
+            jobs: What each task calls.
+            parallel: Tasks that may run at a time.
+            after: Id of a job that must have succeeded before.
 
         Raises:
             QueueFullError: The scheduler takes no more jobs for now.
@@ -86,27 +94,19 @@ class SlurmQueue:
         try:
             # submitit prints what sbatch says and raises it too.
             with redirect_stderr(io.StringIO()), executor.batch():
-                for job in jobs:
-                    executor.submit(job)
+                submitted = [executor.submit(job) for job in jobs]
         except FailedJobError as error:
             refusal = _refusal(str(error))
             if not isinstance(refusal, SchedulerUnavailableError):
                 shutil.rmtree(self.folder / name, ignore_errors=True)
             raise refusal from error
+        return submitted[0].job_id
 
-    def submit_preflight(self, name: str, script: str) -> str:
-        """Submit a short job; its id. Raises what `submit` raises."""
-        time = min(PREFLIGHT_MINUTES, self.settings.time)
-        options = {**self.settings.place, "cpus_per_task": 1, **self.settings.slurm, "time": time}
-        words = [
-            f"--{key.replace('_', '-')}" + ("" if value is True else f"={value}")
-            for key, value in options.items()
-        ]
-        command = ["sbatch", "--parsable", f"--job-name={name}", "--output=/dev/null", *words]
-        done = subprocess.run(command, input=script, capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise _refusal(done.stderr)
-        return done.stdout.strip().partition(";")[0]
+    def submit_preflight(self, check: PreflightCheck) -> str:
+        """Submit a short job that checks a node; its id. Raises what `submit` raises."""
+        changes = {"time": min(PREFLIGHT_MINUTES, self.settings.time), "signal_delay": 30, "cpus_per_job": 1}
+        short = self.settings.model_copy(update={**changes, "mem": None})
+        return SlurmQueue(short, self.folder).submit(check.name, [check])
 
     @staticmethod
     def tasks() -> Queued | None:
@@ -127,19 +127,6 @@ class SlurmQueue:
         """End tasks, which may save their state. A command line can hold about a thousand ids."""
         for start in range(0, len(tasks), 1000):
             _ask("scancel", *(task.id for task in tasks[start : start + 1000]))
-
-    @staticmethod
-    def ending(job: str) -> tuple[str, int | None]:
-        """State and exit code of a job that has ended, as the scheduler says them; ("", None) if not known.
-
-        SLURM itself knows jobs for some minutes; its accounting, if there is one, knows all.
-        """
-        answer = _ask("scontrol", "-o", "show", "job", job) or ""
-        match = re.search(r"JobState=(\w+).*? ExitCode=(\d+):", answer)
-        if not match:
-            answer = _ask("sacct", "-n", "-X", "-P", "-j", job, "-o", "State,ExitCode") or ""
-            match = re.search(r"^(\w+)[^|]*\|(\d+):", answer)
-        return (match[1], int(match[2])) if match else ("", None)
 
     @staticmethod
     def largest_array() -> int:

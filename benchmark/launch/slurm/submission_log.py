@@ -29,15 +29,11 @@ class Batch:
 
 @dataclass(frozen=True)
 class Place:
-    """Where a run was submitted last: the batch, and the task in it."""
+    """Where a run was submitted last: name of the batch, the task in it, and whether a user cancelled the task."""
 
-    batch: Batch
+    batch: str
     index: int
-
-    @property
-    def cancelled(self) -> bool:
-        """Whether a user cancelled the task."""
-        return self.index in self.batch.cancelled
+    cancelled: bool
 
 
 class SubmissionLog:
@@ -72,7 +68,7 @@ class SubmissionLog:
     def places(self) -> dict[str, Place]:
         """Run -> where it was submitted last."""
         return {
-            key: Place(batch, index)
+            key: Place(batch.name, index, index in batch.cancelled)
             for batch in self.batches()
             for index, pack in enumerate(batch.packs)
             for key in pack
@@ -96,5 +92,5 @@ def task_log(jobs: Path, place: Place) -> Path | None:
     # The name of an array with one task has no index.
     alone = r"|\d+_0_log\.out" if place.index == 0 else ""
     pattern = re.compile(rf"\d+_{place.index}_0_log\.out{alone}")
-    paths = (jobs / place.batch.name).glob("*_log.out")
+    paths = (jobs / place.batch).glob("*_log.out")
     return max((path for path in paths if pattern.fullmatch(path.name)), default=None)

@@ -5,17 +5,15 @@ submission log before it is submitted, so that a launcher that dies in between l
 find.
 """
 
-import contextlib
-import pickle
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from benchmark.errors import ConfigError
-from benchmark.launch.slurm.batch_job import BatchJob
+from benchmark.launch.slurm.batch_job import BatchJob, Tracker
 from benchmark.launch.slurm.packing import known_seconds, pack_tasks
 from benchmark.launch.slurm.preflight import PreflightCheck, environment
 from benchmark.launch.slurm.queue import (
@@ -29,23 +27,16 @@ from benchmark.launch.slurm.queue import (
 from benchmark.launch.slurm.settings import SlurmSettings
 from benchmark.launch.slurm.submission_log import Batch, Place, SubmissionLog, task_log
 from benchmark.launch.tasks import Outcome, Task
-from benchmark.runs.files import storage_error
 from benchmark.runs.index import RunIndex
 from benchmark.runs.status import RunState
 from benchmark.runs.store import Results
-from benchmark.tracking import TrackedRun, TrackingSettings
-
-ROWS = 12
-"""Runs at work that a snapshot names."""
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """States of a set of runs. ``current``: (key, round, rounds) of the first few runs at work."""
+    """How many runs are in which state, and what those that wait are waiting for."""
 
-    total: int
-    counts: Mapping[RunState, int]
-    current: Sequence[tuple[str, int, int]] = ()
+    counts: Counter[RunState]
     waiting_for: str = ""
 
     @property
@@ -53,9 +44,14 @@ class Snapshot:
         """Runs that are done or have diverged."""
         return sum(number for state, number in self.counts.items() if state.ended)
 
+    @property
+    def total(self) -> int:
+        """All runs."""
+        return self.counts.total()
+
     def __str__(self) -> str:
         """``12/72 runs ended: 8 running, 52 waiting, 11 done, 1 diverged``."""
-        counts = ", ".join(f"{self.counts[state]} {state}" for state in RunState if self.counts.get(state))
+        counts = ", ".join(f"{self.counts[state]} {state}" for state in RunState if self.counts[state])
         return f"{self.ended}/{self.total} runs ended: {counts}{self.waiting_for}"
 
 
@@ -68,11 +64,11 @@ class Cluster:
         queue: SlurmQueue,
         settings: SlurmSettings,
         work: str,
-        tracking: tuple[TrackingSettings, Mapping[str, TrackedRun]] | None = None,
+        tracker: Callable[[Sequence[str]], Tracker] = lambda keys: nullcontext,
     ) -> None:
-        """``work`` is the name of the work function; ``tracking``: how jobs track, and the tracked runs by key."""
+        """``work`` is the name of the work function; ``tracker`` gives a job what tracks its runs, by their keys."""
         self.results, self.queue, self.settings, self.work = results, queue, settings, work
-        self.tracking, self.tracked = tracking or (TrackingSettings(), {})
+        self.tracker = tracker
         self.log, self.index = SubmissionLog(results), RunIndex(results)
         self._tries: Counter[str] = Counter()
         self._preflight: tuple[PreflightCheck, str] | None = None
@@ -131,11 +127,8 @@ class Cluster:
         self._tries.update(task.key for pack in array for task in pack)
 
     def _job(self, pack: Sequence[Task]) -> BatchJob:
-        tracking = None
-        if self.tracking.active:
-            runs = tuple(self.tracked.get(task.key, TrackedRun(task.key)) for task in pack)
-            tracking = (self.tracking, self.results.root.absolute(), runs)
-        return BatchJob(tuple(pack), self.work, self.settings, environment(), tracking)
+        tracker = self.tracker([task.key for task in pack])
+        return BatchJob(tuple(pack), self.work, self.settings, environment(), tracker)
 
     # Preflight check
 
@@ -147,8 +140,8 @@ class Cluster:
         if queued.get(check.name):  # submitted by another launcher
             job = queued[check.name][0].id
         else:
-            check.prepare()
-            job = self.queue.submit_preflight(check.name, check.script(self.settings.preparation))
+            check.path.unlink(missing_ok=True)
+            job = self.queue.submit_preflight(check)
         self._preflight = check, job
         return job
 
@@ -166,7 +159,7 @@ class Cluster:
             time.sleep(self.settings.poll)
             message = check.message()
             if message is None:
-                message = check.explain(self.queue.ending(job)[1])
+                message = check.explain(self.queue.folder / check.name / f"{job}_0_log.err")
         self._preflight = None
         if message:
             with self.results.submission_lease():
@@ -194,21 +187,20 @@ class Cluster:
             alive = self.log.living(self.queue.tasks())
             self._end_preflight(tasks)
             # A run whose task waits has not changed. Reading the folders of thousands would load a file server.
-            waiting = {key for key, task in alive.items() if not task.running}
+            waiting = {key: task for key, task in alive.items() if not task.running}
             self.index.refresh([task.key for task in tasks if task.key not in waiting])
             open_ = [task for task in tasks if not self.index.has_ended(task.key)]
             lost = {task.key for task in open_ if task.key not in alive and not self._held(task.key)}
-            show(self._snapshot(tasks, alive, lost))
+            show(self._snapshot(tasks, waiting, lost))
             if not open_:
                 return []
             # A network file system may show the end of a run later than the scheduler: a task counts as lost after
             # two looks.
-            places = self.log.places() if lost & lost_before else {}
-            again = [
-                task for task in open_ if task.key in lost & lost_before and self._may_try(task.key, places)
-            ]
+            twice = lost & lost_before
+            places = self.log.places() if twice else {}
+            again = [task for task in open_ if task.key in twice and self._may_try(task.key, places)]
             if again:
-                with contextlib.suppress(SchedulerUnavailableError):  # It is asked again at the next look.
+                with suppress(SchedulerUnavailableError):  # It is asked again at the next look.
                     self.submit(again)
             elif lost == lost_before and len(lost) == len(open_):
                 return self._explain(sorted(lost))
@@ -216,25 +208,18 @@ class Cluster:
             time.sleep(self.settings.poll)
 
     def _snapshot(
-        self, tasks: Sequence[Task], alive: Mapping[str, QueuedTask], lost: Collection[str]
+        self, tasks: Sequence[Task], waiting: Mapping[str, QueuedTask], lost: Collection[str]
     ) -> Snapshot:
         counts: Counter[RunState] = Counter()
-        current: list[tuple[str, int, int]] = []
-        waits_for = []
         for task in tasks:
             status, state = self.index.status(task.key), RunState.WAITING
+            shown = () if task.key in waiting else (RunState.RUNNING, RunState.FAILED)
             if task.key in lost:
                 state = RunState.MISSING
-            elif status is not None and self.index.has_ended(task.key):
-                state = status.state
-            elif task.key in alive and not alive[task.key].running:
-                waits_for.append(alive[task.key])
-            elif status is not None and status.state in (RunState.RUNNING, RunState.FAILED):
+            elif status is not None and (self.index.has_ended(task.key) or status.state in shown):
                 state = status.state
             counts[state] += 1
-            if state is RunState.RUNNING and len(current) < ROWS:
-                current.append((task.key, self.results.run(task.key).last_round(), task.rounds))
-        return Snapshot(len(tasks), counts, current, waiting_reasons(waits_for))
+        return Snapshot(counts, waiting_reasons(waiting[task.key] for task in tasks if task.key in waiting))
 
     def _held(self, key: str) -> bool:
         return self.results.run(key).is_held()
@@ -252,7 +237,7 @@ class Cluster:
     # What went wrong
 
     def _explain(self, keys: Sequence[str]) -> list[Outcome]:
-        places, full = self.log.places(), self._full_disk()
+        places = self.log.places()
         found = []
         for key in keys:
             status, place = self.index.status(key), places.get(key)
@@ -262,27 +247,9 @@ class Cluster:
                 why = "its task was cancelled; the same command submits it again"
             else:
                 log = None if place is None else task_log(self.queue.folder, place)
-                why = full or (self._end_of_task(log) if log else "its task never began")
+                why = _end_of_task(log) if log else "its task never began"
             found.append(Outcome(key, RunState.MISSING if status is None else status.state, why, 0.0))
         return found
-
-    def _full_disk(self) -> str:
-        """The message of a disk that has no room for a megabyte, or an empty string."""
-        try:
-            with tempfile.TemporaryFile(dir=self.results.root) as stream:
-                stream.write(bytes(1 << 20))
-        except OSError as error:
-            return str(storage_error(error, self.results.root))
-        return ""
-
-    def _end_of_task(self, log: Path) -> str:
-        """How a task ended: its error, or what the scheduler says; and its log."""
-        job = log.name.removesuffix("_0_log.out")
-        error = _last_line_of_error(log.with_name(f"{job}_0_result.pkl"))
-        if not error:
-            state, code = self.queue.ending(job)
-            error = f"its task {job} ended" + (f" as {state} (exit code {code})" if state else "")
-        return f"{error}; log: {log}"
 
 
 def _size(queued: Queued | None) -> int:
@@ -290,10 +257,9 @@ def _size(queued: Queued | None) -> int:
     return sum(map(len, (queued or {}).values()))
 
 
-def _last_line_of_error(result: Path) -> str:
-    """The last line of the error that submitit wrote for a task, or an empty string."""
-    try:
-        kind, content = pickle.loads(result.read_bytes())
-    except Exception:  # noqa: BLE001 - half written, or by another version
-        return ""
-    return str(content).strip().splitlines()[-1] if kind == "error" else ""
+def _end_of_task(log: Path) -> str:
+    """How a task ended: the last line of its error output, from the task or the scheduler; and its log."""
+    errors = log.with_suffix(".err")
+    lines = errors.read_text(errors="replace").splitlines() if errors.exists() else []
+    said = [line.strip() for line in lines if line.strip() and "Exited with exit code" not in line]
+    return f"{said[-1] if said else 'its task ended'}; log: {log}"
