@@ -1,6 +1,5 @@
 """Local training: batches, optimizer, BatchNorm, values that are not finite."""
 
-import copy
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
@@ -9,13 +8,10 @@ import numpy as np
 import pytest
 import torch
 from federations import (
-    CONF_MOMENTUM,
-    Drift,
     OwnNorm,
     Push,
     Recorder,
     Turns,
-    bn_dropout,
     bn_first,
     class_run,
     classes,
@@ -23,7 +19,6 @@ from federations import (
     near,
     ones,
     run,
-    same,
     seeded,
     stored_order,
     two_features,
@@ -34,7 +29,7 @@ from torch import Tensor
 
 from benchmark.engine.aggregation import Buffers
 from benchmark.engine.federation import FederatedRun
-from benchmark.engine.state import Diverged, Problem, Schedule
+from benchmark.engine.state import Problem, Schedule
 from methods.core.contexts import ClientContext, Phase
 from methods.core.method import Method
 from methods.core.rules import ClientRule
@@ -106,44 +101,6 @@ def test_every_sample_is_visited_once_per_epoch_in_a_new_order() -> None:
     rows = torch.cat([x for _, _, x, _, _ in recorded((11,), epochs=2).batches]).tolist()
     assert sorted(rows[:11]) == sorted(rows[11:]) == sorted(classes((11,)).images.tolist())
     assert rows[:11] != rows[11:]
-
-
-def test_empty_selection_is_a_round_without_effect() -> None:
-    """The model, the server's momentum and all other states stay; the round counts."""
-    method = with_rules(
-        Drift(), config={"server": {"optimizer": CONF_MOMENTUM}}, selection=Turns(turns=((0, 1), (), (2,)))
-    )
-    model_ = class_run(method, net=bn_dropout)
-    first = run(model_, rounds=1)[-1]
-    second, report = model_.step(first)
-    assert same(replace(second, round=1), first)
-    assert (second.round, report.round, report.clients, report.weights) == (2, 1, (), ())
-    assert model_.step(second)[1].clients == (2,)
-
-
-class Poison(ClientRule):
-    """Makes one client's update non-finite in one round."""
-
-    key: ClassVar[str] = "poison"
-    round: int
-    client: int
-    value: float
-    where: str = "body"
-
-    def correct(self, ctx: ClientContext, w: Tensor, g: Tensor) -> None:
-        if (ctx.round, ctx.client) == (self.round, self.client):
-            g[ctx.layout.mask(self.where)] = self.value
-
-
-@pytest.mark.parametrize(("value", "where"), [(float("nan"), "body"), (-float("inf"), "head")])
-def test_a_non_finite_update_names_round_and_client(value: float, where: str) -> None:
-    model_ = class_run(with_rules(Poison(round=1, client=2, value=value, where=where)))
-    state, _ = model_.step(model_.initial_state())
-    before = copy.deepcopy(state)
-    with pytest.raises(Diverged, match="round 1: the update of client 2 is not finite") as error:
-        model_.step(state)
-    assert (error.value.round, error.value.client) == (1, 2)
-    assert same(state, before)
 
 
 # Local optimizer ------------------------------------------------------------------------------------------------

@@ -18,9 +18,9 @@ ETA, TAU = 0.05, 10
 A, B = (1.0, 10.0), (1.0, -1.0)
 
 
-def pull(a: float, mu: float = 0.0) -> float:
+def pull(a: float) -> float:
     """c_k: how much of the way to its fixed point client k goes in one round."""
-    return 1 - (1 - ETA * (a + mu)) ** TAU
+    return 1 - (1 - ETA * a) ** TAU
 
 
 def quadratic(
@@ -51,31 +51,6 @@ def test_fedavg_weights_clients_by_size() -> None:
     )
     uniform = final({"server": {"weights": {"name": "uniform"}}}, sizes=(3, 1))
     assert uniform == pytest.approx((pull(1) - pull(10)) / (pull(1) + pull(10)), abs=1e-12)
-
-
-@pytest.mark.parametrize(("form", "ahead"), [("classic", 0.0), ("nesterov", 1.0)])
-def test_fedavgm_follows_its_recursion(form: str, ahead: float) -> None:
-    """v <- beta v + Dbar, w <- w + eta_s v (classic) or w + eta_s (Dbar + beta v), from v_0 = 0, w_0 = 3."""
-    optimizer = {"name": "momentum", "beta": 0.6, "lr": 0.5, "momentum_form": form}
-    w, v = 3.0, 0.0
-    for _ in range(5):
-        dbar = (pull(1) * (1 - w) + pull(10) * (-1 - w)) / 2
-        v = 0.6 * v + dbar
-        w += 0.5 * ((1 - ahead) * v + ahead * (dbar + 0.6 * v))
-    assert final({"server": {"optimizer": optimizer}}, rounds=5) == pytest.approx(w, abs=1e-13)
-
-
-def test_fedprox_fixed_point() -> None:
-    """With mu the local step is v <- v - eta (a (v - b) + mu (v - w)).
-
-    Its fixed point is u = (a b + mu w)/(a + mu), v - u shrinks by 1 - eta (a + mu) per step, and u - w = a (b
-    - w)/(a + mu). So D_k = c'_k a_k/(a_k + mu) (b_k - w) with c'_k = 1 - (1 - eta (a_k + mu))^tau: FedAvg's
-    condition with other weights. mu = 1: weights (1 - .9^10)/2 = .325661 and (1 - .45^10) 10/11 = .908781, so
-    w* = -.4724."""
-    first, second = pull(1, mu=1) * 1 / 2, pull(10, mu=1) * 10 / 11
-    assert (first - second) / (first + second) == pytest.approx(-0.4724, abs=5e-5)
-    w = final({"client": {"fedprox": {"mu": 1.0}}}, rounds=36)
-    assert w == pytest.approx((first - second) / (first + second), abs=1e-12)
 
 
 def test_unsquared_proximal_term_has_constant_size() -> None:

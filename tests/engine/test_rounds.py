@@ -1,11 +1,10 @@
-"""Rounds: neutral values, one client, resume, memory."""
+"""Rounds: combinations, one client, a stop, memory."""
 
 import copy
 import gc
 import itertools
 from dataclasses import replace
-from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -16,7 +15,6 @@ from federations import (
     Drift,
     OwnNorm,
     Recorder,
-    assert_resumes,
     bn_dropout,
     class_run,
     classes,
@@ -33,40 +31,10 @@ from torch.optim.sgd import sgd
 from benchmark.config.compose import group_names, load_group
 from benchmark.engine.state import Interrupted
 from benchmark.models.networks import Net
-from methods.core.contexts import Batch, ClientContext, Loss, RoundView, State, Trained
-from methods.core.method import Method, build
+from methods.core.contexts import ClientContext, RoundView, State, Trained
+from methods.core.method import build
 from methods.core.rules import ClientRule, MethodError
 from methods.fedavg import MeanDirection, SizeWeights
-
-# Neutral values -------------------------------------------------------------------------------------------------
-
-
-class Scale(ClientRule):
-    """Multiplies the cross-entropy."""
-
-    key: ClassVar[str] = "scale"
-    by: float
-
-    def loss(self, ctx: ClientContext, batch: Batch) -> Loss:
-        return Loss(0.0, ce_weight=self.by)
-
-
-MOMENTUM = {"name": "momentum", "beta": 0.0, "lr": 1.0}
-NEUTRAL: dict[str, Method | dict] = {
-    "fedprox mu=0": {"client": {"fedprox": {"mu": 0.0}}},
-    "fedprox mu=0, unsquared": {"client": {"fedprox": {"mu": 0.0, "prox_norm": "unsquared_per_tensor"}}},
-    "fedavgm nesterov": {"server": {"optimizer": MOMENTUM | {"momentum_form": "nesterov"}}},
-    "both": {"client": {"fedprox": {"mu": 0.0}}, "server": {"optimizer": MOMENTUM}},
-    "a loss": with_rules(Scale(by=1.0)),
-}
-
-
-def test_neutral_values_are_fedavg_bit_for_bit() -> None:
-    options: dict[str, Any] = {"momentum": 0.9, "weight_decay": 1e-3, "clients_per_round": 3, "rounds": 4}
-    first, *_, expected = run(class_run({}, **options))
-    assert not torch.equal(expected.w, first.w)
-    for name, method in NEUTRAL.items():
-        assert torch.equal(run(class_run(method, **options))[-1].w, expected.w), name
 
 
 def test_every_combination_runs() -> None:
@@ -130,16 +98,7 @@ def test_train_loss_is_the_mean_cross_entropy_over_samples_weighted_by_size() ->
     assert state.round == 1
 
 
-# Stop and resume ------------------------------------------------------------------------------------------------
-
-
-def test_resume_is_bit_for_bit(tmp_path: Path) -> None:
-    """Client state, personal groups, local buffers, a selection and an optimizer with states of their own."""
-    config = {"selection": {"name": "round_robin"}, "server": {"optimizer": CONF_MOMENTUM}}
-    options = {"rounds": 5, "clients_per_round": 2, "momentum": 0.9, "net": bn_dropout}
-    assert_resumes(
-        lambda seed: class_run(with_rules(Drift(), config=config), net_seed=seed, **options), tmp_path
-    )
+# A stop ---------------------------------------------------------------------------------------------------------
 
 
 def test_stop_between_clients_leaves_the_state_intact() -> None:
@@ -253,17 +212,3 @@ def test_what_is_kept_is_a_copy() -> None:
         assert torch.equal(state.rules["keep"]["w"][k], end.w)
     total = sum((end.update for end in ends.values()), torch.zeros_like(state.w))
     np.testing.assert_allclose(state.rules["keep"]["sum"], total, rtol=0, atol=1e-15)
-
-
-def test_a_rule_can_drop_its_client_state() -> None:
-    """What ``finish`` returns is the new state, also if it is empty."""
-
-    class Once(ClientRule):
-        key: ClassVar[str] = "once"
-
-        def finish(self, ctx: ClientContext, trained: Trained) -> tuple[State, State]:
-            return ({} if ctx.state else {"first": True}), {}
-
-    states = run(class_run(with_rules(Once())), rounds=2)
-    assert states[1].clients[0] == {"rules": {"once": {"first": True}}}
-    assert states[2].clients.get(0, {}).get("rules", {}) == {}

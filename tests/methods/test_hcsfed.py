@@ -14,7 +14,7 @@ from benchmark.engine.federation import FederatedRun
 from methods.core.method import build
 from methods.core.rules import MethodError
 from methods.selection import hcsfed
-from methods.selection.hcsfed import HCSFed, allocate, allocate_at_random, cluster, compressed, spread
+from methods.selection.hcsfed import HCSFed, allocate, allocate_at_random, compressed, spread
 from methods.shared.draw import without_replacement
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "baselines"
@@ -149,19 +149,6 @@ def test_hcsfed_allocations() -> None:
         counts(2, min_per_cluster=1)
 
 
-def test_clusters_are_found_and_belong_to_the_seed() -> None:
-    """Three groups far apart in the scale of updates: the same groups whatever the seed, in one numbering per seed."""
-    draw = np.random.default_rng(0)
-    groups = np.repeat(np.arange(3), 8)
-    x = np.sort(draw.normal(size=(24, 4)), axis=1) * 1e-6 + groups[:, None] * 1e-4
-    for seed in range(2):
-        labels = cluster(x, 3, np.random.default_rng(seed))
-        assert {tuple(np.flatnonzero(labels == h)) for h in range(3)} == {
-            tuple(np.flatnonzero(groups == g)) for g in range(3)
-        }
-        assert np.array_equal(labels, cluster(x, 3, np.random.default_rng(seed)))
-
-
 # HCSFed: rounds --------------------------------------------------------------------------------------------------
 
 
@@ -231,14 +218,3 @@ def test_hcsfed_reference_compresses_weights_and_shuffles_centroids() -> None:
     plain, _ = hcs(HCS)
     same_x, own_x = (run(m, rounds=2)[-1].selection["x"] for m in (model, plain))
     assert torch.equal(same_x, own_x)
-
-
-def test_draw_follows_the_weights_left() -> None:
-    """Weights 1, 2, 3 without replacement, 2 of 3: P(index 2 left out) = 1/6 * 2/5 + 2/6 * 1/4 = .15."""
-    counts = np.zeros(3)
-    for t in range(1500):
-        counts[without_replacement(rng(t), np.array([1.0, 2, 3]), 2)] += 1
-    left_out = 1 - counts / 1500
-    expected = [2 / 6 * 3 / 4 + 3 / 6 * 2 / 3, 1 / 6 * 3 / 5 + 3 / 6 * 1 / 3, 0.15]
-    assert sum(expected) == pytest.approx(1)
-    assert np.abs(left_out - expected).max() < 5 * np.sqrt(0.25 / 1500)

@@ -32,16 +32,7 @@ from methods.core.contexts import (
 )
 from methods.core.rules import ClientPool, ClientProbe, ClientRule, Selection
 from methods.selection.uniform import Uniform
-from methods.shared.triplets import Gce, interaction_matrix
-
-
-def test_clients_answer_with_their_own_data() -> None:
-    """Each client's counts of class x attribute: (class 0, attribute 0), (0, 1), (1, 0), (1, 1)."""
-    xs, ys = [np.ones((3, 1)), np.ones((2, 1))], [np.array([0, 1, 1]), np.array([0, 0])]
-    problem = problem_of(xs, ys, 2, np.array([0, 1, 1, 1, 1]))
-    net = Net(nn.Linear(1, 1, bias=False), nn.Linear(1, 2, bias=False), 1).double()
-    found, cost = asked(federation(problem, {}, net), lambda probe: interaction_matrix(probe).ravel())
-    assert (found.tolist(), cost.scalars_up) == ([[1, 0, 0, 2], [0, 2, 0, 0]], 8)
+from methods.shared.triplets import Gce
 
 
 def test_probe_of_one_step_by_hand() -> None:

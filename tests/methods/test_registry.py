@@ -1,5 +1,6 @@
 """What holds for every method of conf/method: resume bit for bit, neutral values, and the edge rules X1 to X11."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +41,11 @@ def test_resume_is_bit_for_bit(name: str, tmp_path: Path) -> None:
         assert not torch.equal(whole[-1].w, whole[stop].w)
 
 
+MOMENTUM = {"name": "momentum", "beta": 0.0, "lr": 1.0}
 NEUTRAL = {
+    "fedprox": {"client": {"fedprox": {"mu": 0.0}}, "server": {"optimizer": MOMENTUM}},
+    "fedprox, unsquared": {"client": {"fedprox": {"mu": 0.0, "prox_norm": "unsquared_per_tensor"}}},
+    "fedavgm, nesterov": {"server": {"optimizer": MOMENTUM | {"momentum_form": "nesterov"}}},
     "fednova, equal steps": {"server": {"direction": {"name": "nova"}}},
     "feddisco": {"server": {"weights": {"name": "disco", "a": 0.0, "b": 0.0}}},
     "moon": {"client": {"moon": {"mu": 0.0, "T": 0.5}}},
@@ -86,11 +91,12 @@ def test_x3_updates_of_zero(name: str) -> None:
 
 @every_method
 def test_x4_x8_x9_rounds_without_some_or_all_clients(name: str) -> None:
-    """Without clients nothing moves, absent clients keep their states, and no vector of the server holds buffers."""
+    """Without clients no state moves, absent clients keep their states, and no vector of the server holds buffers."""
     turns = ((), (0, 1, 2, 3), (1, 2), ())
     states = run(class_run(configured(name, selection=Turns(turns=turns)), net=bn_dropout, lr=0.02, rounds=4))
     for before, after, chosen in zip(states, states[1:], turns, strict=False):
         assert finite(after) and torch.equal(before.w, after.w) == (not chosen)
+        assert chosen or same(replace(after, round=before.round), before)
     for k in (0, 3):
         assert same(states[3].clients.get(k), states[2].clients.get(k))
     for slot in (states[-1].direction, states[-1].optimizer, states[-1].post):

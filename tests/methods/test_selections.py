@@ -254,17 +254,6 @@ def test_fedpns_by_hand() -> None:
     np.testing.assert_allclose(moved["pr"], [0.3325 + cut / 3] * 3 + [0.0025 - cut], rtol=0, atol=1e-15)
 
 
-def test_fedpns_draws_by_probability_and_fills_up() -> None:
-    state = {"pr": [0.0, 0.0, 0.9, 0.1, 0.0], "s": [0] * 5, "f": [0] * 5}
-    clients, rule = Fake([1] * 5), FedPNS(alpha=2, beta=0.7)
-    firsts = [rule.choose(t, 1, clients, state, rng(t))[0][0] for t in range(1000)]
-    assert set(firsts) == {2, 3}
-    assert abs(firsts.count(3) - 100) < 50
-    fours = [rule.choose(t, 4, clients, state, rng(t))[0] for t in range(50)]
-    assert all({2, 3} <= set(ids) and len(set(ids)) == 4 for ids in fours)
-    assert {k for ids in fours for k in ids} == {0, 1, 2, 3, 4}
-
-
 def pulled(targets: Sequence[float], selection: dict, sizes: Sequence[int]) -> FederatedRun:
     """Clients whose updates from w = 0 are their targets: one full step of rate 1 on (w - b)^2 / 2."""
     rule = Quadratic(a=(1.0,) * len(targets), b=tuple(targets))

@@ -103,19 +103,3 @@ def test_other_heads_take_the_classifiers_place(channels_last: bool) -> None:
         flat.g.zero_()
         flat.net(x).sum().backward()
         assert bool((flat.g[flat.body_size :] != 0).all())
-
-
-@pytest.mark.parametrize("in_place", [None, "other"])
-def test_a_twin_is_an_independent_copy(in_place: str | None) -> None:
-    flat = FlatModel(some_net(), {"other": nn.Linear(5, 3, bias=False)})
-    flat.use_head(in_place)
-    twin = flat.twin()
-    flat.use_head(None)
-    assert twin.g is None and twin.layouts == flat.layouts
-    assert torch.equal(twin.w, flat.w) and torch.equal(twin.buffers, flat.buffers)
-    before = flat.w.clone()
-    twin.w.fill_(9.0)
-    twin.buffers.fill_(9.0)
-    assert torch.equal(flat.w, before) and not bool((flat.buffers == 9).any())
-    assert not any(p.requires_grad for p in twin.net.parameters())
-    assert all(p.requires_grad for p in flat.net.parameters())

@@ -6,14 +6,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from federations import Recorder, class_run, problem_of, run, with_rules
-from torch import nn
 from torchvision.transforms.v2 import CenterCrop, Compose, Resize
 
 from benchmark.config.schema import TrainConfig
-from benchmark.engine.state import FederationState
 from benchmark.errors import ConfigError
-from benchmark.models.networks import Net
 from benchmark.transforms import augmentation as transforms
 from benchmark.transforms.augmentation import AUGMENTATIONS, Augment, Normalise, augmentation
 
@@ -212,38 +208,3 @@ def test_mistakes(name: str, channels: int, message: str) -> None:
         drawn("waterbirds")(noise(2, 64, 64))
     assert augmentation("none") is None
     assert augmentation("cifar100", 1) is not None
-
-
-class _Pixels(nn.Module):
-    """Features of any image: the means of its channels."""
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x.mean(dim=(2, 3))
-
-
-@pytest.mark.parametrize("name", ["cifar100", "ham10000", "blood"])
-def test_the_same_pixels_whoever_else_trains_and_after_a_resume(name: str) -> None:
-    """What a client sees depends on seed, round and client: not on other clients, nor on where the run began."""
-    generator = np.random.default_rng(0)
-    xs = [generator.integers(0, 256, (4, 3, 32, 32), dtype=np.uint8) for _ in range(3)]
-    problem = problem_of(xs, [np.arange(4) % 3] * 3, 3)
-
-    def trained(participants: int = 3, state: FederationState | None = None) -> tuple[FederationState, dict]:
-        """The state after the first of two rounds, and the pixels by round, client and number of the batch."""
-        recorder = Recorder.new()
-        model = class_run(
-            with_rules(recorder),
-            net=lambda: Net(_Pixels(), nn.Linear(3, 3), 3),
-            problem=problem,
-            augment=lambda x: drawn(name)(x).float() / 255,
-            clients_per_round=participants,
-        )
-        states = run(model, state, rounds=1 if state else 2)
-        return states[1], {(t, k, i % 2): x for i, (t, k, x, *_) in enumerate(recorder.batches)}
-
-    middle, expected = trained()
-    assert len(expected) == len({tuple(x.flatten().tolist()) for x in expected.values()}) == 2 * 3 * 2
-    torch.rand(5)  # somebody else's draws
-    for (_, found), count in ((trained(state=middle), 3 * 2), (trained(participants=1), 2 * 2)):
-        assert len(found) == count
-        assert all(torch.equal(x, expected[key]) for key, x in found.items())
