@@ -1,1 +1,1 @@
-"""Measurements of speed, memory and scale."""
+"""Measurements of speed and memory."""

@@ -1,4 +1,4 @@
-"""``python -m benchmark bench``: speed and memory; parts of it: ``scale``, ``data``."""
+"""``python -m benchmark bench``: speed and memory; ``bench data``: a large data set."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,21 +15,13 @@ class SpeedOptions:
 
 
 @dataclass(frozen=True)
-class ScaleOptions:
-    """What many runs cost before the first one starts: how many, and how many share a task of the cluster."""
-
-    runs: int = 100_000
-    per_task: int = 10
-
-
-@dataclass(frozen=True)
 class DataOptions:
     """A large data set of so many images."""
 
     images: int = 25_000
 
 
-PARTS: dict[str, type] = {"speed": SpeedOptions, "scale": ScaleOptions, "data": DataOptions}
+PARTS: dict[str, type] = {"speed": SpeedOptions, "data": DataOptions}
 
 
 def main(words: Sequence[str]) -> int:
@@ -37,7 +29,7 @@ def main(words: Sequence[str]) -> int:
     named = bool(words) and "=" not in words[0] and not words[0].startswith("-")
     part = words[0] if named else "speed"
     if part not in PARTS:
-        raise ConfigError(wrong("bench", part, "nothing, or one of: scale, data", known=PARTS))
+        raise ConfigError(wrong("bench", part, "nothing, or data", known=PARTS))
     options: Any = parse(words[named:], f"bench {part}", PARTS[part])
     import_module(f"benchmark.bench.{part}").main(**vars(options))
     return 0

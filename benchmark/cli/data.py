@@ -30,9 +30,6 @@ ACTIONS = {
 OF_RUNS = ("train_per_class", "test_per_class", "rest")
 """Keys of conf/dataset that say what a run takes of the prepared data."""
 
-Cell = tuple[str, str, str]
-"""Class, attribute and source; "" where the data set has none, "all" for all together."""
-
 
 def main(words: Sequence[str]) -> int:
     """List, prepare or check data sets; exit code 0, or 1 if a check found a problem.
@@ -137,7 +134,7 @@ def print_prepared(place: Location) -> None:
 
 
 def print_check(place: Location) -> Dataset | None:
-    """Counts per split, class, attribute and source beside the published ones; the data set, or None if it is damaged.
+    """Counts per split, class, attribute and source and the published ones; the data set, or None if it is damaged.
 
     A difference is not a problem: the builder refuses wrong files, and a cut-down copy differs on purpose.
     """
@@ -159,61 +156,38 @@ def print_check(place: Location) -> Dataset | None:
 
 
 def _print_counts(data: Dataset) -> None:
-    """One row per class (and attribute, source), columns per split with what is published, and the totals.
-
-    A published number for several rows together (a class at all sources, a source of all classes) has a row of its own.
-    """
+    """One row per class (and attribute, source) with a column per split, and the published counts that differ."""
     kinds = {"class": data.classes, "attribute": data.attributes, "source": data.sources}
-    cells = list(product(data.classes, data.attributes or ("",), data.sources or ("",)))
     counts = {part: _counts(getattr(data, part), kinds.values()) for part in PARTS}
-    found = {(part, cell): counts[part][cell] for part in PARTS for cell in cells}
-    published: dict[tuple[str, Cell], int] = {}
-    for part, label, group, images in data.expected:
-        row = _row(data, label, group)
-        published[part, row] = images
-        members = [cell for cell in cells if label in ("", cell[0]) and group in ("", *cell[1:])]
-        found.setdefault((part, row), sum(counts[part][cell] for cell in members))
     table = Table(title="Images", title_justify="left", show_footer=True)
-    for kind, known in kinds.items():
-        if known:
-            table.add_column(kind, footer="all" if kind == "class" else "")
+    for kind in (kind for kind, known in kinds.items() if known):
+        table.add_column(kind, footer="all" if kind == "class" else "")
     for part in PARTS:
-        table.add_column(part, justify="right", footer=f"{len(getattr(data, part)):,}")
-        if data.expected:
-            table.add_column("published", justify="right")
-    for row in dict.fromkeys(row for _, row in found):
-        numbers = []
-        for key in ((part, row) for part in PARTS):
-            numbers.append(f"{found[key]:,}" if key in found else "-")
-            if key in published:
-                away = found[key] - published[key]
-                numbers.append(f"{published[key]:,}" + (f" ({away:+,})" if away else ""))
-            elif data.expected:
-                numbers.append("-")
-        table.add_row(*(name for name, known in zip(row, kinds.values(), strict=True) if known), *numbers)
+        table.add_column(part, justify="right", footer=f"{counts[part].total():,}")
+    for cell in product(*(known or ("",) for known in kinds.values())):
+        table.add_row(*(name for name in cell if name), *(f"{counts[part][cell]:,}" for part in PARTS))
     _print_table(table)
-    differ = sum(found[key] != images for key, images in published.items())
-    if not published:
+    differ = []
+    for part, label, group, images in data.expected:
+        cells = [cell for cell in counts[part] if label in ("", cell[0]) and group in ("", *cell[1:])]
+        found = sum(counts[part][cell] for cell in cells)
+        if found != images:
+            where = " ".join(word for word in (part, label, group) if word)
+            differ.append(f"  {where}: {images:,} published, {found:,} found")
+    if not data.expected:
         print("published counts: none were known when the set was prepared")
     elif differ:
-        print(f"published counts: {differ} of {len(published)} differ, in brackets by how much")
+        print("\n".join([f"published counts: {len(differ)} of {len(data.expected)} differ", *differ]))
     else:
-        print(f"published counts: all {len(published)} are met")
+        print(f"published counts: all {len(data.expected)} are met")
 
 
-def _counts(split: Split, names: Iterable[Sequence[str]]) -> Counter[Cell]:
-    """Images of each class, attribute and source of a split."""
+def _counts(split: Split, names: Iterable[Sequence[str]]) -> Counter[tuple[str, ...]]:
+    """Images of each class, attribute and source of a split; "" where the data set has none."""
     columns = []
     for values, known in zip((split.labels, split.attributes, split.sources), names, strict=True):
         columns.append([""] * len(split) if values is None else [known[index] for index in values])
     return Counter(zip(*columns, strict=True))
-
-
-def _row(data: Dataset, label: str, group: str) -> Cell:
-    """The row of a published number."""
-    attribute = group if group in data.attributes else "all"
-    source = group if group and group not in data.attributes else "all"
-    return label or "all", attribute if data.attributes else "", source if data.sources else ""
 
 
 def _print_table(table: Table) -> None:

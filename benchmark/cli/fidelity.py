@@ -2,16 +2,16 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Annotated
 
 from benchmark.cli.document import page
 from benchmark.cli.launching import finished_runs, run_settings
 from benchmark.cli.options import LaunchOptions, parse
-from benchmark.errors import ConfigError, nearest
+from benchmark.errors import ConfigError
+from benchmark.experiments.spec import matching
 from benchmark.experiments.tuning import TunedFolder
-from benchmark.fidelity.ledger import Chapter, load
+from benchmark.fidelity.ledger import load
 from benchmark.paths import ROOT
 from benchmark.runs.files import write_with_folder
 from benchmark.runs.index import RunIndex
@@ -45,28 +45,15 @@ def _content() -> str:
     return render(load())
 
 
-def _chosen(chapters: Sequence[Chapter], pattern: str | None) -> list[Chapter]:
-    """The chapters with the entries that fit one of the comma-separated patterns; all of them without any."""
-    if pattern is None:
-        return list(chapters)
-    wanted = pattern.split(",")
-    known = [entry.id for chapter in chapters for entry in chapter.entries if entry.effect is not None]
-    for one in wanted:
-        if not any(fnmatchcase(name, one) for name in known):
-            raise ConfigError(
-                f"ids: {one!r} fits no entry with an effect.{nearest(one, known)} There are: {', '.join(known)}."
-            )
-    found = []
-    for chapter in chapters:
-        entries = [entry for entry in chapter.entries if any(fnmatchcase(entry.id, one) for one in wanted)]
-        found.append(chapter.model_copy(update={"entries": tuple(entries)}))
-    return found
-
-
 def _effects(options: EffectsOptions) -> int:
     """Run both sides of the entries with an effect in the preset; exit code 0, 1 (a run failed) or 130 (stopped)."""
     preset, count, chapters = options.preset, options.seeds, load()
-    chosen = _chosen(chapters, options.ids)
+    measured = [each.id for chapter in chapters for each in chapter.entries if each.effect is not None]
+    ids = matching(measured, options.ids, "ids", "the entries with an effect")
+    chosen = [
+        chapter.model_copy(update={"entries": tuple(each for each in chapter.entries if each.id in ids)})
+        for chapter in chapters
+    ]
     from benchmark.fidelity import effects
 
     folder = options.out or effects.EFFECTS_FOLDER

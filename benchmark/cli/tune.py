@@ -20,8 +20,8 @@ from benchmark.cli.options import LaunchOptions, parse
 from benchmark.errors import ConfigError, wrong
 from benchmark.experiments import tuning
 from benchmark.experiments.plan import Cells, TunedValues, plan
-from benchmark.experiments.selection import TableQuery, matching, whole_tables
-from benchmark.experiments.spec import TableSpec
+from benchmark.experiments.selection import TableQuery, whole_tables
+from benchmark.experiments.spec import TableSpec, matching
 from benchmark.experiments.tuning import CellKey, Grid, Point, TunedCell, TunedFolder
 from benchmark.runs.index import RunIndex
 from benchmark.runs.store import Results, read_json
@@ -117,31 +117,20 @@ def _tables(options: TuneOptions, method: str) -> list[TableSpec]:
     return judged
 
 
-def _columns(spec: TableSpec, patterns: str | None) -> list[str]:
-    """Keys of the columns that match and have runs; ConfigError for an average that is given by name."""
-    keys = matching([column.key for column in spec.columns], patterns, "columns", spec.name)
-    runs = [key for key in keys if not spec.column(key).average_of]
-    for key in keys:
-        if key not in runs and (not runs or key in (patterns or "").split(",")):
-            parts = ", ".join(spec.column(key).average_of)
-            expected = f"columns with runs, like {parts}, which {key} averages (share=row: one choice for all of them)"
-            raise ConfigError(wrong("columns", key, expected))
-    return runs
-
-
 def _search(whole: TableSpec, grid: Grid, options: TuneOptions) -> Search:
     own = [row.key for row in whole.rows if row.method_name == grid.method]
-    rows = matching(own, options.rows, "rows", f"{whole.name} with method {grid.method}")
-    spec = whole.cut(rows, _columns(whole, options.columns))
+    rows = matching(own, options.rows, "rows", f"table {whole.name} with method {grid.method}")
+    runs = [column.key for column in whole.run_columns]
+    columns = matching(runs, options.columns, "columns", f"table {whole.name} without averages")
+    spec = whole.cut(rows, columns)
     applied: list[str] = []
     if options.apply is not None:
         if options.share != "row":
             raise ConfigError(
                 "apply: needs share=row, one choice for a row; without it each column has its own."
             )
-        runs = [column.key for column in whole.run_columns]
-        named = matching(runs, options.apply, "apply", whole.name)
-        applied = [key for key in named if key not in {column.key for column in spec.columns}]
+        named = matching(runs, options.apply, "apply", f"table {whole.name}")
+        applied = [key for key in named if key not in columns]
     split, preset, seeds = options.validation, options.preset, range(options.seeds)
     if split is not None and not 0 < split < 1:
         expected = "a share above 0 and below 1 (of every client's training data, to choose by)"

@@ -1,16 +1,18 @@
 """Estimates for planned runs: time on this device, disk space, and the data and weights that are missing.
 
 For each combination of image shape, model, method and batch size, one round of one client is timed on random images.
-The time per sample is multiplied by the samples, rounds and evaluations of the runs.
+The time per sample is multiplied by the samples of all rounds. Evaluation has no backward pass: a third of the time.
 """
 
 from __future__ import annotations
 
 import json
 import math
+import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Hashable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -25,35 +27,14 @@ from datasets.core.base import DataError, Facts
 if TYPE_CHECKING:
     from benchmark.models.pretrained import Weights
 
-PATIENCE = 10.0
-"""Longest time for one timed round in seconds; slow models are timed on fewer samples."""
-
-ENOUGH, MOST = 0.3, 1 << 15
-"""A timed round ends after so many seconds, or with so many samples."""
+SECONDS = 1.0
+"""How long a timed round should take."""
 
 RUN_BYTES = 6 * 4096
 """Disk space of the six files of a finished run in bytes, without its records."""
 
 ROUND_BYTES = 12 * 100
 """Disk space of the records of a round in bytes."""
-
-
-class Shape(NamedTuple):
-    """Everything that the time per sample depends on."""
-
-    channels: int
-    size: int
-    classes: int
-    model: str
-    method: str
-    batch: int
-
-
-class Pace(NamedTuple):
-    """Seconds per sample in training (one epoch) and in evaluation."""
-
-    train: float
-    evaluate: float
 
 
 @dataclass(frozen=True)
@@ -63,14 +44,21 @@ class Block:
     table: str
     run: RunConfig
     runs: int
+    facts: Facts
     samples_per_round: int
     evaluated: int
-    shape: Shape
 
-    def hours(self, pace: Pace) -> float:
-        """Time of all runs, one after another."""
-        seconds = self.run.train.rounds * self.samples_per_round * pace.train + self.evaluated * pace.evaluate
-        return self.runs * seconds / 3600
+    @property
+    def shape(self) -> Hashable:
+        """Everything that the time per sample depends on."""
+        run, facts = self.run, self.facts
+        images = (facts.channels, facts.size, facts.classes)
+        return (*images, run.model.name, run.method.get("name"), run.train.batch_size)
+
+    def hours(self, pace: float) -> float:
+        """Time of all runs, one after another, if training takes ``pace`` seconds for a sample."""
+        samples = self.run.train.rounds * self.samples_per_round + self.evaluated / 3
+        return self.runs * samples * pace / 3600
 
     @property
     def result_bytes(self) -> int:
@@ -125,35 +113,36 @@ def _block(table: str, run: RunConfig, runs: int, facts: Facts) -> Block:
     else:
         per_round = int(taking_part * (samples - held_out) / clients * (train.epochs or 1))
     evaluations = 1 + math.ceil(train.rounds / run.evaluation.every)
-    method = str(run.method.get("name", ""))
-    shape = Shape(facts.channels, facts.size, facts.classes, run.model.name, method, train.batch_size)
-    return Block(table, run, runs, per_round, evaluations * (test + held_out), shape)
+    return Block(table, run, runs, facts, per_round, evaluations * (test + held_out))
 
 
-def timed(run: RunConfig, shape: Shape, device: str = "auto") -> Pace:
-    """Time a round of one client on random images.
-
-    The number of images grows until a round takes `ENOUGH` seconds, so that fixed costs do not matter, or until the
-    next round would take longer than `PATIENCE`.
-    """
-    import torch
-
-    torch.set_num_threads(run.runtime.threads)
-    samples = 2
-    while True:
-        pace, seconds = _round(_small(run, shape, samples, device))
-        if seconds >= ENOUGH or 8 * seconds > PATIENCE or samples >= MOST:
-            return pace
-        samples *= 4
+def paces(found: Sequence[Block], device: str) -> dict[Hashable, float]:
+    """Seconds per sample for every shape that can be timed; standard error tells which one is at work."""
+    known: dict[Hashable, float] = {}
+    for shape, block in {block.shape: block for block in found}.items():
+        method, model, size = block.run.method.get("name"), block.run.model.name, block.facts.size
+        print(f"timing {method}, {model}, {size} x {size} pixels", file=sys.stderr, flush=True)
+        with suppress(ConfigError):
+            known[shape] = timed(block, device)
+    return known
 
 
-def _round(run: RunConfig) -> tuple[Pace, float]:
-    """(the pace of a round and an evaluation, the seconds of both)."""
+def timed(block: Block, device: str) -> float:
+    """Seconds per sample of a round of one client, on so many random images that it takes about `SECONDS`."""
+    pace = _round(block, 2, device)
+    for _ in range(2):
+        pace = _round(block, max(2, int(SECONDS / pace)), device)
+    return pace
+
+
+def _round(block: Block, samples: int, device: str) -> float:
     import torch
 
     from benchmark.runs.build import build_run
     from benchmark.runs.data import load_data
 
+    torch.set_num_threads(block.run.runtime.threads)
+    run = _small(block, samples, device)
     federation = build_run(run, load_data(run))
     state = federation.initial_state()
 
@@ -165,19 +154,15 @@ def _round(run: RunConfig) -> tuple[Pace, float]:
     # The first round also chooses kernels and allocates memory, so it is not timed.
     state, _ = federation.step(state)
     began = wait()
-    state, _ = federation.step(state)
-    trained = wait()
-    federation.evaluate(state)
-    ended = wait()
-    count = len(federation.problem.clients[0])
-    tested = len(federation.problem.evaluation_sets["test"].images)
-    return Pace((trained - began) / count, (ended - trained) / tested), ended - began
+    federation.step(state)
+    return (wait() - began) / len(federation.problem.clients[0])
 
 
-def _small(run: RunConfig, shape: Shape, samples: int, device: str) -> RunConfig:
+def _small(block: Block, samples: int, device: str) -> RunConfig:
     """The run with one client, random images and random weights."""
-    images = max(samples, shape.classes)
-    options = {"classes": shape.classes, "channels": shape.channels, "size": shape.size, "train_size": images,
+    run, facts = block.run, block.facts
+    images = max(samples, facts.classes)
+    options = {"classes": facts.classes, "channels": facts.channels, "size": facts.size, "train_size": images,
                "test_size": images, "attributes": 2, "sources": 2}  # fmt: skip
     plain = run.model_dump(mode="json") | {
         "dataset": {"name": "fake", "options": options},
@@ -185,7 +170,7 @@ def _small(run: RunConfig, shape: Shape, samples: int, device: str) -> RunConfig
         "selection": {"name": "uniform"},
     }
     plain["model"].pop("pretrained", None)
-    budget = {"rounds": 3, "epochs": 1, "steps": None, "batch_size": min(shape.batch, samples)}
+    budget = {"rounds": 3, "epochs": 1, "steps": None, "batch_size": min(run.train.batch_size, samples)}
     changes = {
         "train": {**budget, "clients_per_round": None, "drop_last": False},
         "evaluation": {"validation": 0.0},
@@ -196,9 +181,9 @@ def _small(run: RunConfig, shape: Shape, samples: int, device: str) -> RunConfig
 
 def data_needs(runs: Sequence[RunConfig]) -> list[DataNeed]:
     """The data sets of the runs, each once. Nothing is prepared here."""
-    first: dict[tuple[str, str], RunConfig] = {}
+    first: dict[str, RunConfig] = {}
     for run in runs:
-        first.setdefault((run.dataset.name, json.dumps(run.dataset.options, sort_keys=True)), run)
+        first.setdefault(run.dataset.name + json.dumps(run.dataset.options, sort_keys=True), run)
     known = [(run, _facts(run)) for run in first.values()]
     return [
         DataNeed(run.dataset.name, _state(run), facts.prepared_bytes if facts else 0) for run, facts in known
@@ -216,25 +201,10 @@ def _state(run: RunConfig) -> str:
         return str(error)
 
 
-def weights_needed(runs: Sequence[RunConfig]) -> list[tuple[Path, Weights]]:
-    """Files of pre-trained weights that the runs start from: (path, description)."""
+def weights_needed(runs: Sequence[RunConfig]) -> dict[Path, Weights]:
+    """Files of pre-trained weights that the runs start from."""
     from benchmark.models.networks import wanted_weights
     from benchmark.models.pretrained import weights_folder
 
     needed = [(run, wanted_weights(run.model)) for run in runs]
-    found = {weights_folder(run.paths) / source.file: source for run, source in needed if source is not None}
-    return list(found.items())
-
-
-def paces(
-    found: Sequence[Block], timer: Callable[[RunConfig, Shape], Pace], say: Callable[[str], None]
-) -> dict[Shape, Pace | str]:
-    """The pace of every shape, or the reason why it cannot be timed."""
-    known: dict[Shape, Pace | str] = {}
-    for shape, run in {block.shape: block.run for block in found}.items():
-        say(f"timing {shape.method}, {shape.model}, {shape.channels}x{shape.size}x{shape.size}")
-        try:
-            known[shape] = timer(run, shape)
-        except ConfigError as error:
-            known[shape] = str(error)
-    return known
+    return {weights_folder(run.paths) / source.file: source for run, source in needed if source is not None}

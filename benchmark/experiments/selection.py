@@ -2,13 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from benchmark.errors import ConfigError, nearest
+from benchmark.errors import ConfigError
 from benchmark.experiments.plan import Cells, plan
-from benchmark.experiments.spec import TableSpec
+from benchmark.experiments.spec import TableSpec, matching
 from benchmark.experiments.tables import find_specs, spec_called
 from benchmark.experiments.tuning import TunedFolder
 
@@ -96,23 +95,7 @@ def select(spec: TableSpec, query: TableQuery) -> TableSpec:
     """The table cut to the selected rows and columns."""
     if query.rows is None and query.columns is None:
         return spec
-    rows = matching([row.key for row in spec.rows], query.rows, "rows", spec.name)
-    columns = matching([column.key for column in spec.columns], query.columns, "columns", spec.name)
+    where = f"table {spec.name}"
+    rows = matching([row.key for row in spec.rows], query.rows, "rows", where)
+    columns = matching([column.key for column in spec.columns], query.columns, "columns", where)
     return spec.cut(rows, columns)
-
-
-def matching(keys: Sequence[str], patterns: str | None, what: str, table: str) -> list[str]:
-    """The ``keys`` that match one of the comma-separated ``patterns``, in their own order; None matches all.
-
-    Raises `ConfigError`, which names ``what`` (``rows`` or ``columns``) and the table, for a pattern without a match.
-    """
-    if patterns is None:
-        return list(keys)
-    wanted = patterns.split(",")
-    for pattern in wanted:
-        if not any(fnmatchcase(key, pattern) for key in keys):
-            raise ConfigError(
-                f"{what}: {pattern!r} matches none of table {table}.{nearest(pattern, keys)} "
-                f"It has: {', '.join(keys)}."
-            )
-    return [key for key in keys if any(fnmatchcase(key, pattern) for pattern in wanted)]

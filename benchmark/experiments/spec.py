@@ -3,7 +3,7 @@
 One YAML file of ``conf/table`` is one `TableSpec`. Nothing here trains or reads results.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import cached_property
 from typing import Annotated, Any, TypeVar
@@ -12,7 +12,7 @@ from pydantic import BeforeValidator, Field, PositiveInt, ValidationInfo, field_
 
 from benchmark.config.files import FileModel
 from benchmark.config.merge import merge
-from benchmark.errors import ConfigError, wrong
+from benchmark.errors import ConfigError, nearest, wrong
 from benchmark.experiments.metrics import METRICS, Metric, WhichRound
 
 SETTINGS = ("dataset", "partition", "model", "method", "selection", "train", "evaluation", "precision")
@@ -25,6 +25,19 @@ T = TypeVar("T")
 def fits(key: str, patterns: str) -> bool:
     """Whether ``key`` matches one of the comma-separated ``patterns``."""
     return any(fnmatchcase(key, pattern.strip()) for pattern in patterns.split(","))
+
+
+def matching(keys: Sequence[str], patterns: str | None, what: str, where: str) -> list[str]:
+    """The ``keys`` that match one of the comma-separated ``patterns``, in their own order; None matches all.
+
+    Raises `ConfigError`, which calls the patterns ``what`` and the keys those of ``where``, for one without a match.
+    """
+    for pattern in () if patterns is None else patterns.split(","):
+        if not any(fits(key, pattern) for key in keys):
+            raise ConfigError(
+                f"{what}: {pattern!r} matches none of {where}.{nearest(pattern, keys)} It has: {', '.join(keys)}."
+            )
+    return [key for key in keys if patterns is None or fits(key, patterns)]
 
 
 def _choice(value: Any) -> Any:
@@ -207,10 +220,7 @@ class TableSpec(FileModel):
         _check_known("seeds: presets without a number", self.presets, self.seeds)
         for number, entry in enumerate(self.overrides):
             for what, known in (("row", rows), ("column", runs), ("preset", self.presets)):
-                for pattern in getattr(entry, what).split(","):
-                    if not any(fits(key, pattern) for key in known):
-                        key = f"overrides.{number}.{what}"
-                        raise ValueError(wrong(key, pattern, f"a {what} of the table", known=known))
+                matching(known, getattr(entry, what), f"overrides.{number}.{what}", "the table")
         if self.reference_row:
             _check_known("reference_row", self.reference_row, rows)
         if bool(self.metric_format.of) != bool(self.reference_row):

@@ -81,8 +81,8 @@ NAMES = [
     ("table name=fedmr_table1 rows=fedagv", "rows: 'fedagv'", "fedavg"),
     ("table paper=fedmr columns=fmnist/p5c3", "columns: 'fmnist/p5c3'", "fmnist/p5c2"),
     ("table paper=feddiverse table=2 device=tpu", "runtime.device: 'tpu'", ""),
-    ("bench scael", "bench: 'scael'", "scale"),
-    ("bench scale rums=10", "'rums'", "runs"),
+    ("bench dta", "bench: 'dta'", "data"),
+    ("bench data image=10", "'image'", "images"),
 ]  # fmt: skip
 
 

@@ -97,12 +97,11 @@ def published(
     return checked
 
 
-def test_published_counts_stand_beside_those_found(published: Callable[..., str]) -> None:
+def test_published_counts(published: Callable[..., str]) -> None:
     text = published(("train", "a", "", 3), ("train", "b", "", 4), ("test", "a", "", 1))
-    assert rows(text)[:2] == [["a", "3", "3", "1", "1"], ["b", "2", "4 (-2)", "1", "-"]]
-    assert "1 of 3 differ" in text
-    text = published(("train", "a", "", 3), ("train", "b", "", 2))
-    assert "all 2 are met" in text and "(" not in text.split("published counts")[0].split("Images")[1]
+    assert rows(text) == [["a", "3", "1"], ["b", "2", "1"], ["all", "5", "2"]]
+    assert "1 of 3 differ\n  train b: 4 published, 2 found\n" in text
+    assert "all 2 are met" in published(("train", "a", "", 3), ("train", "b", "", 2))
     assert "none were known" in published()
 
 
@@ -111,11 +110,8 @@ def test_published_counts_per_group(published: Callable[..., str], kind: str) ->
     """Of `a` two are x and one is y, both of `b` are y."""
     groups = [("train", "a", "x", 2), ("train", "b", "x", 5), ("train", "", "y", 3), ("train", "a", "", 3)]
     text = published(*groups, ("test", "", "", 7), **{kind: True})
-    found = rows(text)
-    assert ["a", "x", "2", "2", "1", "-"] in found and ["b", "x", "0", "5 (-5)", "0", "-"] in found
-    assert ["all", "y", "3", "3", "-", "-"] in found and ["a", "all", "3", "3", "-", "-"] in found
-    assert ["all", "all", "-", "-", "2", "7 (-5)"] in found
-    assert "2 of 5 differ" in text
+    assert ["a", "x", "2", "1"] in rows(text) and ["b", "x", "0", "0"] in rows(text)
+    assert "2 of 5 differ\n  train b x: 5 published, 0 found\n  test: 7 published, 2 found\n" in text
 
 
 # Options on the command line -----------------------------------------------------------------------------------------

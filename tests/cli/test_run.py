@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import os
 import signal
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,6 @@ from typing import Any
 import pytest
 from command_line import FAKE_RUN, footprint, numbers
 
-from benchmark.bench.scale import scheduler
 from benchmark.cli.overrides import configurations
 from benchmark.errors import ConfigError
 from benchmark.launch.progress import ProgressView
@@ -128,15 +128,36 @@ def test_sweeps_that_are_refused(refusal: Any, words: str, said: str) -> None:
     assert not list(Path().glob("*/runs/*/*"))
 
 
-def test_a_sweep_on_a_cluster(cli: Any, tmp_path: Path) -> None:
-    """Its runs are submitted like those of a table, and `status` finds them."""
-    sweep = ("seed=0,1,2", "launcher=slurm", "launcher.detach=true", "launcher.probe=false")
-    with scheduler(tmp_path / "slurm", 1000, 1000):
-        code, out, err = cli(*FAKE_RUN, "-m", *sweep)
-        assert code == 0, err
-        assert "3 of 3 runs submitted" in out and out.splitlines()[-1] == "3 runs: 3 missing"
-        assert cli(*FAKE_RUN, "seed=7").code == 0
-        assert numbers(cli("status").out, "other runs") == {"waiting": 3, "done": 1}
+# A queue with room for four tasks, in a file whose lines are those of squeue. A job array is refused whole.
+SBATCH = r"""
+script=$(for word; do :; done; cat "$word")
+name=$(echo "$script" | sed -n 's/^#SBATCH --job-name=//p')
+last=$(echo "$script" | sed -n 's/^#SBATCH --array=0-\([0-9]*\)%.*/\1/p')
+if [ $(($(wc -l <QUEUE) + ${last:-0} + 1)) -gt 4 ]; then
+  echo "sbatch: error: QOSMaxSubmitJobPerUserLimit" >&2; exit 1
+fi
+seq 0 ${last:-0} | sed "s/.*/7_&|PENDING|Priority|$name/" >>QUEUE
+echo "Submitted batch job 7"
+"""
+
+
+def test_a_sweep_on_a_cluster_with_limits(cli: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of five runs in arrays of two at most, the third array finds no room; `status` finds those that wait."""
+    folder, queue = tmp_path / "slurm", tmp_path / "queue"
+    scripts = {"sbatch": SBATCH.replace("QUEUE", str(queue)), "squeue": f"cat {queue}", "srun": "exit 1"}
+    folder.mkdir()
+    queue.touch()
+    for name, text in {**scripts, "scontrol": "echo 'MaxArraySize            = 3'"}.items():
+        (folder / name).write_text(f"#!/bin/sh\n{text}\n")
+        (folder / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
+    settings = ("launcher.detach=true", "launcher.probe=false", "launcher.runs_per_job=1")
+    code, out, err = cli(*FAKE_RUN, "-m", "seed=range(0,5)", "launcher=slurm", *settings)
+    assert (code, err) == (0, ""), "that the queue is full is no error"
+    assert "4 of 5 runs submitted" in out and out.splitlines()[-1] == "5 runs: 5 missing"
+    assert [path.read_text().count("seed") for path in Path().glob("results/launcher/batches/*")] == [2, 2]
+    assert cli(*FAKE_RUN, "seed=7").code == 0
+    assert numbers(cli("status").out, "other runs") == {"waiting": 4, "done": 1}
 
 
 def test_a_sweep_that_is_stopped_goes_on(cli: Any, monkeypatch: pytest.MonkeyPatch) -> None:

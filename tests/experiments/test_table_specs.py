@@ -331,7 +331,7 @@ def test_a_part_of_a_table() -> None:
         ({"seeds": {"quick": 1}}, "seeds", "'paper'"),
         ({"seeds": {"quick": 1, "paper": 1, "quik": 1}}, "seeds", "Did you mean 'quick'?"),
         ({"overrides": [{"trian": {"rounds": 1}}]}, "overrides.0.trian", "Did you mean 'train'?"),
-        ({"overrides": [{}, {"column": "m"}]}, "overrides.1.column", "got 'm'"),
+        ({"overrides": [{}, {"column": "m"}]}, "overrides.1.column", "'m'"),
         ({"rows": [{"key": "x", "label": "X", "method": "m"}] * 2}, "rows", "x"),
         ({"rows": [{"key": "x", "label": "X"}]}, "rows.0.method", "conf/method"),
         ({"columns": [{"key": "m", "label": "M", "average_of": ["q"]}]}, "columns.m.average_of", "'q'"),
