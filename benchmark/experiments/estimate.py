@@ -23,6 +23,7 @@ from benchmark.config.merge import merge
 from benchmark.config.schema import RunConfig
 from benchmark.errors import ConfigError
 from datasets.core.base import DataError, Facts
+from datasets.core.prepare import Location
 
 if TYPE_CHECKING:
     from benchmark.models.pretrained import Weights
@@ -77,17 +78,17 @@ class DataNeed(NamedTuple):
     prepared_bytes: int
 
 
-def _folders(run: RunConfig) -> tuple[Path | None, Path | None]:
-    data, cache = run.paths.data, run.paths.cache
-    return Path(data) if data else None, Path(cache) if cache else None
+def _location(run: RunConfig) -> Location:
+    data, cache = (None if path is None else Path(path) for path in (run.paths.data, run.paths.cache))
+    return datasets.locate(run.dataset.name, run.dataset.options, data, cache)
 
 
 def _facts(run: RunConfig) -> Facts | None:
     """Sizes of a run's data, from the prepared data or else from the builder; None if unknown."""
-    wanted = run.dataset
-    if not datasets.is_prepared(datasets.locate(wanted.name, wanted.options, *_folders(run))):
-        return datasets.facts(wanted.name, wanted.options)
-    data = datasets.load(wanted.name, wanted.options, *_folders(run))
+    place = _location(run)
+    if not datasets.is_prepared(place):
+        return datasets.facts(run.dataset.name, run.dataset.options)
+    data = datasets.load(run.dataset.name, run.dataset.options, place.root, place.folder.parent)
     _, channels, size, _ = data.train.images.shape
     return Facts(len(data.train), len(data.test), len(data.classes), channels, size, len(data.sources))
 
@@ -181,24 +182,18 @@ def _small(block: Block, samples: int, device: str) -> RunConfig:
 
 def data_needs(runs: Sequence[RunConfig]) -> list[DataNeed]:
     """The data sets of the runs, each once. Nothing is prepared here."""
-    first: dict[str, RunConfig] = {}
-    for run in runs:
-        first.setdefault(run.dataset.name + json.dumps(run.dataset.options, sort_keys=True), run)
-    known = [(run, _facts(run)) for run in first.values()]
-    return [
-        DataNeed(run.dataset.name, _state(run), facts.prepared_bytes if facts else 0) for run, facts in known
-    ]
-
-
-def _state(run: RunConfig) -> str:
-    try:
-        place = datasets.locate(run.dataset.name, run.dataset.options, *_folders(run))
-        if datasets.is_prepared(place):
-            return "prepared"
-        datasets.find(place)
-        return "raw files there"
-    except DataError as error:
-        return str(error)
+    first = {run.dataset.name + json.dumps(run.dataset.options, sort_keys=True): run for run in runs}
+    needs = []
+    for run in first.values():
+        facts, place = _facts(run), _location(run)
+        try:
+            state = "prepared" if datasets.is_prepared(place) else "raw files there"
+            if state != "prepared":
+                datasets.find(place)
+        except DataError as error:
+            state = str(error)
+        needs.append(DataNeed(run.dataset.name, state, facts.prepared_bytes if facts else 0))
+    return needs
 
 
 def weights_needed(runs: Sequence[RunConfig]) -> dict[Path, Weights]:
