@@ -40,7 +40,7 @@ class Federation:
 
     Attributes:
         feature_dim: h.
-        heads: Initial vectors of the heads that :meth:`ClientRule.heads` asked for, by key.
+        heads: Initial vectors of the heads that :meth:`Rule.heads` asked for, by key.
         generators: Generators of the rule that is set up.
         steps: ``steps(n)`` is how many local steps a client with n samples takes in a round.
     """

@@ -184,8 +184,7 @@ def asked_heads(
 ) -> dict[str, nn.Module]:
     """The classifiers that the client rules and the selection ask for, by key."""
     heads: dict[str, nn.Module] = {}
-    rules: tuple[ClientRule | Selection, ...] = (*method.client, method.selection)
-    for rule in rules:
+    for rule in (*method.client, method.selection):
         heads |= rule.heads(feature_dim, num_classes, num_clients, generators)
     return heads
 

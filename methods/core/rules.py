@@ -53,6 +53,12 @@ class Rule(BaseModel):
         super().__init_subclass__(**kwargs)
         cls.key = vars(cls).get("key", cls.__name__)
 
+    def heads(
+        self, feature_dim: int, num_classes: int, num_clients: int, generators: Generators
+    ) -> dict[str, nn.Module]:
+        """Classifiers by key, asked before all else: h -> C that clients may be given, or that probes train."""
+        return {}
+
 
 R = TypeVar("R", bound=type[Rule])
 
@@ -128,12 +134,6 @@ class ClientRule(StatefulRule):
     def proximal(self) -> float:
         """mu of a term (mu/2) ||v - w||^2 that :meth:`correct` adds the gradient of; it is part of a_k."""
         return 0.0
-
-    def heads(
-        self, feature_dim: int, num_classes: int, num_clients: int, generators: Generators
-    ) -> dict[str, nn.Module]:
-        """The classifiers (h -> C) that clients may be given, by key; asked before all else."""
-        return {}
 
     def send(self, server: State, client: int, view: RoundView) -> State:
         """What goes down to ``client`` beyond w; ``view`` is the round before training.
@@ -247,7 +247,7 @@ class ClientProbe(Protocol):
     Attributes:
         num_attributes: How many values the attribute has; 0 without attributes.
         body_size: Length of the part of w in front of the classifier.
-        heads: First values of the heads that :meth:`Selection.heads` asked for, the same at each client.
+        heads: First values of the heads that :meth:`Rule.heads` asked for, the same at each client.
     """
 
     num_classes: int
@@ -309,12 +309,6 @@ class Selection(Rule):
     def reweighs(self) -> bool:
         """Whether :meth:`reweigh` may change the weights p_k."""
         return False
-
-    def heads(
-        self, feature_dim: int, num_classes: int, num_clients: int, generators: Generators
-    ) -> dict[str, nn.Module]:
-        """Classifiers (h -> anything) that probes train for this rule, by key."""
-        return {}
 
     def pretraining(self, round: int) -> bool:
         """Whether ``round`` is plain FedAvg whatever the method is: only its weights p_k count."""

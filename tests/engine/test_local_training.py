@@ -9,30 +9,48 @@ import pytest
 import torch
 from federations import (
     OwnNorm,
-    Push,
     Recorder,
     Turns,
-    bn_first,
     class_run,
     classes,
     federation,
     near,
     ones,
+    problem_of,
     run,
     seeded,
     stored_order,
-    two_features,
     two_parameters,
     with_rules,
 )
-from torch import Tensor
+from torch import Tensor, nn
 
 from benchmark.engine.aggregation import Buffers
 from benchmark.engine.federation import FederatedRun
 from benchmark.engine.state import Problem, Schedule
+from benchmark.models.networks import Net
 from methods.core.contexts import ClientContext, Phase
 from methods.core.method import Method
 from methods.core.rules import ClientRule
+
+
+def bn_first() -> Net:
+    """BatchNorm on the raw input, so that its statistics are those of the data whatever the weights."""
+    return Net(nn.Sequential(nn.BatchNorm1d(2), nn.Linear(2, 3), nn.Tanh()), nn.Linear(3, 2), 3).double()
+
+
+def two_features(sizes: Sequence[int]) -> Problem:
+    rng = np.random.default_rng(1)
+    xs = [rng.normal(k, 1 + k, size=(n, 2)) for k, n in enumerate(sizes)]
+    return problem_of(xs, [np.arange(n) % 2 for n in sizes], 2)
+
+
+class Push(ClientRule):
+    """Adds a constant gradient (3 on theta, 4 on phi)."""
+
+    def correct(self, ctx: ClientContext, w: Tensor, g: Tensor) -> None:
+        g.add_(torch.tensor([3.0, 4.0], dtype=g.dtype))
+
 
 # Batches and special cases --------------------------------------------------------------------------------------
 

@@ -157,20 +157,6 @@ def bn_dropout() -> Net:
     return Net(body, nn.Linear(8, 3), 8).double()
 
 
-def bn_first() -> Net:
-    """BatchNorm on the raw input, so that its statistics are those of the data whatever the weights."""
-    return Net(nn.Sequential(nn.BatchNorm1d(2), nn.Linear(2, 3), nn.Tanh()), nn.Linear(3, 2), 3).double()
-
-
-def two_features(sizes: Sequence[int]) -> Problem:
-    rng = np.random.default_rng(1)
-    return problem_of(
-        [rng.normal(k, 1 + k, size=(n, 2)) for k, n in enumerate(sizes)],
-        [np.arange(n) % 2 for n in sizes],
-        2,
-    )
-
-
 class Drift(ClientRule):
     """Keeps the last w_k and pulls towards it; its server side counts uploads; personal norm group and buffers."""
 
@@ -201,13 +187,6 @@ class OwnNorm(ClientRule):
 
     personal: ClassVar[tuple[str, ...]] = ("norm",)
     buffers: ClassVar[str | None] = "local"
-
-
-class Push(ClientRule):
-    """Adds a constant gradient (3 on theta, 4 on phi)."""
-
-    def correct(self, ctx: ClientContext, w: Tensor, g: Tensor) -> None:
-        g.add_(torch.tensor([3.0, 4.0], dtype=g.dtype))
 
 
 # Quadratic clients ---------------------------------------------------------------------------------------------

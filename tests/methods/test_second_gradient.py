@@ -61,9 +61,8 @@ def test_the_second_gradient_sees_what_the_first_saw() -> None:
     for first, second in zip(seen.batches[::2], seen.batches[1::2], strict=True):
         assert same(first, second)
     samples = sum(seen.sizes()) // 2
-    assert (
-        samples == 2 * (9 + 5 + 12 + 7) - 2 * 2
-    )  # two epochs without batches of one sample (9 and 5 in fours)
+    # Two epochs without batches of one sample (9 and 5 in fours).
+    assert samples == 2 * (9 + 5 + 12 + 7) - 2 * 2
     assert report.cost == Cost(trained=samples)
 
 

@@ -238,8 +238,6 @@ def test_projection_head() -> None:
         ("resnet50", {"pretrained": 1}, r"pretrained: got 1;"),
         ("resnet50", {"pretrained": True}, r"pretrained: got True; .*1 channel"),
         ("efficientnet_b0", {"hidden": -1}, r"hidden: got -1;"),
-        ("mobilenetv2_gn", {"drop_path": 1}, r"drop_path: got 1;"),
-        ("wrn28_10", {"dropout": "no"}, r"dropout: got 'no';"),
         ("wrn28_10", {"widening_factor": 0}, r"widening_factor: got 0;"),
         ("resnet50", {"width_multiplier": 0}, r"width_multiplier: got 0;"),
         (
