@@ -58,16 +58,16 @@ def step(command: list[str], failed: str) -> None:
         sys.exit(f"setup: stopped: {failed}")
 
 
-def answers(*command: str) -> bool:
-    """Whether ``command --version`` works; a version manager's stub on PATH may have nothing behind it."""
-    found = shutil.which(command[0])
-    return found is not None and subprocess.run([*command, "--version"], capture_output=True).returncode == 0
+def uv_works() -> bool:
+    """Whether uv is on PATH and starts; a version manager's stub may have nothing behind it."""
+    found = shutil.which("uv")
+    return found is not None and subprocess.run(["uv", "--version"], capture_output=True).returncode == 0
 
 
 def make_venv() -> None:
     """Make an empty `.venv` in the place of whatever is there."""
     say(f"making .venv with Python {sys.version.split()[0]}")
-    options = ["--clear", *(["--without-pip"] if answers("uv") else [])]
+    options = ["--clear", *(["--without-pip"] if uv_works() else [])]
     step(
         [sys.executable, "-m", "venv", *options, str(VENV)],
         "python3 could not make a virtual environment. Install its venv module (Debian and Ubuntu: apt-get "
@@ -77,14 +77,11 @@ def make_venv() -> None:
 
 def find_uv() -> list[str]:
     """The command that starts uv: the one on PATH, otherwise one that pip installs into `.venv`."""
-    bundled, pip = [str(PYTHON), "-m", "uv"], [str(PYTHON), "-m", "pip"]
-    if answers("uv"):
+    if uv_works():
         return ["uv"]
-    if not answers(*bundled):
-        if not answers(*pip):
-            step([str(PYTHON), "-m", "ensurepip"], "pip could not be put into .venv. Install uv.")
-        step([*pip, "install", "--quiet", "uv"], "pip could not install uv. Is the package index reachable?")
-    return bundled
+    python = [str(PYTHON), "-m"]
+    step([*python, "pip", "install", "-q", "uv"], "pip could not install uv. Is the package index reachable?")
+    return [*python, "uv"]
 
 
 def set_up() -> None:

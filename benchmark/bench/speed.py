@@ -120,15 +120,6 @@ def beside_bare_loops(results: str) -> None:
         print(f"  {runs} x FedTables run    {ours:9,.0f} samples/s   {ratio:.1%} (target: at least 95 %)")
 
 
-def rounds_per_second(results: str) -> None:
-    """Rounds per second with 100 and 1,000 clients, all of them in every round, one step each."""
-    for clients in (100, 1000):
-        config = _config(results, MNIST, clients, "small_cnn", rounds=2, epochs=None, steps=1, batch_size=32)
-        federated(config)
-        rate = config.train.rounds / federated(config)
-        print(f"  {clients:5,} clients, 1 step each   {rate:6.2f} rounds/s")
-
-
 # Memory ----------------------------------------------------------------------------------------------------------
 
 
@@ -243,7 +234,6 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as results:
         for title, part in (
             ("Training, images of MNIST's shape, small CNN, 100 clients, batch 32", beside_bare_loops),
-            ("Rounds", rounds_per_second),
             ("Memory, FedAvg, ResNet-18", memory),
             ("FedMR's losses, images of 32 pixels, ten classes", fedmr_step),
             ("Planning", planning),

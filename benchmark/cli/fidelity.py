@@ -2,12 +2,11 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated
 
 from benchmark.cli.document import page
 from benchmark.cli.launching import finished_runs, run_settings
-from benchmark.cli.options import LaunchOptions, parse
+from benchmark.cli.options import PresetOptions, parse
 from benchmark.errors import ConfigError
 from benchmark.experiments.spec import matching
 from benchmark.experiments.tuning import TunedFolder
@@ -21,15 +20,10 @@ DOCUMENT = ROOT / "docs" / "fidelity.md"
 
 
 @dataclass(frozen=True, kw_only=True)
-class EffectsOptions(LaunchOptions):
+class EffectsOptions(PresetOptions):
     """Options of ``fidelity effects``. ``out``: by default the folder of measured effects in the project."""
 
-    preset: str = "quick"
     ids: Annotated[str | None, "ID,PATTERN*,..."] = None
-    seeds: int | None = None
-    results: Path = Path("results")
-    tuned: str | None = None
-    out: Path | None = None
 
 
 def main(words: Sequence[str]) -> int:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from benchmark.cli.launching import finished_runs, run_settings
-from benchmark.cli.options import LaunchOptions, parse
+from benchmark.cli.options import PresetOptions, parse
 from benchmark.errors import ConfigError, wrong
 from benchmark.experiments.figures import FigureSpec, find_figures
 from benchmark.experiments.plan import Cells, plan
@@ -22,17 +22,12 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FigureOptions(LaunchOptions):
+class FigureOptions(PresetOptions):
     """Options of the command."""
 
     paper: str | None = None
     figure: int | None = None
     name: Annotated[str | None, "FILE of conf/figure"] = None
-    preset: str = "quick"
-    seeds: int | None = None
-    results: Path = Path("results")
-    tuned: str | None = None
-    out: Path | None = None
 
 
 def main(words: Sequence[str]) -> int:

@@ -53,6 +53,17 @@ class LaunchOptions(TrackingOptions):
     data: Path | None = None
 
 
+@dataclass(frozen=True, kw_only=True)
+class PresetOptions(LaunchOptions):
+    """Which runs of a preset are carried out, and where what comes of them is written."""
+
+    preset: str = "quick"
+    seeds: int | None = None
+    results: Path = Path("results")
+    tuned: str | None = None
+    out: Path | None = None
+
+
 class _Word(NamedTuple):
     """One word that a command takes."""
 

@@ -2,10 +2,6 @@
 
 import json
 import os
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +10,7 @@ import pytest
 from command_line import FAKE_RUN, footprint, numbers
 
 from benchmark.config.compose import group_names
+from benchmark.runs.store import Results
 
 
 def statuses(results: Path) -> list[dict[str, Any]]:
@@ -136,34 +133,13 @@ def test_rows_columns_and_places(cli: Any, toy: Any, tmp_path: Path) -> None:
     assert not Path("results").exists()
 
 
-def test_a_launch_in_another_process(cli: Any, tmp_path: Path, root: Path) -> None:
-    """A second launcher is refused while one works; the first is stopped, says so, and what it did is kept."""
-    words = ["table", "name=feddiverse_cmnist_gsc", "rows=fedavg/uniform", "seeds=20", "launcher=inline"]
-    environment = os.environ | {"PYTHONPATH": str(root)}
-    first = subprocess.Popen(
-        [sys.executable, "-m", "benchmark", *words],
-        cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
-    deadline = time.monotonic() + 300
-    while not statuses(tmp_path / "results"):
-        assert first.poll() is None, first.communicate()
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-    code, _, err = cli(*words)
-    assert code == 2
-    assert "another process works on it" in err
-    assert str(first.pid) in err
-    assert cli("status", *words[1:4]).code == 0
-    first.send_signal(signal.SIGTERM)
-    _, err = first.communicate(timeout=300)
-    assert first.returncode == 130, err
-    assert "the same command goes on" in err
-    assert "Traceback" not in err
-    found = (tmp_path / "results").glob("runs/*/*/status.json")
-    stopped = [path.parent for path in found if '"interrupted"' in path.read_text()]
-    assert len(stopped) == 1
-    assert (stopped[0] / "checkpoint.pt").exists()
-    assert (tmp_path / "results/tables/quick/feddiverse_cmnist_gsc.md").read_text().count("missing") >= 1
+def test_a_second_launcher_is_refused(cli: Any, toy: Any) -> None:
+    words = ("table", "seeds=1", "launcher=inline")
+    with Results(Path("results")).open().launcher_lease():
+        code, _, err = cli(*words)
+        assert code == 2 and "another process works on it" in err and str(os.getpid()) in err
+        assert cli("status", "seeds=1").code == 0
+    assert cli(*words).code == 0
 
 
 def test_a_table_that_an_analysis_makes(cli: Any) -> None:

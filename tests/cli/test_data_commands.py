@@ -130,14 +130,12 @@ def test_options_come_on_top_of_those_of_the_file(cli: Cli, tmp_path: Path) -> N
     [
         ("prepare mnits", "'mnits' 'mnist'?"),
         ("prepare spawrious bredes=4", "spawrious: 'bredes'; breeds=2|4, size=VALUE 'breeds'?"),
-        ("prepare spawrious dataset.options.bredes=4", "'breeds'?"),
         ("prepare spawrious breeds=3", "breeds 3 dataset.options.KEY=VALUE"),
         ("prepare spawrious breeds=2 dataset.options.breeds=4", "breeds twice"),
         ("prepare spawrious breeds=[2", "breeds: '[2'"),
         ("prepare spawrious out=a.png", "'out'"),
         ("check digits size=8", "digits: 'size'"),
         ("prepare niid2 rest=test", "rest dataset.rest="),
-        ("prepare niid2 dataset.train_per_class=5", "train_per_class dataset.train_per_class="),
         # The options are right, the files are missing.
         ("prepare acevedo size=64 classes=folders data=nothing", "Acevedo-20: 8 class"),
         # An option goes to every set that is named, so each has to have it.
@@ -151,10 +149,6 @@ def test_mistakes(cli: Cli, words: str, named: str) -> None:
 
 
 def test_what_options_accept() -> None:
-    accepted = option_values("acevedo")
-    assert accepted == {
-        "strict": "true|false", "size": "VALUE", "seed": "VALUE", "classes": "subtypes|folders"
-    }  # fmt: skip
     places = {"data", "cache", "out", "results", "train_per_class", "test_per_class", "rest"}
     for name in names():
         assert not places & set(option_values(name)), "these words of the command would hide the option"

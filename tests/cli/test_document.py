@@ -19,6 +19,7 @@ def test_every_configured_method_is_in_the_table() -> None:
 
 def test_the_page_is_up_to_date_and_check_notices_a_change(cli: Any, tmp_path: Path) -> None:
     assert cli("document", "check").code == 0, "run: python -m benchmark document"
+    assert "missing; write it with" in cli("document", "check", "out=page.md").err
     page = tmp_path / "page.md"
     page.write_text(PAGE.read_text().replace("| SCAFFOLD |", "| Scaffold |"))
     code, _, err = cli("document", "check", f"out={page}")

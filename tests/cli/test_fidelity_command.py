@@ -46,22 +46,6 @@ def measured() -> dict[str, dict[str, str]]:
         return {line["id"]: line for line in csv.DictReader(stream)}
 
 
-def test_the_page_is_written_and_an_old_one_noticed(cli: Any, ledger: Path) -> None:
-    missing = cli("fidelity", "check", "out=page.md")
-    assert missing.code == 1 and "python -m benchmark fidelity" in missing.err
-    assert not Path("page.md").exists()
-    assert cli("fidelity", "out=page.md").code == 0
-    fresh = cli("fidelity", "check", "out=page.md")
-    assert fresh.code == 0 and "up to date" in fresh.out
-    first = Path("page.md").read_bytes()
-    write_ledger(ledger, TOY | {"default": "0.06."})
-    stale = cli("fidelity", "check", "out=page.md")
-    assert stale.code == 1 and "out of date" in stale.err
-    assert Path("page.md").read_bytes() == first
-    cli("fidelity", "out=page.md")
-    assert b"- *Here.* 0.06." in Path("page.md").read_bytes()
-
-
 def final(rate: float) -> dict[int, float]:
     """Seed -> accuracy in percent of the runs with this client rate, read from their files."""
     found = {}

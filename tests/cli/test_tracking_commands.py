@@ -56,14 +56,6 @@ def test_track_sends_what_was_not_tracked(cli: Any, toy: Any) -> None:
     assert (code, out) == (1, "0 runs, 0 tables and figures sent\n") and "W&B cannot be used" in err
 
 
-def test_a_sweep_with_tracking(cli: Any) -> None:
-    words = ("dataset=fake", "partition=iid", "partition.clients=4", "train.rounds=1", "seed=0,1")
-    assert cli("run", "-m", *words, "launcher=inline", *OFFLINE).code == 0
-    runs = opened(Path("results"))
-    assert {run["job_type"] for run in runs.values()} == {"fedavg"}
-    assert {id.rpartition("-")[2] for id in runs} == {"seed0", "seed1"}
-
-
 TABLE = "table name=toy_table1 seeds=1"
 
 

@@ -336,7 +336,6 @@ def test_a_part_of_a_table() -> None:
         ({"rows": [{"key": "x", "label": "X"}]}, "rows.0.method", "conf/method"),
         ({"columns": [{"key": "m", "label": "M", "average_of": ["q"]}]}, "columns.m.average_of", "'q'"),
         ({"columns": [{"key": "a", "label": "A", "presets": ["quik"]}]}, "columns.a.presets", "'quick'"),
-        ({"reference_row": "x"}, "reference_row", "rounds_to_reach"),
         ({"paper": "other"}, "", "other_table1.yaml"),
     ],
 )

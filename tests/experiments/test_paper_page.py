@@ -1,33 +1,11 @@
-"""`bench data`: what it measures, on few images; and docs/paper.md's table of data sets beside the loaders' facts."""
+"""docs/paper.md's table of data sets beside the loaders' facts."""
 
 import re
-from pathlib import Path
-from typing import Any
-
-import pytest
 
 import datasets
-from benchmark.bench import data
 from benchmark.experiments.plan import plan
 from benchmark.experiments.tables import find_specs
-
-ROOT = Path(__file__).resolve().parents[2]
-
-
-def test_all_steps(cli: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """310 images of 3 x 224 x 224 bytes are 0.05 GB; nothing is left behind."""
-    monkeypatch.setattr(data, "DIFFERENT", 20)
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
-    monkeypatch.setattr("tempfile.tempdir", None)
-    code, out, _ = cli("bench", "data", "images=310")
-    assert code == 0
-    prepare, train = out.splitlines()
-    expected = (
-        r"prepare 310 JPEG files of 600 x 450 as 0\.05 GB: \d+ s, \d+ images/s, \d\.\d\d of \d+ cores busy"
-    )
-    assert re.match(expected, prepare)
-    assert train.startswith("train 2 runs at the same time, each image once: ")
-    assert not list(tmp_path.iterdir())
+from benchmark.paths import ROOT
 
 
 def test_the_documents_table_of_data_sets() -> None:
