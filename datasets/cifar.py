@@ -54,7 +54,6 @@ def _tree(name: str, folder: str, other: str, size: str, files: dict[str, RawFil
             f"{short}-python.tar*": "the archive is not unpacked (tar xzf)",
             f"{short}-b*-bin*": binary,
             f"{short}-bin*": binary,
-            f"{short}-*mat*": "the Matlab version; the python version is needed",
             f"{other}*": f"this is {other}, not {short}",
         },
     )

@@ -154,8 +154,7 @@ def isic2019(options: Isic2019Options, root: Path) -> ListedDataset:
         table["path"] = _paths(place, table)
     for centre, side in SHORTER_SIDE.items() if options.strict else ():
         first = table["path"][table["source"] == CENTRES.index(centre)][:1]
-        pixels = f"{side:,} on the shorter side (centre {centre})"
-        check_pixels(place, first, lambda *sides, least=side: min(sides) >= least, pixels)
+        check_pixels(place, first, side, f"{side:,} on the shorter side (centre {centre})")
     note = "centre crop of FLamby's images"
     if not flamby:
         note = (

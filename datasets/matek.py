@@ -46,7 +46,6 @@ TREE = Tree(
     page="https://www.cancerimagingarchive.net/collection/aml-cytomorphology_lmu/",
     archive="PKG - AML-Cytomorphology_LMU (about 11 GB, by the Aspera client)",
     hints={
-        "*AML-Cytomorphology*.sums": "a list of checksums only: fetch the images with the Aspera client",
         "*.aspx": "the Aspera download is incomplete; start it again, it goes on from there",
         "*.partial": "the Aspera download is incomplete; start it again, it goes on from there",
     },

@@ -24,7 +24,6 @@ from datasets.ssl_fl import TEST_LIST, Lists, find_lists
 CLASSES = ("normal", "diseased")
 CLIENTS = 5
 OLDER = "this is the older copy of ViT-FL; the copy named in FedLD's README is needed"
-KAGGLE = "these are files of the Kaggle competition; the copy prepared for FedLD is needed"
 TREE = Tree(
     title="Retina",
     folders=("Retina", "retina"),
@@ -36,8 +35,6 @@ TREE = Tree(
         "val.csv": OLDER,
         "split_[123]": OLDER,
         "12_clients": "this is COVID-FL",
-        "trainLabels*": KAGGLE,
-        "resized_train*": KAGGLE,
     },
 )
 

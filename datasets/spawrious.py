@@ -41,8 +41,6 @@ TREE = Tree(
     hints={
         "spawrious*o2o*": f"an o2o archive, which lacks combinations of breed and place; {WANTED}",
         "spawrious*m2m*": f"the m2m archive, which has folder 0 only; {WANTED}",
-        "domain_adaptation_ds/": "the folders 0 and 1 beside domain_adaptation_ds are needed",
-        "beach/": "the places lie here directly; the folders 0 and 1 above them are needed",
     },
 )
 
@@ -102,7 +100,7 @@ def _check(top: Place, files: Mapping[str, Sequence[Path]], strict: bool) -> Non
     if strict:
         check_counts(top, found, dict.fromkeys(files, PER_HALF), cause)
         first = [paths[0] for paths in files.values()]
-        check_pixels(top, first, lambda *sides: min(sides) >= SIDE, f"{SIDE} x {SIDE}")
+        check_pixels(top, first, SIDE, f"{SIDE} x {SIDE}")
     cells = Counter[str]()
     for folder, number in found.items():
         cells[folder.split("/", 1)[1]] += number

@@ -42,7 +42,6 @@ TREE = Tree(
     hints={
         "CUB_200_2011*": "CUB_200_2011 found, not WaterBirds: the birds without their new backgrounds",
         "metadata_waterbirds.csv": "SubpopBench's own list; the archive's metadata.csv is needed",
-        "[0-9][0-9][0-9].*/": "the folders of species are there without the list of the archive, metadata.csv",
     },
 )
 

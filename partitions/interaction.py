@@ -5,8 +5,6 @@ columns attributes. Drawing rule: one permutation of the samples of each (class,
 consecutive slices in client order; classes outside, attributes inside.
 """
 
-import math
-from bisect import bisect_left
 from typing import ClassVar
 
 import numpy as np
@@ -140,20 +138,19 @@ class Interaction(Partitioner):
 
     def matrices(self) -> IntArray:
         """Counts of all clients after scaling, int64 [K, Y, A]."""
-        return self._scaled(self.scale)
+        if self.distribution is not None:
+            types = DISTRIBUTIONS[self.distribution]
+        else:
+            types = tuple((kind.count, kind.matrix) for kind in self.clients or ())
+        whole = np.concatenate([np.tile(np.array(matrix), (count, 1, 1)) for count, matrix in types])
+        # The inner rounding makes 90 x 0.35 = 31.499999999999996 the 31.5 that is meant.
+        rounded = np.floor(np.round(whole * self.scale, 9) + 0.5).astype(np.int64)
+        return np.where(whole > 0, np.maximum(rounded, self.scale_floor), 0)
 
     def expected(self, samples: int, classes: int, sources: int) -> tuple[int, int]:
         """Number of clients and sum of the matrices."""
         matrices = self.matrices()
         return len(matrices), int(matrices.sum())
-
-    def fitting_scale(self, available: IntArray) -> float | None:
-        """The largest `scale`, to four decimals, below the current one that fits `available` [Y, A], or None."""
-        steps = range(1, math.ceil(self.scale * 10_000))
-        fitting = bisect_left(
-            steps, True, key=lambda step: bool((self._scaled(step / 10_000).sum(axis=0) > available).any())
-        )
-        return fitting / 10_000 or None
 
     def check(self, population: Population) -> None:
         """Refuse matrices of another shape, with more samples than exist, or of an empty client."""
@@ -178,12 +175,10 @@ class Interaction(Partitioner):
             return
         label, attribute = (int(index) for index in short[0])
         more = f", and {len(short) - 1} more cells are short" if len(short) > 1 else ""
-        fitting = self.fitting_scale(available)
-        hint = f"; {fitting:g} is the largest that fits" if fitting else ""
         raise self.fail(
             f"{population.name_of('class', label)} with {population.name_of('attribute', attribute)}: "
             f"{asked[label, attribute]} samples asked, {available[label, attribute]} available{more}. Lower "
-            f"partition.scale ({self.scale:g}{hint}) or keep more samples (dataset.train_per_class)."
+            f"partition.scale ({self.scale:g}) or keep more samples (dataset.train_per_class)."
         )
 
     def draw(self, population: Population, generator: np.random.Generator) -> list[IntArray]:
@@ -198,17 +193,6 @@ class Interaction(Partitioner):
                 for client, part in enumerate(np.split(shuffled, ends)[:-1]):
                     shares[client].append(part)
         return [np.concatenate(share) for share in shares]
-
-    def _types(self) -> Types:
-        if self.distribution is not None:
-            return DISTRIBUTIONS[self.distribution]
-        return tuple((kind.count, kind.matrix) for kind in self.clients or ())
-
-    def _scaled(self, scale: float) -> IntArray:
-        whole = np.concatenate([np.tile(np.array(matrix), (count, 1, 1)) for count, matrix in self._types()])
-        # The inner rounding makes 90 x 0.35 = 31.499999999999996 the 31.5 that is meant.
-        rounded = np.floor(np.round(whole * scale, 9) + 0.5).astype(np.int64)
-        return np.where(whole > 0, np.maximum(rounded, self.scale_floor), 0)
 
 
 @partition("pooled_interaction")

@@ -5,7 +5,7 @@ and knows only a path; it raises `BadImage`, which `ListedDataset.explain` turns
 """
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
@@ -101,17 +101,15 @@ def two_parts(table: pd.DataFrame) -> tuple[Files, Files]:
     return parts[0], parts[1]
 
 
-def check_pixels(
-    place: Place, paths: Sequence[Path], good: Callable[[int, int], bool], published: str
-) -> None:
-    """Refuse a resized copy: width and height in pixels of these files must be `good`; originals have `published`."""
+def check_pixels(place: Place, paths: Sequence[Path], side: int, published: str) -> None:
+    """Refuse a resized copy: the shorter side of these files must have `side` pixels; originals have `published`."""
     for path in paths:
         try:
-            width, height = open_rgb(path).size
+            size = open_rgb(path).size
         except BadImage as bad:
             raise bad.explain(place) from bad
-        if not good(width, height):
-            problem = f"has {width} x {height} pixels, the originals {published}"
+        if min(size) < side:
+            problem = f"has {size[0]} x {size[1]} pixels, the originals {published}"
             raise place.bad_file(path, problem, "an original image", f"a resized copy; {STRICT}")
 
 

@@ -97,33 +97,27 @@ class StandInOptions(Options):
 
     @model_validator(mode="after")
     def _consistent(self) -> "StandInOptions":
-        most = 10 + len(MIRRORED)
-        if self.classes not in (*range(2, most + 1), PAIRS):
-            raise ValueError(f"classes must be 2 to {most}, or {PAIRS}, not {self.classes}")
-        if len(self.class_names) not in (0, self.classes):
-            raise ValueError(f"{len(self.class_names)} class_names for {self.classes} classes")
         flat = [digit for group in self.groups for digit in group]
-        fitting = len(self.groups) == self.classes and all(self.groups) and len(set(flat)) == len(flat)
-        if self.groups and not fitting:
-            raise ValueError(
-                f"groups need one list of digits for each of {self.classes} classes, no digit twice"
-            )
-        if not set(flat) <= set(range(10)):
-            raise ValueError("groups hold digits 0 to 9")
-        if len(self.attributes) not in (0, 2) or (self.attributes and self.sources):
-            raise ValueError("attributes are two names or none, and none together with sources")
-        if bool(self.attributes) != (self.style in ("colour", "scene")):
-            raise ValueError("the styles colour and scene show two attributes, the other styles show none")
-        if self.style != "grey" and self.channels != 3:
-            raise ValueError(f"the style {self.style} has three channels")
-        if len(self.appearances) not in (0, len(self.sources)):
-            raise ValueError(f"{len(self.appearances)} appearances for {len(self.sources)} sources")
+        whole = len(self.groups) == self.classes and all(self.groups) and len({*flat}) == len(flat)
+        shown = self.style in ("colour", "scene")
+        for bad, message in (
+            (self.classes not in (*range(2, 18), PAIRS), f"classes must be 2 to 17, or {PAIRS}"),
+            (len(self.class_names) not in (0, self.classes), "class_names must be one for each class"),
+            (self.groups and not whole, "groups need one list of digits for each class, no digit twice"),
+            (not {*flat} <= {*range(10)}, "groups hold digits 0 to 9"),
+            (len(self.attributes) not in (0, 2), "attributes are two names or none"),
+            (self.attributes and self.sources, "attributes are not together with sources"),
+            (bool(self.attributes) != shown, "the styles colour and scene show two attributes, others none"),
+            (self.style != "grey" and self.channels != 3, f"the style {self.style} has three channels"),
+            (len(self.appearances) not in (0, len(self.sources)), "appearances must be one for each source"),
+        ):
+            if bad:
+                raise ValueError(message)
         for name in ("train_counts", "test_counts"):
             try:
                 table = self.table(getattr(self, name))
             except ValueError:
-                n = self.classes
-                expected = f"one number, {n} numbers (one per class), or {n} rows of {self.columns}"
+                expected = f"one number, one for each class, or a row of {self.columns} for each class"
                 raise ValueError(f"{name} must be {expected}") from None
             if table.min() < 0 or table.sum() == 0:
                 raise ValueError(f"{name} must not be negative, nor all zero")

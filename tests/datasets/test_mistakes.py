@@ -196,7 +196,6 @@ DIVERSE = [
     hint("waterbirds", "CUB_200_2011/", "CUB_200_2011 found, not WaterBirds"),
     hint("waterbirds", "waterbirds_v1.0/deeper/metadata.csv", "in a deeper folder"),
     hint("spawrious", "spawrious224__o2o_easy.tar.gz", "o2o archive"),
-    hint("spawrious", "spawrious224/beach/", "the places lie here directly"),
     # Images 1 to 12 train, 13 to 20 validation, 21 to 32 test; in each three of a cell, 21 is a land bird on land.
     water(each(remove("*/*/Bird_0021.jpg", "*/*/Bird_0013.jpg"), move("*/*/Bird_0012.jpg", "x.png")),
         "2 of 24 listed images have no file: 001.Bird_0/Bird_0012.jpg",

@@ -102,30 +102,16 @@ def test_scale_rounds_half_up_and_keeps_small_cells() -> None:
     assert interaction(clients=[{"matrix": [[90, 90], [0, 1]]}], scale=0.35).matrices()[0, 0, 0] == 32  # 31.5
 
 
-def test_cell_that_is_short_is_named_with_a_scale_that_fits() -> None:
+def test_a_cell_that_is_short_is_named() -> None:
+    labels, attributes = (np.repeat(cell, [900, 600, 640, 1760]) for cell in ([0, 0, 1, 1], [0, 1, 0, 1]))
     data = Population(
-        np.repeat([0, 0, 1, 1], [900, 640, 640, 1760]), 2, np.repeat([0, 1, 0, 1], [900, 640, 640, 1760]), 2,
-        class_names=("small", "large"), attribute_names=("red", "green"),
-    )  # fmt: skip
-    with pytest.raises(PartitionError) as caught:
+        labels, 2, attributes, 2, class_names=("small", "large"), attribute_names=("red", "green")
+    )
+    words = r"class 0 \(small\) with attribute 0 \(red\): 1760 samples asked, 900 available, and 1 more"
+    with pytest.raises(PartitionError, match=words):
         interaction(distribution="cmnist_gsc").split(data, np.random.default_rng(0))
-    message = str(caught.value)
-    assert "class 0 (small) with attribute 0 (red): 1760 samples asked, 900 available" in message
-    assert "partition.scale" in message
-    fitting = float(message.split("1; ")[1].split(" is the largest")[0])
-    # Cell (0, 0) of 19 clients with 90 and 5 with 10 at scale s: 19 x round(90 s) + 5 x round(10 s), 900 at most:
-    # round(90 s) = 46 needs 19 x 46 + 5 x 5 = 899, 47 is too much; 90 s < 46.5.
-    assert fitting == pytest.approx(46.5 / 90, abs=1e-4)
-    interaction(distribution="cmnist_gsc", scale=fitting).split(data, np.random.default_rng(0))
-
-
-def test_no_scale_fits_an_empty_cell() -> None:
-    scheme = interaction(distribution="cmnist_gsc")
-    assert scheme.fitting_scale(np.array([[100, 0], [100, 100]])) is None
-    with pytest.raises(
-        PartitionError, match=r"class 0 with attribute 1: 640 samples asked, 0 available, and 2 more"
-    ):
-        scheme.split(population([[1760, 0], [300, 300]]), np.random.default_rng(0))
+    # Cell (0, 0) of 19 clients with 90 and 5 with 10 asks for 19 x 45 + 5 x 5 = 880 at half the scale.
+    interaction(distribution="cmnist_gsc", scale=0.5).split(data, np.random.default_rng(0))
 
 
 def test_other_bad_inputs() -> None:
