@@ -18,7 +18,6 @@ SMALL: dict[str, dict[str, Any]] = {
     "bodzas": {"each": 2},
     "ham10000": {"each": 4},
     "mnist": {"train": 4},
-    "fashionmnist": {},
     "retina": {"train": 10, "size": 16},
     "spawrious": {"each": 10},
     "waterbirds": {"train": 3},

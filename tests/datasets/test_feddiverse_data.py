@@ -1,5 +1,6 @@
 """Spawrious and WaterBirds: order of classes and places, the test draw, published cells, FedDiverse's clients."""
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -72,10 +73,7 @@ def test_waterbirds_keeps_the_order_of_the_list(raw: Callable[..., Path]) -> Non
 def test_waterbirds_numbers_with_a_decimal_point_and_a_byte_order_mark(raw: Callable[..., Path]) -> None:
     root = raw("waterbirds")
     path = root / "waterbirds_v1.0/metadata.csv"
-    head, *rows = path.read_text().splitlines()
-    cells = [row.split(",") for row in rows]
-    rows = [",".join([*row[:2], *(f"{value}.0" for value in row[2:5]), row[5]]) for row in cells]
-    path.write_text("\ufeff" + "\n".join([head, *rows]))
+    path.write_text("\ufeff" + re.sub(r",(\d)(?=,)", r",\1.0", path.read_text()))
     assert len(listed("waterbirds", root).train) == 12
 
 

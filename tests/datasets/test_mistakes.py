@@ -4,6 +4,7 @@ Sizes of the copies are those of `conftest.SMALL`; numbers expected in the messa
 """
 
 import gzip
+import importlib
 import os
 import pickle
 import struct
@@ -15,15 +16,13 @@ from typing import Any
 import numpy as np
 import pytest
 from raw_mistakes import (
-    Change,
-    append,
+    Mistake,
     array,
     batch,
     cut,
     each,
     hint,
     idx,
-    keep_rows,
     matlab,
     mistake,
     move,
@@ -35,10 +34,7 @@ from raw_mistakes import (
 )  # fmt: skip
 from raw_trees import listed
 
-from datasets import acevedo as acevedo_module
-from datasets import bodzas as bodzas_module
-from datasets import ham10000
-from datasets import matek as matek_module
+from datasets.core.registry import facts
 
 MATEK = "PKG - AML-Cytomorphology_LMU/AML-Cytomorphology"
 ACEVEDO = "PBC_dataset_normal_DIB"
@@ -63,7 +59,6 @@ DOWNLOADS = [
     cifar(unchanged, "5ff9c542aee3614f3951f8cda6e48888 is published", strict=True),
     svhn(unchanged, "e26dedcc434d2e4c54c9b2d4a06d8373 is published", strict=True),
     mnist(move("FashionMNIST", "MNIST"), "move these to FashionMNIST/raw", tree="fashionmnist", strict=True),
-    mistake("fashionmnist", move("MNIST", "FashionMNIST"), "is a file of MNIST", tree="mnist"),
     mnist(cut(IDX, 0), "is empty", "47,040,016 bytes", "found:     0 bytes"),
     mnist(cut(IDX, 300), "cannot be unpacked", "found:     300 bytes", "interrupted"),
     mnist(idx(LABELS, 51, magic=2049, extra=-1), "has 58 bytes unpacked; expected 59"),
@@ -78,21 +73,17 @@ DOWNLOADS = [
         "1 of 4 raw files are missing", "train-images-idx3-ubyte.gz, train-labels.", "dots in the names"),
     mnist(each(*(write(f"p{k}") for k in range(8))), "p0, p1, p2, p3, p4 and 3 more in", tree="empty"),
     hint("cifar10", "cifar-10-batches-bin/", "binary version for C"),
-    hint("cifar10", "cifar-100-python/", "this is cifar-100"),
     hint("cifar10", "cifar-10-batches-py/data_batch_1", "6 of 7 raw files"),
-    hint("svhn", "train.tar.gz", "format 1"),
     cifar(cut("cifar-10-batches-py/data_batch_3", 50), "cannot be read as a batch"),
     cifar(batch("data_batch_1", data=np.zeros((20, 3072), np.uint8), fine_labels=[0] * 20), "0 `labels`"),
     cifar(batch("data_batch_1", data=np.zeros((20, 3000), np.uint8), labels=[0] * 20), "(20, 3000)"),
     cifar(batch("test_batch", data=np.zeros((0, 3072), np.uint8), labels=[]), "N > 0"),
-    cifar(batch("test_batch", data=np.zeros((2, 3072), np.uint8), labels=[0, -1]), "expected 0 to 9"),
     cifar(batch("test_batch", data=np.zeros((2, 3072), np.uint8), labels=[0, 10]), "expected 0 to 9"),
     cifar(batch("batches.meta", fine_label_names=["a"]), "names 0 classes; CIFAR-10 has 10"),
     svhn(cut("train_32x32.mat", 500), "cannot be read as a Matlab file"),
     svhn(matlab(X=np.zeros((32, 32, 3, 4), np.uint8), y=[[0], [1], [2], [3]]), "others than 1 to 10: [0]"),
     svhn(matlab(X=np.zeros((32, 32, 3, 4), np.uint8), y=[[1], [2]]), "2 labels for 4 images"),
     svhn(matlab(X=np.zeros((28, 28, 3, 2), np.uint8), y=[[1], [2]]), "lacks `X` (uint8, 32 x 32 x 3"),
-    svhn(matlab(images=np.zeros((32, 32, 3, 4), np.uint8)), "lacks `X`"),
 ]  # fmt: skip
 
 FEDLD = [
@@ -102,7 +93,6 @@ FEDLD = [
     covid(move("Retina", "COVID-FL"), "this is Retina", tree="retina"),
     # 10 training images are dealt to the clients in turn: client_2 has 1 and 6.
     retina(remove("Retina/train/6_left.npy"), "10 images expected, 9 found", "split_2/client_2.csv 2/1", split=2),
-    retina(remove("Retina/train/6_left.npy"), "1 of 10 listed images are not in train/", "train.csv 10/9"),
     retina(replace("Retina/labels.csv", "3_left_test.npy,1.0\n", ""), "have no label in labels.csv: 3_left_test.npy"),
     *(
         retina(replace("Retina/labels.csv", "0_left.npy,0.0\n", f"{row}\n"), word, "0.0 (normal), 1.0 (diseased)")
@@ -115,7 +105,7 @@ FEDLD = [
     retina(write("Retina/test.csv"), "test.csv is empty"),
     retina(write("Retina/test.csv", b"PK\x03\x04\xff\xfe"), "no UTF-8 text"),
     retina(remove("*/*/split_3/client_4.csv"), "missing: 5_clients/split_3/client_4.csv", split=3),
-    retina(append("Retina/5_clients/split_1/client_5.csv", "0_left.npy"), "1 of 3 names in 5_clients/", split=1),
+    retina(write("Retina/5_clients/split_1/client_5.csv", "0_left.npy"), "1 of 1 names in 5_clients/", split=1),
     retina(remove("Retina/train/*", "Retina/train.csv"), "too few images: arrays in train/ 0"),
     retina(unchanged, "normal 4,500/5, diseased 4,499/5", "strict: false", strict=True),
     *(
@@ -123,9 +113,7 @@ FEDLD = [
         for change, word in (
             (cut("Retina/train/5_left.npy", 200), "interrupted"),
             (array("Retina/train/5_left.npy", np.zeros((4, 16, 16))), "its shape is (4, 16, 16)"),
-            (array("Retina/train/5_left.npy", np.zeros((0, 16, 3))), "its shape is (0, 16, 3)"),
             (array("Retina/train/5_left.npy", np.full((16, 16), np.nan)), "not finite"),
-            (array("Retina/train/5_left.npy", [["a"]]), "its values are <U1"),
             (array("Retina/train/5_left.npy", np.array([[{}]], dtype=object)), "allow_pickle"),
         )
     ),
@@ -135,12 +123,10 @@ FEDLD = [
 ]  # fmt: skip
 
 BLOOD = [
-    hint("matek", "AML-Cytomorphology_LMU/PKG.aspx", "start it again"),
     matek(remove(f"{MATEK}/LYA"), "1 of 15 class folders are missing (LYA)"),
     acevedo(remove(f"{ACEVEDO}/monocyte/*"), "too few images: monocyte 0", "at least 2 of each"),
     acevedo(move(f"{ACEVEDO}/ig/*.jpg", "ig_{}_copy.jpg"), "are not called MY_<number> or MMY_<number>"),
     acevedo(move(f"{ACEVEDO}/neutrophil/SNE_1.jpg", "../ig/SNE_1.jpg"), "1 of 13 files in ig/", "another class"),
-    acevedo(unchanged, "17,092 images expected, 39 found", "BA 1,218/3,", strict=True),
     acevedo(each(remove("*"), lambda root: root.rmdir(), lambda root: root.write_text("x")), "1 bytes", "/data\n"),
     bodzas(picture("Bodzas-23/Normoblast/1.png"), "Normoblast/1.png have the same name"),
     matek(remove(f"{MATEK}/MYO/MYO_0002.tiff"), "annotations.dat have no file: MYO/MYO_0002;", "Aspera", "MYO 2/1"),
@@ -153,17 +139,14 @@ BLOOD = [
 
 SKIN = [
     hint("ham10000", "HAM10000/hmnist_28_28_RGB.csv", "shrunken pixels"),
-    hint("isic2019", "ISIC2019/ISIC_2019_Test_Input/", "the challenge's test images"),
     ham(remove(HAM), "there is no HAM10000_metadata beside 28 images"),
     # Even numbers of the 28 images, two of each class, lie in the first folder.
     ham(remove("HAM10000/HAM10000_images_part_2"), "14 of 28 listed images have no file", "is missing", "akiec 4/2"),
     ham(write(HAM, "image,age_approx,lesion_id\nISIC_0000000,55,\n"), "has no column image_id, dx"),
     ham(replace(HAM, ",mel,", ",melanoma,"), "unknown dx melanoma"),
-    ham(replace(HAM, ",rosendahl", ",queensland"), "unknown dataset queensland"),
     ham(replace(HAM, "ISIC_0024307", "ISIC_0024306"), "lists ISIC_0024306 twice"),
     ham(write(HAM, "lesion_id,image_id,dx\nHAM_0,ISIC_00"), "is cut off in row 2"),
     ham(write(HAM, 'lesion_id,image_id,dx\n"' + "x" * 200_000), "cannot be read as a table"),
-    ham(unchanged, "10,015 images expected, 28 found", "df 115/4", "strict: false", strict=True),
     ham(unchanged, "too few images: akiec 4, bcc 4,", "at least 5", "lower dataset.options.held_out", held_out=4),
     # 6 centres of 2 + 1 images of each of 8 classes; image n has class n // 3 % 8 and centre n // 24.
     isic(remove(FOLD), "train_test_split is not beside", "dataset_creation_scripts/train_test_split", "fold=own"),
@@ -178,7 +161,6 @@ SKIN = [
             (f"1.0{ZEROS},0,6,train,train_6", "has the unknown center 6"),
             (f"1.0{ZEROS},1,0,train,train_0", "ISIC_0000000, ISIC_0000001: its values in train_test_split contradict"),
             (f"1.0{ZEROS},0,0,train,train_1", "contradict"),
-            (f"one{ZEROS},0,0,train,train_0", "contradict"),
             (f"1.0,1.0{ZEROS[4:]},0,0,train,train_0", "contradict"),
         )
     ),
@@ -189,67 +171,50 @@ SKIN = [
     isic(replace(METADATA, "ISIC_0000000,", "ISIC_0000999,"), "ISIC_0000999:", "does not have it", fold="own"),
     isic(unchanged, "23,247 images expected, 144 found", "bcn test MEL 578/1", "strict: false", strict=True),
     isic(unchanged, "bcn test 2,483/5", strict=True, fold="own"),
-    isic(keep_rows(FOLD, ",train,"), "too few images: test 0"),
+    isic(write(FOLD, f"image,MEL,NV,BCC,AK,BKL,DF,VASC,SCC,target,center,fold\nx,1{',0' * 8},0,train\n"), "test 0"),
 ]  # fmt: skip
 
 DIVERSE = [
     hint("waterbirds", "CUB_200_2011/", "CUB_200_2011 found, not WaterBirds"),
     hint("waterbirds", "waterbirds_v1.0/deeper/metadata.csv", "in a deeper folder"),
-    hint("spawrious", "spawrious224__o2o_easy.tar.gz", "o2o archive"),
     # Images 1 to 12 train, 13 to 20 validation, 21 to 32 test; in each three of a cell, 21 is a land bird on land.
     water(each(remove("*/*/Bird_0021.jpg", "*/*/Bird_0013.jpg"), move("*/*/Bird_0012.jpg", "x.png")),
         "2 of 24 listed images have no file: 001.Bird_0/Bird_0012.jpg",
         "expected/found: train y=1 place=1 3/2, test y=0 place=0 3/2",
     ),
     water(unchanged, "generated anew from CUB and Places", "11,788 images", "test y=1 place=0 642/3", strict=True),
-    water(keep_rows(WATER, ",2,"), "too few images: train 0"),
+    water(write(WATER, "img_filename,y,split,place\nx.jpg,0.0,0,0\n"), "too few images: test 0"),
     spaw(remove("*/*/snow/labrador"), "too few images: snow/labrador 0", "o2o"),
     spaw(remove("*/*/snow/labrador/*_[0-7].png"), "too few images: snow/labrador 4; expected at least 6"),
     spaw(remove("spawrious224/1"), "m2m (folder 0 only)", "1/snow/corgi 3,168/0", strict=True, breeds=4),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("name", "tree", "change", "options", "words", "decoding"), [*DOWNLOADS, *FEDLD, *BLOOD, *SKIN, *DIVERSE]
-)
+@pytest.mark.parametrize("case", [*DOWNLOADS, *FEDLD, *BLOOD, *SKIN, *DIVERSE])
 @pytest.mark.filterwarnings("ignore:Truncated File Read")
 def test_one_message_in_five_parts(
-    raw: Callable[..., Path],
-    refused: Callable[..., str],
-    name: str,
-    tree: str,
-    change: Change,
-    options: dict[str, Any],
-    words: tuple[str, ...],
-    decoding: bool,
+    raw: Callable[..., Path], refused: Callable[..., str], case: Mistake
 ) -> None:
-    root = raw(*{"empty": (), "blood": ("acevedo", "matek", "bodzas")}.get(tree, (tree,)))
-    change(root)
-    message = refused(name, root, options, decoding=decoding)
-    assert [word for word in words if word not in message] == [], message
+    root = raw(*{"empty": (), "blood": ("acevedo", "matek", "bodzas")}.get(case.tree, (case.tree,)))
+    case.change(root)
+    message = refused(case.name, root, case.options, decoding=case.decoding)
+    assert [word for word in case.words if word not in message] == [], message
 
 
 @pytest.mark.parametrize(
-    ("name", "words"),
-    [
-        ("mnist", "MNIST/raw/train-images-idx3-ubyte[.gz], yann.lecun.com FEDTABLES_OFFLINE"),
-        ("cifar100", "cifar-100-python/train, cifar-100-python.tar.gz"),
-        ("svhn", "train_32x32.mat, ufldl.stanford.edu/housenumbers"),
-        ("retina", "Retina/labels.csv, 1bW--_qRZnWbkb0XXvGBCSferdqXZ6pe7"),
-        ("covid_fl", "COVID-FL/12_clients/split_real 1cuvoYvt-EVs5qtA5Xgos0yUJmfPhRbwg"),
-        ("acevedo", "PBC_dataset_normal_DIB/{basophil, snkd93bnjr/1, PBC_dataset_normal_DIB.zip"),
-        ("matek", "AML-Cytomorphology_LMU/AML-Cytomorphology/{BAS, aml-cytomorphology_lmu/"),
-        ("bodzas", "Bodzas-23/{Basophile, figshare.22680517, 45"),
-        ("ham10000", "HAM10000_images_part_1/ISIC_*.jpg, HAM10000_images_part2.zip"),
-        ("isic2019", "ISIC_2019_Training_Input/ISIC_*.jpg, 23,247 challenge.isic-archive.com"),
-        ("waterbirds", "waterbird_complete95_forest2water2/metadata.csv group_DRO"),
-        ("spawrious", "spawrious224/0/beach/labrador/*.png, aengusl/spawrious"),
-    ],
+    "name",
+    "mnist cifar100 svhn retina acevedo matek bodzas ham10000 isic2019 waterbirds spawrious".split(),
 )
-def test_nothing_is_there(tmp_path: Path, refused: Callable[..., str], name: str, words: str) -> None:
-    message = refused(name, tmp_path / "data")
-    expected = [*words.split(), "does not exist", "not downloaded yet", "FEDTABLES_DATA"]
-    assert [word for word in expected if word not in message] == [], message
+def test_nothing_is_there(tmp_path: Path, refused: Callable[..., str], name: str) -> None:
+    message, known = refused(name, tmp_path / "data"), facts(name)
+    words = (
+        known.page,
+        known.raw.split("; about")[0],
+        "does not exist",
+        "not downloaded yet",
+        "FEDTABLES_DATA",
+    )
+    assert [word for word in words if word not in message] == [], message
 
 
 @pytest.mark.parametrize(
@@ -268,30 +233,23 @@ def test_a_bad_image_of_each(raw: Callable[..., Path], refused: Callable[..., st
 
 
 @pytest.mark.parametrize(
-    ("name", "locked"), [("acevedo", f"{ACEVEDO}/ig"), ("mnist", "MNIST/raw/train-labels-idx1-ubyte.gz")]
+    ("name", "owner", "method"), [("acevedo", os, "scandir"), ("mnist", Path, "read_bytes")]
 )
-def test_a_folder_or_file_that_may_not_be_read(
+def test_files_that_may_not_be_read(
     raw: Callable[..., Path],
     refused: Callable[..., str],
     monkeypatch: pytest.MonkeyPatch,
     name: str,
-    locked: str,
+    owner: Any,
+    method: str,
 ) -> None:
+    def denied(path: Path) -> None:
+        raise PermissionError(13, "Permission denied", str(path))
+
     root = raw(name)
-
-    def guarded(read: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        def guard(path: Any) -> Any:
-            if Path(path) == root / locked:
-                raise PermissionError(13, "Permission denied", str(path))
-            return read(path)
-
-        return guard
-
-    monkeypatch.setattr(os, "scandir", guarded(os.scandir))
-    monkeypatch.setattr(Path, "read_bytes", guarded(Path.read_bytes))
+    monkeypatch.setattr(owner, method, denied)
     message = refused(name, root)
-    assert f": {Path(locked).name} cannot be read (Permission denied)." in message
-    assert f"looked at: {root / locked}\n" in message and "chmod -R u+rX" in message
+    assert "cannot be read (Permission denied)." in message and "chmod -R u+rX" in message
 
 
 def test_a_pickle_that_would_run_code_is_refused(
@@ -307,34 +265,32 @@ def test_a_pickle_that_would_run_code_is_refused(
     assert not (tmp_path / "ran").exists()
 
 
-MONOCYTE = dict.fromkeys(bodzas_module.PUBLISHED, 2) | {"Monocyte": 1}
-THREE = {folder: dict.fromkeys(codes, 3) for folder, codes in acevedo_module.PREFIXES.items()}
-HAM_COUNTS = {"COUNTS": dict.fromkeys(ham10000.COUNTS, 4)}
-HAM_SOURCES = {"SOURCE_COUNTS": dict.fromkeys(ham10000.SOURCE_COUNTS, 7)}
-
-
 @pytest.mark.parametrize(
     ("name", "patches", "words"),
     [
-        ("bodzas", {"PUBLISHED": MONOCYTE}, "Monocyte 1/2"),
-        ("bodzas", {"PUBLISHED": dict.fromkeys(bodzas_module.PUBLISHED, 2)}, "24 x 18 pixels, the originals 1,200 x"),
-        ("acevedo", {"PREFIXES": THREE}, "24 x 18 pixels, the originals about 360 x 363"),
-        ("matek", {"PUBLISHED": dict.fromkeys(matek_module.PUBLISHED, 2)}, "20 x 20 pixels, the originals 400 x 400"),
-        ("ham10000", HAM_COUNTS, "10,015 images expected, 28 found; expected/found: vidir_molemax 3,954/7"),
-        ("ham10000", HAM_COUNTS | HAM_SOURCES, "24 x 18 pixels, the originals 600 x 450"),
+        ("bodzas", {"PUBLISHED": 2}, "24 x 18 pixels, the originals 1,200 x 1,200"),
+        ("matek", {"PUBLISHED": 2}, "20 x 20 pixels, the originals 400 x 400"),
+        (
+            "ham10000",
+            {"COUNTS": 4},
+            "10,015 images expected, 28 found; expected/found: vidir_molemax 3,954/7",
+        ),
+        ("ham10000", {"COUNTS": 4, "SOURCE_COUNTS": 7}, "24 x 18 pixels, the originals 600 x 450"),
         ("spawrious", {"PER_HALF": 10}, "16 x 16 pixels, the originals 224 x 224"),
     ],
-)  # fmt: skip
+)
 def test_other_numbers_and_resized_copies(
     raw: Callable[..., Path],
     refused: Callable[..., str],
     monkeypatch: pytest.MonkeyPatch,
     name: str,
-    patches: dict[str, Any],
+    patches: dict[str, int],
     words: str,
 ) -> None:
     """With the copy's own numbers as the published ones."""
-    for key, value in patches.items():
-        monkeypatch.setattr(f"datasets.{name}.{key}", value)
+    module = importlib.import_module(f"datasets.{name}")
+    for key, number in patches.items():
+        old = getattr(module, key)
+        monkeypatch.setattr(module, key, dict.fromkeys(old, number) if isinstance(old, dict) else number)
     options = {"strict": True} | ({"held_out": 1} if name == "ham10000" else {})
     assert words in refused(name, raw(name), options)

@@ -1,15 +1,11 @@
-"""Names, options, facts and the discovery of builders."""
+"""Names, options and facts."""
 
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-import datasets
-from datasets.core import registry
 from datasets.core.base import DataError, Options
-from datasets.core.registry import dataset, describe, facts, get, names, parse
+from datasets.core.registry import dataset, facts, get, parse
 
 
 def test_unknown_name_gets_the_nearest_match() -> None:
@@ -60,23 +56,6 @@ def test_facts_are_the_published_numbers(name: str) -> None:
 
 
 def test_a_builder_is_registered_once() -> None:
-
     taken = r"'digits' is registered twice: by datasets\.standin\.digits\.digits"
     with pytest.raises(DataError, match=taken):
         dataset("digits", options=Options)(get("digits").builder)
-
-
-def test_a_new_dataset_is_one_new_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file added to the folder is found with no other edit."""
-    monkeypatch.setattr(registry, "_entries", dict(registry._entries))
-    monkeypatch.setattr(datasets, "__path__", [*datasets.__path__, str(tmp_path)])
-    registry._import_builders.cache_clear()
-    (tmp_path / "rings.py").write_text(
-        "from datasets.core.base import Options\n"
-        "from datasets.core.registry import dataset\n\n"
-        "@dataset('rings', options=Options)\n"
-        "def rings(options, root):\n"
-        "    'Rings of Saturn.'\n"
-    )
-    assert describe("rings") == "Rings of Saturn." and "rings" in names()
-    del sys.modules["datasets.rings"]

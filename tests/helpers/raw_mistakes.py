@@ -8,7 +8,7 @@ import signal
 import struct
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -62,10 +62,6 @@ def replace(name: str, old: str, new: str) -> Change:
     return change
 
 
-def append(name: str, line: str) -> Change:
-    return lambda root: (root / name).write_text((root / name).read_text() + line + "\n")
-
-
 def move(old: str, new: str) -> Change:
     """Rename the files that fit a pattern; `{}` in the new name is the old one's stem."""
 
@@ -106,16 +102,6 @@ def idx(name: str, *shape: int, magic: int = 2051, extra: int = 0, packed: bool 
     return write(name, gzip.compress(content) if packed else content)
 
 
-def keep_rows(name: str, word: str) -> Change:
-    """Drop the lines of a table, after its header, that have no such word."""
-
-    def change(root: Path) -> None:
-        head, *rows = (root / name).read_text().splitlines()
-        (root / name).write_text("\n".join([head, *(row for row in rows if word in row)]) + "\n")
-
-    return change
-
-
 def each(*changes: Change) -> Change:
     return lambda root: [change(root) for change in changes]
 
@@ -129,11 +115,22 @@ class Killed:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
+class Mistake(NamedTuple):
+    """What is changed in a data set's tree (`empty`: in an empty root), and parts of the message."""
+
+    name: str
+    tree: str
+    change: Change
+    options: dict[str, Any]
+    words: tuple[str, ...]
+    decoding: bool
+
+
 def mistake(
     name: str, change: Change, *words: str, tree: str = "", decoding: bool = False, **options: Any
 ) -> Any:
-    """Parameters of a test: what is changed in a data set's tree (`empty`: in an empty root), parts of the message."""
-    return pytest.param(name, tree or name, change, options, words, decoding, id=name)
+    """A `Mistake` as the parameter of a test."""
+    return pytest.param(Mistake(name, tree or name, change, options, words, decoding), id=name)
 
 
 def hint(name: str, found: str, word: str) -> Any:
