@@ -16,7 +16,7 @@ plain mean and by principal gradients: the same local models for both.
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -45,8 +45,8 @@ from methods.core.rules import Aggregator, ClientRule
 from methods.fedavg import MeanDirection
 from methods.fedld import Margin, Principal
 
-FIGURE = "fedld_figure2"
-"""The file of conf/figure with the settings of all presets."""
+SETTINGS = FIGURE_FOLDER / "fedld_figure2.yaml"
+"""The settings of all presets."""
 
 NOTES = (
     "Eq. 2: L(w) = local loss + distribution shift + aggregation. The shift and aggregation losses are the absolute "
@@ -119,8 +119,7 @@ def one_round(run: FederatedRun, directions: Mapping[str, Aggregator]) -> dict[s
     """
     client = (*run.method.client, LocalModels())
     method = replace(run.method, client=client, direction=Several(rules=dict(directions)))
-    schedule = replace(run.schedule, rounds=1, clients_per_round=run.num_clients)
-    run = replace(run, method=method, schedule=schedule)
+    run = replace(run, method=method, schedule=replace(run.schedule, clients_per_round=run.num_clients))
     before = run.initial_state()
     after, _ = run.step(before)
     kept = after.rules[LocalModels.key]
@@ -140,8 +139,8 @@ def one_round(run: FederatedRun, directions: Mapping[str, Aggregator]) -> dict[s
 class Experiment(FileModel):
     """What Fig. 2 is made of in one preset.
 
-    ``alphas`` are of the Dirichlet partition, ``lam`` is lambda of the margin, ``proportion`` L / m of the principal
-    gradients, ``settings`` those of the runs, as in a table: data, model, clients, budget of the round.
+    ``lam`` is lambda of the margin, ``proportion`` L / m of the principal gradients, ``settings`` are of the runs, as
+    in a table: data, model, clients, budget of the round.
     """
 
     alphas: tuple[PositiveFloat, ...] = Field(min_length=1)
@@ -151,20 +150,15 @@ class Experiment(FileModel):
     settings: dict[str, Any]
 
     @classmethod
-    def of(cls, values: Mapping[str, Any]) -> "Experiment":
-        """Check ``values``; `ConfigError` naming each wrong one."""
-        return validate(cls, values, before="loss decomposition: ")
+    def of(cls, values: Mapping[str, Any], seeds: int | None = None) -> "Experiment":
+        """Check ``values``, with another number of seeds if one is given; `ConfigError` naming each wrong one."""
+        changes = {} if seeds is None else {"seeds": seeds}
+        return validate(cls, {**values, **changes}, before="loss decomposition: ")
 
-
-def configurations(
-    experiment: Experiment, preset: str, extra: Mapping[str, Any] | None = None
-) -> dict[float, RunConfig]:
-    """The run of each alpha, seed 0; `ConfigError` for data or a model that is not there."""
-    found = {}
-    for alpha in experiment.alphas:
-        settings = merge(experiment.settings, {"partition": {"name": "dirichlet", "alpha": alpha}})
-        found[alpha] = resolve(compose(preset, settings, extra or {}))
-    return found
+    def configuration(self, alpha: float, preset: str, extra: Mapping[str, Any]) -> RunConfig:
+        """The run of an alpha, seed 0; `ConfigError` for data or a model that is not there."""
+        settings = merge(self.settings, {"partition": {"name": "dirichlet", "alpha": alpha}})
+        return resolve(compose(preset, settings, extra))
 
 
 def measure(
@@ -175,7 +169,8 @@ def measure(
     ``extra``: paths and runtime of the runs. ``folder``: where partitions are kept.
     """
     rows = []
-    for alpha, config in configurations(experiment, preset, extra).items():
+    for alpha in experiment.alphas:
+        config = experiment.configuration(alpha, preset, extra)
         torch.set_num_threads(config.runtime.threads)
         for seed in range(experiment.seeds):
             for training, found in _trainings(with_seed(config, seed), experiment, folder).items():
@@ -201,10 +196,8 @@ def _trainings(
             "margin": one_round(margin, {"mean": mean}),
         }
     except Diverged as error:
-        raise ConfigError(
-            f"loss decomposition, alpha {config.partition.parameters['alpha']:g}, seed {config.seed}: {error}. Lower "
-            f"options.settings.train.lr in conf/figure/{FIGURE}.yaml."
-        ) from error
+        where = f"alpha {config.partition.parameters['alpha']:g}, seed {config.seed}"
+        raise ConfigError(f"loss decomposition, {where}: {error}. Lower train.lr in {SETTINGS}.") from error
 
 
 def summary(data: pd.DataFrame) -> pd.DataFrame:
@@ -220,56 +213,36 @@ def summary(data: pd.DataFrame) -> pd.DataFrame:
 
 def remarks(experiment: Experiment, preset: str) -> tuple[str, ...]:
     """Data, model and budget, for a caption."""
-    config = next(iter(configurations(experiment, preset).values()))
-    train = config.train
-    count, unit = (train.epochs, "epoch") if train.epochs else (train.steps, "step")
-    budget = f"{count} {unit}{'' if count == 1 else 's'}"
+    config = experiment.configuration(experiment.alphas[0], preset, {})
+    train, clients = config.train, config.partition.parameters["clients"]
     stands = config.dataset.options.get("stands_for")
-    what = f"scikit-learn's digits in place of {stands}" if stands else config.dataset.name
-    clients = config.partition.parameters["clients"]
+    data = f"digits in place of {stands}" if stands else config.dataset.name
     return (
-        f"Preset {preset}: {what}; {config.model.name}; {clients} clients, {budget} in batches of {train.batch_size} "
-        f"at rate {train.lr:g}; lambda {experiment.lam:g}, L = {experiment.proportion:g} m.",
+        f"Preset {preset}: {data}; {config.model.name}; clients {clients}, epochs {train.epochs}, "
+        f"batches of {train.batch_size}, rate {train.lr:g}; lambda {experiment.lam:g}, "
+        f"L = {experiment.proportion:g} m.",
     )
 
 
 @dataclass(frozen=True)
 class LossDecompositionOptions(Options):
-    """What differs from the figure's own experiment; None: nothing."""
+    """``seeds``: their number; None: that of the figure's experiment. ``data``: folder of the raw data."""
 
     preset: str = "quick"
-    alphas: Annotated[str | None, "NUMBER,NUMBER,..."] = None
     seeds: int | None = None
-    clients: int | None = None
-    lam: float | None = None
-    proportion: float | None = None
     data: Path | None = None
     device: str = "auto"
     threads: int = 1
 
-    @property
-    def experiment(self) -> Experiment:
-        """The figure's experiment in the preset, with these options on top."""
-        values = load_figure(FIGURE_FOLDER / f"{FIGURE}.yaml").settings(self.preset)
-        alphas = None if self.alphas is None else self.alphas.split(",")
-        given = {"alphas": alphas, "seeds": self.seeds, "lam": self.lam, "proportion": self.proportion}
-        values |= {key: value for key, value in given.items() if value is not None}
-        if self.clients is not None:
-            values["settings"] = merge(values["settings"], {"partition": {"clients": self.clients}})
-        return Experiment.of(values)
-
-    @property
-    def extra(self) -> dict[str, Any]:
-        """Paths and runtime of the runs."""
-        paths = {"results": str(self.results), "data": None if self.data is None else str(self.data)}
-        return {"paths": paths, "runtime": {"threads": self.threads, "device": self.device}}
-
 
 def loss_decomposition(options: LossDecompositionOptions) -> Table:
     """Local, distribution shift and aggregation loss after one round (FedLD, Eq. 2)."""
-    preset, experiment = options.preset, options.experiment
+    preset = options.preset
+    experiment = Experiment.of(load_figure(SETTINGS).settings(preset), options.seeds)
+    paths = {"results": str(options.results), "data": options.data and str(options.data)}
+    extra = {"paths": paths, "runtime": {"threads": options.threads, "device": options.device}}
     folder = Results(options.results).open().root / "partitions"
-    data = measure(experiment, preset, options.extra, folder)
     title = f"FedLD (MICCAI 2024), Eq. 2: decomposition of the global loss, preset {preset}"
     notes = (*NOTES, *remarks(experiment, preset))
-    return text_table("fedld_loss_decomposition", title, summary(data), notes)
+    data = summary(measure(experiment, preset, extra, folder))
+    return text_table("fedld_loss_decomposition", title, data, notes)

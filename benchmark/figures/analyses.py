@@ -116,9 +116,7 @@ def loss_decomposition(request: Request) -> Drawing:
 
     Options: those of ``benchmark.analyses.loss_decomposition.Experiment``.
     """
-    experiment = losses.Experiment.of(
-        {**request.options, **({"seeds": request.seeds} if request.seeds else {})}
-    )
+    experiment = losses.Experiment.of(request.options, request.seeds)
     folder = request.index.results.root / "partitions"
     data = losses.measure(experiment, request.preset, request.extra, folder)
     figure, axes = panels(1, 1, width=5.6, height=3.8)

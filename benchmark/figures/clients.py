@@ -38,7 +38,7 @@ def partitions(request: Request) -> Drawing:
     grid.set_height_ratios([number + 1.5 for number in classes])
     frames = []
     for axis, (column, counts, names) in zip(axes, scenarios, strict=True):
-        draw_bubbles(axis, counts, names, CELL, CELL)
+        draw_bubbles(axis, counts, names, CELL)
         axis.set_title(f"{column.label}: {counts.sum():,} samples", fontsize=10)
         axis.set(xlabel="client" if axis is axes[-1] else "", ylabel="")
         client, label = np.indices(counts.shape).reshape(2, -1)

@@ -15,12 +15,10 @@ from matplotlib.colors import to_rgb
 from torch import Tensor, nn
 
 from benchmark.__main__ import main
-from benchmark.analyses import loss_decomposition as analysis
 from benchmark.analyses.loss_decomposition import (
+    SETTINGS,
     Experiment,
-    LossDecompositionOptions,
     client_losses,
-    configurations,
     decompose,
     measure,
     one_round,
@@ -28,7 +26,7 @@ from benchmark.analyses.loss_decomposition import (
 )
 from benchmark.engine.state import Problem
 from benchmark.errors import ConfigError
-from benchmark.experiments.figures import FIGURE_FOLDER, load_figure
+from benchmark.experiments.figures import load_figure
 from benchmark.figures.analyses import draw, loss_decomposition
 from benchmark.figures.registry import panels
 from benchmark.models.networks import Net
@@ -139,18 +137,17 @@ TINY: dict[str, Any] = {
 @pytest.mark.parametrize("preset", ["quick", "small"])
 def test_the_settings_of_the_figure(preset: str) -> None:
     """Section 3.3 and its neighbours: five alphas, lambda, L, five clients, one epoch."""
-    options = LossDecompositionOptions(preset=preset).experiment
-    assert options.alphas == (100, 10, 1, 0.1, 0.01)
-    assert (options.seeds, options.lam, options.proportion) == (3, 0.03, 0.8)
-    for alpha, config in configurations(options, preset).items():
-        train = config.train
-        assert config.partition.parameters.items() >= {"alpha": alpha, "clients": 5}.items()
-        assert (train.epochs, train.clients_per_round) == (1, None)
-        assert (train.momentum, train.weight_decay) == (0.5, 5e-4)
+    experiment = Experiment.of(load_figure(SETTINGS).settings(preset))
+    assert experiment.alphas == (100, 10, 1, 0.1, 0.01)
+    assert (experiment.seeds, experiment.lam, experiment.proportion) == (3, 0.03, 0.8)
+    config = experiment.configuration(0.1, preset, {})
+    assert config.partition.parameters.items() >= {"alpha": 0.1, "clients": 5}.items()
+    assert (config.train.epochs, config.train.clients_per_round) == (1, None)
+    assert (config.train.momentum, config.train.weight_decay) == (0.5, 5e-4)
 
 
 def test_measured_rows(tmp_path: Path) -> None:
-    """Three lines for each alpha and seed, of other draws."""
+    """Three lines for each alpha and seed, of other draws. Without a margin both trainings are the same."""
     data = measure(Experiment.of(TINY), "quick", {}, tmp_path)
     ways = [("naive", "mean"), ("naive", "principal"), ("margin", "mean")]
     keys = [(alpha, seed, *way) for alpha in (100, 0.1) for seed in (0, 1) for way in ways]
@@ -160,44 +157,33 @@ def test_measured_rows(tmp_path: Path) -> None:
     assert (data[["shift_loss", "aggregation_loss"]] >= 0).all(axis=None)
     # The two aggregations of the naive training share their local models.
     assert data["local_loss"].nunique() == 8
-
-
-def test_without_margin_both_trainings_are_the_same(tmp_path: Path) -> None:
-    options = Experiment.of({**TINY, "lam": 0, "seeds": 1, "alphas": [1]})
-    data = measure(options, "quick", {}, tmp_path)
+    data = measure(Experiment.of({**TINY, "lam": 0, "alphas": [1]}, 1), "quick", {}, tmp_path)
     naive, _, margin = (data.iloc[i].drop(["training", "aggregation"]) for i in range(3))
     assert (naive == margin).all()
 
 
 def test_summary_by_hand() -> None:
     """Means and sample standard deviations over seeds: of 1 and 3 they are 2 and sqrt 2."""
-    rows = [(9.0, s, "naive", "mean", v, v, -v, v, 10 * v, 5 * v) for s, v in enumerate((1.0, 3.0))]
-    columns = ["alpha", "seed", "training", "aggregation", "local_loss", "shift_signed", "aggregation_signed",
-               "shift_loss", "aggregation_loss", "global_loss"]  # fmt: skip
-    (found,) = summary(pd.DataFrame(rows, columns=columns)).to_dict("records")
-    assert found == {
-        "alpha": 9.0, "training": "naive", "aggregation": "mean", "seeds": 2, "local_loss": 2.0, "shift_loss": 2.0,
-        "shift_loss_sd": pytest.approx(np.sqrt(2)), "aggregation_loss": 20.0,
-        "aggregation_loss_sd": pytest.approx(10 * np.sqrt(2)), "global_loss": 10.0,
-    }  # fmt: skip
+    keys = {"alpha": 9.0, "training": "naive", "aggregation": "mean"}
+    terms = {"local_loss": 1, "shift_loss": 1, "aggregation_loss": 10, "global_loss": 5}
+    rows = [keys | {term: scale * v for term, scale in terms.items()} for v in (1.0, 3.0)]
+    (found,) = summary(pd.DataFrame(rows)).to_dict("records")
+    spread = {"shift_loss_sd": pytest.approx(2**0.5), "aggregation_loss_sd": pytest.approx(10 * 2**0.5)}
+    assert found == keys | {"seeds": 2} | {term: 2.0 * scale for term, scale in terms.items()} | spread
 
 
-def test_command(tmp_path: Path) -> None:
-    words = ["preset=quick", "alphas=100,0.5", "seeds=1", "clients=3", f"results={tmp_path}"]
-    assert main(["analyse", "loss-decomposition", *words]) == 0
+def test_command_and_mistakes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["analyse", "loss-decomposition", f"results={tmp_path}"]
+    assert main([*command, "seeds=1"]) == 0
     stem = tmp_path / "tables" / "quick" / "fedld_loss_decomposition"
-    assert list(pd.read_csv(stem.with_suffix(".csv"))["alpha"]) == [100] * 3 + [0.5] * 3
+    alphas = [alpha for alpha in (100, 10, 1, 0.1, 0.01) for _ in range(3)]
+    assert list(pd.read_csv(stem.with_suffix(".csv"))["alpha"]) == alphas
     text = stem.with_suffix(".md").read_text()
-    assert "digits in place of Retina; tiny_mlp; 3 clients, 1 epoch in batches of 16" in text
+    assert "digits in place of Retina; tiny_mlp; clients 5, epochs 1, batches of 16" in text
     assert "lambda 0.03, L = 0.8 m" in text
-
-
-@pytest.mark.parametrize(
-    ("word", "key"), [("preset=quik", "quick"), ("alphas=1,x", "alphas.1"), ("lam=-1", "lam")]
-)
-def test_mistakes(word: str, key: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["analyse", "loss-decomposition", word, f"results={tmp_path / 'r'}"]) == 2
-    assert key in capsys.readouterr().err
+    for word, key in ("preset=quik", "quick"), ("seeds=0", "seeds"):
+        assert main([*command, word]) == 2
+        assert key in capsys.readouterr().err
 
 
 def test_a_diverged_round_says_where(tmp_path: Path) -> None:
@@ -237,14 +223,7 @@ def test_four_curves() -> None:
     assert [label.get_text() for label in axis.get_xticklabels()] == ["100", "0.1"]
 
 
-def test_the_drawing_measures_what_it_draws(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[Any] = []
-    data = measure(Experiment.of({**TINY, "seeds": 1}), "quick", {}, tmp_path)
-    monkeypatch.setattr(analysis, "measure", lambda *words: asked.append(words) or data)
-    wanted = request(load_figure(FIGURE_FOLDER / "fedld_figure2.yaml"), tmp_path)
-    drawing = loss_decomposition(replace(wanted, seeds=1, extra={"runtime": {"threads": 1}}))
-    assert drawing.data is data
-    ((experiment, *rest),) = asked
-    assert (experiment.seeds, experiment.alphas[-1]) == (1, 0.01)
-    assert rest == ["quick", {"runtime": {"threads": 1}}, tmp_path / "partitions"]
-    assert "One seed." in drawing.remarks and "digits in place of Retina" in drawing.remarks[1]
+def test_the_drawing_measures_what_it_draws(tmp_path: Path) -> None:
+    drawing = loss_decomposition(replace(request(load_figure(SETTINGS), tmp_path, **TINY), seeds=1))
+    assert drawing.data.equals(measure(Experiment.of(TINY, 1), "quick", {}, tmp_path / "partitions"))
+    assert "One seed." in drawing.remarks and "digits in place of Retina; tiny_mlp" in drawing.remarks[1]

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from matplotlib.collections import PathCollection, PolyCollection
+from matplotlib.collections import PathCollection
+from matplotlib.patches import StepPatch
 
 import partitions.core.store
 from benchmark.cli.partition import partition_text
@@ -220,7 +221,7 @@ def test_area_of_a_bubble_is_proportional_to_its_count() -> None:
 
 def test_bars_are_stacked_counts() -> None:
     axes = _bars(np.array([[10, 0], [4, 6]]), ["x", "y"]).axes[0]
-    first, second = (drawn for drawn in axes.collections if isinstance(drawn, PolyCollection))
-    assert [(box.get_extents().y0, box.get_extents().y1) for box in first.get_paths()] == [(0, 10), (0, 4)]
-    assert [(box.get_extents().y0, box.get_extents().y1) for box in second.get_paths()] == [(4, 10)]
+    data = [drawn.get_data() for drawn in axes.patches if isinstance(drawn, StepPatch)]
+    spans = [(np.asarray(one.baseline).tolist(), one.values.tolist()) for one in data]
+    assert spans == [([0, 0], [10, 4]), ([10, 4], [10, 10])]
     assert [text.get_text() for text in axes.get_legend().get_texts()] == ["y", "x"]  # as stacked
