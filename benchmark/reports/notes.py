@@ -1,6 +1,7 @@
 """The notes under a table: legend, agreement of orders, gaps, preset, sources. Plain text without markup."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from typing import TypeVar
 
 import numpy as np
 
@@ -9,6 +10,8 @@ from benchmark.experiments.spec import Column, TableSpec
 from benchmark.reports.results import CellResult, TableResults
 from benchmark.reports.statistics import ALPHA, agreement
 from benchmark.reports.tables import Note
+
+Key = TypeVar("Key", bound=Hashable)
 
 
 def notes_of(results: TableResults) -> list[Note]:
@@ -65,11 +68,15 @@ def _labels(spec: TableSpec, keys: Sequence[str]) -> str:
 
 def _grouped(spec: TableSpec, texts: Iterable[tuple[str, str]]) -> list[str]:
     """``columns: text`` for pairs (column, text), with the columns of the same text together."""
-    found: dict[str, list[str]] = {}
-    for key, text in texts:
-        if text:
-            found.setdefault(text, []).append(key)
+    found = _gathered((text, key) for key, text in texts if text)
     return [f"{_labels(spec, keys)}: {text}" for text, keys in found.items()]
+
+
+def _gathered(pairs: Iterable[tuple[Key, str]]) -> dict[Key, list[str]]:
+    found: dict[Key, list[str]] = {}
+    for key, value in pairs:
+        found.setdefault(key, []).append(value)
+    return found
 
 
 # Notes -----------------------------------------------------------------------------------------------------------
@@ -128,14 +135,12 @@ def _agreement(results: TableResults) -> list[str]:
 def _gaps(results: TableResults) -> list[str]:
     """Cells without all their seeds: first by reason and row, then rows with the same columns together."""
     spec = results.spec
-    by_reason: dict[tuple[str, str], list[str]] = {}
-    for row in spec.rows:
-        for column in spec.columns:
-            for reason in _reasons(results.cell(row, column)):
-                by_reason.setdefault((reason, row.label), []).append(column.key)
-    merged: dict[tuple[str, tuple[str, ...]], list[str]] = {}
-    for (reason, label), columns in by_reason.items():
-        merged.setdefault((reason, tuple(columns)), []).append(label)
+    by_reason = _gathered(
+        ((reason, cell.row.label), cell.column.key)
+        for cell in results.cells.values()
+        for reason in _reasons(cell)
+    )
+    merged = _gathered(((reason, tuple(columns)), row) for (reason, row), columns in by_reason.items())
     lines = []
     for (reason, where), rows in merged.items():
         rows_text = "all rows" if len(rows) == len(spec.rows) else ", ".join(rows)
@@ -162,11 +167,9 @@ def _preset(results: TableResults) -> list[str]:
             f"The numbers of preset {preset} are not the paper's: other data or less of them, a smaller model "
             "and a smaller budget, through the same partition and method code."
         ]
-    columns = []
-    for column in spec.run_columns:
-        texts = (results.stand_ins.get(column.key), spec.column_note(column.key, preset))
-        columns.append((column.key, "; ".join(filter(None, texts))))
-    lines += _grouped(spec, columns)
+    columns = [column.key for column in spec.run_columns]
+    texts = [(results.stand_ins.get(key), spec.column_note(key, preset)) for key in columns]
+    lines += _grouped(spec, zip(columns, ("; ".join(filter(None, pair)) for pair in texts), strict=True))
     rows = [(row.label, spec.row_note(row.key, preset)) for row in spec.rows]
     return lines + [f"{label}: {' '.join(note.split())}" for label, note in rows if note]
 
@@ -205,11 +208,11 @@ def tuning_lines(spec: TableSpec, chosen_values: Mapping[tuple[str, str], TunedV
 
 
 def _published_remarks(results: TableResults) -> list[str]:
-    found: dict[str, list[str]] = {}
-    for cell in results.cells.values():
-        if cell.published and cell.published.note:
-            label = f"{cell.row.label} / {full_label(cell.column)}"
-            found.setdefault(cell.published.note, []).append(label)
+    found = _gathered(
+        (cell.published.note, f"{cell.row.label} / {full_label(cell.column)}")
+        for cell in results.cells.values()
+        if cell.published and cell.published.note
+    )
     return [
         f"{', '.join(labels) if len(labels) <= 3 else f'{len(labels)} cells'}: {text}"
         for text, labels in found.items()

@@ -1,5 +1,6 @@
 """The numbers that the papers print, read from ``results/published``."""
 
+import itertools
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -7,7 +8,7 @@ from pathlib import Path
 import pandas as pd
 
 from benchmark.errors import ConfigError
-from benchmark.experiments.spec import Column, Row, TableSpec
+from benchmark.experiments.spec import TableSpec
 from benchmark.paths import PUBLISHED
 
 
@@ -44,27 +45,20 @@ def read_published(path: Path) -> pd.DataFrame:
         ) from error
 
 
-class PublishedTable:
-    """Finds the printed number of a cell of one table."""
-
-    def __init__(self, spec: TableSpec, folder: Path = PUBLISHED) -> None:
-        self._spec = spec
-        metric = spec.published_metric or spec.metric
-        frames = [read_published(Path(folder) / name) for name in spec.published]
-        self._lines = [
-            line for frame in frames for line in frame[frame["metric"] == metric].to_dict("records")
-        ]
-
-    def find(self, row: Row, column: Column) -> Published | None:
-        """The printed cell, None if there is none. `ConfigError` if the keys fit more than one line of the CSV."""
+def published_cells(spec: TableSpec, folder: Path = PUBLISHED) -> dict[tuple[str, str], Published]:
+    """The printed cells of a table by (row, column). `ConfigError` if a cell fits more than one line of the CSV."""
+    frames = [read_published(folder / name) for name in spec.published]
+    metric = spec.published_metric or spec.metric
+    lines = [line for frame in frames for line in frame[frame["metric"] == metric].to_dict("records")]
+    cells = {}
+    for row, column in itertools.product(spec.rows, spec.columns):
         key = {"setting": column.key, **row.published_key}
-        found = [line for line in self._lines if all(line.get(name) == value for name, value in key.items())]
+        found = [line for line in lines if key.items() <= line.items()]
         if len(found) > 1:
             raise ConfigError(
-                f"table {self._spec.name}: {key} fits {len(found)} lines of {', '.join(self._spec.published)}. "
+                f"table {spec.name}: {key} fits {len(found)} lines of {', '.join(spec.published)}. "
                 f"Make rows.{row.key}.published more exact."
             )
-        if not found:
-            return None
-        line = found[0]
-        return Published(line["mean"], line["std"], line["n_seeds"], line["note"])
+        for line in found:
+            cells[row.key, column.key] = Published(line["mean"], line["std"], line["n_seeds"], line["note"])
+    return cells

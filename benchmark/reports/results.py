@@ -3,13 +3,16 @@
 Knows the values of runs, not where they are stored nor how a table is printed.
 """
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from benchmark.experiments.plan import TunedValues
 from benchmark.experiments.spec import Column, Row, TableSpec
-from benchmark.reports.published import Published, PublishedTable
+from benchmark.paths import PUBLISHED
+from benchmark.reports.published import Published, published_cells
 from benchmark.reports.statistics import Mark, Summary, rank, summarise
 from benchmark.runs.status import RunState
 
@@ -25,9 +28,6 @@ OUTCOMES: tuple[str, ...] = (
     RunState.DIVERGED,
 )
 """Outcomes of a run, from best to worst. A cell is called by the worst outcome of its runs."""
-
-DECIMALS = 2
-"""Digits that a table prints. Means that print the same share their marks."""
 
 
 @dataclass(frozen=True)
@@ -129,26 +129,28 @@ def build_results(
     cells: Mapping[tuple[str, str], Cell],
     *,
     stand_ins: Mapping[str, str] | None = None,
-    published: PublishedTable | None = None,
     chosen: Mapping[tuple[str, str], TunedValues] | None = None,
+    folder: Path = PUBLISHED,
 ) -> TableResults:
     """Compute averages, statistics and marks.
 
-    ``cells`` are without averages; one that is not given counts as missing. ``published`` is read from the files of
-    ``spec`` by default, `ConfigError` if that is impossible.
+    ``cells`` are without averages; one that is not given counts as missing. ``folder`` has the files of published
+    numbers, `ConfigError` if one of ``spec`` cannot be read.
     """
-    published = published or PublishedTable(spec)
-    found = {}
-    for row in spec.rows:
-        for column in spec.columns:
-            parts = [cells.get((row.key, part), Cell()) for part in column.average_of]
-            cell = _average(parts) if parts else cells.get((row.key, column.key), Cell())
-            found[row.key, column.key] = _result(spec, row, column, cell, published)
+    published, found = published_cells(spec, folder), {}
+    for row, column in itertools.product(spec.rows, spec.columns):
+        key = row.key, column.key
+        parts = [cells.get((row.key, part), Cell()) for part in column.average_of]
+        cell = _average(parts) if parts else cells.get(key, Cell())
+        runs = tuple(sorted(cell.runs, key=lambda run: run.seed))
+        values = {run.seed: run.value * spec.metric_format.scale for run in runs if run.value is not None}
+        summary = summarise(list(values.values())) if values else None
+        found[key] = CellResult(row, column, cell.state, runs, values, summary, published.get(key))
     results = TableResults(spec, preset, found, stand_ins or {}, chosen or {})
     for column in spec.columns:
-        values = {key: cell.values for key, cell in results.complete(column).items()}
-        for key, mark in rank(values, spec.metric_format.higher_is_better, DECIMALS).items():
-            found[key, column.key] = replace(found[key, column.key], mark=mark)
+        by_row = {row: cell.values for row, cell in results.complete(column).items()}
+        for name, mark in rank(by_row, spec.metric_format.higher_is_better).items():
+            found[name, column.key] = replace(found[name, column.key], mark=mark)
     return results
 
 
@@ -157,20 +159,12 @@ def _average(parts: Sequence[Cell]) -> Cell:
     for part in parts:
         if part.state != "ok":
             return part
-    seeds = sorted({run.seed for part in parts for run in part.runs})
-    return Cell("ok", tuple(_average_seed(seed, parts) for seed in seeds))
-
-
-def _average_seed(seed: int, parts: Sequence[Cell]) -> CellRun:
     by_seed = [{run.seed: run for run in part.runs} for part in parts]
-    found = [runs.get(seed, CellRun(seed, RunState.MISSING)) for runs in by_seed]
-    outcome = max((run.outcome for run in found), key=OUTCOMES.index)
-    mean = math.fsum(run.value or 0.0 for run in found) / len(parts)
-    return CellRun(seed, outcome, mean, ";".join(run.run for run in found if run.run) or None)
-
-
-def _result(spec: TableSpec, row: Row, column: Column, cell: Cell, published: PublishedTable) -> CellResult:
-    runs = tuple(sorted(cell.runs, key=lambda run: run.seed))
-    values = {run.seed: run.value * spec.metric_format.scale for run in runs if run.value is not None}
-    summary = summarise(list(values.values())) if values else None
-    return CellResult(row, column, cell.state, runs, values, summary, published.find(row, column))
+    means = []
+    for seed in sorted(set().union(*by_seed)):
+        found = [runs.get(seed, CellRun(seed, RunState.MISSING)) for runs in by_seed]
+        outcome = max((run.outcome for run in found), key=OUTCOMES.index)
+        mean = math.fsum(run.value or 0.0 for run in found) / len(parts)
+        folders = ";".join(run.run for run in found if run.run)
+        means.append(CellRun(seed, outcome, mean, folders or None))
+    return Cell("ok", tuple(means))

@@ -72,30 +72,26 @@ class Mark:
         return " ".join(word for word, on in flags.items() if on)
 
 
-def rank(
-    values: Mapping[str, Mapping[int, float]], higher_is_better: bool, decimals: int = 2
-) -> dict[str, Mark]:
+def rank(values: Mapping[str, Mapping[int, float]], higher_is_better: bool) -> dict[str, Mark]:
     """Mark the methods of one column. ``values``: method -> seed -> value.
 
-    Means that print the same with ``decimals`` digits share a place; the second place is the next value that is shown.
-    With fewer than two methods nobody is marked. The tests run against the best unrounded mean.
+    Means that print the same, with two digits, share a place; the second place is the next value that is shown. With
+    fewer than two methods nobody is marked. The tests run against the best unrounded mean.
     """
     if len(values) < 2:
         return {method: Mark() for method in values}
     sign = 1.0 if higher_is_better else -1.0
-    means = {method: sign * summarise(list(runs.values())).mean for method, runs in values.items()}
-    shown = {method: round(mean, decimals) for method, mean in means.items()}
-    places = sorted(set(shown.values()), reverse=True)
-    leader = max(means, key=lambda method: means[method])
     signed = {method: {seed: sign * value for seed, value in runs.items()} for method, runs in values.items()}
-    marks = {}
-    for method in values:
-        if shown[method] == places[0]:
-            marks[method] = Mark(best=True)
-        else:
-            p = p_better(signed[leader], signed[method])
-            marks[method] = Mark(second=shown[method] == places[1], p=p)
-    return marks
+    means = {method: float(np.mean(list(runs.values()))) for method, runs in signed.items()}
+    shown = {method: round(mean, 2) for method, mean in means.items()}
+    first, *others = sorted(set(shown.values()), reverse=True)
+    leader = signed[max(means, key=means.__getitem__)]
+    return {
+        method: Mark(best=True)
+        if shown[method] == first
+        else Mark(second=shown[method] == others[0], p=p_better(leader, runs))
+        for method, runs in signed.items()
+    }
 
 
 def agreement(pairs: Sequence[tuple[float, float]]) -> float | None:

@@ -15,7 +15,7 @@ from benchmark.experiments.spec import TableSpec
 from benchmark.experiments.tables import TABLE_FOLDER, find_specs, load_spec
 from benchmark.paths import PUBLISHED
 from benchmark.reports.layout import as_table
-from benchmark.reports.published import PublishedTable
+from benchmark.reports.published import published_cells
 from benchmark.reports.render import markdown
 from benchmark.reports.results import Cell, build_results
 
@@ -54,8 +54,7 @@ def test_every_printed_cell_is_there_once_and_no_other(name: str) -> None:
     theirs = set(zip(frame["method"], selections, frame["setting"], strict=True))
     assert ours == theirs
     assert len(spec.rows) * len(columns) == len(frame)
-    table = PublishedTable(spec)
-    assert all(table.find(row, column) is not None for row in spec.rows for column in columns)
+    assert set(published_cells(spec)) == {(row.key, column.key) for row in spec.rows for column in columns}
 
 
 def test_all_numeric_tables_of_the_papers_are_there() -> None:
@@ -83,9 +82,7 @@ def test_all_numeric_tables_of_the_papers_are_there() -> None:
     ],
 )
 def test_known_cells_carry_the_printed_numbers(name: str, row: str, column: str, text: str) -> None:
-    spec = spec_of(name)
-    cell = PublishedTable(spec).find(spec.row(row), spec.column(column))
-    assert cell is not None and cell.text == text
+    assert published_cells(spec_of(name))[row, column].text == text
 
 
 def test_averages_are_over_the_five_partitions_of_the_paper() -> None:
@@ -348,10 +345,10 @@ def test_mistakes_in_a_table_file(tmp_path: Path, changes: dict[str, Any], key: 
 def test_published_numbers_that_cannot_be_found(tmp_path: Path) -> None:
     spec = load_spec(written(tmp_path, small(published="absent.csv")))
     with pytest.raises(ConfigError, match=r"absent\.csv cannot be read"):
-        PublishedTable(spec, tmp_path)
+        published_cells(spec, tmp_path)
     (tmp_path / "twice.csv").write_text(
         "method,setting,metric,mean,std,n_seeds,note\n" + "x,a,accuracy,1,,,\n" * 2
     )
     twice = load_spec(written(tmp_path, small(published="twice.csv")))
     with pytest.raises(ConfigError, match="fits 2 lines"):
-        PublishedTable(twice, tmp_path).find(twice.row("x"), twice.column("a"))
+        published_cells(twice, tmp_path)

@@ -21,7 +21,6 @@ from benchmark.errors import StorageError
 from benchmark.experiments.spec import TableSpec
 from benchmark.experiments.tables import TABLE_FOLDER, load_spec
 from benchmark.reports.layout import as_table
-from benchmark.reports.published import PublishedTable
 from benchmark.reports.render import csv, latex, markdown, terminal
 from benchmark.reports.results import Cell, CellRun, build_results
 from benchmark.reports.tables import Table, text_table
@@ -51,15 +50,15 @@ def toy_cells() -> dict[tuple[str, str], Cell]:
 
 
 @pytest.fixture
-def published(tmp_path: Path) -> PublishedTable:
+def published(tmp_path: Path) -> Path:
     shutil.copy(GOLDEN / "toy_table1.published.csv", tmp_path / "toy_table1.csv")
-    return PublishedTable(toy_spec(), tmp_path)
+    return tmp_path
 
 
 @pytest.fixture
-def toy(published: PublishedTable) -> Table:
+def toy(published: Path) -> Table:
     stand_ins = dict.fromkeys("abc", "digits for photographs")
-    return as_table(build_results(toy_spec(), "quick", toy_cells(), stand_ins=stand_ins, published=published))
+    return as_table(build_results(toy_spec(), "quick", toy_cells(), stand_ins=stand_ins, folder=published))
 
 
 def test_golden(toy: Table, tmp_path: Path) -> None:
@@ -99,34 +98,34 @@ def test_a_finished_run_without_a_finite_number_is_never_a_result() -> None:
     assert CellRun(0, "failed", 0.9).value is None
 
 
-def test_a_lone_seed_has_no_spread_and_no_test(published: PublishedTable) -> None:
+def test_a_lone_seed_has_no_spread_and_no_test(published: Path) -> None:
     cells = {key: Cell(cell.state, cell.runs[:1]) for key, cell in toy_cells().items()}
-    results = build_results(toy_spec(), "quick", cells, published=published)
+    results = build_results(toy_spec(), "quick", cells, folder=published)
     assert markdown.measured_text(results.cells["fedavgm", "a"]) == "**70.50** (n=1)"
     assert markdown.measured_text(results.cells["fedprox", "a"]) == "<ins>70.00</ins> (n=1)"
     assert "one seed" in as_markdown(results)
 
 
-def test_cells_that_nobody_gave_are_missing(published: PublishedTable) -> None:
-    results = build_results(toy_spec(), "quick", {}, published=published)
+def test_cells_that_nobody_gave_are_missing(published: Path) -> None:
+    results = build_results(toy_spec(), "quick", {}, folder=published)
     assert len(results.cells) == 4 * 6
     assert {cell.outcome for cell in results.cells.values()} == {"missing"}
     assert "missing: all rows (all columns)" in as_markdown(results)
 
 
-def test_an_average_needs_every_part_of_a_seed(published: PublishedTable) -> None:
+def test_an_average_needs_every_part_of_a_seed(published: Path) -> None:
     cells = toy_cells()
     cells["fedprox", "b"] = Cell("ok", (CellRun(0, "done", 0.9), CellRun(2, "running")))
-    average = build_results(toy_spec(), "quick", cells, published=published).cells["fedprox", "digits/avg"]
+    average = build_results(toy_spec(), "quick", cells, folder=published).cells["fedprox", "digits/avg"]
     assert [(run.seed, run.outcome) for run in average.runs] == [(0, "done"), (1, "missing"), (2, "running")]
     assert average.values == {0: 80.0}
     assert not average.complete
 
 
-def test_what_a_table_says_of_its_settings(published: PublishedTable) -> None:
+def test_what_a_table_says_of_its_settings(published: Path) -> None:
     """Best on test in every column; nothing of published numbers where there are none."""
     spec = toy_spec().model_copy(update={"which_round": "best_test"})
-    text = as_markdown(build_results(spec, "quick", {}, published=published))
+    text = as_markdown(build_results(spec, "quick", {}, folder=published))
     assert text.splitlines()[4].count("(best on test)") == 6
     table = as_table(build_results(toy_spec().model_copy(update={"published": ()}), "quick", toy_cells()))
     assert "published" not in markdown.render(table) + latex.render(table)
@@ -140,11 +139,11 @@ def test_wide_tables_are_cut_into_blocks_of_whole_groups() -> None:
     assert latex.render(table).count(r"\begin{tabular}") == 4
 
 
-def test_text_cannot_break_the_markup(published: PublishedTable) -> None:
+def test_text_cannot_break_the_markup(published: Path) -> None:
     spec = toy_spec()
     rows = (spec.rows[0].model_copy(update={"label": "a|b*<c>"}), *spec.rows[1:])
     spec = spec.model_copy(update={"rows": rows, "title": "A_B & {C} #1 \\ 漢"})
-    text = as_markdown(build_results(spec, "quick", toy_cells(), published=published))
+    text = as_markdown(build_results(spec, "quick", toy_cells(), folder=published))
     lines = [line for line in text.splitlines() if line.startswith("|")]
     assert {line.replace(r"\|", "").count("|") for line in lines} == {8}
     assert r"| a\|b\*&lt;c> |" in lines[2]
