@@ -7,6 +7,7 @@ come from runs, of conf/table/feddiverse_table5*.yaml.
 """
 
 from collections import Counter
+from collections.abc import Mapping
 
 import pandas as pd
 
@@ -41,6 +42,14 @@ def _same(printed: str, counted: str) -> str:
     return "yes" if rows == others else "no"
 
 
+def _beside(printed: Mapping[str, object], matrix: IntArray) -> dict[str, object]:
+    """Printed and counted value of each metric of a matrix."""
+    found: dict[str, object] = {}
+    for name, value in zip(PRINTED, triplet(matrix), strict=True):
+        found |= {f"printed {name}": printed[name], f"counted {name}": value}
+    return found
+
+
 def pooled_data(options: Options) -> Table:
     """All clients' data together, class by attribute (FedDiverse, Table 5): printed and counted."""
     printed = read_published(PUBLISHED / "feddiverse_table5.csv")
@@ -49,11 +58,9 @@ def pooled_data(options: Options) -> Table:
         pooled = Interaction(distribution=setting).matrices().sum(axis=0)
         lines = printed[printed["setting"] == setting].set_index("metric")
         matrix, counted = str(lines.loc["interaction_matrix", "matrix"]), _text(pooled)
-        row: dict[str, object] = {"setting": setting, "printed matrix": matrix, "counted matrix": counted}
+        row = {"setting": setting, "printed matrix": matrix, "counted matrix": counted}
         row["same"] = _same(matrix, counted)
-        for (name, metric), value in zip(PRINTED.items(), triplet(pooled), strict=True):
-            row |= {f"printed {name}": lines.loc[metric, "mean"], f"counted {name}": value}
-        rows.append(row)
+        rows.append(row | _beside({name: lines.loc[key, "mean"] for name, key in PRINTED.items()}, pooled))
     title = "FedDiverse (2025), Table 5: pooled training data of the settings"
     return text_table("feddiverse_table5_data", title, pd.DataFrame(rows), (TRIPLETS,), decimals=2)
 
@@ -63,8 +70,9 @@ def client_types(options: Options) -> Table:
     printed = read_published(PUBLISHED / "feddiverse_table6.csv")
     rows = []
     for setting in dict.fromkeys(printed["setting"]):
-        matrices = {_text(matrix): matrix for matrix in Interaction(distribution=setting).matrices()}
-        clients = Counter(_text(matrix) for matrix in Interaction(distribution=setting).matrices())
+        found = Interaction(distribution=setting).matrices()
+        clients = Counter(map(_text, found))
+        matrices = {_text(matrix): matrix for matrix in found}
         lines = printed[printed["setting"] == setting]
         for (_, line), (text, matrix) in zip(lines.iterrows(), matrices.items(), strict=True):
             row = {
@@ -75,8 +83,6 @@ def client_types(options: Options) -> Table:
                 "matrix": text,
                 "as printed": _same(line["matrix"], text),
             }
-            for name, value in zip(PRINTED, triplet(matrix), strict=True):
-                row |= {f"printed {name}": line[name.lower()], f"counted {name}": value}
-            rows.append(row)
+            rows.append(row | _beside({name: line[name.lower()] for name in PRINTED}, matrix))
     title = "FedDiverse (2025), Table 6: types of clients"
     return text_table("feddiverse_table6", title, pd.DataFrame(rows), (TRIPLETS, REBUILT), decimals=2)

@@ -10,13 +10,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated
 
-import numpy as np
 import pandas as pd
 
 from benchmark.analyses.registry import RunOptions
 from benchmark.config.schema import RunConfig
 from benchmark.errors import StorageError
-from benchmark.experiments.plan import PlannedCell
 from benchmark.experiments.selection import plan_cells
 from benchmark.experiments.tables import spec_called
 from benchmark.paths import PUBLISHED
@@ -49,7 +47,6 @@ NOTES = (
     "asks. FedNova's step counts travel with the update and are not counted. The server's computation is not measured.",
 )
 
-
 COSTS = [
     f"{cost} {when}"
     for cost in ("scalars", "clients", "forward", "trained")
@@ -73,59 +70,40 @@ def overhead(options: OverheadOptions) -> Table:
     spec = whole.cut([row.key for row in whole.rows], [column])
     index = RunIndex(Results(options.results).existing())
     cells = plan_cells(whole, spec, options.query)
-    uniform = cells["uniform", column].runs
-    per_round = uniform[0].train.clients_per_round if uniform else None
     printed = read_published(PUBLISHED / "feddiverse_table2.csv").set_index("method")
-    rows, missing = [], False
+    rows, notes = [], NOTES
     for key in ROWS:
         cell = cells[key, column]
         done = [run for run in cell.runs if index.state(run.key) is RunState.DONE]
-        missing |= cell.state == "ok" and not done
         line: dict[str, object] = {"method": spec.row(key).label}
         for head, name in PRINTED.items():
             line[head] = str(printed.loc[key, name]) if key in printed.index else ""
-        costs = [_costs(index.results, run, per_round) for run in done]
-        rows.append(line | {"runs": _states(index, cell)} | pd.DataFrame(costs).mean().to_dict())
-    notes: tuple[str, ...] = NOTES
-    if missing:
-        words = f"table paper=feddiverse table=1 preset={preset} columns={column}"
-        notes += (f"Make the runs that are missing with: {options.query.command(words)}",)
+        line["runs"] = f"{len(done)} of {len(cell.runs)}" if cell.state == "ok" else cell.state
+        costs = [_costs(index.results, run, cells["uniform", column].runs[0]) for run in done]
+        rows.append(line | pd.DataFrame(costs, columns=COSTS, dtype=float).mean().to_dict())
+        if cell.state == "ok" and not done and notes is NOTES:
+            words = f"table paper=feddiverse table=1 preset={preset} columns={column}"
+            notes = (*NOTES, f"Make the runs that are missing with: {options.query.command(words)}")
     label = whole.column(column).label
     title = f"FedDiverse (2025), Table 2: overhead of client selection on {label}, preset {preset}"
-    data = pd.DataFrame(rows, columns=["method", *PRINTED, "runs", *COSTS]).astype(
-        dict.fromkeys(COSTS, float)
-    )
-    return text_table("feddiverse_table2", title, data, notes, decimals=2)
+    return text_table("feddiverse_table2", title, pd.DataFrame(rows), notes, decimals=2)
 
 
-def _states(index: RunIndex, cell: PlannedCell) -> str:
-    """The number of runs in each state, in words."""
-    if cell.state != "ok":
-        return cell.state
-    states = Counter(index.state(run.key) for run in cell.runs)
-    shown = [f"{states.pop(RunState.DONE, 0)} of {len(cell.runs)}"]
-    return ", ".join(shown + [f"{n} {state}" for state, n in states.items() if state is not RunState.MISSING])
-
-
-def _costs(results: Results, run: RunConfig, per_round: int | None) -> dict[str, float]:
+def _costs(results: Results, run: RunConfig, uniform: RunConfig) -> dict[str, float]:
     """What a finished run cost, by `COSTS`."""
     sizes, rounds = _sizes(results, run), run.train.rounds
     records = results.run(run.key).read_records()
     present = Counter(record.round for record in records if record.split == "participation")
     # Participation is recorded only in rounds in which some clients are left out.
-    extra = {t: float(present.get(t, len(sizes)) - (per_round or len(sizes))) for t in range(1, rounds + 1)}
+    plain = uniform.train.clients_per_round or len(sizes)
+    extra = {t: float(present.get(t, len(sizes)) - plain) for t in range(1, rounds + 1)}
     up, forward, trained = (recorded(records, "cost", name) for name in ("scalars_up", "forward", "trained"))
-    sent = list(recorded(records, "selection", "compressed_scalars").values())
-    found = np.array(
-        [
-            split(up, rounds, len(sizes)),
-            split(extra, rounds),
-            split(forward, rounds, sum(sizes)),
-            split(trained, rounds, sum(sizes)),
-        ]
-    )
-    found[0, 0] += sent[-1] if sent else 0.0
-    return dict(zip(COSTS, found.ravel(), strict=True))
+    # A measure, the same number for each client at every evaluation.
+    sent = max(recorded(records, "selection", "compressed_scalars").values(), default=0.0)
+    up[0] = up.get(0, 0.0) + sent * len(sizes)
+    parts = ((up, len(sizes)), (extra, 1), (forward, sum(sizes)), (trained, sum(sizes)))
+    found = [value for values, unit in parts for value in split(values, rounds, unit)]
+    return dict(zip(COSTS, found, strict=True))
 
 
 def split(values: Mapping[int, float], rounds: int, unit: float = 1.0) -> tuple[float, float]:
@@ -143,13 +121,13 @@ def split(values: Mapping[int, float], rounds: int, unit: float = 1.0) -> tuple[
 def _sizes(results: Results, run: RunConfig) -> list[int]:
     """Training samples of each client of a finished run, from its partition on disk; `StorageError` without it."""
     folder = results.run(run.key).path
-    name = str((read_json(folder / "meta.json") or {}).get("partition", ""))
+    name = str((read_json(folder / "meta.json") or {}).get("partition", "unknown"))
     path = results.root / "partitions" / name / "statistics.json"
-    stored = read_json(path) if name else None
+    stored = read_json(path)
     if stored is None or "sizes" not in stored:
         raise StorageError(
-            f"{path.absolute()}: missing; expected the partition of the finished run {folder}, which says how many "
-            "samples its clients have. Put it back, or delete the run's folder to run it again."
+            f"{path.absolute()}: missing; expected the partition of the finished run {folder}. Put it back, or delete "
+            "the run's folder to run it again."
         )
     share = run.evaluation.validation
     return [n - min(int(share * n), n - 1) if share else n for n in stored["sizes"]]

@@ -144,16 +144,12 @@ def timed(
     Medians of ``repeats`` means over ``rounds`` rounds, which come after ``warm`` others.
     """
     configs = {row.label: cells[row.key, column].runs[0] for row in spec.rows if cells[row.key, column].runs}
-    threads = torch.get_num_threads()
-    try:
-        torch.set_num_threads(max((config.runtime.threads for config in configs.values()), default=1))
-        trainees = {label: Trainee.of(config, warm) for label, config in configs.items()}
-        times: dict[str, list[float]] = {label: [] for label in trainees}
-        for _ in range(repeats):
-            for label, trainee in trainees.items():
-                times[label].append(trainee.seconds(rounds))
-    finally:
-        torch.set_num_threads(threads)
+    torch.set_num_threads(max((config.runtime.threads for config in configs.values()), default=1))
+    trainees = {label: Trainee.of(config, warm) for label, config in configs.items()}
+    times: dict[str, list[float]] = {label: [] for label in trainees}
+    for _ in range(repeats):
+        for label, trainee in trainees.items():
+            times[label].append(trainee.seconds(rounds))
     return {label: (trainee, statistics.median(times[label])) for label, trainee in trainees.items()}
 
 
@@ -164,7 +160,6 @@ class ResourcesOptions(Options):
     preset: str = "quick"
     columns: Annotated[str | None, "KEY,PATTERN*,... of the figure"] = None
     repeats: int | None = None
-    tuned: Annotated[str | None, "FOLDER|off"] = None
 
 
 def resources(options: ResourcesOptions) -> Table:
@@ -172,9 +167,7 @@ def resources(options: ResourcesOptions) -> Table:
     preset = options.preset
     figure = load_figure(FIGURE_FOLDER / "fedmr_figure4.yaml")
     assert figure.runs is not None and figure.whole is not None
-    query = TableQuery(
-        preset=preset, columns=options.columns, seeds=1, results=options.results, tuned=options.tuned
-    )
+    query = TableQuery(preset=preset, columns=options.columns, seeds=1, results=options.results)
     spec = select(figure.runs, query)
     repeats = options.repeats or int(figure.settings(preset).get("repeats", 3))
     data = measure(spec, plan_cells(figure.whole, spec, query), repeats)

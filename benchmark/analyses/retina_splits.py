@@ -9,7 +9,6 @@ Reads the lists and `labels.csv` only: no image is decoded, nothing is prepared,
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 import pandas as pd
@@ -35,10 +34,9 @@ NOTES = (
 
 @dataclass(frozen=True)
 class RetinaSplitsOptions(Options):
-    """``data``: folder of the raw data. ``strict``: require the published counts."""
+    """``data``: folder of the raw data."""
 
     data: Path | None = None
-    strict: Literal["yes", "no"] = "yes"
 
 
 def retina_splits(options: RetinaSplitsOptions) -> Table:
@@ -46,9 +44,7 @@ def retina_splits(options: RetinaSplitsOptions) -> Table:
     root = Path(options.data or os.environ.get("FEDTABLES_DATA") or "data").expanduser().absolute()
     rows: list[dict[str, object]] = []
     for split in SPLITS:
-        listed = retina(
-            RetinaOptions.model_validate({"split": split, "strict": options.strict == "yes"}), root
-        )
+        listed = retina(RetinaOptions.model_validate({"split": split}), root)
         assert isinstance(listed, ListedDataset)
         rows += compared(listed, split)
     title = "FedLD (MICCAI 2024): Retina's client lists and the rule that made them"

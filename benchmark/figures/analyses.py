@@ -1,5 +1,7 @@
 """Drawings of analyses: critical differences, costs (FedMR, Fig. 4), losses after one round (FedLD, Fig. 2)."""
 
+import math
+
 import numpy as np
 import pandas as pd
 import seaborn as sns
@@ -89,14 +91,14 @@ def resources(request: Request) -> Drawing:
 def _reached(request: Request) -> pd.DataFrame:
     """method, seed, value: mean over the columns of each seed that is done in all of them."""
     spec, shown = request.runs, request.runs.metric_format
-    found: dict[tuple[str, int], list[float]] = {}
-    for row, _, run in request.finished():
-        final = request.final(run, shown.split)
-        if spec.metric in final:
-            found.setdefault((row.label, run.seed), []).append(final[spec.metric] * shown.scale)
-    wanted = len(spec.run_columns)
-    rows = [(*key, sum(values) / wanted) for key, values in found.items() if len(values) == wanted]
-    return pd.DataFrame(rows, columns=["method", "seed", "value"])
+    rows = [
+        (row.label, run.seed, request.final(run, shown.split).get(spec.metric, math.nan) * shown.scale)
+        for row, _, run in request.finished()
+    ]
+    values = pd.DataFrame(rows, columns=["method", "seed", "value"]).dropna()
+    found = values.groupby(["method", "seed"], sort=False)["value"].agg(["mean", "size"])
+    whole = found[found["size"] == len(spec.run_columns)]["mean"]
+    return whole.rename("value").reset_index()
 
 
 SHIFT, AGGREGATION = ("shift_loss", "firebrick", "o"), ("aggregation_loss", "steelblue", "s")

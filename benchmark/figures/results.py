@@ -61,13 +61,11 @@ def curves(request: Request) -> Drawing:
     across = min(int(request.option("across", 3)), len(columns))
     figure, axes = panels(math.ceil(len(columns) / across), across)
     hues = list(data["method"].unique())
-    own = {row.label for row in spec.rows if row.own}
-    sizes = {method: 2.2 if method in own else 1.4 for method in hues}
     for number, (axis, column) in enumerate(zip(axes, columns, strict=False)):
         sns.lineplot(
-            data[data["column"] == column.key], x="round", y="value", hue="method", style="method", size="method",
-            hue_order=hues, style_order=hues, size_order=hues, sizes=sizes, errorbar="sd",
-            err_kws={"alpha": 0.12, "linewidth": 0}, ax=axis, palette="colorblind", legend=axis is axes[0],
+            data[data["column"] == column.key], x="round", y="value", hue="method", style="method", hue_order=hues,
+            style_order=hues, errorbar="sd", err_kws={"alpha": 0.12, "linewidth": 0}, ax=axis, palette="colorblind",
+            legend=axis is axes[0],
         )  # fmt: skip
         axis.set(xlabel="round", ylabel=request.metric_label if number % across == 0 else "")
         axis.set_title(full_label(column), fontsize=10)
@@ -78,5 +76,4 @@ def curves(request: Request) -> Drawing:
         handles, labels = axes[0].get_legend_handles_labels()
         legend.remove()
         figure.legend(handles, labels, loc="outside right upper", frameon=False)
-    remark = "Line: mean over seeds; band: one sample standard deviation."
-    return Drawing(figure, data, (remark, "Thick: the paper's own method.") if own else (remark,))
+    return Drawing(figure, data, ("Line: mean over seeds; band: one sample standard deviation.",))

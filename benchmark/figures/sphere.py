@@ -34,37 +34,35 @@ def sphere(request: Request) -> Drawing:
     FedMR, then the model of the first client after its local training. Options: ``rounds``, ``epochs``, ``lr``,
     ``mu1``, ``mu2``, ``samples`` per class, ``noise`` of the data, ``repeats``.
     """
-    repeats = [_panels(request, seed) for seed in range(request.seeds or int(request.option("repeats", 3)))]
-    data = pd.concat([points for points, _, _ in repeats[0].values()], ignore_index=True)
-    remarks = []
-    for title in TITLES:
-        _, spreads, accuracies = zip(*(found[title] for found in repeats), strict=True)
-        remarks.append(f"{title}: spread {_over(spreads)}, accuracy on all classes {_over(accuracies)} %.")
-    text = (
+    torch.set_num_threads(1)  # the same picture on every machine
+    repeats = [_panels(request, seed) for seed in range(request.seeds or request.option("repeats", 3))]
+    data = pd.concat([points for points, _, _ in repeats[0]], ignore_index=True)
+    remarks = [
         "Spread: sum of squared deviations of the three eigenvalues of the features' correlation matrix (0: even, 6: "
         f"one direction). Numbers: mean and sample standard deviation over {len(repeats)} draws of data and first "
         "weights; the picture shows the first."
-    )
-    return Drawing(_draw(data), data, (text, *remarks))
+    ]
+    for title, *found in zip(TITLES, *repeats, strict=True):
+        _, spreads, accuracies = zip(*found, strict=True)
+        remarks.append(f"{title}: spread {_over(spreads)}, accuracy on all classes {_over(accuracies)} %.")
+    return Drawing(_draw(data), data, tuple(remarks))
 
 
-def _panels(request: Request, seed: int) -> dict[str, tuple[pd.DataFrame, float, float]]:
-    """Title -> (place of each test point on the sphere, spread of eigenvalues, accuracy in percent)."""
-    train, test = _blobs(seed, "train", request), _blobs(seed, "test", request)
-    losses = {"mu1": float(request.option("mu1")), "mu2": float(request.option("mu2"))}
-    everything = [np.arange(len(train[1]))]
-    disjoint = [np.flatnonzero(np.isin(train[1].numpy(), pair)) for pair in ((0, 1), (2, 3), (4, 5))]
-    methods: tuple[Mapping[str, Any], ...] = ({}, {}, {"client": {"fedmr": losses}})
-    panels = {}
-    for title, method, clients in zip(TITLES, methods, (everything, disjoint, disjoint), strict=True):
-        model = _train(request, method, train, clients, seed)
-        z = model.features(test[0])
-        right = (model.classify(z).argmax(1) == test[1]).double().mean()
+def _panels(request: Request, seed: int) -> list[tuple[pd.DataFrame, float, float]]:
+    """Of each panel: place of each test point on the sphere, spread of eigenvalues, accuracy in percent."""
+    (x, y), (points, labels) = (_blobs(seed, part, request) for part in ("train", "test"))
+    fedmr = {"client": {"fedmr": {name: request.option(name) for name in ("mu1", "mu2")}}}
+    everything = [np.arange(len(y))]
+    disjoint = [np.flatnonzero(y.numpy() // 2 == client) for client in range(CLASSES // 2)]
+    panels = []
+    for title, method, clients in zip(TITLES, ({}, {}, fedmr), (everything, disjoint, disjoint), strict=True):
+        model = _train(request, method, (x, y), clients, seed)
+        z = model.features(points)
+        right = (model.classify(z).argmax(1) == labels).double().mean()
         unit = (z / z.norm(dim=1, keepdim=True).clamp_min(1e-12)).numpy()
-        points = pd.DataFrame(
-            {"panel": title, "class": test[1].numpy(), **dict(zip("xyz", unit.T, strict=True))}
-        )
-        panels[title] = points, 128 * (spread(z) or 0.0), 100 * float(right)
+        places = dict(zip("xyz", unit.T, strict=True))
+        frame = pd.DataFrame({"panel": title, "class": labels.numpy(), **places})
+        panels.append((frame, 128 * (spread(z) or 0.0), 100 * float(right)))
     return panels
 
 
@@ -76,10 +74,9 @@ def _over(values: Sequence[float]) -> str:
 def _blobs(seed: int, part: str, request: Request) -> tuple[Tensor, Tensor]:
     """(x [N, 3], y [N]): normal blobs around the six points +-e_i, in class order."""
     rng = np.random.default_rng([seed, len(part)])
-    count = int(request.option("samples", 100))
     centres = np.concatenate([np.eye(INPUTS), -np.eye(INPUTS)])[[0, 3, 1, 4, 2, 5]]
-    y = np.repeat(np.arange(CLASSES), count)
-    x = centres[y] + float(request.option("noise", 0.2)) * rng.normal(size=(len(y), INPUTS))
+    y = np.repeat(np.arange(CLASSES), request.option("samples"))
+    x = centres[y] + request.option("noise") * rng.normal(size=(len(y), INPUTS))
     return torch.from_numpy(x.astype(np.float32)), torch.from_numpy(y)
 
 
@@ -98,25 +95,18 @@ def _train(
     seed: int,
 ) -> FrozenModel:
     """The model of the first client after its local training in the last round."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # the same picture on every machine
-    try:
-        rounds = int(request.option("rounds", 15))
-        problem = Problem(*train, None, clients, CLASSES, 0, transform=lambda x: x, evaluation_sets={})
-        spec = TrainSpec(epochs=int(request.option("epochs", 5)), batch_size=32, momentum=0.9)
-        run = FederatedRun(
-            problem, build(method), FlatModel(_net(seed)), spec,
-            Schedule(rounds, len(clients), lambda t: float(request.option("lr", 0.02))), seed,
-        )  # fmt: skip
-        state = run.initial_state()
-        for _ in range(rounds - 1):
-            state, _ = run.step(state)
-        # The last round at the first client alone: what the server then holds is this client's model.
-        alone = replace(run, problem=replace(problem, clients=clients[:1]))
-        state, _ = alone.step(state)
-        return alone.clients.pool.get(state.w, state.buffers)
-    finally:
-        torch.set_num_threads(threads)
+    rounds, rate = request.option("rounds"), request.option("lr")
+    problem = Problem(*train, None, clients, CLASSES, 0, transform=lambda x: x, evaluation_sets={})
+    spec = TrainSpec(epochs=request.option("epochs"), batch_size=32, momentum=0.9)
+    schedule = Schedule(rounds, len(clients), lambda t: rate)
+    run = FederatedRun(problem, build(method), FlatModel(_net(seed)), spec, schedule, seed)
+    state = run.initial_state()
+    for _ in range(rounds - 1):
+        state, _ = run.step(state)
+    # The last round at the first client alone: what the server then holds is this client's model.
+    alone = replace(run, problem=replace(problem, clients=clients[:1]))
+    state, _ = alone.step(state)
+    return alone.clients.pool.get(state.w, state.buffers)
 
 
 def _draw(data: pd.DataFrame) -> Figure:

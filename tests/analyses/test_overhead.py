@@ -115,25 +115,24 @@ def test_costs(tmp_path: Path) -> None:
         assert numbers(found, label) == said
     assert set(found.data["runs"]) == {"3 of 3"} and found.data["scalars once"].notna().all()
     assert not any("python -m benchmark" in note.lines[0] for note in found.notes)
+    (tmp_path / "partitions" / "interaction-1" / "statistics.json").unlink()
+    with pytest.raises(StorageError, match=r"interaction-1/statistics\.json"):
+        report(tmp_path)
 
 
 def test_mean_over_the_seeds_that_are_done(tmp_path: Path) -> None:
-    write(tmp_path, "powd", participants() + cost("scalars_up", K, *EVERY), seeds=(0,))
-    write(tmp_path, "powd", participants() + cost("scalars_up", K / 2, *EVERY), seeds=(1,))
-    write(
-        tmp_path, "powd", participants() + cost("scalars_up", 100 * K, *EVERY), seeds=(2,), state="diverged"
-    )
-    found = report(tmp_path)
-    assert numbers(found, "POW-D") == {"scalars per round": 0.75}
-    assert line(found, "POW-D")["runs"] == "2 of 3, 1 diverged"
-    assert line(report(tmp_path, seeds=1), "POW-D")["runs"] == "1 of 1"
-    assert numbers(report(tmp_path, seeds=1), "POW-D") == {"scalars per round": 1.0}
+    for seed, (sent, state) in enumerate([(K, "done"), (K / 2, "done"), (100 * K, "diverged")]):
+        write(tmp_path, "powd", participants() + cost("scalars_up", sent, *EVERY), [seed], state)
+    for options, runs, sent in (({}, "2 of 3", 0.75), ({"seeds": 1}, "1 of 1", 1.0)):
+        found = report(tmp_path, **options)
+        assert numbers(found, "POW-D") == {"scalars per round": sent}
+        assert line(found, "POW-D")["runs"] == runs
 
 
 def test_without_runs(tmp_path: Path) -> None:
     """The rows say so, the formulas stand, the command that makes the runs is named, and nothing is trained."""
-    found = report(tmp_path, seeds=2)
-    assert found.name == "feddiverse_table2"
+    found = report(tmp_path, seeds=2, column="spawrious_gci100")
+    assert found.name == "feddiverse_table2" and "Spawrious GCI-100" in found.title
     assert list(found.data["method"]) == [label for label, *_ in EACH_ROW.values()]
     assert set(found.data["runs"]) == {"0 of 2"} and found.data[COSTS].isna().all(axis=None)
     assert line(found, "Uniform random")["printed up"] == ""
@@ -141,29 +140,14 @@ def test_without_runs(tmp_path: Path) -> None:
     assert (row["printed when"], row["printed up"]) == ("t=1", "r*theta_k")
     assert row["printed clients"] == "r*|theta|^2"
     assert row["printed server"] == "t=1: O(K*r*|theta|); t!=1: O(K)"
-    command = "python -m benchmark table paper=feddiverse table=1 preset=quick columns=cmnist_gsc"
+    command = "python -m benchmark table paper=feddiverse table=1 preset=quick columns=spawrious_gci100"
     assert found.notes[-1].lines[0].endswith(f"{command} seeds=2 results={tmp_path} tuned=off")
     assert list(tmp_path.iterdir()) == []
-
-
-def test_other_columns_and_presets(tmp_path: Path) -> None:
-    found = report(tmp_path, column="spawrious_gci100")
-    assert "Spawrious GCI-100" in found.title
-    assert "columns=spawrious_gci100" in found.notes[-1].lines[0]
-    assert set(report(tmp_path, preset="small", column="waterbirds_dist").data["runs"]) == {
-        "not in this preset"
-    }
-    with pytest.raises(ConfigError, match=r"'cmnist'.*'cmnist_gsc'"):
-        report(tmp_path, column="cmnist")
-    with pytest.raises(ConfigError, match="quik"):
-        report(tmp_path, preset="quik")
-
-
-def test_a_lost_partition_is_named(tmp_path: Path) -> None:
-    write(tmp_path, "powd", participants())
-    (tmp_path / "partitions" / "interaction-1" / "statistics.json").unlink()
-    with pytest.raises(StorageError, match=r"interaction-1/statistics\.json"):
-        report(tmp_path)
+    absent = report(tmp_path, preset="small", column="waterbirds_dist")
+    assert set(absent.data["runs"]) == {"not in this preset"}
+    for options, message in (({"column": "cmnist"}, "'cmnist'.*'cmnist_gsc'"), ({"preset": "quik"}, "quik")):
+        with pytest.raises(ConfigError, match=message):
+            report(tmp_path, **options)
 
 
 @pytest.mark.parametrize(

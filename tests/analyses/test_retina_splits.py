@@ -40,7 +40,6 @@ def test_lists_of_the_rule_and_lists_that_differ() -> None:
 
 def test_mistakes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for words, message in (
-        (["retina-splits", "strict=maybe"], "strict"),
         (["retina-splits", f"data={tmp_path}"], "Retina/labels.csv"),
         (["retina-split"], "Did you mean 'retina-splits'"),
         ([], "name an analysis. Allowed: client-types ("),

@@ -75,10 +75,7 @@ def test_errors_are_means_over_seeds_in_their_places(tmp_path: Path) -> None:
     framed = [axis for axis in panels if axis.patches]
     assert framed == [panels[1], panels[3]]  # q = .3
     assert framed[0].patches[0].get_xy() == (1, 1)  # 10 attribute steps, 50 biased steps
-    assert drawing.remarks[1] == (
-        "Smallest largest error over clients 0.20 at q = 0.1, 5 biased and 5 attribute steps. "
-        "Smallest mean error over clients 0.01 at q = 0.1, 5 biased and 5 attribute steps. Seeds: 2."
-    )
+    assert drawing.remarks == ("Means over seeds (2).", "Framed: the values that the paper chose.")
 
 
 # Figs. 5-9 ------------------------------------------------------------------------------------------------------

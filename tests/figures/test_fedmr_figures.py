@@ -33,9 +33,7 @@ def figure(number: int) -> FigureSpec:
 
 
 def test_sphere_draws_every_test_point_on_the_unit_sphere(tmp_path: Path) -> None:
-    threads = torch.get_num_threads()
     drawn = find("sphere")(request(figure(1), tmp_path, **TOY))
-    assert torch.get_num_threads() == threads
     sizes = drawn.data.groupby(["panel", "class"], sort=False).size()
     assert sizes.to_dict() == {(title, c): 8 for title in sphere.TITLES for c in range(6)}
     places = drawn.data[["x", "y", "z"]].to_numpy()
