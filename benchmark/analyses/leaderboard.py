@@ -5,7 +5,6 @@ column, as in FedMR's Fig. 4a (``analyse resources``).
 """
 
 import math
-from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -18,7 +17,7 @@ from benchmark.experiments.spec import TableSpec
 from benchmark.experiments.tables import spec_called
 from benchmark.reports.collect import collect
 from benchmark.reports.results import TableResults
-from benchmark.reports.statistics import Ranking, ranking
+from benchmark.reports.statistics import ranking
 from benchmark.reports.tables import Table, text_table
 from benchmark.runs.index import RunIndex
 from benchmark.runs.status import RunState
@@ -37,20 +36,8 @@ NOTES = (
 )
 
 
-class Board(NamedTuple):
-    """``values`` [column x seed, method] of the ranked methods, higher is better, and the names of the others."""
-
-    values: pd.DataFrame
-    incomplete: list[str]
-
-    @property
-    def ranking(self) -> Ranking:
-        """The ranking of the methods whose runs have all ended."""
-        return ranking(self.values, [column for column, _ in self.values.index])
-
-
-def board(results: TableResults) -> Board:
-    """Separate the rows whose runs have all ended from the others."""
+def board(results: TableResults) -> tuple[pd.DataFrame, list[str]]:
+    """Values [column x seed, method], higher is better, of the rows whose runs have all ended; names of the others."""
     ranked: dict[str, dict[tuple[str, int], float]] = {}
     incomplete = []
     sign = 1.0 if results.spec.metric_format.higher_is_better else -1.0
@@ -64,7 +51,7 @@ def board(results: TableResults) -> Board:
             }
         else:
             incomplete.append(row.label)
-    return Board(pd.DataFrame(ranked), incomplete)
+    return pd.DataFrame(ranked), incomplete
 
 
 def leaderboard(options: RunOptions) -> Table:
@@ -72,22 +59,21 @@ def leaderboard(options: RunOptions) -> Table:
     spec = spec_called("leaderboard")
     index = RunIndex(Results(options.results).existing())
     cells = plan_cells(spec, spec, options.query)
-    found = board(collect(spec, options.preset, cells, index))
+    values, incomplete = board(collect(spec, options.preset, cells, index))
     name, notes = f"{spec.name}_ranks", list(NOTES)
-    if found.incomplete:
+    if incomplete:
         command = options.query.command(f"table name=leaderboard preset={options.preset}")
-        missing = ", ".join(found.incomplete)
-        notes.append(f"Not ranked, as runs are missing: {missing}. Make them with: {command}")
-    if found.values.shape[1] < 2:
-        return text_table(name, spec.title, pd.DataFrame({"method": found.incomplete}), tuple(notes))
-    ranks = found.ranking
+        notes.append(f"Not ranked, as runs are missing: {', '.join(incomplete)}. Make them with: {command}")
+    if values.shape[1] < 2:
+        return text_table(name, spec.title, pd.DataFrame({"method": incomplete}), tuple(notes))
+    ranks = ranking(values)
     notes.append(
         f"{ranks.blocks} blocks (column x seed). Friedman test of equal methods: p = {ranks.p:.2g}. Mean ranks that "
         f"differ by less than {ranks.critical:.2f} (Nemenyi, 5 %) cannot be told apart."
     )
     # Means over the seeds that did not diverge, in the printed unit.
     scale = spec.metric_format.scale * (1 if spec.metric_format.higher_is_better else -1)
-    means = scale * found.values.replace(-np.inf, np.nan).groupby(level=0, sort=False).mean()
+    means = scale * values.replace(-np.inf, np.nan).groupby(level=0, sort=False).mean()
     means = means.rename(index=lambda key: spec.column(key).label)
     data = ranks.table.join(means.T).join(pd.DataFrame(costs(spec, cells)).T)
     title = f"{spec.title}, preset {options.preset}"

@@ -88,28 +88,23 @@ class Trainee:
         """How many numbers the client holds in one more round, by kind."""
         run, contexts = self.run, self.run.clients.contexts
         seen: list[_Watched] = []
-        received: list[int] = []
 
         def watched(*arguments: Any) -> list[ActiveRule]:
-            active = []
-            for rule, ctx in contexts(*arguments):
-                seen.append(_Watched(**vars(ctx)))
-                received.append(numbers(ctx.received))
-                active.append(ActiveRule(rule, seen[-1]))
-            return active
+            active = [(rule, _Watched(**vars(ctx))) for rule, ctx in contexts(*arguments)]
+            seen.extend(ctx for _, ctx in active)
+            return [ActiveRule(*pair) for pair in active]
 
         run.clients.contexts = watched  # type: ignore[assignment, method-assign]
         try:
             state, _ = run.step(self.state)
         finally:
             del run.clients.contexts
-        size = run.model.layout.size
-        buffers = len(run.model.buffers)
+        size, buffers = run.model.layout.size, len(run.model.buffers)
         return {
             "model": size + buffers,
             "received_model": size if any("read" in vars(ctx) for ctx in seen) else 0,
             "other_models": run.clients.pool.used * (size + buffers),
-            "received": sum(received),
+            "received": sum(numbers(ctx.received) for ctx in seen),
             "kept": numbers(state.clients.get(0, {})),
         }
 

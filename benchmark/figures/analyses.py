@@ -12,20 +12,21 @@ from benchmark.analyses import resources as costs
 from benchmark.analyses.leaderboard import board
 from benchmark.figures.registry import Drawing, Request, panels
 from benchmark.reports.collect import collect
+from benchmark.reports.statistics import ranking
 
 
 def critical_difference(request: Request) -> Drawing:
     """Mean rank of every method whose runs have all ended, best on top; lines: 95 % interval; bars: no difference."""
-    found = board(collect(request.runs, request.preset, request.cells, request.index))
-    if found.values.shape[1] < 2:
+    values, incomplete = board(collect(request.runs, request.preset, request.cells, request.index))
+    if values.shape[1] < 2:
         raise request.error("fewer than two methods have all their runs; nothing to rank.")
-    ranks = found.ranking
+    ranks = ranking(values)
     remarks = [
         f"Dots: mean rank over {ranks.blocks} blocks (column x seed); lines: 95 % bootstrap interval. Bars join "
         f"methods whose mean ranks differ by less than {ranks.critical:.2f}, the critical difference (Nemenyi, 5 %)."
     ]
-    if found.incomplete:
-        remarks.append(f"Not ranked, as runs are missing: {', '.join(found.incomplete)}.")
+    if incomplete:
+        remarks.append(f"Not ranked, as runs are missing: {', '.join(incomplete)}.")
     data = ranks.table.rename_axis("method").reset_index()
     count = len(data)
     figure, (axis,) = panels(1, 1, width=7.0, height=1.1 + 0.24 * count)

@@ -32,10 +32,9 @@ def partitions(request: Request) -> Drawing:
     classes = [len(names) for _, _, names in scenarios]
     clients = max(len(counts) for _, counts, _ in scenarios)
     rows = len(scenarios)
-    figure, axes = panels(rows, 1, clients * CELL + 2.9, CELL * sum(classes) / rows + 0.75)
-    grid = axes[0].get_gridspec()
-    assert grid is not None
-    grid.set_height_ratios([number + 1.5 for number in classes])
+    height = CELL * sum(classes) / rows + 0.75
+    heights = [number + 1.5 for number in classes]
+    figure, axes = panels(rows, 1, clients * CELL + 2.9, height, heights)
     frames = []
     for axis, (column, counts, names) in zip(axes, scenarios, strict=True):
         draw_bubbles(axis, counts, names, CELL)

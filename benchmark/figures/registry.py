@@ -120,9 +120,14 @@ def find(kind: str) -> Kind:
     return drawing
 
 
-def panels(rows: int, columns: int, width: float = 3.6, height: float = 2.8) -> tuple[Figure, list[Axes]]:
-    """A figure of rows x columns panels (inches each), outside pyplot: no display, no global state."""
+def panels(
+    rows: int, columns: int, width: float = 3.6, height: float = 2.8, heights: Sequence[float] | None = None
+) -> tuple[Figure, list[Axes]]:
+    """A figure of rows x columns panels (inches each), outside pyplot: no display, no global state.
+
+    ``heights``: of the rows, relative to each other.
+    """
     with sns.axes_style("whitegrid", {"grid.color": "0.9", "axes.edgecolor": "0.4"}):
         figure = Figure(figsize=(width * columns, height * rows), layout="constrained")
-        axes = figure.subplots(rows, columns, squeeze=False)
+        axes = figure.subplots(rows, columns, squeeze=False, height_ratios=heights)
     return figure, list(axes.flat)

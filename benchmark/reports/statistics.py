@@ -169,31 +169,29 @@ def critical_difference(methods: int, blocks: int, alpha: float = 0.05) -> float
     return float(q * np.sqrt(methods * (methods + 1) / (6 * blocks)))
 
 
-def ranking(values: pd.DataFrame, groups: Sequence[str]) -> Ranking:
+def ranking(values: pd.DataFrame) -> Ranking:
     """Rank methods by ``values`` [blocks, methods], higher is better; a run that diverged counts as -inf.
 
-    ``groups`` names the column of each block. The interval resamples columns, and seeds within them, so that it covers
-    other seeds and other splits; blocks of one column are not independent, which the Nemenyi test ignores. ValueError
-    for missing values or fewer than two methods.
+    The index begins with the column of each block. The interval resamples columns, and seeds within them, so that it
+    covers other seeds and other splits; blocks of one column are not independent, which the Nemenyi test ignores.
+    ValueError for missing values or fewer than two methods.
     """
     if values.shape[1] < 2 or values.isna().to_numpy().any():
         raise ValueError("a ranking needs two methods, and a value of each of them in every block")
     # Models with the same bits may differ in the last bit of a mean over clients; that is a tie.
     ranks = stats.rankdata(-values.to_numpy().round(9), axis=1)
-    names = list(dict.fromkeys(groups))
-    members = [np.flatnonzero(np.array(groups) == name) for name in names]
+    groups = values.index.get_level_values(0)
+    members = [np.flatnonzero(groups == name) for name in groups.unique()]
     rng = np.random.default_rng(0)
     draws = np.empty((DRAWS, values.shape[1]))
     for draw in draws:
-        picked = [rng.choice(members[i], len(members[i])) for i in rng.integers(len(names), size=len(names))]
+        chosen = rng.integers(len(members), size=len(members))
+        picked = [rng.choice(members[i], len(members[i])) for i in chosen]
         draw[:] = ranks[np.concatenate(picked)].mean(axis=0)
     low, high = np.percentile(draws, [2.5, 97.5], axis=0)
     table = pd.DataFrame({"rank": ranks.mean(axis=0), "low": low, "high": high}, index=values.columns)
-    # The test is defined for three methods or more.
-    p = (
-        float(stats.friedmanchisquare(*ranks.T).pvalue)
-        if values.shape[1] > 2 and len(values) > 1
-        else float("nan")
-    )
-    critical = critical_difference(values.shape[1], len(values))
-    return Ranking(table.sort_values("rank", kind="stable"), len(values), critical, p)
+    blocks, methods = values.shape
+    defined = methods > 2 and blocks > 1
+    p = float(stats.friedmanchisquare(*ranks.T).pvalue) if defined else float("nan")
+    critical = critical_difference(methods, blocks)
+    return Ranking(table.sort_values("rank", kind="stable"), blocks, critical, p)

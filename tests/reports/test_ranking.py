@@ -18,9 +18,9 @@ def test_critical_values_of_the_nemenyi_test(k: int, q: float) -> None:
 def test_mean_ranks_by_hand() -> None:
     """Blocks (3, 2, 1), (1, 3, 2), (2, 2, 0) and one where b diverged: ranks 1 2 3, 3 1 2, 1.5 1.5 3, 1 3 2."""
     values = pd.DataFrame(
-        [[3.0, 2.0, 1.0], [1.0, 3.0, 2.0], [2.0, 2.0, 0.0], [5.0, -math.inf, 1.0]], columns=["a", "b", "c"]
+        [[3.0, 2.0, 1.0], [1.0, 3.0, 2.0], [2.0, 2.0, 0.0], [5.0, -math.inf, 1.0]], list("1122"), list("abc")
     )
-    found = ranking(values, ["one", "one", "two", "two"])
+    found = ranking(values)
     assert found.table["rank"].to_dict() == {"a": 6.5 / 4, "b": 7.5 / 4, "c": 10 / 4}
     assert list(found.table.index) == ["a", "b", "c"]
     assert found.blocks == 4
@@ -32,12 +32,11 @@ def test_mean_ranks_by_hand() -> None:
 def test_the_last_bit_makes_no_rank() -> None:
     """0.1 + 0.2 is not 0.3 in floats; a and b share ranks 1 and 2."""
     values = pd.DataFrame([[0.3, 0.1 + 0.2, 0.29]], columns=["a", "b", "c"])
-    assert ranking(values, ["one"]).table["rank"].to_dict() == {"a": 1.5, "b": 1.5, "c": 3.0}
+    assert ranking(values).table["rank"].to_dict() == {"a": 1.5, "b": 1.5, "c": 3.0}
 
 
 def test_the_interval_has_no_width_where_all_blocks_agree() -> None:
-    values = pd.DataFrame(np.tile([3.0, 2.0, 1.0], (6, 1)), columns=["a", "b", "c"])
-    found = ranking(values, ["one"] * 3 + ["two"] * 3)
+    found = ranking(pd.DataFrame(np.tile([3.0, 2.0, 1.0], (6, 1)), list("111222"), list("abc")))
     assert found.table["low"].tolist() == found.table["high"].tolist() == [1.0, 2.0, 3.0]
     # Friedman's statistic is at its largest, N (k - 1) = 12 with 2 degrees of freedom: p = exp(-6).
     assert found.p == pytest.approx(math.exp(-6))
@@ -49,10 +48,10 @@ def test_the_interval_has_no_width_where_all_blocks_agree() -> None:
 def test_cliques(turned: int, cliques: list[tuple[str, ...]]) -> None:
     """CD of 4 methods over 14 blocks is 1.25: ranks 1, 2, 3, 4 join neighbours only; 1, 1.6, 2.2, 4 the first three."""
     blocks = [[4.0, 3.0, 2.0, 1.0]] * (14 - turned) + [[2.0, 3.0, 4.0, 1.0]] * turned
-    assert ranking(pd.DataFrame(blocks, columns=list("abcd")), ["one"] * 14).cliques == cliques
+    assert ranking(pd.DataFrame(blocks, [1] * 14, list("abcd"))).cliques == cliques
 
 
 @pytest.mark.parametrize("values", [{"a": [1.0, 2.0]}, {"a": [1.0, np.nan], "b": [1.0, 2.0]}])
 def test_what_cannot_be_ranked(values: dict[str, list[float]]) -> None:
     with pytest.raises(ValueError, match="needs two methods"):
-        ranking(pd.DataFrame(values), ["one", "one"])
+        ranking(pd.DataFrame(values))
