@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import numpy as np
 import pandas as pd
@@ -23,7 +23,6 @@ BLOCK_WIDTH = 110  # characters; wider tables continue below
 class ShowOptions:
     """Options of the command, beside the keys of a run."""
 
-    kind: Literal["bubble", "bars"] = "bubble"
     out: Annotated[Path | None, "FILE.png"] = None
 
 
@@ -58,7 +57,7 @@ def main(words: Sequence[str]) -> int:
         counts = loaded.partition.counts_attr.reshape(len(counts), -1)
         names = tuple(f"{c}, {a}" for c in loaded.dataset.classes for a in loaded.dataset.attributes)
     with storing(out):
-        paths = client_picture(counts, out, kind=options.kind, class_names=names, title=title)
+        paths = client_picture(counts, out, names, title)
     for path in paths:
         print(path)
     return 0

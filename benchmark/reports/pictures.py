@@ -2,12 +2,10 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
 import seaborn as sns
-from matplotlib import ticker
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.figure import Figure
@@ -15,30 +13,27 @@ from numpy.typing import ArrayLike, NDArray
 
 FORMATS = (".png", ".pdf")
 MOST_TICKS = 40
-_GRID: dict[str, Any] = {"color": "0.9", "linewidth": 0.6, "zorder": 0}
 
 
 def client_picture(
-    counts: ArrayLike,
-    path: Path | str,
-    kind: Literal["bubble", "bars"] = "bubble",
-    class_names: Sequence[str] = (),
-    title: str = "",
+    counts: ArrayLike, path: Path | str, class_names: Sequence[str] = (), title: str = ""
 ) -> list[Path]:
-    """Draw the samples per client and class, and return the files written.
+    """Draw a bubble per client (x) and class (y), area proportional to the samples, and return the files written.
 
     Args:
         counts: [K, Y], clients x classes, with samples in them.
         path: Where to write; with suffix .png or .pdf that one file, otherwise both, suffixes appended.
-        kind: `bubble` = one bubble per client (x) and class (y), area proportional to the count; `bars` = one
-            bar per client, stacked by class.
         class_names: Y names, or empty for 0 .. Y - 1.
         title: Above the picture, may be empty.
     """
     table, path = np.asarray(counts), Path(path)
-    names = list(class_names) or [str(label) for label in range(table.shape[1])]
+    clients, classes = table.shape
+    wide, high = min(0.5, 13.0 / clients), min(0.5, 10.0 / classes)  # inches of a client and of a class
+    height = max(classes * high + 1.0, 3.2)  # 3.2: room for the legend
+    figure = Figure(figsize=(clients * wide + 2.4, height), layout="constrained")
     with sns.axes_style("white"):
-        figure = _bubbles(table, names) if kind == "bubble" else _bars(table, names)
+        axes = figure.add_subplot()
+    draw_bubbles(axes, table, class_names or [str(label) for label in range(classes)], min(wide, high))
     if title:
         figure.suptitle(title, fontsize=11)
     return save(figure, path.with_suffix(""), [path.suffix]) if path.suffix in FORMATS else save(figure, path)
@@ -52,15 +47,6 @@ def save(figure: Figure, stem: Path, formats: Sequence[str] = FORMATS) -> list[P
         metadata = {"CreationDate": None} if file.suffix == ".pdf" else {"Software": None}
         figure.savefig(file, dpi=150, bbox_inches="tight", metadata=metadata)
     return files
-
-
-def _bubbles(table: NDArray, names: list[str]) -> Figure:
-    clients, classes = table.shape
-    wide, high = min(0.5, 13.0 / clients), min(0.5, 10.0 / classes)  # inches of a client and of a class
-    height = max(classes * high + 1.0, 3.2)  # 3.2: room for the legend
-    figure = Figure(figsize=(clients * wide + 2.4, height), layout="constrained")
-    draw_bubbles(figure.add_subplot(), table, names, min(wide, high))
-    return figure
 
 
 def draw_bubbles(axes: Axes, table: NDArray, names: Sequence[str], cell: float) -> None:
@@ -79,33 +65,13 @@ def draw_bubbles(axes: Axes, table: NDArray, names: Sequence[str], cell: float) 
     # One sample among thousands must still be seen.
     axes.collections[0].set_sizes(np.maximum(axes.collections[0].get_sizes(), 2.5))
     axes.set(xlim=(-0.6, clients - 0.4), ylim=(classes - 0.4, -0.6))
-    axes.grid(**_GRID)
+    axes.grid(color="0.9", linewidth=0.6, zorder=0)
     _label_axis(axes.xaxis, [str(number) for number in range(clients)])
     _label_axis(axes.yaxis, names)
     # In units of the font size, so that large bubbles do not touch.
     space = {"labelspacing": max(0.6, diameter / 14 - 0.3), "handletextpad": max(0.8, diameter / 20)}
     axes.legend(title="samples", loc="upper left", bbox_to_anchor=(1.01, 1.0), frameon=False, **space)
     sns.despine(ax=axes, left=True, bottom=True)
-
-
-def _bars(table: NDArray, names: list[str]) -> Figure:
-    clients, classes = table.shape
-    figure = Figure(figsize=(clients * min(0.5, 13.0 / clients) + 2.4, 3.6), layout="constrained")
-    axes = figure.add_subplot()
-    colours = sns.color_palette("colorblind" if classes <= 10 else "viridis", classes)
-    tops, edges = np.cumsum(table, axis=1), np.arange(clients + 1) - 0.5
-    for top, held, name, colour in zip(tops.T, table.T, names, colours, strict=True):
-        axes.stairs(top, edges, baseline=top - held, fill=True, color=colour, label=name, zorder=2)
-    axes.vlines(edges, 0, tops.max(), color="white", linewidth=1, zorder=3)
-    axes.set(xlim=(-0.6, clients - 0.4), ylim=(0, 1.03 * tops.max()), xlabel="client", ylabel="samples")
-    axes.grid(axis="y", **_GRID)
-    axes.yaxis.set_major_formatter(ticker.StrMethodFormatter("{x:,.0f}"))
-    _label_axis(axes.xaxis, [str(number) for number in range(clients)])
-    step = -(-classes // 10)  # of many classes, the legend names some
-    handles, labels = (found[::-step] for found in axes.get_legend_handles_labels())
-    axes.legend(handles, labels, title="class", loc="upper left", bbox_to_anchor=(1.01, 1.0), frameon=False)
-    sns.despine(ax=axes, left=True)
-    return figure
 
 
 def _label_axis(axis: Axis, names: Sequence[str]) -> None:

@@ -56,7 +56,7 @@ def test_the_partition_that_is_shown_is_that_of_the_run(cli: Any) -> None:
     assert picture.read_bytes().startswith(b"\x89PNG")
     assert cli(*FAKE_RUN).code == 0
     assert sorted(Path("results/partitions").iterdir()) == stored
-    code, out, _ = cli("partition", "show", *words, "seed=3", "kind=bars", "out=deep/picture.png")
+    code, out, _ = cli("partition", "show", *words, "seed=3", "out=deep/picture.png")
     assert code == 0 and "seed 3" in out
     assert Path("deep/picture.png").stat().st_size > 1000
 

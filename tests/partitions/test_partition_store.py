@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 from matplotlib.collections import PathCollection
-from matplotlib.patches import StepPatch
+from matplotlib.figure import Figure
 
 import partitions.core.store
 from benchmark.cli.partition import partition_text
-from benchmark.reports.pictures import _bars, _bubbles, client_picture
+from benchmark.reports.pictures import client_picture, draw_bubbles
 from partitions import Partition, Partitioner, PartitionError, Population, make_partition
 from partitions.core.store import save
 
@@ -208,7 +208,8 @@ def test_a_picture_is_written_as_png_and_pdf(tmp_path: Path) -> None:
 
 
 def test_area_of_a_bubble_is_proportional_to_its_count() -> None:
-    axes = _bubbles(np.array([[100, 0, 25], [0, 50, 100]]), ["x", "y", "z"]).axes[0]
+    axes = Figure().add_subplot()
+    draw_bubbles(axes, np.array([[100, 0, 25], [0, 50, 100]]), ["x", "y", "z"], 0.5)
     bubbles = next(drawn for drawn in axes.collections if isinstance(drawn, PathCollection))
     areas = {
         (int(x), int(y)): area
@@ -217,11 +218,3 @@ def test_area_of_a_bubble_is_proportional_to_its_count() -> None:
     assert set(areas) == {(0, 0), (0, 2), (1, 1), (1, 2)}  # (client, class); nothing drawn for zero
     assert areas[0, 0] == areas[1, 2] == pytest.approx(4 * areas[0, 2])
     assert areas[1, 1] == pytest.approx(2 * areas[0, 2])
-
-
-def test_bars_are_stacked_counts() -> None:
-    axes = _bars(np.array([[10, 0], [4, 6]]), ["x", "y"]).axes[0]
-    data = [drawn.get_data() for drawn in axes.patches if isinstance(drawn, StepPatch)]
-    spans = [(np.asarray(one.baseline).tolist(), one.values.tolist()) for one in data]
-    assert spans == [([0, 0], [10, 4]), ([10, 4], [10, 10])]
-    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["y", "x"]  # as stacked
