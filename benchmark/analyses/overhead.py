@@ -71,7 +71,8 @@ def overhead(options: OverheadOptions) -> Table:
     index = RunIndex(Results(options.results).existing())
     cells = plan_cells(whole, spec, options.query)
     printed = read_published(PUBLISHED / "feddiverse_table2.csv").set_index("method")
-    rows, notes = [], NOTES
+    rows: list[dict[str, object]] = []
+    notes: tuple[str, ...] = NOTES
     for key in ROWS:
         cell = cells[key, column]
         done = [run for run in cell.runs if index.state(run.key) is RunState.DONE]

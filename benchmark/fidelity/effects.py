@@ -68,10 +68,7 @@ def pairs(
         switched = TunedValues({**own, **entry.effect.overrides}, f"ledger entry {entry.id}")
         default = plan(spec, preset, seeds, extra, chosen)
         if default[where].state != "ok":
-            raise ConfigError(
-                f"ledger entry {entry.id}, preset {preset}: {cell.table}, {cell.row}, {cell.column}: "
-                f"{default[where].state}."
-            )
+            raise ConfigError(f"ledger entry {entry.id}, preset {preset}: {cell}: {default[where].state}.")
         found.append(Pair(entry, spec, default, plan(spec, preset, seeds, extra, {where: switched})))
     return found
 
@@ -107,11 +104,8 @@ def _number(value: float | None) -> str:
 
 def _commits(results: Results, keys: Sequence[str]) -> str:
     """Commits of the runs, with a + where files had been changed since."""
-    found = set()
-    for key in keys:
-        meta = read_json(results.run(key).path / "meta.json") or {}
-        if meta.get("commit"):
-            found.add(meta["commit"][:9] + ("+" if meta.get("dirty") else ""))
+    metas = [read_json(results.run(key).path / "meta.json") or {} for key in keys]
+    found = {meta["commit"][:9] + "+" * bool(meta.get("dirty")) for meta in metas if meta.get("commit")}
     return " ".join(sorted(found))
 
 
@@ -125,9 +119,7 @@ def read(preset: str, folder: Path = EFFECTS_FOLDER) -> dict[tuple[str, ...], di
     except (OSError, ValueError) as error:
         raise ConfigError(f"measured effects {path} cannot be read: {error}") from error
     if tuple(frame.columns) != COLUMNS:
-        raise ConfigError(
-            f"measured effects {path}: got other columns; expected {', '.join(COLUMNS)}. Measure again."
-        )
+        raise ConfigError(f"measured effects {path}: expected columns {', '.join(COLUMNS)}. Measure again.")
     return {tuple(line[name] for name in KEY): line for line in frame.to_dict("records")}
 
 

@@ -5,7 +5,6 @@ here, and the setting that changes it. Every setting that an entry names is comp
 entry cannot outlive its switch.
 """
 
-from collections import Counter
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -85,9 +84,7 @@ class Entry(FileModel):
         if not self.switch and not self.no_switch:
             raise ValueError("needs a switch, or no_switch with the reason")
         if self.switch and self.base == Base():
-            raise ValueError(
-                "a switch needs `base`: the method, selection, partition or cell that it acts on"
-            )
+            raise ValueError("a switch needs `base`: what it acts on")
         for key, values in self.switch.items():
             if len(values) < 2 or len(set(values)) < len(values):
                 raise ValueError(wrong(f"switch.{key}", list(values), "two or more different values"))
@@ -130,10 +127,7 @@ def load(folder: Path = LEDGER_FOLDER) -> list[Chapter]:
         if chapter.paper != paper:
             raise ConfigError(f"ledger file {path}: {wrong('paper', chapter.paper, repr(paper))}")
         chapters.append(chapter)
-    counts = Counter(entry.id for entry in entries_of(chapters))
-    twice = sorted(name for name, count in counts.items() if count > 1)
-    if twice:
-        raise ConfigError(
-            f"ledger: {', '.join(twice)} comes twice; ids are unique over all files of {folder}."
-        )
+    ids = [entry.id for entry in entries_of(chapters)]
+    if twice := sorted({name for name in ids if ids.count(name) > 1}):
+        raise ConfigError(f"ledger {folder}: {', '.join(twice)} comes twice; expected unique ids.")
     return chapters

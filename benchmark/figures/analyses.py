@@ -36,10 +36,8 @@ def critical_difference(request: Request) -> Drawing:
         height = count + 0.3 + 0.45 * number
         ends = ranks.table.loc[[clique[0], clique[-1]], "rank"]
         axis.plot(ends, [height, height], color="0.3", linewidth=3, solid_capstyle="butt")
-    axis.plot([1, 1 + ranks.critical], [-1, -1], color="firebrick", linewidth=2)
-    axis.text(1 + ranks.critical / 2, -1.15, f"CD {ranks.critical:.2f}", ha="center", va="bottom", fontsize=8)
     axis.set_yticks(range(count), list(data["method"]))
-    axis.set(xlim=(0.5, count + 0.5), ylim=(count + 0.45 * len(ranks.cliques) + 0.3, -2))
+    axis.set(xlim=(0.5, count + 0.5), ylim=(count + 0.45 * len(ranks.cliques) + 0.3, -1))
     axis.set_xlabel("mean rank (1 is best)")
     return Drawing(figure, data, tuple(remarks))
 

@@ -185,7 +185,7 @@ def _hyperparameters(results: TableResults) -> list[str]:
 def tuning_lines(spec: TableSpec, chosen_values: Mapping[tuple[str, str], TunedValues]) -> list[str]:
     """Which values were chosen by grid search: one line for each way and file, row by row in it."""
     labels = {column.key: full_label(column) for column in spec.columns}
-    found: dict[str, dict[str, dict[str, list[str]]]] = {}
+    cells = []
     for (row, column), chosen in chosen_values.items():
         # The columns that a shared choice rests on. The table may have been cut to others.
         shared = ", ".join(labels.get(key, key) for key in chosen.columns)
@@ -195,16 +195,10 @@ def tuning_lines(spec: TableSpec, chosen_values: Mapping[tuple[str, str], TunedV
             f"{chosen.seeds} seed{_plural(chosen.seeds)}{mean} ({chosen.source})"
         )
         values = ", ".join(f"{short_name(key)} {shown_value(value)}" for key, value in chosen.values.items())
-        label = spec.row(row).label
-        found.setdefault(how, {}).setdefault(label, {}).setdefault(values, []).append(column)
-    lines = []
-    for how, rows in found.items():
-        parts = [
-            f"{label}: " + "; ".join(f"{values} ({_labels(spec, keys)})" for values, keys in by_value.items())
-            for label, by_value in rows.items()
-        ]
-        lines.append(f"{how}: {'. '.join(parts)}.")
-    return lines
+        cells.append(((how, spec.row(row).label, values), column))
+    rows = _gathered((key[:2], f"{key[2]} ({_labels(spec, keys)})") for key, keys in _gathered(cells).items())
+    files = _gathered((how, f"{label}: {'; '.join(parts)}") for (how, label), parts in rows.items())
+    return [f"{how}: {'. '.join(parts)}." for how, parts in files.items()]
 
 
 def _published_remarks(results: TableResults) -> list[str]:

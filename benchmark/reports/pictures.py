@@ -8,6 +8,7 @@ import pandas as pd
 import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
+from matplotlib.collections import PathCollection
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike, NDArray
 
@@ -63,7 +64,9 @@ def draw_bubbles(axes: Axes, table: NDArray, names: Sequence[str], cell: float) 
         alpha=0.85, linewidth=0, legend="brief", ax=axes, zorder=2,
     )  # fmt: skip
     # One sample among thousands must still be seen.
-    axes.collections[0].set_sizes(np.maximum(axes.collections[0].get_sizes(), 2.5))
+    (bubbles,) = axes.collections
+    assert isinstance(bubbles, PathCollection)
+    bubbles.set_sizes(np.maximum(bubbles.get_sizes(), 2.5))
     axes.set(xlim=(-0.6, clients - 0.4), ylim=(classes - 0.4, -0.6))
     axes.grid(color="0.9", linewidth=0.6, zorder=0)
     _label_axis(axes.xaxis, [str(number) for number in range(clients)])

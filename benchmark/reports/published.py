@@ -40,9 +40,7 @@ def read_published(path: Path) -> pd.DataFrame:
     try:
         return pd.read_csv(path, dtype=str, keep_default_na=False)
     except (OSError, ValueError) as error:
-        raise ConfigError(
-            f"published numbers {path} cannot be read: {error}. A table's `published` names the file."
-        ) from error
+        raise ConfigError(f"published: numbers {path} cannot be read: {error}.") from error
 
 
 def published_cells(spec: TableSpec, folder: Path = PUBLISHED) -> dict[tuple[str, str], Published]:
@@ -55,10 +53,8 @@ def published_cells(spec: TableSpec, folder: Path = PUBLISHED) -> dict[tuple[str
         key = {"setting": column.key, **row.published_key}
         found = [line for line in lines if key.items() <= line.items()]
         if len(found) > 1:
-            raise ConfigError(
-                f"table {spec.name}: {key} fits {len(found)} lines of {', '.join(spec.published)}. "
-                f"Make rows.{row.key}.published more exact."
-            )
+            where = f"{len(found)} lines of {', '.join(spec.published)}"
+            raise ConfigError(f"table {spec.name}, rows.{row.key}.published: {key} fits {where}.")
         for line in found:
             cells[row.key, column.key] = Published(line["mean"], line["std"], line["n_seeds"], line["note"])
     return cells

@@ -114,23 +114,16 @@ def reported_value(
     not on a validation split where the rule needs one.
     """
     if not test:
-        raise ConfigError(
-            "no evaluated round to report; set evaluation.every so that the last round is evaluated."
-        )
+        raise ConfigError("no evaluated round to report; set evaluation.every lower.")
     rounds = sorted(test)
     if which.rule in ("last", "mean_last"):
         if len(rounds) < which.n:
-            raise ConfigError(
-                f"which_round mean_last_{which.n} needs {which.n} evaluated rounds, the run has {len(rounds)}. Lower "
-                "evaluation.every or the table's which_round."
-            )
+            raise ConfigError(f"which_round needs {which.n} evaluated rounds, the run has {len(rounds)}.")
         return float(np.mean([test[r] for r in rounds[-which.n :]]))
     held = {r: value for r, value in (validation or {}).items() if r in test}
     chooser = test if which.rule == "best_test" else held
     if not chooser:
-        raise ConfigError(
-            "which_round best_validation: the run has no validation values; hold out a validation split."
-        )
+        raise ConfigError("which_round best_validation: the run has no validation split.")
     sign = 1.0 if higher_is_better else -1.0
     return float(test[max(sorted(chooser), key=lambda r: sign * chooser[r])])
 

@@ -37,8 +37,8 @@ def participants(rounds: Iterable[int] = EVERY) -> list[Record]:
     ]
 
 
-def cost(metric: str, value: float, *rounds: int) -> list[Record]:
-    return [Record(t, "cost", "all", metric, value) for t in rounds]
+def cost(rounds: Iterable[int], **values: float) -> list[Record]:
+    return [Record(t, "cost", "all", metric, value) for t in rounds for metric, value in values.items()]
 
 
 def write(
@@ -73,12 +73,7 @@ EACH_ROW: dict[str, tuple[str, list[Record], dict[str, float]]] = {
     # Everybody in the pre-training of round 1. In round 2: 3 scalars, 2 passes, 60 steps of 10.
     "feddiverse": (
         "FedDiverse",
-        [
-            *participants(LATER),
-            *cost("scalars_up", 3 * K, 2),
-            *cost("forward", 2 * 240, 2),
-            *cost("trained", 60 * 10 * K, 2),
-        ],
+        participants(LATER) + cost([2], scalars_up=3 * K, forward=2 * 240, trained=60 * 10 * K),
         {"scalars once": 3.0, "clients once": 15.0, "forward once": 2.0, "trained once": 60.0},
     ),
     "round_robin": ("Round robin", participants(), {}),
@@ -87,12 +82,7 @@ EACH_ROW: dict[str, tuple[str, list[Record], dict[str, float]]] = {
     # 24 losses and a pass over all 240 samples in every round, and 5 scalars of a client before the first.
     "powd": (
         "POW-D",
-        [
-            *participants(),
-            *cost("scalars_up", 5 * K, 0),
-            *cost("scalars_up", K, *EVERY),
-            *cost("forward", 240, *EVERY),
-        ],
+        participants() + cost([0], scalars_up=5 * K) + cost(EVERY, scalars_up=K, forward=240),
         {"scalars once": 5.0, "scalars per round": 1.0, "forward per round": 1.0},
     ),
     "fedpns": ("FedPNS", participants(), {}),
@@ -122,7 +112,7 @@ def test_costs(tmp_path: Path) -> None:
 
 def test_mean_over_the_seeds_that_are_done(tmp_path: Path) -> None:
     for seed, (sent, state) in enumerate([(K, "done"), (K / 2, "done"), (100 * K, "diverged")]):
-        write(tmp_path, "powd", participants() + cost("scalars_up", sent, *EVERY), [seed], state)
+        write(tmp_path, "powd", participants() + cost(EVERY, scalars_up=sent), [seed], state)
     for options, runs, sent in (({}, "2 of 3", 0.75), ({"seeds": 1}, "1 of 1", 1.0)):
         found = report(tmp_path, **options)
         assert numbers(found, "POW-D") == {"scalars per round": sent}
@@ -150,14 +140,7 @@ def test_without_runs(tmp_path: Path) -> None:
             report(tmp_path, **options)
 
 
-@pytest.mark.parametrize(
-    ("values", "unit", "expected"),
-    [
-        ({}, 1, (0, 0)),
-        ({0: 5, 3: 7}, 1, (12, 0)),
-        ({2: 1, 3: 1}, 1, (2, 0)),
-        ({0: 5, 1: 1, 2: 1, 4: 2}, 2, (2.5, 0.5)),
-    ],
-)
-def test_once_and_per_round(values: dict[int, float], unit: float, expected: tuple[float, float]) -> None:
-    assert split(values, 4, unit) == expected
+def test_once_and_per_round() -> None:
+    assert (split({}, 4), split({0: 5, 3: 7}, 4)) == ((0, 0), (12, 0))
+    assert split({2: 1, 3: 1}, 4) == (2, 0)
+    assert split({0: 5, 1: 1, 2: 1, 4: 2}, 4, 2) == (2.5, 0.5)

@@ -31,8 +31,6 @@ def test_metrics_of_the_papers_data_sets(tmp_path: Path) -> None:
     assert values.loc["Spawrious, CMNIST GSC", names].tolist() == [0, 0, 0.163, 0.089, 0.089, 0.354]
     assert values.loc["Spawrious GCI-100", names].tolist() == [0.149, 0, 0, 0.304, 0.072, 0.072]
     assert len(data) == 6 * 6
-    assert set(data[data["name"] == "CSC"]["metric"]) == {"spurious correlation"}
-    assert set(data[data["name"] == "GAI"]["scope"]) == {"global: clients pooled"}
 
 
 # Fig. 4 ---------------------------------------------------------------------------------------------------------
@@ -61,10 +59,6 @@ def test_errors_are_means_over_seeds_in_their_places(tmp_path: Path) -> None:
             errors = {"dht_error": run.selection["tau_b"] / 1000, "dht_error_max": largest}
             finish(results, run, final={"selection": errors})
     drawing = drawn(spec, tmp_path)
-    data = drawing.data
-    assert set(data["metric"]) == {"dht_error", "dht_error_max"}
-    means = data[data["metric"] == "dht_error"]
-    assert (means["value"] == means["tau_b"] / 1000).all()
     panels = drawing.figure.axes
     assert len(panels) == 4  # two metrics, two q
     upper = [float(text.get_text()) for text in panels[1].texts]
@@ -125,7 +119,7 @@ def test_shares_and_rounds_by_hand(tmp_path: Path) -> None:
     assert len(data) == 2 * 20 * 4
     # sorted by type: CI are clients 1, 2, 4, then AI 0, 3, then the rest in order
     place = dict(zip(data["client"], data["place"], strict=True))
-    assert {k: place[k] for k in (1, 2, 0, 3, 10, 20)} == {1: 0, 2: 1, 0: 3, 3: 4, 10: 10, 20: 20}
+    assert [place[k] for k in (1, 2, 0, 3, 10, 20)] == [0, 1, 3, 4, 10, 20]
     assert drawing.remarks == (
         "Clients: 3 CI, 2 AI, 25 SC. Share of places: known triplets CI 50.0 %, AI 25.0 %, SC 25.0 % (seeds: 1); "
         "estimated triplets CI 0.0 %, AI 25.0 %, SC 75.0 % (seeds: 1).",

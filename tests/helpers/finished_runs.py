@@ -7,7 +7,7 @@ from typing import Any
 from benchmark.config.schema import RunConfig
 from benchmark.engine.records import Record
 from benchmark.experiments.figures import FigureSpec
-from benchmark.experiments.plan import Cells, plan
+from benchmark.experiments.plan import plan
 from benchmark.figures.registry import Drawing, Request, find
 from benchmark.reports.layout import as_table
 from benchmark.reports.render import markdown
@@ -52,13 +52,11 @@ def request(
     folder: Path,
     preset: str = "quick",
     seeds: int = 2,
-    cells: Cells | None = None,
     **options: Any,
 ) -> Request:
     """What a drawing gets that reads the runs in ``folder``."""
     index = RunIndex(Results(folder).open())
-    if cells is None:
-        cells = {} if spec.runs is None else plan(spec.runs, preset, range(seeds))
+    cells = {} if spec.runs is None else plan(spec.runs, preset, range(seeds))
     return Request(spec, preset, spec.settings(preset) | options, cells, index, {}, None)
 
 

@@ -33,17 +33,11 @@ OTHERS = [
 
 
 def spec_of(**changes: Any) -> TableSpec:
-    node = {
-        "name": "toy",
-        "paper": "toy",
-        "title": "Toy",
-        "metric": "rounds_to_reach",
-        "reference_row": "fedavg",
-        "presets": ["quick"],
-        "rows": [{"key": name, "label": name, "method": name} for name in CURVES],
-        "columns": [{"key": "a", "label": "A", "dataset": "digits"}],
-    }
-    return TableSpec.model_validate(node | changes)
+    node = dict.fromkeys(("name", "paper", "title"), "toy") | {"presets": ["quick"]}
+    node |= {"metric": "rounds_to_reach", "reference_row": "fedavg"}
+    rows = [{"key": name, "label": name, "method": name} for name in CURVES]
+    columns = [{"key": "a", "label": "A", "dataset": "digits"}]
+    return TableSpec.model_validate(node | {"rows": rows, "columns": columns} | changes)
 
 
 def results_of(tmp_path: Path, skip: tuple[str, int] | None = None, **changes: Any) -> TableResults:
@@ -89,11 +83,8 @@ def test_rounds_to_reach(tmp_path: Path) -> None:
 def test_speedup(tmp_path: Path) -> None:
     """Rounds of the reference over rounds of the row: 2/1, 3/3, 1/2 and 3/2."""
     results = results_of(tmp_path, metric="speedup")
-    assert found(results) == {
-        "fedavg": [("done", 1), ("done", 1), ("done", 1)],
-        "fedprox": [("done", 2), ("done", 1), ("done", 0.5)],
-        "fedavgm": [("not reached", None), ("done", 1.5), ("failed", None)],
-    }
+    values = {row: [value for _, value in runs] for row, runs in found(results).items()}
+    assert values == {"fedavg": [1, 1, 1], "fedprox": [2, 1, 0.5], "fedavgm": [None, 1.5, None]}
     assert "(highest) mean" in as_markdown(results)
 
 

@@ -55,9 +55,7 @@ def _float(table: Table, number: int) -> str:
     elif table.caption:
         below = " Below each measured value: the number that the paper prints." if table.has_published else ""
         head += f". {escape(table.caption + below)}"
-    label = "-".join(
-        [f"tab:{table.name}", *filter(None, [table.preset]), *([str(number + 1)] if number else [])]
-    )
+    label = "-".join(filter(None, [f"tab:{table.name}", table.preset, str(number + 1) if number else ""]))
     lines = [
         r"\begin{table}[!htbp]",
         r"\centering\footnotesize",
