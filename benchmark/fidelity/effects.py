@@ -68,7 +68,8 @@ def pairs(
         switched = TunedValues({**own, **entry.effect.overrides}, f"ledger entry {entry.id}")
         default = plan(spec, preset, seeds, extra, chosen)
         if default[where].state != "ok":
-            raise ConfigError(f"ledger entry {entry.id}, preset {preset}: {cell}: {default[where].state}.")
+            name = f"{cell.table}, {cell.row}, {cell.column}"
+            raise ConfigError(f"ledger entry {entry.id}, preset {preset}: {name}: {default[where].state}.")
         found.append(Pair(entry, spec, default, plan(spec, preset, seeds, extra, {where: switched})))
     return found
 
