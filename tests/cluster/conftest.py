@@ -1,53 +1,28 @@
 """A real SLURM on this machine, and the same runs done without it."""
 
 import os
-import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from filelock import FileLock
-from one_node import PROGRAMS, Desk, Node, desk
-
-obstacles: list[str] = []
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Say aloud that nothing was tested."""
-    for obstacle in obstacles:
-        terminalreporter.write_sep("!", f"WARNING: NO TEST ON A REAL SLURM CLUSTER: {obstacle}", red=True)
-
-
-def obstacle(node: Node) -> str | None:
-    """Why there can be no cluster here; the packages are installed where they are missing."""
-    if os.geteuid() != 0:
-        return "only root can install and start SLURM"
-    if not Path("/etc/debian_version").exists():
-        return "SLURM comes from Debian's packages, and this is not Debian"
-    done = node.script("start")
-    path = f"{os.environ['PATH']}:/usr/sbin:/sbin"
-    missing = [name for name in PROGRAMS if not shutil.which(name, path=path)]
-    if missing:
-        return f"the packages cannot be installed, there is no {', '.join(missing)}"
-    assert done.returncode == 0, f"the cluster does not start: {done.stderr}"
-    return None
+from one_node import Desk, Node, desk
 
 
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[Node]:
     """The cluster: as it is where it runs, else started for these tests and stopped behind them."""
+    assert os.geteuid() == 0, "only root can install and start SLURM"
+    assert Path("/etc/debian_version").exists(), "SLURM comes from Debian's packages, and this is not Debian"
     node = Node()
     # There is one cluster on a machine, and these tests restart it.
     with FileLock(Path(tempfile.gettempdir()) / "fedtables-cluster-tests.lock"):
         there = node.runs()
-        why = obstacle(node)
-        if why is not None:
-            obstacles.append(why)
-            pytest.skip(why)
+        node.script("start")
         yield node
         if not there:
-            node.stop()
+            node.script("stop")
 
 
 @pytest.fixture

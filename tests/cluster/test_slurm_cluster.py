@@ -78,28 +78,25 @@ def assert_all_went_on(here: Desk, undisturbed: Desk, submitted: int = 1) -> Non
 def only_job(cluster: Node, here: Desk) -> str:
     """The number of the one job of a desk."""
     (job,) = cluster.jobs(here.folder)
-    return job.id
-
-
-# Tables ------------------------------------------------------------------------------------------------------------
+    return job
 
 
 def test_a_whole_table(cluster: Node, here: Desk, local: Desk) -> None:
     """Submitted by one process, which leaves; followed by a second, until Ctrl-C; made by a third."""
-    column = (f"columns={COLUMNS[0]}", "launcher.runs_per_job=1")
+    column = (f"columns={COLUMNS[0]}", "launcher.runs_per_job=1", "launcher.slurm={hold: true}")
     first = here.table(*column, *SLURM, "launcher.detach=true").wait()
     assert f"{len(ROWS)} of {len(ROWS)} runs submitted" in first
-    assert len(cluster.jobs(here.folder)) == len(ROWS), "each run is a task of the array"
+    jobs = cluster.jobs(here.folder)
+    assert len(jobs) == len(ROWS), "each run is a task of the array"
 
     second = here.table(*column, *SLURM)
     wait_until(lambda: "runs ended" in second.output, "the second process to follow")
-    before = cluster.jobs(here.folder)
     second.process.send_signal(signal.SIGINT)
     assert "left alone" in second.wait(130)
     assert f"0 of {len(ROWS)} runs submitted" in second.output
-    assert before, "there was something to follow"
-    assert {job.name for job in cluster.jobs(here.folder)} <= {job.name for job in before}
+    assert cluster.jobs(here.folder) == jobs
 
+    answer("scontrol", "release", jobs[0].partition("_")[0])
     third = here.table("launcher.runs_per_job=6", *SLURM).wait()
     number = len(ROWS) * len(COLUMNS)
     assert f"{number - len(ROWS)} of {number} runs submitted" in third
@@ -112,18 +109,24 @@ def test_a_whole_table(cluster: Node, here: Desk, local: Desk) -> None:
 
 
 def test_two_launchers_at_once(cluster: Node, here: Desk, local: Desk) -> None:
-    words = (f"columns={COLUMNS[1]}", "launcher.runs_per_job=3", *SLURM)
-    outputs = [command.wait() for command in [here.table(*words), here.table(*words)]]
+    """One of them submits; the jobs track their runs."""
+    words = (f"columns={COLUMNS[1]}", "launcher.runs_per_job=2", "tracking=wandb", "tracking.mode=offline")
+    commands = [here.table(*words, *SLURM, WANDB_MODE="offline") for _ in range(2)]
+    outputs = [command.wait() for command in commands]
     said = sorted(re.findall(rf"(\d) of {len(ROWS)} runs submitted", "".join(outputs)))
     assert said == ["0", str(len(ROWS))]
     assert_same(here, local, len(ROWS))
     assert [len(history) for history in here.histories()] == [1] * len(ROWS)
     assert here.job_logs().count(" begins ") == len(ROWS)
+    for path in here.runs().values():
+        note = json.loads((path / "wandb.json").read_bytes())
+        assert note["destination"].startswith("offline") and note["sent"].startswith("done ")
+    assert len(list(here.results.glob("wandb/offline-run-*/*.wandb"))) >= len(ROWS)
 
 
 def test_a_job_goes_first(cluster: Node, here: Desk, local: Desk) -> None:
     """All that is submitted with it waits for it; what has passed is not asked again."""
-    words = ("rows=fedavg,fedprox", "launcher.runs_per_job=1", *NODE)
+    words = ("rows=fedavg,fedpac", *NODE)
     here.table(f"columns={COLUMNS[0]}", *words, "launcher.detach=true").wait()
     here.table(f"columns={COLUMNS[0]}", *words).wait()
     (note,) = (here.results / "launcher" / "probes").glob("*.found")
@@ -158,30 +161,16 @@ def test_a_folder_that_the_node_does_not_see(cluster: Node, here: Desk) -> None:
 def test_a_user_looks_and_cancels(cluster: Node, here: Desk, undisturbed: Desk) -> None:
     """What is cancelled saves its state and is not submitted again by who follows it; a new command goes on with it."""
     launcher = here.long("launcher.workers=2", *SLURM)
-    here.wait_until_at_work()
+    workers = here.stop_at_work()
     words = (TABLE, "seeds=1", "tuned=tuned", f"rows={','.join(LONG_ROWS)}", f"columns={COLUMNS[0]}")
     assert "2 runs: 2 running; SLURM: 1 tasks running, 0 waiting" in here.give("status", *words).wait()
     assert "1 tasks cancelled" in here.give("cancel", *words).wait()
+    send(signal.SIGCONT, workers)
     output = launcher.wait(1)
     assert output.count("its task was cancelled") == 2
-    assert "2 runs: 2 missing\n" in here.give("status", *words).wait()
-    key = next(iter(here.runs()))
-    assert "interrupted" in here.give("logs", key).wait()
+    assert here.histories()[0][-1].ending == "interrupted"
     here.long("launcher.workers=2", *SLURM).wait()
     assert_all_went_on(here, undisturbed, submitted=2)
-
-
-def test_jobs_track_their_runs(cluster: Node, here: Desk, local: Desk) -> None:
-    words = ("rows=fedavg", f"columns={COLUMNS[0]},{COLUMNS[1]}", *SLURM)
-    here.table(*words, "tracking=wandb", "tracking.mode=offline", WANDB_MODE="offline").wait()
-    assert_same(here, local, 2)
-    for path in here.runs().values():
-        note = json.loads((path / "wandb.json").read_bytes())
-        assert note["destination"].startswith("offline") and note["sent"].startswith("done ")
-    assert len(list(here.results.glob("wandb/offline-run-*/*.wandb"))) >= 2
-
-
-# Jobs that are disturbed -------------------------------------------------------------------------------------------
 
 
 def preempt(cluster: Node, here: Desk) -> None:
@@ -212,24 +201,24 @@ def test_a_job_is_disturbed(
 ) -> None:
     """Its runs go on from what they have saved: in the same job, or in another one that is submitted."""
     launcher = here.long("launcher.workers=2", *SLURM)
-    here.wait_until_at_work()
-    before = here.workers()
+    before = here.stop_at_work()
     disturb(cluster, here)
+    wait_until(lambda: said in here.job_logs(), "the job to be told")
+    send(signal.SIGCONT, before)
     launcher.wait()
     assert not any(map(is_alive, before))
     assert_all_went_on(here, undisturbed, submitted)
-    assert said in here.job_logs()
 
 
 def test_slurmd_and_all_workers_are_killed(cluster: Node, here: Desk, undisturbed: Desk) -> None:
     """What slurmd has started goes on without it and replaces its workers; the next slurmd finds it."""
     launcher = here.long("launcher.workers=2", *SLURM)
-    here.wait_until_at_work()
+    workers = here.stop_at_work()
     job, slurmd = only_job(cluster, here), cluster.daemon("slurmd")
-    send(signal.SIGKILL, [slurmd, *here.workers()])
+    send(signal.SIGKILL, [slurmd, *workers])
     wait_until(lambda: not is_alive(slurmd), "the end of slurmd")
     wait_until(lambda: here.job_logs().count(" begins ") == 2 * len(LONG_ROWS), "two new beginnings")
-    cluster.start()
+    cluster.script("start")
     assert cluster.daemon("slurmd") != slurmd
     assert only_job(cluster, here) == job
     launcher.wait()
@@ -240,12 +229,12 @@ def test_slurmd_and_all_workers_are_killed(cluster: Node, here: Desk, undisturbe
 def test_the_job_before_still_lives(cluster: Node, here: Desk, undisturbed: Desk) -> None:
     """SLURM lost sight of its processes and begins it again beside them, while they sleep: they have the runs."""
     launcher = here.long("launcher.workers=2", *SLURM)
-    here.wait_until_at_work()
-    before = here.workers()
+    before = here.stop_at_work()
     watcher = parent(parent(before[0]))
+    # A group of processes that loses its parent while some of them are stopped is hung up.
+    send(signal.SIGCONT, before)
     os.kill(watcher, signal.SIGKILL)
     wait_until(lambda: not is_alive(watcher), "the end of slurmstepd")
-    # Only now: a group of processes that loses its parent while some of them are stopped is hung up.
     send(signal.SIGSTOP, before)
     answer("scontrol", "requeue", only_job(cluster, here))
     wait_until(
@@ -258,31 +247,22 @@ def test_the_job_before_still_lives(cluster: Node, here: Desk, undisturbed: Desk
 
 
 def test_the_time_is_not_enough(cluster: Node, here: Desk, undisturbed: Desk) -> None:
-    """Two minutes, at whose end, as SLURM sees it, the runs are not done twice: they sleep until they are told to save.
-
-    They are told 20 to 50 seconds before the end: SLURM looks at times twice a minute.
-    """
-    times = ("launcher.signal_delay=20", "launcher.grace=10", "launcher.time=2")
+    """Its end is brought near twice. SLURM looks at times twice a minute, and tells 20 to 50 seconds before the end."""
+    times = ("launcher.signal_delay=20", "launcher.grace=10", "launcher.time=5", "launcher.runs_per_job=2")
     launcher = here.long("launcher.workers=2", *SLURM[:-1], *times)
     seen: list[int] = []
     for number in (1, 2):
-        here.wait_until_at_work(number * MIDDLE, besides=seen)
-        seen = here.workers()
-        told = here.job_logs().count("stopping    SIGUSR2")
-        send(signal.SIGSTOP, seen)
-        wait_until(
-            lambda told=told: here.job_logs().count("stopping    SIGUSR2") > told, "the end of the time"
-        )
+        seen = here.stop_at_work(number * MIDDLE, besides=seen)
+        job = f"JobId={only_job(cluster, here)}"
+        answer("scontrol", "update", job, "EndTime=now+50")
+        wait_until(lambda told=number: here.job_logs().count("stopping ") == told, "the end of the time")
+        answer("scontrol", "update", job, "TimeLimit=5")
         send(signal.SIGCONT, seen)
     launcher.wait()
     assert_all_went_on(here, undisturbed)
-    assert "this job is timed-out" in here.job_logs()
+    assert here.job_logs().count("this job is timed-out") >= 2
     for history in here.histories():
-        assert len(history) >= 3
-        assert [session.ending for session in history] == ["interrupted"] * (len(history) - 1) + ["done"]
-
-
-# Launchers that die ------------------------------------------------------------------------------------------------
+        assert [session.ending for session in history] == ["interrupted", "interrupted", "done"]
 
 
 def deadly_sbatch(folder: Path, here: Desk, before: bool) -> str:
@@ -301,21 +281,20 @@ def deadly_sbatch(folder: Path, here: Desk, before: bool) -> str:
     return f"{folder}:{os.environ['PATH']}"
 
 
-def test_a_launcher_dies_around_its_submission(
-    cluster: Node, here: Desk, local: Desk, tmp_path: Path
-) -> None:
-    """With its note written: nothing was submitted, or a job was whose content is not in its place.
+def test_a_launcher_dies_around_its_submission(cluster: Node, here: Desk, local: Desk) -> None:
+    """With its note written: nothing was submitted, or jobs were whose content is not in its place.
 
-    submitit gives such a job a minute, in which the next launcher follows it; then it is lost, and submitted again.
+    submitit gives such jobs a minute, cut short here. The next launcher follows them; then they are submitted again.
     """
-    words = (f"columns={COLUMNS[2]}", "rows=fedavg,fedpac", "launcher.runs_per_job=1", *SLURM)
-    behind, ahead = Desk(tmp_path / "behind", here.commands), Desk(tmp_path / "ahead", here.commands)
-    behind.table(*words, PATH=deadly_sbatch(tmp_path / "bin1", behind, before=False)).wait(-signal.SIGKILL)
-    assert len(cluster.jobs(behind.folder)) == 2
+    words = (f"columns={COLUMNS[2]}", "rows=fedavg,fedpac", *SLURM)
+    behind, ahead = Desk(here.folder / "behind", here.commands), Desk(here.folder / "ahead", here.commands)
+    behind.table(*words, PATH=deadly_sbatch(here.folder / "bin1", behind, before=False)).wait(-signal.SIGKILL)
     assert len(behind.submissions()) == 2
     later = behind.table(*words)
+    wait_until(lambda: "runs ended" in later.output, "the next launcher to follow")
+    cancel(cluster, behind)
 
-    ahead.table(*words, PATH=deadly_sbatch(tmp_path / "bin2", ahead, before=True)).wait(-signal.SIGKILL)
+    ahead.table(*words, PATH=deadly_sbatch(here.folder / "bin2", ahead, before=True)).wait(-signal.SIGKILL)
     assert not cluster.jobs(ahead.folder)
     assert len(ahead.submissions()) == 2
     assert "2 of 2 runs submitted" in ahead.table(*words).wait()
@@ -325,9 +304,6 @@ def test_a_launcher_dies_around_its_submission(
     assert_same(behind, local, 2, submitted=2)
     for desk in (ahead, behind):
         assert [len(history) for history in desk.histories()] == [1, 1]
-
-
-# Settings and clusters ---------------------------------------------------------------------------------------------
 
 
 def test_what_slurm_does_not_take(cluster: Node, here: Desk) -> None:
@@ -340,26 +316,23 @@ def test_what_slurm_does_not_take(cluster: Node, here: Desk) -> None:
 
 def test_without_accounting(cluster: Node, here: Desk, undisturbed: Desk) -> None:
     """Nobody knows what became of a job that was killed; the folders of its runs do."""
-    others = [job for job in cluster.jobs() if job.folder != here.folder]
-    if others:
-        pytest.skip(f"the cluster has work of others, which a restart would end: {others}")
-    cluster.stop()
+    assert not cluster.jobs(), "the cluster has work of others, which a restart would end"
+    cluster.script("stop")
     try:
-        cluster.start(SLURM_DEV_DB="0")
+        cluster.script("start", SLURM_DEV_DB="0")
         assert subprocess.run(["sacct"], capture_output=True, check=False).returncode != 0
         launcher = here.long("launcher.runs_per_job=1", *SLURM)
-        here.wait_until_at_work()
-        killed = here.workers()[0]
-        os.kill(parent(killed), signal.SIGKILL)
+        workers = here.stop_at_work()
+        os.kill(parent(workers[0]), signal.SIGKILL)
+        send(signal.SIGCONT, workers)
         launcher.wait()
     finally:
-        cluster.stop()
-        cluster.start()
+        cluster.script("stop")
+        cluster.script("start")
     assert sorted(here.submissions().values()) == [1, 2]
     for key, path in here.runs().items():
-        assert (path / "records.jsonl").read_bytes() == (
-            undisturbed.runs()[key] / "records.jsonl"
-        ).read_bytes()
+        expected = undisturbed.runs()[key] / "records.jsonl"
+        assert (path / "records.jsonl").read_bytes() == expected.read_bytes()
         if here.submissions()[key] == 1:
             assert sessions(path) == ONE_GO
         else:

@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -18,20 +17,16 @@ import yaml
 from processes import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
-SCRIPT = ROOT / "scripts" / "slurm-dev-cluster"
-
-PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "slurmdbd", "mariadbd")
-"""What the cluster consists of; the script installs the packages that have them."""
 
 TABLE = "name=fedld_table1"
-ROWS = ("fedavg", "fedprox", "fedbn", "fedpac", "fedgh", "fedld")
+ROWS = ("fedavg", "fedpac", "fedld")
 COLUMNS = ("retina_split1", "retina_split2", "retina_split3")
 
 LONG_ROWS = ("fedpac", "fedld")
 """Two runs with all that there is to lose: models and means of the clients' own, and directions of past rounds."""
 
-ROUNDS, CHECKPOINT, MIDDLE = 220, 5, 40
-"""Of a long run: its rounds, those between two checkpoints, and one that leaves seconds to do something to it."""
+ROUNDS, CHECKPOINT, MIDDLE = 60, 5, 20
+"""Of a long run: its rounds, those between two checkpoints, and the first one in which it may be disturbed."""
 
 NODE = ("launcher=slurm", "launcher.partition=low", "launcher.poll=0.5", "launcher.time=30")
 """Above ten minutes: with fewer, every SIGUSR2 counts as the end of the time."""
@@ -52,73 +47,34 @@ def send(number: signal.Signals, pids: Iterable[int]) -> None:
             os.kill(pid, number)
 
 
-def at_work_in(folder: Path) -> list[int]:
-    """Processes whose working folder it is, or one below it."""
-    found = []
-    for entry in Path("/proc").glob("[0-9]*"):
-        try:
-            where = Path(os.readlink(entry / "cwd"))
-        except OSError:
-            continue
-        if where == folder or folder in where.parents:
-            found.append(int(entry.name))
-    return found
-
-
-# The cluster -------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Job:
-    """A line of ``squeue``."""
-
-    id: str
-    folder: Path
-    name: str
-
-
 class Node:
     """The cluster, started and stopped by its script."""
 
-    def script(self, word: str, **environment: str) -> subprocess.CompletedProcess[str]:
-        """``slurm-dev-cluster WORD``."""
-        return subprocess.run(
-            [str(SCRIPT), word],
+    def script(self, word: str, **environment: str) -> None:
+        """``start`` it, or those of its daemons that are missing; ``stop``: end all its jobs and daemons."""
+        done = subprocess.run(
+            [str(ROOT / "scripts" / "slurm-dev-cluster"), word],
             env=os.environ | {"SLURM_DEV_CPUS": "4"} | environment,
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            check=False,
             timeout=600,
         )
-
-    def start(self, **environment: str) -> None:
-        """Start it, or those of its daemons that are missing."""
-        done = self.script("start", **environment)
-        assert done.returncode == 0, f"the cluster does not start: {done.stderr}"
-
-    def stop(self) -> None:
-        """End all its jobs and daemons."""
-        done = self.script("stop")
-        assert done.returncode == 0, f"the cluster does not stop: {done.stderr}"
+        assert done.returncode == 0, f"the cluster does not {word}: {done.stderr}"
 
     def runs(self) -> bool:
-        """Whether it takes jobs."""
-        return bool(shutil.which("sinfo")) and not subprocess.run(["sinfo"], capture_output=True).returncode
+        """Whether its controller runs. SLURM's own commands would look for it for ten seconds."""
+        return subprocess.run(["pgrep", "-x", "slurmctld"], capture_output=True).returncode == 0
 
     def daemon(self, name: str) -> int:
         """Process number of a daemon."""
         folder = Path(os.environ.get("SLURM_DEV_DIR", "/var/lib/slurm-dev"))
         return int((folder / f"{name}.pid").read_text())
 
-    def jobs(self, folder: Path | None = None) -> list[Job]:
-        """What waits or runs: all of it, or what was submitted below one folder; tasks of an array one by one."""
-        lines = [line.split("|", 2) for line in answer("squeue", "-h", "-r", "-o", "%i|%Z|%j").splitlines()]
-        jobs = [Job(id, Path(where), name) for id, where, name in lines]
-        return [job for job in jobs if folder is None or folder in (job.folder, *job.folder.parents)]
-
-
-# What a user does --------------------------------------------------------------------------------------------------
+    def jobs(self, folder: Path = Path("/")) -> list[str]:
+        """Numbers of what waits or runs and was submitted below a folder; tasks of an array one by one."""
+        lines = [line.split("|") for line in answer("squeue", "-h", "-r", "-o", "%i|%Z").splitlines()]
+        return [job for job, where in lines if Path(where).is_relative_to(folder)]
 
 
 class Command:
@@ -142,13 +98,10 @@ class Command:
         """All that it has printed."""
         return self.log.read_text()
 
-    def wait(self, code: int = 0, seconds: float = 600) -> str:
-        """Its output, once it has ended with ``code``; AssertionError for another one."""
-        try:
-            found = self.process.wait(seconds)
-        except subprocess.TimeoutExpired:
-            raise AssertionError(f"no end after {seconds:g} s; it has printed:\n{self.output}") from None
-        assert found == code, f"exit code {found}, not {code}; it has printed:\n{self.output}"
+    def wait(self, code: int = 0) -> str:
+        """Its output, once it has ended with ``code``."""
+        wait_until(lambda: self.process.poll() is not None, f"the end of the command of {self.log}", 600)
+        assert self.process.returncode == code, self.output
         return self.output
 
 
@@ -172,11 +125,11 @@ class Desk:
         return command
 
     def table(self, *words: str, **environment: str) -> Command:
-        """The quick table with `COLUMNS` or, by ``words``, a part of it."""
-        columns = (
-            [] if any(word.startswith("columns=") for word in words) else [f"columns={','.join(COLUMNS)}"]
-        )
-        return self.give("table", TABLE, "seeds=1", *columns, *words, **environment)
+        """The quick table of `ROWS` and `COLUMNS` or, by ``words``, a part of it."""
+        part = {"rows": ROWS, "columns": COLUMNS}
+        given = {word.partition("=")[0] for word in words}
+        rest = [f"{axis}={','.join(names)}" for axis, names in part.items() if axis not in given]
+        return self.give("table", TABLE, "seeds=1", *rest, *words, **environment)
 
     def long(self, *words: str) -> Command:
         """The two long runs, side by side in one job unless ``words`` say otherwise."""
@@ -189,21 +142,24 @@ class Desk:
         root = self.results / "runs"
         return {str(path.relative_to(root)): path for path in sorted(root.glob("*/seed*"))}
 
-    def workers(self) -> list[int]:
-        """Processes that train, by what they wrote last."""
-        return [int(str(status(path)["pid"])) for path in self.runs().values()]
+    def stop_at_work(self, round: int = MIDDLE, besides: Sequence[int] = ()) -> list[int]:
+        """Stop (SIGSTOP) each long run once a process other than ``besides`` brought it to ``round``; the processes.
 
-    def wait_until_at_work(self, round: int = MIDDLE, besides: Sequence[int] = ()) -> None:
-        """Until processes other than ``besides`` have brought both long runs to ``round``, or further."""
+        They cannot end before they are disturbed, however long that takes.
+        """
+        stopped: list[int] = []
 
-        def at_work() -> bool:
-            known = [status(path) for path in self.runs().values()]
-            return len(known) == len(LONG_ROWS) and all(
-                int(str(one.get("round", 0))) >= round and one["pid"] not in besides for one in known
-            )
+        def both() -> bool:
+            for known in map(status, self.runs().values()):
+                pid = int(str(known.get("pid", 0)))
+                if int(str(known.get("round", 0))) >= round and pid not in (*stopped, *besides):
+                    assert known["state"] == "running"
+                    os.kill(pid, signal.SIGSTOP)
+                    stopped.append(pid)
+            return len(stopped) == len(LONG_ROWS)
 
-        wait_until(at_work, f"{len(LONG_ROWS)} runs at round {round}")
-        assert [status(path)["state"] for path in self.runs().values()] == ["running"] * len(LONG_ROWS)
+        wait_until(both, f"{len(LONG_ROWS)} runs at round {round}")
+        return stopped
 
     def histories(self) -> list[list["Session"]]:
         """Of each run, who worked on it."""
@@ -248,12 +204,8 @@ def desk(folder: Path, node: Node | None = None) -> Iterator[Desk]:
                 command.process.wait()
         if node is not None and node.runs():
             for job in node.jobs(folder):
-                subprocess.run(["scancel", job.id], check=False)
+                subprocess.run(["scancel", job], check=False)
             wait_until(lambda: not node.jobs(folder), "the end of the test's jobs")
-        send(signal.SIGKILL, at_work_in(folder))
-
-
-# What files tell ---------------------------------------------------------------------------------------------------
 
 
 def status(path: Path) -> dict[str, object]:
