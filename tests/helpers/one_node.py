@@ -64,7 +64,10 @@ class Node:
 
     def runs(self) -> bool:
         """Whether its controller runs. SLURM's own commands would look for it for ten seconds."""
-        return subprocess.run(["pgrep", "-x", "slurmctld"], capture_output=True).returncode == 0
+        try:
+            return Path(f"/proc/{self.daemon('slurmctld')}").exists()
+        except FileNotFoundError:
+            return False
 
     def daemon(self, name: str) -> int:
         """Process number of a daemon."""
