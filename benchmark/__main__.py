@@ -15,6 +15,7 @@ COMMANDS = {
     "track": "send to W&B what was not sent yet of runs, tables and figures (docs/wandb.md)",
     "plan": "what tables need before they are made: runs, hours on this device, disk, missing data",
     "status": "[--watch] how many runs are done, running, waiting, failed, diverged or missing",
+    "verify": "[--repair] compare the files of runs with what was written, and set damaged runs aside",
     "logs": "RUN [--follow] what a run said, and the job that carried it out",
     "retry": "--failed: carry out the failed runs again",
     "cancel": "[--all] end what waits or runs on a cluster",

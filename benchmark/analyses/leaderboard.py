@@ -57,7 +57,7 @@ def board(results: TableResults) -> tuple[pd.DataFrame, list[str]]:
 def leaderboard(options: RunOptions) -> Table:
     """All methods on one suite: mean ranks with intervals, and what each method costs."""
     spec = spec_called("leaderboard")
-    index = RunIndex(Results(options.results).existing())
+    index = RunIndex(Results(options.results, options.stale).existing())
     cells = plan_cells(spec, spec, options.query)
     values, incomplete = board(collect(spec, options.preset, cells, index))
     name, notes = f"{spec.name}_ranks", list(NOTES)

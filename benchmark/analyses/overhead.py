@@ -68,7 +68,7 @@ def overhead(options: OverheadOptions) -> Table:
     whole = spec_called("feddiverse_table1")
     whole.check_preset(preset)
     spec = whole.cut([row.key for row in whole.rows], [column])
-    index = RunIndex(Results(options.results).existing())
+    index = RunIndex(Results(options.results, options.stale).existing())
     cells = plan_cells(whole, spec, options.query)
     printed = read_published(PUBLISHED / "feddiverse_table2.csv").set_index("method")
     rows: list[dict[str, object]] = []

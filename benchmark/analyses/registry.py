@@ -6,7 +6,7 @@ import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, get_type_hints
 
 from benchmark.errors import ConfigError, wrong
 from benchmark.experiments.selection import TableQuery
@@ -29,6 +29,7 @@ class RunOptions(Options):
     preset: str = "quick"
     seeds: int | None = None
     tuned: Annotated[str | None, "FOLDER|off"] = None
+    stale: Literal["rerun", "keep"] = "rerun"
 
     @property
     def query(self) -> TableQuery:

@@ -51,13 +51,13 @@ def _effects(options: EffectsOptions) -> int:
     from benchmark.fidelity import effects
 
     folder = options.out or effects.EFFECTS_FOLDER
-    index = RunIndex(Results(options.results).open())
+    index = RunIndex(Results(options.results, options.stale).open())
     old = effects.read(preset, folder)
     pairs = effects.pairs(
         chosen,
         preset,
         None if count is None else range(count),
-        run_settings(options.results, options),
+        run_settings(index.results, options),
         TunedFolder.of(options.tuned, options.results),
     )
     if not pairs:

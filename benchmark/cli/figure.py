@@ -37,8 +37,8 @@ def main(words: Sequence[str]) -> int:
     chosen = [(spec, spec.settings(preset)) for spec in _chosen(options)]
     from benchmark.figures.registry import Request, find
 
-    index = RunIndex(Results(options.results).open())
-    extra = run_settings(options.results, options)
+    index = RunIndex(Results(options.results, options.stale).open())
+    extra = run_settings(index.results, options)
     tuned = TunedFolder.of(options.tuned, options.results)
     requests = []
     for spec, settings in chosen:

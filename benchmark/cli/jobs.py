@@ -45,7 +45,7 @@ class StatusOptions(TableQuery):
 def status(words: Sequence[str]) -> int:
     """Print the states of the selected tables' runs or, if none is selected, of all runs; exit code 0."""
     options = parse(words, "status", StatusOptions)
-    results = Results(options.results).existing()
+    results = Results(options.results, options.stale).existing()
     plans = plans_of(options)
     others = _other_runs(options, results, plans)
     overview = RunOverview(results)
@@ -60,11 +60,9 @@ def status(words: Sequence[str]) -> int:
 
 def _other_runs(query: TableQuery, results: Results, plans: Plans) -> list[str]:
     """Keys of the runs of no planned table: sweeps, single runs, other presets. Empty if tables are selected."""
-    if any(given is not None for given in (query.paper, query.table, query.name, query.rows, query.columns)):
+    if query.selects:
         return []
-    folders = sorted((results.root / "runs").glob("*/seed*"))
-    there = dict.fromkeys("/".join(folder.parts[-2:]) for folder in folders)
-    there |= dict.fromkeys(SubmissionLog(results).places())
+    there = dict.fromkeys([*results.run_keys(), *SubmissionLog(results).places()])
     return list(there.keys() - unique_runs([cells for _, cells in plans]).keys())
 
 
@@ -100,6 +98,14 @@ def _view(
         below.append(Text(f"and {len(failed) - SHOWN} more", style="red"))
     if failed:
         below.append(Text("python -m benchmark logs RUN shows why, retry --failed tries them again"))
+    if total[RunState.STALE]:
+        below.append(
+            Text("stale: the code of their methods has changed; run again by table, or used with stale=keep")
+        )
+    if total[RunState.DAMAGED]:
+        below.append(
+            Text("damaged: python -m benchmark verify says what is wrong and how to repair it", style="red")
+        )
     return Group(view, *below), line, bool(total[RunState.RUNNING] or total[RunState.WAITING])
 
 
@@ -139,7 +145,7 @@ def retry(words: Sequence[str]) -> int:
             "diverge again."
         )
     plans = plans_of(options, options)
-    results = Results(options.results).open()
+    results = Results(options.results, options.stale).open()
     overview = RunOverview(results)
     runs = unique_runs([cells for _, cells in plans])
     keys = [*runs, *_other_runs(options, results, plans)]
@@ -151,7 +157,7 @@ def retry(words: Sequence[str]) -> int:
         else:  # no table plans it: its folder has the configuration
             plain = yaml.safe_load((results.run(key).path / "config.yaml").read_text())
             del plain["hash"]
-            failed[key] = resolve(plain | run_settings(options.results, options))
+            failed[key] = resolve(plain | run_settings(results, options))
     if not failed:
         print(f"none of {len(keys)} runs has failed")
         return 0
@@ -176,7 +182,7 @@ def cancel(words: Sequence[str]) -> int:
     options = parse(words, "cancel", CancelOptions)
     if not options.all and options.paper is None and options.table is None and options.name is None:
         raise ConfigError("cancel: say which: paper=..., table=... or name=..., or --all for everything.")
-    results = Results(options.results).existing()
+    results = Results(options.results, options.stale).existing()
     log = SubmissionLog(results)
     keys = set(log.places())
     if not keys:

@@ -6,7 +6,6 @@ import contextlib
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmark.cli.options import LaunchOptions, TrackingOptions, group_settings, launcher_settings
@@ -58,13 +57,16 @@ def plans_of(query: TableQuery, options: LaunchOptions | None = None) -> Plans:
         if not find_analyses(query):
             raise
         tables = []
-    return plan_tables(tables, query, run_settings(query.results, options or LaunchOptions()))
+    return plan_tables(
+        tables, query, run_settings(Results(query.results, query.stale), options or LaunchOptions())
+    )
 
 
-def run_settings(results: Path, options: LaunchOptions) -> dict[str, Any]:
+def run_settings(results: Results, options: LaunchOptions) -> dict[str, Any]:
     """Paths and runtime of runs. These settings are not part of a run's identity."""
-    paths = {"results": str(results), "data": None if options.data is None else str(options.data)}
-    return {"paths": paths, "runtime": {"threads": options.threads or 1, "device": options.device}}
+    paths = {"results": str(results.root), "data": None if options.data is None else str(options.data)}
+    runtime = {"threads": options.threads or 1, "device": options.device, "stale": results.stale}
+    return {"paths": paths, "runtime": runtime}
 
 
 def tracking_settings(options: TrackingOptions, default: str = "off") -> TrackingSettings:
@@ -157,7 +159,8 @@ def _launch(options: LaunchOptions, settings: dict[str, Any], runs: Sequence[Run
         print(f"error: {error}", file=sys.stderr)
         return 1
     bad = [outcome for outcome in outcomes if outcome.state in (RunState.FAILED, RunState.RUNNING)]
-    for outcome in bad[:SHOWN]:
+    again = [outcome for outcome in outcomes if outcome.state is RunState.DONE and outcome.message]
+    for outcome in [*bad[:SHOWN], *again[:SHOWN]]:
         print(f"{outcome.state}: {outcome.key}: {outcome.message}", file=sys.stderr)
     if any(outcome.state is RunState.INTERRUPTED for outcome in outcomes) or len(outcomes) < len(tasks):
         print("stopped; the same command goes on where it was", file=sys.stderr)

@@ -61,6 +61,7 @@ class PresetOptions(LaunchOptions):
     seeds: int | None = None
     results: Path = Path("results")
     tuned: str | None = None
+    stale: Literal["rerun", "keep"] = "rerun"
     out: Path | None = None
 
 

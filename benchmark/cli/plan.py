@@ -36,7 +36,7 @@ def main(words: Sequence[str]) -> int:
     plans = plans_of(options)
     from benchmark.experiments import estimate
 
-    overview = RunOverview(Results(options.results).existing())
+    overview = RunOverview(Results(options.results, options.stale).existing())
     runs = unique_runs([cells for _, cells in plans])
     overview.refresh(runs)
     ended = {key for key in runs if overview.state(key).ended}

@@ -77,7 +77,9 @@ def _one(options: LaunchOptions, config: RunConfig) -> int:
         state, message, _ = execute(config, progress, lambda: stop.reason is not None)
     if state is RunState.RUNNING:
         raise ConfigError(message)
-    _print_result(config, RunIndex(Results(results)))
+    if state is RunState.DONE and message:
+        print(message, file=sys.stderr)
+    _print_result(config, RunIndex(Results(results, config.runtime.stale)))
     return 130 if state is RunState.INTERRUPTED else int(state is RunState.FAILED)
 
 
@@ -102,7 +104,7 @@ def _sweep(options: LaunchOptions, configs: Sequence[RunConfig]) -> int:
         raise ConfigError("run: paths and runtime are the same for all runs of a sweep; give each one value.")
     runs = {config.key: config for config in configs}
     options = replace(options, threads=runtime.threads, device=runtime.device)
-    index = RunIndex(Results(Path(paths.results)).open())
+    index = RunIndex(Results(Path(paths.results), runtime.stale).open())
     with finished_runs(options, index, (), runs) as code:
         for run in list(runs.values())[:SHOWN]:
             _print_result(run, index)

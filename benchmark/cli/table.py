@@ -29,14 +29,14 @@ def main(words: Sequence[str]) -> int:
     from benchmark.reports.layout import as_table
     from benchmark.reports.write import write
 
-    overview = RunOverview(Results(options.results).open())
+    overview = RunOverview(Results(options.results, options.stale).open())
     folder = options.out or options.results / "tables" / options.preset
     needed = [*plans]
     for made in analyses:
         if made.runs_of is not None:  # an analysis reads a column of another table
             name, column = made.runs_of
             part = replace(options, columns=column)
-            needed += plan_tables([spec_called(name)], part, run_settings(options.results, options))
+            needed += plan_tables([spec_called(name)], part, run_settings(overview.index.results, options))
     with finished_runs(options, overview.index, needed) as code:
         overview.refresh(unique_runs([cells for _, cells in plans]))
         for spec, cells in plans:

@@ -31,10 +31,10 @@ def main(words: Sequence[str]) -> int:
             "track: tracking is off, or tracking.mode or the variable WANDB_MODE is disabled; expected "
             "tracking=wandb and tracking.mode=online or offline."
         )
-    root = Results(options.results).existing().root
+    results = Results(options.results).existing()
+    root = results.root
     known = {key.partition("/")[0]: run for key, run in tracked_runs(_plans(root)).items()}
-    keys = ["/".join(path.parts[-3:-1]) for path in sorted((root / "runs").glob("*/seed*/status.json"))]
-    runs = [replace(known.get(key.partition("/")[0], TrackedRun(key)), key=key) for key in keys]
+    runs = [replace(known.get(key.partition("/")[0], TrackedRun(key)), key=key) for key in results.run_keys()]
     sender = Sender(settings, root)
     print(f"{sender.send_runs(runs)} runs, {sender.send_tables()} tables and figures sent")
     return int(sender.failed)

@@ -80,7 +80,7 @@ def main(words: Sequence[str]) -> int:
     options = parse(words, "tune", TuneOptions)
     grid = tuning.load_grid(options.method)
     searches = [_search(whole, grid, options) for whole in _tables(options, grid.method)]
-    index = RunIndex(Results(options.results).open())
+    index = RunIndex(Results(options.results, options.stale).open())
     folder = options.out or options.results / "tuned"
     tuned = TunedFolder((folder, *TunedFolder.of(None, options.results).folders))
     for search in searches:
@@ -135,7 +135,7 @@ def _search(whole: TableSpec, grid: Grid, options: TuneOptions) -> Search:
     if split is not None and not 0 < split < 1:
         expected = "a share above 0 and below 1 (of every client's training data, to choose by)"
         raise ConfigError(wrong("validation", split, expected))
-    extra = run_settings(options.results, options)
+    extra = run_settings(Results(options.results, options.stale), options)
     base = plan(spec, preset, seeds, extra)
     splits = {
         key: split or cell.runs[0].evaluation.validation or SPLIT

@@ -119,6 +119,7 @@ class RuntimeConfig(_Node):
     threads: PositiveInt = 1
     checkpoint_every: PositiveInt = 10
     keep_checkpoint: bool = False
+    stale: Literal["rerun", "keep"] = "rerun"
 
 
 class PathsConfig(_Node):

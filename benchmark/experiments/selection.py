@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from benchmark.errors import ConfigError
 from benchmark.experiments.plan import Cells, plan
@@ -24,6 +24,7 @@ class TableQuery:
         seeds: Number of seeds; None: as many as the table says.
         results: The results folder.
         tuned: Folder of tuned values, or ``off``; None: those of the results folder, then those of the project.
+        stale: Whether finished runs whose method's code has changed since are carried out again, or used and marked.
     """
 
     paper: str | None = None
@@ -35,6 +36,14 @@ class TableQuery:
     seeds: int | None = None
     results: Path = Path("results")
     tuned: str | None = None
+    stale: Literal["rerun", "keep"] = "rerun"
+
+    @property
+    def selects(self) -> bool:
+        """Whether the query is about some tables or cells only."""
+        return any(
+            given is not None for given in (self.paper, self.table, self.name, self.rows, self.columns)
+        )
 
     def command(self, words: str) -> str:
         """The command line ``python -m benchmark WORDS`` with the seeds, results and tuned values of this query."""

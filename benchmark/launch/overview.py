@@ -14,6 +14,8 @@ SHOWN_STATES = (
     RunState.WAITING,
     RunState.FAILED,
     RunState.DIVERGED,
+    RunState.STALE,
+    RunState.DAMAGED,
     RunState.MISSING,
 )
 """The states that `RunOverview.state` returns, in the order in which they are shown."""

@@ -13,7 +13,7 @@ from benchmark.reports.results import NOT_REACHED, OUTCOMES, Cell, CellRun, Tabl
 from benchmark.reports.statistics import reported_value
 from benchmark.runs.index import RunIndex
 from benchmark.runs.status import RunState
-from benchmark.runs.store import RunFolder
+from benchmark.runs.store import DamagedError, RunFolder
 
 
 def recorded(records: Iterable[Record], split: str, metric: str) -> dict[int, float]:
@@ -46,10 +46,14 @@ def _cell_run(spec: TableSpec, index: RunIndex, run: RunConfig, reference: RunCo
         outcome = max(outcome, index.state(reference.key), key=OUTCOMES.index)
     if outcome != RunState.DONE:
         return CellRun(run.seed, outcome, None, path)
-    if reference is None:
-        return CellRun(run.seed, outcome, _value(spec, index, run.key), path)
-    value = _relative_value(spec, index.results.run(run.key), index.results.run(reference.key))
-    return CellRun(run.seed, outcome if value is not None else NOT_REACHED, value, path)
+    other_code = index.other_code(run.key) or (index.other_code(reference.key) if reference else "")
+    try:
+        if reference is None:
+            return CellRun(run.seed, outcome, _value(spec, index, run.key), path, other_code)
+        value = _relative_value(spec, index.results.run(run.key), index.results.run(reference.key))
+    except DamagedError:
+        return CellRun(run.seed, RunState.DAMAGED, None, path)
+    return CellRun(run.seed, outcome if value is not None else NOT_REACHED, value, path, other_code)
 
 
 def _value(spec: TableSpec, index: RunIndex, key: str) -> float | None:

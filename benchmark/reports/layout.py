@@ -98,7 +98,7 @@ def _record(results: TableResults, cell: CellResult) -> dict[str, object]:
         "n": len(cell.values),
         "n_planned": len(cell.runs),
         "status": cell.outcome,
-        "marks": cell.mark.words,
+        "marks": " ".join([*cell.mark.words.split(), *(["other_code"] if cell.other_code else [])]),
         "p_best_is_better": _rounded(cell.mark.p),
         "published_mean": published.mean,
         "published_std": published.std,

@@ -1,6 +1,6 @@
 """The notes under a table: legend, agreement of orders, gaps, preset, sources. Plain text without markup."""
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 import numpy as np
@@ -22,6 +22,7 @@ def notes_of(results: TableResults) -> list[Note]:
         Note(tuple(_legend(results)), "Legend"),
         Note(tuple(_agreement(results)), "Agreement with the published order"),
         Note(tuple(_gaps(results)), "Gaps"),
+        Note(tuple(_code(results)), "Code"),
         Note(tuple(_preset(results)), "Preset"),
         Note(tuple(_hyperparameters(results)), "Hyper-parameters"),
         Note(tuple(_grouped(spec, sources)), "Where the settings come from", brief=False),
@@ -133,29 +134,43 @@ def _agreement(results: TableResults) -> list[str]:
 
 
 def _gaps(results: TableResults) -> list[str]:
-    """Cells without all their seeds: first by reason and row, then rows with the same columns together."""
+    """Cells without all their seeds."""
+    return _by_reason(results, _reasons) or ["none: every cell has all its seeds."]
+
+
+def _code(results: TableResults) -> list[str]:
+    """Cells whose runs executed other code than today's."""
+    lines = _by_reason(results, lambda cell: _with_seeds(cell, cell.other_code))
+    return [f"‡ made by {line}" for line in lines]
+
+
+def _by_reason(results: TableResults, reasons: Callable[[CellResult], list[str]]) -> list[str]:
+    """Cells by what is to be said of them: first by reason and row, then rows with the same columns together."""
     spec = results.spec
     by_reason = _gathered(
         ((reason, cell.row.label), cell.column.key)
         for cell in results.cells.values()
-        for reason in _reasons(cell)
+        for reason in reasons(cell)
     )
     merged = _gathered(((reason, tuple(columns)), row) for (reason, row), columns in by_reason.items())
     lines = []
     for (reason, where), rows in merged.items():
         rows_text = "all rows" if len(rows) == len(spec.rows) else ", ".join(rows)
         lines.append(f"{reason}: {rows_text} ({_labels(spec, where)})")
-    return sorted(lines, key=lambda line: line.split(":")[0]) or ["none: every cell has all its seeds."]
+    return sorted(lines, key=lambda line: line.split(":")[0])
 
 
 def _reasons(cell: CellResult) -> list[str]:
     if cell.state != "ok" or not cell.runs:
         return [cell.outcome]
+    return _with_seeds(cell, cell.troubles)
+
+
+def _with_seeds(cell: CellResult, found: Mapping[str, Sequence[int]]) -> list[str]:
     if cell.column.average_of:
         return []  # the columns that it averages are listed
     return [
-        f"{outcome} (seed{_plural(len(seeds))} {', '.join(map(str, seeds))})"
-        for outcome, seeds in cell.troubles.items()
+        f"{text} (seed{_plural(len(seeds))} {', '.join(map(str, seeds))})" for text, seeds in found.items()
     ]
 
 

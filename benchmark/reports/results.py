@@ -23,8 +23,10 @@ OUTCOMES: tuple[str, ...] = (
     RunState.DONE,
     NOT_REACHED,
     RunState.MISSING,
+    RunState.STALE,
     RunState.RUNNING,
     RunState.FAILED,
+    RunState.DAMAGED,
     RunState.DIVERGED,
 )
 """Outcomes of a run, from best to worst. A cell is called by the worst outcome of its runs."""
@@ -35,13 +37,15 @@ class CellRun:
     """One run of a cell; ``run`` is its folder, relative to the results folder.
 
     ``outcome`` is one of `OUTCOMES`; a done run without a value counts as missing, with NaN or infinity as diverged.
-    ``value`` is as recorded (accuracies as fractions); None unless done.
+    ``value`` is as recorded (accuracies as fractions); None unless done. ``other_code`` says how the code that it
+    executed differs from today's, if it does.
     """
 
     seed: int
     outcome: str
     value: float | None = None
     run: str | None = None
+    other_code: str = ""
 
     def __post_init__(self) -> None:
         if self.outcome == RunState.DONE and (self.value is None or not math.isfinite(self.value)):
@@ -86,6 +90,15 @@ class CellResult:
         if self.state != "ok":
             return self.state
         return max((run.outcome for run in self.runs), key=OUTCOMES.index, default=RunState.MISSING)
+
+    @property
+    def other_code(self) -> dict[str, list[int]]:
+        """How the code of runs with a value differs from today's -> seeds."""
+        found: dict[str, list[int]] = {}
+        for run in self.runs:
+            if run.other_code and run.value is not None:
+                found.setdefault(run.other_code, []).append(run.seed)
+        return found
 
     @property
     def troubles(self) -> dict[str, list[int]]:
@@ -166,5 +179,6 @@ def _average(parts: Sequence[Cell]) -> Cell:
         outcome = max((run.outcome for run in found), key=OUTCOMES.index)
         mean = math.fsum(run.value or 0.0 for run in found) / len(parts)
         folders = ";".join(run.run for run in found if run.run)
-        means.append(CellRun(seed, outcome, mean, folders or None))
+        other_code = next((run.other_code for run in found if run.other_code), "")
+        means.append(CellRun(seed, outcome, mean, folders or None, other_code))
     return Cell("ok", tuple(means))

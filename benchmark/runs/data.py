@@ -14,8 +14,10 @@ from benchmark.engine import randomness
 from benchmark.errors import ConfigError, wrong
 from benchmark.models.networks import wanted_weights
 from benchmark.models.pretrained import fetch_weights
+from benchmark.runs import code
 from datasets.core.base import Dataset, Split
 from partitions.core.base import Population
+from partitions.core.registry import get as get_scheme
 from partitions.core.store import Partition, make_partition
 
 
@@ -88,7 +90,9 @@ def load_data(config: RunConfig, folder: Path | None = None) -> RunData:
     chosen = _per_class(dataset.train.labels, wanted.train_per_class, rng, "dataset.train_per_class")
     train = _subset(dataset.train, chosen)
     seed = config.seed if config.partition.seed is None else config.partition.seed
-    key = f"{dataset.name}:{dataset.fingerprint}:{wanted.train_per_class}"
+    # A stored partition is not used again once the code of its scheme has changed.
+    scheme = "".join(code.own([get_scheme(config.partition.name).__module__]).values())
+    key = f"{dataset.name}:{dataset.fingerprint}:{wanted.train_per_class}:{scheme}"
     partition = make_partition(
         population(dataset, train), config.partition.name, config.partition.parameters, seed, key, folder
     )

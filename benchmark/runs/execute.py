@@ -25,12 +25,16 @@ from benchmark.engine.records import Record
 from benchmark.engine.state import Diverged, FederationState, Interrupted
 from benchmark.errors import UserError
 from benchmark.paths import ROOT
+from benchmark.runs import checkpoint, code
 from benchmark.runs.build import build_run
 from benchmark.runs.data import RunData, load_data
-from benchmark.runs.lease import Busy, Lease, LeaseLost
+from benchmark.runs.lease import Busy, LeaseLost
 from benchmark.runs.status import RunResult, RunState, Status
-from benchmark.runs.store import Results, RunFolder
+from benchmark.runs.store import DamagedError, Results, RunFolder
+from benchmark.runs.writer import RunWriter
+from methods.core.method import Method
 from methods.core.vectors import Layout
+from partitions.core.registry import get as get_scheme
 
 log = logging.getLogger("fedtables")
 
@@ -66,24 +70,46 @@ def execute(
     Raises:
         UserError: The run failed because of a user's mistake.
     """
-    folder = Results(Path(config.paths.results)).open().run(config.key)
+    code.sources()  # before a method is imported
+    results = Results(Path(config.paths.results)).open()
+    folder = results.run(config.key)
     try:
-        return _outcome(folder) or _execute(config, folder, progress, stop)
+        problem = _problem(config, folder)
+        if problem:
+            with folder.lease():
+                problem += f" What was there is now in {results.set_aside(config.key)}."
+        return _outcome(folder) or _execute(config, folder, progress, stop, problem)
     except Busy as error:
         return RunResult(RunState.RUNNING, str(error))
     except LeaseLost as error:
         return RunResult(RunState.INTERRUPTED, str(error))
 
 
+def _problem(config: RunConfig, folder: RunFolder) -> str:
+    """Why what lies in the folder cannot be used; empty if it can."""
+    try:
+        status = folder.status()
+        if status is not None and status.ended:
+            folder.check_size(status)
+            changed = code.changed(status) if config.runtime.stale == "rerun" else []
+            return f"The code of {', '.join(changed)} has changed." if changed else ""
+        if folder.config_path.exists():
+            folder.check_config()
+    except DamagedError as error:
+        return str(error)
+    return ""
+
+
 def _outcome(folder: RunFolder) -> RunResult | None:
-    """The outcome of a run that has ended, whose records are complete."""
+    """The outcome of a run that has ended."""
     status = folder.status()
-    return RunResult(status.state, status.message) if status is not None and folder.complete(status) else None
+    return RunResult(status.state, status.message) if status is not None and status.ended else None
 
 
-def _execute(config: RunConfig, folder: RunFolder, progress: Progress, stop: Stop) -> RunResult:
+def _execute(config: RunConfig, folder: RunFolder, progress: Progress, stop: Stop, problem: str) -> RunResult:
     started = time.perf_counter()
     with folder.lease() as lease, _log_file(folder):
+        writer = RunWriter(folder, lease)
         try:
             # With another number of threads the last bits of the results may differ.
             torch.set_num_threads(config.runtime.threads)
@@ -93,15 +119,17 @@ def _execute(config: RunConfig, folder: RunFolder, progress: Progress, stop: Sto
             ended = _outcome(folder)  # by a process that had the lease before
             if ended is not None:
                 return ended
-            folder.write_config(config)
-            _write_state(config, folder, RunState.RUNNING)
+            if problem:
+                log.warning("%s", problem)
+            writer.write_config(config)
+            _write_state(config, writer, RunState.RUNNING)
             data = load_data(config, Path(config.paths.results) / "partitions")
             run = build_run(config, data, stop)
-            folder.write_meta(_meta(config, data, run.problem.images.device))
+            writer.write_meta(_meta(config, data, run.problem.images.device))
             log.info("start: %s", config.key)
-            status = RunSession(config, folder, lease, progress, stop, started, run).run()
+            status = RunSession(config, writer, progress, stop, started, run).run()
             log.info("%s after round %d: %s", status.state, status.round, status.message)
-            return RunResult(status.state, status.message)
+            return RunResult(status.state, f"{problem} {status.message}".strip())
         except LeaseLost as error:
             log.warning("stopped: %s", error)
             raise
@@ -110,7 +138,7 @@ def _execute(config: RunConfig, folder: RunFolder, progress: Progress, stop: Sto
             message = str(error) if mistake else f"{type(error).__name__}: {error}"
             log.error("failed: %s\n%s", message, traceback.format_exc())
             try:
-                _write_state(config, folder, RunState.FAILED, message)
+                _write_state(config, writer, RunState.FAILED, message)
             except (UserError, OSError) as second:  # a full disk: only the caller gets the message
                 log.error("the failure could not be written to %s: %s", folder.path, second)
             if mistake:
@@ -119,10 +147,13 @@ def _execute(config: RunConfig, folder: RunFolder, progress: Progress, stop: Sto
             return RunResult(RunState.FAILED, f"{message} ({where})", type(error).__name__)
 
 
-def _write_state(config: RunConfig, folder: RunFolder, state: RunState, message: str = "") -> None:
+def _write_state(config: RunConfig, writer: RunWriter, state: RunState, message: str = "") -> None:
     """Write the state of a run that stays in the round which it had reached."""
-    known = folder.status()
-    folder.write_status(Status(state, known.round if known else 0, config.train.rounds, message))
+    known = writer.folder.status()
+    round = known.round if known else 0
+    writer.write_status(
+        Status(state, round, config.train.rounds, message, hash=config.hash, seed=config.seed)
+    )
 
 
 @contextlib.contextmanager
@@ -188,8 +219,7 @@ class RunSession:
     """One process that works on one run."""
 
     config: RunConfig
-    folder: RunFolder
-    lease: Lease
+    writer: RunWriter
     progress: Progress
     stop: Stop
     started: float
@@ -200,11 +230,11 @@ class RunSession:
     def run(self) -> Status:
         """Carry out all remaining rounds and return the final status, which is already written."""
         run, config = self.federation, self.config
-        state, size = self._resume()
+        state = self._resume()
         self.progress(state.round, config.train.rounds)
         last: list[Record] = []
         try:
-            if state.round == 0 and size == 0:
+            if not self.writer.records_bytes:
                 self._record(run.evaluate(state))
             while state.round < config.train.rounds:
                 state, report = run.step(state)
@@ -223,32 +253,40 @@ class RunSession:
             self._checkpoint(state)
             message = "stopped; give the same command to continue"
             status = self._status(RunState.INTERRUPTED, state.round, message)
-            self.folder.write_status(status, durable=True)
+            self.writer.write_status(status, durable=True)
             return status
         except Diverged as error:
             return self._end(RunState.DIVERGED, state, str(error), [])
         # A kept checkpoint may be the last round's: then the process was killed just before the end.
         return self._end(RunState.DONE, state, "", last or run.evaluate(state))
 
-    def _resume(self) -> tuple[FederationState, int]:
-        """The state to start from, and the bytes of records that belong to it."""
-        run, folder = self.federation, self.folder
-        saved = folder.load_checkpoint(self.config, run.problem.images.device)
-        if saved is not None and folder.records_size() < saved["records_bytes"]:
+    def _resume(self) -> FederationState:
+        """The state to start from. The writer then has the records that belong to it."""
+        run, writer = self.federation, self.writer
+        saved = self._checkpoint_before()
+        if saved is not None and not writer.start_records(saved["records_bytes"], saved["records_sha256"]):
             # After a power failure the checkpoint may be on the disk while the records before it are not.
-            log.warning("records.jsonl is shorter than the checkpoint says: the run starts again")
+            log.warning("the records are not those that the checkpoint counts: the run starts again")
             saved = None
         if saved is None:
-            folder.truncate_records(0)
-            return run.initial_state(), 0
+            writer.start_records()
+            return run.initial_state()
         # Another version of a library may build the same model with other tensors.
         layout = Layout.from_list(saved["layout"])
-        run.layout.require_same(layout, f"checkpoint {folder.checkpoint_path}")
-        folder.truncate_records(saved["records_bytes"])
-        self.started -= saved.get("seconds", 0.0)  # the seconds of earlier processes count too
+        run.layout.require_same(layout, f"checkpoint {writer.folder.checkpoint_path}")
+        self.started -= saved["seconds"]  # the seconds of earlier processes count too
         log.info("resumed after round %d", saved["state"]["round"])
-        state = FederationState(**saved["state"])
-        return state, saved["records_bytes"]
+        return FederationState(**saved["state"])
+
+    def _checkpoint_before(self) -> dict[str, Any] | None:
+        """The checkpoint of the process before. A damaged one is set aside."""
+        path = self.writer.folder.checkpoint_path
+        try:
+            return checkpoint.load(path, self.config, self.federation.problem.images.device)
+        except DamagedError as error:
+            place = path.replace(path.with_name("checkpoint.damaged.pt"))
+            log.warning("%s The run starts again; the file is now %s", error, place)
+            return None
 
     def _record(self, records: Sequence[Record]) -> None:
         """Collect records. They are written once a second, because a file server is slow to open a file."""
@@ -256,44 +294,56 @@ class RunSession:
         if time.monotonic() - self.written_at >= WRITE_SECONDS:
             self._write_records()
 
-    def _write_records(self) -> int:
-        """Write the collected records; returns the size of the file in bytes."""
-        self.lease.check()
-        size = self.folder.append_records(self.pending)
+    def _write_records(self) -> None:
+        """Write the collected records."""
+        self.writer.lease.check()
+        self.writer.append_records(self.pending)
         self.pending, self.written_at = [], time.monotonic()
-        return size
 
     def _checkpoint(self, state: FederationState) -> None:
-        size = self._write_records()
+        self._write_records()
         content = {
             "hash": self.config.hash,
             "seed": self.config.seed,
-            "records_bytes": size,
             "layout": self.federation.layout.to_list(),
             "state": state.to_dict(),
             "seconds": time.perf_counter() - self.started,
         }
-        self.folder.save_checkpoint(content)
-        self.folder.write_status(self._status(RunState.RUNNING, state.round))
+        self.writer.save_checkpoint(content)
+        self.writer.write_status(self._status(RunState.RUNNING, state.round))
 
     def _status(self, state: RunState, round: int, message: str = "", **more: Any) -> Status:
-        seconds = float(f"{time.perf_counter() - self.started:.2f}")
-        return Status(state, round, self.config.train.rounds, message, seconds=seconds, **more)
+        config, seconds = self.config, float(f"{time.perf_counter() - self.started:.2f}")
+        more |= {"seconds": seconds, "hash": config.hash, "seed": config.seed}
+        return Status(state, round, config.train.rounds, message, **more)
 
     def _end(self, outcome: RunState, state: FederationState, message: str, last: list[Record]) -> Status:
         self._write_records()
-        size, digest = self.folder.records_digest()
         if self.config.runtime.keep_checkpoint:
             self._checkpoint(state)
         final: dict[str, dict[str, float]] = {}
         for record in last:
             if record.group == "all":
                 final.setdefault(record.split, {})[record.metric] = record.value
-        model = hashlib.sha256(
-            state.w.cpu().numpy().tobytes() + state.buffers.cpu().numpy().tobytes()
-        ).hexdigest()
-        digests = {"records_bytes": size, "records_sha256": digest, "model_sha256": model}
-        status = self._status(outcome, state.round, message, **digests, final=final)
-        self.folder.write_status(status, durable=True)
-        self.folder.clean(self.config.runtime.keep_checkpoint)
+        model = state.w.cpu().numpy().tobytes() + state.buffers.cpu().numpy().tobytes()
+        writer = self.writer
+        status = self._status(
+            outcome,
+            state.round,
+            message,
+            records_bytes=writer.records_bytes,
+            records_sha256=writer.records_sha256.hexdigest(),
+            model_sha256=hashlib.sha256(model).hexdigest(),
+            final=final,
+            code=_own_code(self.config, self.federation.method),
+            engine=code.engine(),
+            files=writer.files,
+        )
+        writer.publish(status, self.config.runtime.keep_checkpoint)
         return status
+
+
+def _own_code(config: RunConfig, method: Method) -> dict[str, str]:
+    """Digests of the files of the method's rules and of the partition scheme."""
+    scheme = get_scheme(config.partition.name)
+    return code.own([type(rule).__module__ for rule in method.rules] + [scheme.__module__])

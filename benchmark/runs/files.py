@@ -11,7 +11,10 @@ from benchmark.errors import StorageError
 
 
 def write_atomically(
-    path: Path, content: bytes | Callable[[IO[bytes]], object], durable: bool = True
+    path: Path,
+    content: bytes | Callable[[IO[bytes]], object],
+    durable: bool = True,
+    allowed: Callable[[], object] = lambda: None,
 ) -> None:
     """Write a file so that a reader sees either the old content or the new one.
 
@@ -19,6 +22,7 @@ def write_atomically(
         path: The file.
         content: Its content, or a function that writes it to a stream.
         durable: Whether it is on the disk when this returns.
+        allowed: Called when all is written, before the file gets its name. If it raises, the old file stays.
 
     Raises:
         StorageError: The disk is full or the folder cannot be written. The old file stays.
@@ -33,15 +37,17 @@ def write_atomically(
             stream.flush()
             if durable:
                 os.fsync(stream.fileno())
+        allowed()
         temporary.replace(path)
     except (OSError, RuntimeError) as error:
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
         # torch.save raises a RuntimeError while it handles the OSError of a failed write.
         cause = error if isinstance(error, OSError) else error.__context__
         if not isinstance(cause, OSError):
             raise
         raise storage_error(cause, path) from error
+    finally:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager

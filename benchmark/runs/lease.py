@@ -24,6 +24,9 @@ from benchmark.runs.files import storage_error
 STALE_SECONDS = 120.0
 """A lease that was not touched for this time is free."""
 
+WRITING_SECONDS = 10.0
+"""So long a process has to write its name into a new lease. After that an empty or damaged file is no lease."""
+
 BEAT_SECONDS = 15.0
 """Time between two touches."""
 
@@ -50,6 +53,8 @@ class Holder:
     since: str = ""
 
     def __str__(self) -> str:
+        if not self.pid:
+            return f"one that has just begun, at {self.since}"
         job = f", job {self.job}" if self.job else ""
         return f"process {self.pid} on {self.host}{job}, since {self.since}"
 
@@ -93,6 +98,7 @@ class Lease:
 
     folder: Path
     number: int
+    inode: int
     released: threading.Event = field(default_factory=threading.Event)
 
     @property
@@ -108,20 +114,29 @@ class Lease:
         while not self.released.wait(BEAT_SECONDS):
             # The file system may not be reachable, or another process has taken over and removed the file.
             with contextlib.suppress(OSError):
-                os.utime(self.path)
+                if self._is_there():
+                    os.utime(self.path)
 
     def __exit__(self, *_: object) -> None:
         """Mark it as free. The file stays, because its number must not be used again."""
         self.released.set()
-        with contextlib.suppress(OSError), self.path.open("r+b") as stream:
-            # Written in place, because a full disk has no space for a new file.
-            stream.write(RELEASED)
-            stream.truncate()
+        if self._is_there():
+            with contextlib.suppress(OSError), self.path.open("r+b") as stream:
+                # Written in place, because a full disk has no space for a new file.
+                stream.write(RELEASED)
+                stream.truncate()
+
+    def _is_there(self) -> bool:
+        """Whether its file is; in a new folder of the same name there may be another process's."""
+        try:
+            return self.path.stat().st_ino == self.inode
+        except OSError:
+            return False
 
     def check(self) -> None:
         """Raise `LeaseLost` if another process has taken over. To be called before anything is written."""
         # Later holders remove this file before the one of the next number.
-        if _path(self.folder, self.number + 1).exists() or not self.path.exists():
+        if _path(self.folder, self.number + 1).exists() or not self._is_there():
             raise LeaseLost(
                 f"{self.folder.absolute()}: this process was suspended for over {STALE_SECONDS:g} s and another one "
                 "has taken over, or the folder was removed. Nothing more is written here."
@@ -153,13 +168,15 @@ def _holder(folder: Path, number: int) -> Holder | None:
             content, touched = stream.read(), os.fstat(stream.fileno()).st_mtime
     except FileNotFoundError:
         return None
-    if content == RELEASED or _now(folder) - touched > STALE_SECONDS:
+    silent = _now(folder) - touched
+    if content == RELEASED or silent > STALE_SECONDS:
         return None
     try:
         holder = Holder(**json.loads(content))
     except (ValueError, TypeError):
-        # The file is created but not yet written, or its process died in between.
-        return Holder(since=time.strftime("%F %T", time.localtime(touched)))
+        # The file is created but not yet written, or its process died in between, or it is damaged.
+        since = time.strftime("%F %T", time.localtime(touched))
+        return Holder(since=since) if silent < WRITING_SECONDS else None
     has_ended = holder.world == _world() and _started(holder.pid) != holder.started
     return None if has_ended else holder
 
@@ -191,32 +208,34 @@ def take(folder: Path, what: str) -> Lease:
                 raise Busy(
                     f"{what}: another process works on it ({holder}). Wait for it, or stop it; nothing was changed."
                 )
-            lease = Lease(folder, number + 1)
-            if _create(lease):
+            lease = _create(folder, number + 1)
+            if lease is not None:
                 return lease
     except OSError as error:
         raise storage_error(error, folder) from error
 
 
-def _create(lease: Lease) -> bool:
-    """Create the file of a lease; false if another process was faster."""
+def _create(folder: Path, number: int) -> Lease | None:
+    """Create the file of a lease; None if another process was faster."""
+    path = _path(folder, number)
     try:
-        stream = lease.path.open("xb")
+        stream = path.open("xb")
     except FileExistsError:
-        return False
+        return None
     try:
         with stream:
             stream.write(json.dumps(asdict(_this_process())).encode())
+            inode = os.fstat(stream.fileno()).st_ino
     except OSError:
-        lease.path.unlink(missing_ok=True)
+        path.unlink(missing_ok=True)
         raise
-    there = _numbers(lease.folder)
-    if max(there, default=0) != lease.number:
-        # The list of the folder was out of date, as may happen on NFS, so the number is an old one.
-        lease.path.unlink(missing_ok=True)
-        return False
+    there = _numbers(folder)
+    if max(there, default=0) != number:
+        # The list of the folder was out of date, as may happen on NFS, or this process was suspended before it wrote.
+        path.unlink(missing_ok=True)
+        return None
     # The file of the holder before stays, for `check` of a suspended process; older ones are removed in their order.
-    for number in sorted(there):
-        if number < lease.number - 1:
-            _path(lease.folder, number).unlink(missing_ok=True)
-    return True
+    for older in sorted(there):
+        if older < number - 1:
+            _path(folder, older).unlink(missing_ok=True)
+    return Lease(folder, number, inode)

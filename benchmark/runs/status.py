@@ -23,6 +23,10 @@ class RunState(StrEnum):
     """A client sent NaN or infinity. As final as `DONE`: the same configuration diverges again."""
     FAILED = "failed"
     """Ended by an error, or its process died."""
+    STALE = "stale"
+    """Ended, but the code of its method has changed since. The next launch carries it out again."""
+    DAMAGED = "damaged"
+    """Its files are not what was written. `verify --repair` sets it aside."""
 
     @property
     def ended(self) -> bool:
@@ -46,7 +50,15 @@ class RunResult(NamedTuple):
 
 @dataclass(frozen=True)
 class Status:
-    """What ``status.json`` says. ``final`` holds the last evaluation: {split: {metric: value}} for the whole set."""
+    """What ``status.json`` says.
+
+    Attributes:
+        hash, seed: The configuration and the seed. The folder of a run has both in its name.
+        final: The last evaluation, {split: {metric: value}} for the whole set.
+        code: Digests of the method's own files, by path (`benchmark.runs.code`).
+        engine: Digest of the code that every run executes; empty for runs from before digests were stored.
+        files: SHA-256 of ``config.yaml`` and ``meta.json``, by name.
+    """
 
     state: RunState
     round: int = 0
@@ -60,6 +72,11 @@ class Status:
     records_sha256: str = ""
     model_sha256: str = ""
     final: dict[str, dict[str, float]] = field(default_factory=dict)
+    hash: str = ""
+    seed: int = 0
+    code: dict[str, str] = field(default_factory=dict)
+    engine: str = ""
+    files: dict[str, str] = field(default_factory=dict)
     format: int = FORMAT
 
     @property

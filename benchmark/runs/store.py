@@ -2,56 +2,82 @@
 
 ``results/runs/<readable name>-<hash>/seed<k>/``
 
-==================  ===============================================================================================
-``config.yaml``     the complete configuration
-``meta.json``       commit, versions, host, device, threads, fingerprint of the data, id of the partition
-``records.jsonl``   one metric value per line, in long form; valid up to the size in the status or the checkpoint
-``checkpoint.pt``   the state after some round; replaced atomically, deleted when the run has ended
-``status.json``     running | interrupted | done | diverged | failed; ``done`` is written last and atomically
-``log.txt``         the log of all processes that worked on the run
-``lease.<n>``       the process that works on it (`benchmark.runs.lease`); the highest n counts
-==================  ===============================================================================================
+====================  =============================================================================================
+``config.yaml``       the complete configuration
+``meta.json``         commit, versions, host, device, threads, fingerprint of the data, id of the partition
+``records.jsonl``     one metric value per line, in long form
+``status.json``       done | diverged, and digests of all that a table reads; written last
+``checkpoint.pt``     the state after some round; deleted when the run has ended
+``log.txt``           the log of all processes that worked on the run
+``lease.<n>``         the process that works on it (`benchmark.runs.lease`); the highest n counts
+``records.<n>.jsonl`` records that process n has written; it becomes ``records.jsonl``
+``status.<n>.json``   running | interrupted | failed, by process n
+====================  =============================================================================================
+
+Nothing that a process at work writes can therefore replace the result of another one. `RunFolder` reads a folder;
+`benchmark.runs.writer.RunWriter` writes it.
 """
 
 import contextlib
 import hashlib
 import json
 import os
-import socket
 import time
-from collections.abc import Collection, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
-
-import yaml
+from typing import Any, Literal
 
 from benchmark.config.files import read_yaml
 from benchmark.config.schema import FORMAT, RunConfig
 from benchmark.engine.records import Record
-from benchmark.errors import ConfigError, StorageError
+from benchmark.errors import StorageError
 from benchmark.runs.files import storing, write_atomically
 from benchmark.runs.lease import Busy, Lease, holder_of, take
 from benchmark.runs.status import RunState, Status
 
 
+class DamagedError(StorageError):
+    """A file of a run is not what was written."""
+
+
+def damaged(path: Path, problem: str) -> DamagedError:
+    """The error about a file of a run."""
+    return DamagedError(
+        f"{path.absolute()}: damaged ({problem}). It is not used: the next launch sets the run aside and carries it "
+        "out again."
+    )
+
+
 def read_json(path: Path) -> dict[str, Any] | None:
-    """A JSON object, or None if there is no such file. Raises `StorageError` if the file is something else."""
+    """A JSON object, or None if there is no such file. Raises `DamagedError` if the file is something else."""
     try:
         content = json.loads(path.read_bytes())
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
         raise StorageError(f"{path.absolute()}: cannot be read ({error.strerror}).") from error
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise _damaged(path, str(error)) from error
+    except ValueError as error:  # no JSON, or no UTF-8
+        raise damaged(path, str(error)) from error
     if not isinstance(content, dict):
-        raise _damaged(path, "it is not a JSON object")
+        raise damaged(path, "it is not a JSON object")
     return content
 
 
-def _damaged(path: Path, problem: str) -> StorageError:
-    return StorageError(f"{path.absolute()}: damaged ({problem}). Delete {path.parent} to run it again.")
+def digest_of(content: dict[str, Any]) -> str:
+    """SHA-256 of a JSON object without its key ``digest``."""
+    plain = {key: value for key, value in content.items() if key != "digest"}
+    return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
+
+
+def file_digest(path: Path) -> str:
+    """SHA-256 of a file's content; empty if there is none."""
+    return hashlib.sha256(path.read_bytes()).hexdigest() if path.exists() else ""
+
+
+def record_lines(records: Iterable[Record]) -> bytes:
+    """Records as lines of ``records.jsonl``."""
+    return "".join(json.dumps(record._asdict()) + "\n" for record in records).encode()
 
 
 @dataclass(frozen=True)
@@ -60,10 +86,27 @@ class RunFolder:
 
     path: Path
 
+    def newest(self, kind: str) -> Path | None:
+        """The file of the last process among those that match ``kind``, ``status.*.json`` say; None without one."""
+        numbered = {path.name.split(".")[1]: path for path in self.path.glob(kind)}
+        numbers = [number for number in numbered if number.isdigit()]
+        return numbered[max(numbers, key=int)] if numbers else None
+
+    @property
+    def result_path(self) -> Path:
+        """status.json."""
+        return self.path / "status.json"
+
+    @property
+    def config_path(self) -> Path:
+        """config.yaml."""
+        return self.path / "config.yaml"
+
     @property
     def records_path(self) -> Path:
-        """records.jsonl."""
-        return self.path / "records.jsonl"
+        """records.jsonl; before the run has ended the file of the last process that worked on it."""
+        whole = self.path / "records.jsonl"
+        return whole if whole.exists() else self.newest("records.*.jsonl") or whole
 
     @property
     def checkpoint_path(self) -> Path:
@@ -71,8 +114,14 @@ class RunFolder:
         return self.path / "checkpoint.pt"
 
     def status(self) -> Status | None:
-        """What status.json says; None if there is none. Raises `StorageError` for a damaged file or another format."""
-        path = self.path / "status.json"
+        """How far the run is; None if it has not begun. Raises `DamagedError` for anything but what was written."""
+        status = self._status(self.result_path)
+        if status is None or not status.ended:  # an earlier version wrote all states into status.json
+            working = self.newest("status.*.json")
+            status = status if working is None else self._status(working)
+        return status
+
+    def _status(self, path: Path) -> Status | None:
         content = read_json(path)
         if content is None:
             return None
@@ -81,44 +130,30 @@ class RunFolder:
                 f"{self.path.absolute()}: got format {content.get('format')!r}; expected {FORMAT}. Set paths.results "
                 "to another folder, or delete this one."
             )
+        digest = content.pop("digest", None)
+        if (digest is not None or content.get("engine")) and digest != digest_of(content):
+            raise damaged(path, "it is not what was written: another digest")
         try:
-            return Status(**content | {"state": RunState(content["state"])})
+            status = Status(**content | {"state": RunState(content["state"])})
         except (TypeError, KeyError, ValueError) as error:
-            raise _damaged(path, str(error)) from error
+            raise damaged(path, str(error)) from error
+        if status.hash:
+            self.check_place(path, status.hash, status.seed)
+        return status
 
-    def write_status(self, status: Status, durable: bool = False) -> None:
-        """Replace the status atomically."""
-        stamped = asdict(status) | {"updated": time.time(), "host": socket.gethostname(), "pid": os.getpid()}
-        write_atomically(self.path / "status.json", json.dumps(stamped, indent=1).encode(), durable)
-
-    def lease(self) -> Lease:
-        """Take the run for this process, in a ``with`` statement. Raises `Busy` if another process has it."""
-        return take(self.path, f"run {self.path.parent.name}/{self.path.name}")
+    def check_place(self, path: Path, hash: str, seed: int) -> None:
+        """Raise `DamagedError` if this folder is not the place of that configuration and seed, as after a copy."""
+        expected = f"*-{hash}/seed{seed}"
+        if not (self.path.parent.name.endswith(f"-{hash}") and self.path.name == f"seed{seed}"):
+            raise damaged(path, f"it belongs into a folder {expected}: copied or renamed")
 
     def is_held(self) -> bool:
         """Whether a living process holds the lease."""
         return holder_of(self.path) is not None
 
-    def write_config(self, config: RunConfig) -> None:
-        """Write config.yaml. Raises `StorageError` if the folder belongs to another configuration."""
-        path = self.path / "config.yaml"
-        if not path.exists():
-            plain = {"hash": config.hash, **config.model_dump(mode="json")}
-            write_atomically(path, yaml.safe_dump(plain, sort_keys=False).encode())
-            return
-        try:
-            old = read_yaml(path, "configuration")
-        except ConfigError as error:
-            raise _damaged(path, "it is not a YAML mapping") from error
-        if old.get("hash") != config.hash:
-            raise StorageError(
-                f"{path.absolute()}: got configuration {old.get('hash')!r}; expected {config.hash!r}. Move the folder "
-                "away, or set paths.results to another one."
-            )
-
-    def write_meta(self, meta: dict[str, Any]) -> None:
-        """Write meta.json."""
-        write_atomically(self.path / "meta.json", json.dumps(meta, indent=1).encode(), durable=False)
+    def lease(self) -> Lease:
+        """Take the run for this process, in a ``with`` statement. Raises `Busy` if another process has it."""
+        return take(self.path, f"run {self.path.parent.name}/{self.path.name}")
 
     # Records ---------------------------------------------------------------------------------------------------
 
@@ -129,42 +164,15 @@ class RunFolder:
         except FileNotFoundError:
             return 0
 
-    def last_round(self) -> int:
-        """The round of the last record, to show the progress of a run; 0 if there is none."""
-        try:
-            with self.records_path.open("rb") as stream:
-                stream.seek(max(0, self.records_size() - 4096))
-                lines = stream.read().splitlines()
-        except OSError:
-            return 0
-        for line in reversed(lines):  # the last one may be incomplete
-            with contextlib.suppress(ValueError, KeyError, TypeError):
-                return int(json.loads(line)["round"])
-        return 0
-
-    def truncate_records(self, size: int) -> None:
-        """Remove what a killed process wrote after its last checkpoint."""
-        with self.records_path.open("ab") as stream:
-            stream.truncate(size)
-
-    def append_records(self, records: Sequence[Record]) -> int:
-        """Append lines and return the new size in bytes."""
-        if not records:
-            return self.records_size()
-        lines = "".join(json.dumps(r._asdict()) + "\n" for r in records)
-        with storing(self.records_path), self.records_path.open("ab") as stream:
-            stream.write(lines.encode())
-            stream.flush()
-            return stream.tell()
-
     def complete(self, status: Status) -> bool:
         """Whether the run has ended and its records have the right size. Fast, for thousands of runs."""
         return status.ended and self.records_size() == status.records_bytes
 
-    def records_digest(self) -> tuple[int, str]:
-        """(size in bytes, SHA-256) of the records."""
-        content = self._records()
-        return len(content), hashlib.sha256(content).hexdigest()
+    def check_size(self, status: Status) -> None:
+        """Raise `DamagedError` if the records of an ended run have another size than was written."""
+        if self.records_size() != status.records_bytes:
+            problem = f"{self.records_size()} bytes; expected {status.records_bytes}"
+            raise damaged(self.records_path, problem)
 
     def read_records(self) -> list[Record]:
         """The records of an ended run. Raises `StorageError` unless they are complete and unchanged."""
@@ -173,62 +181,56 @@ class RunFolder:
             raise StorageError(
                 f"{self.path.absolute()}: the run has not ended, so its records are incomplete."
             )
-        size, digest = self.records_digest()
-        if (size, digest) != (status.records_bytes, status.records_sha256):
-            problem = f"{size} bytes; expected {status.records_bytes} bytes with another digest"
-            raise _damaged(self.records_path, problem)
-        return [Record(**json.loads(line)) for line in self._records().splitlines()]
+        return [Record(**json.loads(line)) for line in self._checked_records(status).splitlines()]
 
-    def _records(self) -> bytes:
-        return self.records_path.read_bytes() if self.records_path.exists() else b""
-
-    # Checkpoint ------------------------------------------------------------------------------------------------
-
-    def save_checkpoint(self, content: dict[str, Any]) -> None:
-        """Replace the checkpoint atomically. Raises `StorageError` if the disk is full; the old one then stays."""
-        import torch
-
-        def write(stream: IO[bytes]) -> None:
-            # The records that the checkpoint counts reach the disk before it.
-            with contextlib.suppress(FileNotFoundError), self.records_path.open("rb") as records:
-                os.fsync(records.fileno())
-            torch.save(content, stream)
-
-        write_atomically(self.checkpoint_path, write)
-
-    def load_checkpoint(self, config: RunConfig, device: Any = "cpu") -> dict[str, Any] | None:
-        """The checkpoint on ``device``; None without one. `StorageError` for a damaged or another configuration's."""
-        import torch
-
-        path = self.checkpoint_path
-        if not path.exists():
-            return None
-        remedy = "Delete it; the run then starts again."
-        try:
-            content = torch.load(path, map_location=device, weights_only=True)
-            found = content.get("hash"), content.get("seed")
-        except Exception as error:  # torch raises many kinds of errors for a file that is not its own
-            raise StorageError(f"{path.absolute()}: damaged ({type(error).__name__}). {remedy}") from error
-        if found != (config.hash, config.seed):
-            raise StorageError(
-                f"{path.absolute()}: got configuration {found[0]!r}, seed {found[1]}; expected {config.hash!r}, "
-                f"seed {config.seed}. {remedy}"
-            )
+    def _checked_records(self, status: Status) -> bytes:
+        content = self.records_path.read_bytes() if self.records_path.exists() else b""
+        if (len(content), hashlib.sha256(content).hexdigest()) != (
+            status.records_bytes,
+            status.records_sha256,
+        ):
+            problem = f"{len(content)} bytes; expected {status.records_bytes} bytes with another digest"
+            raise damaged(self.records_path, problem)
         return content
 
-    def clean(self, keep_checkpoint: bool) -> None:
-        """Remove temporary files that killed processes left, and the checkpoint of an ended run."""
-        for leftover in self.path.glob(".*.tmp"):
-            leftover.unlink(missing_ok=True)
-        if not keep_checkpoint:
-            self.checkpoint_path.unlink(missing_ok=True)
+    # Configuration and meta ------------------------------------------------------------------------------------
+
+    def check_config(self) -> None:
+        """Raise `DamagedError` unless config.yaml is the configuration whose hash and seed the folder's name has."""
+        path = self.config_path
+        try:
+            plain = read_yaml(path, "configuration")
+            stated = plain.pop("hash")
+            config = RunConfig.model_validate(plain)
+        except (KeyError, ValueError) as error:
+            raise damaged(path, str(error).partition("\n")[0]) from error
+        if config.hash != stated:
+            raise damaged(path, f"its hash is {config.hash}; expected {stated}")
+        self.check_place(path, config.hash, config.seed)
+
+    def verify(self) -> Status | None:
+        """Compare every file of the run with what was written. Raises `StorageError` for the first that differs."""
+        status = self.status()
+        if status is None or not status.ended:
+            return status
+        self._checked_records(status)
+        for name, expected in status.files.items():
+            if file_digest(self.path / name) != expected:
+                raise damaged(self.path / name, "another digest")
+        if not status.files:  # written by an earlier version
+            self.check_config()
+        return status
 
 
 @dataclass(frozen=True)
 class Results:
-    """A results folder: ``runs/``, ``partitions/``, ``tables/``, and ``launcher/`` with a launcher's lease."""
+    """A results folder: ``runs/``, ``partitions/``, ``tables/``, and ``launcher/`` with a launcher's lease.
+
+    ``stale``: what becomes of a finished run whose method's code has changed since.
+    """
 
     root: Path
+    stale: Literal["rerun", "keep"] = "rerun"
 
     def open(self) -> "Results":
         """Create the folder, or check its format. Raises `StorageError` if one of the two fails."""
@@ -237,7 +239,7 @@ class Results:
             if not marker.exists():
                 marker.parent.mkdir(parents=True, exist_ok=True)
                 write_atomically(marker, f"{FORMAT}\n".encode())
-            found = marker.read_text().strip()
+            found = marker.read_bytes().decode(errors="replace").strip()
         if found != str(FORMAT):
             raise StorageError(
                 f"{self.root.absolute()}: got results of format {found!r}; expected {FORMAT}. "
@@ -252,6 +254,18 @@ class Results:
     def run(self, key: str) -> RunFolder:
         """The folder of the run ``<name>/seed<k>``."""
         return RunFolder(self.root / "runs" / key)
+
+    def set_aside(self, key: str) -> Path:
+        """Move the folder of a run out of ``runs/``, so that it is carried out again; where it is now."""
+        place = self.root / "set_aside" / time.strftime("%Y%m%d-%H%M%S") / key
+        with storing(place):
+            place.parent.mkdir(parents=True, exist_ok=True)
+            self.run(key).path.replace(place)
+        return place
+
+    def run_keys(self) -> list[str]:
+        """Every run that has a folder."""
+        return sorted("/".join(path.parts[-2:]) for path in (self.root / "runs").glob("*/seed*"))
 
     def there(self, keys: Collection[str]) -> set[str]:
         """Those of ``keys`` that have a folder. Lists the folder of each configuration once, not once for each seed."""

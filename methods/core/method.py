@@ -21,6 +21,7 @@ from methods.core.rules import (
     MethodError,
     Post,
     Prediction,
+    Rule,
     Selection,
     ServerOptimizer,
     Weights,
@@ -69,13 +70,18 @@ class Method:
     def check(self) -> None:
         """Raise ``MethodError`` for rules that cannot be combined."""
         self._check_client_rules()
-        server = (self.weights, self.direction, self.optimizer, self.post)
-        for rule in (*self.client, *server, self.prediction, self.selection):
+        for rule in self.rules:
             for slot, name in rule.needs.items():
                 held = [other.key for other in (self.client if slot == "client" else [getattr(self, slot)])]
                 if not set(name.split("|")) & set(held):
                     where = f"method.{slot}" if slot in ("client", "prediction") else f"method.server.{slot}"
                     raise self.error(f"{rule.key} needs {name!r} in {where}; got {', '.join(held) or 'none'}")
+
+    @property
+    def rules(self) -> tuple[Rule, ...]:
+        """The rules of all slots."""
+        server = (self.weights, self.direction, self.optimizer, self.post)
+        return (*self.client, *server, self.prediction, self.selection)
 
     def _check_client_rules(self) -> None:
         """Refuse client rules that decide the same, or of which one breaks what another relies on."""

@@ -192,7 +192,8 @@ def test_a_run_that_is_at_work_or_damaged(refused: Any, cli: Any) -> None:
     path = next(Path("results/runs").glob("*/seed3/status.json"))
     whole = path.read_text()
     path.write_text(whole[:50])
-    refused(words, "status.json", "damaged")
+    code, _, err = cli(*words)
+    assert code == 0 and f"{path}: damaged" in err and "is now in results/set_aside/" in err
     path.unlink()
     with Results(Path("results")).run(f"{path.parent.parent.name}/seed3").lease():
         refused(words, "another process")

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from command_line import numbers
+from finished_runs import put_status
 from processes import wait_until
 
 from benchmark.cli.launching import plans_of
@@ -53,7 +54,8 @@ def queue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def put(results: Results, key: str, state: str, message: str = "") -> None:
     folder = results.run(key)
     folder.path.mkdir(parents=True, exist_ok=True)
-    folder.write_status(Status(RunState(state), 1, 3, message))
+    folder.result_path.unlink(missing_ok=True)
+    put_status(folder, Status(RunState(state), 1, 3, message))
 
 
 def submitted(results: Results, queue: Path, *packs: tuple[str, ...], states: str) -> str:

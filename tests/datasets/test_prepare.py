@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -90,28 +91,51 @@ def test_a_prepared_set_is_only_read(tmp_path: Path, monkeypatch: pytest.MonkeyP
         ("test_images.npy", lambda content: content[:-1], r"got 2,175 bytes; expected 2,176"),
         ("test_images.npy", lambda content: b"x" * len(content), "not a readable array"),
         ("train_images.npy", lambda content: content[:-1] + bytes([content[-1] ^ 1]), "fingerprint: got "),
+        ("test_images.npy", lambda content: content[:1000] + bytes(1176), "fingerprint: got "),
+        (
+            "test_labels.npy",
+            lambda content: content[:-8] + bytes([content[-8] ^ 1]) + bytes(7),
+            "fingerprint: got ",
+        ),
+        (
+            "done.json",
+            lambda content: re.sub(rb'"std": \[\s*0.', b'"std": [1.', content),
+            "fingerprint: got ",
+        ),
     ],
 )
 def test_damage_is_named_and_prepare_heals_it(
     tmp_path: Path, name: str, change: Callable[[bytes], bytes | None], message: str
 ) -> None:
-    """32 test images of 8 x 8 are 2,048 bytes after a header of 128. A changed byte is found by `check` only."""
+    """32 test images of 8 x 8 are 2,048 bytes after a header of 128. All of them are read, once in a process."""
     whole = load("fake", cache=tmp_path).fingerprint
     path = folder_of(tmp_path) / name
-    changed = change(path.read_bytes())
+    before = path.read_bytes()
+    changed = change(before)
+    assert changed != before
     path.unlink()
     if changed is not None:
         path.write_bytes(changed)
-    with pytest.raises(DamagedError, match=message) as caught:
-        check(locate("fake", cache=tmp_path))
-    assert str(folder_of(tmp_path)) in str(caught.value)
-    if "fingerprint" not in message:
-        with pytest.raises(DamagedError, match=message):
-            load("fake", cache=tmp_path)
+    for read in (check, lambda place: load("fake", cache=tmp_path)):
+        with pytest.raises(DamagedError, match=message) as caught:
+            read(locate("fake", cache=tmp_path))
+        assert str(folder_of(tmp_path)) in str(caught.value)
     assert is_prepared(locate("fake", cache=tmp_path)) == ("fingerprint" in message)
     prepare(locate("fake", cache=tmp_path))
     data = check(locate("fake", cache=tmp_path))
     assert data is not None and data.fingerprint == whole
+
+
+def test_what_a_process_has_verified_is_not_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load("fake", cache=tmp_path)
+    load("fake", cache=tmp_path)
+    monkeypatch.setattr(preparing, "fingerprint", lambda data: pytest.fail("it was read again"))
+    load("fake", cache=tmp_path)
+    os.utime(folder_of(tmp_path) / "train_images.npy")
+    with pytest.raises(pytest.fail.Exception):
+        load("fake", cache=tmp_path)
 
 
 @pytest.mark.parametrize(

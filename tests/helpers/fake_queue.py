@@ -3,6 +3,8 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from finished_runs import put_status
+
 from benchmark.launch.slurm.preflight import PreflightCheck
 from benchmark.launch.slurm.queue import Queued, QueuedTask, QueueFullError, SlurmQueue
 from benchmark.launch.slurm.settings import SlurmSettings
@@ -79,7 +81,8 @@ def end(results: Results, *keys: str, state: str = "done", seconds: float = 0.0)
     for key in keys:
         folder = results.run(key)
         folder.path.mkdir(parents=True, exist_ok=True)
-        folder.write_status(Status(RunState(state), 1, 1, "why", seconds=seconds))
+        status = Status(RunState(state), 1, 1, "why", seconds=seconds)
+        put_status(folder, status)
 
 
 def cluster(results: Results, queue: FakeQueue, **settings: Any) -> Cluster:

@@ -1,8 +1,12 @@
 """Folders of runs that ended with made-up values, and what reports and figures make of them."""
 
+import hashlib
+import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
+
+import yaml
 
 from benchmark.config.schema import RunConfig
 from benchmark.engine.records import Record
@@ -12,9 +16,11 @@ from benchmark.figures.registry import Drawing, Request, find
 from benchmark.reports.layout import as_table
 from benchmark.reports.render import markdown
 from benchmark.reports.results import TableResults
+from benchmark.runs.code import engine
 from benchmark.runs.index import RunIndex
 from benchmark.runs.status import RunState, Status
-from benchmark.runs.store import Results
+from benchmark.runs.store import Results, RunFolder, record_lines
+from benchmark.runs.writer import write_status
 
 FAKE: dict[str, Any] = {
     "dataset": {"name": "fake", "options": {"classes": 4, "train_size": 90, "test_size": 20}},
@@ -22,6 +28,11 @@ FAKE: dict[str, Any] = {
     "train": {"rounds": 3, "batch_size": 8},
 }
 """Settings of a run on small made-up images."""
+
+
+def put_status(folder: RunFolder, status: Status) -> None:
+    """Write a status as the process does that has the first lease of the run."""
+    write_status(folder.result_path if status.ended else folder.path / "status.1.json", status)
 
 
 def finish(
@@ -36,15 +47,15 @@ def finish(
     """Write the folder of a run that has ended."""
     folder = results.run(run.key)
     folder.path.mkdir(parents=True)
-    folder.write_config(run)
-    folder.write_meta(meta or {})
-    folder.append_records(list(records))
-    size, digest = folder.records_digest()
-    rounds = run.train.rounds
-    status = Status(
-        RunState(state), rounds, rounds, records_bytes=size, records_sha256=digest, final=dict(final or {})
-    )
-    folder.write_status(status)
+    plain = {"hash": run.hash, **run.model_dump(mode="json")}
+    (folder.path / "config.yaml").write_text(yaml.safe_dump(plain))
+    (folder.path / "meta.json").write_text(json.dumps(meta or {}))
+    content = record_lines(records)
+    folder.records_path.write_bytes(content)
+    rounds, digest = run.train.rounds, hashlib.sha256(content).hexdigest()
+    sizes = {"records_bytes": len(content), "records_sha256": digest}
+    status = Status(RunState(state), rounds, rounds, final=dict(final or {}), engine=engine(), **sizes)
+    put_status(folder, status)
 
 
 def request(

@@ -10,11 +10,13 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import yaml
 from processes import wait_until
+
+from benchmark.runs.store import RunFolder
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -212,12 +214,9 @@ def desk(folder: Path, node: Node | None = None) -> Iterator[Desk]:
 
 
 def status(path: Path) -> dict[str, object]:
-    """``status.json`` of a run's folder; empty without one."""
-    try:
-        found: dict[str, object] = json.loads((path / "status.json").read_bytes())
-    except FileNotFoundError:
-        return {}
-    return found
+    """What the folder of a run says of it; empty before it has begun."""
+    found = RunFolder(path).status()
+    return {} if found is None else asdict(found)
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,6 @@
 """Runs of seconds on the fake data set, in this process or in others that a test may kill."""
 
 import errno
-import json
 import multiprocessing
 import os
 import pkgutil
@@ -80,11 +79,9 @@ def bits(config: RunConfig) -> tuple[bytes, str, dict[str, dict[str, float]]]:
 
 
 def round_on_disk(folder: RunFolder) -> int:
-    """The round that status.json states; -1 without one."""
-    try:
-        return int(json.loads((folder.path / "status.json").read_bytes())["round"])
-    except FileNotFoundError:
-        return -1
+    """The round that its status states; -1 without one."""
+    status = folder.status()
+    return status.round if status is not None else -1
 
 
 def words_of(config: RunConfig) -> list[str]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from finished_runs import put_status
 
 from benchmark import tracking
 from benchmark.runs.status import RunState, Status
@@ -82,10 +83,10 @@ def write_run(root: Path, state: str, rounds: Sequence[int], key: str = KEY, mes
     folder.path.mkdir(parents=True, exist_ok=True)
     folder.records_path.write_bytes(lines(rounds))
     (folder.path / "config.yaml").write_text(json.dumps(CONFIG))
-    folder.write_meta(META)
-    size, digest = folder.records_digest()
-    sizes = {"records_bytes": size, "records_sha256": digest, "final": {"test": {"accuracy": 0.75}}}
-    folder.write_status(Status(RunState(state), max(rounds), 4, message, seconds=8.0, **sizes))
+    (folder.path / "meta.json").write_text(json.dumps(META))
+    sizes = {"records_bytes": folder.records_size(), "final": {"test": {"accuracy": 0.75}}}
+    status = Status(RunState(state), max(rounds), 4, message, seconds=8.0, **sizes)
+    put_status(folder, status)
     return folder.path
 
 

@@ -15,7 +15,15 @@ from processes import wait_until
 
 from benchmark.errors import StorageError
 from benchmark.runs import lease
-from benchmark.runs.lease import BEAT_SECONDS, STALE_SECONDS, Busy, LeaseLost, holder_of, take
+from benchmark.runs.lease import (
+    BEAT_SECONDS,
+    STALE_SECONDS,
+    WRITING_SECONDS,
+    Busy,
+    LeaseLost,
+    holder_of,
+    take,
+)
 
 HOLD = (
     "import sys, time; from pathlib import Path; from benchmark.runs.lease import take\n"
@@ -95,6 +103,22 @@ def test_one_that_comes_back_stops(tmp_path: Path) -> None:
             sleeper.check()
 
 
+def test_a_new_folder_of_the_same_name_is_not_mine(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    with take(folder, "it") as first:
+        folder.rename(tmp_path / "kept")  # so that its inode is not used again
+        with take(folder, "it") as second:
+            assert first.number == second.number == 1
+            with pytest.raises(LeaseLost, match="the folder was removed"):
+                first.check()
+            second.check()
+        first.__exit__()
+    with take(folder, "it") as third, pytest.raises(Busy):
+        first.__exit__()
+        assert third.number == 2
+        take(folder, "it")
+
+
 def test_a_living_owner_is_heard_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert STALE_SECONDS >= 4 * BEAT_SECONDS, "several missed touches kill nobody"
     monkeypatch.setattr(lease, "BEAT_SECONDS", 0.02)
@@ -144,9 +168,9 @@ def test_of_many_at_once_one_wins(tmp_path: Path, before: str) -> None:
 def test_made_and_not_yet_written(tmp_path: Path) -> None:
     """Between the two a process may be slow, or die."""
     (tmp_path / "lease.1").touch()
-    with pytest.raises(Busy, match="process 0 on unknown"):
+    with pytest.raises(Busy, match="one that has just begun, at 20"):
         take(tmp_path, "it")
-    then = time.time() - STALE_SECONDS - 5
+    then = time.time() - WRITING_SECONDS - 1
     os.utime(tmp_path / "lease.1", (then, then))
     with take(tmp_path, "it") as lease:
         assert lease.number == 2

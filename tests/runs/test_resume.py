@@ -29,8 +29,9 @@ from tiny_runs import (
 
 from benchmark.__main__ import main
 from benchmark.config.schema import RunConfig
+from benchmark.runs import checkpoint
 from benchmark.runs.execute import execute
-from benchmark.runs.store import RunFolder
+from benchmark.runs.writer import RunWriter
 
 KILLS = 20
 
@@ -93,7 +94,7 @@ class Reaper:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.left = -1
         self.last = ""
-        replace, append, clean = Path.replace, RunFolder.append_records, RunFolder.clean
+        replace, append, clean = Path.replace, RunWriter.append_records, RunWriter.clean
 
         def killing_replace(path: Path, target: Path) -> Path:
             self.step(f"before {target.name}")
@@ -101,23 +102,22 @@ class Reaper:
             self.step(f"after {target.name}")
             return done
 
-        def killing_append(folder: RunFolder, records: Any) -> int:
+        def killing_append(writer: RunWriter, records: Any) -> None:
             if self.left == 0:
-                with folder.records_path.open("ab") as stream:
+                with writer.folder.records_path.open("ab") as stream:
                     stream.write(b'{"round": 1, "spl')
-            self.step("within records.jsonl")
-            size = append(folder, records)
-            self.step("after records.jsonl")
-            return size
+            self.step("within records")
+            append(writer, records)
+            self.step("after records")
 
-        def killing_clean(folder: RunFolder, keep_checkpoint: bool) -> None:
+        def killing_clean(writer: RunWriter, keep_checkpoint: bool) -> None:
             self.step("before clean")
-            clean(folder, keep_checkpoint)
+            clean(writer, keep_checkpoint)
             self.step("after clean")
 
         monkeypatch.setattr(Path, "replace", killing_replace)
-        monkeypatch.setattr(RunFolder, "append_records", killing_append)
-        monkeypatch.setattr(RunFolder, "clean", killing_clean)
+        monkeypatch.setattr(RunWriter, "append_records", killing_append)
+        monkeypatch.setattr(RunWriter, "clean", killing_clean)
 
     def step(self, what: str) -> None:
         """One step more."""
@@ -150,8 +150,14 @@ def test_killed_at_every_step_on_the_way_to_the_disk(
         shutil.rmtree(tmp_path / "killed")
     # The first round is checkpointed; the start, every round and what is kept are recorded.
     assert steps.count("before checkpoint.pt") == (2 if keep else 1)
-    assert steps.count("within records.jsonl") == (4 if keep else 3)
-    assert {"before config.yaml", "after status.json", "after clean"} <= set(steps)
+    assert steps.count("within records") == (4 if keep else 3)
+    assert {
+        "before config.yaml",
+        "after status.1.json",
+        "before records.jsonl",
+        "after status.json",
+        "after clean",
+    } <= set(steps)
     assert folder_of(config).checkpoint_path.exists() == keep
 
 
@@ -207,9 +213,9 @@ def test_seconds_of_all_processes_count(tmp_path: Path) -> None:
     seen: list[int] = []
     assert execute(config, lambda n, _: seen.append(n), lambda: 2 in seen)[0] == "interrupted"
     folder = folder_of(config)
-    saved = folder.load_checkpoint(config)
+    saved = checkpoint.load(folder.checkpoint_path, config)
     assert saved is not None and saved["state"]["round"] == 2 and 0 < saved["seconds"] < 1000
-    folder.save_checkpoint(saved | {"seconds": 1000.0})
+    checkpoint.save(folder.checkpoint_path, saved | {"seconds": 1000.0})
     assert execute(config)[0] == "done"
     assert 1000 < status_of(config).seconds < 2000
 

@@ -4,6 +4,7 @@ import errno
 import json
 import os
 import subprocess
+import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,9 +16,10 @@ from tiny_runs import FORKS, STATEFUL, STATELESS, bits, command, fill, folder_of
 
 from benchmark.config.schema import FORMAT, RunConfig
 from benchmark.errors import StorageError
+from benchmark.runs import checkpoint
 from benchmark.runs.execute import execute
 from benchmark.runs.files import write_atomically
-from benchmark.runs.store import Results, RunFolder
+from benchmark.runs.store import Results, RunFolder, digest_of
 
 
 def fail_with(error: int | Exception) -> Callable[..., Any]:
@@ -109,7 +111,7 @@ def test_a_checkpoint_that_does_not_fit_leaves_the_one_before(
     with monkeypatch.context() as patch:
         patch.setattr("benchmark.runs.files.os.fsync", fail_with(errno.ENOSPC))
         with pytest.raises(StorageError, match="the disk is full"):
-            folder.save_checkpoint({"hash": "other"})
+            checkpoint.save(folder.checkpoint_path, {"hash": "other"})
     assert folder.checkpoint_path.read_bytes() == before
     with pytest.raises(RuntimeError, match="not of the disk"):
         write_atomically(folder.checkpoint_path, fail_with(RuntimeError("not of the disk")))
@@ -162,50 +164,28 @@ def test_full_disk_before_the_first_byte(small_disk: Path, tmp_path: Path, known
 # Damaged and foreign files ----------------------------------------------------------------------------------------
 
 
-DAMAGED = r"status\.json: damaged .*Delete"
-
-
-@pytest.mark.parametrize(
-    ("content", "said"),
-    [
-        *((content, DAMAGED) for content in (b"", b'{"state": "do', b"\xff\xfe\x00", b"[1, 2]", b'"done"')),
-        ({"colour": "blue"}, DAMAGED),
-        ({"format": FORMAT + 1}, f"got format {FORMAT + 1}; expected {FORMAT}"),
-        ({"format": None}, f"got format None; expected {FORMAT}"),
-    ],
-)
-def test_a_damaged_or_foreign_status_is_named(
-    ended: RunConfig, content: bytes | dict[str, Any], said: str
-) -> None:
+@pytest.mark.parametrize("format", [FORMAT + 1, None])
+def test_another_format_is_named(ended: RunConfig, format: int | None) -> None:
     folder = folder_of(ended)
-    path = folder.path / "status.json"
-    if isinstance(content, dict):
-        content = json.dumps(json.loads(path.read_text()) | content).encode()
-    path.write_bytes(content)
-    with pytest.raises(StorageError, match=said) as error:
+    changed = json.loads(folder.result_path.read_text()) | {"format": format}
+    folder.result_path.write_text(json.dumps(changed | {"digest": digest_of(changed)}))
+    with pytest.raises(StorageError, match=f"got format {format}; expected {FORMAT}") as error:
         execute(ended)
     assert str(folder.path) in str(error.value)
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
-    [
-        ("", "damaged"),
-        ("seed: 1\n", "got configuration None"),
-        ("hash: 0123456789ab\n", "got configuration '0123456789ab'"),
-        ("just words\n", "damaged"),
-        ("hash: [", "damaged"),
-        ("- 1\n", "damaged"),
-    ],
+    "content", ["", "seed: 1\n", "hash: 0123456789ab\n", "just words\n", "hash: [", "- 1\n", None]
 )
-def test_a_configuration_that_is_not_ours_is_refused(ended: RunConfig, content: str, said: str) -> None:
-    folder = folder_of(ended)
-    (folder.path / "config.yaml").write_text(content)
-    (folder.path / "status.json").unlink()
-    records = folder.records_path.read_bytes()
-    with pytest.raises(StorageError, match=rf"config\.yaml: {said}"):
-        execute(ended)
-    assert folder.records_path.read_bytes() == records
+def test_a_configuration_that_is_not_ours_is_set_aside(ended: RunConfig, content: str | None) -> None:
+    """None: that of another seed."""
+    twin = ended.model_copy(update={"seed": 1})
+    kept = content if content is not None else folder_of(ended).config_path.read_text()
+    folder_of(twin).path.mkdir()
+    folder_of(twin).config_path.write_text(kept)
+    assert execute(twin)[0] == "done"
+    (aside,) = Path(ended.paths.results, "set_aside").glob("*/*/seed1/config.yaml")
+    assert aside.read_text() == kept
 
 
 @pytest.mark.parametrize(
@@ -232,10 +212,11 @@ def test_records_that_have_changed_are_not_read(
     with pytest.raises(StorageError, match=r"records\.jsonl: damaged .*expected"):
         folder.read_records()
     if folder.records_size() != len(expected[0]):
-        # Every launch looks at the size, and carries out the run again, with the same results.
         assert not folder.complete(status_of(ended))
-        assert execute(ended)[0] == "done"
-        assert bits(ended) == expected
+    else:  # a launch looks at the size only
+        Results(Path(ended.paths.results)).set_aside(ended.key)
+    assert execute(ended)[0] == "done"
+    assert bits(ended) == expected
 
 
 def test_records_of_a_run_that_goes_on_are_not_read(halfway: RunConfig) -> None:
@@ -263,32 +244,38 @@ def test_records_of_another_size_than_the_checkpoint_says(
     assert_ends_as_undisturbed(halfway, tmp_path)
 
 
-FOREIGN = {"hash": "000000000000", "seed": 0, "records_bytes": 0, "state": {}}
+def flip_a_bit(path: Path) -> None:
+    """One bit of the last tensor of a checkpoint. The archive has checksums that nothing compares."""
+    content = bytearray(path.read_bytes())
+    with zipfile.ZipFile(path) as archive:
+        (last,) = [item for item in archive.infolist() if item.filename.endswith("/data/0")]
+    content[last.header_offset + 200] ^= 1
+    path.write_bytes(content)
 
 
 @pytest.mark.parametrize(
-    ("damage", "said"),
+    "damage",
     [
-        (lambda path: os.truncate(path, path.stat().st_size // 2), "damaged"),
-        (lambda path: path.write_bytes(b""), "damaged"),
-        (lambda path: path.write_bytes(b"hello world\n" * 100), "damaged"),
-        (lambda path: torch.save([1, 2, 3], path), "damaged"),
-        (lambda path: torch.save(FOREIGN, path), "got configuration"),
+        lambda path: os.truncate(path, path.stat().st_size // 2),
+        lambda path: path.write_bytes(b""),
+        lambda path: path.write_bytes(b"hello world\n" * 100),
+        lambda path: torch.save([1, 2, 3], path),
+        lambda path: torch.save({"hash": "000000000000", "seed": 0, "records_bytes": 0, "state": {}}, path),
+        lambda path: checkpoint.save(path, {"hash": "000000000000", "seed": 0}),
+        flip_a_bit,
     ],
-    ids=["cut", "empty", "text", "list", "foreign"],
+    ids=["cut", "empty", "text", "list", "without digest", "foreign", "bit"],
 )
-def test_a_checkpoint_that_is_not_ours_is_named(
-    halfway: RunConfig, damage: Callable[[Path], None], said: str
+def test_a_damaged_checkpoint_is_set_aside(
+    halfway: RunConfig, tmp_path: Path, damage: Callable[[Path], None]
 ) -> None:
     folder = folder_of(halfway)
-    other = halfway.model_copy(update={"seed": 5})
-    with pytest.raises(StorageError, match=r"seed 0; expected .* seed 5"):
-        folder.load_checkpoint(other)
     damage(folder.checkpoint_path)
-    with pytest.raises(StorageError, match=rf"{folder.checkpoint_path}: {said}.*Delete it"):
-        execute(halfway)
-    folder.checkpoint_path.unlink()
-    assert execute(halfway)[0] == "done"
+    with pytest.raises(StorageError, match=r"checkpoint\.pt: damaged"):
+        checkpoint.load(folder.checkpoint_path, halfway)
+    assert_ends_as_undisturbed(halfway, tmp_path)
+    assert (folder.path / "checkpoint.damaged.pt").exists()
+    assert "The run starts again" in (folder.path / "log.txt").read_text()
 
 
 def test_configuration_and_meta_are_complete(ended: RunConfig) -> None:

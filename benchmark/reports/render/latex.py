@@ -4,6 +4,7 @@ from collections.abc import Iterable
 
 from benchmark.reports.results import CellResult
 from benchmark.reports.tables import Block, Line, Note, Table
+from benchmark.runs.status import RunState
 
 # Before \begin{document} the kernel's \@nodocument is an error macro, afterwards it is \relax. This tells the file
 # whether it is the document itself or part of one.
@@ -131,16 +132,22 @@ def cell_text(cell: CellResult | str) -> str:
         text += rf" $\pm$ {cell.summary.std:.2f}"
     if cell.mark.not_worse:
         text += r"$^{\dagger}$"
+    if cell.other_code:
+        text += r"$^{\ddagger}$"
     if not cell.complete:
-        letters = "".join(outcome[0].upper() for outcome in cell.troubles)
+        letters = "".join(map(_letter, cell.troubles))
         text += rf" {{\tiny {cell.summary.n}/{len(cell.runs)}\,{letters}}}"
     return text
+
+
+def _letter(outcome: str) -> str:
+    return "X" if outcome == RunState.DAMAGED else outcome[0].upper()
 
 
 def _notes(table: Table) -> str:
     texts = [_note(note) for note in table.notes if note.brief]
     if any(cell.summary and not cell.complete for cell in table.cells):
-        what = ", ".join(f"{outcome[0].upper()} {outcome}" for outcome in table.troubles)
+        what = ", ".join(f"{_letter(outcome)} {outcome}" for outcome in table.troubles)
         texts.insert(1, rf"2/3\,D: seeds done of those planned, and what became of the rest ({what}).\par")
     start = r"\parbox{\linewidth}{\scriptsize\raggedright"
     return "\n".join([start, *texts, "}"]) if table.preset else f"{start} {' '.join(texts)}}}"

@@ -80,6 +80,8 @@ def measured_text(cell: CellResult) -> str:
         number = f"<ins>{number}</ins>"
     if cell.mark.not_worse:
         number += "†"
+    if cell.other_code:
+        number += "‡"
     count = f"n={cell.summary.n}" if cell.complete else f"n={cell.summary.n} of {len(cell.runs)}"
     return f"{number} ({', '.join([count, *troubles])})"
 

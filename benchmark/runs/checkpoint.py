@@ -1,0 +1,65 @@
+"""Checkpoints: the state of a run after some round, in one file that carries a digest of its content."""
+
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from benchmark.config.schema import RunConfig
+from benchmark.runs.files import write_atomically
+from benchmark.runs.store import damaged
+
+
+def save(path: Path, content: dict[str, Any], allowed: Callable[[], object] = lambda: None) -> None:
+    """Replace the file atomically. ``allowed`` and errors as in `write_atomically`."""
+    whole = content | {"digest": digest(content)}
+    write_atomically(path, lambda stream: torch.save(whole, stream), allowed=allowed)
+
+
+def read(path: Path, device: Any = "cpu") -> dict[str, Any]:
+    """The content on ``device``. `DamagedError` if it is not what was written."""
+    try:
+        content: dict[str, Any] = torch.load(path, map_location=device, weights_only=True)
+        stated = content.pop("digest", None)
+    except Exception as error:  # torch raises many kinds of errors for a file that is not its own
+        raise damaged(path, type(error).__name__) from error
+    if stated != digest(content):
+        raise damaged(path, "another digest")
+    return content
+
+
+def load(path: Path, config: RunConfig, device: Any = "cpu") -> dict[str, Any] | None:
+    """The checkpoint of a run as `read`; None if there is no file. `DamagedError` also for another run's file."""
+    if not path.exists():
+        return None
+    content = read(path, device)
+    found = content.get("hash"), content.get("seed")
+    if found != (config.hash, config.seed):
+        raise damaged(path, f"it is of configuration {found[0]!r}, seed {found[1]}")
+    return content
+
+
+def digest(content: Any) -> str:
+    """SHA-256 of plain containers, numbers, texts and tensors."""
+    sha256 = hashlib.sha256()
+
+    def add(value: Any) -> None:
+        if isinstance(value, torch.Tensor):
+            sha256.update(f"{value.dtype} {tuple(value.shape)}".encode())
+            sha256.update(value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
+        elif isinstance(value, dict):
+            sha256.update(b"{")
+            for key, item in value.items():
+                sha256.update(repr(key).encode())
+                add(item)
+        elif isinstance(value, list | tuple):
+            sha256.update(f"[{len(value)}".encode())
+            for item in value:
+                add(item)
+        else:
+            sha256.update(repr(value).encode())
+
+    add(content)
+    return sha256.hexdigest()

@@ -1,0 +1,68 @@
+"""``verify``: what was changed behind the back of the benchmark is named, set aside and made again; nothing else is."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from tiny_runs import STATEFUL, STATELESS, bits, folder_of, tiny
+
+from benchmark.__main__ import main
+from benchmark.config.schema import RunConfig
+from benchmark.runs.execute import execute
+
+
+@pytest.fixture
+def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[RunConfig]:
+    """Three that are done, and one that was stopped after its first round."""
+    monkeypatch.chdir(tmp_path)
+    done = [tiny(Path("results"), STATELESS, seed=seed) for seed in range(3)]
+    for config in done:
+        execute(config)
+    asked = iter([False] * 3 + [True] * 100)
+    stopped = tiny(Path("results"), STATEFUL)
+    assert execute(stopped, stop=lambda: next(asked))[0] == "interrupted"
+    return [*done, stopped]
+
+
+def test_damage_is_named_set_aside_and_made_again(
+    runs: list[RunConfig], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["verify"]) == 0
+    assert capsys.readouterr().out == "4 runs: 3 done, 1 missing\n"
+    good, edited, copied, stopped = runs
+    expected = [bits(config) for config in runs[:3]]
+    path = folder_of(edited).result_path
+    path.write_text(path.read_text().replace('"accuracy": 0.', '"accuracy": 0.9'))
+    shutil.rmtree(folder_of(copied).path)
+    shutil.copytree(folder_of(good).path, folder_of(copied).path)
+    checkpoint = folder_of(stopped).checkpoint_path
+    checkpoint.write_bytes(checkpoint.read_bytes()[:-100])
+
+    assert main(["verify"]) == 1
+    said = capsys.readouterr().out
+    for name in (f"{edited.key}/status.json", f"{copied.key}/status.json", f"{stopped.key}/checkpoint.pt"):
+        assert f"{Path.cwd()}/results/runs/{name}: damaged" in said
+    assert "4 runs: 1 done, 3 damaged" in said and "python -m benchmark verify --repair" in said
+
+    assert main(["verify", "--repair"]) == 0
+    said = capsys.readouterr().out
+    (aside,) = Path("results/set_aside").iterdir()
+    assert sorted(f"{path.parent.name}/{path.name}" for path in aside.glob("*/*")) == sorted(
+        config.key for config in (edited, copied, stopped)
+    )
+    assert str(aside / edited.key) in said
+    assert main(["verify"]) == 0
+    assert [execute(config)[0] for config in runs] == ["done"] * 4
+    assert [bits(config) for config in runs[:3]] == expected
+    assert main(["verify"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "4 runs: 4 done"
+
+
+def test_only_what_is_asked_for(runs: list[RunConfig], capsys: pytest.CaptureFixture[str]) -> None:
+    path = folder_of(runs[0]).result_path
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"final": {}}))
+    assert main(["verify", "name=fedmr_table1"]) == 0
+    assert capsys.readouterr().out == "0 runs: none\n"
+    assert main(["verify", "results=nowhere"]) == 0
+    assert not Path("nowhere").exists()
