@@ -6,6 +6,7 @@ from functools import cache
 from benchmark.errors import ConfigError, wrong
 from benchmark.launch.slurm.settings import SlurmSettings
 from benchmark.launch.tasks import Task
+from benchmark.runs.index import RunIndex
 from benchmark.runs.store import Results
 
 FILL = 0.7
@@ -35,10 +36,12 @@ def pack_tasks(
 def known_seconds(results: Results) -> Callable[[str], float | None]:
     """Seconds that a run takes, by its key, known from another seed of its configuration; None if none has ended."""
 
+    index = RunIndex(results)
+
     @cache
     def known(name: str) -> float | None:
         paths = sorted((results.root / "runs" / name).glob("seed*"))
-        statuses = (results.run(f"{name}/{path.name}").status() for path in paths)
+        statuses = (index.status(f"{name}/{path.name}") for path in paths)
         return next((s.seconds for s in statuses if s is not None and s.ended), None)
 
     return lambda key: known(key.partition("/")[0])
