@@ -28,6 +28,7 @@ STAMP := .venv/.ready
 quote  = '$(subst ','\'',$(1))'
 option = $(if $(strip $(2)),$(call quote,$(1)=$(strip $(2))))
 WHICH  = $(call option,paper,$(PAPER)) $(call option,preset,$(PRESET)) $(call option,seeds,$(SEEDS))
+DATA   = $(filter dataset.options.%,$(ARGS))
 HOW    = $(call option,launcher,$(LAUNCHER)) $(call option,workers,$(WORKERS))
 
 .PHONY: help table1 table tables tune leaderboard figures plan status list bench test test-cluster check format setup \
@@ -61,8 +62,8 @@ tune: $(STAMP)  ## Grid search on a validation split: make tune TABLE=1 PAPER=fe
 
 leaderboard: $(STAMP)  ## All methods on one suite: runs, mean ranks, costs, critical-difference diagram
 	@$(RUN) -m benchmark table name=leaderboard $(WHICH) $(HOW) $(ARGS)
-	@$(RUN) -m benchmark analyse leaderboard $(WHICH)
-	@$(RUN) -m benchmark figure name=leaderboard $(WHICH) $(HOW)
+	@$(RUN) -m benchmark analyse leaderboard $(WHICH) $(DATA)
+	@$(RUN) -m benchmark figure name=leaderboard $(WHICH) $(HOW) $(DATA)
 
 figures: $(STAMP)  ## Every figure (of PAPER; one: FIGURE) into results/figures/PRESET/
 	@$(RUN) -m benchmark figure $(call option,figure,$(FIGURE)) $(WHICH) $(HOW) $(ARGS)

@@ -106,7 +106,7 @@ def split_by_class(archive: Archive, classes: Classes, options: BloodOptions) ->
         classes=tuple(classes),
         decode=ToSquare(options.size),
         places=(archive.place,),
-        expected=published(counts, tuple(classes)) if options.strict else (),
+        expected=published(counts, tuple(classes)),
     )
 
 

@@ -60,7 +60,7 @@ def leaderboard(options: RunOptions) -> Table:
     index = RunIndex(Results(options.results, options.stale).existing())
     cells = plan_cells(spec, spec, options.query)
     values, incomplete = board(collect(spec, options.preset, cells, index))
-    name, notes = f"{spec.name}_ranks", list(NOTES)
+    name, notes = f"{spec.name}_ranks", [*NOTES, *options.remarks]
     if incomplete:
         command = options.query.command(f"table name=leaderboard preset={options.preset}")
         notes.append(f"Not ranked, as runs are missing: {', '.join(incomplete)}. Make them with: {command}")

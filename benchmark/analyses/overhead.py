@@ -87,7 +87,7 @@ def overhead(options: OverheadOptions) -> Table:
             notes = (*NOTES, f"Make the runs that are missing with: {options.query.command(words)}")
     label = whole.column(column).label
     title = f"FedDiverse (2025), Table 2: overhead of client selection on {label}, preset {preset}"
-    return text_table("feddiverse_table2", title, pd.DataFrame(rows), notes, decimals=2)
+    return text_table("feddiverse_table2", title, pd.DataFrame(rows), (*notes, *options.remarks), decimals=2)
 
 
 def _costs(results: Results, run: RunConfig, uniform: RunConfig) -> dict[str, float]:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, get_type_hints
 
 from benchmark.errors import ConfigError, wrong
-from benchmark.experiments.selection import TableQuery
+from benchmark.experiments.selection import TableQuery, option_words
 
 if TYPE_CHECKING:
     from benchmark.reports.tables import Table
@@ -30,11 +30,24 @@ class RunOptions(Options):
     seeds: int | None = None
     tuned: Annotated[str | None, "FOLDER|off"] = None
     stale: Literal["rerun", "keep"] = "rerun"
+    dataset_options: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def query(self) -> TableQuery:
         """Selects the runs that are read."""
-        return TableQuery(preset=self.preset, seeds=self.seeds, results=self.results, tuned=self.tuned)
+        return TableQuery(
+            preset=self.preset,
+            seeds=self.seeds,
+            results=self.results,
+            tuned=self.tuned,
+            dataset_options=self.dataset_options,
+        )
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """A note on the options of data sets that were given."""
+        words = option_words(self.dataset_options)
+        return (f"Options of data sets: {', '.join(words)}.",) if words else ()
 
 
 class Analysis(NamedTuple):

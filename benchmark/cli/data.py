@@ -1,5 +1,6 @@
 """``python -m benchmark data``: which data sets there are, prepare them, count and show their images."""
 
+import shlex
 import shutil
 import time
 from collections import Counter
@@ -61,7 +62,7 @@ def main(words: Sequence[str]) -> int:
         place = locate(node["name"], wanted, *folders)
         if action == "prepare":
             print_prepared(place)
-        elif (data := print_check(place)) is None:
+        elif (data := print_check(place, _prepare_command(name, rest))) is None:
             good = False
         else:
             from benchmark.reports.contact_sheet import contact_sheet
@@ -95,6 +96,12 @@ def _places_and_options(
     values = read(plain, {**known, **options}, f"data {action} {' '.join(nodes)}".rstrip())
     chosen = {key: yaml_value(text, key) for key, text in values.items() if key not in known}
     return {key: text for key, text in values.items() if key in known}, chosen
+
+
+def _prepare_command(name: str, words: Sequence[str]) -> str:
+    """The command line that prepares the data set which ``data check NAME WORDS`` checks."""
+    kept = [word for word in words if "=" in word and word.partition("=")[0] not in ("out", "results")]
+    return shlex.join(["python", "-m", "benchmark", "data", "prepare", name, *kept])
 
 
 # Text -----------------------------------------------------------------------------------------------------------
@@ -133,20 +140,21 @@ def print_prepared(place: Location) -> None:
         print(f"note: {data.note}")
 
 
-def print_check(place: Location) -> Dataset | None:
+def print_check(place: Location, command: str) -> Dataset | None:
     """Counts per split, class, attribute and source and the published ones; the data set, or None if it is damaged.
 
-    A difference is not a problem: the builder refuses wrong files, and a cut-down copy differs on purpose.
+    A difference is not a problem: the builder refuses wrong files, and a cut-down copy differs on purpose. `command`
+    prepares the data set.
     """
     print(f"{place.entry.name} in {place.folder}")
-    problem = f"not prepared in {place.folder}: run `python -m benchmark data prepare` for it"
+    problem = f"not prepared in {place.folder}."
     data = None
     try:
         data = check(place)
     except DamagedError as error:
         problem = str(error)
     if data is None:
-        print(f"problem: {problem}")
+        print(f"problem: {problem}\nprepare it with: {command}")
         return None
     if data.note:
         print(f"note: {data.note}")

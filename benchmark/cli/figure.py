@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from benchmark.cli.launching import finished_runs, run_settings
 from benchmark.cli.options import PresetOptions, parse
 from benchmark.errors import ConfigError, wrong
 from benchmark.experiments.figures import FigureSpec, find_figures
 from benchmark.experiments.plan import Cells, plan
+from benchmark.experiments.selection import option_words
 from benchmark.experiments.tuning import TunedFolder
 from benchmark.runs.files import storing, write_atomically
 from benchmark.runs.index import RunIndex
@@ -28,6 +29,7 @@ class FigureOptions(PresetOptions):
     paper: str | None = None
     figure: int | None = None
     name: Annotated[str | None, "FILE of conf/figure"] = None
+    dataset_options: Mapping[str, Any] = field(default_factory=dict)
 
 
 def main(words: Sequence[str]) -> int:
@@ -39,6 +41,7 @@ def main(words: Sequence[str]) -> int:
 
     index = RunIndex(Results(options.results, options.stale).open())
     extra = run_settings(index.results, options)
+    extra["dataset"] = {"options": options.dataset_options}
     tuned = TunedFolder.of(options.tuned, options.results)
     requests = []
     for spec, settings in chosen:
@@ -85,6 +88,8 @@ def _write(drawing: Drawing, request: Request, folder: Path) -> Path:
     chosen = {key: cell.chosen for key, cell in request.cells.items() if cell.chosen is not None}
     if chosen:
         lines.append("Hyper-parameters. " + " ".join(tuning_lines(request.runs, chosen)))
+    if options := option_words(request.extra["dataset"]["options"]):
+        lines.append(f"Options of data sets: {', '.join(options)}.")
     if request.preset != "paper":
         lines.append(
             f"Preset {request.preset}: other data or less of them, a smaller model and budget; not the paper's numbers."

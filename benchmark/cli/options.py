@@ -1,8 +1,8 @@
 """Options of the commands: the fields of a dataclass are the ``key=value`` words that a command takes.
 
 ``Annotated[str, "PATTERN*,..."]`` says what help and messages call the values; with None the field is no word. A field
-of type bool is a flag: ``watch: bool = False`` is set by ``--watch``. A field ``GROUP_settings`` of type
-``Mapping[str, str]`` takes the words ``GROUP.KEY=VALUE``.
+of type bool is a flag: ``watch: bool = False`` is set by ``--watch``. A field ``GROUP_settings`` that is a mapping
+takes the words ``GROUP.KEY=VALUE``, with VALUE in YAML, and ``dataset_options`` takes ``dataset.options.KEY=VALUE``.
 """
 
 import types
@@ -27,6 +27,7 @@ ACCEPTS = {
     "columns": "KEY,PATTERN*,...",
     "tuned": "FOLDER|off",
     "device": "auto|cpu|cuda",
+    "dataset_options": "VALUE of the data sets of all cells",
 }
 """What options of these names accept, for messages and help. For the others it follows from the type."""
 
@@ -38,7 +39,7 @@ class TrackingOptions:
     """Whether runs, tables and figures are sent to W&B."""
 
     tracking: Annotated[str | None, "off|wandb"] = None
-    tracking_settings: Mapping[str, str] = field(default_factory=dict)
+    tracking_settings: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +47,7 @@ class LaunchOptions(TrackingOptions):
     """How runs are carried out and tracked."""
 
     launcher: Annotated[str, "local|inline|slurm|FILE of conf/launcher"] = "local"
-    launcher_settings: Mapping[str, str] = field(default_factory=dict)
+    launcher_settings: Mapping[str, Any] = field(default_factory=dict)
     workers: int | None = None
     threads: int | None = None
     device: str = "auto"
@@ -97,11 +98,11 @@ def parse(words: Sequence[str], command: str, kind: type[Options]) -> Options:
     values: dict[str, Any] = {known[flag].field: True for flag in flags}
     accepted = {key: word.accepts for key, word in known.items() if not key.startswith("--")}
     for key, text in read([word for word in words if word not in flags], accepted, command).items():
-        group, _, rest = key.partition(".")
+        group, _, rest = key.rpartition(".")
         if key in known:
             values[known[key].field] = convert(key, text, known[key].type)
         else:
-            values.setdefault(known[f"{group}.KEY"].field, {})[rest] = text
+            values.setdefault(known[f"{group}.KEY"].field, {})[rest] = yaml_value(text, key)
     return kind(**values)
 
 
@@ -122,7 +123,7 @@ def read(words: Sequence[str], known: Mapping[str, str], command: str) -> dict[s
         key, equals, text = word.partition("=")
         if not equals:
             raise ConfigError(wrong(command, word, f"key=value, with a key of: {allowed}"))
-        if key not in known and f"{key.partition('.')[0]}.KEY" not in known:
+        if key not in known and f"{key.rpartition('.')[0]}.KEY" not in known:
             raise ConfigError(
                 f"{command}: unknown key {key!r}; expected one of: {allowed}.{nearest(key, known)}"
             )
@@ -151,7 +152,7 @@ def convert(key: str, text: str, hint: Any) -> Any:
     return value
 
 
-def group_settings(group: str, name: str, given: Mapping[str, str]) -> dict[str, Any]:
+def group_settings(group: str, name: str, given: Mapping[str, Any]) -> dict[str, Any]:
     """The settings of ``conf/<group>/<name>.yaml``, with those of the command line on top.
 
     A file of another name than its kind (``name:`` in it) holds what differs from the file of its kind.
@@ -159,22 +160,21 @@ def group_settings(group: str, name: str, given: Mapping[str, str]) -> dict[str,
     Args:
         group: Folder of conf/.
         name: Name of the file.
-        given: ``{KEY: text}`` of the words ``GROUP.KEY=text``.
+        given: ``{KEY: VALUE}`` of the words ``GROUP.KEY=VALUE``.
 
     Raises:
-        ConfigError: No such file or setting (with the nearest), or a value that is no YAML.
+        ConfigError: No such file or setting (with the nearest).
     """
     chosen = load_group(group, name)
     settings = load_group(group, chosen["name"]) | chosen
     allowed = [key for key in settings if key != "name"]
-    for key, text in given.items():
+    for key in given:
         if key not in allowed:
             raise ConfigError(
                 f"{group}.{key}: no such setting; expected one of: {', '.join(allowed)} "
                 f"(conf/{group}/{settings['name']}.yaml).{nearest(key, allowed)}"
             )
-        settings[key] = yaml_value(text, f"{group}.{key}")
-    return settings
+    return {**settings, **given}
 
 
 def launcher_settings(options: LaunchOptions) -> dict[str, Any]:
@@ -203,8 +203,8 @@ def _words(kind: type) -> dict[str, _Word]:
             hint = next(other for other in typing.get_args(hint) if other is not type(None))
         key = f"--{name}" if hint is bool else name
         if typing.get_origin(hint) is Mapping:
-            group = name.removesuffix("_settings")
-            key, accepts = f"{group}.KEY", f"VALUE of conf/{group}"
+            group = name.removesuffix("_settings").replace("_", ".")
+            key, accepts = f"{group}.KEY", accepts or f"VALUE of conf/{group}"
         elif typing.get_origin(hint) is Literal:
             accepts = "|".join(typing.get_args(hint))
         found[key] = _Word(name, hint, accepts or TYPES[hint])

@@ -1,10 +1,12 @@
 """The configurations that the words of ``run`` describe, in Hydra's override grammar.
 
 ``GROUP=NAME`` chooses a file of ``conf/GROUP``, ``KEY=VALUE`` sets a key, ``+KEY=VALUE`` adds it, ``~KEY`` removes it.
+``dataset.options.KEY=VALUE`` sets any option that the data set has.
 With ``-m`` the values ``a,b``, ``range(0,3)`` and ``glob(fed*)`` are swept, and every combination is one configuration.
 Hydra parses the words. `benchmark.config.compose` composes the files, as for tables, so that both give equal runs.
 """
 
+import copy
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -107,19 +109,35 @@ def _composed(overrides: Sequence[Override]) -> dict[str, Any]:
             changes.append(override)
     config = compose(chosen.pop("preset", "quick"), chosen)
     for override in changes:
+        if not _sets_option(override):
+            _apply(config, override)
+    before = copy.deepcopy(config.get("dataset"))
+    options = [override for override in changes if _sets_option(override)]
+    for override in options:
         _apply(config, override)
     if any("${" in str(override.input_line) for override in overrides):
         try:
             config = OmegaConf.to_container(OmegaConf.create(config), resolve=True)  # type: ignore[assignment]
         except OmegaConfBaseException as error:
             raise ConfigError(f"run: {_first_line(error)}.") from error
+    if options:
+        from datasets.core.registry import with_options  # imports all builders
+
+        data, own = config["dataset"], (before or {}).get("options") or {}
+        given = {key: data["options"][key] for key in (each.key_or_group.split(".")[2] for each in options)}
+        config["dataset"], _ = with_options({**data, "options": own}, given)
     return config
+
+
+def _sets_option(override: Override) -> bool:
+    """Whether an override sets one option of the data set, which need not be in its file."""
+    return override.key_or_group.startswith("dataset.options.") and override.type is not OverrideType.DEL
 
 
 def _apply(config: dict[str, Any], override: Override) -> None:
     """Set, add or remove one key in place."""
     *parents, last = override.key_or_group.split(".")
-    adds = override.type in (OverrideType.ADD, OverrideType.FORCE_ADD)
+    adds = override.type in (OverrideType.ADD, OverrideType.FORCE_ADD) or _sets_option(override)
     node: Any = config
     for part in parents:
         if adds and node.get(part) is None:

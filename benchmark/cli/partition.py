@@ -57,24 +57,32 @@ def main(words: Sequence[str]) -> int:
         counts = loaded.partition.counts_attr.reshape(len(counts), -1)
         names = tuple(f"{c}, {a}" for c in loaded.dataset.classes for a in loaded.dataset.attributes)
     with storing(out):
-        paths = client_picture(counts, out, names, title)
+        paths = client_picture(counts, out, names, title, client_names(loaded.partition, people))
     for path in paths:
         print(path)
     return 0
+
+
+def client_names(partition: Partition, population: Population) -> list[str]:
+    """The names of the sources where each client is one, else the clients' numbers."""
+    if partition.identity["scheme"] == "natural" and population.source_names:
+        return list(population.source_names)
+    return [str(number) for number in range(len(partition.clients))]
 
 
 def partition_text(partition: Partition, population: Population) -> str:
     """What a partition is, its counts per client and class (and attribute), and the six heterogeneity metrics."""
     counts, groups = partition.counts, partition.counts_attr
     class_names = population.class_names or [str(label) for label in range(counts.shape[1])]
-    table = _table(counts, class_names)
+    clients = client_names(partition, population)
+    table = _table(counts, class_names, clients)
     table.insert(0, "samples", [*counts.sum(axis=1), counts.sum()])
     table.insert(1, "classes", [*(counts > 0).sum(axis=1), ""])
     parts = [_head(partition), f"samples per client and class\n{table.to_string(line_width=BLOCK_WIDTH)}"]
     if groups is not None:
         attribute_names = population.attribute_names or [str(number) for number in range(groups.shape[2])]
         names = [f"{label}/{attribute}" for label in class_names for attribute in attribute_names]
-        text = _table(groups.reshape(len(groups), -1), names).to_string(line_width=BLOCK_WIDTH)
+        text = _table(groups.reshape(len(groups), -1), names, clients).to_string(line_width=BLOCK_WIDTH)
         parts.append(f"samples per client and class/attribute\n{text}")
     values = (
         f"{name} {'-' if value is None else f'{value:.3f}'}" for name, value in partition.metrics.items()
@@ -97,8 +105,7 @@ def _head(partition: Partition) -> str:
     )
 
 
-def _table(counts: IntArray, names: Sequence[str]) -> pd.DataFrame:
+def _table(counts: IntArray, names: Sequence[str], clients: Sequence[str]) -> pd.DataFrame:
     """Counts [clients, columns] with their sums below, as texts. A dot is easier to read than a page of zeros."""
     rows = [[str(count or ".") for count in row] for row in [*counts.tolist(), counts.sum(axis=0).tolist()]]
-    clients = pd.Index([*map(str, range(len(counts))), "all"])
-    return pd.DataFrame(rows, index=clients, columns=pd.Index(names, name="client"))
+    return pd.DataFrame(rows, index=pd.Index([*clients, "all"]), columns=pd.Index(names, name="client"))

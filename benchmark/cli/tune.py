@@ -136,6 +136,7 @@ def _search(whole: TableSpec, grid: Grid, options: TuneOptions) -> Search:
         expected = "a share above 0 and below 1 (of every client's training data, to choose by)"
         raise ConfigError(wrong("validation", split, expected))
     extra = run_settings(Results(options.results, options.stale), options)
+    extra["dataset"] = {"options": options.dataset_options}
     base = plan(spec, preset, seeds, extra)
     splits = {
         key: split or cell.runs[0].evaluation.validation or SPLIT

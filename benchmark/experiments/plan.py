@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import Any
 
@@ -33,13 +33,17 @@ class TunedValues:
 
 @dataclass(frozen=True)
 class PlannedCell:
-    """One cell of a table, with one run per seed; ``state`` is ``ok`` or says why there are no runs."""
+    """One cell of a table, with one run per seed; ``state`` is ``ok`` or says why there are no runs.
+
+    ``options``: options of the data set that were changed, key -> (the cell's own value, new value).
+    """
 
     row: str
     column: str
     state: str
     runs: tuple[RunConfig, ...] = ()
     chosen: TunedValues | None = None
+    options: Mapping[str, tuple[Any, Any]] = field(default_factory=dict)
 
 
 Cells = dict[tuple[str, str], PlannedCell]
@@ -91,8 +95,8 @@ def plan(
 ) -> Cells:
     """All cells of a table in a preset, without averages.
 
-    ``seeds`` replace the table's own; ``extra`` are settings that are no part of a run's identity (paths, runtime);
-    ``chosen`` are tuned values of single cells.
+    ``seeds`` replace the table's own; ``extra`` are settings of all cells: paths and runtime, which are no part of a
+    run's identity, and options of their data sets; ``chosen`` are tuned values of single cells.
 
     Raises:
         ConfigError: A cell cannot be composed; the message names table and cell.
@@ -108,14 +112,28 @@ def plan(
             continue
         cell = PlannedCell(*key, "ok", (), (chosen or {}).get(key))
         try:
-            plain = compose(preset, settings, extra or {})
+            plain, options = _composed(preset, settings, extra or {})
             for name, value in cell.chosen.values.items() if cell.chosen else ():
                 plain = _set(plain, name, value)
             first = resolve(plain)
         except ValueError as error:
             raise _in_cell(spec, cell, error) from error
-        cells[key] = replace(cell, runs=tuple(with_seed(first, seed) for seed in seeds))
+        cells[key] = replace(cell, runs=tuple(with_seed(first, seed) for seed in seeds), options=options)
     return cells
+
+
+def _composed(
+    preset: str, settings: Mapping[str, Any], extra: Mapping[str, Any]
+) -> tuple[dict[str, Any], dict[str, tuple[Any, Any]]]:
+    """The configuration of a cell, and the options of its data set that ``extra`` changes."""
+    plain = compose(preset, settings, {key: value for key, value in extra.items() if key != "dataset"})
+    given = extra.get("dataset", {}).get("options")
+    if not given:
+        return plain, {}
+    from datasets.core.registry import with_options  # imports all builders
+
+    plain["dataset"], changed = with_options(plain["dataset"], given)
+    return plain, changed
 
 
 def check(spec: TableSpec, cells: Cells) -> None:

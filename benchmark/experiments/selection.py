@@ -1,7 +1,9 @@
 """Selection of tables, rows and columns, and the runs of what was selected."""
 
+import json
+import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -25,6 +27,7 @@ class TableQuery:
         results: The results folder.
         tuned: Folder of tuned values, or ``off``; None: those of the results folder, then those of the project.
         stale: Whether finished runs whose method's code has changed since are carried out again, or used and marked.
+        dataset_options: Options on top of those of each cell's data set.
     """
 
     paper: str | None = None
@@ -37,6 +40,7 @@ class TableQuery:
     results: Path = Path("results")
     tuned: str | None = None
     stale: Literal["rerun", "keep"] = "rerun"
+    dataset_options: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def selects(self) -> bool:
@@ -46,14 +50,20 @@ class TableQuery:
         )
 
     def command(self, words: str) -> str:
-        """The command line ``python -m benchmark WORDS`` with the seeds, results and tuned values of this query."""
+        """The command line ``python -m benchmark WORDS`` with what this query says about the runs of all tables."""
         options = {
             "seeds": self.seeds,
             "results": None if self.results == Path("results") else self.results,
             "tuned": self.tuned,
         }
         given = [f"{key}={value}" for key, value in options.items() if value is not None]
-        return " ".join(["python -m benchmark", words, *given])
+        return " ".join(["python -m benchmark", words, *given, *option_words(self.dataset_options)])
+
+
+def option_words(options: Mapping[str, Any]) -> list[str]:
+    """The words ``dataset.options.KEY=VALUE`` that set these options."""
+    texts = {key: value if isinstance(value, str) else json.dumps(value) for key, value in options.items()}
+    return [shlex.quote(f"dataset.options.{key}={text}") for key, text in texts.items()]
 
 
 def plan_tables(
@@ -73,6 +83,7 @@ def plan_cells(
     """The cells of ``part`` of a table, with the values that were tuned for the ``whole`` table."""
     seeds = None if query.seeds is None else range(query.seeds)
     tuned = TunedFolder.of(query.tuned, query.results).load(whole, query.preset)
+    extra = {**(extra or {}), "dataset": {"options": query.dataset_options}}
     return plan(part, query.preset, seeds, extra, tuned)
 
 

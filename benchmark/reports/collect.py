@@ -1,5 +1,6 @@
 """From planned runs and what is on disk to the results of a table."""
 
+import json
 import math
 from collections.abc import Iterable, Sequence
 
@@ -80,14 +81,17 @@ def _relative_value(spec: TableSpec, folder: RunFolder, reference: RunFolder) ->
 
 
 def _stand_ins(cells: Cells) -> dict[str, str]:
-    """Column -> what replaces the paper's data, from the data sets' own configuration."""
-    notes = {}
+    """Column -> what replaces the paper's data, and which options of the data set were changed."""
+    notes: dict[str, dict[str, None]] = {}
     for cell in cells.values():
-        options = cell.runs[0].dataset.options if cell.runs else {}
-        if options.get("stands_for"):
-            lost = f"; not kept: {options['not_kept']}" if options.get("not_kept") else ""
-            notes[cell.column] = f"scikit-learn's digits stand in for {options['stands_for']}{lost}"
-    return notes
+        own = cell.runs[0].dataset.options if cell.runs else {}
+        found = notes.setdefault(cell.column, {})
+        if own.get("stands_for"):
+            lost = f"; not kept: {own['not_kept']}" if own.get("not_kept") else ""
+            found[f"scikit-learn's digits stand in for {own['stands_for']}{lost}"] = None
+        for key, (old, new) in cell.options.items():
+            found[f"dataset.options.{key}={json.dumps(new)} in place of {json.dumps(old)}"] = None
+    return {column: "; ".join(found) for column, found in notes.items()}
 
 
 def validation_value(spec: TableSpec, key: str, index: RunIndex) -> float | None:

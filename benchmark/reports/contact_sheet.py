@@ -23,13 +23,14 @@ def contact_sheet(data: Dataset, path: Path, title: str = "") -> Path:
     """Draw the sheet, write it as PNG and return ``path``.
 
     Rows are classes x attributes x sources, as far as there are images; of each row the sheet shows up to six
-    training and six test images, evenly spread over the data set's order: the same data give the same file.
+    training and six test images, evenly spread over the data set's order: the same data give the same file. Test
+    images without a source are spread over the rows of their class, and training images likewise.
     """
     splits = data.train, data.test
-    members = [_members(split) for split in splits]
-    rows = sorted({*members[0], *members[1]})
+    others = data.train.arrays().keys() | data.test.arrays().keys()
+    rows, members = _rows(data)
     strips = [
-        np.concatenate([_strip(split, held.get(row, ())) for row in rows])
+        np.concatenate([_strip(split, part) for part in held])
         for split, held in zip(splits, members, strict=True)
     ]
     sheet = np.concatenate(strips, axis=1)
@@ -39,9 +40,15 @@ def contact_sheet(data: Dataset, path: Path, title: str = "") -> Path:
     # One picture in its own pixels: hundreds of axes take minutes.
     axes.imshow(sheet, aspect="auto", interpolation="nearest")
     axes.axvline(width / 2, color="black", linewidth=1)
-    names = [_name(data, row, [len(held.get(row, ())) for held in members]) for row in rows]
+    names = [_name(data, row, [len(held[k]) for held in members]) for k, row in enumerate(rows)]
     axes.set_yticks(TILE * (np.arange(len(rows)) + 0.5), names, fontsize=8)
-    counts = [f"training, {len(data.train):,} images", f"test, {len(data.test):,} images"]
+    spread = [
+        "" if split.arrays().keys() == others else ", spread over the rows of a class" for split in splits
+    ]
+    counts = [
+        f"training, {len(data.train):,} images{spread[0]}",
+        f"test, {len(data.test):,} images{spread[1]}",
+    ]
     axes.set_xticks([width / 4, 3 * width / 4], counts, fontsize=9)
     axes.tick_params(length=0, labeltop=True, labelbottom=False)
     axes.set_title(title or data.name, fontsize=11, pad=22)
@@ -56,6 +63,27 @@ def _members(split: Split) -> dict[Cell, Sequence[int]]:
     frame = pd.DataFrame({name: -1 if values is None else values for name, values in columns.items()})
     groups = frame.groupby(list(columns)).indices
     return {tuple(map(int, cell)): held for cell, held in groups.items()}
+
+
+def _rows(data: Dataset) -> tuple[list[Cell], list[list[Sequence[int]]]]:
+    """The rows of the sheet, and for training and test set the indices of the images of each row."""
+    parts = _members(data.train), _members(data.test)
+    cells = {*parts[0], *parts[1]}
+    rows = sorted(cell for cell in cells if not any(_belongs(other, cell) for other in cells - {cell}))
+    members: list[list[Sequence[int]]] = []
+    for part in parts:
+        held: list[Sequence[int]] = [()] * len(rows)
+        for cell, images in part.items():
+            inside = [k for k, row in enumerate(rows) if _belongs(row, cell)]
+            for number, k in enumerate(inside):
+                held[k] = images[number :: len(inside)]
+        members.append(held)
+    return rows, members
+
+
+def _belongs(row: Cell, cell: Cell) -> bool:
+    """Whether a row is the cell, or one of those that the cell does not tell apart."""
+    return all(told in (own, -1) for own, told in zip(row, cell, strict=True))
 
 
 def _strip(split: Split, held: Sequence[int]) -> UInt8Array:

@@ -14,10 +14,16 @@ from numpy.typing import ArrayLike, NDArray
 
 FORMATS = (".png", ".pdf")
 MOST_TICKS = 40
+LONGEST = 3
+"""Characters of a client's name that is written level."""
 
 
 def client_picture(
-    counts: ArrayLike, path: Path | str, class_names: Sequence[str] = (), title: str = ""
+    counts: ArrayLike,
+    path: Path | str,
+    class_names: Sequence[str] = (),
+    title: str = "",
+    client_names: Sequence[str] = (),
 ) -> list[Path]:
     """Draw a bubble per client (x) and class (y), area proportional to the samples, and return the files written.
 
@@ -26,15 +32,22 @@ def client_picture(
         path: Where to write; with suffix .png or .pdf that one file, otherwise both, suffixes appended.
         class_names: Y names, or empty for 0 .. Y - 1.
         title: Above the picture, may be empty.
+        client_names: K names, or empty for 0 .. K - 1.
     """
     table, path = np.asarray(counts), Path(path)
     clients, classes = table.shape
     wide, high = min(0.5, 13.0 / clients), min(0.5, 10.0 / classes)  # inches of a client and of a class
-    height = max(classes * high + 1.0, 3.2)  # 3.2: room for the legend
+    names = client_names or [str(client) for client in range(clients)]
+    upright = max(map(len, names)) > LONGEST  # written upwards, a character in 0.07 inches
+    height = max(classes * high + 1.0, 3.2) + upright * 0.07 * max(
+        map(len, names)
+    )  # 3.2: room for the legend
     figure = Figure(figsize=(clients * wide + 2.4, height), layout="constrained")
     with sns.axes_style("white"):
         axes = figure.add_subplot()
     draw_bubbles(axes, table, class_names or [str(label) for label in range(classes)], min(wide, high))
+    _label_axis(axes.xaxis, names)
+    axes.tick_params(axis="x", labelrotation=90 * upright)
     if title:
         figure.suptitle(title, fontsize=11)
     return save(figure, path.with_suffix(""), [path.suffix]) if path.suffix in FORMATS else save(figure, path)

@@ -111,8 +111,8 @@ class CellResult:
 class TableResults:
     """All cells of a table by (row, column), averages included.
 
-    ``stand_ins``: column -> the data that replaces the paper's in this preset. ``chosen``: (row, column) -> tuned
-    hyper-parameters.
+    ``stand_ins``: column -> the data that replaces the paper's in this preset, and options that were changed.
+    ``chosen``: (row, column) -> tuned hyper-parameters.
     """
 
     spec: TableSpec

@@ -83,7 +83,7 @@ class RawFolder(Place):
         """Compare the (unpacked) content of a file with the owner's checksum."""
         found, published = _md5(content), self.tree.files[name].md5
         if found != published:
-            cause = f"a damaged download or another version; {STRICT}"
+            cause = f"a damaged download, or not the owner's file; {STRICT}"
             raise self.bad(name, f"has md5 {found}; {published} is published", cause)
 
     def bad(self, name: str, problem: str, cause: str = "") -> DataError:

@@ -15,7 +15,10 @@ IGNORED = frozenset({"__MACOSX", "Thumbs.db", "ATTRIBUTION.txt", "LICENSE.txt"})
 NOT_THERE = "not downloaded yet, not unpacked to the end, in a deeper folder, or files of another data set"
 BAD_FILE = "an interrupted download or unpacking, another file under this name, or one that was edited"
 UNREADABLE = "its rights (change them with chmod -R u+rX), a link to nothing, or a disk that is not mounted"
-STRICT = "a cut-down copy needs `options: {strict: false}` in conf/dataset/*.yaml"
+STRICT = (
+    "a copy that was cut down, resized, re-encoded (CIFAR rebuilt from PNG) or re-ordered needs "
+    "dataset.options.strict=false"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,7 +66,9 @@ class Place:
         absolute, top = path.absolute(), self.root.absolute()
         return absolute.relative_to(top).as_posix() if absolute.is_relative_to(top) else str(absolute)
 
-    def error(self, problem: str, cause: str = "", at: Path | None = None, expected: str = "") -> DataError:
+    def error(
+        self, problem: str, cause: str = "", at: Path | None = None, expected: str = "", found: str = ""
+    ) -> DataError:
         """The error about missing or wrong files: one sentence and five parts.
 
         Args:
@@ -71,22 +76,25 @@ class Place:
             cause: The likely cause; by default what the files and names found tell.
             at: The file or folder in question; by default this folder.
             expected: What is expected there; by default the tree's layout.
+            found: What is there; by default the first bytes of a file or the first names in a folder.
         """
         at = at or self.folder
-        found, by_found = self._found(at)
+        there, by_found = self._found(at)
         return DataError(
             f"{self.tree.title}: {problem}\n"
             f"  looked at: {at.absolute()}\n"
             f"  expected:  {expected or f'{self.tree.layout} under the data root'}\n"
-            f"  found:     {found}\n"
+            f"  found:     {found or there}\n"
             f"  cause:     {cause or by_found}\n"
             f"  get it:    {self.tree.page}, {self.tree.archive}; put it under {self.root.absolute()} in the place of "
             "wrong files, or set FEDTABLES_DATA to its folder"
         )
 
-    def bad_file(self, path: Path, problem: str, expected: str, cause: str = "") -> DataError:
+    def bad_file(
+        self, path: Path, problem: str, expected: str, cause: str = "", found: str = ""
+    ) -> DataError:
         """The error about a file with a wrong content. `problem` continues its name, and `expected` its path."""
-        return self.error(f"{path.name} {problem}.", cause, path, f"{self.relative(path)}, {expected}")
+        return self.error(f"{path.name} {problem}.", cause, path, f"{self.relative(path)}, {expected}", found)
 
     def _found(self, at: Path) -> tuple[str, str]:
         """What lies there or in the nearest folder above, and the likely cause by that."""

@@ -109,8 +109,10 @@ def check_pixels(place: Place, paths: Sequence[Path], side: int, published: str)
         except BadImage as bad:
             raise bad.explain(place) from bad
         if min(size) < side:
-            problem = f"has {size[0]} x {size[1]} pixels, the originals {published}"
-            raise place.bad_file(path, problem, "an original image", f"a resized copy; {STRICT}")
+            found = f"{size[0]:,} x {size[1]:,} pixels"
+            problem = f"has {found}, the originals {published}"
+            expected = f"an original image, {published} pixels"
+            raise place.bad_file(path, problem, expected, f"a resized copy; {STRICT}", found)
 
 
 def open_rgb(path: Path) -> Image.Image:

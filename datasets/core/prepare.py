@@ -337,5 +337,5 @@ def _open(place: Location) -> Dataset | None:
 def _damaged(place: Location, damage: str) -> DamagedError:
     return DamagedError(
         f"{place.entry.name}: the prepared arrays in {place.folder} are damaged: {damage}. "
-        "Run `python -m benchmark data prepare` for it, or delete that folder: the set is then prepared anew."
+        "Delete that folder: the set is then prepared anew."
     )

@@ -109,3 +109,24 @@ def parse(entry: Entry, options: Mapping[str, Any] | None) -> Options:
     where = " Set it under `options:` in conf/dataset/*.yaml or with dataset.options.KEY=VALUE."
     prefix = f"options of data set {entry.name!r}: "
     return validate(entry.options, options or {}, prefix, after=where, kind=DataError)
+
+
+def with_options(
+    node: Mapping[str, Any], given: Mapping[str, Any]
+) -> tuple[dict[str, Any], dict[str, tuple[Any, Any]]]:
+    """A data set's configuration with other options, and those that differ: key -> (value before, new value).
+
+    A value that the data set has already is left out, so that the run stays the same run.
+
+    Args:
+        node: The ``name`` of the data set and its ``options``. An option that is not among them has its default.
+        given: Options on top of these.
+
+    Raises:
+        DataError: As `get` and `parse`.
+    """
+    entry, own = get(node.get("name", "")), node.get("options") or {}
+    new = parse(entry, {**own, **given}).model_dump(mode="json")
+    old = entry.options.model_construct(**own).model_dump(mode="json", warnings=False)
+    changed = {key: (old.get(key), new[key]) for key in given if key not in old or old[key] != new[key]}
+    return {**node, "options": {**own, **{key: new[key] for key in changed}}}, changed

@@ -58,7 +58,15 @@ NAMES = [
     ("run partition=iid +partition.clints=1", "clints clients", ""),
     ("run method=fedprox method.client.fedprox.nu=1", "method.client.fedprox.nu:", "method.client.fedprox.mu"),
     ("run +method.client.fedprx={}", "'fedprx'", "fedprox"),
-    ("run +dataset.options.nois=1", "digits nois", ""),
+    ("run dataset=ham10000 dataset.options.siz=64", "'ham10000' siz: strict, size,", "size"),
+    ("run dataset=spawrious dataset.options.breeds=3", "'spawrious' breeds: 3", ""),
+    ("run dataset.option.size=64", "dataset.option.size:", "dataset.options"),
+    ("table name=fedsdc_table1 dataset.options.nois=1", "fedsdc_table1, fedavgm, iid: 'standin' nois:", "noise"),
+    ("plan name=fedsdc_table1 preset=paper columns=niid1 dataset.options.helt_out=1", "niid1: 'ham10000'", "held_out"),
+    ("tune name=fedmr_table1 method=fedprox dataset.options.nois=1", "fedmr_table1, nois:", "noise"),
+    ("figure name=leaderboard dataset.options.nois=1", "leaderboard, nois:", "noise"),
+    ("analyse leaderboard dataset.options.nois=1", "leaderboard, nois:", "noise"),
+    ("fidelity effects dataset.options.noise=1", "dataset.options.noise", ""),
     # A word that is right, and added, is not the one to blame.
     ("run +partition.note=1 train.lrr=1", "train.lrr:", "train.lr"),
     ("rum train.lr=1", "command: 'rum'", "run"),
@@ -123,9 +131,8 @@ PARTITIONS = [
 @pytest.mark.parametrize(("words", "named"), PARTITIONS)
 def test_partitions_that_cannot_be(refused: Any, words: str, named: str) -> None:
     data = [word for word in FAKE_RUN[1:5] if f"{word.partition('=')[0].removeprefix('+')}=" not in words]
-    added = [f"+{word}" if word.startswith("dataset.options") else word for word in words.split()]
-    refused(["run", *data, *added], *named.split())
-    refused(["partition", "show", *(word.removeprefix("+") for word in data), *words.split()], *named.split())
+    for command in (["run"], ["partition", "show"]):
+        refused([*command, *(word.removeprefix("+") for word in data), *words.split()], *named.split())
 
 
 # Raw data ----------------------------------------------------------------------------------------------------------

@@ -102,6 +102,18 @@ def test_table_from_nothing_to_files(cli: Any, toy: Any, monkeypatch: pytest.Mon
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == contents
 
 
+def test_other_options_of_the_data_set_are_other_runs_and_said(cli: Any, toy: Any) -> None:
+    """`FAKE` has 96 training images."""
+    words = ("name=toy_table1", "seeds=1", "launcher=inline", "rows=fedavg", "columns=iid")
+    assert cli("table", *words).code == cli("table", *words, "dataset.options.train_size=64").code == 0
+    assert len(statuses(Path("results"))) == 2
+    text = Path("results/tables/quick/toy_table1.md").read_text()
+    assert "dataset.options.train_size=64 in place of 96" in text
+    assert (
+        numbers(cli("status", "name=toy_table1", "seeds=1", "dataset.options.train_size=64").out)["done"] == 1
+    )
+
+
 def test_more_seeds_and_damaged_records_run_only_what_is_missing(cli: Any, toy: Any) -> None:
     assert cli("table", "seeds=1", "launcher=inline").code == 0
     csv = Path("results/tables/quick/toy_table1.csv")

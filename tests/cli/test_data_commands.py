@@ -56,12 +56,14 @@ def test_prepare_and_check(cli: Cli, tmp_path: Path) -> None:
     # 60 and 30 images over 6 cells
     assert ["class2", "attribute1", "10", "5"] in rows(text) and ["all", "", "60", "30"] in rows(text)
     code, text, _ = cli("data", "check", "fake", cache)
-    assert code == 1 and "problem: not prepared" in text and "data prepare" in text
+    assert code == 1 and "problem: not prepared" in text
+    assert text.endswith(f"prepare it with: python -m benchmark data prepare fake {cache}\n")
     assert len(list((tmp_path / "cache").glob("fake-*"))) == 1, "a check writes nothing"
     path = next(tmp_path.glob("cache/fake-*/train_images.npy"))
     path.write_bytes(path.read_bytes()[:50])
     code, text, _ = cli("data", "check", "fake", *words, cache)
     assert code == 1 and "train_images.npy: got 50 bytes" in text
+    assert text.endswith(f"data prepare fake {' '.join(words)} {cache}\n")
 
 
 @pytest.fixture
@@ -91,7 +93,7 @@ def published(
         monkeypatch.setitem(registry._entries, "small", registry.Entry("small", build, Options, 1))
         place = locate("small", cache=tmp_path)
         prepare(place, force=True)
-        assert print_check(place) is not None, "a difference is shown, and is no damage"
+        assert print_check(place, "") is not None, "a difference is shown, and is no damage"
         return capsys.readouterr().out
 
     return checked

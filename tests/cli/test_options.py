@@ -21,7 +21,7 @@ class Some:
     out: Annotated[Path | None, "FILE.png"] = None
     watch: bool = False
     launcher: str = "local"
-    launcher_settings: Mapping[str, str] = field(default_factory=dict)
+    launcher_settings: Mapping[str, Any] = field(default_factory=dict)
     hidden: Annotated[str | None, None] = None
 
 
@@ -29,7 +29,7 @@ def test_values_have_the_types_of_the_fields() -> None:
     words = (
         "preset=small seeds=3 share=0.5 results=a kind=bars out=b.png launcher=slurm launcher.time=7 --watch"
     )
-    expected = Some("small", 3, 0.5, Path("a"), "bars", Path("b.png"), True, "slurm", {"time": "7"})
+    expected = Some("small", 3, 0.5, Path("a"), "bars", Path("b.png"), True, "slurm", {"time": 7})
     assert parse(words.split(), "some", Some) == expected
     assert parse(["seeds="], "some", Some) == Some(), "a variable of make that is not set"
 
@@ -64,7 +64,7 @@ def test_help(capsys: Any) -> None:
 
 
 def test_settings_on_top_of_a_file() -> None:
-    settings = group_settings("launcher", "slurm_cpu", {"partition": "a", "time": "7"})
+    settings = group_settings("launcher", "slurm_cpu", {"partition": "a", "time": 7})
     assert (settings["name"], settings["partition"], settings["time"]) == ("slurm", "a", 7)
     assert settings["workers"] == 16, "conf/launcher/slurm_cpu.yaml"
     assert "retries" in settings, "conf/launcher/slurm.yaml"

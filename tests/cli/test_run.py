@@ -66,6 +66,23 @@ def test_words_that_are_refused(words: str, said: str) -> None:
         configurations(words.split(), many=True)
 
 
+@pytest.mark.parametrize(
+    ("words", "options"),
+    [
+        ("dataset.options.strict=true", {}),
+        ("dataset.options.strict=false", {"strict": False}),
+        ("+dataset.options.size=64", {"size": 64}),
+        ("dataset.options.size=${train.batch_size}", {"size": 32}),
+    ],
+)
+def test_options_of_the_data_set(words: str, options: dict[str, Any]) -> None:
+    """Acevedo-20 has ``strict`` and other options, and conf/dataset/acevedo.yaml sets none. A default is no change."""
+    base = ["dataset=acevedo", "partition=iid", "train.batch_size=32"]
+    (plain,), (run,) = (configurations([*base, *more], many=False) for more in ((), words.split()))
+    assert run.dataset.options == options
+    assert (run.hash == plain.hash) == (not options)
+
+
 def test_help_and_configuration(cli: Any) -> None:
     code, out, _ = cli("run", "--help")
     assert code == 0

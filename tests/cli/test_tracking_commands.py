@@ -83,5 +83,5 @@ def test_the_files_say_what_the_settings_say() -> None:
     assert set(plain) == set(TrackingSettings.model_fields)
     assert TrackingSettings(**plain) == TrackingSettings(name="wandb")
     assert tracking_settings(TrackingOptions()) == TrackingSettings(name="off")
-    words = TrackingOptions(tracking="wandb", tracking_settings={"tags": "[a, b]", "poll": "5"})
+    words = TrackingOptions(tracking="wandb", tracking_settings={"tags": ["a", "b"], "poll": 5})
     assert tracking_settings(words) == TrackingSettings(name="wandb", tags=("a", "b"), poll=5.0)

@@ -55,8 +55,8 @@ acevedo, matek, bodzas = (partial(mistake, name) for name in ("acevedo", "matek"
 water, spaw = partial(mistake, "waterbirds"), partial(mistake, "spawrious")
 
 DOWNLOADS = [
-    mnist(unchanged, "6bbc9ace898e44ae57da46a324031adb is published", "strict: false", strict=True),
-    cifar(unchanged, "5ff9c542aee3614f3951f8cda6e48888 is published", strict=True),
+    mnist(unchanged, "6bbc9ace898e44ae57da46a324031adb is published", "dataset.options.strict=false", strict=True),
+    cifar(unchanged, "5ff9c542aee3614f3951f8cda6e48888 is published", "re-encoded (CIFAR rebuilt from", strict=True),
     svhn(unchanged, "e26dedcc434d2e4c54c9b2d4a06d8373 is published", strict=True),
     mnist(move("FashionMNIST", "MNIST"), "move these to FashionMNIST/raw", tree="fashionmnist", strict=True),
     mnist(cut(IDX, 0), "is empty", "47,040,016 bytes", "found:     0 bytes"),
@@ -107,7 +107,7 @@ FEDLD = [
     retina(remove("*/*/split_3/client_4.csv"), "missing: 5_clients/split_3/client_4.csv", split=3),
     retina(write("Retina/5_clients/split_1/client_5.csv", "0_left.npy"), "1 of 1 names in 5_clients/", split=1),
     retina(remove("Retina/train/*", "Retina/train.csv"), "too few images: arrays in train/ 0"),
-    retina(unchanged, "normal 4,500/5, diseased 4,499/5", "strict: false", strict=True),
+    retina(unchanged, "normal 4,500/5, diseased 4,499/5", "needs dataset.options.strict=false", strict=True),
     *(
         retina(change, "5_left.npy is no image", word, decoding=True)
         for change, word in (
@@ -169,7 +169,7 @@ SKIN = [
     isic(write(TRUTH, "image,MEL,NV,BCC,AKIEC\nx,1,0,0,0\n"), "has no column AK"),
     isic(replace(METADATA, "BCN_0000000", "XYZ_0000000"), "ISIC_0000000: its lesion does not tell", fold="own"),
     isic(replace(METADATA, "ISIC_0000000,", "ISIC_0000999,"), "ISIC_0000999:", "does not have it", fold="own"),
-    isic(unchanged, "23,247 images expected, 144 found", "bcn test MEL 578/1", "strict: false", strict=True),
+    isic(unchanged, "23,247 images expected, 144 found", "bcn test MEL 578/1", "options.strict=false", strict=True),
     isic(unchanged, "bcn test 2,483/5", strict=True, fold="own"),
     isic(write(FOLD, f"image,MEL,NV,BCC,AK,BKL,DF,VASC,SCC,target,center,fold\nx,1{',0' * 8},0,train\n"), "test 0"),
 ]  # fmt: skip
@@ -293,4 +293,23 @@ def test_other_numbers_and_resized_copies(
         old = getattr(module, key)
         monkeypatch.setattr(module, key, dict.fromkeys(old, number) if isinstance(old, dict) else number)
     options = {"strict": True} | ({"held_out": 1} if name == "ham10000" else {})
-    assert words in refused(name, raw(name), options)
+    message = refused(name, raw(name), options)
+    assert words in message
+    if "pixels" in words:
+        assert f"found:     {words.partition(',')[0]}\n" in message
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "count"),
+    [
+        # 80 % of 1,218 and of 79, rounded down; 327 less one; FLamby's test set.
+        ("acevedo", {}, ("train", "basophil", "", 974)),
+        ("matek", {}, ("train", "basophil", "", 63)),
+        ("ham10000", {"held_out": 1}, ("train", "akiec", "", 326)),
+        ("isic2019", {}, ("test", "MEL", "bcn", 578)),
+    ],
+)
+def test_a_cut_down_copy_knows_the_published_counts(
+    raw: Callable[..., Path], name: str, options: dict[str, Any], count: tuple[str, str, str, int]
+) -> None:
+    assert count in listed(name, raw(name), **options).expected

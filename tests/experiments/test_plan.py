@@ -104,6 +104,18 @@ def test_seeds_and_what_is_no_part_of_the_runs(spec: TableSpec) -> None:
     assert {(run.paths.results, run.runtime.threads) for run in unique_runs([two]).values()} == {("there", 3)}
 
 
+def test_options_of_the_data_sets(spec: TableSpec) -> None:
+    """They belong to the run. `FAKE` has 4 classes and the default of one channel, which is no change."""
+    given = {"dataset": {"options": {"classes": 3, "channels": 1}}}
+    before, after = plan(spec, "quick"), plan(spec, "quick", None, given)
+    cell = after["fedavg", "iid"]
+    assert cell.options == {"classes": (4, 3)}
+    assert cell.runs[0].dataset.options == {**FAKE["options"], "classes": 3}
+    assert not unique_runs([before]).keys() & unique_runs([after]).keys()
+    same = plan(spec, "quick", None, {"dataset": {"options": {"channels": 1}}})
+    assert same == before
+
+
 def test_runs_that_tables_share_are_done_once(spec: TableSpec) -> None:
     alike = toy(title="The same once more", metric="loss", seeds=3)
     runs = unique_runs([plan(spec, "quick"), plan(alike, "quick")])

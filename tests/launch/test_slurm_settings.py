@@ -62,7 +62,7 @@ def test_the_file_has_the_settings_and_their_defaults() -> None:
 @pytest.mark.parametrize("name", [name for name in group_names("launcher") if name.startswith("slurm_")])
 def test_files_for_kinds_of_clusters(name: str) -> None:
     """Each is valid, and holds what differs."""
-    chosen = SlurmSettings.of(group_settings("launcher", name, {"time": "90"}))
+    chosen = SlurmSettings.of(group_settings("launcher", name, {"time": 90}))
     assert chosen.time == 90 and chosen != SlurmSettings(time=90)
 
 

@@ -11,7 +11,7 @@ from matplotlib.collections import PathCollection
 from matplotlib.figure import Figure
 
 import partitions.core.store
-from benchmark.cli.partition import partition_text
+from benchmark.cli.partition import client_names, partition_text
 from benchmark.reports.pictures import client_picture, draw_bubbles
 from partitions import Partition, Partitioner, PartitionError, Population, make_partition
 from partitions.core.store import save
@@ -190,6 +190,19 @@ def test_text_without_attributes_and_with_repeats() -> None:
     assert "40 of 40 given out, 0 unused, 40 given out more than once" in text
     assert "GAI -" in text and "(no attributes)" in text
     assert "class/attribute" not in text
+
+
+def test_clients_that_are_sources_have_their_names() -> None:
+    named = {"sources": np.arange(6) // 3, "num_sources": 2, "source_names": ("berlin", "oslo")}
+    data = Population(np.arange(6) % 2, 2, **named)
+    for scheme, parameters, names in (
+        ("natural", {}, ["berlin", "oslo"]),
+        ("iid", {"clients": 2}, ["0", "1"]),
+    ):
+        part = make_partition(data, scheme, parameters, 0, KEY)
+        assert client_names(part, data) == names
+        rows = [line.split() for line in partition_text(part, data).splitlines()]
+        assert [row[0] for row in rows if row[1:2] == ["3"]] == names
 
 
 def test_wide_tables_continue_in_blocks() -> None:

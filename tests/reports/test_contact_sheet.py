@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from benchmark.reports.contact_sheet import PER_SPLIT, TILE, _strip, _tile, contact_sheet
+from benchmark.reports.contact_sheet import PER_SPLIT, TILE, _rows, _strip, _tile, contact_sheet
 from datasets.core.base import Dataset, Split
 
 MIDDLES = [column * TILE + TILE // 2 for column in range(PER_SPLIT)]
@@ -44,7 +44,7 @@ def test_tiles(shape: tuple[int, int, int], size: tuple[int, int]) -> None:
 
 
 def test_the_file(tmp_path: Path) -> None:
-    """A row per class, attribute and source that has images; ``sources`` of the test set alone give it its own rows."""
+    """A row per class, attribute and source that has images."""
     train, test = of([1, 0, 1, 0], [0, 1, 0, 1]), of([0, 1], [1, 1], [0, 0])
     data = Dataset(
         train, test, name="pets", fingerprint="", mean=(0.0,), std=(1.0,), classes=("cat", "dog"),
@@ -53,7 +53,18 @@ def test_the_file(tmp_path: Path) -> None:
     one = contact_sheet(data, tmp_path / "new/folder/one.png", "Pets")
     two = contact_sheet(data, tmp_path / "two.png", "Pets")
     assert one.read_bytes() == two.read_bytes()
-    # cat out, cat out left, dog in, dog out left: four rows, labels around them; images 0 to 3, and 0, 1 again.
+    # cat out left, dog in, dog out left: three rows, labels around them; images 0 to 3, and 0, 1 again.
     pixels = np.asarray(Image.open(one).convert("L"))
-    assert 4 * TILE <= pixels.shape[0] < 6 * TILE and pixels.shape[1] >= 2 * PER_SPLIT * TILE
+    assert 3 * TILE <= pixels.shape[0] < 5 * TILE and pixels.shape[1] >= 2 * PER_SPLIT * TILE
     assert [round((pixels == value).sum() / 68**2) for value in (2, 3)] == [1, 1]
+
+
+def test_test_images_without_a_source_fill_the_rows_of_their_class() -> None:
+    """Cats of two sites and dogs of one; the third test cat goes to the first site again. No row is for tests only."""
+    data = Dataset(
+        of([0, 0, 0, 1], sources=[0, 1, 1, 0]), of([0, 0, 1, 0]), name="pets", fingerprint="", mean=(0.0,), std=(1.0,),
+        classes=("cat", "dog"), sources=("left", "right"),
+    )  # fmt: skip
+    rows, members = _rows(data)
+    assert rows == [(0, -1, 0), (0, -1, 1), (1, -1, 0)]
+    assert [[list(held) for held in part] for part in members] == [[[0], [1, 2], [3]], [[0, 3], [1], [2]]]
