@@ -35,7 +35,6 @@ def pack_tasks(
 
 def known_seconds(results: Results) -> Callable[[str], float | None]:
     """Seconds that a run takes, by its key, known from another seed of its configuration; None if none has ended."""
-
     index = RunIndex(results)
 
     @cache
