@@ -78,6 +78,11 @@ class Search:
 def main(words: Sequence[str]) -> int:
     """Run what is missing, choose, print, write; exit code 0, 1 (a run failed, no point is left) or 130 (stopped)."""
     options = parse(words, "tune", TuneOptions)
+    if options.dataset_options and options.out is None:
+        raise ConfigError(
+            "dataset.options: values that are chosen with other options would go into tables without them. "
+            "Set out=FOLDER, and tuned=FOLDER for the table."
+        )
     grid = tuning.load_grid(options.method)
     searches = [_search(whole, grid, options) for whole in _tables(options, grid.method)]
     index = RunIndex(Results(options.results, options.stale).open())

@@ -111,7 +111,7 @@ def check_pixels(place: Place, paths: Sequence[Path], side: int, published: str)
         if min(size) < side:
             found = f"{size[0]:,} x {size[1]:,} pixels"
             problem = f"has {found}, the originals {published}"
-            expected = f"an original image, {published} pixels"
+            expected = f"an original image, in pixels {published}"
             raise place.bad_file(path, problem, expected, f"a resized copy; {STRICT}", found)
 
 
