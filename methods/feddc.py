@@ -66,6 +66,6 @@ class FedDC(VariantRule, Scaffold):
         h = ctx.state.get("h", torch.zeros_like(ctx.w)) + trained.update
         return state | {"h": h}, {"dc": ctx.local["share"] * payload["dc"]}
 
-    def scale(self, ctx: ClientContext, trained: Trained) -> float:
+    def _scale(self, ctx: ClientContext, trained: Trained) -> float:
         """The client's own a_k (or tau_k), or the steps of a client of mean size."""
-        return ctx.received["mean_steps"] if self.steps == "mean" else super().scale(ctx, trained)
+        return ctx.received["mean_steps"] if self.steps == "mean" else super()._scale(ctx, trained)

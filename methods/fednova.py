@@ -42,9 +42,9 @@ class Nova(VariantRule, Aggregator):
         same = len(set(view.step_norms.tolist())) == 1 and not view.proximal
         if same:  # FedAvg to the last bit
             return MeanDirection().direction(updates, p, view, state)
-        return combine(self.coefficients(p, view), updates), state
+        return combine(self._coefficients(p, view), updates), state
 
-    def coefficients(self, p: Tensor, view: RoundView) -> Tensor:
+    def _coefficients(self, p: Tensor, view: RoundView) -> Tensor:
         """c [m] with Dbar = sum_k c_k D_k, float64. A client that took no step is left out, p renormalised."""
         a, tau = torch.as_tensor(view.step_norms).double(), torch.as_tensor(view.steps).double()
         worked = tau > 0

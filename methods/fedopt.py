@@ -40,10 +40,10 @@ class Adaptive(VariantRule, ServerOptimizer):
     v0: Literal["tau2", "zero"] = "tau2"
 
     @abstractmethod
-    def second(self, v: Tensor, squared: Tensor) -> Tensor:
+    def _second(self, v: Tensor, squared: Tensor) -> Tensor:
         """The new v [d] from the old one and Dbar^2 [d]."""
 
-    def rate(self, t: int) -> float:
+    def _rate(self, t: int) -> float:
         """Server rate of step t, from 1."""
         return self.lr
 
@@ -56,8 +56,8 @@ class Adaptive(VariantRule, ServerOptimizer):
         """m, v, then w <- w + eta m / (sqrt(v) + tau)."""
         t = state["t"] + 1
         m = self.beta1 * state["m"] + (1 - self.beta1) * dbar
-        v = self.second(state["v"], dbar.square())
-        return w + self.rate(t) * (m / (v.sqrt() + self.tau)), {"m": m, "v": v, "t": t}
+        v = self._second(state["v"], dbar.square())
+        return w + self._rate(t) * (m / (v.sqrt() + self.tau)), {"m": m, "v": v, "t": t}
 
 
 @register("optimizer", "adam")
@@ -73,11 +73,11 @@ class Adam(Adaptive):
     beta2: float = Field(ge=0, lt=1)
     bias_correction: bool = False
 
-    def second(self, v: Tensor, squared: Tensor) -> Tensor:
+    def _second(self, v: Tensor, squared: Tensor) -> Tensor:
         """v [d]."""
         return self.beta2 * v + (1 - self.beta2) * squared
 
-    def rate(self, t: int) -> float:
+    def _rate(self, t: int) -> float:
         """eta, or Flower's."""
         if not self.bias_correction:
             return self.lr
@@ -93,7 +93,7 @@ class Yogi(Adaptive):
 
     beta2: float = Field(ge=0, lt=1)
 
-    def second(self, v: Tensor, squared: Tensor) -> Tensor:
+    def _second(self, v: Tensor, squared: Tensor) -> Tensor:
         """v [d]."""
         return v - (1 - self.beta2) * squared * (v - squared).sign()
 
@@ -102,6 +102,6 @@ class Yogi(Adaptive):
 class Adagrad(Adaptive):
     """FedAdagrad: v <- v + Dbar^2."""
 
-    def second(self, v: Tensor, squared: Tensor) -> Tensor:
+    def _second(self, v: Tensor, squared: Tensor) -> Tensor:
         """v [d]."""
         return v + squared

@@ -53,13 +53,13 @@ class FedProc(VariantRule, Prototypes):
 
     T_p: int | None = Field(default=None, ge=1)
 
-    def lam(self, ctx: ClientContext) -> float:
+    def _lam(self, ctx: ClientContext) -> float:
         """lam_t of this round."""
         return max(0.0, 1 - ctx.round / (self.T_p or ctx.rounds))
 
     def loss(self, ctx: ClientContext, batch: Batch) -> Loss:
         """lam_t l_con, and 1 - lam_t as the weight of cross-entropy; in float32 at least."""
-        lam = self.lam(ctx)
+        lam = self._lam(ctx)
         if not ctx.received or lam == 0:
             return Loss(0.0)
         with float32(batch.z) as z:
@@ -68,4 +68,4 @@ class FedProc(VariantRule, Prototypes):
 
     def finish(self, ctx: ClientContext, trained: Trained) -> tuple[State, State]:
         """Class sums and counts of the trained model's features, as long as a later round reads them."""
-        return super().finish(ctx, trained) if self.lam(ctx) else ({}, {})
+        return super().finish(ctx, trained) if self._lam(ctx) else ({}, {})

@@ -58,10 +58,10 @@ class Scaffold(ClientRule):
         old = ctx.state.get("c", torch.zeros_like(ctx.w))
         new = old
         if trained.steps and ctx.lr:
-            new = -ctx.local["difference"] - trained.update / (self.scale(ctx, trained) * ctx.lr)
+            new = -ctx.local["difference"] - trained.update / (self._scale(ctx, trained) * ctx.lr)
         return {"c": new}, {"dc": new - old}
 
-    def scale(self, ctx: ClientContext, trained: Trained) -> float:
+    def _scale(self, ctx: ClientContext, trained: Trained) -> float:
         """What (w - w_k)/eta is divided by."""
         return trained.step_norm if self.control_scale == "a_k" else trained.steps
 

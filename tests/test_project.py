@@ -134,7 +134,7 @@ def test_example_of_a_method(monkeypatch: pytest.MonkeyPatch, run_example: Calla
     from methods.core import method
 
     method.names("client")  # all that exist, so that the example does not stay among them
-    monkeypatch.setitem(method.registered, "client", dict(method.registered["client"]))
+    monkeypatch.setattr(method.registered["client"], "found", dict(method.registered["client"].found))
     run_example("methods/logit_squeezing.py")
     shown = (ROOT / "README.md").read_text().split("```python\n")[1].split("```")[0]
     assert set(shown.splitlines()) <= set(example("methods/logit_squeezing.py").splitlines())
@@ -177,7 +177,7 @@ def test_example_of_a_dataset(
     from datasets.core import registry
 
     names()
-    monkeypatch.setattr(registry, "_entries", dict(registry._entries))
+    monkeypatch.setattr(registry.ENTRIES, "found", dict(registry.ENTRIES.found))
     run_example("datasets/stripes.py")
     config = yaml.safe_load(example("conf/dataset/stripes.yaml"))
     data = load(config["name"], config["options"], tmp_path / "raw", tmp_path / "cache")
@@ -191,7 +191,7 @@ def test_example_of_a_partition(monkeypatch: pytest.MonkeyPatch, run_example: Ca
     from partitions.core import registry
 
     names()
-    monkeypatch.setattr(registry, "_SCHEMES", dict(registry._SCHEMES))
+    monkeypatch.setattr(registry.SCHEMES, "found", dict(registry.SCHEMES.found))
     run_example("partitions/unequal.py")
     config = yaml.safe_load(example("conf/partition/unequal.yaml"))
     scheme = make(config.pop("name"), {key: value for key, value in config.items() if key != "seed"})

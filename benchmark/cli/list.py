@@ -1,13 +1,15 @@
 """``python -m benchmark list``: the methods, data sets, tables ... that there are."""
 
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table as TextTable
 
 from benchmark.config.compose import group_names
-from benchmark.errors import ConfigError, wrong
+from benchmark.errors import ConfigError, UserError, wrong
 from benchmark.paths import CONF
 
 KINDS = tuple("methods datasets partitions selections tables figures analyses models rules".split())
@@ -22,6 +24,14 @@ def _comment(path: Path) -> str:
         if not line.startswith("# @"):
             lines.append(line.lstrip("# "))
     return " ".join(lines)
+
+
+def _text(describe: Callable[[], str]) -> str:
+    """A description, or what is wrong with what it is about."""
+    try:
+        return describe()
+    except UserError as error:
+        return str(error)
 
 
 def main(words: Sequence[str]) -> int:
@@ -40,10 +50,13 @@ def main(words: Sequence[str]) -> int:
 
 def _entries(kind: str) -> list[tuple[str, str]]:
     if kind == "rules":
+        from benchmark.registry import broken_files
         from methods.core import method
 
+        for text in broken_files("methods").values():
+            print(f"warning: {text}", file=sys.stderr)
         return [
-            (f"{slot}: {name}", method.describe(slot, name))
+            (f"{slot}: {name}", _text(partial(method.describe, slot, name)))
             for slot in method.registered
             for name in method.names(slot)
         ]

@@ -11,6 +11,7 @@ from benchmark.config.merge import merge
 from benchmark.config.schema import RunConfig
 from benchmark.errors import ConfigError, wrong
 from benchmark.experiments.spec import TableSpec
+from benchmark.registry import BrokenFile
 
 
 @dataclass(frozen=True)
@@ -59,16 +60,16 @@ def _absent(overrides: Mapping[str, Any]) -> str | None:
 
 
 def _check(run: RunConfig) -> None:
-    import datasets
     from benchmark.models.networks import model_names
+    from datasets.core import registry as datasets
+    from partitions.core import registry as partitions
 
     run.build_method()
-    for key, name, known in (
-        ("model.name", run.model.name, model_names()),
-        ("dataset.name", run.dataset.name, datasets.names()),
-    ):
-        if name not in known:
-            raise ConfigError(wrong(key, name, f"one of {', '.join(known)}", known=known))
+    datasets.get(run.dataset.name)
+    partitions.get(run.partition.name)
+    name, known = run.model.name, model_names()
+    if name not in known:
+        raise ConfigError(wrong("model.name", name, f"one of {', '.join(known)}", known=known))
 
 
 def _set(config: dict[str, Any], key: str, value: Any) -> dict[str, Any]:
@@ -145,6 +146,8 @@ def check(spec: TableSpec, cells: Cells) -> None:
         for run in cell.runs[:1]:
             try:
                 _check(run)
+            except BrokenFile:  # these runs fail one by one, with this message; the others are carried out
+                continue
             except ValueError as error:
                 raise _in_cell(spec, cell, error) from error
 

@@ -1,15 +1,13 @@
 """Names of the data sets: `@dataset("name", options=Model)` on a builder, found by importing every file here."""
 
-import importlib
 import inspect
-import pkgutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
-from benchmark.errors import validate, wrong
+from benchmark.errors import validate
+from benchmark.registry import Registry
 from datasets.core.base import DataError, Facts, Options, RawDataset
 from datasets.core.images import ListedDataset
 
@@ -27,7 +25,7 @@ class Entry:
     facts: Callable[[Any], Facts] | None = None
 
 
-_entries: dict[str, Entry] = {}
+ENTRIES: Registry[Entry] = Registry("data set", "datasets", DataError)
 
 
 def dataset(
@@ -41,45 +39,27 @@ def dataset(
         version: Increase it if the builder returns other data for the same options: sets prepared by an older
             version stay where they are and are prepared anew.
         facts: Options -> what is known of the set before its files are there; None: nothing.
-
-    Raises:
-        DataError: At import, if the name is taken.
     """
 
     def register(builder: Builder) -> Builder:
-        if name in _entries:
-            both = (f"{one.__module__}.{one.__qualname__}" for one in (_entries[name].builder, builder))
-            raise DataError(f"data set {name!r} is registered twice: by {' and by '.join(both)}.")
-        _entries[name] = Entry(name, builder, options, version, facts)
+        ENTRIES.add(name, Entry(name, builder, options, version, facts), builder.__module__)
         return builder
 
     return register
 
 
-@cache
-def _import_builders() -> None:
-    # Every file of the folder is imported, so that a new data set needs no edit anywhere else.
-    for module in pkgutil.walk_packages(importlib.import_module("datasets").__path__, "datasets."):
-        importlib.import_module(module.name)
-
-
 def names() -> tuple[str, ...]:
     """All registered names, sorted."""
-    _import_builders()
-    return tuple(sorted(_entries))
+    return tuple(ENTRIES.names())
 
 
 def get(name: str) -> Entry:
     """The entry registered as `name`.
 
     Raises:
-        DataError: No such data set; the message holds the nearest name and all names.
+        UserError: No such data set, two of this name, or a file that cannot be imported.
     """
-    known = names()
-    if name not in known:
-        expected = f"one of {', '.join(known)}"
-        raise DataError(wrong("dataset.name", name, expected, known=known, where="in conf/dataset/*.yaml"))
-    return _entries[name]
+    return ENTRIES.get("dataset.name", name, "in conf/dataset/*.yaml")
 
 
 def describe(name: str) -> str:

@@ -7,15 +7,18 @@ of client k; z [B, h] features; f [B, C] logits; tau_k local steps; eta the rate
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Annotated, Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 from torch import Tensor
 
 from methods.core.vectors import Layout
 
-State = dict[str, Any]
-"""Named tensors, numbers and nested dicts of them: what a checkpoint stores."""
+State = Annotated[dict[str, Any], "saved"]
+"""Named tensors, numbers, texts, and nested dicts and lists of them: what a checkpoint stores."""
+
+Message = dict[str, Any]
+"""Named values of any kind, which live for one round at most."""
 
 Generators = Callable[..., np.random.Generator]
 """``generators(purpose, *ids)``: an independent generator for each purpose (and round, client)."""
@@ -114,14 +117,14 @@ class ClientContext:
     lr: float
     data: LocalData
     label_counts: np.ndarray
-    received: State
+    received: Message
     state: State
     frozen: Callable[[Tensor, Tensor], FrozenModel]
     gradients: Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
     pooled: Callable[[int], tuple[Tensor, Tensor]]
     augmented: bool
     generators: Generators
-    local: State = field(default_factory=dict)
+    local: Message = field(default_factory=dict)
 
 
 class Batch(NamedTuple):

@@ -1,18 +1,14 @@
 """A method: its rules, which every module of the package ``methods`` registers, built from a file of ``conf/method``.
 
-A new algorithm is one new file; nothing else is edited. Two rules with the same name fail at import.
+A new algorithm is one new file; nothing else is edited.
 """
 
-import importlib
-import pkgutil
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from functools import cache
 from typing import Any
 
 from torch import nn
 
-import methods
 from benchmark.errors import nearest, validate, wrong
 from methods.core.contexts import Generators
 from methods.core.rules import (
@@ -109,35 +105,24 @@ class Method:
 # Built from a configuration -------------------------------------------------------------------------------------
 
 
-@cache
-def _import_all() -> None:
-    for module in pkgutil.walk_packages(methods.__path__, "methods."):
-        importlib.import_module(module.name)
-
-
 def names(slot: str) -> list[str]:
     """Sorted names of the rules registered in ``slot``."""
-    _import_all()
-    return sorted(registered[slot])
+    return registered[slot].names()
 
 
 def describe(slot: str, name: str) -> str:
     """First line of the docstring of a registered rule."""
-    _import_all()
-    return (registered[slot][name].__doc__ or "").strip().splitlines()[0]
+    return (registered[slot].get(slot, name).__doc__ or "").strip().splitlines()[0]
 
 
 def make(slot: str, name: str, parameters: Mapping[str, Any], where: str) -> Any:
     """Build the rule ``name`` of ``slot`` with ``parameters``.
 
     ``where`` is the configuration path, for the message. Raises :class:`MethodError` for an unknown name, an
-    unknown or missing parameter, or a value out of range.
+    unknown or missing parameter, or a value out of range, `BrokenFile` if the rule's file cannot be imported.
     """
-    _import_all()
-    if name not in registered[slot]:
-        known = names(slot)
-        raise MethodError(wrong(where, name, f"the name of a {slot} rule: {', '.join(known)}", known=known))
-    return validate(registered[slot][name], parameters, f"{where}.", where, kind=MethodError)
+    rule = registered[slot].get(where, name)
+    return validate(rule, parameters, f"{where}.", where, kind=MethodError)
 
 
 NEUTRAL = {"weights": "size", "direction": "mean", "optimizer": "add", "post": "none"}

@@ -6,15 +6,17 @@ engine stores it, so that a run can stop and resume anywhere. A state belongs to
 so client rules can be combined. The symbols are those of ``methods/core/contexts.py``.
 """
 
+import inspect
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Literal, Protocol, TypeVar
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, model_validator
 from torch import Tensor, nn
 
-from benchmark.errors import UserError
+from benchmark.errors import nearest, wrong
+from benchmark.registry import Registry
 from methods.core.contexts import (
     Batch,
     ClientContext,
@@ -24,6 +26,7 @@ from methods.core.contexts import (
     Head,
     LocalData,
     Loss,
+    Message,
     Phase,
     Predictor,
     Reducer,
@@ -32,14 +35,15 @@ from methods.core.contexts import (
     State,
     Trained,
 )
-
-
-class MethodError(UserError):
-    """A mistake in how a method is named, configured or combined; the message is meant for the user."""
+from methods.core.hooks import MethodError, checked
 
 
 class Rule(BaseModel):
-    """Base of all rules: hyper-parameters in the paper's symbols, validated, frozen, unknown ones refused."""
+    """Base of all rules: hyper-parameters in the paper's symbols, validated, frozen, unknown ones refused.
+
+    The public names of the classes in this file are the hooks. A subclass adds hyper-parameters and names that begin
+    with an underscore, no other public name; what its hooks return is checked.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
 
@@ -53,32 +57,34 @@ class Rule(BaseModel):
         super().__init_subclass__(**kwargs)
         cls.key = vars(cls).get("key", cls.__name__)
 
+    @classmethod
+    def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
+        """Refuse public names that are no hook, and check what hooks return."""
+        if cls.__module__ == __name__:
+            return
+        known = {name for base in cls.__mro__[1:] for name in dir(base)}
+        for name in [name for name in vars(cls) if not name.startswith("_")]:
+            if name not in known:
+                hooks = [hook for hook in sorted(known) if hook[0] != "_" and not hasattr(BaseModel, hook)]
+                raise MethodError(
+                    f"{cls.__name__}.{name}: no such hook; expected one of {', '.join(hooks)}, or a name that begins "
+                    f"with an underscore.{nearest(name, hooks)}"
+                )
+            bases = (vars(base) for base in cls.__mro__ if base.__module__ == __name__)
+            hook = next(
+                (names[name] for names in bases if name in names and not hasattr(BaseModel, name)), None
+            )
+            if hook is not None and inspect.isfunction(hook) != inspect.isfunction(vars(cls)[name]):
+                expected = "a function" if inspect.isfunction(hook) else "a value or a property"
+                raise MethodError(wrong(f"{cls.__name__}.{name}", vars(cls)[name], expected))
+            if inspect.isfunction(hook):
+                setattr(cls, name, checked(vars(cls)[name], hook))
+
     def heads(
         self, feature_dim: int, num_classes: int, num_clients: int, generators: Generators
     ) -> dict[str, nn.Module]:
         """Classifiers by key, asked before all else: h -> C that clients may be given, or that probes train."""
         return {}
-
-
-R = TypeVar("R", bound=type[Rule])
-
-registered: dict[str, dict[str, type[Rule]]] = {
-    slot: {} for slot in ("client", "weights", "direction", "optimizer", "post", "prediction", "selection")
-}
-"""The classes of rules, by slot and name."""
-
-
-def register(slot: str, name: str) -> Callable[[R], R]:
-    """Class decorator: make a rule available in ``slot`` under ``name``."""
-
-    def decorate(cls: R) -> R:
-        if name in registered[slot]:
-            raise RuntimeError(f"two {slot} rules are called {name!r}: {registered[slot][name]} and {cls}")
-        cls.key = name
-        registered[slot][name] = cls
-        return cls
-
-    return decorate
 
 
 class VariantRule(Rule):
@@ -135,14 +141,14 @@ class ClientRule(StatefulRule):
         """mu of a term (mu/2) ||v - w||^2 that :meth:`correct` adds the gradient of; it is part of a_k."""
         return 0.0
 
-    def send(self, server: State, client: int, view: RoundView) -> State:
+    def send(self, server: State, client: int, view: RoundView) -> Message:
         """What goes down to ``client`` beyond w; ``view`` is the round before training.
 
         A :class:`Head` under the key ``head`` replaces the client's classifier.
         """
         return {}
 
-    def begin(self, ctx: ClientContext) -> State:
+    def begin(self, ctx: ClientContext) -> Message:
         """Before training, for instance a statistics pass over the client's data; returned as ``ctx.local``."""
         return {}
 
@@ -171,7 +177,7 @@ class ClientRule(StatefulRule):
     def correct(self, ctx: ClientContext, w: Tensor, g: Tensor) -> None:
         """Add this rule's correction to the gradient ``g`` [d] at the point ``w`` [d], in place."""
 
-    def finish(self, ctx: ClientContext, trained: Trained) -> tuple[State, State]:
+    def finish(self, ctx: ClientContext, trained: Trained) -> tuple[State, dict[str, Tensor]]:
         """After training: (new client state, payload to upload)."""
         return {}, {}
 
@@ -351,5 +357,42 @@ class Prediction(Rule):
         return False
 
     @abstractmethod
-    def predictors(self, view: ServerView) -> Iterator[Predictor]:
+    def predictors(self, view: ServerView) -> Iterable[Predictor]:
         """One predictor (global model, vote of heads) or one per client (personal models)."""
+
+
+# Rules by slot and name ------------------------------------------------------------------------------------------
+
+SLOTS: Mapping[str, type[Rule]] = {
+    "client": ClientRule,
+    "weights": Weights,
+    "direction": Aggregator,
+    "optimizer": ServerOptimizer,
+    "post": Post,
+    "prediction": Prediction,
+    "selection": Selection,
+}
+"""The slots of a method, and the base class of the rules in each."""
+
+registered: dict[str, Registry[type[Rule]]] = {
+    slot: Registry(f"{slot} rule", "methods", MethodError) for slot in SLOTS
+}
+"""The classes of rules."""
+
+R = TypeVar("R", bound=type[Rule])
+
+
+def register(slot: str, name: str) -> Callable[[R], R]:
+    """Class decorator: make a rule available in ``slot`` under ``name``."""
+    if slot not in SLOTS:
+        raise MethodError(wrong("register: slot", slot, f"one of: {', '.join(SLOTS)}", known=SLOTS))
+
+    def decorate(cls: R) -> R:
+        if not issubclass(cls, SLOTS[slot]):
+            expected = f"a subclass of {SLOTS[slot].__name__} in slot {slot!r}"
+            raise MethodError(wrong("register", cls.__name__, expected))
+        cls.key = name
+        registered[slot].add(name, cls, cls.__module__)
+        return cls
+
+    return decorate

@@ -117,7 +117,7 @@ class FedDiverse(VariantRule, PreTrained):
             state = self._ask(clients)
         if round < self.T0:
             return range(clients.num_clients), state
-        return self.triples(np.array(state["triplets"]), kappa, round, rng), state
+        return self._triples(np.array(state["triplets"]), kappa, round, rng), state
 
     def measures(self, state: State) -> Mapping[str, float]:
         """Error of the estimated triplets, ||T~^k - T^k||: mean (Table 8) and largest (Fig. 4) over clients."""
@@ -133,7 +133,7 @@ class FedDiverse(VariantRule, PreTrained):
         known = self.triplets == "known"
         triplets = clients.ask(
             range(clients.num_clients),
-            lambda probe: dht(interaction_matrix(probe) if known else self.matrix(probe)),
+            lambda probe: dht(interaction_matrix(probe) if known else self._matrix(probe)),
         )
         state: State = {"triplets": triplets.tolist()}
         truth = clients.group_counts
@@ -141,7 +141,7 @@ class FedDiverse(VariantRule, PreTrained):
             state["errors"] = np.linalg.norm(triplets - dht(truth), axis=1).tolist()
         return state
 
-    def triples(self, triplets: np.ndarray, kappa: int, round: int, rng: np.random.Generator) -> list[int]:
+    def _triples(self, triplets: np.ndarray, kappa: int, round: int, rng: np.random.Generator) -> list[int]:
         """kappa clients, three by three (Algorithm 5), from triplets [K, 3]; each is drawn from those left."""
         unit = self._normalised(triplets)
         total = kappa if self.last == "cut" else -(-kappa // 3) * 3
@@ -170,7 +170,7 @@ class FedDiverse(VariantRule, PreTrained):
 
     # Set-up at one client -----------------------------------------------------------------------------------------
 
-    def matrix(self, probe: ClientProbe) -> np.ndarray:
+    def _matrix(self, probe: ClientProbe) -> np.ndarray:
         """The estimate N~^k [C, 2] (Algorithms 2-4): how many samples of each class look like a majority or not."""
         y = probe.data.y
         found = np.zeros((probe.num_classes, 2))

@@ -98,7 +98,7 @@ def test_decomposition_of_a_real_round(make: Any, rules: tuple[Margin, ...]) -> 
     both = one_round(built(make, with_rules(*rules), clients_per_round=1), RULES)
     r = np.array(SIZES) / sum(SIZES)
     for name, direction in RULES.items():
-        recorder, found = Recorder.new(), both[name]
+        recorder, found = Recorder(), both[name]
         state = run(built(make, with_rules(*rules, recorder, direction=direction)), rounds=1)[-1]
         local = np.array([plain_losses(make, end.w, end.buffers) for _, _, end in recorder.ends]).T
         total = float(r @ plain_losses(make, state.w, state.buffers))

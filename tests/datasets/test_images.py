@@ -131,7 +131,8 @@ def pictures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         return listed(root)
 
     registry.names()
-    monkeypatch.setitem(registry._entries, "pictures", registry.Entry("pictures", build, Options, 1))
+    entry = registry.Entry("pictures", build, Options, 1)
+    monkeypatch.setitem(registry.ENTRIES.found, "pictures", [(__name__, entry)])
     return tmp_path
 
 

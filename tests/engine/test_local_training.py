@@ -56,7 +56,7 @@ class Push(ClientRule):
 
 
 def recorded(sizes: Sequence[int], problem: Problem | None = None, **options: Any) -> Recorder:
-    log = Recorder.new()
+    log = Recorder()
     problem = problem or classes(sizes)
     run(class_run(with_rules(log), problem=problem, rounds=1, **({"epochs": 1} | options)))
     return log
@@ -212,7 +212,7 @@ def test_buffers_average_with_weights_that_do_not_sum_to_one() -> None:
 
 def test_buffers_frozen() -> None:
     """Statistics keep their bits and are what training uses; the affine part trains."""
-    log = Recorder.new()
+    log = Recorder()
     model_ = bn_run("frozen", with_rules(log))
     states = run(model_, rounds=1)
     assert states[-1].buffers.tolist() == FRESH

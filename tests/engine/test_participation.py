@@ -81,14 +81,14 @@ def test_first_round_may_be_full() -> None:
 def test_a_clients_round_does_not_depend_on_who_else_takes_part() -> None:
     ends = []
     for turns in (((0, 1, 2, 3),), ((2,),), ((2, 3),)):
-        log = Recorder.new()
+        log = Recorder()
         run(class_run(with_rules(log, selection=Turns(turns=turns)), net=bn_dropout), rounds=1)
         ends.append(next(end for _, client, end in log.ends if client == 2))
     assert all(same(e.w, ends[0].w) and same(e.buffers, ends[0].buffers) for e in ends)
 
 
 def test_rounds_and_clients_drop_different_units() -> None:
-    log = Recorder.new()
+    log = Recorder()
     problem = problem_of([np.ones((4, 6))] * 2, [np.zeros(4, int)] * 2, 3)
     net: Callable[[], Net] = lambda: Net(nn.Dropout(0.5), nn.Linear(6, 3), 6).double()  # noqa: E731
     run(class_run(with_rules(log), problem=problem, net=net, epochs=1, lr=1e-9, rounds=2))

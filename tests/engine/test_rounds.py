@@ -201,7 +201,7 @@ def test_what_is_kept_is_a_copy() -> None:
         def receive(self, server: State, view: RoundView) -> State:
             return view.payload
 
-    log = Recorder.new()
+    log = Recorder()
     model_ = class_run(with_rules(Keep(), log), net=bn_dropout)
     state = run(model_, rounds=1)[-1]
     run(model_, state, rounds=1)

@@ -51,7 +51,7 @@ def test_what_is_drawn_is_the_first_client_after_training(method: dict[str, Any]
     train, test = sphere._blobs(0, "train", toy), sphere._blobs(0, "test", toy)
     clients = [np.flatnonzero(train[1].numpy() // 2 == k) for k in range(3)]
     drawn = sphere._train(toy, method, train, clients, 0).features(test[0])
-    log = Recorder.new()
+    log = Recorder()
     problem = Problem(*train, None, clients, 6, 0, lambda x: x, {})
     spec, schedule = TrainSpec(epochs=2, batch_size=32, momentum=0.9), Schedule(3, 3, lambda t: 0.05)
     run = FederatedRun(problem, with_rules(log, config=method), FlatModel(sphere._net(0)), spec, schedule, 0)

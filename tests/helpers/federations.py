@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 
 from benchmark.engine.federation import FederatedRun
@@ -224,12 +225,8 @@ def two_parameters() -> Net:
 class Recorder(ClientRule):
     """Writes down every batch (round, client, x, y, z) and every end of training; changes nothing."""
 
-    batches: Any
-    ends: Any
-
-    @classmethod
-    def new(cls) -> "Recorder":
-        return cls(batches=[], ends=[])
+    batches: Any = Field(default_factory=list)
+    ends: Any = Field(default_factory=list)
 
     def loss(self, ctx: ClientContext, batch: Batch) -> Loss:
         self.batches.append(
@@ -242,7 +239,7 @@ class Recorder(ClientRule):
         self.ends.append((ctx.round, ctx.client, replace(trained, **copies)))
         return {}, {}
 
-    def sizes(self) -> list[int]:
+    def _sizes(self) -> list[int]:
         """Sizes of all batches so far."""
         return [len(y) for _, _, _, y, _ in self.batches]
 

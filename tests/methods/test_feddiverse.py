@@ -63,7 +63,7 @@ def simulated(triplets: np.ndarray, chooser: FedDiverse, rounds: int = 400) -> n
     """How often each client is chosen [rounds, K], 9 per round; the first round is 1, as with T0 = 1."""
     taken = np.zeros((rounds, len(triplets)))
     for t in range(rounds):
-        ids = chooser.triples(triplets, 9, t + 1, np.random.default_rng([5, t]))
+        ids = chooser._triples(triplets, 9, t + 1, np.random.default_rng([5, t]))
         assert len(ids) == len(set(ids)) == 9
         taken[t, ids] = 1
     return taken
@@ -90,7 +90,7 @@ def test_second_and_third_are_what_algorithm_5_says(normalise: str, third: str) 
         unit = triplets / triplets.sum(0)
         unit /= np.sqrt((unit**2).sum(1, keepdims=True))
     for t in range(20):
-        ids = rule(normalise=normalise, third=third).triples(triplets, 11, t, np.random.default_rng(t))
+        ids = rule(normalise=normalise, third=third)._triples(triplets, 11, t, np.random.default_rng(t))
         assert len(ids) == len(set(ids)) == 11
         for at in (0, 3, 6, 9):
             a, b, *c = ids[at : at + 3]
@@ -107,19 +107,19 @@ def test_the_first_of_a_triple_rotates_over_dimensions() -> None:
     """Clients 0-2 have CI only, 3-5 AI only, 6-8 SC only: (t + j) mod 3 in the order SC, CI, AI."""
     triplets = np.repeat(np.eye(3), 3, axis=0)
     for t in range(6):
-        ids = rule().triples(triplets, 9, t, np.random.default_rng(t))
+        ids = rule()._triples(triplets, 9, t, np.random.default_rng(t))
         kinds = ["CI AI SC".split()[k // 3] for k in ids]
         assert kinds[::3] == ["SC CI AI".split()[(t + j) % 3] for j in range(3)]
         assert all(len(set(kinds[at : at + 3])) == 3 for at in (0, 3, 6))
     chooser = rule(start="random")
-    starts = [chooser.triples(triplets, 1, 0, np.random.default_rng(t))[0] // 3 for t in range(300)]
+    starts = [chooser._triples(triplets, 1, 0, np.random.default_rng(t))[0] // 3 for t in range(300)]
     np.testing.assert_allclose(np.bincount(starts) / 300, 1 / 3, rtol=0, atol=0.1)
 
 
 def test_the_first_is_drawn_in_proportion_to_its_value_among_those_left() -> None:
     """t = 0 starts with SC = (.1, .3, .6, 0): each client's share of first places, and 0 never comes."""
     triplets = np.array([[0, 0, 0.1], [0, 0, 0.3], [0, 0, 0.6], [1, 0, 0]])
-    first = [rule().triples(triplets, 1, 0, np.random.default_rng(s))[0] for s in range(2000)]
+    first = [rule()._triples(triplets, 1, 0, np.random.default_rng(s))[0] for s in range(2000)]
     np.testing.assert_allclose(np.bincount(first, minlength=4) / 2000, [0.1, 0.3, 0.6, 0], rtol=0, atol=0.03)
 
 
@@ -127,9 +127,9 @@ def test_any_number_of_clients() -> None:
     """Cut in the last triple; whole triples in the authors' form, as far as clients are left."""
     triplets = np.random.default_rng(1).uniform(size=(8, 3))
     for kappa in range(1, 9):
-        ids = rule().triples(triplets, kappa, 0, np.random.default_rng(0))
+        ids = rule()._triples(triplets, kappa, 0, np.random.default_rng(0))
         assert len(ids) == len(set(ids)) == kappa
-        whole = rule(last="whole").triples(triplets, kappa, 0, np.random.default_rng(0))
+        whole = rule(last="whole")._triples(triplets, kappa, 0, np.random.default_rng(0))
         assert len(whole) == len(set(whole)) == min(-(-kappa // 3) * 3, 8)
         assert whole[:kappa] == ids
 
@@ -138,8 +138,8 @@ def test_without_any_heterogeneity_all_clients_are_equally_likely() -> None:
     for triplets in (np.zeros((6, 3)), np.full((6, 3), 0.2)):  # equal triplets are collinear: no NaN
         counts = np.zeros(6)
         for s in range(900):
-            counts[rule().triples(triplets, 4, s, np.random.default_rng(s))] += 1
+            counts[rule()._triples(triplets, 4, s, np.random.default_rng(s))] += 1
         np.testing.assert_allclose(counts / 900, 4 / 6, rtol=0, atol=0.05)
     for variant in ("paper", "reference"):
-        ids = rule(variant=variant).triples(np.zeros((5, 3)), 3, 0, np.random.default_rng(0))
+        ids = rule(variant=variant)._triples(np.zeros((5, 3)), 3, 0, np.random.default_rng(0))
         assert len(set(ids)) == 3

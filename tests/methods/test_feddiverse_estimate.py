@@ -43,7 +43,7 @@ def estimated(
     for key, (weight, bias) in heads.items():
         vector = [[w, 0.0] for w in weight]
         model.model.initial_heads[key] = torch.tensor([*np.ravel(vector), *bias])
-    return asked(model, rule(**values).matrix)[0].tolist()
+    return asked(model, rule(**values)._matrix)[0].tolist()
 
 
 def two_class_line() -> Net:
@@ -143,7 +143,7 @@ class Shifted:
 def test_whose_features_the_attribute_head_reads(values: dict, last: list[int]) -> None:
     """Class 0 is the pivot (one right, one wrong). Class 2 at 5, 6 is above 10 only under its own shift of 9."""
     probe: Any = Shifted([1.0, -1.0, 1.0, 1.0, 5.0, 6.0], [0, 0, 1, 1, 2, 2], [0.5, 0.0, 9.0])
-    assert rule(**values).matrix(probe).tolist() == [[1, 1], [2, 0], last]
+    assert rule(**values)._matrix(probe).tolist() == [[1, 1], [2, 0], last]
 
 
 # The set-up as training -----------------------------------------------------------------------------------------
@@ -155,7 +155,7 @@ def test_numbers_of_steps_and_samples(extra: bool | None, tau_b: int, tau_a: int
 
     Class 1 (x = 1, 2, -3) is right for 1, 2 and wrong for -3 under a model that says 1 for x > 0.
     """
-    recorder = Recorder.new()
+    recorder = Recorder()
 
     class Recording(FedDiverse):
         key: ClassVar[str] = "recording"
@@ -202,6 +202,6 @@ def test_the_estimate_finds_the_minority_groups(matrices: list) -> None:
     problem, counts = spurious(matrices)
     method = with_rules(selection=rule())
     model = federation(problem, method, perceptron(counts.shape[1]), lr=0.1, batch_size=28, order=None)
-    found, _ = asked(model, rule().matrix)
+    found, _ = asked(model, rule()._matrix)
     assert max(up_to_a_swap(m, truth) for m, truth in zip(found, counts, strict=True)) < 0.05
     assert np.array_equal(found.sum(2), counts.sum(2))

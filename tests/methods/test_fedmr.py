@@ -222,7 +222,7 @@ def prototypes(model: FederatedRun, log: Recorder, round: int, among: Sequence[i
 
 def test_prototypes_of_the_trained_local_models() -> None:
     """BatchNorm and dropout: evaluation mode with the client's own statistics, before aggregation, not augmented."""
-    log = Recorder.new()
+    log = Recorder()
     options: dict[str, Any] = {"net": bn_dropout, "rounds": 2, "augment": lambda x: x + 1.0}
     model = start({"mu1": 0.001, "mu2": 0.1}, log, **options)
     states = run(model)
@@ -259,7 +259,7 @@ def test_absent_classes_keep_their_prototype() -> None:
 
 def test_part_of_the_clients_submit() -> None:
     """Drawn once: ceil(f K). A class held by others alone never enters P; everyone receives and uses what there is."""
-    log = Recorder.new()
+    log = Recorder()
     model = start({"mu1": 0.0, "mu2": 0.5, "submit": 0.5}, log, rounds=3)
     states = run(model)
     submitters = states[0].rules["fedmr"]["submitters"]

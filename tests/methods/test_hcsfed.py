@@ -153,7 +153,7 @@ def test_hcsfed_allocations() -> None:
 
 
 def hcs(selection: dict, **options: Any) -> tuple[FederatedRun, Recorder]:
-    log = Recorder.new()
+    log = Recorder()
     method = with_rules(log, config={"selection": selection, "server": MOMENTUM})
     problem = classes((5, 9, 3, 7, 4, 8))
     return federation(problem, method, seeded(mlp, 0), clients_per_round=3, rounds=5, **options), log

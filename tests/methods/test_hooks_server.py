@@ -66,7 +66,7 @@ def test_probe_trains_a_head_of_the_selection_on_other_labels() -> None:
 
     problem = problem_of([np.array([[1.0], [5.0]])], [np.array([2, 0])], 3)
     net = Net(nn.Linear(1, 1, bias=False), nn.Linear(1, 3, bias=False), 1).double()
-    method, seen = with_rules(selection=Binary()), Recorder.new()
+    method, seen = with_rules(selection=Binary()), Recorder()
     model = federation(problem, method, net, w0=np.array([2.0, 0, 0, 0]), lr=0.05)
 
     def question(probe: ClientProbe) -> np.ndarray:

@@ -66,7 +66,7 @@ def test_lipschitz_estimates(proxy: str) -> None:
     """Against the gradients of this model written out, at w and at the model after training."""
     rng = np.random.default_rng(3)
     xs, ys = [rng.normal(size=(4, 2)) for _ in range(2)], [np.array([0, 0, 1, 1]), np.array([1, 1, 1, 0])]
-    recorder = Recorder.new()
+    recorder = Recorder()
     rule = ISFL(sigma=0.02, N_p=100, proxy=proxy)
     method = with_rules(rule, recorder, config={"server": {"weights": {"name": "uniform"}}})
     w0 = rng.normal(size=4)
@@ -92,7 +92,7 @@ def test_lipschitz_estimates(proxy: str) -> None:
 
 def test_draws_follow_the_mix() -> None:
     """Round 0 draws by the global mix: the pooled classes are even, so a client of 90 and 10 draws half and half."""
-    recorder = Recorder.new()
+    recorder = Recorder()
     rule = ISFL(sigma=0.02, N_p=1, refresh_every=100)
     x = np.ones((100, 2))
     problem = problem_of([x, x], [np.array([0] * 90 + [1] * 10), np.array([1] * 90 + [0] * 10)], 2)

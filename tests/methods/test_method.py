@@ -7,7 +7,7 @@ import pytest
 from federations import with_rules
 
 from methods.core.method import build, describe, names
-from methods.core.rules import ClientRule, MethodError, register
+from methods.core.rules import ClientRule, MethodError
 from methods.fedavg import Add, GlobalPrediction, MeanDirection, NoPost, SizeWeights
 from methods.fedavgm import ServerMomentum
 from methods.fedprox import FedProx
@@ -102,8 +102,3 @@ def test_two_second_gradients_are_refused_by_name() -> None:
 def test_registry() -> None:
     assert {"add", "momentum"} <= set(names("optimizer"))
     assert describe("optimizer", "momentum") == "Heavy-ball momentum at the server."
-    with pytest.raises(RuntimeError, match="two client rules are called 'fedprox'"):
-
-        @register("client", "fedprox")
-        class Again(ClientRule):
-            pass

@@ -53,14 +53,14 @@ class HeadOnly(ClientRule):
 def test_the_second_gradient_sees_what_the_first_saw() -> None:
     """With e = 0, BatchNorm and dropout, the run is FedAvg's bit for bit, at 33 further samples a round and epoch."""
     options: dict[str, Any] = {"net": bn_dropout, "momentum": 0.9, "weight_decay": 1e-3}
-    seen = Recorder.new()
+    seen = Recorder()
     twice = class_run(with_rules(Still(gradients=[]), seen), **options)
     state, report = twice.step(twice.initial_state())
     expected = run(class_run({}, **options), rounds=1)[-1]
     assert torch.equal(state.w, expected.w) and torch.equal(state.buffers, expected.buffers)
     for first, second in zip(seen.batches[::2], seen.batches[1::2], strict=True):
         assert same(first, second)
-    samples = sum(seen.sizes()) // 2
+    samples = sum(seen._sizes()) // 2
     # Two epochs without batches of one sample (9 and 5 in fours).
     assert samples == 2 * (9 + 5 + 12 + 7) - 2 * 2
     assert report.cost == Cost(trained=samples)

@@ -282,7 +282,7 @@ def test_fedpns_may_leave_flagged_updates_out_of_the_mean() -> None:
 def test_dropped_updates_take_their_buffers_with_them() -> None:
     """BatchNorm statistics and payloads are averaged with the same weights as the updates."""
     sizes = (6, 6, 6, 6)
-    log = Recorder.new()
+    log = Recorder()
     method = with_rules(log, config={"selection": PNS | {"drop_flagged": True}})
     model = federation(classes(sizes, seed=3), method, seeded(bn_dropout, 0), lr=0.5, batch_size=3)
     first = model.initial_state()

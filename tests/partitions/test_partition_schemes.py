@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 import yaml
 
-import partitions.core.registry
 from partitions import Partitioner, PartitionError, Population, make, names, partition
 from partitions.core.base import IntArray
 from partitions.core.heterogeneity import class_counts
+from partitions.core.registry import SCHEMES as REGISTERED
 from partitions.white_blood_cells import WhiteBloodCells
 
 CONF = Path(__file__).parents[2] / "conf" / "partition"
@@ -164,9 +164,10 @@ class Faulty(Partitioner):
 
 
 def test_a_new_scheme_is_registered_and_its_faults_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(PartitionError, match=r"'iid' is defined twice: in partitions\.iid and"):
-        partition("iid")(Faulty)
-    monkeypatch.setattr(partitions.core.registry, "_SCHEMES", dict(partitions.core.registry._SCHEMES))
+    monkeypatch.setattr(REGISTERED, "found", dict(REGISTERED.found))
+    partition("iid")(Faulty)
+    with pytest.raises(PartitionError, match=r"'iid' is defined twice: in partitions/iid\.py and"):
+        make("iid")
     partition("faulty")(Faulty)
     data = Population(np.zeros(5, int), 1)
     for index, said in ((5, "index 5 for 5 samples"), (2, "sample 1 more than once")):

@@ -1,0 +1,90 @@
+"""Names that the files of a folder register: rules of methods, partition schemes, builders of data sets.
+
+A file that cannot be imported, and a name that two files register, concern only those who ask for that name.
+"""
+
+import importlib
+import pkgutil
+import traceback
+from functools import cache
+from typing import Generic, TypeVar
+
+from benchmark.errors import UserError, wrong
+
+Item = TypeVar("Item")
+
+
+class BrokenFile(UserError):
+    """What was asked for is, or may be, in a file that cannot be imported; the message names the file."""
+
+
+@cache
+def broken_files(package: str) -> dict[str, str]:
+    """Import every module of a package: what is wrong with those that fail, by name."""
+    broken = {}
+    folder = importlib.import_module(package).__path__
+    for module in pkgutil.walk_packages(folder, f"{package}.", onerror=lambda name: None):
+        try:
+            importlib.import_module(module.name)
+        except Exception as error:  # noqa: BLE001 (whatever a contributor's code raises)
+            broken[module.name] = f"{_file(module.name)}: cannot be imported: {_cause(error, module.name)}."
+    return broken
+
+
+def _file(module: str) -> str:
+    return f"{module.replace('.', '/')}.py"
+
+
+def _cause(error: Exception, module: str) -> str:
+    """The error in one line, with the line of the file where it happened."""
+    text = " ".join(str(error).split()).rstrip(".")
+    if isinstance(error, UserError):
+        return text
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [frame.lineno for frame in frames if frame.filename.endswith(_file(module))]
+    where = f" (line {lines[-1]})" if lines else ""  # a syntax error says its line itself
+    return f"{type(error).__name__}: {text}{where}"
+
+
+class Registry(Generic[Item]):
+    """What the modules of a package register, by name."""
+
+    def __init__(self, what: str, package: str, kind: type[UserError]) -> None:
+        """``what`` is registered, for messages; ``kind`` is raised for a name that is unknown or there twice."""
+        self.what, self.package, self.kind = what, package, kind
+        self.found: dict[str, list[tuple[str, Item]]] = {}
+
+    def add(self, name: str, item: Item, module: str) -> None:
+        """Register an item of a module. A second one of the same name is an error for those who ask for it."""
+        self.found[name] = [*self.found.get(name, []), (module, item)]
+
+    def names(self) -> list[str]:
+        """All names, sorted."""
+        broken_files(self.package)
+        return sorted(self.found)
+
+    def get(self, key: str, name: str, where: str = "") -> Item:
+        """The item called ``name``.
+
+        Args:
+            key: The setting that names it, for the message.
+            name: Its name.
+            where: Where to set it, as for `wrong`.
+
+        Raises:
+            BrokenFile: It is in a file that cannot be imported, or unknown while there is such a file.
+            UserError: It is unknown, or registered twice.
+        """
+        known, broken = self.names(), broken_files(self.package)
+        if name not in known:
+            text = wrong(key, name, f"one of {', '.join(known)}", known=known, where=where)
+            if broken:
+                raise BrokenFile(" ".join([text, *broken.values()]))
+            raise self.kind(text)
+        modules = [module for module, _ in self.found[name]]
+        if len(modules) > 1:
+            files = " and ".join(map(_file, modules))
+            raise self.kind(f"{self.what} {name!r} is defined twice: in {files}. Rename one of them.")
+        if modules[0] in broken:
+            raise BrokenFile(broken[modules[0]])
+        return self.found[name][0][1]

@@ -1,0 +1,94 @@
+"""What the hooks of a rule return, against the type that the base class states."""
+
+import functools
+from collections.abc import Callable
+from types import UnionType
+from typing import Any, get_args, get_origin
+
+from torch import Tensor
+
+from benchmark.errors import UserError
+from methods.core.contexts import State
+
+STATE = "dict of tensors, numbers, texts, and dicts and lists of them"
+
+
+class MethodError(UserError):
+    """A mistake in how a method is written, named, configured or combined; the message is meant for the user."""
+
+
+def checked(hook: Callable[..., Any], base: Callable[..., Any]) -> Callable[..., Any]:
+    """A rule's hook, which raises `MethodError` where it returns what its ``base``, the hook it overrides, does not."""
+    hint, about = base.__annotations__["return"], (base.__doc__ or "").partition("\n")[0]
+
+    @functools.wraps(hook)
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        value = hook(self, *args, **kwargs)
+        found = problem(value, hint)
+        if found:
+            where = f"{hook.__module__.replace('.', '/')}.py: {base.__name__} of rule {self.key!r}"
+            raise MethodError(f"{where}: returned {found}; expected {words(hint)}. {base.__name__}: {about}")
+        return value
+
+    return call
+
+
+def problem(value: Any, hint: Any) -> str:
+    """What ``value`` is instead of a ``hint``; nothing if it is one."""
+    origin, parts = get_origin(hint), get_args(hint)
+    if hint is State:
+        return _unsavable(value, "") if isinstance(value, dict) else _named(value)
+    if origin is UnionType:
+        found = [problem(value, part) for part in parts]
+        return found[0] if all(found) else ""
+    if origin is tuple and isinstance(value, tuple):
+        parts = parts[:1] * len(value) if parts[-1] is ... else parts
+        if len(value) != len(parts):
+            return _named(value)
+        found = [problem(item, part) for item, part in zip(value, parts, strict=True)]
+        return next((f"tuple with item {n}: {text}" for n, text in enumerate(found, 1) if text), "")
+    if origin is dict and isinstance(value, dict):
+        found = [
+            f"dict with [{key!r}]: {text}" for key, item in value.items() if (text := problem(item, parts[1]))
+        ]
+        return found[0] if found else ""
+    fits = hint in (Any, bool) or (
+        value is None if hint in (None, type(None)) else isinstance(value, origin or hint)
+    )
+    return "" if fits else _named(value)
+
+
+def _unsavable(value: Any, place: str) -> str:
+    """What in a state a checkpoint cannot store, with the path to it; nothing if there is nothing."""
+    if isinstance(value, Tensor) or type(value) in (bool, int, float, str, type(None)):
+        return ""
+    if type(value) is dict:
+        items = [(f"[{key!r}]", part) for key, item in value.items() for part in (key, item)]
+    elif type(value) in (list, tuple):
+        items = [(f"[{number}]", item) for number, item in enumerate(value)]
+    else:
+        return f"dict with {place}: {_named(value)}" if place else _named(value)
+    return next((text for key, item in items if (text := _unsavable(item, place + key))), "")
+
+
+def _named(value: Any) -> str:
+    """The type of a value, item by item for a tuple."""
+    if type(value) is tuple:
+        return f"({', '.join(map(_named, value))})"
+    return "None" if value is None else type(value).__name__
+
+
+def words(hint: Any) -> str:
+    """The type as a user reads it."""
+    origin, parts = get_origin(hint), get_args(hint)
+    if hint is State:
+        return STATE
+    if origin is UnionType:
+        return " or ".join(map(words, parts))
+    if origin is tuple:
+        return f"({', '.join('...' if part is ... else words(part) for part in parts)})"
+    if origin is dict and parts[1] is not Any:
+        return f"dict of {words(parts[1])}s"
+    if hint in (None, type(None)):
+        return "None"
+    return str(getattr(origin or hint, "__name__", hint))
