@@ -142,7 +142,11 @@ def test_watch_until_nothing_is_on_its_way(
     code, out, _ = cli("status", "--watch", *TABLE)
     thread.join()
     lines = [line for line in out.splitlines() if line.startswith("6 runs: ")]
-    assert code == 0 and lines[0].startswith("6 runs: 6 waiting; SLURM") and lines[-1] == "6 runs: 6 done"
+    assert (
+        code == 0
+        and lines[0].startswith("6 runs: 6 waiting; SLURM")
+        and lines[-1].startswith("6 runs: 6 done")
+    )
 
 
 def test_cancel(cli: Any, keys: list[str], results: Results, queue: Path) -> None:
