@@ -52,7 +52,7 @@ class Archive:
         found = {code: len(paths) for code, paths in self.cells.items()}
         check_counts(self.place, found, self.published)
         first = [paths[0] for paths in self.cells.values()]
-        check_pixels(self.place, first, side, pixels)
+        check_pixels(self.place, first, lambda *sides: min(sides) >= side, pixels)
 
 
 def prefix_of(path: Path) -> str:

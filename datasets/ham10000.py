@@ -33,8 +33,8 @@ CLASSES = ("akiec", "bcc", "bkl", "df", "mel", "nv", "vasc")
 COUNTS = dict(zip(CLASSES, (327, 514, 1099, 115, 1113, 6705, 142), strict=True))
 SOURCES = ("vidir_molemax", "vidir_modern", "rosendahl", "vienna_dias")
 SOURCE_COUNTS = dict(zip(SOURCES, (3954, 3363, 2259, 439), strict=True))
-SIDE = 450
-"""Pixels of the shorter side of an original."""
+PIXELS = (600, 450)
+"""Width and height of an original."""
 
 METADATA = ("HAM10000_metadata", "HAM10000_metadata.csv", "HAM10000_metadata.tab", "HAM10000_metadata.txt")
 IMAGE_FOLDERS = ("ham10000_images*", "images", "all_images")
@@ -89,7 +89,7 @@ def ham10000(options: Ham10000Options, root: Path) -> ListedDataset:
         place = find(TREE, root, (*METADATA, *IMAGE_FOLDERS, "ISIC_00*.jpg"))
         table = _table(place, options)
     if options.strict:
-        check_pixels(place, table["path"][:5], SIDE, "600 x 450")
+        check_pixels(place, table["path"][:5], lambda *sides: sides == PIXELS, "600 x 450")
     table["label"] = table["dx"].map(CLASSES.index)
     known = "dataset" in table
     if known:

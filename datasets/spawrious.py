@@ -100,7 +100,7 @@ def _check(top: Place, files: Mapping[str, Sequence[Path]], strict: bool) -> Non
     if strict:
         check_counts(top, found, dict.fromkeys(files, PER_HALF), cause)
         first = [paths[0] for paths in files.values()]
-        check_pixels(top, first, SIDE, f"{SIDE} x {SIDE}")
+        check_pixels(top, first, lambda *sides: min(sides) >= SIDE, f"{SIDE} x {SIDE}")
     cells = Counter[str]()
     for folder, number in found.items():
         cells[folder.split("/", 1)[1]] += number

@@ -5,7 +5,7 @@ and knows only a path; it raises `BadImage`, which `ListedDataset.explain` turns
 """
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
@@ -101,14 +101,16 @@ def two_parts(table: pd.DataFrame) -> tuple[Files, Files]:
     return parts[0], parts[1]
 
 
-def check_pixels(place: Place, paths: Sequence[Path], side: int, published: str) -> None:
-    """Refuse a resized copy: the shorter side of these files must have `side` pixels; originals have `published`."""
+def check_pixels(
+    place: Place, paths: Sequence[Path], good: Callable[[int, int], bool], published: str
+) -> None:
+    """Refuse a resized copy: width and height in pixels of these files must be `good`; originals have `published`."""
     for path in paths:
         try:
             size = open_rgb(path).size
         except BadImage as bad:
             raise bad.explain(place) from bad
-        if min(size) < side:
+        if not good(*size):
             found = f"{size[0]:,} x {size[1]:,} pixels"
             problem = f"has {found}, the originals {published}"
             expected = f"an original image, in pixels {published}"
