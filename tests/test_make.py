@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
+from processes import is_alive, wait_until
 
 ROOT = Path(__file__).resolve().parent.parent
 MAKEFILE = (ROOT / "Makefile").read_text()
@@ -164,3 +165,25 @@ def test_setups_at_once_wait_for_each_other(fresh: Path) -> None:
     waiting.communicate(timeout=300)
     assert waiting.returncode == 0
     assert len(installs(fresh)) == 1
+
+
+# The test suite ----------------------------------------------------------------------------------
+
+
+def test_a_stopped_suite_leaves_no_process_behind(tmp_path: Path) -> None:
+    (tmp_path / "test_endless.py").write_text(
+        "import os, pathlib, subprocess, time\n"
+        "def test_endless():\n"
+        "    child = subprocess.Popen(['sleep', '600'], start_new_session=True)\n"
+        f"    pathlib.Path({str(tmp_path / 'pid')!r}).write_text(str(child.pid))\n"
+        "    child.wait()\n"
+    )
+    options = ["-n", "1", "-p", "conftest", "-c", str(ROOT / "pyproject.toml"), "--rootdir", str(ROOT)]
+    command = [sys.executable, "-m", "pytest", *options, str(tmp_path)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "tests")}
+    suite = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    pid = tmp_path / "pid"
+    wait_until(lambda: pid.exists() and bool(pid.read_text()), "the child of the test")
+    suite.terminate()
+    assert suite.wait(300) == pytest.ExitCode.INTERRUPTED
+    wait_until(lambda: not is_alive(int(pid.read_text())), "the end of the child")
