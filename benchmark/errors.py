@@ -5,12 +5,15 @@ The command line prints it and exits with code 2. This module imports nothing of
 """
 
 import difflib
-from collections.abc import Iterable, Mapping
+import sys
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar, get_args
 
 from pydantic import BaseModel, ValidationError
 
 Model = TypeVar("Model", bound=BaseModel)
+Item = TypeVar("Item")
+Made = TypeVar("Made")
 
 LONGEST = 80
 """Characters of a value in a message. Longer values are cut."""
@@ -40,6 +43,28 @@ def wrong(key: str, got: Any, expected: str, *, known: Iterable[str] = (), where
     """
     text = f"{key}: got {shorten(got)}; expected {expected}.{nearest(str(got), known)}"
     return f"{text} Set it {where}." if where else text
+
+
+def usable(
+    items: Iterable[Item], make: Callable[[Item], Made], needed: Callable[[Item], bool] = lambda item: False
+) -> list[Made]:
+    """What ``make`` makes of each item. A `UserError` is raised if the item is ``needed``, or if nothing is left.
+
+    Otherwise it is printed as a warning.
+    """
+    made, errors = [], []
+    for item in items:
+        try:
+            made.append(make(item))
+        except UserError as error:
+            if needed(item):
+                raise
+            errors.append(error)
+    if errors and not made:
+        raise errors[0]
+    for why in errors:
+        print(f"warning: left out: {why}", file=sys.stderr)
+    return made
 
 
 def shorten(value: Any) -> str:

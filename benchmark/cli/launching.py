@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 from benchmark.cli.options import LaunchOptions, TrackingOptions, group_settings, launcher_settings
 from benchmark.config.schema import RunConfig
-from benchmark.errors import ConfigError, validate
+from benchmark.errors import ConfigError, usable, validate
 from benchmark.experiments.plan import Cells, check, unique_runs
 from benchmark.experiments.selection import TableQuery, find_tables, plan_tables
 from benchmark.experiments.spec import TableSpec
+from benchmark.experiments.tables import NoTable
 from benchmark.launch.overview import SHOWN_STATES
 from benchmark.runs.index import RunIndex
 from benchmark.runs.status import RunState
@@ -50,16 +51,20 @@ def find_analyses(query: TableQuery) -> list[PaperTable]:
 
 
 def plans_of(query: TableQuery, options: LaunchOptions | None = None) -> Plans:
-    """The selected tables with their runs; none if an analysis makes all of them."""
+    """The selected tables with their runs; none if an analysis makes all of them.
+
+    If no table is chosen, one that cannot be planned is left out with a warning.
+    """
     try:
         tables = find_tables(query)
-    except ConfigError:
+    except NoTable:
         if not find_analyses(query):
             raise
         tables = []
-    return plan_tables(
-        tables, query, run_settings(Results(query.results, query.stale), options or LaunchOptions())
-    )
+    settings = run_settings(Results(query.results, query.stale), options or LaunchOptions())
+    chosen = any(given is not None for given in (query.paper, query.table, query.name))
+    plans = usable(tables, lambda table: plan_tables([table], query, settings), lambda table: chosen)
+    return [plan for (plan,) in plans]
 
 
 def run_settings(results: Results, options: LaunchOptions) -> dict[str, Any]:

@@ -3,22 +3,22 @@
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
-from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table as TextTable
 
-from benchmark.config.compose import group_names
+from benchmark.config.compose import group_names, load_group
 from benchmark.errors import ConfigError, UserError, wrong
 from benchmark.paths import CONF
 
 KINDS = tuple("methods datasets partitions selections tables figures analyses models rules".split())
 
 
-def _comment(path: Path) -> str:
-    """The comment at the top of a configuration file, as one line."""
+def _described(group: str, name: str) -> str:
+    """The comment at the top of a configuration file, as one line; `ConfigError` if the file is broken."""
+    load_group(group, name)
     lines = []
-    for line in path.read_text(encoding="utf-8").splitlines():
+    for line in (CONF / group / f"{name}.yaml").read_text(encoding="utf-8").splitlines():
         if not line.startswith("#"):
             break
         if not line.startswith("# @"):
@@ -73,4 +73,4 @@ def _entries(kind: str) -> list[tuple[str, str]]:
 
         return [(name, find(name).summary) for name in MODULES]
     group = kind.rstrip("s")
-    return [(name, _comment(CONF / group / f"{name}.yaml")) for name in group_names(group)]
+    return [(name, _text(partial(_described, group, name))) for name in group_names(group)]

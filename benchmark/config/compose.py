@@ -5,7 +5,7 @@ takes 50 ms. A test compares the two.
 """
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -30,24 +30,40 @@ def _read(path: Path) -> dict[str, Any]:
 def load_group(group: str, name: str) -> dict[str, Any]:
     """The settings of ``conf/<group>/<name>.yaml``; ConfigError, with the nearest name, if there is no such file.
 
-    As for Hydra, they lie on top of what conf/config.yaml has under the name of the group.
+    As for Hydra, they lie on top of what conf/config.yaml has under the name of the group. The name in the file of a
+    method or preset is that of the file; in the other groups it says which data set, scheme, model ... is meant.
     """
     base: dict[str, Any] = _read(CONF / "config.yaml").get(group, {})
-    return copy.deepcopy(merge(base, _extended(group, name)))
+    content = _extended(group, name)
+    key = "preset" if group == "preset" else "name"
+    own = group in ("method", "preset")
+    if not isinstance(content.get(key), str) or (own and content[key] != name):
+        expected = f"{name!r}, the name of the file" if own else "a name"
+        raise ConfigError(wrong(f"{CONF / group / name}.yaml: {key}", content.get(key), expected))
+    return copy.deepcopy(merge(base, content))
 
 
-def _extended(group: str, name: str) -> dict[str, Any]:
-    """The content of a file, on top of the files of its group that it names under ``defaults``."""
+def _extended(group: str, name: str, above: Sequence[str] = ()) -> dict[str, Any]:
+    """The content of a file, on top of the files of its group that it names under ``defaults``.
+
+    ``above`` are the files that extend it.
+    """
     path = CONF / group / f"{name}.yaml"
     if not path.is_file():
         known = group_names(group)
         raise ConfigError(wrong(group, name, f"one of {', '.join(known)} (conf/{group}/)", known=known))
     content = _read(path)
+    parents = content.get("defaults", [])
+    kind, what = (dict, "`override /GROUP: NAME`") if group == "preset" else (str, f"files of conf/{group}")
+    if not isinstance(parents, list) or not all(isinstance(parent, kind) for parent in parents):
+        raise ConfigError(wrong(f"{path}: defaults", parents, f"a list of {what}"))
     if group == "preset":  # Its list chooses files of other groups.
         return content
     config: dict[str, Any] = {}
-    for parent in content.get("defaults", []):
-        config = merge(config, _extended(group, parent))
+    for parent in parents:
+        if parent in (*above, name):
+            raise ConfigError(wrong(f"{path}: defaults", parent, "a file that does not extend this one"))
+        config = merge(config, _extended(group, parent, (*above, name)))
     return merge(config, {key: value for key, value in content.items() if key != "defaults"})
 
 

@@ -23,10 +23,16 @@ def read_yaml(path: Path, what: str) -> dict[str, Any]:
     """The mapping in a YAML file; `ConfigError`, which calls the file ``what``, if there is none."""
     try:
         node = yaml.load(path.read_text(encoding="utf-8"), LOADER)
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+    except (
+        OSError,
+        ValueError,
+        RecursionError,
+        yaml.YAMLError,
+    ) as error:  # also an impossible date, or bytes
         raise ConfigError(f"{what} file {path} cannot be read: {' '.join(str(error).split())}.") from error
     if not isinstance(node, Mapping):
-        raise ConfigError(f"{what} file {path}: got {type(node).__name__}; expected a mapping.")
+        found = "nothing" if node is None else type(node).__name__
+        raise ConfigError(f"{what} file {path}: got {found}; expected a mapping.")
     return dict(node)
 
 

@@ -1,5 +1,6 @@
 """A figure as data: which kind of drawing, with which options, of which runs."""
 
+from fnmatch import fnmatchcase
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,7 @@ from pydantic import Field, PositiveInt
 
 from benchmark.config.files import FileModel, read_yaml
 from benchmark.config.merge import merge
-from benchmark.errors import ConfigError, validate, wrong
+from benchmark.errors import ConfigError, usable, validate, wrong
 from benchmark.experiments.spec import TableSpec
 from benchmark.experiments.tables import extend, spec_called
 from benchmark.paths import CONF
@@ -78,14 +79,23 @@ class FigureSpec(FileModel):
 def load_figure(path: Path) -> FigureSpec:
     """Read one figure file; `ConfigError`, naming file and key, for one that does not fit."""
     values = {"name": path.stem, **read_yaml(path, "figure")}
-    return validate(FigureSpec, values, whole="figure", before=f"figure file {path}: ")
+    spec = validate(FigureSpec, values, whole="figure", before=f"figure file {path}: ")
+    if spec.name != path.stem:
+        raise ConfigError(
+            f"figure file {path}: {wrong('name', spec.name, f'{path.stem!r}, the name of the file')}"
+        )
+    return spec
 
 
 def find_figures(
     paper: str | None = None, figure: int | None = None, folder: Path = FIGURE_FOLDER
 ) -> list[FigureSpec]:
-    """All figures, or those of one paper, or with one number, by name; `ConfigError` if none fits."""
-    specs = [load_figure(path) for path in sorted(folder.glob("*.yaml"))]
+    """All figures, or those of one paper, or with one number, by name; `ConfigError` if none fits.
+
+    A broken file is left out with a warning, unless its name says that it is asked for.
+    """
+    asked = f"{paper or '*'}_{f'figure{figure}' if figure else '*'}" if paper or figure else ""
+    specs = usable(sorted(folder.glob("*.yaml")), load_figure, lambda path: fnmatchcase(path.stem, asked))
     found = [spec for spec in specs if paper in (None, spec.paper) and figure in (None, spec.figure)]
     if not found:
         there = ", ".join(spec.name for spec in specs) or "none"

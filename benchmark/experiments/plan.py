@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import Any
 
-from benchmark.config.compose import compose, group_names, resolve
+from benchmark.config.compose import compose, resolve
 from benchmark.config.merge import merge
 from benchmark.config.schema import RunConfig
 from benchmark.errors import ConfigError, wrong
@@ -48,15 +48,6 @@ class PlannedCell:
 
 
 Cells = dict[tuple[str, str], PlannedCell]
-
-
-def _absent(overrides: Mapping[str, Any]) -> str | None:
-    for group in ("method", "selection", "dataset", "model", "partition"):
-        node = overrides.get(group)
-        name = node.get("name") if isinstance(node, Mapping) else None
-        if name is not None and name not in group_names(group):
-            return f"{group} not available yet"
-    return None
 
 
 def _check(run: RunConfig) -> None:
@@ -107,9 +98,8 @@ def plan(
     for row, column in itertools.product(spec.rows, spec.run_columns):
         key = (row.key, column.key)
         settings = spec.cell_settings(*key, preset)
-        state = "not in this preset" if settings is None else _absent(settings)
-        if settings is None or state is not None:
-            cells[key] = PlannedCell(*key, str(state))
+        if settings is None:
+            cells[key] = PlannedCell(*key, "not in this preset")
             continue
         cell = PlannedCell(*key, "ok", (), (chosen or {}).get(key))
         try:

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from benchmark.errors import ConfigError
 from benchmark.experiments.plan import Cells, plan
 from benchmark.experiments.spec import TableSpec, matching
-from benchmark.experiments.tables import find_specs, spec_called
+from benchmark.experiments.tables import NoTable, find_specs, spec_called
 from benchmark.experiments.tuning import TunedFolder
 
 
@@ -96,7 +96,7 @@ def find_tables(query: TableQuery) -> list[TableSpec]:
     """The selected tables that have the preset and a row and a column for every pattern, uncut.
 
     Raises:
-        ConfigError: No table is left; the message is about the first one.
+        NoTable: No table is left; the message is about the first one.
     """
     kept, problems = [], []
     for spec in whole_tables(query):
@@ -107,7 +107,7 @@ def find_tables(query: TableQuery) -> list[TableSpec]:
         except ConfigError as error:
             problems.append(error)
     if not kept:
-        raise problems[0]
+        raise NoTable(str(problems[0]))
     return kept
 
 

@@ -8,12 +8,16 @@ from typing import Any
 from benchmark.config.compose import group_names, load_group
 from benchmark.config.files import read_yaml
 from benchmark.config.merge import merge
-from benchmark.errors import ConfigError, validate, wrong
+from benchmark.errors import ConfigError, usable, validate, wrong
 from benchmark.experiments.spec import Row, TableSpec, fits
 from benchmark.paths import CONF
 
 TABLE_FOLDER = CONF / "table"
 """Where the table files live."""
+
+
+class NoTable(ConfigError):
+    """No table of ``conf/table`` fits."""
 
 
 def extend(node: Mapping[str, Any], folder: Path = TABLE_FOLDER) -> dict[str, Any]:
@@ -77,17 +81,25 @@ def load_spec(path: Path | str) -> TableSpec:
     except ConfigError as error:
         raise ConfigError(str(error) if str(path) in str(error) else f"table file {path}: {error}") from error
     spec = validate(TableSpec, {"name": path.stem, **node}, whole="table", before=f"table file {path}: ")
+    if spec.name != path.stem:
+        raise ConfigError(
+            f"table file {path}: {wrong('name', spec.name, f'{path.stem!r}, the name of the file')}"
+        )
     if spec.table is not None and path.stem != f"{spec.paper}_table{spec.table}":
         raise ConfigError(f"table file {path}: it holds table {spec.table} of {spec.paper}, so it must be called "
                           f"{spec.paper}_table{spec.table}.yaml.")  # fmt: skip
     return spec
 
 
-def _with_guests(spec: TableSpec) -> TableSpec:
-    """The table with a row for every method whose file names it under ``tables`` (names or patterns)."""
+def _with_guests(specs: Sequence[TableSpec]) -> list[TableSpec]:
+    """The tables with a row for every method whose file names them under ``tables`` (names or patterns)."""
+    methods = dict(usable(group_names("method"), lambda name: (name, load_group("method", name))))
+    return [_with_rows(spec, methods) for spec in specs]
+
+
+def _with_rows(spec: TableSpec, methods: Mapping[str, Mapping[str, Any]]) -> TableSpec:
     rows = list(spec.rows)
-    for name in group_names("method"):
-        method = load_group("method", name)
+    for name, method in methods.items():
         wanted = method.get("tables") or []
         if not isinstance(wanted, list) or not all(isinstance(pattern, str) for pattern in wanted):
             expected = 'a list of names or patterns of conf/table, like ["*_table1", leaderboard]'
@@ -103,20 +115,19 @@ def find_specs(
 ) -> list[TableSpec]:
     """All tables of ``folder``, or those of one paper, or with one number, in the order of their names.
 
-    Methods of ``conf/method`` whose file asks for it (``tables:``) have a row at the end. Raises `ConfigError` if no
-    table fits.
+    Methods of ``conf/method`` whose file asks for it (``tables:``) have a row at the end. Raises `NoTable` if no table
+    fits, and `ConfigError` for a broken file whose name says that it is asked for; other broken files are left out.
     """
     paths = sorted(path for path in folder.glob("*.yaml") if not path.name.startswith("_"))
-    specs = [_with_guests(load_spec(path)) for path in paths]
+    asked = f"{paper or '*'}_{f'table{table}' if table else '*'}" if paper or table else ""
+    specs = _with_guests(usable(paths, load_spec, lambda path: fnmatchcase(path.stem, asked)))
     papers = sorted({spec.paper for spec in specs})
     if paper is not None and paper not in papers:
-        raise ConfigError(wrong("paper", paper, f"one of {', '.join(papers)} (conf/table/)", known=papers))
+        raise NoTable(wrong("paper", paper, f"one of {', '.join(papers)} (conf/table/)", known=papers))
     own = [spec for spec in specs if paper in (None, spec.paper)]
     found = [spec for spec in own if table in (None, spec.table)]
     if not found:
-        raise ConfigError(
-            wrong("table", table, f"one of {', '.join(spec.name for spec in own)} (conf/table/)")
-        )
+        raise NoTable(wrong("table", table, f"one of {', '.join(spec.name for spec in own)} (conf/table/)"))
     return found
 
 
@@ -125,4 +136,4 @@ def spec_called(name: str, where: str = "name", folder: Path = TABLE_FOLDER) -> 
     names = sorted(path.stem for path in folder.glob("[!_]*.yaml"))
     if name not in names:
         raise ConfigError(wrong(where, name, f"one of {', '.join(names)} (conf/table/)", known=names))
-    return _with_guests(load_spec(folder / f"{name}.yaml"))
+    return _with_guests([load_spec(folder / f"{name}.yaml")])[0]

@@ -143,12 +143,14 @@ def build(config: Mapping[str, Any], selection: Mapping[str, Any] | None = None)
         MethodError: For unknown names, wrong values and combinations that are refused.
     """
     _refuse_unknown("method", config, KEYS)
-    server = config.get("server") or {}
+    server, client = config.get("server") or {}, config.get("client") or {}
+    for key, part, what in (
+        ("server", server, "slot to rule, like {weights: {name: uniform}}"),
+        ("client", client, "rule to parameters, like {fedprox: {mu: 0.1}}"),
+    ):
+        if not isinstance(part, Mapping):
+            raise MethodError(wrong(f"method.{key}", part, f"a mapping from {what}"))
     _refuse_unknown("method.server", server, NEUTRAL)
-    client = config.get("client") or {}
-    if not isinstance(client, Mapping):
-        what = "a mapping from rule to parameters, like {fedprox: {mu: 0.1}}"
-        raise MethodError(wrong("method.client", client, what))
     chosen = selection or config.get("selection") or {"name": "uniform"}
     method = Method(
         name=str(config.get("name", "unnamed")),

@@ -25,7 +25,6 @@ TOY: dict[str, Any] = {
     "rows": [
         {"key": "fedavg", "label": "FedAvg", "method": "fedavg"},
         {"key": "fedavgm", "label": "FedAvgM", "method": "fedavgm", "selection": "round_robin"},
-        {"key": "fednix", "label": "FedNix", "method": "nobody_wrote_this", "own": True},
     ],
     "columns": [
         {"key": "iid", "label": "IID", "partition": {"name": "iid", "clients": 4}},

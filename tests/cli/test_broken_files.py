@@ -2,15 +2,18 @@
 
 import importlib
 import re
+import shutil
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from command_line import FAKE_RUN
 
 import methods
+from benchmark.paths import CONF
 from benchmark.registry import broken_files
 from methods.core.method import build
 from methods.core.rules import MethodError, registered
@@ -89,3 +92,72 @@ def test_two_rules_of_one_name_concern_those_who_ask_for_it(file: Callable[..., 
         MethodError, match=r"'fedprox' is defined twice: in methods/fedprox\.py and methods/mine\.py"
     ):
         build({"client": {"fedprox": {"mu": 0.1}}})
+
+
+# Files of conf ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def conf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of conf/, which commands read instead."""
+    folder = tmp_path / "copy"
+    shutil.copytree(CONF, folder)
+    for module in ("config.compose", "cli.list"):
+        monkeypatch.setattr(f"benchmark.{module}.CONF", folder)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("group", "content", "said"),
+    [
+        *((group, b"name: [", "cannot be read") for group in ("method", "dataset", "preset")),
+        *((group, b"name: \xff", "cannot be read: 'utf-8'") for group in ("method", "partition", "preset")),
+        ("method", b"name: mine\nday: 2020-99-99", "cannot be read: month"),
+        *((group, b"", "got nothing; expected a mapping") for group in ("method", "selection", "model")),
+        ("method", b"label: x", "name: got None; expected 'mine', the name of the file"),
+        ("method", b"defaults: [fedprox]", "name: got 'fedprox'; expected 'mine'"),
+        ("method", b"name: fedavg", "name: got 'fedavg'; expected 'mine'"),
+        ("preset", b"preset: quick", "preset: got 'quick'; expected 'mine'"),
+        *((group, b"clients: 3", "name: got None; expected a name") for group in ("partition", "selection")),
+        ("method", b"name: mine\ndefaults: 3", "defaults: got 3; expected a list"),
+        ("method", b"name: mine\ndefaults: [mine]", "defaults: got 'mine'"),
+        ("preset", b"preset: mine\ndefaults: [small]", r"defaults: got \['small'\]"),
+    ],
+)
+def test_a_broken_file_of_conf(
+    conf: Path, cli: Any, refusal: Any, group: str, content: bytes, said: str
+) -> None:
+    path = conf / group / "mine.yaml"
+    path.write_bytes(content)
+    assert str(path) in refusal(["run", f"{group}=mine"], said)
+    assert cli("run", "--cfg", "job").code == 0
+    if group != "preset":
+        code, out, _ = cli("list", f"{group}s")
+        assert code == 0 and re.search(r"\│ mine +│ .*/mine\.yaml", out), out
+        code, _, err = cli("status", "name=feddiverse_cmnist_gsc")
+        assert code == 0 and err.count("warning: ") == err.count(str(path)) == (group == "method"), err
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("rows: [", "cannot be read"),
+        ("", "got nothing; expected a mapping"),
+        ({"name": "toy_table1"}, "name: got 'toy_table1'; expected 'mine_table1', the name of the file"),
+        ({"rows": [FINE | {"method": "fedprx"}]}, "'fedprx'.* Did you mean 'fedprox'"),
+    ],
+)
+def test_a_broken_table_stops_only_commands_that_need_it(
+    cli: Any, toy: Any, refusal: Any, content: str | dict[str, Any], said: str
+) -> None:
+    toy(rows=[FINE])
+    if isinstance(content, dict):
+        whole = yaml.safe_load(Path("conf/toy_table1.yaml").read_text())
+        content = yaml.safe_dump(whole | {"paper": "mine"} | content)
+    Path("conf/mine_table1.yaml").write_text(content)
+    for words in ("status", "plan timing=off", "table launcher=inline", "table name=toy_table1"):
+        code, out, err = cli(*words.split(), "seeds=1")
+        assert (code, "Traceback" in err) == (0, False) and "toy_table1" in out
+        assert err.count("warning: ") == ("mine_table1" in err) == ("name=" not in words), err
+    for words in ("status paper=mine", "plan name=mine_table1", "table table=1"):
+        assert "mine_table1" in refusal(words.split(), said)

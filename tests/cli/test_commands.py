@@ -7,6 +7,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
+import yaml
 from command_line import FAKE_RUN, footprint, numbers
 from edited_code import Edit, edited  # noqa: F401
 
@@ -66,11 +67,14 @@ def test_the_partition_that_is_shown_is_that_of_the_run(cli: Any) -> None:
 
 
 def test_table_from_nothing_to_files(cli: Any, toy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    columns = yaml.safe_load(Path("conf/toy_table1.yaml").read_text())["columns"]
+    late = {"key": "late", "label": "Late", "partition": "iid", "presets": ["paper"]}
+    toy(presets=["quick", "paper"], columns=[*columns, late])
     assert numbers(cli("status", "seeds=1").out) == {"missing": 4}
     code, out, err = cli("table", "name=toy_table1", "seeds=1", "launcher=inline")
     assert (code, err) == (0, "")
     written = "results/tables/quick/toy_table1.{csv,tex,md}"
-    assert f"toy_table1: 4 done, 2 cells method not available yet; {written}" in out
+    assert f"toy_table1: 4 done, 2 cells not in this preset; {written}" in out
     assert [status["state"] for status in statuses(Path("results"))] == ["done"] * 4
     folder = Path("results/tables/quick")
     assert sorted(path.suffix for path in folder.iterdir()) == [".csv", ".md", ".tex"]
@@ -85,13 +89,13 @@ def test_table_from_nothing_to_files(cli: Any, toy: Any, monkeypatch: pytest.Mon
             assert (cell["status"], cell["n"], cell["n_planned"]) == ("done", 1, 1)
             values.append(final["accuracy"])
         assert float(frame.loc[(row, "avg")]["mean"]) == pytest.approx(100 * sum(values) / 2, abs=1e-6)
-    # A row that does not exist yet is shown, everywhere.
-    assert set(frame.loc["fednix"]["status"]) == {"method not available yet"}
+    # A column without runs is shown, everywhere.
+    assert set(frame.xs("late", level="column")["status"]) == {"not in this preset"}
     for suffix in ("md", "tex"):
         text = (folder / f"toy_table1.{suffix}").read_text()
-        assert "FedNix" in text and "not available yet" in text
+        assert "Late" in text and "not in this preset" in text
     shown = cli("status", "seeds=1").out
-    assert numbers(shown) == {"done": 4} and "2 method not available yet" in shown
+    assert numbers(shown) == {"done": 4} and "2 not in this preset" in shown
 
     # Once more: nothing is launched, nothing is touched, the same files.
     contents = {path.name: path.read_bytes() for path in folder.iterdir()}
@@ -161,7 +165,7 @@ def test_a_changed_method_is_run_again_or_kept_and_marked(cli: Any, toy: Any, ed
     code, out, _ = cli("table", *words)
     assert code == 0 and "4 done" in out
     text = Path("results/tables/quick/toy_table1.md").read_text()
-    assert "‡ made by another version of the engine (seed 0): FedAvg, FedAvgM (all columns)" in text
+    assert "‡ made by another version of the engine (seed 0): all rows (all columns)" in text
 
 
 def test_what_fails_verification_is_a_gap(cli: Any, toy: Any) -> None:
@@ -183,7 +187,7 @@ def test_rows_columns_and_places(cli: Any, toy: Any, tmp_path: Path) -> None:
     assert code == 0
     assert "1 done" in out
     assert len(statuses(Path("there"))) == 1
-    assert "1 of 3 rows and 1 of 3 columns" in (tmp_path / "mine" / "toy_table1.md").read_text()
+    assert "1 of 2 rows and 1 of 3 columns" in (tmp_path / "mine" / "toy_table1.md").read_text()
     assert not Path("results").exists()
 
 

@@ -125,7 +125,9 @@ def test_mistakes_are_one_message(refusal: Any, words: str, message: str) -> Non
     refusal(words.split(), message)
 
 
-def test_a_cell_that_has_no_runs_is_named(refusal: Any, ledger: Path) -> None:
-    cell = {"quick": {"table": "toy_table1", "row": "fednix", "column": "dir"}}
+def test_a_cell_that_has_no_runs_is_named(refusal: Any, ledger: Path, toy: Any) -> None:
+    late = {"key": "late", "label": "Late", "presets": ["paper"]}
+    toy(presets=["quick", "paper"], columns=[late])
+    cell = {"quick": {"table": "toy_table1", "row": "fedavg", "column": "late"}}
     write_ledger(ledger, TOY | {"effect": TOY["effect"] | {"cells": cell}})
-    refusal(EFFECTS, "toy-rate, preset quick: toy_table1, fednix, dir: method not available yet")
+    refusal(EFFECTS, "toy-rate, preset quick: toy_table1, fedavg, late: not in this preset")

@@ -23,14 +23,11 @@ TABLE: dict[str, Any] = {
     "presets": ["quick", "paper"],
     "overrides": [
         {"preset": "quick", "dataset": FAKE, "train": {"rounds": 3, "batch_size": 8}},
-        {"preset": "paper", "dataset": "nobody_has_this"},
         {"row": "fedprox", "method": {"client": {"fedprox": {"mu": 0.5}}}},
     ],
     "rows": [
         {"key": "fedavg", "label": "FedAvg", "method": "fedavg"},
         {"key": "fedprox", "label": "FedProx", "method": "fedprox"},
-        {"key": "fednix", "label": "FedNix", "method": "nobody_wrote_this"},
-        {"key": "picky", "label": "Picky", "method": "fedavg", "selection": "nobody_wrote_this"},
     ],
     "columns": [
         {"key": "iid", "label": "IID", "partition": {"name": "iid", "clients": 6}},
@@ -58,13 +55,11 @@ def test_every_cell_has_runs_or_a_reason(spec: TableSpec) -> None:
     cells = plan(spec, "quick")
     assert {key: cell.state for key, cell in cells.items()} == {
         **{(row, column): "ok" for row in ("fedavg", "fedprox") for column in ("iid", "skewed")},
-        **{("fednix", column): "method not available yet" for column in ("iid", "skewed")},
-        **{("picky", column): "selection not available yet" for column in ("iid", "skewed")},
     }
     for cell in cells.values():
         assert [run.seed for run in cell.runs] == ([0, 1] if cell.state == "ok" else [])
     cells = plan(spec, "paper")
-    assert cells["fedavg", "iid"] == PlannedCell("fedavg", "iid", "dataset not available yet")
+    assert [run.seed for run in cells["fedavg", "iid"].runs] == [0, 1, 2, 3, 4]
     assert cells["fedavg", "skewed"] == PlannedCell("fedavg", "skewed", "not in this preset")
     with pytest.raises(ConfigError, match="small"):
         plan(spec, "small")
@@ -140,10 +135,27 @@ def test_a_mistake_is_found_before_the_first_run(
     rows = [{"key": "mine", "label": "Mine", "method": "fedprox"}]
     chosen = {("mine", "iid"): TunedValues(tuned, "results/tuned/quick/toy.yaml")} if tuned else {}
     with pytest.raises(ConfigError, match=said) as error:
-        mine = toy(rows=rows, overrides=[*TABLE["overrides"][:2], settings])
+        mine = toy(rows=rows, overrides=[TABLE["overrides"][0], settings])
         check(mine, plan(mine, "quick", chosen=chosen))
     assert str(error.value).startswith("table toy, row mine, column iid: ")
     assert all(f"with {key} of results/tuned/quick/toy.yaml" in str(error.value) for key in tuned)
+
+
+@pytest.mark.parametrize(
+    ("group", "name", "meant"),
+    [
+        ("method", "fedprx", "fedprox"),
+        ("selection", "unifrm", "uniform"),
+        ("dataset", "digit", "digits"),
+        ("partition", "dirichelt", "dirichlet"),
+        ("model", "tiny_mpl", "tiny_mlp"),
+    ],
+)
+def test_a_misspelt_name(group: str, name: str, meant: str) -> None:
+    rows = [{"key": "mine", "label": "Mine", "method": "fedavg"} | {group: name}]
+    said = rf"table toy, row mine, column iid: {group}: got '{name}'.* Did you mean '{meant}'\?"
+    with pytest.raises(ConfigError, match=said):
+        plan(toy(rows=rows, overrides=[]), "quick")
 
 
 def test_every_table_of_the_repository_can_be_planned() -> None:

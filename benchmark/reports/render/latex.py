@@ -118,9 +118,7 @@ def cell_text(cell: CellResult | str) -> str:
     if isinstance(cell, str):
         return escape(cell)
     if cell.state != "ok":
-        # The notes below say what is not available; here the column must stay narrow.
-        short = "not available" if "not available" in cell.state else cell.state
-        return rf"\textit{{{short}}}"
+        return rf"\textit{{{cell.state}}}"
     if cell.summary is None:
         return rf"\textit{{{cell.outcome}}}"
     text = f"{cell.summary.mean:.2f}"
