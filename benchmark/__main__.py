@@ -1,5 +1,8 @@
 """Command line: ``python -m benchmark COMMAND ...``. A user's mistake is one message and exit code 2."""
 
+import contextlib
+import io
+import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -39,28 +42,78 @@ USAGE = "\n".join(
 
 
 def main(words: Sequence[str]) -> int:
-    """Run one command; exit code 0, 1 (a run failed), 2 (user's mistake) or 130 (stopped)."""
-    from benchmark.errors import ConfigError, UserError, wrong
+    """Run one command; its exit code.
+
+    0, 1 (a run failed), 2 (user's mistake, or something that the system refuses), 130 (stopped) or 141 (nobody reads
+    the output).
+    """
+    from benchmark.errors import UserError
+    from benchmark.system import explain
+
+    try:
+        try:
+            return _carry_out(words)
+        finally:
+            sys.stdout.flush()
+    except UserError as error:
+        _say(f"error: {error}")
+        return 2
+    except KeyboardInterrupt:
+        _say("stopped")
+        return 130
+    except BrokenPipeError:
+        return 141
+    except Exception as error:
+        message = explain(error, "the output")
+        if message is None:
+            raise
+        _say(f"error: {message}")
+        return 2
+
+
+def _carry_out(words: Sequence[str]) -> int:
+    from benchmark.errors import ConfigError, wrong
+    from benchmark.system import OPEN_FILES, require_open_files
 
     if not words or words[0] in ("-h", "--help", "help"):
         print(USAGE)
         return 0 if words else 2
-    try:
-        name = words[0]
-        if name not in COMMANDS:
-            raise ConfigError(wrong("command", name, f"one of: {', '.join(COMMANDS)}", known=COMMANDS))
-        module = import_module(f"benchmark.cli.{'jobs' if name in JOBS else name}")
-        code: int = getattr(module, name if name in JOBS else "main")(words[1:])
-        return code
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
+    name = words[0]
+    if name not in COMMANDS:
+        raise ConfigError(wrong("command", name, f"one of: {', '.join(COMMANDS)}", known=COMMANDS))
+    require_open_files(OPEN_FILES)
+    module = import_module(f"benchmark.cli.{'jobs' if name in JOBS else name}")
+    code: int = getattr(module, name if name in JOBS else "main")(words[1:])
+    return code
+
+
+def _say(line: str) -> None:
+    from benchmark.errors import printable
+
+    with contextlib.suppress(OSError):  # the terminal may be closed
+        print(printable(line), file=sys.stderr, flush=True)
+
+
+def _start() -> int:
+    """`main` in a process of its own, whatever its standard streams are."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:  # otherwise the next file that is opened would get what is printed
+            os.open(os.devnull, os.O_RDWR)
+    if sys.stdout is None:
+        _say("error: standard output is closed. Redirect it to a file or to /dev/null.")
         return 2
-    except KeyboardInterrupt:
-        print("stopped", file=sys.stderr)
-        return 130
-    except BrokenPipeError:
-        return 0
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # an encoding may lack what a name has
+    code = main(sys.argv[1:])
+    try:
+        sys.stdout.flush()
+    except OSError:  # the interpreter would try it once more
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return code
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(_start())

@@ -73,6 +73,11 @@ def shorten(value: Any) -> str:
     return text if len(text) <= LONGEST else f"{text[: LONGEST - 4]} ..."
 
 
+def printable(text: str) -> str:
+    """``text`` with a question mark for each character that a terminal would obey instead of showing it."""
+    return "".join(c if c.isprintable() or c in "\n\t" else "?" for c in text)
+
+
 def nearest(name: str, allowed: Iterable[str]) -> str:
     """`` Did you mean 'x'?`` for the name in ``allowed`` that is most like ``name``, or an empty string."""
     match = difflib.get_close_matches(str(name), list(allowed), n=1, cutoff=0.5)

@@ -11,6 +11,7 @@ import json
 import os
 import pickle
 import select
+import shlex
 import shutil
 import signal
 import subprocess
@@ -40,8 +41,6 @@ LIVE_SECONDS = 60.0
 
 WAIT_SECONDS = 30.0
 """Time that the process beside a launch has at the end of a command to send what is left."""
-
-RESEND = "python -m benchmark track results="
 
 MODES = ("online", "offline", "disabled")
 """From the loudest to the quietest."""
@@ -109,7 +108,7 @@ class Sender:
         except Exception as error:  # noqa: BLE001 - whatever wandb or the server does, runs must go on
             self.failed = True
             reason = " ".join(str(error).split()) or type(error).__name__
-            line = f"W&B cannot be used ({reason}); the runs go on, and this sends them later: {RESEND}{self.root}"
+            line = f"W&B cannot be used ({reason}); the runs go on, and this sends them later: {resend(self.root)}"
             _say(line, self._stream)
         return sent
 
@@ -294,6 +293,11 @@ def summarise(status: Status, folder: RunFolder) -> dict[str, Any]:
     }
 
 
+def resend(root: Path) -> str:
+    """The command that sends what was not sent."""
+    return shlex.join(["python", "-m", "benchmark", "track", f"results={root}"])
+
+
 def _say(line: str, stream: TextIO | None = None) -> None:
     with contextlib.suppress(OSError):
         print(f"tracking: {line}", file=stream or sys.stderr, flush=True)
@@ -323,7 +327,7 @@ def tracking(settings: TrackingSettings, root: Path, runs: Sequence[TrackedRun])
                     os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
             if process.returncode:
-                _say(f"not all was sent; this sends the rest: {RESEND}{root}")
+                _say(f"not all was sent; this sends the rest: {resend(root)}")
 
 
 def _start(settings: TrackingSettings, root: Path, runs: Sequence[TrackedRun]) -> subprocess.Popen[bytes]:
@@ -345,7 +349,14 @@ def _start(settings: TrackingSettings, root: Path, runs: Sequence[TrackedRun]) -
 def main(plan: int) -> None:
     """The process: send what is new again and again until standard input closes, then once more."""
     # A batch system ends all processes of a job. This one stays until the runs have saved their state.
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
+    for number in (
+        signal.SIGINT,
+        signal.SIGTERM,
+        signal.SIGHUP,
+        signal.SIGQUIT,
+        signal.SIGUSR1,
+        signal.SIGUSR2,
+    ):
         signal.signal(number, signal.SIG_IGN)
     os.nice(10)  # Training comes first.
     with os.fdopen(plan, "rb") as stream:

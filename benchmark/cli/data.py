@@ -9,12 +9,12 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
 from rich.table import Table
 
 from benchmark.cli.options import read, yaml_value
 from benchmark.config.compose import group_names, load_group
 from benchmark.errors import ConfigError, wrong
+from benchmark.reports.render.console import TextConsole
 from benchmark.runs.files import storing
 from datasets.core.base import PARTS, DataError, Dataset, Split
 from datasets.core.prepare import DamagedError, Location, check, is_prepared, locate, prepare
@@ -200,4 +200,4 @@ def _counts(split: Split, names: Iterable[Sequence[str]]) -> Counter[tuple[str, 
 
 def _print_table(table: Table) -> None:
     width = max(shutil.get_terminal_size((110, 24)).columns, 60)
-    Console(width=width, color_system=None, highlight=False, markup=False).print(table)
+    TextConsole(width).print(table)

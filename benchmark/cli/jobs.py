@@ -1,7 +1,6 @@
 """Looking after runs: ``python -m benchmark status``, ``logs``, ``retry`` and ``cancel``."""
 
 import shutil
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
@@ -11,7 +10,7 @@ from pathlib import Path
 from typing import Annotated
 
 import yaml
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.table import Table as TextTable
 from rich.text import Text
@@ -19,12 +18,13 @@ from rich.text import Text
 from benchmark.cli.launching import SHOWN, Plans, finished_runs, in_words, plans_of, run_settings
 from benchmark.cli.options import LaunchOptions, convert, parse
 from benchmark.config.compose import resolve
-from benchmark.errors import ConfigError, nearest
+from benchmark.errors import ConfigError, nearest, printable
 from benchmark.experiments.plan import unique_runs
 from benchmark.experiments.selection import TableQuery
 from benchmark.launch.overview import SHOWN_STATES, RunOverview
 from benchmark.launch.slurm.queue import SlurmQueue
 from benchmark.launch.slurm.submission_log import SubmissionLog, task_log
+from benchmark.reports.render.console import TextConsole
 from benchmark.runs.status import RunState
 from benchmark.runs.store import Results, RunFolder
 
@@ -50,7 +50,7 @@ def status(words: Sequence[str]) -> int:
     others = _other_runs(options, results, plans)
     overview = RunOverview(results)
     title = f"preset {options.preset}, {results.root}/runs"
-    console = Console(width=None if sys.stdout.isatty() else 140)
+    console = TextConsole()
     if options.watch:
         _watch(console, lambda: _view(title, plans, others, overview))
     else:
@@ -93,7 +93,7 @@ def _view(
     for key in failed[:SHOWN]:
         status = overview.index.status(key)
         why = "" if status is None else status.message.strip().partition("\n")[0]
-        below.append(Text(f"failed: {key}: {why}", style="red"))
+        below.append(Text(printable(f"failed: {key}: {why}"), style="red"))
     if len(failed) > SHOWN:
         below.append(Text(f"and {len(failed) - SHOWN} more", style="red"))
     if failed:
@@ -109,7 +109,7 @@ def _view(
     return Group(view, *below), line, bool(total[RunState.RUNNING] or total[RunState.WAITING])
 
 
-def _watch(console: Console, look: Callable[[], tuple[RenderableType, str, bool]]) -> None:
+def _watch(console: TextConsole, look: Callable[[], tuple[RenderableType, str, bool]]) -> None:
     """Show what ``look`` sees until nothing runs or waits; on a terminal in place, elsewhere a line per change."""
     live = Live(console=console, auto_refresh=False, vertical_overflow="crop", transient=True)
     told = ""

@@ -4,12 +4,12 @@ import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from rich.console import Console
 from rich.table import Table as TextTable
 
 from benchmark.config.compose import group_names, load_group
 from benchmark.errors import ConfigError, UserError, wrong
 from benchmark.paths import CONF
+from benchmark.reports.render.console import TextConsole
 
 KINDS = tuple("methods datasets partitions selections tables figures analyses models rules".split())
 
@@ -39,7 +39,7 @@ def main(words: Sequence[str]) -> int:
     for word in words:
         if word not in KINDS:
             raise ConfigError(wrong("list", word, f"one of: {', '.join(KINDS)}", known=KINDS))
-    console = Console(width=140)
+    console = TextConsole()
     for kind in words or KINDS:
         view = TextTable("name", "what it is", title=kind)
         for name, text in _entries(kind):

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from rich.console import Console
 from rich.table import Table as TextTable
 
 from benchmark.cli.launching import plans_of
@@ -16,6 +14,7 @@ from benchmark.config.schema import RunConfig
 from benchmark.experiments.plan import unique_runs
 from benchmark.experiments.selection import TableQuery
 from benchmark.launch.overview import RunOverview
+from benchmark.reports.render.console import TextConsole
 from benchmark.runs.store import Results
 
 if TYPE_CHECKING:
@@ -48,7 +47,7 @@ def main(words: Sequence[str]) -> int:
         seen |= set(mine)
         print(f"{spec.name}: {len(mine)} runs, {len(ended & set(mine))} ended")
     known = estimate.paces(found, options.device) if options.timing == "on" else {}
-    Console(width=None if sys.stdout.isatty() else 150).print(_table(found, known))
+    TextConsole().print(_table(found, known))
     uncounted = len(seen - ended) - sum(block.runs for block in found)
     if uncounted:
         print(f"and {uncounted:,} runs on data of whose size nothing is known before they are there")

@@ -84,7 +84,9 @@ def _one(options: LaunchOptions, config: RunConfig) -> int:
 
 
 def _print_progress(round: int, rounds: int) -> None:
-    print(f"\rround {round}/{rounds}", end="\n" if round == rounds else "", flush=True)
+    from benchmark.launch.tasks import say
+
+    say(f"\rround {round}/{rounds}", end="\n" if round == rounds else "")
 
 
 def _print_result(config: RunConfig, index: RunIndex) -> None:

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
-from rich.console import Console
 from rich.table import Table as TextTable
 
 from benchmark.cli.launching import finished_runs, run_settings
@@ -23,6 +22,7 @@ from benchmark.experiments.plan import Cells, TunedValues, plan
 from benchmark.experiments.selection import TableQuery, whole_tables
 from benchmark.experiments.spec import TableSpec, matching
 from benchmark.experiments.tuning import CellKey, Grid, Point, TunedCell, TunedFolder
+from benchmark.reports.render.console import TextConsole
 from benchmark.runs.index import RunIndex
 from benchmark.runs.store import Results, read_json
 
@@ -257,4 +257,4 @@ def _show(
     unit = f" in {metric.unit}" if metric.unit else ""
     what = f"{spec.metric}{unit} on the validation split, {seeds}; * is chosen"
     print(f"{spec.name}, preset {search.options.preset}, {label}: {what}")
-    Console(width=None if sys.stdout.isatty() else 140).print(view)
+    TextConsole().print(view)

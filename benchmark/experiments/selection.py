@@ -57,7 +57,8 @@ class TableQuery:
             "tuned": self.tuned,
         }
         given = [f"{key}={value}" for key, value in options.items() if value is not None]
-        return " ".join(["python -m benchmark", words, *given, *option_words(self.dataset_options)])
+        given = [*map(shlex.quote, given), *option_words(self.dataset_options)]
+        return " ".join(["python -m benchmark", words, *given])
 
 
 def option_words(options: Mapping[str, Any]) -> list[str]:

@@ -29,7 +29,7 @@ def launch(
 ) -> list[Outcome]:
     """Carry out all tasks, begun in the given order, and return how each ended, in that order.
 
-    Ctrl-C, SIGTERM and SIGHUP stop the launch: no further task begins, and tasks that have begun are asked to save
+    The signals of `STOP_SIGNALS` stop the launch: no further task begins, and tasks that have begun are asked to save
     their state and to return. They have ``grace`` seconds for that, or until a second Ctrl-C. Tasks that were not begun
     have no outcome.
 

@@ -23,6 +23,7 @@ from typing import Any
 from benchmark.launch.tasks import Listener, Outcome, StopRequest, Task
 from benchmark.launch.worker import serve
 from benchmark.runs.status import RunState
+from benchmark.system import FILES_PER_WORKER, NO_MEMORY, OPEN_FILES, explain, require_open_files
 
 log = logging.getLogger(__name__)
 
@@ -106,7 +107,7 @@ def _describe_exit(code: int) -> str:
         return f"exit code {code}"
     names = {number.value: number.name for number in signal.Signals}
     how = f"killed by {names.get(-code, f'signal {-code}')}"
-    return f"{how} (out of memory?)" if -code == signal.SIGKILL else how
+    return f"{how}, probably by the system: {NO_MEMORY}" if -code == signal.SIGKILL else how
 
 
 class Pool:
@@ -136,6 +137,7 @@ class Pool:
 
     def run(self) -> list[Outcome]:
         """Return when every task has ended, or after a request to stop, when those have ended that had begun."""
+        require_open_files(OPEN_FILES + FILES_PER_WORKER * len(self.devices))
         try:
             while True:
                 self._check_stop()
@@ -197,7 +199,7 @@ class Pool:
                     self.workers[place] = Worker(place, self.work, self.threads, device, self.grace)
                     wanted -= 1
                 except OSError as error:
-                    self._start_failed(place, str(error), "")
+                    self._start_failed(place, explain(error) or str(error), "")
 
     def _start_failed(self, place: int, how: str, output: str) -> None:
         """Count a worker that died without a task. Raises `LaunchError` if no worker can be started."""

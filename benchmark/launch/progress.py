@@ -5,10 +5,9 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import TYPE_CHECKING
 
-from benchmark.launch.tasks import Listener, Outcome, Task
+from benchmark.launch.tasks import Listener, Outcome, Task, say
 from benchmark.runs.status import RunState
 
 if TYPE_CHECKING:
@@ -19,9 +18,6 @@ STATUS_SECONDS = 10.0
 
 SNAPSHOT_SECONDS = 30.0
 """Least time between two lines about a cluster, unless all runs have ended."""
-
-
-_say = partial(print, flush=True)
 
 
 def duration(seconds: float) -> str:
@@ -52,7 +48,7 @@ class ProgressView(Listener):
         self._left = sum(self._rounds.values())
         self._began = self._shown_at = self._clock()
         before = f", {self._done_before} done before" if self._done_before else ""
-        _say(f"{self._total} runs{before}, {len(tasks)} to do")
+        say(f"{self._total} runs{before}, {len(tasks)} to do")
 
     def task_started(self, key: str) -> None:
         """Add the run. The clock of the speed starts with the first one, after workers have started."""
@@ -76,12 +72,12 @@ class ProgressView(Listener):
         self._worked += rest if done else 0
         self._states[outcome.state] += 1
         why = "" if done else f": {outcome.message.strip().partition(chr(10))[0]}"
-        _say(f"{outcome.state:<11} {outcome.key} ({duration(outcome.seconds)}){why}")
+        say(f"{outcome.state:<11} {outcome.key} ({duration(outcome.seconds)}){why}")
         self._show()
 
     def stopping(self, message: str) -> None:
         """Say that the launch stops."""
-        _say(f"stopping on {message}")
+        say(f"stopping on {message}")
 
     def finished(self) -> None:
         """Sum up: ``72/72 runs in 12 min: 68 done before, 4 done now``."""
@@ -92,7 +88,7 @@ class ProgressView(Listener):
         counts += self._problems()
         if self._ended < self._total:
             counts.append(f"{self._total - self._ended} not begun")
-        _say(
+        say(
             f"{self._ended}/{self._total} runs in {duration(self._clock() - self._began)}: {', '.join(counts)}"
         )
 
@@ -119,7 +115,7 @@ class ProgressView(Listener):
         if self._worked:
             seconds = self._left * (self._clock() - self._first_task) / self._worked
             parts.append(f"about {duration(seconds)} left")
-        _say(", ".join([*parts, *self._problems()]))
+        say(", ".join([*parts, *self._problems()]))
 
 
 class SnapshotView:
@@ -139,7 +135,7 @@ class SnapshotView:
         due = now - self._shown_at >= SNAPSHOT_SECONDS or snapshot.ended == snapshot.total
         if line != self._line and due:
             self._line, self._shown_at = line, now
-            _say(f"{line}; {self._times(snapshot)}")
+            say(f"{line}; {self._times(snapshot)}")
 
     def _times(self, snapshot: Snapshot) -> str:
         """``12 min, about 40 min left``. What is left is not known before a run has ended."""

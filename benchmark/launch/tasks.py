@@ -24,6 +24,9 @@ Work = Callable[[Any, Callable[[int, int], None], Callable[[], bool]], tuple[str
 An exception is a failure of the task.
 """
 
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+"""Ctrl-C, the end by a batch system or `timeout`, a closed terminal, and Ctrl-\\."""
+
 SECOND_PRESS = 1.0
 """Seconds between a first and a second Ctrl-C. `make` and other wrappers deliver one press twice within less."""
 
@@ -79,6 +82,12 @@ class Listener:
         """Called last, also if the launch ends by an error."""
 
 
+def say(line: str, end: str = "\n") -> None:
+    """Print a line about how far runs are. They go on if it cannot be printed; the end of the command says so."""
+    with contextlib.suppress(OSError):
+        print(line, end=end, flush=True)
+
+
 class StopRequest:
     """A request to stop, from a signal or another thread.
 
@@ -103,7 +112,7 @@ class StopRequest:
 
 @contextlib.contextmanager
 def signals_request_stop(stop: StopRequest, raises: bool = False) -> Iterator[None]:
-    """Inside the ``with``, Ctrl-C, SIGTERM and SIGHUP request a stop. Only the main thread can catch signals.
+    """Inside the ``with``, the signals of `STOP_SIGNALS` request a stop. Only the main thread can catch signals.
 
     A signal that is ignored stays ignored, since `nohup` and background jobs of scripts ask for that.
 
@@ -119,7 +128,7 @@ def signals_request_stop(stop: StopRequest, raises: bool = False) -> Iterator[No
 
     before: dict[signal.Signals, Any] = {}
     if threading.current_thread() is threading.main_thread():
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        for number in STOP_SIGNALS:
             if signal.getsignal(number) not in (signal.SIG_IGN, None):
                 before[number] = signal.signal(number, handle)
     try:

@@ -19,6 +19,7 @@ from multiprocessing.connection import Connection
 
 from benchmark.launch.tasks import Outcome, Task, Work
 from benchmark.runs.status import RunResult, RunState
+from benchmark.system import explain
 
 PROGRESS_SECONDS = 0.2
 """Time between two progress reports of a worker."""
@@ -117,12 +118,19 @@ class _Server:
 
 def serve(connection: Connection, work: str, grace: float) -> None:
     """Be a worker: the main function of a process that the launcher started."""
-    # A terminal sends Ctrl-C and hang-ups to every process of the group. The launcher decides what they mean.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    # A terminal sends these to every process of the group. The launcher decides what they mean.
+    for number in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
+        signal.signal(number, signal.SIG_IGN)
     faulthandler.enable()
     server = _Server(connection, grace)
     # A batch system or `timeout` sends SIGTERM to workers too: save the state, then leave.
     signal.signal(signal.SIGTERM, server.leave)
     threading.Thread(target=server.listen, name="launcher", daemon=True).start()
-    server.serve(load(work))
+    try:
+        function = load(work)
+    except Exception as error:
+        message = explain(error)
+        if message is None:
+            raise
+        sys.exit(message)
+    server.serve(function)

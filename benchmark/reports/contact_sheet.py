@@ -1,6 +1,7 @@
 """A data set at a glance: a few images of each class (with attribute and source), training left, test right."""
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -8,6 +9,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 from PIL import Image, ImageOps
 
+from benchmark.runs.files import write_atomically
 from datasets.core.base import Dataset, Split, UInt8Array
 
 TILE = 72
@@ -53,7 +55,8 @@ def contact_sheet(data: Dataset, path: Path, title: str = "") -> Path:
     axes.tick_params(length=0, labeltop=True, labelbottom=False)
     axes.set_title(title or data.name, fontsize=11, pad=22)
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, format="png", dpi=DPI, bbox_inches="tight", metadata={"Software": None})
+    draw = partial(figure.savefig, format="png", dpi=DPI, bbox_inches="tight", metadata={"Software": None})
+    write_atomically(path, draw, durable=False)
     return path
 
 

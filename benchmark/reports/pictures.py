@@ -1,6 +1,7 @@
 """Pictures of partitions: which client has how many samples of which class."""
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,8 @@ from matplotlib.axis import Axis
 from matplotlib.collections import PathCollection
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike, NDArray
+
+from benchmark.runs.files import write_atomically
 
 FORMATS = (".png", ".pdf")
 MOST_TICKS = 40
@@ -59,7 +62,10 @@ def save(figure: Figure, stem: Path, formats: Sequence[str] = FORMATS) -> list[P
     files = [stem.with_name(stem.name + suffix) for suffix in formats]
     for file in files:
         metadata = {"CreationDate": None} if file.suffix == ".pdf" else {"Software": None}
-        figure.savefig(file, dpi=150, bbox_inches="tight", metadata=metadata)
+        draw = partial(
+            figure.savefig, format=file.suffix[1:], dpi=150, bbox_inches="tight", metadata=metadata
+        )
+        write_atomically(file, draw, durable=False)
     return files
 
 

@@ -32,6 +32,7 @@ from benchmark.runs.lease import Busy, LeaseLost
 from benchmark.runs.status import RunResult, RunState, Status
 from benchmark.runs.store import DamagedError, Results, RunFolder
 from benchmark.runs.writer import RunWriter
+from benchmark.system import explain
 from methods.core.method import Method
 from methods.core.vectors import Layout
 from partitions.core.registry import get as get_scheme
@@ -134,15 +135,17 @@ def _execute(config: RunConfig, folder: RunFolder, progress: Progress, stop: Sto
             log.warning("stopped: %s", error)
             raise
         except Exception as error:
-            mistake = isinstance(error, UserError)
-            message = str(error) if mistake else f"{type(error).__name__}: {error}"
+            known = str(error) if isinstance(error, UserError) else explain(error)
+            message = known or f"{type(error).__name__}: {error}"
             log.error("failed: %s\n%s", message, traceback.format_exc())
             try:
                 _write_state(config, writer, RunState.FAILED, message)
             except (UserError, OSError) as second:  # a full disk: only the caller gets the message
                 log.error("the failure could not be written to %s: %s", folder.path, second)
-            if mistake:
+            if isinstance(error, UserError):
                 raise
+            if known is not None:
+                raise UserError(known) from error
             where = f"traceback in {folder.path / 'log.txt'}"
             return RunResult(RunState.FAILED, f"{message} ({where})", type(error).__name__)
 
@@ -158,8 +161,8 @@ def _write_state(config: RunConfig, writer: RunWriter, state: RunState, message:
 
 @contextlib.contextmanager
 def _log_file(folder: RunFolder) -> Iterator[None]:
-    """Append the log to log.txt. A full disk is ignored; the status and the command line say what ended the run."""
-    handler = logging.FileHandler(folder.path / "log.txt", delay=True)
+    """Append the log to log.txt."""
+    handler = _LogFile(folder.path / "log.txt", delay=True)
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
     handler.handleError = lambda record: None  # type: ignore[method-assign]
     logging.getLogger().addHandler(handler)
@@ -170,6 +173,14 @@ def _log_file(folder: RunFolder) -> Iterator[None]:
         logging.getLogger().removeHandler(handler)
         with contextlib.suppress(OSError):
             handler.close()
+
+
+class _LogFile(logging.FileHandler):
+    """Ignores a full disk; the status and the command line say what ended the run."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        with contextlib.suppress(OSError):  # there may be no inode left to create the file
+            super().emit(record)
 
 
 # Meta ------------------------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import IO
 
 from benchmark.errors import StorageError
+from benchmark.system import remove_leftovers
 
 
 def write_atomically(
@@ -29,6 +30,7 @@ def write_atomically(
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
+        remove_leftovers(path)
         with temporary.open("wb") as stream:
             if callable(content):
                 content(stream)

@@ -19,6 +19,7 @@ import numpy as np
 from rich.console import Console
 from rich.progress import track
 
+from benchmark.system import end_with_parent
 from datasets.core.base import PARTS, DataError, RawDataset, Split
 from datasets.core.images import BadImage, Decode, Files, ListedDataset
 
@@ -83,7 +84,8 @@ def _in_processes(
 ) -> Iterator[int]:
     try:
         # A fork of a process with threads (PyTorch's) may hang; a spawned process does not.
-        with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn")) as pool:
+        spawn = multiprocessing.get_context("spawn")
+        with ProcessPoolExecutor(workers, mp_context=spawn, initializer=end_with_parent) as pool:
             yield from pool.map(work, starts, chunks)
     except BrokenProcessPool as error:
         raise DataError(

@@ -19,6 +19,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import wrap_file
 
+from benchmark.system import remove_leftovers
 from datasets.core.base import DataError
 from datasets.core.folders import BAD_FILE, STRICT, Place, Tree, readable
 
@@ -141,6 +142,7 @@ def _download(tree: DownloadTree, folder: Path, missing: list[str]) -> str:
         folder.mkdir(parents=True, exist_ok=True)
         for name, content in contents.items():
             # In one step, so that a kill or a second process leaves no half of a file.
+            remove_leftovers(folder / name)
             beside = folder / f".{name}.{os.getpid()}"
             beside.write_bytes(content)
             os.replace(beside, folder / name)

@@ -323,7 +323,7 @@ def _open(place: Location) -> Dataset | None:
                 arrays[name] = np.load(path, mmap_mode="r", allow_pickle=False)
         except FileNotFoundError:
             damage.append(f"{path.name} is missing")
-        except (OSError, ValueError) as error:
+        except ValueError as error:
             damage.append(f"{path.name} is not a readable array ({error})")
     if damage:
         raise _damaged(place, "; ".join(damage))

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from benchmark.errors import wrong
+from benchmark.system import remove_leftovers
 from partitions.core.base import IntArray, PartitionError, Population
 from partitions.core.heterogeneity import class_counts, group_counts, six_metrics
 from partitions.core.registry import make
@@ -140,6 +141,7 @@ def save(partition: Partition, population: Population, folder: Path) -> None:
         "indices_sha256": _digest(flat, offsets),
     }
     try:
+        remove_leftovers(final)
         aside.mkdir(parents=True)
         np.savez_compressed(aside / INDICES, flat=flat, offsets=offsets)
         (aside / STATISTICS).write_text(json.dumps(statistics, indent=1) + "\n", encoding="utf-8")

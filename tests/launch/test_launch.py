@@ -16,7 +16,8 @@ from benchmark.errors import ConfigError
 from benchmark.launch import resources
 from benchmark.launch.local import launch
 from benchmark.launch.pool import LaunchError
-from benchmark.launch.tasks import SECOND_PRESS, Outcome, Task
+from benchmark.launch.tasks import SECOND_PRESS, STOP_SIGNALS, Outcome, Task
+from benchmark.system import NO_MEMORY
 
 ROOT = Path(__file__).resolve().parents[2]
 HELPERS = ROOT / "tests" / "helpers"
@@ -39,8 +40,7 @@ def local(work: str, *payloads: Any, workers: int = 2, **more: Any) -> list[Outc
 @pytest.mark.parametrize("number", [0, 1000])
 def test_outcomes_come_in_the_order_of_the_tasks(kind: Any, number: int) -> None:
     log, given = Log(), tasks(*range(number))
-    signals = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    before = [signal.getsignal(number) for number in signals]
+    before = [signal.getsignal(number) for number in STOP_SIGNALS]
     outcomes = launch(given, "launch_work:echo", kind=kind, listener=log)
     assert [(o.key, o.state, o.message) for o in outcomes] == [
         (f"run/seed{index}", "done", str(index)) for index in range(number)
@@ -48,7 +48,7 @@ def test_outcomes_come_in_the_order_of_the_tasks(kind: Any, number: int) -> None
     assert log.events[0] == ("started", number) and log.events[-1] == ("finished",)
     assert [event[1] for event in log.named("task_started")] == [task.key for task in given]
     assert len(log.named("task_ended")) == number
-    assert [signal.getsignal(number) for number in signals] == before
+    assert [signal.getsignal(number) for number in STOP_SIGNALS] == before
 
 
 # Failures ----------------------------------------------------------------------------------------
@@ -61,7 +61,7 @@ def test_a_killed_worker_costs_its_task_only() -> None:
     first, second = {o.message for o in outcomes[:2]}, {o.message for o in outcomes[3:5]}
     assert len(first) == len(second) == 1 and first != second, "one worker before, another one after"
     why, output = outcomes[2].message.splitlines()
-    assert "worker process died" in why and "SIGKILL" in why and output == "last words"
+    assert "worker process died" in why and "SIGKILL" in why and NO_MEMORY in why and output == "last words"
     assert "worker process died" in outcomes[5].message, "of a payload that cannot be read"
     assert "exit code 3" in outcomes[-1].message
 
@@ -95,8 +95,10 @@ def test_workers_that_cannot_start_end_the_launch(tmp_path: Path, monkeypatch: A
     said = {
         "broken_work": "exit code 7. Its last output:\na library is missing",
         "once_work": "FileExistsError",
+        "big_work": f"exit code 1. Its last output:\n{NO_MEMORY}",
     }
-    for name, ended in {"broken_work": [], "once_work": ["done", "failed"]}.items():
+    (tmp_path / "big_work.py").write_text("raise MemoryError\n")
+    for name, ended in {"broken_work": [], "once_work": ["done", "failed"], "big_work": []}.items():
         log = Log()
         with pytest.raises(LaunchError) as caught:
             launch(tasks(*range(4)), f"{name}:work", kind="local", workers=1, listener=log)
@@ -276,8 +278,11 @@ def result(process: subprocess.Popen[str], folder: Path) -> tuple[list[list[str]
         ("local", signal.SIGINT, "group, twice"),
         ("local", signal.SIGTERM, "launcher"),
         ("local", signal.SIGTERM, "group"),
+        ("local", signal.SIGHUP, "group"),
+        ("local", signal.SIGQUIT, "group"),
         ("inline", signal.SIGINT, "group"),
         ("inline", signal.SIGTERM, "launcher"),
+        ("inline", signal.SIGQUIT, "launcher"),
     ],
 )
 def test_a_signal_lets_tasks_save(background: Any, kind: str, number: int, to: str, tmp_path: Path) -> None:

@@ -80,14 +80,15 @@ def test_a_run_that_another_process_holds(
     assert job() == {ending: 1}
 
 
-def test_sigterm_lets_runs_save(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT])
+def test_signals_let_runs_save(tmp_path: Path, number: int) -> None:
     """Some clusters send nothing else; the job is queued again by the scheduler."""
     path = tmp_path / "run"
     job = packed("until_stop", str(path), "never begun", workers=1)
     threading.Thread(
         target=lambda: (
             wait_until(lambda: lines(path) == 1, "the run's beginning"),
-            os.kill(os.getpid(), signal.SIGTERM),
+            os.kill(os.getpid(), number),
         )
     ).start()
     assert job() == {"interrupted": 2}

@@ -1,5 +1,8 @@
 """What goes with a submission to a cluster: packing and settings."""
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -83,6 +86,41 @@ def test_settings_that_are_not_allowed(values: dict[str, Any], message: str) -> 
 def test_gpus_are_asked_for_in_one_way() -> None:
     assert SlurmSettings.of({"gpus_per_job": 2}).place == {"gpus_per_node": 2}
     assert SlurmSettings.of({"gpus_per_job": 2, "slurm": {"gres": "gpu:a100:2"}}).place == {}
+
+
+@pytest.mark.parametrize("name", ["plain", "a 'b\" $HOME; $(exit 3) `exit 4` &"])
+def test_the_folders_of_a_job_are_quoted(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The script is run by a shell, with a Python that prints its arguments and PYTHONPATH."""
+    tools, checkout = tmp_path / "tools", tmp_path / name
+    for folder in (tools, checkout):
+        folder.mkdir()
+    python = checkout / "python"
+    scripts = {
+        tools / "sbatch": f'cp "$1" {tmp_path}/script; echo Submitted batch job 1',
+        tools / "srun": 'while [ "$1" != -u ] && [ "$1" != "$PYTHON" ]; do shift; done; "$@"',
+        python: f'printf "%s\\n" "$PYTHONPATH" "$4" >{tmp_path}/out',
+    }
+    for path, line in scripts.items():
+        path.write_text(f"#!/bin/sh\n{line}\n")
+        path.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tools}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("PYTHON", str(python))
+    monkeypatch.setenv("PYTHONPATH", "/before")
+    monkeypatch.setattr(sys, "executable", str(python))
+    monkeypatch.setattr("benchmark.launch.slurm.queue.ROOT", checkout)
+    SlurmQueue(SlurmSettings(), checkout / "jobs").submit("batch", [print])
+    subprocess.run(["bash", tmp_path / "script"], check=True)
+    assert (tmp_path / "out").read_text() == f"{checkout}:/before\n{checkout}/jobs/batch\n"
+
+
+@pytest.mark.parametrize(("checkout", "results"), [("/a:b", "/c"), ("/a", "/50%/c"), ("/a", "/b\\c")])
+def test_folders_that_slurm_would_misread(
+    checkout: str, results: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shutil.which", lambda name: name)
+    monkeypatch.setattr("benchmark.launch.slurm.queue.ROOT", Path(checkout))
+    with pytest.raises(ConfigError, match=r"launcher=slurm: got the folder .*; expected one without '"):
+        SlurmQueue(SlurmSettings(), Path(results))
 
 
 def test_no_cluster_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ means are equal, and in Average only one of them has a published number: no tau.
 """
 
 import json
+import shlex
 import shutil
 import subprocess
 from pathlib import Path
@@ -16,8 +17,10 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from finished_runs import as_markdown
+from markdown_it import MarkdownIt
 
 from benchmark.errors import StorageError
+from benchmark.experiments.selection import TableQuery
 from benchmark.experiments.spec import TableSpec
 from benchmark.experiments.tables import TABLE_FOLDER, load_spec
 from benchmark.reports.layout import as_table
@@ -25,6 +28,7 @@ from benchmark.reports.render import csv, latex, markdown, terminal
 from benchmark.reports.results import Cell, CellRun, build_results
 from benchmark.reports.tables import Table, text_table
 from benchmark.reports.write import write
+from benchmark.tracking import resend
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -148,6 +152,45 @@ def test_text_cannot_break_the_markup(published: Path) -> None:
     assert {line.replace(r"\|", "").count("|") for line in lines} == {8}
     assert r"| a\|b\*&lt;c> |" in lines[2]
     assert latex.escape(spec.title) == r"A\_B \& \{C\} \#1 \textbackslash{} ?"
+
+
+NASTY = (
+    "<script>alert('1')</script> & \"b\" &lt; &#60;",
+    "$(touch x) `touch y` $x$; 100 % of _x_ and a_b, x^2 ~ {3}",
+    r"back\slash \input{x} \\ [a](b:c) ![c](d) **e** ~~f~~",
+    "# not a heading | no column",
+    "[red]no colour[/red] :smile: 🎲 é",
+    "two\nlines, \x1b[31mred",
+)
+
+
+@pytest.mark.parametrize("text", NASTY)
+def test_names_stay_text(text: str, tmp_path: Path) -> None:
+    """What a reader of each format sees is the name; a line break is a space, a control character a question mark."""
+    table = text_table("toy", text, pd.DataFrame({text: [text], "n": [1]}), (text,), decimals=2)
+    seen = text.replace("\x1b", "?")
+    tokens = MarkdownIt("commonmark").enable("table").parse(markdown.render(table))
+    shown = [token for token in tokens if token.type == "inline"]
+    assert [token.children and "".join(t.content for t in token.children) for token in shown] == [
+        part.replace("\n", " ") for part in (seen, seen, "n", seen, "1", seen)
+    ]
+    assert {child.type for token in shown for child in token.children or ()} <= {"text", "text_special"}
+    (tmp_path / "toy.csv").write_text(csv.render(table))
+    assert pd.read_csv(tmp_path / "toy.csv").to_dict("list") == {text: [text], "n": [1]}
+    assert all(line in terminal.render(table) for line in seen.split("\n"))
+    for words in (TableQuery(results=Path(text)).command("status"), resend(Path(text))):
+        assert shlex.split(words)[-1] == f"results={text}"
+    printed = latex.render(table)
+    assert "\x1b" not in printed and printed.count(r"\input{x}") == 0 and "🎲" not in printed
+    if shutil.which("pdflatex"):
+        write(table, tmp_path)
+        _pdflatex(tmp_path, "toy.tex")
+
+
+def test_plain_latex() -> None:
+    assert latex.escape(NASTY[1]) == (
+        r"\$(touch x) `touch y` \$x\$; 100 \% of \_x\_ and a\_b, x\textasciicircum{}2 \textasciitilde{} \{3\}"
+    )
 
 
 def _pdflatex(folder: Path, name: str) -> str:

@@ -161,10 +161,18 @@ def test_killed_at_every_step_on_the_way_to_the_disk(
     assert folder_of(config).checkpoint_path.exists() == keep
 
 
-# SIGTERM, SIGINT ---------------------------------------------------------------------------------------------------
+# Signals -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("number", "layer"), [(signal.SIGTERM, STATELESS), (signal.SIGINT, STATEFUL)])
+@pytest.mark.parametrize(
+    ("number", "layer"),
+    [
+        (signal.SIGTERM, STATELESS),
+        (signal.SIGINT, STATEFUL),
+        (signal.SIGHUP, STATELESS),
+        (signal.SIGQUIT, STATELESS),
+    ],
+)
 def test_a_signal_saves_the_state(tmp_path: Path, layer: dict[str, Any], number: signal.Signals) -> None:
     rounds, log = 60, tmp_path / "out.txt"
     expected = undisturbed(tmp_path, layer, {"train": {"rounds": rounds}})

@@ -1,12 +1,15 @@
 """From a configuration to a finished run: what is trained on, what is recorded, what is refused."""
 
+import errno
 import json
 import math
+import os
 import re
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -20,6 +23,7 @@ from benchmark.errors import ConfigError, UserError
 from benchmark.runs.build import build_problem, build_run, choose_device
 from benchmark.runs.data import load_data, load_dataset, prepare_data
 from benchmark.runs.execute import execute, work
+from benchmark.system import NO_MEMORY
 
 
 def configuration(tmp_path: Path, *layers: dict[str, Any], seed: int = 0, **runtime: Any) -> RunConfig:
@@ -249,6 +253,23 @@ def test_a_fault_of_the_program_is_a_failed_run_that_can_be_repeated(
     # The checkpoint after round 2 is still there, and the run goes on from it.
     assert execute(config)[0] == "done"
     assert bits(config) == bits(calm)
+
+
+def test_too_little_memory_is_one_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = configuration(tmp_path)
+    said = "DefaultCPUAllocator: not enough memory: you tried to allocate 4 bytes."
+    monkeypatch.setattr(FederatedRun, "step", Mock(side_effect=RuntimeError(said)))
+    with pytest.raises(UserError) as caught:
+        execute(config)
+    assert str(caught.value) == NO_MEMORY
+    assert (status_of(config).state, status_of(config).message) == ("failed", NO_MEMORY)
+
+
+def test_a_log_that_cannot_be_written_ends_no_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As when there is no inode left for it."""
+    full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    monkeypatch.setattr("logging.FileHandler._open", Mock(side_effect=full))
+    assert execute(configuration(tmp_path))[0] == "done"
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ was. In both cases runs continue from their own checkpoints, and those that have
 a run is in its folder, and a job keeps nothing.
 """
 
-import signal
 import socket
 import time
 from collections import Counter
@@ -20,7 +19,7 @@ from benchmark.launch.local import launch
 from benchmark.launch.resources import gpu_memory, usable_cores
 from benchmark.launch.slurm.preflight import differences
 from benchmark.launch.slurm.settings import SlurmSettings
-from benchmark.launch.tasks import Listener, Outcome, StopRequest, Task
+from benchmark.launch.tasks import Listener, Outcome, StopRequest, Task, say, signals_request_stop
 from benchmark.runs.lease import BEAT_SECONDS, STALE_SECONDS
 from benchmark.runs.status import RunState
 
@@ -69,15 +68,14 @@ class BatchJob:
         # A thread carries out the runs, so that the main thread is free for signals.
         with self.tracker(), ThreadPoolExecutor(1) as thread:
             self._session = session = _Session(self)
-            before = signal.signal(signal.SIGTERM, lambda *_: session.stop.request("SIGTERM"))
-            session.future = thread.submit(session.carry_out)
-            try:
-                # A signal that another thread receives is handled when this wait ends, so it is short.
-                while not session.future.done():
-                    wait([session.future], 0.1)
-            finally:
-                signal.signal(signal.SIGTERM, before)
-                self._session = None
+            with signals_request_stop(session.stop):
+                session.future = thread.submit(session.carry_out)
+                try:
+                    # A signal that another thread receives is handled when this wait ends, so it is short.
+                    while not session.future.done():
+                        wait([session.future], 0.1)
+                finally:
+                    self._session = None
         states = session.future.result()
         return dict(Counter(str(states.get(task.key, RunState.INTERRUPTED)) for task in self.tasks))
 
@@ -182,4 +180,4 @@ class Log(Listener):
         self._print(f"stopping    {message}")
 
     def _print(self, line: str) -> None:
-        print(f"{time.strftime('%F %T')} {line}", flush=True)
+        say(f"{time.strftime('%F %T')} {line}")

@@ -112,7 +112,7 @@ class PreflightCheck:
     def message(self) -> str | None:
         """What is wrong with the node; "" if nothing is, None if the job has not ended."""
         try:
-            return self.path.read_text()
+            return self.path.read_text(errors="replace")
         except OSError:
             return None
 

@@ -2,6 +2,7 @@
 
 import io
 import re
+import shlex
 import shutil
 import subprocess
 from collections.abc import Callable, Iterable, Sequence
@@ -55,6 +56,13 @@ class SlurmQueue:
         if shutil.which("sbatch") is None:
             expected = "another one: there is no `sbatch` here. Use a login node of the cluster"
             raise ConfigError(wrong("launcher", "slurm", expected, where="launcher=local"))
+        # SLURM replaces %j and the like in names of logs; a colon separates the entries of PYTHONPATH.
+        for path, signs in ((ROOT, ":\n"), (folder, "%\\\n")):
+            if set(signs) & set(str(path.absolute())):
+                shown = ", ".join(map(repr, signs))
+                raise ConfigError(
+                    f"launcher=slurm: got the folder {str(path)!r}; expected one without {shown}."
+                )
         self.settings, self.folder = settings, folder
 
     def submit(
@@ -86,7 +94,10 @@ class SlurmQueue:
             signal_delay_s=s.signal_delay,
             cpus_per_task=s.cpus_per_job or s.side_by_side * s.threads,
             array_parallelism=parallel,
-            setup=[*s.preparation, f'export PYTHONPATH="{ROOT}${{PYTHONPATH:+:$PYTHONPATH}}"'],
+            setup=[
+                *s.preparation,
+                f"export PYTHONPATH={shlex.quote(str(ROOT))}${{PYTHONPATH:+:$PYTHONPATH}}",
+            ],
             additional_parameters={**waits, **s.slurm},
             **s.place,
             **({"mem": s.mem} if s.mem is not None else {}),

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
+from benchmark.errors import StorageError
 from benchmark.launch.slurm.queue import Queued, QueuedTask
 from benchmark.runs.files import write_atomically
 from benchmark.runs.store import Results
@@ -53,7 +54,7 @@ class SubmissionLog:
 
     def batches(self) -> list[Batch]:
         """All batches, in the order in which they were submitted."""
-        return [Batch(**json.loads(path.read_bytes())) for path in sorted(self.folder.glob("*.json"))]
+        return [_read(path) for path in sorted(self.folder.glob("*.json"))]
 
     def living(self, queued: Queued | None) -> dict[str, QueuedTask]:
         """Run -> its task that waits or runs. If the queue is not known, everything submitted may run."""
@@ -85,6 +86,15 @@ class SubmissionLog:
             tasks += [alive[index] for index in hit]
             others += sum(key not in keys for index in hit for key in batch.packs[index])
         return tasks, others
+
+
+def _read(path: Path) -> Batch:
+    try:
+        return Batch(**json.loads(path.read_bytes()))
+    except (ValueError, TypeError) as error:
+        raise StorageError(
+            f"{path.absolute()}: damaged ({error}). Remove it when `squeue` shows no job called {path.stem}."
+        ) from error
 
 
 def task_log(jobs: Path, place: Place) -> Path | None:

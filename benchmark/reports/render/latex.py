@@ -1,5 +1,6 @@
 r"""A table as LaTeX (booktabs, graphicx): compiles as it is, and can be \input into a document that loads both."""
 
+import re
 from collections.abc import Iterable
 
 from benchmark.reports.results import CellResult
@@ -26,20 +27,22 @@ _SPECIAL = (
     {c: rf"\{c}" for c in "{}&%$#_"}
     | {c: rf"\text{name}{{}}" for c, name in zip("\\~^<>|", _NAMES, strict=True)}
     | {c: rf"$\{name}$" for c, name in zip("±†≥≤×·→αβγκλμρστη", _MATHS, strict=True)}
-    | {"–": "--", "—": "---", "’": "'", "…": r"\dots{}", "\n": " "}
+    | {"–": "--", "—": "---", "’": "'", "…": r"\dots{}", "\n": " ", "\xa0": "~"}
 )
 
 
 def escape(text: str) -> str:
     """Make ``text`` plain in LaTeX; a character outside Latin-1 that has no command becomes a question mark."""
-    return "".join(_SPECIAL.get(c) or (c if ord(c) < 256 else "?") for c in text)
+    plain = "".join(_SPECIAL.get(c) or (c if ord(c) < 256 and c.isprintable() else "?") for c in text)
+    # A row that begins with one of these would be read as an argument of the end of the row before.
+    return f"{{}}{plain}" if text.lstrip().startswith(("[", "*")) else plain
 
 
 def render(table: Table) -> str:
     """The whole file: one float per block of columns, the notes under the last."""
     preset = f", preset {table.preset}" if table.preset else ""
     parts = [
-        f"% {table.name}{preset}. Compile it as it is, or \\input it: needs booktabs and graphicx.",
+        f"% {' '.join(table.name.split())}{preset}. Compile it as it is, or \\input it: needs booktabs and graphicx.",
         _PREAMBLE,
         *(_float(table, number) for number in range(len(table.blocks))),
         r"\fedtablesend",
@@ -57,6 +60,7 @@ def _float(table: Table, number: int) -> str:
         below = " Below each measured value: the number that the paper prints." if table.has_published else ""
         head += f". {escape(table.caption + below)}"
     label = "-".join(filter(None, [f"tab:{table.name}", table.preset, str(number + 1) if number else ""]))
+    label = re.sub(r"[^\w.:-]", "?", label, flags=re.ASCII)
     lines = [
         r"\begin{table}[!htbp]",
         r"\centering\footnotesize",
@@ -118,7 +122,7 @@ def cell_text(cell: CellResult | str) -> str:
     if isinstance(cell, str):
         return escape(cell)
     if cell.state != "ok":
-        return rf"\textit{{{cell.state}}}"
+        return rf"\textit{{{escape(cell.state)}}}"
     if cell.summary is None:
         return rf"\textit{{{cell.outcome}}}"
     text = f"{cell.summary.mean:.2f}"

@@ -1,16 +1,19 @@
 """A table as Markdown: one pipe table per block of columns, the notes below."""
 
+import re
 from collections.abc import Iterable
 
+from benchmark.errors import printable
 from benchmark.reports.results import CellResult
 from benchmark.reports.tables import Block, Note, Table
 
-_MARKUP = str.maketrans({"\\": r"\\", "*": r"\*", "`": r"\`", "<": "&lt;", "\n": " "})
+# An underscore between two letters, an ampersand before a space and a number sign in a line have no meaning.
+_MARKUP = re.compile(r"[\\*`\[\]~$]|(?<!\w)_|_(?!\w)|&(?=#?\w+;)|^[#>]|^[+-](?= )")
 
 
 def escape(text: str) -> str:
     """Make ``text`` plain in a paragraph."""
-    return text.translate(_MARKUP)
+    return _MARKUP.sub(r"\\\g<0>", printable(text).replace("\n", " ")).replace("<", "&lt;")
 
 
 def escape_cell(text: str) -> str:
@@ -67,7 +70,7 @@ def cell_text(cell: CellResult | str) -> str:
 def measured_text(cell: CellResult) -> str:
     """The measured half of a cell."""
     if cell.state != "ok":
-        return cell.state
+        return escape_cell(cell.state)
     troubles = [f"{len(seeds)} {outcome}" for outcome, seeds in cell.troubles.items()]
     if cell.summary is None:
         return ", ".join(troubles) or "missing"

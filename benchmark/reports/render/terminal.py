@@ -1,17 +1,14 @@
 """A table of text for the terminal."""
 
-from rich.console import Console
 from rich.table import Table as TextTable
 
+from benchmark.reports.render.console import WIDTH, TextConsole
 from benchmark.reports.tables import Table
-
-WIDTH = 140
-"""Characters of a line."""
 
 
 def render(table: Table) -> str:
     """Title, table and notes; coloured where the standard output is a terminal."""
-    console = Console(width=WIDTH)
+    console = TextConsole(WIDTH)
     with console.capture() as capture:
         for block in table.blocks:
             view = TextTable(block.head, *block.columns, title=table.title)

@@ -1,0 +1,115 @@
+"""The operating system: messages about what it refuses, and what killed processes leave behind.
+
+This module imports nothing of ours but the errors. Every package may import it.
+"""
+
+import errno
+import multiprocessing
+import os
+import re
+import resource
+import shutil
+import threading
+import time
+from pathlib import Path
+
+from benchmark.errors import ConfigError, shorten, wrong
+
+OPEN_FILES = 64
+"""Files that a command has open at the same time, at most. A launcher needs `FILES_PER_WORKER` more for each worker."""
+
+FILES_PER_WORKER = 4
+
+LEFT_SECONDS = 3600.0
+"""Age of a temporary file whose process may have been one of another machine, after which it counts as left behind."""
+
+_REFUSED = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EACCES, errno.EPERM)
+
+_NO_MEMORY = re.compile(
+    "allocate memory|not enough memory|bad_alloc|failed to map segment|can't start new thread", re.IGNORECASE
+)
+"""What libraries say without an error number, from the allocator, the dynamic linker, or the start of a thread."""
+
+NO_MEMORY = (
+    "there is not enough memory. Let fewer programs or workers (workers=NUMBER) run at the same time, raise the limit "
+    "(`ulimit -v`, or launcher.mem on a cluster), or use smaller batches (train.batch_size, evaluation.batch_size)."
+)
+
+
+def explain(error: BaseException, what: str = "a file") -> str | None:
+    """The message about an error whose cause is the system and not the program; None for all other errors.
+
+    ``what``: what could not be written, if the error does not say it.
+    """
+    number = error.errno if isinstance(error, OSError) else None
+    if isinstance(error, MemoryError) or number == errno.ENOMEM:
+        return NO_MEMORY
+    if isinstance(error, OSError):
+        if number in (errno.EMFILE, errno.ENFILE):
+            return _few_files(OPEN_FILES)
+        if number == errno.ENAMETOOLONG:
+            expected = "names of at most 255 bytes and paths of at most 4095"
+            return wrong("path", error.filename, expected, where="to a shorter one (results=..., data=...)")
+        if number in _REFUSED:
+            what = what if error.filename is None else shorten(os.fsdecode(error.filename))
+            return f"{what} cannot be used ({error.strerror})."
+        return None
+    hidden = isinstance(error, RuntimeError | ImportError) and _NO_MEMORY.search(str(error))
+    return NO_MEMORY if hidden else None
+
+
+def require_open_files(number: int) -> None:
+    """Let this process open so many files. `ConfigError` if the system does not allow it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if resource.RLIM_INFINITY == soft or soft >= number:
+        return
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (number, hard))
+    except (OSError, ValueError) as error:
+        raise ConfigError(_few_files(number)) from error
+
+
+def _few_files(number: int) -> str:
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return wrong("limit of open files", limit, f"at least {number}", where=f"with `ulimit -n {number}`")
+
+
+def end_with_parent() -> None:
+    """End this process, one of a pool, if its parent is killed. It would wait for work for ever."""
+
+    def wait() -> None:
+        parent = multiprocessing.parent_process()
+        if parent is not None:
+            parent.join()
+            os._exit(1)
+
+    threading.Thread(target=wait, daemon=True).start()
+
+
+def remove_leftovers(path: Path) -> None:
+    """Remove temporary files and folders for ``path``, called ``.NAME.PID...``, whose processes are gone."""
+    start = f".{path.name}."
+    for left in path.parent.iterdir() if path.parent.is_dir() else ():
+        pid = left.name.removeprefix(start).partition(".")[0]
+        if left.name.startswith(start) and pid.isdigit() and not _is_alive(int(pid)) and _is_old(left):
+            if left.is_dir():
+                shutil.rmtree(left, ignore_errors=True)
+            else:
+                left.unlink(missing_ok=True)
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except (OSError, OverflowError):
+        pass
+    return True
+
+
+def _is_old(path: Path) -> bool:
+    try:
+        return time.time() - path.stat().st_mtime > LEFT_SECONDS
+    except OSError:
+        return False

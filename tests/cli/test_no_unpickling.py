@@ -1,0 +1,126 @@
+"""Whoever can write into a results folder or the cache cannot make a command run code."""
+
+import io
+import os
+import pickle
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from unittest.mock import Mock
+
+import numpy as np
+import pytest
+import torch
+
+from benchmark.launch.slurm.submission_log import Batch, SubmissionLog
+from benchmark.runs.data import _dataset
+from benchmark.runs.store import Results
+
+TABLE = ("name=toy_table1", "seeds=1", "rows=fedavg", "columns=iid", "launcher=inline")
+
+
+class Payload:
+    """Makes a folder when it is unpickled."""
+
+    def __init__(self, place: Path) -> None:
+        self.place = str(place)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.mkdir, (self.place,)
+
+
+def npz(payload: Payload) -> bytes:
+    stream = io.BytesIO()
+    np.savez(stream, **dict.fromkeys(("flat", "offsets"), np.array([payload], dtype=object)))
+    return stream.getvalue()
+
+
+def npy(payload: Payload) -> bytes:
+    stream = io.BytesIO()
+    np.save(stream, np.array([payload], dtype=object))
+    return stream.getvalue()
+
+
+def pt(payload: Payload) -> bytes:
+    stream = io.BytesIO()
+    torch.save({"state": payload}, stream)
+    return stream.getvalue()
+
+
+def tag(payload: Payload) -> bytes:
+    return f"name: !!python/object/apply:os.mkdir [{payload.place}]\n".encode()
+
+
+FORMS: dict[str, tuple[Callable[[Payload], bytes], ...]] = {
+    ".npz": (npz, pickle.dumps),
+    ".npy": (npy, pickle.dumps),
+    ".pt": (pt, pickle.dumps),
+    ".yaml": (tag, pickle.dumps),
+}
+
+
+@pytest.fixture
+def files(
+    cli: Any, toy: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> dict[str, tuple[Path, bytes]]:
+    """Every kind of file that commands read, with its content: of runs, jobs and data."""
+    monkeypatch.setenv("FEDTABLES_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    monkeypatch.setattr("benchmark.launch.slurm.queue.SlurmQueue.tasks", dict)
+    monkeypatch.setattr("benchmark.tracking.Sender._open", Mock(side_effect=OSError("no server")))
+    toy(rows=[{"key": "fedavg", "label": "FedAvg", "method": "fedavg"}])
+    assert cli("table", *TABLE).code == 0
+    results = Results(Path("results"))
+    (key,) = ("/".join(path.parts[-2:]) for path in Path("results/runs").glob("*/seed0"))
+    SubmissionLog(results).write(batch := Batch.new([[key]]))
+    jobs = Path("results/launcher/jobs") / batch.name
+    jobs.mkdir(parents=True)
+    for name in ("1_0_0_log.out", "1_0_0_log.err", "1_0_0_result.pkl", "1_0_submitted.pkl"):
+        (jobs / name).write_text(f"{key}\n")
+    run = Path("results/runs") / key
+    for extra in ("checkpoint.pt", "wandb.json", "status.1.json", "records.1.jsonl"):
+        (run / extra).touch()
+    tuned = Path("results/tuned/quick/toy_table1.yaml")
+    tuned.parent.mkdir(parents=True)
+    tuned.write_text("table: toy_table1\npreset: quick\ncells: {}\n")
+    paths = [path for folder in ("results", "cache") for path in sorted(Path(folder).rglob("*"))]
+    return {path.name: (path, path.read_bytes()) for path in paths if path.is_file()}
+
+
+def is_read_by_runs(path: Path) -> bool:
+    return bool({"partitions", "cache"} & set(path.parts))
+
+
+COMMANDS = {
+    "status": (),
+    "table": TABLE,
+    "logs": ("fake",),
+    "retry": ("--failed",),
+    "track": (),
+    "verify": (),
+}
+
+
+def test_nothing_is_unpickled(cli: Any, files: dict[str, tuple[Path, bytes]], tmp_path: Path) -> None:
+    """What a run reads, partition and cache, is read by a table whose run is gone."""
+    payload = Payload(tmp_path / "ran")
+    assert {"status.json", "records.jsonl", "config.yaml", "meta.json", "partition.npz", "FORMAT"} <= set(
+        files
+    )
+    for path, content in sorted(files.values(), key=lambda file: is_read_by_runs(file[0])):
+        for form in FORMS.get(path.suffix, (pickle.dumps,)):
+            for command in ("table",) if is_read_by_runs(path) else COMMANDS:
+                if is_read_by_runs(path):
+                    shutil.rmtree("results/runs", ignore_errors=True)
+                    _dataset.cache_clear()
+                replace(path, form(payload))
+                assert cli(command, *COMMANDS[command]).code in (0, 1, 2), (path, command)
+                assert not (tmp_path / "ran").exists(), (path, command)
+        replace(path, content)
+
+
+def replace(path: Path, content: bytes) -> None:
+    """Write a new file: the old one may be memory-mapped."""
+    path.unlink(missing_ok=True)
+    path.write_bytes(content)

@@ -1,0 +1,169 @@
+"""What the operating system refuses ends in one message, and nothing of a killed command stays."""
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command_line import FAKE_RUN
+from processes import descendants, is_alive, wait_until
+
+from benchmark.errors import ConfigError
+from benchmark.system import NO_MEMORY, explain, remove_leftovers, require_open_files
+
+COMMAND = f"{sys.executable} -m benchmark"
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("list methods >/dev/full", "the output cannot be used (No space left on device)"),
+        ("table --help >/dev/full", "the output cannot be used (No space left on device)"),
+        ("list methods >&-", "standard output is closed"),
+        (f"status results={'x' * 256}", "path: got 'xxx"),
+        (f"plan results=/{'x/' * 2048}", "path: got '/x/x"),
+    ],
+)
+def test_one_message(line: str, said: str, root: Path) -> None:
+    done = subprocess.run(
+        ["bash", "-c", f"{COMMAND} {line}"], cwd=root, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2, done
+    assert done.stderr.startswith("error: ") and done.stderr.count("\n") == 1, done.stderr
+    assert said in done.stderr
+
+
+def test_nobody_reads_the_output(root: Path) -> None:
+    """As after `| head -1`."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    for words in (["list"], ["table", "--help"]):
+        command = [sys.executable, "-m", "benchmark", *words]
+        done = subprocess.run(
+            command, cwd=root, stdout=writer, stderr=subprocess.PIPE, text=True, check=False
+        )
+        assert (done.returncode, done.stderr) == (141, "")
+    os.close(writer)
+
+
+def test_runs_go_on_without_output(root: Path, tmp_path: Path) -> None:
+    words = f"{' '.join(FAKE_RUN)} -m launcher=inline paths.results={tmp_path}"
+    done = subprocess.run(
+        ["bash", "-c", f"{COMMAND} {words} >/dev/full"], cwd=root, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2, done
+    assert done.stderr == "error: the output cannot be used (No space left on device).\n"
+    (status,) = tmp_path.glob("runs/*/seed0/status.json")
+    assert '"state": "done"' in status.read_text()
+
+
+@pytest.mark.parametrize(
+    ("limit", "said"),
+    [
+        ("ulimit -n 20", "limit of open files: got 20; expected at least 64. Set it with `ulimit -n 64`."),
+        ("ulimit -v 2000000", NO_MEMORY),  # too little to load torch
+    ],
+)
+def test_limits(limit: str, said: str, root: Path, tmp_path: Path) -> None:
+    line = f"{limit}; {COMMAND} {' '.join(FAKE_RUN)} paths.results={tmp_path}"
+    done = subprocess.run(["bash", "-c", line], cwd=root, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (2, f"error: {said}\n")
+
+
+def test_open_files_are_raised_as_far_as_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
+    limits = [(20, 100)]
+    monkeypatch.setattr("resource.getrlimit", lambda kind: limits[-1])
+
+    def setrlimit(kind: int, pair: tuple[int, int]) -> None:
+        if pair[0] > pair[1]:
+            raise ValueError("current limit exceeds maximum limit")
+        limits.append(pair)
+
+    monkeypatch.setattr("resource.setrlimit", setrlimit)
+    require_open_files(64)
+    require_open_files(60)
+    assert limits == [(20, 100), (64, 100)]
+    with pytest.raises(ConfigError, match="limit of open files: got 64; expected at least 101"):
+        require_open_files(101)
+
+
+@pytest.mark.parametrize(
+    ("error", "explained"),
+    [
+        (MemoryError(), True),
+        (OSError(12, "Cannot allocate memory"), True),
+        (RuntimeError("DefaultCPUAllocator: not enough memory: you tried to allocate 4 bytes."), True),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 4 bytes."), True),
+        (ImportError("libtorch.so: failed to map segment from shared object"), True),
+        (RuntimeError("can't start new thread"), True),
+        (RuntimeError("a fault of the program"), False),
+        (ValueError("not enough memory"), False),
+        (OSError(2, "No such file or directory", "x"), False),
+    ],
+)
+def test_too_little_memory(error: BaseException, explained: bool) -> None:
+    assert explain(error) == (NO_MEMORY if explained else None)
+
+
+def test_leftovers_of_processes_that_are_gone(tmp_path: Path) -> None:
+    with subprocess.Popen(["true"]) as process:
+        pass
+    gone, here = process.pid, os.getpid()
+    hour_ago = time.time() - 3601
+
+    def put(name: str, old: bool = True) -> str:
+        path = tmp_path / name
+        if name.endswith("/"):
+            (path / "inside").mkdir(parents=True)
+        else:
+            path.touch()
+        if old:
+            os.utime(path, (hour_ago, hour_ago))
+        return name.rstrip("/")
+
+    put(f".table.csv.{gone}.tmp")
+    put(f".table.csv.{gone}.ab12/")
+    kept = {
+        put("table.csv"),
+        put(f".table.csv.{here}.tmp"),  # its process writes it
+        put(f".table.csv.{gone}1.tmp", old=False),  # perhaps of another machine
+        put(f".table.md.{gone}.tmp"),
+        put(".table.csv.lock"),
+    }
+    remove_leftovers(tmp_path / "table.csv")
+    assert {path.name for path in tmp_path.iterdir()} == kept
+    remove_leftovers(tmp_path / "nowhere" / "table.csv")
+
+
+POOL = """
+import os, sys, time
+from datasets.core.decode import _in_processes
+
+def work(start, paths):
+    print("begun", flush=True)
+    return start
+
+if __name__ == "__main__":
+    for _ in _in_processes(work, range(2), [[], []], 2):
+        time.sleep(1000)
+"""
+
+
+def test_decoders_end_with_a_killed_command(root: Path, tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(POOL)
+    environment = os.environ | {"PYTHONPATH": str(root)}
+    with subprocess.Popen([sys.executable, script], stdout=subprocess.PIPE, env=environment) as process:
+        assert process.stdout is not None and process.stdout.readline() == b"begun\n"
+        children = descendants(process.pid)
+        assert children
+        process.kill()
+        wait_until(lambda: not any(map(is_alive, children)), "the decoders end")
+
+
+def test_control_characters_do_not_reach_the_terminal(cli: Any) -> None:
+    code, _, err = cli("list", "met\x1b[31mhods")
+    assert code == 2 and "\x1b" not in err
