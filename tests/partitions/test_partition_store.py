@@ -134,6 +134,8 @@ def _save_into(folder: str) -> str:
 def test_processes_that_save_at_once_agree(tmp_path: Path) -> None:
     with multiprocessing.get_context("fork").Pool(4) as pool:
         ids = pool.map(_save_into, [str(tmp_path)] * 16, chunksize=1)
+        pool.close()
+        pool.join()  # otherwise they are ended by a signal, which the suite handles
     assert len(set(ids)) == 1
     assert [path.name for path in tmp_path.iterdir()] == [ids[0]]
     assert same(made(tmp_path), made())
