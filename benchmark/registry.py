@@ -15,7 +15,7 @@ Item = TypeVar("Item")
 
 
 class BrokenFile(UserError):
-    """What was asked for is, or may be, in a file that cannot be imported; the message names the file."""
+    """What was asked for is, or may be, in a file that cannot be imported, or is in two; the message names them."""
 
 
 @cache
@@ -50,7 +50,7 @@ class Registry(Generic[Item]):
     """What the modules of a package register, by name."""
 
     def __init__(self, what: str, package: str, kind: type[UserError]) -> None:
-        """``what`` is registered, for messages; ``kind`` is raised for a name that is unknown or there twice."""
+        """``what`` is registered, for messages; ``kind`` is raised for an unknown name."""
         self.what, self.package, self.kind = what, package, kind
         self.found: dict[str, list[tuple[str, Item]]] = {}
 
@@ -72,19 +72,19 @@ class Registry(Generic[Item]):
             where: Where to set it, as for `wrong`.
 
         Raises:
-            BrokenFile: It is in a file that cannot be imported, or unknown while there is such a file.
-            UserError: It is unknown, or registered twice.
+            BrokenFile: It is in two files or in one that cannot be imported, or unknown while there is such a file.
+            UserError: It is unknown.
         """
         known, broken = self.names(), broken_files(self.package)
         if name not in known:
             text = wrong(key, name, f"one of {', '.join(known)}", known=known, where=where)
             if broken:
-                raise BrokenFile(" ".join([text, *broken.values()]))
+                raise BrokenFile(" ".join([*broken.values(), text]))
             raise self.kind(text)
         modules = [module for module, _ in self.found[name]]
         if len(modules) > 1:
             files = " and ".join(map(_file, modules))
-            raise self.kind(f"{self.what} {name!r} is defined twice: in {files}. Rename one of them.")
+            raise BrokenFile(f"{self.what} {name!r} is defined twice: in {files}. Rename one of them.")
         if modules[0] in broken:
             raise BrokenFile(broken[modules[0]])
         return self.found[name][0][1]

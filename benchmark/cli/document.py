@@ -12,6 +12,7 @@ from typing import Annotated, NamedTuple
 from benchmark.cli.options import parse
 from benchmark.config.compose import group_names, load_group
 from benchmark.paths import ROOT
+from benchmark.registry import BrokenFile, broken_files
 from benchmark.runs.files import write_with_folder
 
 PAGE = ROOT / "docs" / "methods.md"
@@ -78,7 +79,9 @@ def table(found: Sequence[Algorithm]) -> str:
 
 
 def algorithms() -> list[Algorithm]:
-    """The methods by name, then the selections."""
+    """The methods by name, then the selections. Raises `BrokenFile` if one cannot be imported."""
+    for text in broken_files("methods").values():
+        raise BrokenFile(text)
     found: list[Algorithm] = []
     for package in ("methods", "methods.selection"):
         files = (ROOT / package.replace(".", "/")).glob("[!_]*.py")

@@ -14,9 +14,9 @@ from command_line import FAKE_RUN
 
 import methods
 from benchmark.paths import CONF
-from benchmark.registry import broken_files
+from benchmark.registry import BrokenFile, broken_files
 from methods.core.method import build
-from methods.core.rules import MethodError, registered
+from methods.core.rules import registered
 
 FINE = {"key": "fedavg", "label": "FedAvg", "method": "fedavg"}
 
@@ -29,6 +29,10 @@ class Mine(ClientRule):
     {body}
 {end}
 """
+
+
+def test_no_file_of_ours_is_broken() -> None:
+    assert [broken_files(package) for package in ("methods", "partitions", "datasets")] == [{}, {}, {}]
 
 
 @pytest.fixture
@@ -89,7 +93,7 @@ def test_two_rules_of_one_name_concern_those_who_ask_for_it(file: Callable[..., 
     file(name="fedprox")
     build({"client": {"moon": {"mu": 1.0, "T": 0.5}}})
     with pytest.raises(
-        MethodError, match=r"'fedprox' is defined twice: in methods/fedprox\.py and methods/mine\.py"
+        BrokenFile, match=r"'fedprox' is defined twice: in methods/fedprox\.py and methods/mine\.py"
     ):
         build({"client": {"fedprox": {"mu": 0.1}}})
 

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from benchmark.registry import BrokenFile
 from datasets.core.base import DataError, Options
 from datasets.core.registry import ENTRIES, dataset, facts, get, parse
 
@@ -59,5 +60,5 @@ def test_two_builders_of_one_name(monkeypatch: pytest.MonkeyPatch) -> None:
     builder = get("digits").builder
     monkeypatch.setattr(ENTRIES, "found", dict(ENTRIES.found))
     dataset("digits", options=Options)(builder)
-    with pytest.raises(DataError, match=r"'digits' is defined twice: in datasets/standin/digits\.py and"):
+    with pytest.raises(BrokenFile, match=r"'digits' is defined twice: in datasets/standin/digits\.py and"):
         get("digits")

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import yaml
 
+from benchmark.registry import BrokenFile
 from partitions import Partitioner, PartitionError, Population, make, names, partition
 from partitions.core.base import IntArray
 from partitions.core.heterogeneity import class_counts
@@ -166,7 +167,7 @@ class Faulty(Partitioner):
 def test_a_new_scheme_is_registered_and_its_faults_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(REGISTERED, "found", dict(REGISTERED.found))
     partition("iid")(Faulty)
-    with pytest.raises(PartitionError, match=r"'iid' is defined twice: in partitions/iid\.py and"):
+    with pytest.raises(BrokenFile, match=r"'iid' is defined twice: in partitions/iid\.py and"):
         make("iid")
     partition("faulty")(Faulty)
     data = Population(np.zeros(5, int), 1)
