@@ -1,13 +1,15 @@
-"""What the hooks of a rule return, against the type that the base class states."""
+"""The hooks of a rule against those of its base class: their names, and the types of what they return."""
 
 import functools
+import inspect
 from collections.abc import Callable
 from types import UnionType
 from typing import Any, get_args, get_origin
 
+from pydantic import BaseModel
 from torch import Tensor
 
-from benchmark.errors import UserError
+from benchmark.errors import UserError, nearest, wrong
 from methods.core.contexts import State
 
 STATE = "dict of tensors, numbers, texts, and dicts and lists of them"
@@ -15,6 +17,30 @@ STATE = "dict of tensors, numbers, texts, and dicts and lists of them"
 
 class MethodError(UserError):
     """A mistake in how a method is written, named, configured or combined; the message is meant for the user."""
+
+
+def check_hooks(cls: type[BaseModel], vocabulary: str) -> None:
+    """Refuse public names of a rule that are no hook, and check what its hooks return.
+
+    The public names of the classes in the module ``vocabulary`` are the hooks.
+    """
+    known = {name for base in cls.__mro__[1:] for name in dir(base)}
+    fields = cls.model_fields
+    for name in [name for name in (*vars(cls), *fields) if not name.startswith("_")]:
+        if name not in known and name not in fields:
+            hooks = [hook for hook in sorted(known) if hook[0] != "_" and not hasattr(BaseModel, hook)]
+            raise MethodError(
+                f"{cls.__name__}.{name}: no such hook; expected one of {', '.join(hooks)}, or a name that begins "
+                f"with an underscore.{nearest(name, hooks)}"
+            )
+        bases = (vars(base) for base in cls.__mro__ if base.__module__ == vocabulary)
+        hook = next((names[name] for names in bases if name in names and not hasattr(BaseModel, name)), None)
+        own: Any = fields[name] if name in fields else vars(cls)[name]
+        if hook is not None and inspect.isfunction(hook) != inspect.isfunction(own):
+            expected = "a function" if inspect.isfunction(hook) else "a value or a property"
+            raise MethodError(wrong(f"{cls.__name__}.{name}", own, expected))
+        if inspect.isfunction(hook):
+            setattr(cls, name, checked(own, hook))
 
 
 def checked(hook: Callable[..., Any], base: Callable[..., Any]) -> Callable[..., Any]:

@@ -6,7 +6,6 @@ engine stores it, so that a run can stop and resume anywhere. A state belongs to
 so client rules can be combined. The symbols are those of ``methods/core/contexts.py``.
 """
 
-import inspect
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Literal, Protocol, TypeVar
@@ -15,7 +14,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, model_validator
 from torch import Tensor, nn
 
-from benchmark.errors import nearest, wrong
+from benchmark.errors import wrong
 from benchmark.registry import Registry
 from methods.core.contexts import (
     Batch,
@@ -35,7 +34,7 @@ from methods.core.contexts import (
     State,
     Trained,
 )
-from methods.core.hooks import MethodError, checked
+from methods.core.hooks import MethodError, check_hooks
 
 
 class Rule(BaseModel):
@@ -60,25 +59,8 @@ class Rule(BaseModel):
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
         """Refuse public names that are no hook, and check what hooks return."""
-        if cls.__module__ == __name__:
-            return
-        known = {name for base in cls.__mro__[1:] for name in dir(base)}
-        for name in [name for name in vars(cls) if not name.startswith("_")]:
-            if name not in known:
-                hooks = [hook for hook in sorted(known) if hook[0] != "_" and not hasattr(BaseModel, hook)]
-                raise MethodError(
-                    f"{cls.__name__}.{name}: no such hook; expected one of {', '.join(hooks)}, or a name that begins "
-                    f"with an underscore.{nearest(name, hooks)}"
-                )
-            bases = (vars(base) for base in cls.__mro__ if base.__module__ == __name__)
-            hook = next(
-                (names[name] for names in bases if name in names and not hasattr(BaseModel, name)), None
-            )
-            if hook is not None and inspect.isfunction(hook) != inspect.isfunction(vars(cls)[name]):
-                expected = "a function" if inspect.isfunction(hook) else "a value or a property"
-                raise MethodError(wrong(f"{cls.__name__}.{name}", vars(cls)[name], expected))
-            if inspect.isfunction(hook):
-                setattr(cls, name, checked(vars(cls)[name], hook))
+        if cls.__module__ != __name__:
+            check_hooks(cls, __name__)
 
     def heads(
         self, feature_dim: int, num_classes: int, num_clients: int, generators: Generators

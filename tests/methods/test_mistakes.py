@@ -28,16 +28,18 @@ def test_a_public_name_that_is_no_hook(bases: tuple[type], name: str, value: Any
     type("Mine", bases, {f"_{name}": value})
 
 
+@pytest.mark.filterwarnings("ignore:Field name:UserWarning")
 @pytest.mark.parametrize(
-    ("name", "value", "said"),
+    ("name", "body", "said"),
     [
-        ("proximal", lambda self: 1.0, "a value or a property"),
-        ("loss", property(lambda self: 1.0), "a function"),
+        ("proximal", {"proximal": lambda self: 1.0}, "a value or a property"),
+        ("loss", {"loss": property(lambda self: 1.0)}, "a function"),
+        ("loss", {"loss": 1.0, "__annotations__": {"loss": float}}, "a function"),
     ],
 )
-def test_a_property_for_a_function_and_the_other_way_round(name: str, value: Any, said: str) -> None:
+def test_a_value_for_a_function_and_the_other_way_round(name: str, body: dict[str, Any], said: str) -> None:
     with pytest.raises(MethodError, match=rf"Mine\.{name}: got .*; expected {said}\."):
-        type("Mine", (ClientRule,), {name: value})
+        type("Mine", (ClientRule,), body)
 
 
 def test_every_hook_may_be_overridden() -> None:
