@@ -86,7 +86,7 @@ def _one(options: LaunchOptions, config: RunConfig) -> int:
 def _print_progress(round: int, rounds: int) -> None:
     from benchmark.launch.tasks import say
 
-    say(f"\rround {round}/{rounds}", end="\n" if round == rounds else "")
+    say(f"round {round}/{rounds}", end="\n" if round == rounds else "\r")
 
 
 def _print_result(config: RunConfig, index: RunIndex) -> None:

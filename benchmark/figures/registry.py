@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import matplotlib
 import pandas as pd
 import seaborn as sns
 from matplotlib.axes import Axes
@@ -18,6 +19,8 @@ from benchmark.experiments.plan import Cells
 from benchmark.experiments.spec import Column, Row, TableSpec
 from benchmark.runs.index import RunIndex
 from benchmark.runs.status import RunState
+
+matplotlib.rcParams["text.parse_math"] = False  # a dollar sign in a name is no formula
 
 MODULES = {
     "bars": "results",

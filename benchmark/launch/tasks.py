@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Any
 
+from benchmark.errors import printable
 from benchmark.runs.status import RunState
 
 RUN_WORK = "benchmark.runs.execute:work"
@@ -85,7 +86,7 @@ class Listener:
 def say(line: str, end: str = "\n") -> None:
     """Print a line about how far runs are. They go on if it cannot be printed; the end of the command says so."""
     with contextlib.suppress(OSError):
-        print(line, end=end, flush=True)
+        print(printable(line), end=end, flush=True)
 
 
 class StopRequest:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
+import matplotlib
 import numpy as np
 import pandas as pd
 import seaborn as sns
@@ -14,6 +15,8 @@ from matplotlib.figure import Figure
 from numpy.typing import ArrayLike, NDArray
 
 from benchmark.runs.files import write_atomically
+
+matplotlib.rcParams["text.parse_math"] = False  # a dollar sign in a name is no formula
 
 FORMATS = (".png", ".pdf")
 MOST_TICKS = 40

@@ -30,6 +30,10 @@ class Payload:
         return os.mkdir, (self.place,)
 
 
+def raw(payload: Payload) -> bytes:
+    return pickle.dumps(payload, protocol=2)  # torch warns of others
+
+
 def npz(payload: Payload) -> bytes:
     stream = io.BytesIO()
     np.savez(stream, **dict.fromkeys(("flat", "offsets"), np.array([payload], dtype=object)))
@@ -53,10 +57,10 @@ def tag(payload: Payload) -> bytes:
 
 
 FORMS: dict[str, tuple[Callable[[Payload], bytes], ...]] = {
-    ".npz": (npz, pickle.dumps),
-    ".npy": (npy, pickle.dumps),
-    ".pt": (pt, pickle.dumps),
-    ".yaml": (tag, pickle.dumps),
+    ".npz": (npz, raw),
+    ".npy": (npy, raw),
+    ".pt": (pt, raw),
+    ".yaml": (tag, raw),
 }
 
 
@@ -99,6 +103,7 @@ COMMANDS = {
     "retry": ("--failed",),
     "track": (),
     "verify": (),
+    "cancel": ("--all",),
 }
 
 
@@ -109,7 +114,7 @@ def test_nothing_is_unpickled(cli: Any, files: dict[str, tuple[Path, bytes]], tm
         files
     )
     for path, content in sorted(files.values(), key=lambda file: is_read_by_runs(file[0])):
-        for form in FORMS.get(path.suffix, (pickle.dumps,)):
+        for form in FORMS.get(path.suffix, (raw,)):
             for command in ("table",) if is_read_by_runs(path) else COMMANDS:
                 if is_read_by_runs(path):
                     shutil.rmtree("results/runs", ignore_errors=True)

@@ -2,6 +2,8 @@
 
 import json
 import multiprocessing
+import os
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -129,6 +131,24 @@ def test_interrupted_save_leaves_nothing(tmp_path: Path, monkeypatch: pytest.Mon
 
 def _save_into(folder: str) -> str:
     return made(Path(folder)).id
+
+
+def test_a_dollar_sign_is_no_formula(tmp_path: Path) -> None:
+    client_picture(
+        np.ones((2, 1)), tmp_path / "a.png", [r"$\nosuch$"], title="$(x)$ $", client_names=["$", "$^$"]
+    )
+    assert (tmp_path / "a.png").stat().st_size > 0
+
+
+def test_leftovers_of_killed_processes_are_removed(tmp_path: Path) -> None:
+    with subprocess.Popen(["true"]) as process:
+        pass
+    left = tmp_path / f".{made().id}.{process.pid}.ab12"
+    left.mkdir()
+    os.utime(left, (0, 0))
+    assert [path.name for path in tmp_path.iterdir()] == [left.name]
+    made(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == [made().id]
 
 
 def test_processes_that_save_at_once_agree(tmp_path: Path) -> None:
