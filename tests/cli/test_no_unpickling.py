@@ -119,7 +119,10 @@ def test_nothing_is_unpickled(cli: Any, files: dict[str, tuple[Path, bytes]], tm
                 if is_read_by_runs(path):
                     shutil.rmtree("results/runs", ignore_errors=True)
                     _dataset.cache_clear()
-                replace(path, form(payload))
+                planted = form(payload)
+                if path.suffix == ".npy":  # the size of arrays is compared first
+                    planted = planted.ljust(len(content), b"\0")
+                replace(path, planted)
                 assert cli(command, *COMMANDS[command]).code in (0, 1, 2), (path, command)
                 assert not (tmp_path / "ran").exists(), (path, command)
         replace(path, content)
