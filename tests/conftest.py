@@ -36,8 +36,10 @@ class NetworkUse(OSError):
 
 def pytest_configure(config: pytest.Config) -> None:
     """Make the suite's temporary folder; its name in their environment marks all processes of the suite."""
-    # A suite started in the background (`nohup make test &`) ignores SIGINT, and so would all that tests start.
+    # A suite started in the background (`nohup make test &`) ignores these signals, and so would all that tests start.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, lambda *_: None)
     if hasattr(config, "workerinput"):
         return  # a worker of pytest-xdist: its parent has made the folder
     signal.signal(signal.SIGTERM, signal.default_int_handler)
