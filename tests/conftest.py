@@ -38,8 +38,9 @@ def pytest_configure(config: pytest.Config) -> None:
     """Make the suite's temporary folder; its name in their environment marks all processes of the suite."""
     # A suite started in the background (`nohup make test &`) ignores these signals, and so would all that tests start.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
-        signal.signal(signal.SIGHUP, lambda *_: None)
+    for number in (signal.SIGHUP, signal.SIGQUIT):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, lambda *_: None)
     if hasattr(config, "workerinput"):
         return  # a worker of pytest-xdist: its parent has made the folder
     signal.signal(signal.SIGTERM, signal.default_int_handler)
