@@ -90,7 +90,9 @@ def published(
             )
 
         registry.names()
-        monkeypatch.setitem(registry._entries, "small", registry.Entry("small", build, Options, 1))
+        monkeypatch.setitem(
+            registry.ENTRIES.found, "small", [("tests", registry.Entry("small", build, Options, 1))]
+        )
         place = locate("small", cache=tmp_path)
         prepare(place, force=True)
         assert print_check(place, "") is not None, "a difference is shown, and is no damage"

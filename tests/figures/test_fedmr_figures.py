@@ -68,7 +68,7 @@ def test_what_is_drawn_is_the_first_client_after_training(method: dict[str, Any]
 
 def bars() -> FigureSpec:
     longer = FAKE | {"train": {"rounds": 4, "batch_size": 8}}
-    rows = [{"key": m, "label": m, "method": m} for m in ("fedavg", "nix", "fedprox", "fedmr")]
+    rows = [{"key": m, "label": m, "method": m} for m in ("fedavg", "fedprox", "fedmr")]
     columns = [{"key": "a", "label": "A", **FAKE}, {"key": "b", "label": "B", **longer}]
     table = {"metric": "accuracy", "presets": ["quick"], "rows": rows, "columns": columns}
     node = {"name": "toy", "paper": "toy", "figure": 4, "title": "Toy", "kind": "resources", "table": table}
