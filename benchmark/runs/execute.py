@@ -78,7 +78,9 @@ def execute(
         problem = _problem(config, folder)
         if problem:
             with folder.lease():
-                problem += f" What was there is now in {results.set_aside(config.key)}."
+                problem = _problem(config, folder)  # another process may have been faster
+                if problem:
+                    problem += f" What was there is now in {results.set_aside(config.key)}."
         return _outcome(folder) or _execute(config, folder, progress, stop, problem)
     except Busy as error:
         return RunResult(RunState.RUNNING, str(error))

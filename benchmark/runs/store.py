@@ -44,8 +44,7 @@ class DamagedError(StorageError):
 def damaged(path: Path, problem: str) -> DamagedError:
     """The error about a file of a run."""
     return DamagedError(
-        f"{path.absolute()}: damaged ({problem}). It is not used: the next launch sets the run aside and carries it "
-        "out again."
+        f"{path.absolute()}: damaged ({problem}). It is not used; the next launch carries the run out again."
     )
 
 
@@ -115,11 +114,18 @@ class RunFolder:
 
     def status(self) -> Status | None:
         """How far the run is; None if it has not begun. Raises `DamagedError` for anything but what was written."""
-        status = self._status(self.result_path)
-        if status is None or not status.ended:  # an earlier version wrote all states into status.json
+        while True:
+            status = self._status(self.result_path)
+            if status is not None and status.ended:
+                return status
             working = self.newest("status.*.json")
-            status = status if working is None else self._status(working)
-        return status
+            if working is None:  # an earlier version wrote all states into status.json
+                return status
+            status = self._status(working)
+            if (
+                status is not None
+            ):  # else its process has ended the run meanwhile, or another one has taken over
+                return status
 
     def _status(self, path: Path) -> Status | None:
         content = read_json(path)

@@ -190,6 +190,22 @@ def test_a_process_that_lost_the_run_writes_nothing_that_counts(tmp_path: Path) 
     }
 
 
+def test_a_status_that_is_replaced_by_the_result_while_it_is_read(
+    ended: RunConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = folder_of(ended)
+    result, newest = folder.result_path.read_bytes(), RunFolder.newest
+    folder.result_path.unlink()
+
+    def ends_now(folder: RunFolder, kind: str) -> Path:
+        monkeypatch.setattr(RunFolder, "newest", newest)
+        folder.result_path.write_bytes(result)
+        return folder.path / "status.1.json"  # seen in the list, and gone
+
+    monkeypatch.setattr(RunFolder, "newest", ends_now)
+    assert status_of(ended).state == "done"
+
+
 # Code --------------------------------------------------------------------------------------------------------------
 
 
