@@ -31,15 +31,15 @@ WHICH  = $(call option,paper,$(PAPER)) $(call option,preset,$(PRESET)) $(call op
 DATA   = $(filter dataset.options.%,$(ARGS))
 HOW    = $(call option,launcher,$(LAUNCHER)) $(call option,workers,$(WORKERS))
 
-.PHONY: help table1 table tables tune leaderboard figures plan status list bench test test-cluster check format setup \
-        clean FORCE
+.PHONY: help table1 table tables tune leaderboard figures report plan status list bench test test-cluster check format \
+        setup clean FORCE
 
 help:  ## This list
 	@echo 'make TARGET [VARIABLE=value ...]'
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' Makefile
 	@echo 'Variables'
 	@echo '  PAPER    fedld | fedsdc | feddiverse | fedmr (default: all four)'
-	@echo '  TABLE    number of the table in the paper, for make table and make status'
+	@echo '  TABLE    number of the table in the paper, for make table, report and status'
 	@echo '  FIGURE   number of the figure in the paper, for make figures'
 	@echo '  PRESET   quick (default) | small | paper'
 	@echo '  SEEDS    how many seeds (default: the table says; make tune: 1)'
@@ -67,6 +67,9 @@ leaderboard: $(STAMP)  ## All methods on one suite: runs, mean ranks, costs, cri
 
 figures: $(STAMP)  ## Every figure (of PAPER; one: FIGURE) into results/figures/PRESET/
 	@$(RUN) -m benchmark figure $(call option,figure,$(FIGURE)) $(WHICH) $(HOW) $(ARGS)
+
+report: $(STAMP)  ## All tables of the results folder as one page for the browser: results/report/index.html
+	@$(RUN) -m benchmark report $(call option,table,$(TABLE)) $(WHICH) $(ARGS)
 
 plan: $(STAMP)  ## What tables ask for before they are made: runs, hours, disk, data that are missing
 	@$(RUN) -m benchmark plan $(call option,table,$(TABLE)) $(WHICH) $(ARGS)

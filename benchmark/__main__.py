@@ -12,6 +12,7 @@ COMMANDS = {
     "table": "carry out the missing runs of tables and write the tables",
     "tune": "grid search on a validation split; runs of tables take the chosen values",
     "figure": "carry out the missing runs of figures and draw the figures",
+    "report": "all tables of the results folder as one page for the browser",
     "analyse": "NAME: an analysis of a paper (without a name: which there are)",
     "fidelity": "[check|effects] docs/fidelity.md: where paper, code and text disagree, and what a switch changes",
     "document": "[check] docs/methods.md: the table of methods, from their files",

@@ -16,11 +16,10 @@ from benchmark.experiments.selection import plan_cells
 from benchmark.experiments.spec import TableSpec
 from benchmark.experiments.tables import spec_called
 from benchmark.reports.collect import collect
-from benchmark.reports.results import TableResults
+from benchmark.reports.results import board
 from benchmark.reports.statistics import ranking
 from benchmark.reports.tables import Table, text_table
 from benchmark.runs.index import RunIndex
-from benchmark.runs.status import RunState
 from benchmark.runs.store import Results
 
 REPEATS, WARM, ROUNDS = 3, 2, 5
@@ -34,24 +33,6 @@ NOTES = (
     "server keeps beside the model, for that one client. Time: its round over FedAvg's, mean over rounds 3 to 7, "
     "median of three; what happens once before them (FedDiverse's set-up) is not in it.",
 )
-
-
-def board(results: TableResults) -> tuple[pd.DataFrame, list[str]]:
-    """Values [column x seed, method], higher is better, of the rows whose runs have all ended; names of the others."""
-    ranked: dict[str, dict[tuple[str, int], float]] = {}
-    incomplete = []
-    sign = 1.0 if results.spec.metric_format.higher_is_better else -1.0
-    for row in results.spec.rows:
-        cells = [results.cell(row, column) for column in results.spec.run_columns]
-        runs = {(cell.column.key, run.seed): run for cell in cells for run in cell.runs}
-        ended = all(run.outcome in (RunState.DONE, RunState.DIVERGED) for run in runs.values())
-        if ended and all(cell.runs for cell in cells):
-            ranked[row.label] = {
-                place: -math.inf if run.value is None else sign * run.value for place, run in runs.items()
-            }
-        else:
-            incomplete.append(row.label)
-    return pd.DataFrame(ranked), incomplete
 
 
 def leaderboard(options: RunOptions) -> Table:

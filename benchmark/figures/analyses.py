@@ -9,9 +9,9 @@ from matplotlib.axes import Axes
 
 from benchmark.analyses import loss_decomposition as losses
 from benchmark.analyses import resources as costs
-from benchmark.analyses.leaderboard import board
 from benchmark.figures.registry import Drawing, Request, panels
 from benchmark.reports.collect import collect
+from benchmark.reports.results import board
 from benchmark.reports.statistics import ranking
 
 

@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import pandas as pd
+
 from benchmark.experiments.plan import TunedValues
 from benchmark.experiments.spec import Column, Row, TableSpec
 from benchmark.paths import PUBLISHED
@@ -182,3 +184,21 @@ def _average(parts: Sequence[Cell]) -> Cell:
         other_code = next((run.other_code for run in found if run.other_code), "")
         means.append(CellRun(seed, outcome, mean, folders or None, other_code))
     return Cell("ok", tuple(means))
+
+
+def board(results: TableResults) -> tuple[pd.DataFrame, list[str]]:
+    """Values [column x seed, method], higher is better, of the rows whose runs have all ended; names of the others."""
+    ranked: dict[str, dict[tuple[str, int], float]] = {}
+    incomplete = []
+    sign = 1.0 if results.spec.metric_format.higher_is_better else -1.0
+    for row in results.spec.rows:
+        cells = [results.cell(row, column) for column in results.spec.run_columns]
+        runs = {(cell.column.key, run.seed): run for cell in cells for run in cell.runs}
+        ended = all(run.outcome in (RunState.DONE, RunState.DIVERGED) for run in runs.values())
+        if ended and all(cell.runs for cell in cells):
+            ranked[row.label] = {
+                place: -math.inf if run.value is None else sign * run.value for place, run in runs.items()
+            }
+        else:
+            incomplete.append(row.label)
+    return pd.DataFrame(ranked), incomplete

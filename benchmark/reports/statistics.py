@@ -102,6 +102,43 @@ def agreement(pairs: Sequence[tuple[float, float]]) -> float | None:
     return tau if np.isfinite(tau) else None
 
 
+def mean_agreement(
+    columns: Sequence[tuple[np.ndarray, np.ndarray]], draws: int = 1000
+) -> tuple[float, float, float] | None:
+    """Mean over columns of Kendall's tau-b, with the limits of a 95 % bootstrap interval; None if no column has one.
+
+    The interval resamples columns, and seeds within them, which the methods of a column share.
+
+    Args:
+        columns: Measured values [methods, seeds] and published values [methods] of each column.
+        draws: Bootstrap samples.
+    """
+    rng, means, samples = np.random.default_rng(0), [], []
+    for measured, published in columns:
+        tau = _taus(measured.mean(axis=1)[None], published)[0]
+        if np.isfinite(tau):
+            chosen = rng.integers(measured.shape[1], size=(draws, measured.shape[1]))
+            means.append(float(tau))
+            samples.append(_taus(measured[:, chosen].mean(axis=2).T, published))
+    if not means:
+        return None
+    picked = rng.integers(len(samples), size=(draws, len(samples)))
+    # A sample in which all methods tie has no tau and is left out.
+    resampled = np.ma.masked_invalid(np.stack(samples)[picked, np.arange(draws)[:, None]]).mean(axis=1)
+    low, high = np.percentile(resampled.compressed(), [2.5, 97.5])
+    return float(np.mean(means)), float(low), float(high)
+
+
+def _taus(measured: np.ndarray, published: np.ndarray) -> np.ndarray:
+    """Kendall's tau-b of each row of ``measured`` [draws, methods] with ``published`` [methods]; NaN if all tie."""
+    first, second = np.triu_indices(len(published), 1)
+    own = np.sign((measured[:, first] - measured[:, second]).round(9))
+    other = np.sign(published[first] - published[second])
+    with np.errstate(invalid="ignore"):
+        taus: np.ndarray = (own @ other) / np.sqrt((own**2).sum(axis=1) * (other**2).sum())
+    return taus
+
+
 def reported_value(
     which: WhichRound,
     test: Mapping[int, float],
@@ -162,11 +199,13 @@ def critical_difference(methods: int, blocks: int, alpha: float = 0.05) -> float
     return float(q * np.sqrt(methods * (methods + 1) / (6 * blocks)))
 
 
-def ranking(values: pd.DataFrame) -> Ranking:
+def ranking(values: pd.DataFrame, draws: int = DRAWS) -> Ranking:
     """Rank methods by ``values`` [blocks, methods], higher is better; a run that diverged counts as -inf.
 
     The index begins with the column of each block. The interval resamples columns, and seeds within them, so that it
     covers other seeds and other splits; blocks of one column are not independent, which the Nemenyi test ignores.
+    ``draws``: bootstrap samples; without any, the table has no interval.
+
     ValueError for missing values or fewer than two methods.
     """
     if values.shape[1] < 2 or values.isna().to_numpy().any():
@@ -176,15 +215,17 @@ def ranking(values: pd.DataFrame) -> Ranking:
     groups = values.index.get_level_values(0)
     members = [np.flatnonzero(groups == name) for name in groups.unique()]
     rng = np.random.default_rng(0)
-    draws = np.empty((DRAWS, values.shape[1]))
-    for draw in draws:
+    samples = np.empty((draws, values.shape[1]))
+    for draw in samples:
         chosen = rng.integers(len(members), size=len(members))
         picked = [rng.choice(members[i], len(members[i])) for i in chosen]
         draw[:] = ranks[np.concatenate(picked)].mean(axis=0)
-    low, high = np.percentile(draws, [2.5, 97.5], axis=0)
-    table = pd.DataFrame({"rank": ranks.mean(axis=0), "low": low, "high": high}, index=values.columns)
+    table = pd.DataFrame({"rank": ranks.mean(axis=0)}, index=values.columns)
+    if draws:
+        table["low"], table["high"] = np.percentile(samples, [2.5, 97.5], axis=0)
     blocks, methods = values.shape
     defined = methods > 2 and blocks > 1
-    p = float(stats.friedmanchisquare(*ranks.T).pvalue) if defined else float("nan")
+    with np.errstate(invalid="ignore"):  # no value if all methods tie everywhere
+        p = float(stats.friedmanchisquare(*ranks.T).pvalue) if defined else float("nan")
     critical = critical_difference(methods, blocks)
     return Ranking(table.sort_values("rank", kind="stable"), blocks, critical, p)

@@ -104,6 +104,7 @@ COMMANDS = {
     "track": (),
     "verify": (),
     "cancel": ("--all",),
+    "report": (),
 }
 
 

@@ -1,0 +1,111 @@
+"""``python -m benchmark report``: all tables of a results folder as one page for the browser."""
+
+import math
+import os
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from benchmark.cli.launching import plans_of
+from benchmark.cli.options import parse
+from benchmark.experiments.plan import unique_runs
+from benchmark.experiments.selection import TableQuery
+from benchmark.experiments.spec import TableSpec
+from benchmark.runs.index import RunIndex
+from benchmark.runs.store import Results
+
+if TYPE_CHECKING:
+    from benchmark.fidelity.ledger import Chapter, Entry
+    from benchmark.reports.tables import Table
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReportOptions(TableQuery):
+    """Options of the command. ``out``: the folder for the page; None: ``report`` in the results folder."""
+
+    out: Path | None = None
+
+
+def main(words: Sequence[str]) -> int:
+    """Read what is finished and write the page; exit code 0."""
+    options = parse(words, "report", ReportOptions)
+    index = RunIndex(Results(options.results, options.stale).existing())
+    print(write_report(options, index, options.out))
+    return 0
+
+
+def write_report(query: TableQuery, index: RunIndex, out: Path | None = None) -> Path:
+    """Write ``index.html`` about the selected tables, as far as they have runs; its path."""
+    from benchmark.fidelity.ledger import load
+    from benchmark.reports.collect import collect
+    from benchmark.reports.details import Details
+    from benchmark.reports.layout import as_table
+    from benchmark.reports.render.html.page import Page, Section, render
+    from benchmark.runs.files import write_with_folder
+
+    chapters, details = load(), Details(index, query)
+    sections, absent, newest = [], [], 0.0
+    plans = sorted(plans_of(query), key=lambda plan: (plan[0].paper, plan[0].table or math.inf, plan[0].name))
+    for spec, cells in plans:
+        runs = unique_runs([cells])
+        index.refresh(runs)
+        statuses = [status for key in runs if (status := index.status(key))]
+        command = query.command(f"table name={spec.name} preset={query.preset}")
+        if not statuses:
+            absent.append((spec.title, spec.name, command))
+            continue
+        newest = max(newest, *(status.updated for status in statuses))
+        results = collect(spec, query.preset, cells, index)
+        details.add(results, cells)
+        sections.append(Section(results, as_table(results), command, _entries(chapters, spec)))
+    folder = out or query.results / "report"
+    page = Page(
+        query.preset,
+        sections,
+        absent,
+        list(_texts(query, [section.table.name for section in sections])),
+        {"cells": details.cells, "partitions": details.partitions},
+        os.path.relpath(query.results, folder),
+        time.strftime("%Y-%m-%d", time.gmtime(newest)) if newest else "",
+    )
+    path = folder / "index.html"
+    write_with_folder(path, render(page).encode(), durable=False)
+    return path
+
+
+def whole(query: TableQuery) -> TableQuery:
+    """The same query about all tables, for the report that `table` writes at its end."""
+    return replace(query, paper=None, table=None, name=None, rows=None, columns=None)
+
+
+def _entries(chapters: Sequence["Chapter"], spec: TableSpec) -> list["Entry"]:
+    """The entries of the ledger about the table itself, its methods or its selections."""
+    methods = {row.method_name for row in spec.rows}
+    selections = {row.selection_name for row in spec.rows} - {None}
+    found = []
+    for chapter in chapters:
+        for entry in chapter.entries:
+            base, own = entry.base, chapter.paper == spec.paper
+            if base.cell is not None:
+                touches = base.cell.table == spec.name
+            elif base.method or base.selection:
+                touches = base.method in methods or base.selection in selections
+            else:
+                touches = own
+            found += [entry] if touches else []
+    return found
+
+
+def _texts(query: TableQuery, shown: Sequence[str]) -> Iterator["Table"]:
+    """What analyses have written beside the tables of runs."""
+    import pandas as pd
+
+    from benchmark.experiments.tables import TABLE_FOLDER
+    from benchmark.reports.tables import text_table
+
+    for path in sorted((query.results / "tables" / query.preset).glob("*.csv")):
+        if path.stem not in shown and not (TABLE_FOLDER / f"{path.stem}.yaml").exists():
+            data = pd.read_csv(path, dtype=str, keep_default_na=False)
+            yield text_table(path.stem, path.stem, data)

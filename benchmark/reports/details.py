@@ -1,0 +1,210 @@
+"""What the report shows when a cell is opened: its seeds, curves, groups, clients, cost, configuration and origin."""
+
+import base64
+import json
+import math
+import shlex
+import zlib
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from benchmark.config.schema import IDENTITY, RunConfig
+from benchmark.errors import StorageError
+from benchmark.experiments.metrics import METRICS
+from benchmark.experiments.plan import Cells
+from benchmark.experiments.selection import TableQuery
+from benchmark.experiments.spec import TableSpec
+from benchmark.experiments.tuning import COMMITTED, TunedFolder
+from benchmark.reports.results import CellResult, CellRun, TableResults
+from benchmark.runs.index import RunIndex
+from benchmark.runs.store import read_json
+
+POINTS = 100
+"""Most points of a curve."""
+
+STEPS = 50
+"""Most steps of the time axis of a participation plot."""
+
+FRESH = Path("repeated")
+"""The results folder in the command that repeats a cell."""
+
+ORIGIN = "commit dirty python torch numpy device threads host fingerprint partition".split()
+"""What is shown of a run's meta.json."""
+
+
+def pack(content: Any) -> str:
+    """Compressed JSON as text, which the page reads with its browser's DecompressionStream."""
+    plain = json.dumps(content, separators=(",", ":"), allow_nan=False).encode()
+    return base64.b64encode(zlib.compress(plain, 6, wbits=-15)).decode()
+
+
+def cell_name(spec: TableSpec, row: str, column: str) -> str:
+    """The cell in an address: ``fedmr_table1/fedavg/fmnist%2Fiid``."""
+    return "/".join(quote(part, safe="") for part in (spec.name, row, column))
+
+
+@dataclass
+class Details:
+    """Collects the packed details of cells, and the clients of the partitions that they use, by their names."""
+
+    index: RunIndex
+    query: TableQuery
+    cells: dict[str, str] = field(default_factory=dict)
+    partitions: dict[str, str] = field(default_factory=dict)
+    _recorded: dict[tuple[str, str], dict[str, Any]] = field(default_factory=dict)
+
+    def add(self, results: TableResults, cells: Cells) -> None:
+        """Add all cells of a table that have runs."""
+        spec, first = results.spec, _baseline(results.spec)
+        for key, result in results.cells.items():
+            if not result.runs:
+                continue
+            content: dict[str, Any] = {"average_of": [], "runs": [], "config": [], "baseline": ""}
+            words = []
+            if result.column.average_of:
+                names = [cell_name(spec, key[0], part) for part in result.column.average_of]
+                content |= {"average_of": names, "runs": [self._outcome(spec, run) for run in result.runs]}
+            else:
+                planned = cells[key]
+                pairs = zip(planned.runs, result.runs, strict=True)
+                content["runs"] = [self._run(spec, *pair) for pair in pairs]
+                content["baseline"] = spec.row(first).label
+                content["config"] = differences(planned.runs[0], cells[first, key[1]].runs[0])
+                content["tuned"] = planned.chosen.source if planned.chosen else ""
+                words = _environment(content["runs"])
+            content |= {"command": self.command(spec, result, words), "complete": result.complete}
+            self.cells[cell_name(spec, *key)] = pack(content)
+
+    def command(self, spec: TableSpec, result: CellResult, words: Sequence[str]) -> str:
+        """The command that repeats a complete cell in an empty results folder, or carries out what it lacks."""
+        rows = dict.fromkeys([result.row.key, spec.reference_row or result.row.key])
+        columns = [*result.column.average_of, result.column.key]
+        chosen = {"rows": ",".join(rows), "columns": ",".join(columns), "preset": self.query.preset}
+        options = [f"name={spec.name}", *(f"{key}={value}" for key, value in chosen.items())]
+        query = replace(self.query, seeds=len(result.runs))
+        if result.complete:
+            query = replace(query, results=FRESH, tuned=self._tuned(spec))
+        return query.command(" ".join(["table", *map(shlex.quote, [*options, *words])]))
+
+    def _tuned(self, spec: TableSpec) -> str | None:
+        """The folder of tuned values that the table has taken, unless another results folder gives the same."""
+        found = TunedFolder.of(self.query.tuned, self.query.results).find(self.query.preset, spec.name)
+        if self.query.tuned is not None or found is None or found.is_relative_to(COMMITTED):
+            return self.query.tuned
+        return str(found.parents[1])
+
+    def _outcome(self, spec: TableSpec, result: CellRun) -> dict[str, Any]:
+        value = None if result.value is None else _short(result.value * spec.metric_format.scale)
+        return {"seed": result.seed, "outcome": result.outcome, "value": value, "run": result.run}
+
+    def _run(self, spec: TableSpec, run: RunConfig, result: CellRun) -> dict[str, Any]:
+        """One seed: its value, what it recorded, and where it was made."""
+        found, status = self._outcome(spec, result), self.index.status(run.key)
+        if status is None or not status.ended:
+            return found | {"message": status.message.strip().partition("\n")[0] if status else ""}
+        place = run.key, spec.metric  # tables share runs
+        try:
+            if place not in self._recorded:
+                self._recorded[place] = self._read(spec, run.key)
+        except StorageError:
+            return found
+        found |= {"rounds": status.round, "seconds": round(status.seconds, 1), "other": result.other_code}
+        return found | self._recorded[place]
+
+    def _read(self, spec: TableSpec, key: str) -> dict[str, Any]:
+        """What a run recorded, and where it was made."""
+        folder = self.index.results.run(key)
+        meta = read_json(folder.path / "meta.json") or {}
+        self._add_partition(str(meta.get("partition", "")))
+        origin = {name: meta[name] for name in ORIGIN if name in meta}
+        return {"origin": origin, **measured(spec, folder.read_records())}
+
+    def _add_partition(self, name: str) -> None:
+        if not name or name in self.partitions:
+            return
+        path = self.index.results.root / "partitions" / name / "statistics.json"
+        try:
+            known = read_json(path) or {}
+        except StorageError:
+            known = {}
+        keys = ("class_names", "attribute_names", "counts")
+        self.partitions[name] = pack({key: known.get(key) or [] for key in keys})
+
+
+def measured(spec: TableSpec, records: Sequence[Any]) -> dict[str, Any]:
+    """Curves by metric, accuracy of each group in the last evaluation, clients by round, and sums of costs."""
+    wanted = {
+        (METRICS[name].split, name) for name in ("accuracy", "worst_group_accuracy", spec.metric) if name
+    }
+    curves: dict[str, list[tuple[int, float]]] = {}
+    groups: dict[str, float] = {}
+    costs: Counter[str] = Counter()
+    taken = []
+    for record in records:
+        if record.group == "all" and (record.split, record.metric) in wanted:
+            value = _short(record.value * METRICS[record.metric].scale)
+            if value is not None:
+                curves.setdefault(record.metric, []).append((record.round, value))
+        elif record.split == "test" and record.metric == "accuracy":
+            groups[record.group] = round(100 * record.value, 2)
+        elif record.split == "participation":
+            taken.append((record.round, int(record.group.removeprefix("client="))))
+        elif record.split == "cost":
+            costs[record.metric] += int(record.value)
+    return {
+        "curves": {name: _thinned(curve) for name, curve in curves.items()},
+        "groups": groups,
+        "clients": _by_step(taken),
+        "costs": costs,
+    }
+
+
+def _short(value: float) -> float | None:
+    return float(f"{value:.5g}") if math.isfinite(value) else None
+
+
+def _thinned(curve: list[tuple[int, float]]) -> list[tuple[int, float]]:
+    """At most `POINTS` points, the last one included."""
+    return curve[:: -math.ceil(len(curve) / POINTS)][::-1]
+
+
+def _by_step(taken: Sequence[tuple[int, int]]) -> dict[str, Any]:
+    """How often each client took part, in steps of ``width`` rounds: [first round of the step, client, times]."""
+    width = math.ceil(max((number for number, _ in taken), default=0) / STEPS) or 1
+    counts = Counter(((number - 1) // width * width + 1, client) for number, client in taken)
+    return {"width": width, "cells": [[*place, times] for place, times in sorted(counts.items())]}
+
+
+def _baseline(spec: TableSpec) -> str:
+    """The row that configurations are compared with: FedAvg with uniform selection, as far as there is one."""
+    return min(
+        spec.rows, key=lambda row: (row.method_name != "fedavg", row.selection_name not in (None, "uniform"))
+    ).key
+
+
+def differences(own: RunConfig, other: RunConfig) -> list[tuple[str, Any, Any]]:
+    """(setting, own value, other value) of the settings in which two configurations differ; None where one lacks it."""
+    first, second = (_flat(run.model_dump(mode="json", include=set(IDENTITY))) for run in (own, other))
+    keys = [key for key in {**first, **second} if first.get(key) != second.get(key)]
+    return [(key, first.get(key), second.get(key)) for key in keys if key != "method.label"]
+
+
+def _flat(node: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    found = {}
+    for key, value in node.items():
+        name = f"{prefix}{key}"
+        found |= _flat(value, f"{name}.") if isinstance(value, Mapping) else {name: value}
+    return found
+
+
+def _environment(runs: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The words that set the kind of device and the number of threads of the runs, where all had the same."""
+    origins = [run["origin"] for run in runs if "origin" in run]
+    devices = {str(origin.get("device", "")).partition(":")[0] for origin in origins}
+    threads = {origin.get("threads", 1) for origin in origins}
+    words = [f"device={name}" for name in devices if name in ("cpu", "cuda")] if len(devices) == 1 else []
+    return words + [f"threads={number}" for number in threads if number != 1 and len(threads) == 1]

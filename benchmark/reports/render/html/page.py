@@ -1,0 +1,228 @@
+"""The page from the results of tables: what each cell shows, agreement with the published order, mean ranks."""
+
+import base64
+import hashlib
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from importlib import resources
+from typing import Any, NamedTuple
+
+import numpy as np
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from benchmark.experiments.spec import Column
+from benchmark.reports.details import cell_name
+from benchmark.reports.notes import full_label
+from benchmark.reports.results import NOT_REACHED, CellResult, TableResults, board
+from benchmark.reports.statistics import mean_agreement, ranking
+from benchmark.reports.tables import Table
+from benchmark.runs.status import RunState
+
+LIBRARIES = ("d3.min.js", "plot.umd.min.js")
+"""Of the folder ``vendored``, in the order in which they need each other."""
+
+VIEWS = ("measured", "published", "difference", "rank")
+
+
+class View(NamedTuple):
+    """What a cell shows. ``tint`` is the size of the difference, 0 to 100, beside the largest one of the table."""
+
+    cell: CellResult
+    name: str
+    difference: float | None
+    tint: int
+    rank: int | None
+    published_rank: int | None
+
+    @property
+    def sorted_by(self) -> dict[str, float | int | None]:
+        """The number by which each view of the table sorts."""
+        own, printed = self.cell.summary, self.cell.published
+        numbers = (own and own.mean, printed and printed.value, self.difference, self.rank)
+        return dict(zip(VIEWS, numbers, strict=True))
+
+    @property
+    def seeds(self) -> str:
+        """The values of all seeds: ``0:56.21 1:57.03``."""
+        return " ".join(f"{seed}:{value:.5g}" for seed, value in self.cell.values.items())
+
+    @property
+    def lacking(self) -> str:
+        """What is missing from the cell, in words; empty if nothing is."""
+        cell = self.cell
+        if cell.state != "ok":
+            return cell.state
+        return "" if cell.complete else ", ".join(f"{len(s)} {name}" for name, s in cell.troubles.items())
+
+
+@dataclass(frozen=True)
+class Section:
+    """One table on the page. ``command`` carries out what it lacks; ``entries`` are those of the fidelity ledger."""
+
+    results: TableResults
+    table: Table
+    command: str
+    entries: Sequence[Any] = ()
+
+    @cached_property
+    def rows(self) -> list[tuple[Any, list[View]]]:
+        """(row, its cells), with ranks and differences."""
+        results = self.results
+        spec, cells = results.spec, results.cells
+        sign = 1 if spec.metric_format.higher_is_better else -1
+        differences = {
+            key: cell.summary.mean - cell.published.value
+            for key, cell in cells.items()
+            if cell.summary and cell.published and cell.published.value is not None
+        }
+        largest = max(map(abs, differences.values()), default=0) or 1
+        own = {key: sign * cell.summary.mean for key, cell in cells.items() if cell.summary and cell.complete}
+        printed = {key: sign * cell.published.value for key, cell in cells.items()
+                   if cell.published and cell.published.value is not None}  # fmt: skip
+        ranks = _ranks(own), _ranks(printed)
+        views = {
+            key: View(
+                cell,
+                cell_name(spec, *key) if cell.runs else "",
+                differences.get(key),
+                round(100 * abs(differences.get(key, 0)) / largest),
+                ranks[0].get(key),
+                ranks[1].get(key),
+            )
+            for key, cell in cells.items()
+        }
+        return [(row, [views[row.key, column.key] for column in spec.columns]) for row in spec.rows]
+
+    @property
+    def eyebrow(self) -> str:
+        """The part of the title before the colon: the paper and the number of its table."""
+        return self.table.title.rpartition(": ")[0]
+
+    @property
+    def heading(self) -> str:
+        """The part of the title after the colon."""
+        text = self.table.title.rpartition(": ")[2]
+        return text[:1].upper() + text[1:]
+
+    @property
+    def paper(self) -> str:
+        """The first word of the title, which names the paper."""
+        return re.split(r"\W", self.table.title)[0]
+
+    @property
+    def missing(self) -> str:
+        """How many runs are missing, and what became of them; empty if none is."""
+        found = [(name, n) for name, n in self.counts.items() if name not in (RunState.DONE, NOT_REACHED)]
+        return ", ".join(f"{n} {name}" for name, n in found)
+
+    @property
+    def gaps(self) -> Sequence[str]:
+        """What is missing where, and why."""
+        return next((note.lines for note in self.table.notes if note.heading == "Gaps"), ())
+
+    @property
+    def columns(self) -> list[tuple[Column, str, str]]:
+        """(column, its heading, its whole name)."""
+        heads = (head for block in self.table.blocks for head in block.columns)
+        pairs = zip(self.results.spec.columns, heads, strict=True)
+        return [(column, head, full_label(column)) for column, head in pairs]
+
+    @property
+    def groups(self) -> list[tuple[str, int]]:
+        """(heading, number of columns), from left to right; empty if no column has a heading."""
+        found = [(group or "", size) for block in self.table.blocks for group, size in block.groups]
+        return found if any(group for group, _ in found) else []
+
+    @cached_property
+    def counts(self) -> Counter[str]:
+        """Number of planned runs by outcome; averages have none of their own."""
+        cells = self.results.cells.values()
+        return Counter(run.outcome for cell in cells if not cell.column.average_of for run in cell.runs)
+
+    @cached_property
+    def agreement(self) -> tuple[float, float, float, int] | None:
+        """Mean over columns of Kendall's tau with the published order, limits of its interval, number of columns."""
+        columns = []
+        for column in self.results.spec.run_columns:
+            pairs = [
+                (list(cell.values.values()), cell.published.value)
+                for cell in self.results.complete(column).values()
+                if cell.published and cell.published.value is not None
+            ]
+            if len(pairs) > 1:
+                measured, published = zip(*pairs, strict=True)
+                columns.append((np.array(measured), np.array(published)))
+        found = mean_agreement(columns)
+        return None if found is None else (*found, len(columns))
+
+    @cached_property
+    def ranks(self) -> dict[str, Any] | None:
+        """Mean ranks, critical difference and cliques over all columns and seeds; None for fewer than two methods."""
+        values, left_out = board(self.results)
+        if values.shape[1] < 2:
+            return None
+        found = ranking(values, draws=0)
+        places = [[label, round(rank, 3)] for label, rank in found.table["rank"].items()]
+        return {"ranks": places, "critical": round(found.critical, 3), "blocks": found.blocks,
+                "cliques": found.cliques, "left_out": left_out}  # fmt: skip
+
+
+def _ranks(values: Mapping[tuple[str, str], float]) -> dict[tuple[str, str], int]:
+    """Place of each cell in its column, 1 for the highest value; means that print the same share a place."""
+    shown = {key: round(value, 2) for key, value in values.items()}
+    columns: dict[str, list[float]] = {}
+    for (_, column), value in shown.items():
+        columns.setdefault(column, []).append(value)
+    return {key: 1 + sum(other > value for other in columns[key[1]]) for key, value in shown.items()}
+
+
+@dataclass(frozen=True)
+class Page:
+    """All that is shown.
+
+    Attributes:
+        preset: Preset of the runs.
+        sections: The tables that have runs.
+        absent: (title, name, command) of tables without runs.
+        texts: Tables of analyses.
+        data: What scripts read: packed details of cells and partitions.
+        root: Path from the page to the results folder.
+        newest: Day of the newest run; empty if there is none.
+    """
+
+    preset: str
+    sections: Sequence[Section]
+    absent: Sequence[tuple[str, str, str]]
+    texts: Sequence[Table]
+    data: Mapping[str, Any]
+    root: str
+    newest: str = ""
+
+    @property
+    def counts(self) -> Counter[str]:
+        """Planned runs of all tables by outcome; a run that two tables share counts twice."""
+        return sum((section.counts for section in self.sections), Counter())
+
+
+def render(page: Page) -> str:
+    """The whole file. Its policy allows the browser no request, and no script but those that are embedded."""
+    environment = Environment(
+        loader=PackageLoader("benchmark.reports.render", "html"),
+        autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined,
+    )  # fmt: skip
+    folder = resources.files(__package__)
+    scripts = [(folder / "vendored" / name).read_text() for name in LIBRARIES]
+    scripts += [(folder / name).read_text() for name in ("charts.js", "report.js")]
+    digests = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in scripts]
+    ranks = {section.table.name: section.ranks for section in page.sections if section.ranks}
+    return environment.get_template("page.html.jinja").render(
+        page=page,
+        data={**page.data, "ranks": ranks, "root": page.root},
+        style=(folder / "style.css").read_text(),
+        scripts=scripts,
+        policy=" ".join(f"'sha256-{digest}'" for digest in digests),
+        views=VIEWS,
+    )
