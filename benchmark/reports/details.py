@@ -194,7 +194,7 @@ def differences(own: RunConfig, other: RunConfig) -> list[tuple[str, Any, Any]]:
 
 
 def _flat(node: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    found = {}
+    found: dict[str, Any] = {}
     for key, value in node.items():
         name = f"{prefix}{key}"
         found |= _flat(value, f"{name}.") if isinstance(value, Mapping) else {name: value}

@@ -29,7 +29,7 @@ const seedChart = (rows, own, label, width) => {
   const means = rows.filter((row) => row.seeds.length);
   const printed = rows.filter((row) => row.published !== null);
   return plot(`One dot for each seed of all methods in this column: ${label}`, width, {
-    height: 54 + 20 * rows.length, marginLeft: labelWidth(rows.map((row) => shorten(row.label))),
+    height: 48 + 20 * rows.length, marginTop: 8, marginLeft: labelWidth(rows.map((row) => shorten(row.label))),
     x: { label, grid: true, nice: true },
     y: { label: null, domain: rows.map((row) => row.label), tickFormat: shorten, tickSize: 0 },
     marks: [
@@ -63,7 +63,7 @@ const groupChart = (runs, name, width) => {
   const dots = runs.flatMap((run) => Object.entries(run.groups ?? {}).map(([group, value]) => ({ group: name(group), seed: run.seed, value })));
   const groups = [...new Set(dots.map((dot) => dot.group))];
   return plot("Accuracy in each class and group, one dot for each seed", width, {
-    height: 54 + 17 * groups.length, marginLeft: labelWidth(groups.map(shorten)),
+    height: 48 + 17 * groups.length, marginTop: 8, marginLeft: labelWidth(groups.map(shorten)),
     x: { label: "accuracy (%)", domain: [0, 100], grid: true }, y: { label: null, domain: groups, tickFormat: shorten, tickSize: 0 },
     marks: [
       Plot.tickX(dots, Plot.groupY({ x: "mean" }, { x: "value", y: "group", stroke: "var(--soft)", strokeWidth: 2 })),

@@ -41,7 +41,8 @@ class View(NamedTuple):
     def sorted_by(self) -> dict[str, float | int | None]:
         """The number by which each view of the table sorts."""
         own, printed = self.cell.summary, self.cell.published
-        numbers = (own and own.mean, printed and printed.value, self.difference, self.rank)
+        means = own.mean if own else None, printed.value if printed else None
+        numbers = (*means, self.difference, self.rank)
         return dict(zip(VIEWS, numbers, strict=True))
 
     @property

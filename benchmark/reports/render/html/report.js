@@ -230,8 +230,10 @@ const open = async (name, cell) => {
 const route = () => {
   const name = location.hash.slice(1);
   const link = name in data.cells ? $(`td a[href="#${CSS.escape(name)}"]`) : null;
-  if (link) open(name, link.closest("td"));
-  else if (panel.open) panel.close();
+  if (link) {
+    link.scrollIntoView({ block: "nearest", inline: "nearest" });
+    open(name, link.closest("td"));
+  } else if (panel.open) panel.close();
 };
 panel.addEventListener("close", () => {
   const link = $(`td a[href="#${CSS.escape(location.hash.slice(1))}"]`);
