@@ -80,7 +80,7 @@ status: $(STAMP)  ## Done, running, failed and missing runs of each table
 list: $(STAMP)  ## What is registered: make list ARGS=methods|datasets|partitions|selections|tables
 	@$(RUN) -m benchmark list $(ARGS)
 
-bench: $(STAMP)  ## Speed and memory beside a bare PyTorch loop
+bench: $(STAMP)  ## Speed and memory beside a bare PyTorch loop; the suite of a GPU: ARGS=device=cuda
 	@$(RUN) -m benchmark bench $(ARGS)
 
 test: $(STAMP)  ## The test suite, on all cores (one file on one core: make test ARGS='-n 0 tests/test_project.py')

@@ -1,20 +1,41 @@
 """``python -m benchmark bench``: speed and memory beside a bare PyTorch loop."""
 
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from benchmark.cli.options import parse
+from benchmark.errors import ConfigError, wrong
+
+PARTS = ("speed", "steps", "memory", "planning")
 
 
 @dataclass(frozen=True)
 class BenchOptions:
-    """There is nothing to choose."""
+    """Which device's suite to measure, instead of the parts; ``mini`` takes seconds."""
+
+    device: Literal["none", "cpu", "cuda"] = "none"
+    size: Literal["full", "mini"] = "full"
 
 
 def main(words: Sequence[str]) -> int:
-    """Print the measurements of `benchmark.bench.speed`; exit code 0."""
-    parse(words, "bench", BenchOptions)
-    from benchmark.bench import speed
+    """Print the measurements of the named parts, or of all, or the suite of a device; exit code 0."""
+    parts = [word for word in words if "=" not in word and not word.startswith("-")]
+    for part in parts:
+        if part not in PARTS:
+            raise ConfigError(wrong("bench", part, f"one of: {', '.join(PARTS)}", known=PARTS))
+    options = parse([word for word in words if word not in parts], "bench", BenchOptions)
+    if options.device == "none" and options.size == "mini":
+        raise ConfigError(wrong("size", "mini", "device=cpu or device=cuda beside it"))
+    if options.device != "none" and parts:
+        raise ConfigError(wrong("bench", parts[0], f"no part beside device={options.device}"))
+    from benchmark.bench import speed, suite
 
-    speed.main()
+    print(speed.describe("cpu" if options.device == "none" else options.device), flush=True)
+    with tempfile.TemporaryDirectory() as folder:
+        if options.device != "none":
+            suite.main(folder, options.device, options.size)
+        for part in () if options.device != "none" else parts or PARTS:
+            getattr(speed, part)(folder)
     return 0

@@ -87,7 +87,10 @@ NAMES = [
     ("table name=fedmr_table1 rows=fedagv", "rows: 'fedagv'", "fedavg"),
     ("table paper=fedmr columns=fmnist/p5c3", "columns: 'fmnist/p5c3'", "fmnist/p5c2"),
     ("table paper=feddiverse table=2 device=tpu", "runtime.device: 'tpu'", ""),
-    ("bench speed", "bench: 'speed'", ""),
+    ("bench sped", "bench: 'sped'", "speed"),
+    ("bench device=gpu", "device: 'gpu' cuda", ""),
+    ("bench size=mini", "size: 'mini' device=cpu", ""),
+    ("bench speed device=cpu", "bench: 'speed' device=cpu", ""),
 ]  # fmt: skip
 
 
