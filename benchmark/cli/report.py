@@ -3,6 +3,7 @@
 import math
 import os
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,6 +15,7 @@ from benchmark.experiments.plan import unique_runs
 from benchmark.experiments.selection import TableQuery
 from benchmark.experiments.spec import TableSpec
 from benchmark.runs.index import RunIndex
+from benchmark.runs.status import RunState
 from benchmark.runs.store import Results
 
 if TYPE_CHECKING:
@@ -46,7 +48,7 @@ def write_report(query: TableQuery, index: RunIndex, out: Path | None = None) ->
     from benchmark.runs.files import write_with_folder
 
     chapters, details = load(), Details(index, query)
-    sections, absent, newest = [], [], 0.0
+    newest, sections, absent, shown = 0.0, [], [], dict[str, RunState]()
     plans = sorted(plans_of(query), key=lambda plan: (plan[0].paper, plan[0].table or math.inf, plan[0].name))
     for spec, cells in plans:
         runs = unique_runs([cells])
@@ -57,12 +59,14 @@ def write_report(query: TableQuery, index: RunIndex, out: Path | None = None) ->
             absent.append((spec.title, spec.name, command))
             continue
         newest = max(newest, *(status.updated for status in statuses))
+        shown |= {key: index.state(key) for key in runs}
         results = collect(spec, query.preset, cells, index)
         details.add(results, cells)
         sections.append(Section(results, as_table(results), command, _entries(chapters, spec)))
     folder = out or query.results / "report"
     page = Page(
         query.preset,
+        Counter(shown.values()),
         sections,
         absent,
         list(_texts(query, [section.table.name for section in sections])),
@@ -107,5 +111,4 @@ def _texts(query: TableQuery, shown: Sequence[str]) -> Iterator["Table"]:
 
     for path in sorted((query.results / "tables" / query.preset).glob("*.csv")):
         if path.stem not in shown and not (TABLE_FOLDER / f"{path.stem}.yaml").exists():
-            data = pd.read_csv(path, dtype=str, keep_default_na=False)
-            yield text_table(path.stem, path.stem, data)
+            yield text_table(path.stem, path.stem, pd.read_csv(path))

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from benchmark.reports.statistics import critical_difference, ranking
+from benchmark.reports.statistics import critical_difference, mean_agreement, ranking
 
 
 @pytest.mark.parametrize(("k", "q"), [(2, 1.960), (3, 2.343), (4, 2.569), (5, 2.728), (10, 3.164)])
@@ -55,3 +55,23 @@ def test_cliques(turned: int, cliques: list[tuple[str, ...]]) -> None:
 def test_what_cannot_be_ranked(values: dict[str, list[float]]) -> None:
     with pytest.raises(ValueError, match="needs two methods"):
         ranking(pd.DataFrame(values))
+
+
+def test_agreement_with_the_published_order() -> None:
+    """Three methods: the same order in all seeds is 1, the reverse -1, two of three pairs the same (2 - 1) / 3."""
+    published = np.array([1.0, 2.0, 3.0])
+    same, turned, part = ([[1, 1], [2, 2], [3, 3]], [[3, 3], [2, 2], [1, 1]], [[2, 2], [1, 1], [3, 3]])
+    columns = [(np.array(values, dtype=float), published) for values in (same, turned, part)]
+    assert mean_agreement(columns[:1]) == (1, 1, 1)
+    assert mean_agreement(columns[1:2]) == (-1, -1, -1)
+    tau, low, high = mean_agreement(columns) or (0, 0, 0)
+    assert (tau, low, high) == pytest.approx((1 / 9, -1, 1))
+    tied = np.ones((3, 2))
+    assert mean_agreement([(tied, published)]) is None
+    assert mean_agreement([(tied, published), *columns[:1]]) == (1, 1, 1)
+
+
+def test_agreement_of_seeds_that_differ() -> None:
+    """Seed 0 has the published order, seed 1 the reverse by less: their mean is 1; of four pairs of seeds one is -1."""
+    tau, low, high = mean_agreement([(np.array([[1.0, 3.0], [4.0, 2.0]]), np.array([1.0, 2.0]))]) or (0, 0, 0)
+    assert (tau, low, high) == (1, -1, 1)

@@ -12,12 +12,15 @@ const element = (name, attributes = {}, ...children) => {
 const SEED_COLOURS = ["var(--c1)", "var(--c2)", "var(--c3)", "var(--c4)", "var(--c5)", "var(--c6)", "var(--c7)"];
 const seedColour = (seed) => SEED_COLOURS[seed % SEED_COLOURS.length];
 
-const plot = (label, width, options) =>
-  Plot.plot({
+const plot = (label, width, options) => {
+  const drawn = Plot.plot({
     width, ariaLabel: label, className: "plot", marginLeft: 44, marginRight: 12, marginBottom: 38,
     style: { background: "none", fontFamily: "inherit", fontSize: "11px", overflow: "visible" },
     ...options,
   });
+  drawn.setAttribute("role", "img");
+  return drawn;
+};
 
 const labelWidth = (names) => Math.min(170, 14 + 6.2 * Math.max(4, ...names.map((name) => name.length)));
 

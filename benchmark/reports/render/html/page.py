@@ -186,6 +186,7 @@ class Page:
 
     Attributes:
         preset: Preset of the runs.
+        counts: Number of planned runs by state.
         sections: The tables that have runs.
         absent: (title, name, command) of tables without runs.
         texts: Tables of analyses.
@@ -195,17 +196,13 @@ class Page:
     """
 
     preset: str
+    counts: Counter[RunState]
     sections: Sequence[Section]
     absent: Sequence[tuple[str, str, str]]
     texts: Sequence[Table]
     data: Mapping[str, Any]
     root: str
     newest: str = ""
-
-    @property
-    def counts(self) -> Counter[str]:
-        """Planned runs of all tables by outcome; a run that two tables share counts twice."""
-        return sum((section.counts for section in self.sections), Counter())
 
 
 def render(page: Page) -> str:

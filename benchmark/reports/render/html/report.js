@@ -194,6 +194,7 @@ const open = async (name, cell) => {
   const runs = found.runs.filter((run) => run.curves);
   const partitions = {};
   for (const key of new Set(runs.map((run) => run.origin.partition))) if (data.partitions[key]) partitions[key] = await unpack(data.partitions[key]);
+  if (location.hash.slice(1) !== name) return; // another cell was opened meanwhile
   const rows = columnOf(cell), own = rows.find((row) => row.own);
   const close = element("button", { type: "button", class: "close", "aria-label": "Close" }, "×");
   close.addEventListener("click", () => panel.close());
