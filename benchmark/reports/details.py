@@ -93,7 +93,7 @@ class Details:
     def _tuned(self, spec: TableSpec) -> str | None:
         """The folder of tuned values that the table has taken, unless another results folder gives the same."""
         found = TunedFolder.of(self.query.tuned, self.query.results).find(self.query.preset, spec.name)
-        if self.query.tuned is not None or found is None or found.is_relative_to(COMMITTED):
+        if self.query.tuned is not None or found is None or found.resolve().is_relative_to(COMMITTED):
             return self.query.tuned
         return str(found.parents[1])
 

@@ -1,0 +1,56 @@
+"""What the report says of a cell: the command, the configuration beside FedAvg's, long curves cut short."""
+
+from pathlib import Path
+
+import pytest
+
+from benchmark.engine.records import Record
+from benchmark.experiments.plan import plan
+from benchmark.experiments.selection import TableQuery
+from benchmark.experiments.tables import spec_called
+from benchmark.reports.details import Details, differences, measured
+from benchmark.reports.results import Cell, CellRun, build_results
+from benchmark.runs.index import RunIndex
+from benchmark.runs.store import Results
+
+SPEC = spec_called("fedmr_table1")
+KEY = ("fedprox", "fmnist/p5c2")
+
+
+@pytest.mark.parametrize(
+    ("outcome", "end"),
+    [
+        ("done", "threads=2 seeds=1 results=repeated tuned={0}/tuned"),
+        ("missing", "threads=2 seeds=1 results={0}"),
+    ],
+)
+def test_command(tmp_path: Path, outcome: str, end: str) -> None:
+    """A complete cell is repeated elsewhere with the same tuned values; what is missing goes into the folder itself."""
+    path = tmp_path / "tuned" / "quick" / f"{SPEC.name}.yaml"
+    path.parent.mkdir(parents=True)
+    path.touch()
+    results = build_results(SPEC, "quick", {KEY: Cell("ok", (CellRun(0, outcome, 0.5, "runs/x"),))})
+    details = Details(RunIndex(Results(tmp_path)), TableQuery(results=tmp_path))
+    words = f"python -m benchmark table name={SPEC.name} rows=fedprox columns=fmnist/p5c2 preset=quick "
+    assert details.command(SPEC, results.cells[KEY], ["threads=2"]) == words + end.format(tmp_path)
+
+
+def test_configuration_beside_fedavg() -> None:
+    cells = plan(SPEC.cut(["fedavg", "fedprox"], ["fmnist/p5c2"]), "quick", [0])
+    own, other = (cells[row, "fmnist/p5c2"].runs[0] for row in ("fedprox", "fedavg"))
+    assert differences(other, other) == []
+    found = {key: pair for key, *pair in differences(own, other)}
+    assert found["method.name"] == ["fedprox", "fedavg"]
+    assert found["method.client.fedprox.mu"] == [0.01, None]
+    assert {key.partition(".")[0] for key in found} == {"method"}
+
+
+def test_long_runs_are_cut() -> None:
+    """Of 250 points every third from the last on; 120 rounds in steps of 3, in which client 7 takes part in all."""
+    curve = [Record(t, "test", "all", "accuracy", t / 1000) for t in range(1, 251)]
+    taken = [Record(t, "participation", "client=7", "weight", 1.0) for t in range(1, 121)]
+    found = measured(SPEC, [*curve, *taken])
+    points = found["curves"]["accuracy"]
+    assert (len(points), points[0], points[1], points[-1]) == (84, (1, 0.1), (4, 0.4), (250, 25.0))
+    assert found["clients"]["width"] == 3
+    assert found["clients"]["cells"][:2] == [[1, 7, 3], [4, 7, 3]] and len(found["clients"]["cells"]) == 40
