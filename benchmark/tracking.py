@@ -17,11 +17,12 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TextIO
+from typing import IO, Any, Literal, TextIO
 
 import yaml
 from filelock import FileLock, Timeout
@@ -316,18 +317,31 @@ def tracking(settings: TrackingSettings, root: Path, runs: Sequence[TrackedRun])
             process = _start(settings, root, runs)
         except OSError as error:
             _say(f"not started ({error}); the runs go on without it")
+        else:
+            assert process.stderr is not None
+            listener = threading.Thread(target=_pass_on, args=(process.stderr,), daemon=True)
+            listener.start()
     try:
         yield
     finally:
-        if process is not None:
+        if process is not None and process.stdin is not None:
             try:
-                process.communicate(timeout=WAIT_SECONDS)
+                process.stdin.close()
+                process.wait(timeout=WAIT_SECONDS)
             except (subprocess.TimeoutExpired, KeyboardInterrupt):
                 with contextlib.suppress(OSError):
                     os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
+            listener.join(1.0)
             if process.returncode:
                 _say(f"not all was sent; this sends the rest: {resend(root)}")
+
+
+def _pass_on(stream: IO[bytes]) -> None:
+    """Print what the process says. Written to the terminal by itself, it would be lost in a live view."""
+    for line in stream:
+        with contextlib.suppress(OSError):
+            print(line.decode(errors="replace"), end="", file=sys.stderr, flush=True)
 
 
 def _start(settings: TrackingSettings, root: Path, runs: Sequence[TrackedRun]) -> subprocess.Popen[bytes]:
@@ -339,6 +353,7 @@ def _start(settings: TrackingSettings, root: Path, runs: Sequence[TrackedRun]) -
             [sys.executable, "-c", f"from {__name__} import main; main({stream.fileno()})"],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
             cwd=ROOT,
             pass_fds=(stream.fileno(),),
             # Ctrl-C in the terminal is for the training. This process ends when its standard input closes.

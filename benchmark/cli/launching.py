@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import shlex
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +25,9 @@ from benchmark.tracking import TrackedRun, TrackingSettings, tracking
 
 if TYPE_CHECKING:
     from benchmark.analyses.registry import PaperTable
+    from benchmark.launch.drawing import Grid
     from benchmark.launch.tasks import Task
+    from benchmark.launch.view import ProgressView
 
 Plans = Sequence[tuple[TableSpec, Cells]]
 """Tables, cut to the selected cells, with their runs."""
@@ -104,9 +108,11 @@ def finished_runs(
     plans: Plans,
     runs: Mapping[str, RunConfig] | None = None,
     prefix: str = "",
+    seed_ended: Callable[[int], None] | None = None,
 ) -> Iterator[int]:
     """Carry out the runs that have not ended; gives exit code 0, 1 (a run failed) or 130 (stopped).
 
+    Runs of tables are begun seed by seed: those of the first seed of all tables, then those of the second.
     Until the end of the ``with`` no other local launcher works on the results folder, and what is written is tracked.
     On a cluster the jobs track their runs, and only tables and figures are sent from here.
 
@@ -116,8 +122,11 @@ def finished_runs(
         plans: The tables. Their rules, models and data are checked before the first run starts.
         runs: The runs by key, if they are not those of ``plans``.
         prefix: Written before the names of the groups in which the runs are tracked.
+        seed_ended: Called by a local launch when all runs of a seed have ended and runs of other seeds have not.
     """
-    runs = unique_runs([cells for _, cells in plans]) if runs is None else runs
+    if runs is None:
+        planned = unique_runs([cells for _, cells in plans])
+        runs = dict(sorted(planned.items(), key=lambda item: item[1].seed))
     tracked = {key: TrackedRun(key) for key in runs} | tracked_runs(plans, prefix)
     launcher = launcher_settings(options)
     on_cluster = launcher["name"] == "slurm"
@@ -132,34 +141,83 @@ def finished_runs(
         if missing:
             for spec, cells in plans:
                 check(spec, cells)
+            view = _view(options, index, plans, runs, seed_ended)
             if on_cluster:
-                code = _cluster(options, launcher, index.results, list(runs.values()), tracked)
+                code = _cluster(options, launcher, index.results, list(runs.values()), tracked, view)
             else:
-                code = _launch(options, launcher, missing, len(runs) - len(missing))
+                code = _launch(options, launcher, missing, view)
             index.refresh(runs)
         yield code
+    if code == 130:
+        ended = sum(map(index.has_ended, runs))
+        print(
+            f"stopped: {ended} of {len(runs)} runs have ended. This goes on: {_this_command()}",
+            file=sys.stderr,
+        )
 
 
-def _launch(options: LaunchOptions, settings: dict[str, Any], runs: Sequence[RunConfig], already: int) -> int:
+def _this_command() -> str:
+    """The command that was given, with the interpreter as it is found from this folder."""
+    python = os.path.relpath(sys.executable)
+    python = sys.executable if python.startswith("..") else python
+    return shlex.join([python, "-m", "benchmark", *sys.argv[1:]])
+
+
+def _view(
+    options: LaunchOptions,
+    index: RunIndex,
+    plans: Plans,
+    runs: Mapping[str, RunConfig],
+    seed_ended: Callable[[int], None] | None,
+) -> ProgressView:
+    """What shows a launch on the standard output."""
+    from benchmark.launch.progress import Progress
+    from benchmark.launch.view import ProgressView
+    from benchmark.reports.render.console import TextConsole
+
+    states = {key: index.state(key) if index.has_ended(key) else RunState.MISSING for key in runs}
+    progress = Progress(states, {key: run.seed for key, run in runs.items()})
+    return ProgressView(
+        progress, TextConsole(), _grids(plans, runs), verbose=options.verbose, seed_ended=seed_ended
+    )
+
+
+def _grids(plans: Plans, runs: Mapping[str, RunConfig]) -> list[Grid]:
+    """The tables with those of their runs that are in ``runs``. Parts of one table are put together."""
+    from benchmark.launch.drawing import Grid
+
+    grids: dict[str, Grid] = {}
+    for spec, cells in plans:
+        grid = grids.setdefault(spec.name, Grid(spec.name))
+        for (row, column), cell in cells.items():
+            grid.rows[row], grid.columns[column] = spec.row(row).label, spec.column(column).label
+            found = grid.cells.setdefault((row, column), {})
+            found.update(dict.fromkeys(run.key for run in cell.runs if run.key in runs))
+    return list(grids.values())
+
+
+def _launch(
+    options: LaunchOptions, settings: dict[str, Any], runs: Sequence[RunConfig], view: ProgressView
+) -> int:
     from benchmark.launch.local import launch
     from benchmark.launch.pool import LaunchError
-    from benchmark.launch.progress import ProgressView
     from benchmark.launch.tasks import RUN_WORK
 
     tasks = _tasks(runs, settings["name"])
     if options.device != "auto" and settings["name"] == "local":
         settings["devices"] = [options.device]
     try:
-        outcomes = launch(
-            tasks,
-            RUN_WORK,
-            kind=settings["name"],
-            workers=options.workers or settings.get("workers"),
-            threads=options.threads or settings.get("threads") or 1,
-            devices=settings.get("devices"),
-            grace=settings.get("grace", 30.0),
-            listener=ProgressView(already),
-        )
+        with view:
+            outcomes = launch(
+                tasks,
+                RUN_WORK,
+                kind=settings["name"],
+                workers=options.workers or settings.get("workers"),
+                threads=options.threads or settings.get("threads") or 1,
+                devices=settings.get("devices"),
+                grace=settings.get("grace", 30.0),
+                listener=view,
+            )
     except LaunchError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
@@ -168,7 +226,6 @@ def _launch(options: LaunchOptions, settings: dict[str, Any], runs: Sequence[Run
     for outcome in [*bad[:SHOWN], *again[:SHOWN]]:
         print(f"{outcome.state}: {outcome.key}: {outcome.message}", file=sys.stderr)
     if any(outcome.state is RunState.INTERRUPTED for outcome in outcomes) or len(outcomes) < len(tasks):
-        print("stopped; the same command goes on where it was", file=sys.stderr)
         return 130
     return 1 if bad else 0
 
@@ -179,9 +236,9 @@ def _cluster(
     results: Results,
     runs: Sequence[RunConfig],
     tracked: Mapping[str, TrackedRun],
+    view: ProgressView,
 ) -> int:
     """Submit what neither ended nor lives, and follow it; exit code 0, 1 (not all have ended), 130 (left alone)."""
-    from benchmark.launch.progress import SnapshotView
     from benchmark.launch.slurm.packing import check_time, known_seconds
     from benchmark.launch.slurm.queue import SlurmQueue
     from benchmark.launch.slurm.settings import SlurmSettings
@@ -203,11 +260,10 @@ def _cluster(
         print("the same command shows how far they are, submits what is missing, and writes the tables")
         return 0
     try:
-        lost = cluster.follow(tasks, SnapshotView().show)
+        with view:
+            lost = cluster.follow(tasks, view.show)
     except KeyboardInterrupt:
-        print(
-            "left alone: what was submitted goes on; the same command looks after it again", file=sys.stderr
-        )
+        print("left alone: what was submitted goes on", file=sys.stderr)
         return 130
     for run in lost[:SHOWN]:
         print(f"{run.state}: {run.key}: {run.message}", file=sys.stderr)

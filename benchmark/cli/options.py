@@ -44,7 +44,7 @@ class TrackingOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class LaunchOptions(TrackingOptions):
-    """How runs are carried out and tracked."""
+    """How runs are carried out and tracked. ``verbose``: print a line for every run that has ended."""
 
     launcher: Annotated[str, "local|inline|slurm|FILE of conf/launcher"] = "local"
     launcher_settings: Mapping[str, Any] = field(default_factory=dict)
@@ -52,6 +52,7 @@ class LaunchOptions(TrackingOptions):
     threads: int | None = None
     device: str = "auto"
     data: Path | None = None
+    verbose: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,12 +19,13 @@ from benchmark.runs.status import RunState
 from benchmark.runs.store import Results
 from benchmark.tracking import TrackedRun, tracking
 
-MANY, HELP, SHOW = {"-m", "--multirun"}, {"-h", "--help"}, {"-c", "--cfg"}
+MANY, HELP, SHOW, VERBOSE = {"-m", "--multirun"}, {"-h", "--help"}, {"-c", "--cfg"}, "--verbose"
 
 USAGE = """usage: python -m benchmark run [GROUP=NAME ...] [KEY=VALUE ...] [+KEY=VALUE ...] [~KEY ...]
 
   -m, --multirun        one run for every combination of the values a,b  range(0,3)  glob(fed*)
   launcher=local|inline|slurm|FILE of conf/launcher, launcher.KEY=VALUE, workers=NUMBER   with -m
+  --verbose             a line for each run, with -m
   tracking=off|wandb, tracking.KEY=VALUE
   -c job, --cfg job     print the configuration and run nothing
 
@@ -35,10 +36,10 @@ Groups:
 def main(words: Sequence[str]) -> int:
     """Carry out one run or, with -m, many; exit code 0, 1 (a run failed), 2 (user's mistake) or 130 (stopped)."""
     flags = {word for word in words if word.startswith("-") and "=" not in word}
-    unknown = sorted(flags - MANY - HELP - SHOW)
+    unknown = sorted(flags - MANY - HELP - SHOW - {VERBOSE})
     if unknown:
-        raise ConfigError(wrong("run", unknown[0], "-m, --cfg job or --help"))
-    ours = [word for word in words if _option_of(word) in ("launcher", "workers", "tracking")]
+        raise ConfigError(wrong("run", unknown[0], f"-m, --cfg job, {VERBOSE} or --help"))
+    ours = [word for word in words if _option_of(word) in ("launcher", "workers", "tracking", VERBOSE)]
     rest = [word for word in words if word not in flags and word not in ours]
     if HELP & flags:
         print(USAGE + "".join(f"{group}: {', '.join(group_names(group))}\n" for group in CHOICES))
@@ -50,9 +51,9 @@ def main(words: Sequence[str]) -> int:
     options = parse(ours, "run", LaunchOptions)
     if MANY & flags:
         return _sweep(options, configurations(rest, many=True))
-    if {"launcher", "workers"} & {_option_of(word) for word in ours}:
+    if {"launcher", "workers", VERBOSE} & {_option_of(word) for word in ours}:
         raise ConfigError(
-            "run: a launcher carries out the runs of a sweep. Put -m behind `run`, or leave it out."
+            f"run: launcher, workers and {VERBOSE} are for sweeps. Put -m behind `run`, or leave them out."
         )
     (config,) = configurations(rest, many=False)
     return _one(options, config)

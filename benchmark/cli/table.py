@@ -1,17 +1,26 @@
 """``python -m benchmark table``: plan, run what is missing, write the tables."""
 
+from __future__ import annotations
+
+import sys
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from benchmark.cli.launching import find_analyses, finished_runs, in_words, plans_of, run_settings
 from benchmark.cli.options import LaunchOptions, parse
+from benchmark.errors import StorageError
 from benchmark.experiments.plan import Cells, unique_runs
 from benchmark.experiments.selection import TableQuery, plan_tables
 from benchmark.experiments.tables import spec_called
 from benchmark.launch.overview import RunOverview
+from benchmark.launch.tasks import say
 from benchmark.runs.store import Results
+
+if TYPE_CHECKING:
+    from benchmark.reports.tables import Table
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,17 +46,42 @@ def main(words: Sequence[str]) -> int:
             name, column = made.runs_of
             part = replace(options, columns=column)
             needed += plan_tables([spec_called(name)], part, run_settings(overview.index.results, options))
-    with finished_runs(options, overview.index, needed) as code:
+    written: list[tuple[Table, str]] = []
+
+    def write_tables() -> None:
+        """Write the tables from the runs that have ended so far."""
         overview.refresh(unique_runs([cells for _, cells in plans]))
         for spec, cells in plans:
-            where = write(as_table(collect(spec, options.preset, cells, overview.index)), folder)
-            print(f"{spec.name}: {_summary(overview, cells)}; {where}")
+            table = as_table(collect(spec, options.preset, cells, overview.index))
+            written.append((table, f"{spec.name}: {_summary(overview, cells)}; {write(table, folder)}"))
+
+    def seed_ended(seed: int) -> None:
+        try:
+            write_tables()
+            say(f"all runs of seed {seed} have ended; tables with the seeds so far: {folder}/")
+        except StorageError as error:
+            say(f"warning: tables are not written before all seeds have ended: {error}")
+        written.clear()
+
+    with finished_runs(options, overview.index, needed, seed_ended=seed_ended) as code:
+        write_tables()
         for made in analyses if code != 130 else ():
             from benchmark.analyses.registry import find
 
             built = find(made.analysis).from_query(options)
-            print(f"{built.name}: by `analyse {made.analysis}`; {write(built, folder)}")
+            written.append((built, f"{built.name}: by `analyse {made.analysis}`; {write(built, folder)}"))
+        _print_results(written, with_tables=sys.stdout.isatty() and code != 130)
     return code
+
+
+def _print_results(written: Sequence[tuple[Table, str]], with_tables: bool) -> None:
+    """Print the tables, if asked to, then where they are."""
+    from benchmark.reports.render import terminal
+
+    for table, _ in written if with_tables else ():
+        print(terminal.render(table, with_notes=False), end="")
+    for _, where in written:
+        print(where)
 
 
 def _summary(overview: RunOverview, cells: Cells) -> str:

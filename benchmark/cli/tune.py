@@ -91,7 +91,7 @@ def main(words: Sequence[str]) -> int:
     for search in searches:
         tuned.read(search.spec, options.preset)  # a file that does not fit is refused now, not after the runs
     plans = [(search.spec, cells) for search in searches for cells in search.planned]
-    noted = [word for word in words if word.partition("=")[0].partition(".")[0] not in NOT_NOTED]
+    noted = [word for word in words if word.lstrip("-").partition("=")[0].partition(".")[0] not in NOT_NOTED]
     command = f"python -m benchmark tune {shlex.join(noted)}"
     with finished_runs(options, index, plans, prefix="tune ") as code:
         if code == 130:

@@ -1,23 +1,17 @@
-"""What a launch prints: how each run ends, and now and then how far all are."""
+"""How far a launch is: the states of its runs, the share of the work that is done, and the time left."""
 
 from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from benchmark.launch.tasks import Listener, Outcome, Task, say
+from benchmark.launch.tasks import Task
 from benchmark.runs.status import RunState
 
 if TYPE_CHECKING:
     from benchmark.launch.slurm.submissions import Snapshot
-
-STATUS_SECONDS = 10.0
-"""Least time between two status lines of a local launch."""
-
-SNAPSHOT_SECONDS = 30.0
-"""Least time between two lines about a cluster, unless all runs have ended."""
 
 
 def duration(seconds: float) -> str:
@@ -29,119 +23,90 @@ def duration(seconds: float) -> str:
     return f"{seconds / 3600:.1f} h"
 
 
-class ProgressView(Listener):
-    """Shows a local launch. Speed is in rounds of this launch; what a resumed run did before does not count."""
+class Progress:
+    """States of runs, and how much of the work is left.
 
-    def __init__(self, done_before: int = 0, clock: Callable[[], float] = time.monotonic) -> None:
-        """``done_before``: runs that are done and not launched."""
-        self._clock, self._done_before = clock, done_before
-        self._began = self._shown_at = clock()
-        self._first_task = 0.0
-        self._rounds: dict[str, int] = {}
+    Work is counted in rounds of this launch: what a resumed run did before does not count. The rounds of runs on a
+    cluster are not known here, so whole runs are counted.
+
+    Attributes:
+        states: Run -> state. Runs that are done or diverged at the beginning are not launched.
+        seeds: Run -> seed.
+        ended: Number of runs that have ended, in whatever state.
+        waiting_for: What the runs that wait are waiting for, in brackets, or an empty string.
+    """
+
+    def __init__(
+        self,
+        states: Mapping[str, RunState],
+        seeds: Mapping[str, int],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.states, self.seeds, self.clock = dict(states), seeds, clock
+        self.before = Counter(state for state in states.values() if state.ended)
+        self.ended = self.ended_before = self.before.total()
+        self.waiting_for = ""
+        self.rounds: dict[str, int] = {}
+        self.began = self._work_began = clock()
+        self._work = self._left = len(states) - self.ended
+        self._worked = 0
         self._current: dict[str, int | None] = {}  # the round that each run reported last
-        self._states: Counter[RunState] = Counter()
-        self._left = self._worked = 0
 
-    def started(self, tasks: Sequence[Task]) -> None:
-        """Say how much there is to do."""
-        self._rounds = {task.key: task.rounds for task in tasks}
-        self._left = sum(self._rounds.values())
-        self._began = self._shown_at = self._clock()
-        before = f", {self._done_before} done before" if self._done_before else ""
-        say(f"{self._total} runs{before}, {len(tasks)} to do")
+    def begin(self, tasks: Sequence[Task]) -> None:
+        """Note the rounds of the runs that are launched."""
+        self.rounds = {task.key: task.rounds for task in tasks}
+        self._work = self._left = sum(self.rounds.values())
+        self._work_began = 0.0
 
-    def task_started(self, key: str) -> None:
-        """Add the run. The clock of the speed starts with the first one, after workers have started."""
-        self._first_task = self._first_task or self._clock()
-        self._current[key] = None
+    def start(self, key: str) -> None:
+        """A run begins. The clock of the speed starts with the first one, after workers have started."""
+        self._work_began = self._work_began or self.clock()
+        self.states[key], self._current[key] = RunState.RUNNING, None
 
-    def progress(self, key: str, done: int) -> None:
+    def advance(self, key: str, done: int) -> None:
         """Note the progress of a run. Its first report says where it begins."""
         before = self._current[key]
         self._left -= done - (before or 0)
         self._worked += 0 if before is None else done - before
         self._current[key] = done
-        self._show()
 
-    def task_ended(self, outcome: Outcome) -> None:
-        """Say how a run ended, and why if it ended badly."""
-        rest = self._rounds[outcome.key] - (self._current.pop(outcome.key) or 0)
-        done = outcome.state is RunState.DONE
-        # However it ended, none of its rounds is left to wait for.
+    def end(self, key: str, state: RunState) -> None:
+        """A run has ended. However it ended, none of its rounds is left to wait for."""
+        rest = self.rounds[key] - (self._current.pop(key) or 0)
         self._left -= rest
-        self._worked += rest if done else 0
-        self._states[outcome.state] += 1
-        why = "" if done else f": {outcome.message.strip().partition(chr(10))[0]}"
-        say(f"{outcome.state:<11} {outcome.key} ({duration(outcome.seconds)}){why}")
-        self._show()
+        self._worked += rest if state is RunState.DONE else 0
+        self.states[key] = state
+        self.ended += 1
 
-    def stopping(self, message: str) -> None:
-        """Say that the launch stops."""
-        say(f"stopping on {message}")
-
-    def finished(self) -> None:
-        """Sum up: ``72/72 runs in 12 min: 68 done before, 4 done now``."""
-        if not self._rounds:
-            return
-        done = f"{self._states[RunState.DONE]} done"
-        counts = [f"{self._done_before} done before", f"{done} now"] if self._done_before else [done]
-        counts += self._problems()
-        if self._ended < self._total:
-            counts.append(f"{self._total - self._ended} not begun")
-        say(
-            f"{self._ended}/{self._total} runs in {duration(self._clock() - self._began)}: {', '.join(counts)}"
-        )
+    def take(self, snapshot: Snapshot) -> None:
+        """Note the states of the runs of a cluster."""
+        self.states.update(snapshot.states)
+        self.waiting_for = snapshot.waiting_for
+        self.ended = sum(state.ended for state in self.states.values())
+        self._left, self._worked = len(self.states) - self.ended, self.ended - self.ended_before
 
     @property
-    def _ended(self) -> int:
-        return self._done_before + self._states.total()
+    def share(self) -> float:
+        """The share of the work that is done, 0 to 1."""
+        return (self._work - self._left) / self._work if self._work else 1.0
 
     @property
-    def _total(self) -> int:
-        return self._done_before + len(self._rounds)
+    def counts(self) -> Counter[RunState]:
+        """Number of runs by state."""
+        return Counter(self.states.values())
 
-    def _problems(self) -> list[str]:
-        states = sorted(self._states.items())
-        return [f"{count} {state}" for state, count in states if state is not RunState.DONE]
+    def other_counts(self) -> list[str]:
+        """Runs that are neither done nor missing: ``2 running``, ``1 failed``; diverged ones of this launch only."""
+        counts = self.counts - self.before
+        shown = [state for state in RunState if state not in (RunState.DONE, RunState.MISSING)]
+        return [f"{counts[state]} {state}" for state in shown if counts[state]]
 
-    def _show(self) -> None:
-        """``12/72 runs, 31 % of rounds, about 2 min left``, if it is time to."""
-        if self._clock() - self._shown_at < STATUS_SECONDS:
-            return
-        self._shown_at = self._clock()
-        rounds = sum(self._rounds.values())
-        share = (rounds - self._left) / rounds if rounds else 1.0
-        parts = [f"{self._ended}/{self._total} runs", f"{100 * share:.0f} % of rounds"]
-        if self._worked:
-            seconds = self._left * (self._clock() - self._first_task) / self._worked
+    def words(self) -> list[str]:
+        """``12/72 runs``, ``31 % of rounds``, ``about 2 min left``. What is left is not known before there is work."""
+        parts = [f"{self.ended}/{len(self.states)} runs"]
+        if self.rounds:
+            parts.append(f"{100 * self.share:.0f} % of rounds")
+        if self._worked and self._left:
+            seconds = self._left * (self.clock() - self._work_began) / self._worked
             parts.append(f"about {duration(seconds)} left")
-        say(", ".join([*parts, *self._problems()]))
-
-
-class SnapshotView:
-    """Shows how far the runs of a cluster are, if something has changed."""
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock, self._began = clock, clock()
-        self._shown_at = -SNAPSHOT_SECONDS
-        self._ended_before: int | None = None
-        self._line = ""
-
-    def show(self, snapshot: Snapshot) -> None:
-        """Print a snapshot that is new, if it is time to."""
-        if self._ended_before is None:
-            self._ended_before = snapshot.ended
-        now, line = self._clock(), str(snapshot)
-        due = now - self._shown_at >= SNAPSHOT_SECONDS or snapshot.ended == snapshot.total
-        if line != self._line and due:
-            self._line, self._shown_at = line, now
-            say(f"{line}; {self._times(snapshot)}")
-
-    def _times(self, snapshot: Snapshot) -> str:
-        """``12 min, about 40 min left``. What is left is not known before a run has ended."""
-        spent = self._clock() - self._began
-        gained = snapshot.ended - (self._ended_before or 0)
-        left = snapshot.total - snapshot.ended
-        return duration(spent) + (
-            f", about {duration(left * spent / gained)} left" if gained and left else ""
-        )
+        return parts

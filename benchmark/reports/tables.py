@@ -43,6 +43,11 @@ class Block:
         """The headings of its groups."""
         return ", ".join(group for group, _ in self.groups if group)
 
+    @property
+    def column_groups(self) -> list[str | None]:
+        """The heading of the group of each column."""
+        return [group for group, size in self.groups for _ in range(size)] or [None] * len(self.columns)
+
 
 @dataclass(frozen=True)
 class Table:

@@ -12,7 +12,7 @@ from command_line import FAKE_RUN, footprint, numbers
 
 from benchmark.cli.overrides import configurations
 from benchmark.errors import ConfigError
-from benchmark.launch.progress import ProgressView
+from benchmark.launch.view import ProgressView
 
 
 def bits(results: str) -> dict[str, tuple[bytes, str]]:

@@ -1,11 +1,18 @@
-from collections import Counter
+import io
+from collections.abc import Sequence
+from typing import Any
 
 import pytest
+from rich.console import Console
 
-from benchmark.launch.progress import SNAPSHOT_SECONDS, ProgressView, SnapshotView, duration
+from benchmark.launch.drawing import Drawing, Grid
+from benchmark.launch.progress import Progress, duration
 from benchmark.launch.slurm.submissions import Snapshot
 from benchmark.launch.tasks import Outcome, Task
+from benchmark.launch.view import ProgressView
 from benchmark.runs.status import RunState
+
+DONE, RUNNING, FAILED, MISSING = RunState.DONE, RunState.RUNNING, RunState.FAILED, RunState.MISSING
 
 
 class Clock:
@@ -16,6 +23,21 @@ class Clock:
         return self.now
 
 
+def progress_of(keys: Sequence[str], done: int = 0, clock: Clock | None = None) -> Progress:
+    """Of runs whose keys end in their seed, the first ``done`` of which are done before."""
+    states = {key: DONE if number < done else MISSING for number, key in enumerate(keys)}
+    return Progress(states, {key: int(key.rpartition("seed")[2]) for key in keys}, clock or Clock())
+
+
+def view_of(progress: Progress, **options: Any) -> ProgressView:
+    return ProgressView(progress, Console(), **options)
+
+
+def end(view: ProgressView, key: str, state: RunState = DONE, message: str = "") -> None:
+    view.task_started(key)
+    view.task_ended(Outcome(key, state, message, 1.0))
+
+
 @pytest.mark.parametrize(
     ("seconds", "words"), [(0.4, "0 s"), (99, "99 s"), (100, "2 min"), (5900, "98 min"), (9000, "2.5 h")]
 )
@@ -23,53 +45,158 @@ def test_duration(seconds: float, words: str) -> None:
     assert duration(seconds) == words
 
 
-def test_a_local_launch(capsys: pytest.CaptureFixture[str]) -> None:
+# Lines ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("verbose", [False, True])
+def test_a_local_launch(verbose: bool, capsys: pytest.CaptureFixture[str]) -> None:
     clock = Clock()
-    view = ProgressView(68, clock)
-    view.started([Task(f"fedavg/seed{seed}", 100, None) for seed in range(4)])
+    keys = [f"fedavg/seed{seed}" for seed in range(72)]
+    view = view_of(progress_of(keys, 68, clock), verbose=verbose)
+    one, two, *_ = keys[68:]
+    view.started([Task(key, 100, None) for key in keys[68:]])
     clock.now += 5  # the workers start
-    view.task_started("fedavg/seed0")
-    view.task_started("fedavg/seed1")
-    view.progress("fedavg/seed0", 0)
+    view.task_started(one)
+    view.task_started(two)
+    view.progress(one, 0)
     clock.now += 9  # 14 s after the start, 9 s of work: 30 of 400 rounds, and 370 take 111 s
-    view.progress("fedavg/seed0", 30)
+    view.progress(one, 30)
     for done in (50, 51):  # resumed after round 50: only one round of work
-        view.progress("fedavg/seed1", done)
+        view.progress(two, done)
     clock.now += 1
-    view.task_ended(Outcome("fedavg/seed0", RunState.DONE, "", 10.2))
+    view.task_ended(Outcome(one, DONE, "", 10.2))
     clock.now += 9
-    view.task_ended(Outcome("fedavg/seed1", RunState.FAILED, "ValueError: bad\nTraceback ...", 19.0))
+    view.task_ended(Outcome(two, FAILED, "ValueError: bad\nTraceback ...", 19.0))
     view.stopping("SIGINT: 0 runs save their state")
     view.finished()
-    assert capsys.readouterr().out.splitlines() == [
+    lines = [
         "72 runs, 68 done before, 4 to do",
-        "68/72 runs, 8 % of rounds, about 2 min left",
-        "done        fedavg/seed0 (10 s)",
-        "failed      fedavg/seed1 (19 s): ValueError: bad",
+        "68/72 runs, 8 % of rounds, about 2 min left, 2 running",
+        "done        fedavg/seed68 (10 s)",
+        "failed      fedavg/seed69 (19 s): ValueError: bad",
         # 200 of 400 rounds are dealt with by 101 rounds of work in 19 s.
         "70/72 runs, 50 % of rounds, about 38 s left, 1 failed",
         "stopping on SIGINT: 0 runs save their state",
         "70/72 runs in 24 s: 68 done before, 1 done now, 1 failed, 2 not begun",
     ]
+    expected = [line for line in lines if verbose or not line.startswith("done ")]
+    assert capsys.readouterr().out.splitlines() == expected
+
+
+@pytest.mark.parametrize(("seconds", "lines"), [(0.02, 1), (3.0, 20)])
+def test_a_line_every_ten_seconds_or_twentieth(
+    seconds: float, lines: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of 1,000 runs, 20 s or 50 min long: whichever is later."""
+    clock = Clock()
+    keys = [f"fedavg/seed{seed}" for seed in range(1000)]
+    view = view_of(progress_of(keys, clock=clock))
+    view.started([Task(key, 5, None) for key in keys])
+    for key in keys:
+        clock.now += seconds
+        end(view, key, FAILED if key == keys[500] else DONE, "OSError: 5")
+    out = capsys.readouterr().out.splitlines()
+    assert len([line for line in out if "% of rounds" in line]) == lines
+    assert [line for line in out if line.startswith("failed")] == [
+        "failed      fedavg/seed500 (1 s): OSError: 5"
+    ]
+    assert len(out) == 1 + lines + 1
 
 
 def test_nothing_to_do_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    view = ProgressView(72)
+    view = view_of(progress_of([f"a/seed{seed}" for seed in range(72)], 72))
     view.started([])
     view.finished()
     assert capsys.readouterr().out == "72 runs, 72 done before, 0 to do\n"
 
 
 def test_runs_of_a_cluster(capsys: pytest.CaptureFixture[str]) -> None:
-    """A line when something has changed, but rarely; at once when all have ended."""
+    """A line when enough has changed, but rarely; at once when all have ended."""
     clock = Clock()
-    view = SnapshotView(clock)
-    for seconds, done in ((0, 2), (5, 3), (SNAPSHOT_SECONDS, 3), (SNAPSHOT_SECONDS, 3), (1, 20)):
+    keys = [f"a/seed{seed}" for seed in range(20)]
+    view = view_of(progress_of(keys, 2, clock))
+    for seconds, done in ((0, 2), (5, 3), (30, 3), (30, 3), (1, 20)):
         clock.now += seconds
-        view.show(Snapshot(Counter({RunState.DONE: done, RunState.RUNNING: 20 - done})))
+        states = dict.fromkeys(keys, RunState.WAITING) | dict.fromkeys(keys[: done + 9], RUNNING)
+        view.show(Snapshot(states | dict.fromkeys(keys[:done], DONE), " (Priority)" if done + 9 < 20 else ""))
     # One run in 35 s, 17 to go: 595 s.
     assert capsys.readouterr().out.splitlines() == [
-        "2/20 runs ended: 18 running, 2 done; 0 s",
-        "3/20 runs ended: 17 running, 3 done; 35 s, about 10 min left",
-        "20/20 runs ended: 20 done; 66 s",
+        "2/20 runs, 9 waiting, 9 running (Priority)",
+        "3/20 runs, about 10 min left, 8 waiting, 9 running (Priority)",
+        "20/20 runs",
     ]
+
+
+def test_the_end_of_a_seed() -> None:
+    """A failed run does not hold it up; the last seed, and a launch that stops, are the end of the command."""
+    keys = [f"{name}/seed{seed}" for seed in range(3) for name in ("a", "b")]
+    ended: list[int] = []
+    view = view_of(progress_of(keys), seed_ended=ended.append)
+    view.started([Task(key, 1, None) for key in keys])
+    end(view, keys[0], FAILED, "x")
+    end(view, keys[2])
+    assert ended == []
+    end(view, keys[1])
+    assert ended == [0]
+    end(view, keys[3], RunState.INTERRUPTED)
+    end(view, keys[4])
+    end(view, keys[5])
+    assert ended == [0]
+
+
+# The live view ----------------------------------------------------------------------------------------------------
+
+KEYS = [f"{row}-{column}/seed{seed}" for seed in range(3) for row in ("a", "b") for column in ("x", "y")]
+
+
+def drawn(width: int, height: int, encoding: str = "utf-8", tables: int = 1) -> list[str]:
+    """What is drawn of tables of 2 x 2 cells with the same runs, four of which have ended."""
+    progress = progress_of(KEYS, 2)
+    progress.begin([Task(key, 10, None) for key in KEYS[2:]])
+    for key, state in ((KEYS[2], DONE), (KEYS[3], FAILED)):
+        progress.start(key)
+        progress.end(key, state)
+    progress.start(KEYS[4])
+    grids = [Grid(f"table{number}") for number in range(tables)]
+    for grid in grids:
+        grid.rows.update(a="FedAvg", b="FedMR")
+        grid.columns.update(x="IID", y="Dirichlet")
+        for key in KEYS:
+            grid.cells.setdefault((key[0], key[2]), {})[key] = None
+    stream = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
+    console = Console(file=stream, force_terminal=True, color_system=None, width=width, height=height)
+    console.print(Drawing(progress, grids))
+    stream.seek(0)
+    return [line.rstrip() for line in stream.read().splitlines()]
+
+
+def test_cells_fill_up() -> None:
+    assert drawn(80, 24) == [
+        "table0 4/12",
+        "       IID Dirichlet",
+        "FedAvg ■▸· ■··",
+        "FedMR  ■·· ✗··",
+        "",
+        "━━━━                  4/12 runs, 20 % of rounds, about 0 s left",
+        "■ 3 done  ▸ 1 running  ✗ 1 failed  · 7 missing",
+        "1 of 3 seeds complete, seed 1: 0/4",
+    ]
+    assert drawn(80, 24, "ascii")[2:4] == ["FedAvg #>. #..", "FedMR  #.. x.."]
+
+
+@pytest.mark.parametrize(
+    ("width", "height", "tables", "first"),
+    [
+        (80, 24, 2, "table0 4/12            table1 4/12"),
+        (80, 8, 2, "table0 4/12      table1 4/12"),  # no room for headings
+        (16, 24, 1, "table0 4/12"),
+        (80, 7, 2, "table0  ━━━━━━━━╸                   4/12, 1 failed"),
+        (80, 7, 5, "table0  ━━━━━━━━╸                   4/12, 1 failed"),
+        (8, 24, 1, "t…  4/1…"),
+    ],
+)
+def test_what_is_drawn_fits(width: int, height: int, tables: int, first: str) -> None:
+    lines = drawn(width, height, tables=tables)
+    assert lines[0] == first
+    assert max(map(len, lines)) <= width and len(lines) < height
+    assert ("and 3 more tables" in lines) == (tables == 5)

@@ -75,6 +75,23 @@ def test_golden(toy: Table, tmp_path: Path) -> None:
         assert (tmp_path / name).read_text() == (GOLDEN / name).read_text()
 
 
+def test_on_a_terminal(toy: Table) -> None:
+    """Columns that do not fit stand below the others, under the same labels; no number is cut."""
+    shown = terminal.render(toy, with_notes=False, width=76)
+    *_, first, second, third = shown.rstrip().split("\n\n")
+    assert [line.rstrip() for line in first.splitlines()[-6:]] == [
+        "Method             Digits A                    Digits B",
+        "─" * 73,
+        "FedAvg             62.00 ± 2.00       (60.00)  81.00 ± 1.41 2/3   (80.00)",
+        "FedProx            71.00 ± 1.00       (70.00)  90.00 ± 0.00       (85.00)",
+        "FedAvgM            70.50 ± 1.50       (75.00)  90.00 ± 1.00       (N/A)",
+        "Fed_X & 50% (own)  not in this preset (80.00)  not in this preset",
+    ]
+    assert second.splitlines()[0].split() == ["Method", "Digits", "Average", "C"]
+    assert third.splitlines()[2].split() == "FedAvg not in this preset not in this preset".split()
+    assert "n/m: only n of m seeds are done." in shown and "Legend" not in shown
+
+
 def test_a_folder_that_cannot_be_written_is_a_storage_error(toy: Table, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(StorageError, match="tables"):

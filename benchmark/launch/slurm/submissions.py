@@ -34,25 +34,10 @@ from benchmark.runs.store import Results
 
 @dataclass(frozen=True)
 class Snapshot:
-    """How many runs are in which state, and what those that wait are waiting for."""
+    """States of runs by key, and what those that wait are waiting for: `` (Priority)``, or an empty string."""
 
-    counts: Counter[RunState]
+    states: Mapping[str, RunState]
     waiting_for: str = ""
-
-    @property
-    def ended(self) -> int:
-        """Runs that are done or have diverged."""
-        return sum(number for state, number in self.counts.items() if state.ended)
-
-    @property
-    def total(self) -> int:
-        """All runs."""
-        return self.counts.total()
-
-    def __str__(self) -> str:
-        """``12/72 runs ended: 8 running, 52 waiting, 11 done, 1 diverged``."""
-        counts = ", ".join(f"{self.counts[state]} {state}" for state in RunState if self.counts[state])
-        return f"{self.ended}/{self.total} runs ended: {counts}{self.waiting_for}"
 
 
 class Cluster:
@@ -210,7 +195,7 @@ class Cluster:
     def _snapshot(
         self, tasks: Sequence[Task], waiting: Mapping[str, QueuedTask], lost: Collection[str]
     ) -> Snapshot:
-        counts: Counter[RunState] = Counter()
+        states = {}
         for task in tasks:
             status, state = self.index.status(task.key), RunState.WAITING
             shown = () if task.key in waiting else (RunState.RUNNING, RunState.FAILED)
@@ -218,8 +203,8 @@ class Cluster:
                 state = RunState.MISSING
             elif status is not None and (self.index.has_ended(task.key) or status.state in shown):
                 state = status.state
-            counts[state] += 1
-        return Snapshot(counts, waiting_reasons(waiting[task.key] for task in tasks if task.key in waiting))
+            states[task.key] = state
+        return Snapshot(states, waiting_reasons(waiting[task.key] for task in tasks if task.key in waiting))
 
     def _held(self, key: str) -> bool:
         return self.results.run(key).is_held()

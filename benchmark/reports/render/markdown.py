@@ -43,10 +43,9 @@ def render(table: Table) -> str:
 
 
 def _block(block: Block, with_groups: bool) -> str:
-    groups = [group for group, size in block.groups for _ in range(size)] or [None] * len(block.columns)
     heads = [
         f"{group}: {label}" if with_groups and group else label
-        for group, label in zip(groups, block.columns, strict=True)
+        for group, label in zip(block.column_groups, block.columns, strict=True)
     ]
     rule = "---:" if block.groups else "---"
     rows = [

@@ -1,20 +1,98 @@
-"""A table of text for the terminal."""
+"""A table of text for the terminal, as wide as it is: columns that do not fit beside the others stand below them."""
 
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from rich import box
+from rich.cells import cell_len
+from rich.table import Column
 from rich.table import Table as TextTable
+from rich.text import Text
 
-from benchmark.reports.render.console import WIDTH, TextConsole
-from benchmark.reports.tables import Table
+from benchmark.errors import printable
+from benchmark.reports.render.console import TextConsole
+from benchmark.reports.results import CellResult
+from benchmark.reports.tables import Block, Table
+
+GAP = 2
+"""Characters between two columns."""
 
 
-def render(table: Table) -> str:
-    """Title, table and notes; coloured where the standard output is a terminal."""
-    console = TextConsole(WIDTH)
+def render(table: Table, with_notes: bool = True, width: int | None = None) -> str:
+    """Title, caption, table and notes; coloured where the standard output is a terminal.
+
+    ``width``: characters of a line, by default those of the terminal.
+    """
+    console = TextConsole(width)
+    caption = [table.caption] if table.caption else []
+    if table.has_published:
+        caption.append("In brackets: the mean that the paper prints.")
+    if any(cell.summary and not cell.complete for cell in table.cells):
+        caption.append("n/m: only n of m seeds are done.")
     with console.capture() as capture:
+        console.print(Text(printable(table.title), style="bold"))
+        if caption:
+            console.print(Text(printable(" ".join(caption)), style="dim"))
         for block in table.blocks:
-            view = TextTable(block.head, *block.columns, title=table.title)
-            for line in block.lines:
-                view.add_row(line.label, *map(str, line.cells))
-            console.print(view)
-        for note in table.notes:
+            for part in _parts(block, console.width):
+                console.print(part, Text())
+        for note in table.notes if with_notes else ():
             console.print("\n".join(note.lines))
     return capture.get()
+
+
+def _parts(block: Block, room: int) -> Iterator[TextTable]:
+    """The block, cut between columns where it is wider than ``room``. Each part has the labels of the lines."""
+    labels = [Text(f"{printable(line.label)}{' (own)' if line.own else ''}") for line in block.lines]
+    first = _width(block.head, labels)
+    heads = [
+        f"{group} {label}" if group else label
+        for group, label in zip(block.column_groups, block.columns, strict=True)
+    ]
+    columns = [_cells([line.cells[place] for line in block.lines]) for place in range(len(heads))]
+    widths = [_width(head, cells) for head, cells in zip(heads, columns, strict=True)]
+    start = 0
+    while start < len(heads) or not start:
+        end, left = start, room - first
+        while end < len(heads) and (end == start or left >= GAP + widths[end]):
+            left -= GAP + widths[end]
+            end += 1
+        view = TextTable(Column(block.head, width=first), box=box.SIMPLE_HEAD, show_edge=False)
+        view.padding, view.pad_edge = (0, GAP - 1, 0, 0), False
+        for place in range(start, end):
+            view.add_column(heads[place], width=widths[place])
+        for number, label in enumerate(labels):
+            view.add_row(label, *(columns[place][number] for place in range(start, end)))
+        yield view
+        start = max(end, 1)
+
+
+def _width(head: str, cells: Sequence[Text]) -> int:
+    """The width of a column in which no word of the heading and no cell without line breaks is cut."""
+    lines = [line for cell in cells for line in cell.plain.split("\n")]
+    return max([1, *map(cell_len, [*printable(head).split(), *lines])])
+
+
+def _cells(cells: Sequence[CellResult | str]) -> list[Text]:
+    """The cells of a column, measured and published numbers each below one another."""
+    measured = [Text(printable(cell)) if isinstance(cell, str) else _measured(cell) for cell in cells]
+    width = max((text.cell_len for text in measured), default=0)
+    for text, cell in zip(measured, cells, strict=True):
+        if isinstance(cell, CellResult) and cell.published:
+            text.pad_right(width - text.cell_len)
+            text.append(f" ({printable(cell.published.mean or cell.published.text)})", "dim")
+    return measured
+
+
+def _measured(cell: CellResult) -> Text:
+    """``73.20 ± 0.80``, the best bold, the second underlined; how many seeds it is of if some are missing."""
+    if cell.summary is None:
+        troubles = ", ".join(f"{len(seeds)} {outcome}" for outcome, seeds in cell.troubles.items())
+        return Text(printable(cell.state) if cell.state != "ok" else troubles or "missing", "dim")
+    number = f"{cell.summary.mean:5.2f}"
+    if cell.summary.std is not None:
+        number += f" ± {cell.summary.std:.2f}"
+    style = "bold" if cell.mark.best else "underline" if cell.mark.second else ""
+    count = "" if cell.complete else f" {cell.summary.n}/{len(cell.runs)}"
+    return Text.assemble((number, style), "‡" if cell.other_code else "", (count, "yellow"))
