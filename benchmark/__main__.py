@@ -23,6 +23,7 @@ COMMANDS = {
     "logs": "RUN [--follow] what a run said, and the job that carried it out",
     "retry": "--failed: carry out the failed runs again",
     "cancel": "[--all] end what waits or runs on a cluster",
+    "export": "RUN name=NAME: the trained body of a run, as a file that other runs start from (model.start)",
     "list": "[methods|datasets|partitions|selections|tables|figures|analyses|models|rules]",
     "data": "list | prepare NAME | check NAME: which data sets there are, prepare one, count its images",
     "partition": "show: the clients of a partition as text and as a picture",

@@ -227,7 +227,7 @@ def logs(words: Sequence[str]) -> int:
         )
     results = Results(options.results).existing()
     lines = None if options.lines == "all" else convert("lines", options.lines, int)
-    key = _run_called(results, names[0])
+    key = run_called(results, names[0], "logs")
     folder = results.run(key)
     log, state = folder.path / "log.txt", folder.status()
     print(
@@ -250,7 +250,7 @@ def logs(words: Sequence[str]) -> int:
     return 0
 
 
-def _run_called(results: Results, text: str) -> str:
+def run_called(results: Results, text: str, command: str) -> str:
     """The key of the one run whose folder's name has ``text`` in it; `ConfigError` if there are none or several."""
     name, _, seed = text.strip("/").removeprefix(f"{results.root}/").removeprefix("runs/").partition("/")
     runs = results.root / "runs"
@@ -262,9 +262,9 @@ def _run_called(results: Results, text: str) -> str:
     if len(found) == 1:
         return found[0]
     if not found:
-        raise ConfigError(f"logs: no run in {runs} is called {text!r}.{nearest(name, there)}")
+        raise ConfigError(f"{command}: no run in {runs} is called {text!r}.{nearest(name, there)}")
     listed = "\n  ".join(found[:SHOWN]) + ("\n  ..." if len(found) > SHOWN else "")
-    raise ConfigError(f"logs: {text!r} fits {len(found)} runs; name one:\n  {listed}")
+    raise ConfigError(f"{command}: {text!r} fits {len(found)} runs; name one:\n  {listed}")
 
 
 def _print_end(path: Path, lines: int | None) -> int:

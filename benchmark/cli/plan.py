@@ -67,6 +67,8 @@ def _print_files(runs: Sequence[RunConfig]) -> None:
         print("\n    ".join([f"  {need.name}{size}: {first}", *map(str.strip, rest)]))
     for path, source in estimate.weights_needed(runs).items():
         absent = f"not there; downloads by itself ({source.megabytes} MB, {source.url})"
+        if source.is_exported:
+            absent = f"not there. {source.source}"
         print(f"weights {path}: {'there' if path.exists() else absent}")
 
 

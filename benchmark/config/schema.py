@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from functools import cached_property
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import (
@@ -158,6 +159,8 @@ class RunConfig(_Node):
         }
         if plain["dataset"]["rest"] == "unused":  # runs from before there was this key keep their hash
             del plain["dataset"]["rest"]
+        if plain["model"].get("start"):  # its name carries its content, and its folder changes nothing
+            plain["model"]["start"] = PurePath(plain["model"]["start"]).name
         return {"format": FORMAT, **plain}
 
     @cached_property

@@ -170,7 +170,8 @@ def _small(block: Block, samples: int, device: str) -> RunConfig:
         "partition": {"name": "iid", "clients": 1},
         "selection": {"name": "uniform"},
     }
-    plain["model"].pop("pretrained", None)
+    for key in ("pretrained", "start"):
+        plain["model"].pop(key, None)
     budget = {"rounds": 3, "epochs": 1, "steps": None, "batch_size": min(run.train.batch_size, samples)}
     changes = {
         "train": {**budget, "clients_per_round": None, "drop_last": False},
@@ -199,7 +200,7 @@ def data_needs(runs: Sequence[RunConfig]) -> list[DataNeed]:
 def weights_needed(runs: Sequence[RunConfig]) -> dict[Path, Weights]:
     """Files of pre-trained weights that the runs start from."""
     from benchmark.models.networks import wanted_weights
-    from benchmark.models.pretrained import weights_folder
+    from benchmark.models.pretrained import weights_path
 
     needed = [(run, wanted_weights(run.model)) for run in runs]
-    return {weights_folder(run.paths) / source.file: source for run, source in needed if source is not None}
+    return {weights_path(source, run.paths): source for run, source in needed if source is not None}

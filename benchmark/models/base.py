@@ -59,6 +59,7 @@ class Network(BaseModel):
             features (MOON's and FedProc's code: 256); 0 for none.
         normalize_features: Divide the features of every sample by their length (FedProc's code).
         feature_dropout: Share of the features that is dropped in training.
+        start: File of weights that the body starts from, made by ``export``.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
@@ -67,6 +68,7 @@ class Network(BaseModel):
     projection: Count = 0
     normalize_features: bool = False
     feature_dropout: Share = 0.0
+    start: str | None = None
 
     @abstractmethod
     def net(self, num_classes: int, shape: Shape) -> Net:

@@ -22,7 +22,15 @@ from benchmark.models.base import (
     network,
     networks,
 )
-from benchmark.models.pretrained import EFFICIENTNET_B0, MOBILENETV2, RESNET50, Reader, Weights, load_weights
+from benchmark.models.pretrained import (
+    EFFICIENTNET_B0,
+    MOBILENETV2,
+    RESNET50,
+    Reader,
+    Weights,
+    exported,
+    load_weights,
+)
 
 
 def model_names() -> list[str]:
@@ -32,6 +40,8 @@ def model_names() -> list[str]:
 
 def wanted_weights(model: NamedConfig) -> Weights | None:
     """The pre-trained weights that a run's model starts from; None if it starts from random ones."""
+    if model.parameters.get("start") is not None:
+        return exported(model.parameters["start"])
     known = networks.get(model.name)
     return known.weights if known is not None and model.parameters.get("pretrained") is True else None
 
@@ -52,7 +62,7 @@ def build_net(
         shape: Channels, height and width of its images.
         parameters: Fields of the network's class.
         seed: Of the random initial weights.
-        read: Reads the file of pre-trained weights; needed only with ``pretrained``.
+        read: Reads the file of pre-trained weights; needed only with ``pretrained`` or ``start``.
 
     Raises:
         ConfigError: An unknown name or parameter, or weights that cannot be used.
@@ -65,12 +75,19 @@ def build_net(
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         net = chosen.net(num_classes, shape)
-        if isinstance(chosen, PretrainedNetwork) and chosen.pretrained:
-            _load(net, chosen, shape[0], read)
+        pretrained = isinstance(chosen, PretrainedNetwork) and chosen.pretrained
+        if pretrained and chosen.start is not None:
+            raise ConfigError(wrong("model.start", chosen.start, "null with model.pretrained=true"))
+        if pretrained:
+            _check(chosen, shape[0])
+        source = chosen.weights if pretrained else exported(chosen.start) if chosen.start else None
+        if source is not None:
+            assert read is not None
+            load_weights(net.body, read(source), source)
         return chosen.with_feature_layers(net, num_classes)
 
 
-def _load(net: Net, chosen: PretrainedNetwork, channels: int, read: Reader | None) -> None:
+def _check(chosen: Network, channels: int) -> None:
     multiplier = getattr(chosen, "width_multiplier", 1)
     if channels != 3:
         expected = f"false for images with {channels} channel(s): the weights are for 3"
@@ -78,9 +95,6 @@ def _load(net: Net, chosen: PretrainedNetwork, channels: int, read: Reader | Non
     if multiplier != 1:
         expected = f"false with model.width_multiplier={multiplier}: the weights are for 1"
         raise ConfigError(wrong("model.pretrained", True, expected))
-    assert read is not None
-    assert chosen.weights is not None
-    load_weights(net.body, read(chosen.weights), chosen.weights)
 
 
 # Small networks ------------------------------------------------------------------------------------------------

@@ -1,8 +1,9 @@
-"""Weights trained on ImageNet: their files are found or downloaded, checked, read, and copied into a body."""
+"""Weights that a body starts from: ImageNet's, or those of another run; found or downloaded, checked, read, copied."""
 
 import hashlib
 import os
 import pickle
+import re
 import socket
 import sys
 from collections.abc import Callable, Mapping
@@ -14,7 +15,8 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from benchmark.config.schema import PathsConfig
-from benchmark.errors import ConfigError
+from benchmark.errors import ConfigError, wrong
+from benchmark.paths import ROOT
 
 STALL_SECONDS = 20.0
 """A download that receives nothing for this long is given up."""
@@ -22,11 +24,12 @@ STALL_SECONDS = 20.0
 
 @dataclass(frozen=True)
 class Weights:
-    """A file of pre-trained weights as its owner publishes it.
+    """A file of pre-trained weights as its owner publishes it, or as ``export`` writes it.
 
     Attributes:
-        url: Where the file is published. It is called ``<name>-<first digits of its SHA-256>.pth``.
-        megabytes: Approximate size of the file.
+        url: Where the file is published, or for a file of ``export`` where it lies. It is called ``<name>-<first
+            digits of its SHA-256>.pth``.
+        megabytes: Approximate size of the file; 0 for a file of ``export``.
         head: Prefix of the names of the classifier's tensors, which are not loaded.
     """
 
@@ -43,6 +46,18 @@ class Weights:
     def digits(self) -> str:
         """The first digits of its SHA-256."""
         return self.file.rpartition("-")[2].removesuffix(".pth")
+
+    @property
+    def is_exported(self) -> bool:
+        """Whether ``export`` wrote the file, and nobody publishes it."""
+        return "://" not in self.url
+
+    @property
+    def source(self) -> str:
+        """How to get the file."""
+        if self.is_exported:
+            return f"Write it with `python -m benchmark export RUN name={self.file.rpartition('-')[0]}`"
+        return f"Get it from {self.url} ({self.megabytes} MB)"
 
 
 Reader = Callable[[Weights], Mapping[str, Tensor]]
@@ -61,14 +76,33 @@ def weights_folder(paths: PathsConfig) -> Path:
     return (Path(named) if named else Path(torch.hub.get_dir()) / "checkpoints").expanduser().absolute()
 
 
+def weights_path(source: Weights, paths: PathsConfig) -> Path:
+    """Where the file of ``source`` lies: one of ``export`` may be named with its folder, relative to the checkout."""
+    if source.is_exported and source.url != source.file:
+        return ROOT / source.url
+    return weights_folder(paths) / source.file
+
+
+def exported(start: str) -> Weights:
+    """The file of weights that ``model.start`` names. `ConfigError` if its name lacks the digits of its SHA-256."""
+    if not re.fullmatch(r".+-[0-9a-f]{8,64}\.pth", Path(start).name):
+        expected = "a file that `export` wrote, <name>-<first digits of its SHA-256>.pth, or null"
+        raise ConfigError(wrong("model.start", start, expected))
+    return Weights(start, 0, "classifier.")
+
+
 def fetch_weights(source: Weights, paths: PathsConfig) -> Path:
     """Find or download the file of ``source``.
 
     Raises:
         ConfigError: The file is not there and cannot be downloaded, or it is damaged or another file.
     """
-    path = weights_folder(paths) / source.file
+    path = weights_path(source, paths)
     if not path.is_file():
+        if source.is_exported:
+            raise ConfigError(
+                f"model.start: {path} is not there. {source.source}, or set FEDTABLES_WEIGHTS to its folder."
+            )
         _download(source, path)
     try:
         with path.open("rb") as stream:
@@ -106,8 +140,8 @@ def _download(source: Weights, path: Path) -> None:
         torch.hub.download_url_to_file(source.url, str(path), source.digits, progress=sys.stderr.isatty())
     except (OSError, RuntimeError) as error:
         raise ConfigError(
-            f"model.pretrained: {path} is not there and cannot be downloaded ({error}). Get it from {source.url} "
-            f"({source.megabytes} MB). Another folder: paths.weights=FOLDER or FEDTABLES_WEIGHTS. Random weights: "
+            f"model.pretrained: {path} is not there and cannot be downloaded ({error}). {source.source}. "
+            "Another folder: paths.weights=FOLDER or FEDTABLES_WEIGHTS. Random weights: "
             "model.pretrained=false."
         ) from error
     finally:
@@ -116,8 +150,8 @@ def _download(source: Weights, path: Path) -> None:
 
 def _bad(source: Weights, path: Path, problem: str) -> ConfigError:
     return ConfigError(
-        f"model.pretrained: {path} is not the published file: {problem}; expected SHA-256 {source.digits}... and about "
-        f"{source.megabytes} MB. The download may have been interrupted. Delete it and get it from {source.url}."
+        f"{path} is not the file that its name says: {problem}; expected SHA-256 {source.digits}... A download may "
+        f"have been interrupted. Delete it. {source.source}."
     )
 
 
@@ -148,6 +182,6 @@ def load_weights(body: nn.Module, given: Mapping[str, Tensor], source: Weights) 
     if other:
         raise ConfigError(
             f"{source.file}: these are the weights of another network: {len(other)} tensors are missing, unknown or of "
-            f"another shape, {other[0]} the first. Get the file from {source.url}."
+            f"another shape, {other[0]} the first. {source.source}."
         )
     body.load_state_dict(tensors, strict=False)

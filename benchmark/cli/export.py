@@ -1,0 +1,67 @@
+"""``python -m benchmark export``: the trained body of a run as a file that other runs start from."""
+
+import hashlib
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmark.cli.jobs import run_called
+from benchmark.cli.options import parse
+from benchmark.config.compose import resolve
+from benchmark.config.files import read_yaml
+from benchmark.errors import ConfigError, wrong
+from benchmark.runs.files import write_with_folder
+from benchmark.runs.store import Results
+
+DIGITS = 8
+"""Digits of the content's SHA-256 in the name of the file."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExportOptions:
+    """Options of the command. ``name``: first part of the file's name. ``out``: its folder (that of all weights)."""
+
+    name: str = ""
+    out: Path | None = None
+    results: Path = Path("results")
+
+
+def main(words: Sequence[str]) -> int:
+    """Write the body after the last round of one run, and print how a run starts from it; exit code 0."""
+    names = [word for word in words if "=" not in word and not word.startswith("-")]
+    options = parse([word for word in words if word not in names], "export RUN", ExportOptions)
+    if len(names) != 1:
+        raise ConfigError(
+            "export: name one run: a part of its folder's name, and /seedK where it has several seeds."
+        )
+    if not options.name or "/" in options.name:
+        raise ConfigError(wrong("name", options.name, "the first part of the file's name, mnist say"))
+    import torch
+
+    from benchmark.models.pretrained import weights_folder
+    from benchmark.runs import checkpoint
+    from benchmark.runs.build import build_run
+    from benchmark.runs.data import load_data
+
+    results = Results(options.results).existing()
+    folder = results.run(run_called(results, names[0], "export"))
+    plain = read_yaml(folder.config_path, "configuration")
+    del plain["hash"]
+    config = resolve(plain | {"paths": {"results": str(options.results)}})
+    saved = checkpoint.load(folder.checkpoint_path, config)
+    if saved is None or saved["state"]["round"] != config.train.rounds:
+        state = "none" if saved is None else f"one of round {saved['state']['round']}"
+        expected = f"one of the last round, {config.train.rounds}"
+        raise ConfigError(
+            wrong("checkpoint", state, expected, where="runtime.keep_checkpoint=true of the run")
+        )
+    model = build_run(config, load_data(config)).model
+    model.load_body(saved["state"]["w"], saved["state"]["buffers"])
+    stream = io.BytesIO()
+    torch.save({name: t.clone() for name, t in model.net.body.state_dict().items()}, stream)
+    digits = hashlib.sha256(stream.getvalue()).hexdigest()[:DIGITS]
+    path = (options.out or weights_folder(config.paths)) / f"{options.name}-{digits}.pth"
+    write_with_folder(path, stream.getvalue())
+    print(f"{path}\nruns start from it with model.start={path if options.out else path.name}")
+    return 0
