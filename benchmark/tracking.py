@@ -97,7 +97,8 @@ class Sender:
 
     def send_tables(self, since: float = 0.0) -> int:
         """Send tables and figures that were written after the time ``since``; number of those sent."""
-        paths = [path for kind in ("tables", "figures") for path in sorted(self.root.glob(f"{kind}/*/*.csv"))]
+        found = [path for kind in ("tables", "figures") for path in sorted(self.root.glob(f"{kind}/*/*.csv"))]
+        paths = [path for path in found if not path.name.endswith(".wide.csv")]
         return self._send_all(self._send_table, [path for path in paths if path.stat().st_mtime >= since])
 
     def _send_all(self, send: Callable[[Any], bool], items: Sequence[Any]) -> int:

@@ -110,5 +110,6 @@ def _texts(query: TableQuery, shown: Sequence[str]) -> Iterator["Table"]:
     from benchmark.reports.tables import text_table
 
     for path in sorted((query.results / "tables" / query.preset).glob("*.csv")):
-        if path.stem not in shown and not (TABLE_FOLDER / f"{path.stem}.yaml").exists():
+        wide = path.name.endswith(".wide.csv")
+        if not wide and path.stem not in shown and not (TABLE_FOLDER / f"{path.stem}.yaml").exists():
             yield text_table(path.stem, path.stem, pd.read_csv(path))

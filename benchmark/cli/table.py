@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from benchmark.cli.launching import find_analyses, finished_runs, in_words, plans_of, run_settings
 from benchmark.cli.options import LaunchOptions, parse
 from benchmark.errors import StorageError
+from benchmark.experiments.metrics import Show
 from benchmark.experiments.plan import Cells, unique_runs
 from benchmark.experiments.selection import TableQuery, plan_tables
 from benchmark.experiments.tables import spec_called
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 class TableOptions(TableQuery, LaunchOptions):
     """Options of the command."""
 
+    show: Show = "both"
     out: Path | None = None
 
 
@@ -35,9 +37,11 @@ def main(words: Sequence[str]) -> int:
     options = parse(words, "table", TableOptions)
     plans, analyses = plans_of(options, options), find_analyses(options)
     from benchmark.reports.collect import collect
-    from benchmark.reports.layout import as_table
+    from benchmark.reports.layout import as_table, check_show
     from benchmark.reports.write import write
 
+    for spec, _ in plans:
+        check_show(spec, options.show)
     overview = RunOverview(Results(options.results, options.stale).open())
     folder = options.out or options.results / "tables" / options.preset
     needed = [*plans]
@@ -52,7 +56,7 @@ def main(words: Sequence[str]) -> int:
         """Write the tables from the runs that have ended so far."""
         overview.refresh(unique_runs([cells for _, cells in plans]))
         for spec, cells in plans:
-            table = as_table(collect(spec, options.preset, cells, overview.index))
+            table = as_table(collect(spec, options.preset, cells, overview.index), options.show)
             written.append((table, f"{spec.name}: {_summary(overview, cells)}; {write(table, folder)}"))
 
     def seed_ended(seed: int) -> None:

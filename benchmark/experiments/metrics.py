@@ -1,9 +1,13 @@
-"""The metrics that a table can show, and the round of a run that it reads."""
+"""The metrics that a table can show, the round of a run that it reads, and the numbers that it prints."""
 
 import re
 from dataclasses import dataclass
+from typing import Literal
 
 from benchmark.errors import wrong
+
+Show = Literal["measured", "published", "difference", "both"]
+"""Which numbers a table prints; a difference is measured minus published."""
 
 
 @dataclass(frozen=True)

@@ -4,10 +4,13 @@ from itertools import groupby
 
 import pandas as pd
 
-from benchmark.experiments.spec import Column
+from benchmark.errors import ConfigError, wrong
+from benchmark.experiments.metrics import Show
+from benchmark.experiments.spec import Column, TableSpec
 from benchmark.reports.notes import notes_of
 from benchmark.reports.published import Published
-from benchmark.reports.results import OUTCOMES, CellResult, TableResults
+from benchmark.reports.results import CellResult, TableResults
+from benchmark.reports.statistics import ALPHA
 from benchmark.reports.tables import Block, Line, Table
 
 MAX_COLUMNS = 7
@@ -16,20 +19,27 @@ MAX_COLUMNS = 7
 Columns = tuple[Column, ...]
 
 
-def as_table(results: TableResults) -> Table:
-    """The table that renderers print."""
+def check_show(spec: TableSpec, show: Show) -> None:
+    """Raise `ConfigError` if the table needs published numbers and has none."""
+    if show in ("published", "difference") and not spec.published:
+        expected = f"measured or both: table {spec.name} has no published numbers"
+        raise ConfigError(wrong("show", show, expected))
+
+
+def as_table(results: TableResults, show: Show = "both") -> Table:
+    """The table that renderers print. `ConfigError` if ``show`` asks for published numbers and there are none."""
     spec = results.spec
-    first = 1 if spec.reference_row else 2  # without a reference row there is nothing to reach
+    check_show(spec, show)
+    show = show if spec.published else "measured"
     return Table(
         name=spec.name,
         title=spec.title,
         data=pd.DataFrame([_record(results, cell) for cell in results.cells.values()]),
         blocks=tuple(_block(results, columns) for columns in _blocks(spec.columns)),
         notes=tuple(notes_of(results)),
-        caption=_caption(results),
+        caption=" ".join([_caption(results, show), *_marks(results, show)]),
         preset=results.preset,
-        has_published=bool(spec.published),
-        troubles=OUTCOMES[first:],
+        show=show,
     )
 
 
@@ -67,17 +77,35 @@ def _block(results: TableResults, columns: Columns) -> Block:
     )
 
 
-def _caption(results: TableResults) -> str:
+def _caption(results: TableResults, show: Show) -> str:
+    """What the numbers are, in a sentence."""
     spec, seeds = results.spec, results.num_seeds
-    unit = f" in {spec.metric_format.unit}" if spec.metric_format.unit else ""
+    what = f"{spec.metric_format.label}{f' in {spec.metric_format.unit}' if spec.metric_format.unit else ''}"
+    if show == "published":
+        return f"{what}, as published."
     which = spec.round.phrase
     if spec.reference_row is not None:
         which = f"compared seed by seed with {spec.row(spec.reference_row).label} in the evaluated rounds"
-    spread = {0: "no run planned", 1: "one seed, so without spread"}.get(
-        seeds, f"mean ± sample standard deviation (divisor n - 1) over {seeds} seeds"
-    )
-    text = f"{spec.caption} {spec.metric_format.label}{unit}, {which}, {spread}, preset {results.preset}."
-    return " ".join(text.split())
+    over = {0: "no run planned", 1: "one seed, so without spread"}.get(seeds, f"mean ± SD over {seeds} seeds")
+    other = "" if results.preset == "paper" else " (not the paper's data and budget)"
+    text = f"{what}, {which}, {over}, preset {results.preset}{other}."
+    return f"Measured minus published: {text.replace(' ± SD', '')}" if show == "difference" else text
+
+
+def _marks(results: TableResults, show: Show) -> list[str]:
+    """What the marks mean that are in the table."""
+    cells = results.cells.values()
+    measured = [cell for cell in cells if show in ("measured", "both")]
+    states = dict.fromkeys(cell.state for cell in cells if cell.state != "ok" and show != "published")
+    found = {
+        "bold: best": any(cell.mark.best for cell in measured),
+        "underlined: second": any(cell.mark.second for cell in measured),
+        f"†: not significantly worse (p ≥ {ALPHA:g})": any(cell.mark.not_worse for cell in measured),
+        "‡: made by other code": any(cell.other_code for cell in cells) and show != "published",
+        f"–: {', '.join(states)}": bool(states),
+    }
+    text = "; ".join(meaning for meaning, there in found.items() if there)
+    return [f"{text[0].upper()}{text[1:]}."] if text else []
 
 
 def _record(results: TableResults, cell: CellResult) -> dict[str, object]:

@@ -19,14 +19,15 @@ def notes_of(results: TableResults) -> list[Note]:
     spec = results.spec
     sources = [(column.key, " ".join(column.source.split())) for column in spec.columns]
     found = [
+        Note((" ".join(spec.caption.split()),), "Setting"),
         Note(tuple(_legend(results)), "Legend"),
         Note(tuple(_agreement(results)), "Agreement with the published order"),
         Note(tuple(_gaps(results)), "Gaps"),
         Note(tuple(_code(results)), "Code"),
         Note(tuple(_preset(results)), "Preset"),
         Note(tuple(_hyperparameters(results)), "Hyper-parameters"),
-        Note(tuple(_grouped(spec, sources)), "Where the settings come from", brief=False),
-        Note(tuple(_published_remarks(results)), "Remarks on the published numbers", brief=False),
+        Note(tuple(_grouped(spec, sources)), "Where the settings come from"),
+        Note(tuple(_published_remarks(results)), "Remarks on the published numbers"),
     ]
     return [note for note in found if any(note.lines)]
 

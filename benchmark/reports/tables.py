@@ -4,16 +4,16 @@ from dataclasses import dataclass
 
 import pandas as pd
 
+from benchmark.experiments.metrics import Show
 from benchmark.reports.results import CellResult
 
 
 @dataclass(frozen=True)
 class Note:
-    """A paragraph (one line) or a list (several) under a table, with a heading. LaTeX prints only ``brief`` ones."""
+    """A paragraph (one line) or a list (several) under a table. With a heading only Markdown prints it, folded."""
 
     lines: tuple[str, ...]
     heading: str = ""
-    brief: bool = True
 
 
 @dataclass(frozen=True)
@@ -54,8 +54,7 @@ class Table:
     """A table with all that is said about it: caption above, blocks of columns, notes below.
 
     ``name`` is the stem of its files, ``data`` holds the unrounded numbers for the CSV. ``preset`` is that of the runs,
-    empty if the cells are text; ``has_published`` says whether the paper's numbers are printed beside the measured
-    ones, ``troubles`` what may keep a cell from being complete.
+    empty if the cells are text. ``show`` says which numbers are printed; it is ``measured`` if the paper has none.
     """
 
     name: str
@@ -65,8 +64,7 @@ class Table:
     notes: tuple[Note, ...] = ()
     caption: str = ""
     preset: str = ""
-    has_published: bool = False
-    troubles: tuple[str, ...] = ()
+    show: Show = "measured"
 
     @property
     def cells(self) -> list[CellResult]:

@@ -6,14 +6,21 @@ from benchmark.reports.render import csv, latex, markdown
 from benchmark.reports.tables import Table
 from benchmark.runs.files import write_with_folder
 
-RENDERERS = {"csv": csv.render, "tex": latex.render, "md": markdown.render}
+RENDERERS = {
+    "csv": csv.render,
+    "wide.csv": csv.render_wide,
+    "tex": latex.render,
+    "narrow.tex": latex.render_narrow,
+    "md": markdown.render,
+}
 
 
 def write(table: Table, folder: Path) -> str:
-    """Write the files, each at once, and return where they are, in words: ``folder/name.{csv,tex,md}``.
+    """Write the files, each at once, and return where they are, in words: ``folder/name.{csv,...,md}``.
 
-    `StorageError` if the folder cannot be written.
+    The CSV of an analysis has rows and columns already. `StorageError` if the folder cannot be written.
     """
-    for suffix, render in RENDERERS.items():
-        write_with_folder(folder / f"{table.name}.{suffix}", render(table).encode(), durable=False)
-    return f"{folder / table.name}.{{{','.join(RENDERERS)}}}"
+    kinds = [kind for kind in RENDERERS if table.preset or kind != "wide.csv"]
+    for kind in kinds:
+        write_with_folder(folder / f"{table.name}.{kind}", RENDERERS[kind](table).encode(), durable=False)
+    return f"{folder / table.name}.{{{','.join(kinds)}}}"

@@ -91,6 +91,8 @@ NAMES = [
     ("bench device=gpu", "device: 'gpu' cuda", ""),
     ("bench size=mini", "size: 'mini' device=cpu", ""),
     ("bench speed device=cpu", "bench: 'speed' device=cpu", ""),
+    ("table show=diference", "show: 'diference'", "difference"),
+    ("table name=fedld_ablation_small preset=small show=difference", "show: 'difference' fedld_ablation_small", ""),
 ]  # fmt: skip
 
 

@@ -76,7 +76,7 @@ def test_rounds_to_reach(tmp_path: Path) -> None:
     assert "seed by seed with fedavg" in text and "last round" not in text
     assert "(lowest) mean" in text
     printed = latex.render(as_table(results))
-    assert r"1/3\,NF" in printed and "N not reached" in printed
+    assert r"1/3\,NF" in printed and "N: not reached" in printed
     assert "0=not reached;1=2.0;2=failed" in csv.render(as_table(results))
 
 

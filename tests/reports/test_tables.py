@@ -19,7 +19,8 @@ import pytest
 from finished_runs import as_markdown
 from markdown_it import MarkdownIt
 
-from benchmark.errors import StorageError
+from benchmark.errors import ConfigError, StorageError
+from benchmark.experiments.metrics import Show
 from benchmark.experiments.selection import TableQuery
 from benchmark.experiments.spec import TableSpec
 from benchmark.experiments.tables import TABLE_FOLDER, load_spec
@@ -70,7 +71,7 @@ def test_golden(toy: Table, tmp_path: Path) -> None:
     (tmp_path / "toy_table1.md").write_text("old")
     write(toy, tmp_path)
     names = {path.name for path in tmp_path.iterdir() if path.name.startswith((".", "toy_table1."))}
-    assert names == {f"toy_table1.{suffix}" for suffix in ("csv", "md", "tex")}
+    assert names == {f"toy_table1.{suffix}" for suffix in ("csv", "wide.csv", "md", "tex", "narrow.tex")}
     for name in names:
         assert (tmp_path / name).read_text() == (GOLDEN / name).read_text()
 
@@ -80,16 +81,36 @@ def test_on_a_terminal(toy: Table) -> None:
     shown = terminal.render(toy, with_notes=False, width=76)
     *_, first, second, third = shown.rstrip().split("\n\n")
     assert [line.rstrip() for line in first.splitlines()[-6:]] == [
-        "Method             Digits A                    Digits B",
-        "─" * 73,
-        "FedAvg             62.00 ± 2.00       (60.00)  81.00 ± 1.41 2/3   (80.00)",
-        "FedProx            71.00 ± 1.00       (70.00)  90.00 ± 0.00       (85.00)",
-        "FedAvgM            70.50 ± 1.50       (75.00)  90.00 ± 1.00       (N/A)",
-        "Fed_X & 50% (own)  not in this preset (80.00)  not in this preset",
+        "Method             Digits A               Digits B",
+        "─" * 66,
+        "FedAvg             62.00 ± 2.00  (60.00)  81.00 ± 1.41 2/3 (80.00)",
+        "FedProx            71.00 ± 1.00  (70.00)  90.00 ± 0.00     (85.00)",
+        "FedAvgM            70.50 ± 1.50† (75.00)  90.00 ± 1.00     (N/A)",
+        "Fed_X & 50% (own)  –             (80.00)  –",
     ]
     assert second.splitlines()[0].split() == ["Method", "Digits", "Average", "C"]
-    assert third.splitlines()[2].split() == "FedAvg not in this preset not in this preset".split()
+    assert third.splitlines()[2].split() == ["FedAvg", "–", "–"]
     assert "n/m: only n of m seeds are done." in shown and "Legend" not in shown
+
+
+@pytest.mark.parametrize(
+    ("show", "cell", "line"),
+    [
+        ("measured", "62.00 ± 2.00", "fedavg,62.00,81.00,71.00,50.00,,"),
+        ("published", "60.00 ± 1.50", "fedavg,60.00,80.00,70.00,,,"),
+        ("difference", "+2.00", "fedavg,2.00,1.00,1.00,,,"),
+    ],
+)
+def test_one_kind_of_numbers(published: Path, show: Show, cell: str, line: str) -> None:
+    table = as_table(build_results(toy_spec(), "quick", toy_cells(), folder=published), show)
+    assert f"| FedAvg | {cell} |" in markdown.render(table)
+    assert "<sub>" not in markdown.render(table) and r"\scriptsize published" not in latex.render(table)
+    assert csv.render_wide(table).splitlines()[1] == line
+    without = toy_spec().model_copy(update={"published": ()})
+    assert as_table(build_results(without, "quick", {})).show == "measured"
+    if show != "measured":
+        with pytest.raises(ConfigError, match=f"show: got '{show}'"):
+            as_table(build_results(without, "quick", {}), show)
 
 
 def test_a_folder_that_cannot_be_written_is_a_storage_error(toy: Table, tmp_path: Path) -> None:
@@ -107,7 +128,8 @@ def test_text_tables() -> None:
         "First |note|.\n\nSecond.\n"
     )
     printed = latex.render(table)
-    assert "a\\textbar{}b & n & mean \\\\\n\\midrule\nx*y & 1 & 0.33 \\\\" in printed
+    assert "a\\textbar{}b & {n} & {mean} \\\\\n\\midrule\nx*y & 1 & 0.33 \\\\" in printed
+    assert r"\begin{tabular}{lS[table-format=1.0]S[table-format=1.2]}" in printed
     assert "\\caption{Title \\& more}" in printed and "\\label{tab:toy}" in printed
     assert csv.render(table).splitlines()[1] == "x*y,1,0.3333333333333333"
     shown = terminal.render(table)
@@ -122,8 +144,8 @@ def test_a_finished_run_without_a_finite_number_is_never_a_result() -> None:
 def test_a_lone_seed_has_no_spread_and_no_test(published: Path) -> None:
     cells = {key: Cell(cell.state, cell.runs[:1]) for key, cell in toy_cells().items()}
     results = build_results(toy_spec(), "quick", cells, folder=published)
-    assert markdown.measured_text(results.cells["fedavgm", "a"]) == "**70.50** (n=1)"
-    assert markdown.measured_text(results.cells["fedprox", "a"]) == "<ins>70.00</ins> (n=1)"
+    assert markdown.cell_text(results.cells["fedavgm", "a"], "measured") == "**70.50**"
+    assert markdown.cell_text(results.cells["fedprox", "a"], "measured") == "<ins>70.00</ins>"
     assert "one seed" in as_markdown(results)
 
 
@@ -199,9 +221,6 @@ def test_names_stay_text(text: str, tmp_path: Path) -> None:
         assert shlex.split(words)[-1] == f"results={text}"
     printed = latex.render(table)
     assert "\x1b" not in printed and printed.count(r"\input{x}") == 0 and "🎲" not in printed
-    if shutil.which("pdflatex"):
-        write(table, tmp_path)
-        _pdflatex(tmp_path, "toy.tex")
 
 
 def test_plain_latex() -> None:
@@ -217,15 +236,39 @@ def _pdflatex(folder: Path, name: str) -> str:
     return result.stdout
 
 
-@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="pdflatex is not installed")
-@pytest.mark.parametrize("name", ["toy_table1", "fedmr_table1", "feddiverse_table3"])
-def test_latex_compiles_as_it_is_and_included(toy: Table, tmp_path: Path, name: str) -> None:
-    if name != "toy_table1":
+def _has_latex() -> bool:
+    words = ["kpsewhich", "siunitx.sty", "booktabs.sty"]
+    return bool(shutil.which("pdflatex")) and not subprocess.run(words, capture_output=True).returncode
+
+
+def _hostile(published: Path) -> Table:
+    """Names that are no LaTeX, and longer than a line."""
+    spec = toy_spec()
+    rows = tuple(row.model_copy(update={"label": text}) for row, text in zip(spec.rows, NASTY, strict=False))
+    columns = tuple(
+        column.model_copy(update={"label": text, "group": text * 2})
+        for column, text in zip(spec.columns, NASTY, strict=False)
+    )
+    spec = spec.model_copy(update={"rows": rows, "columns": columns, "title": " ".join(NASTY)})
+    return as_table(build_results(spec, "quick", toy_cells(), folder=published))
+
+
+@pytest.mark.skipif(not _has_latex(), reason="pdflatex with siunitx is not installed")
+@pytest.mark.parametrize("kind", ["tex", "narrow.tex"])
+@pytest.mark.parametrize("name", ["toy_table1", "hostile", "words", "fedmr_table1", "feddiverse_table3"])
+def test_latex_compiles_as_it_is_and_included(
+    published: Path, toy: Table, tmp_path: Path, name: str, kind: str
+) -> None:
+    if name == "hostile":
+        toy = _hostile(published)
+    elif name == "words":
+        toy = text_table("toy", "[x] & y", pd.DataFrame({t: [t, "-1.50"] for t in NASTY}), NASTY)
+    elif name != "toy_table1":
         toy = as_table(build_results(load_spec(TABLE_FOLDER / f"{name}.yaml"), "paper", {}))
     write(toy, tmp_path)
-    assert "Overfull" not in _pdflatex(tmp_path, f"{name}.tex")
-    preamble = r"\documentclass{article}\usepackage{booktabs,graphicx}"
-    body = rf"\begin{{document}}Text. \input{{{name}}} More text.\end{{document}}"
+    assert "Overfull" not in _pdflatex(tmp_path, f"{toy.name}.{kind}")
+    preamble = r"\documentclass[twocolumn]{article}\usepackage{booktabs,graphicx,siunitx}"
+    body = rf"\begin{{document}}Text. \input{{{toy.name}.{kind}}} More text.\end{{document}}"
     (tmp_path / "main.tex").write_text(preamble + body)
     _pdflatex(tmp_path, "main.tex")
     assert (tmp_path / "main.pdf").stat().st_size > 0

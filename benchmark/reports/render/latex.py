@@ -1,11 +1,38 @@
-r"""A table as LaTeX (booktabs, graphicx): compiles as it is, and can be \input into a document that loads both."""
+r"""A table as LaTeX: compiles as it is, and can be \input into a document that loads booktabs, graphicx and siunitx."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from itertools import chain, groupby, zip_longest
+from math import ceil
+from typing import NamedTuple
 
+from benchmark.reports.render.entries import SMALL_PRINT, Entry, entry, published
 from benchmark.reports.results import CellResult
-from benchmark.reports.tables import Block, Line, Note, Table
+from benchmark.reports.tables import Block, Line, Table
 from benchmark.runs.status import RunState
+
+
+class _Layout(NamedTuple):
+    r"""How large a table may be: ``characters`` of \footnotesize fit into a line, ``lines`` into a page."""
+
+    environment: str
+    document: str
+    gap: str
+    characters: float = float("inf")
+    lines: int = 0
+
+
+# In a document of one column, table* is the same as table.
+_WIDE = _Layout("table*", "\\documentclass[a4paper]{article}\n  \\usepackage[margin=15mm]{geometry}", "6pt")
+# 84 mm, as in most styles of two columns.
+_NARROW = _Layout(
+    "table",
+    "\\documentclass[a4paper,twocolumn]{article}\n"
+    "  \\usepackage[textwidth=176mm,columnsep=8mm,vmargin=15mm]{geometry}",
+    "3pt",
+    characters=56,
+    lines=64,
+)
 
 # Before \begin{document} the kernel's \@nodocument is an error macro, afterwards it is \relax. This tells the file
 # whether it is the document itself or part of one.
@@ -13,20 +40,26 @@ _PREAMBLE = r"""\makeatletter
 \ifx\@nodocument\relax
   \def\fedtablesend{}
 \else
-  \documentclass[a4paper]{article}
-  \usepackage[margin=15mm]{geometry}
-  \usepackage{booktabs,graphicx}
+  %s
+  \usepackage{booktabs,graphicx,siunitx}
   \def\fedtablesend{\end{document}}
   \begin{document}
 \fi
 \makeatother"""
 
-_MATHS = "pm dagger geq leq times cdot rightarrow alpha beta gamma kappa lambda mu rho sigma tau eta".split()
+# siunitx cannot underline a number, so a line is drawn under it afterwards.
+_NUMBERS = r"""\sisetup{group-digits=none,retain-explicit-plus,table-align-text-after=false}
+\sisetup{text-series-to-math,reset-text-series=false}
+\def\secondbest#1{\llap{\underline{\phantom{#1}}}}"""
+
+_NUMBER = re.compile(r"[+-]?\d+(\.\d+)?")
+
+_MATHS = "pm dagger ddagger geq leq times cdot rightarrow alpha beta gamma kappa lambda mu rho sigma tau eta".split()
 _NAMES = "backslash asciitilde asciicircum less greater bar".split()
 _SPECIAL = (
     {c: rf"\{c}" for c in "{}&%$#_"}
     | {c: rf"\text{name}{{}}" for c, name in zip("\\~^<>|", _NAMES, strict=True)}
-    | {c: rf"$\{name}$" for c, name in zip("±†≥≤×·→αβγκλμρστη", _MATHS, strict=True)}
+    | {c: rf"$\{name}$" for c, name in zip("±†‡≥≤×·→αβγκλμρστη", _MATHS, strict=True)}
     | {"–": "--", "—": "---", "’": "'", "…": r"\dots{}", "\n": " ", "\xa0": "~"}
 )
 
@@ -39,76 +72,198 @@ def escape(text: str) -> str:
 
 
 def render(table: Table) -> str:
-    """The whole file: one float per block of columns, the notes under the last."""
-    preset = f", preset {table.preset}" if table.preset else ""
+    """The whole file, as wide as a page: one float per block of columns."""
+    return _render(table, _WIDE)
+
+
+def render_narrow(table: Table) -> str:
+    """The whole file, as wide as one of two columns of a page: columns that do not fit are stacked."""
+    return _render(table, _NARROW)
+
+
+def _render(table: Table, layout: _Layout) -> str:
+    name, preset = " ".join(table.name.split()), f", preset {table.preset}" if table.preset else ""
     parts = [
-        f"% {' '.join(table.name.split())}{preset}. Compile it as it is, or \\input it: needs booktabs and graphicx.",
-        _PREAMBLE,
-        *(_float(table, number) for number in range(len(table.blocks))),
-        r"\fedtablesend",
+        f"% {name}{preset}. Compile it as it is, or \\input it: needs booktabs, graphicx and siunitx 3.",
+        f"% Settings, tests, gaps and sources: {name}.md",
+        _PREAMBLE % layout.document,
     ]
-    return "\n".join(parts) + "\n"
+    for number in range(len(table.blocks)):
+        parts += _floats(table, number, layout)
+    return "\n".join([*parts, r"\fedtablesend"]) + "\n"
 
 
-def _float(table: Table, number: int) -> str:
-    block, total = table.blocks[number], len(table.blocks)
-    part = f" ({escape(block.title or f'part {number + 1}')})" if total > 1 else ""
-    head = escape(table.title) + part
-    if number > 0:
-        head += ", continued"
-    elif table.caption:
-        below = " Below each measured value: the number that the paper prints." if table.has_published else ""
-        head += f". {escape(table.caption + below)}"
-    label = "-".join(filter(None, [f"tab:{table.name}", table.preset, str(number + 1) if number else ""]))
-    label = re.sub(r"[^\w.:-]", "?", label, flags=re.ASCII)
-    lines = [
-        r"\begin{table}[!htbp]",
-        r"\centering\footnotesize",
-        rf"\caption{{{head}}}\smallskip",
-        rf"\label{{{label}}}",
-        # Narrower than the page as long as it fits, shrunk to the page otherwise.
-        r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%",
-        *_tabular(table, block),
+def _floats(table: Table, number: int, layout: _Layout) -> list[str]:
+    """The floats of a block. The first one of a table has the caption, the last one the notes."""
+    block, total, lines = table.blocks[number], len(table.blocks), []
+    stacks = _stacks(table, block, layout)
+    height = len(block.lines) * (1 + (table.show == "both")) + 3
+    size = max(1, layout.lines // height)
+    for start in range(0, len(stacks), size):
+        first, last = number == start == 0, number == total - 1 and start + size >= len(stacks)
+        head = escape(table.title)
+        if total > 1:
+            head += f" ({escape(block.title or f'part {number + 1}')})"
+        if first and table.caption:
+            small = SMALL_PRINT * (table.show == "both")
+            head += f". {escape(table.caption)}{small}{_seeds_meaning(table)}"
+        head += "" if first else ", continued"
+        places = [str(place + 1) if place else "" for place in (number, start)]
+        label = "-".join(filter(None, [f"tab:{table.name}", table.preset, *places]))
+        label = re.sub(r"[^\w.:-]", "?", label, flags=re.ASCII)
+        lines += [
+            rf"\begin{{{layout.environment}}}[!htbp]",
+            rf"\centering\footnotesize\setlength\tabcolsep{{{layout.gap}}}",
+            rf"\caption{{{head}}}\smallskip",
+            rf"\label{{{label}}}",
+            _NUMBERS,
+            # Narrower than the line as long as it fits, shrunk to it otherwise.
+            r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%",
+            *_tabular(table, stacks[start : start + size]),
+            *(_notes(table) if last else []),
+            rf"\end{{{layout.environment}}}",
+        ]
+    return lines
+
+
+def _stacks(table: Table, block: Block, layout: _Layout) -> list[Block]:
+    """The block cut into blocks that are narrow enough, with about equally many columns each."""
+    label = max(len(line.label) + len(" (own)") * line.own for line in block.lines)
+    widths = [
+        max(len(head), *(len(each.text or f"{each.number} ± {each.spread}{each.signs}") for each in column))
+        for head, column in zip(block.columns, _columns(table, block), strict=True)
     ]
-    if number == total - 1:
-        lines += [r"\par\medskip", _notes(table)]
-    return "\n".join([*lines, r"\end{table}"])
+    number, room = len(widths), layout.characters - label
+    sizes = [ceil(number / stacks) for stacks in range(1, number + 1)]
+    spans = [max(sum(widths[i : i + size]) + 1.5 * size for i in range(0, number, size)) for size in sizes]
+    size = next((size for size, span in zip(sizes, spans, strict=True) if span <= room), 1)
+    return [
+        Block(
+            block.head,
+            block.columns[start : start + size],
+            tuple(Line(line.label, line.cells[start : start + size], line.own) for line in block.lines),
+            tuple(
+                (group, len(list(same)))
+                for group, same in groupby(block.column_groups[start : start + size] if block.groups else [])
+            ),
+        )
+        for start in range(0, number, size)
+    ]
 
 
-def _tabular(table: Table, block: Block) -> list[str]:
-    alignment = "c" if table.preset else "l"
-    lines = [rf"\begin{{tabular}}{{l{alignment * len(block.columns)}}}", r"\toprule"]
-    if any(group for group, _ in block.groups):
-        lines += _group_header(block)
-    lines += [_row(map(escape, [block.head, *block.columns])), r"\midrule"]
-    seen_own = False
-    for index, line in enumerate(block.lines):
-        if line.own and not seen_own and index:
-            lines.append(r"\midrule")
-        elif index and table.has_published:
-            lines.append(r"\addlinespace")
-        seen_own |= line.own
-        lines += _line(line, table.has_published)
-    end = [r"\end{tabular}", "}"] if table.preset else [r"\end{tabular}}"]
-    return [*lines, r"\bottomrule", *end]
+def _tabular(table: Table, stacks: Sequence[Block]) -> list[str]:
+    """The columns of the blocks, one block above the other."""
+    otherwise = "c" if table.preset else "l"
+    found = zip_longest(*(_columns(table, block) for block in stacks), fillvalue=[])
+    columns = [list(chain(*parts)) for parts in found]
+    lines = [rf"\begin{{tabular}}{{l{''.join(_alignment(column, otherwise) for column in columns)}}}"]
+    for number, block in enumerate(stacks):
+        lines += [
+            r"\midrule[\heavyrulewidth]" if number else r"\toprule",
+            *_head(block, columns),
+            r"\midrule",
+        ]
+        seen_own = False
+        for index, line in enumerate(block.lines):
+            if line.own and not seen_own and index:
+                lines.append(r"\midrule")
+            elif index and table.show == "both":
+                lines.append(r"\addlinespace")
+            seen_own |= line.own
+            lines += _line(table, line, columns)
+    return [*lines, r"\bottomrule", r"\end{tabular}}"]
 
 
-def _group_header(block: Block) -> list[str]:
+def _columns(table: Table, block: Block) -> list[list[Entry]]:
+    """All entries of each column."""
+    return [
+        [each for line in block.lines for each in _printed(table, line.cells[place])]
+        for place in range(len(block.columns))
+    ]
+
+
+def _printed(table: Table, cell: CellResult | str) -> list[Entry]:
+    """The large print and the small print of a cell."""
+    large = entry(cell, table.show)
+    if _NUMBER.fullmatch(large.text):
+        large = Entry(large.text)
+    return [large, published(cell)] if table.show == "both" else [large]
+
+
+def _alignment(entries: Sequence[Entry], otherwise: str) -> str:
+    """Numbers are aligned at the decimal point; a column without numbers as ``otherwise`` says."""
+    numbers = [each.number for each in entries if each.number]
+    if not numbers:
+        return otherwise
+    signed = "+" * any(number[0] in "+-" for number in numbers)
+    parts = [number.lstrip("+-").partition(".") for number in numbers]
+    whole, rest = (max(len(part[place]) for part in parts) for place in (0, 2))
+    longest = max(entries, key=lambda each: 9 * bool(each.spread) + 4 * bool(each.seeds) + len(each.signs))
+    tail = _tail(longest, _places(entries))
+    return f"S[table-format={signed}{whole}.{rest}{f',table-space-text-post={{{tail}}}' if tail else ''}]"
+
+
+def _places(entries: Iterable[Entry]) -> int:
+    """Most digits before the point of a spread."""
+    return max((each.spread.find(".") for each in entries), default=0)
+
+
+def _cell(entry: Entry, column: Sequence[Entry], size: str = "") -> str:
+    r"""What stands in a row; ``size`` is a command such as ``\scriptsize``, with a space behind it."""
+    if not entry.number:
+        return f"{{{size}{escape(entry.text)}}}" if entry.text else ""
+    bold = r"\bfseries " if entry.rank == "best" else ""
+    underline = rf"\secondbest{{{entry.number}}}" if entry.rank == "second" else ""
+    tail = underline + _tail(entry, _places(column))
+    return f"{size}{bold}{entry.number}{f' {{{tail}}}' if tail else ''}"
+
+
+def _tail(entry: Entry, places: int) -> str:
+    """What follows a number: spread and marks, in a formula, so that they are never bold."""
+    zeros = "0" * (places - entry.spread.find("."))
+    pad = rf"\phantom{{{zeros}}}" if zeros else ""
+    spread = rf"\,\pm\,{pad}{entry.spread}" if entry.spread else ""
+    signs = "".join({"†": r"\dagger", "‡": r"\ddagger"}[sign] for sign in entry.signs)
+    formula = f"{spread}^{{{signs}}}" if signs else spread
+    text = f"${formula}$" if formula else ""
+    if entry.seeds:
+        letters = "".join(_letter(outcome) for outcome, _ in entry.troubles)
+        text += rf"\,{{\tiny {entry.seeds[0]}/{entry.seeds[1]}\,{letters}}}"
+    return text
+
+
+def _letter(outcome: str) -> str:
+    return "X" if outcome == RunState.DAMAGED else outcome[0].upper()
+
+
+def _seeds_meaning(table: Table) -> str:
+    """What the letters mean that are in the table."""
+    entries = [each for block in table.blocks for column in _columns(table, block) for each in column]
+    found = dict.fromkeys(outcome for each in entries if each.seeds for outcome, _ in each.troubles)
+    what = ", ".join(f"{_letter(outcome)}: {outcome}" for outcome in found)
+    return f" 2/3: seeds done ({what})." if found else ""
+
+
+def _head(block: Block, columns: Sequence[str]) -> list[str]:
     heads, rules, start = [""], [], 2
     for group, size in block.groups:
         heads.append(rf"\multicolumn{{{size}}}{{c}}{{{escape(group or '')}}}")
         if group:
             rules.append(rf"\cmidrule(lr){{{start}-{start + size - 1}}}")
         start += size
-    return [_row(heads), "".join(rules)]
+    last = _row([escape(block.head), *(f"{{{escape(label)}}}" for label in block.columns)])
+    return [_row(heads), "".join(rules), last] if rules else [last]
 
 
-def _line(line: Line, has_published: bool) -> list[str]:
+def _line(table: Table, line: Line, columns: Sequence[Sequence[Entry]]) -> list[str]:
     label = escape(line.label) + (" (own)" if line.own else "")
-    rows = [_row([label, *map(cell_text, line.cells)])]
-    if has_published:
-        printed = [getattr(cell, "published", None) for cell in line.cells]
-        small = [rf"{{\scriptsize {escape(number.text)}}}" if number else "" for number in printed]
+    printed = [_printed(table, cell) for cell in line.cells]
+    rows = [
+        _row([label, *(_cell(entries[0], column) for entries, column in zip(printed, columns, strict=False))])
+    ]
+    below = [entries[-1] for entries in printed] if table.show == "both" else []
+    if any(each != Entry() for each in below):
+        small = (_cell(each, column, r"\scriptsize ") for each, column in zip(below, columns, strict=False))
         rows.append(_row([r"\quad {\scriptsize published}", *small]))
     return rows
 
@@ -117,46 +272,10 @@ def _row(cells: Iterable[str]) -> str:
     return " & ".join(cells) + r" \\"
 
 
-def cell_text(cell: CellResult | str) -> str:
-    r"""Bold or underlined mean, ``\pm`` standard deviation, dagger, and what is missing from the cell."""
-    if isinstance(cell, str):
-        return escape(cell)
-    if cell.state != "ok":
-        return rf"\textit{{{escape(cell.state)}}}"
-    if cell.summary is None:
-        return rf"\textit{{{cell.outcome}}}"
-    text = f"{cell.summary.mean:.2f}"
-    if cell.mark.best:
-        text = rf"\textbf{{{text}}}"
-    elif cell.mark.second:
-        text = rf"\underline{{{text}}}"
-    if cell.summary.std is not None:
-        text += rf" $\pm$ {cell.summary.std:.2f}"
-    if cell.mark.not_worse:
-        text += r"$^{\dagger}$"
-    if cell.other_code:
-        text += r"$^{\ddagger}$"
-    if not cell.complete:
-        letters = "".join(map(_letter, cell.troubles))
-        text += rf" {{\tiny {cell.summary.n}/{len(cell.runs)}\,{letters}}}"
-    return text
-
-
-def _letter(outcome: str) -> str:
-    return "X" if outcome == RunState.DAMAGED else outcome[0].upper()
-
-
-def _notes(table: Table) -> str:
-    texts = [_note(note) for note in table.notes if note.brief]
-    if any(cell.summary and not cell.complete for cell in table.cells):
-        what = ", ".join(f"{_letter(outcome)} {outcome}" for outcome in table.troubles)
-        texts.insert(1, rf"2/3\,D: seeds done of those planned, and what became of the rest ({what}).\par")
-    start = r"\parbox{\linewidth}{\scriptsize\raggedright"
-    return "\n".join([start, *texts, "}"]) if table.preset else f"{start} {' '.join(texts)}}}"
-
-
-def _note(note: Note) -> str:
-    if not note.heading:
-        return escape(" ".join(note.lines))
-    text = " ".join(line if line.endswith((".", ":")) else f"{line}." for line in note.lines)
-    return rf"\textbf{{{escape(note.heading)}.}} {escape(text)}\par"
+def _notes(table: Table) -> list[str]:
+    texts = [escape(" ".join(note.lines)) for note in table.notes if not note.heading]
+    return (
+        [r"\par\medskip", rf"\parbox{{\linewidth}}{{\scriptsize\raggedright {' '.join(texts)}}}"]
+        if texts
+        else []
+    )

@@ -4,6 +4,8 @@ import re
 from collections.abc import Iterable
 
 from benchmark.errors import printable
+from benchmark.experiments.metrics import Show
+from benchmark.reports.render.entries import SMALL_PRINT, Entry, entry, published
 from benchmark.reports.results import CellResult
 from benchmark.reports.tables import Block, Note, Table
 
@@ -27,22 +29,28 @@ def pipe_row(cells: Iterable[str]) -> str:
 
 
 def render(table: Table) -> str:
-    """The whole file."""
+    """The whole file. Notes with a heading are folded (GitHub and GitLab unfold them on a click)."""
     parts = [f"# {escape(table.title)}"]
     if table.caption:
-        below = " Behind the dot: the number that the paper prints." if table.has_published else ""
-        parts.append(escape(table.caption + below))
+        parts.append(escape(table.caption) + SMALL_PRINT * (table.show == "both"))
     for block in table.blocks:
         if len(table.blocks) > 1:
             parts.append(f"## {escape(block.title or f'{block.columns[0]} to {block.columns[-1]}')}")
-        parts.append(_block(block, with_groups=len(table.blocks) == 1 or len(block.groups) > 1))
-    parts += [_note(note) for note in table.notes]
+        parts.append(_block(table, block))
+    parts += [_note(note) for note in table.notes if not note.heading]
+    if folded := [_note(note) for note in table.notes if note.heading]:
+        parts += [
+            "<details>\n<summary>Notes: settings, tests, gaps, sources</summary>",
+            *folded,
+            "</details>",
+        ]
     if table.preset:
         parts.append(f"Every cell's runs and unrounded values: `{table.name}.csv`.")
     return "\n\n".join(parts) + "\n"
 
 
-def _block(block: Block, with_groups: bool) -> str:
+def _block(table: Table, block: Block) -> str:
+    with_groups = len(table.blocks) == 1 or len(block.groups) > 1
     heads = [
         f"{group}: {label}" if with_groups and group else label
         for group, label in zip(block.column_groups, block.columns, strict=True)
@@ -54,38 +62,24 @@ def _block(block: Block, with_groups: bool) -> str:
     ]
     for line in block.lines:
         label = escape_cell(line.label) + (" (own)" if line.own else "")
-        rows.append(pipe_row([label, *map(cell_text, line.cells)]))
+        rows.append(pipe_row([label, *(cell_text(cell, table.show) for cell in line.cells)]))
     return "\n".join(rows)
 
 
-def cell_text(cell: CellResult | str) -> str:
-    """``**73.20 ± 0.80** (n=3) · 67.29 published``, with what is missing from the cell in words."""
-    if isinstance(cell, str):
-        return escape_cell(cell)
-    published = f" · {escape_cell(cell.published.text)} published" if cell.published else ""
-    return measured_text(cell) + published
+def cell_text(cell: CellResult | str, show: Show) -> str:
+    """``**73.20 ± 0.80**<br><sub>67.29</sub>``, with what is missing from the cell in words."""
+    large, small = _text(entry(cell, show)), _text(published(cell)) if show == "both" else ""
+    return f"{large}<br><sub>{small}</sub>" if small else large
 
 
-def measured_text(cell: CellResult) -> str:
-    """The measured half of a cell."""
-    if cell.state != "ok":
-        return escape_cell(cell.state)
-    troubles = [f"{len(seeds)} {outcome}" for outcome, seeds in cell.troubles.items()]
-    if cell.summary is None:
-        return ", ".join(troubles) or "missing"
-    number = f"{cell.summary.mean:.2f}"
-    if cell.summary.std is not None:
-        number += f" ± {cell.summary.std:.2f}"
-    if cell.mark.best:
-        number = f"**{number}**"
-    elif cell.mark.second:
-        number = f"<ins>{number}</ins>"
-    if cell.mark.not_worse:
-        number += "†"
-    if cell.other_code:
-        number += "‡"
-    count = f"n={cell.summary.n}" if cell.complete else f"n={cell.summary.n} of {len(cell.runs)}"
-    return f"{number} ({', '.join([count, *troubles])})"
+def _text(entry: Entry) -> str:
+    text = escape_cell(entry.text) if entry.text else " ± ".join(filter(None, [entry.number, entry.spread]))
+    pattern = {"best": "**{}**", "second": "<ins>{}</ins>"}.get(entry.rank, "{}")
+    text = pattern.format(text) + entry.signs
+    if entry.seeds:
+        done = "n={} of {}".format(*entry.seeds)
+        text += f" ({', '.join([done, *(f'{count} {outcome}' for outcome, count in entry.troubles)])})"
+    return text
 
 
 def _note(note: Note) -> str:

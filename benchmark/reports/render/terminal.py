@@ -12,6 +12,7 @@ from rich.text import Text
 
 from benchmark.errors import printable
 from benchmark.reports.render.console import TextConsole
+from benchmark.reports.render.entries import Entry, entry, published
 from benchmark.reports.results import CellResult
 from benchmark.reports.tables import Block, Table
 
@@ -26,8 +27,8 @@ def render(table: Table, with_notes: bool = True, width: int | None = None) -> s
     """
     console = TextConsole(width)
     caption = [table.caption] if table.caption else []
-    if table.has_published:
-        caption.append("In brackets: the mean that the paper prints.")
+    if table.show == "both":
+        caption.append("In brackets: published.")
     if any(cell.summary and not cell.complete for cell in table.cells):
         caption.append("n/m: only n of m seeds are done.")
     with console.capture() as capture:
@@ -35,14 +36,14 @@ def render(table: Table, with_notes: bool = True, width: int | None = None) -> s
         if caption:
             console.print(Text(printable(" ".join(caption)), style="dim"))
         for block in table.blocks:
-            for part in _parts(block, console.width):
+            for part in _parts(table, block, console.width):
                 console.print(part, Text())
         for note in table.notes if with_notes else ():
             console.print("\n".join(note.lines))
     return capture.get()
 
 
-def _parts(block: Block, room: int) -> Iterator[TextTable]:
+def _parts(table: Table, block: Block, room: int) -> Iterator[TextTable]:
     """The block, cut between columns where it is wider than ``room``. Each part has the labels of the lines."""
     labels = [Text(f"{printable(line.label)}{' (own)' if line.own else ''}") for line in block.lines]
     first = _width(block.head, labels)
@@ -50,7 +51,7 @@ def _parts(block: Block, room: int) -> Iterator[TextTable]:
         f"{group} {label}" if group else label
         for group, label in zip(block.column_groups, block.columns, strict=True)
     ]
-    columns = [_cells([line.cells[place] for line in block.lines]) for place in range(len(heads))]
+    columns = [_cells(table, [line.cells[place] for line in block.lines]) for place in range(len(heads))]
     widths = [_width(head, cells) for head, cells in zip(heads, columns, strict=True)]
     start = 0
     while start < len(heads) or not start:
@@ -74,25 +75,23 @@ def _width(head: str, cells: Sequence[Text]) -> int:
     return max([1, *map(cell_len, [*printable(head).split(), *lines])])
 
 
-def _cells(cells: Sequence[CellResult | str]) -> list[Text]:
+def _cells(table: Table, cells: Sequence[CellResult | str]) -> list[Text]:
     """The cells of a column, measured and published numbers each below one another."""
-    measured = [Text(printable(cell)) if isinstance(cell, str) else _measured(cell) for cell in cells]
-    width = max((text.cell_len for text in measured), default=0)
-    for text, cell in zip(measured, cells, strict=True):
-        if isinstance(cell, CellResult) and cell.published:
+    texts = [_text(entry(cell, table.show)) for cell in cells]
+    width = max((text.cell_len for text in texts), default=0)
+    for text, cell in zip(texts, cells, strict=True):
+        below = published(cell) if table.show == "both" else Entry()
+        if below != Entry():
             text.pad_right(width - text.cell_len)
-            text.append(f" ({printable(cell.published.mean or cell.published.text)})", "dim")
-    return measured
+            text.append(f" ({printable(below.number or below.text)})", "dim")
+    return texts
 
 
-def _measured(cell: CellResult) -> Text:
-    """``73.20 ± 0.80``, the best bold, the second underlined; how many seeds it is of if some are missing."""
-    if cell.summary is None:
-        troubles = ", ".join(f"{len(seeds)} {outcome}" for outcome, seeds in cell.troubles.items())
-        return Text(printable(cell.state) if cell.state != "ok" else troubles or "missing", "dim")
-    number = f"{cell.summary.mean:5.2f}"
-    if cell.summary.std is not None:
-        number += f" ± {cell.summary.std:.2f}"
-    style = "bold" if cell.mark.best else "underline" if cell.mark.second else ""
-    count = "" if cell.complete else f" {cell.summary.n}/{len(cell.runs)}"
-    return Text.assemble((number, style), "‡" if cell.other_code else "", (count, "yellow"))
+def _text(entry: Entry) -> Text:
+    """``73.20 ± 0.80†``, the best bold, the second underlined; how many seeds it is of if some are missing."""
+    if not entry.number:
+        return Text(printable(entry.text))
+    number = " ± ".join(filter(None, [entry.number.rjust(5), entry.spread]))
+    style = {"best": "bold", "second": "underline"}.get(entry.rank, "")
+    count = " {}/{}".format(*entry.seeds) if entry.seeds else ""
+    return Text.assemble((number, style), entry.signs, (count, "yellow"))
