@@ -58,6 +58,7 @@ def main(words: Sequence[str]) -> int:
             return code
         for kind, request in zip(draw, requests, strict=True):
             print(f"{_write(kind(request), request, folder)}.{{png,pdf,csv,md}}")
+    print(_write_gallery(folder, preset))
     return code
 
 
@@ -75,7 +76,7 @@ def _chosen(options: FigureOptions) -> list[FigureSpec]:
 def _write(drawing: Drawing, request: Request, folder: Path) -> Path:
     """Write the files of a figure; their path without an ending."""
     from benchmark.reports.notes import tuning_lines
-    from benchmark.reports.pictures import save
+    from benchmark.reports.pictures import WIDTHS, fit, save
 
     spec = request.spec
     stem = folder / spec.name
@@ -94,6 +95,7 @@ def _write(drawing: Drawing, request: Request, folder: Path) -> Path:
         lines.append(
             f"Preset {request.preset}: other data or less of them, a smaller model and budget; not the paper's numbers."
         )
+    fit(drawing.figure, WIDTHS[spec.size])
     with storing(folder):
         save(drawing.figure, stem)
     data = drawing.data.to_csv(index=False).encode()
@@ -101,3 +103,14 @@ def _write(drawing: Drawing, request: Request, folder: Path) -> Path:
     write_atomically(stem.with_suffix(".csv"), data, durable=False)
     write_atomically(stem.with_suffix(".md"), text.encode(), durable=False)
     return stem
+
+
+def _write_gallery(folder: Path, preset: str) -> Path:
+    """Write all figures of the folder on one page, which repository hosts show with the folder; its path."""
+    page = folder / "README.md"
+    parts = [f"# Figures of preset {preset}\n"]
+    for path in sorted(folder.glob("*.md")):
+        if path != page:
+            parts.append(f"#{path.read_text(encoding='utf-8')}")
+    write_atomically(page, "\n".join(parts).encode(), durable=False)
+    return page

@@ -3,7 +3,7 @@
 from fnmatch import fnmatchcase
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import Field, PositiveInt
 
@@ -31,6 +31,7 @@ class FigureSpec(FileModel):
         table: where the runs come from: the name of a file of ``conf/table`` or the content of one, without paper
             and title; null for drawings that need no runs.
         rows, columns: keys of the table's rows and columns to show; empty for all.
+        size: how wide the picture may be: one column of a two-column page (84 mm) or both (176 mm).
     """
 
     name: str
@@ -44,6 +45,7 @@ class FigureSpec(FileModel):
     table: str | dict[str, Any] | None = None
     rows: tuple[str, ...] = ()
     columns: tuple[str, ...] = ()
+    size: Literal["one", "two"] = "two"
 
     def settings(self, preset: str) -> dict[str, Any]:
         """Options in ``preset``; `ConfigError` if the figure has no such preset."""

@@ -2,6 +2,7 @@
 
 import math
 
+import pandas as pd
 import seaborn as sns
 
 from benchmark.figures.registry import Drawing, Request, panels
@@ -34,7 +35,7 @@ def bars(request: Request) -> Drawing:
     axis.grid(False, axis="x")
     # Inside the axes, the legend would cover some of the bars.
     sns.move_legend(axis, "upper left", bbox_to_anchor=(1.0, 1.0), title="", frameon=False)
-    remarks = ["Bar: mean over seeds; line: one sample standard deviation; dots: seeds."]
+    remarks = [f"Bar: mean over {seeds_of(data)}; line: one sample standard deviation; dots: seeds."]
     missing = [
         f"{cell.row.label}, {cell.column.label}: {', '.join(sorted({cell.state} - {'ok'} | set(cell.troubles)))}"
         for cell in results.cells.values()
@@ -76,4 +77,11 @@ def curves(request: Request) -> Drawing:
         handles, labels = axes[0].get_legend_handles_labels()
         legend.remove()
         figure.legend(handles, labels, loc="outside right upper", frameon=False)
-    return Drawing(figure, data, ("Line: mean over seeds; band: one sample standard deviation.",))
+    return Drawing(figure, data, (f"Line: mean over {seeds_of(data)}; band: one sample standard deviation.",))
+
+
+def seeds_of(data: pd.DataFrame) -> str:
+    """``3 seeds``; ``2 to 3 seeds`` where some columns of a method have fewer."""
+    found = data.groupby(["column", "method"])["seed"].nunique()
+    fewest, most = found.min(), found.max()
+    return f"{most if fewest == most else f'{fewest} to {most}'} seed{'s' if most > 1 else ''}"

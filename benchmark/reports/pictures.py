@@ -12,6 +12,8 @@ from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.collections import PathCollection
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.text import Text
 from numpy.typing import ArrayLike, NDArray
 
 from benchmark.runs.files import write_atomically
@@ -19,6 +21,10 @@ from benchmark.runs.files import write_atomically
 matplotlib.rcParams["text.parse_math"] = False  # a dollar sign in a name is no formula
 
 FORMATS = (".png", ".pdf")
+WIDTHS = {"one": 84 / 25.4, "two": 176 / 25.4}
+"""Inches of one and of both columns of a page, as in most two-column styles."""
+SMALLEST = 6.0
+"""Points of the smallest text of a figure that is shrunk."""
 MOST_TICKS = 40
 LONGEST = 3
 """Characters of a client's name that is written level."""
@@ -66,10 +72,36 @@ def save(figure: Figure, stem: Path, formats: Sequence[str] = FORMATS) -> list[P
     for file in files:
         metadata = {"CreationDate": None} if file.suffix == ".pdf" else {"Software": None}
         draw = partial(
-            figure.savefig, format=file.suffix[1:], dpi=150, bbox_inches="tight", metadata=metadata
+            figure.savefig,
+            format=file.suffix[1:],
+            dpi=150,
+            bbox_inches="tight",
+            pad_inches=0.03,
+            metadata=metadata,
         )
         write_atomically(file, draw, durable=False)
     return files
+
+
+def fit(figure: Figure, width: float) -> None:
+    """Shrink a figure to ``width`` inches. Text stays readable, so the height shrinks less than the width."""
+    old_width, height = figure.get_size_inches()
+    scale = width / old_width
+    if scale >= 1:
+        return
+    figure.set_size_inches(width, height * max(scale, 0.75))
+    for text in figure.findobj(Text):
+        assert isinstance(text, Text)
+        text.set_fontsize(max(SMALLEST, text.get_fontsize() * scale))
+    for axis in (axis for axes in figure.axes for axis in (axes.xaxis, axes.yaxis)):
+        for label in axis.get_ticklabels()[:1]:
+            axis.set_tick_params(labelsize=label.get_fontsize())  # for ticks that are made later
+    for line in figure.findobj(Line2D):
+        assert isinstance(line, Line2D)
+        line.set(linewidth=line.get_linewidth() * max(scale, 0.5), markersize=line.get_markersize() * scale)
+    for points in figure.findobj(PathCollection):
+        assert isinstance(points, PathCollection)
+        points.set_sizes(points.get_sizes() * scale**2)
 
 
 def draw_bubbles(axes: Axes, table: NDArray, names: Sequence[str], cell: float) -> None:

@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 from matplotlib.collections import PathCollection
 from matplotlib.figure import Figure
+from matplotlib.text import Text
 
 import partitions.core.store
 from benchmark.cli.partition import client_names, partition_text
-from benchmark.reports.pictures import client_picture, draw_bubbles
+from benchmark.reports.pictures import client_picture, draw_bubbles, fit
 from partitions import Partition, Partitioner, PartitionError, Population, make_partition
 from partitions.core.store import save
 
@@ -242,9 +243,16 @@ def test_a_picture_is_written_as_png_and_pdf(tmp_path: Path) -> None:
     assert [file.name for file in files] == ["alpha0.5.png", "alpha0.5.pdf"]
 
 
-def test_area_of_a_bubble_is_proportional_to_its_count() -> None:
-    axes = Figure().add_subplot()
+@pytest.mark.parametrize("width", [None, 3.0])
+def test_area_of_a_bubble_is_proportional_to_its_count(width: float | None) -> None:
+    """In the legend too, and in a figure that is shrunk to half of its width."""
+    figure = Figure(figsize=(6.0, 4.0))
+    axes = figure.add_subplot()
     draw_bubbles(axes, np.array([[100, 0, 25], [0, 50, 100]]), ["x", "y", "z"], 0.5)
+    if width is not None:
+        fit(figure, width)
+        assert list(figure.get_size_inches()) == [3.0, 3.0]
+        assert min(text.get_fontsize() for text in figure.findobj(Text)) >= 6  # type: ignore[attr-defined]
     bubbles = next(drawn for drawn in axes.collections if isinstance(drawn, PathCollection))
     areas = {
         (int(x), int(y)): area
@@ -253,3 +261,11 @@ def test_area_of_a_bubble_is_proportional_to_its_count() -> None:
     assert set(areas) == {(0, 0), (0, 2), (1, 1), (1, 2)}  # (client, class); nothing drawn for zero
     assert areas[0, 0] == areas[1, 2] == pytest.approx(4 * areas[0, 2])
     assert areas[1, 1] == pytest.approx(2 * areas[0, 2])
+    legend = axes.get_legend()
+    assert legend is not None
+    shown = {
+        int(text.get_text()): handle
+        for text, handle in zip(legend.get_texts(), legend.legend_handles, strict=True)
+    }
+    for count, handle in shown.items():
+        assert handle.get_markersize() ** 2 == pytest.approx(count / 100 * areas[0, 0])  # type: ignore[union-attr]

@@ -160,7 +160,7 @@ def _tabular(table: Table, stacks: Sequence[Block]) -> list[str]:
     for number, block in enumerate(stacks):
         lines += [
             r"\midrule[\heavyrulewidth]" if number else r"\toprule",
-            *_head(block, columns),
+            *_head(block),
             r"\midrule",
         ]
         seen_own = False
@@ -198,8 +198,13 @@ def _alignment(entries: Sequence[Entry], otherwise: str) -> str:
     signed = "+" * any(number[0] in "+-" for number in numbers)
     parts = [number.lstrip("+-").partition(".") for number in numbers]
     whole, rest = (max(len(part[place]) for part in parts) for place in (0, 2))
-    longest = max(entries, key=lambda each: 9 * bool(each.spread) + 4 * bool(each.seeds) + len(each.signs))
-    tail = _tail(longest, _places(entries))
+
+    def width(each: Entry) -> int:
+        return 9 * bool(each.spread) + 3 * bool(each.seeds) + len(each.troubles) + len(each.signs)
+
+    longest = max(entries, key=width)
+    wide = (("missing", 1),) * len(longest.troubles)  # M is the widest letter
+    tail = _tail(longest._replace(troubles=wide), _places(entries))
     return f"S[table-format={signed}{whole}.{rest}{f',table-space-text-post={{{tail}}}' if tail else ''}]"
 
 
@@ -244,7 +249,7 @@ def _seeds_meaning(table: Table) -> str:
     return f" 2/3: seeds done ({what})." if found else ""
 
 
-def _head(block: Block, columns: Sequence[str]) -> list[str]:
+def _head(block: Block) -> list[str]:
     heads, rules, start = [""], [], 2
     for group, size in block.groups:
         heads.append(rf"\multicolumn{{{size}}}{{c}}{{{escape(group or '')}}}")
