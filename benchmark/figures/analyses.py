@@ -144,4 +144,4 @@ def draw(axis: Axes, data: pd.DataFrame) -> None:
     axis.set_xticks(range(len(alphas)), [f"{alpha:g}" for alpha in alphas])
     axis.set_xlabel("Dirichlet alpha (heterogeneity grows to the right)")
     axis.set(ylabel="loss", ylim=(0, None))
-    axis.legend(fontsize=8)
+    axis.legend(fontsize=8, loc="lower left", bbox_to_anchor=(0, 1), frameon=False)  # covers no point
