@@ -62,7 +62,7 @@ def write_report(query: TableQuery, index: RunIndex, out: Path | None = None) ->
         shown |= {key: index.state(key) for key in runs}
         results = collect(spec, query.preset, cells, index)
         details.add(results, cells)
-        sections.append(Section(results, as_table(results, "measured"), command, _entries(chapters, spec)))
+        sections.append(Section(results, as_table(results), command, _entries(chapters, spec)))
     folder = out or query.results / "report"
     page = Page(
         query.preset,
