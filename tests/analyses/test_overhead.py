@@ -19,7 +19,7 @@ from benchmark.experiments.tables import spec_called
 from benchmark.reports.tables import Table
 from benchmark.runs.store import Results
 
-K, KAPPA, ROUNDS, SIZES = 24, 9, 40, [10] * 24
+K, KAPPA, ROUNDS, SIZES = 24, 9, 25, [10] * 24
 
 
 @lru_cache
@@ -89,7 +89,8 @@ EACH_ROW: dict[str, tuple[str, list[Record], dict[str, float]]] = {
     # Compressed updates are a measure, recorded at every evaluation, and counted once.
     "hcsfed": (
         "HCSFed",
-        participants(LATER) + [Record(t, "selection", "all", "compressed_scalars", 7.0) for t in (4, 8, 40)],
+        participants(LATER)
+        + [Record(t, "selection", "all", "compressed_scalars", 7.0) for t in (4, 8, ROUNDS)],
         {"scalars once": 7.0, "clients once": 15.0},
     ),
     "uniform": ("Uniform random", participants(), {}),
