@@ -11,7 +11,6 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-import pandas as pd
 from pydantic import Field
 
 from datasets.core.base import Facts, RawOptions, published
@@ -95,6 +94,8 @@ def drawn(size: int, number: int, seed: Sequence[int]) -> npt.NDArray[np.bool_]:
 def split_by_class(archive: Archive, classes: Classes, options: BloodOptions) -> ListedDataset:
     """80 % of the images of each class for training, the others for testing; codes of no class are left out."""
     check_not_empty(archive.place, {name: len(archive.of(codes)) for name, codes in classes.items()}, least=2)
+    import pandas as pd  # slow to import
+
     parts = []
     for label, codes in enumerate(classes.values()):
         paths = archive.of(codes)

@@ -5,12 +5,14 @@ authors' list is not public, so ours is drawn: class by class the first 30 of a 
 1,956 of 7,470 lesions have several images and may be on both sides; ``by_lesion`` draws whole lesions instead.
 """
 
+from __future__ import annotations
+
 from collections import Counter
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
-import pandas as pd
 from pydantic import Field, PositiveInt
 
 from benchmark.errors import wrong
@@ -28,6 +30,9 @@ from datasets.core.folders import (
 from datasets.core.images import ListedDataset, ToSquare, check_pixels, two_parts
 from datasets.core.lists import check_counts, check_listed, check_not_empty, read_table
 from datasets.core.registry import dataset
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 CLASSES = ("akiec", "bcc", "bkl", "df", "mel", "nv", "vasc")
 COUNTS = dict(zip(CLASSES, (327, 514, 1099, 115, 1113, 6705, 142), strict=True))

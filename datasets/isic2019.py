@@ -6,15 +6,16 @@ shorter side to 224 pixels, evens out the colours and later crops 200 x 200. Arr
 224 x 224 are cut out after the colours: random crops cannot reach beyond it, the central crop is the same.
 """
 
+from __future__ import annotations
+
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import numpy.typing as npt
-import pandas as pd
 from PIL import Image
 from pydantic import Field
 
@@ -33,6 +34,9 @@ from datasets.core.images import ListedDataset, ToSquare, check_pixels, open_rgb
 from datasets.core.lists import check_counts, check_listed, check_not_empty, read_table
 from datasets.core.registry import dataset
 from datasets.ham10000 import METADATA as HAM_METADATA
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 CLASSES = ("MEL", "NV", "BCC", "AK", "BKL", "DF", "VASC", "SCC")
 CENTRES = ("bcn", "vidir_molemax", "vidir_modern", "rosendahl", "msk", "vienna_dias")
@@ -223,6 +227,8 @@ def _refuse(place: Place, images: pd.Series, problem: str) -> None:
 
 def _one_hot(table: pd.DataFrame) -> npt.NDArray[np.int64]:
     """Index of the only class of each row, or -1."""
+    import pandas as pd  # slow to import
+
     numbers = table[list(CLASSES)].apply(pd.to_numeric, errors="coerce").to_numpy(dtype=float)
     good = ((numbers == 1).sum(axis=1) == 1) & (numbers.sum(axis=1) == 1)
     return np.where(good, numbers.argmax(axis=1), -1)
@@ -246,6 +252,8 @@ def _flamby_fold(place: Place) -> pd.DataFrame:
 def _truth(place: Place) -> pd.Series:
     """Class of each image, by its name, from the challenge's ground truth."""
     table = _read(place, [TRUTH], CLASSES)
+    import pandas as pd
+
     labels = pd.Series(_one_hot(table), index=table["image"])
     _refuse(place, table["image"][labels.to_numpy() < 0], f"{TRUTH} gives it two classes or none")
     return labels

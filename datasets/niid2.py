@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 from pydantic import Field
 
 from benchmark.errors import wrong
@@ -79,6 +78,8 @@ def niid2(options: Niid2Options, root: Path) -> ListedDataset:
         acevedo.acevedo_cells(root, options.strict),
         bodzas.bodzas_cells(root, options.strict),
     )
+    import pandas as pd  # slow to import
+
     parts = []
     for label, codes in enumerate(CLASSES.values()):
         for source, archive in enumerate(archives):

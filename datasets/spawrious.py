@@ -14,7 +14,6 @@ from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
-import pandas as pd
 from pydantic import Field
 
 from datasets.core.base import Facts, RawOptions, published
@@ -69,6 +68,8 @@ def spawrious(options: SpawriousOptions, root: Path) -> ListedDataset:
             for half, place, breed in product(HALVES, PLACES, breeds)
         }
         _check(top, files, options.strict)
+    import pandas as pd  # slow to import
+
     parts = []
     for (label, breed), (attribute, place) in product(enumerate(breeds), enumerate(PLACES)):
         paths = [path for half in HALVES for path in files[f"{half}/{place}/{breed}"]]
@@ -87,6 +88,8 @@ def spawrious(options: SpawriousOptions, root: Path) -> ListedDataset:
 
 def drawn_for_test(size: int) -> npt.NDArray[np.bool_]:
     """Which of a cell's `size` files, sorted, belong to the test set: bool [size], a tenth of them."""
+    import pandas as pd
+
     drawn = pd.Series(range(size)).sample(frac=TEST_SHARE, random_state=TEST_SEED)
     return np.isin(np.arange(size), drawn)
 

@@ -5,12 +5,14 @@ Its code squashes images to 256 x 256, as here; the crop of 224 x 224 belongs to
 that the owners labelled water birds by mistake keep this label, because all published numbers are for it.
 """
 
+from __future__ import annotations
+
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pandas as pd
 from pydantic import Field
 
 from datasets.core.base import Facts, RawOptions, published
@@ -18,6 +20,9 @@ from datasets.core.folders import Place, Tree, find_any, listing, readable
 from datasets.core.images import ListedDataset, ToSquare, two_parts
 from datasets.core.lists import check_counts, check_listed, check_not_empty, read_table
 from datasets.core.registry import dataset
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 METADATA = "metadata.csv"
 CLASSES = ("land bird", "water bird")

@@ -14,7 +14,7 @@ plain mean and by principal gradients: the same local models for both.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -25,7 +25,7 @@ import torch.nn.functional as F
 from pydantic import Field, PositiveFloat, PositiveInt
 from torch import Tensor
 
-from benchmark.analyses.registry import Options
+from benchmark.analyses.registry import LossDecompositionOptions
 from benchmark.config.compose import compose, resolve
 from benchmark.config.files import FileModel
 from benchmark.config.merge import merge
@@ -222,17 +222,6 @@ def remarks(experiment: Experiment, preset: str) -> tuple[str, ...]:
         f"batches of {train.batch_size}, rate {train.lr:g}; lambda {experiment.lam:g}, "
         f"L = {experiment.proportion:g} m.",
     )
-
-
-@dataclass(frozen=True)
-class LossDecompositionOptions(Options):
-    """``seeds``: their number; None: that of the figure's experiment. ``data``: folder of the raw data."""
-
-    preset: str = "quick"
-    seeds: int | None = None
-    data: Path | None = None
-    device: str = "auto"
-    threads: int = 1
 
 
 def loss_decomposition(options: LossDecompositionOptions) -> Table:

@@ -7,12 +7,10 @@ Read from the finished runs of the paper's Table 1. The server's computation is 
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Annotated
 
 import pandas as pd
 
-from benchmark.analyses.registry import RunOptions
+from benchmark.analyses.registry import OverheadOptions
 from benchmark.config.schema import RunConfig
 from benchmark.errors import StorageError
 from benchmark.experiments.selection import plan_cells
@@ -53,13 +51,6 @@ COSTS = [
     for when in ("once", "per round")
 ]
 """Measured columns."""
-
-
-@dataclass(frozen=True)
-class OverheadOptions(RunOptions):
-    """Which column of FedDiverse's Table 1 is read."""
-
-    column: Annotated[str, "COLUMN of feddiverse_table1"] = "cmnist_gsc"
 
 
 def overhead(options: OverheadOptions) -> Table:

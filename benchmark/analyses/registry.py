@@ -6,7 +6,7 @@ import importlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 from benchmark.errors import ConfigError, wrong
 from benchmark.experiments.selection import TableQuery, option_words
@@ -50,12 +50,64 @@ class RunOptions(Options):
         return (f"Options of data sets: {', '.join(words)}.",) if words else ()
 
 
+@dataclass(frozen=True)
+class LossDecompositionOptions(Options):
+    """``seeds``: their number; None: that of the figure's experiment. ``data``: folder of the raw data."""
+
+    preset: str = "quick"
+    seeds: int | None = None
+    data: Path | None = None
+    device: str = "auto"
+    threads: int = 1
+
+
+@dataclass(frozen=True)
+class OverheadOptions(RunOptions):
+    """Which column of FedDiverse's Table 1 is read."""
+
+    column: Annotated[str, "COLUMN of feddiverse_table1"] = "cmnist_gsc"
+
+
+@dataclass(frozen=True)
+class ResourcesOptions(Options):
+    """Which columns of the figure are measured; how often each method is timed (None: as often as in the figure)."""
+
+    preset: str = "quick"
+    columns: Annotated[str | None, "KEY,PATTERN*,... of the figure"] = None
+    repeats: int | None = None
+
+
+@dataclass(frozen=True)
+class RetinaSplitsOptions(Options):
+    """``data``: folder of the raw data."""
+
+    data: Path | None = None
+
+
+@dataclass(frozen=True)
+class UpdateGeometryOptions(Options):
+    """Which cell is trained, and for how many rounds: None takes the cell's own number."""
+
+    preset: str = "quick"
+    name: Annotated[str, "FILE of conf/table with a row fedavg"] = "fedld_table1"
+    column: Annotated[str | None, "COLUMN of it"] = None
+    rounds: int | None = None
+
+
 class Analysis(NamedTuple):
-    """``compute`` takes the options, a dataclass whose fields all have defaults."""
+    """The function of its name in a module of this package; it takes options whose fields all have defaults."""
 
     name: str
+    module: str
     options: type[Options]
-    compute: Callable[[Any], Table]
+
+    @property
+    def compute(self) -> Callable[[Any], Table]:
+        """The function, whose module may import PyTorch."""
+        function: Callable[[Any], Table] = getattr(
+            importlib.import_module(f"benchmark.analyses.{self.module}"), self.name.replace("-", "_")
+        )
+        return function
 
     @property
     def summary(self) -> str:
@@ -88,24 +140,23 @@ PAPER_TABLES = (
 )
 """Listed here, so that a command can look them up without importing the analyses and PyTorch."""
 
-MODULES = {
-    "client-types": "interaction",
-    "communication": "communication",
-    "leaderboard": "leaderboard",
-    "loss-decomposition": "loss_decomposition",
-    "overhead": "overhead",
-    "pooled-data": "interaction",
-    "resources": "resources",
-    "retina-splits": "retina_splits",
-    "update-geometry": "update_geometry",
-}
-"""Analysis -> module of this package, which has a function of its name."""
+ANALYSES = (
+    Analysis("client-types", "interaction", Options),
+    Analysis("communication", "communication", Options),
+    Analysis("leaderboard", "leaderboard", RunOptions),
+    Analysis("loss-decomposition", "loss_decomposition", LossDecompositionOptions),
+    Analysis("overhead", "overhead", OverheadOptions),
+    Analysis("pooled-data", "interaction", Options),
+    Analysis("resources", "resources", ResourcesOptions),
+    Analysis("retina-splits", "retina_splits", RetinaSplitsOptions),
+    Analysis("update-geometry", "update_geometry", UpdateGeometryOptions),
+)
 
 
 def find(name: str) -> Analysis:
     """The analysis called ``name``; `ConfigError` if there is none."""
-    if name not in MODULES:
-        raise ConfigError(wrong("analyse", name, f"one of: {', '.join(MODULES)}", known=MODULES))
-    module = importlib.import_module(f"benchmark.analyses.{MODULES[name]}")
-    compute = getattr(module, name.replace("-", "_"))
-    return Analysis(name, get_type_hints(compute)["options"], compute)
+    known = {analysis.name: analysis for analysis in ANALYSES}
+    if name not in known:
+        expected = f"one of: {', '.join(known)} (`list analyses` describes them)"
+        raise ConfigError(wrong("analyse", name, expected, known=known))
+    return known[name]

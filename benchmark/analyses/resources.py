@@ -9,14 +9,14 @@ import statistics
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
 from torch import Tensor
 
-from benchmark.analyses.registry import Options
+from benchmark.analyses.registry import ResourcesOptions
 from benchmark.config.schema import RunConfig
 from benchmark.engine.federation import FederatedRun
 from benchmark.engine.state import FederationState
@@ -146,15 +146,6 @@ def timed(
         for label, trainee in trainees.items():
             times[label].append(trainee.seconds(rounds))
     return {label: (trainee, statistics.median(times[label])) for label, trainee in trainees.items()}
-
-
-@dataclass(frozen=True)
-class ResourcesOptions(Options):
-    """Which columns of the figure are measured; how often each method is timed (None: as often as in the figure)."""
-
-    preset: str = "quick"
-    columns: Annotated[str | None, "KEY,PATTERN*,... of the figure"] = None
-    repeats: int | None = None
 
 
 def resources(options: ResourcesOptions) -> Table:

@@ -7,13 +7,12 @@ Reads the lists and `labels.csv` only: no image is decoded, nothing is prepared,
 """
 
 import os
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
-from benchmark.analyses.registry import Options
+from benchmark.analyses.registry import RetinaSplitsOptions
 from benchmark.reports.tables import Table, text_table
 from datasets.core.images import ListedDataset
 from datasets.retina import CLIENTS, SPLITS, RetinaOptions, retina
@@ -30,13 +29,6 @@ NOTES = (
     "list and rule give to the same client. figure: normal + diseased, read off the authors' figure to 3 images.",
     "Equal sizes with few images in common: the rule went over the images in another order than that of labels.csv.",
 )
-
-
-@dataclass(frozen=True)
-class RetinaSplitsOptions(Options):
-    """``data``: folder of the raw data."""
-
-    data: Path | None = None
 
 
 def retina_splits(options: RetinaSplitsOptions) -> Table:

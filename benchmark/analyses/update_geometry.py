@@ -7,14 +7,13 @@ the sign of each update's projection on each axis and forget its size: they stay
 agree, and follow chance where they are orthogonal.
 """
 
-from dataclasses import dataclass, replace
-from typing import Annotated
+from dataclasses import replace
 
 import pandas as pd
 import torch
 from torch import Tensor
 
-from benchmark.analyses.registry import Options
+from benchmark.analyses.registry import UpdateGeometryOptions
 from benchmark.errors import ConfigError
 from benchmark.experiments.plan import plan
 from benchmark.experiments.tables import spec_called
@@ -59,16 +58,6 @@ def geometry(updates: Tensor, p: Tensor, mean: Tensor, view: RoundView) -> dict[
         "length": float(a.norm() / b.norm()),
         "angle": float(torch.dot(a, b) / a.norm() / b.norm()),
     }
-
-
-@dataclass(frozen=True)
-class UpdateGeometryOptions(Options):
-    """Which cell is trained, and for how many rounds: None takes the cell's own number."""
-
-    preset: str = "quick"
-    name: Annotated[str, "FILE of conf/table with a row fedavg"] = "fedld_table1"
-    column: Annotated[str | None, "COLUMN of it"] = None
-    rounds: int | None = None
 
 
 def update_geometry(options: UpdateGeometryOptions) -> Table:

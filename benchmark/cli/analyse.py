@@ -5,17 +5,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmark.analyses.registry import MODULES, find
+from benchmark.analyses.registry import find
 from benchmark.cli.options import parse
-from benchmark.errors import ConfigError
 
 
 def main(words: Sequence[str]) -> int:
     """Compute, print, write; exit code 0."""
-    if not words or "=" in words[0]:
-        names = "; ".join(f"{name} ({find(name).summary.rstrip('.')})" for name in MODULES)
-        raise ConfigError(f"analyse: name an analysis. Allowed: {names}.")
-    chosen = find(words[0])
+    chosen = find(words[0] if words and "=" not in words[0] else "")
     out = ("out", Path | None, dataclasses.field(default=None))
     kind = dataclasses.make_dataclass("AnalyseOptions", [out], bases=(chosen.options,), frozen=True)
     options: Any = parse(words[1:], f"analyse {chosen.name}", kind)

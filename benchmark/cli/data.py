@@ -46,7 +46,7 @@ def main(words: Sequence[str]) -> int:
     if action != "list" and not named:
         raise ConfigError(f"data {action}: name a data set. Known: {', '.join(group_names('dataset'))}.")
     nodes = {name: load_group("dataset", name) for name in named}
-    places, options = _places_and_options(action, [word for word in rest if "=" in word], nodes)
+    places, options = _places_and_options(action, [word for word in rest if word not in named], nodes)
     folders = tuple(Path(places[key]) if key in places else None for key in FOLDERS)
     out = places.get("out", "")
     if out and len(named) > 1:

@@ -182,14 +182,15 @@ def cancel(words: Sequence[str]) -> int:
     options = parse(words, "cancel", CancelOptions)
     if not options.all and options.paper is None and options.table is None and options.name is None:
         raise ConfigError("cancel: say which: paper=..., table=... or name=..., or --all for everything.")
+    chosen = None if options.all else unique_runs([cells for _, cells in plans_of(options)])
     results = Results(options.results, options.stale).existing()
     log = SubmissionLog(results)
     keys = set(log.places())
     if not keys:
         print("nothing was submitted to a cluster from this results folder")
         return 0
-    if not options.all:
-        keys &= set(unique_runs([cells for _, cells in plans_of(options)]))
+    if chosen is not None:
+        keys &= chosen.keys()
     queued = SlurmQueue.tasks()
     if queued is None:
         there = "SLURM does not answer" if shutil.which("squeue") else "there is no `squeue` on this machine"

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from benchmark.cli.options import LaunchOptions, TrackingOptions, group_settings, launcher_settings
+from benchmark.cli.options import LaunchOptions, launcher_settings, tracking_settings
 from benchmark.config.schema import RunConfig
-from benchmark.errors import ConfigError, usable, validate
+from benchmark.errors import usable
 from benchmark.experiments.plan import Cells, check, unique_runs
 from benchmark.experiments.selection import TableQuery, find_tables, plan_tables
 from benchmark.experiments.spec import TableSpec
@@ -21,7 +21,7 @@ from benchmark.launch.overview import SHOWN_STATES
 from benchmark.runs.index import RunIndex
 from benchmark.runs.status import RunState
 from benchmark.runs.store import Results
-from benchmark.tracking import TrackedRun, TrackingSettings, tracking
+from benchmark.tracking import TrackedRun, tracking
 
 if TYPE_CHECKING:
     from benchmark.analyses.registry import PaperTable
@@ -76,17 +76,6 @@ def run_settings(results: Results, options: LaunchOptions) -> dict[str, Any]:
     paths = {"results": str(results.root), "data": None if options.data is None else str(options.data)}
     runtime = {"threads": options.threads or 1, "device": options.device, "stale": results.stale}
     return {"paths": paths, "runtime": runtime}
-
-
-def tracking_settings(options: TrackingOptions, default: str = "off") -> TrackingSettings:
-    """``conf/tracking/<name>.yaml`` with ``tracking.KEY=VALUE`` on top; `ConfigError` for what is not allowed."""
-    given, name = options.tracking_settings, options.tracking or default
-    if given and name == "off":
-        raise ConfigError(
-            f"tracking.{next(iter(given))}: tracking is off. Add tracking=wandb, or leave it out."
-        )
-    where = " Set it in conf/tracking/wandb.yaml or with tracking.KEY=VALUE."
-    return validate(TrackingSettings, group_settings("tracking", name, given), "tracking.", after=where)
 
 
 def tracked_runs(plans: Iterable[tuple[TableSpec, Cells]], prefix: str = "") -> dict[str, TrackedRun]:

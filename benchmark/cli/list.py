@@ -69,8 +69,8 @@ def _entries(kind: str) -> list[tuple[str, str]]:
 
         return [(figure.name, figure.title) for figure in find_figures()]
     if kind == "analyses":
-        from benchmark.analyses.registry import MODULES, find
+        from benchmark.analyses.registry import ANALYSES
 
-        return [(name, find(name).summary) for name in MODULES]
+        return [(analysis.name, analysis.summary) for analysis in ANALYSES]
     group = kind.rstrip("s")
     return [(name, _text(partial(_described, group, name))) for name in group_names(group)]

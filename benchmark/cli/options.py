@@ -5,6 +5,7 @@ of type bool is a flag: ``watch: bool = False`` is set by ``--watch``. A field `
 takes the words ``GROUP.KEY=VALUE``, with VALUE in YAML, and ``dataset_options`` takes ``dataset.options.KEY=VALUE``.
 """
 
+import re
 import types
 import typing
 from collections.abc import Mapping, Sequence
@@ -15,7 +16,11 @@ from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 import yaml
 
 from benchmark.config.compose import load_group
-from benchmark.errors import ConfigError, nearest, wrong
+from benchmark.config.schema import DEVICES
+from benchmark.errors import ConfigError, nearest, validate, wrong
+from benchmark.launch.slurm.queue import SlurmQueue
+from benchmark.launch.slurm.settings import SlurmSettings
+from benchmark.tracking import TrackingSettings
 
 Options = TypeVar("Options")
 
@@ -53,6 +58,14 @@ class LaunchOptions(TrackingOptions):
     device: str = "auto"
     data: Path | None = None
     verbose: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse settings of launcher and tracking now, before anything slow is imported."""
+        launcher = launcher_settings(self)
+        if launcher["name"] == "slurm":
+            SlurmSettings.of(launcher)
+            SlurmQueue.require()
+        tracking_settings(self)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,6 +157,8 @@ def convert(key: str, text: str, hint: Any) -> Any:
         return text
     if key in ("preset", "launcher", "tracking"):
         load_group(key, text)  # refuses an unknown name
+    if key == "device" and not re.fullmatch(DEVICES, text):
+        raise ConfigError(wrong(key, text, "auto, cpu, cuda or cuda:NUMBER", known=("auto", "cpu", "cuda")))
     try:
         value = hint(text)
     except ValueError:
@@ -181,6 +196,17 @@ def group_settings(group: str, name: str, given: Mapping[str, Any]) -> dict[str,
 def launcher_settings(options: LaunchOptions) -> dict[str, Any]:
     """Settings of the launcher. ``name`` is its kind: ``inline``, ``local`` or ``slurm``."""
     return group_settings("launcher", options.launcher, options.launcher_settings)
+
+
+def tracking_settings(options: TrackingOptions, default: str = "off") -> TrackingSettings:
+    """``conf/tracking/<name>.yaml`` with ``tracking.KEY=VALUE`` on top; `ConfigError` for what is not allowed."""
+    given, name = options.tracking_settings, options.tracking or default
+    if given and name == "off":
+        raise ConfigError(
+            f"tracking.{next(iter(given))}: tracking is off. Add tracking=wandb, or leave it out."
+        )
+    where = " Set it in conf/tracking/wandb.yaml or with tracking.KEY=VALUE."
+    return validate(TrackingSettings, group_settings("tracking", name, given), "tracking.", after=where)
 
 
 def yaml_value(text: str, key: str) -> Any:

@@ -1,20 +1,23 @@
 """``python -m benchmark partition show``: the clients of a partition as text and as a picture."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
-
-import numpy as np
-import pandas as pd
+from typing import TYPE_CHECKING, Annotated
 
 from benchmark.cli.options import parse
-from benchmark.cli.overrides import plain_configuration
 from benchmark.config.compose import resolve
 from benchmark.errors import ConfigError, wrong
+from benchmark.experiments.plan import check_names
 from benchmark.runs.files import storing
-from partitions.core.base import IntArray, Population
-from partitions.core.store import Partition
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from partitions.core.base import IntArray, Population
+    from partitions.core.store import Partition
 
 BLOCK_WIDTH = 110  # characters; wider tables continue below
 
@@ -32,18 +35,21 @@ def main(words: Sequence[str]) -> int:
         raise ConfigError(wrong("partition", words[0] if words else "", "show"))
     own = [word for word in words[1:] if word.partition("=")[0] in ShowOptions.__dataclass_fields__]
     options = parse(own, "partition show", ShowOptions)
-    from benchmark.reports.pictures import client_picture
-    from benchmark.runs.data import load_data, population
-
     settings = [word for word in words[1:] if word not in own]
     for word in settings:
         if "=" not in word:
             example = "key=value, like partition=dirichlet partition.alpha=0.1"
             raise ConfigError(wrong("partition show", word, example))
+    from benchmark.cli.overrides import plain_configuration  # with it Hydra
+
     # "++" sets a key whether the file of its group has it or not.
     config = resolve(
         plain_configuration([f"++{word}" if "." in word.partition("=")[0] else word for word in settings])
     )
+    check_names(config)
+    from benchmark.reports.pictures import client_picture
+    from benchmark.runs.data import load_data, population
+
     loaded = load_data(config, Path(config.paths.results) / "partitions")
     people = population(loaded.dataset, loaded.train)
     print(partition_text(loaded.partition, people), end="")
@@ -95,6 +101,8 @@ def partition_text(partition: Partition, population: Population) -> str:
 def _head(partition: Partition) -> str:
     identity, sizes = partition.identity, partition.sizes
     params = ", ".join(f"{key}={value}" for key, value in identity["params"].items() if value is not None)
+    import numpy as np
+
     times = np.bincount(np.concatenate(partition.clients), minlength=partition.num_samples)
     return (
         f"partition {partition.id}\n"
@@ -107,5 +115,7 @@ def _head(partition: Partition) -> str:
 
 def _table(counts: IntArray, names: Sequence[str], clients: Sequence[str]) -> pd.DataFrame:
     """Counts [clients, columns] with their sums below, as texts. A dot is easier to read than a page of zeros."""
+    import pandas as pd
+
     rows = [[str(count or ".") for count in row] for row in [*counts.tolist(), counts.sum(axis=0).tolist()]]
     return pd.DataFrame(rows, index=pd.Index([*clients, "all"]), columns=pd.Index(names, name="client"))

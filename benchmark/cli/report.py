@@ -40,6 +40,7 @@ def main(words: Sequence[str]) -> int:
 
 def write_report(query: TableQuery, index: RunIndex, out: Path | None = None) -> Path:
     """Write ``index.html`` about the selected tables, as far as they have runs; its path."""
+    plans = sorted(plans_of(query), key=lambda plan: (plan[0].paper, plan[0].table or math.inf, plan[0].name))
     from benchmark.fidelity.ledger import load
     from benchmark.reports.collect import collect
     from benchmark.reports.details import Details
@@ -49,7 +50,6 @@ def write_report(query: TableQuery, index: RunIndex, out: Path | None = None) ->
 
     chapters, details = load(), Details(index, query)
     newest, sections, absent, shown = 0.0, [], [], dict[str, RunState]()
-    plans = sorted(plans_of(query), key=lambda plan: (plan[0].paper, plan[0].table or math.inf, plan[0].name))
     for spec, cells in plans:
         runs = unique_runs([cells])
         index.refresh(runs)

@@ -8,12 +8,13 @@ from pathlib import Path
 
 import yaml
 
-from benchmark.cli.launching import SHOWN, finished_runs, in_words, tracking_settings
-from benchmark.cli.options import LaunchOptions, parse
+from benchmark.cli.launching import SHOWN, finished_runs, in_words
+from benchmark.cli.options import LaunchOptions, parse, tracking_settings
 from benchmark.cli.overrides import CHOICES, configurations, plain_configuration
 from benchmark.config.compose import group_names
 from benchmark.config.schema import RunConfig
 from benchmark.errors import ConfigError, wrong
+from benchmark.experiments.plan import check_names
 from benchmark.runs.index import RunIndex
 from benchmark.runs.status import RunState
 from benchmark.runs.store import Results
@@ -65,6 +66,7 @@ def _option_of(word: str) -> str:
 
 
 def _one(options: LaunchOptions, config: RunConfig) -> int:
+    check_names(config)
     from benchmark.launch.tasks import StopRequest, signals_request_stop
     from benchmark.runs.execute import execute
 

@@ -4,8 +4,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from benchmark.cli.launching import tracked_runs, tracking_settings
-from benchmark.cli.options import TrackingOptions, parse
+from benchmark.cli.launching import tracked_runs
+from benchmark.cli.options import TrackingOptions, parse, tracking_settings
 from benchmark.config.compose import group_names
 from benchmark.errors import ConfigError
 from benchmark.experiments.plan import Cells

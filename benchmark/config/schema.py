@@ -29,6 +29,9 @@ IDENTITY = (*GROUPS, "train", "evaluation", "precision")
 FORMAT = 2
 """Version of what a run writes; part of its identity."""
 
+DEVICES = r"^(auto|cpu|cuda(:\d+)?)$"
+"""Names of devices."""
+
 
 class _Node(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
@@ -116,7 +119,7 @@ class PrecisionConfig(_Node):
 class RuntimeConfig(_Node):
     """Where and how a run is carried out; no part of its identity."""
 
-    device: str = Field(default="auto", pattern=r"^(auto|cpu|cuda(:\d+)?)$")
+    device: str = Field(default="auto", pattern=DEVICES)
     threads: PositiveInt = 1
     checkpoint_every: PositiveInt = 10
     keep_checkpoint: bool = False

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import Any
 
-from benchmark.config.compose import compose, resolve
+from benchmark.config.compose import compose, group_names, load_group, resolve
 from benchmark.config.merge import merge
 from benchmark.config.schema import RunConfig
 from benchmark.errors import ConfigError, wrong
@@ -50,17 +50,17 @@ class PlannedCell:
 Cells = dict[tuple[str, str], PlannedCell]
 
 
-def _check(run: RunConfig) -> None:
-    from benchmark.models.networks import model_names
+def check_names(run: RunConfig) -> None:
+    """Raise a `UserError` if there is no such model, partition or data set. Imports no torch."""
+    name = run.model.name
+    known = sorted({str(load_group("model", file)["name"]) for file in group_names("model")})
+    if name not in known:
+        raise ConfigError(wrong("model.name", name, f"one of {', '.join(known)}", known=known))
     from datasets.core import registry as datasets
     from partitions.core import registry as partitions
 
-    run.build_method()
+    partitions.make(run.partition.name, run.partition.parameters)
     datasets.get(run.dataset.name)
-    partitions.get(run.partition.name)
-    name, known = run.model.name, model_names()
-    if name not in known:
-        raise ConfigError(wrong("model.name", name, f"one of {', '.join(known)}", known=known))
 
 
 def _set(config: dict[str, Any], key: str, value: Any) -> dict[str, Any]:
@@ -135,7 +135,8 @@ def check(spec: TableSpec, cells: Cells) -> None:
     for cell in cells.values():
         for run in cell.runs[:1]:
             try:
-                _check(run)
+                check_names(run)
+                run.build_method()
             except BrokenFile:  # these runs fail one by one, with this message; the others are carried out
                 continue
             except ValueError as error:

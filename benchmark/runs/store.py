@@ -279,7 +279,7 @@ class Results:
         """Those of ``keys`` that have a folder. Lists the folder of each configuration once, not once for each seed."""
         found: set[str] = set()
         for name in dict.fromkeys(key.partition("/")[0] for key in keys):
-            with contextlib.suppress(FileNotFoundError):
+            with contextlib.suppress(FileNotFoundError, NotADirectoryError):
                 found.update(f"{name}/{seed}" for seed in os.listdir(self.root / "runs" / name))
         return found.intersection(keys)
 

@@ -4,19 +4,23 @@ A builder lists files and labels, and nothing is decoded before the list is chec
 and knows only a path; it raises `BadImage`, which `ListedDataset.explain` turns into the message for the user.
 """
 
+from __future__ import annotations
+
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
-import pandas as pd
 from PIL import Image, UnidentifiedImageError
 
 from datasets.core.base import Built, DataError, Files, UInt8Array
 from datasets.core.folders import STRICT, Place
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
@@ -67,7 +71,7 @@ class ListedDataset(Built[Files]):
             digest.update(f"{path}\0{stat.st_size}\0{stat.st_mtime_ns}\n".encode())
         return digest.hexdigest()
 
-    def explain(self, bad: "BadImage") -> DataError:
+    def explain(self, bad: BadImage) -> DataError:
         """The error for the user about a file of this list."""
         # One of several sets may lie in the data root itself, above the others: the deepest folder is the file's.
         around = [place for place in self.places if place.folder in bad.path.parents]

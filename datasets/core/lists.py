@@ -1,15 +1,19 @@
 """Lists of images as text files, and comparisons of numbers of images with the published ones."""
 
+from __future__ import annotations
+
 import csv
 import io
 from collections import Counter
 from collections.abc import Collection, Mapping
 from pathlib import Path
-
-import pandas as pd
+from typing import TYPE_CHECKING
 
 from datasets.core.base import DataError
 from datasets.core.folders import STRICT, Place, first_names
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 def read_text(place: Place, path: Path) -> str:
@@ -65,6 +69,8 @@ def read_table(
     if short:
         raise bad(f"is cut off in row {short[0]}")
     named = [dict(zip(header, row, strict=False)) for row in rows]
+    import pandas as pd  # slow to import
+
     table = pd.DataFrame(named, columns=list(dict.fromkeys(header)), dtype=str)
     for column, values in (allowed or {}).items():
         if column in table:

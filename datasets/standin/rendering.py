@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.ndimage import gaussian_filter
 
 Floats = npt.NDArray[Any]
 Integers = npt.NDArray[np.int64]
@@ -87,6 +86,8 @@ def appear(images: Floats, appearances: Integers) -> Floats:
 
     Number 0 leaves the images as they are; the cycles have different lengths, so that the first 60 numbers differ.
     """
+    from scipy.ndimage import gaussian_filter  # slow to import
+
     shown = images.copy()
     for number in np.unique(appearances):
         gain, offset = (1.0, 0.75, 0.9, 0.6, 0.8)[number % 5], (0.0, 0.2, 0.1, 0.3)[number % 4]

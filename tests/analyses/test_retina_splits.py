@@ -40,7 +40,7 @@ def test_mistakes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for words, message in (
         (["retina-splits", f"data={tmp_path}"], "Retina/labels.csv"),
         (["retina-split"], "Did you mean 'retina-splits'"),
-        ([], "name an analysis. Allowed: client-types ("),
+        ([], "analyse: got ''; expected one of: client-types, "),
     ):
         assert main(["analyse", *words]) == 2
         assert message in capsys.readouterr().err

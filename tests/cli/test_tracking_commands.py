@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 from tracked_runs import inspect, of_type, wandb_environment  # noqa: F401
 
-from benchmark.cli.launching import tracking_settings
-from benchmark.cli.options import TrackingOptions
+from benchmark.cli.options import TrackingOptions, tracking_settings
 from benchmark.config.compose import load_group
 from benchmark.tracking import TrackingSettings
 

@@ -53,9 +53,7 @@ class SlurmQueue:
 
     def __init__(self, settings: SlurmSettings, folder: Path) -> None:
         """``folder`` is for submitit's files and the logs of jobs. `ConfigError` if there is no SLURM."""
-        if shutil.which("sbatch") is None:
-            expected = "another one: there is no `sbatch` here. Use a login node of the cluster"
-            raise ConfigError(wrong("launcher", "slurm", expected, where="launcher=local"))
+        self.require()
         # SLURM replaces %j and the like in names of logs; a colon separates the entries of PYTHONPATH.
         for path, signs in ((ROOT, ":\n"), (folder, "%\\\n")):
             if set(signs) & set(str(path.absolute())):
@@ -64,6 +62,13 @@ class SlurmQueue:
                     f"launcher=slurm: got the folder {str(path)!r}; expected one without {shown}."
                 )
         self.settings, self.folder = settings, folder
+
+    @staticmethod
+    def require() -> None:
+        """Raise `ConfigError` if there is no SLURM on this machine."""
+        if shutil.which("sbatch") is None:
+            expected = "another one: there is no `sbatch` here. Use a login node of the cluster"
+            raise ConfigError(wrong("launcher", "slurm", expected, where="launcher=local"))
 
     def submit(
         self, name: str, jobs: Sequence[Callable[[], object]], parallel: int = 1, after: str | None = None
@@ -122,7 +127,7 @@ class SlurmQueue:
     @staticmethod
     def tasks() -> Queued | None:
         """Tasks of this user that wait or run; None if there is no SLURM, or it does not answer."""
-        answer = _ask("squeue", "--me", "-h", "-r", "-o", "%i|%T|%r|%j")
+        answer = ask("squeue", "--me", "-h", "-r", "-o", "%i|%T|%r|%j")
         if answer is None:
             return None
         found: Queued = {}
@@ -137,17 +142,17 @@ class SlurmQueue:
     def cancel(tasks: Sequence[QueuedTask]) -> None:
         """End tasks, which may save their state. A command line can hold about a thousand ids."""
         for start in range(0, len(tasks), 1000):
-            _ask("scancel", *(task.id for task in tasks[start : start + 1000]))
+            ask("scancel", *(task.id for task in tasks[start : start + 1000]))
 
     @staticmethod
     def largest_array() -> int:
         """Most tasks that one array may have."""
-        answer = _ask("scontrol", "show", "config") or ""
+        answer = ask("scontrol", "show", "config") or ""
         match = re.search(r"^MaxArraySize\s*=\s*(\d+)", answer, re.MULTILINE)
         return int(match[1]) - 1 if match and int(match[1]) > 1 else 1000
 
 
-def _ask(*words: str) -> str | None:
+def ask(*words: str) -> str | None:
     """What a command of SLURM prints; None if it fails."""
     try:
         done = subprocess.run(words, capture_output=True, text=True, check=False)
