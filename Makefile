@@ -31,8 +31,8 @@ WHICH  = $(call option,paper,$(PAPER)) $(call option,preset,$(PRESET)) $(call op
 DATA   = $(filter dataset.options.%,$(ARGS))
 HOW    = $(call option,launcher,$(LAUNCHER)) $(call option,workers,$(WORKERS))
 
-.PHONY: help table1 table tables tune leaderboard figures report plan status list bench test test-cluster check format \
-        setup clean FORCE
+.PHONY: help table1 table tables tune leaderboard figures report plan status list doctor bench test test-cluster check \
+        format setup clean FORCE
 
 help:  ## This list
 	@echo 'make TARGET [VARIABLE=value ...]'
@@ -79,6 +79,10 @@ status: $(STAMP)  ## Done, running, failed and missing runs of each table
 
 list: $(STAMP)  ## What is registered: make list ARGS=methods|datasets|partitions|selections|tables
 	@$(RUN) -m benchmark list $(ARGS)
+
+doctor: $(STAMP)  ## Can this machine do what you want? Devices, folders, data, SLURM, W&B, LaTeX (LAUNCHER=slurm: a node)
+	@$(RUN) -m benchmark doctor $(call option,paper,$(PAPER)) $(call option,launcher,$(LAUNCHER)) \
+	  $(call option,preset,$(if $(filter command,$(origin PRESET)),$(PRESET))) $(ARGS)
 
 bench: $(STAMP)  ## Speed and memory beside a bare PyTorch loop; the suite of a GPU: ARGS=device=cuda
 	@$(RUN) -m benchmark bench $(ARGS)

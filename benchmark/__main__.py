@@ -27,6 +27,7 @@ COMMANDS = {
     "list": "[methods|datasets|partitions|selections|tables|figures|analyses|models|rules]",
     "data": "list | prepare NAME | check NAME: which data sets there are, prepare one, count its images",
     "partition": "show: the clients of a partition as text and as a picture",
+    "doctor": "whether this machine (launcher=slurm: a compute node) can do what you want, with remedies",
     "bench": "[speed|steps|memory|planning] | device=cuda: speed and memory beside a bare PyTorch loop",
 }
 """What each command does. It is the function ``main`` of ``benchmark.cli.COMMAND``, or that of its name in `JOBS`."""

@@ -50,11 +50,14 @@ class Block:
     evaluated: int
 
     @property
+    def network(self) -> Hashable:
+        """The network and its images."""
+        return (self.facts.channels, self.facts.size, self.facts.classes, self.run.model.name)
+
+    @property
     def shape(self) -> Hashable:
         """Everything that the time per sample depends on."""
-        run, facts = self.run, self.facts
-        images = (facts.channels, facts.size, facts.classes)
-        return (*images, run.model.name, run.method.get("name"), run.train.batch_size)
+        return (self.network, self.run.method.get("name"), self.run.train.batch_size)
 
     def hours(self, pace: float) -> float:
         """Time of all runs, one after another, if training takes ``pace`` seconds for a sample."""
@@ -199,8 +202,11 @@ def data_needs(runs: Sequence[RunConfig]) -> list[DataNeed]:
 
 def weights_needed(runs: Sequence[RunConfig]) -> dict[Path, Weights]:
     """Files of pre-trained weights that the runs start from."""
+    wanting = [run for run in runs if {"pretrained", "start"} & run.model.parameters.keys()]
+    if not wanting:
+        return {}  # without importing torch
     from benchmark.models.networks import wanted_weights
     from benchmark.models.pretrained import weights_path
 
-    needed = [(run, wanted_weights(run.model)) for run in runs]
+    needed = [(run, wanted_weights(run.model)) for run in wanting]
     return {weights_path(source, run.paths): source for run, source in needed if source is not None}

@@ -26,14 +26,19 @@ def cuda_devices() -> int:
 
 def gpu_memory() -> list[float]:
     """Memory of each GPU that this process may use, in GB. Asks the driver, because torch would allocate some."""
+    return [float(line) * 2**20 / 1e9 for line in ask_driver("memory.total")]
+
+
+def ask_driver(field: str) -> list[str]:
+    """A value of nvidia-smi for each GPU that this process may use."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    command = ["nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits"]
+    command = ["nvidia-smi", f"--query-gpu={field}", "--format=csv,noheader,nounits"]
     command += ["-i", visible] if visible else []
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError):
         return []
-    return [float(line) * 2**20 / 1e9 for line in done.stdout.splitlines() if line.strip()]
+    return [line.strip() for line in done.stdout.splitlines() if line.strip()]
 
 
 def assign_devices(

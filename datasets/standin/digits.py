@@ -13,7 +13,7 @@ from typing import Literal
 import numpy as np
 from pydantic import Field, model_validator
 
-from datasets.core.base import Int64Array, Options, RawDataset, Split
+from datasets.core.base import Facts, Int64Array, Options, RawDataset, Split
 from datasets.core.registry import dataset
 from datasets.standin import rendering
 
@@ -139,7 +139,12 @@ class StandInOptions(Options):
         return np.array(np.broadcast_to(given, (self.classes, self.columns)))
 
 
-@dataset("standin", options=StandInOptions)
+def _facts(options: StandInOptions) -> Facts:
+    train, test = (int(options.table(counts).sum()) for counts in (options.train_counts, options.test_counts))
+    return Facts(train, test, options.classes, options.channels, 8, len(options.sources))
+
+
+@dataset("standin", options=StandInOptions, facts=_facts)
 def standin(options: StandInOptions, root: Path) -> RawDataset:
     """Images made of scikit-learn's digits that stand in for another data set; see conf/dataset/digits_*.yaml."""
     train, test = split_digits()

@@ -5,6 +5,7 @@ Messages are matched by key, value and suggestion, not by their wording.
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -86,7 +87,7 @@ NAMES = [
     ("table name=fedmr_tabel1", "name: 'fedmr_tabel1'", "fedmr_table1"),
     ("table name=fedmr_table1 rows=fedagv", "rows: 'fedagv'", "fedavg"),
     ("table paper=fedmr columns=fmnist/p5c3", "columns: 'fmnist/p5c3'", "fmnist/p5c2"),
-    ("table paper=feddiverse table=2 device=tpu", "runtime.device: 'tpu'", ""),
+    ("table paper=feddiverse table=2 device=tpu", "device: 'tpu' cuda:NUMBER", ""),
     ("bench sped", "bench: 'sped'", "speed"),
     ("bench device=gpu", "device: 'gpu' cuda", ""),
     ("bench size=mini", "size: 'mini' device=cpu", ""),
@@ -288,25 +289,59 @@ def test_a_table_that_is_no_yaml(refused: Any, toy: Any) -> None:
         refused(["table"], "conf/toy_table1.yaml")
 
 
-# Another process ---------------------------------------------------------------------------------------------------
+# Before anything slow ----------------------------------------------------------------------------------------------
 
-
-def test_words_are_checked_before_numpy_is_imported(tmp_path: Path, root: Path) -> None:
-    code = """
-import sys
-from benchmark.__main__ import main
-for words in (
-    "table paper=x", "tune x", "figure name=x", "fidelity x", "fidelity effects ids=x", "plan paper=x", "list x",
-    "status x", "table seeds=0", "analyse x",
-):
-    assert main(words.split()) == 2, words
-    assert not {"numpy", "pandas", "torch", "wandb"} & sys.modules.keys(), words
-sys.exit(main(["table", "seeds=0"]))
+SLOW = "matplotlib pandas seaborn sklearn submitit timm torch torchvision wandb"
+HYDRA = ("run", "partition show ")  # their words are Hydra's
+REFUSED = """
+nonsense
+table paper=x, table table=99, table name=x, table preset=x, table paper=fedmr rows=x, table paper=fedmr columns=x
+table seeds=0, table x=1, table x, table --x, table launcher=x, table launcher.x=1, table launcher=slurm
+table launcher=slurm launcher.time=x, table device=x, table tracking=x, table tracking=wandb tracking.mode=x
+table dataset.options.x=1, table tuned=x, table paper=fedmr preset=small columns=leaderboard
+tune, tune method=x, tune paper=fedmr table=1 method=fedprox columns=x
+figure paper=x, figure figure=99, figure name=x, figure preset=x, figure launcher.x=1
+analyse, analyse x, analyse leaderboard x=1, analyse resources preset=x
+fidelity x, fidelity effects ids=x, document x, track x, track tracking=off, track tracking.mode=x
+plan paper=x, plan timing=x, plan device=x, plan x
+status paper=x, status --x, verify paper=x, verify --x, logs, logs x, retry, retry --failed paper=x
+cancel, cancel paper=x, list x
+data, data x, data list x, data prepare, data prepare x, data prepare mnist x=1, data check mnist out=x
+partition, partition x, partition show x, partition show partition=x, partition show partition.x=1
+partition show dataset=x, partition show dataset.options.x=1
+bench x, report x, report paper=x, doctor x, doctor paper=x, doctor preset=x, doctor launcher.x=1
+run x, run --x, run dataset=x, run train.x=1, run train.lr=x, run model.name=x, run partition.alpha=-1
+run dataset.options.x=1, run launcher=local, run -m launcher=x, run -m method=x,y
 """
+CASES = [
+    case.strip() for line in REFUSED.split("\n") for case in re.split(", (?=[a-z])", line) if case.strip()
+]
+
+
+@pytest.fixture(scope="module")
+def answers(tmp_path_factory: pytest.TempPathFactory, root: Path) -> dict[str, list[Any]]:
+    """Case -> exit code and slow modules that were imported, of a process of its own for each case."""
+    code = f"""
+import json, os, sys
+from benchmark.__main__ import main
+for case in {CASES!r}:
+    if not os.fork():
+        code = main(case.split())
+        print(json.dumps([case, code, sorted({{*{SLOW.split()!r}, "hydra"}} & sys.modules.keys())]), flush=True)
+        os._exit(0)
+    os.wait()
+"""
+    folder = tmp_path_factory.mktemp("refused")
     done = subprocess.run(
         [sys.executable, "-c", code],
-        cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(root)}, capture_output=True, text=True, check=False,
+        cwd=folder, env=os.environ | {"PYTHONPATH": str(root), "PATH": str(folder)}, capture_output=True, text=True,
+        check=False,
     )  # fmt: skip
-    assert (done.returncode, done.stdout) == (2, ""), done.stderr
     lines = done.stderr.splitlines()
-    assert len(lines) == 11 and all(line.startswith("error: ") for line in lines)
+    assert len(lines) == len(CASES) and all(line.startswith("error: ") for line in lines), done.stderr
+    return {case: found for case, *found in map(json.loads, done.stdout.splitlines())}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_words_are_checked_before_anything_slow_is_imported(answers: dict[str, list[Any]], case: str) -> None:
+    assert answers[case] == [2, ["hydra"] if case.startswith(HYDRA) and "hydra" in answers[case][1] else []]

@@ -108,6 +108,14 @@ def test_a_whole_table(cluster: Node, here: Desk, local: Desk) -> None:
         assert (here.folder / path).read_bytes() == (local.folder / path).read_bytes(), suffix
 
 
+def test_the_doctor_sees_a_node(cluster: Node, here: Desk) -> None:
+    """Its checks run in a job, and its lines come back."""
+    output = here.give("doctor", *NODE, "paper=fedld", "preset=quick").wait()
+    assert re.search(r"^SLURM +ok ", output, re.MULTILINE), output
+    assert re.search(r"^node +ok ", output, re.MULTILINE), output
+    assert not list((here.results / "launcher" / "probes").iterdir())
+
+
 def test_two_launchers_at_once(cluster: Node, here: Desk, local: Desk) -> None:
     """One of them submits; the jobs track their runs."""
     words = (f"columns={COLUMNS[1]}", "launcher.runs_per_job=2", "tracking=wandb", "tracking.mode=offline")

@@ -8,7 +8,8 @@ import hashlib
 import json
 import platform
 import sys
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, dataclass
 from functools import cache
 from importlib.metadata import distributions
@@ -116,8 +117,20 @@ class PreflightCheck:
         except OSError:
             return None
 
-    def explain(self, log: Path) -> str:
-        """Why a job that has ended found nothing. ``log`` is its error output."""
+    def outcome(self, tasks: Callable[[], Collection[str] | None], log: Path, poll: float) -> str | None:
+        """`message`, or why a job that has left the queue wrote none. ``tasks`` asks for names; ``log``: its errors."""
+        message = self.message()
+        if message is not None:
+            return message
+        queued = tasks()
+        if queued is None or self.name in queued:
+            return None
+        # It left the queue, perhaps since the last look. A network file system may show its file later.
+        time.sleep(poll)
+        message = self.message()
+        return self._explain(log) if message is None else message
+
+    def _explain(self, log: Path) -> str:
         if log.exists():
             return f"the check ended without a result; see {log}."
         return (

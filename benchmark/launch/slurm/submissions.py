@@ -135,16 +135,10 @@ class Cluster:
         if self._preflight is None:
             return
         check, job = self._preflight
-        message = check.message()
+        log = self.queue.folder / check.name / f"{job}_0_log.err"
+        message = check.outcome(self.queue.tasks, log, self.settings.poll)
         if message is None:
-            queued = self.queue.tasks()
-            if queued is None or check.name in queued:
-                return
-            # It left the queue, perhaps since the last look. A network file system may show its file later.
-            time.sleep(self.settings.poll)
-            message = check.message()
-            if message is None:
-                message = check.explain(self.queue.folder / check.name / f"{job}_0_log.err")
+            return
         self._preflight = None
         if message:
             with self.results.submission_lease():

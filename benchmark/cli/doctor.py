@@ -1,0 +1,44 @@
+"""``python -m benchmark doctor``: whether this machine, or a compute node, can do what its user wants."""
+
+import shutil
+import textwrap
+from collections.abc import Iterator, Sequence
+
+from benchmark.cli.options import group_settings, parse
+from benchmark.doctor import Line
+from benchmark.doctor.checks import DoctorOptions, lines_of_node
+from benchmark.experiments.selection import TableQuery, find_tables
+from benchmark.launch.slurm.settings import SlurmSettings
+
+
+def main(words: Sequence[str]) -> int:
+    """Print one line for each check; exit code 0, or 1 if there is a problem."""
+    options = parse(words, "doctor", DoctorOptions)
+    find_tables(TableQuery(paper=options.paper, table=1, preset=options.preset or "quick"))
+    launcher = group_settings("launcher", options.launcher, options.launcher_settings)
+    states = []
+    for line in _lines(options, SlurmSettings.of(launcher) if launcher["name"] == "slurm" else None):
+        states.append(line.state)
+        print(shown(line), flush=True)
+    print(f"{states.count('problem')} problems, {states.count('note')} notes")
+    return int("problem" in states)
+
+
+def _lines(options: DoctorOptions, settings: SlurmSettings | None) -> Iterator[Line]:
+    from benchmark.doctor.services import slurm
+
+    scheduler = slurm(settings is not None)
+    yield scheduler
+    if settings is None:
+        yield from options.lines()
+    elif scheduler.state != "problem":
+        yield from lines_of_node(settings, options)
+
+
+def shown(line: Line) -> str:
+    """A line within the width of the terminal, with the remedy on a line of its own."""
+    width = shutil.get_terminal_size((80, 24)).columns
+    text = textwrap.fill(f"{line.what:<10} {line.state:<7} {line.found}", width, subsequent_indent=" " * 19)
+    if line.remedy:
+        text += "\n" + textwrap.fill(f"{' ' * 16}-> {line.remedy}", width, subsequent_indent=" " * 19)
+    return text

@@ -1,0 +1,21 @@
+"""Whether this machine can do what its user wants: checks, each of which returns a `Line`."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+
+class Line(NamedTuple):
+    """One check. ``state``: ``ok``, ``note``, or ``problem`` if what the user asked for would fail."""
+
+    what: str
+    state: str
+    found: str
+    remedy: str = ""
+
+
+Lines = Line | Sequence[Line]
+
+
+def bad(asked: bool) -> str:
+    """The state of what is missing: a problem if the user asked for it."""
+    return "problem" if asked else "note"

@@ -1,0 +1,103 @@
+"""All checks in their order, on this machine or by a short job on a compute node."""
+
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
+
+from benchmark.doctor import Line, Lines
+from benchmark.experiments.selection import TableQuery
+from benchmark.launch.slurm.preflight import PreflightCheck
+from benchmark.launch.slurm.queue import PREFLIGHT_MINUTES, QueuedTask, SlurmQueue
+from benchmark.launch.slurm.settings import SlurmSettings
+from benchmark.runs.files import write_with_folder
+
+
+@dataclass(frozen=True, kw_only=True)
+class DoctorOptions:
+    """What the user wants to do. No paper: all four. No preset: quick, and what paper would need."""
+
+    paper: str | None = None
+    preset: str | None = None
+    launcher: Annotated[str, "local|slurm|FILE of conf/launcher"] = "local"
+    launcher_settings: Mapping[str, Any] = field(default_factory=dict)
+    device: str = "auto"
+    results: Path = Path("results")
+    data: Path | None = None
+
+    def lines(self) -> Iterator[Line]:
+        """One line after the other, as checks end."""
+        from benchmark.doctor import machine, papers, services
+
+        yield from _attempt("Python", machine.python)
+        yield from _attempt("cores", machine.cores)
+        yield from _attempt("GPU", partial(machine.gpu, self.device))
+        yield from _attempt("same bits", partial(machine.same_bits, self.device))
+        yield from _attempt("results", partial(machine.folder, self.results))
+        for preset in (self.preset,) if self.preset else ("quick", "paper"):
+            runs = papers.runs_of(TableQuery(paper=self.paper, table=1, preset=preset), self.data)
+            yield from _attempt("speed", partial(papers.speed, runs, preset, self.device))
+        asked = bool(self.paper or self.preset)
+        for paper, own in runs.items():
+            yield from _attempt(paper, partial(papers.data, paper, own, preset, asked))
+        yield from _attempt("W&B", services.wandb)
+        yield from _attempt("LaTeX", services.latex)
+        yield from _attempt("Chromium", services.chromium)
+
+
+def _attempt(what: str, check: Callable[[], Lines]) -> Iterator[Line]:
+    """The lines of a check; a problem if it raises, as a broken driver or library may do."""
+    try:
+        lines = check()
+    except Exception as error:  # noqa: BLE001
+        why = " ".join(f"{type(error).__name__}: {error}".split())[:150]
+        lines = Line(what, "problem", why, "If a package is broken: make setup")
+    yield from [lines] if isinstance(lines, Line) else lines
+
+
+@dataclass(frozen=True)
+class NodeCheck(PreflightCheck):
+    """A job that writes the lines of its node. ``began`` makes its name unlike that of any other."""
+
+    options: DoctorOptions
+    began: float
+
+    @property
+    def name(self) -> str:
+        """Name of its job and of its file."""
+        return f"fedtables-doctor-{self.began}"
+
+    def __call__(self) -> None:
+        """The job."""
+        unlike = self.check()
+        node = (
+            Line("node", "problem", unlike, "Its jobs would fail")
+            if unlike
+            else Line("node", "ok", "as here")
+        )
+        write_with_folder(self.path, json.dumps([node, *self.options.lines()]).encode())
+
+
+def lines_of_node(settings: SlurmSettings, options: DoctorOptions) -> list[Line]:
+    """Submit a job like those of tables, but short, and wait for the lines of its node."""
+    short = {"time": min(PREFLIGHT_MINUTES, settings.time), "signal_delay": 30}
+    queue = SlurmQueue(settings.model_copy(update=short), options.results / "launcher" / "jobs")
+    usual = PreflightCheck.of(options.results, settings)
+    data = None if options.data is None else options.data.absolute()
+    there = replace(options, results=options.results.absolute(), data=data)
+    check = NodeCheck(**vars(usual), options=there, began=time.time())
+    job = queue.submit(check.name, [check])
+    log = queue.folder / check.name / f"{job}_0_log.err"
+    try:
+        while (text := check.outcome(queue.tasks, log, settings.poll)) is None:
+            time.sleep(settings.poll)
+    except KeyboardInterrupt:
+        queue.cancel([QueuedTask(job, running=False)])
+        raise
+    check.path.unlink(missing_ok=True)
+    if not text.startswith("["):
+        return [Line("node", "problem", text, "launcher.KEY=VALUE chooses other nodes")]
+    return [Line(*values) for values in json.loads(text)]

@@ -1,0 +1,139 @@
+"""Python, packages, cores, GPUs, and the file system of the results folder."""
+
+import os
+import platform
+import re
+import shutil
+import sys
+import tempfile
+import time
+import tomllib
+from importlib.metadata import distributions
+from pathlib import Path
+
+from benchmark.doctor import Line, Lines, bad
+from benchmark.launch.resources import ask_driver, usable_cores
+from benchmark.paths import ROOT
+
+WORKER_BYTES = 1e9
+"""Memory of a worker of preset quick, rounded up."""
+
+CLOCK_SECONDS = 5.0
+LEAST_BYTES, LEAST_FILES = 1e9, 20_000
+"""Free space below which there is a note. Table 1 of the four papers makes about 5,000 files."""
+
+
+def python(root: Path = ROOT) -> Lines:
+    """Versions of Python and of the packages beside those of pyproject.toml and requirements.lock."""
+    project = tomllib.loads((root / "pyproject.toml").read_text())["project"]
+    least, found = project["requires-python"].strip(">="), f"{platform.python_version()} in {sys.prefix}"
+    if sys.version_info[:2] < tuple(map(int, least.split("."))):
+        first = Line("Python", "problem", f"{found}; expected {least}", f"make PYTHON=python{least} setup")
+    else:
+        first = Line("Python", "ok", found)
+    there = {each.name.lower().replace("_", "-"): each.version.partition("+")[0] for each in distributions()}
+    needed = [re.split("[<>=~! ]", each)[0].lower() for each in project["dependencies"]]
+    if missing := [name for name in needed if name not in there]:
+        return first, Line("packages", "problem", f"missing: {', '.join(missing)}", "make setup")
+    lock = re.findall(r"^([\w.-]+)==([^\s;]+)", (root / "requirements.lock").read_text(), re.MULTILINE)
+    names = {name for name, pin in lock} & there.keys()
+    other = sorted(f"{name} {there[name]}" for name in names if (name, there[name]) not in lock)
+    if other:
+        found = (
+            f"{len(other)} differ from requirements.lock: {', '.join(other[:6])}{' ...' * (len(other) > 6)}"
+        )
+        return first, Line("packages", "note", found, "make setup; bits of results may differ")
+    return first, Line("packages", "ok", f"{len(names)}, as in requirements.lock")
+
+
+def cores(cgroup: Path = Path("/sys/fs/cgroup")) -> Line:
+    """Cores and memory that this process may use, by its affinity and its control group."""
+
+    def limit(name: str) -> list[int]:
+        path = cgroup / name
+        return [int(word) for word in path.read_text().split() if word.isdigit()] if path.exists() else []
+
+    usable, quota = usable_cores(), limit("cpu.max")  # microseconds, and of how many
+    workers = min(usable, max(1, quota[0] // quota[1])) if len(quota) == 2 else usable
+    memory = min([os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"), *limit("memory.max")])
+    fitting = min(workers, max(1, int(memory // WORKER_BYTES)))
+    found = f"{usable} of {os.cpu_count()} usable, time of {workers}; memory {memory / 1e9:.1f} GB"
+    if fitting < usable:
+        return Line("cores", "note", found, f"workers={fitting}: each needs a core and about 1 GB")
+    return Line("cores", "ok", found)
+
+
+def gpu(device: str) -> Line:
+    """The GPUs that torch sees; a problem if one is asked for and there is none."""
+    import torch
+
+    driver = ", ".join(dict.fromkeys(ask_driver("driver_version"))) or "none"
+    if not torch.cuda.is_available():
+        remedy = (
+            "Only preset paper needs one" if driver == "none" else "CUDA_VISIBLE_DEVICES, or a newer driver"
+        )
+        found = f"none for torch {torch.__version__}; driver {driver}"
+        return Line("GPU", bad(device.startswith("cuda")), found, remedy)
+    cards = [torch.cuda.get_device_properties(index) for index in range(torch.cuda.device_count())]
+    names = ", ".join(f"{card.name} {card.total_memory / 1e9:.0f} GB" for card in cards)
+    found = f"{names}; driver {driver}, CUDA {torch.version.cuda}, bf16"
+    if torch.cuda.is_bf16_supported():
+        return Line("GPU", "ok", found)
+    return Line("GPU", "note", f"{found} missing", "Leave precision.amp=false")
+
+
+def same_bits(device: str) -> Line:
+    """Whether a small convolution and its gradient give the same bits twice, with cuDNN set as in a run."""
+    import torch
+
+    from benchmark.runs.build import choose_device
+
+    place = choose_device(device)
+    images, filters = (
+        torch.linspace(-1, 1, 16 * 8 * size**2, device=place).reshape(16, 8, size, size).requires_grad_()
+        for size in (32, 3)
+    )
+
+    def once() -> list[torch.Tensor]:
+        outputs = torch.nn.functional.conv2d(images, filters, padding=1)
+        return [outputs.detach(), *torch.autograd.grad(outputs.square().sum(), [images, filters])]
+
+    with torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True):
+        same = all(torch.equal(*pair) for pair in zip(once(), once(), strict=True))
+    found = f"a convolution on {place.type}, twice: {'the same' if same else 'other'} bits"
+    return Line("same bits", "ok" if same else "note", found, "" if same else "Try another driver or torch")
+
+
+def folder(results: Path) -> Lines:
+    """Try all that runs need of the results folder in a new folder there, which is removed."""
+    place = next(path for path in (results.absolute(), *results.absolute().parents) if path.exists())
+    failed = ["atomic rename", "exclusive creation"]
+    try:
+        with tempfile.TemporaryDirectory(prefix=".doctor-", dir=place) as name:
+            old, new = Path(name, "old"), Path(name, "new")
+            old.write_text("old")
+            new.write_text("new")
+            ahead = new.stat().st_mtime - time.time()
+            os.replace(new, old)
+            if old.read_text() == "new" and not new.exists():
+                failed.remove("atomic rename")
+            try:
+                os.close(os.open(old, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
+            except FileExistsError:
+                failed.remove("exclusive creation")
+    except OSError as error:
+        return Line("results", "problem", f"{place} cannot be written ({error.strerror})", "results=FOLDER")
+    lines = [Line("results", "ok", f"{place}: written, renamed and locked as needed")]
+    if failed:
+        remedy = "results=FOLDER on another file system: here two processes could work on one run"
+        lines = [Line("results", "problem", f"{place}: no {' and no '.join(failed)}", remedy)]
+    if abs(ahead) > CLOCK_SECONDS:
+        found = f"the file system is {abs(ahead):,.0f} s {'ahead of' if ahead > 0 else 'behind'} this machine"
+        lines += [Line("clock", "note", found, "Set the clocks (NTP). Runs are safe; times in logs are not")]
+    free, counts = shutil.disk_usage(place).free, os.statvfs(place)
+    files = counts.f_favail if counts.f_files else LEAST_FILES  # some file systems do not count them
+    found = f"{free / 1e9:,.1f} GB free" + (f", {files:,} files" if counts.f_files else "")
+    if free < LEAST_BYTES or files < LEAST_FILES:
+        state = bad(free < LEAST_BYTES / 100 or not files)
+        return *lines, Line("space", state, found, "results=FOLDER on another disk")
+    return *lines, Line("space", "ok", found)

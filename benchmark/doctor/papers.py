@@ -1,0 +1,67 @@
+"""What Table 1 of each paper needs of this machine: hours, data sets and weights."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from benchmark.config.schema import RunConfig
+from benchmark.doctor import Line, bad
+from benchmark.experiments import estimate
+from benchmark.experiments.estimate import Block
+from benchmark.experiments.plan import unique_runs
+from benchmark.experiments.selection import TableQuery, find_tables, plan_tables
+
+Runs = Mapping[str, Sequence[RunConfig]]
+"""Paper -> the runs of its Table 1."""
+
+
+def runs_of(query: TableQuery, data: Path | None) -> Runs:
+    """The runs of the selected tables. `NoTable` if there are none."""
+    plans = plan_tables(find_tables(query), query, {"paths": {"data": None if data is None else str(data)}})
+    return {spec.paper: list(unique_runs([cells]).values()) for spec, cells in plans}
+
+
+def speed(runs: Runs, preset: str, device: str) -> Sequence[Line]:
+    """Samples per second of the network of median cost, measured, and hours of each paper, scaled from it."""
+    blocks = {paper: estimate.blocks(paper, own) for paper, own in runs.items()}
+    networks = {block.network: block for own in blocks.values() for block in own}
+    costs = {network: operations(block) for network, block in networks.items()}
+    block = sorted(networks.values(), key=lambda block: costs[block.network])[len(networks) // 2]
+    pace = estimate.timed(block, device)
+    shown = []
+    for paper, own in blocks.items():
+        hours = sum(each.hours(pace * costs[each.network] / costs[block.network]) for each in own)
+        shown.append(f"{paper} {hours:,.{0 if hours >= 10 else 2}f}")
+    measured = f"{1 / pace:,.0f} samples/s ({block.run.model.name}, {block.facts.size} px, a short training)"
+    rough = f"Table 1, preset {preset}, one run at a time; rough, by operations of the networks (`plan` times each)"
+    return [Line("speed", "ok", measured), Line("hours", "ok", f"{', '.join(shown)}: {rough}")]
+
+
+def operations(block: Block) -> int:
+    """Operations of a network for one image, counted without computing them."""
+    import torch
+    from torch.utils.flop_counter import FlopCounterMode
+
+    from benchmark.models.networks import build_net
+
+    facts, model = block.facts, block.run.model
+    shape = (facts.channels, facts.size, facts.size)
+    parameters = {key: value for key, value in model.parameters.items() if key not in ("pretrained", "start")}
+    with torch.device("meta"), FlopCounterMode(display=False) as counter:
+        build_net(model.name, facts.classes, shape, parameters, 0).eval()(torch.empty(1, *shape))
+    return int(counter.get_total_flops())
+
+
+def data(paper: str, runs: Sequence[RunConfig], preset: str, asked: bool) -> Line:
+    """Data sets and weights of a paper: there, or missing."""
+    found: dict[str, list[str]] = {"there": [], "download by themselves": [], "missing": []}
+    for need in estimate.data_needs(runs):
+        itself = "download by themselves" if "downloads by itself" in need.state else "missing"
+        found["there" if need.state in ("prepared", "raw files there") else itself].append(need.name)
+    for path in estimate.weights_needed(runs):
+        found["there" if path.exists() else "download by themselves"].append(path.name)
+    text = "; ".join(f"{what}: {', '.join(dict.fromkeys(names))}" for what, names in found.items() if names)
+    if found["missing"]:
+        where = f"python -m benchmark plan paper={paper} table=1 preset={preset} timing=off"
+        return Line(paper, bad(asked), text, f"Set data=FOLDER or FEDTABLES_DATA. Where to get them: {where}")
+    wanted = bool(found["download by themselves"])
+    return Line(paper, "note" if wanted else "ok", text, "Needs a network once" if wanted else "")
