@@ -130,7 +130,9 @@ def _stacks(table: Table, block: Block, layout: _Layout) -> list[Block]:
     """The block cut into blocks that are narrow enough, with about equally many columns each."""
     label = max(len(line.label) + len(" (own)") * line.own for line in block.lines)
     widths = [
-        max(len(head), *(len(each.text or f"{each.number} ± {each.spread}{each.signs}") for each in column))
+        max(
+            len(head), *(len(each.text or " ± ".join(filter(None, each[:2])) + each.signs) for each in column)
+        )
         for head, column in zip(block.columns, _columns(table, block), strict=True)
     ]
     number, room = len(widths), layout.characters - label
