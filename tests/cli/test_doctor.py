@@ -224,14 +224,14 @@ def test_hours_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
         config = resolve(compose("quick", {"model": {"hidden": 16}, "train": {"rounds": 10}}))
         return estimate.Block("table", config, 1, Facts(10, 10, classes=4, channels=1, size=size), 360, 0)
 
-    # A multiplication and an addition for each weight: pixels x 64 units, 64 x 16, 16 x 4 classes.
-    assert papers.operations(block(8)) == 2 * (64 * 64 + 64 * 16 + 16 * 4) == 10_368
-    assert papers.operations(block(16)) == 2 * (256 * 64 + 64 * 16 + 16 * 4) == 34_944
+    # A multiplication and an addition for each weight: pixels x 16 units, 16 x 4 classes.
+    assert papers.operations(block(8)) == 2 * (64 * 16 + 16 * 4) == 2176
+    assert papers.operations(block(16)) == 2 * (256 * 16 + 16 * 4) == 8320
     monkeypatch.setattr(estimate, "blocks", lambda paper, runs: runs)
     monkeypatch.setattr(estimate, "timed", lambda block, device: 1.0 if block.facts.size == 16 else 0.0)
     runs: Any = {"one": [block(16)], "two": [block(8)], "three": [block(8), block(16)]}
     _, line = papers.speed(runs, "quick", "cpu")
-    assert line.found.startswith("one 1.00, two 0.30, three 1.30:")
+    assert line.found.startswith("one 1.00, two 0.26, three 1.26:")
 
 
 def test_data_of_a_paper(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
