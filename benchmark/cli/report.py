@@ -110,6 +110,6 @@ def _texts(query: TableQuery, shown: Sequence[str]) -> Iterator["Table"]:
     from benchmark.reports.tables import text_table
 
     for path in sorted((query.results / "tables" / query.preset).glob("*.csv")):
-        wide = path.name.endswith(".wide.csv")
-        if not wide and path.stem not in shown and not (TABLE_FOLDER / f"{path.stem}.yaml").exists():
-            yield text_table(path.stem, path.stem, pd.read_csv(path))
+        name, dot, _ = path.stem.partition(".")  # another form of a table has a second ending
+        if not dot and name not in shown and not (TABLE_FOLDER / f"{name}.yaml").exists():
+            yield text_table(name, name, pd.read_csv(path))
