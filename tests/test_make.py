@@ -61,6 +61,7 @@ def test_help_explains_every_target_and_variable() -> None:
         (["doctor", "PRESET=paper", "LAUNCHER=slurm"], "doctor launcher=slurm preset=paper"),
         (["table", "PAPER=fedld", "TABLE=3"], "table table=3 paper=fedld preset=quick launcher=local"),
         (["tables", "LAUNCHER=inline", "SEEDS=0"], "table preset=quick seeds=0 launcher=inline"),
+        (["report", "PAPER=fedmr", "TABLE=1"], "report table=1 paper=fedmr preset=quick"),
         (["bench", "WORKERS=2", "ARGS=a=1 b=2"], "bench a=1 b=2"),
         (["status", "PAPER=it's;"], "status paper=it's; preset=quick"),
     ],

@@ -111,7 +111,7 @@ class Section:
     @property
     def paper(self) -> str:
         """The first word of the title, which names the paper."""
-        return re.split(r"\W", self.table.title)[0]
+        return re.split(r"\W", self.table.title)[0] or self.results.spec.paper
 
     @property
     def missing(self) -> str:
