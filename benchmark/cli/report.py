@@ -80,8 +80,15 @@ def write_report(query: TableQuery, index: RunIndex, out: Path | None = None) ->
 
 
 def whole(query: TableQuery) -> TableQuery:
-    """The same query about all tables, for the report that `table` writes at its end."""
-    return replace(query, paper=None, table=None, name=None, rows=None, columns=None)
+    """The same query about all tables, for the report that `table` writes at its end.
+
+    Options of data sets fit the cells that were selected, and no others: with them the query stays as it is.
+    """
+    return (
+        query
+        if query.dataset_options
+        else replace(query, paper=None, table=None, name=None, rows=None, columns=None)
+    )
 
 
 def _entries(chapters: Sequence["Chapter"], spec: TableSpec) -> list["Entry"]:

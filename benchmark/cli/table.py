@@ -1,4 +1,4 @@
-"""``python -m benchmark table``: plan, run what is missing, write the tables."""
+"""``python -m benchmark table``: plan, run what is missing, write the tables and the report."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from benchmark.cli.launching import find_analyses, finished_runs, in_words, plans_of, run_settings
 from benchmark.cli.options import LaunchOptions, parse
+from benchmark.cli.report import whole, write_report
 from benchmark.errors import StorageError
 from benchmark.experiments.metrics import Show
 from benchmark.experiments.plan import Cells, unique_runs
@@ -33,7 +34,7 @@ class TableOptions(TableQuery, LaunchOptions):
 
 
 def main(words: Sequence[str]) -> int:
-    """Plan, launch, write; exit code 0, 1 (a run failed) or 130 (stopped)."""
+    """Plan, launch, write tables and report; exit code 0, 1 (a run failed) or 130 (stopped)."""
     options = parse(words, "table", TableOptions)
     plans, analyses = plans_of(options, options), find_analyses(options)
     from benchmark.reports.collect import collect
@@ -75,6 +76,8 @@ def main(words: Sequence[str]) -> int:
             built = find(made.analysis).from_query(options)
             written.append((built, f"{built.name}: by `analyse {made.analysis}`; {write(built, folder)}"))
         _print_results(written, with_tables=sys.stdout.isatty() and code != 130)
+    if code != 130:
+        print(f"report: {write_report(whole(options), overview.index)}")
     return code
 
 

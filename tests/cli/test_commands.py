@@ -101,7 +101,9 @@ def test_table_from_nothing_to_files(cli: Any, toy: Any, monkeypatch: pytest.Mon
     contents = {path.name: path.read_bytes() for path in folder.iterdir()}
     touched = footprint(Path("results/runs"))
     monkeypatch.setattr("benchmark.launch.local.launch", None)
-    assert cli("table", "name=toy_table1", "seeds=1", "launcher=inline").code == 0
+    answer = cli("table", "name=toy_table1", "seeds=1", "launcher=inline")
+    assert answer.code == 0 and answer.out.endswith("\nreport: results/report/index.html\n")
+    assert "nothing of importance" in Path("results/report/index.html").read_text()
     assert footprint(Path("results/runs")) == touched
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == contents
 

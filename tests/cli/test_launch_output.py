@@ -226,7 +226,10 @@ def test_on_a_terminal(terminal: Any, tmp_path: Path) -> None:
     code, text = terminal().end()
     lines = text.splitlines()
     assert code == 0
-    assert lines[-1] == f"fedld_table1: 4 done; {tmp_path}/tables/quick/fedld_table1.{{csv,tex,md}}"
+    assert lines[-2:] == [
+        f"fedld_table1: 4 done; {tmp_path}/tables/quick/fedld_table1.{{csv,tex,md}}",
+        f"report: {tmp_path}/report/index.html",
+    ]
     (row,) = (line for line in lines if line.startswith("FedProx"))
     assert re.fullmatch(r"FedProx  \d\d\.\d\d ± \d+\.\d\d \(81\.88\) *", row)
 
