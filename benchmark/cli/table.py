@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from benchmark.cli.launching import find_analyses, finished_runs, in_words, plans_of, run_settings
 from benchmark.cli.options import LaunchOptions, parse
-from benchmark.cli.report import whole, write_report
+from benchmark.cli.report import report_of_all
 from benchmark.errors import StorageError
 from benchmark.experiments.metrics import Show
 from benchmark.experiments.plan import Cells, unique_runs
@@ -77,7 +77,7 @@ def main(words: Sequence[str]) -> int:
             written.append((built, f"{built.name}: by `analyse {made.analysis}`; {write(built, folder)}"))
         _print_results(written, with_tables=sys.stdout.isatty() and code != 130)
     if code != 130:
-        print(f"report: {write_report(whole(options), overview.index)}")
+        print(f"report: {report_of_all(options, overview.index)}")
     return code
 
 
