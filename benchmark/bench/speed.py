@@ -248,13 +248,15 @@ def steps(folder: str) -> None:
         ("resnet18_32", 128, 1, " (target: at most 1.35)"),
     ):
         fedavg, fedmr = (local_steps(method, model, batch, count, folder) for method in ("fedavg", "fedmr"))
-        seconds, other, ratio = _paired(fedavg, fedmr, 3)
+        pairs = [(fedavg(), fedmr()) for _ in range(REPEATS)]
+        seconds, other = (min(times) for times in zip(*pairs, strict=True))  # the best, as of the products
         share = flop_share(fedavg, count * seconds, fastest)
         shares = ", ".join(f"{what} {part:.0%}" for what, part in time_shares(fedavg).items())
         print(
             f"  {model}, batch {batch}: FedAvg {1000 * seconds:,.1f} ms, FedMR {1000 * other:,.1f} ms, "
-            f"ratio {ratio:.3f}{target}\n    FedAvg: {share * fastest / 1e9:.0f} GFLOP/s, {share:.0%} of the fastest "
-            f"matrix product\n    FedAvg's time: {shares}",
+            f"ratio {other / seconds:.3f}{target}\n"
+            f"    FedAvg: {share * fastest / 1e9:.0f} GFLOP/s, {share:.0%} of the fastest matrix product\n"
+            f"    FedAvg's time: {shares}",
             flush=True,
         )
 
