@@ -132,9 +132,11 @@ class Drawing:
         yield _lines_of([(bar, ", ".join(progress.words()))])
         counts = progress.counts
         parts = [
-            Text.assemble(self._sign(state), f" {counts[state]} {state}") for state in SIGNS if counts[state]
+            Text.assemble(self._sign(state), f" {counts[state]} {progress.name_of(state)}")
+            for state in SIGNS
+            if counts[state]
         ]
-        yield Text("  ", no_wrap=True).join(parts).append(progress.waiting_for)
+        yield Text("  ", no_wrap=True).join(parts)
         seeds = dict.fromkeys(sorted(progress.seeds.values()))
         if len(seeds) > 1:
             yield self._seeds(list(seeds))

@@ -99,7 +99,11 @@ class Progress:
         """Runs that are neither done nor missing: ``2 running``, ``1 failed``; diverged ones of this launch only."""
         counts = self.counts - self.before
         shown = [state for state in RunState if state not in (RunState.DONE, RunState.MISSING)]
-        return [f"{counts[state]} {state}" for state in shown if counts[state]]
+        return [f"{counts[state]} {self.name_of(state)}" for state in shown if counts[state]]
+
+    def name_of(self, state: RunState) -> str:
+        """``waiting (Priority)``: the word for a state, with what the runs that wait are waiting for."""
+        return f"{state}{self.waiting_for if state is RunState.WAITING else ''}"
 
     def words(self) -> list[str]:
         """``12/72 runs``, ``31 % of rounds``, ``about 2 min left``. What is left is not known before there is work."""

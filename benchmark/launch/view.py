@@ -131,7 +131,7 @@ class ProgressView(Listener):
         due = now - self._told_at >= STATUS_SECONDS and round(share - self._told_share, 6) >= STATUS_SHARE
         if self._live or not (due or last):
             return
-        line = ", ".join([*progress.words(), *progress.other_counts()]) + progress.waiting_for
+        line = ", ".join([*progress.words(), *progress.other_counts()])
         if line != self._told:
             self._told_at, self._told_share, self._told = now, share, line
             say(line)

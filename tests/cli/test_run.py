@@ -136,6 +136,7 @@ def test_all_ways_give_the_same_bits(cli: Any) -> None:
     ("words", "said"),
     [
         ("launcher=inline", "Put -m behind"),
+        ("--verbose", "Put -m behind"),
         ("-m seed=0,1 paths.results=a,b", "paths and runtime"),
         ("-x", "'-x'"),
     ],

@@ -121,8 +121,8 @@ def test_runs_of_a_cluster(capsys: pytest.CaptureFixture[str]) -> None:
         view.show(Snapshot(states | dict.fromkeys(keys[:done], DONE), " (Priority)" if done + 9 < 20 else ""))
     # One run in 35 s, 17 to go: 595 s.
     assert capsys.readouterr().out.splitlines() == [
-        "2/20 runs, 9 waiting, 9 running (Priority)",
-        "3/20 runs, about 10 min left, 8 waiting, 9 running (Priority)",
+        "2/20 runs, 9 waiting (Priority), 9 running",
+        "3/20 runs, about 10 min left, 8 waiting (Priority), 9 running",
         "20/20 runs",
     ]
 
