@@ -16,13 +16,15 @@ Where the text leaves a choice:
 """
 
 import math
-from typing import Literal
+from functools import lru_cache
+from typing import Any, Literal
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from benchmark.errors import wrong
 from methods.core.contexts import Batch, ClientContext, Federation, Loss, RoundView, State, Trained
@@ -38,27 +40,53 @@ def intra_class(z: Tensor, y: Tensor, eps: float, variant: Literal["paper", "ref
     of ||M_c||_F^2 over the classes with N_c >= 2. Reference: unbiased variance, A_c = zh' zh, the mean of its squared
     off-diagonal entries, summed over these classes and divided by their number of samples.
     """
-    same = (y[:, None] == y).to(z.dtype)  # [B, B]: all sums over a class are products with it
-    count = same.sum(1)  # N_c of each sample's class [B]
-    counts = count >= 2
-    average = same / count[:, None]
-    centred = z - average @ z
-    variance = average @ centred.square()
-    if variant == "reference":
-        variance = variance * (count / (count - 1).clamp_min(1))[:, None]
-    variance = variance + eps
-    # A feature without variance is 0 after standardising, also for eps = 0.
-    zh = centred / torch.where(variance > 0, variance, 1).sqrt()
-    # ||zh' zh||_F = ||zh zh'||_F: one Gram matrix of the samples holds every class, whatever h is.
-    gram = (zh @ zh.T).square() * same
-    if variant == "reference":
-        diagonal = (same @ zh.square()).square() * (counts / count)[:, None]
-        h = z.shape[1]
-        off_diagonal = (gram * counts[:, None]).sum() - diagonal.sum()
-        return off_diagonal / (h * (h - 1)) / counts.sum().clamp_min(1)
-    per_sample = counts / (count - 1).clamp_min(1).square()  # 1/(N_c - 1)^2
-    classes = (counts / count).sum()  # |C_b|: every class adds N_c times 1/N_c
-    return (gram * per_sample[:, None]).sum() / torch.where(classes > 0, classes, 1)
+    return _IntraClass.apply(z, y, eps, variant == "paper")
+
+
+class _IntraClass(torch.autograd.Function):
+    """`intra_class` with its gradient in closed form: half the kernels of autograd.
+
+    With G = dL/dzh, and means over the samples of a class, dL/dz is (G - zh mean(G zh)) / sqrt(var_c + eps) less its
+    mean, as in BatchNorm. For the unbiased variance mean(G zh) is divided by N_c - 1 too.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, z: Tensor, y: Tensor, eps: float, paper: bool) -> Tensor:
+        """The loss; its gradient is kept for `backward`."""
+        same = y[:, None] == y  # [B, B]: all sums over a class are products with it
+        count = same.sum(1, keepdim=True, dtype=z.dtype)  # N_c of each sample's class [B, 1]
+        average = same / count
+        spread = average if paper else same / (count - 1).clamp_min(1)
+        centred = z - average @ z
+        # A feature without variance is 0 after standardising, also for eps = 0.
+        scale = (spread @ centred.square() + max(eps, torch.finfo(z.dtype).tiny)).rsqrt()
+        zh = centred * scale
+        if paper:
+            classes = average.diagonal().frac().sum()  # |C_b|: N_c times 1/N_c for each class, and 0 for N_c = 1
+            weight = same / ((count - 1).square() * classes).clamp_min(1)
+        else:
+            h, samples = z.shape[1], (count > 1).sum(dtype=z.dtype)
+            weight = same / (samples * (h * (h - 1))).clamp_min(1)
+        # ||zh' zh||_F = ||zh zh'||_F: one Gram matrix of the samples holds every class, whatever h is.
+        gram = zh @ zh.T
+        weighted = gram * weight
+        loss = torch.dot(weighted.flatten(), gram.flatten())
+        G = weighted @ zh  # a quarter of dL/dzh
+        if not paper:  # without the diagonal of A_c
+            squares = zh.square()
+            diagonal = weight @ squares
+            loss = loss - torch.dot(diagonal.flatten(), squares.flatten())
+            G = G - diagonal * zh
+        gradient = (G - zh * (spread @ (G * zh))) * (4 * scale)
+        ctx.save_for_backward(torch.addmm(gradient, average, gradient, alpha=-1))
+        return loss
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, above: Tensor) -> tuple[Tensor | None, ...]:
+        """The gradient with respect to z."""
+        (gradient,) = ctx.saved_tensors
+        return above * gradient, None, None, None
 
 
 def inter_class(z: Tensor, y: Tensor, g: Tensor, among: Tensor) -> Tensor:
@@ -67,12 +95,19 @@ def inter_class(z: Tensor, y: Tensor, g: Tensor, among: Tensor) -> Tensor:
     1/(|P| (|P| - 1)) times the sum over classes c_i of the batch and c_j != c_i, both in P, of the mean over the
     samples of c_i of max(||z - g_ci|| - ||z - g_cj||, 0). A scalar; 0 for |P| < 2. The gradient of a norm at 0 is 0.
     """
+    share, nearness = _pairs(among, z.dtype)
     away = torch.cdist(z, g, compute_mode="donot_use_mm_for_euclid_dist")  # [B, C]
-    # c_j = c_i adds max(0, 0).
-    margin = F.relu(away.gather(1, y[:, None]) - away) * among
-    mean = among[y] / (y[:, None] == y).to(z.dtype).sum(1)
-    size = among.sum()
-    return (margin.sum(1) * mean).sum() / (size * (size - 1)).clamp_min(1)
+    N = (y[:, None] == torch.arange(len(g), device=y.device)).sum(0)
+    # torch's loss is weight[c_i]/C times the sum over c_j != c_i of max(0, s_cj - s_ci).
+    s = torch.sub(nearness, away, alpha=len(g))
+    return F.multi_margin_loss(s, y, margin=0, weight=share / N, reduction="sum")
+
+
+@lru_cache(maxsize=1)  # P is one tensor in all steps of a round, unless it is that of the batch
+def _pairs(among: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """1/(|P| (|P| - 1)) for classes in P, else 0 [C]; and 0, else a number that makes them farther than any in P."""
+    size = among.sum(dtype=dtype)
+    return among / (size * (size - 1)).clamp_min(1), among.log().clamp_min(-1e30)
 
 
 @register("client", "fedmr")
@@ -120,21 +155,22 @@ class FedMR(VariantRule, Prototypes):
         extra: Tensor | float = 0.0
         with float32(batch.z) as z:
             if self.mu1:
-                extra = extra + self.mu1 * intra_class(z, batch.y, self.eps, self.variant)
+                extra = self.mu1 * intra_class(z, batch.y, self.eps, self.variant)
             if self.mu2 and "g" in ctx.received:
-                extra = extra + self.mu2 * self._inter(ctx, z, batch.y)
+                extra = self.mu2 * self._inter(ctx, z, batch.y) + extra
         return Loss(extra)
 
     def _inter(self, ctx: ClientContext, z: Tensor, y: Tensor) -> Tensor:
         if self.lite is not None and self.lite < len(y):
             rng: np.random.Generator = ctx.local["lite"]
-            picked = torch.from_numpy(rng.choice(len(y), self.lite, replace=False)).to(y.device)
+            picked = torch.from_numpy(rng.choice(len(y), self.lite, replace=False))
+            picked = picked.to(y.device, non_blocking=True)
             z, y = z[picked], y[picked]
         among = ctx.received["known"]
         if self.inter_cj == "batch":
-            among = among & (torch.bincount(y, minlength=len(among)) > 0)
+            among = among & torch.zeros_like(among).index_fill(0, y, True)
         elif self.inter_cj == "client":
-            among = among & torch.from_numpy(ctx.label_counts > 0).to(among.device)
+            among = among & torch.from_numpy(ctx.label_counts > 0).to(among.device, non_blocking=True)
         return inter_class(z, y, ctx.received["g"], among)
 
     def finish(self, ctx: ClientContext, trained: Trained) -> tuple[State, State]:

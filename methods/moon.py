@@ -25,9 +25,10 @@ from methods.shared.precision import float32
 
 def contrast(z: Tensor, z_glob: Tensor, z_prev: Tensor, T: float) -> Tensor:
     """Mean of l_con over the rows of z, z_glob, z_prev [B, h]; the cosine of a zero vector is 0."""
-    positive = F.cosine_similarity(z, z_glob, dim=1) / T
-    negative = F.cosine_similarity(z, z_prev, dim=1) / T
-    return F.softplus(negative - positive).mean()  # -log(e^p / (e^p + e^n))
+    # -log(e^p / (e^p + e^n)) = softplus(n - p), and n - p is one product with z, for it is linear in z / ||z||.
+    away = (F.normalize(z_prev) - F.normalize(z_glob)) / T
+    length = z.norm(dim=1) + 1e-20
+    return F.softplus(torch.einsum("bh,bh->b", z, away) / length).mean()
 
 
 @register("client", "moon")

@@ -139,22 +139,22 @@ class LocalTrainer:
             return draw(epoch).choice(n, size=n, replace=True, p=weights / weights.sum())
 
         proximal = sum(a.rule.proximal for a in rules)
-        total = torch.zeros((), dtype=model.w.dtype, device=model.w.device)
-        steps, norm, seen, repeated, epoch = 0, 0.0, 0, 0, 0
+        losses: list[Tensor] = []
+        sizes: list[int] = []
+        norm, repeated, epoch = 0.0, 0, 0
         for phase in phases:
             step = self._step_function(rules if phase.losses else [], rules, phase, lr)
             shrink = proximal * (lr if phase.lr is None else phase.lr)
             damping = 0.0
             for x, y, index in self._phase_batches(data, phase, visit, epoch):
                 ce, again = step(x, y, index)
-                total += ce * len(y)
-                seen += len(y)
+                losses.append(ce)
+                sizes.append(len(y))
                 repeated += again * len(y)
-                steps += 1
                 damping = self.spec.momentum * damping + 1 - shrink * norm
                 norm += damping
             epoch += 1000  # each phase visits the samples in an order of its own
-        return LoopResult(steps, norm, float(total) / max(seen, 1), seen + repeated, repeated)
+        return LoopResult(len(sizes), norm, _mean_loss(losses, sizes), sum(sizes) + repeated, repeated)
 
     # Batches -----------------------------------------------------------------------------------------------
 
@@ -220,12 +220,13 @@ class LocalTrainer:
         if not with_loss:
             return ce, ce
         batch = Batch(x, y, z, logits, ce, index)
-        weight, extra = 1.0, torch.zeros((), dtype=ce.dtype, device=ce.device)
-        for active in with_loss:
-            term = active.rule.loss(active.ctx, batch)
-            weight *= term.ce_weight
-            extra = extra + term.extra
-        return weight * ce + extra, ce
+        terms = [active.rule.loss(active.ctx, batch) for active in with_loss]
+        weight = math.prod(term.ce_weight for term in terms)
+        objective = ce if weight == 1 else weight * ce
+        for term in terms:
+            if isinstance(term.extra, Tensor):  # a number has no gradient
+                objective = objective + term.extra
+        return objective, ce
 
     def _step_function(
         self, loss_rules: Sequence[ActiveRule], rules: Sequence[ActiveRule], phase: Phase, lr: float
@@ -247,12 +248,13 @@ class LocalTrainer:
         generators = [value for value in kept if isinstance(value, np.random.Generator)]
         # Where nothing is cast, autocast would still take 2 % of the step of a small network.
         precision = torch.autocast(w.device.type, torch.bfloat16) if spec.amp else contextlib.nullcontext()
+        one = torch.ones((), dtype=w.dtype, device=w.device)  # else every backward pass makes its own
 
         def gradient(x: Tensor, y: Tensor, index: Tensor) -> Tensor:
             g.zero_()
             with precision:
                 objective, ce = self._objective(with_loss, x, y, index)
-            objective.backward()
+            objective.backward(one)
             return ce.detach()
 
         def step(x: Tensor, y: Tensor, index: Tensor) -> tuple[Tensor, bool]:
@@ -315,3 +317,13 @@ class LocalTrainer:
             w.copy_(start)
             buffers.copy_(statistics)
         return True
+
+
+def _mean_loss(losses: list[Tensor], sizes: list[int]) -> float:
+    """Mean of the batches' mean losses over the samples. The losses wait for the device once, not in every step."""
+    if not losses:
+        return 0.0
+    values = torch.stack(losses).cpu().numpy()
+    with np.errstate(over="ignore"):  # a run that diverges
+        total = np.cumsum(values * np.asarray(sizes, values.dtype))[-1]
+    return float(total) / sum(sizes)
