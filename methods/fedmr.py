@@ -62,7 +62,8 @@ class _IntraClass(torch.autograd.Function):
         scale = (spread @ centred.square() + max(eps, torch.finfo(z.dtype).tiny)).rsqrt()
         zh = centred * scale
         if paper:
-            classes = average.diagonal().frac().sum()  # |C_b|: N_c times 1/N_c for each class, and 0 for N_c = 1
+            # |C_b|: every class adds N_c times 1/N_c, or 0 for N_c = 1.
+            classes = average.diagonal().frac().sum()
             weight = same / ((count - 1).square() * classes).clamp_min(1)
         else:
             h, samples = z.shape[1], (count > 1).sum(dtype=z.dtype)

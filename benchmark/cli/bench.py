@@ -8,7 +8,7 @@ from typing import Literal
 from benchmark.cli.options import parse
 from benchmark.errors import ConfigError, wrong
 
-PARTS = ("speed", "steps", "memory", "planning")
+PARTS = ("speed", "steps", "kernels", "memory", "planning")
 
 
 @dataclass(frozen=True)
@@ -30,12 +30,12 @@ def main(words: Sequence[str]) -> int:
         raise ConfigError(wrong("size", "mini", "device=cpu or device=cuda beside it"))
     if options.device != "none" and parts:
         raise ConfigError(wrong("bench", parts[0], f"no part beside device={options.device}"))
-    from benchmark.bench import speed, suite
+    from benchmark.bench import kernels, speed, suite
 
     print(speed.describe("cpu" if options.device == "none" else options.device), flush=True)
     with tempfile.TemporaryDirectory() as folder:
         if options.device != "none":
             suite.main(folder, options.device, options.size)
         for part in () if options.device != "none" else parts or PARTS:
-            getattr(speed, part)(folder)
+            getattr(kernels if part == "kernels" else speed, part)(folder)
     return 0

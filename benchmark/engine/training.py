@@ -143,7 +143,7 @@ class LocalTrainer:
         sizes: list[int] = []
         norm, repeated, epoch = 0.0, 0, 0
         for phase in phases:
-            step = self._step_function(rules if phase.losses else [], rules, phase, lr)
+            step = self.step_function(rules if phase.losses else [], rules, phase, lr)
             shrink = proximal * (lr if phase.lr is None else phase.lr)
             damping = 0.0
             for x, y, index in self._phase_batches(data, phase, visit, epoch):
@@ -228,7 +228,7 @@ class LocalTrainer:
                 objective = objective + term.extra
         return objective, ce
 
-    def _step_function(
+    def step_function(
         self, loss_rules: Sequence[ActiveRule], rules: Sequence[ActiveRule], phase: Phase, lr: float
     ) -> Callable[[Tensor, Tensor, Tensor], tuple[Tensor, bool]]:
         """One local step: loss, gradient, second gradient, corrections, clip, weight decay, momentum, step.
