@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from processes import memory
+from usage import memory
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent

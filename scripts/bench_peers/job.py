@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
-from processes import cpu_seconds
 from torch import Tensor, nn
+from usage import cpu_seconds
 
 SETTINGS = (
     "dataset=mnist partition=dirichlet partition.clients=100 partition.alpha=0.5 model=small_cnn method=fedavg "

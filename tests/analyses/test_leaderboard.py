@@ -65,12 +65,12 @@ def test_costs_in_model_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
         line = [found[method][name] for name in ("up", "down", "client", "server")]
         assert line == pytest.approx(counted, abs=1e-9), method
     assert found["FedAvg"]["time"] == 1.0 and found["MOON"]["time"] > 0
-    # FedMR: C h = 10 x 32 features and 10 counts up, features and 10 flags down; the MLP on 8 x 8 images has
-    # (64 64 + 64) + (64 32 + 32) + (32 10 + 10) = 6,570 parameters.
-    assert (found["FedMR"]["up"], found["FedMR"]["down"]) == pytest.approx((1 + 330 / 6570,) * 2, abs=1e-9)
-    # FedRep's head (330) stays. FedPAC's takes the place of the model's own; beside it go up V, H, class sums and
-    # counts (1 + 320 + 320 + 10), and down features and flags (320 + 10).
-    assert (found["FedRep"]["up"], found["FedRep"]["down"]) == pytest.approx((1 - 330 / 6570,) * 2, abs=1e-9)
-    assert found["FedRep"]["client"] == pytest.approx(330 / 6570, abs=1e-9)
-    assert found["FedPAC"]["up"] == pytest.approx(1 + 651 / 6570, abs=1e-9)
-    assert found["FedPAC"]["down"] == pytest.approx(1 + 330 / 6570, abs=1e-9)
+    # FedMR: C h = 10 x 64 features and 10 counts up, features and 10 flags down; the MLP on 8 x 8 images has
+    # (64 64 + 64) + (64 10 + 10) = 4,810 parameters.
+    assert (found["FedMR"]["up"], found["FedMR"]["down"]) == pytest.approx((1 + 650 / 4810,) * 2, abs=1e-9)
+    # FedRep's head (650) stays. FedPAC's takes the place of the model's own; beside it go up V, H, class sums and
+    # counts (1 + 640 + 640 + 10), and down features and flags (640 + 10).
+    assert (found["FedRep"]["up"], found["FedRep"]["down"]) == pytest.approx((1 - 650 / 4810,) * 2, abs=1e-9)
+    assert found["FedRep"]["client"] == pytest.approx(650 / 4810, abs=1e-9)
+    assert found["FedPAC"]["up"] == pytest.approx(1 + 1291 / 4810, abs=1e-9)
+    assert found["FedPAC"]["down"] == pytest.approx(1 + 650 / 4810, abs=1e-9)
