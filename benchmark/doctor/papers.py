@@ -57,8 +57,9 @@ def data(paper: str, runs: Sequence[RunConfig], preset: str, asked: bool) -> Lin
     for need in estimate.data_needs(runs):
         itself = "download by themselves" if "downloads by itself" in need.state else "missing"
         found["there" if need.state in ("prepared", "raw files there") else itself].append(need.name)
-    for path in estimate.weights_needed(runs):
-        found["there" if path.exists() else "download by themselves"].append(path.name)
+    for path, source in estimate.weights_needed(runs).items():
+        absent = "missing" if source.is_exported else "download by themselves"
+        found["there" if path.exists() else absent].append(path.name)
     text = "; ".join(f"{what}: {', '.join(dict.fromkeys(names))}" for what, names in found.items() if names)
     if found["missing"]:
         where = f"python -m benchmark plan paper={paper} table=1 preset={preset} timing=off"

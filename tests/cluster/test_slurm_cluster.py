@@ -90,7 +90,7 @@ def test_a_whole_table(cluster: Node, here: Desk, local: Desk) -> None:
     assert len(jobs) == len(ROWS), "each run is a task of the array"
 
     second = here.table(*column, *SLURM)
-    wait_until(lambda: "runs ended" in second.output, "the second process to follow")
+    wait_until(lambda: f"0/{len(ROWS)} runs, " in second.output, "the second process to follow")
     second.process.send_signal(signal.SIGINT)
     assert "left alone" in second.wait(130)
     assert f"0 of {len(ROWS)} runs submitted" in second.output
@@ -292,7 +292,7 @@ def test_a_launcher_dies_around_its_submission(cluster: Node, here: Desk, local:
     behind.table(*words, PATH=deadly_sbatch(here.folder / "bin1", behind, before=False)).wait(-signal.SIGKILL)
     assert len(behind.submissions()) == 2
     later = behind.table(*words)
-    wait_until(lambda: "runs ended" in later.output, "the next launcher to follow")
+    wait_until(lambda: "/2 runs, " in later.output, "the next launcher to follow")
     cancel(cluster, behind)
 
     ahead.table(*words, PATH=deadly_sbatch(here.folder / "bin2", ahead, before=True)).wait(-signal.SIGKILL)
