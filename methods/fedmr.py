@@ -16,7 +16,6 @@ Where the text leaves a choice:
 """
 
 import math
-from functools import lru_cache
 from typing import Any, Literal
 
 import numpy as np
@@ -90,13 +89,12 @@ class _IntraClass(torch.autograd.Function):
         return above * gradient, None, None, None
 
 
-def inter_class(z: Tensor, y: Tensor, g: Tensor, among: Tensor) -> Tensor:
-    """Eq. 4 for features z [B, h] with labels y [B] and prototypes g [C, h] of the classes ``among`` [C] (bool).
+def inter_class(z: Tensor, y: Tensor, g: Tensor, share: Tensor, nearness: Tensor) -> Tensor:
+    """Eq. 4 for features z [B, h] with labels y [B] and prototypes g [C, h]; the others are the `pairs` of P.
 
     1/(|P| (|P| - 1)) times the sum over classes c_i of the batch and c_j != c_i, both in P, of the mean over the
     samples of c_i of max(||z - g_ci|| - ||z - g_cj||, 0). A scalar; 0 for |P| < 2. The gradient of a norm at 0 is 0.
     """
-    share, nearness = _pairs(among, z.dtype)
     away = torch.cdist(z, g, compute_mode="donot_use_mm_for_euclid_dist")  # [B, C]
     N = (y[:, None] == torch.arange(len(g), device=y.device)).sum(0)
     # torch's loss is weight[c_i]/C times the sum over c_j != c_i of max(0, s_cj - s_ci).
@@ -104,9 +102,8 @@ def inter_class(z: Tensor, y: Tensor, g: Tensor, among: Tensor) -> Tensor:
     return F.multi_margin_loss(s, y, margin=0, weight=share / N, reduction="sum")
 
 
-@lru_cache(maxsize=1)  # P is one tensor in all steps of a round, unless it is that of the batch
-def _pairs(among: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """1/(|P| (|P| - 1)) for classes in P, else 0 [C]; and 0, else a number that makes them farther than any in P."""
+def pairs(among: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """For P as a mask [C]: 1/(|P| (|P| - 1)) for its classes, else 0; and 0 for them, else less than any distance."""
     size = among.sum(dtype=dtype)
     return among / (size * (size - 1)).clamp_min(1), among.log().clamp_min(-1e30)
 
@@ -148,8 +145,14 @@ class FedMR(VariantRule, Prototypes):
         return super().send(server, client, view) | flag
 
     def begin(self, ctx: ClientContext) -> State:
-        """The generator that picks Lite's samples of each batch."""
-        return {"lite": ctx.generators("lite")} if self.lite else {}
+        """The generator that picks Lite's samples of each batch, and the pairs of Eq. 4 if all batches have one P."""
+        local: State = {"lite": ctx.generators("lite")} if self.lite else {}
+        if self.mu2 and "g" in ctx.received and self.inter_cj != "batch":
+            g, known = ctx.received["g"], ctx.received["known"]
+            if self.inter_cj == "client":
+                known = known & torch.from_numpy(ctx.label_counts > 0).to(known.device)
+            local["pairs"] = pairs(known, g.dtype)
+        return local
 
     def loss(self, ctx: ClientContext, batch: Batch) -> Loss:
         """Eq. 5: mu1 intra + mu2 inter, in float32 at least."""
@@ -167,12 +170,12 @@ class FedMR(VariantRule, Prototypes):
             picked = torch.from_numpy(rng.choice(len(y), self.lite, replace=False))
             picked = picked.to(y.device, non_blocking=True)
             z, y = z[picked], y[picked]
-        among = ctx.received["known"]
+        g, known = ctx.received["g"], ctx.received["known"]
         if self.inter_cj == "batch":
-            among = among & torch.zeros_like(among).index_fill(0, y, True)
-        elif self.inter_cj == "client":
-            among = among & torch.from_numpy(ctx.label_counts > 0).to(among.device, non_blocking=True)
-        return inter_class(z, y, ctx.received["g"], among)
+            found = pairs(known & torch.zeros_like(known).index_fill(0, y, True), g.dtype)
+        else:
+            found = ctx.local["pairs"]
+        return inter_class(z, y, g, *found)
 
     def finish(self, ctx: ClientContext, trained: Trained) -> tuple[State, State]:
         """The client's prototypes, if it is to submit them."""

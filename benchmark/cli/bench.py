@@ -13,7 +13,7 @@ PARTS = ("speed", "steps", "kernels", "memory", "planning")
 
 @dataclass(frozen=True)
 class BenchOptions:
-    """Which device's suite to measure, instead of the parts; ``mini`` takes seconds."""
+    """Which device's suite to measure, instead of the parts; ``mini`` shows that it runs."""
 
     device: Literal["none", "cpu", "cuda"] = "none"
     size: Literal["full", "mini"] = "full"

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmark.cli.jobs import run_called
-from benchmark.cli.options import parse
+from benchmark.cli.jobs import parse_with_run, run_called
 from benchmark.config.compose import resolve
 from benchmark.config.files import read_yaml
 from benchmark.errors import ConfigError, wrong
@@ -29,12 +28,7 @@ class ExportOptions:
 
 def main(words: Sequence[str]) -> int:
     """Write the body after the last round of one run, and print how a run starts from it; exit code 0."""
-    names = [word for word in words if "=" not in word and not word.startswith("-")]
-    options = parse([word for word in words if word not in names], "export RUN", ExportOptions)
-    if len(names) != 1:
-        raise ConfigError(
-            "export: name one run: a part of its folder's name, and /seedK where it has several seeds."
-        )
+    run, options = parse_with_run(words, "export", ExportOptions)
     if not options.name or "/" in options.name:
         raise ConfigError(wrong("name", options.name, "the first part of the file's name, mnist say"))
     import torch
@@ -45,10 +39,10 @@ def main(words: Sequence[str]) -> int:
     from benchmark.runs.data import load_data
 
     results = Results(options.results).existing()
-    folder = results.run(run_called(results, names[0], "export"))
+    folder = results.run(run_called(results, run, "export"))
     plain = read_yaml(folder.config_path, "configuration")
     del plain["hash"]
-    config = resolve(plain | {"paths": {"results": str(options.results)}})
+    config = resolve(plain | {"paths": plain.get("paths", {}) | {"results": str(options.results)}})
     saved = checkpoint.load(folder.checkpoint_path, config)
     if saved is None or saved["state"]["round"] != config.train.rounds:
         state = "none" if saved is None else f"one of round {saved['state']['round']}"
@@ -63,5 +57,5 @@ def main(words: Sequence[str]) -> int:
     digits = hashlib.sha256(stream.getvalue()).hexdigest()[:DIGITS]
     path = (options.out or weights_folder(config.paths)) / f"{options.name}-{digits}.pth"
     write_with_folder(path, stream.getvalue())
-    print(f"{path}\nruns start from it with model.start={path if options.out else path.name}")
+    print(f"{path}\nruns start from it with +model.start={path.absolute() if options.out else path.name}")
     return 0

@@ -16,7 +16,7 @@ from rich.table import Table as TextTable
 from rich.text import Text
 
 from benchmark.cli.launching import SHOWN, Plans, finished_runs, in_words, plans_of, run_settings
-from benchmark.cli.options import LaunchOptions, convert, parse
+from benchmark.cli.options import LaunchOptions, Options, convert, parse
 from benchmark.config.compose import resolve
 from benchmark.errors import ConfigError, nearest, printable
 from benchmark.experiments.plan import unique_runs
@@ -220,15 +220,10 @@ class LogsOptions:
 
 def logs(words: Sequence[str]) -> int:
     """Print the log of one run, and the part of its job's log that is about it; exit code 0."""
-    names = [word for word in words if "=" not in word and not word.startswith("-")]
-    options = parse([word for word in words if word not in names], "logs RUN", LogsOptions)
-    if len(names) != 1:
-        raise ConfigError(
-            "logs: name one run: a part of its folder's name, and /seedK where it has several seeds."
-        )
+    name, options = parse_with_run(words, "logs", LogsOptions)
     results = Results(options.results).existing()
     lines = None if options.lines == "all" else convert("lines", options.lines, int)
-    key = run_called(results, names[0], "logs")
+    key = run_called(results, name, "logs")
     folder = results.run(key)
     log, state = folder.path / "log.txt", folder.status()
     print(
@@ -249,6 +244,17 @@ def logs(words: Sequence[str]) -> int:
     if options.follow:
         _follow(folder, shown)
     return 0
+
+
+def parse_with_run(words: Sequence[str], command: str, options: type[Options]) -> tuple[str, Options]:
+    """(what a command was given to find a run by, its options)."""
+    names = [word for word in words if "=" not in word and not word.startswith("-")]
+    found = parse([word for word in words if word not in names], f"{command} RUN", options)
+    if len(names) != 1:
+        raise ConfigError(
+            f"{command}: name one run: a part of its folder's name, and /seedK where it has several seeds."
+        )
+    return names[0], found
 
 
 def run_called(results: Results, text: str, command: str) -> str:

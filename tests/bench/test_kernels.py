@@ -49,11 +49,12 @@ def test_page() -> None:
 
 @pytest.mark.parametrize("inter_cj", ["batch", "client"])
 def test_classes_of_fedmr_do_not_wait(inter_cj: Any) -> None:
-    ctx = SimpleNamespace(
-        received={"g": torch.eye(3, 4), "known": MASK[:3]}, local={}, label_counts=np.array([1, 0, 2])
-    )
+    rule = FedMR(mu1=1, mu2=1, inter_cj=inter_cj)
+    received = {"g": torch.eye(3, 4), "known": MASK[:3]}
+    ctx = SimpleNamespace(received=received, label_counts=np.array([1, 0, 2]))
+    ctx.local = rule.begin(ctx)
     batch = Batch(X, WHOLE, torch.ones(4, 4), X, X, WHOLE)
-    assert watch(lambda: FedMR(mu1=1, mu2=1, inter_cj=inter_cj).loss(ctx, batch))[1] == set()
+    assert watch(lambda: rule.loss(ctx, batch))[1] == set()
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,7 @@ from benchmark.engine.state import Problem
 from methods.core.contexts import Batch
 from methods.core.method import build
 from methods.core.rules import MethodError
-from methods.fedmr import BatchWeights, FedMR, inter_class, intra_class
+from methods.fedmr import BatchWeights, FedMR, inter_class, intra_class, pairs
 
 
 def clients() -> Problem:
@@ -76,7 +76,8 @@ def value_and_gradient(f: Callable[[Tensor], Tensor], z: np.ndarray | Tensor) ->
 def extra(rule: FedMR, z: Tensor, y: Tensor, **received: Any) -> Tensor | float:
     """What the rule adds to the objective for one batch; ``counts``, ``rng`` are the client's."""
     counts, rng = received.pop("counts", None), received.pop("rng", None)
-    ctx = SimpleNamespace(received=received, label_counts=counts, local={"lite": rng})
+    ctx = SimpleNamespace(received=received, label_counts=counts, generators=lambda purpose: rng)
+    ctx.local = rule.begin(ctx)
     loss = rule.loss(ctx, Batch(None, y, z, None, None, None))
     assert loss.ce_weight == 1.0
     return loss.extra
@@ -151,7 +152,7 @@ def test_inter_by_hand() -> None:
     g, both = torch.tensor([[0.0, 0.0], [3.0, 4.0]]).double(), torch.tensor([True, True])
     for sample, loss, gradient in (((3.0, 4.0), 2.5, (0.3, 0.4)), ((0.0, 0.0), 0.0, (0.0, 0.0))):
         z = torch.tensor([sample]).double()
-        found = value_and_gradient(lambda z: inter_class(z, torch.tensor([0]), g, both), z)
+        found = value_and_gradient(lambda z: inter_class(z, torch.tensor([0]), g, *pairs(both, z.dtype)), z)
         assert found[0] == loss
         near(found[1], [gradient])
 
