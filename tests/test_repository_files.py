@@ -11,6 +11,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -106,3 +107,30 @@ def test_docker_ignores_what_git_ignores() -> None:
 
     wanted = {docker(line.replace("!/", "!")) for line in lines(".gitignore")}
     assert lines(".dockerignore") == wanted
+
+
+# Hooks and forms -----------------------------------------------------------------------------------
+
+
+def test_hooks_call_tools_that_make_check_calls() -> None:
+    (repository,) = content(".pre-commit-config.yaml")["repos"]
+    assert repository["repo"] == "local"
+    makefile = (ROOT / "Makefile").read_text()
+    hooks = {hook["id"]: hook for hook in repository["hooks"]}
+    assert set(hooks) == {"ruff-format", "ruff-check", "check-sizes", "mypy"}
+    for hook in hooks.values():
+        python, *words = hook["entry"].split()
+        assert (python, hook["language"]) == (".venv/bin/python", "system")
+        assert f"$(RUN) {' '.join(words)}" in makefile
+    assert [name for name, hook in hooks.items() if hook.get("stages") == ["pre-push"]] == ["mypy"]
+
+
+@pytest.mark.parametrize("name", ["wrong_number", "bug", "new_method"])
+def test_forms_for_issues(name: str) -> None:
+    form = content(f".github/ISSUE_TEMPLATE/{name}.yml")
+    assert form["name"] and form["description"]
+    fields = form["body"]
+    assert len({field["id"] for field in fields}) == len(fields)
+    assert {field["type"] for field in fields} <= {"input", "textarea"}
+    assert all(field["attributes"]["label"] for field in fields)
+    assert any(field.get("validations", {}).get("required") for field in fields)
