@@ -80,6 +80,7 @@ class AcevedoOptions(BloodOptions):
     "acevedo",
     options=AcevedoOptions,
     facts=lambda options: facts_by_class(TREE, PUBLISHED, CLASSES[options.classes], options),
+    licence=f"CC BY 4.0, {TREE.page}",
 )
 def acevedo(options: AcevedoOptions, root: Path) -> ListedDataset:
     """Acevedo-20, cells of normal blood: 11,630 + 2,913 images of 10 subtypes (of 17,092), 224 x 224; by hand."""

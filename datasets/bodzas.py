@@ -52,6 +52,7 @@ TREE = Tree(
     "bodzas",
     options=BloodOptions,
     facts=lambda options: facts_by_class(TREE, PUBLISHED, CLASSES, options),
+    licence=f"not confirmed (CC0 in one source, CC BY 4.0 in another), {TREE.page}",
 )
 def bodzas(options: BloodOptions, root: Path) -> ListedDataset:
     """Bodzas-23, blood cells in high resolution: 16,027 images of 9 classes, 80 % for training, 224 x 224; by hand."""

@@ -108,13 +108,23 @@ CIFAR100 = Kind(
 )
 
 
-@dataset("cifar10", options=RawOptions, facts=lambda _: CIFAR10.tree.facts(50_000, 10_000, 10, 32))
+@dataset(
+    "cifar10",
+    options=RawOptions,
+    facts=lambda _: CIFAR10.tree.facts(50_000, 10_000, 10, 32),
+    licence=f"not stated by the owner, {CIFAR10.tree.page}",
+)
 def cifar10(options: RawOptions, root: Path) -> RawDataset:
     """CIFAR-10 photographs: 50,000 + 10,000 colour images of 32 x 32, 10 classes; downloads by itself."""
     return _read(CIFAR10, root, options.strict)
 
 
-@dataset("cifar100", options=RawOptions, facts=lambda _: CIFAR100.tree.facts(50_000, 10_000, 100, 32))
+@dataset(
+    "cifar100",
+    options=RawOptions,
+    facts=lambda _: CIFAR100.tree.facts(50_000, 10_000, 100, 32),
+    licence=f"not stated by the owner, {CIFAR100.tree.page}",
+)
 def cifar100(options: RawOptions, root: Path) -> RawDataset:
     """CIFAR-100 photographs: 50,000 + 10,000 colour images of 32 x 32, 100 fine classes; downloads by itself."""
     return _read(CIFAR100, root, options.strict)

@@ -10,7 +10,7 @@ import numpy as np
 
 from datasets.core.base import RawDataset, RawOptions, Split, published
 from datasets.core.registry import dataset
-from datasets.mnist import MNIST, read
+from datasets.mnist import LICENCE, MNIST, read
 
 SEED = 42
 CLASSES, COLOURS = ("digit < 5", "digit >= 5"), ("red", "green")
@@ -18,7 +18,12 @@ TEST_CELLS = ((2571, 2568), (2505, 2356))
 """Test images by class and colour that the authors' code makes."""
 
 
-@dataset("cmnist", options=RawOptions, facts=lambda _: MNIST.tree.facts(60_000, 10_000, 2, 28))
+@dataset(
+    "cmnist",
+    options=RawOptions,
+    facts=lambda _: MNIST.tree.facts(60_000, 10_000, 2, 28),
+    licence=f"that of MNIST, of which it is made: {LICENCE}",
+)
 def cmnist(options: RawOptions, root: Path) -> RawDataset:
     """Coloured MNIST of FedDiverse: digit < 5 or >= 5, red or green independent of it; made from MNIST's files."""
     train, test = read(MNIST, root, options.strict)

@@ -42,7 +42,7 @@ class CovidOptions(RawOptions):
     size: int = Field(default=384, ge=8)
 
 
-@dataset("covid_fl", options=CovidOptions)
+@dataset("covid_fl", options=CovidOptions, licence=f"not stated with the prepared copy, {TREE.page}")
 def covid_fl(options: CovidOptions, root: Path) -> ListedDataset:
     """COVID-FL, chest X-rays of twelve sites (FedLD): 3 classes, 384 x 384; to be fetched by hand."""
     sites = [f"{LISTS}/{site}.csv" for site in SITES]

@@ -84,7 +84,12 @@ def _facts(options: Ham10000Options) -> Facts:
     return TREE.facts(sum(COUNTS.values()) - test, test, len(CLASSES), options.size, sources=len(SOURCES))
 
 
-@dataset("ham10000", options=Ham10000Options, facts=_facts)
+@dataset(
+    "ham10000",
+    options=Ham10000Options,
+    facts=_facts,
+    licence=f"Creative Commons, non-commercial (version not confirmed), {TREE.page}",
+)
 def ham10000(options: Ham10000Options, root: Path) -> ListedDataset:
     """HAM10000 skin lesions (FedSDC NIID-1): 9,805 + 210 dermoscopic images, 7 classes, 4 archives as sources."""
     if options.held_out >= min(COUNTS.values()):

@@ -146,7 +146,7 @@ def _facts(options: Isic2019Options) -> Facts:
     return TREE.facts(int(np.sum(TRAIN)), int(np.sum(TEST)), len(CLASSES), options.size, sources=len(CENTRES))
 
 
-@dataset("isic2019", options=Isic2019Options, facts=_facts)
+@dataset("isic2019", options=Isic2019Options, facts=_facts, licence=f"CC BY-NC 4.0, {TREE.page}")
 def isic2019(options: Isic2019Options, root: Path) -> ListedDataset:
     """ISIC2019 in the six centres of FLamby's Fed-ISIC2019 (FedMR): 18,597 + 4,650 dermoscopic images, 8 classes."""
     flamby = options.fold == "flamby"

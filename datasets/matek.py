@@ -56,6 +56,7 @@ TREE = Tree(
     "matek",
     options=BloodOptions,
     facts=lambda options: facts_by_class(TREE, PUBLISHED, CLASSES, options),
+    licence=f"CC BY 3.0, {TREE.page}",
 )
 def matek(options: BloodOptions, root: Path) -> ListedDataset:
     """Matek-19, cells in leukaemia: 18,365 images of 15 classes, 80 % for training, 224 x 224; by hand."""

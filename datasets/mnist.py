@@ -76,6 +76,9 @@ MNIST = Kind(
     first_labels={"train": (5, 0, 4, 1, 9, 2, 1, 3, 1, 4), "test": (7, 2, 1, 0, 4, 1, 4, 9, 5, 9)},
 )
 
+LICENCE = f"CC BY-SA 3.0, {MNIST.tree.page}"
+"""Of MNIST."""
+
 FASHION = Kind(
     tree=_tree(
         "FashionMNIST",
@@ -98,7 +101,12 @@ FASHION = Kind(
 )
 
 
-@dataset("mnist", options=RawOptions, facts=lambda _: MNIST.tree.facts(60_000, 10_000, 10, SIDE, channels=1))
+@dataset(
+    "mnist",
+    options=RawOptions,
+    facts=lambda _: MNIST.tree.facts(60_000, 10_000, 10, SIDE, channels=1),
+    licence=LICENCE,
+)
 def mnist(options: RawOptions, root: Path) -> RawDataset:
     """MNIST handwritten digits: 60,000 + 10,000 grey images of 28 x 28, 10 classes; downloads by itself."""
     return _built(MNIST, root, options.strict, 0.1307, 0.3081)
@@ -108,6 +116,7 @@ def mnist(options: RawOptions, root: Path) -> RawDataset:
     "fashionmnist",
     options=RawOptions,
     facts=lambda _: FASHION.tree.facts(60_000, 10_000, 10, SIDE, channels=1),
+    licence=f"MIT, {FASHION.tree.page}",
 )
 def fashionmnist(options: RawOptions, root: Path) -> RawDataset:
     """FashionMNIST articles of clothing: 60,000 + 10,000 grey images of 28 x 28, 10 classes; downloads by itself."""

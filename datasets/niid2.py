@@ -70,7 +70,9 @@ def _totals(published: Sequence[Mapping[str, int]]) -> Int64Array:
     )
 
 
-@dataset("niid2", options=Niid2Options, facts=_facts)
+@dataset(
+    "niid2", options=Niid2Options, facts=_facts, licence="those of its three parts: matek, acevedo, bodzas"
+)
 def niid2(options: Niid2Options, root: Path) -> ListedDataset:
     """Three sets of blood cells (Matek-19, Acevedo-20, Bodzas-23): 48,917 images of 13 classes, 224 x 224; by hand."""
     archives = (

@@ -86,7 +86,9 @@ def _facts(options: RetinaOptions) -> Facts:
     return Facts(sum(TRAIN_COUNTS), 0, len(CLASSES), 3, options.size, sources, raw, TREE.page)
 
 
-@dataset("retina", options=RetinaOptions, facts=_facts)
+@dataset(
+    "retina", options=RetinaOptions, facts=_facts, licence=f"not stated with the prepared copy, {TREE.page}"
+)
 def retina(options: RetinaOptions, root: Path) -> ListedDataset:
     """Retina, fundus photographs of FedLD: about 9,000 for training, 2 classes, 256 x 256; to be fetched by hand."""
     clients: list[str] = []

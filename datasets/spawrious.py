@@ -57,7 +57,12 @@ def _facts(options: SpawriousOptions) -> Facts:
     return TREE.facts(cells * PER_CELL - test, test, options.breeds, options.size)
 
 
-@dataset("spawrious", options=SpawriousOptions, facts=_facts)
+@dataset(
+    "spawrious",
+    options=SpawriousOptions,
+    facts=_facts,
+    licence=f"CC BY 4.0 in its README (CC BY-SA in its setup.py), {TREE.page}",
+)
 def spawrious(options: SpawriousOptions, root: Path) -> ListedDataset:
     """Spawrious as FedDiverse uses it: 2 or 4 breeds of dogs, 6,336 images each on beach and snow; get it yourself."""
     breeds = BREEDS[: options.breeds]

@@ -39,7 +39,12 @@ TREE = DownloadTree(
 )
 
 
-@dataset("svhn", options=RawOptions, facts=lambda _: TREE.facts(73_257, 26_032, 10, 32))
+@dataset(
+    "svhn",
+    options=RawOptions,
+    facts=lambda _: TREE.facts(73_257, 26_032, 10, 32),
+    licence=f"non-commercial use only, {TREE.page}",
+)
 def svhn(options: RawOptions, root: Path) -> RawDataset:
     """Street View house numbers: 73,257 + 26,032 colour images of 32 x 32, 10 classes; downloads by itself."""
     folder = fetch(TREE, root)

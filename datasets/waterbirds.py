@@ -62,7 +62,12 @@ def _facts(options: WaterBirdsOptions) -> Facts:
     return TREE.facts(train, test, len(CLASSES), options.size)
 
 
-@dataset("waterbirds", options=WaterBirdsOptions, facts=_facts)
+@dataset(
+    "waterbirds",
+    options=WaterBirdsOptions,
+    facts=_facts,
+    licence=f"not stated (made of CUB-200-2011 and Places; WILDS: non-commercial research and education), {TREE.page}",
+)
 def waterbirds(options: WaterBirdsOptions, root: Path) -> ListedDataset:
     """WaterBirds: 4,795 + 5,794 colour photographs, land and water birds on land or water; get the files yourself."""
     with readable(TREE, root):

@@ -16,20 +16,26 @@ Builder = Callable[[Any, Path], RawDataset | ListedDataset]
 
 @dataclass(frozen=True)
 class Entry:
-    """A registered data set: its builder, the model of its options, and the version of what it builds."""
+    """A registered data set: its builder, the model of its options, the version of what it builds, and its licence."""
 
     name: str
     builder: Builder
     options: type[Options]
     version: int = 1
     facts: Callable[[Any], Facts] | None = None
+    licence: str = ""
 
 
 ENTRIES: Registry[Entry] = Registry("data set", "datasets", DataError)
 
 
 def dataset(
-    name: str, *, options: type[Options], version: int = 1, facts: Callable[[Any], Facts] | None = None
+    name: str,
+    *,
+    options: type[Options],
+    version: int = 1,
+    facts: Callable[[Any], Facts] | None = None,
+    licence: str = "",
 ) -> Callable[[Builder], Builder]:
     """Register the decorated builder `(options, root) -> RawDataset or ListedDataset` under `name`.
 
@@ -39,10 +45,11 @@ def dataset(
         version: Increase it if the builder returns other data for the same options: sets prepared by an older
             version stay where they are and are prepared anew.
         facts: Options -> what is known of the set before its files are there; None: nothing.
+        licence: Licence of the images as their owner states it, and the owner's page; "" if it is not known.
     """
 
     def register(builder: Builder) -> Builder:
-        ENTRIES.add(name, Entry(name, builder, options, version, facts), builder.__module__)
+        ENTRIES.add(name, Entry(name, builder, options, version, facts, licence), builder.__module__)
         return builder
 
     return register

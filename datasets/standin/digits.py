@@ -17,6 +17,9 @@ from datasets.core.base import Facts, Int64Array, Options, RawDataset, Split
 from datasets.core.registry import dataset
 from datasets.standin import rendering
 
+LICENCE = "CC BY 4.0, https://doi.org/10.24432/C50P49"
+"""Of the digits, as UCI states it."""
+
 TEST_SHARE = 0.2
 """Of the digits of each class."""
 
@@ -44,7 +47,7 @@ def split_digits() -> tuple[Split, Split]:
     return Split(images[~held_out], labels[~held_out]), Split(images[held_out], labels[held_out])
 
 
-@dataset("digits", options=Options)
+@dataset("digits", options=Options, licence=LICENCE)
 def digits(options: Options, root: Path) -> RawDataset:
     """Handwritten digits bundled with scikit-learn: 1,797 grey images of 8 x 8, 10 classes; no download."""
     train, test = split_digits()
@@ -144,7 +147,7 @@ def _facts(options: StandInOptions) -> Facts:
     return Facts(train, test, options.classes, options.channels, 8, len(options.sources))
 
 
-@dataset("standin", options=StandInOptions, facts=_facts)
+@dataset("standin", options=StandInOptions, facts=_facts, licence=LICENCE)
 def standin(options: StandInOptions, root: Path) -> RawDataset:
     """Images made of scikit-learn's digits that stand in for another data set; see conf/dataset/digits_*.yaml."""
     train, test = split_digits()

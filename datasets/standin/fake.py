@@ -24,7 +24,7 @@ class FakeOptions(Options):
     seed: int = 0
 
 
-@dataset("fake", options=FakeOptions)
+@dataset("fake", options=FakeOptions, licence="none: made-up images of this project")
 def fake(options: FakeOptions, root: Path) -> RawDataset:
     """Tiny random images for tests: one fixed pattern per class plus noise, no download."""
     shape = (options.channels, options.size, options.size)
