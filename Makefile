@@ -109,7 +109,7 @@ setup: $(STAMP)  ## Only set up .venv
 	@echo '.venv is ready: .venv/bin/python'
 
 clean:  ## Delete caches and generated tables, figures and reports; keeps .venv and the finished runs
-	@rm -rf .mypy_cache .ruff_cache .pytest_cache results/tables results/figures results/report results/sweeps
+	@rm -rf .mypy_cache .ruff_cache .pytest_cache results/tables results/figures results/report results/checklists results/sweeps
 	@find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +
 
 # The stamp is written last: without it the script makes .venv again, with an older one it updates it.

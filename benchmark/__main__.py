@@ -13,6 +13,7 @@ COMMANDS = {
     "tune": "grid search on a validation split; runs of tables take the chosen values",
     "figure": "carry out the missing runs of figures and draw the figures",
     "report": "all tables of the results folder as one page for the browser",
+    "checklist": "answers to reproducibility checklists (NeurIPS, ACL) from the finished runs of tables",
     "analyse": "NAME: an analysis of a paper (without a name: which there are)",
     "fidelity": "[check|effects] docs/fidelity.md: where paper, code and text disagree, and what a switch changes",
     "document": "[check] docs/methods.md: the table of methods, from their files",

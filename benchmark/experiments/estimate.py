@@ -108,8 +108,7 @@ def _block(table: str, run: RunConfig, runs: int, facts: Facts) -> Block:
     there = min(facts.train, (wanted.train_per_class or facts.train) * facts.classes)
     scheme = partitions.make(run.partition.name, run.partition.parameters)
     clients, samples = scheme.expected(there, facts.classes, facts.sources)
-    test = facts.test + (max(0, there - samples) if wanted.rest == "test" else 0)
-    test = min(test, (wanted.test_per_class or test) * facts.classes)
+    test = test_samples(run, facts, there - samples)
     held_out = int(run.evaluation.validation * samples)
     taking_part = train.clients_per_round or clients
     if train.steps is not None:
@@ -118,6 +117,12 @@ def _block(table: str, run: RunConfig, runs: int, facts: Facts) -> Block:
         per_round = int(taking_part * (samples - held_out) / clients * (train.epochs or 1))
     evaluations = 1 + math.ceil(train.rounds / run.evaluation.every)
     return Block(table, run, runs, facts, per_round, evaluations * (test + held_out))
+
+
+def test_samples(run: RunConfig, facts: Facts, left: int) -> int:
+    """Number of test samples of a run, if ``left`` training samples have no client."""
+    test = facts.test + (max(0, left) if run.dataset.rest == "test" else 0)
+    return min(test, (run.dataset.test_per_class or test) * facts.classes)
 
 
 def paces(found: Sequence[Block], device: str) -> dict[Hashable, float]:

@@ -47,6 +47,14 @@ def cell_name(spec: TableSpec, row: str, column: str) -> str:
     return "/".join(quote(part, safe="") for part in (spec.name, row, column))
 
 
+def elsewhere(spec: TableSpec, query: TableQuery) -> TableQuery:
+    """The query that repeats a table's runs in an empty results folder, with the tuned values that they have taken."""
+    found = TunedFolder.of(query.tuned, query.results).find(query.preset, spec.name)
+    if query.tuned is not None or found is None or found.resolve().is_relative_to(COMMITTED):
+        return replace(query, results=FRESH)
+    return replace(query, results=FRESH, tuned=str(found.parents[1]))
+
+
 @dataclass
 class Details:
     """Collects the packed details of cells, and the clients of the partitions that they use, by their names."""
@@ -87,15 +95,8 @@ class Details:
         options = [f"name={spec.name}", *(f"{key}={value}" for key, value in chosen.items())]
         query = replace(self.query, seeds=len(result.runs))
         if result.complete:
-            query = replace(query, results=FRESH, tuned=self._tuned(spec))
+            query = elsewhere(spec, query)
         return query.command(" ".join(["table", *map(shlex.quote, [*options, *words])]))
-
-    def _tuned(self, spec: TableSpec) -> str | None:
-        """The folder of tuned values that the table has taken, unless another results folder gives the same."""
-        found = TunedFolder.of(self.query.tuned, self.query.results).find(self.query.preset, spec.name)
-        if self.query.tuned is not None or found is None or found.resolve().is_relative_to(COMMITTED):
-            return self.query.tuned
-        return str(found.parents[1])
 
     def _outcome(self, spec: TableSpec, result: CellRun) -> dict[str, Any]:
         value = None if result.value is None else _short(result.value * spec.metric_format.scale)

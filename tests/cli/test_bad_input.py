@@ -309,6 +309,7 @@ cancel, cancel paper=x, list x
 data, data x, data list x, data prepare, data prepare x, data prepare mnist x=1, data check mnist out=x
 partition, partition x, partition show x, partition show partition=x, partition show partition.x=1
 partition show dataset=x, partition show dataset.options.x=1
+checklist x, checklist paper=x, checklist name=x, checklist preset=x
 bench x, report x, report paper=x, doctor x, doctor paper=x, doctor preset=x, doctor launcher.x=1
 run x, run --x, run dataset=x, run train.x=1, run train.lr=x, run model.name=x, run partition.alpha=-1
 run dataset.options.x=1, run launcher=local, run -m launcher=x, run -m method=x,y

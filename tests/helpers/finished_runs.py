@@ -43,6 +43,7 @@ def finish(
     state: str = "done",
     final: Mapping[str, dict[str, float]] | None = None,
     meta: dict[str, Any] | None = None,
+    seconds: float = 0.0,
 ) -> None:
     """Write the folder of a run that has ended."""
     folder = results.run(run.key)
@@ -54,7 +55,8 @@ def finish(
     folder.records_path.write_bytes(content)
     rounds, digest = run.train.rounds, hashlib.sha256(content).hexdigest()
     sizes = {"records_bytes": len(content), "records_sha256": digest}
-    status = Status(RunState(state), rounds, rounds, final=dict(final or {}), engine=engine(), **sizes)
+    known: dict[str, Any] = {"seconds": seconds, "final": dict(final or {}), "engine": engine()}
+    status = Status(RunState(state), rounds, rounds, **known, **sizes)
     put_status(folder, status)
 
 
