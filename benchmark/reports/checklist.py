@@ -184,7 +184,9 @@ class Checklist:
         rows = {row for row, _ in self.results.chosen}
         if rows:
             kept = ", ".join(row.label for row in self.spec.rows if row.key not in rows)
-            lines.append(f"Not tuned, with the values of conf/method and of the table: {kept or 'none'}")
+            lines.append(
+                f"Rows without a tuned value, with those of conf/method and of the table: {kept or 'none'}"
+            )
         for (row, column), cell in self._searches().items():
             where = f"{self.spec.row(row).label}, {full_label(self.spec.column(column))}"
             if not cell.grid:
