@@ -1,4 +1,4 @@
-# FedTables in a container; docs/usage.md says how to build and start it.
+# FedTables in a container; docs/how-to/containers.md says how to build and start it.
 FROM python:3.11-slim
 
 # git: every run notes the commit that made it. Debian keeps only the newest version of a package, so none is pinned.

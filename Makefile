@@ -1,4 +1,4 @@
-# Every target sets up .venv by itself (once). `make help` lists them; README.md explains what they give.
+# Every target sets up .venv by itself (once). `make help` lists them; docs/index.md explains what they give.
 
 PAPER    ?=
 TABLE    ?=
@@ -23,6 +23,7 @@ endif
 
 RUN   := .venv/bin/python
 STAMP := .venv/.ready
+SITE  := NO_MKDOCS_2_WARNING=1 $(RUN) -m mkdocs build --strict
 
 # $(call option,name,value): name=value as one word of the shell, or nothing where the value is empty.
 quote  = '$(subst ','\'',$(1))'
@@ -31,8 +32,8 @@ WHICH  = $(call option,paper,$(PAPER)) $(call option,preset,$(PRESET)) $(call op
 DATA   = $(filter dataset.options.%,$(ARGS))
 HOW    = $(call option,launcher,$(LAUNCHER)) $(call option,workers,$(WORKERS))
 
-.PHONY: help table1 table tables tune leaderboard figures report plan status list doctor bench test test-cluster check \
-        format setup clean FORCE
+.PHONY: help table1 table tables tune leaderboard figures report plan status list doctor bench docs test test-cluster \
+        check format setup clean FORCE
 
 help:  ## This list
 	@echo 'make TARGET [VARIABLE=value ...]'
@@ -87,18 +88,23 @@ doctor: $(STAMP)  ## Can this machine do what you want? Devices, folders, data, 
 bench: $(STAMP)  ## Speed and memory beside a bare PyTorch loop; the suite of a GPU: ARGS=device=cuda
 	@$(RUN) -m benchmark bench $(ARGS)
 
+docs: $(STAMP)  ## The documentation as a site for the browser: site/index.html
+	@$(SITE)
+
 test: $(STAMP)  ## The test suite, on all cores (one file on one core: make test ARGS='-n 0 tests/test_project.py')
 	@$(RUN) -m pytest -n auto --dist loadfile $(ARGS)
 
 test-cluster: $(STAMP)  ## Tests on a real SLURM, which they install and start here: as root, on Debian only
 	@$(RUN) -m pytest -m cluster tests/cluster $(ARGS)
 
-check: $(STAMP)  ## Format, lint, docstrings, sizes, who imports whom, types
+check: $(STAMP)  ## Format, lint, docstrings, sizes, who imports whom, types, links of the documentation
 	@$(RUN) -m ruff format --check --quiet --diff .
 	@$(RUN) -m ruff check --quiet .
 	@$(RUN) scripts/check_sizes.py
 	@found=$$(.venv/bin/lint-imports --no-cache --no-logo) || { echo "$$found"; exit 1; }
 	@$(RUN) -m mypy
+	@site=$$(mktemp -d); found=$$($(SITE) --site-dir "$$site" 2>&1) || failed=1; rm -rf "$$site"; \
+	  if [ -n "$$failed" ]; then echo "$$found"; exit 1; fi
 	@echo 'check passed'
 
 format: $(STAMP)  ## Write the format and the lint fixes that are safe
@@ -109,7 +115,7 @@ setup: $(STAMP)  ## Only set up .venv
 	@echo '.venv is ready: .venv/bin/python'
 
 clean:  ## Delete caches and generated tables, figures and reports; keeps .venv and the finished runs
-	@rm -rf .mypy_cache .ruff_cache .pytest_cache results/tables results/figures results/report results/checklists results/sweeps
+	@rm -rf .mypy_cache .ruff_cache .pytest_cache site results/tables results/figures results/report results/checklists results/sweeps
 	@find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +
 
 # The stamp is written last: without it the script makes .venv again, with an older one it updates it.

@@ -107,12 +107,12 @@ def test_lock_pins_every_dependency_with_hashes_and_names_no_index() -> None:
     assert {re.split(r"[<>=]", line)[0].lower() for line in wanted} <= pinned
 
 
-# Examples of CONTRIBUTING.md and docs/adding_data.md -----------------------------------------------
+# Examples of docs/tutorials ----------------------------------------------------------------------
 
 
 def example(name: str) -> str:
     """The block of code that follows the mention of the file `name`."""
-    text = "".join((ROOT / page).read_text() for page in ("CONTRIBUTING.md", "docs/adding_data.md"))
+    text = "".join(page.read_text() for page in (ROOT / "docs/tutorials").glob("*.md"))
     block = re.search(rf"`{re.escape(name)}`[^`]*?:\n\n```\w+\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
     assert block, f"no example {name}"
     return block[1]
@@ -212,11 +212,28 @@ def test_example_of_a_table(tmp_path: Path) -> None:
     assert overrides["partition"]["clients"] == 5
 
 
+def test_commands_of_the_tutorial_of_a_sweep(tmp_path: Path) -> None:
+    """The first experiment and the first sweep: five runs, of which none is carried out twice."""
+    from benchmark.__main__ import main
+
+    shown = [
+        line
+        for line in code_lines(ROOT / "docs/tutorials/sweep.md")
+        if "train.rounds=2" in line and "digits" in line
+    ]
+    results = f"paths.results={tmp_path}"
+    for line in shown:
+        words = shlex.split(line)[3:]
+        assert main([*words, results, *(["launcher=inline"] if "-m" in words else [])]) == 0
+    finished = [path.parent.name for path in (tmp_path / "runs").rglob("status.json")]
+    assert sorted(finished) == ["seed0", "seed0", "seed0", "seed1", "seed1"]
+
+
 # What documents show -----------------------------------------------------------------------------
 
 
 def documents() -> list[Path]:
-    return [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+    return [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 def code_lines(document: Path) -> list[str]:
@@ -264,7 +281,7 @@ def test_architecture_names_functions_that_exist() -> None:
 def test_runs_that_documents_show_compose() -> None:
     from benchmark.cli.overrides import configurations
 
-    pages = [path for path in documents() if path.name != "CONTRIBUTING.md"]  # its method is no file
+    pages = [path for path in documents() if path.name != "method.md"]  # its method is no file
     shown = [line for path in pages for line in code_lines(path) if "benchmark run " in line]
     assert len(shown) >= 3
     for line in shown:

@@ -1,13 +1,13 @@
-"""``python -m benchmark document``: write docs/methods.md, the table of methods, from their files, or check it."""
+"""``python -m benchmark document``: write the pages of docs/reference from the code, or check them."""
 
 import importlib
 import inspect
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import NamedTuple
 
 from benchmark.cli.options import parse
 from benchmark.config.compose import group_names, load_group
@@ -15,25 +15,15 @@ from benchmark.paths import ROOT
 from benchmark.registry import BrokenFile, broken_files
 from benchmark.runs.files import write_with_folder
 
-PAGE = ROOT / "docs" / "methods.md"
-HEADING = """# Methods
-
-<!-- Written by: python -m benchmark document -->
-
-Each method is one file. `tests/methods/` compares its code with stored outputs of public reference code, with its
-paper's update rule on quadratic clients whose optimum is known, or with values that were computed by hand.
-
-A new method is one Python file and one YAML file: see [CONTRIBUTING.md](../CONTRIBUTING.md).
-
-"""
+FOLDER = ROOT / "docs" / "reference"
 HEAD = ("method", "paper", "file", "what it changes", "in `conf/`")
 
 
 @dataclass(frozen=True)
 class PageOptions:
-    """Options of a command that writes a page. None: its place in docs/."""
+    """Options of a command that writes pages. None: their folder in docs/."""
 
-    out: Annotated[Path | None, "FILE"] = None
+    out: Path | None = None
 
 
 class Algorithm(NamedTuple):
@@ -47,35 +37,60 @@ class Algorithm(NamedTuple):
 
 
 def main(words: Sequence[str]) -> int:
-    """Write the page; ``check``: exit code 1 if it is out of date."""
-    return page(words, "document", PAGE, lambda: HEADING + table(algorithms()) + "\n")
+    """Write the pages; ``check``: exit code 1 if one is out of date."""
+    from benchmark.cli import reference
+
+    pages = {
+        "commands": reference.commands,
+        "configuration": reference.configuration,
+        "methods": methods,
+        "datasets": reference.choices,
+        "hooks": reference.hooks,
+    }
+    return write_pages(words, "document", FOLDER, pages)
 
 
-def page(words: Sequence[str], command: str, place: Path, content: Callable[[], str]) -> int:
-    """The command ``COMMAND [check] [out=FILE]``: write a page, or check it; exit code 1 if it is outdated."""
+def write_pages(
+    words: Sequence[str], command: str, folder: Path, pages: Mapping[str, Callable[[], str]]
+) -> int:
+    """The command ``COMMAND [check] [out=FOLDER]``: write pages, or check them; exit code 1 if one is outdated."""
     checking = bool(words) and words[0] == "check"
-    path = parse(words[checking:], f"{command} [check]", PageOptions).out or place
-    new = content().encode()
-    if not checking:
-        write_with_folder(path, new)
-        print(path)
-    elif not path.is_file() or path.read_bytes() != new:
-        state = "out of date" if path.is_file() else "missing"
-        print(f"{path}: {state}; write it with: python -m benchmark {command}", file=sys.stderr)
-        return 1
-    else:
-        print(f"{path}: up to date")
-    return 0
+    folder = parse(words[checking:], f"{command} [check]", PageOptions).out or folder
+    code = 0
+    for name, content in pages.items():
+        path, new = folder / f"{name}.md", content().encode()
+        if not checking:
+            write_with_folder(path, new)
+            print(path)
+        elif not path.is_file() or path.read_bytes() != new:
+            state = "out of date" if path.is_file() else "missing"
+            print(f"{path}: {state}; write it with: python -m benchmark {command}", file=sys.stderr)
+            code = 1
+        else:
+            print(f"{path}: up to date")
+    return code
 
 
-def table(found: Sequence[Algorithm]) -> str:
-    """The Markdown of the table."""
-    rows = [HEAD]
-    for one in found:
-        names = ", ".join(f"`{name}`" for name in one.configured)
-        rows.append((one.name, one.paper, f"`{one.path}`", one.changes, names))
-    lines = ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows]
-    return "\n".join([lines[0], "|---" * len(HEAD) + "|", *lines[1:]])
+def methods() -> str:
+    """The page of methods: their papers and files, and the rules that they consist of."""
+    from benchmark.cli import reference
+
+    rows = [
+        (one.name, one.paper, f"`{one.path}`", one.changes, ", ".join(f"`{name}`" for name in one.configured))
+        for one in algorithms()
+    ]
+    return reference.page(
+        "Methods",
+        "Each method is one file. `tests/methods/` compares its code with stored outputs of public reference code, "
+        "with its paper's update rule on quadratic clients whose optimum is known, or with values that were computed "
+        "by hand.",
+        reference.table(HEAD, rows),
+        "## Rules",
+        "A method is made of rules. A hyper-parameter is set with `method.client.RULE.KEY=VALUE`, "
+        "`method.server.SLOT.KEY=VALUE` or `selection.KEY=VALUE`. One without a default has its value, and the "
+        "source of it, in the method's file in `conf/method/`.",
+        reference.rule_table(),
+    )
 
 
 def algorithms() -> list[Algorithm]:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
-from benchmark.cli.document import page
+from benchmark.cli.document import write_pages
 from benchmark.cli.launching import finished_runs, run_settings
 from benchmark.cli.options import PresetOptions, parse
 from benchmark.errors import ConfigError
@@ -15,8 +15,6 @@ from benchmark.paths import ROOT
 from benchmark.runs.files import write_with_folder
 from benchmark.runs.index import RunIndex
 from benchmark.runs.store import Results
-
-DOCUMENT = ROOT / "docs" / "fidelity.md"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,7 +28,7 @@ def main(words: Sequence[str]) -> int:
     """Write the document; ``check``: exit code 1 if it is out of date; ``effects``: run, measure, note."""
     if words and words[0] == "effects":
         return _effects(parse(words[1:], "fidelity effects", EffectsOptions))
-    return page(words, "fidelity", DOCUMENT, _content)
+    return write_pages(words, "fidelity", ROOT / "docs", {"fidelity": _content})
 
 
 def _content() -> str:

@@ -14,7 +14,7 @@ from benchmark.reports.render.console import TextConsole
 KINDS = tuple("methods datasets partitions selections tables figures analyses models rules".split())
 
 
-def _described(group: str, name: str) -> str:
+def described(group: str, name: str) -> str:
     """The comment at the top of a configuration file, as one line; `ConfigError` if the file is broken."""
     load_group(group, name)
     lines = []
@@ -73,4 +73,4 @@ def _entries(kind: str) -> list[tuple[str, str]]:
 
         return [(analysis.name, analysis.summary) for analysis in ANALYSES]
     group = kind.rstrip("s")
-    return [(name, _text(partial(_described, group, name))) for name in group_names(group)]
+    return [(name, _text(partial(described, group, name))) for name in group_names(group)]

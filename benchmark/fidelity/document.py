@@ -36,8 +36,8 @@ How to read it:
   quick trains a tiny network on stand-in data for seconds: its effects show that a switch changes something, not what
   the paper would have found.
 
-This page is generated from [methods/fidelity](../methods/fidelity), [results/published](../results/published) and
-[results/fidelity](../results/fidelity) (measured numbers of each seed, and the commit they were measured with):
+This page is generated from `methods/fidelity`, `results/published` and `results/fidelity` (measured numbers of each
+seed, and the commit they were measured with):
 
 ```
 python -m benchmark fidelity                       # write this page
@@ -183,7 +183,7 @@ def _printed() -> Iterator[str]:
     yield "## Printed inconsistencies"
     yield (
         "Places where a paper's text and tables do not agree, from "
-        "[results/published/README.md](../results/published/README.md), with the arithmetic done again from the "
+        "`results/published/README.md`, with the arithmetic done again from the "
         "printed cells (`results/published/*.csv`). The published numbers in our tables are not corrected."
     )
     for section in inconsistencies():

@@ -1,10 +1,12 @@
-"""The page of methods: up to date, and complete."""
+"""The pages of docs/reference: up to date, and complete."""
 
 from pathlib import Path
 from typing import Any
 
-from benchmark.cli.document import PAGE, algorithms
+from benchmark.cli.document import FOLDER, algorithms
+from benchmark.cli.reference import settings
 from benchmark.config.compose import group_names
+from benchmark.config.schema import RunConfig
 
 
 def test_every_configured_method_is_in_the_table() -> None:
@@ -17,12 +19,31 @@ def test_every_configured_method_is_in_the_table() -> None:
     assert found["FedAdam, FedYogi, FedAdagrad"].configured == ("fedadagrad", "fedadam", "fedyogi")
 
 
-def test_the_page_is_up_to_date_and_check_notices_a_change(cli: Any, tmp_path: Path) -> None:
+def test_the_pages_are_up_to_date_and_check_notices_a_change(cli: Any, tmp_path: Path) -> None:
     assert cli("document", "check").code == 0, "run: python -m benchmark document"
-    assert "missing; write it with" in cli("document", "check", "out=page.md").err
-    page = tmp_path / "page.md"
-    page.write_text(PAGE.read_text().replace("| SCAFFOLD |", "| Scaffold |"))
-    code, _, err = cli("document", "check", f"out={page}")
-    assert code == 1 and "out of date" in err
-    assert cli("document", f"out={page}").code == 0
-    assert page.read_text() == PAGE.read_text()
+    assert "methods.md: missing; write it with" in cli("document", "check", "out=pages").err
+    assert cli("document", f"out={tmp_path}").code == 0
+    page = tmp_path / "methods.md"
+    page.write_text(page.read_text().replace("| SCAFFOLD |", "| Scaffold |"))
+    code, out, err = cli("document", "check", f"out={tmp_path}")
+    assert code == 1 and err.count("out of date") == 1 and out.count("up to date") == 4
+    assert cli("document", f"out={tmp_path}").code == 0
+    assert page.read_text() == (FOLDER / "methods.md").read_text()
+
+
+def test_every_key_has_a_meaning() -> None:
+    keys = {each.key: each for each in settings("config.yaml")}
+    for group in ("train", "evaluation", "precision", "runtime", "paths"):
+        known = RunConfig.model_fields[group].annotation.model_fields  # type: ignore[union-attr]
+        assert {f"{group}.{name}" for name in known} - {"train.schedule"} <= keys.keys()
+    assert keys["train.epochs"].default == "1" and keys["train.epochs"].meaning.startswith("local epochs E")
+    assert keys["train.augment"].meaning.startswith("none | crop_flip")  # its comment stands above it
+    for name in ("config", "launcher/local", "launcher/slurm", "tracking/wandb"):
+        assert not [each for each in settings(f"{name}.yaml") if not each.meaning and each.key != "name"]
+
+
+def test_commands_show_their_options() -> None:
+    text = (FOLDER / "commands.md").read_text()
+    table = text.partition("\n## table\n")[2].partition("\n## ")[0]
+    assert "show=measured|published|difference|both" in table
+    assert "## logs" in text and "lines=NUMBER|all" in text

@@ -154,7 +154,7 @@ def test_records_of_a_run_at_work(tmp_path: Path) -> None:
 
 
 def test_resumed_offline_and_synced(root: Path, online: Wandb) -> None:
-    """A run that was interrupted has two files under one id; `wandb sync` sends them (docs/wandb.md)."""
+    """A run that was interrupted has two files under one id; `wandb sync` sends them (docs/how-to/wandb.md)."""
     sender = Sender(settings(), root)
     write_run(root, "interrupted", [0, 1, 2])
     assert sender.send_runs([RUN]) == 1

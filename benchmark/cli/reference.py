@@ -1,0 +1,254 @@
+"""Pages of docs/reference, made from the code: commands, configuration keys, data sets and hooks of methods."""
+
+import contextlib
+import inspect
+import io
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from pydantic import BaseModel
+
+import datasets
+from benchmark.cli import COMMANDS, entry
+from benchmark.cli.list import described
+from benchmark.config.compose import group_names
+from benchmark.config.schema import IDENTITY, RunConfig
+from benchmark.errors import UserError
+from benchmark.paths import CONF
+from benchmark.reports.render.markdown import pipe_row
+from datasets.core import registry as data_registry
+from methods.core import method, rules
+from partitions.core import registry as partition_registry
+
+WRITTEN = "<!-- Written by: python -m benchmark document -->"
+SUBCOMMANDS = {"partition": "show", "fidelity": "effects"}
+"""Commands whose options belong to a word behind their name."""
+
+SETTINGS = {"launcher": ("local", "slurm"), "tracking": ("wandb",)}
+"""Groups whose keys are set beside a command, ``launcher.KEY=VALUE``, and their files."""
+
+
+class Setting(NamedTuple):
+    """A key of a file of ``conf/``: its dotted name, its value as written there, and its comment."""
+
+    key: str
+    default: str
+    meaning: str
+
+
+def page(title: str, *parts: str) -> str:
+    """A page that the command ``document`` writes."""
+    return "\n\n".join([f"# {title}", WRITTEN, *parts]) + "\n"
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table of Markdown."""
+    lines = [[cell.replace("|", r"\|") for cell in row] for row in rows]
+    return "\n".join(map(pipe_row, [head, ["---"] * len(head), *lines]))
+
+
+# Commands ----------------------------------------------------------------------------------------
+
+
+def commands() -> str:
+    """What each command does, and its options as ``--help`` prints them."""
+    parts = [
+        "`python -m benchmark COMMAND --help` prints the same. `key=` without a value is ignored. Targets of make "
+        "and their variables: `make help`."
+    ]
+    for name, text in COMMANDS.items():
+        parts += [f"## {name}", code_spans(text)]
+        if shown := help_of(name):
+            parts.append(f"```text\n{shown}\n```")
+    return page("Commands", *parts)
+
+
+def help_of(name: str) -> str:
+    """What ``--help`` prints; nothing for a command that takes no options. `run` goes on to print its defaults."""
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.suppress(SystemExit, UserError):
+        entry(name)([*([SUBCOMMANDS[name]] if name in SUBCOMMANDS else []), "--help"])
+    return out.getvalue().partition("\nGroups:")[0].strip()
+
+
+def code_spans(text: str) -> str:
+    """A description with its words of the command line as code."""
+    return re.sub(r"(?<![\w`])(\[[^\]]+\]|--\w+|\w+=\w+|[A-Z]{2,}=?[A-Z]*(?=[ :]))(?!`)", r"`\1`", text)
+
+
+# Keys of the configuration -----------------------------------------------------------------------
+
+
+def configuration() -> str:
+    """Every key of a run's configuration, of the launchers and of tracking."""
+    schema = RunConfig.model_json_schema()
+    found = list(settings("config.yaml"))
+    hashed = [each for each in found if each.key.partition(".")[0] in IDENTITY]
+    others = [each for each in found if each not in hashed]
+    parts = [
+        "Keys of `conf/config.yaml`. `python -m benchmark run KEY=VALUE` sets them, and so do presets and tables. "
+        "A preset has other defaults. The keys of a data set, a partition or a model are those of the chosen file: "
+        "[data sets, partitions and models](datasets.md). The keys of a rule are listed with the [methods]"
+        "(methods.md#rules).",
+        "## Keys that make another run",
+        "Their values are part of a run's hash.",
+        _keys(hashed, schema),
+        "## Keys that do not",
+        _keys(others, schema),
+    ]
+    for group, names in SETTINGS.items():
+        for name in names:
+            keys = [each._replace(key=f"{group}.{each.key}") for each in settings(f"{group}/{name}.yaml")]
+            parts += [f"## {group}={name}", described(group, name)]
+            keys = [each for each in keys if each.key != f"{group}.name"]
+            parts.append(table(["key", "default", "meaning"], _written(keys)))
+    return page("Configuration", *parts)
+
+
+def _keys(found: Sequence[Setting], schema: Mapping[str, Any]) -> str:
+    types = [accepts(_at(schema, each.key) or _open(each.default)) for each in found]
+    rows = [(key, kind, value, text) for (key, value, text), kind in zip(_written(found), types, strict=True)]
+    return table(["key", "type", "default", "meaning"], rows)
+
+
+def _written(found: Iterable[Setting]) -> Iterator[tuple[str, str, str]]:
+    return ((f"`{each.key}`", f"`{each.default}`", each.meaning) for each in found)
+
+
+def settings(name: str) -> list[Setting]:
+    """The keys of a file of ``conf/`` that have a value, with the comment behind each or in the lines above it."""
+    found: list[Setting] = []
+    path: list[tuple[int, str]] = []
+    above: list[str] = []
+    for line in (CONF / name).read_text(encoding="utf-8").splitlines():
+        if line.lstrip().startswith("#"):
+            above.append(line.strip(" #"))
+        elif parts := re.fullmatch(r"( *)([\w.]+):(?: +([^#\s].*?))?(?:  # (.*))?", line):
+            indent, key, value, comment = len(parts[1]), parts[2], parts[3], parts[4]
+            path = [each for each in path if each[0] < indent] + [(indent, key)]
+            if value is not None:
+                dotted = ".".join(each for _, each in path)
+                found.append(Setting(dotted, value, comment or (" ".join(above) if indent else "")))
+            above = []
+    return found
+
+
+def _at(schema: Mapping[str, Any], dotted: str) -> Mapping[str, Any]:
+    """The part of a JSON schema that describes a dotted key; empty if it leaves the key open."""
+    part: Mapping[str, Any] = schema
+    for key in dotted.split("."):
+        if "$ref" in part:
+            part = schema["$defs"][part["$ref"].rpartition("/")[2]]
+        part = part.get("properties", {}).get(key, {})
+    return part
+
+
+def _open(default: str) -> dict[str, str]:
+    """What stands for the schema of a key that it leaves open: a rule's name and parameters, or a word."""
+    return {"type": "object" if default == "null" or default.startswith("{") else "string"}
+
+
+def accepts(part: Mapping[str, Any]) -> str:
+    """The values that a part of a JSON schema allows, in words."""
+    if "anyOf" in part:
+        return " or ".join(accepts(each) for each in part["anyOf"])
+    if "enum" in part:
+        return ", ".join(f"`{each}`" for each in part["enum"])
+    words = {"integer": "integer", "number": "number", "string": "text", "boolean": "`true`, `false`"}
+    words |= {"null": "null", "array": "list", "object": "mapping"}
+    bounds = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}
+    limits = " and ".join(f"{sign} {part[key]:g}" for key, sign in bounds.items() if key in part)
+    return f"{words[part['type']]} {limits}".strip()
+
+
+def fields(model: type[BaseModel]) -> str:
+    """The parameters of a pydantic model, one per line of a table's cell."""
+    schema = model.model_json_schema()
+    shown = []
+    for name, part in schema.get("properties", {}).items():
+        default = "" if "default" not in part else f" (default {_yaml(part['default'])})"
+        shown.append(f"`{name}`: {accepts(part)}{default}")
+    return "<br>".join(shown)
+
+
+def _yaml(value: Any) -> str:
+    return json.dumps(value).strip('"')
+
+
+# Data sets, partitions, models -------------------------------------------------------------------
+
+
+def choices() -> str:
+    """The files of conf/dataset, conf/partition and conf/model, and the parameters of what they name."""
+    from benchmark.models.base import networks
+    from benchmark.models.networks import model_names
+
+    parts = [
+        "`python -m benchmark list datasets|partitions|models` prints the files of `conf/` on a terminal."
+    ]
+    builders = {name: data_registry.get(name).options for name in datasets.names()}
+    schemes = {name: partition_registry.get(name) for name in partition_registry.names()}
+    models = {name: networks[name] for name in model_names()}
+    kinds: list[tuple[str, str, str, Mapping[str, type[BaseModel]]]] = [
+        ("Data sets", "dataset", "dataset.options.KEY", builders),
+        ("Partitions", "partition", "partition.KEY", schemes),
+        ("Models", "model", "model.KEY", models),
+    ]
+    for title, group, key, known in kinds:
+        rows = [(f"`{name}`", described(group, name)) for name in group_names(group)]
+        parts += [f"## {title}", table([f"`{group}=`", "what it is"], rows)]
+        parts.append(f"Parameters, set with `{key}=VALUE`, by `{group}.name`:")
+        parts.append(
+            table(["name", "parameters"], [(f"`{name}`", fields(model)) for name, model in known.items()])
+        )
+    return page("Data sets, partitions, models", *parts)
+
+
+# Hooks and rules ---------------------------------------------------------------------------------
+
+
+def hooks() -> str:
+    """The hooks of every slot of a method, from the base classes."""
+    parts = [
+        "A method fills some of these slots; [the tutorial](../tutorials/method.md) shows how. A hook that a rule "
+        "leaves out is neutral. Hooks marked \\* have no neutral value. `methods/core/contexts.py` describes what "
+        "hooks receive and return."
+    ]
+    for slot, base in rules.SLOTS.items():
+        parts += [f"## {slot}: {base.__name__}", _prose(inspect.getdoc(base) or "")]
+        parts.append(table(["hook", "meaning"], _hooks(base)))
+    return page("Hooks of methods", *parts)
+
+
+def _hooks(base: type[rules.Rule]) -> Iterator[tuple[str, str]]:
+    classes = [each for each in reversed(base.__mro__) if each.__module__ == rules.__name__]
+    found = {
+        name: value for each in classes for name, value in vars(each).items() if not name.startswith("_")
+    }
+    for name, value in found.items():
+        function = value.fget if isinstance(value, property) else value
+        if inspect.isfunction(function):
+            names = ", ".join(list(inspect.signature(function).parameters)[1:])
+            call = name if isinstance(value, property) else f"{name}({names})"
+            star = " \\*" if getattr(function, "__isabstractmethod__", False) else ""
+            yield f"`{call}`{star}", " ".join(_prose(inspect.getdoc(function) or "").split())
+
+
+def _prose(docstring: str) -> str:
+    """A docstring as Markdown: names as code, attributes as a list."""
+    text = re.sub(r"(?::\w+:)?`{1,2}([^`]+)`{1,2}", r"`\1`", docstring)
+    prose, _, attributes = text.partition("\nAttributes:\n")
+    items = re.sub(r"\n {8,}", " ", attributes)
+    return (prose.strip() + "\n\n" + re.sub(r"^ {4}(\w+):", r"- `\1`:", items, flags=re.MULTILINE)).strip()
+
+
+def rule_table() -> str:
+    """Every rule with its hyper-parameters."""
+    rows = []
+    for slot, registry in method.registered.items():
+        for name in method.names(slot):
+            shown = fields(registry.get(slot, name))
+            rows.append((f"`{slot}`", f"`{name}`", _prose(method.describe(slot, name)), shown))
+    return table(["slot", "rule", "what it does", "hyper-parameters"], rows)
