@@ -16,7 +16,7 @@ from benchmark.registry import BrokenFile, broken_files
 from benchmark.runs.files import write_with_folder
 
 FOLDER = ROOT / "docs" / "reference"
-HEAD = ("method", "paper", "file", "what it changes", "in `conf/`")
+HEAD = ("method", "paper", "file in `methods/`", "what it changes", "in `conf/`")
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,13 @@ def methods() -> str:
     from benchmark.cli import reference
 
     rows = [
-        (one.name, one.paper, f"`{one.path}`", one.changes, ", ".join(f"`{name}`" for name in one.configured))
+        (
+            one.name,
+            one.paper,
+            f"`{one.path.removeprefix('methods/')}`",
+            one.changes,
+            ", ".join(f"`{name}`" for name in one.configured),
+        )
         for one in algorithms()
     ]
     return reference.page(

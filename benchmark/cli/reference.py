@@ -59,7 +59,7 @@ def commands() -> str:
         "and their variables: `make help`."
     ]
     for name, text in COMMANDS.items():
-        parts += [f"## {name}", code_spans(text)]
+        parts += [f"## {name}", f"{text[0].upper()}{text[1:]}."]
         if shown := help_of(name):
             parts.append(f"```text\n{shown}\n```")
     return page("Commands", *parts)
@@ -71,11 +71,6 @@ def help_of(name: str) -> str:
     with contextlib.redirect_stdout(out), contextlib.suppress(SystemExit, UserError):
         entry(name)([*([SUBCOMMANDS[name]] if name in SUBCOMMANDS else []), "--help"])
     return out.getvalue().partition("\nGroups:")[0].strip()
-
-
-def code_spans(text: str) -> str:
-    """A description with its words of the command line as code."""
-    return re.sub(r"(?<![\w`])(\[[^\]]+\]|--\w+|\w+=\w+|[A-Z]{2,}=?[A-Z]*(?=[ :]))(?!`)", r"`\1`", text)
 
 
 # Keys of the configuration -----------------------------------------------------------------------
