@@ -282,7 +282,9 @@ def test_runs_that_documents_show_compose() -> None:
     from benchmark.cli.overrides import configurations
 
     pages = [path for path in documents() if path.name != "method.md"]  # its method is no file
-    shown = [line for path in pages for line in code_lines(path) if "benchmark run " in line]
+    shown = [
+        line for path in pages for line in code_lines(path) if line.startswith("python -m benchmark run ")
+    ]
     assert len(shown) >= 3
     for line in shown:
         words = shlex.split(line, comments=True)[4:]

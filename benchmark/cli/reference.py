@@ -55,7 +55,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 def commands() -> str:
     """What each command does, and its options as ``--help`` prints them."""
     parts = [
-        "`python -m benchmark COMMAND --help` prints the same. `key=` without a value is ignored. Targets of make "
+        "A command followed by `--help` prints its options. `key=` without a value is ignored. Targets of make "
         "and their variables: `make help`."
     ]
     for name, text in COMMANDS.items():
