@@ -12,7 +12,7 @@ USAGE = "\n".join(
     [
         "usage: python -m benchmark COMMAND [key=value ...]     (COMMAND --help: its options)",
         "",
-        *(f"  {name:<10} {text}" for name, text in COMMANDS.items()),
+        *(f"  {name:<10} {words}{': ' * bool(words)}{text}" for name, (text, words) in COMMANDS.items()),
     ]
 )
 

@@ -17,14 +17,26 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Options:
-    """What every analysis takes: the results folder, in which its table is written."""
+    """What every analysis takes.
+
+    Attributes:
+        results: The results folder, in which the table is written.
+    """
 
     results: Path = Path("results")
 
 
 @dataclass(frozen=True)
 class RunOptions(Options):
-    """What an analysis of finished runs takes."""
+    """What an analysis of finished runs takes.
+
+    Attributes:
+        preset: Data, model and budget.
+        seeds: Number of seeds. If left out: as many as the table says.
+        tuned: Folder of tuned values, or ``off``. If left out: those of the results folder, then those of the project.
+        stale: Whether finished runs whose method's code has changed since are left out, or used and marked.
+        dataset_options: An option of the data set of every cell, on top of the cell's own.
+    """
 
     preset: str = "quick"
     seeds: int | None = None
@@ -52,7 +64,15 @@ class RunOptions(Options):
 
 @dataclass(frozen=True)
 class LossDecompositionOptions(Options):
-    """``seeds``: their number; None: that of the figure's experiment. ``data``: folder of the raw data."""
+    """How the experiment of the figure is carried out.
+
+    Attributes:
+        preset: Data, model and budget.
+        seeds: Number of seeds. If left out: that of the figure's experiment.
+        data: Folder of the raw data. If left out: what the variable FEDTABLES_DATA names, or ``data``.
+        device: Device of the training.
+        threads: Threads of the training.
+    """
 
     preset: str = "quick"
     seeds: int | None = None
@@ -63,14 +83,24 @@ class LossDecompositionOptions(Options):
 
 @dataclass(frozen=True)
 class OverheadOptions(RunOptions):
-    """Which column of FedDiverse's Table 1 is read."""
+    """Which runs are read.
+
+    Attributes:
+        column: The column of FedDiverse's Table 1 whose runs are read.
+    """
 
     column: Annotated[str, "COLUMN of feddiverse_table1"] = "cmnist_gsc"
 
 
 @dataclass(frozen=True)
 class ResourcesOptions(Options):
-    """Which columns of the figure are measured; how often each method is timed (None: as often as in the figure)."""
+    """What is measured.
+
+    Attributes:
+        preset: Data, model and budget.
+        columns: Columns of the figure that are measured. If left out: all.
+        repeats: How often each method is timed. If left out: as often as in the figure.
+    """
 
     preset: str = "quick"
     columns: Annotated[str | None, "KEY,PATTERN*,... of the figure"] = None
@@ -79,14 +109,25 @@ class ResourcesOptions(Options):
 
 @dataclass(frozen=True)
 class RetinaSplitsOptions(Options):
-    """``data``: folder of the raw data."""
+    """Where the data are.
+
+    Attributes:
+        data: Folder of the raw data. If left out: what the variable FEDTABLES_DATA names, or ``data``.
+    """
 
     data: Path | None = None
 
 
 @dataclass(frozen=True)
 class UpdateGeometryOptions(Options):
-    """Which cell is trained, and for how many rounds: None takes the cell's own number."""
+    """Which cell is trained, and for how many rounds.
+
+    Attributes:
+        preset: Data, model and budget.
+        name: The table of the cell.
+        column: Column of the cell. If left out: the first one.
+        rounds: Number of rounds. If left out: the cell's own.
+    """
 
     preset: str = "quick"
     name: Annotated[str, "FILE of conf/table with a row fedavg"] = "fedld_table1"

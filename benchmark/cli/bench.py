@@ -13,7 +13,12 @@ PARTS = ("speed", "steps", "kernels", "memory", "planning")
 
 @dataclass(frozen=True)
 class BenchOptions:
-    """Which device's suite to measure, instead of the parts; ``mini`` shows that it runs."""
+    """What is measured instead of the parts.
+
+    Attributes:
+        device: The device whose suite is measured.
+        size: Size of that suite; ``mini`` shows that it runs.
+    """
 
     device: Literal["none", "cpu", "cuda"] = "none"
     size: Literal["full", "mini"] = "full"

@@ -20,7 +20,11 @@ from benchmark.runs.store import Results
 
 @dataclass(frozen=True, kw_only=True)
 class ChecklistOptions(TableQuery):
-    """Options of the command. ``out``: the folder for the pages; None: ``checklists/PRESET`` in the results folder."""
+    """Options of the command.
+
+    Attributes:
+        out: Folder of the pages. If left out: ``checklists/PRESET`` in the results folder.
+    """
 
     out: Path | None = None
 

@@ -20,8 +20,12 @@ HEAD = ("method", "paper", "file in `methods/`", "what it changes", "in `conf/`"
 
 
 @dataclass(frozen=True)
-class PageOptions:
-    """Options of a command that writes pages. None: their folder in docs/."""
+class DocumentOptions:
+    """Options of a command that writes pages.
+
+    Attributes:
+        out: Folder of the pages. If left out: their folder in docs/.
+    """
 
     out: Path | None = None
 
@@ -55,7 +59,7 @@ def write_pages(
 ) -> int:
     """The command ``COMMAND [check] [out=FOLDER]``: write pages, or check them; exit code 1 if one is outdated."""
     checking = bool(words) and words[0] == "check"
-    folder = parse(words[checking:], f"{command} [check]", PageOptions).out or folder
+    folder = parse(words[checking:], f"{command} [check]", DocumentOptions).out or folder
     code = 0
     for name, content in pages.items():
         path, new = folder / f"{name}.md", content().encode()

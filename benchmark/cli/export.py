@@ -5,6 +5,7 @@ import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 from benchmark.cli.jobs import parse_with_run, run_called
 from benchmark.config.compose import resolve
@@ -19,9 +20,15 @@ DIGITS = 8
 
 @dataclass(frozen=True, kw_only=True)
 class ExportOptions:
-    """Options of the command. ``name``: first part of the file's name. ``out``: its folder (that of all weights)."""
+    """Options of the command.
 
-    name: str = ""
+    Attributes:
+        name: First part of the file's name; the digest of its content follows.
+        out: Folder of the file. If left out: the folder of all weights.
+        results: The results folder.
+    """
+
+    name: Annotated[str, "TEXT"] = ""
     out: Path | None = None
     results: Path = Path("results")
 

@@ -18,8 +18,14 @@ from benchmark.runs.store import Results
 
 
 @dataclass(frozen=True, kw_only=True)
-class EffectsOptions(PresetOptions):
-    """Options of ``fidelity effects``. ``out``: by default the folder of measured effects in the project."""
+class FidelityOptions(PresetOptions):
+    """Options of ``fidelity effects``.
+
+    Attributes:
+        ids: Entries of docs/fidelity.md. If left out: all that have a switch to measure.
+        seeds: Number of seeds. If left out: as many as the table says.
+        out: Folder of the measured effects. If left out: the project's own.
+    """
 
     ids: Annotated[str | None, "ID,PATTERN*,..."] = None
 
@@ -27,7 +33,7 @@ class EffectsOptions(PresetOptions):
 def main(words: Sequence[str]) -> int:
     """Write the document; ``check``: exit code 1 if it is out of date; ``effects``: run, measure, note."""
     if words and words[0] == "effects":
-        return _effects(parse(words[1:], "fidelity effects", EffectsOptions))
+        return _effects(parse(words[1:], "fidelity effects", FidelityOptions))
     return write_pages(words, "fidelity", ROOT / "docs", {"fidelity": _content})
 
 
@@ -37,7 +43,7 @@ def _content() -> str:
     return render(load())
 
 
-def _effects(options: EffectsOptions) -> int:
+def _effects(options: FidelityOptions) -> int:
     """Run both sides of the entries with an effect in the preset; exit code 0, 1 (a run failed) or 130 (stopped)."""
     preset, count, chapters = options.preset, options.seeds, load()
     measured = [each.id for chapter in chapters for each in chapter.entries if each.effect is not None]

@@ -24,7 +24,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class FigureOptions(PresetOptions):
-    """Options of the command."""
+    """Options of the command.
+
+    Attributes:
+        paper: Short name of a paper. If left out: all.
+        figure: Number of the figure in the paper. If left out: all.
+        name: One file of figures. ``paper`` and ``figure`` are then ignored.
+        dataset_options: An option of the data set of every cell, on top of the cell's own.
+        out: Folder of the figures. If left out: ``figures/PRESET`` in the results folder.
+    """
 
     paper: str | None = None
     figure: int | None = None

@@ -37,7 +37,11 @@ SECONDS = 5.0
 
 @dataclass(frozen=True, kw_only=True)
 class StatusOptions(TableQuery):
-    """Options of ``status``. ``watch``: look again until nothing runs or waits."""
+    """Options of ``status``.
+
+    Attributes:
+        watch: Look again until nothing runs or waits.
+    """
 
     watch: bool = False
 
@@ -131,7 +135,11 @@ def _watch(console: TextConsole, look: Callable[[], tuple[RenderableType, str, b
 
 @dataclass(frozen=True, kw_only=True)
 class RetryOptions(TableQuery, LaunchOptions):
-    """Options of ``retry``."""
+    """Options of ``retry``.
+
+    Attributes:
+        failed: Carry out the failed runs again. The command needs this flag.
+    """
 
     failed: bool = False
 
@@ -172,7 +180,11 @@ def retry(words: Sequence[str]) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class CancelOptions(TableQuery):
-    """Options of ``cancel``. ``all``: everything that was submitted from the results folder, sweeps too."""
+    """Options of ``cancel``.
+
+    Attributes:
+        all: Everything that was submitted from the results folder, sweeps too.
+    """
 
     all: bool = False
 
@@ -211,7 +223,13 @@ def cancel(words: Sequence[str]) -> int:
 
 @dataclass(frozen=True)
 class LogsOptions:
-    """Options of ``logs``. ``follow``: go on until the run has ended."""
+    """Options of ``logs``.
+
+    Attributes:
+        lines: How many lines of the log are printed, counted from its end.
+        results: The results folder.
+        follow: Go on until the run has ended.
+    """
 
     lines: Annotated[str, "NUMBER|all"] = "40"
     results: Path = Path("results")

@@ -3,8 +3,11 @@
 ``Annotated[str, "PATTERN*,..."]`` says what help and messages call the values; with None the field is no word. A field
 of type bool is a flag: ``watch: bool = False`` is set by ``--watch``. A field ``GROUP_settings`` that is a mapping
 takes the words ``GROUP.KEY=VALUE``, with VALUE in YAML, and ``dataset_options`` takes ``dataset.options.KEY=VALUE``.
+What a word means stands under ``Attributes:`` in the docstring of the class.
 """
 
+import dataclasses
+import inspect
 import re
 import types
 import typing
@@ -41,7 +44,12 @@ TYPES = {int: "NUMBER", float: "NUMBER", Path: "FOLDER", str: "TEXT", bool: ""}
 
 @dataclass(frozen=True, kw_only=True)
 class TrackingOptions:
-    """Whether runs, tables and figures are sent to W&B."""
+    """Whether runs, tables and figures are sent to W&B.
+
+    Attributes:
+        tracking: Where runs, tables and figures are sent. If left out: nowhere; ``track`` sends them to W&B.
+        tracking_settings: A setting of tracking.
+    """
 
     tracking: Annotated[str | None, "off|wandb"] = None
     tracking_settings: Mapping[str, Any] = field(default_factory=dict)
@@ -49,7 +57,17 @@ class TrackingOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class LaunchOptions(TrackingOptions):
-    """How runs are carried out and tracked. ``verbose``: print a line for every run that has ended."""
+    """How runs are carried out and tracked.
+
+    Attributes:
+        launcher: Where runs are carried out.
+        launcher_settings: A setting of the launcher, on top of those in its file.
+        workers: Processes of the local launcher. If left out: one per GPU, without a GPU one per core.
+        threads: Threads of a run; the same number gives the same bits. If left out: 1.
+        device: Device of the runs.
+        data: Folder of the raw data. If left out: what the variable FEDTABLES_DATA names, or ``data``.
+        verbose: Print a line for every run that has ended.
+    """
 
     launcher: Annotated[str, "local|inline|slurm|FILE of conf/launcher"] = "local"
     launcher_settings: Mapping[str, Any] = field(default_factory=dict)
@@ -70,7 +88,16 @@ class LaunchOptions(TrackingOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class PresetOptions(LaunchOptions):
-    """Which runs of a preset are carried out, and where what comes of them is written."""
+    """Which runs of a preset are carried out, and where what comes of them is written.
+
+    Attributes:
+        preset: Data, model and budget.
+        seeds: Number of seeds. If left out: as many as the table or figure says.
+        results: The results folder.
+        tuned: Folder of tuned values, or ``off``. If left out: those of the results folder, then those of the project.
+        stale: Whether finished runs whose method's code has changed since are carried out again, or used and marked.
+        out: Folder of the files that are written. If left out: one in the results folder.
+    """
 
     preset: str = "quick"
     seeds: int | None = None
@@ -80,12 +107,14 @@ class PresetOptions(LaunchOptions):
     out: Path | None = None
 
 
-class _Word(NamedTuple):
-    """One word that a command takes."""
+class Word(NamedTuple):
+    """One word that a command takes. ``default`` is empty if leaving the word out has a meaning of its own."""
 
     field: str
     type: Any
     accepts: str
+    default: str
+    meaning: str
 
 
 def parse(words: Sequence[str], command: str, kind: type[Options]) -> Options:
@@ -99,10 +128,13 @@ def parse(words: Sequence[str], command: str, kind: type[Options]) -> Options:
     Raises:
         ConfigError: A word that the command does not take, or a value of another type.
     """
-    known = _words(kind)
+    known = words_of(kind)
     if {"--help", "-h"} & set(words):
-        shown = [f"{key}={word.accepts}" if word.accepts else key for key, word in known.items()]
-        print("\n  ".join([f"usage: python -m benchmark {command} [key=value ...]\n", *shown]))
+        print(f"usage: python -m benchmark {command} [key=value ...]\n")
+        for key, word in known.items():
+            default = f" Default: {word.default}." if word.default else ""
+            print(f"  {key}={word.accepts}" if word.accepts else f"  {key}")
+            print(f"      {word.meaning.replace('``', '')}{default}")
         raise SystemExit(0)
     flags = [word for word in words if word.startswith("--")]
     for flag in flags:
@@ -217,9 +249,11 @@ def yaml_value(text: str, key: str) -> Any:
         raise ConfigError(wrong(key, text, "a value in YAML")) from error
 
 
-def _words(kind: type) -> dict[str, _Word]:
+def words_of(kind: type) -> dict[str, Word]:
     """The words of an options class."""
     found = {}
+    defaults = {each.name: each.default for each in dataclasses.fields(kind)}
+    meanings = _meanings(kind)
     for name, hint in typing.get_type_hints(kind, include_extras=True).items():
         accepts = ACCEPTS.get(name)
         if typing.get_origin(hint) is Annotated:
@@ -234,5 +268,17 @@ def _words(kind: type) -> dict[str, _Word]:
             key, accepts = f"{group}.KEY", accepts or f"VALUE of conf/{group}"
         elif typing.get_origin(hint) is Literal:
             accepts = "|".join(typing.get_args(hint))
-        found[key] = _Word(name, hint, accepts or TYPES[hint])
+        default = defaults[name]
+        shown = "" if default in (None, False, "", dataclasses.MISSING) else str(default)
+        found[key] = Word(name, hint, accepts or TYPES[hint], shown, meanings.get(name, ""))
+    return found
+
+
+def _meanings(kind: type) -> dict[str, str]:
+    """What the fields of an options class mean, by the docstrings of its bases and its own."""
+    found: dict[str, str] = {}
+    for base in reversed(kind.__mro__):
+        section = inspect.cleandoc(base.__doc__ or "").partition("\nAttributes:\n")[2]
+        entries = re.findall(r"^ {4}(\w+): (.*(?:\n {8}.*)*)", section, re.MULTILINE)
+        found |= {name: " ".join(text.split()) for name, text in entries}
     return found

@@ -23,8 +23,12 @@ BLOCK_WIDTH = 110  # characters; wider tables continue below
 
 
 @dataclass(frozen=True)
-class ShowOptions:
-    """Options of the command, beside the keys of a run."""
+class PartitionOptions:
+    """Options of the command, beside the keys of a run.
+
+    Attributes:
+        out: The picture. If left out: a file in ``figures`` of the results folder.
+    """
 
     out: Annotated[Path | None, "FILE.png"] = None
 
@@ -33,8 +37,8 @@ def main(words: Sequence[str]) -> int:
     """Print and draw the partition of a run with these keys (``dataset=... partition=... seed=...``); exit code 0."""
     if not words or words[0] != "show":
         raise ConfigError(wrong("partition", words[0] if words else "", "show"))
-    own = [word for word in words[1:] if word.partition("=")[0] in ShowOptions.__dataclass_fields__]
-    options = parse(own, "partition show", ShowOptions)
+    own = [word for word in words[1:] if word.partition("=")[0] in ("out", "-h", "--help")]
+    options = parse(own, "partition show", PartitionOptions)
     settings = [word for word in words[1:] if word not in own]
     for word in settings:
         if "=" not in word:

@@ -23,7 +23,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class PlanOptions(TableQuery):
-    """Options of the command."""
+    """Options of the command.
+
+    Attributes:
+        timing: Whether a round of each kind of run is measured on this device.
+        device: Device that is measured.
+    """
 
     timing: Literal["on", "off"] = "on"
     device: str = "auto"

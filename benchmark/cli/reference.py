@@ -1,21 +1,23 @@
 """Pages of docs/reference, made from the code: commands, configuration keys, data sets and hooks of methods."""
 
-import contextlib
 import inspect
-import io
 import json
 import re
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from pydantic import BaseModel
 
 import datasets
+from benchmark.analyses.registry import ANALYSES
 from benchmark.cli import COMMANDS, entry
 from benchmark.cli.list import described
+from benchmark.cli.options import LaunchOptions, Word, words_of
+from benchmark.cli.run import USAGE
 from benchmark.config.compose import group_names
 from benchmark.config.schema import IDENTITY, RunConfig
-from benchmark.errors import UserError
+from benchmark.experiments.selection import TableQuery
 from benchmark.paths import CONF
 from benchmark.reports.render.markdown import pipe_row
 from datasets.core import registry as data_registry
@@ -23,8 +25,8 @@ from methods.core import method, rules
 from partitions.core import registry as partition_registry
 
 WRITTEN = "<!-- Written by: python -m benchmark document -->"
-SUBCOMMANDS = {"partition": "show", "fidelity": "effects"}
-"""Commands whose options belong to a word behind their name."""
+SHARED = {TableQuery: "Options that select tables", LaunchOptions: "Options of launches"}
+"""Options that several commands take, and the title of their table."""
 
 SETTINGS = {"launcher": ("local", "slurm"), "tracking": ("wandb",)}
 """Groups whose keys are set beside a command, ``launcher.KEY=VALUE``, and their files."""
@@ -53,24 +55,62 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def commands() -> str:
-    """What each command does, and its options as ``--help`` prints them."""
+    """What each command does, and its options."""
     parts = [
-        "A command followed by `--help` prints its options. `key=` without a value is ignored. Targets of make "
-        "and their variables: `make help`."
+        "A command followed by `--help` prints its options on a terminal. `key=` without a value is "
+        "ignored. Targets of make and their variables: `make help`."
     ]
-    for name, text in COMMANDS.items():
-        parts += [f"## {name}", f"{text[0].upper()}{text[1:]}."]
-        if shown := help_of(name):
-            parts.append(f"```text\n{shown}\n```")
+    for name, (text, words) in COMMANDS.items():
+        parts += [f"## {name}", f"{text[0].upper()}{text[1:]}.", *([f"`{name} {words}`"] if words else [])]
+        parts += _options(name)
+    parts += ["## Options of several commands"]
+    for kind, title in SHARED.items():
+        parts += [f"### {title}", option_table(words_of(kind))]
     return page("Commands", *parts)
 
 
-def help_of(name: str) -> str:
-    """What ``--help`` prints; nothing for a command that takes no options. `run` goes on to print its defaults."""
-    out = io.StringIO()
-    with contextlib.redirect_stdout(out), contextlib.suppress(SystemExit, UserError):
-        entry(name)([*([SUBCOMMANDS[name]] if name in SUBCOMMANDS else []), "--help"])
-    return out.getvalue().partition("\nGroups:")[0].strip()
+def options_of(command: str) -> type | None:
+    """The class of a command's options; None if it reads its words in another way."""
+    found: type | None = getattr(sys.modules[entry(command).__module__], f"{command.title()}Options", None)
+    return found
+
+
+def _options(command: str) -> Iterator[str]:
+    """The options of a command: a table of those that are its own, and links to the others."""
+    if command == "run":
+        yield f"```text\n{USAGE.partition('Groups:')[0].strip()}\n```"
+    if command == "analyse":
+        yield "`analyse NAME --help` says what the options mean."
+        rows = [
+            (f"`{each.name}`", each.summary, ", ".join(f"`{key}`" for key in words_of(each.options)))
+            for each in ANALYSES
+        ]
+        yield table(["analysis", "what it is", "options"], rows)
+    kind = options_of(command)
+    if kind is None:
+        return
+    own, links = words_of(kind), []
+    for shared, title in SHARED.items():
+        if issubclass(kind, shared):
+            common = words_of(shared)
+            without = "".join(f" (without `{key}`)" for key in common if key not in own)
+            links.append(f"[{title[0].lower()}{title[1:]}](#{title.lower().replace(' ', '-')}){without}")
+            own = {key: word for key, word in own.items() if common.get(key) != word}
+    if links:
+        yield f"Takes {' and '.join(links)}."
+    if own:
+        yield option_table(own)
+
+
+def option_table(words: Mapping[str, Word]) -> str:
+    """Options with their defaults and meanings."""
+    rows = []
+    for key, word in words.items():
+        choices = word.accepts.split("|")
+        values = ", ".join(f"`{each}`" if re.fullmatch("[a-z0-9]+", each) else each for each in choices)
+        default = f"`{word.default}`" if word.default else ""
+        rows.append((f"`{key}`", values, default, _prose(word.meaning)))
+    return table(["option", "values", "default", "meaning"], rows)
 
 
 # Keys of the configuration -----------------------------------------------------------------------
@@ -148,13 +188,13 @@ def _open(default: str) -> dict[str, str]:
 def accepts(part: Mapping[str, Any]) -> str:
     """The values that a part of a JSON schema allows, in words."""
     if "anyOf" in part:
-        return " or ".join(accepts(each) for each in part["anyOf"])
+        return " or ".join(dict.fromkeys(accepts(each) for each in part["anyOf"]))
     if "enum" in part:
         return ", ".join(f"`{each}`" for each in part["enum"])
     words = {"integer": "integer", "number": "number", "string": "text", "boolean": "`true`, `false`"}
     words |= {"null": "null", "array": "list", "object": "mapping"}
     bounds = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}
-    limits = " and ".join(f"{sign} {part[key]:g}" for key, sign in bounds.items() if key in part)
+    limits = " and ".join(f"{sign} {part[key]:.15g}" for key, sign in bounds.items() if key in part)
     return f"{words[part['type']]} {limits}".strip()
 
 
@@ -163,7 +203,7 @@ def fields(model: type[BaseModel]) -> str:
     schema = model.model_json_schema()
     shown = []
     for name, part in schema.get("properties", {}).items():
-        default = "" if "default" not in part else f" (default {_yaml(part['default'])})"
+        default = f" (default {_yaml(part['default'])})" if part.get("default", "") != "" else ""
         shown.append(f"`{name}`: {accepts(part)}{default}")
     return "<br>".join(shown)
 

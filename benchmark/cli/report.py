@@ -27,7 +27,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class ReportOptions(TableQuery):
-    """Options of the command. ``out``: the folder for the page; None: ``report`` in the results folder."""
+    """Options of the command.
+
+    Attributes:
+        out: Folder of the page. If left out: ``report`` in the results folder.
+    """
 
     out: Path | None = None
 

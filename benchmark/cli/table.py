@@ -27,7 +27,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class TableOptions(TableQuery, LaunchOptions):
-    """Options of the command."""
+    """Options of the command.
+
+    Attributes:
+        show: Numbers in the table. ``difference``: measured minus published.
+        out: Folder of the tables. If left out: ``tables/PRESET`` in the results folder.
+    """
 
     show: Show = "both"
     out: Path | None = None

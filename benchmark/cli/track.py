@@ -17,7 +17,11 @@ from benchmark.tracking import Sender, TrackedRun
 
 @dataclass(frozen=True, kw_only=True)
 class TrackOptions(TrackingOptions):
-    """What is sent, and where."""
+    """What is sent, and where.
+
+    Attributes:
+        results: The results folder.
+    """
 
     results: Path = Path("results")
 

@@ -29,7 +29,16 @@ from benchmark.runs.store import Results, read_json
 
 @dataclass(frozen=True, kw_only=True)
 class TuneOptions(TableQuery, LaunchOptions):
-    """Options of the command."""
+    """Options of the command.
+
+    Attributes:
+        method: The method whose values are searched. It must be named.
+        validation: Share of every client's training data that is held out. If left out: the cell's own, or 0.1.
+        share: Whether each column of a row has its own choice, or the row one choice.
+        apply: Columns that are not searched and get the choice of their row (with ``share=row``).
+        out: Folder of the chosen values. If left out: ``tuned`` in the results folder.
+        seeds: Number of seeds.
+    """
 
     method: Annotated[str, "FILE of conf/tune"] = ""
     validation: Annotated[float | None, "SHARE"] = None

@@ -21,7 +21,11 @@ THREADS = 16
 
 @dataclass(frozen=True, kw_only=True)
 class VerifyOptions(TableQuery):
-    """Options of the command. ``repair``: move the folders of damaged runs to ``RESULTS/set_aside``."""
+    """Options of the command.
+
+    Attributes:
+        repair: Move the folders of damaged runs to ``set_aside`` in the results folder.
+    """
 
     repair: bool = False
 

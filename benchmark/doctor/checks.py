@@ -18,7 +18,17 @@ from benchmark.runs.files import write_with_folder
 
 @dataclass(frozen=True, kw_only=True)
 class DoctorOptions:
-    """What the user wants to do. No paper: all four. No preset: quick, and what paper would need."""
+    """What the user wants to do.
+
+    Attributes:
+        paper: Short name of a paper. If left out: all four.
+        preset: Data, model and budget. If left out: quick, and what paper would need.
+        launcher: Where runs are to be carried out.
+        launcher_settings: A setting of the launcher, on top of those in its file.
+        device: Device that is checked.
+        results: The results folder.
+        data: Folder of the raw data. If left out: what the variable FEDTABLES_DATA names, or ``data``.
+    """
 
     paper: str | None = None
     preset: str | None = None

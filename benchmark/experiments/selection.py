@@ -19,15 +19,17 @@ class TableQuery:
     """Which tables, cells and runs a command works on.
 
     Attributes:
-        paper, table: Short name of a paper and number of its table; None: all.
-        name: Name of one table file. If given, ``paper`` and ``table`` are ignored.
-        preset: Name of a preset.
-        rows, columns: Comma-separated keys and patterns; None: all.
-        seeds: Number of seeds; None: as many as the table says.
+        paper: Short name of a paper. If left out: all.
+        table: Number of the table in the paper. If left out: all.
+        name: One file of tables. ``paper`` and ``table`` are then ignored.
+        preset: Data, model and budget.
+        rows: Keys and patterns of rows. If left out: all.
+        columns: Keys and patterns of columns. If left out: all.
+        seeds: Number of seeds. If left out: as many as the table says.
         results: The results folder.
-        tuned: Folder of tuned values, or ``off``; None: those of the results folder, then those of the project.
+        tuned: Folder of tuned values, or ``off``. If left out: those of the results folder, then those of the project.
         stale: Whether finished runs whose method's code has changed since are carried out again, or used and marked.
-        dataset_options: Options on top of those of each cell's data set.
+        dataset_options: An option of the data set of every cell, on top of the cell's own.
     """
 
     paper: str | None = None

@@ -17,8 +17,9 @@ from datasets.core.base import Facts, Int64Array, Options, RawDataset, Split
 from datasets.core.registry import dataset
 from datasets.standin import rendering
 
-LICENCE = "CC BY 4.0, https://doi.org/10.24432/C50P49"
-"""Of the digits, as UCI states it."""
+SOURCE = "https://archive.ics.uci.edu/ml/datasets/Optical+Recognition+of+Handwritten+Digits"
+LICENCE = f"not stated by scikit-learn, which copies them from {SOURCE}"
+"""Of the digits: what `load_digits().DESCR` says."""
 
 TEST_SHARE = 0.2
 """Of the digits of each class."""

@@ -3,8 +3,11 @@
 from pathlib import Path
 from typing import Any
 
+from benchmark.analyses.registry import ANALYSES
+from benchmark.cli import COMMANDS
 from benchmark.cli.document import FOLDER, algorithms
-from benchmark.cli.reference import settings
+from benchmark.cli.options import LaunchOptions, words_of
+from benchmark.cli.reference import options_of, settings
 from benchmark.config.compose import group_names
 from benchmark.config.schema import RunConfig
 
@@ -42,8 +45,20 @@ def test_every_key_has_a_meaning() -> None:
         assert not [each for each in settings(f"{name}.yaml") if not each.meaning and each.key != "name"]
 
 
+def test_every_option_has_a_meaning() -> None:
+    kinds = [kind for name in COMMANDS if (kind := options_of(name)) is not None]
+    assert len(kinds) > 15
+    for kind in (*kinds, LaunchOptions, *(each.options for each in ANALYSES)):
+        assert not [key for key, word in words_of(kind).items() if not word.meaning], kind
+
+
 def test_commands_show_their_options() -> None:
     text = (FOLDER / "commands.md").read_text()
-    table = text.partition("\n## table\n")[2].partition("\n## ")[0]
-    assert "show=measured|published|difference|both" in table
-    assert "## logs" in text and "lines=NUMBER|all" in text
+    parts = {part.partition("\n")[0]: part for part in text.split("\n## ")}
+    show = "| `show` | `measured`, `published`, `difference`, `both` | `both` | Numbers in the table. "
+    assert show in parts["table"] and "| `seeds` |" not in parts["table"]
+    assert "[options that select tables](#options-that-select-tables) (without `tuned`)" in parts["tune"]
+    assert "| `seeds` | NUMBER | `1` | Number of seeds." in parts["tune"]
+    assert "| `lines` | NUMBER, `all` | `40` |" in parts["logs"]
+    assert "| `results` | FOLDER | `results` |" in parts["Options of several commands"]
+    assert "-m, --multirun" in parts["run"] and "Groups:" not in parts["run"]

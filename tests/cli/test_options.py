@@ -13,6 +13,13 @@ from benchmark.errors import ConfigError
 
 @dataclass(frozen=True)
 class Some:
+    """Options of a test.
+
+    Attributes:
+        share: What is
+            held out.
+    """
+
     preset: str = "quick"
     seeds: int | None = None
     share: float = 0.1
@@ -59,6 +66,7 @@ def test_help(capsys: Any) -> None:
         parse(["--help"], "some", Some)
     lines = capsys.readouterr().out.splitlines()
     assert end.value.code == 0
+    assert lines[lines.index("  share=NUMBER") + 1] == "      What is held out. Default: 0.1."
     for line in ("  preset=quick|small|paper", "  kind=bubble|bars", "  out=FILE.png", "  --watch"):
         assert line in lines
 
