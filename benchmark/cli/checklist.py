@@ -52,11 +52,9 @@ def main(words: Sequence[str]) -> int:
         from benchmark.reports.render.checklist import render
 
         tuned = TunedFolder.of(options.tuned, options.results).read(spec, options.preset)
-        results, command = (
-            collect(spec, options.preset, cells, index),
-            _command(spec, elsewhere(spec, options)),
-        )
-        answers = Checklist(results, cells, index, tuned, command, _command(spec, options)).answers()
+        results = collect(spec, options.preset, cells, index)
+        command, rest = _command(spec, elsewhere(spec, options)), _command(spec, options)
+        answers = Checklist(results, cells, index, tuned, command, rest).answers()
         path = folder / f"{spec.name}.md"
         write_with_folder(path, render(spec.title, options.preset, answers).encode(), durable=False)
         print(path)

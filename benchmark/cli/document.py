@@ -6,6 +6,7 @@ import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,6 +17,14 @@ from benchmark.registry import BrokenFile, broken_files
 from benchmark.runs.files import write_with_folder
 
 FOLDER = ROOT / "docs" / "reference"
+FUNCTIONS = {
+    "commands": "commands",
+    "configuration": "configuration",
+    "datasets": "choices",
+    "hooks": "hooks",
+}
+"""Page -> its function in ``benchmark.cli.reference``."""
+
 HEAD = ("method", "paper", "file in `methods/`", "what it changes", "in `conf/`")
 
 
@@ -42,16 +51,15 @@ class Algorithm(NamedTuple):
 
 def main(words: Sequence[str]) -> int:
     """Write the pages; ``check``: exit code 1 if one is out of date."""
-    from benchmark.cli import reference
-
-    pages = {
-        "commands": reference.commands,
-        "configuration": reference.configuration,
-        "methods": methods,
-        "datasets": reference.choices,
-        "hooks": reference.hooks,
-    }
+    pages = {"methods": methods} | {page: partial(_made, name) for page, name in FUNCTIONS.items()}
     return write_pages(words, "document", FOLDER, pages)
+
+
+def _made(function: str) -> str:
+    from benchmark.cli import reference  # slow to import: with it PyTorch
+
+    content: str = getattr(reference, function)()
+    return content
 
 
 def write_pages(
