@@ -63,6 +63,15 @@ class RunOptions(Options):
 
 
 @dataclass(frozen=True)
+class CurvesOptions(RunOptions):
+    """Which table, and which of its rows and columns."""
+
+    name: Annotated[str, "FILE of conf/table"] = "fedmr_table1"
+    rows: Annotated[str | None, "KEY,PATTERN*,..."] = None
+    columns: Annotated[str | None, "KEY,PATTERN*,..."] = None
+
+
+@dataclass(frozen=True)
 class LossDecompositionOptions(Options):
     """How the experiment of the figure is carried out.
 
@@ -184,6 +193,7 @@ PAPER_TABLES = (
 ANALYSES = (
     Analysis("client-types", "interaction", Options),
     Analysis("communication", "communication", Options),
+    Analysis("curves", "curves", CurvesOptions),
     Analysis("leaderboard", "leaderboard", RunOptions),
     Analysis("loss-decomposition", "loss_decomposition", LossDecompositionOptions),
     Analysis("overhead", "overhead", OverheadOptions),

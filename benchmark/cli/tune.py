@@ -213,7 +213,7 @@ def _points(search: Search, key: CellKey, index: RunIndex) -> list[Point] | None
         runs = cells[key].runs
         if not all(index.has_ended(run.key) for run in runs):
             return None
-        reached = [validation_value(search.spec, run.key, index) for run in runs]
+        reached = [validation_value(search.spec, run.preset, run.key, index) for run in runs]
         found.append(tuning.point(values, reached, [f"runs/{run.key}" for run in runs]))
     return found
 
@@ -228,7 +228,7 @@ def _tuned(
         method=search.grid.method,
         chosen=points[number].values,
         metric=search.spec.metric,
-        which_round=search.spec.which_round,
+        which_round=search.spec.which_round[search.options.preset],
         split=search.splits[key],
         seeds=search.options.seeds,
         share=search.options.share,

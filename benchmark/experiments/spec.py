@@ -173,7 +173,7 @@ class TableSpec(FileModel):
         hyperparameters: How the values of the methods' hyper-parameters were chosen. What was tuned is added by the
             program.
         metric: Name of a metric of `METRICS`.
-        which_round: The round that counts, see `WhichRound`.
+        which_round: The round that counts, see `WhichRound`, for all presets or by preset.
         reference_row: Key of the row whose best value the others are to reach (``rounds_to_reach``, ``speedup``).
         published, published_metric: CSV files of ``results/published`` and the ``metric`` to read from them.
         presets: Presets that the table has.
@@ -188,25 +188,24 @@ class TableSpec(FileModel):
     caption: str = ""
     hyperparameters: str = ""
     metric: str
-    which_round: str = "last"
     reference_row: str | None = None
     published: Annotated[tuple[str, ...], BeforeValidator(_one_or_more)] = ()
     published_metric: str = ""
     presets: tuple[str, ...] = Field(min_length=1)
+    which_round: dict[str, str] = Field(default="last", validate_default=True)
     seeds: dict[str, PositiveInt] = Field(default=3, validate_default=True)
     rows: tuple[Row, ...] = Field(min_length=1)
     columns: tuple[Column, ...] = Field(min_length=1)
     overrides: tuple[Override, ...] = ()
 
-    @field_validator("seeds", mode="before")
+    @field_validator("which_round", "seeds", mode="before")
     @classmethod
-    def _by_preset(cls, seeds: Any, info: ValidationInfo) -> Any:
-        return seeds if isinstance(seeds, dict) else dict.fromkeys(info.data.get("presets", ()), seeds)
+    def _by_preset(cls, value: Any, info: ValidationInfo) -> Any:
+        return value if isinstance(value, dict) else dict.fromkeys(info.data.get("presets", ()), value)
 
     @model_validator(mode="after")
     def _consistent(self) -> "TableSpec":
         _check_known("metric", self.metric, METRICS)
-        WhichRound.parse(self.which_round)
         rows, columns = [row.key for row in self.rows], [column.key for column in self.columns]
         for what, keys in (("rows", rows), ("columns", columns)):
             twice = sorted({key for key in keys if keys.count(key) > 1})
@@ -216,8 +215,11 @@ class TableSpec(FileModel):
         for column in self.columns:
             _check_known(f"columns.{column.key}.average_of", column.average_of, runs)
             _check_known(f"columns.{column.key}.presets", column.presets, self.presets)
-        _check_known("seeds", self.seeds, self.presets)
-        _check_known("seeds: presets without a number", self.presets, self.seeds)
+        for what, by_preset in (("which_round", self.which_round), ("seeds", self.seeds)):
+            _check_known(what, by_preset, self.presets)
+            _check_known(f"{what}: presets without a value", self.presets, by_preset)
+        for rule in self.which_round.values():
+            WhichRound.parse(rule)
         for number, entry in enumerate(self.overrides):
             for what, known in (("row", rows), ("column", runs), ("preset", self.presets)):
                 matching(known, getattr(entry, what), f"overrides.{number}.{what}", "the table")
@@ -239,10 +241,9 @@ class TableSpec(FileModel):
         """How the metric is shown."""
         return METRICS[self.metric]
 
-    @property
-    def round(self) -> WhichRound:
-        """Which round counts."""
-        return WhichRound.parse(self.which_round)
+    def round(self, preset: str) -> WhichRound:
+        """Which round counts in a preset; `ConfigError` if the table has no such preset."""
+        return WhichRound.parse(self._one("preset", preset, self.which_round))
 
     def row(self, key: str) -> Row:
         """The row called ``key``; `ConfigError` if there is none."""

@@ -50,20 +50,20 @@ def _cell_run(spec: TableSpec, index: RunIndex, run: RunConfig, reference: RunCo
     other_code = index.other_code(run.key) or (index.other_code(reference.key) if reference else "")
     try:
         if reference is None:
-            return CellRun(run.seed, outcome, _value(spec, index, run.key), path, other_code)
+            return CellRun(run.seed, outcome, _value(spec, run.preset, index, run.key), path, other_code)
         value = _relative_value(spec, index.results.run(run.key), index.results.run(reference.key))
     except DamagedError:
         return CellRun(run.seed, RunState.DAMAGED, None, path)
     return CellRun(run.seed, outcome if value is not None else NOT_REACHED, value, path, other_code)
 
 
-def _value(spec: TableSpec, index: RunIndex, key: str) -> float | None:
-    split, status = spec.metric_format.split, index.status(key)
-    if spec.round.rule == "last":
+def _value(spec: TableSpec, preset: str, index: RunIndex, key: str) -> float | None:
+    split, status, rule = spec.metric_format.split, index.status(key), spec.round(preset)
+    if rule.rule == "last":
         return status.final.get(split, {}).get(spec.metric) if status else None
     records = index.results.run(key).read_records()
     test, validation = (recorded(records, part, spec.metric) for part in (split, "validation"))
-    return reported_value(spec.round, test, validation, spec.metric_format.higher_is_better)
+    return reported_value(rule, test, validation, spec.metric_format.higher_is_better)
 
 
 def _relative_value(spec: TableSpec, folder: RunFolder, reference: RunFolder) -> float | None:
@@ -94,7 +94,7 @@ def _stand_ins(cells: Cells) -> dict[str, str]:
     return {column: "; ".join(found) for column, found in notes.items()}
 
 
-def validation_value(spec: TableSpec, key: str, index: RunIndex) -> float | None:
+def validation_value(spec: TableSpec, preset: str, key: str, index: RunIndex) -> float | None:
     """What an ended run reached on its validation split, in the round that the table's rule says; None if it diverged.
 
     The test set has no part in it: where the table's rule is ``best_test``, the validation split chooses the round.
@@ -107,7 +107,9 @@ def validation_value(spec: TableSpec, key: str, index: RunIndex) -> float | None
     held = recorded(folder.read_records(), "validation", spec.metric)
     if index.state(key) is not RunState.DONE:
         return None
-    rule = WhichRound("best_validation") if spec.round.rule == "best_test" else spec.round
+    rule = spec.round(preset)
+    if rule.rule == "best_test":
+        rule = WhichRound("best_validation")
     try:
         return reported_value(rule, held, held, spec.metric_format.higher_is_better)
     except ConfigError as error:

@@ -65,7 +65,7 @@ def _blocks(columns: Columns) -> list[Columns]:
 
 def _block(results: TableResults, columns: Columns) -> Block:
     # The reader must see where the test set chose the round.
-    suffix = " (best on test)" if results.spec.round.rule == "best_test" else ""
+    suffix = " (best on test)" if results.spec.round(results.preset).rule == "best_test" else ""
     return Block(
         head="Method",
         columns=tuple(f"{column.label}{suffix}" for column in columns),
@@ -83,7 +83,7 @@ def _caption(results: TableResults, show: Show) -> str:
     what = f"{spec.metric_format.label}{f' in {spec.metric_format.unit}' if spec.metric_format.unit else ''}"
     if show == "published":
         return f"{what}, as published."
-    which = spec.round.phrase
+    which = spec.round(results.preset).phrase
     if spec.reference_row is not None:
         which = f"compared seed by seed with {spec.row(spec.reference_row).label} in the evaluated rounds"
     over = {0: "no run planned", 1: "one seed, so without spread"}.get(seeds, f"mean ± SD over {seeds} seeds")
@@ -120,7 +120,7 @@ def _record(results: TableResults, cell: CellResult) -> dict[str, object]:
         "column": cell.column.key,
         "metric": spec.metric,
         "unit": spec.metric_format.unit,
-        "which_round": spec.which_round,
+        "which_round": spec.which_round[results.preset],
         "mean": _rounded(summary.mean if summary else None),
         "std": _rounded(summary.std if summary else None),
         "n": len(cell.values),

@@ -167,7 +167,7 @@ def test_an_average_needs_every_part_of_a_seed(published: Path) -> None:
 
 def test_what_a_table_says_of_its_settings(published: Path) -> None:
     """Best on test in every column; nothing of published numbers where there are none."""
-    spec = toy_spec().model_copy(update={"which_round": "best_test"})
+    spec = toy_spec().model_copy(update={"which_round": {"quick": "best_test"}})
     text = as_markdown(build_results(spec, "quick", {}, folder=published))
     assert text.splitlines()[4].count("(best on test)") == 6
     table = as_table(build_results(toy_spec().model_copy(update={"published": ()}), "quick", toy_cells()))

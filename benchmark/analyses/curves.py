@@ -1,0 +1,67 @@
+"""How the finished runs of a table come on over their rounds, and so whether its budget is large enough.
+
+The CSV holds the curves. The printed table holds the fifths of each curve; the FedAvg row alone decides on a budget.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+
+from benchmark.analyses.registry import CurvesOptions
+from benchmark.errors import ConfigError
+from benchmark.experiments.selection import plan_tables, whole_tables
+from benchmark.reports.collect import recorded
+from benchmark.reports.tables import Table, text_table
+from benchmark.runs.index import RunIndex
+from benchmark.runs.status import RunState
+from benchmark.runs.store import Results
+
+PARTS = 5
+"""Into how many parts of equal length a training is cut."""
+
+NOTES = (
+    "1 to 5: the mean of each fifth of the training, over its evaluated rounds and over seeds. gain: the last fifth "
+    "minus the one before, with its standard deviation over seeds. swing: the standard deviation over the evaluated "
+    "rounds of the last fifth, mean over seeds. The CSV has mean and standard deviation over seeds, round by round.",
+)
+
+
+def curves(options: CurvesOptions) -> Table:
+    """How the runs of a table come on: the mean of each fifth of their rounds, and all curves as CSV."""
+    query = replace(options.query, name=options.name, rows=options.rows, columns=options.columns)
+    ((spec, cells),) = plan_tables(whole_tables(query), query)
+    shown = spec.metric_format
+    if shown.of:
+        raise ConfigError(f"name: {spec.name} shows {spec.metric}, which has no curve; choose another table.")
+    index = RunIndex(Results(options.results, options.stale).existing())
+    lines, points, missing = [], [], 0
+    for (row, column), cell in cells.items():
+        done = [run for run in cell.runs if index.state(run.key) is RunState.DONE]
+        missing += len(cell.runs) - len(done)
+        if not done:
+            continue
+        records = {run.seed: index.results.run(run.key).read_records() for run in done}
+        found = {seed: recorded(each, shown.split, spec.metric) for seed, each in records.items()}
+        curve = pd.DataFrame(found).sort_index() * shown.scale
+        lines.append({"row": row, "column": column, "seeds": len(done), **fifths(curve)})
+        over = {"mean": curve.mean(axis=1), "std": curve.std(axis=1), "seeds": curve.count(axis=1)}
+        points.append(pd.DataFrame({"row": row, "column": column, "round": curve.index, **over}))
+    if not points:
+        words = f"table name={spec.name} preset={options.preset}"
+        raise ConfigError(f"curves: no run has finished. Make them with: {options.query.command(words)}")
+    remarks = (f"Runs that are missing or diverged: {missing}.",) if missing else ()
+    title = f"{spec.title}: {shown.label} in the fifths of the training, preset {options.preset}"
+    notes = (*NOTES, *remarks, *options.remarks)
+    printed = text_table(f"{spec.name}_curves", title, pd.DataFrame(lines), notes, decimals=2)
+    return replace(printed, data=pd.concat(points))
+
+
+def fifths(curve: pd.DataFrame) -> dict[str, float]:
+    """What `NOTES` says of a curve [round x seed]; round 0 is the untrained model, the last round ends the training."""
+    part = np.ceil(curve.index * PARTS / curve.index.max())
+    means = curve.groupby(part).mean()
+    gain = means.loc[PARTS] - means.loc[PARTS - 1]
+    swing = curve[part == PARTS].std(ddof=0)
+    parts = {str(number): means.loc[number].mean() for number in range(1, PARTS + 1)}
+    return parts | {"gain": gain.mean(), "gain sd": gain.std(), "swing": swing.mean()}

@@ -1,0 +1,49 @@
+"""Curves of a table's runs, from records written by hand."""
+
+from pathlib import Path
+
+import pytest
+from finished_runs import finish
+
+from benchmark.analyses.curves import curves
+from benchmark.analyses.registry import CurvesOptions
+from benchmark.engine.records import Record
+from benchmark.errors import ConfigError
+from benchmark.experiments.plan import plan
+from benchmark.experiments.tables import spec_called
+from benchmark.runs.store import Results
+
+
+def options(folder: Path, **values: str) -> CurvesOptions:
+    chosen = {"name": "fedmr_table1", "rows": "fedavg,moon", "columns": "fmnist/iid", **values}
+    return CurvesOptions(results=folder, seeds=2, tuned="off", **chosen)
+
+
+def test_the_fifths_of_a_curve(tmp_path: Path) -> None:
+    """Ten rounds, evaluated after each, with accuracy t % (seed 0) and 2 t % (seed 1); MOON's second run is missing."""
+    spec = spec_called("fedmr_table1").cut(["fedavg", "moon"], ["fmnist/iid"])
+    for (row, _), cell in plan(spec, "quick", range(2)).items():
+        for run in cell.runs:
+            if (row, run.seed) != ("moon", 1):
+                slope = (run.seed + 1) / 100
+                records = [
+                    Record(t, "test", "all", "accuracy", slope * t) for t in range(run.train.rounds + 1)
+                ]
+                finish(Results(tmp_path).open(), run, records)
+    table = curves(options(tmp_path))
+    (block,) = table.blocks
+    assert block.columns == ("column", "seeds", *"12345", "gain", "gain sd", "swing")
+    # Rounds 1 and 2 make the first fifth: means 1.5 and 3. Gains 2 and 4; rounds 9 and 10 swing by 0.5 and 1.
+    fedavg = ("fmnist/iid", "2", "2.25", "5.25", "8.25", "11.25", "14.25", "3.00", "1.41", "0.75")
+    assert block.lines[0].cells == fedavg
+    assert block.lines[1].cells[:3] == ("fmnist/iid", "1", "1.50")
+    assert "Runs that are missing or diverged: 1." in table.notes[1].lines
+    at_ten = table.data[(table.data["row"] == "fedavg") & (table.data["round"] == 10)]
+    assert at_ten[["mean", "std", "seeds"]].values.tolist() == [[15.0, pytest.approx(50**0.5), 2]]
+
+
+def test_without_runs_or_curves(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="Make them with: python -m benchmark table name=fedmr_table1"):
+        curves(options(tmp_path))
+    with pytest.raises(ConfigError, match="speedup, which has no curve"):
+        curves(options(tmp_path, name="fedmr_speedup", rows="fedavg", columns="*/p10c10"))
