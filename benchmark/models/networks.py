@@ -123,19 +123,21 @@ class TinyCnn(Network):
 
     filters: ClassVar[tuple[int, int]] = (8, 16)
     hidden: int = Field(32, ge=1)
+    stride: int = Field(1, ge=1)
 
     def net(self, num_classes: int, shape: Shape) -> Net:
         """As the class says."""
-        (first, second), (channels, height, width) = self.filters, shape
+        (first, second), (channels, *sides) = self.filters, shape
+        height, width = (((side - 1) // self.stride + 1) // 4 for side in sides)
         body = nn.Sequential(
-            nn.Conv2d(channels, first, 3, padding=1),
+            nn.Conv2d(channels, first, 3, stride=self.stride, padding=1),
             nn.ReLU(inplace=True),
             nn.MaxPool2d(2),
             nn.Conv2d(first, second, 3, padding=1),
             nn.ReLU(inplace=True),
             nn.MaxPool2d(2),
             nn.Flatten(),
-            nn.Linear(second * (height // 4) * (width // 4), self.hidden),
+            nn.Linear(second * height * width, self.hidden),
             nn.ReLU(inplace=True),
         )
         return Net(body, nn.Linear(self.hidden, num_classes), self.hidden)
