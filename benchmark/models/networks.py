@@ -119,7 +119,12 @@ class TinyMlp(Network):
 
 @network("tiny_cnn")
 class TinyCnn(Network):
-    """Two convolutions (8, 16 filters) and one hidden layer: for 8 x 8 digits, a few thousand parameters."""
+    """Two convolutions (8, 16 filters) and one hidden layer: for 8 x 8 digits, a few thousand parameters.
+
+    Attributes:
+        hidden: Units of the hidden layer.
+        stride: That of the first convolution.
+    """
 
     filters: ClassVar[tuple[int, int]] = (8, 16)
     hidden: int = Field(32, ge=1)

@@ -325,6 +325,7 @@ def test_a_part_of_a_table() -> None:
         ({"metrc": "loss"}, "metrc", "Did you mean 'metric'?"),
         ({"which_round": "best"}, "which_round", "'best'"),
         ({"which_round": "mean_last_0"}, "which_round", "mean_last_<n>"),
+        ({"which_round": {"quick": "last"}}, "which_round", "paper"),
         ({"seeds": {"quick": 1}}, "seeds", "'paper'"),
         ({"seeds": {"quick": 1, "paper": 1, "quik": 1}}, "seeds", "Did you mean 'quick'?"),
         ({"overrides": [{"trian": {"rounds": 1}}]}, "overrides.0.trian", "Did you mean 'train'?"),

@@ -179,6 +179,15 @@ def test_small_networks(name: str, shape: tuple[int, int, int], parameters: int)
     assert net(torch.zeros(3, *shape)).shape == (3, 10)
 
 
+@pytest.mark.parametrize(("side", "pixels"), [(28, 3 * 3), (32, 4 * 4), (9, 1)])
+def test_stride_of_the_first_convolution(side: int, pixels: int) -> None:
+    """28 pixels become 14, 7 and 3; 32 become 16, 8 and 4; 9 become 5, 2 and 1."""
+    net = built("small_cnn", 10, (1, side, side), stride=2)
+    parameters = (9 * 16 + 16) + (144 * 32 + 32) + (32 * pixels * 128 + 128) + 1290
+    assert sum(p.numel() for p in net.parameters()) == parameters
+    assert net(torch.zeros(3, 1, side, side)).shape == (3, 10)
+
+
 # Layers behind the body ------------------------------------------------------------------------------------------
 
 
