@@ -212,7 +212,7 @@ class Checklist:
         for (row, column), cell in self.cells.items():
             held = [run for run in cell.runs if run.key in self.ended and run.evaluation.validation]
             try:
-                found = [validation_value(self.spec, run.key, self.index) for run in held]
+                found = [validation_value(self.spec, run.preset, run.key, self.index) for run in held]
             except (ConfigError, StorageError) as error:
                 lines.append(str(error))
                 continue
@@ -227,8 +227,9 @@ class Checklist:
         drawn = any(run.partition.seed is None for run in self.ended.values())
         tested = drawn and any(run.dataset.rest == "test" for run in self.ended.values())
         varies = ["initial weights", *["the split among clients"] * drawn, *["the test data"] * tested]
+        which = self.spec.round(self.results.preset).phrase
         return [
-            f"Metric: {self.spec.metric} ({self.spec.metric_format.label.lower()}), {self.spec.round.phrase}.",
+            f"Metric: {self.spec.metric} ({self.spec.metric_format.label.lower()}), {which}.",
             f"Mean ± sample standard deviation (divisor n - 1) over {self.results.num_seeds} seeds.",
             f"Between seeds differ: {', '.join(varies)}, who takes part, the order of batches.",
             *self.notes["Legend"],

@@ -33,7 +33,7 @@ def test_the_fifths_of_a_curve(tmp_path: Path) -> None:
     table = curves(options(tmp_path))
     (block,) = table.blocks
     assert block.columns == ("column", "seeds", *"12345", "gain", "gain sd")
-    # Rounds 1 and 2 make the first fifth: means 1.5 and 3. The last five rounds have means 8 and 16, round 8 has 8 and 16.
+    # Rounds 1 and 2 make the first fifth: means 1.5 and 3. Gain: rounds 6 to 10 have means 8 and 16, as round 8 has.
     fedavg = ("fmnist/iid", "2", "2.25", "5.25", "8.25", "11.25", "14.25", "0.00", "0.00")
     assert block.lines[0].cells == fedavg
     assert block.lines[1].cells[:3] == ("fmnist/iid", "1", "1.50")

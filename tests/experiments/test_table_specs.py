@@ -186,7 +186,7 @@ def test_presets_change_data_model_and_budget_only(name: str) -> None:
         assert seeds == (3, 5 if spec.paper == "fedsdc" else 3)
     # partition.legacy_seed: client lists that go with the data (Retina), by the same scheme.
     allowed = re.compile(
-        r"dataset(\..+)?|model(\..+)?|partition\.(scale|legacy_seed)|train\.(rounds|epochs|steps|batch_size|lr|clip|augment|buffers)"
+        r"dataset(\..+)?|model(\..+)?|partition\.(scale|legacy_seed)|train\.(rounds|epochs|steps|batch_size|lr|schedule\.name|clip|augment|buffers)|evaluation\.(every|validation)"
     )
     # Rows whose method is too slow for a laptop have a note that says what differs.
     entries = [entry for entry in spec.overrides if entry.preset != "*"]
