@@ -22,8 +22,8 @@ PARTS = 5
 
 NOTES = (
     "1 to 5: the mean of each fifth of the training, over its evaluated rounds and over seeds. gain: the mean of the "
-    "last five evaluated rounds minus the value after four fifths of the rounds, and its standard deviation over seeds. "
-    "The CSV has mean and standard deviation over seeds, round by round.",
+    "last five evaluated rounds minus the value after four fifths of the rounds; gain sd: its standard deviation over "
+    "seeds. The CSV has mean and standard deviation over seeds, round by round.",
 )
 
 
