@@ -10,6 +10,7 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import BeforeValidator, Field, PositiveInt, ValidationInfo, field_validator, model_validator
 
+from benchmark.config.compose import group_names
 from benchmark.config.files import FileModel
 from benchmark.config.merge import merge
 from benchmark.errors import ConfigError, nearest, wrong
@@ -216,7 +217,7 @@ class TableSpec(FileModel):
             _check_known(f"columns.{column.key}.average_of", column.average_of, runs)
             _check_known(f"columns.{column.key}.presets", column.presets, self.presets)
         for what, by_preset in (("which_round", self.which_round), ("seeds", self.seeds)):
-            _check_known(what, by_preset, self.presets)
+            _check_known(what, by_preset, group_names("preset"))
             _check_known(f"{what}: presets without a value", self.presets, by_preset)
         for rule in self.which_round.values():
             WhichRound.parse(rule)

@@ -182,8 +182,8 @@ def test_results_of_another_version(refused: Any, cli: Any, tmp_path: Path) -> N
     Path("old/runs/FORMAT").write_text("0\n")
     for words in (
         [*FAKE_RUN, "paths.results=old"],
-        ["table", "name=feddiverse_cmnist_gsc", "results=old"],
-        ["status", "name=feddiverse_cmnist_gsc", "results=old"],
+        ["table", "name=feddiverse_table3", "results=old"],
+        ["status", "name=feddiverse_table3", "results=old"],
     ):
         refused(words, "old", "format", "0", "paths.results")
     assert [path.name for path in Path("old/runs").iterdir()] == ["FORMAT"]

@@ -138,7 +138,7 @@ def test_a_broken_file_of_conf(
     if group != "preset":
         code, out, _ = cli("list", f"{group}s")
         assert code == 0 and re.search(r"\│ mine +│ .*/mine\.yaml", out), out
-        code, _, err = cli("status", "name=feddiverse_cmnist_gsc")
+        code, _, err = cli("status", "name=feddiverse_table3")
         assert code == 0 and err.count("warning: ") == err.count(str(path)) == (group == "method"), err
 
 
