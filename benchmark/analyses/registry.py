@@ -64,7 +64,13 @@ class RunOptions(Options):
 
 @dataclass(frozen=True)
 class CurvesOptions(RunOptions):
-    """Which table, and which of its rows and columns."""
+    """What `curves` takes.
+
+    Attributes:
+        name: The table.
+        rows: Rows that are shown. If left out: all.
+        columns: Columns that are shown. If left out: all.
+    """
 
     name: Annotated[str, "FILE of conf/table"] = "fedmr_table1"
     rows: Annotated[str | None, "KEY,PATTERN*,..."] = None

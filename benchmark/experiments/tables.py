@@ -113,7 +113,7 @@ def _with_rows(spec: TableSpec, methods: Mapping[str, Mapping[str, Any]]) -> Tab
 def find_specs(
     paper: str | None = None, table: int | None = None, folder: Path = TABLE_FOLDER
 ) -> list[TableSpec]:
-    """All tables of ``folder``, or those of one paper, or with one number, in the order of their names.
+    """All tables of ``folder``, or those of one paper, or with one number: numbered ones first, by name.
 
     Methods of ``conf/method`` whose file asks for it (``tables:``) have a row at the end. Raises `NoTable` if no table
     fits, and `ConfigError` for a broken file whose name says that it is asked for; other broken files are left out.
@@ -128,7 +128,7 @@ def find_specs(
     found = [spec for spec in own if table in (None, spec.table)]
     if not found:
         raise NoTable(wrong("table", table, f"one of {', '.join(spec.name for spec in own)} (conf/table/)"))
-    return found
+    return sorted(found, key=lambda spec: spec.table is None)
 
 
 def spec_called(name: str, where: str = "name", folder: Path = TABLE_FOLDER) -> TableSpec:
