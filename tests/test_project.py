@@ -237,10 +237,10 @@ def documents() -> list[Path]:
 
 
 def code_lines(document: Path) -> list[str]:
-    """The lines of a document's fenced blocks of code."""
+    """The lines of a document's fenced blocks of code; a command that goes on after a backslash is one line."""
     parts = re.split(r"^```\w*\n", document.read_text(), flags=re.MULTILINE)
     assert len(parts) % 2 == 1, f"{document.name}: a block of code is not closed"
-    return [line for block in parts[1::2] for line in block.splitlines()]
+    return [line for block in parts[1::2] for line in re.sub(r"\\\n *", "", block).splitlines()]
 
 
 def test_documents_name_only_what_exists() -> None:
