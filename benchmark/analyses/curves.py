@@ -21,9 +21,9 @@ PARTS = 5
 """Into how many parts of equal length a training is cut."""
 
 NOTES = (
-    "1 to 5: the mean of each fifth of the training, over its evaluated rounds and over seeds. gain: the mean of the "
-    "last five evaluated rounds minus the value after four fifths of the rounds; gain sd: its standard deviation over "
-    "seeds. The CSV has mean and standard deviation over seeds, round by round.",
+    "1 to 5: the mean of each fifth of the training, over its evaluated rounds and over seeds; empty without one. "
+    "gain: the mean of the last five evaluated rounds of the last fifth minus the last value before it; gain sd: its "
+    "standard deviation over seeds. The CSV has mean and standard deviation over seeds, round by round.",
 )
 
 
@@ -60,7 +60,7 @@ def curves(options: CurvesOptions) -> Table:
 def fifths(curve: pd.DataFrame) -> dict[str, float]:
     """What `NOTES` says of a curve [round x seed]; round 0 is the untrained model, the last round ends the training."""
     part = np.ceil(curve.index * PARTS / curve.index.max())
-    means = curve.groupby(part).mean()
-    gain = curve.iloc[-5:].mean() - curve[part < PARTS].iloc[-1]
-    parts = {str(number): means.loc[number].mean() for number in range(1, PARTS + 1)}
-    return parts | {"gain": gain.mean(), "gain sd": gain.std()}
+    means = curve.groupby(part).mean().reindex(range(1, PARTS + 1))
+    gain = curve[part == PARTS].iloc[-5:].mean() - curve[part < PARTS].iloc[-1]
+    parts = means.mean(axis=1).rename(str)
+    return dict(parts) | {"gain": gain.mean(), "gain sd": gain.std()}

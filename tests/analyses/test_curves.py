@@ -1,11 +1,13 @@
 """Curves of a table's runs, from records written by hand."""
 
+import math
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from finished_runs import finish
 
-from benchmark.analyses.curves import curves
+from benchmark.analyses.curves import curves, fifths
 from benchmark.analyses.registry import CurvesOptions
 from benchmark.engine.records import Record
 from benchmark.errors import ConfigError
@@ -33,13 +35,20 @@ def test_the_fifths_of_a_curve(tmp_path: Path) -> None:
     table = curves(options(tmp_path))
     (block,) = table.blocks
     assert block.columns == ("column", "seeds", *"12345", "gain", "gain sd")
-    # Rounds 1 and 2 make the first fifth: means 1.5 and 3. Gain: rounds 6 to 10 have means 8 and 16, as round 8 has.
-    fedavg = ("fmnist/iid", "2", "2.25", "5.25", "8.25", "11.25", "14.25", "0.00", "0.00")
+    # Rounds 1 and 2 make the first fifth: means 1.5 and 3. Rounds 9 and 10 have means 9.5 and 19, round 8 has 8 and 16.
+    fedavg = ("fmnist/iid", "2", "2.25", "5.25", "8.25", "11.25", "14.25", "2.25", "1.06")
     assert block.lines[0].cells == fedavg
     assert block.lines[1].cells[:3] == ("fmnist/iid", "1", "1.50")
     assert "Runs that are missing or diverged: 1." in table.notes[1].lines
     at_ten = table.data[(table.data["row"] == "fedavg") & (table.data["round"] == 10)]
     assert at_ten[["mean", "std", "seeds"]].values.tolist() == [[15.0, pytest.approx(50**0.5), 2]]
+
+
+def test_a_fifth_without_an_evaluation() -> None:
+    """Evaluated before the first round and after rounds 5 and 10 of 10: in the third and in the fifth part."""
+    found = fifths(pd.DataFrame({0: [0.0, 4.0, 8.0]}, index=[0, 5, 10]))
+    assert math.isnan(found["1"]) and math.isnan(found["4"])
+    assert (found["3"], found["5"], found["gain"]) == (4.0, 8.0, 4.0)
 
 
 def test_without_runs_or_curves(tmp_path: Path) -> None:

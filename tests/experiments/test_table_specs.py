@@ -11,6 +11,7 @@ import yaml
 
 from benchmark.analyses.registry import PAPER_TABLES, find
 from benchmark.errors import ConfigError
+from benchmark.experiments.metrics import WhichRound
 from benchmark.experiments.spec import TableSpec
 from benchmark.experiments.tables import TABLE_FOLDER, find_specs, load_spec
 from benchmark.paths import PUBLISHED
@@ -317,6 +318,12 @@ def test_a_part_of_a_table() -> None:
     ):
         with pytest.raises(ConfigError, match=said):
             spec.cut(rows, keys)
+
+
+def test_the_round_that_counts_may_differ_between_presets(tmp_path: Path) -> None:
+    rules = {"quick": "last", "paper": "mean_last_3"}
+    spec = load_spec(written(tmp_path, small(which_round=rules)))
+    assert (spec.round("quick").rule, spec.round("paper")) == ("last", WhichRound("mean_last", 3))
 
 
 @pytest.mark.parametrize(
