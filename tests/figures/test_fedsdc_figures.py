@@ -104,8 +104,8 @@ def test_data_of_the_clients(tmp_path: Path) -> None:
 
 
 def test_data_of_some_columns_and_of_what_is_not_there(tmp_path: Path) -> None:
-    spec = spec_of(3).model_copy(update={"columns": ("niid1",), "presets": {"quick": {}, "small": {}}})
-    assert set(drawn(spec, tmp_path).data["column"]) == {"niid1"}
+    spec = spec_of(3).model_copy(update={"columns": ("niid2",), "presets": {"quick": {}, "small": {}}})
+    assert set(drawn(spec, tmp_path).data["column"]) == {"niid2"}
     with pytest.raises(ConfigError, match=r"'fedsdc_tabel1'.*'fedsdc_table1'"):
         drawn(spec, tmp_path, "small", of="fedsdc_tabel1")
     with pytest.raises(ConfigError, match="not in this preset"):
