@@ -49,11 +49,11 @@ SMALL = 1e-3
 def statistics(sums: Tensor, counts: Tensor, squares: Tensor) -> tuple[Tensor, Tensor]:
     """(V scalar, H [C, h]) from the class sums of z [C, h], the counts [C], and the class sums of ||z||^2 [C].
 
-    Both are 0 for a client without samples.
+    Both are 0 for a client without samples. V is a variance; rounding must not take it below 0.
     """
     n = counts.sum().clamp_min(1)
     H = sums / n  # pi_c mu_c
-    return ((squares / n).sum() - H.square().sum()) / n, H
+    return ((squares / n).sum() - H.square().sum()).clamp_min(0) / n, H
 
 
 def quadratic_form(V: np.ndarray, H: np.ndarray, k: int) -> np.ndarray:

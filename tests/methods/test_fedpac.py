@@ -64,6 +64,13 @@ def test_mixes_by_hand() -> None:
     near(head_weights(np.array([0.0, 1.0]), np.array([[[0.0]], [[1.0]]]))[0], [1.0, 0.0], 1e-9)
 
 
+def test_variance_is_not_negative() -> None:
+    """One sample: its variance is 0. Squares rounded down by 2^-23, one step of float32 below 1, give a V below 0."""
+    V, H = statistics(torch.tensor([[1.0]]), torch.tensor([1.0]), torch.tensor([1 - 2**-23]))
+    assert V == 0
+    assert H.tolist() == [[1.0]]
+
+
 def net() -> Net:
     """z = theta x [1], logits = phi z [2] + b: w = (theta, phi_0, phi_1, b_0, b_1)."""
     body, head = nn.Linear(1, 1, bias=False), nn.Linear(1, 2)
