@@ -31,7 +31,8 @@ NOTES = (
     "Costs, counted for one client of the first column that takes part again: up and down, what it sends and receives "
     "in a round, in sizes of the model (1 is all of it); client, what it keeps between rounds; server, what the "
     "server keeps beside the model, for that one client. Time: its round over FedAvg's, mean over rounds 3 to 7, "
-    "median of three; what happens once before them (FedDiverse's set-up) is not in it.",
+    "median of three; what happens once before them (FedDiverse's set-up) is not in it. Empty: the method needs more "
+    "than one client.",
 )
 
 

@@ -49,7 +49,7 @@ def test_costs_in_model_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Vectors of length d sent up and down, kept by a client and by the server."""
     monkeypatch.setattr(leaderboard, "REPEATS", 1)
     monkeypatch.setattr(leaderboard, "ROUNDS", 1)
-    rows = "fedavg fedavgm fedadam scaffold feddyn feddc moon fedmr fedrep fedpac".split()
+    rows = "fedavg fedavgm fedadam scaffold feddyn feddc moon fedmr fedrep fedpac hcsfed".split()
     spec = spec_called("leaderboard").cut(rows, ["fmnist/p10c2"])
     found = costs(spec, plan(spec, "quick", range(1)))
     expected = {
@@ -64,6 +64,7 @@ def test_costs_in_model_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
     for method, counted in expected.items():
         line = [found[method][name] for name in ("up", "down", "client", "server")]
         assert line == pytest.approx(counted, abs=1e-9), method
+    assert "HCSFed" not in found  # one client cannot be put into its clusters
     assert found["FedAvg"]["time"] == 1.0 and found["MOON"]["time"] > 0
     # FedMR: C h = 10 x 64 features and 10 counts up, features and 10 flags down; the MLP on 8 x 8 images has
     # (64 64 + 64) + (64 10 + 10) = 4,810 parameters.
