@@ -8,6 +8,8 @@ from collections.abc import Sequence
 
 from benchmark.cli import COMMANDS, entry
 
+HELP = {"-h", "--help"}
+
 USAGE = "\n".join(
     [
         "usage: python -m benchmark COMMAND [key=value ...]     (COMMAND --help: its options)",
@@ -51,12 +53,16 @@ def _carry_out(words: Sequence[str]) -> int:
     from benchmark.errors import ConfigError, wrong
     from benchmark.system import OPEN_FILES, require_open_files
 
-    if not words or words[0] in ("-h", "--help", "help"):
+    if not words or words[0] in HELP | {"help"}:
         print(USAGE)
         return 0 if words else 2
     name = words[0]
     if name not in COMMANDS:
         raise ConfigError(wrong("command", name, f"one of: {', '.join(COMMANDS)}", known=COMMANDS))
+    if name in ("analyse", "list", "data", "partition") and HELP & set(words[1:2]):
+        text, expected = COMMANDS[name]
+        print(f"usage: python -m benchmark {name} {expected}\n\n{text}")
+        return 0
     require_open_files(OPEN_FILES)
     return entry(name)(words[1:])
 

@@ -11,6 +11,8 @@ import yaml
 from command_line import FAKE_RUN, footprint, numbers
 from edited_code import Edit, edited  # noqa: F401
 
+from benchmark.__main__ import main
+from benchmark.cli import COMMANDS
 from benchmark.config.compose import group_names
 from benchmark.runs.store import Results
 
@@ -41,6 +43,17 @@ def test_usage(cli: Any) -> None:
     for command in ("run", "table", "status", "list", "data", "partition", "bench"):
         assert f"\n  {command} " in out
     assert cli() == (2, out, "")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    try:
+        code = main([command, "--help"])
+    except SystemExit as stopped:
+        code = stopped.code
+    shown = capsys.readouterr()
+    assert (code, shown.err) == (0, "")
+    assert shown.out.startswith(f"usage: python -m benchmark {command} ")
 
 
 # Data and partitions -----------------------------------------------------------------------------------------------
