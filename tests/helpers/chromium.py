@@ -55,8 +55,12 @@ class Page:
         ]
 
     def texts(self, selector: str) -> list[str]:
-        """The visible text of each of them, on one line."""
-        return [" ".join(found.text.split()) for found in self.all(selector)]
+        """The visible text of each of them, on one line; read in one step, as the page may be redrawn at any time."""
+        script = """
+            return [...document.querySelectorAll(arguments[0])]
+                .filter(found => found.checkVisibility({visibilityProperty: true})).map(found => found.innerText)
+        """
+        return [" ".join(text.split()) for text in self.run(script, selector)]
 
     def wait(self, selector: str) -> WebElement:
         """The first element that matches, once it is shown."""
