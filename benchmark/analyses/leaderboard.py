@@ -25,6 +25,9 @@ from benchmark.runs.store import Results
 REPEATS, WARM, ROUNDS = 3, 2, 5
 """How often each method is timed, in turn; first rounds that are not timed; rounds that are."""
 
+TOGETHER = ("hcsfed",)
+"""Rows without costs, which are counted for a single client: HCSFed puts its clients into clusters."""
+
 NOTES = (
     "rank: mean over all columns and seeds of the method's rank (1 is best, ties share), with a 95 % bootstrap "
     "interval over columns and seeds. A run that diverged comes last. Columns of the table: means over seeds.",
@@ -63,8 +66,10 @@ def leaderboard(options: RunOptions) -> Table:
 
 
 def costs(spec: TableSpec, cells: Cells) -> dict[str, dict[str, float]]:
-    """Method -> time, up, down, client, server, as `NOTES` says. A method whose cell has no runs is left out."""
-    found = timed(spec, cells, spec.run_columns[0].key, REPEATS, warm=WARM, rounds=ROUNDS)
+    """Method -> time, up, down, client, server, as `NOTES` says, but for `TOGETHER` and methods without runs."""
+    column = spec.run_columns[0].key
+    alone = spec.cut([row.key for row in spec.rows if row.key not in TOGETHER], [column])
+    found = timed(alone, cells, column, REPEATS, warm=WARM, rounds=ROUNDS)
     _, fedavg = found.get(spec.row("fedavg").label, (None, math.nan))
     prices = {}
     for label, (trainee, seconds) in found.items():

@@ -8,7 +8,6 @@ Fan et al., FedMR, TMLR 2023, https://openreview.net/forum?id=jLJTqJXAG7, sectio
 import statistics
 import time
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -30,7 +29,6 @@ from benchmark.reports.tables import Table, text_table
 from benchmark.runs.build import build_run
 from benchmark.runs.data import load_data
 from methods.core.contexts import ClientContext, Head
-from methods.core.hooks import MethodError
 
 NOTES = (
     "Held by a client: model and buffers, the received model where the method reads it while it trains, other models, "
@@ -138,15 +136,11 @@ def timed(
 ) -> dict[str, tuple[Trainee, float]]:
     """label -> (trainee, seconds of a round) of the rows that can run in a column, timed in turn.
 
-    Medians of ``repeats`` means over ``rounds`` rounds, which come after ``warm`` others. A method that needs
-    more than one client (HCSFed's clusters) is left out.
+    Medians of ``repeats`` means over ``rounds`` rounds, which come after ``warm`` others.
     """
     configs = {row.label: cells[row.key, column].runs[0] for row in spec.rows if cells[row.key, column].runs}
     torch.set_num_threads(max((config.runtime.threads for config in configs.values()), default=1))
-    trainees: dict[str, Trainee] = {}
-    for label, config in configs.items():
-        with suppress(MethodError):
-            trainees[label] = Trainee.of(config, warm)
+    trainees = {label: Trainee.of(config, warm) for label, config in configs.items()}
     times: dict[str, list[float]] = {label: [] for label in trainees}
     for _ in range(repeats):
         for label, trainee in trainees.items():
