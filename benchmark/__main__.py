@@ -59,7 +59,9 @@ def _carry_out(words: Sequence[str]) -> int:
     name = words[0]
     if name not in COMMANDS:
         raise ConfigError(wrong("command", name, f"one of: {', '.join(COMMANDS)}", known=COMMANDS))
-    if name in ("analyse", "list", "data", "partition") and HELP & set(words[1:2]):
+    # Those that come after analyse NAME and partition show are read by the commands themselves.
+    asked = HELP & set(words[1:] if name in ("list", "data") else words[1:2])
+    if asked and name in ("analyse", "list", "data", "partition"):
         text, expected = COMMANDS[name]
         print(f"usage: python -m benchmark {name} {expected}\n\n{text}")
         return 0
