@@ -1,1 +1,5 @@
-"""The harness: engine (training), runs (from a config to a finished folder), reports (from folders to tables)."""
+"""The FedTables benchmark."""
+
+from benchmark import sources
+
+sources.install()

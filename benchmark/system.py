@@ -3,9 +3,11 @@
 This module imports nothing of ours but the errors. Every package may import it.
 """
 
+import contextlib
 import errno
 import multiprocessing
 import os
+import platform
 import re
 import resource
 import shutil
@@ -84,6 +86,15 @@ def end_with_parent() -> None:
             os._exit(1)
 
     threading.Thread(target=wait, daemon=True).start()
+
+
+def processor() -> str:
+    """The type of this machine's processor. The same code may give other bits on another one."""
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
 
 
 def remove_leftovers(path: Path) -> None:

@@ -41,7 +41,7 @@ def curves(options: CurvesOptions) -> Table:
         missing += len(cell.runs) - len(done)
         if not done:
             continue
-        records = {run.seed: index.results.run(run.key).read_records() for run in done}
+        records = {run.seed: index.records(run.key) for run in done}
         found = {seed: recorded(each, shown.split, spec.metric) for seed, each in records.items()}
         curve = pd.DataFrame(found).sort_index() * shown.scale
         lines.append({"row": row, "column": column, "seeds": len(done), **fifths(curve)})

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-import yaml
 from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.table import Table as TextTable
@@ -163,8 +162,7 @@ def retry(words: Sequence[str]) -> int:
         if key in runs:
             failed[key] = runs[key]
         else:  # no table plans it: its folder has the configuration
-            plain = yaml.safe_load((results.run(key).path / "config.yaml").read_text())
-            del plain["hash"]
+            plain = results.run(key).read_config().model_dump(mode="json")
             failed[key] = resolve(plain | run_settings(results, options))
     if not failed:
         print(f"none of {len(keys)} runs has failed")

@@ -19,6 +19,7 @@ from benchmark.experiments.spec import TableSpec
 from benchmark.experiments.tables import NoTable
 from benchmark.launch.overview import SHOWN_STATES
 from benchmark.runs.index import RunIndex
+from benchmark.runs.lease import Busy
 from benchmark.runs.status import RunState
 from benchmark.runs.store import Results
 from benchmark.tracking import TrackedRun, tracking
@@ -125,11 +126,16 @@ def finished_runs(
         contextlib.nullcontext() if on_cluster else index.results.launcher_lease(),
     ):
         index.refresh(runs)
-        missing = [run for key, run in runs.items() if not index.has_ended(key)]
+        missing = _missing(index, runs)
         code = 0
         if missing:
             for spec, cells in plans:
                 check(spec, cells)
+            from benchmark.runs.data import prepare_data  # with it torch
+
+            prepare_data(missing)
+            index.refresh(runs, data=True)
+            missing = _missing(index, runs)
             view = _view(options, index, plans, runs, seed_ended)
             if on_cluster:
                 code = _cluster(options, launcher, index.results, list(runs.values()), tracked, view)
@@ -137,12 +143,21 @@ def finished_runs(
                 code = _launch(options, launcher, missing, view)
             index.refresh(runs)
         yield code
+        for key in index.problems.keys() & runs.keys():
+            with contextlib.suppress(Busy), index.results.run(key).lease():
+                place = index.results.set_aside(key)
+                print(f"{index.problems[key]} It is now in {place}.", file=sys.stderr)
     if code == 130:
         ended = sum(map(index.has_ended, runs))
         print(
             f"stopped: {ended} of {len(runs)} runs have ended. This goes on: {_this_command()}",
             file=sys.stderr,
         )
+
+
+def _missing(index: RunIndex, runs: Mapping[str, RunConfig]) -> list[RunConfig]:
+    """The runs that have to be carried out."""
+    return [run for key, run in runs.items() if not index.has_ended(key)]
 
 
 def _this_command() -> str:
@@ -262,11 +277,9 @@ def _cluster(
 
 
 def _tasks(runs: Sequence[RunConfig], launcher: str) -> list[Task]:
-    """The tasks of a launcher, once all data and weights are there."""
+    """The tasks of a launcher."""
     from benchmark.launch.tasks import Task
-    from benchmark.runs.data import prepare_data
 
-    prepare_data(runs)
     tasks = []
     for run in runs:
         plain = run.model_dump(mode="json")

@@ -1,5 +1,6 @@
 """The clients of a federation: their data, what they keep between rounds, and their local training."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -204,6 +205,8 @@ class ClientSide:
         loop = self.run_loop(self.data(client), active, _phases(active), state, client)
         with torch.no_grad():
             _require_finite(state.round, client, self.model.w, self.model.buffers)
+            if not math.isfinite(loop.loss):
+                raise Diverged(state.round, f"training loss of client {client}")
             update = self._update(start, head)
             trained = Trained(
                 w=self.model.w,
@@ -298,7 +301,7 @@ def _copied(value: Any) -> Any:
 def _require_finite(round: int, client: int, *tensors: Tensor) -> None:
     # A sum is finite only if all its terms are, and needs no second tensor.
     if not all(bool(torch.isfinite(tensor.sum())) for tensor in tensors):
-        raise Diverged(round, client)
+        raise Diverged(round, f"update of client {client}")
 
 
 def _count_numbers(value: Any) -> int:

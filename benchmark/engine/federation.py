@@ -1,5 +1,6 @@
 """Rounds of a federation: select, train, aggregate, evaluate. A round is a pure function from state to state."""
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
@@ -12,7 +13,7 @@ from benchmark.engine.clients import ClientSide, Order
 from benchmark.engine.evaluation import evaluate
 from benchmark.engine.measures import MEASURES
 from benchmark.engine.records import Cost, Record
-from benchmark.engine.state import FederationState, Interrupted, Problem, RoundReport, Schedule
+from benchmark.engine.state import Diverged, FederationState, Interrupted, Problem, RoundReport, Schedule
 from benchmark.engine.training import LoopResult, TrainSpec
 from benchmark.engine.views import PredictionView, ProbedClients
 from benchmark.models.flat import FlatModel
@@ -94,7 +95,7 @@ class FederatedRun:
         """Carry out one round. The given state stays valid.
 
         Raises:
-            Diverged: A client's values are not finite.
+            Diverged: A client's values or its loss are not finite.
             Interrupted: `stop` returned true.
         """
         cost, t = Cost(), state.round
@@ -195,7 +196,11 @@ class FederatedRun:
     # Between rounds ------------------------------------------------------------------------------------------
 
     def evaluate(self, state: FederationState) -> list[Record]:
-        """Records of the method's prediction on every evaluation set, after ``state.round`` rounds."""
+        """Records of the method's prediction on every evaluation set, after ``state.round`` rounds.
+
+        Raises:
+            Diverged: A metric of a whole set is not finite.
+        """
         view = PredictionView(self.clients, state)
         rule = self.method.prediction
         records: list[Record] = []
@@ -204,6 +209,9 @@ class FederatedRun:
         for name in self.measures:
             found = MEASURES[name](view.model(), self.problem.evaluation_sets["test"])
             records += [Record(state.round, "test", "all", metric, value) for metric, value in found.items()]
+        for record in records:
+            if record.group == "all" and not math.isfinite(record.value):
+                raise Diverged(state.round, f"{record.metric} on the {record.split} set")
         for metric, value in self.method.selection.measures(state.selection).items():
             records.append(Record(state.round, "selection", "all", metric, float(value)))
         return records

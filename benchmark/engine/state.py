@@ -13,13 +13,12 @@ from methods.core.contexts import State
 
 
 class Diverged(Exception):
-    """A client's update or payload contains NaN or infinity."""
+    """A client's update, payload or loss, or a metric contains NaN or infinity."""
 
-    def __init__(self, round: int, client: int) -> None:
+    def __init__(self, round: int, what: str) -> None:
         """``round`` counts from 0."""
-        super().__init__(f"round {round}: the update of client {client} is not finite (NaN or infinity)")
+        super().__init__(f"round {round}: the {what} is not finite (NaN or infinity)")
         self.round = round
-        self.client = client
 
 
 class Interrupted(Exception):

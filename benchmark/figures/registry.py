@@ -100,7 +100,7 @@ class Request:
 
     def records(self, run: RunConfig) -> list[Record]:
         """All that a finished run recorded."""
-        return self.index.results.run(run.key).read_records()
+        return self.index.records(run.key)
 
 
 @dataclass(frozen=True)

@@ -10,11 +10,12 @@ from benchmark.errors import ConfigError
 from benchmark.experiments.metrics import WhichRound
 from benchmark.experiments.plan import Cells
 from benchmark.experiments.spec import TableSpec
+from benchmark.reports.columns import compared
 from benchmark.reports.results import NOT_REACHED, OUTCOMES, Cell, CellRun, TableResults, build_results
 from benchmark.reports.statistics import reported_value
 from benchmark.runs.index import RunIndex
 from benchmark.runs.status import RunState
-from benchmark.runs.store import DamagedError, RunFolder
+from benchmark.runs.store import DamagedError
 
 
 def recorded(records: Iterable[Record], split: str, metric: str) -> dict[int, float]:
@@ -36,6 +37,7 @@ def collect(spec: TableSpec, preset: str, cells: Cells, index: RunIndex) -> Tabl
             others = cells[spec.reference_row, column].runs
         pairs = zip(cell.runs, others, strict=False)
         known[row, column] = Cell(cell.state, tuple(_cell_run(spec, index, *pair) for pair in pairs))
+    known = compared(cells, known, index)
     chosen = {key: cell.chosen for key, cell in cells.items() if cell.chosen is not None}
     return build_results(spec, preset, known, stand_ins=_stand_ins(cells), chosen=chosen)
 
@@ -47,37 +49,37 @@ def _cell_run(spec: TableSpec, index: RunIndex, run: RunConfig, reference: RunCo
         outcome = max(outcome, index.state(reference.key), key=OUTCOMES.index)
     if outcome != RunState.DONE:
         return CellRun(run.seed, outcome, None, path)
-    other_code = index.other_code(run.key) or (index.other_code(reference.key) if reference else "")
+    differs = index.differs(run.key) or (index.differs(reference.key) if reference else "")
     try:
         if reference is None:
-            return CellRun(run.seed, outcome, _value(spec, run.preset, index, run.key), path, other_code)
-        value = _relative_value(spec, index.results.run(run.key), index.results.run(reference.key))
+            return CellRun(run.seed, outcome, _value(spec, run.preset, index, run.key), path, differs)
+        value = _relative_value(spec, index.records(run.key), index.records(reference.key))
     except DamagedError:
         return CellRun(run.seed, RunState.DAMAGED, None, path)
-    return CellRun(run.seed, outcome if value is not None else NOT_REACHED, value, path, other_code)
+    return CellRun(run.seed, outcome if value is not None else NOT_REACHED, value, path, differs)
 
 
 def _value(spec: TableSpec, preset: str, index: RunIndex, key: str) -> float | None:
     split, status, rule = spec.metric_format.split, index.status(key), spec.round(preset)
     if rule.rule == "last":
         return status.final.get(split, {}).get(spec.metric) if status else None
-    records = index.results.run(key).read_records()
+    records = index.records(key)
     test, validation = (recorded(records, part, spec.metric) for part in (split, "validation"))
     return reported_value(rule, test, validation, spec.metric_format.higher_is_better)
 
 
-def _relative_value(spec: TableSpec, folder: RunFolder, reference: RunFolder) -> float | None:
+def _relative_value(spec: TableSpec, own: Iterable[Record], reference: Iterable[Record]) -> float | None:
     """First round that is at least as good as the best one of ``reference``, or the speed-up; None if there is none."""
     shown = spec.metric_format
-    curves = [recorded(each.read_records(), shown.split, shown.of) for each in (folder, reference)]
+    curves = [recorded(each, shown.split, shown.of) for each in (own, reference)]
     for curve in curves:
         curve.pop(0, None)  # the untrained model does not count
     target = max(curves[1].values(), default=math.inf)
     reached = [[round for round, value in curve.items() if value >= target] for curve in curves]
     if not all(reached):
         return None
-    own, first = map(min, reached)
-    return first / own if spec.metric == "speedup" else float(own)
+    first_own, first = map(min, reached)
+    return first / first_own if spec.metric == "speedup" else float(first_own)
 
 
 def _stand_ins(cells: Cells) -> dict[str, str]:
@@ -104,7 +106,7 @@ def validation_value(spec: TableSpec, preset: str, key: str, index: RunIndex) ->
         StorageError: The run has not ended.
     """
     folder = index.results.run(key)
-    held = recorded(folder.read_records(), "validation", spec.metric)
+    held = recorded(index.records(key), "validation", spec.metric)
     if index.state(key) is not RunState.DONE:
         return None
     rule = spec.round(preset)

@@ -113,7 +113,7 @@ class Details:
                 self._recorded[place] = self._read(spec, run.key)
         except StorageError:
             return found
-        found |= {"rounds": status.round, "seconds": round(status.seconds, 1), "other": result.other_code}
+        found |= {"rounds": status.round, "seconds": round(status.seconds, 1), "other": result.differs}
         return found | self._recorded[place]
 
     def _read(self, spec: TableSpec, key: str) -> dict[str, Any]:
@@ -122,7 +122,7 @@ class Details:
         meta = read_json(folder.path / "meta.json") or {}
         self._add_partition(str(meta.get("partition", "")))
         origin = {name: meta[name] for name in ORIGIN if name in meta}
-        return {"origin": origin, **measured(spec, folder.read_records())}
+        return {"origin": origin, **measured(spec, self.index.records(key))}
 
     def _add_partition(self, name: str) -> None:
         if not name or name in self.partitions:

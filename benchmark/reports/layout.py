@@ -101,7 +101,8 @@ def _marks(results: TableResults, show: Show) -> list[str]:
         "bold: best": any(cell.mark.best for cell in measured),
         "underlined: second": any(cell.mark.second for cell in measured),
         f"†: not significantly worse (p ≥ {ALPHA:g})": any(cell.mark.not_worse for cell in measured),
-        "‡: made by other code": any(cell.other_code for cell in cells) and show != "published",
+        "‡: made by other code or in another way": any(cell.differs for cell in cells)
+        and show != "published",
         f"–: {', '.join(states)}": bool(states),
     }
     text = "; ".join(meaning for meaning, there in found.items() if there)
@@ -126,7 +127,9 @@ def _record(results: TableResults, cell: CellResult) -> dict[str, object]:
         "n": len(cell.values),
         "n_planned": len(cell.runs),
         "status": cell.outcome,
-        "marks": " ".join([*cell.mark.words.split(), *(["other_code"] if cell.other_code else [])]),
+        "marks": " ".join([*cell.mark.words.split(), *(["differs"] if cell.differs else [])]),
+        "differs": "; ".join(cell.differs),
+        "processor": "; ".join(sorted({run.processor for run in cell.runs if run.processor})),
         "p_best_is_better": _rounded(cell.mark.p),
         "published_mean": published.mean,
         "published_std": published.std,

@@ -1,5 +1,6 @@
 """The notes under a table: legend, agreement of orders, gaps, preset, sources. Plain text without markup."""
 
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
@@ -140,9 +141,16 @@ def _gaps(results: TableResults) -> list[str]:
 
 
 def _code(results: TableResults) -> list[str]:
-    """Cells whose runs executed other code than today's."""
-    lines = _by_reason(results, lambda cell: _with_seeds(cell, cell.other_code))
-    return [f"‡ made by {line}" for line in lines]
+    """Cells whose runs executed other code than today's or were made in another way than the rest of their column."""
+    lines = [f"‡ {line}" for line in _by_reason(results, lambda cell: _with_seeds(cell, cell.differs))]
+    runs = (run for cell in results.cells.values() if not cell.column.average_of for run in cell.runs)
+    processors = Counter(run.processor for run in runs if run.processor)
+    if len(processors) > 1:
+        counts = ", ".join(f"{name} ({number})" for name, number in processors.most_common())
+        lines.append(
+            f"The runs were made on {len(processors)} types of processors, so that bits may differ: {counts}."
+        )
+    return lines
 
 
 def _by_reason(results: TableResults, reasons: Callable[[CellResult], list[str]]) -> list[str]:

@@ -21,11 +21,15 @@ from benchmark.runs.status import RunState
 NOT_REACHED = "not reached"
 """Outcome of a finished run that never met the value of the reference row, and so has no number of rounds."""
 
+OTHER_DATA = "other data"
+"""Outcome of a finished run on other data than the newest one of its column has."""
+
 OUTCOMES: tuple[str, ...] = (
     RunState.DONE,
     NOT_REACHED,
     RunState.MISSING,
     RunState.STALE,
+    OTHER_DATA,
     RunState.RUNNING,
     RunState.FAILED,
     RunState.DAMAGED,
@@ -39,15 +43,16 @@ class CellRun:
     """One run of a cell; ``run`` is its folder, relative to the results folder.
 
     ``outcome`` is one of `OUTCOMES`; a done run without a value counts as missing, with NaN or infinity as diverged.
-    ``value`` is as recorded (accuracies as fractions); None unless done. ``other_code`` says how the code that it
-    executed differs from today's, if it does.
+    ``value`` is as recorded (accuracies as fractions); None unless done. ``differs`` says how its code differs from
+    today's, or what made it from what made the others of its column. ``processor`` is the type of its machine's.
     """
 
     seed: int
     outcome: str
     value: float | None = None
     run: str | None = None
-    other_code: str = ""
+    differs: str = ""
+    processor: str = ""
 
     def __post_init__(self) -> None:
         if self.outcome == RunState.DONE and (self.value is None or not math.isfinite(self.value)):
@@ -94,12 +99,12 @@ class CellResult:
         return max((run.outcome for run in self.runs), key=OUTCOMES.index, default=RunState.MISSING)
 
     @property
-    def other_code(self) -> dict[str, list[int]]:
-        """How the code of runs with a value differs from today's -> seeds."""
+    def differs(self) -> dict[str, list[int]]:
+        """How runs with a value differ from today's code or from others of their column -> seeds."""
         found: dict[str, list[int]] = {}
         for run in self.runs:
-            if run.other_code and run.value is not None:
-                found.setdefault(run.other_code, []).append(run.seed)
+            if run.differs and run.value is not None:
+                found.setdefault(run.differs, []).append(run.seed)
         return found
 
     @property
@@ -181,8 +186,8 @@ def _average(parts: Sequence[Cell]) -> Cell:
         outcome = max((run.outcome for run in found), key=OUTCOMES.index)
         mean = math.fsum(run.value or 0.0 for run in found) / len(parts)
         folders = ";".join(run.run for run in found if run.run)
-        other_code = next((run.other_code for run in found if run.other_code), "")
-        means.append(CellRun(seed, outcome, mean, folders or None, other_code))
+        differs = next((run.differs for run in found if run.differs), "")
+        means.append(CellRun(seed, outcome, mean, folders or None, differs))
     return Cell("ok", tuple(means))
 
 

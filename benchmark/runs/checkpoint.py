@@ -8,8 +8,10 @@ from typing import Any
 import torch
 
 from benchmark.config.schema import RunConfig
-from benchmark.runs.files import write_atomically
+from benchmark.errors import StorageError
+from benchmark.runs.files import reading, write_atomically
 from benchmark.runs.store import damaged
+from benchmark.system import explain
 
 
 def save(path: Path, content: dict[str, Any], allowed: Callable[[], object] = lambda: None) -> None:
@@ -19,11 +21,21 @@ def save(path: Path, content: dict[str, Any], allowed: Callable[[], object] = la
 
 
 def read(path: Path, device: Any = "cpu") -> dict[str, Any]:
-    """The content on ``device``. `DamagedError` if it is not what was written."""
+    """The content on ``device``.
+
+    Raises:
+        DamagedError: It is not what was written.
+        StorageError: It cannot be read, or not into the memory that there is. It may be good.
+    """
     try:
-        content: dict[str, Any] = torch.load(path, map_location=device, weights_only=True)
-        stated = content.pop("digest", None)
+        with reading(path), path.open("rb") as stream:
+            content: dict[str, Any] = torch.load(stream, map_location=device, weights_only=True)
+            stated = content.pop("digest", None)
+    except StorageError:
+        raise
     except Exception as error:  # torch raises many kinds of errors for a file that is not its own
+        if known := explain(error):
+            raise StorageError(f"{path.absolute()}: cannot be read: {known}") from error
         raise damaged(path, type(error).__name__) from error
     if stated != digest(content):
         raise damaged(path, "another digest")

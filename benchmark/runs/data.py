@@ -3,18 +3,18 @@
 import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 import datasets
+from benchmark import digests
 from benchmark.config.schema import DatasetConfig, PathsConfig, RunConfig
 from benchmark.engine import randomness
-from benchmark.errors import ConfigError, wrong
+from benchmark.errors import ConfigError, StorageError, wrong
 from benchmark.models.networks import wanted_weights
 from benchmark.models.pretrained import fetch_weights
-from benchmark.runs import code
 from datasets.core.base import Dataset, Split
 from partitions.core.base import Population
 from partitions.core.registry import get as get_scheme
@@ -44,15 +44,22 @@ class RunData:
     rest: np.ndarray
 
 
-@lru_cache(maxsize=4)
-def _dataset(name: str, options: str, data: str | None, cache: str | None) -> Dataset:
-    folders = (Path(folder) if folder else None for folder in (data, cache))
-    return datasets.load(name, json.loads(options), *folders)
-
-
 def load_dataset(config: DatasetConfig, paths: PathsConfig) -> Dataset:
-    """The data set of a configuration, prepared if needed. It is kept for the next run of this process."""
-    return _dataset(config.name, json.dumps(config.options, sort_keys=True), paths.data, paths.cache)
+    """The data set of a configuration, prepared if needed. Its arrays are compared with what was written.
+
+    They are read in full by the first run of a process, and again when a file has changed.
+    """
+    folders = (Path(folder) if folder else None for folder in (paths.data, paths.cache))
+    return datasets.load(config.name, config.options, *folders)
+
+
+def require_unchanged(config: RunConfig, dataset: Dataset) -> None:
+    """Raise `StorageError` if the data set of a run is another one now than when the run was started."""
+    if load_dataset(config.dataset, config.paths).fingerprint != dataset.fingerprint:
+        raise StorageError(
+            f"{dataset.folder}: the prepared data were replaced while the run was at work. Give the same command "
+            "again; it starts the run again."
+        )
 
 
 def prepare_data(runs: Iterable[RunConfig]) -> None:
@@ -90,8 +97,8 @@ def load_data(config: RunConfig, folder: Path | None = None) -> RunData:
     chosen = _per_class(dataset.train.labels, wanted.train_per_class, rng, "dataset.train_per_class")
     train = _subset(dataset.train, chosen)
     seed = config.seed if config.partition.seed is None else config.partition.seed
-    # A stored partition is not used again once the code of its scheme has changed.
-    scheme = "".join(code.own([get_scheme(config.partition.name).__module__]).values())
+    # A stored partition is not used again once the code of its scheme, or what all schemes share, has changed.
+    scheme = digests.of([digests.own(get_scheme(config.partition.name)), digests.engine("partitions/core/")])
     key = f"{dataset.name}:{dataset.fingerprint}:{wanted.train_per_class}:{scheme}"
     partition = make_partition(
         population(dataset, train), config.partition.name, config.partition.parameters, seed, key, folder

@@ -4,18 +4,13 @@ import contextlib
 import hashlib
 import logging
 import math
-import platform
-import socket
-import subprocess
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from threadpoolctl import threadpool_limits
 
@@ -24,18 +19,17 @@ from benchmark.engine.federation import FederatedRun
 from benchmark.engine.records import Record
 from benchmark.engine.state import Diverged, FederationState, Interrupted
 from benchmark.errors import UserError
-from benchmark.paths import ROOT
-from benchmark.runs import checkpoint, code
+from benchmark.runs import checkpoint
 from benchmark.runs.build import build_run
-from benchmark.runs.data import RunData, load_data
+from benchmark.runs.data import RunData, load_data, require_unchanged
+from benchmark.runs.index import RunIndex
 from benchmark.runs.lease import Busy, LeaseLost
-from benchmark.runs.status import RunResult, RunState, Status
-from benchmark.runs.store import DamagedError, Results, RunFolder
+from benchmark.runs.origin import meta_of, origin_of
+from benchmark.runs.status import RunResult, RunState, Status, differences
+from benchmark.runs.store import DamagedError, Results, RunFolder, final_values
 from benchmark.runs.writer import RunWriter
 from benchmark.system import explain
-from methods.core.method import Method
 from methods.core.vectors import Layout
-from partitions.core.registry import get as get_scheme
 
 log = logging.getLogger("fedtables")
 
@@ -71,14 +65,13 @@ def execute(
     Raises:
         UserError: The run failed because of a user's mistake.
     """
-    code.sources()  # before a method is imported
-    results = Results(Path(config.paths.results)).open()
+    results = Results(Path(config.paths.results), config.runtime.stale).open()
     folder = results.run(config.key)
     try:
-        problem = _problem(config, folder)
+        problem = _problem(results, folder)
         if problem:
             with folder.lease():
-                problem = _problem(config, folder)  # another process may have been faster
+                problem = _problem(results, folder)  # another process may have been faster
                 if problem:
                     problem += f" What was there is now in {results.set_aside(config.key)}."
         return _outcome(folder) or _execute(config, folder, progress, stop, problem)
@@ -88,16 +81,16 @@ def execute(
         return RunResult(RunState.INTERRUPTED, str(error))
 
 
-def _problem(config: RunConfig, folder: RunFolder) -> str:
+def _problem(results: Results, folder: RunFolder) -> str:
     """Why what lies in the folder cannot be used; empty if it can."""
     try:
         status = folder.status()
         if status is not None and status.ended:
             folder.check_size(status)
-            changed = code.changed(status) if config.runtime.stale == "rerun" else []
-            return f"The code of {', '.join(changed)} has changed." if changed else ""
+            why = RunIndex(results).why_stale(status)
+            return f"It was made by {why}." if why else ""
         if folder.config_path.exists():
-            folder.check_config()
+            folder.read_config()
     except DamagedError as error:
         return str(error)
     return ""
@@ -128,11 +121,15 @@ def _execute(config: RunConfig, folder: RunFolder, progress: Progress, stop: Sto
             _write_state(config, writer, RunState.RUNNING)
             data = load_data(config, Path(config.paths.results) / "partitions")
             run = build_run(config, data, stop)
-            writer.write_meta(_meta(config, data, run.problem.images.device))
+            origin = origin_of(config, data, run)
+            writer.write_code({**origin["code"], **origin["builder"]})
+            writer.write_meta(meta_of(config, data, origin))
             log.info("start: %s", config.key)
-            status = RunSession(config, writer, progress, stop, started, run).run()
+            session = RunSession(config, writer, progress, stop, started, run, data, origin)
+            status = session.run()
             log.info("%s after round %d: %s", status.state, status.round, status.message)
-            return RunResult(status.state, f"{problem} {status.message}".strip())
+            messages = problem, session.restarted, status.message
+            return RunResult(status.state, " ".join(filter(None, messages)))
         except LeaseLost as error:
             log.warning("stopped: %s", error)
             raise
@@ -185,51 +182,17 @@ class _LogFile(logging.FileHandler):
             super().emit(record)
 
 
-# Meta ------------------------------------------------------------------------------------------------------------
-
-
-@lru_cache(maxsize=1)
-def _commit() -> tuple[str, bool]:
-    """(commit of this checkout, whether files differ from it); an empty commit without git."""
-
-    def git(*arguments: str) -> str:
-        command = ["git", "-C", str(ROOT), *arguments]
-        return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
-
-    try:
-        return git("rev-parse", "HEAD"), bool(git("status", "--porcelain", "--untracked-files=no"))
-    except OSError:
-        return "", False
-
-
-def _meta(config: RunConfig, data: RunData, device: torch.device) -> dict[str, Any]:
-    commit, dirty = _commit()
-    processor = platform.processor() or platform.machine()
-    name = torch.cuda.get_device_name(device) if device.type == "cuda" else processor
-    return {
-        "commit": commit,
-        "dirty": dirty,
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "numpy": np.__version__,
-        "host": socket.gethostname(),
-        "device": f"{device.type}: {name}",
-        "threads": torch.get_num_threads(),
-        "preset": config.preset,
-        "dataset": data.dataset.name,
-        "fingerprint": data.dataset.fingerprint,
-        "partition": data.partition.id,
-        "note": data.dataset.note,
-        "label": config.method.get("label", config.method.get("name", "")),
-    }
-
-
 # Rounds ----------------------------------------------------------------------------------------------------------
 
 
 @dataclass
 class RunSession:
-    """One process that works on one run."""
+    """One process that works on one run.
+
+    Attributes:
+        origin: What its numbers depend on beside the configuration, as a `Status` says it.
+        restarted: Why the checkpoint of a process before is not used; empty if it is, or if there is none.
+    """
 
     config: RunConfig
     writer: RunWriter
@@ -237,6 +200,9 @@ class RunSession:
     stop: Stop
     started: float
     federation: FederatedRun
+    data: RunData
+    origin: dict[str, Any]
+    restarted: str = ""
     pending: list[Record] = field(default_factory=list)
     written_at: float = 0.0
 
@@ -262,6 +228,8 @@ class RunSession:
                     self._checkpoint(state)
                 if not ended and self.stop():
                     raise Interrupted
+            # A kept checkpoint may be the last round's: then the process was killed just before the end.
+            last = last or run.evaluate(state)
         except Interrupted:
             self._checkpoint(state)
             message = "stopped; give the same command to continue"
@@ -270,13 +238,12 @@ class RunSession:
             return status
         except Diverged as error:
             return self._end(RunState.DIVERGED, state, str(error), [])
-        # A kept checkpoint may be the last round's: then the process was killed just before the end.
-        return self._end(RunState.DONE, state, "", last or run.evaluate(state))
+        return self._end(RunState.DONE, state, "", last)
 
     def _resume(self) -> FederationState:
         """The state to start from. The writer then has the records that belong to it."""
         run, writer = self.federation, self.writer
-        saved = self._checkpoint_before()
+        saved = self._same_origin(self._checkpoint_before())
         if saved is not None and not writer.start_records(saved["records_bytes"], saved["records_sha256"]):
             # After a power failure the checkpoint may be on the disk while the records before it are not.
             log.warning("the records are not those that the checkpoint counts: the run starts again")
@@ -290,6 +257,24 @@ class RunSession:
         self.started -= saved["seconds"]  # the seconds of earlier processes count too
         log.info("resumed after round %d", saved["state"]["round"])
         return FederationState(**saved["state"])
+
+    def _same_origin(self, saved: dict[str, Any] | None) -> dict[str, Any] | None:
+        """The checkpoint, if its numbers were made as this process makes them, or if the user asks for a mixture."""
+        if saved is None:
+            return None
+        before = saved.get("origin", {})
+        other = ", ".join(differences(before, self.origin))
+        if other and self.config.runtime.stale == "rerun":
+            self.restarted = (
+                f"It had stopped after round {saved['state']['round']} and has started again, because these are others "
+                f"now: {other}. runtime.stale=keep would have gone on, with a mark in tables."
+            )
+            log.warning("%s", self.restarted)
+            return None
+        mixed, processors = (dict.fromkeys(before.get(key, "").split("; ")) for key in ("mixed", "processor"))
+        self.origin["mixed"] = "; ".join(filter(None, {**mixed, other: None}))
+        self.origin["processor"] = "; ".join(filter(None, {**processors, self.origin["processor"]: None}))
+        return saved
 
     def _checkpoint_before(self) -> dict[str, Any] | None:
         """The checkpoint of the process before. A damaged one is set aside."""
@@ -314,11 +299,13 @@ class RunSession:
         self.pending, self.written_at = [], time.monotonic()
 
     def _checkpoint(self, state: FederationState) -> None:
+        require_unchanged(self.config, self.data.dataset)
         self._write_records()
         content = {
             "hash": self.config.hash,
             "seed": self.config.seed,
             "layout": self.federation.layout.to_list(),
+            "origin": self.origin,
             "state": state.to_dict(),
             "seconds": time.perf_counter() - self.started,
         }
@@ -331,13 +318,10 @@ class RunSession:
         return Status(state, round, config.train.rounds, message, **more)
 
     def _end(self, outcome: RunState, state: FederationState, message: str, last: list[Record]) -> Status:
+        require_unchanged(self.config, self.data.dataset)
         self._write_records()
         if self.config.runtime.keep_checkpoint:
             self._checkpoint(state)
-        final: dict[str, dict[str, float]] = {}
-        for record in last:
-            if record.group == "all":
-                final.setdefault(record.split, {})[record.metric] = record.value
         model = state.w.cpu().numpy().tobytes() + state.buffers.cpu().numpy().tobytes()
         writer = self.writer
         status = self._status(
@@ -347,16 +331,9 @@ class RunSession:
             records_bytes=writer.records_bytes,
             records_sha256=writer.records_sha256.hexdigest(),
             model_sha256=hashlib.sha256(model).hexdigest(),
-            final=final,
-            code=_own_code(self.config, self.federation.method),
-            engine=code.engine(),
+            final=final_values(last, state.round),
             files=writer.files,
+            **self.origin,
         )
         writer.publish(status, self.config.runtime.keep_checkpoint)
         return status
-
-
-def _own_code(config: RunConfig, method: Method) -> dict[str, str]:
-    """Digests of the files of the method's rules and of the partition scheme."""
-    scheme = get_scheme(config.partition.name)
-    return code.own([type(rule).__module__ for rule in method.rules] + [scheme.__module__])

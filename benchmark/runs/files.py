@@ -61,6 +61,18 @@ def storing(path: Path) -> Iterator[None]:
         raise storage_error(error, path) from error
 
 
+@contextlib.contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Turn the error of a failed read of ``path`` into `StorageError`. The file may be good, so it stays as it is."""
+    try:
+        yield
+    except OSError as error:
+        raise StorageError(
+            f"{path.absolute()}: cannot be read ({error.strerror}). It stays as it is. Give the same command again "
+            "when it can be read."
+        ) from error
+
+
 def write_with_folder(path: Path, content: bytes, durable: bool = True) -> None:
     """Like `write_atomically`, and make the folder if it is not there."""
     with storing(path):

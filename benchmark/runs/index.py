@@ -2,8 +2,10 @@
 
 from collections.abc import Collection
 from dataclasses import dataclass, field
+from pathlib import Path
 
-from benchmark.runs import code
+from benchmark import digests
+from benchmark.engine.records import Record
 from benchmark.runs.status import RunState, Status
 from benchmark.runs.store import DamagedError, Results
 
@@ -20,9 +22,17 @@ class RunIndex:
     problems: dict[str, str] = field(default_factory=dict)
     _statuses: dict[str, Status | None] = field(default_factory=dict)
     _ended: set[str] = field(default_factory=set)
+    _prepared: dict[str, str | None] = field(default_factory=dict)
+    """Fingerprints of prepared data sets by their folders."""
 
-    def refresh(self, keys: Collection[str]) -> None:
-        """Read again what may have changed of ``keys``. Asks the disk once per configuration which folders exist."""
+    def refresh(self, keys: Collection[str], data: bool = False) -> None:
+        """Read again what may have changed of ``keys``. Asks the disk once per configuration which folders exist.
+
+        ``data``: whether data sets may have been prepared meanwhile.
+        """
+        if data:
+            self._prepared.clear()
+            self._ended.clear()
         open_ = [key for key in keys if key not in self._ended]
         there = self.results.there(open_)
         for key in open_:
@@ -45,6 +55,15 @@ class RunIndex:
                 self.problems[key] = str(error)
         return self._statuses[key]
 
+    def records(self, key: str) -> list[Record]:
+        """The records of an ended run. A run whose records are damaged is so from now on. Errors as `read_records`."""
+        try:
+            return self.results.run(key).read_records()
+        except DamagedError as error:
+            self.problems[key] = str(error)
+            self._ended.discard(key)
+            raise
+
     def state(self, key: str) -> RunState:
         """The state of the run as a table shows it.
 
@@ -65,18 +84,32 @@ class RunIndex:
     def has_ended(self, key: str) -> bool:
         """Whether the run is done or diverged and neither damaged nor stale. Otherwise it is carried out again."""
         status = self.status(key)
-        if status is not None and status.ended and not self._is_stale(status):
+        if status is not None and status.ended and key not in self.problems and not self.why_stale(status):
             self._ended.add(key)
         return key in self._ended
 
-    def other_code(self, key: str) -> str:
-        """How the code that an ended run executed differs from today's; empty if it does not."""
+    def why_stale(self, status: Status) -> str:
+        """Why an ended run has to be carried out again; empty if it has not."""
+        return "" if self.results.stale == "keep" else self._changed(status)
+
+    def differs(self, key: str) -> str:
+        """How the code and the data that an ended run used differ from today's; empty if they do not."""
         status = self.status(key)
         if status is None or not status.engine:
             return "code that an earlier version did not record"
-        if code.changed(status):
-            return "another version of the method"
-        return "" if status.engine == code.engine() else "another version of the engine"
+        engine = "" if status.engine == digests.engine() else "another version of the engine"
+        mixed = f"parts with other {status.mixed}" if status.mixed else ""
+        return "; ".join(filter(None, [mixed, self._changed(status) or engine]))
 
-    def _is_stale(self, status: Status) -> bool:
-        return self.results.stale == "rerun" and bool(code.changed(status))
+    def _changed(self, status: Status) -> str:
+        if digests.changed(status.code):
+            return "another version of the method"
+        return "other data than there are now" if self._has_other_data(status) else ""
+
+    def _has_other_data(self, status: Status) -> bool:
+        if status.prepared and status.prepared not in self._prepared:
+            from datasets.core.prepare import current_fingerprint  # with it the libraries that read images
+
+            self._prepared[status.prepared] = current_fingerprint(Path(status.prepared))
+        found = self._prepared.get(status.prepared)
+        return bool(digests.changed(status.builder)) if found is None else found != status.data

@@ -1,8 +1,9 @@
 """The state of a run: one word, and what ``status.json`` says beside it."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from benchmark.config.schema import FORMAT
 
@@ -20,11 +21,11 @@ class RunState(StrEnum):
     """Stopped on request, state saved. Tables count it as missing."""
     DONE = "done"
     DIVERGED = "diverged"
-    """A client sent NaN or infinity. As final as `DONE`: the same configuration diverges again."""
+    """A value became NaN or infinite. As final as `DONE`: the same configuration diverges again."""
     FAILED = "failed"
     """Ended by an error, or its process died."""
     STALE = "stale"
-    """Ended, but the code of its method has changed since. The next launch carries it out again."""
+    """Ended, but the code of its method or its data have changed since. The next launch carries it out again."""
     DAMAGED = "damaged"
     """Its files are not what was written. `verify --repair` sets it aside."""
 
@@ -48,6 +49,23 @@ class RunResult(NamedTuple):
     error: str = ""
 
 
+ORIGIN = ("code", "engine", "data", "partition", "torch", "threads", "dispatch", "device")
+"""The attributes of a `Status` on which bits depend. All parts of a run have the same."""
+
+
+def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """What of `ORIGIN` has another value now, in words."""
+    found = []
+    for key in ORIGIN:
+        old, new = before.get(key), now.get(key)
+        if key == "code" and isinstance(old, Mapping) and isinstance(new, Mapping):
+            found += [f"code of {name}" for name in sorted({**old, **new}) if old.get(name) != new.get(name)]
+        elif old != new:
+            long = key in ("engine", "data", "partition")  # digests, which say nothing to a reader
+            found.append(f"the {key}" if long or old is None else f"{key} ({old}, now {new})")
+    return found
+
+
 @dataclass(frozen=True)
 class Status:
     """What ``status.json`` says.
@@ -55,9 +73,17 @@ class Status:
     Attributes:
         hash, seed: The configuration and the seed. The folder of a run has both in its name.
         final: The last evaluation, {split: {metric: value}} for the whole set.
-        code: Digests of the method's own files, by path (`benchmark.runs.code`).
+        code: Digests of the method's own files, by name (`benchmark.digests.own`).
         engine: Digest of the code that every run executes; empty for runs from before digests were stored.
-        files: SHA-256 of ``config.yaml`` and ``meta.json``, by name.
+        data: Fingerprint of the data set. Empty, as all that follow, for runs from before it was stored.
+        partition: Digest of the indices of all clients.
+        torch, threads, device: Version, number, and type with the name of a GPU.
+        dispatch: The instructions of the processor that torch may use, and variables that limit them.
+        processor: Types of the processors of all processes that worked on the run.
+        prepared: Folder of the prepared data.
+        builder: Digests of the files of the data set's builder, by name.
+        mixed: What differed between parts of the run that were put together on request (``stale=keep``).
+        files: SHA-256 of the other files of an ended run, by name.
     """
 
     state: RunState
@@ -76,6 +102,16 @@ class Status:
     seed: int = 0
     code: dict[str, str] = field(default_factory=dict)
     engine: str = ""
+    data: str = ""
+    partition: str = ""
+    torch: str = ""
+    threads: int = 0
+    dispatch: str = ""
+    device: str = ""
+    processor: str = ""
+    prepared: str = ""
+    builder: dict[str, str] = field(default_factory=dict)
+    mixed: str = ""
     files: dict[str, str] = field(default_factory=dict)
     format: int = FORMAT
 

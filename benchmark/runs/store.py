@@ -5,6 +5,7 @@
 ====================  =============================================================================================
 ``config.yaml``       the complete configuration
 ``meta.json``         commit, versions, host, device, threads, fingerprint of the data, id of the partition
+``code.zip``          the source files of the method, the partition scheme and the data set's builder
 ``records.jsonl``     one metric value per line, in long form
 ``status.json``       done | diverged, and digests of all that a table reads; written last
 ``checkpoint.pt``     the state after some round; deleted when the run has ended
@@ -28,13 +29,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from benchmark import digests
 from benchmark.config.files import read_yaml
 from benchmark.config.schema import FORMAT, RunConfig
 from benchmark.engine.records import Record
 from benchmark.errors import StorageError
-from benchmark.runs.files import storing, write_atomically
+from benchmark.runs.files import reading, storing, write_atomically
 from benchmark.runs.lease import Busy, Lease, holder_of, take
 from benchmark.runs.status import RunState, Status
+
+NOT_EVALUATED = ("train", "cost", "participation")
+"""Splits of records that are about a round and not about the model after it."""
 
 
 class DamagedError(StorageError):
@@ -51,11 +56,12 @@ def damaged(path: Path, problem: str) -> DamagedError:
 def read_json(path: Path) -> dict[str, Any] | None:
     """A JSON object, or None if there is no such file. Raises `DamagedError` if the file is something else."""
     try:
-        content = json.loads(path.read_bytes())
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except OSError as error:
-        raise StorageError(f"{path.absolute()}: cannot be read ({error.strerror}).") from error
+        with reading(path):
+            content = json.loads(path.read_bytes())
+    except StorageError as error:
+        if isinstance(error.__cause__, FileNotFoundError | NotADirectoryError):
+            return None
+        raise
     except ValueError as error:  # no JSON, or no UTF-8
         raise damaged(path, str(error)) from error
     if not isinstance(content, dict):
@@ -63,15 +69,13 @@ def read_json(path: Path) -> dict[str, Any] | None:
     return content
 
 
-def digest_of(content: dict[str, Any]) -> str:
-    """SHA-256 of a JSON object without its key ``digest``."""
-    plain = {key: value for key, value in content.items() if key != "digest"}
-    return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
-
-
-def file_digest(path: Path) -> str:
-    """SHA-256 of a file's content; empty if there is none."""
-    return hashlib.sha256(path.read_bytes()).hexdigest() if path.exists() else ""
+def final_values(records: Iterable[Record], round: int) -> dict[str, dict[str, float]]:
+    """The values of an evaluation, {split: {metric: value}} for the whole set."""
+    final: dict[str, dict[str, float]] = {}
+    for record in records:
+        if record.round == round and record.group == "all" and record.split not in NOT_EVALUATED:
+            final.setdefault(record.split, {})[record.metric] = record.value
+    return final
 
 
 def record_lines(records: Iterable[Record]) -> bytes:
@@ -137,7 +141,7 @@ class RunFolder:
                 "to another folder, or delete this one."
             )
         digest = content.pop("digest", None)
-        if (digest is not None or content.get("engine")) and digest != digest_of(content):
+        if (digest is not None or content.get("engine")) and digest != digests.of(content):
             raise damaged(path, "it is not what was written: another digest")
         try:
             status = Status(**content | {"state": RunState(content["state"])})
@@ -156,6 +160,18 @@ class RunFolder:
     def is_held(self) -> bool:
         """Whether a living process holds the lease."""
         return holder_of(self.path) is not None
+
+    def leftovers(self) -> list[Path]:
+        """Files of processes that were killed when the run had ended, but before they removed them."""
+        if self.is_held():
+            return []
+        patterns = ["records.*.jsonl", "status.*.json", ".*.tmp"]
+        kept = self.read_config().runtime.keep_checkpoint
+        return [
+            path
+            for kind in [*patterns, *([] if kept else ["checkpoint.pt"])]
+            for path in self.path.glob(kind)
+        ]
 
     def lease(self) -> Lease:
         """Take the run for this process, in a ``with`` statement. Raises `Busy` if another process has it."""
@@ -187,34 +203,43 @@ class RunFolder:
             raise StorageError(
                 f"{self.path.absolute()}: the run has not ended, so its records are incomplete."
             )
-        lines = self._checked_records(status).splitlines()
-        # One array is parsed twice as fast as its lines one by one.
-        return [Record(**record) for record in json.loads(b"[" + b",".join(lines) + b"]")]
+        return self._checked_records(status)
 
-    def _checked_records(self, status: Status) -> bytes:
-        content = self.records_path.read_bytes() if self.records_path.exists() else b""
+    def _checked_records(self, status: Status) -> list[Record]:
+        content = b""
+        if self.records_path.exists():
+            with reading(self.records_path):
+                content = self.records_path.read_bytes()
         if (len(content), hashlib.sha256(content).hexdigest()) != (
             status.records_bytes,
             status.records_sha256,
         ):
             problem = f"{len(content)} bytes; expected {status.records_bytes} bytes with another digest"
             raise damaged(self.records_path, problem)
-        return content
+        # One array is parsed twice as fast as its lines one by one.
+        lines = b",".join(content.splitlines())
+        records = [Record(**record) for record in json.loads(b"[" + lines + b"]")]
+        if status.state is RunState.DONE and final_values(records, status.round) != status.final:
+            raise damaged(self.result_path, "its final values are not those of the last records")
+        return records
 
     # Configuration and meta ------------------------------------------------------------------------------------
 
-    def check_config(self) -> None:
-        """Raise `DamagedError` unless config.yaml is the configuration whose hash and seed the folder's name has."""
+    def read_config(self) -> RunConfig:
+        """What config.yaml says. Raises `DamagedError` unless its hash and seed are those of the folder's name."""
         path = self.config_path
         try:
             plain = read_yaml(path, "configuration")
             stated = plain.pop("hash")
             config = RunConfig.model_validate(plain)
+        except StorageError:
+            raise
         except (KeyError, ValueError) as error:
             raise damaged(path, str(error).partition("\n")[0]) from error
         if config.hash != stated:
             raise damaged(path, f"its hash is {config.hash}; expected {stated}")
         self.check_place(path, config.hash, config.seed)
+        return config
 
     def verify(self) -> Status | None:
         """Compare every file of the run with what was written. Raises `StorageError` for the first that differs."""
@@ -223,10 +248,12 @@ class RunFolder:
             return status
         self._checked_records(status)
         for name, expected in status.files.items():
-            if file_digest(self.path / name) != expected:
+            with reading(self.path / name):
+                found = digests.of_file(self.path / name)
+            if found != expected:
                 raise damaged(self.path / name, "another digest")
         if not status.files:  # written by an earlier version
-            self.check_config()
+            self.read_config()
         return status
 
 
@@ -234,7 +261,8 @@ class RunFolder:
 class Results:
     """A results folder: ``runs/``, ``partitions/``, ``tables/``, and ``launcher/`` with a launcher's lease.
 
-    ``stale``: what becomes of a finished run whose method's code has changed since.
+    ``stale``: what becomes of a run whose method's code or data have changed since, or that was interrupted and whose
+    engine, torch, threads or device are others now.
     """
 
     root: Path

@@ -5,24 +5,27 @@ number of its lease in their names, and looks at the lease before a file gets a 
 """
 
 import hashlib
+import io
 import json
 import os
 import socket
 import time
-from collections.abc import Sequence
+import zipfile
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from benchmark import digests, sources
 from benchmark.config.schema import RunConfig
 from benchmark.engine.records import Record
 from benchmark.runs import checkpoint
 from benchmark.runs.files import storing, write_atomically
 from benchmark.runs.lease import Lease
 from benchmark.runs.status import Status
-from benchmark.runs.store import RunFolder, damaged, digest_of, file_digest, record_lines
+from benchmark.runs.store import RunFolder, damaged, record_lines
 
 
 @dataclass
@@ -32,7 +35,7 @@ class RunWriter:
     Attributes:
         records_sha256: Of the records of the whole run, as far as they are written.
         records_bytes: Their size.
-        files: SHA-256 of ``config.yaml`` and ``meta.json``, by name.
+        files: SHA-256 of ``config.yaml``, ``meta.json`` and ``code.zip``, by name.
     """
 
     folder: RunFolder
@@ -52,13 +55,22 @@ class RunWriter:
         if not path.exists():
             plain = {"hash": config.hash, **config.model_dump(mode="json")}
             write_atomically(path, yaml.safe_dump(plain, sort_keys=False).encode(), allowed=self.lease.check)
-        self.files[path.name] = file_digest(path)
+        self.files[path.name] = digests.of_file(path)
 
     def write_meta(self, meta: dict[str, Any]) -> None:
         """Write meta.json."""
         content = json.dumps(meta, indent=1).encode()
         write_atomically(self.folder.path / "meta.json", content, False, self.lease.check)
         self.files["meta.json"] = hashlib.sha256(content).hexdigest()
+
+    def write_code(self, names: Iterable[str]) -> None:
+        """Write code.zip with the files of these names, as the process has executed them."""
+        stream = io.BytesIO()
+        with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
+            for name in names:
+                archive.writestr(zipfile.ZipInfo(name.lstrip("/")), sources.content(name) or b"")
+        write_atomically(self.folder.path / "code.zip", stream.getvalue(), False, self.lease.check)
+        self.files["code.zip"] = hashlib.sha256(stream.getvalue()).hexdigest()
 
     def write_status(self, status: Status, durable: bool = False) -> None:
         """Replace the status of this process or, if the run has ended, publish its result."""
@@ -107,7 +119,7 @@ class RunWriter:
         Raises `DamagedError` if the records are not what this process wrote.
         """
         own = self._own("records.jsonl")
-        if file_digest(own) != status.records_sha256:
+        if digests.of_file(own) != status.records_sha256:
             raise damaged(own, "changed by another program while the run was at work")
         with storing(own), own.open("rb") as stream:
             os.fsync(stream.fileno())
@@ -135,7 +147,7 @@ class RunWriter:
 def write_status(path: Path, status: Status, durable: bool = False, lease: Lease | None = None) -> None:
     """Write a status, with the digest by which `RunFolder.status` knows it."""
     content = asdict(status) | {"updated": time.time(), "host": socket.gethostname(), "pid": os.getpid()}
-    content["digest"] = digest_of(content)
+    content["digest"] = digests.of(content)
     write_atomically(
         path, json.dumps(content, indent=1).encode(), durable, lease.check if lease else lambda: None
     )

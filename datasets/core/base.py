@@ -1,7 +1,7 @@
 """What a data set is: arrays, names, normalisation, and the error of a user's mistake in them."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -122,10 +122,14 @@ class Dataset(RawDataset):
     Attributes:
         name: Name of the builder in the registry.
         fingerprint: sha256 (hex) of arrays, names and normalisation: all of the data that a run can depend on.
+        folder: Where it lies.
+        code: Digests of its builder's files by name.
     """
 
     name: str
     fingerprint: str
+    folder: Path = Path()
+    code: Mapping[str, str] = field(default_factory=dict)
     mean: tuple[float, ...]
     std: tuple[float, ...]
 
@@ -172,11 +176,11 @@ def validate(name: str, built: Built[Split] | Built[Files]) -> None:
         split: Split | Files = getattr(built, part)
         if not len(split):
             raise DataError(f"{name}: {part} has no images; expected N > 0.")
-        for field, names in zip(FIELDS[1:], (built.classes, built.attributes, built.sources), strict=True):
-            values = getattr(split, field)
+        for column, names in zip(FIELDS[1:], (built.classes, built.attributes, built.sources), strict=True):
+            values = getattr(split, column)
             if values is None:
                 continue
-            got = f"{name}: {part} {field}: got"
+            got = f"{name}: {part} {column}: got"
             if values.dtype != np.int64 or values.shape != (len(split),):
                 raise DataError(f"{got} {values.dtype} {values.shape}; expected int64 ({len(split)},).")
             if values.min() < 0 or values.max() >= len(names):

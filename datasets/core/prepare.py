@@ -2,14 +2,14 @@
 
 A prepared set is a folder `<cache>/<name>-<hash>/` with `train_images.npy`, `train_labels.npy`, ... and `done.json`.
 The folder appears by one rename when all is written, so an interrupted preparation is never read. The hash covers the
-name, the builder's version and its options: other options are another set, beside the first.
+name, the builder's version and its options: other options are another set, beside the first. done.json notes these, the
+builder's code and the raw files; if one of them is another now, the set is stale and prepared anew.
 """
 
 import contextlib
 import errno
-import hashlib
 import json
-import mmap
+import logging
 import os
 import shutil
 from collections.abc import Iterator, Mapping
@@ -18,9 +18,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from filelock import FileLock
 
+from benchmark import digests
+from datasets.core import raw
+from datasets.core.arrays import NAMES, channel_moments, fingerprint
 from datasets.core.base import (
     FIELDS,
     PARTS,
@@ -29,34 +31,39 @@ from datasets.core.base import (
     Options,
     RawDataset,
     Split,
-    UInt8Array,
     validate,
 )
 from datasets.core.download import downloads
 from datasets.core.images import ListedDataset
 from datasets.core.registry import Entry, get, parse
 
-FORMAT = 1
+FORMAT = 2
 """Of the folder on disk; with another number in done.json the set is prepared anew."""
 MARKER = "done.json"
-NAMES = ("classes", "attributes", "sources", "mean", "std")
-"""What the fingerprint covers beside the arrays."""
-ROWS = 256
-"""Images at a time where a large array is read."""
+
+_log = logging.getLogger(__name__)
 
 
 class DamagedError(DataError):
     """Files of a prepared set are not what was written."""
 
 
+class StaleError(DamagedError):
+    """A prepared set is not what the builder would make of the raw files today."""
+
+
 @dataclass(frozen=True)
 class Location:
-    """A data set with its validated options, and where its raw files and its prepared arrays lie."""
+    """A data set with its validated options, and where its raw files and its prepared arrays lie.
+
+    ``identity`` is what the name of the folder is the hash of.
+    """
 
     entry: Entry
     options: Options
     root: Path
     folder: Path
+    identity: Mapping[str, Any]
 
 
 def locate(
@@ -75,15 +82,14 @@ def locate(
     """
     entry = get(name)
     parsed = parse(entry, options)
-    raw = Path(root or os.environ.get("FEDTABLES_DATA") or "data").expanduser().absolute()
+    top = Path(root or os.environ.get("FEDTABLES_DATA") or "data").expanduser().absolute()
     prepared = Path(cache or os.environ.get("FEDTABLES_CACHE") or ".cache/datasets").expanduser().absolute()
     shown = parsed.model_dump(mode="json")
     identity: dict[str, Any] = {"name": name, "version": entry.version, "options": shown}
     if not getattr(parsed, "strict", True):
         # Without known counts and checksums two roots may hold different data under the same name.
-        identity["root"] = str(raw.resolve())
-    text = json.dumps(identity, sort_keys=True)
-    return Location(entry, parsed, raw, prepared / f"{name}-{hashlib.sha256(text.encode()).hexdigest()[:16]}")
+        identity["root"] = str(top.resolve())
+    return Location(entry, parsed, top, prepared / f"{name}-{digests.of(identity)[:16]}", identity)
 
 
 def load(
@@ -97,21 +103,24 @@ def load(
         DataError: As `locate`; raw data missing or wrong, folders not writable, prepared arrays damaged.
     """
     place = locate(name, options, root, cache)
-    return _verified(place) or _prepare(place)
+    try:
+        data = _verified(place)
+    except StaleError as error:
+        _log.warning("%s", error)
+        data = None
+    return data or _prepare(place)
 
 
-_KNOWN: dict[Path, list[tuple[str, int, int, int]]] = {}
-"""Name, inode, size and time of the files of each prepared set that this process has verified."""
+_KNOWN: dict[Path, list[tuple[str, int, int, int, int]]] = {}
+"""Name, inode, size and times of the files of each prepared set that this process has verified."""
 
 
 def _verified(place: Location) -> Dataset | None:
     """As `check`, but a set whose files are those that this process has verified is not read again."""
-    files = (
-        sorted((entry.name, entry.stat()) for entry in os.scandir(place.folder))
-        if place.folder.is_dir()
-        else []
-    )
-    state = [(name, stat.st_ino, stat.st_size, stat.st_mtime_ns) for name, stat in files]
+    there = os.scandir(place.folder) if place.folder.is_dir() else ()
+    stats = sorted((entry.name, entry.stat()) for entry in there)
+    # The time of the last change of content can be set at will, that of the file's entry cannot.
+    state = [(name, stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns) for name, stat in stats]
     if _KNOWN.get(place.folder) == state:
         return _open(place)
     data = check(place)
@@ -120,7 +129,7 @@ def _verified(place: Location) -> Dataset | None:
 
 
 def prepare(place: Location, force: bool = False) -> Dataset:
-    """Prepare a data set; one that is there and undamaged is kept unless `force`. Errors as `load`."""
+    """Prepare a data set; one that is there, undamaged and not stale is kept unless `force`. Errors as `load`."""
     try:
         data = None if force else check(place)
     except DamagedError:
@@ -129,11 +138,14 @@ def prepare(place: Location, force: bool = False) -> Dataset:
 
 
 def check(place: Location) -> Dataset | None:
-    """A prepared set, read in full and compared with its fingerprint; None if it is not prepared. Writes nothing.
+    """A prepared set, read in full and compared with its fingerprint; None if it is not prepared.
 
     Raises:
+        StaleError: Its builder or its raw files have changed.
         DamagedError: Its files are not what was written.
     """
+    if why := _why_stale(place):
+        raise StaleError(f"{place.entry.name}: {why}. The arrays in {place.folder} are prepared anew.")
     data = _open(place)
     if data is not None and (found := fingerprint(data)) != data.fingerprint:
         damage = f"fingerprint: got {found[:16]}...; expected {data.fingerprint[:16]}..."
@@ -141,10 +153,43 @@ def check(place: Location) -> Dataset | None:
     return data
 
 
+def _why_stale(place: Location) -> str:
+    """Why a prepared set is not the one that belongs there; empty if it is, or if nothing is there."""
+    marker = _read_marker(place.folder)
+    if marker is None:
+        return ""
+    if other := [key for key, value in place.identity.items() if marker["identity"].get(key) != value]:
+        return f"{place.folder / MARKER} is that of another set ({', '.join(other)})"
+    return _changed(place.folder, marker, place.root)
+
+
+def _changed(folder: Path, marker: dict[str, Any], root: Path) -> str:
+    """What has changed since the set in the folder was prepared, of its builder's code and its raw files."""
+    if files := digests.changed(marker["code"]):
+        return f"the code of its builder has changed ({', '.join(files)})"
+    why, notes = raw.difference(root, marker["raw"])
+    if (
+        notes != marker["raw"]
+    ):  # the same content with other times, as of a copy: it is not read again next time
+        new = folder / f".{MARKER}.{os.getpid()}"
+        with contextlib.suppress(OSError):
+            new.write_text(json.dumps(marker | {"raw": notes}, indent=1), encoding="utf-8")
+            os.replace(new, folder / MARKER)
+    return why
+
+
+def current_fingerprint(folder: Path) -> str | None:
+    """The fingerprint of the set in a folder; empty if it is stale, None if no set is there."""
+    marker = _read_marker(folder)
+    if marker is None:
+        return None
+    return "" if _changed(folder, marker, Path(marker["root"])) else str(marker["fingerprint"])
+
+
 def is_prepared(place: Location) -> bool:
-    """Whether `load` would find the set prepared and its files complete; content is not read."""
+    """Whether `load` would find the set prepared and its files complete; the content of arrays is not read."""
     try:
-        return _open(place) is not None
+        return not _why_stale(place) and _open(place) is not None
     except DamagedError:
         return False
 
@@ -172,19 +217,23 @@ def _prepare(place: Location, force: bool = False) -> Dataset:
         held = FileLock(place.folder.with_name(f".{place.folder.name}.lock")).acquire()
     with held:
         # Otherwise another process was faster.
-        if force or _read_marker(place.folder) is None:
-            built = place.entry.builder(place.options, place.root)
+        if force or _read_marker(place.folder) is None or _why_stale(place):
+            with raw.opened_files() as opened:
+                built = place.entry.builder(place.options, place.root)
             validate(place.entry.name, built)
+            if isinstance(built, ListedDataset):
+                opened |= {str(path) for part in (built.train, built.test) for path in part.paths}
+            files = raw.listing(place.root, raw.below(place.root, opened))
             with _writing(place):
-                _replace(place, built)
+                _replace(place, built, files)
     data = _open(place)
     if data is None:
         raise DataError(f"{place.folder} vanished while it was prepared; does another program delete it?")
     return data
 
 
-def _replace(place: Location, built: RawDataset | ListedDataset) -> None:
-    """Decode and write a set beside its folder, then rename it into place."""
+def _replace(place: Location, built: RawDataset | ListedDataset, files: dict[str, list[int]]) -> None:
+    """Decode and write a set beside its folder, then rename it into place. ``files`` are the raw ones as they were."""
     partial, old = (place.folder.with_name(f".{place.folder.name}.{state}") for state in ("partial", "old"))
     if isinstance(built, ListedDataset):
         # Only raw images need it, and with it rich and multiprocessing.
@@ -196,7 +245,12 @@ def _replace(place: Location, built: RawDataset | ListedDataset) -> None:
         _remove(partial)
         partial.mkdir()
     try:
-        _write(partial, place, built)
+        _write(partial, place, built, raw.with_digests(place.root, files))
+        if raw.listing(place.root, files) != files:
+            raise DataError(
+                f"{place.entry.name}: raw files below {place.root} changed while they were prepared. Give the same "
+                "command again when they do not change any more."
+            )
         # A folder cannot replace a filled one in one step. A process that reads the old one keeps its mapped files;
         # one that comes between the two steps finds nothing, waits for the lock and finds the new one.
         _remove(old)
@@ -226,9 +280,9 @@ def _writing(place: Location) -> Iterator[None]:
         ) from error
 
 
-def _write(folder: Path, place: Location, raw: RawDataset) -> None:
-    mean, std = (raw.mean, raw.std) if raw.mean and raw.std else channel_moments(raw.train.images)
-    said = {**vars(raw), "mean": mean, "std": std}
+def _write(folder: Path, place: Location, built: RawDataset, notes: raw.Notes) -> None:
+    mean, std = (built.mean, built.std) if built.mean and built.std else channel_moments(built.train.images)
+    said = {**vars(built), "mean": mean, "std": std}
     data = Dataset(**said, name=place.entry.name, fingerprint="")
     sizes = {}
     for name, array in data.arrays().items():
@@ -238,8 +292,10 @@ def _write(folder: Path, place: Location, raw: RawDataset) -> None:
         sizes[name] = {"bytes": path.stat().st_size}
     marker = {
         "format": FORMAT,
-        "version": place.entry.version,
-        "options": place.options.model_dump(mode="json"),
+        "identity": place.identity,
+        "code": digests.builder(place.entry.builder.__module__),
+        "root": str(place.root),
+        "raw": notes,
         "fingerprint": fingerprint(data),
         "arrays": sizes,
         **{key: getattr(data, key) for key in ("name", *NAMES, "note", "expected")},
@@ -248,45 +304,6 @@ def _write(folder: Path, place: Location, raw: RawDataset) -> None:
     for path in folder.iterdir():
         with open(path, "rb+") as handle:
             os.fsync(handle.fileno())
-
-
-def channel_moments(images: UInt8Array) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Mean and standard deviation per channel of uint8 [N, C, H, W], on the 0..1 scale."""
-    # From a histogram of the 256 values: exact, and without a float copy of the images.
-    values = np.arange(256) / 255.0
-    counts = np.zeros((images.shape[1], 256), dtype=np.int64)
-    for rows in _rows(images):
-        for channel in range(images.shape[1]):
-            counts[channel] += np.bincount(rows[:, channel].ravel(), minlength=256)
-    means, deviations = [], []
-    for count in counts:
-        share = count / count.sum()
-        mean = float(share @ values)
-        means.append(mean)
-        # A constant channel would divide by zero when the images are normalised.
-        deviations.append(float(np.sqrt(share @ (values - mean) ** 2)) or 1.0)
-    return tuple(means), tuple(deviations)
-
-
-def fingerprint(data: Dataset) -> str:
-    """sha256 (hex) of arrays, names and normalisation: all of the data that a run can depend on."""
-    digest = hashlib.sha256()
-    names = {key: getattr(data, key) for key in NAMES}
-    digest.update(json.dumps(names, sort_keys=True).encode())
-    for name, array in data.arrays().items():
-        digest.update(f"{name} {array.dtype.str} {array.shape}".encode())
-        for rows in _rows(array):
-            digest.update(rows.data)
-    return digest.hexdigest()
-
-
-def _rows(array: npt.NDArray[Any]) -> Iterator[npt.NDArray[Any]]:
-    """The array, `ROWS` rows at a time. Of a memory-mapped file only these rows stay in memory."""
-    for start in range(0, len(array), ROWS):
-        yield np.ascontiguousarray(array[start : start + ROWS])
-        mapped = getattr(array, "_mmap", None)
-        if mapped is not None and hasattr(mmap, "MADV_DONTNEED"):
-            mapped.madvise(mmap.MADV_DONTNEED)
 
 
 # Reading -------------------------------------------------------------------------------------------------------------
@@ -329,9 +346,19 @@ def _open(place: Location) -> Dataset | None:
         raise _damaged(place, "; ".join(damage))
     said: dict[str, Any] = {key: tuple(marker[key]) for key in NAMES}
     said |= {part: Split(*(arrays.get(f"{part}_{field}") for field in FIELDS)) for part in PARTS}  # type: ignore[arg-type]
-    # Sets that were prepared before their published counts were known have none.
-    said["expected"] = tuple(tuple(item) for item in marker.get("expected", ()))
-    return Dataset(**said, **{key: marker[key] for key in ("name", "fingerprint", "note")})
+    said["expected"] = tuple(tuple(item) for item in marker["expected"])
+    said["note"] = marker["note"]
+    if raw.are_gone(place.root, marker["raw"]):
+        said["note"] = (
+            f"{said['note']} The raw files are gone, so that it cannot be compared with them.".strip()
+        )
+    return Dataset(
+        **said,
+        name=marker["name"],
+        fingerprint=marker["fingerprint"],
+        folder=place.folder,
+        code=marker["code"],
+    )
 
 
 def _damaged(place: Location, damage: str) -> DamagedError:

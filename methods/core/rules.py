@@ -49,6 +49,9 @@ class Rule(BaseModel):
     key: ClassVar[str] = ""
     """The name under which the rule is registered; else the name of its class."""
 
+    files: ClassVar[tuple[str, ...]] = ()
+    """Data files beside its module that its code reads. A run counts them as its code."""
+
     needs: ClassVar[Mapping[str, str]] = {}
     """Rules that the method must have too, by slot: ``{"prediction": "personal"}``; ``one|another`` for a choice."""
 

@@ -67,6 +67,8 @@ class Partitioner(BaseModel):
 
     scheme: ClassVar[str] = ""
     """Its name, set by `@partition`."""
+    files: ClassVar[tuple[str, ...]] = ()
+    """Data files beside its module that its code reads. A run counts them as its code."""
     needs_attributes: ClassVar[bool] = False
     needs_sources: ClassVar[bool] = False
 

@@ -57,6 +57,11 @@ class Partition:
         """Number of samples of each client, int64 [K]."""
         return np.array([len(client) for client in self.clients], dtype=np.int64)
 
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the indices of all clients."""
+        return _digest(np.concatenate(self.clients), np.cumsum([0, *self.sizes]))
+
     def unassigned(self) -> IntArray:
         """The samples that no client has, ascending (the test data of FedSDC's NIID-2)."""
         return np.setdiff1d(np.arange(self.num_samples), np.concatenate(self.clients))
@@ -138,7 +143,7 @@ def save(partition: Partition, population: Population, folder: Path) -> None:
         "counts_attr": None if partition.counts_attr is None else partition.counts_attr.tolist(),
         "metrics": partition.metrics,
         "population_sha256": _digest(population.labels, population.attributes, population.sources),
-        "indices_sha256": _digest(flat, offsets),
+        "indices_sha256": partition.digest,
     }
     try:
         remove_leftovers(final)

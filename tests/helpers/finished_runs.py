@@ -16,7 +16,7 @@ from benchmark.figures.registry import Drawing, Request, find
 from benchmark.reports.layout import as_table
 from benchmark.reports.render import markdown
 from benchmark.reports.results import TableResults
-from benchmark.runs.code import engine
+from benchmark.digests import engine
 from benchmark.runs.index import RunIndex
 from benchmark.runs.status import RunState, Status
 from benchmark.runs.store import Results, RunFolder, record_lines

@@ -14,12 +14,13 @@ import torch
 import yaml
 from tiny_runs import FORKS, STATEFUL, STATELESS, bits, command, fill, folder_of, status_of, tiny, words_of
 
+from benchmark import digests
 from benchmark.config.schema import FORMAT, RunConfig
 from benchmark.errors import StorageError
 from benchmark.runs import checkpoint
 from benchmark.runs.execute import execute
 from benchmark.runs.files import write_atomically
-from benchmark.runs.store import Results, RunFolder, digest_of
+from benchmark.runs.store import Results, RunFolder
 
 
 def fail_with(error: int | Exception) -> Callable[..., Any]:
@@ -168,7 +169,7 @@ def test_full_disk_before_the_first_byte(small_disk: Path, tmp_path: Path, known
 def test_another_format_is_named(ended: RunConfig, format: int | None) -> None:
     folder = folder_of(ended)
     changed = json.loads(folder.result_path.read_text()) | {"format": format}
-    folder.result_path.write_text(json.dumps(changed | {"digest": digest_of(changed)}))
+    folder.result_path.write_text(json.dumps(changed | {"digest": digests.of(changed)}))
     with pytest.raises(StorageError, match=f"got format {format}; expected {FORMAT}") as error:
         execute(ended)
     assert str(folder.path) in str(error.value)

@@ -10,16 +10,17 @@ import pytest
 from edited_code import Edit, edited  # noqa: F401
 from tiny_runs import STATEFUL, STATELESS, bits, folder_of, status_of, tiny
 
+from benchmark import digests
 from benchmark.config.schema import RunConfig
 from benchmark.engine.records import Record
 from benchmark.errors import StorageError
-from benchmark.runs import code
 from benchmark.runs.execute import execute
 from benchmark.runs.index import RunIndex
 from benchmark.runs.lease import LeaseLost, take
 from benchmark.runs.status import RunState, Status
 from benchmark.runs.store import DamagedError, Results, RunFolder
 from benchmark.runs.writer import RunWriter
+from methods.feddc import FedDC
 
 
 @pytest.fixture
@@ -241,13 +242,13 @@ def test_a_partition_of_changed_code_is_made_again(ended: RunConfig, edited: Edi
 
 
 def test_what_a_method_imports_is_its_own_and_the_engine_is_not(edited: Edit) -> None:  # noqa: F811
-    feddc = code.own(["methods.feddc"])
+    feddc = digests.own(FedDC)
     assert {"methods/feddc.py", "methods/scaffold.py"} <= set(feddc)
     assert not any(path.startswith("methods/core") for path in feddc)
-    engine = code.engine()
+    engine = digests.engine()
     edited("methods/scaffold.py", '"""', '"""Another sentence. ')
-    assert (code.own(["methods.feddc"]), code.engine()) == (feddc, engine)
+    assert (digests.own(FedDC), digests.engine()) == (feddc, engine)
     edited("methods/scaffold.py", "\nimport ", "\nimport math\nimport ")
-    assert code.own(["methods.feddc"]) != feddc
+    assert digests.own(FedDC) != feddc
     edited("benchmark/engine/training.py", "\nimport ", "\nimport this\nimport ")
-    assert code.engine() != engine
+    assert digests.engine() != engine

@@ -35,7 +35,7 @@ def entry(cell: CellResult | str, show: Show) -> Entry:
     troubles = tuple((outcome, len(seeds)) for outcome, seeds in cell.troubles.items())
     if cell.summary is None:
         return Entry(text=", ".join(f"{count} {outcome}" for outcome, count in troubles) or "missing")
-    signs = "‡" * bool(cell.other_code)
+    signs = "‡" * bool(cell.differs)
     seeds = None if cell.complete else (cell.summary.n, len(cell.runs))
     if show == "difference":
         value = cell.published.value if cell.published else None
