@@ -111,13 +111,18 @@ def engine(*places: str) -> str:
     return of({name: of_code(name) for name in engine_files(*places)})[:DIGITS]
 
 
+def is_engine(name: str) -> bool:
+    """Whether a file belongs to what every run executes, or to what may be imported without a change of numbers."""
+    return name.startswith((*ENGINE, *SUPPORT))
+
+
 def own(*parts: type) -> dict[str, str]:
     """Digests by name of the files of algorithms: of their modules, of what these import, and of data that they read.
 
     The engine is left out. ``parts`` are rules and partition schemes; their ``files`` are the data.
     """
     names = _reached(part.__module__ for part in parts)
-    kept = [name for name in names if not name.startswith((*ENGINE, *SUPPORT))]
+    kept = [name for name in names if not is_engine(name)]
     data = [
         str(Path(sources.file_of(part.__module__)).parent / file)
         for part in parts

@@ -18,7 +18,6 @@ class Diverged(Exception):
     def __init__(self, round: int, what: str) -> None:
         """``round`` counts from 0."""
         super().__init__(f"round {round}: the {what} is not finite (NaN or infinity)")
-        self.round = round
 
 
 class Interrupted(Exception):

@@ -1,5 +1,6 @@
 """Checkpoints: the state of a run after some round, in one file that carries a digest of its content."""
 
+import errno
 import hashlib
 from collections.abc import Callable
 from pathlib import Path
@@ -9,7 +10,7 @@ import torch
 
 from benchmark.config.schema import RunConfig
 from benchmark.errors import StorageError
-from benchmark.runs.files import reading, write_atomically
+from benchmark.runs.files import write_atomically
 from benchmark.runs.store import damaged
 from benchmark.system import explain
 
@@ -28,14 +29,14 @@ def read(path: Path, device: Any = "cpu") -> dict[str, Any]:
         StorageError: It cannot be read, or not into the memory that there is. It may be good.
     """
     try:
-        with reading(path), path.open("rb") as stream:
+        with path.open("rb") as stream:
             content: dict[str, Any] = torch.load(stream, map_location=device, weights_only=True)
             stated = content.pop("digest", None)
-    except StorageError:
-        raise
     except Exception as error:  # torch raises many kinds of errors for a file that is not its own
-        if known := explain(error):
-            raise StorageError(f"{path.absolute()}: cannot be read: {known}") from error
+        # In a file that is cut off torch looks for a place before its beginning.
+        refused = isinstance(error, OSError) and error.errno not in (None, errno.EINVAL)
+        if refused or explain(error):
+            raise StorageError(f"{path.absolute()}: cannot be read ({error}). It stays as it is.") from error
         raise damaged(path, type(error).__name__) from error
     if stated != digest(content):
         raise damaged(path, "another digest")

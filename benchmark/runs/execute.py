@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from threadpoolctl import threadpool_limits
 
+from benchmark import digests
 from benchmark.config.schema import RunConfig
 from benchmark.engine.federation import FederatedRun
 from benchmark.engine.records import Record
@@ -122,7 +123,9 @@ def _execute(config: RunConfig, folder: RunFolder, progress: Progress, stop: Sto
             data = load_data(config, Path(config.paths.results) / "partitions")
             run = build_run(config, data, stop)
             origin = origin_of(config, data, run)
-            writer.write_code({**origin["code"], **origin["builder"]})
+            writer.write_code(
+                name for name in {**origin["code"], **origin["builder"]} if not digests.is_engine(name)
+            )
             writer.write_meta(meta_of(config, data, origin))
             log.info("start: %s", config.key)
             session = RunSession(config, writer, progress, stop, started, run, data, origin)

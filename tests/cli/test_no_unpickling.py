@@ -14,8 +14,8 @@ import pytest
 import torch
 
 from benchmark.launch.slurm.submission_log import Batch, SubmissionLog
-from benchmark.runs.data import _dataset
 from benchmark.runs.store import Results
+from datasets.core import prepare
 
 TABLE = ("name=toy_table1", "seeds=1", "rows=fedavg", "columns=iid", "launcher=inline")
 
@@ -119,7 +119,7 @@ def test_nothing_is_unpickled(cli: Any, files: dict[str, tuple[Path, bytes]], tm
             for command in ("table",) if is_read_by_runs(path) else COMMANDS:
                 if is_read_by_runs(path):
                     shutil.rmtree("results/runs", ignore_errors=True)
-                    _dataset.cache_clear()
+                    prepare._KNOWN.clear()
                 planted = form(payload)
                 if path.suffix == ".npy":  # the size of arrays is compared first
                     planted = planted.ljust(len(content), b"\0")

@@ -83,6 +83,5 @@ def test_partial_participation_follows_the_chosen_clients(selection: str, kappa:
 
 def test_a_loss_that_overflows_ends_the_run_as_diverged() -> None:
     """a_k eta = 200: the second client's parameter grows by a factor of -199 per step until it overflows."""
-    with pytest.raises(Diverged) as error:
+    with pytest.raises(Diverged, match="client 1 is not finite"):
         run(quadratic({}, (1, 1), (1.0, 4000.0), (1.0, 1.0), rounds=50))
-    assert error.value.client == 1

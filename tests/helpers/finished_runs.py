@@ -9,6 +9,7 @@ from typing import Any
 import yaml
 
 from benchmark.config.schema import RunConfig
+from benchmark.digests import engine
 from benchmark.engine.records import Record
 from benchmark.experiments.figures import FigureSpec
 from benchmark.experiments.plan import plan
@@ -16,10 +17,9 @@ from benchmark.figures.registry import Drawing, Request, find
 from benchmark.reports.layout import as_table
 from benchmark.reports.render import markdown
 from benchmark.reports.results import TableResults
-from benchmark.digests import engine
 from benchmark.runs.index import RunIndex
 from benchmark.runs.status import RunState, Status
-from benchmark.runs.store import Results, RunFolder, record_lines
+from benchmark.runs.store import Results, RunFolder, final_values, record_lines
 from benchmark.runs.writer import write_status
 
 FAKE: dict[str, Any] = {
@@ -48,14 +48,20 @@ def finish(
     """Write the folder of a run that has ended."""
     folder = results.run(run.key)
     folder.path.mkdir(parents=True)
+    records = list(records)
+    rounds = max((record.round for record in records), default=run.train.rounds)
+    recorded = final_values(records, rounds)
+    for split, values in (final or {}).items():
+        new = {name: value for name, value in values.items() if name not in recorded.get(split, {})}
+        records += [Record(rounds, split, "all", *item) for item in new.items()]
     plain = {"hash": run.hash, **run.model_dump(mode="json")}
     (folder.path / "config.yaml").write_text(yaml.safe_dump(plain))
     (folder.path / "meta.json").write_text(json.dumps(meta or {}))
     content = record_lines(records)
     folder.records_path.write_bytes(content)
-    rounds, digest = run.train.rounds, hashlib.sha256(content).hexdigest()
+    digest = hashlib.sha256(content).hexdigest()
     sizes = {"records_bytes": len(content), "records_sha256": digest}
-    known: dict[str, Any] = {"seconds": seconds, "final": dict(final or {}), "engine": engine()}
+    known: dict[str, Any] = {"seconds": seconds, "final": final_values(records, rounds), "engine": engine()}
     status = Status(RunState(state), rounds, rounds, **known, **sizes)
     put_status(folder, status)
 

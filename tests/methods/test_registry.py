@@ -109,9 +109,8 @@ def test_x4_x8_x9_rounds_without_some_or_all_clients(name: str) -> None:
 def test_x5_a_non_finite_update_is_named(name: str) -> None:
     problem = classes()
     problem.images[20] = float("nan")  # clients of 9, 5, 12 and 7 samples: the third one's
-    with pytest.raises(Diverged) as caught:
+    with pytest.raises(Diverged, match=r"round 0: .* client 2 is not finite"):
         run(class_run(configured(name), problem=problem, rounds=1))
-    assert (caught.value.round, caught.value.client) == (0, 2)
 
 
 @every_method

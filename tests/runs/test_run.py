@@ -24,6 +24,7 @@ from benchmark.runs.build import build_problem, build_run, choose_device
 from benchmark.runs.data import load_data, load_dataset, prepare_data
 from benchmark.runs.execute import execute, work
 from benchmark.system import NO_MEMORY
+from datasets.core import prepare
 
 
 def configuration(tmp_path: Path, *layers: dict[str, Any], seed: int = 0, **runtime: Any) -> RunConfig:
@@ -130,14 +131,17 @@ def test_data_are_loaded_once_and_all_that_lack_are_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one, two = configuration(tmp_path, seed=0), configuration(tmp_path, seed=1)
-    assert load_dataset(one.dataset, one.paths) is load_dataset(two.dataset, two.paths)
+    load_dataset(one.dataset, one.paths)
+    with monkeypatch.context() as context:
+        context.setattr(prepare, "fingerprint", None)  # else the arrays were read again
+        load_dataset(two.dataset, two.paths)
     asked: list[str] = []
 
     def missing(what: Any, *_: Any) -> None:
         asked.append(what if isinstance(what, str) else "weights")
         raise ConfigError(f"{asked[-1]} not there")
 
-    monkeypatch.setattr("benchmark.runs.data._dataset", missing)
+    monkeypatch.setattr("benchmark.runs.data.datasets.load", missing)
     monkeypatch.setattr("benchmark.runs.data.fetch_weights", missing)
     other = configuration(tmp_path, {"dataset": "cifar10", "model": {"name": "resnet50", "pretrained": True}})
     with pytest.raises(ConfigError, match=r"^fake not there\n\ncifar10 not there\n\nweights not there$"):
@@ -185,7 +189,7 @@ def test_records_in_long_form(tmp_path: Path) -> None:
     assert execute(config, lambda *progress: seen.append(progress)) == ("done", "", "")
     assert seen == [(number, 5) for number in range(6)]
     assert sorted(path.name for path in folder_of(config).path.iterdir()) == [
-        *("config.yaml", "lease.1", "log.txt", "meta.json", "records.jsonl", "status.json"),
+        *("code.zip", "config.yaml", "lease.1", "log.txt", "meta.json", "records.jsonl", "status.json"),
     ]
     records = folder_of(config).read_records()
     rounds = {(r.split, r.round) for r in records}

@@ -140,7 +140,7 @@ def test_full_disk(small_disk: Path, tmp_path: Path, room: bool) -> None:
     before = folder.checkpoint_path.read_bytes()
     ballast = fill(small_disk)
     if room:
-        os.truncate(ballast, ballast.stat().st_size - max(16384, len(before) // 2))
+        os.truncate(ballast, ballast.stat().st_size - max(32768, len(before) // 2))
     assert_disk_is_full(config, tmp_path)
     assert folder.checkpoint_path.read_bytes() == before
     assert not [path for path in folder.path.rglob("*.tmp") if path.stat().st_size], "leftovers take room"
