@@ -8,7 +8,7 @@ each cell and the results of all points; runs of tables take the values from the
 import itertools
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -18,6 +18,7 @@ from pydantic import BeforeValidator, Field, PositiveInt, field_validator
 
 from benchmark.config.files import FileModel, read_model
 from benchmark.errors import ConfigError, wrong
+from benchmark.experiments.metrics import METRICS
 from benchmark.experiments.plan import TunedValues
 from benchmark.experiments.spec import TableSpec
 from benchmark.paths import CONF, ROOT
@@ -159,6 +160,21 @@ class TunedCell(FileModel):
     commit: str = ""
     grid: tuple[Point, ...] = ()
 
+    def problem(self, others: Iterable["TunedCell"]) -> str:
+        """What contradicts the choice: its own trials, or those of the ``others`` of its row whose choice it took."""
+        donors = [self] if self.grid else [cell for cell in others if cell.columns == self.columns]
+        searched = [cell for cell in donors if cell.grid]
+        best_of = [cell.grid[index].values for cell in searched if (index := cell.best_index()) is not None]
+        if not searched or self.chosen in best_of:
+            return ""
+        expected = f"the best of its trials, {' or '.join(map(str, best_of)) or 'none of which has ended'}"
+        return wrong("chosen", self.chosen, expected)
+
+    def best_index(self) -> int | None:
+        """Index of the best trial."""
+        scores = [each.over_columns if self.share == "row" else each.validation for each in self.grid]
+        return best(scores, METRICS[self.metric].higher_is_better)
+
 
 class TunedTable(FileModel):
     """A file of ``results/tuned``: row -> column -> cell."""
@@ -219,6 +235,8 @@ class TunedFolder:
             for column, cell in cells.items():
                 try:
                     _check_cell(spec, row, column, cell.method)
+                    if problem := cell.problem(cells.values()):
+                        raise ConfigError(f"column {column}: {problem}")
                 except ConfigError as error:
                     said = f"row {row}: {error} Delete the entry, or set tuned=off."
                     raise ConfigError(f"tuned file {path}: {said}") from error

@@ -68,7 +68,9 @@ class RunWriter:
         stream = io.BytesIO()
         with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
             for name in names:
-                archive.writestr(zipfile.ZipInfo(name.lstrip("/")), sources.content(name) or b"")
+                archive.writestr(
+                    zipfile.ZipInfo(name.lstrip("/")), sources.content(name) or b"", zipfile.ZIP_DEFLATED
+                )
         write_atomically(self.folder.path / "code.zip", stream.getvalue(), False, self.lease.check)
         self.files["code.zip"] = hashlib.sha256(stream.getvalue()).hexdigest()
 

@@ -229,6 +229,10 @@ def test_a_table_takes_what_was_chosen_and_says_so(cli: Any, searched: None) -> 
     content = written()
     content["cells"]["prox"]["iid"]["chosen"][MU] = 0.5
     FILE.write_text(yaml.safe_dump(content))
+    code, _, err = cli("table", "rows=prox", "seeds=1", "columns=iid")
+    assert code == 2 and "column iid: chosen: got" in err and "expected the best of its trials" in err
+    content["cells"]["prox"]["iid"]["grid"] = []  # a choice without trials, as one that was made by hand
+    FILE.write_text(yaml.safe_dump(content))
     config = config_of("iid", 0.5, split=0.0)
     assert config.method["client"]["fedprox"]["mu"] == 0.5
     for words, said in (
