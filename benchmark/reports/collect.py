@@ -60,9 +60,9 @@ def _cell_run(spec: TableSpec, index: RunIndex, run: RunConfig, reference: RunCo
 
 
 def _value(spec: TableSpec, preset: str, index: RunIndex, key: str) -> float | None:
-    split, status, rule = spec.metric_format.split, index.status(key), spec.round(preset)
+    split, rule = spec.metric_format.split, spec.round(preset)
     if rule.rule == "last":
-        return status.final.get(split, {}).get(spec.metric) if status else None
+        return index.final(key, split, spec.metric)
     records = index.records(key)
     test, validation = (recorded(records, part, spec.metric) for part in (split, "validation"))
     return reported_value(rule, test, validation, spec.metric_format.higher_is_better)

@@ -1,6 +1,7 @@
 """What the runs of a results folder have come to. A command reads each ``status.json`` once."""
 
-from collections.abc import Collection
+import contextlib
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -57,8 +58,27 @@ class RunIndex:
 
     def records(self, key: str) -> list[Record]:
         """The records of an ended run. A run whose records are damaged is so from now on. Errors as `read_records`."""
+        with self._noticing(key):
+            return self.results.run(key).read_records(self.status(key))
+
+    def final(self, key: str, split: str, metric: str) -> float | None:
+        """A value of an ended run's last evaluation, None if there is none; it is compared with the records.
+
+        Raises:
+            DamagedError: The records have another value. The run is damaged from now on.
+        """
+        status = self.status(key)
+        value = status.final.get(split, {}).get(metric) if status is not None else None
+        if status is not None and value is not None:
+            with self._noticing(key):
+                self.results.run(key).require(Record(status.round, split, "all", metric, value))
+        return value
+
+    @contextlib.contextmanager
+    def _noticing(self, key: str) -> Iterator[None]:
+        """Note a run of which something turns out to be damaged inside the ``with``."""
         try:
-            return self.results.run(key).read_records()
+            yield
         except DamagedError as error:
             self.problems[key] = str(error)
             self._ended.discard(key)
@@ -84,7 +104,9 @@ class RunIndex:
     def has_ended(self, key: str) -> bool:
         """Whether the run is done or diverged and neither damaged nor stale. Otherwise it is carried out again."""
         status = self.status(key)
-        if status is not None and status.ended and key not in self.problems and not self.why_stale(status):
+        if key in self._ended or status is None or not status.ended or key in self.problems:
+            return key in self._ended
+        if not self.why_stale(status):
             self._ended.add(key)
         return key in self._ended
 

@@ -42,6 +42,10 @@ NOT_EVALUATED = ("train", "cost", "participation")
 """Splits of records that are about a round and not about the model after it."""
 
 
+TAIL = 4096
+"""Bytes at the end of the records in which the last evaluation is looked for first."""
+
+
 class DamagedError(StorageError):
     """A file of a run is not what was written."""
 
@@ -196,9 +200,19 @@ class RunFolder:
             problem = f"{self.records_size()} bytes; expected {status.records_bytes}"
             raise damaged(self.records_path, problem)
 
-    def read_records(self) -> list[Record]:
-        """The records of an ended run. Raises `StorageError` unless they are complete and unchanged."""
-        status = self.status()
+    def require(self, record: Record) -> None:
+        """Raise `DamagedError` if an ended run does not have this record, one of its last."""
+        line = record_lines([record])
+        with reading(self.records_path), self.records_path.open("rb") as stream:
+            stream.seek(max(0, os.fstat(stream.fileno()).st_size - TAIL))
+            if line not in stream.read():
+                stream.seek(0)
+                if line not in stream.read():
+                    raise damaged(self.result_path, f"its {record.metric} is not in the records")
+
+    def read_records(self, status: Status | None = None) -> list[Record]:
+        """The records of an ended run, whose ``status`` may be known. `StorageError` unless complete and unchanged."""
+        status = status or self.status()
         if status is None or not status.ended:
             raise StorageError(
                 f"{self.path.absolute()}: the run has not ended, so its records are incomplete."
