@@ -1,13 +1,15 @@
 """What the runs of a results folder have come to. A command reads each ``status.json`` once."""
 
 import contextlib
+import sys
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from benchmark import digests
 from benchmark.engine.records import Record
-from benchmark.runs.status import RunState, Status
+from benchmark.runs.status import ORIGIN, RunState, Status
 from benchmark.runs.store import DamagedError, Results
 
 
@@ -25,6 +27,7 @@ class RunIndex:
     _ended: set[str] = field(default_factory=set)
     _prepared: dict[str, str | None] = field(default_factory=dict)
     """Fingerprints of prepared data sets by their folders."""
+    _values: dict[Any, Any] = field(default_factory=dict)
 
     def refresh(self, keys: Collection[str], data: bool = False) -> None:
         """Read again what may have changed of ``keys``. Asks the disk once per configuration which folders exist.
@@ -43,7 +46,7 @@ class RunIndex:
                 self._statuses[key] = None
 
     def status(self, key: str) -> Status | None:
-        """What the run's ``status.json`` says; None without one, or if it is damaged."""
+        """What the run's ``status.json`` says, as far as tables need it; None without one, or if it is damaged."""
         if key not in self._statuses:
             folder = self.results.run(key)
             self._statuses[key] = None
@@ -51,10 +54,24 @@ class RunIndex:
                 status = folder.status()
                 if status is not None and status.ended:
                     folder.check_size(status)
-                self._statuses[key] = status
+                self._statuses[key] = None if status is None else self._slim(status)
             except DamagedError as error:
                 self.problems[key] = str(error)
         return self._statuses[key]
+
+    def _slim(self, status: Status) -> Status:
+        """The status without what no table needs. Values that many runs have are kept in memory once."""
+        same: dict[str, Any] = {
+            name: getattr(status, name) for name in (*ORIGIN, "processor", "prepared", "builder")
+        }
+        for name, value in same.items():
+            hashable = tuple(value.items()) if isinstance(value, dict) else value
+            same[name] = self._values.setdefault(hashable, value)
+        final = {
+            sys.intern(split): {sys.intern(metric): value for metric, value in values.items()}
+            for split, values in status.final.items()
+        }
+        return replace(status, files={}, model_sha256="", final=final, **same)
 
     def records(self, key: str) -> list[Record]:
         """The records of an ended run. A run whose records are damaged is so from now on. Errors as `read_records`."""
