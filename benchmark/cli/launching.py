@@ -126,16 +126,11 @@ def finished_runs(
         contextlib.nullcontext() if on_cluster else index.results.launcher_lease(),
     ):
         index.refresh(runs)
-        missing = _missing(index, runs)
         code = 0
-        if missing:
+        if _missing(index, runs):
             for spec, cells in plans:
                 check(spec, cells)
-            from benchmark.runs.data import prepare_data  # with it torch
-
-            prepare_data(missing)
-            index.refresh(runs, data=True)
-            missing = _missing(index, runs)
+            missing = _with_data(index, runs)
             view = _view(options, index, plans, runs, seed_ended)
             if on_cluster:
                 code = _cluster(options, launcher, index.results, list(runs.values()), tracked, view)
@@ -143,16 +138,30 @@ def finished_runs(
                 code = _launch(options, launcher, missing, view)
             index.refresh(runs)
         yield code
-        for key in index.problems.keys() & runs.keys():
-            with contextlib.suppress(Busy), index.results.run(key).lease():
-                place = index.results.set_aside(key)
-                print(f"{index.problems[key]} It is now in {place}.", file=sys.stderr)
+        _set_damaged_aside(index, runs)
     if code == 130:
         ended = sum(map(index.has_ended, runs))
         print(
             f"stopped: {ended} of {len(runs)} runs have ended. This goes on: {_this_command()}",
             file=sys.stderr,
         )
+
+
+def _set_damaged_aside(index: RunIndex, keys: Iterable[str]) -> None:
+    """Make the next launch carry out again what a table has found damaged."""
+    for key in index.problems.keys() & set(keys):
+        with contextlib.suppress(Busy), index.results.run(key).lease():
+            place = index.results.set_aside(key)
+            print(f"{index.problems[key]} It is now in {place}.", file=sys.stderr)
+
+
+def _with_data(index: RunIndex, runs: Mapping[str, RunConfig]) -> list[RunConfig]:
+    """The runs that have to be carried out, also those on data that are others now. Their data are prepared."""
+    from benchmark.runs.data import prepare_data  # with it torch
+
+    prepare_data(_missing(index, runs))
+    index.refresh(runs, data=True)
+    return _missing(index, runs)
 
 
 def _missing(index: RunIndex, runs: Mapping[str, RunConfig]) -> list[RunConfig]:

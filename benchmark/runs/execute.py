@@ -1,5 +1,7 @@
 """Carries out one run to its end: rounds, records, checkpoints, status."""
 
+from __future__ import annotations
+
 import contextlib
 import hashlib
 import logging
@@ -118,17 +120,8 @@ def _execute(config: RunConfig, folder: RunFolder, progress: Progress, stop: Sto
                 return ended
             if problem:
                 log.warning("%s", problem)
-            writer.write_config(config)
-            _write_state(config, writer, RunState.RUNNING)
-            data = load_data(config, Path(config.paths.results) / "partitions")
-            run = build_run(config, data, stop)
-            origin = origin_of(config, data, run)
-            writer.write_code(
-                name for name in {**origin["code"], **origin["builder"]} if not digests.is_engine(name)
-            )
-            writer.write_meta(meta_of(config, data, origin))
+            session = _session(config, writer, progress, stop, started)
             log.info("start: %s", config.key)
-            session = RunSession(config, writer, progress, stop, started, run, data, origin)
             status = session.run()
             log.info("%s after round %d: %s", status.state, status.round, status.message)
             messages = problem, session.restarted, status.message
@@ -150,6 +143,20 @@ def _execute(config: RunConfig, folder: RunFolder, progress: Progress, stop: Sto
                 raise UserError(known) from error
             where = f"traceback in {folder.path / 'log.txt'}"
             return RunResult(RunState.FAILED, f"{message} ({where})", type(error).__name__)
+
+
+def _session(
+    config: RunConfig, writer: RunWriter, progress: Progress, stop: Stop, started: float
+) -> RunSession:
+    """The run with its data. Its folder then says what it is made of."""
+    writer.write_config(config)
+    _write_state(config, writer, RunState.RUNNING)
+    data = load_data(config, Path(config.paths.results) / "partitions")
+    run = build_run(config, data, stop)
+    origin = origin_of(config, data, run)
+    writer.write_code(name for name in {**origin["code"], **origin["builder"]} if not digests.is_engine(name))
+    writer.write_meta(meta_of(config, data, origin))
+    return RunSession(config, writer, progress, stop, started, run, data, origin)
 
 
 def _write_state(config: RunConfig, writer: RunWriter, state: RunState, message: str = "") -> None:

@@ -28,7 +28,7 @@ def lists(split: list[np.ndarray]) -> list[list[int]]:
     return [client.tolist() for client in split]
 
 
-def run(generator: Scripted, classes: list[int], clients: int, min_size: int) -> list[list[int]]:
+def run(generator: Scripted | np.random.Generator, classes: list[int], clients: int, min_size: int) -> list[list[int]]:
     """Split classes of these sizes, samples numbered in order."""
     ends = np.cumsum(classes)
     samples = [np.arange(end - size, end) for size, end in zip(classes, ends, strict=True)]
@@ -74,6 +74,11 @@ def test_bounded_number_of_tries_then_a_clear_error(monkeypatch: pytest.MonkeyPa
     )
     with pytest.raises(PartitionError, match=words):
         run(Scripted([1.0, 0.0], [0.1, 0.9], [0.9, 0.1]), [6], 2, 2)
+
+
+def test_a_hopeless_request_is_refused_after_the_first_draws() -> None:
+    with pytest.raises(PartitionError, match="none of 100 draws gave each of the 10000 clients 1 samples"):
+        run(np.random.default_rng(0), [6000] * 10, 10_000, 1)
 
 
 # Retina: 4,500 normal and 4,499 diseased samples, the authors' generator started at 2022 for each beta. The sizes
