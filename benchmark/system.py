@@ -25,7 +25,7 @@ FILES_PER_WORKER = 4
 LEFT_SECONDS = 3600.0
 """Age of a temporary file whose process may have been one of another machine, after which it counts as left behind."""
 
-_REFUSED = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EACCES, errno.EPERM)
+_REFUSED = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE, errno.EROFS, errno.EACCES, errno.EPERM)
 
 _NO_MEMORY = re.compile(
     "allocate memory|not enough memory|bad_alloc|failed to map segment|can't start new thread", re.IGNORECASE

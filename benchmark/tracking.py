@@ -24,10 +24,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Literal, TextIO
 
-import yaml
 from filelock import FileLock, Timeout
 from pydantic import BaseModel, ConfigDict, Field
 
+from benchmark.config.files import read_yaml
 from benchmark.errors import StorageError
 from benchmark.paths import ROOT
 from benchmark.runs.files import write_atomically
@@ -266,7 +266,7 @@ def read_rounds(path: Path, whole: bool) -> dict[int, dict[str, float]]:
 
 def describe(run: TrackedRun, folder: RunFolder, settings: TrackingSettings) -> dict[str, Any]:
     """The arguments of ``wandb.init`` that describe a run."""
-    config: dict[str, Any] = yaml.safe_load((folder.path / "config.yaml").read_text())
+    config = read_yaml(folder.config_path, "configuration")
     method, dataset, selection = (config.get(group) or {} for group in ("method", "dataset", "selection"))
     data = dataset.get("options", {}).get("stands_for") or dataset.get("name")
     own = [config.get("preset"), method.get("name"), data, selection.get("name")]

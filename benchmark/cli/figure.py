@@ -85,6 +85,7 @@ def _write(drawing: Drawing, request: Request, folder: Path) -> Path:
     """Write the files of a figure; their path without an ending."""
     from benchmark.reports.notes import tuning_lines
     from benchmark.reports.pictures import WIDTHS, fit, save
+    from benchmark.reports.render.csv import to_csv
 
     spec = request.spec
     stem = folder / spec.name
@@ -106,7 +107,7 @@ def _write(drawing: Drawing, request: Request, folder: Path) -> Path:
     fit(drawing.figure, WIDTHS[spec.size])
     with storing(folder):
         save(drawing.figure, stem)
-    data = drawing.data.to_csv(index=False).encode()
+    data = to_csv(drawing.data, index=False).encode()
     text = "\n\n".join(line for line in lines if line) + "\n"
     write_atomically(stem.with_suffix(".csv"), data, durable=False)
     write_atomically(stem.with_suffix(".md"), text.encode(), durable=False)

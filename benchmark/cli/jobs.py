@@ -242,9 +242,8 @@ def logs(words: Sequence[str]) -> int:
     key = run_called(results, name, "logs")
     folder = results.run(key)
     log, state = folder.path / "log.txt", folder.status()
-    print(
-        f"== {folder.path}: {state.state if state else 'not begun'} {state.message if state else ''}".rstrip()
-    )
+    begun = f"{state.state} {state.message}" if state else "not begun"
+    print(printable(f"== {folder.path}: {begun}".rstrip()))
     if not log.exists():
         print(f"{log} is not there")
     shown = _print_end(log, lines) if log.exists() else 0
@@ -252,7 +251,8 @@ def logs(words: Sequence[str]) -> int:
     out = task_log(results.root / "launcher" / "jobs", place) if place is not None else None
     if out is not None:
         print(f"\n== {out} (lines on this run)")
-        print("\n".join(line for line in out.read_text(errors="replace").splitlines() if key in line))
+        about = [line for line in out.read_text(errors="replace").splitlines() if key in line]
+        print(printable("\n".join(about)))
         error = out.with_suffix(".err")
         if error.exists() and error.stat().st_size:
             print(f"\n== {error}")
@@ -294,7 +294,7 @@ def _print_end(path: Path, lines: int | None) -> int:
     """Print the last lines of a file; its size in bytes."""
     content = path.read_bytes()
     kept = content.decode(errors="replace").splitlines()
-    print("\n".join(kept if lines is None else kept[-lines:]))
+    print(printable("\n".join(kept if lines is None else kept[-lines:])))
     return len(content)
 
 
@@ -308,7 +308,7 @@ def _follow(folder: RunFolder, shown: int) -> None:
                 stream.seek(shown)
                 new = stream.read()
             shown += len(new)
-            print(new.decode(errors="replace"), end="", flush=True)
+            print(printable(new.decode(errors="replace")), end="", flush=True)
         if status is not None and status.state != "running":
             return
         time.sleep(1.0)

@@ -19,6 +19,7 @@ from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 import yaml
 
 from benchmark.config.compose import load_group
+from benchmark.config.files import load_yaml
 from benchmark.config.schema import DEVICES
 from benchmark.errors import ConfigError, nearest, validate, wrong
 from benchmark.launch.slurm.queue import SlurmQueue
@@ -244,8 +245,8 @@ def tracking_settings(options: TrackingOptions, default: str = "off") -> Trackin
 def yaml_value(text: str, key: str) -> Any:
     """What YAML reads in the value of a word; `ConfigError` if it cannot."""
     try:
-        return yaml.safe_load(text)
-    except yaml.YAMLError as error:
+        return load_yaml(text)
+    except (ValueError, RecursionError, yaml.YAMLError) as error:
         raise ConfigError(wrong(key, text, "a value in YAML")) from error
 
 

@@ -8,6 +8,7 @@ Hydra parses the words. `benchmark.config.compose` composes the files, as for ta
 
 import copy
 import itertools
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -24,6 +25,9 @@ from benchmark.errors import ConfigError, UserError, nearest, wrong
 
 CHOICES = (*GROUPS, "preset")
 """Keys that choose a file of the folder of their name."""
+
+_KEY = re.compile(r"\$\{[^${}:]*\}")
+"""The value of another key. What else begins with ``${`` is a call, which may read the environment."""
 
 
 class _Files:
@@ -77,6 +81,9 @@ def _parse(words: Iterable[str]) -> list[Override]:
     for override in overrides:
         if override.package is not None:
             expected = f"{override.key_or_group}=VALUE, without a package"
+            raise ConfigError(wrong("run", override.input_line, expected))
+        if "${" in _KEY.sub("", str(override.input_line)):
+            expected = "no call such as ${oc.env:NAME}, only keys such as ${train.lr}"
             raise ConfigError(wrong("run", override.input_line, expected))
     return overrides
 

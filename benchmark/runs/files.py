@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import os
+import secrets
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO
@@ -28,10 +29,10 @@ def write_atomically(
     Raises:
         StorageError: The disk is full or the folder cannot be written. The old file stays.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
     try:
         remove_leftovers(path)
-        with temporary.open("wb") as stream:
+        with temporary.open("xb") as stream:  # never through a link that has this name
             if callable(content):
                 content(stream)
             else:

@@ -75,10 +75,14 @@ class RawFolder(Place):
             raise self.bad(name, "is empty (0 bytes)")
         if path.suffix != ".gz":
             return content
+        size = self.tree.files[name].size
         try:
-            return gzip.decompress(content)
+            content = _unpack(content, size)
         except (OSError, EOFError, zlib.error) as error:
             raise self.bad(name, f"cannot be unpacked ({error})") from error
+        if len(content) > size:
+            raise self.bad(name, f"unpacks to more than {size:,} bytes")
+        return content
 
     def verify(self, name: str, content: bytes) -> None:
         """Compare the (unpacked) content of a file with the owner's checksum."""
@@ -95,6 +99,12 @@ class RawFolder(Place):
 
     def _path(self, name: str) -> Path:
         return self.tree.existing(self.folder, name) or self.folder / name
+
+
+def _unpack(content: bytes, size: int) -> bytes:
+    """What a gz file holds, up to one byte more than ``size``: a small file may unpack to gigabytes."""
+    with gzip.GzipFile(fileobj=io.BytesIO(content)) as stream:
+        return stream.read(size + 1)
 
 
 def _md5(content: bytes) -> str:
@@ -160,9 +170,9 @@ def _contents(tree: DownloadTree, mirror: str, names: list[str]) -> dict[str, by
             for member in archive.getmembers():
                 name, file = Path(member.name).name, archive.extractfile(member)
                 if name in names and file is not None:
-                    contents[name] = file.read()
+                    contents[name] = file.read(tree.files[name].size + 1)
     elif tree.gzipped:
-        contents = {name: gzip.decompress(_get(tree, f"{mirror}{name}.gz")) for name in names}
+        contents = {name: _unpack(_get(tree, f"{mirror}{name}.gz"), tree.files[name].size) for name in names}
     else:
         contents = {name: _get(tree, mirror + name) for name in names}
     for name in names:

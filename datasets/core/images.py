@@ -25,6 +25,14 @@ if TYPE_CHECKING:
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
 
+FORMATS = ("JPEG", "PNG", "BMP", "TIFF")
+"""Kinds of files that are decoded, whatever their names say. For others Pillow may start another program."""
+
+MAX_PIXELS = 2**26
+"""Images of more pixels are refused before they are decoded: a small file may need gigabytes of memory."""
+
+Image.MAX_IMAGE_PIXELS = None  # Pillow's own bound, which is higher and warns before it refuses.
+
 
 class Decode(Protocol):
     """A decoder of image files. It must be picklable, and its repr must say all that its result depends on."""
@@ -128,14 +136,18 @@ def open_rgb(path: Path) -> Image.Image:
         BadImage: It cannot be decoded.
     """
     try:
-        with Image.open(path) as image:
+        with Image.open(path, formats=FORMATS) as image:
+            if image.width * image.height > MAX_PIXELS:
+                raise ValueError(
+                    f"{image.width:,} x {image.height:,} pixels; expected at most {MAX_PIXELS:,}"
+                )
             image.load()
             if image.mode.startswith(("I", "F")):  # convert() would turn 16 bits white, and 0..1 black
                 return Image.fromarray(as_rgb(np.asarray(image)))
             return image.convert("RGB")
     except UnidentifiedImageError as error:
-        raise BadImage(path, "cannot be decoded as an image (of no kind that Pillow knows)") from error
-    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+        raise BadImage(path, f"cannot be decoded as an image (none of {', '.join(FORMATS)})") from error
+    except (OSError, ValueError, SyntaxError) as error:
         if isinstance(error, OSError) and error.filename:  # else it is Pillow's error, about the content
             raise BadImage(path, f"cannot be read ({error.strerror})") from error
         raise BadImage(path, f"cannot be decoded as an image ({error})") from error

@@ -117,6 +117,12 @@ def conf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         *((group, b"name: [", "cannot be read") for group in ("method", "dataset", "preset")),
         *((group, b"name: \xff", "cannot be read: 'utf-8'") for group in ("method", "partition", "preset")),
         ("method", b"name: mine\nday: 2020-99-99", "cannot be read: month"),
+        (
+            "method",
+            b"name: mine\nserver:\n  a: 1\n  a: 2",
+            "mine.yaml cannot be read: line 4: the key 'a' is given twice",
+        ),
+        ("method", b"name: mine\na: &a [*a]", "more than 1,000,000 values"),
         *((group, b"", "got nothing; expected a mapping") for group in ("method", "selection", "model")),
         ("method", b"label: x", "name: got None; expected 'mine', the name of the file"),
         ("method", b"defaults: [fedprox]", "name: got 'fedprox'; expected 'mine'"),

@@ -188,6 +188,9 @@ def test_logs(cli: Any, refusal: Any, keys: list[str], results: Results, queue: 
     assert f"7_1_0_log.out (lines on this run)\nbegins {keys[0]}\nfailed {keys[0]} seven\n" in out
     assert "another" not in out and out.endswith("the error\n")
     assert cli("logs", keys[0], "lines=all")[1].count("line ") == 100
+    for path in (results.run(keys[0]).path / "log.txt", *jobs.glob("7_1_*")):
+        path.write_text(f"{keys[0]}\x1b[2J\tx\n")
+    assert cli("logs", keys[0]).out.count(f"{keys[0]}?[2J\tx\n") == 3
 
 
 def test_logs_of_which_run(refusal: Any, keys: list[str], results: Results) -> None:
@@ -208,14 +211,14 @@ def test_logs_that_go_on(cli: Any, keys: list[str], results: Results) -> None:
     def work() -> None:
         time.sleep(0.3)
         with path.open("a") as stream:
-            stream.write("two\n")
+            stream.write("two\x1b\n")
         put(results, keys[0], "done")
 
     thread = threading.Thread(target=work)
     thread.start()
     _, out, _ = cli("logs", keys[0], "--follow")
     thread.join()
-    assert out.endswith("running\none\ntwo\n")
+    assert out.endswith("running\none\ntwo?\n")
 
 
 def test_retry(cli: Any, refusal: Any, keys: list[str], results: Results) -> None:

@@ -52,6 +52,7 @@ def test_values_have_the_types_of_the_fields() -> None:
         ("launcher=locl", r"launcher: .*'locl'.*Did you mean 'local'"),
         ("preset=quik", r"preset: .*'quik'.*Did you mean 'quick'"),
         ("kind=pie", r"kind: got 'pie'; expected one of: bubble, bars"),
+        ("launcher.time=2020-99-99", r"launcher\.time: got '2020-99-99'; expected a value in YAML"),
         ("share=x", r"share: got 'x'; expected a number"),
         *((f"seeds={n}", rf"seeds: got '{n}'; .*whole number of at least 1") for n in ("0", "-1", "x", "1.5")),
     ],

@@ -1,5 +1,6 @@
 """What the operating system refuses ends in one message, and nothing of a killed command stays."""
 
+import errno
 import os
 import subprocess
 import sys
@@ -106,6 +107,11 @@ def test_open_files_are_raised_as_far_as_allowed(monkeypatch: pytest.MonkeyPatch
 )
 def test_too_little_memory(error: BaseException, explained: bool) -> None:
     assert explain(error) == (NO_MEMORY if explained else None)
+
+
+def test_a_file_of_a_server_that_is_gone() -> None:
+    said = "'x' cannot be used (Stale file handle)."
+    assert explain(OSError(errno.ESTALE, "Stale file handle", "x")) == said
 
 
 def test_leftovers_of_processes_that_are_gone(tmp_path: Path) -> None:

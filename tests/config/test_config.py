@@ -15,6 +15,7 @@ import datasets
 import partitions.core.registry
 from benchmark.cli.overrides import configurations
 from benchmark.config.compose import compose, group_names, load_group, resolve
+from benchmark.config.files import load_yaml
 from benchmark.config.merge import merge
 from benchmark.config.schedules import learning_rate
 from benchmark.config.schema import GROUPS, RunConfig
@@ -246,3 +247,13 @@ def test_all_mistakes_come_at_once() -> None:
 def test_learning_rates_over_rounds(schedule: dict[str, Any], rates: list[float]) -> None:
     rate = learning_rate(0.8, 4, schedule)
     assert [rate(t) for t in range(5)] == pytest.approx(rates, abs=1e-15)
+
+
+def test_values_that_aliases_repeat_are_counted() -> None:
+    """1 + 1,001 x (1 + 998) are a million. Twenty aliases of ten each stand for 10**20."""
+    most = f"&a [{'0,' * 998}]{', *a' * 1000}"
+    assert len(load_yaml(f"[{most}]")) == 1001
+    bomb = "\n".join(f"k{n}: &a{n} [{f'*a{n - 1},' * 10 if n else '0'}]" for n in range(20))
+    for text in (f"[{most}, 0]", bomb, "a: &a {b: *a}"):
+        with pytest.raises(yaml.YAMLError, match="more than 1,000,000 values"):
+            load_yaml(text)

@@ -4,6 +4,7 @@ import gzip
 import hashlib
 import pickle
 import tarfile
+import tracemalloc
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -133,7 +134,10 @@ def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], D
             with tarfile.open(server / "all.tar.gz", "w:gz") as archive:
                 archive.add(folder, folder.name)
             mirror = (server / "all.tar.gz").as_uri()
-        files = {file: RawFile(hashlib.md5(content).hexdigest(), 0) for file, content in contents.items()}
+        files = {
+            file: RawFile(hashlib.md5(content).hexdigest(), len(content))
+            for file, content in contents.items()
+        }
         return replace(tree, mirrors=(f"{tmp_path.as_uri()}/gone/", mirror), files=files)
 
     return serve
@@ -177,6 +181,26 @@ def test_a_download_that_fails(
     with pytest.raises(DataError, match="raw files are missing, and the download from") as caught:
         fetch(tree, tmp_path / "data")
     assert words in str(caught.value) and not (tmp_path / "data").exists()
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz", ".tar.gz"])
+def test_a_small_file_that_unpacks_to_much(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str
+) -> None:
+    """32 MiB of zeros where 10 bytes are published: in the folder, at a mirror, and in a mirror's archive."""
+    monkeypatch.delenv("FEDTABLES_OFFLINE")
+    (tmp_path / "file").write_bytes(bytes(2**25))
+    (tmp_path / "file.gz").write_bytes(gzip.compress(bytes(2**25)))
+    with tarfile.open(tmp_path / "all.tar.gz", "w:gz") as archive:
+        archive.add(tmp_path / "file", "file")
+    mirror = f"{tmp_path.as_uri()}/{'all.tar.gz' if suffix == '.tar.gz' else ''}"
+    tree = replace(MNIST.tree, files={"file": RawFile("", 10)}, mirrors=(mirror,))
+    (tmp_path / "file").unlink()
+    tracemalloc.start()
+    with pytest.raises(DataError, match="is not the published file" if suffix else "more than 10 bytes"):
+        fetch(tree, tmp_path / "data") if suffix else RawFolder(tree, tmp_path, tmp_path).read("file")
+    assert tracemalloc.get_traced_memory()[1] < 2**23
+    tracemalloc.stop()
 
 
 def test_addresses_are_torchvisions() -> None:

@@ -1,8 +1,10 @@
 """Decoding of image files into arrays: pixels, processes, and interruptions."""
 
 import os
+import struct
 import subprocess
 import sys
+import zlib
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -152,6 +154,22 @@ def test_several_processes_prepare_the_same_arrays(pictures: Path, monkeypatch: 
     assert to_tensor(data.train.images, torch.device("cpu")).data_ptr() == data.train.images.ctypes.data
 
 
+def header(width: int, height: int) -> bytes:
+    """A PNG of so many pixels, without them."""
+    chunk = b"IHDR" + struct.pack(">2I5B", width, height, 8, 2, 0, 0, 0)
+    return (
+        b"\x89PNG\r\n\x1a\n"
+        + struct.pack(">I", 13)
+        + chunk
+        + struct.pack(">I", zlib.crc32(chunk))
+        + bytes(4)
+        + b"IDAT"
+    )
+
+
+EPS = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 8 8\n%%EndComments\nshowpage\n"
+
+
 @pytest.mark.parametrize(
     ("content", "workers", "words"),
     [
@@ -159,6 +177,10 @@ def test_several_processes_prepare_the_same_arrays(pictures: Path, monkeypatch: 
         (b"<html>not found</html>", "2", "cannot be decoded; 22 bytes that begin with b'<html>; a web page"),
         (b"PK\x03\x04" + bytes(30), "1", "cannot be decoded; 34 bytes; an archive under"),
         (None, "1", "cannot be decoded; 60 bytes that begin with b'\\x89PNG; interrupted"),
+        (EPS, "1", "cannot be decoded as an image (none of JPEG, PNG, BMP, TIFF)"),
+        # 2**26 are 8,192 x 8,192; Pillow alone refuses 20,000 x 20,000.
+        (header(8193, 8192), "1", "(8,193 x 8,192 pixels; expected at most 67,108,864)"),
+        (header(20_000, 20_000), "1", "(20,000 x 20,000 pixels; expected at most 67,108,864)"),
         ("link", "2", "cannot be read (No such file; found:     a link to ; a link to nothing"),
     ],
 )

@@ -75,6 +75,11 @@ def test_files_for_kinds_of_clusters(name: str) -> None:
         ({"partion": "gpu"}, r"launcher\.partion: .*'partition'"),
         ({"time": 0}, r"launcher\.time: got 0"),
         ({"gpu_gb_per_run": 4}, r"launcher\.gpu_gb_per_run: got 4.*gpus_per_job.*cpus_per_job"),
+        (
+            {"account": "a\n#SBATCH -w n"},
+            r"launcher: got \{'account': 'a\\n#SBATCH -w n'\}; expected text without",
+        ),
+        ({"slurm": {"comment": "a\x1b"}}, r"launcher: got \{'comment': 'a\\x1b'\}; expected text without"),
         ({"time": 3}, r"launcher\.time: got 3.*signal_delay.*grace"),
     ],
 )

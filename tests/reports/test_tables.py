@@ -136,6 +136,15 @@ def test_text_tables() -> None:
     assert "Title & more" in shown and "0.33" in shown and "Second." in shown
 
 
+def test_text_of_a_csv_is_no_formula() -> None:
+    """An apostrophe makes it text for a spreadsheet. Numbers stay, also as text."""
+    cells = ["=1+1", "+x", "-y", "-1-1", "@z", "\tq", "-0.5", "+2.00", "-1e-3", "a=b"]
+    table = text_table("toy", "", pd.DataFrame({"=a": cells, "n": -0.5}))
+    shown = ["'=1+1", "'+x", "'-y", "'-1-1", "'@z", "'\tq", *cells[6:]]
+    assert csv.render(table).splitlines() == ["'=a,n", *(f"{cell},-0.5" for cell in shown)]
+    assert csv.to_csv(pd.DataFrame({"-c": [1.0]}, index=["=r"])) == ",'-c\n'=r,1.0\n"
+
+
 def test_a_finished_run_without_a_finite_number_is_never_a_result() -> None:
     assert (CellRun(0, "done", float("nan")).outcome, CellRun(0, "done").outcome) == ("diverged", "missing")
     assert CellRun(0, "failed", 0.9).value is None

@@ -20,7 +20,7 @@ from benchmark.errors import StorageError
 from benchmark.runs import checkpoint
 from benchmark.runs.execute import execute
 from benchmark.runs.files import write_atomically
-from benchmark.runs.store import Results, RunFolder
+from benchmark.runs.store import DamagedError, Results, RunFolder
 
 
 def fail_with(error: int | Exception) -> Callable[..., Any]:
@@ -102,6 +102,28 @@ def test_what_cannot_be_written_leaves_the_old(
     assert str(path) in str(error.value)
     assert path.read_bytes() == b"old"
     assert os.listdir(tmp_path) == ["file"]
+
+
+def test_a_planted_link_is_not_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("secrets.token_hex", lambda size: "ab")
+    for name in (f".file.{os.getpid()}.tmp", f".file.{os.getpid()}.ab.tmp"):
+        (tmp_path / name).symlink_to(tmp_path / "other")
+    with pytest.raises(StorageError, match="File exists"):
+        write_atomically(tmp_path / "file", b"new")
+    write_atomically(tmp_path / "file", b"new")
+    assert (tmp_path / "file").read_bytes() == b"new" and not (tmp_path / "other").exists()
+
+
+def test_a_configuration_that_cannot_be_read_is_not_damaged(
+    ended: RunConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr("pathlib.Path.read_text", fail_with(errno.EIO))
+        with pytest.raises(
+            StorageError, match=r"config\.yaml cannot be read \(Input/output error\)"
+        ) as error:
+            folder_of(ended).read_config()
+    assert not isinstance(error.value, DamagedError)
 
 
 def test_a_checkpoint_that_does_not_fit_leaves_the_one_before(
