@@ -28,7 +28,9 @@ def lists(split: list[np.ndarray]) -> list[list[int]]:
     return [client.tolist() for client in split]
 
 
-def run(generator: Scripted | np.random.Generator, classes: list[int], clients: int, min_size: int) -> list[list[int]]:
+def run(
+    generator: Scripted | np.random.Generator, classes: list[int], clients: int, min_size: int
+) -> list[list[int]]:
     """Split classes of these sizes, samples numbered in order."""
     ends = np.cumsum(classes)
     samples = [np.arange(end - size, end) for size, end in zip(classes, ends, strict=True)]
