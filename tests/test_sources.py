@@ -102,7 +102,7 @@ HARMLESS = {
     "benchmark/config/files.py", "benchmark/config/schema.py", "benchmark/runs/__init__.py",
     "benchmark/runs/checkpoint.py", "benchmark/runs/files.py", "benchmark/runs/index.py", "benchmark/runs/lease.py",
     "benchmark/runs/origin.py", "benchmark/runs/status.py", "benchmark/runs/store.py", "benchmark/runs/writer.py",
-    "datasets/__init__.py", "benchmark/config/__init__.py",
+    "datasets/__init__.py", "methods/__init__.py", "benchmark/config/__init__.py",
 }  # fmt: skip
 """What a run executes and no number depends on: the configuration has a hash, files and locks have digests."""
 

@@ -109,7 +109,7 @@ def plan(
     Raises:
         ConfigError: A cell cannot be composed; the message names table and cell.
     """
-    seeds = range(spec.num_seeds(preset)) if seeds is None else seeds
+    seeds = spec.seed_range(preset) if seeds is None else seeds
     cells: Cells = {}
     for row, column in itertools.product(spec.rows, spec.run_columns):
         key = (row.key, column.key)

@@ -84,7 +84,7 @@ def plan_cells(
     whole: TableSpec, part: TableSpec, query: TableQuery, extra: Mapping[str, Any] | None = None
 ) -> Cells:
     """The cells of ``part`` of a table, with the values that were tuned for the ``whole`` table."""
-    seeds = None if query.seeds is None else range(query.seeds)
+    seeds = whole.seed_range(query.preset, query.seeds)
     tuned = TunedFolder.of(query.tuned, query.results).load(whole, query.preset)
     extra = {**(extra or {}), "dataset": {"options": query.dataset_options}}
     return plan(part, query.preset, seeds, extra, tuned)

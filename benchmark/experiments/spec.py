@@ -8,7 +8,15 @@ from fnmatch import fnmatchcase
 from functools import cached_property
 from typing import Annotated, Any, TypeVar
 
-from pydantic import BeforeValidator, Field, PositiveInt, ValidationInfo, field_validator, model_validator
+from pydantic import (
+    BeforeValidator,
+    Field,
+    NonNegativeInt,
+    PositiveInt,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from benchmark.config.compose import group_names
 from benchmark.config.files import FileModel
@@ -178,7 +186,8 @@ class TableSpec(FileModel):
         reference_row: Key of the row whose best value the others are to reach (``rounds_to_reach``, ``speedup``).
         published, published_metric: CSV files of ``results/published`` and the ``metric`` to read from them.
         presets: Presets that the table has.
-        seeds: Number of seeds (0, 1, ...), for all presets or by preset.
+        seeds: Number of seeds, for all presets or by preset.
+        first_seed: The first of them; the others follow it.
         rows, columns, overrides: See `Row`, `Column`, `Override`.
     """
 
@@ -195,6 +204,7 @@ class TableSpec(FileModel):
     presets: tuple[str, ...] = Field(min_length=1)
     which_round: dict[str, str] = Field(default="last", validate_default=True)
     seeds: dict[str, PositiveInt] = Field(default=3, validate_default=True)
+    first_seed: NonNegativeInt = 0
     rows: tuple[Row, ...] = Field(min_length=1)
     columns: tuple[Column, ...] = Field(min_length=1)
     overrides: tuple[Override, ...] = ()
@@ -254,13 +264,14 @@ class TableSpec(FileModel):
         """The column called ``key``; `ConfigError` if there is none."""
         return self._one("column", key, {column.key: column for column in self.columns})
 
-    def num_seeds(self, preset: str) -> int:
-        """Number of seeds of a preset; `ConfigError` if the table has no such preset."""
-        return self._one("preset", preset, self.seeds)
+    def seed_range(self, preset: str, count: int | None = None) -> range:
+        """The seeds of a preset, or its first ``count``; `ConfigError` if the table has no such preset."""
+        planned = self._one("preset", preset, self.seeds)
+        return range(self.first_seed, self.first_seed + (planned if count is None else count))
 
     def check_preset(self, preset: str) -> None:
         """Raise `ConfigError` if the table has no such preset."""
-        self.num_seeds(preset)
+        self.seed_range(preset)
 
     def _one(self, what: str, key: str, known: Mapping[str, T]) -> T:
         if key not in known:

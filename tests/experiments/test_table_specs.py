@@ -183,7 +183,7 @@ def test_presets_change_data_model_and_budget_only(name: str) -> None:
     assert "quick" in wanted and (spec.table is None or "paper" in wanted)
     assert all(wanted <= set(column.presets or spec.presets) and column.source for column in spec.run_columns)
     if spec.table == 1:
-        seeds = (spec.num_seeds("quick"), spec.num_seeds("paper"))
+        seeds = (len(spec.seed_range("quick")), len(spec.seed_range("paper")))
         assert seeds == (3, 5 if spec.paper == "fedsdc" else 3)
     # partition.legacy_seed: client lists that go with the data (Retina), by the same scheme.
     allowed = re.compile(
@@ -259,7 +259,7 @@ def test_names_mappings_seeds_and_notes(tmp_path: Path) -> None:
     paper = spec.cell_settings("x", "b", "paper")
     assert paper == {"dataset": {"name": "cifar10", "train_per_class": 5}, "method": {"name": "fedavg"}}
     assert spec.cell_settings("x", "b", "quick") is None
-    assert (spec.num_seeds("quick"), spec.num_seeds("paper")) == (3, 5)
+    assert (len(spec.seed_range("quick")), len(spec.seed_range("paper"))) == (3, 5)
     assert (spec.column_note("a", "quick"), spec.column_note("a", "paper")) == ("halved", "")
     for cell, said in (
         (("x", "m", "quick"), "no runs of its own"),
@@ -287,7 +287,7 @@ def test_a_table_that_extends_another(tmp_path: Path) -> None:
     }
     spec = load_spec(written(tmp_path, node, "other.yaml"))
     assert [spec.name for spec in find_specs(folder=tmp_path)] == ["other"]
-    assert (spec.title, spec.paper, spec.num_seeds("paper")) == ("Other", "toy", 5)
+    assert (spec.title, spec.paper, len(spec.seed_range("paper"))) == ("Other", "toy", 5)
     assert [(row.key, row.label) for row in spec.rows] == [("z", "z"), ("x", "New"), ("n", "N")]
     columns = [(column.key, column.label, column.group) for column in spec.columns]
     assert columns == [("a", "A", "G"), ("b", "B", "G")]
