@@ -36,8 +36,8 @@ How to read it:
   seen. Preset quick trains a tiny network on stand-in data for seconds. Its effects show that a switch changes
   something. They do not show what the paper would have found.
 
-This page is generated from `methods/fidelity`, `results/published` and `results/fidelity` (the numbers of each seed, and
-the commit that they were measured with):
+This page is generated from `methods/fidelity`, `results/published` and `results/fidelity` (the numbers of each seed,
+and the commit that they were measured with):
 
 ```
 python -m benchmark fidelity                       # write this page
