@@ -18,8 +18,8 @@ PRESETS = ("quick", "small", "paper")
 INTRO = """\
 # Fidelity: where paper, code and text disagree
 
-Each of the four papers states some things that its public code does differently, and sometimes prints two numbers that
-cannot both be right. The same holds for the papers and the public code of their baselines. This page lists these
+The public code of each of the four papers differs from the paper in some places. Some papers also print two numbers
+that cannot both be right. The same holds for the papers and the public code of their baselines. This page lists these
 places: what each side says, what is done here, and the switch that selects the other side.
 
 How to read it:
@@ -28,21 +28,21 @@ How to read it:
   say either, it follows the method's original paper. `variant: reference` of a method sets all its switches to what the
   authors' code does.
 - A switch is a setting of the command line and of `conf/`. Its default comes first. A setting that is `null` in `conf/`
-  has the value that `variant` selects. What the code does by accident (a rate of zero, a crash) is not copied, and the
-  entry says so.
-- Ids such as LD-2 or MR-6 are printed inconsistencies. They are listed, with their arithmetic, at the end of this page.
-- An effect is the metric with the switch minus the metric without it, over the same seeds, clients and budget, followed
-  by the differences seed by seed. With three seeds, differences of both signs mean that no effect was seen. Preset
-  quick trains a tiny network on stand-in data for seconds: its effects show that a switch changes something, not what
-  the paper would have found.
+  has the value that `variant` selects. Accidents of the code (a rate of zero, a crash) are not copied, and the entry
+  says so.
+- Ids such as LD-2 or MR-6 are printed inconsistencies. The end of this page lists them with their arithmetic.
+- An effect is the metric with the switch minus the metric without it, over the same seeds, clients and budget. The
+  differences of the seeds follow in parentheses. With three seeds, differences of both signs mean that no effect was
+  seen. Preset quick trains a tiny network on stand-in data for seconds. Its effects show that a switch changes
+  something. They do not show what the paper would have found.
 
-This page is generated from `methods/fidelity`, `results/published` and `results/fidelity` (measured numbers of each
-seed, and the commit they were measured with):
+This page is generated from `methods/fidelity`, `results/published` and `results/fidelity` (the numbers of each seed,
+and the commit that they were measured with):
 
 ```
 python -m benchmark fidelity                       # write this page
 python -m benchmark fidelity check                 # exit code 1 if it is out of date
-python -m benchmark fidelity effects preset=quick  # run both sides of the switches that are measured, store the numbers
+python -m benchmark fidelity effects preset=quick  # run both sides of the measured switches and store the numbers
 ```
 """
 
@@ -182,9 +182,9 @@ def _each(line: Mapping[str, str]) -> str:
 def _printed() -> Iterator[str]:
     yield "## Printed inconsistencies"
     yield (
-        "Places where a paper's text and tables do not agree, from "
-        "`results/published/README.md`, with the arithmetic done again from the "
-        "printed cells (`results/published/*.csv`). The published numbers in our tables are not corrected."
+        "Here the text and the tables of a paper do not agree. `results/published/README.md` is the list. "
+        "The arithmetic is computed from the printed cells (`results/published/*.csv`). The published numbers "
+        "in our tables are not corrected."
     )
     for section in inconsistencies():
         yield f"### {section.paper}, printed"
