@@ -89,5 +89,5 @@ def storage_error(error: OSError, path: Path) -> StorageError:
             "space and give the same command again; it continues from the last checkpoint."
         )
     return StorageError(
-        f"{path.absolute()}: cannot be written ({error.strerror}). Set paths.results to a folder that can."
+        f"{path.absolute()}: cannot be written ({error.strerror}). Choose a folder that can."
     )

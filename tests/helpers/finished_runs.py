@@ -3,6 +3,7 @@
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,8 @@ FAKE: dict[str, Any] = {
 
 def put_status(folder: RunFolder, status: Status) -> None:
     """Write a status as the process does that has the first lease of the run."""
+    hash, seed = folder.path.parent.name.rpartition("-")[2], int(folder.path.name.removeprefix("seed"))
+    status = replace(status, hash=hash, seed=seed)
     write_status(folder.result_path if status.ended else folder.path / "status.1.json", status)
 
 
