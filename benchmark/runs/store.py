@@ -155,7 +155,7 @@ class RunFolder:
     def check_place(self, path: Path, hash: str, seed: int) -> None:
         """Raise `DamagedError` if this folder is not the place of that configuration and seed, as after a copy."""
         expected = f"*-{hash}/seed{seed}"
-        if not (self.path.parent.name.endswith(f"-{hash}") and self.path.name == f"seed{seed}"):
+        if (self.path.parent.name.rpartition("-")[2], self.path.name) != (hash, f"seed{seed}"):
             raise damaged(path, f"it belongs into a folder {expected}: copied or renamed")
 
     def is_held(self) -> bool:

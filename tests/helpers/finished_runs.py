@@ -47,8 +47,9 @@ def finish(
     final: Mapping[str, dict[str, float]] | None = None,
     meta: dict[str, Any] | None = None,
     seconds: float = 0.0,
+    origin: Mapping[str, Any] | None = None,
 ) -> None:
-    """Write the folder of a run that has ended."""
+    """Write the folder of a run that has ended. ``origin``: what its status says about what made it."""
     folder = results.run(run.key)
     folder.path.mkdir(parents=True)
     records = list(records)
@@ -65,7 +66,7 @@ def finish(
     digest = hashlib.sha256(content).hexdigest()
     sizes = {"records_bytes": len(content), "records_sha256": digest}
     known: dict[str, Any] = {"seconds": seconds, "final": final_values(records, rounds), "engine": engine()}
-    status = Status(RunState(state), rounds, rounds, **known, **sizes)
+    status = Status(RunState(state), rounds, rounds, **{**known, **sizes, **(origin or {})})
     put_status(folder, status)
 
 
