@@ -77,7 +77,7 @@ def _parse(words: Iterable[str]) -> list[Override]:
     overrides = []
     for word in words:
         try:
-            overrides.append(parser.parse_override(word))
+            overrides += parser.parse_overrides([word])
         except HydraException as error:
             expected = "KEY=VALUE; a value with special characters is written in quotes, KEY=\"'VALUE'\""
             raise ConfigError(wrong("run", word, expected)) from error

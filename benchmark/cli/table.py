@@ -38,6 +38,11 @@ class TableOptions(TableQuery, LaunchOptions):
     show: Show = "both"
     out: Path | None = None
 
+    @property
+    def part(self) -> str:
+        """Folder of cut tables, beside the whole ones; empty for whole tables."""
+        return "selected" if self.rows or self.columns else ""
+
 
 def main(words: Sequence[str]) -> int:
     """Plan, launch, write tables and report; exit code 0, 1 (a run failed) or 130 (stopped)."""
@@ -50,8 +55,7 @@ def main(words: Sequence[str]) -> int:
     for spec, _ in plans:
         check_show(spec, options.show)
     overview = RunOverview(Results(options.results, options.stale).open())
-    part = "selected" if (options.rows or options.columns) else ""
-    folder = options.out or options.results / "tables" / options.preset / part
+    folder = options.out or options.results / "tables" / options.preset / options.part
     needed = [*plans]
     for made in analyses:
         if made.runs_of is not None:  # an analysis reads a column of another table

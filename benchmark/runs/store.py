@@ -299,7 +299,9 @@ class Results:
         with reading(self.root):
             there = os.listdir(self.root) if self.root.exists() else []
         if there and not CONTENT.intersection(there):
-            raise StorageError(wrong("results", str(self.root), f"a results folder; this one has {there[0]!r}"))
+            raise StorageError(
+                wrong("results", str(self.root), f"a results folder; this one has {there[0]!r}")
+            )
         return self
 
     def run(self, key: str) -> RunFolder:
