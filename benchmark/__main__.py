@@ -25,6 +25,14 @@ def main(words: Sequence[str]) -> int:
     0, 1 (a run failed), 2 (user's mistake, or something that the system refuses), 130 (stopped) or 141 (nobody reads
     the output).
     """
+    try:
+        return _answered(words)
+    except KeyboardInterrupt:  # perhaps during the first imports
+        _say("stopped")
+        return 130
+
+
+def _answered(words: Sequence[str]) -> int:
     from benchmark.errors import UserError
     from benchmark.system import explain
 
@@ -36,9 +44,6 @@ def main(words: Sequence[str]) -> int:
     except UserError as error:
         _say(f"error: {error}")
         return 2
-    except KeyboardInterrupt:
-        _say("stopped")
-        return 130
     except BrokenPipeError:
         return 141
     except Exception as error:

@@ -115,7 +115,7 @@ def validate(
 def _sentence(item: Mapping[str, Any], model: type[BaseModel], prefix: str, whole: str) -> str:
     """What is wrong about one key, from an item of pydantic's list of errors."""
     key = prefix + ".".join(str(part) for part in item["loc"]) if item["loc"] else whole
-    said = str(item["msg"]).removeprefix("Value error, ").rstrip(".")
+    said = str(item["msg"]).removeprefix("Value error, ").replace("valid tuple", "list").rstrip(".")
     if item["type"] == "extra_forbidden":
         allowed = _keys_at(model, item["loc"][:-1])
         there = ", ".join(allowed) or "none"

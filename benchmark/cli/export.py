@@ -50,12 +50,15 @@ def main(words: Sequence[str]) -> int:
     plain = read_yaml(folder.config_path, "configuration")
     del plain["hash"]
     config = resolve(plain | {"paths": plain.get("paths", {}) | {"results": str(options.results)}})
+    status = folder.status()
+    if status is None or not status.ended:
+        state = "not begun" if status is None else f"{status.state} after round {status.round}"
+        raise ConfigError(wrong("run", state, "a run that is done. Give the command that made it again"))
     saved = checkpoint.load(folder.checkpoint_path, config)
-    if saved is None or saved["state"]["round"] != config.train.rounds:
-        state = "none" if saved is None else f"one of round {saved['state']['round']}"
-        expected = f"one of the last round, {config.train.rounds}"
+    if saved is None:
+        expected = "the one after the last round"
         raise ConfigError(
-            wrong("checkpoint", state, expected, where="runtime.keep_checkpoint=true of the run")
+            wrong("checkpoint", "none", expected, where="with runtime.keep_checkpoint=true of the run")
         )
     model = build_run(config, load_data(config)).model
     model.load_body(saved["state"]["w"], saved["state"]["buffers"])

@@ -102,9 +102,7 @@ def _view(
     if failed:
         below.append(Text("python -m benchmark logs RUN shows why, retry --failed tries them again"))
     if total[RunState.STALE]:
-        below.append(
-            Text("stale: the code of their methods has changed; run again by table, or used with stale=keep")
-        )
+        below.append(Text("stale: code or data have changed; run again by table, or used with stale=keep"))
     if total[RunState.DAMAGED]:
         below.append(
             Text("damaged: python -m benchmark verify says what is wrong and how to repair it", style="red")

@@ -73,11 +73,14 @@ def _axes(words: Sequence[str], many: bool) -> list[list[Override]]:
 
 
 def _parse(words: Iterable[str]) -> list[Override]:
-    try:
-        parser = OverridesParser.create(_Files())  # type: ignore[arg-type]
-        overrides = parser.parse_overrides(list(words))
-    except HydraException as error:
-        raise ConfigError(f"run: cannot read the command line: {_first_line(error)}") from error
+    parser = OverridesParser.create(_Files())  # type: ignore[arg-type]
+    overrides = []
+    for word in words:
+        try:
+            overrides += parser.parse_overrides([word])
+        except HydraException as error:
+            expected = "KEY=VALUE; a value with special characters is written in quotes, KEY=\"'VALUE'\""
+            raise ConfigError(wrong("run", word, expected)) from error
     for override in overrides:
         if override.package is not None:
             expected = f"{override.key_or_group}=VALUE, without a package"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
@@ -53,6 +54,9 @@ def main(words: Sequence[str]) -> int:
         print(f"{spec.name}: {len(mine)} runs, {len(ended & set(mine))} ended")
     known = estimate.paces(found, options.device) if options.timing == "on" else {}
     TextConsole().print(_table(found, known))
+    times = [block.hours(known[block.shape]) for block in found if block.shape in known]
+    if sum(times) > estimate.YEAR:
+        print(f"this needs GPUs (device=cuda, or launcher=slurm); the load here is {os.getloadavg()[0]:.1f}")
     uncounted = len(seen - ended) - sum(block.runs for block in found)
     if uncounted:
         print(f"and {uncounted:,} runs on data of whose size nothing is known before they are there")
@@ -96,9 +100,11 @@ def _table(found: Sequence[Block], known: Mapping[Hashable, float]) -> TextTable
 
 
 def _totals(group: Sequence[Block], known: Mapping[Hashable, float]) -> tuple[str, str, str]:
+    from benchmark.experiments.estimate import in_words
+
     runs, space = sum(block.runs for block in group), sum(block.result_bytes for block in group)
     times = [block.hours(known[block.shape]) for block in group if block.shape in known]
-    hours = f"{sum(times):,.2f}" if times or not group else "?"
+    hours = in_words(sum(times)) if times or not group else "?"
     more = "> " if 0 < len(times) < len(group) else ""
     return f"{runs:,}", f"{more}{hours}", _size(space)
 

@@ -31,11 +31,17 @@ class TableOptions(TableQuery, LaunchOptions):
 
     Attributes:
         show: Numbers in the table. ``difference``: measured minus published.
-        out: Folder of the tables. If left out: ``tables/PRESET`` in the results folder.
+        out: Folder of the tables. If left out: ``tables/PRESET`` in the results folder. Tables that are cut by ``rows``
+            or ``columns`` lie in ``selected`` there, beside the whole ones.
     """
 
     show: Show = "both"
     out: Path | None = None
+
+    @property
+    def part(self) -> str:
+        """Folder of cut tables, beside the whole ones; empty for whole tables."""
+        return "selected" if self.rows or self.columns else ""
 
 
 def main(words: Sequence[str]) -> int:
@@ -49,13 +55,13 @@ def main(words: Sequence[str]) -> int:
     for spec, _ in plans:
         check_show(spec, options.show)
     overview = RunOverview(Results(options.results, options.stale).open())
-    folder = options.out or options.results / "tables" / options.preset
+    folder = options.out or options.results / "tables" / options.preset / options.part
     needed = [*plans]
     for made in analyses:
         if made.runs_of is not None:  # an analysis reads a column of another table
             name, column = made.runs_of
-            part = replace(options, columns=column)
-            needed += plan_tables([spec_called(name)], part, run_settings(overview.index.results, options))
+            query = replace(options, columns=column)
+            needed += plan_tables([spec_called(name)], query, run_settings(overview.index.results, options))
     written: list[tuple[Table, str]] = []
 
     def write_tables() -> None:

@@ -1,5 +1,6 @@
 """What Table 1 of each paper needs of this machine: hours, data sets and weights."""
 
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -27,13 +28,22 @@ def speed(runs: Runs, preset: str, device: str) -> Sequence[Line]:
     costs = {network: operations(block) for network, block in networks.items()}
     block = sorted(networks.values(), key=lambda block: costs[block.network])[len(networks) // 2]
     pace = estimate.timed(block, device)
-    shown = []
-    for paper, own in blocks.items():
-        hours = sum(each.hours(pace * costs[each.network] / costs[block.network]) for each in own)
-        shown.append(f"{paper} {hours:,.{0 if hours >= 10 else 2}f}")
-    measured = f"{1 / pace:,.0f} samples/s ({block.run.model.name}, {block.facts.size} px, a short training)"
+    hours = {
+        paper: sum(each.hours(pace * costs[each.network] / costs[block.network]) for each in own)
+        for paper, own in blocks.items()
+    }
+    shown = ", ".join(f"{paper} {estimate.in_words(time)}" for paper, time in hours.items())
+    measured = (
+        f"{1 / pace:,.0f} samples/s ({block.run.model.name}, {block.facts.size} px, a short training, "
+        f"load of the machine {os.getloadavg()[0]:.1f})"
+    )
     rough = f"Table 1, preset {preset}, one run at a time; rough, by operations of the networks (`plan` times each)"
-    return [Line("speed", "ok", measured), Line("hours", "ok", f"{', '.join(shown)}: {rough}")]
+    long = max(hours.values()) > estimate.YEAR
+    remedy = "That needs GPUs: device=cuda, or launcher=slurm" if long else ""
+    return [
+        Line("speed", "ok", measured),
+        Line("hours", "note" if long else "ok", f"{shown}: {rough}", remedy),
+    ]
 
 
 def operations(block: Block) -> int:

@@ -38,6 +38,15 @@ ROUND_BYTES = 12 * 100
 """Disk space of the records of a round in bytes."""
 
 
+YEAR = 24 * 365.25
+"""Hours. For work that takes longer than a year there is advice."""
+
+
+def in_words(hours: float) -> str:
+    """Hours, or years if they are many."""
+    return f"{hours / YEAR:,.1f} years" if hours >= YEAR else f"{hours:,.2f}"
+
+
 @dataclass(frozen=True)
 class Block:
     """Runs of one configuration, which take equally long; ``evaluated`` counts samples over all evaluations."""

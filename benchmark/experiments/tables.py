@@ -99,11 +99,16 @@ def _with_guests(specs: Sequence[TableSpec]) -> list[TableSpec]:
 
 def _with_rows(spec: TableSpec, methods: Mapping[str, Mapping[str, Any]]) -> TableSpec:
     rows = list(spec.rows)
+    tables = {spec.name, *(path.stem for path in TABLE_FOLDER.glob("[!_]*.yaml"))}
     for name, method in methods.items():
         wanted = method.get("tables") or []
         if not isinstance(wanted, list) or not all(isinstance(pattern, str) for pattern in wanted):
             expected = 'a list of names or patterns of conf/table, like ["*_table1", leaderboard]'
             raise ConfigError(wrong(f"conf/method/{name}.yaml: tables", wanted, expected))
+        for pattern in wanted:
+            if not any(fnmatchcase(table, pattern) for table in tables):
+                expected = "a name or pattern of conf/table"
+                raise ConfigError(wrong(f"conf/method/{name}.yaml: tables", pattern, expected, known=tables))
         invited = any(fnmatchcase(spec.name, pattern) for pattern in wanted)
         if invited and all(row.key != name for row in rows):
             rows.append(Row(key=name, label=str(method.get("label", name)), method={"name": name}))

@@ -272,7 +272,7 @@ class RunSession:
         """The checkpoint, if its numbers were made as this process makes them, or if the user asks for a mixture."""
         if saved is None:
             return None
-        before = saved.get("origin", {})
+        before = saved["origin"]
         other = ", ".join(differences(before, self.origin))
         if other and self.config.runtime.stale == "rerun":
             self.restarted = (

@@ -134,8 +134,8 @@ class RunIndex:
     def differs(self, key: str) -> str:
         """How the code and the data that an ended run used differ from today's; empty if they do not."""
         status = self.status(key)
-        if status is None or not status.engine:
-            return "code that an earlier version did not record"
+        if status is None:
+            return ""
         engine = "" if status.engine == digests.engine() else "another version of the engine"
         mixed = f"parts with other {status.mixed}" if status.mixed else ""
         return "; ".join(filter(None, [mixed, self._changed(status) or engine]))

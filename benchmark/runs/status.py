@@ -57,12 +57,12 @@ def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """What of `ORIGIN` has another value now, in words."""
     found = []
     for key in ORIGIN:
-        old, new = before.get(key), now.get(key)
-        if key == "code" and isinstance(old, Mapping) and isinstance(new, Mapping):
+        old, new = before[key], now[key]
+        if key == "code":
             found += [f"code of {name}" for name in sorted({**old, **new}) if old.get(name) != new.get(name)]
         elif old != new:
-            long = key in ("engine", "data", "partition")  # digests, which say nothing to a reader
-            found.append(f"the {key}" if long or old is None else f"{key} ({old}, now {new})")
+            is_digest = key in ("engine", "data", "partition")  # it says nothing to a reader
+            found.append(f"the {key}" if is_digest else f"{key} ({old}, now {new})")
     return found
 
 
@@ -74,8 +74,8 @@ class Status:
         hash, seed: The configuration and the seed. The folder of a run has both in its name.
         final: The last evaluation, {split: {metric: value}} for the whole set.
         code: Digests of the method's own files, by name (`benchmark.digests.own`).
-        engine: Digest of the code that every run executes; empty for runs from before digests were stored.
-        data: Fingerprint of the data set. Empty, as all that follow, for runs from before it was stored.
+        engine: Digest of the code that every run executes.
+        data: Fingerprint of the data set.
         partition: Digest of the indices of all clients.
         torch, threads, device: Version, number, and type with the name of a GPU.
         dispatch: The instructions of the processor that torch may use, and variables that limit them.

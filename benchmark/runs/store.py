@@ -33,7 +33,7 @@ from benchmark import digests
 from benchmark.config.files import read_yaml
 from benchmark.config.schema import FORMAT, RunConfig
 from benchmark.engine.records import Record
-from benchmark.errors import StorageError
+from benchmark.errors import StorageError, wrong
 from benchmark.runs.files import reading, storing, write_atomically
 from benchmark.runs.lease import Busy, Lease, holder_of, take
 from benchmark.runs.status import RunState, Status
@@ -41,6 +41,9 @@ from benchmark.runs.status import RunState, Status
 NOT_EVALUATED = ("train", "cost", "participation")
 """Splits of records that are about a round and not about the model after it."""
 
+
+CONTENT = frozenset({"runs", "partitions", "tables", "launcher", "report", "published", "tuned", "weights"})
+"""Folders by which a results folder is known."""
 
 TAIL = 4096
 """Bytes at the end of the records in which the last evaluation is looked for first."""
@@ -123,16 +126,12 @@ class RunFolder:
     def status(self) -> Status | None:
         """How far the run is; None if it has not begun. Raises `DamagedError` for anything but what was written."""
         while True:
-            status = self._status(self.result_path)
-            if status is not None and status.ended:
-                return status
-            working = self.newest("status.*.json")
-            if working is None:  # an earlier version wrote all states into status.json
-                return status
+            result = self._status(self.result_path)
+            working = None if result else self.newest("status.*.json")
+            if working is None:
+                return result
             status = self._status(working)
-            if (
-                status is not None
-            ):  # else its process has ended the run meanwhile, or another one has taken over
+            if status:  # else its process has ended the run meanwhile, or another one has taken over
                 return status
 
     def _status(self, path: Path) -> Status | None:
@@ -144,21 +143,19 @@ class RunFolder:
                 f"{self.path.absolute()}: got format {content.get('format')!r}; expected {FORMAT}. Set paths.results "
                 "to another folder, or delete this one."
             )
-        digest = content.pop("digest", None)
-        if (digest is not None or content.get("engine")) and digest != digests.of(content):
+        if content.pop("digest", None) != digests.of(content):
             raise damaged(path, "it is not what was written: another digest")
         try:
             status = Status(**content | {"state": RunState(content["state"])})
         except (TypeError, KeyError, ValueError) as error:
             raise damaged(path, str(error)) from error
-        if status.hash:
-            self.check_place(path, status.hash, status.seed)
+        self.check_place(path, status.hash, status.seed)
         return status
 
     def check_place(self, path: Path, hash: str, seed: int) -> None:
         """Raise `DamagedError` if this folder is not the place of that configuration and seed, as after a copy."""
         expected = f"*-{hash}/seed{seed}"
-        if not (self.path.parent.name.endswith(f"-{hash}") and self.path.name == f"seed{seed}"):
+        if (self.path.parent.name.rpartition("-")[2], self.path.name) != (hash, f"seed{seed}"):
             raise damaged(path, f"it belongs into a folder {expected}: copied or renamed")
 
     def is_held(self) -> bool:
@@ -266,8 +263,6 @@ class RunFolder:
                 found = digests.of_file(self.path / name)
             if found != expected:
                 raise damaged(self.path / name, "another digest")
-        if not status.files:  # written by an earlier version
-            self.read_config()
         return status
 
 
@@ -298,8 +293,16 @@ class Results:
         return self
 
     def existing(self) -> "Results":
-        """As `open`, but for reading: a folder without runs stays as it is."""
-        return self.open() if (self.root / "runs").exists() else self
+        """As `open`, but for reading: a folder without runs stays as it is. `StorageError` if it has other content."""
+        if (self.root / "runs").exists():
+            return self.open()
+        with reading(self.root):
+            there = os.listdir(self.root) if self.root.exists() else []
+        if there and not CONTENT.intersection(there):
+            raise StorageError(
+                wrong("results", str(self.root), f"a results folder; this one has {there[0]!r}")
+            )
+        return self
 
     def run(self, key: str) -> RunFolder:
         """The folder of the run ``<name>/seed<k>``."""

@@ -41,6 +41,9 @@ FORMAT = 2
 """Of the folder on disk; with another number in done.json the set is prepared anew."""
 MARKER = "done.json"
 
+_ADVICE = {errno.ENOSPC: "free some space", errno.EDQUOT: "free some space",
+           errno.EFBIG: "ask for fewer or smaller images", errno.ENOMEM: "ask for fewer or smaller images"}  # fmt: skip
+
 _log = logging.getLogger(__name__)
 
 
@@ -271,9 +274,7 @@ def _writing(place: Location) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        advice = "make it writable, or set FEDTABLES_CACHE to another folder"
-        if error.errno == errno.ENOSPC:
-            advice = "free some space"
+        advice = _ADVICE.get(error.errno or 0, "make it writable, or set FEDTABLES_CACHE to another folder")
         raise DataError(
             f"{place.entry.name}: cannot write the prepared arrays under {place.folder.parent} "
             f"({error.strerror or error}); {advice}."

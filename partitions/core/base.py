@@ -119,6 +119,8 @@ class Partitioner(BaseModel):
             )
         self.check(population)
         split = [np.sort(np.asarray(client, dtype=np.int64)) for client in self.draw(population, generator)]
+        if len(split) != clients:
+            raise self.fail(f"draw() gave {len(split)} clients; expected {clients}.")
         self._check_result(split, population)
         return split
 

@@ -11,6 +11,7 @@ import os
 import secrets
 import shutil
 import zipfile
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -182,7 +183,7 @@ def _load(path: Path, population: Population) -> Partition:
         intact = statistics["indices_sha256"] == _digest(flat, offsets) and _id(known) == path.name
         data = _digest(population.labels, population.attributes, population.sources)
         same_data = statistics["population_sha256"] == data
-    except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:
+    except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         raise PartitionError(f"{damaged} ({error})") from error
     if not intact:
         raise PartitionError(f"{damaged} (its content does not fit its id)")

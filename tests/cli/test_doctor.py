@@ -4,6 +4,7 @@ import os
 import shutil
 import socket
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -231,7 +232,14 @@ def test_hours_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(estimate, "timed", lambda block, device: 1.0 if block.facts.size == 16 else 0.0)
     runs: Any = {"one": [block(16)], "two": [block(8)], "three": [block(8), block(16)]}
     _, line = papers.speed(runs, "quick", "cpu")
-    assert line.found.startswith("one 1.00, two 0.26, three 1.26:")
+    assert line.found.startswith("one 1.00, two 0.26, three 1.26:") and line.state == "ok"
+    # 10,000 hours of 365.25 days of 24 hours each.
+    speed, line = papers.speed({"one": [replace(block(16), runs=10_000)]}, "quick", "cpu")
+    assert line.found.startswith("one 1.1 years:") and (line.state, line.remedy[:15]) == (
+        "note",
+        "That needs GPUs",
+    )
+    assert "load of the machine" in speed.found
 
 
 def test_data_of_a_paper(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -87,6 +87,9 @@ def test_what_cannot_be_exported(tmp_path: Path, refusal: Refusal) -> None:
     config = tiny(tmp_path / "results")
     execute(config)
     results = f"results={tmp_path / 'results'}"
+    stopped = tiny(tmp_path / "results", {"method": "fedavgm"})
+    execute(stopped, stop=lambda: True)
+    refusal(["export", stopped.hash, "name=a", results], "run: got 'interrupted after round 0'; .* is done")
     refusal(["export", config.hash, "name=a", results], "checkpoint.*none.*keep_checkpoint")
     refusal(["export", "absent", "name=a", results], "export: no run")
     refusal(["export", config.hash, results], "name")

@@ -58,7 +58,10 @@ def test_swept_values(word: str, values: tuple[Any, ...]) -> None:
         ("~train.lrr", r"train\.lrr: unknown key; .*Did you mean 'train.lr'"),
         ("hydra.launcher.nodes=2", r"hydra\.launcher\.nodes: unknown key"),
         ("train.lr=${train.nothing}", "train.nothing"),
-        ("train.lr=[", "cannot read"),
+        ("train.lr=[", r"run: got 'train\.lr=\['; expected KEY=VALUE"),
+        ("method=fédavg", r"run: got 'method=fédavg'; expected KEY=VALUE; a value .* is written in quotes"),
+        ("method='fédavg'", r"method: got 'fédavg'; .*Did you mean 'fedavg'"),
+        ("partition.nam=iid", r"partition\.nam: unknown key; .*Did you mean 'partition.name'"),
         *((word, "expected no call such as") for word in ("paths.data=${oc.env:HOME}", "seed=1,${oc.env:X}")),
     ],
 )

@@ -3,10 +3,12 @@
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tiny_runs import STATEFUL, STATELESS, bits, folder_of, tiny
 
+from benchmark import digests
 from benchmark.__main__ import main
 from benchmark.config.schema import RunConfig
 from benchmark.runs.execute import execute
@@ -66,3 +68,38 @@ def test_only_what_is_asked_for(runs: list[RunConfig], capsys: pytest.CaptureFix
     assert capsys.readouterr().out == "0 runs: none\n"
     assert main(["verify", "results=nowhere"]) == 0
     assert not Path("nowhere").exists()
+
+
+@pytest.mark.parametrize("command", ["status", "verify", "report"])
+def test_a_folder_that_is_no_results_folder(refusal: Any, tmp_path: Path, command: str) -> None:
+    (tmp_path / "letter.txt").touch()
+    refusal(
+        [command, f"results={tmp_path}"],
+        "results: got .*; expected a results folder; this one has 'letter.txt'",
+    )
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_partitions_are_drawn_again(runs: list[RunConfig], capsys: pytest.CaptureFixture[str]) -> None:
+    folder = folder_of(runs[0])
+    content = json.loads(folder.result_path.read_text()) | {"partition": "0" * 64}
+    del content["digest"]
+    folder.result_path.write_text(json.dumps(content | {"digest": digests.of(content)}))
+    assert main(["verify"]) == 0
+    assert main(["verify", "--full"]) == 1
+    assert "seed0: its partition is not the one that is drawn again" in capsys.readouterr().out
+
+
+def test_what_killed_processes_left_is_removed(
+    runs: list[RunConfig], capsys: pytest.CaptureFixture[str]
+) -> None:
+    left = [
+        folder_of(runs[0]).path / name
+        for name in ("records.1.jsonl", "checkpoint.pt", ".status.json.1.a.tmp")
+    ]
+    for path in left:
+        path.write_bytes((folder_of(runs[3]).checkpoint_path).read_bytes())
+    assert main(["verify"]) == 0
+    assert "3 files of killed processes left" in capsys.readouterr().out
+    assert main(["verify", "--repair"]) == 0
+    assert not any(path.exists() for path in left) and folder_of(runs[3]).checkpoint_path.exists()

@@ -1,6 +1,7 @@
 """Table files: how they are read and merged, and that ours hold the papers' rows, columns and settings."""
 
 import re
+from collections.abc import Callable
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -10,10 +11,10 @@ import pytest
 import yaml
 
 from benchmark.analyses.registry import PAPER_TABLES, find
-from benchmark.errors import ConfigError
+from benchmark.errors import ConfigError, validate
 from benchmark.experiments.metrics import WhichRound
 from benchmark.experiments.spec import TableSpec
-from benchmark.experiments.tables import TABLE_FOLDER, find_specs, load_spec
+from benchmark.experiments.tables import TABLE_FOLDER, _with_rows, find_specs, load_spec
 from benchmark.paths import PUBLISHED
 from benchmark.reports.layout import as_table
 from benchmark.reports.published import published_cells
@@ -26,6 +27,24 @@ NAMES = sorted(path.stem for path in TABLE_FOLDER.glob("[!_]*.yaml"))
 @cache
 def spec_of(name: str) -> TableSpec:
     return load_spec(TABLE_FOLDER / f"{name}.yaml")
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (
+            lambda: validate(TableSpec, {"presets": "quick"}),
+            r"presets: got 'quick'; input should be a list\.",
+        ),
+        (
+            lambda: _with_rows(spec_of("leaderboard"), {"mine": {"tables": ["*_table1", "leaderbord"]}}),
+            "conf/method/mine.yaml: tables: got 'leaderbord'; .*Did you mean 'leaderboard'",
+        ),
+    ],
+)
+def test_mistakes_in_lists(make: Callable[[], object], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        make()
 
 
 def printed(spec: TableSpec) -> pd.DataFrame:

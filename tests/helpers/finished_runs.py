@@ -3,6 +3,7 @@
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,8 @@ FAKE: dict[str, Any] = {
 
 def put_status(folder: RunFolder, status: Status) -> None:
     """Write a status as the process does that has the first lease of the run."""
+    hash, seed = folder.path.parent.name.rpartition("-")[2], int(folder.path.name.removeprefix("seed"))
+    status = replace(status, hash=hash, seed=seed)
     write_status(folder.result_path if status.ended else folder.path / "status.1.json", status)
 
 
@@ -44,8 +47,9 @@ def finish(
     final: Mapping[str, dict[str, float]] | None = None,
     meta: dict[str, Any] | None = None,
     seconds: float = 0.0,
+    origin: Mapping[str, Any] | None = None,
 ) -> None:
-    """Write the folder of a run that has ended."""
+    """Write the folder of a run that has ended. ``origin``: what its status says about what made it."""
     folder = results.run(run.key)
     folder.path.mkdir(parents=True)
     records = list(records)
@@ -62,7 +66,7 @@ def finish(
     digest = hashlib.sha256(content).hexdigest()
     sizes = {"records_bytes": len(content), "records_sha256": digest}
     known: dict[str, Any] = {"seconds": seconds, "final": final_values(records, rounds), "engine": engine()}
-    status = Status(RunState(state), rounds, rounds, **known, **sizes)
+    status = Status(RunState(state), rounds, rounds, **{**known, **sizes, **(origin or {})})
     put_status(folder, status)
 
 

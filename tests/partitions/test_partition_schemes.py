@@ -159,9 +159,10 @@ class Faulty(Partitioner):
 
     clients: int = 2
     index: int = 5
+    wrong: int = 0
 
     def draw(self, population: Population, generator: np.random.Generator) -> list[IntArray]:
-        return [np.array([0, 1]), np.array([1, self.index])]
+        return [np.array([0, 1]), np.array([1, self.index])][self.wrong :]
 
 
 def test_a_new_scheme_is_registered_and_its_faults_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -174,3 +175,5 @@ def test_a_new_scheme_is_registered_and_its_faults_are_caught(monkeypatch: pytes
     for index, said in ((5, "index 5 for 5 samples"), (2, "sample 1 more than once")):
         with pytest.raises(PartitionError, match=said):
             make("faulty", {"index": index}).split(data, np.random.default_rng(0))
+    with pytest.raises(PartitionError, match=r"draw\(\) gave 1 clients; expected 2"):
+        make("faulty", {"index": 2, "wrong": 1}).split(data, np.random.default_rng(0))

@@ -163,13 +163,15 @@ def test_processes_that_save_at_once_agree(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("file", ["partition.npz", "statistics.json"])
-@pytest.mark.parametrize("harm", ["truncated", "empty", "missing"])
+@pytest.mark.parametrize("harm", ["truncated", "empty", "missing", "overwritten"])
 def test_damaged_partition_is_named(tmp_path: Path, file: str, harm: str) -> None:
     path = tmp_path / made(tmp_path).id / file
     content = path.read_bytes()
     path.write_bytes(content[: len(content) // 2] if harm == "truncated" else b"")
     if harm == "missing":
         path.unlink()
+    if harm == "overwritten":  # in the middle of what is compressed
+        path.write_bytes(content[:70] + b"\xff" * 40 + content[110:])
     with pytest.raises(PartitionError, match=r"is damaged; remove the folder and run again"):
         made(tmp_path)
 

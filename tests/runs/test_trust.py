@@ -108,22 +108,6 @@ def test_a_copied_folder_is_no_result(ended: RunConfig) -> None:
     assert execute(ended)[0] == "done"
 
 
-def test_a_run_from_before_digests_counts(ended: RunConfig) -> None:
-    """Its place and its configuration are compared all the same."""
-    folder = folder_of(ended)
-    content = json.loads(folder.result_path.read_text())
-    for key in ("digest", "hash", "seed", "code", "engine", "files"):
-        del content[key]
-    folder.result_path.write_text(json.dumps(content))
-    assert index_of(ended).state(ended.key) is RunState.DONE
-    assert status_of(ended).engine == ""
-    folder.verify()
-    other = folder_of(ended.model_copy(update={"seed": 1}))
-    shutil.copytree(folder.path, other.path)
-    with pytest.raises(DamagedError, match=r"config\.yaml: damaged \(it belongs into"):
-        other.verify()
-
-
 # Runs at work ------------------------------------------------------------------------------------------------------
 
 

@@ -1,0 +1,89 @@
+"""The runs of a column are compared before it is printed: other data is a gap, anything else a mark."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from finished_runs import as_markdown, finish
+
+from benchmark.experiments.plan import plan
+from benchmark.experiments.spec import TableSpec
+from benchmark.reports.collect import collect
+from benchmark.reports.layout import as_table
+from benchmark.reports.results import TableResults
+from benchmark.runs.index import RunIndex
+from benchmark.runs.store import Results
+
+SPEC = TableSpec.model_validate(
+    dict.fromkeys(("name", "paper", "title"), "toy")
+    | {"presets": ["quick"], "metric": "accuracy", "seeds": 2}
+    | {"rows": [{"key": name, "label": name, "method": name} for name in ("fedavg", "fedprox", "scaffold")]}
+    | {"columns": [{"key": "a", "label": "A", "dataset": "digits"}]}
+)
+USUAL = {
+    "data": "d",
+    "partition": "p",
+    "torch": "2.0",
+    "threads": 1,
+    "device": "cuda A",
+    "processor": "Abacus",
+}
+
+
+def results_of(tmp_path: Path, first: Mapping[str, Any], row: str = "fedavg") -> TableResults:
+    """The table; seed 0 of a row was made first, as ``first`` says."""
+    results, cells = Results(tmp_path).open(), plan(SPEC, "quick")
+    runs = [(key, run) for (key, _), cell in cells.items() for run in cell.runs]
+    for key, run in sorted(runs, key=lambda item: (item[0] != row, item[1].seed)):
+        origin = USUAL | (first if (key, run.seed) == (row, 0) else {})
+        finish(results, run, final={"test": {"accuracy": 0.5}}, origin=origin)
+    return collect(SPEC, "quick", cells, RunIndex(results))
+
+
+@pytest.mark.parametrize(
+    ("first", "said"),
+    [
+        ({"torch": "1.9"}, "torch 1.9 and not 2.0"),
+        ({"threads": 4}, "threads 4 and not 1"),
+        ({"device": "cpu"}, "device cpu and not cuda"),
+        ({"partition": "q"}, "other clients"),
+        ({"engine": "0"}, "another version of the engine"),
+        ({"mixed": "threads (4, now 1)"}, "parts with other threads (4, now 1)"),
+    ],
+)
+def test_a_run_that_was_made_in_another_way_is_marked(
+    tmp_path: Path, first: dict[str, Any], said: str
+) -> None:
+    results = results_of(tmp_path, first)
+    assert {row: cell.differs for (row, _), cell in results.cells.items()} == {
+        "fedavg": {said: [0]}, "fedprox": {}, "scaffold": {}
+    }  # fmt: skip
+    table = as_table(results)
+    assert f"‡ {said} (seed 0): fedavg" in as_markdown(results)
+    lines = [line for line in as_markdown(results).splitlines() if line.startswith(("| fed", "| scaffold"))]
+    assert ["‡" in line for line in lines] == [True, False, False]
+    data: pd.DataFrame = table.data.set_index("row")
+    assert list(data["differs"]) == [said, "", ""] and data.loc["fedavg", "n"] == 2
+    assert "differs" in data.loc["fedavg", "marks"]
+
+
+def test_a_run_on_other_data_is_a_gap(tmp_path: Path) -> None:
+    results = results_of(tmp_path, {"data": "other"})
+    cell = results.cells["fedavg", "a"]
+    assert [(run.outcome, run.value) for run in cell.runs] == [("other data", None), ("done", 0.5)]
+    assert results.cells["fedprox", "a"].complete and not cell.complete
+    assert "other data (seed 0): fedavg" in as_markdown(results)
+
+
+@pytest.mark.parametrize(("first", "sentences"), [({"device": "cuda B"}, 0), ({"processor": "Zuse"}, 1)])
+def test_other_types_of_processors_are_one_sentence(
+    tmp_path: Path, first: dict[str, Any], sentences: int
+) -> None:
+    results = results_of(tmp_path, first)
+    assert not any(cell.differs for cell in results.cells.values())
+    said = "The runs were made on 2 types of processors, so that bits may differ: Abacus (5), Zuse (1)."
+    assert as_markdown(results).count(said) == sentences
+    processors = list(as_table(results).data["processor"])
+    assert processors == ["Abacus; Zuse" if sentences else "Abacus", "Abacus", "Abacus"]
