@@ -109,6 +109,20 @@ class Built(Generic[AnyPart]):
     note: str = ""
     expected: Expected = ()
 
+    def rows(self, part: str, label: str = "", group: str = "") -> npt.NDArray[np.bool_]:
+        """Which images of a part belong to a class and to an attribute or source, bool [N]; "" means all."""
+        split = getattr(self, part)
+        rows = split.labels == self.classes.index(label) if label else np.ones(len(split), dtype=np.bool_)
+        if group in self.attributes:
+            rows = rows & (split.attributes == self.attributes.index(group))
+        elif group:
+            rows = rows & (split.sources == self.sources.index(group))
+        return rows
+
+    def count(self, part: str, label: str = "", group: str = "") -> int:
+        """The number of `rows`."""
+        return int(self.rows(part, label, group).sum())
+
 
 @dataclass(frozen=True, eq=False)
 class RawDataset(Built[Split]):

@@ -11,6 +11,7 @@ from command_line import Cli
 from benchmark.cli.data import print_check
 from datasets.core import registry
 from datasets.core.base import Options, RawDataset, Split
+from datasets.core.folders import Tree
 from datasets.core.prepare import locate, prepare
 from datasets.core.registry import describe, names, option_values
 
@@ -91,7 +92,16 @@ def published(
 
         registry.names()
         monkeypatch.setitem(
-            registry.ENTRIES.found, "small", [("tests", registry.Entry("small", build, Options, 1))]
+            registry.ENTRIES.found,
+            "small",
+            [
+                (
+                    "tests",
+                    registry.RegisteredDataset(
+                        "small", build, Options, Tree(title="Small", folders=("small",))
+                    ),
+                )
+            ],
         )
         place = locate("small", cache=tmp_path)
         prepare(place, force=True)
