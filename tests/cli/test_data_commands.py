@@ -151,7 +151,7 @@ def test_options_come_on_top_of_those_of_the_file(cli: Cli, tmp_path: Path) -> N
         ("check digits size=8", "digits: 'size'"),
         ("prepare niid2 rest=test", "rest dataset.rest="),
         # The options are right, the files are missing.
-        ("prepare acevedo size=64 classes=folders data=nothing", "Acevedo-20: 8 class"),
+        ("prepare acevedo size=64 classes=folders data=nothing", "Acevedo-20: 8 missing: basophil"),
         # An option goes to every set that is named, so each has to have it.
         ("prepare acevedo matek classes=folders", "matek: 'classes' size=VALUE, seed=VALUE"),
     ],
