@@ -31,6 +31,22 @@ class Options(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
+class UserFileOptions(Options):
+    """Options of a data set that is made of the user's files, wherever they lie.
+
+    Attributes:
+        path: The folder, or the .npz file; relative to the current folder.
+    """
+
+    path: str | None = None
+
+    @property
+    def root(self) -> Path:
+        """The folder of the raw files."""
+        place = Path(self.path or "").expanduser().absolute()
+        return place.parent if place.suffix == ".npz" else place
+
+
 class RawOptions(Options):
     """Options of a data set made of raw files.
 

@@ -89,16 +89,18 @@ class Place:
         """
         at = at or self.folder
         there, likely = self._found(at)
-        owner = f"{self.tree.page}, {self.tree.archive}; " if self.tree.page else ""
-        return DataError(
-            f"{self.tree.title}: {problem}\n"
-            f"  looked at: {at.absolute()}\n"
-            f"  expected:  {expected or f'{self.tree.layout} under the data root'}\n"
-            f"  found:     {found or there}\n"
-            f"  cause:     {cause or likely}\n"
-            f"  get it:    {owner}put it under {self.root.absolute()} in the place of wrong files, or set "
-            "FEDTABLES_DATA to its folder"
-        )
+        lines = [
+            f"{self.tree.title}: {problem}",
+            f"looked at: {at.absolute()}",
+            f"expected:  {expected or f'{self.tree.layout} under the data root'}",
+            f"found:     {found or there}",
+            f"cause:     {cause or likely}",
+        ]
+        if self.tree.page:
+            place = f"put it under {self.root.absolute()} in the place of wrong files"
+            advice = f"{place}, or set FEDTABLES_DATA to its folder"
+            lines.append(f"get it:    {self.tree.page}, {self.tree.archive}; {advice}")
+        return DataError("\n  ".join(lines))
 
     def bad_file(
         self, path: Path, problem: str, expected: str, cause: str = "", found: str = ""

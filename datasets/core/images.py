@@ -39,7 +39,7 @@ class Decode(Protocol):
         """Height and width of its images in pixels."""
 
     def __call__(self, path: Path) -> UInt8Array:
-        """The image as uint8 [3, size, size].
+        """The image as uint8 [channels, size, size].
 
         Raises:
             BadImage: It cannot be decoded.
@@ -52,16 +52,18 @@ class ListedDataset(Built[Files]):
 
     Attributes:
         decode: Makes the array of a file.
+        channels: Of the arrays.
     """
 
     mean: tuple[float, ...] | None = IMAGENET_MEAN
     std: tuple[float, ...] | None = IMAGENET_STD
     decode: Decode
+    channels: int = 3
 
     @property
     def shape(self) -> tuple[int, int, int]:
         """Channels, height and width of all images."""
-        return 3, self.decode.size, self.decode.size
+        return self.channels, self.decode.size, self.decode.size
 
     def signature(self) -> str:
         """Digest of the list, of the files' sizes and times, and of how they are decoded."""
@@ -150,13 +152,14 @@ class ToSquare:
 
     size: int
     how: Literal["squash", "cover"] = "squash"
+    channels: Literal[1, 3] = 3
 
     def __call__(self, path: Path) -> UInt8Array:
         """As `Decode`."""
         return self.fit(open_rgb(path))
 
     def fit(self, image: Image.Image) -> UInt8Array:
-        """The image as uint8 [3, size, size]."""
+        """The image as uint8 [channels, size, size]."""
         width, height = image.size
         wanted = (self.size, self.size)
         if self.how == "cover":
@@ -167,4 +170,5 @@ class ToSquare:
         left, top = round((wanted[0] - self.size) / 2), round((wanted[1] - self.size) / 2)
         if wanted != (self.size, self.size):
             image = image.crop((left, top, left + self.size, top + self.size))
-        return np.ascontiguousarray(np.asarray(image).transpose(2, 0, 1))
+        pixels = np.asarray(image if self.channels == 3 else image.convert("L"))
+        return np.ascontiguousarray(pixels.reshape(self.size, self.size, self.channels).transpose(2, 0, 1))

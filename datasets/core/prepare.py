@@ -31,6 +31,7 @@ from datasets.core.base import (
     Options,
     RawDataset,
     Split,
+    UserFileOptions,
     validate,
 )
 from datasets.core.download import downloads
@@ -85,7 +86,9 @@ def locate(
     prepared = Path(cache or os.environ.get("FEDTABLES_CACHE") or ".cache/datasets").expanduser().absolute()
     shown = parsed.model_dump(mode="json")
     identity: dict[str, Any] = {"name": name, "version": entry.version, "options": shown}
-    if not getattr(parsed, "strict", True):
+    if isinstance(parsed, UserFileOptions):
+        top = parsed.root
+    if isinstance(parsed, UserFileOptions) or not getattr(parsed, "strict", True):
         # Without known counts and checksums two roots may hold different data under the same name.
         identity["root"] = str(top.resolve())
     return Location(entry, parsed, top, prepared / f"{name}-{digests.of(identity)[:16]}", identity)
