@@ -66,7 +66,7 @@ class Place:
     folder: Path
 
     def require(self, names: Collection[str]) -> dict[str, Path]:
-        """The files and folders of these names in this folder, compared by `Tree.same`. `DataError` if some are not."""
+        """The files and folders of these names in it, compared by `Tree.same`. `DataError` if some are missing."""
         there = {self.tree.same(name.rstrip("/")): self.folder / name for name in listing(self.folder)}
         paths = {name: there.get(self.tree.same(name), self.folder / name) for name in names}
         missing = [name for name, path in paths.items() if not path.exists()]
