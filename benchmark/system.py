@@ -5,13 +5,11 @@ This module imports nothing of ours but the errors. Every package may import it.
 
 import contextlib
 import errno
-import multiprocessing
 import os
 import platform
 import re
 import resource
 import shutil
-import threading
 import time
 from pathlib import Path
 
@@ -76,16 +74,9 @@ def _few_files(number: int) -> str:
     return wrong("limit of open files", limit, f"at least {number}", where=f"with `ulimit -n {number}`")
 
 
-def end_with_parent() -> None:
-    """End this process, one of a pool, if its parent is killed. It would wait for work for ever."""
-
-    def wait() -> None:
-        parent = multiprocessing.parent_process()
-        if parent is not None:
-            parent.join()
-            os._exit(1)
-
-    threading.Thread(target=wait, daemon=True).start()
+def usable_cores() -> int:
+    """Processor cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def processor() -> str:

@@ -5,7 +5,7 @@ writes .npy files and a finish marker -> `load` opens them memory-mapped. This p
 """
 
 from datasets.core.base import DataError, Dataset, Facts, RawDataset, Split
-from datasets.core.prepare import find, is_prepared, load, locate
+from datasets.core.prepare import is_prepared, load, locate, require_raw_files
 from datasets.core.registry import describe, facts, names
 
 __all__ = [
@@ -16,9 +16,9 @@ __all__ = [
     "Split",
     "describe",
     "facts",
-    "find",
     "is_prepared",
     "load",
     "locate",
     "names",
+    "require_raw_files",
 ]

@@ -10,14 +10,15 @@ from pathlib import Path
 from typing import Literal
 
 from datasets.blood_cells import (
-    Archive,
     BloodOptions,
+    Cells,
     Classes,
-    facts_by_class,
-    find_cells,
+    cells_by_code,
+    published_by_class,
     split_by_class,
 )
-from datasets.core.folders import Tree, readable
+from datasets.core.base import Expected
+from datasets.core.folders import Tree, find
 from datasets.core.images import ListedDataset
 from datasets.core.registry import dataset
 
@@ -61,9 +62,8 @@ TREE = Tree(
     layout="PBC_dataset_normal_DIB/{" + ",".join(PREFIXES) + "}/<PREFIX>_<number>.jpg",
     page="https://data.mendeley.com/datasets/snkd93bnjr/1",
     archive="PBC_dataset_normal_DIB.zip (its size is not published; 17,092 JPEG files)",
+    sides={"": 300},  # originals have 359 to 366 pixels; there is a copy of 224 pixels at Kaggle
 )
-SIDE = 300
-"""Originals have sides of 359 to 366 pixels; there is a copy of 224 pixels at Kaggle."""
 
 
 class AcevedoOptions(BloodOptions):
@@ -76,21 +76,23 @@ class AcevedoOptions(BloodOptions):
     classes: Literal["subtypes", "folders"] = "subtypes"
 
 
+def _expected(options: AcevedoOptions) -> Expected:
+    return published_by_class(PUBLISHED, CLASSES[options.classes])
+
+
 @dataset(
     "acevedo",
     options=AcevedoOptions,
-    facts=lambda options: facts_by_class(TREE, PUBLISHED, CLASSES[options.classes], options),
-    licence=f"CC BY 4.0, {TREE.page}",
+    tree=TREE,
+    facts=lambda options: TREE.facts(_expected(options), len(CLASSES[options.classes]), options.size),
+    licence="CC BY 4.0",
 )
 def acevedo(options: AcevedoOptions, root: Path) -> ListedDataset:
     """Acevedo-20, cells of normal blood: 11,630 + 2,913 images of 10 subtypes (of 17,092), 224 x 224; by hand."""
-    return split_by_class(acevedo_cells(root, options.strict), CLASSES[options.classes], options)
+    return split_by_class(acevedo_cells(root), CLASSES[options.classes], options, _expected(options))
 
 
-def acevedo_cells(root: Path, strict: bool) -> Archive:
+def acevedo_cells(root: Path) -> Cells:
     """Files by prefix (all thirteen)."""
-    with readable(TREE, root):
-        archive = find_cells(TREE, root, PREFIXES, (".jpg", ".jpeg"))
-    if strict:
-        archive.check(SIDE, "about 360 x 363")
-    return archive
+    codes = CLASSES["folders"]
+    return cells_by_code(find(TREE, root, codes), codes, (".jpg", ".jpeg"))

@@ -1,25 +1,31 @@
-"""What the three sets of white blood cells of FedSDC share: options, pixels, checks, and the split by class.
+"""What the three sets of white blood cells of FedSDC share: options, files by category, and the split by class.
 
 Pixels follow the authors' public code: both sides to 224, ImageNet's mean and deviation. The authors published no list
 of files, so the training images are drawn here.
 """
 
+from __future__ import annotations
+
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 from pydantic import Field
 
-from datasets.core.base import Facts, RawOptions, published
-from datasets.core.folders import Place, Tree, files_by_stem, find_classes, first_names
-from datasets.core.images import ListedDataset, ToSquare, check_pixels, two_parts
-from datasets.core.lists import check_counts, check_not_empty
+from datasets.core.base import Expected, RawOptions, published
+from datasets.core.folders import Place, files_by_stem
+from datasets.core.images import ListedDataset, ToSquare, two_parts
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Classes = Mapping[str, tuple[str, ...]]
 """The owner's codes of each class, by its name; the order is that of the labels."""
+
+Cells = Mapping[str, Sequence[Path]]
+"""The files of one of the three sets by the owner's code of their category."""
 
 
 class BloodOptions(RawOptions):
@@ -34,51 +40,23 @@ class BloodOptions(RawOptions):
     seed: int = Field(default=0, ge=0)
 
 
-@dataclass(frozen=True)
-class Archive:
-    """The files of one of the three sets, and the published numbers, by the owner's code of their category."""
-
-    place: Place
-    cells: Mapping[str, Sequence[Path]]
-    published: Mapping[str, int]
-
-    def of(self, codes: Sequence[str]) -> list[Path]:
-        """All files of some codes."""
-        return [path for code in codes for path in self.cells[code]]
-
-    def check(self, side: int, pixels: str) -> None:
-        """Refuse other numbers of images, and a resized copy: the originals have `pixels`, `side` or more each."""
-        found = {code: len(paths) for code, paths in self.cells.items()}
-        check_counts(self.place, found, self.published)
-        first = [paths[0] for paths in self.cells.values()]
-        check_pixels(self.place, first, lambda *sides: min(sides) >= side, pixels)
+def cells_by_code(place: Place, codes: Mapping[str, Sequence[str]], suffixes: tuple[str, ...]) -> Cells:
+    """The files called ``<code>_<number>``; `codes` are those of each folder. Files of other names are ignored."""
+    cells = {}
+    for folder, path in place.require(codes).items():
+        files = files_by_stem(place, [path], suffixes)
+        for code in codes[folder]:
+            pattern = re.compile(rf"{code}_\d+", re.IGNORECASE)
+            cells[code] = [file for stem, file in files.items() if pattern.fullmatch(stem)]
+    return cells
 
 
-def prefix_of(path: Path) -> str:
-    """The prefix of a name such as BA_123.jpg in capitals, or an empty text."""
-    match = re.fullmatch(r"([A-Za-z]+)_\d+", path.stem)
-    return match[1].upper() if match else ""
+def drawn(paths: Sequence[Path], number: int, seed: Sequence[int], **columns: int) -> pd.DataFrame:
+    """A table of files for `two_parts`: `number` random ones of them are for training, the others for testing."""
+    import pandas as pd  # slow to import
 
-
-def find_cells(
-    tree: Tree, root: Path, folders: Mapping[str, Mapping[str, int]], suffixes: tuple[str, ...]
-) -> Archive:
-    """The files of an archive whose names begin with their code; `folders` has the codes and numbers of each folder."""
-    place, found = find_classes(tree, root, folders)
-    cells: dict[str, list[Path]] = {}
-    for folder, numbers in folders.items():
-        files = list(files_by_stem(place, [found[folder]], suffixes).values())
-        odd = [path.name for path in files if prefix_of(path) not in numbers]
-        if odd:
-            wanted = " or ".join(f"{code}_<number>" for code in numbers)
-            raise place.error(
-                f"{len(odd):,} of {len(files):,} files in {folder}/ are not called {wanted}: {first_names(odd)}.",
-                "files of another class, or a renamed copy, whose classes cannot be read",
-                found[folder],
-            )
-        cells |= {code: [path for path in files if prefix_of(path) == code] for code in numbers}
-    numbers = {code: number for folder in folders.values() for code, number in folder.items()}
-    return Archive(place, cells, numbers)
+    first = np.random.RandomState(seed).permutation(len(paths))[:number]
+    return pd.DataFrame({"path": paths, "test": ~np.isin(np.arange(len(paths)), first), **columns})
 
 
 def training_share(number: int) -> int:
@@ -86,39 +64,26 @@ def training_share(number: int) -> int:
     return 4 * number // 5
 
 
-def drawn(size: int, number: int, seed: Sequence[int]) -> npt.NDArray[np.bool_]:
-    """Which of `size` images are `number` random ones of them, bool [size]."""
-    return np.isin(np.arange(size), np.random.RandomState(seed).permutation(size)[:number])
+def published_by_class(numbers: Mapping[str, int], classes: Classes) -> Expected:
+    """What `split_by_class` makes of the published numbers of images by code."""
+    totals = [sum(numbers[code] for code in codes) for codes in classes.values()]
+    train = [training_share(total) for total in totals]
+    return published({"train": train, "test": np.subtract(totals, train)}, tuple(classes))
 
 
-def split_by_class(archive: Archive, classes: Classes, options: BloodOptions) -> ListedDataset:
+def split_by_class(
+    cells: Cells, classes: Classes, options: BloodOptions, expected: Expected
+) -> ListedDataset:
     """80 % of the images of each class for training, the others for testing; codes of no class are left out."""
-    check_not_empty(archive.place, {name: len(archive.of(codes)) for name, codes in classes.items()}, least=2)
-    import pandas as pd  # slow to import
+    import pandas as pd
 
     parts = []
     for label, codes in enumerate(classes.values()):
-        paths = archive.of(codes)
-        train = drawn(len(paths), training_share(len(paths)), (options.seed, label))
-        parts.append(pd.DataFrame({"path": paths, "label": label, "test": ~train}))
-    counts = _class_counts(archive.published, classes)
+        paths = [path for code in codes for path in cells[code]]
+        parts.append(drawn(paths, training_share(len(paths)), (options.seed, label), label=label))
     return ListedDataset(
         *two_parts(pd.concat(parts)),
         classes=tuple(classes),
         decode=ToSquare(options.size),
-        places=(archive.place,),
-        expected=published(counts, tuple(classes)),
+        expected=expected,
     )
-
-
-def facts_by_class(tree: Tree, numbers: Mapping[str, int], classes: Classes, options: BloodOptions) -> Facts:
-    """What `split_by_class` makes of the published numbers of images by code."""
-    train, test = (sum(counts) for counts in _class_counts(numbers, classes).values())
-    return tree.facts(train, test, len(classes), options.size)
-
-
-def _class_counts(numbers: Mapping[str, int], classes: Classes) -> dict[str, list[int]]:
-    """Training and test images of each class."""
-    totals = [sum(numbers[code] for code in codes) for codes in classes.values()]
-    train = [training_share(total) for total in totals]
-    return {"train": train, "test": [total - share for total, share in zip(totals, train, strict=True)]}

@@ -8,8 +8,8 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from datasets.blood_cells import Archive, BloodOptions, Classes, facts_by_class, split_by_class
-from datasets.core.folders import Tree, files_by_stem, find_classes, readable
+from datasets.blood_cells import BloodOptions, Cells, Classes, published_by_class, split_by_class
+from datasets.core.folders import Tree, files_by_stem, find
 from datasets.core.images import ListedDataset
 from datasets.core.registry import dataset
 
@@ -28,8 +28,7 @@ FOLDERS: Mapping[str, tuple[str, int]] = {
 
 CLASSES: Classes = {name: (folder,) for folder, (name, _) in FOLDERS.items()}
 PUBLISHED = {folder: count for folder, (_, count) in FOLDERS.items()}
-SIDE = 1200
-"""Pixels of each side of an original."""
+EXPECTED = published_by_class(PUBLISHED, CLASSES)
 
 
 def spelling(name: str) -> str:
@@ -45,32 +44,30 @@ TREE = Tree(
     archive="one zip of about 45 GB",
     same=spelling,
     depth=3,
+    sides={"": 1200},
 )
 
 
 @dataset(
     "bodzas",
     options=BloodOptions,
-    facts=lambda options: facts_by_class(TREE, PUBLISHED, CLASSES, options),
-    licence=f"not confirmed (CC0 in one source, CC BY 4.0 in another), {TREE.page}",
+    tree=TREE,
+    facts=lambda options: TREE.facts(EXPECTED, len(CLASSES), options.size),
+    licence="not confirmed (CC0 in one source, CC BY 4.0 in another)",
 )
 def bodzas(options: BloodOptions, root: Path) -> ListedDataset:
     """Bodzas-23, blood cells in high resolution: 16,027 images of 9 classes, 80 % for training, 224 x 224; by hand."""
-    return split_by_class(bodzas_cells(root, options.strict), CLASSES, options)
+    return split_by_class(bodzas_cells(root), CLASSES, options, EXPECTED)
 
 
-def bodzas_cells(root: Path, strict: bool) -> Archive:
+def bodzas_cells(root: Path) -> Cells:
     """Files by class folder (all nine, in the owner's spelling), in the order of their numbers.
 
     Images of whole fields lie in other folders or have other names than a number: both are ignored.
     """
-    with readable(TREE, root):
-        place, folders = find_classes(TREE, root, FOLDERS)
-        cells: dict[str, list[Path]] = {}
-        for name, folder in folders.items():
-            files = files_by_stem(place, [folder], (".bmp", ".png"))
-            cells[name] = [files[stem] for stem in sorted(filter(str.isdecimal, files), key=int)]
-    archive = Archive(place, cells, PUBLISHED)
-    if strict:
-        archive.check(SIDE, f"{SIDE:,} x {SIDE:,}")
-    return archive
+    place = find(TREE, root, FOLDERS)
+    cells = {}
+    for name, folder in place.require(FOLDERS).items():
+        files = files_by_stem(place, [folder], (".bmp", ".png"))
+        cells[name] = [files[stem] for stem in sorted(filter(str.isdecimal, files), key=int)]
+    return cells

@@ -26,26 +26,28 @@ BAD_PICKLE = (
 
 @dataclass(frozen=True)
 class Kind:
-    """What distinguishes the two sets: file names, keys inside the pickles, number of classes, normalisation."""
+    """What distinguishes the two sets.
+
+    Attributes:
+        tree: Its files are the training batches, the test batch, and the names of the classes, in this order.
+        classes: Number of classes.
+        prefix: Of the pickles' keys for labels and names.
+        mean, std: Normalisation.
+    """
 
     tree: DownloadTree
-    train: tuple[str, ...]
-    test: str
-    meta: str
-    labels: str
-    names: str
     classes: int
+    prefix: str
     mean: tuple[float, ...]
     std: tuple[float, ...]
 
 
 def _tree(name: str, folder: str, other: str, size: str, files: dict[str, RawFile]) -> DownloadTree:
     short = name.lower()  # cifar-10, cifar-100
-    compact = short.replace("-", "")
     binary = "the binary version for C; the python version is needed"
     return DownloadTree(
         title=name,
-        folders=(folder, f"{folder}/{folder}", compact, f"{compact}/{folder}", f"{name}/{folder}", "."),
+        folders=(folder, short, short.replace("-", "")),
         files=files,
         page="https://www.cs.toronto.edu/~kriz/cifar.html",
         archive=f"{short}-python.tar.gz ({size})",
@@ -75,12 +77,8 @@ CIFAR10 = Kind(
             "batches.meta": RawFile("5ff9c542aee3614f3951f8cda6e48888", 158),
         },
     ),
-    train=tuple(f"data_batch_{number}" for number in range(1, 6)),
-    test="test_batch",
-    meta="batches.meta",
-    labels="labels",
-    names="label_names",
     classes=10,
+    prefix="",
     mean=(0.4914, 0.4822, 0.4465),
     std=(0.2470, 0.2435, 0.2615),
 )
@@ -97,22 +95,22 @@ CIFAR100 = Kind(
             "meta": RawFile("7973b15100ade9c7d40fb424638fde48", 1_499),
         },
     ),
-    train=("train",),
-    test="test",
-    meta="meta",
-    labels="fine_labels",
-    names="fine_label_names",
     classes=100,
+    prefix="fine_",
     mean=(0.50707, 0.48655, 0.44092),
     std=(0.26733, 0.25644, 0.27615),
 )
 
 
+TOTALS = (("train", "", "", 50_000), ("test", "", "", 10_000))
+
+
 @dataset(
     "cifar10",
     options=RawOptions,
-    facts=lambda _: CIFAR10.tree.facts(50_000, 10_000, 10, 32),
-    licence=f"not stated by the owner, {CIFAR10.tree.page}",
+    tree=CIFAR10.tree,
+    facts=lambda _: CIFAR10.tree.facts(TOTALS, 10, 32),
+    licence="not stated by the owner",
 )
 def cifar10(options: RawOptions, root: Path) -> RawDataset:
     """CIFAR-10 photographs: 50,000 + 10,000 colour images of 32 x 32, 10 classes; downloads by itself."""
@@ -122,8 +120,9 @@ def cifar10(options: RawOptions, root: Path) -> RawDataset:
 @dataset(
     "cifar100",
     options=RawOptions,
-    facts=lambda _: CIFAR100.tree.facts(50_000, 10_000, 100, 32),
-    licence=f"not stated by the owner, {CIFAR100.tree.page}",
+    tree=CIFAR100.tree,
+    facts=lambda _: CIFAR100.tree.facts(TOTALS, 100, 32),
+    licence="not stated by the owner",
 )
 def cifar100(options: RawOptions, root: Path) -> RawDataset:
     """CIFAR-100 photographs: 50,000 + 10,000 colour images of 32 x 32, 100 fine classes; downloads by itself."""
@@ -132,36 +131,29 @@ def cifar100(options: RawOptions, root: Path) -> RawDataset:
 
 def _read(kind: Kind, root: Path, strict: bool) -> RawDataset:
     folder = fetch(kind.tree, root)
-    classes = tuple(_unpickle(folder, kind.meta, strict).get(kind.names, ()))
+    *train, test, meta = kind.tree.files
+    classes = tuple(_unpickle(folder, meta, strict).get(f"{kind.prefix}label_names", ()))
     if len(classes) != kind.classes:
-        problem = f"names {len(classes)} classes; {kind.tree.title} has {kind.classes}"
-        raise folder.bad(kind.meta, problem)
-    parts = [_batch(kind, folder, name, strict) for name in kind.train]
-    images = np.concatenate([part.images for part in parts])
-    counts = {"train": np.full(kind.classes, 50_000), "test": np.full(kind.classes, 10_000)}
+        raise folder.bad(meta, f"names {len(classes)} classes; {kind.tree.title} has {kind.classes}")
+    batches = [_batch(kind, folder, name, strict) for name in train]
+    counts = {part: [total // kind.classes] * kind.classes for part, _, _, total in TOTALS}
     return RawDataset(
-        train=Split(images, np.concatenate([part.labels for part in parts])),
-        test=_batch(kind, folder, kind.test, strict),
+        train=Split(*(np.concatenate([getattr(b, name) for b in batches]) for name in ("images", "labels"))),
+        test=_batch(kind, folder, test, strict),
         classes=classes,
         mean=kind.mean,
         std=kind.std,
-        expected=published({part: n // kind.classes for part, n in counts.items()}, classes),
+        expected=published(counts, classes),
     )
 
 
 def _batch(kind: Kind, folder: RawFolder, name: str, strict: bool) -> Split:
-    batch = _unpickle(folder, name, strict)
-    rows, labels = np.asarray(batch.get("data", ())), np.asarray(batch.get(kind.labels, ()))
+    batch, key = _unpickle(folder, name, strict), f"{kind.prefix}labels"
+    rows, labels = np.asarray(batch.get("data", ())), np.asarray(batch.get(key, ()))
     good = rows.dtype == np.uint8 and rows.shape == (len(labels), ROW) and labels.dtype.kind in "iu"
     if not good or not len(rows):
-        problem = (
-            f"has {rows.dtype} {rows.shape} as `data` and {len(labels)} `{kind.labels}`; "
-            f"expected uint8 (N, {ROW}) and N labels, N > 0"
-        )
-        raise folder.bad(name, problem)
-    if labels.min() < 0 or labels.max() >= kind.classes:
-        problem = f"has labels from {labels.min()} to {labels.max()}; expected 0 to {kind.classes - 1}"
-        raise folder.bad(name, problem)
+        problem = f"has {rows.dtype} {rows.shape} as `data` and {len(labels)} `{key}`"
+        raise folder.bad(name, f"{problem}; expected uint8 (N, {ROW}) and N labels, N > 0")
     return Split(rows.reshape(-1, 3, 32, 32), labels.astype(np.int64))
 
 
@@ -183,9 +175,7 @@ class _ArraysOnly(pickle.Unpickler):
 
 
 def _unpickle(folder: RawFolder, name: str, strict: bool) -> dict[str, Any]:
-    content = folder.read(name)
-    if strict:
-        folder.verify(name, content)
+    content = folder.read(name, verify=strict)
     try:
         # The owner's pickles are of Python 2, whose strings are bytes; copies of Python 3 may have bytes as keys.
         batch = _ArraysOnly(io.BytesIO(content), encoding="latin1").load()

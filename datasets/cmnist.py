@@ -10,7 +10,7 @@ import numpy as np
 
 from datasets.core.base import RawDataset, RawOptions, Split, published
 from datasets.core.registry import dataset
-from datasets.mnist import LICENCE, MNIST, read
+from datasets.mnist import LICENCE, MNIST, MNIST_COUNTS, read
 
 SEED = 42
 CLASSES, COLOURS = ("digit < 5", "digit >= 5"), ("red", "green")
@@ -21,7 +21,8 @@ TEST_CELLS = ((2571, 2568), (2505, 2356))
 @dataset(
     "cmnist",
     options=RawOptions,
-    facts=lambda _: MNIST.tree.facts(60_000, 10_000, 2, 28),
+    tree=MNIST.tree,
+    facts=lambda _: MNIST.tree.facts(MNIST_COUNTS, 2, 28),
     licence=f"that of MNIST, of which it is made: {LICENCE}",
 )
 def cmnist(options: RawOptions, root: Path) -> RawDataset:

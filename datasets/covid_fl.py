@@ -10,13 +10,11 @@ transform crops from the whole image, so the borders of the longer side are lost
 
 from pathlib import Path
 
-import numpy as np
 from pydantic import Field
 
 from datasets.core.base import RawOptions
-from datasets.core.folders import STRICT, Tree, first_names, listing, readable
+from datasets.core.folders import STRICT, Tree, files_in, first_names
 from datasets.core.images import ListedDataset, ToSquare
-from datasets.core.lists import check_not_empty
 from datasets.core.registry import dataset
 from datasets.ssl_fl import TEST_LIST, find_lists
 
@@ -42,30 +40,19 @@ class CovidOptions(RawOptions):
     size: int = Field(default=384, ge=8)
 
 
-@dataset("covid_fl", options=CovidOptions, licence=f"not stated with the prepared copy, {TREE.page}")
+@dataset("covid_fl", options=CovidOptions, tree=TREE, licence="not stated with the prepared copy")
 def covid_fl(options: CovidOptions, root: Path) -> ListedDataset:
     """COVID-FL, chest X-rays of twelve sites (FedLD): 3 classes, 384 x 384; to be fetched by hand."""
     sites = [f"{LISTS}/{site}.csv" for site in SITES]
-    with readable(TREE, root):
-        lists = find_lists(TREE, root, CLASSES, ("train", "test", TEST_LIST, *sites))
-        train = lists.files("train", {name: lists.names(name) for name in sites}, sources=True)
-        test = lists.files("test", {TEST_LIST: lists.names(TEST_LIST)})
-    if options.strict:
-        place = lists.place
-        others = {f"{LISTS}/{name}" for name in listing(place.folder / LISTS) if name.endswith(".csv")} - {
-            *sites
-        }
-        if others:
-            raise place.error(
-                f"lists of other sites than COVID-FL has: {first_names(sorted(others))}.", STRICT
-            )
-        counts = np.bincount(train.labels, minlength=len(CLASSES)).tolist()
-        check_not_empty(place, dict(zip(CLASSES, counts, strict=True)))
+    lists = find_lists(TREE, root, CLASSES, sites)
+    others = [path for path in files_in(lists.place.folder / LISTS, (".csv",)) if path.stem not in SITES]
+    if options.strict and others:
+        text = f"lists of other sites than COVID-FL has: {first_names([path.name for path in others])}."
+        raise lists.place.error(text, STRICT, others[0])
     return ListedDataset(
-        train=train,
-        test=test,
+        train=lists.files("train", {name: lists.names(name) for name in sites}, sources=True),
+        test=lists.files("test", {TEST_LIST: lists.names(TEST_LIST)}),
         decode=ToSquare(options.size, "cover"),
-        places=(lists.place,),
         classes=CLASSES,
         sources=SITES,
     )

@@ -7,7 +7,6 @@ authors' list is not public, so ours is drawn: class by class the first 30 of a 
 
 from __future__ import annotations
 
-from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,19 +15,11 @@ import numpy.typing as npt
 from pydantic import Field, PositiveInt
 
 from benchmark.errors import wrong
-from datasets.core.base import DataError, Facts, RawOptions, published
-from datasets.core.folders import (
-    Place,
-    Tree,
-    files_by_stem,
-    find,
-    first_file,
-    folders_like,
-    readable,
-    with_nested,
-)
-from datasets.core.images import ListedDataset, ToSquare, check_pixels, two_parts
-from datasets.core.lists import check_counts, check_listed, check_not_empty, read_table
+from datasets.core.base import DataError, Expected, RawOptions, published
+from datasets.core.checks import check_listed
+from datasets.core.folders import Tree, files_by_stem, find, first_file, folders_like
+from datasets.core.images import ListedDataset, ToSquare, two_parts
+from datasets.core.lists import read_table
 from datasets.core.registry import dataset
 
 if TYPE_CHECKING:
@@ -37,9 +28,6 @@ if TYPE_CHECKING:
 CLASSES = ("akiec", "bcc", "bkl", "df", "mel", "nv", "vasc")
 COUNTS = dict(zip(CLASSES, (327, 514, 1099, 115, 1113, 6705, 142), strict=True))
 SOURCES = ("vidir_molemax", "vidir_modern", "rosendahl", "vienna_dias")
-SOURCE_COUNTS = dict(zip(SOURCES, (3954, 3363, 2259, 439), strict=True))
-PIXELS = (600, 450)
-"""Width and height of an original."""
 
 METADATA = ("HAM10000_metadata", "HAM10000_metadata.csv", "HAM10000_metadata.tab", "HAM10000_metadata.txt")
 IMAGE_FOLDERS = ("ham10000_images*", "images", "all_images")
@@ -60,6 +48,7 @@ TREE = Tree(
         "hmnist_*.csv": "tables of shrunken pixels from a copy; the JPEG files are needed",
         "isic_2019_*": "this is ISIC2019, not HAM10000",
     },
+    sides={"": 450},  # originals have 600 x 450
 )
 
 
@@ -79,69 +68,50 @@ class Ham10000Options(RawOptions):
     split_seed: int = Field(default=0, ge=0)
 
 
-def _facts(options: Ham10000Options) -> Facts:
-    test = options.held_out * len(CLASSES)
-    return TREE.facts(sum(COUNTS.values()) - test, test, len(CLASSES), options.size, sources=len(SOURCES))
+def _expected(options: Ham10000Options) -> Expected:
+    held = np.full(len(CLASSES), options.held_out)
+    return published({"train": list(COUNTS.values()) - held, "test": held}, CLASSES)
 
 
 @dataset(
     "ham10000",
     options=Ham10000Options,
-    facts=_facts,
-    licence=f"Creative Commons, non-commercial (version not confirmed), {TREE.page}",
+    tree=TREE,
+    facts=lambda options: TREE.facts(_expected(options), len(CLASSES), options.size, sources=len(SOURCES)),
+    licence="Creative Commons, non-commercial (version not confirmed)",
 )
 def ham10000(options: Ham10000Options, root: Path) -> ListedDataset:
     """HAM10000 skin lesions (FedSDC NIID-1): 9,805 + 210 dermoscopic images, 7 classes, 4 archives as sources."""
     if options.held_out >= min(COUNTS.values()):
         expected = f"1 to {min(COUNTS.values()) - 1} (less than the smallest class has)"
         raise DataError(wrong("dataset.options.held_out", options.held_out, expected))
-    with readable(TREE, root):
-        place = find(TREE, root, (*METADATA, *IMAGE_FOLDERS, "ISIC_00*.jpg"))
-        table = _table(place, options)
-    if options.strict:
-        check_pixels(place, table["path"][:5], lambda *sides: sides == PIXELS, "600 x 450")
-    table["label"] = table["dx"].map(CLASSES.index)
-    known = "dataset" in table
-    if known:
-        table["source"] = table["dataset"].map(SOURCES.index)
-    table["test"] = held_out(table, options.held_out, options.by_lesion, options.split_seed)
-    drawn = "whole lesions" if options.by_lesion else "images"
-    note = f"the test set is drawn here ({drawn}, seed {options.split_seed}): the authors' list is not public"
-    held = np.full(len(CLASSES), options.held_out)
-    counts = {"train": list(COUNTS.values()) - held, "test": held}
-    return ListedDataset(
-        *two_parts(table),
-        classes=CLASSES,
-        decode=ToSquare(options.size),
-        places=(place,),
-        sources=SOURCES if known else (),
-        note=note if known else f"{note}; no sources: the metadata have no column `dataset`",
-        expected=published(counts, CLASSES),
-    )
-
-
-def _table(place: Place, options: Ham10000Options) -> pd.DataFrame:
-    """The metadata, sorted by image, with the path of each image, all checked."""
-    folders = [place.folder, *with_nested(folders_like(place.folder, IMAGE_FOLDERS))]
-    images = files_by_stem(place, folders, (".jpg", ".jpeg"))
+    place = find(TREE, root, (*METADATA, *IMAGE_FOLDERS, "ISIC_00*.jpg"))
+    folders = folders_like([place.folder], IMAGE_FOLDERS)
+    images = files_by_stem(place, [place.folder, *folders, *folders_like(folders)], (".jpg", ".jpeg"))
     path = first_file([place.folder], METADATA)
     if path is None:
         raise place.error(f"there is no {METADATA[0]} beside {len(images):,} images.")
     allowed = {"dx": CLASSES, "dataset": SOURCES}
     table = read_table(place, path, ("lesion_id", "image_id", "dx"), unique="image_id", allowed=allowed)
     table = table.sort_values("image_id", ignore_index=True)
-    listed = dict(zip(table["image_id"], table["dx"], strict=True))
-    check_listed(
-        place, listed, images, cause="one of the two archives of images is missing, or a renamed copy"
+    cause = "one of the two archives of images is missing, or a renamed copy"
+    check_listed(place, dict(zip(table["image_id"], table["dx"], strict=True)), images, cause=cause)
+    table["path"] = table["image_id"].map(images)
+    table["label"] = table["dx"].map(CLASSES.index)
+    has_sources = "dataset" in table
+    if has_sources:
+        table["source"] = table["dataset"].map(SOURCES.index)
+    table["test"] = held_out(table, options.held_out, options.by_lesion, options.split_seed)
+    unit = "whole lesions" if options.by_lesion else "images"
+    note = f"the test set is drawn here ({unit}, seed {options.split_seed}): the authors' list is not public"
+    return ListedDataset(
+        *two_parts(table),
+        classes=CLASSES,
+        decode=ToSquare(options.size),
+        sources=SOURCES if has_sources else (),
+        note=note if has_sources else f"{note}; no sources: the metadata have no column `dataset`",
+        expected=_expected(options),
     )
-    found = dict.fromkeys(CLASSES, 0) | Counter(table["dx"])
-    if options.strict:
-        check_counts(place, found, COUNTS)
-        if "dataset" in table:
-            check_counts(place, Counter(table["dataset"]), SOURCE_COUNTS)
-    cause = f"a cut-down copy: lower dataset.options.held_out ({options.held_out})"
-    check_not_empty(place, found, options.held_out + 1, cause)
-    return table.assign(path=table["image_id"].map(images))
 
 
 def held_out(table: pd.DataFrame, number: int, by_lesion: bool, seed: int) -> npt.NDArray[np.bool_]:
@@ -149,22 +119,21 @@ def held_out(table: pd.DataFrame, number: int, by_lesion: bool, seed: int) -> np
     generator = np.random.default_rng(seed)
     test = np.zeros(len(table), dtype=np.bool_)
     for label, name in enumerate(CLASSES):
-        own = table["label"] == label
-        if not by_lesion:
-            rows = np.flatnonzero(own)
-            test[rows[generator.permutation(len(rows))[:number]]] = True
-            continue
-        # A lesion of two classes would leave the other class short: it stays in training.
-        whole = own & ~table["lesion_id"].isin(table["lesion_id"][~own])
-        lesions = list(table[whole].groupby("lesion_id").groups.values())
+        in_class = table["label"] == label
+        if by_lesion:
+            # A lesion of two classes would leave the other class short: it stays in training.
+            whole = in_class & ~table["lesion_id"].isin(table["lesion_id"][~in_class])
+            groups = list(table[whole].groupby("lesion_id").groups.values())
+        else:
+            groups = [[row] for row in np.flatnonzero(in_class)]
         drawn: list[int] = []
-        for k in generator.permutation(len(lesions)):
-            if len(drawn) + len(lesions[k]) <= number:
-                drawn += list(lesions[k])
+        for k in generator.permutation(len(groups)):
+            if len(drawn) + len(groups[k]) <= number:
+                drawn += list(groups[k])
         if len(drawn) < number:
             raise DataError(
-                f"{TREE.title}: by_lesion: with split_seed {seed} whole lesions of class {name} add up to "
-                f"{len(drawn)} images and not to {number}. Set another split_seed or held_out, or by_lesion=false."
+                f"{TREE.title}: the images of class {name} that can be drawn for testing are {len(drawn)} and not "
+                f"{number}. Set a lower dataset.options.held_out; with by_lesion another split_seed may do."
             )
         test[drawn] = True
     return test

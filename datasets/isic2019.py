@@ -8,30 +8,20 @@ shorter side to 224 pixels, evens out the colours and later crops 200 x 200. Arr
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
-import numpy.typing as npt
 from PIL import Image
 from pydantic import Field
 
-from datasets.core.base import Expected, Facts, RawOptions, UInt8Array, published
-from datasets.core.folders import (
-    Place,
-    Tree,
-    files_by_stem,
-    find,
-    first_file,
-    first_names,
-    readable,
-    with_nested,
-)
-from datasets.core.images import ListedDataset, ToSquare, check_pixels, open_rgb, two_parts
-from datasets.core.lists import check_counts, check_listed, check_not_empty, read_table
+from datasets.core.base import Expected, RawOptions, UInt8Array, published
+from datasets.core.checks import check_listed
+from datasets.core.folders import Place, Tree, files_by_stem, find, first_file, first_names
+from datasets.core.images import ListedDataset, ToSquare, open_rgb, two_parts
+from datasets.core.lists import read_table
 from datasets.core.registry import dataset
 from datasets.ham10000 import METADATA as HAM_METADATA
 
@@ -58,9 +48,6 @@ TEST = (
     (9, 74, 0, 0, 4, 0, 1, 0),
 )
 
-SHORTER_SIDE = {"bcn": 1024, "vidir_molemax": 450, "vidir_modern": 450, "rosendahl": 450, "vienna_dias": 450}
-"""Pixels of the originals, 1024 x 1024 and 600 x 450; those of the centre msk vary."""
-
 IMAGES = "ISIC_2019_Training_Input"
 TRUTH = "ISIC_2019_Training_GroundTruth.csv"
 METADATA = "ISIC_2019_Training_Metadata.csv"
@@ -84,6 +71,8 @@ TREE = Tree(
         "HAM10000_images*": "this is HAM10000 alone, not ISIC2019",
         f"{IMAGES}_preprocessed": "FLamby's shrunken JPEG files; the original images are needed",
     },
+    # Originals have 1024 x 1024 or 600 x 450; those of the centre msk vary.
+    sides={"bcn": 1024, "vidir_molemax": 450, "vidir_modern": 450, "rosendahl": 450, "vienna_dias": 450},
 )
 
 
@@ -141,128 +130,56 @@ class Dermoscopy:
         return ToSquare(self.size, "cover").fit(image)
 
 
-def _facts(options: Isic2019Options) -> Facts:
-    # Our own fold has as many images.
-    return TREE.facts(int(np.sum(TRAIN)), int(np.sum(TEST)), len(CLASSES), options.size, sources=len(CENTRES))
+def _expected(options: Isic2019Options) -> Expected:
+    if options.fold == "own":  # as many images of each centre
+        sums = {part: np.sum(counts, axis=1) for part, counts in (("train", TRAIN), ("test", TEST))}
+        return published(sums, ("",), CENTRES)
+    return published({"train": np.transpose(TRAIN), "test": np.transpose(TEST)}, CLASSES, CENTRES)
 
 
-@dataset("isic2019", options=Isic2019Options, facts=_facts, licence=f"CC BY-NC 4.0, {TREE.page}")
+@dataset(
+    "isic2019",
+    options=Isic2019Options,
+    tree=TREE,
+    facts=lambda options: TREE.facts(_expected(options), len(CLASSES), options.size, sources=len(CENTRES)),
+    licence="CC BY-NC 4.0",
+)
 def isic2019(options: Isic2019Options, root: Path) -> ListedDataset:
     """ISIC2019 in the six centres of FLamby's Fed-ISIC2019 (FedMR): 18,597 + 4,650 dermoscopic images, 8 classes."""
-    flamby = options.fold == "flamby"
-    expected = published({"train": np.transpose(TRAIN), "test": np.transpose(TEST)}, CLASSES, CENTRES)
-    with readable(TREE, root):
-        place = find(TREE, root, (IMAGES, TRUTH, METADATA, *SPLITS))
-        table = _flamby_fold(place) if flamby else _own_fold(place, options.fold_seed)
-        _check_counts(place, table, expected, flamby, options.strict)
-        table["path"] = _paths(place, table)
-    for centre, least in SHORTER_SIDE.items() if options.strict else ():
-        first = table["path"][table["source"] == CENTRES.index(centre)][:1]
-        pixels = f"{least:,} on the shorter side (centre {centre})"
-        check_pixels(place, first, lambda *sides, least=least: min(sides) >= least, pixels)
-    note = "centre crop of FLamby's images"
-    if not flamby:
-        note = (
-            f"the fold is ours (seed {options.fold_seed}), not FLamby's: other images in the test set; {note}"
-        )
+    place = find(TREE, root, (IMAGES, TRUTH, METADATA, *SPLITS))
+    table = _flamby_fold(place) if options.fold == "flamby" else _own_fold(place, options.fold_seed)
+    images = files_by_stem(place, [place.folder, *_image_folders(place)], (".jpg", ".jpeg"))
+    centres = {name: CENTRES[centre] for name, centre in zip(table["image"], table["source"], strict=True)}
+    cause = "a part of the archive, or a renamed copy: names of the centre msk end in _downsampled"
+    check_listed(place, centres, images, cause=cause)
+    ours = f"the fold is ours (seed {options.fold_seed}), not FLamby's: other images in the test set; "
     return ListedDataset(
-        *two_parts(table),
+        *two_parts(table.assign(path=table["image"].map(images))),
         classes=CLASSES,
         decode=Dermoscopy(options.size, options.colour_constancy),
-        places=(place,),
         sources=CENTRES,
-        note=note if options.colour_constancy else f"{note}; colours as they are",
-        expected=expected if flamby else (),
+        note=(
+            f"{ours * (options.fold == 'own')}centre crop of FLamby's images"
+            f"{'; colours as they are' * (not options.colour_constancy)}"
+        ),
+        expected=_expected(options),
     )
 
 
-def _check_counts(place: Place, table: pd.DataFrame, expected: Expected, flamby: bool, strict: bool) -> None:
-    """Compare a list with FLamby's counts by centre, fold and (in its own fold) class; any copy needs both folds."""
-    tests = int(table["test"].sum())
-    check_not_empty(place, {"train": len(table) - tests, "test": tests})
-    if strict:
-        wanted, found = Counter[str](), Counter[str]()
-        for part, label, centre, number in expected:
-            wanted[f"{centre} {part}" + f" {label}" * flamby] += number
-        for test, label, centre in zip(table["test"], table["label"], table["source"], strict=True):
-            part = "test" if test else "train"
-            found[f"{CENTRES[centre]} {part}" + f" {CLASSES[label]}" * flamby] += 1
-        check_counts(place, found, wanted)
-
-
-def _paths(place: Place, table: pd.DataFrame) -> pd.Series:
-    """The file of each image of the list. Other files are ignored."""
-    folders = with_nested([place.folder / IMAGES]) or with_nested([place.folder])
-    images = files_by_stem(place, folders, (".jpg", ".jpeg"))
-    centres = {image: CENTRES[centre] for image, centre in zip(table["image"], table["source"], strict=True)}
-    cause = "a part of the archive, or a renamed copy: names of the centre msk end in _downsampled"
-    check_listed(place, centres, images, cause=cause)
-    return table["image"].map(images)
-
-
-# The lists -----------------------------------------------------------------------------------------------------------
-
-
-def _list_folders(place: Place) -> list[Path]:
-    return list(dict.fromkeys([place.folder, *with_nested([place.folder / IMAGES]), place.root]))
-
-
-def _read(
-    place: Place, names: Sequence[str], columns: Sequence[str], **allowed: Sequence[str]
-) -> pd.DataFrame:
-    """The list of one of these names, sorted by image. The others as in `read_table`."""
-    path = first_file(_list_folders(place), names)
-    if path is None:
-        raise place.error(f"{names[0]} is not beside the folder of images.")
-    table = read_table(place, path, ("image", *columns, *allowed), unique="image", allowed=allowed)
-    return table.sort_values("image", ignore_index=True)
-
-
-def _refuse(place: Place, images: pd.Series, problem: str) -> None:
-    """Refuse lists that contradict each other, or themselves, on some images."""
-    if len(images):
-        cause = "lists of other versions, or a list that was edited"
-        raise place.error(f"{first_names(list(images))}: {problem}.", cause)
-
-
-def _one_hot(table: pd.DataFrame) -> npt.NDArray[np.int64]:
-    """Index of the only class of each row, or -1."""
-    import pandas as pd  # slow to import
-
-    numbers = table[list(CLASSES)].apply(pd.to_numeric, errors="coerce").to_numpy(dtype=float)
-    good = ((numbers == 1).sum(axis=1) == 1) & (numbers.sum(axis=1) == 1)
-    return np.where(good, numbers.argmax(axis=1), -1)
+# The lists: image, label, source and test of each image, sorted by image ---------------------------------------------
 
 
 def _flamby_fold(place: Place) -> pd.DataFrame:
-    """Image, label, source and test of FLamby's list; it must agree with the ground truth if that is there."""
-    folds = ("train", "test")
-    table = _read(place, SPLITS, CLASSES, target="01234567", center="012345", fold=folds)
-    table["label"] = _one_hot(table)
-    odd = table["label"] != table["target"].astype(int)
-    if "fold2" in table:
-        odd |= table["fold2"] != table["fold"] + "_" + table["center"]
-    _refuse(place, table["image"][odd], f"its values in {SPLITS[0]} contradict each other")
-    if first_file(_list_folders(place), [TRUTH]):
-        other = table["image"].map(_truth(place)).fillna(table["label"]) != table["label"]
-        _refuse(place, table["image"][other], f"{SPLITS[0]} and {TRUTH} give it different classes")
-    return table.assign(source=table["center"].astype(int), test=table["fold"] == "test")
-
-
-def _truth(place: Place) -> pd.Series:
-    """Class of each image, by its name, from the challenge's ground truth."""
-    table = _read(place, [TRUTH], CLASSES)
-    import pandas as pd
-
-    labels = pd.Series(_one_hot(table), index=table["image"])
-    _refuse(place, table["image"][labels.to_numpy() < 0], f"{TRUTH} gives it two classes or none")
-    return labels
+    """FLamby's list."""
+    table = _read(place, SPLITS, target="01234567", center="012345", fold=("train", "test"))
+    columns = {"label": table["target"].astype(int), "source": table["center"].astype(int)}
+    return table.assign(**columns, test=table["fold"] == "test")
 
 
 def _own_fold(place: Place, seed: int) -> pd.DataFrame:
-    """Image, label, source and test of the images whose lesion is known: a fifth of each centre to the test set."""
+    """The images whose lesion is known: a fifth of each centre to the test set."""
     truth = _truth(place)
-    table = _read(place, [METADATA], ["lesion_id"])
+    table = _read(place, [METADATA], lesion_id=None)
     table = table[table["lesion_id"] != ""].reset_index(drop=True)
     table["label"] = table["image"].map(truth)
     _refuse(place, table["image"][table["label"].isna()], f"{TRUTH} does not have it")
@@ -292,7 +209,15 @@ def fifths(sizes: Sequence[int]) -> list[int]:
     return tests
 
 
-def _ham_archives(place: Place) -> dict[str, str]:
+def _truth(place: Place) -> pd.Series:
+    """Class of each image, by its name, from the challenge's ground truth."""
+    table = _read(place, [TRUTH], **dict.fromkeys(CLASSES)).set_index("image")
+    is_class = table[list(CLASSES)].isin(["1.0", "1"])
+    _refuse(place, table.index[is_class.sum(axis=1) != 1], f"{TRUTH} gives it two classes or none")
+    return is_class.set_axis(range(len(CLASSES)), axis=1).idxmax(axis=1)
+
+
+def _ham_archives(place: Place) -> Mapping[str, str]:
     """Archive of each image of HAM10000, from the column `dataset` of its own metadata."""
     path = first_file([*_list_folders(place), place.root / "HAM10000", place.root / "ham10000"], HAM_METADATA)
     if path is None:
@@ -300,3 +225,28 @@ def _ham_archives(place: Place) -> dict[str, str]:
         raise place.error(f"the four HAM10000 centres need {HAM_METADATA[0]}, which is not there.", cause)
     table = read_table(place, path, ("image_id", "dataset"), unique="image_id")
     return dict(zip(table["image_id"], table["dataset"], strict=True))
+
+
+def _read(place: Place, names: Sequence[str], **columns: Sequence[str] | None) -> pd.DataFrame:
+    """The list of one of these names, sorted by image, with these columns and their allowed values; None: any."""
+    path = first_file(_list_folders(place), names)
+    if path is None:
+        raise place.error(f"{names[0]} is not beside the folder of images.")
+    allowed = {column: values for column, values in columns.items() if values is not None}
+    table = read_table(place, path, ("image", *columns), unique="image", allowed=allowed)
+    return table.sort_values("image", ignore_index=True)
+
+
+def _image_folders(place: Place) -> list[Path]:
+    return [place.folder / IMAGES, place.folder / IMAGES / IMAGES]
+
+
+def _list_folders(place: Place) -> list[Path]:
+    return [place.folder, *_image_folders(place), place.root]
+
+
+def _refuse(place: Place, images: Sequence[str], problem: str) -> None:
+    """Refuse lists that contradict each other, or themselves, on some images."""
+    if len(images):
+        cause = "lists of other versions, or a list that was edited"
+        raise place.error(f"{first_names(list(images))}: {problem}.", cause)

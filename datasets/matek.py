@@ -5,12 +5,18 @@ persons, so a person's cells may lie on both sides of the split.
 """
 
 from collections.abc import Mapping
-from pathlib import Path, PurePath
+from pathlib import Path
 
-from datasets.blood_cells import Archive, BloodOptions, Classes, facts_by_class, find_cells, split_by_class
-from datasets.core.folders import Place, Tree, readable
+from datasets.blood_cells import (
+    BloodOptions,
+    Cells,
+    Classes,
+    cells_by_code,
+    published_by_class,
+    split_by_class,
+)
+from datasets.core.folders import Tree, find
 from datasets.core.images import ListedDataset
-from datasets.core.lists import check_listed, read_text
 from datasets.core.registry import dataset
 
 CODES: Mapping[str, tuple[str, int]] = {
@@ -34,9 +40,8 @@ CODES: Mapping[str, tuple[str, int]] = {
 
 CLASSES: Classes = {name: (code,) for code, (name, _) in CODES.items()}
 PUBLISHED = {code: count for code, (_, count) in CODES.items()}
-ANNOTATIONS = "annotations.dat"
-SIDE = 400
-"""Pixels of each side of an original."""
+EXPECTED = published_by_class(PUBLISHED, CLASSES)
+INCOMPLETE = "the Aspera download is incomplete; start it again, it goes on from there"
 
 TREE = Tree(
     title="Matek-19",
@@ -45,50 +50,24 @@ TREE = Tree(
     layout="PKG - AML-Cytomorphology_LMU/AML-Cytomorphology/{" + ",".join(CODES) + "}/<CODE>_0001.tiff",
     page="https://www.cancerimagingarchive.net/collection/aml-cytomorphology_lmu/",
     archive="PKG - AML-Cytomorphology_LMU (about 11 GB, by the Aspera client)",
-    hints={
-        "*.aspx": "the Aspera download is incomplete; start it again, it goes on from there",
-        "*.partial": "the Aspera download is incomplete; start it again, it goes on from there",
-    },
+    hints={"*.aspx": INCOMPLETE, "*.partial": INCOMPLETE},
+    sides={"": 400},
 )
 
 
 @dataset(
     "matek",
     options=BloodOptions,
-    facts=lambda options: facts_by_class(TREE, PUBLISHED, CLASSES, options),
-    licence=f"CC BY 3.0, {TREE.page}",
+    tree=TREE,
+    facts=lambda options: TREE.facts(EXPECTED, len(CLASSES), options.size),
+    licence="CC BY 3.0",
 )
 def matek(options: BloodOptions, root: Path) -> ListedDataset:
     """Matek-19, cells in leukaemia: 18,365 images of 15 classes, 80 % for training, 224 x 224; by hand."""
-    return split_by_class(matek_cells(root, options.strict), CLASSES, options)
+    return split_by_class(matek_cells(root), CLASSES, options, EXPECTED)
 
 
-def matek_cells(root: Path, strict: bool) -> Archive:
-    """Files by code (all fifteen). Every image that annotations.dat names, if it is there, has to be there as well."""
-    with readable(TREE, root):
-        folders = {code: {code: number} for code, number in PUBLISHED.items()}
-        archive = find_cells(TREE, root, folders, (".tif", ".tiff"))
-        annotated = _annotated(archive.place) if (archive.place.folder / ANNOTATIONS).is_file() else {}
-    there = {f"{code}/{path.stem}" for code, paths in archive.cells.items() for path in paths}
-    cause = "the Aspera download is incomplete; start it again, it goes on from there"
-    check_listed(archive.place, annotated, there, f"of {ANNOTATIONS} have no file", cause)
-    if strict:
-        archive.check(SIDE, f"{SIDE} x {SIDE}")
-    return archive
-
-
-def _annotated(place: Place) -> dict[str, str]:
-    """Code of each image of annotations.dat, by folder and name without suffix: a copy may hold .tif for .tiff."""
-    path = place.folder / ANNOTATIONS
-    codes = {}
-    for line in read_text(place, path).splitlines():
-        fields = line.split()  # path, label, two re-annotations or nan
-        name = PurePath(*fields[:1])
-        if fields and (len(fields) != 4 or name.parent.name != fields[1]):
-            expected = (
-                "in each line the path of an image, the code of its folder, and two further codes or nan"
-            )
-            raise place.bad_file(path, f"has the line {line.strip()!r}", expected)
-        if fields:
-            codes[f"{fields[1]}/{name.stem}"] = fields[1]
-    return codes
+def matek_cells(root: Path) -> Cells:
+    """Files by code (all fifteen)."""
+    codes = {code: (code,) for code in CODES}
+    return cells_by_code(find(TREE, root, codes), codes, (".tif", ".tiff"))

@@ -6,7 +6,7 @@ at random are the training split here. A run adds to the test split what its cli
 conf/dataset/niid2.yaml). All seeds of a run draw from the same 300.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -15,9 +15,9 @@ from pydantic import Field
 from benchmark.errors import wrong
 from datasets import acevedo, bodzas, matek
 from datasets.blood_cells import BloodOptions, drawn
-from datasets.core.base import DataError, Facts, Int64Array, published
+from datasets.core.base import DataError, Expected, published
+from datasets.core.folders import Tree
 from datasets.core.images import ListedDataset, ToSquare, two_parts
-from datasets.core.lists import check_not_empty
 from datasets.core.registry import dataset
 
 SOURCES = ("matek", "acevedo", "bodzas")
@@ -40,6 +40,17 @@ CLASSES: Mapping[str, tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]] 
 """Codes of each class in each of `SOURCES`. Left out: PMB of Matek, IG, NEUTROPHIL and PLATELET of Acevedo."""
 
 
+TREES = dict(zip(SOURCES, (matek.TREE, acevedo.TREE, bodzas.TREE), strict=True))
+TREE = Tree(
+    title="NIID-2",
+    folders=(".",),
+    layout="; ".join(tree.layout for tree in TREES.values()),
+    page="; ".join(tree.page for tree in TREES.values()),
+    archive="; ".join(f"{tree.title}: {tree.archive}" for tree in TREES.values()),
+    sides={source: tree.sides[""] for source, tree in TREES.items()},
+)
+
+
 class Niid2Options(BloodOptions):
     """Options of NIID-2.
 
@@ -50,55 +61,41 @@ class Niid2Options(BloodOptions):
     pool: int = Field(default=300, ge=1)
 
 
-def _facts(options: Niid2Options) -> Facts:
-    modules = (matek, acevedo, bodzas)
-    totals = _totals([module.PUBLISHED for module in modules])
+def _expected(options: Niid2Options) -> Expected:
+    archives = (matek.PUBLISHED, acevedo.PUBLISHED, bodzas.PUBLISHED)
+    totals = [
+        [sum(numbers[code] for code in held) for held, numbers in zip(codes, archives, strict=True)]
+        for codes in CLASSES.values()
+    ]
     train = np.minimum(totals, options.pool)
-    raw = "; ".join(f"{module.TREE.title}: {module.TREE.archive}" for module in modules)
-    page = "; ".join(module.TREE.page for module in modules)
-    sizes = int(train.sum()), int((totals - train).sum())
-    return Facts(*sizes, len(CLASSES), 3, options.size, len(SOURCES), raw, page)
-
-
-def _totals(published: Sequence[Mapping[str, int]]) -> Int64Array:
-    """Published images of each class in each source, int64 [13, 3]."""
-    return np.array(
-        [
-            [sum(numbers[code] for code in own) for own, numbers in zip(codes, published, strict=True)]
-            for codes in CLASSES.values()
-        ]
-    )
+    return published({"train": train, "test": totals - train}, tuple(CLASSES), SOURCES)
 
 
 @dataset(
-    "niid2", options=Niid2Options, facts=_facts, licence="those of its three parts: matek, acevedo, bodzas"
+    "niid2",
+    options=Niid2Options,
+    tree=TREE,
+    facts=lambda options: TREE.facts(_expected(options), len(CLASSES), options.size, sources=len(SOURCES)),
+    licence="those of its three parts, matek, acevedo and bodzas",
 )
 def niid2(options: Niid2Options, root: Path) -> ListedDataset:
     """Three sets of blood cells (Matek-19, Acevedo-20, Bodzas-23): 48,917 images of 13 classes, 224 x 224; by hand."""
-    archives = (
-        matek.matek_cells(root, options.strict),
-        acevedo.acevedo_cells(root, options.strict),
-        bodzas.bodzas_cells(root, options.strict),
-    )
+    archives = (matek.matek_cells(root), acevedo.acevedo_cells(root), bodzas.bodzas_cells(root))
     import pandas as pd  # slow to import
 
     parts = []
     for label, codes in enumerate(CLASSES.values()):
-        for source, archive in enumerate(archives):
-            check_not_empty(archive.place, {code: len(archive.cells[code]) for code in codes[source]})
-            paths = archive.of(codes[source])
-            train = drawn(len(paths), options.pool, (options.seed, source, label))
-            parts.append(pd.DataFrame({"path": paths, "label": label, "source": source, "test": ~train}))
+        for source, cells in enumerate(archives):
+            paths = [path for code in codes[source] for path in cells[code]]
+            seed = options.seed, source, label
+            parts.append(drawn(paths, options.pool, seed, label=label, source=source))
     if all(len(part) <= options.pool for part in parts):
         needed = f"less than {max(map(len, parts))}, so that some images are left for testing"
         raise DataError(wrong("dataset.options.pool", options.pool, needed))
-    totals = _totals([archive.published for archive in archives])
-    counts = {"train": np.minimum(totals, options.pool), "test": np.maximum(totals - options.pool, 0)}
     return ListedDataset(
         *two_parts(pd.concat(parts)),
         classes=tuple(CLASSES),
         sources=SOURCES,
         decode=ToSquare(options.size),
-        places=tuple(archive.place for archive in archives),
-        expected=published(counts, tuple(CLASSES), SOURCES),
+        expected=_expected(options),
     )

@@ -5,7 +5,6 @@ floats of 0..1 and of 0..255, two and three dimensions. The authors' reader turn
 side by side; this one does neither.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -14,10 +13,10 @@ import numpy as np
 from PIL import Image
 from pydantic import Field
 
-from datasets.core.base import Facts, Files, Int64Array, RawOptions, UInt8Array
-from datasets.core.folders import Place, Tree, files_in, readable
+from datasets.core.base import Files, RawOptions, UInt8Array
+from datasets.core.checks import check_counts
+from datasets.core.folders import Place, Tree, files_in
 from datasets.core.images import BadImage, ListedDataset, ToSquare, as_rgb
-from datasets.core.lists import check_counts, check_not_empty
 from datasets.core.registry import dataset
 from datasets.ssl_fl import TEST_LIST, Lists, find_lists
 
@@ -29,18 +28,14 @@ TREE = Tree(
     folders=("Retina", "retina"),
     layout=f"Retina/labels.csv, Retina/train, Retina/test, Retina/{TEST_LIST}",
     page="https://github.com/Zeng-Shuang/FedLD (README, Google Drive id 1bW--_qRZnWbkb0XXvGBCSferdqXZ6pe7)",
-    archive="the folder Retina (name and size of the archive are not published)",
-    hints={
-        "train-all": OLDER,
-        "val.csv": OLDER,
-        "split_[123]": OLDER,
-        "12_clients": "this is COVID-FL",
-    },
+    archive="the folder Retina (name and size of the archive and the number of test images are not published)",
+    hints={"train-all": OLDER, "val.csv": OLDER, "split_[123]": OLDER, "12_clients": "this is COVID-FL"},
 )
 
 TRAIN_COUNTS = (4500, 4499)
 """Training images per class. Not printed anywhere: read off the authors' figure of the splits, see `SPLITS`."""
-TRAIN_TOLERANCE = 45
+TOLERANCE = 45, 10
+"""Of the training images of a class, and of those of a client."""
 
 SPLITS = {
     1: ((833, 881), (1044, 929), (875, 1018), (906, 836), (842, 835)),
@@ -48,7 +43,6 @@ SPLITS = {
     3: ((2734, 0), (1098, 290), (540, 2014), (100, 525), (28, 1670)),
 }
 """Normal and diseased images of each client, to 3 images: the bars of the authors' figure."""
-SPLIT_TOLERANCE = 10
 
 
 class RetinaOptions(RawOptions):
@@ -79,35 +73,34 @@ class FromArray:
         return ToSquare(self.size).fit(Image.fromarray(image))
 
 
-def _facts(options: RetinaOptions) -> Facts:
-    # How many images the test set has is not published: they count as 0.
-    raw = f"{TREE.archive}; about {sum(TRAIN_COUNTS):,} images for training, number of test images not published"
-    sources = CLIENTS if options.split else 0
-    return Facts(sum(TRAIN_COUNTS), 0, len(CLASSES), 3, options.size, sources, raw, TREE.page)
-
-
 @dataset(
-    "retina", options=RetinaOptions, facts=_facts, licence=f"not stated with the prepared copy, {TREE.page}"
+    "retina",
+    options=RetinaOptions,
+    tree=TREE,
+    # How many images the test set has is not published: they count as 0.
+    facts=lambda options: TREE.facts(
+        (("train", "", "", sum(TRAIN_COUNTS)),),
+        len(CLASSES),
+        options.size,
+        sources=CLIENTS if options.split else 0,
+    ),
+    licence="not stated with the prepared copy",
 )
 def retina(options: RetinaOptions, root: Path) -> ListedDataset:
     """Retina, fundus photographs of FedLD: about 9,000 for training, 2 classes, 256 x 256; to be fetched by hand."""
-    clients: list[str] = []
-    if options.split:
-        clients = [f"5_clients/split_{options.split}/client_{number}.csv" for number in range(1, CLIENTS + 1)]
-    with readable(TREE, root):
-        lists = find_lists(TREE, root, CLASSES, ("train", "test", TEST_LIST, *clients))
-        names = {name: lists.names(name) for name in clients} or _all(lists)
-        train = lists.files("train", names, sources=bool(clients))
-        test = lists.files("test", {TEST_LIST: lists.names(TEST_LIST)})
+    names = [f"client_{number}" for number in range(1, CLIENTS + 1)] if options.split else []
+    clients = [f"5_clients/split_{options.split}/{name}.csv" for name in names]
+    lists = find_lists(TREE, root, CLASSES, clients)
+    train_lists = {name: lists.names(name) for name in clients} or _all(lists)
+    train = lists.files("train", train_lists, sources=bool(clients))
     if options.strict:
-        _check_counts(lists.place, train, options.split)
+        _check_near(lists.place, train, options.split)
     return ListedDataset(
         train=train,
-        test=test,
+        test=lists.files("test", {TEST_LIST: lists.names(TEST_LIST)}),
         decode=FromArray(options.size),
-        places=(lists.place,),
         classes=CLASSES,
-        sources=tuple(Path(name).stem for name in clients),
+        sources=tuple(names),
         mean=(0.5007, 0.5010, 0.5019),
         std=(0.0342, 0.0535, 0.0484),
     )
@@ -118,24 +111,18 @@ def _all(lists: Lists) -> dict[str, list[str]]:
     for name in ("train.csv", "central/train.csv"):
         if (lists.place.folder / name).is_file():
             return {name: lists.names(name)}
-    names = [path.name for path in files_in(lists.place.folder / "train", (".npy",))]
-    check_not_empty(lists.place, {"arrays in train/": len(names)})
-    return {"train": names}
+    return {"train": [path.name for path in files_in(lists.place.folder / "train", (".npy",))]}
 
 
-def _check_counts(place: Place, train: Files, split: int | None) -> None:
+def _check_near(place: Place, train: Files, split: int | None) -> None:
     """Compare with the counts of the authors' figure: a part of the images, or another set, is far off."""
-    found = np.bincount(train.labels, minlength=len(CLASSES))
-    _check_near(place, CLASSES, found, np.array(TRAIN_COUNTS), TRAIN_TOLERANCE)
+    there, expected, tolerance = np.bincount(train.labels, minlength=2), np.array(TRAIN_COUNTS), TOLERANCE[0]
+    names = list(CLASSES)
     if train.sources is not None and split is not None:
-        found = np.bincount(2 * train.sources + train.labels, minlength=2 * CLIENTS)
+        there = np.bincount(2 * train.sources + train.labels, minlength=2 * CLIENTS)
+        expected, tolerance = np.ravel(SPLITS[split]), TOLERANCE[1]
         names = [f"client_{client} {name}" for client in range(1, CLIENTS + 1) for name in CLASSES]
-        _check_near(place, names, found, np.ravel(SPLITS[split]), SPLIT_TOLERANCE)
-
-
-def _check_near(
-    place: Place, names: Sequence[str], found: Int64Array, expected: Int64Array, tolerance: int
-) -> None:
-    if (np.abs(found - expected) > tolerance).any():
-        counts = [dict(zip(names, numbers.tolist(), strict=True)) for numbers in (found, expected)]
-        check_counts(place, counts[0], counts[1])
+    if (np.abs(there - expected) > tolerance).any():
+        check_counts(
+            place, *(dict(zip(names, map(int, counts), strict=True)) for counts in (there, expected))
+        )

@@ -11,8 +11,9 @@ from pathlib import Path
 import numpy as np
 
 from datasets.core.base import Files
+from datasets.core.checks import check_listed
 from datasets.core.folders import Place, Tree, find, first_names
-from datasets.core.lists import check_listed, read_rows
+from datasets.core.lists import read_text
 
 LABELS, TEST_LIST = "labels.csv", "test.csv"
 
@@ -26,7 +27,7 @@ class Lists:
 
     def names(self, name: str) -> list[str]:
         """The images of the list `name` (relative to the folder), each once, in its order."""
-        return list(dict.fromkeys(row[0] for row in read_rows(self.place, self.place.folder / name)))
+        return list(dict.fromkeys(row[0] for row in _rows(self.place, name)))
 
     def files(self, part: str, lists: Mapping[str, Sequence[str]], sources: bool = False) -> Files:
         """All images of `lists` (names by list) in the folder `part`, in the order of `labels.csv`.
@@ -38,41 +39,38 @@ class Lists:
         for title, names in lists.items():
             twice = [name for name in names if name in origin]
             if twice:
-                raise self.place.error(
-                    f"{len(twice):,} of {len(names):,} names in {title} are in {origin[twice[0]]} as well: "
-                    f"{first_names(twice)}."
-                )
+                text = f"{len(twice):,} of {len(names):,} names in {title} are in another list as well"
+                raise self.place.error(f"{text}: {first_names(twice)}.")
             origin.update(dict.fromkeys(names, title))
         check_listed(self.place, origin, self.labels, f"have no label in {LABELS}")
         there = {name for name in origin if (folder / name).is_file()}
         check_listed(self.place, origin, there, f"are not in {part}/")
         names = [name for name in self.labels if name in origin]
-        number = {title: index for index, title in enumerate(lists)}
+        numbers = np.array([list(lists).index(origin[name]) for name in names], dtype=np.int64)
         return Files(
             [folder / name for name in names],
             np.array([self.labels[name] for name in names], dtype=np.int64),
-            sources=np.array([number[origin[name]] for name in names], dtype=np.int64) if sources else None,
+            sources=numbers if sources else None,
         )
 
 
 def find_lists(tree: Tree, root: Path, classes: Sequence[str], needed: Sequence[str]) -> Lists:
     """The lists under `root`; `needed` are the files and folders that must be there beside `labels.csv`."""
-    needed = (LABELS, *needed)
-    place = find(tree, root, list(dict.fromkeys(item.partition("/")[0] for item in needed)))
-    missing = [item for item in needed if not (place.folder / item).exists()]
-    if missing:
-        raise place.error(
-            f"{len(missing)} of {len(needed)} files and folders are missing: {first_names(missing)}."
-        )
-    known = {text: index for index in range(len(classes)) for text in (f"{index}", f"{index}.0")}
+    needed = (LABELS, "train", "test", TEST_LIST, *needed)
+    place = find(tree, root, list(dict.fromkeys(name.partition("/")[0] for name in needed)))
+    path = place.require(needed)[LABELS]
+    by_text = {text: k for k in range(len(classes)) for text in (f"{k}", f"{k}.0")}
     labels: dict[str, int] = {}
-    path = place.folder / LABELS
-    for number, row in enumerate(read_rows(place, path), 1):
-        label = known.get(row[1]) if len(row) > 1 else None
-        if label is None or labels.setdefault(row[0], label) != label:
-            wanted = ", ".join(f"{index}.0 ({title})" for index, title in enumerate(classes))
-            problem = f"has in row {number} {','.join(row)[:80]!r}"
-            raise place.bad_file(
-                path, problem, f"a name and a label in each row, one for each name: {wanted}"
-            )
+    for number, (name, *label) in enumerate(_rows(place, LABELS), 1):
+        if (index := by_text.get("".join(label[:1]))) is None or labels.setdefault(name, index) != index:
+            titles = ", ".join(f"{k}.0 ({title})" for k, title in enumerate(classes))
+            expected = f"a name and a label in each row, one for each name: {titles}"
+            raise place.bad_file(path, f"has in row {number} {','.join([name, *label])[:80]!r}", expected)
     return Lists(place, labels)
+
+
+def _rows(place: Place, name: str) -> list[list[str]]:
+    """Rows of a list without header and quotes; blanks around values and empty rows dropped."""
+    text = read_text(place, place.folder / name, "a text with a row for each image")
+    rows = ([cell.strip() for cell in line.split(",")] for line in text.splitlines())
+    return [row for row in rows if any(row)]

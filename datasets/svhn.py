@@ -23,7 +23,7 @@ BAD_MAT = (
 FORMAT_1 = "format 1 (whole house numbers); format 2, cropped digits, is needed"
 TREE = DownloadTree(
     title="SVHN",
-    folders=(".", "SVHN", "svhn", "SVHN/SVHN", "svhn/svhn"),
+    folders=(".", "SVHN"),
     files={
         TRAIN: RawFile("e26dedcc434d2e4c54c9b2d4a06d8373", 182_040_794),
         TEST: RawFile("eb5a983be6a315427106f1b164d9cef3", 64_275_384),
@@ -39,11 +39,16 @@ TREE = DownloadTree(
 )
 
 
+TOTALS = (("train", "", "", 73_257), ("test", "", "", 26_032))
+"""The owner publishes no numbers of images by class."""
+
+
 @dataset(
     "svhn",
     options=RawOptions,
-    facts=lambda _: TREE.facts(73_257, 26_032, 10, 32),
-    licence=f"non-commercial use only, {TREE.page}",
+    tree=TREE,
+    facts=lambda _: TREE.facts(TOTALS, 10, 32),
+    licence="non-commercial use only",
 )
 def svhn(options: RawOptions, root: Path) -> RawDataset:
     """Street View house numbers: 73,257 + 26,032 colour images of 32 x 32, 10 classes; downloads by itself."""
@@ -54,8 +59,7 @@ def svhn(options: RawOptions, root: Path) -> RawDataset:
         classes=tuple(str(digit) for digit in range(10)),
         mean=(0.43768, 0.44377, 0.47280),
         std=(0.19803, 0.20102, 0.19704),
-        # The owner publishes totals; the classes are not of equal size.
-        expected=(("train", "", "", 73_257), ("test", "", "", 26_032)),
+        expected=TOTALS,
     )
 
 
@@ -63,9 +67,8 @@ def _read(folder: RawFolder, name: str, strict: bool) -> Split:
     from scipy.io import loadmat  # slow to import and needed only once per cache
     from scipy.io.matlab import MatReadError
 
-    content = folder.read(name)
-    if strict:  # before reading it: scipy's reader can crash the process on damaged files
-        folder.verify(name, content)
+    # The checksum first: scipy's reader can crash the process on damaged files.
+    content = folder.read(name, verify=strict)
     try:
         arrays = loadmat(io.BytesIO(content))
     except (MatReadError, *BAD_MAT) as error:

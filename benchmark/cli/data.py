@@ -177,11 +177,10 @@ def _print_counts(data: Dataset) -> None:
     _print_table(table)
     differ = []
     for part, label, group, images in data.expected:
-        cells = [cell for cell in counts[part] if label in ("", cell[0]) and group in ("", *cell[1:])]
-        found = sum(counts[part][cell] for cell in cells)
-        if found != images:
+        there = data.count(part, label, group)
+        if there != images:
             where = " ".join(word for word in (part, label, group) if word)
-            differ.append(f"  {where}: {images:,} published, {found:,} found")
+            differ.append(f"  {where}: {images:,} published, {there:,} found")
     if not data.expected:
         print("published counts: none were known when the set was prepared")
     elif differ:

@@ -207,7 +207,7 @@ def data_needs(runs: Sequence[RunConfig]) -> list[DataNeed]:
         try:
             state = "prepared" if datasets.is_prepared(place) else "raw files there"
             if state != "prepared":
-                datasets.find(place)
+                datasets.require_raw_files(place)
         except DataError as error:
             state = str(error)
         needs.append(DataNeed(run.dataset.name, state, facts.prepared_bytes if facts else 0))

@@ -31,6 +31,22 @@ class Options(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
+class UserFileOptions(Options):
+    """Options of a data set that is made of the user's files, wherever they lie.
+
+    Attributes:
+        path: The folder, or the .npz file; relative to the current folder.
+    """
+
+    path: str | None = None
+
+    @property
+    def root(self) -> Path:
+        """The folder of the raw files."""
+        place = Path(self.path or "").expanduser().absolute()
+        return place.parent if place.suffix == ".npz" else place
+
+
 class RawOptions(Options):
     """Options of a data set made of raw files.
 
@@ -108,6 +124,20 @@ class Built(Generic[AnyPart]):
     std: tuple[float, ...] | None = None
     note: str = ""
     expected: Expected = ()
+
+    def rows(self, part: str, label: str = "", group: str = "") -> npt.NDArray[np.bool_]:
+        """Which images of a part belong to a class and to an attribute or source, bool [N]; "" means all."""
+        split = getattr(self, part)
+        rows = split.labels == self.classes.index(label) if label else np.ones(len(split), dtype=np.bool_)
+        if group in self.attributes:
+            rows = rows & (split.attributes == self.attributes.index(group))
+        elif group:
+            rows = rows & (split.sources == self.sources.index(group))
+        return rows
+
+    def count(self, part: str, label: str = "", group: str = "") -> int:
+        """The number of `rows`."""
+        return int(self.rows(part, label, group).sum())
 
 
 @dataclass(frozen=True, eq=False)

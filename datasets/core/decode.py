@@ -1,16 +1,14 @@
-"""Decoding of listed image files into arrays on the disk, in several processes.
+"""Decoding of listed image files into arrays on the disk, by several threads.
 
 If a preparation stops, the files it decoded stay beside the cache. The next one uses them if the list and the files
 are the same.
 """
 
-import multiprocessing
 import os
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields
 from functools import partial
 from pathlib import Path
@@ -19,42 +17,37 @@ import numpy as np
 from rich.console import Console
 from rich.progress import track
 
-from benchmark.system import end_with_parent
-from datasets.core.base import PARTS, DataError, RawDataset, Split
+from benchmark.system import usable_cores
+from datasets.core.base import PARTS, RawDataset, Split
 from datasets.core.images import BadImage, Decode, Files, ListedDataset
 
 CHUNK = 32
-"""Files that a process decodes between two reports."""
-
-FEW = 2 * CHUNK
-"""Up to this number, files are decoded in this process: starting others takes longer."""
+"""Files that a thread decodes between two reports."""
 
 
-def decode_into(listed: ListedDataset, folder: Path, name: str, workers: int | None = None) -> RawDataset:
+def decode_into(listed: ListedDataset, folder: Path, name: str) -> RawDataset:
     """Decode all files into ``<folder>/<part>_images.npy`` and return the data set with these arrays, memory-mapped.
 
-    Continues where an earlier call for the same list stopped. `workers` is by default one per usable core.
+    Continues where an earlier call for the same list stopped. FEDTABLES_WORKERS is the number of threads, by default
+    one per usable core.
 
     Raises:
-        DataError: A file cannot be decoded, or not into the shape. The folder stays, for the next call.
+        BadImage: A file cannot be decoded, or not into the shape. The folder stays, for the next call.
         OSError: The folder cannot be written.
     """
-    try:
-        signature, content = folder / "signature", listed.signature()
-        if not signature.exists() or signature.read_text() != content:
-            shutil.rmtree(folder, ignore_errors=True)
-            folder.mkdir(parents=True)
-            signature.write_text(content)
-        parts = {part: _decode_part(part, listed, folder, name, workers) for part in PARTS}
-    except BadImage as bad:
-        raise listed.explain(bad) from bad
+    signature, content = folder / "signature", listed.signature()
+    if not signature.exists() or signature.read_text() != content:
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        signature.write_text(content)
+    parts = {part: _decode_part(part, listed, folder, name) for part in PARTS}
     for leftover in (signature, *(folder / f"{part}.done" for part in PARTS)):
         leftover.unlink()
     same = {field.name: getattr(listed, field.name) for field in fields(RawDataset)}
     return RawDataset(**same | parts)
 
 
-def _decode_part(part: str, listed: ListedDataset, folder: Path, name: str, workers: int | None) -> Split:
+def _decode_part(part: str, listed: ListedDataset, folder: Path, name: str) -> Split:
     """Decode what is left of a part; ``<part>.done`` has a line for each chunk that is on the disk, in their order."""
     files: Files = getattr(listed, part)
     array, done = folder / f"{part}_images.npy", folder / f"{part}.done"
@@ -64,34 +57,22 @@ def _decode_part(part: str, listed: ListedDataset, folder: Path, name: str, work
     before = done.read_text().count("\n")
     starts = range(0, len(files), CHUNK)[before:]
     chunks = [files.paths[start : start + CHUNK] for start in starts]
-    many = sum(map(len, chunks)) > FEW
-    title, live = f"{name}: {part}", many and sys.stderr.isatty()
-    if many and not live:
+    title, live = f"{name}: {part}", len(chunks) > 2 and sys.stderr.isatty()
+    if len(chunks) > 2 and not live:
         already = f", {before * CHUNK:,} decoded before" if before else ""
         print(f"{title}: decoding {len(files):,} images{already}", file=sys.stderr, flush=True)
-    work = partial(_decode_chunk, array, listed.decode)
-    workers = workers or _usable_cores() if many else 1
-    ended = _in_processes(work, starts, chunks, workers) if workers > 1 else map(work, starts, chunks)
-    with done.open("a") as stream:
+    given = os.environ.get("FEDTABLES_WORKERS", "")
+    threads = int(given) if given.isdigit() and int(given) > 0 else usable_cores()
+    # Pillow decodes and resizes without Python's lock.
+    with ThreadPoolExecutor(threads) as pool, done.open("a") as stream:
+        ended = pool.map(partial(_decode_chunk, array, listed.decode), starts, chunks)
         console = Console(file=sys.stderr)
-        for start in track(ended, title, len(chunks), console=console, transient=True, disable=not live):
-            print(start, file=stream, flush=True)
+        try:
+            for start in track(ended, title, len(chunks), console=console, transient=True, disable=not live):
+                print(start, file=stream, flush=True)
+        finally:
+            pool.shutdown(cancel_futures=True)
     return Split(np.load(array, mmap_mode="r"), files.labels, files.attributes, files.sources)
-
-
-def _in_processes(
-    work: Callable[[int, Sequence[Path]], int], starts: range, chunks: list[Sequence[Path]], workers: int
-) -> Iterator[int]:
-    try:
-        # A fork of a process with threads (PyTorch's) may hang; a spawned process does not.
-        spawn = multiprocessing.get_context("spawn")
-        with ProcessPoolExecutor(workers, mp_context=spawn, initializer=end_with_parent) as pool:
-            yield from pool.map(work, starts, chunks)
-    except BrokenProcessPool as error:
-        raise DataError(
-            "a process that decodes images was killed, probably because the memory was full. The same command "
-            "continues where it stopped. Lower FEDTABLES_WORKERS for less memory."
-        ) from error
 
 
 def _decode_chunk(array: Path, decode: Decode, start: int, paths: Sequence[Path]) -> int:
@@ -104,10 +85,3 @@ def _decode_chunk(array: Path, decode: Decode, start: int, paths: Sequence[Path]
         images[index] = image
     images.flush()
     return start
-
-
-def _usable_cores() -> int:
-    given = os.environ.get("FEDTABLES_WORKERS", "")
-    if given.isdigit() and int(given) > 0:
-        return int(given)
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -19,9 +19,9 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import wrap_file
 
-from benchmark.system import remove_leftovers
 from datasets.core.base import DataError
-from datasets.core.folders import BAD_FILE, STRICT, Place, Tree, readable
+from datasets.core.folders import BAD_FILE, STRICT, Place, Tree, find
+from datasets.core.raw import write_whole
 
 SILENCE_SECONDS = 10.0
 """Longest time without an answer, at the beginning and in the middle of a download."""
@@ -54,11 +54,6 @@ class DownloadTree(Tree):
     mirrors: tuple[str, ...]
     gzipped: bool = False
 
-    def existing(self, folder: Path, name: str) -> Path | None:
-        """`folder/name`, else `folder/name.gz` if that is allowed, else None."""
-        names = (name, f"{name}.gz") if self.gzipped else (name,)
-        return next((folder / one for one in names if (folder / one).is_file()), None)
-
 
 @dataclass(frozen=True)
 class RawFolder(Place):
@@ -66,70 +61,55 @@ class RawFolder(Place):
 
     tree: DownloadTree
 
-    def read(self, name: str) -> bytes:
-        """Content of a file, unpacked."""
-        path = self._path(name)
-        with readable(self.tree, self.root):
-            content = path.read_bytes()
+    def path(self, name: str) -> Path:
+        """Where a file is: under its name or, packed, with the suffix ``.gz``. The former if it is not there."""
+        packed = self.folder / f"{name}.gz"
+        is_packed = self.tree.gzipped and packed.is_file() and not (self.folder / name).is_file()
+        return packed if is_packed else self.folder / name
+
+    def read(self, name: str, verify: bool = False) -> bytes:
+        """Content of a file, unpacked; with the published checksum if ``verify``."""
+        path, size = self.path(name), self.tree.files[name].size
+        content = path.read_bytes()
         if not content:
             raise self.bad(name, "is empty (0 bytes)")
-        if path.suffix != ".gz":
-            return content
-        size = self.tree.files[name].size
-        try:
-            content = _unpack(content, size)
-        except (OSError, EOFError, zlib.error) as error:
-            raise self.bad(name, f"cannot be unpacked ({error})") from error
-        if len(content) > size:
-            raise self.bad(name, f"unpacks to more than {size:,} bytes")
+        if path.suffix == ".gz":
+            try:
+                content = _unpack(content, size)
+            except (OSError, EOFError, zlib.error) as error:
+                raise self.bad(name, f"cannot be unpacked ({error})") from error
+            if len(content) > size:
+                raise self.bad(name, f"unpacks to more than {size:,} bytes")
+        if verify:
+            self.verify(name, content)
         return content
 
     def verify(self, name: str, content: bytes) -> None:
         """Compare the (unpacked) content of a file with the owner's checksum."""
-        found, published = _md5(content), self.tree.files[name].md5
-        if found != published:
+        md5, published = _md5(content), self.tree.files[name].md5
+        if md5 != published:
             cause = f"a damaged download, or not the owner's file; {STRICT}"
-            raise self.bad(name, f"has md5 {found}; {published} is published", cause)
+            raise self.bad(name, f"has md5 {md5}; {published} is published", cause)
 
     def bad(self, name: str, problem: str, cause: str = "") -> DataError:
         """The error about a file whose content cannot be right."""
-        path = self._path(name)
+        path = self.path(name)
         cause = cause or BAD_FILE * (path.suffix == ".gz")  # else the first bytes of the file tell
         return self.bad_file(path, problem, f"{self.tree.files[name].size:,} bytes unpacked", cause)
-
-    def _path(self, name: str) -> Path:
-        return self.tree.existing(self.folder, name) or self.folder / name
-
-
-def _unpack(content: bytes, size: int) -> bytes:
-    """What a gz file holds, up to one byte more than ``size``: a small file may unpack to gigabytes."""
-    with gzip.GzipFile(fileobj=io.BytesIO(content)) as stream:
-        return stream.read(size + 1)
-
-
-def _md5(content: bytes) -> str:
-    return hashlib.md5(content, usedforsecurity=False).hexdigest()
 
 
 def fetch(tree: DownloadTree, root: Path) -> RawFolder:
     """The folder with all raw files of `tree`: as found under `root`, else after a download into `root`."""
-    with readable(tree, root):
-        held = {
-            folder: sum(tree.existing(root / folder, name) is not None for name in tree.files)
-            for folder in tree.folders
-        }
-        folder = root / max(tree.folders, key=lambda folder: held[folder])
-        missing = [name for name in tree.files if tree.existing(folder, name) is None]
-    if missing:
-        failure = _download(tree, folder, missing)
-        if failure:
-            inside = "" if tree.folders[0] == "." else f"{tree.folders[0]}/"
-            names = ", ".join(f"{inside}{name}{'[.gz]' if tree.gzipped else ''}" for name in missing)
-            raise Place(tree, root, folder).error(
-                f"{len(missing)} of {len(tree.files)} raw files are missing, and {failure}.",
-                expected=f"{names} under the data root",
-            )
-    return RawFolder(tree, root, folder)
+    place = RawFolder(tree, root, find(tree, root, [f"{name}*" for name in tree.files]).folder)
+    missing = [name for name in tree.files if not place.path(name).is_file()]
+    failure = _download(tree, place.folder, missing) if missing else ""
+    if failure:
+        names = ", ".join(f"{tree.folders[0]}/{name}{'[.gz]' * tree.gzipped}" for name in missing)
+        raise place.error(
+            f"{len(missing)} of {len(tree.files)} raw files are missing, and {failure}.",
+            expected=f"{names} under the data root",
+        )
+    return place
 
 
 def _download(tree: DownloadTree, folder: Path, missing: list[str]) -> str:
@@ -151,11 +131,7 @@ def _download(tree: DownloadTree, folder: Path, missing: list[str]) -> str:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, content in contents.items():
-            # In one step, so that a kill or a second process leaves no half of a file.
-            remove_leftovers(folder / name)
-            beside = folder / f".{name}.{os.getpid()}"
-            beside.write_bytes(content)
-            os.replace(beside, folder / name)
+            write_whole(folder / name, content)
     except OSError as error:
         advice = "set FEDTABLES_DATA to a folder that can be written"
         return f"the folder {folder} cannot be written ({error.strerror}) to download into it; {advice}"
@@ -189,3 +165,13 @@ def _get(tree: DownloadTree, address: str) -> bytes:
         with wrap_file(answer, size, console=Console(file=sys.stderr), disable=not live) as file:
             content = b"".join(iter(partial(file.read, 1 << 20), b""))
     return content
+
+
+def _unpack(content: bytes, size: int) -> bytes:
+    """What a gz file holds, up to one byte more than ``size``: a small file may unpack to gigabytes."""
+    with gzip.GzipFile(fileobj=io.BytesIO(content)) as stream:
+        return stream.read(size + 1)
+
+
+def _md5(content: bytes) -> str:
+    return hashlib.md5(content, usedforsecurity=False).hexdigest()

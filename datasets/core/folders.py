@@ -8,7 +8,7 @@ from fnmatch import filter as matching
 from fnmatch import fnmatch
 from pathlib import Path
 
-from datasets.core.base import DataError, Facts
+from datasets.core.base import DataError, Expected, Facts
 
 ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz", ".rar", ".7z")
 IGNORED = frozenset({"__MACOSX", "Thumbs.db", "ATTRIBUTION.txt", "LICENSE.txt"})
@@ -27,44 +27,53 @@ class Tree:
 
     Attributes:
         title: Name of the data set for people.
-        folders: Accepted folders below the data root, as names or patterns in any case. The first is a name: the one
-            to recommend.
+        folders: Accepted folders below the data root, as names or patterns in any case. The first is the one to
+            recommend, a name or a path.
         page, archive: Owner's page, and the archive's name and size.
         hints: Likely cause of a mistake by the pattern of a name found instead (any case; a folder's ends in a slash).
         layout: What is expected, as paths relative to the data root, for messages.
-        depth: Levels below an accepted folder that are searched for the files, whatever their names are. 0: only a
-            folder of an accepted name inside it, because unpacking tools often make one.
+        depth: Levels below an accepted folder that are searched for the files: unpacking tools often make one.
         same: Names of files and folders are equal if this function gives the same for both.
+        other_counts: Likely cause of other numbers of images than the published ones.
+        sides: Least pixels of the shorter side of an original image, by source; by "" for images of any source.
     """
 
     title: str
     folders: tuple[str, ...]
-    page: str
-    archive: str
+    page: str = ""
+    archive: str = ""
     hints: Mapping[str, str] = field(default_factory=dict)
     layout: str = ""
-    depth: int = 0
+    depth: int = 1
     same: Callable[[str], str] = str.casefold
+    other_counts: str = "a part of the archive, added files, or another version"
+    sides: Mapping[str, int] = field(default_factory=dict)
 
     def facts(
-        self, train: int, test: int, classes: int, size: int, *, channels: int = 3, sources: int = 0
+        self, expected: Expected, classes: int, size: int, *, channels: int = 3, sources: int = 0
     ) -> Facts:
-        """`Facts` with this archive and page."""
+        """`Facts` with this archive and page, and the sums of the published numbers of images."""
+        train, test = (sum(row[-1] for row in expected if row[0] == part) for part in ("train", "test"))
         return Facts(train, test, classes, channels, size, sources, self.archive, self.page)
 
 
 @dataclass(frozen=True)
 class Place:
-    """The folder of a data set: the one found, or the recommended one if none was found."""
+    """The folder of a data set: the one that is there, or the recommended one if none is."""
 
     tree: Tree
     root: Path
     folder: Path
 
-    def relative(self, path: Path) -> str:
-        """`path` relative to the data root, for messages."""
-        absolute, top = path.absolute(), self.root.absolute()
-        return absolute.relative_to(top).as_posix() if absolute.is_relative_to(top) else str(absolute)
+    def require(self, names: Collection[str]) -> dict[str, Path]:
+        """The files and folders of these names in it, compared by `Tree.same`. `DataError` if some are missing."""
+        there = {self.tree.same(name.rstrip("/")): self.folder / name for name in listing(self.folder)}
+        paths = {name: there.get(self.tree.same(name), self.folder / name) for name in names}
+        missing = [name for name, path in paths.items() if not path.exists()]
+        if missing:
+            text = f"{len(missing)} of {len(names)} files and folders are missing: {first_names(missing)}."
+            raise self.error(text)
+        return paths
 
     def error(
         self, problem: str, cause: str = "", at: Path | None = None, expected: str = "", found: str = ""
@@ -79,22 +88,27 @@ class Place:
             found: What is there; by default the first bytes of a file or the first names in a folder.
         """
         at = at or self.folder
-        there, by_found = self._found(at)
-        return DataError(
-            f"{self.tree.title}: {problem}\n"
-            f"  looked at: {at.absolute()}\n"
-            f"  expected:  {expected or f'{self.tree.layout} under the data root'}\n"
-            f"  found:     {found or there}\n"
-            f"  cause:     {cause or by_found}\n"
-            f"  get it:    {self.tree.page}, {self.tree.archive}; put it under {self.root.absolute()} in the place of "
-            "wrong files, or set FEDTABLES_DATA to its folder"
-        )
+        there, likely = self._found(at)
+        lines = [
+            f"{self.tree.title}: {problem}",
+            f"looked at: {at.absolute()}",
+            f"expected:  {expected or f'{self.tree.layout} under the data root'}",
+            f"found:     {found or there}",
+            f"cause:     {cause or likely}",
+        ]
+        if self.tree.page:
+            place = f"put it under {self.root.absolute()} in the place of wrong files"
+            advice = f"{place}, or set FEDTABLES_DATA to its folder"
+            lines.append(f"get it:    {self.tree.page}, {self.tree.archive}; {advice}")
+        return DataError("\n  ".join(lines))
 
     def bad_file(
         self, path: Path, problem: str, expected: str, cause: str = "", found: str = ""
     ) -> DataError:
         """The error about a file with a wrong content. `problem` continues its name, and `expected` its path."""
-        return self.error(f"{path.name} {problem}.", cause, path, f"{self.relative(path)}, {expected}", found)
+        absolute, top = path.absolute(), self.root.absolute()
+        shown = absolute.relative_to(top) if absolute.is_relative_to(top) else absolute
+        return self.error(f"{path.name} {problem}.", cause, path, f"{shown}, {expected}", found)
 
     def _found(self, at: Path) -> tuple[str, str]:
         """What lies there or in the nearest folder above, and the likely cause by that."""
@@ -164,67 +178,44 @@ def first_names(names: Collection[object], many: int = 5) -> str:
 
 
 def find(tree: Tree, root: Path, marks: Collection[str]) -> Place:
-    """The folder under `root` that holds most of `marks`: one of an accepted name, one inside it, or `root` itself.
+    """The folder under `root` that holds most of `marks`, patterns of names of files and folders.
 
-    If none holds any: the first accepted folder that exists, else the recommended one. Marks are patterns of names of
-    files and folders; a folder's may end in a slash.
+    It is an accepted one, one inside it, or `root` itself. If none holds any: the first accepted folder that exists,
+    else the recommended one.
     """
-    patterns = [tree.same(mark.rstrip("/")) for mark in marks]
+    patterns = [tree.same(mark) for mark in marks]
 
     def held(place: Path) -> int:
         names = {tree.same(name.rstrip("/")) for name in listing(place)}
         return sum(bool(matching(names, pattern)) for pattern in patterns)
 
-    with readable(tree, root):
-        named = level = folders_like(root, tree.folders)
-        inner_names = ("*",) if tree.depth else tree.folders
-        for _ in range(tree.depth or 1):
-            level = [inner for place in level for inner in folders_like(place, inner_names)]
-            named = [*named, *level]
-        best = max([*named, root], key=held)
-        if best == root and not held(root):
-            best = root / tree.folders[0]
+    level = folders_like([root], tree.folders)
+    accepted = [*level]
+    for _ in range(tree.depth):
+        level = folders_like(level)
+        accepted += level
+    best = max([*accepted, root], key=held)
+    if best == root and not held(root):
+        best = root / tree.folders[0]
     return Place(tree, root, best)
 
 
-def folders_like(folder: Path, patterns: Iterable[str]) -> list[Path]:
-    """The folders inside a folder whose names fit a pattern, in any case."""
-    names = [name.rstrip("/") for name in listing(folder) if name.endswith("/")]
-    fitting = (name for mark in patterns for name in names if fnmatch(name.lower(), mark.lower()))
-    return [folder / name for name in dict.fromkeys(fitting)]
-
-
-def find_any(tree: Tree, root: Path, marks: Collection[str]) -> Place:
-    """As `find`, but one of `marks` (names of files, or of folders with a slash) has to be there."""
-    place = find(tree, root, marks)
-    if not set(marks) & set(listing(place.folder)):
-        raise place.error(f"there is no {' or '.join(marks)}.")
-    return place
-
-
-def find_classes(tree: Tree, root: Path, names: Collection[str]) -> tuple[Place, dict[str, Path]]:
-    """The folder that holds one folder for each class, and these folders by their name in `names`."""
-    place = find(tree, root, names)
-    inside = [name.rstrip("/") for name in reversed(listing(place.folder)) if name.endswith("/")]
-    there = {tree.same(name): place.folder / name for name in inside}
-    absent = [name for name in names if tree.same(name) not in there]
-    if absent:
-        raise place.error(f"{len(absent)} of {len(names)} class folders are missing ({', '.join(absent)}).")
-    return place, {name: there[tree.same(name)] for name in names}
-
-
-def with_nested(folders: Iterable[Path]) -> list[Path]:
-    """The folders that exist, each followed by the folder of the same name inside it if there is one."""
-    return [place for folder in folders for place in (folder, folder / folder.name) if place.is_dir()]
+def folders_like(places: Iterable[Path], patterns: Iterable[str] = ("*",)) -> list[Path]:
+    """The folders inside others whose names fit a pattern, in any case."""
+    inside = [(place, name.rstrip("/")) for place in places for name in listing(place) if name.endswith("/")]
+    fitting = (
+        place / name for mark in patterns for place, name in inside if fnmatch(name.lower(), mark.lower())
+    )
+    return list(dict.fromkeys(fitting))
 
 
 def first_file(folders: Iterable[Path], names: Collection[str]) -> Path | None:
     """The first of `names` in the first folder that has one, compared without regard to case; else None."""
     for folder in folders:
-        there = {name.lower(): name for name in listing(folder) if not name.endswith("/")}
+        there = {name.lower(): folder / name for name in listing(folder) if not name.endswith("/")}
         for name in names:
             if name.lower() in there:
-                return folder / there[name.lower()]
+                return there[name.lower()]
     return None
 
 
@@ -235,13 +226,13 @@ def files_in(folder: Path, suffixes: tuple[str, ...]) -> list[Path]:
 
 def files_by_stem(place: Place, folders: Iterable[Path], suffixes: tuple[str, ...]) -> dict[str, Path]:
     """Files as `files_in` in each of the folders, by name without suffix, sorted. The first of two copies is taken."""
-    found: dict[str, Path] = {}
+    files: dict[str, Path] = {}
     for path in (path for folder in folders for path in files_in(folder, suffixes)):
-        other = found.setdefault(path.stem, path)
+        other = files.setdefault(path.stem, path)
         if other != path and other.stat().st_size != path.stat().st_size:
-            both = f"{place.relative(other)} and {place.relative(path)}"
+            both = f"{other} and {path}"
             raise place.error(
                 f"{both} have the same name and different sizes.",
                 "a resized or damaged copy beside the originals; remove the one that is not the owner's",
             )
-    return dict(sorted(found.items()))
+    return dict(sorted(files.items()))

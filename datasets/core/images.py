@@ -1,13 +1,11 @@
 """Image files: how they are listed, and how one file becomes an array.
 
-A builder lists files and labels, and nothing is decoded before the list is checked. A decoder runs in other processes
-and knows only a path; it raises `BadImage`, which `ListedDataset.explain` turns into the message for the user.
+A builder lists files and labels, and nothing is decoded before the list is checked.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol
@@ -17,7 +15,6 @@ import numpy.typing as npt
 from PIL import Image, UnidentifiedImageError
 
 from datasets.core.base import Built, DataError, Files, UInt8Array
-from datasets.core.folders import STRICT, Place
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -35,14 +32,14 @@ Image.MAX_IMAGE_PIXELS = None  # Pillow's own bound, which is higher and warns b
 
 
 class Decode(Protocol):
-    """A decoder of image files. It must be picklable, and its repr must say all that its result depends on."""
+    """A decoder of image files. Its repr must say all that its result depends on."""
 
     @property
     def size(self) -> int:
         """Height and width of its images in pixels."""
 
     def __call__(self, path: Path) -> UInt8Array:
-        """The image as uint8 [3, size, size].
+        """The image as uint8 [channels, size, size].
 
         Raises:
             BadImage: It cannot be decoded.
@@ -55,18 +52,18 @@ class ListedDataset(Built[Files]):
 
     Attributes:
         decode: Makes the array of a file.
-        places: The folders below which the files lie, for messages.
+        channels: Of the arrays.
     """
 
     mean: tuple[float, ...] | None = IMAGENET_MEAN
     std: tuple[float, ...] | None = IMAGENET_STD
     decode: Decode
-    places: tuple[Place, ...]
+    channels: int = 3
 
     @property
     def shape(self) -> tuple[int, int, int]:
         """Channels, height and width of all images."""
-        return 3, self.decode.size, self.decode.size
+        return self.channels, self.decode.size, self.decode.size
 
     def signature(self) -> str:
         """Digest of the list, of the files' sizes and times, and of how they are decoded."""
@@ -79,27 +76,13 @@ class ListedDataset(Built[Files]):
             digest.update(f"{path}\0{stat.st_size}\0{stat.st_mtime_ns}\n".encode())
         return digest.hexdigest()
 
-    def explain(self, bad: BadImage) -> DataError:
-        """The error for the user about a file of this list."""
-        # One of several sets may lie in the data root itself, above the others: the deepest folder is the file's.
-        around = [place for place in self.places if place.folder in bad.path.parents]
-        return bad.explain(max(around, key=lambda place: len(place.folder.parts)))
-
 
 class BadImage(DataError):
     """A file that is no image; `problem` is the rest of a sentence that begins with the file's name."""
 
     def __init__(self, path: Path, problem: str) -> None:
-        # pickle calls this again with the same arguments, in the process that started the decoder.
-        super().__init__(path, problem)
+        super().__init__(f"{path} {problem}")
         self.path, self.problem = path, problem
-
-    def __str__(self) -> str:
-        return f"{self.path} {self.problem}"
-
-    def explain(self, place: Place) -> DataError:
-        """The error for the user."""
-        return place.bad_file(self.path, self.problem, "an image")
 
 
 def two_parts(table: pd.DataFrame) -> tuple[Files, Files]:
@@ -111,22 +94,6 @@ def two_parts(table: pd.DataFrame) -> tuple[Files, Files]:
         }
         parts.append(Files(list(part["path"]), part["label"].to_numpy(np.int64), **groups))
     return parts[0], parts[1]
-
-
-def check_pixels(
-    place: Place, paths: Sequence[Path], good: Callable[[int, int], bool], published: str
-) -> None:
-    """Refuse a resized copy: width and height in pixels of these files must be `good`; originals have `published`."""
-    for path in paths:
-        try:
-            size = open_rgb(path).size
-        except BadImage as bad:
-            raise bad.explain(place) from bad
-        if not good(*size):
-            found = f"{size[0]:,} x {size[1]:,} pixels"
-            problem = f"has {found}, the originals {published}"
-            expected = f"an original image, in pixels {published}"
-            raise place.bad_file(path, problem, expected, f"a resized copy; {STRICT}", found)
 
 
 def open_rgb(path: Path) -> Image.Image:
@@ -185,13 +152,14 @@ class ToSquare:
 
     size: int
     how: Literal["squash", "cover"] = "squash"
+    channels: Literal[1, 3] = 3
 
     def __call__(self, path: Path) -> UInt8Array:
         """As `Decode`."""
         return self.fit(open_rgb(path))
 
     def fit(self, image: Image.Image) -> UInt8Array:
-        """The image as uint8 [3, size, size]."""
+        """The image as uint8 [channels, size, size]."""
         width, height = image.size
         wanted = (self.size, self.size)
         if self.how == "cover":
@@ -202,4 +170,5 @@ class ToSquare:
         left, top = round((wanted[0] - self.size) / 2), round((wanted[1] - self.size) / 2)
         if wanted != (self.size, self.size):
             image = image.crop((left, top, left + self.size, top + self.size))
-        return np.ascontiguousarray(np.asarray(image).transpose(2, 0, 1))
+        pixels = np.asarray(image if self.channels == 3 else image.convert("L"))
+        return np.ascontiguousarray(pixels.reshape(self.size, self.size, self.channels).transpose(2, 0, 1))

@@ -31,14 +31,14 @@ from datasets.core.base import (
     Options,
     RawDataset,
     Split,
+    UserFileOptions,
     validate,
 )
 from datasets.core.download import downloads
-from datasets.core.images import ListedDataset
-from datasets.core.registry import Entry, get, parse
+from datasets.core.folders import Place
+from datasets.core.images import BadImage, ListedDataset
+from datasets.core.registry import RegisteredDataset, get, parse
 
-FORMAT = 2
-"""Of the folder on disk; with another number in done.json the set is prepared anew."""
 MARKER = "done.json"
 
 _ADVICE = {errno.ENOSPC: "free some space", errno.EDQUOT: "free some space",
@@ -62,7 +62,7 @@ class Location:
     ``identity`` is what the name of the folder is the hash of.
     """
 
-    entry: Entry
+    entry: RegisteredDataset
     options: Options
     root: Path
     folder: Path
@@ -89,7 +89,9 @@ def locate(
     prepared = Path(cache or os.environ.get("FEDTABLES_CACHE") or ".cache/datasets").expanduser().absolute()
     shown = parsed.model_dump(mode="json")
     identity: dict[str, Any] = {"name": name, "version": entry.version, "options": shown}
-    if not getattr(parsed, "strict", True):
+    if isinstance(parsed, UserFileOptions):
+        top = parsed.root
+    if isinstance(parsed, UserFileOptions) or not getattr(parsed, "strict", True):
         # Without known counts and checksums two roots may hold different data under the same name.
         identity["root"] = str(top.resolve())
     return Location(entry, parsed, top, prepared / f"{name}-{digests.of(identity)[:16]}", identity)
@@ -114,7 +116,7 @@ def load(
     return data or _prepare(place)
 
 
-_KNOWN: dict[Path, list[tuple[str, int, int, int, int]]] = {}
+_VERIFIED: dict[Path, list[tuple[str, int, int, int, int]]] = {}
 """Name, inode, size and times of the files of each prepared set that this process has verified."""
 
 
@@ -124,10 +126,10 @@ def _verified(place: Location) -> Dataset | None:
     stats = sorted((entry.name, entry.stat()) for entry in there)
     # The time of the last change of content can be set at will, that of the file's entry cannot.
     state = [(name, stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns) for name, stat in stats]
-    if _KNOWN.get(place.folder) == state:
+    if _VERIFIED.get(place.folder) == state:
         return _open(place)
     data = check(place)
-    _KNOWN[place.folder] = state
+    _VERIFIED[place.folder] = state
     return data
 
 
@@ -150,9 +152,8 @@ def check(place: Location) -> Dataset | None:
     if why := _why_stale(place):
         raise StaleError(f"{place.entry.name}: {why}. The arrays in {place.folder} are prepared anew.")
     data = _open(place)
-    if data is not None and (found := fingerprint(data)) != data.fingerprint:
-        damage = f"fingerprint: got {found[:16]}...; expected {data.fingerprint[:16]}..."
-        raise _damaged(place, damage)
+    if data is not None and (now := fingerprint(data)) != data.fingerprint:
+        raise _damaged(place, f"fingerprint: got {now[:16]}...; expected {data.fingerprint[:16]}...")
     return data
 
 
@@ -171,13 +172,10 @@ def _changed(folder: Path, marker: dict[str, Any], root: Path) -> str:
     if files := digests.changed(marker["code"]):
         return f"the code of its builder has changed ({', '.join(files)})"
     why, notes = raw.difference(root, marker["raw"])
-    if (
-        notes != marker["raw"]
-    ):  # the same content with other times, as of a copy: it is not read again next time
-        new = folder / f".{MARKER}.{os.getpid()}"
+    if notes != marker["raw"]:
+        # The same content with other times, as of a copy: it is not read again next time.
         with contextlib.suppress(OSError):
-            new.write_text(json.dumps(marker | {"raw": notes}, indent=1), encoding="utf-8")
-            os.replace(new, folder / MARKER)
+            raw.write_whole(folder / MARKER, json.dumps(marker | {"raw": notes}, indent=1).encode())
     return why
 
 
@@ -197,7 +195,7 @@ def is_prepared(place: Location) -> bool:
         return False
 
 
-def find(place: Location) -> None:
+def require_raw_files(place: Location) -> None:
     """Check that the raw files of a data set are there and complete: nothing is downloaded, decoded or written.
 
     Raises:
@@ -205,7 +203,7 @@ def find(place: Location) -> None:
     """
     before = downloads.set(False)
     try:
-        place.entry.builder(place.options, place.root)
+        place.entry.build(place.options, place.root)
     finally:
         downloads.reset(before)
 
@@ -222,7 +220,7 @@ def _prepare(place: Location, force: bool = False) -> Dataset:
         # Otherwise another process was faster.
         if force or _read_marker(place.folder) is None or _why_stale(place):
             with raw.opened_files() as opened:
-                built = place.entry.builder(place.options, place.root)
+                built = place.entry.build(place.options, place.root)
             validate(place.entry.name, built)
             if isinstance(built, ListedDataset):
                 opened |= {str(path) for part in (built.train, built.test) for path in part.paths}
@@ -239,11 +237,15 @@ def _replace(place: Location, built: RawDataset | ListedDataset, files: dict[str
     """Decode and write a set beside its folder, then rename it into place. ``files`` are the raw ones as they were."""
     partial, old = (place.folder.with_name(f".{place.folder.name}.{state}") for state in ("partial", "old"))
     if isinstance(built, ListedDataset):
-        # Only raw images need it, and with it rich and multiprocessing.
+        # Only raw images need it, and with it rich.
         from datasets.core.decode import decode_into
 
         # What is decoded stays in the folder if this stops, to continue from.
-        built = decode_into(built, partial, place.entry.name)
+        try:
+            built = decode_into(built, partial, place.entry.name)
+        except BadImage as bad:
+            raw_files = Place(place.entry.tree, place.root, place.root)
+            raise raw_files.bad_file(bad.path, bad.problem, "an image") from bad
     else:
         _remove(partial)
         partial.mkdir()
@@ -292,7 +294,6 @@ def _write(folder: Path, place: Location, built: RawDataset, notes: raw.Notes) -
             np.save(path, array, allow_pickle=False)
         sizes[name] = {"bytes": path.stat().st_size}
     marker = {
-        "format": FORMAT,
         "identity": place.identity,
         "code": digests.builder(place.entry.builder.__module__),
         "root": str(place.root),
@@ -311,15 +312,18 @@ def _write(folder: Path, place: Location, built: RawDataset, notes: raw.Notes) -
 
 
 def _read_marker(folder: Path) -> dict[str, Any] | None:
-    """The content of done.json; None if it is missing, unreadable or of another format, so that it is prepared anew."""
+    """The content of done.json; None if it is missing or unreadable, so that the set is prepared anew."""
     try:
         marker = json.loads((folder / MARKER).read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError, ValueError):  # ValueError: not JSON, or not text
         return None
     except OSError as error:
         raise DataError(f"cannot read {folder / MARKER} ({error.strerror}); set FEDTABLES_CACHE.") from error
-    good = isinstance(marker, dict) and marker.get("format") == FORMAT and marker.get("arrays")
-    return marker if good else None
+    return (
+        marker
+        if isinstance(marker, dict) and {"identity", "code", "raw", "arrays"} <= marker.keys()
+        else None
+    )
 
 
 def _open(place: Location) -> Dataset | None:

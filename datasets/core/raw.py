@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmark.digests import of_file
+from benchmark.system import remove_leftovers
 
 Notes = dict[str, list[Any]]
 """Name relative to the data root -> [size in bytes, time of the last change in ns, SHA-256]."""
@@ -47,14 +48,14 @@ def listing(root: Path, names: Collection[str]) -> dict[str, list[int]]:
     endings: dict[Path, set[str]] = defaultdict(set)
     for path in map(Path, names):
         endings[path.parent].add(path.suffix)
-    found = {}
+    files = {}
     for folder, kinds in endings.items():
         with contextlib.suppress(FileNotFoundError, NotADirectoryError), os.scandir(root / folder) as entries:
             for entry in entries:
                 if Path(entry.name).suffix in kinds and not entry.name.startswith(".") and entry.is_file():
                     stat = entry.stat()
-                    found[(folder / entry.name).as_posix()] = [stat.st_size, stat.st_mtime_ns]
-    return found
+                    files[(folder / entry.name).as_posix()] = [stat.st_size, stat.st_mtime_ns]
+    return files
 
 
 def below(root: Path, opened: Collection[str | Path]) -> list[str]:
@@ -74,13 +75,13 @@ def difference(root: Path, notes: Notes) -> tuple[str, Notes]:
     Nothing has changed if only times have, or if all files are gone: prepared arrays can be used without them.
     """
     there = listing(root, notes)
-    known = {name: about[:2] for name, about in notes.items()}
-    if not there or there == known:
+    before = {name: about[:2] for name, about in notes.items()}
+    if not there or there == before:
         return "", notes
     for name in sorted(notes.keys() | there.keys()):
         if name not in there or name not in notes:
             return f"{root / name} is {'new' if name in there else 'gone'}", notes
-        if there[name] != known[name] and of_file(root / name) != notes[name][2]:
+        if there[name] != before[name] and of_file(root / name) != notes[name][2]:
             return f"{root / name} has changed", notes
     return "", {name: [*about, notes[name][2]] for name, about in there.items()}
 
@@ -88,3 +89,11 @@ def difference(root: Path, notes: Notes) -> tuple[str, Notes]:
 def are_gone(root: Path, notes: Notes) -> bool:
     """Whether there were raw files, and none is left to compare with."""
     return bool(notes) and not any((root / name).exists() for name in notes)
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Write a file in one step, so that a kill or a second process leaves no half of it."""
+    remove_leftovers(path)
+    aside = path.with_name(f".{path.name}.{os.getpid()}")
+    aside.write_bytes(content)
+    os.replace(aside, path)

@@ -9,30 +9,44 @@ from typing import Any, Literal, get_args, get_origin
 from benchmark.errors import validate
 from benchmark.registry import Registry
 from datasets.core.base import DataError, Facts, Options, RawDataset
+from datasets.core.checks import check_complete, check_published
+from datasets.core.folders import Tree, readable
 from datasets.core.images import ListedDataset
 
 Builder = Callable[[Any, Path], RawDataset | ListedDataset]
 
 
 @dataclass(frozen=True)
-class Entry:
-    """A registered data set: its builder, the model of its options, the version of what it builds, and its licence."""
+class RegisteredDataset:
+    """A registered data set; attributes as the arguments of `dataset`."""
 
     name: str
     builder: Builder
     options: type[Options]
+    tree: Tree
     version: int = 1
     facts: Callable[[Any], Facts] | None = None
     licence: str = ""
 
+    def build(self, options: Options, root: Path) -> RawDataset | ListedDataset:
+        """What the builder makes of the raw files below ``root``. `DataError` if they are missing or wrong."""
+        with readable(self.tree, root):
+            built = self.builder(options, root)
+            if isinstance(built, ListedDataset):
+                check_complete(self.tree, root, built)
+            if getattr(options, "strict", False):
+                check_published(self.tree, root, built)
+        return built
 
-ENTRIES: Registry[Entry] = Registry("data set", "datasets", DataError)
+
+ENTRIES: Registry[RegisteredDataset] = Registry("data set", "datasets", DataError)
 
 
 def dataset(
     name: str,
     *,
     options: type[Options],
+    tree: Tree | None = None,
     version: int = 1,
     facts: Callable[[Any], Facts] | None = None,
     licence: str = "",
@@ -42,14 +56,18 @@ def dataset(
     Args:
         name: Name in configurations and on the command line.
         options: Pydantic model of the options, a subclass of `datasets.core.base.Options`.
+        tree: Where its raw files are and who owns them; None: it reads no files.
         version: Increase it if the builder returns other data for the same options: sets prepared by an older
             version stay where they are and are prepared anew.
         facts: Options -> what is known of the set before its files are there; None: nothing.
-        licence: Licence of the images as their owner states it, and the owner's page; "" if it is not known.
+        licence: Licence of the images as their owner states it; "" if it is not known.
     """
 
     def register(builder: Builder) -> Builder:
-        ENTRIES.add(name, Entry(name, builder, options, version, facts, licence), builder.__module__)
+        place = tree or Tree(title=name, folders=(name,))
+        stated = f"{licence}, {place.page}" if place.page else licence
+        entry = RegisteredDataset(name, builder, options, place, version, facts, stated)
+        ENTRIES.add(name, entry, builder.__module__)
         return builder
 
     return register
@@ -60,7 +78,7 @@ def names() -> tuple[str, ...]:
     return tuple(ENTRIES.names())
 
 
-def get(name: str) -> Entry:
+def get(name: str) -> RegisteredDataset:
     """The entry registered as `name`.
 
     Raises:
@@ -91,7 +109,7 @@ def option_values(name: str) -> dict[str, str]:
     return accepted
 
 
-def parse(entry: Entry, options: Mapping[str, Any] | None) -> Options:
+def parse(entry: RegisteredDataset, options: Mapping[str, Any] | None) -> Options:
     """Validated options of a data set; None means all defaults."""
     where = " Set it under `options:` in conf/dataset/*.yaml or with dataset.options.KEY=VALUE."
     prefix = f"options of data set {entry.name!r}: "
@@ -112,8 +130,8 @@ def with_options(
     Raises:
         DataError: As `get` and `parse`.
     """
-    entry, own = get(node.get("name", "")), node.get("options") or {}
-    new = parse(entry, {**own, **given}).model_dump(mode="json")
-    old = entry.options.model_construct(**own).model_dump(mode="json", warnings=False)
+    entry, before = get(node.get("name", "")), node.get("options") or {}
+    new = parse(entry, {**before, **given}).model_dump(mode="json")
+    old = entry.options.model_construct(**before).model_dump(mode="json", warnings=False)
     changed = {key: (old.get(key), new[key]) for key in given if key not in old or old[key] != new[key]}
-    return {**node, "options": {**own, **{key: new[key] for key in changed}}}, changed
+    return {**node, "options": {**before, **{key: new[key] for key in changed}}}, changed

@@ -25,8 +25,8 @@ def shift(ink: Floats, which: Integers) -> Floats:
     height, width = ink.shape[1:]
     moved = np.empty_like(ink)
     for number, (down, right) in enumerate(SHIFTS):
-        chosen = which % len(SHIFTS) == number
-        moved[chosen] = padded[chosen, 1 - down : 1 - down + height, 1 - right : 1 - right + width]
+        rows = which % len(SHIFTS) == number
+        moved[rows] = padded[rows, 1 - down : 1 - down + height, 1 - right : 1 - right + width]
     return moved
 
 
@@ -92,11 +92,11 @@ def appear(images: Floats, appearances: Integers) -> Floats:
     for number in np.unique(appearances):
         gain, offset = (1.0, 0.75, 0.9, 0.6, 0.8)[number % 5], (0.0, 0.2, 0.1, 0.3)[number % 4]
         blurred, inverted = number % 4 in (1, 2), number % 3 == 2
-        chosen = appearances == number
-        part = images[chosen]
+        rows = appearances == number
+        part = images[rows]
         part = gaussian_filter(part, sigma=(0, 0, 0.5, 0.5)) if blurred else part
         part = 1 - part if inverted else part
-        shown[chosen] = gain * part + offset * (1 - gain)
+        shown[rows] = gain * part + offset * (1 - gain)
     return shown
 
 

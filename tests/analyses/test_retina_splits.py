@@ -14,7 +14,13 @@ from partitions import Population, make
 def listed(sources: np.ndarray, labels: np.ndarray) -> ListedDataset:
     files = Files([Path(str(n)) for n in range(len(labels))], labels, sources=sources)
     names, decode = tuple(f"client_{k}" for k in range(1, 6)), ToSquare(8, "squash")
-    return ListedDataset(files, files, ("normal", "diseased"), sources=names, decode=decode, places=())
+    return ListedDataset(
+        files,
+        files,
+        ("normal", "diseased"),
+        sources=names,
+        decode=decode,
+    )
 
 
 def test_lists_of_the_rule_and_lists_that_differ() -> None:

@@ -11,6 +11,7 @@ from command_line import Cli
 from benchmark.cli.data import print_check
 from datasets.core import registry
 from datasets.core.base import Options, RawDataset, Split
+from datasets.core.folders import Tree
 from datasets.core.prepare import locate, prepare
 from datasets.core.registry import describe, names, option_values
 
@@ -91,7 +92,16 @@ def published(
 
         registry.names()
         monkeypatch.setitem(
-            registry.ENTRIES.found, "small", [("tests", registry.Entry("small", build, Options, 1))]
+            registry.ENTRIES.found,
+            "small",
+            [
+                (
+                    "tests",
+                    registry.RegisteredDataset(
+                        "small", build, Options, Tree(title="Small", folders=("small",))
+                    ),
+                )
+            ],
         )
         place = locate("small", cache=tmp_path)
         prepare(place, force=True)
@@ -141,7 +151,7 @@ def test_options_come_on_top_of_those_of_the_file(cli: Cli, tmp_path: Path) -> N
         ("check digits size=8", "digits: 'size'"),
         ("prepare niid2 rest=test", "rest dataset.rest="),
         # The options are right, the files are missing.
-        ("prepare acevedo size=64 classes=folders data=nothing", "Acevedo-20: 8 class"),
+        ("prepare acevedo size=64 classes=folders data=nothing", "Acevedo-20: 8 missing: basophil"),
         # An option goes to every set that is named, so each has to have it.
         ("prepare acevedo matek classes=folders", "matek: 'classes' size=VALUE, seed=VALUE"),
     ],

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 from command_line import FAKE_RUN
-from processes import descendants, is_alive, wait_until
 
 from benchmark.errors import ConfigError
 from benchmark.system import NO_MEMORY, explain, remove_leftovers, require_open_files
@@ -162,32 +161,6 @@ def test_leftovers_of_processes_that_are_gone(tmp_path: Path) -> None:
     remove_leftovers(tmp_path / "table.csv")
     assert {path.name for path in tmp_path.iterdir()} == kept
     remove_leftovers(tmp_path / "nowhere" / "table.csv")
-
-
-POOL = """
-import os, sys, time
-from datasets.core.decode import _in_processes
-
-def work(start, paths):
-    print("begun", flush=True)
-    return start
-
-if __name__ == "__main__":
-    for _ in _in_processes(work, range(2), [[], []], 2):
-        time.sleep(1000)
-"""
-
-
-def test_decoders_end_with_a_killed_command(root: Path, tmp_path: Path) -> None:
-    script = tmp_path / "script.py"
-    script.write_text(POOL)
-    environment = os.environ | {"PYTHONPATH": str(root)}
-    with subprocess.Popen([sys.executable, script], stdout=subprocess.PIPE, env=environment) as process:
-        assert process.stdout is not None and process.stdout.readline() == b"begun\n"
-        children = descendants(process.pid)
-        assert children
-        process.kill()
-        wait_until(lambda: not any(map(is_alive, children)), "the decoders end")
 
 
 def test_control_characters_do_not_reach_the_terminal(cli: Any) -> None:

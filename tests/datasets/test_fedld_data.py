@@ -1,4 +1,4 @@
-"""Retina and COVID-FL: what is read of the prepared copies, in which order, and who the clients are."""
+"""Retina and COVID-FL: the order of the images, kinds of arrays and lists, and who the clients are."""
 
 import shutil
 from collections.abc import Callable
@@ -9,7 +9,7 @@ import pytest
 from raw_trees import listed, write_lines
 
 from datasets.core.base import DataError
-from datasets.core.images import ToSquare, as_rgb
+from datasets.core.images import as_rgb
 from datasets.core.prepare import load
 from datasets.retina import SPLITS
 from partitions import Population, make
@@ -21,7 +21,6 @@ def test_retina_is_in_the_order_of_labels_csv(raw: Callable[..., Path]) -> None:
     rows = path.read_text().split()
     path.write_text("\n".join(reversed(rows)))
     data = listed("retina", root)
-    assert data.classes == ("normal", "diseased") and data.sources == () and data.shape == (3, 256, 256)
     assert data.mean == (0.5007, 0.5010, 0.5019) and data.std == (0.0342, 0.0535, 0.0484)
     assert [path.name for path in data.train.paths] == [f"{n}_left.npy" for n in range(9, -1, -1)]
     assert data.train.labels.tolist() == [1, 0] * 5 and data.test.labels.tolist() == [1, 0] * 3
@@ -98,18 +97,12 @@ def test_retina_strict_takes_the_figures_counts(
         listed("retina", root, strict=True, split=3)
 
 
-# COVID-FL ------------------------------------------------------------------------------------------------------------
-
-
 def test_covid_sites_are_the_sources(raw: Callable[..., Path]) -> None:
     """Of each of 12 sites the images 0 to 3 have the classes 0 1 2 0."""
     root = raw("covid_fl")
     (root / "COVID-FL/12_clients/split_real/._gz.csv").touch()
-    for options in ({}, {"strict": True}):
-        data = listed("covid_fl", root, **options)
-        assert data.classes == ("normal", "pneumonia", "COVID-19") and data.decode == ToSquare(384, "cover")
-        assert data.sources == tuple(sorted(data.sources)) and len(data.sources) == 12
-        assert data.mean == (0.485, 0.456, 0.406) and data.std == (0.229, 0.224, 0.225)
+    for strict in (False, True):
+        data = listed("covid_fl", root, strict=strict)
         assert data.train.labels.tolist() == [0, 1, 2, 0] * 12
         assert data.test.labels.tolist() == [0, 1, 2] * 2 and data.test.sources is None
         np.testing.assert_array_equal(data.train.sources, np.repeat(np.arange(12), 4))

@@ -1,4 +1,4 @@
-"""Decoding of image files into arrays: pixels, processes, and interruptions."""
+"""Decoding of image files into arrays: pixels, threads, and interruptions."""
 
 import os
 import struct
@@ -15,7 +15,6 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from raw_mistakes import Killed
 from raw_trees import picture
 from torchvision.transforms.v2 import CenterCrop, Compose, Resize
 
@@ -23,7 +22,7 @@ from benchmark.runs.build import to_tensor
 from datasets.core import prepare, registry
 from datasets.core.base import DataError, Options, published
 from datasets.core.decode import decode_into
-from datasets.core.folders import Place, Tree
+from datasets.core.folders import Tree
 from datasets.core.images import Files, ListedDataset, ToSquare, open_rgb
 
 # One file --------------------------------------------------------------------------------------------------
@@ -69,14 +68,12 @@ def listed(folder: Path, train: int = 70, test: int = 3, decode: Any = None) -> 
         if not os.path.lexists(path):
             picture(path, 0, n, 8, 9 + n % 5)
     labels = np.arange(train + test, dtype=np.int64) % 2
-    tree = Tree(title="Pictures", folders=("raw",), page="example.org/pictures", archive="raw.zip")
     return ListedDataset(
         train=Files(paths[:train], labels[:train]),
         test=Files(paths[train:], labels[train:]),
         decode=decode or ToSquare(8, "squash"),
         mean=None,
         std=None,
-        places=(Place(tree, folder.parent, folder),),
         classes=("even", "odd"),
     )
 
@@ -104,12 +101,12 @@ def test_goes_on_where_it_stopped(tmp_path: Path) -> None:
     """Chunks of 32: files 0 to 31 are on the disk when file 40 stops it. Files of other times are another list."""
     for times, first in ((None, 32), ((1, 1), 0)):
         with pytest.raises(DataError, match="stopped here"):
-            decode_into(listed(tmp_path / "raw", decode=Counting("040.png")), tmp_path / "out", "name", 1)
+            decode_into(listed(tmp_path / "raw", decode=Counting("040.png")), tmp_path / "out", "name")
         decode = Counting()
         data = listed(tmp_path / "raw", decode=decode)
         for path in (*data.train.paths, *data.test.paths) if times else ():
             os.utime(path, times)
-        raw = decode_into(data, tmp_path / "out", "name", 1)
+        raw = decode_into(data, tmp_path / "out", "name")
         assert decode.seen == [f"{n:03}.png" for n in range(first, 73)]
         np.testing.assert_array_equal(raw.train.images, np.stack([decode(path) for path in data.train.paths]))
 
@@ -117,8 +114,8 @@ def test_goes_on_where_it_stopped(tmp_path: Path) -> None:
 def test_the_wrong_shape(tmp_path: Path) -> None:
     larger = Mock(size=8, return_value=np.zeros((3, 9, 9), np.uint8))
     with pytest.raises(DataError) as caught:
-        decode_into(listed(tmp_path / "raw", decode=larger), tmp_path / "out", "name", 1)
-    assert "000.png was decoded into uint8 (3, 9, 9) and not into uint8 (3, 8, 8)." in str(caught.value)
+        decode_into(listed(tmp_path / "raw", decode=larger), tmp_path / "out", "name")
+    assert "000.png was decoded into uint8 (3, 9, 9) and not into uint8 (3, 8, 8)" in str(caught.value)
 
 
 # Whole preparations --------------------------------------------------------------------------------------------------
@@ -133,12 +130,13 @@ def pictures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         return listed(root)
 
     registry.names()
-    entry = registry.Entry("pictures", build, Options, 1)
+    tree = Tree(title="Pictures", folders=("raw",), page="example.org/pictures", archive="raw.zip")
+    entry = registry.RegisteredDataset("pictures", build, Options, tree)
     monkeypatch.setitem(registry.ENTRIES.found, "pictures", [(__name__, entry)])
     return tmp_path
 
 
-def test_several_processes_prepare_the_same_arrays(pictures: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_several_threads_prepare_the_same_arrays(pictures: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FEDTABLES_WORKERS", "2")
     data = prepare.load("pictures", None, pictures / "raw", pictures / "cache")
     files, decode = listed(pictures / "raw"), ToSquare(8, "squash")
@@ -202,18 +200,8 @@ def test_a_file_that_is_no_image(
         path.write_bytes(path.read_bytes()[:60] if content is None else content)
     message = refused("pictures", pictures / "raw", decoding=content != "link")
     assert message.startswith("Pictures: 037.png cannot be ") and f"looked at: {path}\n" in message
-    assert "expected:  raw/037.png, an image\n" in message
+    assert "expected:  037.png, an image\n" in message
     assert [word for word in words.split("; ") if word not in message] == [], message
-
-
-def test_the_place_of_a_bad_file_is_the_nearest_one(tmp_path: Path) -> None:
-    """Of two sets one may lie in the data root itself."""
-    data = listed(tmp_path / "raw", train=3, test=1)
-    other = Tree(title="Others", folders=("others",), page="example.org/others", archive="others.zip")
-    object.__setattr__(data, "places", (Place(other, tmp_path, tmp_path), *data.places))
-    data.train.paths[1].write_bytes(b"")
-    with pytest.raises(DataError, match=r"^Pictures: 001\.png"):
-        decode_into(data, tmp_path / "out", "name", 1)
 
 
 def test_what_a_builder_says_of_files_is_kept_with_the_arrays(tmp_path: Path) -> None:
@@ -227,7 +215,7 @@ def test_what_a_builder_says_of_files_is_kept_with_the_arrays(tmp_path: Path) ->
         "expected": expected,
     }
     data = replace(listed(tmp_path / "raw", train=3, test=1), **said)
-    raw = decode_into(data, tmp_path / "out", "name", 1)
+    raw = decode_into(data, tmp_path / "out", "name")
     assert {name: getattr(raw, name) for name in said} == said and raw.classes == ("even", "odd")
 
 
@@ -250,9 +238,3 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
     command = [sys.executable, "-c", code, str(tmp_path / "a.npy")]
     done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True)
     assert int(done.stdout) < 150_000, f"{done.stdout} KiB more"
-
-
-def test_a_killed_worker_is_one_message(tmp_path: Path) -> None:
-    data = listed(tmp_path / "raw", decode=Killed())
-    with pytest.raises(DataError, match="a process that decodes images was killed"):
-        decode_into(data, tmp_path / "out", "name", 2)

@@ -1,10 +1,8 @@
 """Mistakes in raw files: changes of a small tree, for tables of (data set, change, parts of the message)."""
 
 import gzip
-import os
 import pickle
 import shutil
-import signal
 import struct
 from collections.abc import Callable
 from pathlib import Path
@@ -104,15 +102,6 @@ def idx(name: str, *shape: int, magic: int = 2051, extra: int = 0, packed: bool 
 
 def each(*changes: Change) -> Change:
     return lambda root: [change(root) for change in changes]
-
-
-class Killed:
-    """Kills the process that decodes."""
-
-    size = 8
-
-    def __call__(self, path: Path) -> Any:
-        os.kill(os.getpid(), signal.SIGKILL)
 
 
 class Mistake(NamedTuple):

@@ -27,7 +27,7 @@ Pixels = npt.NDArray[np.uint8]
 def listed(name: str, root: Path, **options: Any) -> ListedDataset:
     """What the builder of image files lists; a cut-down copy unless `strict` is given."""
     entry = get(name)
-    made = entry.builder(parse(entry, {"strict": False, **options}), root)
+    made = entry.build(parse(entry, {"strict": False, **options}), root)
     assert isinstance(made, ListedDataset)
     return made
 
@@ -111,14 +111,11 @@ def acevedo(root: Path, each: int = 20, size: tuple[int, int] = (18, 24)) -> Non
 
 
 def matek(root: Path, each: int = 20) -> None:
-    """``each`` images of each of the 15 codes, with an alpha channel, and their annotations."""
-    top, lines = root / "PKG - AML-Cytomorphology_LMU/AML-Cytomorphology", []
+    """``each`` images of each of the 15 codes, with an alpha channel."""
+    top = root / "PKG - AML-Cytomorphology_LMU/AML-Cytomorphology"
     for label, code in enumerate(MATEK):
         for n in range(1, each + 1):
-            name = f"{code}/{code}_{n:04}.tiff"
-            picture(top / name, label, n, 20, 20, "RGBA")
-            lines.append(f"{name} {code} nan nan")
-    write_lines(top / "annotations.dat", lines)
+            picture(top / f"{code}/{code}_{n:04}.tiff", label, n, 20, 20, "RGBA")
 
 
 def bodzas(root: Path, each: int = 20) -> None:

@@ -1,7 +1,8 @@
-"""Accepted places of raw files: the same images in the same order, wherever the folder is; nothing is written there."""
+"""What each data set of image files lists of its miniature raw tree, wherever the tree lies."""
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,12 +10,51 @@ from raw_trees import listed
 
 from datasets.cifar import CIFAR10, CIFAR100
 from datasets.core.download import fetch
-from datasets.core.images import Files
+from datasets.core.images import IMAGENET_MEAN, IMAGENET_STD, Files, ToSquare
 from datasets.core.prepare import load
+from datasets.isic2019 import Dermoscopy
 from datasets.mnist import MNIST
+from datasets.retina import FromArray
+
+SKIN = ("vidir_molemax", "vidir_modern", "rosendahl", "vienna_dias")
+SITES = (
+    *("bimcv", "cohen", "eurorad", "gz", "ml-workgroup", "ricord_c"),
+    *("rsna-0", "rsna-1", "rsna-2", "rsna-3", "rsna-4", "sirm"),
+)
+CENTRES = ("bcn", "vidir_molemax", "vidir_modern", "rosendahl", "msk", "vienna_dias")
+# Options, images of each class for training and for testing, classes (the first), attributes, sources, decoder.
+LISTED: dict[str, tuple[dict[str, Any], list[int], list[int], str, tuple[str, ...], tuple[str, ...], Any]] = {
+    "retina": ({}, [5, 5], [3, 3], "normal", (), (), FromArray(256)),
+    "covid_fl": ({}, [24, 12, 12], [2, 2, 2], "normal", (), SITES, ToSquare(384, "cover")),
+    "acevedo": ({}, [2] * 10, [1] * 10, "basophil", (), (), ToSquare(224)),
+    "matek": ({"size": 20}, [1] * 15, [1] * 15, "basophil", (), (), ToSquare(20)),
+    "bodzas": ({}, [1] * 9, [1] * 9, "basophil", (), (), ToSquare(224)),
+    # FedSDC's and FedDisco's code resize both sides to 56.
+    "ham10000": ({"held_out": 1}, [3] * 7, [1] * 7, "akiec", (), SKIN, ToSquare(56)),
+    "isic2019": ({}, [12] * 8, [6] * 8, "MEL", (), CENTRES, Dermoscopy(224, True)),
+    "waterbirds": ({}, [6, 6], [6, 6], "land bird", ("land", "water"), (), ToSquare(256)),
+    "spawrious": ({}, [36, 36], [4, 4], "labrador", ("beach", "snow"), (), ToSquare(224)),
+}
+
+
+@pytest.mark.parametrize("name", LISTED)
+def test_what_is_listed(raw: Callable[..., Path], name: str) -> None:
+    options, train, test, first, attributes, sources, decode = LISTED[name]
+    root = raw(name)
+    data = listed(name, root, **options)
+    for part, counts in ((data.train, train), (data.test, test)):
+        assert np.bincount(part.labels).tolist() == counts
+        assert all(path.is_file() and root in path.parents for path in part.paths)
+    assert len({*data.train.paths, *data.test.paths}) == sum(train) + sum(test), "no file is in both parts"
+    assert data.classes[0] == first and len(data.classes) == len(train)
+    assert (data.attributes, data.sources, data.decode) == (attributes, sources, decode)
+    if name != "retina":
+        assert (data.mean, data.std) == (IMAGENET_MEAN, IMAGENET_STD)
+
 
 PBC, AML = "PBC_dataset_normal_DIB", "PKG - AML-Cytomorphology_LMU"
 PARTS = "HAM10000/HAM10000_images_part_"
+INPUT = "ISIC_2019_Training_Input"
 LAYOUTS = [
     ("acevedo", {PBC: f"{PBC}/{PBC}"}),
     ("acevedo", {PBC: "pbc_dataset_normal_dib (1)"}),
@@ -32,10 +72,10 @@ LAYOUTS = [
     ("isic2019", {"ISIC2019": "."}),
     ("isic2019", {"ISIC2019/train_test_split": "ISIC2019/fed_isic2019_train_test_split.csv"}),
     ("isic2019", {"ISIC2019/train_test_split": "train_test_split.csv"}),
-    ("isic2019", {"ISIC2019/ISIC_2019_Training_Input": "ISIC2019/ISIC_2019_Training_Input/ISIC_2019_Training_Input"}),
+    ("isic2019", {f"ISIC2019/{INPUT}": f"ISIC2019/{INPUT}/{INPUT}"}),
     ("spawrious", {"spawrious224": "spawrious224__entire_dataset/spawrious224"}),
     ("waterbirds", {"waterbirds_v1.0": "waterbirds/waterbird_complete95_forest2water2"}),
-]  # fmt: skip
+]
 
 
 def move(root: Path, old: str, new: str) -> None:
@@ -58,8 +98,8 @@ def content(part: Files) -> list[tuple[str, int]]:
 
 @pytest.mark.parametrize(("name", "moves"), LAYOUTS)
 def test_accepted_places(raw: Callable[..., Path], name: str, moves: dict[str, str]) -> None:
-    root = raw(name)
-    options = {"held_out": 1} if name == "ham10000" else {}
+    """The same images in the same order."""
+    root, options = raw(name), LISTED[name][0]
     before = listed(name, root, **options)
     for old, new in moves.items():
         move(root, old, new)
