@@ -33,7 +33,6 @@ from methods.shared import fast
 from methods.shared.precision import float32
 from methods.shared.prototypes import Prototypes
 
-
 # The equations. The rule computes the same in fewer kernels, with ``methods/shared/fast.py``. -----------------------
 
 
@@ -101,7 +100,7 @@ class FedMR(VariantRule, Prototypes):
         return super().send(server, client, view) | flag
 
     def begin(self, ctx: ClientContext) -> State:
-        """The generator that picks Lite's samples of each batch, and the pairs of Eq. 4 if all batches have the same."""
+        """The generator that picks Lite's samples, and the pairs of classes of Eq. 4 if all batches have the same."""
         local: State = {"lite": ctx.generators("lite")} if self.lite else {}
         if self.mu2 and "g" in ctx.received and self.inter_cj != "batch":
             g, C = ctx.received["g"], ctx.received["known"]

@@ -91,7 +91,9 @@ def test_stored_intra(case: int, variant: Any, name: str) -> None:
     close(value_and_gradient(lambda z: extra(rule, z, y), z), f"c{case}_intra_{{}}_{name}")
     if variant == "paper":
         as_printed = value_and_gradient(lambda z: intra_class(z, y, rule.eps), z)
-        close(as_printed, f"c{case}_intra_{{}}_{name}")
+        close(
+            as_printed, f"c{case}_intra_{{}}_{name}", 1e-6
+        )  # two samples: its gradient is 0 but for rounding
         in_few_kernels = value_and_gradient(lambda z: fast.intra_class(z, y, rule.eps), z)
         assert in_few_kernels[0] == pytest.approx(as_printed[0], rel=1e-10)
         near(in_few_kernels[1], as_printed[1], 1e-10 * max(1.0, np.abs(as_printed[1]).max()))
