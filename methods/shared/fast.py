@@ -1,4 +1,4 @@
-"""Losses of methods in few kernels. The file of the method states the same loss as its paper does; tests compare both."""
+"""Losses of methods in few kernels. A method's file states the same loss as its paper does; tests compare both."""
 
 from typing import Any, Literal
 
