@@ -243,12 +243,11 @@ class Vote(VariantRule, Prediction):
             return torch.stack([head.classify(z) for head in members])
 
         if self.gamma < 1:
-            data = view.validation() if self.ranking == "validation" else view.training()
-            answers = [(logits(x), y) for x, y in data]
-            if not answers:
+            data = view.validation if self.ranking == "validation" else view.training
+            if data is None:
                 raise MethodError(
                     "prediction 'vote' ranks heads on a validation split: set evaluation.validation"
                 )
-            scores = head_scores(answers, self.metric)
+            scores = head_scores(((logits(x), y) for x, y in data.batches()), self.metric)
             members = [members[s] for s in best_heads(scores, self.gamma)]
         yield lambda x: majority(logits(x))

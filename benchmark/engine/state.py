@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from benchmark.engine.evaluation import EvaluationSet
 from benchmark.engine.records import Cost, Record
 from methods.core.contexts import State
+from methods.core.samples import Samples
 
 
 class Diverged(Exception):
@@ -47,7 +47,7 @@ class Problem:
     num_classes: int
     num_attributes: int
     transform: Callable[[Tensor], Tensor]
-    evaluation_sets: Mapping[str, EvaluationSet]
+    evaluation_sets: Mapping[str, Samples]
     augmented_transform: Callable[[Tensor], Tensor] | None = None
 
 

@@ -161,9 +161,9 @@ def _round(block: Block, samples: int, device: str) -> float:
         return time.perf_counter()
 
     # The first round also chooses kernels and allocates memory, so it is not timed.
-    state, _ = federation.step(state)
+    state, _ = federation.run_round(state)
     began = wait()
-    federation.step(state)
+    federation.run_round(state)
     return (wait() - began) / len(federation.problem.clients[0])
 
 

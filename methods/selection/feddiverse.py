@@ -19,8 +19,8 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from methods.core.contexts import FrozenModel, Generators, Head, Phase, State
-from methods.core.rules import ClientPool, ClientProbe, ClientRule, MethodError, VariantRule, register
+from methods.core.contexts import ClientPool, ClientProbe, FrozenModel, Generators, Head, Phase, State
+from methods.core.rules import ClientRule, MethodError, VariantRule, register
 from methods.shared.triplets import (
     AI,
     CI,

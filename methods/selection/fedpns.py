@@ -20,8 +20,8 @@ import numpy as np
 from pydantic import Field
 from torch import Tensor
 
-from methods.core.contexts import State
-from methods.core.rules import ClientPool, Selection, VariantRule, register
+from methods.core.contexts import ClientPool, State
+from methods.core.rules import Selection, VariantRule, register
 from methods.core.vectors import gram
 from methods.shared.draw import without_replacement
 

@@ -25,8 +25,8 @@ from pydantic import Field
 from torch import Tensor
 
 from benchmark.errors import wrong
-from methods.core.contexts import State
-from methods.core.rules import ClientPool, MethodError, Selection, VariantRule, register
+from methods.core.contexts import ClientPool, State
+from methods.core.rules import MethodError, Selection, VariantRule, register
 from methods.shared.draw import without_replacement
 
 ITERATIONS = 300

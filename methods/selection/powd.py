@@ -19,8 +19,8 @@ import torch.nn.functional as F
 from pydantic import Field
 
 from benchmark.errors import wrong
-from methods.core.contexts import State
-from methods.core.rules import ClientPool, ClientProbe, MethodError, Selection, VariantRule, register
+from methods.core.contexts import ClientPool, ClientProbe, State
+from methods.core.rules import MethodError, Selection, VariantRule, register
 from methods.shared.draw import without_replacement
 
 

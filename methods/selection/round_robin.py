@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from methods.core.contexts import State
-from methods.core.rules import ClientPool, Selection, VariantRule, register
+from methods.core.contexts import ClientPool, State
+from methods.core.rules import Selection, VariantRule, register
 from methods.shared.draw import without_replacement
 
 

@@ -11,8 +11,8 @@ from pydantic import Field
 from scipy.special import entr
 from torch import Tensor
 
-from methods.core.contexts import Batch, ClientContext, Loss
-from methods.core.rules import ClientPool, ClientProbe, ClientRule, MethodError, Selection
+from methods.core.contexts import Batch, ClientContext, ClientPool, ClientProbe, Loss
+from methods.core.rules import ClientRule, MethodError, Selection
 
 CI, AI, SC = 0, 1, 2
 """Places in a triplet: class imbalance, attribute imbalance, spurious correlation."""

@@ -72,7 +72,7 @@ def test_partial_participation_follows_the_chosen_clients(selection: str, kappa:
     model = quadratic(config, sizes, a, b, start=1.0, clients_per_round=kappa)
     state, w, seen = model.initial_state(), 1.0, set()
     for _ in range(15):
-        state, report = model.step(state)
+        state, report = model.run_round(state)
         total = sum(sizes[k] for k in report.clients)
         w += sum(sizes[k] / total * pull(a[k]) * (b[k] - w) for k in report.clients)
         assert len(report.clients) == kappa

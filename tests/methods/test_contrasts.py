@@ -51,7 +51,7 @@ def test_moon_looks_at_augmented_images_again() -> None:
     near(run(again)[-1].w, run(once)[-1].w)
     assert not torch.allclose(run(once)[-1].w, run(plain)[-1].w)
     # In round 1, 33 samples pass two other models: in each of two epochs, or before training.
-    costs = [model.step(run(model, rounds=1)[-1])[1].cost.forward for model in (again, once)]
+    costs = [model.run_round(run(model, rounds=1)[-1])[1].cost.forward for model in (again, once)]
     assert costs[1] == 2 * 33 < costs[0] <= 4 * 33
 
 

@@ -60,7 +60,7 @@ def small(
 def reports(model: FederatedRun) -> tuple[list[FederationState], list[RoundReport]]:
     states, found = [model.initial_state()], []
     for _ in range(model.schedule.rounds):
-        state, report = model.step(states[-1])
+        state, report = model.run_round(states[-1])
         states.append(state)
         found.append(report)
     return states, found

@@ -246,7 +246,7 @@ def test_absent_classes_keep_their_prototype() -> None:
     model = federation(clients(), build(config), mlp(), rounds=8, clients_per_round=1, batch_size=100)
     states, seen = [model.initial_state()], []
     for _ in range(8):
-        state, report = model.step(states[-1])
+        state, report = model.run_round(states[-1])
         states.append(state)
         seen.append(report.clients[0])
     holds = {0: {0, 1}, 1: {1}, 2: {0, 1}, 3: {0, 2}}
@@ -298,7 +298,7 @@ def test_what_is_sent() -> None:
         model = start({"mu1": 0.01, "mu2": 0.1} | parameters, rounds=2)
         state, found = model.initial_state(), []
         for _ in range(2):
-            state, report = model.step(state)
+            state, report = model.run_round(state)
             found.append((report.cost.scalars_up, report.cost.scalars_down, report.cost.forward))
         return found
 
@@ -314,7 +314,9 @@ def test_weights_by_batches() -> None:
     """12, 9, 16, 7 samples in batches of 5 are 3, 2, 4, 2; without a step at any client samples count."""
     server = {"weights": {"name": "batches"}}
     model = federation(clients(), build({"server": server}), mlp(), rounds=1, batch_size=5, epochs=2)
-    assert model.step(model.initial_state())[1].weights == pytest.approx([3 / 11, 2 / 11, 4 / 11, 2 / 11])
+    assert model.run_round(model.initial_state())[1].weights == pytest.approx(
+        [3 / 11, 2 / 11, 4 / 11, 2 / 11]
+    )
     idle = SimpleNamespace(steps=np.zeros(2), sizes=np.array([30.0, 70.0]))
     assert BatchWeights().weights(idle).tolist() == [0.3, 0.7]
 

@@ -162,7 +162,7 @@ def test_cost_of_the_paper_and_of_the_code() -> None:
         model, _ = watched(fedsdc(variant=variant), ALL)
         state = model.initial_state()
         total = sum(len(v) for v in state.rules["fedsdc"]["heads"].values())
-        costs[variant] = model.step(state)[1].cost
+        costs[variant] = model.run_round(state)[1].cost
         assert costs[variant].scalars_up == total
     assert costs["paper"].scalars_down == total
     assert costs["reference"].scalars_down == 4 * total

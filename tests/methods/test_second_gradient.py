@@ -55,7 +55,7 @@ def test_the_second_gradient_sees_what_the_first_saw() -> None:
     options: dict[str, Any] = {"net": bn_dropout, "momentum": 0.9, "weight_decay": 1e-3}
     seen = Recorder()
     twice = class_run(with_rules(Still(gradients=[]), seen), **options)
-    state, report = twice.step(twice.initial_state())
+    state, report = twice.run_round(twice.initial_state())
     expected = run(class_run({}, **options), rounds=1)[-1]
     assert torch.equal(state.w, expected.w) and torch.equal(state.buffers, expected.buffers)
     for first, second in zip(seen.batches[::2], seen.batches[1::2], strict=True):
@@ -103,8 +103,8 @@ def test_mofedsam_is_fedsam_beside_fedcm() -> None:
 def test_fedcm_sends_the_direction_down_and_nothing_up() -> None:
     """alpha = .5. Round 0: v = 3 - .05 (.5 * 40) = 2, Delta = 20; round 1: v = 2 - .05 (.5 * 30 + .5 * 20) = .75."""
     model = quadratic({"client": {"fedcm": {"alpha": 0.5}}}, epochs=1)
-    state, _ = model.step(model.initial_state())
+    state, _ = model.run_round(model.initial_state())
     assert float(state.rules["fedcm"]["delta"]) == pytest.approx(20.0)
-    state, report = model.step(state)
+    state, report = model.run_round(state)
     assert float(state.w) == pytest.approx(0.75)
     assert report.cost == Cost(scalars_down=2)

@@ -177,7 +177,7 @@ def way(
     model = federation(ones(*sizes), method, two_parameters(), rounds=rounds, **options)
     state, found, turns = model.initial_state(), [START], []
     for _ in range(rounds):
-        state, report = model.step(state)
+        state, report = model.run_round(state)
         found.append(float(state.w[0]))
         turns.append(report.clients)
     return found, turns

@@ -173,7 +173,7 @@ def test_what_is_cut_in_training_is_cut_wherever_images_are_looked_at(tmp_path: 
     # The network is built for what it sees, and trains on what is cut already.
     linear = next(m for m in run.model.net.modules() if isinstance(m, torch.nn.Linear))
     assert linear.in_features == 16 * 56 * 56
-    run.step(run.initial_state())
+    run.run_round(run.initial_state())
 
 
 # Running -----------------------------------------------------------------------------------------------------------
