@@ -14,6 +14,7 @@ from benchmark.engine import randomness
 from benchmark.engine.frozen import FrozenPool
 from benchmark.engine.state import Diverged, FederationState, Problem, Schedule
 from benchmark.engine.training import ActiveRule, LocalTrainer, LoopResult, TrainSpec
+from benchmark.heterogeneity import class_counts, group_counts
 from benchmark.models.flat import FlatModel
 from methods.core.contexts import ClientContext, Head, Phase, RoundView, State, Trained
 from methods.core.rules import ClientRule
@@ -65,10 +66,7 @@ class ClientSide:
         device = problem.images.device
         self.indices = [torch.from_numpy(np.asarray(c, dtype=np.int64)).to(device) for c in problem.clients]
         self.sizes = np.array([len(c) for c in problem.clients], dtype=np.float64)
-        labels = problem.labels.cpu().numpy()
-        self.label_counts = np.stack(
-            [np.bincount(labels[c], minlength=problem.num_classes) for c in problem.clients]
-        )
+        self.label_counts = class_counts(problem.clients, problem.labels.cpu().numpy(), problem.num_classes)
         # The positions in w of the personal groups, ascending: a client keeps only these values.
         self._own = self.model.layouts[None].mask(*self.personal).nonzero().flatten().to(self.model.w.device)
         self._initial_buffers = self.model.buffers.clone()
@@ -89,10 +87,8 @@ class ClientSide:
         p = self.problem
         if p.attributes is None:
             return None
-        groups = (p.labels * p.num_attributes + p.attributes).cpu().numpy()
-        size = p.num_classes * p.num_attributes
-        counts = [np.bincount(groups[client], minlength=size) for client in p.clients]
-        return np.stack(counts).reshape(-1, p.num_classes, p.num_attributes)
+        labels, attributes = p.labels.cpu().numpy(), p.attributes.cpu().numpy()
+        return group_counts(p.clients, labels, attributes, p.num_classes, p.num_attributes)
 
     def data(self, client: int) -> Samples:
         """The samples of one client."""

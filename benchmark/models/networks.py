@@ -27,7 +27,7 @@ from benchmark.models.pretrained import (
     MOBILENETV2,
     RESNET50,
     Reader,
-    Weights,
+    WeightsFile,
     exported,
     load_weights,
 )
@@ -38,7 +38,7 @@ def model_names() -> list[str]:
     return sorted(networks)
 
 
-def wanted_weights(model: NamedConfig) -> Weights | None:
+def wanted_weights(model: NamedConfig) -> WeightsFile | None:
     """The pre-trained weights that a run's model starts from; None if it starts from random ones."""
     if model.parameters.get("start") is not None:
         return exported(model.parameters["start"])
@@ -220,7 +220,7 @@ class ResNet50(PretrainedNetwork):
     ``width_multiplier`` as in `ResNet18`.
     """
 
-    weights: ClassVar[Weights | None] = RESNET50
+    weights: ClassVar[WeightsFile | None] = RESNET50
     width_multiplier: Multiplier = 1
 
     def net(self, num_classes: int, shape: Shape) -> Net:
@@ -238,7 +238,7 @@ class EfficientNetB0(PretrainedNetwork):
         hidden: Width of a layer (Linear, ReLU) between the pooled 1280 features and the classifier; 0 for none.
     """
 
-    weights: ClassVar[Weights | None] = EFFICIENTNET_B0
+    weights: ClassVar[WeightsFile | None] = EFFICIENTNET_B0
     drop_path: Share = 0.0
     hidden: Count = 0
 
@@ -267,7 +267,7 @@ class MobileNetV2(PretrainedNetwork):
         width_multiplier: One of the paper's (its section 6.1).
     """
 
-    weights: ClassVar[Weights | None] = MOBILENETV2
+    weights: ClassVar[WeightsFile | None] = MOBILENETV2
     groups: int = Field(8, ge=1)
     drop_path: Share = 0.0
     width_multiplier: float = 1

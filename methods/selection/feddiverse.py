@@ -19,6 +19,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
+from benchmark.heterogeneity import triplets as triplets_of
 from methods.core.contexts import ClientPool, ClientProbe, FrozenModel, Generators, Head, Phase, State
 from methods.core.rules import ClientRule, MethodError, VariantRule, register
 from methods.shared.triplets import (
@@ -28,7 +29,6 @@ from methods.shared.triplets import (
     Balanced,
     Gce,
     PreTrained,
-    dht,
     interaction_matrix,
     require_attributes,
 )
@@ -130,15 +130,15 @@ class FedDiverse(VariantRule, PreTrained):
 
     def _ask(self, clients: ClientPool) -> State:
         """All clients upload three numbers: {"triplets": [K, 3]} and, where the truth is there, {"errors": [K]}."""
-        known = self.triplets == "known"
+        is_known = self.triplets == "known"
         triplets = clients.ask(
             range(clients.num_clients),
-            lambda probe: dht(interaction_matrix(probe) if known else self._matrix(probe)),
+            lambda probe: triplets_of(interaction_matrix(probe) if is_known else self._matrix(probe)),
         )
         state: State = {"triplets": triplets.tolist()}
         truth = clients.group_counts
-        if not known and truth is not None and truth.shape[2] > 1:
-            state["errors"] = np.linalg.norm(triplets - dht(truth), axis=1).tolist()
+        if not is_known and truth is not None and truth.shape[2] > 1:
+            state["errors"] = np.linalg.norm(triplets - triplets_of(truth), axis=1).tolist()
         return state
 
     def _triples(self, triplets: np.ndarray, kappa: int, round: int, rng: np.random.Generator) -> list[int]:

@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 
 from benchmark.errors import wrong
+from benchmark.heterogeneity import class_counts, group_counts, six_metrics
 from benchmark.system import remove_leftovers
 from partitions.core.base import IntArray, PartitionError, Population
-from partitions.core.heterogeneity import class_counts, group_counts, six_metrics
 from partitions.core.registry import make
 
 FORMAT = 1

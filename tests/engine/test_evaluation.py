@@ -155,4 +155,6 @@ def test_evaluation_uses_running_statistics_and_no_dropout() -> None:
     accuracy = [r.value for r in model.evaluate(state) if (r.group, r.metric) == ("all", "accuracy")]
     assert accuracy == [1.0]
     assert state.buffers.tolist() == [0, 1, 0]
-    assert torch.equal(model.run_round(state)[0].w, federation(problem, {}, net(), w0=w0).run_round(state)[0].w)
+    assert torch.equal(
+        model.run_round(state)[0].w, federation(problem, {}, net(), w0=w0).run_round(state)[0].w
+    )
