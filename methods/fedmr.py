@@ -7,14 +7,11 @@ mini-batch, so that they do not collapse; the inter-class loss (Eq. 4) asks of e
 prototype of its own class than to any other, so that it does not take the room of classes that the client lacks.
 Prototypes g_c are class means of features, taken after local training and averaged at the server (Algorithm 1).
 
-Where the text leaves a choice:
-- Eq. 4 sums c_j over the client's own classes, but prototypes are introduced as the support of the missing ones:
-  ``inter_cj`` = ``all`` takes every class with a prototype, ``batch`` and ``client`` only those present there.
-- Eq. 3 in a mini-batch: classes with one sample have no M_c and are not counted.
-- The public code has the intra-class loss only, in another form: ``variant: reference`` with mu2 = 0, mu1 = 0.01 and
-  the server weights ``batches``. Its weight mu cannot be carried over to the paper's form. It takes the unbiased
-  variance, and of A_c = zh' zh the mean of the squared off-diagonal entries; the sum over classes is divided by their
-  number of samples.
+Eq. 4 sums c_j over the client's own classes, but prototypes are introduced as the support of the missing ones:
+``inter_cj`` = ``all`` takes every class with a prototype, ``batch`` and ``client`` only those present there. In a
+mini-batch, classes with one sample have no M_c. The public code has the intra-class loss only, in another form
+(``variant: reference``, ``methods/fidelity/fedmr.yaml``): unbiased variance, and of A_c = zh' zh the mean of the squared
+off-diagonal entries; the sum over classes is divided by their number of samples.
 """
 
 import math

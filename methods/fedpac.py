@@ -10,8 +10,7 @@ the mix of heads sum_j alpha_j head_j that promises the least error on its own d
 on the simplex, P_jl = [j = l] V_j + sum_c <H_kc - H_jc, H_kc - H_lc>.
 
 From the code of FedLD, whose Tables 1 and 3 have FedPAC: lambda 1, a rate of 0.1 for the head, weights below 0.001
-dropped, R averaged over features. Not copied from it: keeping the own head where P is not quite positive (a matter of
-float32; the problem is solved exactly here), and a first step of rate 0.
+dropped, R averaged over features.
 """
 
 from collections.abc import Iterator, Mapping

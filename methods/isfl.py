@@ -12,10 +12,8 @@ every epoch draws n_k samples with replacement, a sample of class y with weight 
 ||grad l(x; w_k) - grad l(x; w)|| / ||w_k - w|| over proxy samples x of class c. In the first round q_k = p. The server
 takes the plain mean (``weights: uniform``).
 
-From the authors' code, as the paper's text was not at hand. Their proxy set is drawn from the union of all clients'
-data (``proxy: pooled``), which no real federation could share; ``local`` takes the client's own samples. Not copied:
-clients start round 0 from weights of their own, and a class without proxy samples makes the code fail (here its Lc^2 is
-the mean of the others').
+From the authors' code, as the paper's text was not at hand; ``methods/fidelity/baselines.yaml`` says more on its proxy
+set (``proxy: pooled``). A class without proxy samples takes the mean Lc^2 of the others (the code fails there).
 """
 
 from collections.abc import Mapping

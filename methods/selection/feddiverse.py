@@ -6,9 +6,8 @@ After T0 rounds of FedAvg every client estimates how its classes and attributes 
 the attributes (section 4.1, Algorithms 2-4), and uploads the triplet T^k = (CI, AI, SC) of that matrix. From then on
 the server picks clients in threes whose triplets differ (section 4.2, Algorithm 5).
 
-The authors' code differs from the paper; ``variant`` chooses, and each difference is a parameter of its own. Two bugs
-are not copied: a client's place in a list is taken for its number, and the cross product of two collinear triplets is
-NaN (here 0, so that the third client is drawn at random).
+``methods/fidelity/feddiverse.yaml`` lists how the authors' code (``variant: reference``) differs; each difference is a
+parameter of its own. The cross product of two collinear triplets is 0, so that the third client is drawn at random.
 """
 
 from collections.abc import Mapping, Sequence

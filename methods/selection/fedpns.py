@@ -6,11 +6,8 @@ Clients whose updates lower the agreement of the round are flagged, and flagged 
 of a set A of updates: En(A) = sum_{k in A} <D_k, mean_A D> = (1/|A|) sum_{i,j in A} <D_i, D_j>, so one Gram matrix of
 the round is enough for all of its subsets. Probabilities start at 1/K and stay a distribution.
 
-The authors' code (``variant: reference``) flags only while more than 8 updates are left (``min_keep: 8``), leaves
-flagged updates out of the round's mean (``drop_flagged: true``), and takes up to the whole probability (``cap: 1``).
-It also asks that a removal does not raise the loss on a test set at the server; there is no such set here, so that
-condition is left out in both forms. FedDiverse's code, whose table this serves, has none of it and cap 0.99: the
-default.
+The default is the form of FedDiverse, whose table this serves. ``methods/fidelity/feddiverse.yaml`` describes the
+authors' code (``variant: reference``), without its condition on a test set at the server.
 """
 
 from collections.abc import Mapping, Sequence

@@ -8,11 +8,8 @@ number of clients from each cluster follows its spread (Neyman allocation), and 
 are drawn more often.
 
 FedDiverse (section 5.3) only says "randomly select clients from each cluster": ``allocation: equal``, ``within:
-uniform`` and ``min_per_cluster: 1`` are the literal reading. Its code (``variant: reference``) compresses the trained
-weights w + D_k in place of the update, leaves the centroids in the random order in which k-means began, adds 1e-6 to
-the denominator of the spread, and rounds in its own way. (It also takes BatchNorm's statistics for weights; those have
-no place in an update here.) There, centroids of different clients do not correspond, and the clusters are all but
-random.
+uniform`` and ``min_per_cluster: 1`` are the literal reading. ``methods/fidelity/feddiverse.yaml`` describes its code
+(``variant: reference``).
 """
 
 import warnings

@@ -2,8 +2,8 @@
 
 Nemeth et al., FedDiverse, 2025, https://arxiv.org/abs/2504.11216
 
-FedDiverse's code (``variant: reference``) marks all waiting clients as served when it draws some of them. So it draws
-from all, then from those that were not in the last draw, then from all again: turns are not equal.
+FedDiverse's code (``variant: reference``) marks all waiting clients as served when it draws some of them, so turns are
+not equal.
 """
 
 from collections.abc import Sequence

@@ -238,12 +238,12 @@ def test_a_fault_of_the_program_is_a_failed_run_that_can_be_repeated(
     calm = tiny(tmp_path / "calm")
     execute(calm)
     config = configuration(tmp_path)
-    step = FederatedRun.step
+    run_round = FederatedRun.run_round
 
     def broken(self: FederatedRun, state: Any) -> Any:
         if state.round == 2:
             raise RuntimeError("no such thing")
-        return step(self, state)
+        return run_round(self, state)
 
     with monkeypatch.context() as patch:
         patch.setattr(FederatedRun, "run_round", broken)
