@@ -10,8 +10,8 @@ Prototypes g_c are class means of features, taken after local training and avera
 Eq. 4 sums c_j over the client's own classes, but prototypes are introduced as the support of the missing ones:
 ``inter_cj`` = ``all`` takes every class with a prototype, ``batch`` and ``client`` only those present there. In a
 mini-batch, classes with one sample have no M_c. The public code has the intra-class loss only, in another form
-(``variant: reference``, ``methods/fidelity/fedmr.yaml``): unbiased variance, and of A_c = zh' zh the mean of the squared
-off-diagonal entries; the sum over classes is divided by their number of samples.
+(``variant: reference``, ``methods/fidelity/fedmr.yaml``): unbiased variance, and of A_c = zh' zh the mean of the
+squared off-diagonal entries; the sum over classes is divided by their number of samples.
 """
 
 import math

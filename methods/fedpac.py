@@ -123,12 +123,12 @@ class FedPAC(Prototypes):
     def begin(self, ctx: ClientContext) -> State:
         """V and H under the received model; what features are aligned to (from the second round on)."""
         model = ctx.frozen(ctx.w, ctx.buffers)
-        own = class_sums(ctx, model, squares=True)
-        V, H = statistics(**own)
+        measured = class_sums(ctx, model, squares=True)
+        V, H = statistics(**measured)
         local: State = {"V": V, "H": H}
         if "g" in ctx.received and self.lam:
             # A class without a prototype is aligned to the client's own mean.
-            mean = own["sums"] / own["counts"].clamp_min(1)[:, None]
+            mean = measured["sums"] / measured["counts"].clamp_min(1)[:, None]
             local["target"] = torch.where(ctx.received["known"][:, None], ctx.received["g"], mean)
         return local
 

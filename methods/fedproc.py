@@ -34,8 +34,8 @@ def prototype_contrast(z: Tensor, y: Tensor, g: Tensor, known: Tensor) -> Tensor
     """
     cosine = F.normalize(z, dim=1) @ F.normalize(g, dim=1).T
     there = known[y]
-    own = cosine.gather(1, y[:, None])[:, 0]
-    con = cosine.masked_fill(~known, float("-inf")).logsumexp(1) - own
+    cosine_y = cosine.gather(1, y[:, None])[:, 0]
+    con = cosine.masked_fill(~known, float("-inf")).logsumexp(1) - cosine_y
     return (con * there).sum() / there.sum().clamp_min(1)
 
 

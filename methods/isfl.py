@@ -34,10 +34,10 @@ AT_A_TIME = 1 << 24
 def target_mix(p: np.ndarray, pi: np.ndarray, lipschitz: np.ndarray, sigma: float) -> np.ndarray:
     """q_k [C] from the global mix p [C], the client's pi [C] and Lc_k [C]; NaN in Lc_k where nothing is known."""
     squares = lipschitz**2
-    known = np.isfinite(squares)
-    if not known.any():
+    finite = np.isfinite(squares)
+    if not finite.any():
         return p
-    squares = np.where(known, squares, squares[known].mean())
+    squares = np.where(finite, squares, squares[finite].mean())
     u = 1 - len(p) * squares / (squares.sum() or 1.0)
     length = np.linalg.norm(u)
     if squares.sum() == 0 or length < 1e-12:

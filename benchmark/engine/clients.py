@@ -116,9 +116,11 @@ class ClientSide:
     def pooled(self, owner: str, count: int) -> tuple[Tensor, Tensor]:
         """(x [count, ...], y [count]), normalised, from all clients' data; the same in every round."""
         if (owner, count) not in self._pooled:
-            every = np.unique(np.concatenate([np.asarray(c) for c in self.problem.clients]))
+            all_rows = np.unique(np.concatenate([np.asarray(c) for c in self.problem.clients]))
             rng = self.generators(f"{owner}/pooled")
-            picked = torch.from_numpy(np.sort(rng.choice(every, size=min(count, len(every)), replace=False)))
+            picked = torch.from_numpy(
+                np.sort(rng.choice(all_rows, size=min(count, len(all_rows)), replace=False))
+            )
             data = self._samples(picked.to(self.problem.images.device))
             self._pooled[owner, count] = data.transform(data.stored(slice(None))), data.y
         return self._pooled[owner, count]
@@ -127,11 +129,11 @@ class ClientSide:
 
     def start_vector(self, state: FederationState, client: int) -> Tensor:
         """w with the client's own values in its personal groups [d]; w itself if nothing is personal."""
-        own = state.clients.get(client, {}).get("personal")
-        if own is None:
+        personal = state.clients.get(client, {}).get("personal")
+        if personal is None:
             return state.w
         start = state.w.clone()
-        start[self._own[: len(own)]] = own
+        start[self._own[: len(personal)]] = personal
         return start
 
     def start_buffers(self, state: FederationState, client: int) -> Tensor:
@@ -228,11 +230,11 @@ class ClientSide:
             kept: State = {key: value for key, value in states.items() if key not in received}
             payloads = []
             for rule, ctx in active:
-                own, payload = rule.finish(ctx, trained)
+                new_state, payload = rule.finish(ctx, trained)
                 _require_finite(state.round, client, *payload.values())
                 payloads.append((rule, payload))
-                if own:
-                    kept[rule.key] = _copied(own)
+                if new_state:
+                    kept[rule.key] = _copied(new_state)
             entry = self._entry(kept)
             if len(self._own):
                 update = update.index_fill(0, self._own, 0.0)

@@ -42,7 +42,7 @@ def eigenvalue_spread(model: FrozenModel, data: Samples) -> dict[str, float]:
     one set, ``eigenvalue_spread_class`` the mean over its classes. A last batch under 128 samples is left out if there
     is another.
     """
-    found: dict[str, list[float]] = {}
+    collected: dict[str, list[float]] = {}
     # Test sets may be stored class by class, so the samples are shuffled, in the same way for all methods.
     shuffled = torch.randperm(len(data.y), generator=torch.Generator().manual_seed(0))
     order = shuffled.to(data.y.device)
@@ -52,8 +52,8 @@ def eigenvalue_spread(model: FrozenModel, data: Samples) -> dict[str, float]:
         for name, features in sets.items():
             values = [value for some in features if (value := spread(some)) is not None]
             if values:
-                found.setdefault(name, []).append(sum(values) / len(values))
-    return {name: sum(values) / len(values) for name, values in found.items()}
+                collected.setdefault(name, []).append(sum(values) / len(values))
+    return {name: sum(values) / len(values) for name, values in collected.items()}
 
 
 MEASURES: Mapping[str, Callable[[FrozenModel, Samples], dict[str, float]]] = {

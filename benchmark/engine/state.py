@@ -97,10 +97,10 @@ class RoundReport:
     def records(self, num_clients: int) -> list[Record]:
         """Records of the loss, the cost and, with partial participation, each participant's weight."""
         done = self.round + 1
-        found = [Record(done, "train", "all", "loss", self.train_loss), *self.cost.records(done)]
+        records = [Record(done, "train", "all", "loss", self.train_loss), *self.cost.records(done)]
         if len(self.clients) < num_clients:
-            found += [
+            records += [
                 Record(done, "participation", f"client={k}", "weight", p)
                 for k, p in zip(self.clients, self.weights, strict=True)
             ]
-        return found
+        return records

@@ -42,8 +42,8 @@ def wanted_weights(model: NamedConfig) -> WeightsFile | None:
     """The pre-trained weights that a run's model starts from; None if it starts from random ones."""
     if model.parameters.get("start") is not None:
         return exported(model.parameters["start"])
-    known = networks.get(model.name)
-    return known.weights if known is not None and model.parameters.get("pretrained") is True else None
+    network = networks.get(model.name)
+    return network.weights if network is not None and model.parameters.get("pretrained") is True else None
 
 
 def build_net(
@@ -70,25 +70,25 @@ def build_net(
     if name not in networks:
         expected = f"one of {', '.join(model_names())}"
         raise ConfigError(wrong("model.name", name, expected, known=model_names()))
-    chosen = validate(networks[name], parameters, "model.")
+    network = validate(networks[name], parameters, "model.")
     # Initialisation draws from torch's own generator. It is put back, so that building a model changes no other draw.
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        net = chosen.net(num_classes, shape)
-        pretrained = isinstance(chosen, PretrainedNetwork) and chosen.pretrained
-        if pretrained and chosen.start is not None:
-            raise ConfigError(wrong("model.start", chosen.start, "null with model.pretrained=true"))
+        net = network.net(num_classes, shape)
+        pretrained = isinstance(network, PretrainedNetwork) and network.pretrained
+        if pretrained and network.start is not None:
+            raise ConfigError(wrong("model.start", network.start, "null with model.pretrained=true"))
         if pretrained:
-            _check(chosen, shape[0])
-        source = chosen.weights if pretrained else exported(chosen.start) if chosen.start else None
+            _check(network, shape[0])
+        source = network.weights if pretrained else exported(network.start) if network.start else None
         if source is not None:
             assert read is not None
             load_weights(net.body, read(source), source)
-        return chosen.with_feature_layers(net, num_classes)
+        return network.with_feature_layers(net, num_classes)
 
 
-def _check(chosen: Network, channels: int) -> None:
-    multiplier = getattr(chosen, "width_multiplier", 1)
+def _check(network: Network, channels: int) -> None:
+    multiplier = getattr(network, "width_multiplier", 1)
     if channels != 3:
         expected = f"false for images with {channels} channel(s): the weights are for 3"
         raise ConfigError(wrong("model.pretrained", True, expected))

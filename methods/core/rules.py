@@ -84,8 +84,8 @@ class VariantRule(Rule):
     @classmethod
     def _resolve(cls, values: Mapping[str, Any]) -> dict[str, Any]:
         given = {key: value for key, value in values.items() if not (value is None and key in cls.reference)}
-        chosen = cls.reference if given.get("variant") == "reference" else {}
-        return {**chosen, **given}
+        switches = cls.reference if given.get("variant") == "reference" else {}
+        return {**switches, **given}
 
 
 class StatefulRule(Rule):

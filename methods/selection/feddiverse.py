@@ -144,21 +144,21 @@ class FedDiverse(VariantRule, PreTrained):
         """kappa clients, three by three (Algorithm 5), from triplets [K, 3]; each is drawn from those left."""
         unit = self._normalised(triplets)
         total = kappa if self.last == "cut" else -(-kappa // 3) * 3
-        chosen: list[int] = []
+        ids: list[int] = []
         for position in range(min(total, len(triplets))):
-            left = np.setdiff1d(np.arange(len(triplets)), chosen)
+            left = np.setdiff1d(np.arange(len(triplets)), ids)
             j, step = divmod(position, 3)
             if step == 0:  # with probability T_i^k / sum over those left
                 i = ORDER[(round + j) % 3] if self.start == "rotate" else int(rng.integers(3))
                 p = triplets[left, i]
                 client = int(rng.choice(left, p=p / p.sum() if p.sum() > 0 else None))
             elif step == 1:  # the least aligned one
-                client = _smallest(unit[left] @ unit[chosen[-1]], left, rng)
+                client = _smallest(unit[left] @ unit[ids[-1]], left, rng)
             else:  # the one most orthogonal to both
-                product = unit[left] @ np.cross(unit[chosen[-2]], unit[chosen[-1]])
+                product = unit[left] @ np.cross(unit[ids[-2]], unit[ids[-1]])
                 client = _smallest(-np.abs(product) if self.third == "absolute" else -product, left, rng)
-            chosen.append(client)
-        return chosen
+            ids.append(client)
+        return ids
 
     def _normalised(self, triplets: np.ndarray) -> np.ndarray:
         """U^k [K, 3]: T^k / ||T^k||_1 (0 for T^k = 0), or the form of the authors' code."""
@@ -172,23 +172,23 @@ class FedDiverse(VariantRule, PreTrained):
     def _matrix(self, probe: ClientProbe) -> np.ndarray:
         """The estimate N~^k [C, 2] (Algorithms 2-4): how many samples of each class look like a majority or not."""
         y = probe.data.y
-        found = np.zeros((probe.num_classes, 2))
+        counts = np.zeros((probe.num_classes, 2))
         biased = self._biased(probe)
         for c, (_, right) in biased.items():
-            found[c] = int(right.sum()), int((~right).sum())
+            counts[c] = int(right.sum()), int((~right).sum())
         if not biased:
-            return found  # no samples
+            return counts  # no samples
         classes = list(biased)
         pivot = classes[0]
         if self.pivot == "smallest_gap":
-            pivot = min(classes, key=lambda c: abs(found[c, 0] - found[c, 1]))
+            pivot = min(classes, key=lambda c: abs(counts[c, 0] - counts[c, 1]))
         rest = [c for c in classes if c != pivot]
-        if not found[pivot].all():  # one group only: all samples are of one attribute
-            column = int(found[pivot].argmax())
+        if not counts[pivot].all():  # one group only: all samples are of one attribute
+            column = int(counts[pivot].argmax())
             for c in rest:
-                found[c] = 0
-                found[c, column] = int((y == c).sum())
-            return found
+                counts[c] = 0
+                counts[c, column] = int((y == c).sum())
+            return counts
         # A head that tells the two groups of the pivot class apart: 0 for G, 1 for g.
         labels = torch.full_like(y, -1)
         labels[y == pivot] = (~biased[pivot][1]).to(y)
@@ -199,8 +199,8 @@ class FedDiverse(VariantRule, PreTrained):
         for c in rest:
             body = biased[c if self.body == "own" else pivot][0]
             attribute = _answers(probe, probe.model(body, head), y == c)
-            found[c] = torch.bincount(attribute, minlength=2).tolist()
-        return found
+            counts[c] = torch.bincount(attribute, minlength=2).tolist()
+        return counts
 
     def _biased(self, probe: ClientProbe) -> dict[int, tuple[Tensor, Tensor]]:
         """For each class that has samples: (biased model, which of its samples that predicts right).
@@ -215,14 +215,14 @@ class FedDiverse(VariantRule, PreTrained):
             w = probe.train(rules, phase, "feddiverse/biased")
             right = _answers(probe, probe.model(w), y >= 0) == y
             return {c: (w, right[y == c]) for c in classes}
-        found = {}
+        models = {}
         for c in classes:
             key, mine = f"feddiverse/class{c}", y == c
             head = Head(key, probe.heads[key])
             w = probe.train(rules, phase, f"feddiverse/biased/{c}", head=head, labels=mine.to(y))
             model = probe.model(w, Head(key, w[probe.body_size :]))
-            found[c] = w, _answers(probe, model, mine) == 1
-        return found
+            models[c] = w, _answers(probe, model, mine) == 1
+        return models
 
     def _rules(self, *rules: ClientRule) -> list[ClientRule]:
         return [*rules, *([Balanced()] if self.setup_sampling == "balanced" else [])]
@@ -240,13 +240,13 @@ def _two_way(feature_dim: int, rng: np.random.Generator) -> nn.Module:
 
 def _answers(probe: ClientProbe, model: FrozenModel, where: Tensor) -> Tensor:
     """Predicted labels of the samples in ``where`` [n_k], in their order."""
-    found, start = [where.new_zeros(0, dtype=torch.int64)], 0
+    answers, start = [where.new_zeros(0, dtype=torch.int64)], 0
     for x, y in probe.data.batches():
         part = where[start : start + len(y)]
         start += len(y)
         if bool(part.any()):
-            found.append(model.logits(x[part]).argmax(1))
-    return torch.cat(found)
+            answers.append(model.logits(x[part]).argmax(1))
+    return torch.cat(answers)
 
 
 def _smallest(values: np.ndarray, ids: np.ndarray, rng: np.random.Generator) -> int:

@@ -57,10 +57,10 @@ class FedPNS(VariantRule, Selection):
 
     def observe(self, ids: Sequence[int], updates: Tensor, state: State) -> State:
         """Flag, then move probability from the flagged clients to all others."""
-        chosen = np.array(ids)
-        flagged = chosen[self._flagged(updates)]
+        participants = np.array(ids)
+        flagged = participants[self._flagged(updates)]
         s, f, pr = np.array(state["s"]), np.array(state["f"]), np.array(state["pr"])
-        s[chosen] += 1
+        s[participants] += 1
         f[flagged] += 1
         cut = pr[flagged] * np.minimum((f[flagged] / s[flagged] + self.beta) ** self.alpha, self.cap)
         pr[flagged] -= cut

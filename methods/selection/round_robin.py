@@ -32,15 +32,15 @@ class RoundRobin(VariantRule, Selection):
             return self._as_in_the_code(kappa, state, rng)
         turns = np.array(state["turns"])
         shuffled = rng.permutation(clients.num_clients)
-        chosen = shuffled[np.argsort(turns[shuffled], kind="stable")[:kappa]]
-        turns[chosen] += 1
-        return chosen.tolist(), {"turns": turns.tolist()}
+        ids = shuffled[np.argsort(turns[shuffled], kind="stable")[:kappa]]
+        turns[ids] += 1
+        return ids.tolist(), {"turns": turns.tolist()}
 
     @staticmethod
     def _as_in_the_code(kappa: int, state: State, rng: np.random.Generator) -> tuple[Sequence[int], State]:
         """A draw from all, or from those not marked, filled from the others where they are fewer than kappa."""
         served = np.array(state["served"])
-        chosen = without_replacement(rng, 1.0 - served, kappa)
+        ids = without_replacement(rng, 1.0 - served, kappa)
         marked = np.zeros_like(served)
-        marked[chosen] = not served.any()
-        return chosen.tolist(), {"served": marked.tolist()}
+        marked[ids] = not served.any()
+        return ids.tolist(), {"served": marked.tolist()}
