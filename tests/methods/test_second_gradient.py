@@ -94,12 +94,6 @@ def test_sam_perturbs_along_the_unit_gradient() -> None:
     assert not FedSAM(rho=0.5).ascend(None, g, 0 * g).any()
 
 
-def test_mofedsam_is_fedsam_beside_fedcm() -> None:
-    """Round 0: v = 3 - .05 (.5 * 45) = 1.875, Delta = 22.5; round 1: g at 2.375 is 33.75, v = 1.875 - .05 (28.125)."""
-    both = {"client": {"fedsam": {"rho": 0.5}, "fedcm": {"alpha": 0.5}}}
-    assert float(run(quadratic(both, epochs=1, rounds=2))[-1].w) == pytest.approx(0.46875)
-
-
 def test_fedcm_sends_the_direction_down_and_nothing_up() -> None:
     """alpha = .5. Round 0: v = 3 - .05 (.5 * 40) = 2, Delta = 20; round 1: v = 2 - .05 (.5 * 30 + .5 * 20) = .75."""
     model = quadratic({"client": {"fedcm": {"alpha": 0.5}}}, epochs=1)
