@@ -3,8 +3,7 @@
 Li, Jiang, Zhang, Kamp, Dou, ICLR 2021, https://arxiv.org/abs/2102.07623
 
 Algorithm 1: the normalisation layers, parameters and statistics, stay at their client; everything else is averaged.
-The client's own models answer. FedBN's and FedLD's code find the layers by "bn" in their names, which misses those that
-are called otherwise (in a torchvision ResNet-50 the 4 of 53 behind a shortcut); here they are found by type.
+The client's own models answer. The layers are found by type, not by "bn" in their names.
 """
 
 import logging

@@ -7,8 +7,7 @@ correction c - c_k; then h_k <- h_k + (w_k - w), c_k' = c_k - c + (w - w_k)/(a_k
 the mean of all drifts (``drift``) and c <- c + (1/K) sum over S of (c_k' - c_k). On a_k see ``scaffold``.
 
 ``variant: reference`` is the authors' code: with s_k = n_k/n_bar a client's alpha and c are divided by s_k and what it
-uploads is multiplied by it (``scaled``), and every client divides by the number of steps that one of mean size takes
-(``steps: mean``). It also clips gradients to norm 10 (``train.clip: 10``).
+uploads is multiplied by it (``scaled``), and every client divides by the number of steps that one of mean size takes.
 """
 
 from collections.abc import Mapping

@@ -11,18 +11,8 @@ order, v_z = G' e_z the principal gradients (Eq. 5) and vh_z = v_z / ||v_z||, Eq
 
 a projection over its own length is a sign times an axis, so turning v_z towards the mean (Eq. 6) changes nothing.
 
-Where the text leaves a choice, and where the authors' code (``variant: reference``) does something else:
-- ||lam|| is printed for a scalar. ``l2top``, the Euclidean norm over the L kept eigenvalues, gives ||r_k|| = ||D_k||,
-  which is what the length correction is for. The code divides by the sum of all eigenvalues, so its steps are shorter.
-- L = 0.8 m is rounded down, to at least 1.
-- The text flattens the gradient into one vector; the code works on each tensor by itself (and on BatchNorm's buffers,
-  which are no part of w here: they are averaged in both variants).
-- The text weighs clients by n_k / n; the code equally.
-- The code takes the plain mean for a tensor whose history is zero, so in the first round. (It does so for tensors with
-  one entry too, where Eq. 7 is the mean anyway.) The history does nothing else.
-- The margin is the norm of each sample's logits; the code takes the softmax, and one norm over the whole batch.
-- Bugs of the code that no variant copies: a rate of 0 in the first round, training in evaluation mode, and failures
-  under partial participation, with a single client and with updates of zero.
+The text flattens the gradient into one vector, and weighs clients by n_k / n. ``methods/fidelity/fedld.yaml`` says
+where the text leaves a choice, and where the authors' code (``variant: reference``) differs.
 """
 
 import math

@@ -9,8 +9,6 @@ Algorithm 2: the mean update Dbar is the gradient of an adaptive optimizer at th
 coordinate by coordinate, without bias correction, from m_0 = 0 and v_0 = tau^2.
 
 ``variant: reference`` is Flower's: v starts at 0, and FedAdam's rate carries Adam's bias correction, one step late.
-(Flower's also runs over BatchNorm's statistics, which are no part of w here.) FedSDC (Table 1), the only paper of the
-four with these rows, states no values.
 """
 
 from abc import abstractmethod

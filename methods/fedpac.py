@@ -10,8 +10,7 @@ the mix of heads sum_j alpha_j head_j that promises the least error on its own d
 on the simplex, P_jl = [j = l] V_j + sum_c <H_kc - H_jc, H_kc - H_lc>.
 
 From the code of FedLD, whose Tables 1 and 3 have FedPAC: lambda 1, a rate of 0.1 for the head, weights below 0.001
-dropped, R averaged over features. Not copied from it: keeping the own head where P is not quite positive (a matter of
-float32; the problem is solved exactly here), and a first step of rate 0.
+dropped, R averaged over features.
 """
 
 from collections.abc import Iterator, Mapping
@@ -124,12 +123,12 @@ class FedPAC(Prototypes):
     def begin(self, ctx: ClientContext) -> State:
         """V and H under the received model; what features are aligned to (from the second round on)."""
         model = ctx.frozen(ctx.w, ctx.buffers)
-        own = class_sums(ctx, model, squares=True)
-        V, H = statistics(**own)
+        measured = class_sums(ctx, model, squares=True)
+        V, H = statistics(**measured)
         local: State = {"V": V, "H": H}
         if "g" in ctx.received and self.lam:
             # A class without a prototype is aligned to the client's own mean.
-            mean = own["sums"] / own["counts"].clamp_min(1)[:, None]
+            mean = measured["sums"] / measured["counts"].clamp_min(1)[:, None]
             local["target"] = torch.where(ctx.received["known"][:, None], ctx.received["g"], mean)
         return local
 

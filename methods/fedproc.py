@@ -8,10 +8,8 @@ The client's loss moves from a contrast with global prototypes g_c to cross-entr
     l_con = -log( exp(<zn, gn_y>) / sum_c exp(<zn, gn_c>) ),    zn, gn of length 1.
 
 Prototypes are class means of features, taken after local training and averaged by count. In round 0 there are none, and
-the loss is plain cross-entropy (as in the authors' code). Their code fixes T_p at 100, its number of rounds
-(``variant: reference``); here it is the number of rounds of the run. It also takes features behind a projection head,
-brought to length 1 (``model.projection: 256``, ``model.normalize_features: true``), and in training mode with
-augmentation, which is not copied.
+the loss is plain cross-entropy. ``methods/fidelity/baselines.yaml`` describes the authors' code (``variant:
+reference``, ``model.projection: 256``, ``model.normalize_features: true``).
 
 Stacked on another method this is its version "with prototypes" (FedMR, Table 8).
 """
@@ -36,8 +34,8 @@ def prototype_contrast(z: Tensor, y: Tensor, g: Tensor, known: Tensor) -> Tensor
     """
     cosine = F.normalize(z, dim=1) @ F.normalize(g, dim=1).T
     there = known[y]
-    own = cosine.gather(1, y[:, None])[:, 0]
-    con = cosine.masked_fill(~known, float("-inf")).logsumexp(1) - own
+    cosine_y = cosine.gather(1, y[:, None])[:, 0]
+    con = cosine.masked_fill(~known, float("-inf")).logsumexp(1) - cosine_y
     return (con * there).sum() / there.sum().clamp_min(1)
 
 

@@ -9,14 +9,8 @@ Linear(h -> floor(rho_s h)), dropout, Linear(-> C), without a nonlinearity, of a
 Linear(h -> C). **Shuffle** (Eq. 6): the slots are dealt anew in every round; off: client k keeps head k. The answer is
 the majority vote of all heads on the features of phi; FedSDC+ lets the best share gamma of them vote.
 
-Table 2 and the text beside it disagree on M2 and M3; the table counts here: M1 has neither part, M2 diversity only, M3
-shuffle only. Eq. 7 is read as the text has it, the new body with the dealt heads. The paper leaves open what breaks
-ties (the code: the largest sum of logits, over all classes), the dropout and the first values of the heads.
-
-``variant: reference`` is the authors' code where it differs: every client gets all heads (``down: all``) though it
-trains one, clients draw the values of their first head themselves (``first_heads: client``), and FedSDC+ ranks heads
-by balanced accuracy on the clients' pooled training data (``ranking``, ``metric``), which no server of a real
-federation could see. Its 10 of 15 clients per round with 10 heads are ``train.clients_per_round: 10`` and ``H: 10``.
+``methods/fidelity/fedsdc.yaml`` says where paper, table and text disagree, and what the authors' code (``variant:
+reference``) does instead.
 """
 
 import math
@@ -243,12 +237,11 @@ class Vote(VariantRule, Prediction):
             return torch.stack([head.classify(z) for head in members])
 
         if self.gamma < 1:
-            data = view.validation() if self.ranking == "validation" else view.training()
-            answers = [(logits(x), y) for x, y in data]
-            if not answers:
+            data = view.validation if self.ranking == "validation" else view.training
+            if data is None:
                 raise MethodError(
                     "prediction 'vote' ranks heads on a validation split: set evaluation.validation"
                 )
-            scores = head_scores(answers, self.metric)
+            scores = head_scores(((logits(x), y) for x, y in data.batches()), self.metric)
             members = [members[s] for s in best_heads(scores, self.gamma)]
         yield lambda x: majority(logits(x))

@@ -12,10 +12,8 @@ every epoch draws n_k samples with replacement, a sample of class y with weight 
 ||grad l(x; w_k) - grad l(x; w)|| / ||w_k - w|| over proxy samples x of class c. In the first round q_k = p. The server
 takes the plain mean (``weights: uniform``).
 
-From the authors' code, as the paper's text was not at hand. Their proxy set is drawn from the union of all clients'
-data (``proxy: pooled``), which no real federation could share; ``local`` takes the client's own samples. Not copied:
-clients start round 0 from weights of their own, and a class without proxy samples makes the code fail (here its Lc^2 is
-the mean of the others').
+From the authors' code, as the paper's text was not at hand; ``methods/fidelity/baselines.yaml`` says more on its proxy
+set (``proxy: pooled``). A class without proxy samples takes the mean Lc^2 of the others (the code fails there).
 """
 
 from collections.abc import Mapping
@@ -36,10 +34,10 @@ AT_A_TIME = 1 << 24
 def target_mix(p: np.ndarray, pi: np.ndarray, lipschitz: np.ndarray, sigma: float) -> np.ndarray:
     """q_k [C] from the global mix p [C], the client's pi [C] and Lc_k [C]; NaN in Lc_k where nothing is known."""
     squares = lipschitz**2
-    known = np.isfinite(squares)
-    if not known.any():
+    finite = np.isfinite(squares)
+    if not finite.any():
         return p
-    squares = np.where(known, squares, squares[known].mean())
+    squares = np.where(finite, squares, squares[finite].mean())
     u = 1 - len(p) * squares / (squares.sum() or 1.0)
     length = np.linalg.norm(u)
     if squares.sum() == 0 or length < 1e-12:

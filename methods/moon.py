@@ -20,15 +20,15 @@ from torch import Tensor
 
 from methods.core.contexts import Batch, ClientContext, FrozenModel, Loss, State, Trained
 from methods.core.rules import ClientRule, register
+from methods.shared import fast
 from methods.shared.precision import float32
 
 
 def contrast(z: Tensor, z_glob: Tensor, z_prev: Tensor, T: float) -> Tensor:
-    """Mean of l_con over the rows of z, z_glob, z_prev [B, h]; the cosine of a zero vector is 0."""
-    # -log(e^p / (e^p + e^n)) = softplus(n - p), and n - p is one product with z, for it is linear in z / ||z||.
-    away = (F.normalize(z_prev) - F.normalize(z_glob)) / T
-    length = z.norm(dim=1) + 1e-20
-    return F.softplus(torch.einsum("bh,bh->b", z, away) / length).mean()
+    """Mean of l_con over the rows of z, z_glob, z_prev [B, h]. The rule computes it with ``methods/shared/fast.py``."""
+    near = torch.exp(F.cosine_similarity(z, z_glob) / T)
+    far = torch.exp(F.cosine_similarity(z, z_prev) / T)
+    return -torch.log(near / (near + far)).mean()
 
 
 @register("client", "moon")
@@ -65,7 +65,7 @@ class Moon(ClientRule):
             models: list[FrozenModel] = ctx.local["models"]
             others = [model.features(batch.x) for model in models]
         with float32(batch.z) as z:
-            return Loss(self.mu * contrast(z, others[0].to(z), others[1].to(z), self.T))
+            return Loss(self.mu * fast.contrast(z, others[0].to(z), others[1].to(z), self.T))
 
     def finish(self, ctx: ClientContext, trained: Trained) -> tuple[State, State]:
         """The model of this round is the previous one of the next."""

@@ -1,7 +1,6 @@
 """Partition schemes: labels, attributes and sources of a training set in, one index array per client out."""
 
 from partitions.core.base import Partitioner, PartitionError, Population
-from partitions.core.heterogeneity import six_metrics, triplet
 from partitions.core.registry import make, names, partition
 from partitions.core.store import Partition, make_partition
 
@@ -14,6 +13,4 @@ __all__ = [
     "make_partition",
     "names",
     "partition",
-    "six_metrics",
-    "triplet",
 ]

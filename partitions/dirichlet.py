@@ -10,10 +10,8 @@ Their lists come from numpy's legacy generator, started at 2022 for each list, o
 `labels.csv`: `legacy_seed: 2022` makes them again.
 """
 
-from typing import Any
-
 import numpy as np
-from pydantic import Field, NonNegativeInt, PositiveInt, SerializerFunctionWrapHandler, model_serializer
+from pydantic import Field, NonNegativeInt, PositiveInt
 
 from partitions.core.base import (
     AnyGenerator,
@@ -51,11 +49,6 @@ class Dirichlet(Partitioner):
     alpha: float = Field(gt=0)
     min_size: PositiveInt = 10
     legacy_seed: NonNegativeInt | None = Field(default=None, lt=2**32)
-
-    @model_serializer(mode="wrap")
-    def _parameters(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        # Partitions drawn before there was a legacy seed keep their ids.
-        return {key: value for key, value in handler(self).items() if value is not None}
 
     def check(self, population: Population) -> None:
         """Refuse a minimum size that the population cannot reach."""

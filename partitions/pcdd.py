@@ -85,14 +85,14 @@ def assign_classes(
     in_sequence = iter(range(num_classes))
     held: list[list[int]] = []
     for _ in range(clients):
-        own: list[int] = []
-        while len(own) < classes_per_client:
+        classes: list[int] = []
+        while len(classes) < classes_per_client:
             drawn = next(in_sequence, None)
             if drawn is None:
                 drawn = stream.randint(0, num_classes - 1)
-            if drawn not in own:
-                own.append(drawn)
-        held.append(own)
+            if drawn not in classes:
+                classes.append(drawn)
+        held.append(classes)
     return held
 
 
@@ -103,7 +103,7 @@ def deal_samples(
     generator: AnyGenerator,
 ) -> list[IntArray]:
     """The samples of each client, in the order dealt: pass, then class. Each class must have a holder in `held`."""
-    holders = [[client for client, own in enumerate(held) if label in own] for label in range(len(classes))]
+    holders = [[k for k, labels in enumerate(held) if label in labels] for label in range(len(classes))]
     shares: list[list[IntArray]] = [[] for _ in held]
     for _ in range(passes):
         for samples, owners in zip(classes, holders, strict=True):

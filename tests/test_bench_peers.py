@@ -57,7 +57,7 @@ def test_bare_loop_and_fedtables_have_the_same_weights_after_each_round(
     written = job.load()
     net, state = written.network(), run.initial_state()
     for t in range(2):
-        state, report = run.step(state)
+        state, report = run.run_round(state)
         bare.train_round(written, net, t)
         run.model.w.data.copy_(state.w)
         assert report.clients == tuple(written.cohorts[t])

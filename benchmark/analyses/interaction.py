@@ -12,11 +12,11 @@ from collections.abc import Mapping
 import pandas as pd
 
 from benchmark.analyses.registry import Options
+from benchmark.heterogeneity import triplets
 from benchmark.paths import PUBLISHED
 from benchmark.reports.published import read_published
 from benchmark.reports.tables import Table, text_table
 from partitions.core.base import IntArray
-from partitions.core.heterogeneity import triplet
 from partitions.interaction import Interaction
 
 PRINTED = {"CI": "class_imbalance", "AI": "attribute_imbalance", "SC": "spurious_correlation"}
@@ -45,7 +45,7 @@ def _same(printed: str, counted: str) -> str:
 def _beside(printed: Mapping[str, object], matrix: IntArray) -> dict[str, object]:
     """Printed and counted value of each metric of a matrix."""
     found: dict[str, object] = {}
-    for name, value in zip(PRINTED, triplet(matrix), strict=True):
+    for name, value in zip(PRINTED, triplets(matrix).tolist(), strict=True):
         found |= {f"printed {name}": printed[name], f"counted {name}": value}
     return found
 

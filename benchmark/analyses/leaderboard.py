@@ -74,7 +74,7 @@ def costs(spec: TableSpec, cells: Cells) -> dict[str, dict[str, float]]:
     prices = {}
     for label, (trainee, seconds) in found.items():
         state, run = trainee.state, trainee.run
-        _, report = run.step(state)
+        _, report = run.run_round(state)
         size = run.layout.size + len(run.model.buffers)
         prices[label] = {
             "time": seconds / fedavg,

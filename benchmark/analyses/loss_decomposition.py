@@ -31,7 +31,7 @@ from benchmark.config.files import FileModel
 from benchmark.config.merge import merge
 from benchmark.config.schema import RunConfig
 from benchmark.engine.federation import FederatedRun
-from benchmark.engine.frozen import FrozenView
+from benchmark.engine.frozen import frozen_model
 from benchmark.engine.state import Diverged
 from benchmark.errors import ConfigError, validate
 from benchmark.experiments.figures import FIGURE_FOLDER, load_figure
@@ -103,7 +103,7 @@ class Several(Aggregator):
 @torch.no_grad()
 def client_losses(run: FederatedRun, w: Tensor, buffers: Tensor) -> np.ndarray:
     """L_j(w) [K]: mean cross-entropy over all training samples of each client, in evaluation mode."""
-    model = FrozenView(run.model, w, buffers)
+    model = frozen_model(run.model, w, buffers)
     losses = np.zeros(run.num_clients)
     for j in range(run.num_clients):
         for x, y in run.clients.data(j).batches():
@@ -121,7 +121,7 @@ def one_round(run: FederatedRun, directions: Mapping[str, Aggregator]) -> dict[s
     method = replace(run.method, client=client, direction=Several(rules=dict(directions)))
     run = replace(run, method=method, schedule=replace(run.schedule, clients_per_round=run.num_clients))
     before = run.initial_state()
-    after, _ = run.step(before)
+    after, _ = run.run_round(before)
     kept = after.rules[LocalModels.key]
     clients = range(run.num_clients)
     local = np.stack([client_losses(run, kept["w"][i], kept["buffers"][i]) for i in clients], axis=1)

@@ -72,14 +72,14 @@ class Trainee:
         run = replace(whole, problem=first, schedule=replace(whole.schedule, clients_per_round=1))
         state = run.initial_state()
         for _ in range(warm):
-            state, _ = run.step(state)
+            state, _ = run.run_round(state)
         return cls(run, state)
 
     def seconds(self, rounds: int = 1) -> float:
         """Seconds of a round, mean over the next ``rounds``. Does not change the state."""
         started, state = time.perf_counter(), self.state
         for _ in range(rounds):
-            state, _ = self.run.step(state)
+            state, _ = self.run.run_round(state)
         if self.run.problem.images.is_cuda:
             torch.cuda.synchronize()
         return (time.perf_counter() - started) / rounds
@@ -96,7 +96,7 @@ class Trainee:
 
         run.clients.contexts = watched  # type: ignore[assignment, method-assign]
         try:
-            state, _ = run.step(self.state)
+            state, _ = run.run_round(self.state)
         finally:
             del run.clients.contexts
         size, buffers = run.model.layout.size, len(run.model.buffers)

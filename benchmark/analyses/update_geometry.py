@@ -73,7 +73,7 @@ def update_geometry(options: UpdateGeometryOptions) -> Table:
     run = replace(run, method=replace(run.method, direction=_Watch()))
     state, rounds, lines = run.initial_state(), run.schedule.rounds, []
     for _ in range(min(options.rounds or rounds, rounds)):
-        state, _ = run.step(state)
+        state, _ = run.run_round(state)
         lines.append(state.direction)
     what = "Updates of a round and their principal gradients"
     title = f"{what}: {spec.title}, {column.label}, preset {preset}, seed 0"

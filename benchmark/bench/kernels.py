@@ -96,7 +96,7 @@ def local_step(method: str, folder: str, **train: Any) -> tuple[int, set[str]]:
     run.clients.trainer.step_function = watched  # type: ignore[method-assign, assignment]
     state = run.initial_state()
     for _ in range(2):
-        state, _ = run.step(state)
+        state, _ = run.run_round(state)
     return steps[-1][0].total(), set().union(*(waits for _, waits in steps))
 
 

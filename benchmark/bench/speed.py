@@ -111,7 +111,7 @@ def federated(config: RunConfig) -> float:
     state = run.initial_state()
     started = time.perf_counter()
     for _ in range(config.train.rounds):
-        state, _ = run.step(state)
+        state, _ = run.run_round(state)
         if state.round % config.evaluation.every == 0:
             run.evaluate(state)
     state.w[0].item()  # waits for the device
@@ -178,7 +178,7 @@ def local_steps(method: str, model: str, batch: int, steps: int, folder: str) ->
     data = {"train_size": 2 * batch, "test_size": 20, "size": 32, "channels": 3}
     train = {"epochs": None, "steps": steps, "batch_size": batch}
     run = _built(settings(folder, data, 1, model, method=method, train=train))
-    state, _ = run.step(run.initial_state())
+    state, _ = run.run_round(run.initial_state())
     one = np.ones(1)
     view = RoundView(1, 0.01, 1, (0,), one, run.clients.sizes, one, one, run.clients.label_counts)
     received = {rule.key: rule.send(state.rules[rule.key], 0, view) for rule in run.method.client}
@@ -187,8 +187,8 @@ def local_steps(method: str, model: str, batch: int, steps: int, folder: str) ->
         active = run.clients.contexts(run.method.client, state, 0, state.w, received, {}, "bench")
         started = time.perf_counter()
         run.clients.trainer.run(
-            run.clients.data(0), active, (Phase(),), lr=0.01, order=lambda epoch, n: np.arange(n),
-            draw=lambda epoch: np.random.default_rng(0), torch_seed=0,
+            run.clients.data(0), active, (Phase(),), lr=0.01, order=lambda phase, epoch, n: np.arange(n),
+            draw=lambda phase, epoch: np.random.default_rng(0), torch_seed=0,
         )  # fmt: skip
         return (time.perf_counter() - started) / steps
 
@@ -272,7 +272,7 @@ def peak_memory(clients: int, rounds: int, results: str) -> float:
     before = _peak_kib()
     state = run.initial_state()
     for _ in range(rounds):
-        state, _ = run.step(state)
+        state, _ = run.run_round(state)
     return (_peak_kib() - before) / 1024
 
 

@@ -70,17 +70,17 @@ class Uploads:
         self._count += 1
 
     def _add_payload(self, rule: ClientRule, client: int, payload: State) -> None:
-        found = self._payloads.setdefault(rule.key, {})
+        uploads = self._payloads.setdefault(rule.key, {})
         for name, value in payload.items():
             reducer = rule.reducers.get(name)
             if reducer is None:
                 raise MethodError(f"client rule {rule.key!r} uploads {name!r} but names no reducer for it")
             if reducer == "keep":
-                found.setdefault(name, {})[client] = value.clone()
-            elif name in found:
-                found[name].add_(value)
+                uploads.setdefault(name, {})[client] = value.clone()
+            elif name in uploads:
+                uploads[name].add_(value)
             else:
-                found[name] = value.clone()
+                uploads[name] = value.clone()
 
     def payload(self, rule: ClientRule) -> State:
         """The uploads of one rule by name: a sum, or {client: tensor} for ``keep``."""

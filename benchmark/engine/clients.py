@@ -13,13 +13,15 @@ from torch import Tensor
 from benchmark.engine import randomness
 from benchmark.engine.frozen import FrozenPool
 from benchmark.engine.state import Diverged, FederationState, Problem, Schedule
-from benchmark.engine.training import ActiveRule, ClientData, LocalTrainer, LoopResult, TrainSpec
+from benchmark.engine.training import ActiveRule, LocalTrainer, LoopResult, TrainSpec
+from benchmark.heterogeneity import class_counts, group_counts
 from benchmark.models.flat import FlatModel
 from methods.core.contexts import ClientContext, Head, Phase, RoundView, State, Trained
 from methods.core.rules import ClientRule
+from methods.core.samples import Samples
 
-Order = Callable[[int, int, int, int], np.ndarray]
-"""``order(round, client, epoch, n)``: the order [n] in which the n local samples are visited."""
+Order = Callable[[int, int, int, int, int], np.ndarray]
+"""``order(round, client, phase, epoch, n)``: the order [n] in which the n local samples are visited."""
 
 
 class ClientResult(NamedTuple):
@@ -64,10 +66,7 @@ class ClientSide:
         device = problem.images.device
         self.indices = [torch.from_numpy(np.asarray(c, dtype=np.int64)).to(device) for c in problem.clients]
         self.sizes = np.array([len(c) for c in problem.clients], dtype=np.float64)
-        labels = problem.labels.cpu().numpy()
-        self.label_counts = np.stack(
-            [np.bincount(labels[c], minlength=problem.num_classes) for c in problem.clients]
-        )
+        self.label_counts = class_counts(problem.clients, problem.labels.cpu().numpy(), problem.num_classes)
         # The positions in w of the personal groups, ascending: a client keeps only these values.
         self._own = self.model.layouts[None].mask(*self.personal).nonzero().flatten().to(self.model.w.device)
         self._initial_buffers = self.model.buffers.clone()
@@ -88,42 +87,53 @@ class ClientSide:
         p = self.problem
         if p.attributes is None:
             return None
-        groups = (p.labels * p.num_attributes + p.attributes).cpu().numpy()
-        size = p.num_classes * p.num_attributes
-        counts = [np.bincount(groups[client], minlength=size) for client in p.clients]
-        return np.stack(counts).reshape(-1, p.num_classes, p.num_attributes)
+        labels, attributes = p.labels.cpu().numpy(), p.attributes.cpu().numpy()
+        return group_counts(p.clients, labels, attributes, p.num_classes, p.num_attributes)
 
-    def data(self, client: int) -> ClientData:
+    def data(self, client: int) -> Samples:
         """The samples of one client."""
+        return self._samples(self.indices[client])
+
+    def _samples(self, rows: Tensor) -> Samples:
         p = self.problem
-        return ClientData(p.images, p.labels, self.indices[client], p.transform, all_attributes=p.attributes)
+        attributes = None if p.attributes is None else p.attributes[rows]
+        return Samples(p.images, p.labels[rows], p.transform, attributes, rows)
 
-    def all_data(self) -> ClientData:
+    @cached_property
+    def all_data(self) -> Samples:
         """The samples of all clients, each once."""
-        return replace(self.data(0), indices=torch.unique(torch.cat(self.indices)), all_attributes=None)
+        return self._samples(torch.unique(torch.cat(self.indices)))
 
-    def _random_order(self, round: int, client: int, epoch: int, n: int) -> np.ndarray:
-        return self.generators("batches", round, client, epoch).permutation(n)
+    def _random_order(self, round: int, client: int, phase: int, epoch: int, n: int) -> np.ndarray:
+        return self._epoch_draw("batches", round, client, phase, epoch).permutation(n)
+
+    def _epoch_draw(
+        self, purpose: str, round: int, client: int, phase: int, epoch: int
+    ) -> np.random.Generator:
+        """The generator of one epoch of a phase of local training."""
+        return self.generators(f"{purpose}/phase {phase}" if phase else purpose, round, client, epoch)
 
     def pooled(self, owner: str, count: int) -> tuple[Tensor, Tensor]:
         """(x [count, ...], y [count]), normalised, from all clients' data; the same in every round."""
         if (owner, count) not in self._pooled:
-            every = np.unique(np.concatenate([np.asarray(c) for c in self.problem.clients]))
+            all_rows = np.unique(np.concatenate([np.asarray(c) for c in self.problem.clients]))
             rng = self.generators(f"{owner}/pooled")
-            picked = torch.from_numpy(np.sort(rng.choice(every, size=min(count, len(every)), replace=False)))
-            data = replace(self.data(0), indices=picked.to(self.problem.images.device))
-            self._pooled[owner, count] = data.transform(data.images[data.indices]), data.y
+            picked = torch.from_numpy(
+                np.sort(rng.choice(all_rows, size=min(count, len(all_rows)), replace=False))
+            )
+            data = self._samples(picked.to(self.problem.images.device))
+            self._pooled[owner, count] = data.transform(data.stored(slice(None))), data.y
         return self._pooled[owner, count]
 
     # The start of a round ------------------------------------------------------------------------------------
 
     def start_vector(self, state: FederationState, client: int) -> Tensor:
         """w with the client's own values in its personal groups [d]; w itself if nothing is personal."""
-        own = state.clients.get(client, {}).get("personal")
-        if own is None:
+        personal = state.clients.get(client, {}).get("personal")
+        if personal is None:
             return state.w
         start = state.w.clone()
-        start[self._own[: len(own)]] = own
+        start[self._own[: len(personal)]] = personal
         return start
 
     def start_buffers(self, state: FederationState, client: int) -> Tensor:
@@ -155,7 +165,7 @@ class ClientSide:
         received: Mapping[str, State],
         states: Mapping[str, State],
         purpose: str,
-        data: ClientData | None = None,
+        data: Samples | None = None,
     ) -> list[ActiveRule]:
         """Call each rule's ``begin`` and return the rules with what they may read.
 
@@ -220,11 +230,11 @@ class ClientSide:
             kept: State = {key: value for key, value in states.items() if key not in received}
             payloads = []
             for rule, ctx in active:
-                own, payload = rule.finish(ctx, trained)
+                new_state, payload = rule.finish(ctx, trained)
                 _require_finite(state.round, client, *payload.values())
                 payloads.append((rule, payload))
-                if own:
-                    kept[rule.key] = _copied(own)
+                if new_state:
+                    kept[rule.key] = _copied(new_state)
             entry = self._entry(kept)
             if len(self._own):
                 update = update.index_fill(0, self._own, 0.0)
@@ -237,7 +247,7 @@ class ClientSide:
 
     def run_loop(
         self,
-        data: ClientData,
+        data: Samples,
         active: Sequence[ActiveRule],
         phases: Sequence[Phase],
         state: FederationState,
@@ -255,7 +265,7 @@ class ClientSide:
             phases,
             lr=self.schedule.lr(state.round),
             order=partial(self.order or self._random_order, state.round, client),
-            draw=partial(self.generators, sampling, state.round, client),
+            draw=partial(self._epoch_draw, sampling, state.round, client),
             torch_seed=randomness.torch_seed(self.seed, training, state.round, client),
         )
 

@@ -1,67 +1,22 @@
-"""Metrics of a model on a labelled set: overall, per class, per group, worst group; in long form."""
+"""Metrics of a model on a labelled set: overall, per class, per group, worst group."""
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable
 
 import numpy as np
 import torch
 import torch.nn.functional as F
-from torch import Tensor
 
-from benchmark.engine.records import Record
 from methods.core.contexts import Predictor
-
-
-@dataclass(frozen=True)
-class Images:
-    """The images ``own`` [n, c, H, W], followed by the rows ``chosen`` [m] of ``others``, without a copy of either.
-
-    A part of the training images can thus be held out, or join the test set, without using more memory.
-    """
-
-    own: Tensor
-    others: Tensor
-    chosen: Tensor
-
-    def __len__(self) -> int:
-        return len(self.own) + len(self.chosen)
-
-    def __getitem__(self, rows: slice | Tensor) -> Tensor:
-        if isinstance(rows, slice):
-            rows = torch.arange(len(self), device=self.chosen.device)[rows]
-        is_own = rows < len(self.own)
-        batch = self.own.new_empty((len(rows), *self.own.shape[1:]))
-        batch[is_own] = self.own[rows[is_own]]
-        batch[~is_own] = self.others[self.chosen[rows[~is_own] - len(self.own)]]
-        return batch
-
-
-@dataclass(frozen=True)
-class EvaluationSet:
-    """A labelled set on the device: uint8 images [N, c, H, W], labels [N], attributes [N] or None."""
-
-    images: Tensor | Images
-    labels: Tensor
-    attributes: Tensor | None
-    num_classes: int
-    num_attributes: int
-    transform: Callable[[Tensor], Tensor]
-    batch_size: int = 512
-
-    def batches(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """Transformed images and their labels, in order."""
-        for start in range(0, len(self.labels), self.batch_size):
-            part = slice(start, start + self.batch_size)
-            yield self.transform(self.images[part]), self.labels[part]
+from methods.core.samples import Samples
 
 
 @torch.no_grad()
-def predict(predictor: Predictor, data: EvaluationSet) -> tuple[np.ndarray, np.ndarray]:
+def predict(predictor: Predictor, data: Samples) -> tuple[np.ndarray, np.ndarray]:
     """(predicted class [N], cross-entropy of each sample [N]) of one predictor."""
     # Filled in place: small tensors that are kept from batch to batch would fragment the memory, which would then grow
     # with the size of the set.
-    predicted = torch.empty(len(data.labels), dtype=torch.int64, device=data.labels.device)
-    losses = torch.empty(len(data.labels), device=data.labels.device)
+    predicted = torch.empty(len(data.y), dtype=torch.int64, device=data.y.device)
+    losses = torch.empty(len(data.y), device=data.y.device)
     stop = 0
     for images, labels in data.batches():
         scores = predictor(images).float()
@@ -106,18 +61,19 @@ def metrics(
 
 
 def evaluate(
-    predictors: Iterable[Predictor], data: EvaluationSet, round: int, split: str, logits: bool
-) -> list[Record]:
-    """Records of a prediction rule on one set; the metrics of several predictors (personal models) are averaged."""
-    labels = data.labels.cpu().numpy()
+    predictors: Iterable[Predictor], data: Samples, num_classes: int, num_attributes: int, logits: bool
+) -> dict[tuple[str, str], float]:
+    """`metrics` of a prediction rule on one set; those of several predictors (personal models) are averaged."""
+    labels = data.y.cpu().numpy()
     attributes = None if data.attributes is None else data.attributes.cpu().numpy()
     sums: dict[tuple[str, str], float] = {}
     count = 0
     for predictor in predictors:
         predicted, losses = predict(predictor, data)
-        known = losses if logits else None
-        each = metrics(predicted, known, labels, attributes, data.num_classes, data.num_attributes)
-        for key, value in each.items():
+        values = metrics(
+            predicted, losses if logits else None, labels, attributes, num_classes, num_attributes
+        )
+        for key, value in values.items():
             sums[key] = sums.get(key, 0.0) + value
         count += 1
-    return [Record(round, split, group, metric, total / count) for (group, metric), total in sums.items()]
+    return {key: total / count for key, total in sums.items()}

@@ -15,7 +15,7 @@ from benchmark.engine.measures import MEASURES
 from benchmark.engine.records import Cost, Record
 from benchmark.engine.state import Diverged, FederationState, Interrupted, Problem, RoundReport, Schedule
 from benchmark.engine.training import LoopResult, TrainSpec
-from benchmark.engine.views import PredictionView, ProbedClients
+from benchmark.engine.views import client_pool, server_view
 from benchmark.models.flat import FlatModel
 from methods.core.contexts import Federation, RoundView, State
 from methods.core.method import Method, plain
@@ -24,7 +24,7 @@ from methods.core.vectors import HEAD
 
 @dataclass
 class FederatedRun:
-    """One federation. `step` maps the state before a round to the state after it.
+    """One federation. `run_round` maps the state before a round to the state after it.
 
     Attributes:
         order: Replaces the random order in which local samples are visited (for tests with stored batches).
@@ -86,12 +86,12 @@ class FederatedRun:
             optimizer=method.optimizer.setup(w),
             post=method.post.setup(self._federation(method.post.key, w)),
             rules={rule.key: rule.setup(self._federation(rule.key, w)) for rule in method.client},
-            selection=method.selection.setup(ProbedClients(self.clients, empty, Cost())),
+            selection=method.selection.setup(client_pool(self.clients, empty, Cost())),
         )
 
     # One round -----------------------------------------------------------------------------------------------
 
-    def step(self, state: FederationState) -> tuple[FederationState, RoundReport]:
+    def run_round(self, state: FederationState) -> tuple[FederationState, RoundReport]:
         """Carry out one round. The given state stays valid.
 
         Raises:
@@ -126,24 +126,24 @@ class FederatedRun:
         kappa = min(self.schedule.clients_per_round, self.num_clients)
         if self.schedule.first_round_full and state.round == 0:
             kappa = self.num_clients
-        clients = ProbedClients(self.clients, state, cost)
+        clients = client_pool(self.clients, state, cost)
         # The draw depends on (seed, round) alone, so all methods meet the same clients.
         rng = self.clients.generators("participation", state.round)
         ids, selection = self.method.selection.choose(state.round, kappa, clients, state.selection, rng)
         return tuple(sorted({int(k) for k in ids})), selection
 
     def _view(self, method: Method, t: int, ids: Sequence[int]) -> RoundView:
-        chosen, zeros = np.array(ids), np.zeros(len(ids))
+        participants, zeros = np.array(ids), np.zeros(len(ids))
         return RoundView(
             round=t,
             lr=self.schedule.lr(t),
             num_clients=self.num_clients,
             clients=tuple(ids),
             weights=zeros,
-            sizes=self.clients.sizes[chosen],
+            sizes=self.clients.sizes[participants],
             steps=zeros,
             step_norms=zeros,
-            label_counts=self.clients.label_counts[chosen],
+            label_counts=self.clients.label_counts[participants],
             proximal=sum(rule.proximal for rule in method.client),
         )
 
@@ -201,14 +201,17 @@ class FederatedRun:
         Raises:
             Diverged: A metric of a whole set is not finite.
         """
-        view = PredictionView(self.clients, state)
-        rule = self.method.prediction
+        view, problem, rule = server_view(self.clients, state), self.problem, self.method.prediction
         records: list[Record] = []
-        for split, data in self.problem.evaluation_sets.items():
-            records += evaluate(rule.predictors(view), data, state.round, split, rule.logits)
+        for split, data in problem.evaluation_sets.items():
+            predictors = rule.predictors(view)
+            values = evaluate(predictors, data, problem.num_classes, problem.num_attributes, rule.logits)
+            records += [Record(state.round, split, *key, value) for key, value in values.items()]
         for name in self.measures:
-            found = MEASURES[name](view.model(), self.problem.evaluation_sets["test"])
-            records += [Record(state.round, "test", "all", metric, value) for metric, value in found.items()]
+            measured = MEASURES[name](view.model(), problem.evaluation_sets["test"])
+            records += [
+                Record(state.round, "test", "all", metric, value) for metric, value in measured.items()
+            ]
         for record in records:
             if record.group == "all" and not math.isfinite(record.value):
                 raise Diverged(state.round, f"{record.metric} on the {record.split} set")

@@ -5,38 +5,33 @@ from torch import Tensor
 
 from benchmark.engine.records import Cost
 from benchmark.models.flat import FlatModel
-from methods.core.contexts import Head
+from methods.core.contexts import FrozenModel, Head
 
 
-class FrozenView:
-    """A model with given values, in evaluation mode and without gradients. It loads itself into a shared network."""
+def frozen_model(
+    model: FlatModel, w: Tensor, buffers: Tensor, head: Head | None = None, cost: Cost | None = None
+) -> FrozenModel:
+    """A model with given values, which it loads into the network of ``model`` when it is called.
 
-    def __init__(
-        self, model: FlatModel, w: Tensor, buffers: Tensor, head: Head | None = None, cost: Cost | None = None
-    ) -> None:
-        """``head`` replaces the classifier of ``w``; samples passed forward are added to ``cost``."""
-        self._model, self._w, self._buffers = model, w, buffers
-        self.head = head or Head(None, w[model.body_size :])
-        self._cost = cost or Cost()
+    ``head`` replaces the classifier of ``w``; samples passed forward are added to ``cost``.
+    """
+    classifier = head or Head(None, w[model.body_size :])
 
     @torch.no_grad()
-    def features(self, x: Tensor) -> Tensor:
-        """Features [B, h] of inputs [B, c, H, W]."""
-        self._model.load_body(self._w, self._buffers)
-        self._cost.forward += len(x)
-        self._model.net.eval()
-        return self._model.net.features(x)
+    def features(x: Tensor) -> Tensor:
+        model.load_body(w, buffers)
+        if cost is not None:
+            cost.forward += len(x)
+        model.net.eval()
+        return model.net.features(x)
 
     @torch.no_grad()
-    def classify(self, z: Tensor) -> Tensor:
-        """Logits [B, C] of features [B, h]."""
-        self._model.load_head(self.head)
-        self._model.net.eval()
-        return self._model.net.classify(z)
+    def classify(z: Tensor) -> Tensor:
+        model.load_head(classifier)
+        model.net.eval()
+        return model.net.classify(z)
 
-    def logits(self, x: Tensor) -> Tensor:
-        """Logits [B, C] of inputs [B, c, H, W]."""
-        return self.classify(self.features(x))
+    return FrozenModel(features, classify)
 
 
 class FrozenPool:
@@ -57,18 +52,17 @@ class FrozenPool:
             model.forget()
         self.used = 0
 
-    def get(self, w: Tensor, buffers: Tensor) -> FrozenView:
+    def get(self, w: Tensor, buffers: Tensor) -> FrozenModel:
         """A frozen model with the given values, valid until the client's round ends."""
         model = self._model
         if model.head_key is None and w is model.w and buffers is model.buffers:
             # The network that has just trained already has these values: no second network is needed.
-            view = FrozenView(model, w, buffers, None, self.cost)
-            model.loaded_body, model.loaded_head = (w, buffers), view.head
-            return view
+            model.loaded_body, model.loaded_head = (w, buffers), Head(None, w[model.body_size :])
+            return frozen_model(model, w, buffers, model.loaded_head, self.cost)
         if self.used == len(self._spare):
             self._spare.append(model.twin())
         self.used += 1
-        return FrozenView(self._spare[self.used - 1], w, buffers, None, self.cost)
+        return frozen_model(self._spare[self.used - 1], w, buffers, None, self.cost)
 
     @torch.no_grad()
     def gradients(self, w: Tensor, buffers: Tensor, x: Tensor, y: Tensor) -> Tensor:

@@ -6,8 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from benchmark.engine.evaluation import EvaluationSet
 from methods.core.contexts import FrozenModel
+from methods.core.samples import Samples
 
 TOP = 50
 """How many eigenvalues count (FedMR, Table 7)."""
@@ -35,27 +35,27 @@ def spread(z: Tensor) -> float | None:
     return float((kept - kept.mean()).square().sum() / BATCH)
 
 
-def eigenvalue_spread(model: FrozenModel, data: EvaluationSet) -> dict[str, float]:
+def eigenvalue_spread(model: FrozenModel, data: Samples) -> dict[str, float]:
     """Mean :func:`spread` over mini-batches of 128 samples, of the whole batch and of each class in it.
 
     The paper says "covariance matrices of all classes within a mini-batch": ``eigenvalue_spread`` takes the batch as
     one set, ``eigenvalue_spread_class`` the mean over its classes. A last batch under 128 samples is left out if there
     is another.
     """
-    found: dict[str, list[float]] = {}
+    collected: dict[str, list[float]] = {}
     # Test sets may be stored class by class, so the samples are shuffled, in the same way for all methods.
-    shuffled = torch.randperm(len(data.labels), generator=torch.Generator().manual_seed(0))
-    order = shuffled.to(data.labels.device)
+    shuffled = torch.randperm(len(data.y), generator=torch.Generator().manual_seed(0))
+    order = shuffled.to(data.y.device)
     for part in order.split(BATCH)[: max(1, len(order) // BATCH)]:
-        z, y = model.features(data.transform(data.images[part])), data.labels[part]
+        z, y = model.features(data.transform(data.stored(part))), data.y[part]
         sets = {"eigenvalue_spread": [z], "eigenvalue_spread_class": [z[y == c] for c in y.unique()]}
         for name, features in sets.items():
             values = [value for some in features if (value := spread(some)) is not None]
             if values:
-                found.setdefault(name, []).append(sum(values) / len(values))
-    return {name: sum(values) / len(values) for name, values in found.items()}
+                collected.setdefault(name, []).append(sum(values) / len(values))
+    return {name: sum(values) / len(values) for name, values in collected.items()}
 
 
-MEASURES: Mapping[str, Callable[[FrozenModel, EvaluationSet], dict[str, float]]] = {
+MEASURES: Mapping[str, Callable[[FrozenModel, Samples], dict[str, float]]] = {
     "eigenvalue_spread": eigenvalue_spread,
 }

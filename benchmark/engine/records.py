@@ -34,5 +34,5 @@ class Cost:
 
     def records(self, round: int) -> list[Record]:
         """One record for each cost that there was."""
-        found = [(f.name, getattr(self, f.name)) for f in fields(self)]
-        return [Record(round, "cost", "all", name, float(value)) for name, value in found if value]
+        costs = [(f.name, getattr(self, f.name)) for f in fields(self)]
+        return [Record(round, "cost", "all", name, float(value)) for name, value in costs if value]

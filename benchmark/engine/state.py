@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from benchmark.engine.evaluation import EvaluationSet
 from benchmark.engine.records import Cost, Record
 from methods.core.contexts import State
+from methods.core.samples import Samples
 
 
 class Diverged(Exception):
@@ -47,7 +47,7 @@ class Problem:
     num_classes: int
     num_attributes: int
     transform: Callable[[Tensor], Tensor]
-    evaluation_sets: Mapping[str, EvaluationSet]
+    evaluation_sets: Mapping[str, Samples]
     augmented_transform: Callable[[Tensor], Tensor] | None = None
 
 
@@ -97,10 +97,10 @@ class RoundReport:
     def records(self, num_clients: int) -> list[Record]:
         """Records of the loss, the cost and, with partial participation, each participant's weight."""
         done = self.round + 1
-        found = [Record(done, "train", "all", "loss", self.train_loss), *self.cost.records(done)]
+        records = [Record(done, "train", "all", "loss", self.train_loss), *self.cost.records(done)]
         if len(self.clients) < num_clients:
-            found += [
+            records += [
                 Record(done, "participation", f"client={k}", "weight", p)
                 for k, p in zip(self.clients, self.weights, strict=True)
             ]
-        return found
+        return records

@@ -1,9 +1,10 @@
-"""The one local training loop, and the client's data as it sees them."""
+"""The one local training loop."""
 
 import contextlib
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -16,6 +17,7 @@ from benchmark.models.flat import FlatModel
 from benchmark.transforms.augmentation import Augment
 from methods.core.contexts import Batch, ClientContext, Phase
 from methods.core.rules import ClientRule, overrides
+from methods.core.samples import Samples
 
 CHUNK_BYTES = 16 << 20
 """Inputs are gathered and normalised this many bytes at a time: few kernel launches, bounded memory."""
@@ -39,40 +41,6 @@ class TrainSpec:
     buffers: Literal["average", "local", "frozen"] = "average"
     augment: Augment | None = None
     amp: bool = False
-
-
-@dataclass(frozen=True)
-class ClientData:
-    """The samples ``indices`` [n_k] of the training arrays; arrays stay uint8 on the device."""
-
-    images: Tensor
-    labels: Tensor
-    indices: Tensor
-    transform: Callable[[Tensor], Tensor]
-    batch_size: int = 512
-    all_attributes: Tensor | None = None
-
-    @property
-    def y(self) -> Tensor:
-        """Labels [n_k]."""
-        return self.labels[self.indices]
-
-    @property
-    def attributes(self) -> Tensor | None:
-        """Attributes [n_k], where the data set has them."""
-        return None if self.all_attributes is None else self.all_attributes[self.indices]
-
-    def relabelled(self, labels: Tensor) -> "ClientData":
-        """The same samples with other labels [n_k]; those with a negative label are left out."""
-        replaced = self.labels.clone()
-        labels = labels.to(replaced)
-        replaced[self.indices] = labels
-        return replace(self, labels=replaced, indices=self.indices[labels >= 0])
-
-    def batches(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """All samples once, in order, normalised, not augmented: (x [B, ...], y [B])."""
-        for part in self.indices.split(self.batch_size):
-            yield self.transform(self.images[part]), self.labels[part]
 
 
 class ActiveRule(NamedTuple):
@@ -111,49 +79,48 @@ class LocalTrainer:
 
     def run(
         self,
-        data: ClientData,
+        data: Samples,
         rules: Sequence[ActiveRule],
         phases: Sequence[Phase],
         *,
         lr: float,
-        order: Callable[[int, int], np.ndarray],
-        draw: Callable[[int], np.random.Generator],
+        order: Callable[[int, int, int], np.ndarray],
+        draw: Callable[[int, int], np.random.Generator],
         torch_seed: int,
     ) -> LoopResult:
         """Train from the model's present values.
 
-        ``order(epoch, n)`` is the order in which the n samples are visited, ``draw(epoch)`` the generator of weighted
-        sampling; ``torch_seed`` seeds dropout and augmentation, so that neither the order nor the number of workers
-        matters.
+        ``order(phase, epoch, n)`` is the order in which the n samples are visited, ``draw(phase, epoch)`` the generator
+        of weighted sampling; phases and their epochs count from 0. ``torch_seed`` seeds dropout and augmentation, so
+        that neither the order nor the number of workers matters.
         """
-        model, n = self.model, len(data.indices)
+        model, n = self.model, len(data)
         seed_torch(torch_seed, model.w.device)
         model.net.train()
         if self.spec.buffers == "frozen" or (n == 1 and model.has_batch_norm):
             model.freeze_batch_norm()
         weights = next((w for a in rules if (w := a.rule.sample_weights(a.ctx)) is not None), None)
 
-        def visit(epoch: int) -> np.ndarray:
+        def visit(phase: int, epoch: int) -> np.ndarray:
             if weights is None:
-                return order(epoch, n)
-            return draw(epoch).choice(n, size=n, replace=True, p=weights / weights.sum())
+                return order(phase, epoch, n)
+            return draw(phase, epoch).choice(n, size=n, replace=True, p=weights / weights.sum())
 
         proximal = sum(a.rule.proximal for a in rules)
         losses: list[Tensor] = []
         sizes: list[int] = []
-        norm, repeated, epoch = 0.0, 0, 0
-        for phase in phases:
+        norm, repeated = 0.0, 0
+        for number, phase in enumerate(phases):
             step = self.step_function(rules if phase.losses else [], rules, phase, lr)
             shrink = proximal * (lr if phase.lr is None else phase.lr)
             damping = 0.0
-            for x, y, index in self._phase_batches(data, phase, visit, epoch):
+            for x, y, index in self._phase_batches(data, phase, partial(visit, number)):
                 ce, again = step(x, y, index)
                 losses.append(ce)
                 sizes.append(len(y))
                 repeated += again * len(y)
                 damping = self.spec.momentum * damping + 1 - shrink * norm
                 norm += damping
-            epoch += 1000  # each phase visits the samples in an order of its own
         return LoopResult(len(sizes), norm, _mean_loss(losses, sizes), sum(sizes) + repeated, repeated)
 
     # Batches -----------------------------------------------------------------------------------------------
@@ -181,31 +148,30 @@ class LocalTrainer:
         return steps if per_epoch else 0
 
     def _phase_batches(
-        self, data: ClientData, phase: Phase, visit: Callable[[int], np.ndarray], epoch: int
+        self, data: Samples, phase: Phase, visit: Callable[[int], np.ndarray]
     ) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         """Batches (x, y, positions) of one phase: its epochs, or its steps, going through the samples again."""
-        n = len(data.indices)
-        sizes, left = self._sizes(n), self.steps(n, phase)
+        n = len(data)
+        sizes, left, epoch = self._sizes(n), self.steps(n, phase), 0
         while left > 0:
             yield from self._gather(data, visit(epoch), sizes[:left])
             left -= len(sizes)
             epoch += 1
 
     def _gather(
-        self, data: ClientData, order: np.ndarray, sizes: list[int]
+        self, data: Samples, order: np.ndarray, sizes: list[int]
     ) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         """Batches (x, y, index) of the given sizes, gathered and normalised a chunk at a time."""
-        positions = torch.from_numpy(order).to(data.indices.device)
-        sample_bytes = max(1, math.prod(data.images.shape[1:]) * 4)
+        positions = torch.from_numpy(order).to(data.y.device)
+        sample_bytes = max(1, data.stored(slice(1)).numel() * 4)
         per_chunk = max(1, CHUNK_BYTES // (sample_bytes * self.spec.batch_size))
         for first in range(0, len(sizes), per_chunk):
             group = sizes[first : first + per_chunk]
             where, positions = positions.tensor_split([sum(group)])
-            part = data.indices[where]
-            images = data.images[part]
+            images = data.stored(where)
             if self.spec.augment is not None:
                 images = self.spec.augment(images)
-            x, y = self.transform(images), data.labels[part]
+            x, y = self.transform(images), data.y[where]
             yield from zip(x.split(group), y.split(group), where.split(group), strict=True)
 
     # One step ----------------------------------------------------------------------------------------------

@@ -1,37 +1,38 @@
 """What selection and prediction rules may read of clients and server."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 from torch import Tensor
 
 from benchmark.engine.clients import ClientSide
-from benchmark.engine.frozen import FrozenView
+from benchmark.engine.frozen import frozen_model
 from benchmark.engine.records import Cost
 from benchmark.engine.state import FederationState
-from methods.core.contexts import Head, Phase, State
-from methods.core.rules import ClientProbe, ClientRule
+from methods.core.contexts import ClientPool, ClientProbe, FrozenModel, Head, Phase, ServerView, State
+from methods.core.rules import ClientRule
 
 
-class Probe:
-    """A client that answers a question of the server (`methods.core.rules.ClientProbe`); its work adds to ``cost``."""
+def client_pool(clients: ClientSide, state: FederationState, cost: Cost) -> ClientPool:
+    """The clients as a selection rule may reach them; what they do for it adds to ``cost``."""
 
-    def __init__(self, clients: ClientSide, state: FederationState, client: int, cost: Cost) -> None:
-        self._clients, self._state, self._cost = clients, state, cost
-        self.client, self.data, self.w = client, clients.data(client), state.w
-        self.num_classes = clients.problem.num_classes
-        self.num_attributes = clients.problem.num_attributes
-        self.body_size = clients.model.body_size
-        self.heads: Mapping[str, Tensor] = clients.model.initial_heads
+    def ask(ids: Sequence[int], question: Callable[[ClientProbe], np.ndarray]) -> np.ndarray:
+        probes = (_probe(clients, state, int(k), cost) for k in ids)
+        rows = [np.atleast_1d(np.asarray(question(probe), dtype=np.float64)) for probe in probes]
+        cost.scalars_up += sum(len(row) for row in rows)
+        return np.stack(rows) if rows else np.zeros((0, 0))
 
-    def model(self, w: Tensor | None = None, head: Head | None = None) -> FrozenView:
-        """The global model, or one with the values w [d]. ``head`` replaces its classifier."""
-        buffers = self._clients.start_buffers(self._state, self.client)
-        w = self.w if w is None else w
-        return FrozenView(self._clients.model, w, buffers, head, self._cost)
+    return ClientPool(len(clients), clients.sizes, state.w, clients.group_counts, ask)
+
+
+def _probe(clients: ClientSide, state: FederationState, client: int, cost: Cost) -> ClientProbe:
+    data, network = clients.data(client), clients.model
+
+    def model(w: Tensor | None = None, head: Head | None = None) -> FrozenModel:
+        buffers = clients.start_buffers(state, client)
+        return frozen_model(network, state.w if w is None else w, buffers, head, cost)
 
     def train(
-        self,
         rules: Sequence[ClientRule],
         phase: Phase,
         purpose: str,
@@ -39,63 +40,37 @@ class Probe:
         head: Head | None = None,
         labels: Tensor | None = None,
     ) -> Tensor:
-        """Run the local loop with ``rules`` from w and return the trained vector. No state changes."""
-        clients, state = self._clients, self._state
-        start = clients.load(state, self.client, self.w if w is None else w, head)
-        data = self.data if labels is None else self.data.relabelled(labels)
-        received: dict[str, State] = {rule.key: {} for rule in rules}
-        active = clients.contexts(rules, state, self.client, start, received, {}, purpose, data)
-        done = clients.run_loop(data, active, (phase,), state, self.client, purpose, f"{purpose}/sampling")
-        self._cost.trained += done.samples
-        trained = clients.model.w.detach().clone()
-        clients.model.use_head(None)
+        start = clients.load(state, client, state.w if w is None else w, head)
+        trained_on = data if labels is None else data.relabelled(labels)
+        received: Mapping[str, State] = {rule.key: {} for rule in rules}
+        active = clients.contexts(rules, state, client, start, received, {}, purpose, trained_on)
+        loop = clients.run_loop(trained_on, active, (phase,), state, client, purpose, f"{purpose}/sampling")
+        cost.trained += loop.samples
+        trained = network.w.detach().clone()
+        network.use_head(None)
         clients.pool.forget()
         return trained
 
-
-class ProbedClients:
-    """The clients as a selection rule may reach them (`methods.core.rules.ClientPool`)."""
-
-    def __init__(self, clients: ClientSide, state: FederationState, cost: Cost) -> None:
-        self._clients, self._state, self._cost = clients, state, cost
-        self.num_clients, self.sizes, self.w = len(clients), clients.sizes, state.w
-
-    @property
-    def group_counts(self) -> np.ndarray | None:
-        """N^k [K, C, A]; for measures only."""
-        return self._clients.group_counts
-
-    def ask(self, ids: Sequence[int], question: Callable[[ClientProbe], np.ndarray]) -> np.ndarray:
-        """Answers [len(ids), s]."""
-        probes = (Probe(self._clients, self._state, int(k), self._cost) for k in ids)
-        rows = [np.atleast_1d(np.asarray(question(probe), dtype=np.float64)) for probe in probes]
-        self._cost.scalars_up += sum(len(row) for row in rows)
-        return np.stack(rows) if rows else np.zeros((0, 0))
+    problem = clients.problem
+    return ClientProbe(
+        data,
+        problem.num_classes,
+        problem.num_attributes,
+        network.body_size,
+        network.initial_heads,
+        model,
+        train,
+    )
 
 
-class PredictionView:
-    """What a prediction rule may read (`methods.core.rules.ServerView`)."""
+def server_view(clients: ClientSide, state: FederationState) -> ServerView:
+    """What a prediction rule may read of the federation."""
 
-    def __init__(self, clients: ClientSide, state: FederationState) -> None:
-        self._clients, self._state = clients, state
-        self.num_clients = len(clients)
-        self.rules = state.rules
-
-    def model(
-        self, client: int | None = None, head: Head | None = None, w: Tensor | None = None
-    ) -> FrozenView:
-        """The global model, a personal one, or one with the values w [d]. ``head`` replaces its classifier."""
-        clients, state = self._clients, self._state
+    def model(client: int | None = None, head: Head | None = None, w: Tensor | None = None) -> FrozenModel:
         if w is None:
             w = state.w if client is None else clients.start_vector(state, client)
         buffers = state.buffers if client is None else clients.start_buffers(state, client)
-        return FrozenView(clients.model, w, buffers, head)
+        return frozen_model(clients.model, w, buffers, head)
 
-    def validation(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """Batches of the validation split, if there is one."""
-        held_out = self._clients.problem.evaluation_sets.get("validation")
-        return iter(()) if held_out is None else held_out.batches()
-
-    def training(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """Batches of all clients' training data, each sample once."""
-        return self._clients.all_data().batches()
+    held_out = clients.problem.evaluation_sets.get("validation")
+    return ServerView(len(clients), state.rules, model, held_out, clients.all_data)

@@ -26,7 +26,7 @@ from datasets.core.base import DataError, Facts
 from datasets.core.prepare import Location
 
 if TYPE_CHECKING:
-    from benchmark.models.pretrained import Weights
+    from benchmark.models.pretrained import WeightsFile
 
 SECONDS = 1.0
 """How long a timed round should take."""
@@ -170,9 +170,9 @@ def _round(block: Block, samples: int, device: str) -> float:
         return time.perf_counter()
 
     # The first round also chooses kernels and allocates memory, so it is not timed.
-    state, _ = federation.step(state)
+    state, _ = federation.run_round(state)
     began = wait()
-    federation.step(state)
+    federation.run_round(state)
     return (wait() - began) / len(federation.problem.clients[0])
 
 
@@ -214,7 +214,7 @@ def data_needs(runs: Sequence[RunConfig]) -> list[DataNeed]:
     return needs
 
 
-def weights_needed(runs: Sequence[RunConfig]) -> dict[Path, Weights]:
+def weights_needed(runs: Sequence[RunConfig]) -> dict[Path, WeightsFile]:
     """Files of pre-trained weights that the runs start from."""
     wanting = [run for run in runs if {"pretrained", "start"} & run.model.parameters.keys()]
     if not wanting:

@@ -12,8 +12,9 @@ from benchmark.experiments.plan import plan
 from benchmark.experiments.spec import Column, TableSpec
 from benchmark.experiments.tables import spec_called
 from benchmark.figures.registry import Drawing, Request, panels
+from benchmark.heterogeneity import six_metrics
 from benchmark.reports.pictures import draw_bubbles
-from partitions import make, six_metrics
+from partitions import make
 
 CELL = 0.27
 """Inches of a client and of a class."""

@@ -12,7 +12,8 @@ from matplotlib.ticker import MaxNLocator
 from benchmark.config.schema import RunConfig
 from benchmark.errors import wrong
 from benchmark.figures.registry import Drawing, Request, panels
-from partitions import make, triplet
+from benchmark.heterogeneity import triplets as triplets_of
+from partitions import make
 
 METRICS = {"dht_error_max": "largest error over clients", "dht_error": "mean error over clients"}
 
@@ -94,7 +95,7 @@ def _types(request: Request, run: RunConfig) -> np.ndarray:
         raise request.error(wrong("partition", run.partition.name, expected))
     partition: Any = make("interaction", run.partition.parameters)
     order = [1, 0, 2]  # the first of equal ones counts: AI before CI
-    triplets = np.array([triplet(matrix) for matrix in partition.matrices()])[:, order]
+    triplets = triplets_of(partition.matrices())[:, order]
     largest = (triplets >= triplets.max(1, keepdims=True) - 1e-9).argmax(1)
     return np.array(TYPES)[order][largest]
 

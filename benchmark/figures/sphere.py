@@ -102,10 +102,10 @@ def _train(
     run = FederatedRun(problem, build(method), FlatModel(_net(seed)), spec, schedule, seed)
     state = run.initial_state()
     for _ in range(rounds - 1):
-        state, _ = run.step(state)
+        state, _ = run.run_round(state)
     # The last round at the first client alone: what the server then holds is this client's model.
     alone = replace(run, problem=replace(problem, clients=clients[:1]))
-    state, _ = alone.step(state)
+    state, _ = alone.run_round(state)
     return alone.clients.pool.get(state.w, state.buffers)
 
 

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor, nn
 
-from benchmark.models.pretrained import Weights
+from benchmark.models.pretrained import WeightsFile
 
 Share = Annotated[float, Field(ge=0, lt=1)]
 Count = Annotated[int, Field(ge=0)]
@@ -63,7 +63,7 @@ class Network(BaseModel):
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
-    weights: ClassVar[Weights | None] = None
+    weights: ClassVar[WeightsFile | None] = None
 
     projection: Count = 0
     normalize_features: bool = False

@@ -159,14 +159,14 @@ class FlatModel:
             logits = functional_call(self.net, (parameters, statistics), (x[None],))
             return F.cross_entropy(logits, y[None])
 
-        found = vmap(grad(loss), in_dims=(None, 0, 0))(values, x, y)
-        every = w.new_empty(len(x), len(w))
+        by_name = vmap(grad(loss), in_dims=(None, 0, 0))(values, x, y)
+        gradients = w.new_empty(len(x), len(w))
         for entry in self.layout.entries:
-            gradient = found[entry.name]
+            gradient = by_name[entry.name]
             if entry.channels_last:
                 gradient = gradient.permute(0, 1, 3, 4, 2)
-            every[:, entry.start : entry.stop] = gradient.flatten(1)
-        return every
+            gradients[:, entry.start : entry.stop] = gradient.flatten(1)
+        return gradients
 
     @property
     def has_batch_norm(self) -> bool:

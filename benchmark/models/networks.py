@@ -27,7 +27,7 @@ from benchmark.models.pretrained import (
     MOBILENETV2,
     RESNET50,
     Reader,
-    Weights,
+    WeightsFile,
     exported,
     load_weights,
 )
@@ -38,12 +38,12 @@ def model_names() -> list[str]:
     return sorted(networks)
 
 
-def wanted_weights(model: NamedConfig) -> Weights | None:
+def wanted_weights(model: NamedConfig) -> WeightsFile | None:
     """The pre-trained weights that a run's model starts from; None if it starts from random ones."""
     if model.parameters.get("start") is not None:
         return exported(model.parameters["start"])
-    known = networks.get(model.name)
-    return known.weights if known is not None and model.parameters.get("pretrained") is True else None
+    network = networks.get(model.name)
+    return network.weights if network is not None and model.parameters.get("pretrained") is True else None
 
 
 def build_net(
@@ -70,25 +70,25 @@ def build_net(
     if name not in networks:
         expected = f"one of {', '.join(model_names())}"
         raise ConfigError(wrong("model.name", name, expected, known=model_names()))
-    chosen = validate(networks[name], parameters, "model.")
+    network = validate(networks[name], parameters, "model.")
     # Initialisation draws from torch's own generator. It is put back, so that building a model changes no other draw.
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        net = chosen.net(num_classes, shape)
-        pretrained = isinstance(chosen, PretrainedNetwork) and chosen.pretrained
-        if pretrained and chosen.start is not None:
-            raise ConfigError(wrong("model.start", chosen.start, "null with model.pretrained=true"))
+        net = network.net(num_classes, shape)
+        pretrained = isinstance(network, PretrainedNetwork) and network.pretrained
+        if pretrained and network.start is not None:
+            raise ConfigError(wrong("model.start", network.start, "null with model.pretrained=true"))
         if pretrained:
-            _check(chosen, shape[0])
-        source = chosen.weights if pretrained else exported(chosen.start) if chosen.start else None
+            _check(network, shape[0])
+        source = network.weights if pretrained else exported(network.start) if network.start else None
         if source is not None:
             assert read is not None
             load_weights(net.body, read(source), source)
-        return chosen.with_feature_layers(net, num_classes)
+        return network.with_feature_layers(net, num_classes)
 
 
-def _check(chosen: Network, channels: int) -> None:
-    multiplier = getattr(chosen, "width_multiplier", 1)
+def _check(network: Network, channels: int) -> None:
+    multiplier = getattr(network, "width_multiplier", 1)
     if channels != 3:
         expected = f"false for images with {channels} channel(s): the weights are for 3"
         raise ConfigError(wrong("model.pretrained", True, expected))
@@ -220,7 +220,7 @@ class ResNet50(PretrainedNetwork):
     ``width_multiplier`` as in `ResNet18`.
     """
 
-    weights: ClassVar[Weights | None] = RESNET50
+    weights: ClassVar[WeightsFile | None] = RESNET50
     width_multiplier: Multiplier = 1
 
     def net(self, num_classes: int, shape: Shape) -> Net:
@@ -238,7 +238,7 @@ class EfficientNetB0(PretrainedNetwork):
         hidden: Width of a layer (Linear, ReLU) between the pooled 1280 features and the classifier; 0 for none.
     """
 
-    weights: ClassVar[Weights | None] = EFFICIENTNET_B0
+    weights: ClassVar[WeightsFile | None] = EFFICIENTNET_B0
     drop_path: Share = 0.0
     hidden: Count = 0
 
@@ -267,7 +267,7 @@ class MobileNetV2(PretrainedNetwork):
         width_multiplier: One of the paper's (its section 6.1).
     """
 
-    weights: ClassVar[Weights | None] = MOBILENETV2
+    weights: ClassVar[WeightsFile | None] = MOBILENETV2
     groups: int = Field(8, ge=1)
     drop_path: Share = 0.0
     width_multiplier: float = 1

@@ -23,7 +23,7 @@ STALL_SECONDS = 20.0
 
 
 @dataclass(frozen=True)
-class Weights:
+class WeightsFile:
     """A file of pre-trained weights as its owner publishes it, or as ``export`` writes it.
 
     Attributes:
@@ -60,14 +60,14 @@ class Weights:
         return f"Get it from {self.url} ({self.megabytes} MB)"
 
 
-Reader = Callable[[Weights], Mapping[str, Tensor]]
+Reader = Callable[[WeightsFile], Mapping[str, Tensor]]
 """Reads a file of weights: its tensors by name."""
 
 _TIMM = "https://github.com/rwightman/pytorch-image-models/releases/download/v0.1-weights"
 
-RESNET50 = Weights("https://download.pytorch.org/models/resnet50-0676ba61.pth", 103, "fc.")
-EFFICIENTNET_B0 = Weights(f"{_TIMM}/efficientnet_b0_ra-3dd342df.pth", 21, "classifier.")
-MOBILENETV2 = Weights(f"{_TIMM}/mobilenetv2_100_ra-b33bc2c4.pth", 14, "classifier.")
+RESNET50 = WeightsFile("https://download.pytorch.org/models/resnet50-0676ba61.pth", 103, "fc.")
+EFFICIENTNET_B0 = WeightsFile(f"{_TIMM}/efficientnet_b0_ra-3dd342df.pth", 21, "classifier.")
+MOBILENETV2 = WeightsFile(f"{_TIMM}/mobilenetv2_100_ra-b33bc2c4.pth", 14, "classifier.")
 
 
 def weights_folder(paths: PathsConfig) -> Path:
@@ -76,22 +76,22 @@ def weights_folder(paths: PathsConfig) -> Path:
     return (Path(named) if named else Path(torch.hub.get_dir()) / "checkpoints").expanduser().absolute()
 
 
-def weights_path(source: Weights, paths: PathsConfig) -> Path:
+def weights_path(source: WeightsFile, paths: PathsConfig) -> Path:
     """Where the file of ``source`` lies: one of ``export`` may be named with its folder, relative to the checkout."""
     if source.is_exported and source.url != source.file:
         return ROOT / source.url
     return weights_folder(paths) / source.file
 
 
-def exported(start: str) -> Weights:
+def exported(start: str) -> WeightsFile:
     """The file of weights that ``model.start`` names. `ConfigError` if its name lacks the digits of its SHA-256."""
     if not re.fullmatch(r".+-[0-9a-f]{8,64}\.pth", Path(start).name):
         expected = "a file that `export` wrote, <name>-<first digits of its SHA-256>.pth, or null"
         raise ConfigError(wrong("model.start", start, expected))
-    return Weights(start, 0, "classifier.")
+    return WeightsFile(start, 0, "classifier.")
 
 
-def fetch_weights(source: Weights, paths: PathsConfig) -> Path:
+def fetch_weights(source: WeightsFile, paths: PathsConfig) -> Path:
     """Find or download the file of ``source``.
 
     Raises:
@@ -114,7 +114,7 @@ def fetch_weights(source: Weights, paths: PathsConfig) -> Path:
     return path
 
 
-def read_weights(source: Weights, paths: PathsConfig) -> Mapping[str, Tensor]:
+def read_weights(source: WeightsFile, paths: PathsConfig) -> Mapping[str, Tensor]:
     """The tensors of ``source`` by name, on the CPU.
 
     Raises:
@@ -131,7 +131,7 @@ def read_weights(source: Weights, paths: PathsConfig) -> Mapping[str, Tensor]:
     return content
 
 
-def _download(source: Weights, path: Path) -> None:
+def _download(source: WeightsFile, path: Path) -> None:
     # torch's function has no timeout, and urllib's default is to wait forever.
     before = socket.getdefaulttimeout()
     socket.setdefaulttimeout(STALL_SECONDS)
@@ -148,14 +148,14 @@ def _download(source: Weights, path: Path) -> None:
         socket.setdefaulttimeout(before)
 
 
-def _bad(source: Weights, path: Path, problem: str) -> ConfigError:
+def _bad(source: WeightsFile, path: Path, problem: str) -> ConfigError:
     return ConfigError(
         f"{path} is not the file that its name says: {problem}; expected SHA-256 {source.digits}... A download may "
         f"have been interrupted. Delete it. {source.source}."
     )
 
 
-def load_weights(body: nn.Module, given: Mapping[str, Tensor], source: Weights) -> None:
+def load_weights(body: nn.Module, given: Mapping[str, Tensor], source: WeightsFile) -> None:
     """Copy the tensors of ``source``, except its classifier's, into ``body``.
 
     If ``body`` has another normalisation in place of BatchNorm, the scales and offsets are copied and the statistics

@@ -12,7 +12,6 @@ from torch import Tensor
 from benchmark.config.schedules import learning_rate
 from benchmark.config.schema import RunConfig
 from benchmark.engine import randomness
-from benchmark.engine.evaluation import EvaluationSet, Images
 from benchmark.engine.federation import FederatedRun
 from benchmark.engine.state import Problem, Schedule
 from benchmark.engine.training import TrainSpec
@@ -22,8 +21,8 @@ from benchmark.models.networks import build_net
 from benchmark.models.pretrained import read_weights
 from benchmark.runs.data import RunData
 from benchmark.transforms.augmentation import Normalise, augmentation
-from datasets.core.base import Split
 from methods.core.method import Method, asked_heads
+from methods.core.samples import Samples, TwoArrays
 
 EVALUATED_VALUES = 2**24
 """Most numbers in a batch of evaluation, 64 MiB: 37 RGB images of 384 x 384, 111 of 224 x 224.
@@ -83,16 +82,19 @@ def build_problem(config: RunConfig, data: RunData, device: torch.device) -> Pro
     augment = augmentation(config.train.augment, train.images.shape[1])
     transform = plain if augment is None else replace(plain, first=augment.evaluation)
     images = to_tensor(train.images, device)
+    labels = to_tensor(train.labels, device)
+    attributes = None if train.attributes is None else to_tensor(train.attributes, device)
     values = math.prod(transform(images[:1]).shape)
     size = max(1, min(config.evaluation.batch_size, EVALUATED_VALUES // values))
-    sets = {"test": _evaluation_set(data, data.test, data.rest, images, transform, size)}
+    sets = {"test": _test_set(data, images, transform, size)}
     if data.validation is not None:
-        nothing = train.subset(np.arange(0))
-        sets["validation"] = _evaluation_set(data, nothing, data.validation, images, transform, size)
+        rows = to_tensor(data.validation, device)
+        groups = None if attributes is None else attributes[rows]
+        sets["validation"] = Samples(images, labels[rows], transform, groups, rows, size)
     return Problem(
         images=images,
-        labels=to_tensor(train.labels, device),
-        attributes=None if train.attributes is None else to_tensor(train.attributes, device),
+        labels=labels,
+        attributes=attributes,
         clients=data.clients,
         num_classes=len(dataset.classes),
         num_attributes=len(dataset.attributes),
@@ -110,25 +112,18 @@ def to_tensor(array: np.ndarray, device: torch.device) -> Tensor:
         return torch.from_numpy(np.asarray(array)).to(device)
 
 
-def _evaluation_set(
-    data: RunData, split: Split, more: np.ndarray, images: Tensor, transform: Normalise, size: int
-) -> EvaluationSet:
-    """The samples of ``split``, and after them the samples ``more`` of the training split.
-
-    ``images`` are the training split's, on the device; ``size`` is the batch size.
-    """
-    train, device = data.train, images.device
-    own = to_tensor(split.images, device)
+def _test_set(data: RunData, images: Tensor, transform: Normalise, size: int) -> Samples:
+    """The test split, and after it the samples of the training split that are test data; those ``images`` are given."""
+    train, test, rest, device = data.train, data.test, data.rest, images.device
+    first = to_tensor(test.images, device)
     attributes = None
-    if train.attributes is not None and split.attributes is not None:
-        attributes = to_tensor(np.concatenate([split.attributes, train.attributes[more]]), device)
-    return EvaluationSet(
-        images=Images(own, images, to_tensor(more, device)) if len(more) else own,
-        labels=to_tensor(np.concatenate([split.labels, train.labels[more]]), device),
-        attributes=attributes,
-        num_classes=len(data.dataset.classes),
-        num_attributes=len(data.dataset.attributes),
-        transform=transform,
+    if train.attributes is not None and test.attributes is not None:
+        attributes = to_tensor(np.concatenate([test.attributes, train.attributes[rest]]), device)
+    return Samples(
+        TwoArrays(first, images, to_tensor(rest, device)) if len(rest) else first,
+        to_tensor(np.concatenate([test.labels, train.labels[rest]]), device),
+        transform,
+        attributes,
         batch_size=size,
     )
 

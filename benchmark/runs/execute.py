@@ -226,7 +226,7 @@ class RunSession:
             if not self.writer.records_bytes:
                 self._record(run.evaluate(state))
             while state.round < config.train.rounds:
-                state, report = run.step(state)
+                state, report = run.run_round(state)
                 records = report.records(run.num_clients)
                 ended = state.round == config.train.rounds
                 if ended or state.round % config.evaluation.every == 0:

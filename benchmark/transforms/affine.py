@@ -155,8 +155,8 @@ def _frame(extent: Tensor, size: Sequence[int], box: Tensor | None) -> tuple[Ten
 def _pieces(count: int, pixels: int, device: torch.device) -> Iterator[slice]:
     """Slices of images whose intermediate results fit into a core's cache; on a GPU one slice."""
     cores = torch.get_num_threads()
-    each = max(1, cores * CACHED_PIXELS // pixels) if device.type == "cpu" else max(1, count)
-    return (slice(start, start + each) for start in range(0, count, each))
+    at_once = max(1, cores * CACHED_PIXELS // pixels) if device.type == "cpu" else max(1, count)
+    return (slice(start, start + at_once) for start in range(0, count, at_once))
 
 
 def _confined(grid: Tensor, box: Tensor, unit: Tensor) -> tuple[Tensor, Tensor]:

@@ -74,8 +74,8 @@ def _crop_and_flip(images: Tensor, pad: int, reflect: bool = False) -> Tensor:
     padded = wide.to(images.dtype)
     # Every possible crop is a view of the padded image, so that whole rows are copied.
     both = torch.stack([padded, padded.flip(3)]).unfold(3, height, 1).unfold(4, width, 1)
-    each = torch.arange(count, device=images.device)
-    return both[mirrored.long(), each, :, top, torch.where(mirrored, 2 * pad - left, left)]
+    image = torch.arange(count, device=images.device)
+    return both[mirrored.long(), image, :, top, torch.where(mirrored, 2 * pad - left, left)]
 
 
 # Augmentations of the papers' codes ------------------------------------------------------------------------------
@@ -203,9 +203,9 @@ def augmentation(name: str, channels: int = 3) -> Augmentation | None:
     if name not in AUGMENTATIONS:
         expected = f"one of {', '.join(AUGMENTATIONS)}"
         raise ConfigError(wrong("train.augment", name, expected, known=AUGMENTATIONS))
-    found = AUGMENTATIONS[name]
-    if found is not None and found.rgb and channels != 3:
+    chain = AUGMENTATIONS[name]
+    if chain is not None and chain.rgb and channels != 3:
         allowed = ", ".join(key for key, a in AUGMENTATIONS.items() if a is None or not a.rgb)
         expected = f"one of {allowed} for images with {channels} channel(s)"
         raise ConfigError(wrong("train.augment", name, expected))
-    return found
+    return chain

@@ -5,13 +5,14 @@ the start of the round, w_k after local training; D_k = w_k - w the update (the 
 of client k; z [B, h] features; f [B, C] logits; tau_k local steps; eta the rate of the clients.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal, NamedTuple, Protocol
+from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 from torch import Tensor
 
+from methods.core.samples import Samples
 from methods.core.vectors import Layout
 
 State = Annotated[dict[str, Any], "saved"]
@@ -60,32 +61,21 @@ class Federation:
     steps: Callable[[int], int]
 
 
-class FrozenModel(Protocol):
-    """A model in evaluation mode, without gradients."""
+@dataclass(frozen=True)
+class FrozenModel:
+    """A model in evaluation mode, without gradients.
 
-    def features(self, x: Tensor) -> Tensor:
-        """Features [B, h] of normalised inputs [B, c, H, W]."""
+    Attributes:
+        features: Features [B, h] of normalised inputs [B, c, H, W].
+        classify: Logits [B, C] of features [B, h].
+    """
 
-    def classify(self, z: Tensor) -> Tensor:
-        """Logits [B, C] of features [B, h]."""
+    features: Callable[[Tensor], Tensor]
+    classify: Callable[[Tensor], Tensor]
 
     def logits(self, x: Tensor) -> Tensor:
         """Logits [B, C] of normalised inputs [B, c, H, W]."""
-
-
-class LocalData(Protocol):
-    """The samples of one client."""
-
-    @property
-    def y(self) -> Tensor:
-        """Labels [n_k]."""
-
-    @property
-    def attributes(self) -> Tensor | None:
-        """Attribute of each sample [n_k], where the data set has attributes."""
-
-    def batches(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """All samples once, in order, normalised and without augmentation: (x [B, ...], y [B])."""
+        return self.classify(self.features(x))
 
 
 @dataclass(frozen=True)
@@ -115,7 +105,7 @@ class ClientContext:
     w: Tensor
     buffers: Tensor
     lr: float
-    data: LocalData
+    data: Samples
     label_counts: np.ndarray
     received: Message
     state: State
@@ -214,19 +204,63 @@ class RoundView:
     update: Tensor | None = None
 
 
-class ServerView(Protocol):
-    """What a prediction rule may read: the server-side state of each client rule, by name, and models."""
+@dataclass(frozen=True)
+class ClientProbe:
+    """A client that answers a question of the server without taking part in the round.
+
+    Attributes:
+        data: Its own samples.
+        num_attributes: How many values the attribute has; 0 without attributes.
+        body_size: Length of the part of w in front of the classifier.
+        heads: First values of the heads that :meth:`Rule.heads` asked for, the same at each client.
+        model: ``model(w=None, head=None)`` is the global model, or the one with values w [d]; ``head`` (a `Head`)
+            replaces its classifier.
+        train: ``train(rules, phase, purpose, w=None, head=None, labels=None)`` runs the local loop with these client
+            rules from w (default: the global model) and returns the trained vector. ``head`` takes the place of the
+            classifier: the vector then ends, after ``body_size`` values, with the head's. ``labels`` [n_k] replace
+            those of the client; samples with a negative label are left out. No state changes.
+    """
+
+    data: Samples
+    num_classes: int
+    num_attributes: int
+    body_size: int
+    heads: Mapping[str, Tensor]
+    model: Callable[..., FrozenModel]
+    train: Callable[..., Tensor]
+
+
+@dataclass(frozen=True)
+class ClientPool:
+    """All K clients, with n_k [K] samples, and the global model w [d]; what is asked is counted as overhead.
+
+    Attributes:
+        group_counts: N^k [K, C, A], samples by class and attribute, for measures and refusals only; None without
+            attributes.
+        ask: ``ask(ids, question)`` are the answers [len(ids), s] of ``question(probe)`` at each of these clients.
+    """
+
+    num_clients: int
+    sizes: np.ndarray
+    w: Tensor
+    group_counts: np.ndarray | None
+    ask: Callable[[Sequence[int], Callable[[ClientProbe], np.ndarray]], np.ndarray]
+
+
+@dataclass(frozen=True)
+class ServerView:
+    """What a prediction rule may read.
+
+    Attributes:
+        rules: The server-side state of each client rule, by name.
+        model: ``model(client=None, head=None, w=None)`` is the global model, a client's personal one, or the one with
+            values w [d]; ``head`` (a `Head`) replaces its classifier.
+        validation: The validation split, if the run holds one out.
+        training: All clients' training data, each sample once; no server of a real federation sees them.
+    """
 
     num_clients: int
     rules: dict[str, State]
-
-    def model(
-        self, client: int | None = None, head: Head | None = None, w: Tensor | None = None
-    ) -> FrozenModel:
-        """The global model, a client's personal one, or the one with values w [d]; ``head`` replaces its classifier."""
-
-    def validation(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """Batches (x, y) of the validation split; none if the run holds none out."""
-
-    def training(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """Batches (x, y) of all clients' training data, each sample once; no server of a real federation sees them."""
+    model: Callable[..., FrozenModel]
+    validation: Samples | None
+    training: Samples

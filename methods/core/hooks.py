@@ -24,23 +24,25 @@ def check_hooks(cls: type[BaseModel], vocabulary: str) -> None:
 
     The public names of the classes in the module ``vocabulary`` are the hooks.
     """
-    known = {name for base in cls.__mro__[1:] for name in dir(base)}
+    names = {name for base in cls.__mro__[1:] for name in dir(base)}
     fields = cls.model_fields
     for name in [name for name in (*vars(cls), *fields) if not name.startswith("_")]:
-        if name not in known and name not in fields:
-            hooks = [hook for hook in sorted(known) if hook[0] != "_" and not hasattr(BaseModel, hook)]
+        if name not in names and name not in fields:
+            hooks = [hook for hook in sorted(names) if hook[0] != "_" and not hasattr(BaseModel, hook)]
             raise MethodError(
                 f"{cls.__name__}.{name}: no such hook; expected one of {', '.join(hooks)}, or a name that begins "
                 f"with an underscore.{nearest(name, hooks)}"
             )
-        bases = (vars(base) for base in cls.__mro__ if base.__module__ == vocabulary)
-        hook = next((names[name] for names in bases if name in names and not hasattr(BaseModel, name)), None)
-        own: Any = fields[name] if name in fields else vars(cls)[name]
-        if hook is not None and inspect.isfunction(hook) != inspect.isfunction(own):
+        hooks_of = (vars(base) for base in cls.__mro__ if base.__module__ == vocabulary)
+        hook = next(
+            (hooks[name] for hooks in hooks_of if name in hooks and not hasattr(BaseModel, name)), None
+        )
+        override: Any = fields[name] if name in fields else vars(cls)[name]
+        if hook is not None and inspect.isfunction(hook) != inspect.isfunction(override):
             expected = "a function" if inspect.isfunction(hook) else "a value or a property"
-            raise MethodError(wrong(f"{cls.__name__}.{name}", own, expected))
+            raise MethodError(wrong(f"{cls.__name__}.{name}", override, expected))
         if inspect.isfunction(hook):
-            setattr(cls, name, checked(own, hook))
+            setattr(cls, name, checked(override, hook))
 
 
 def checked(hook: Callable[..., Any], base: Callable[..., Any]) -> Callable[..., Any]:
@@ -53,10 +55,10 @@ def checked(hook: Callable[..., Any], base: Callable[..., Any]) -> Callable[...,
         value = hook(self, *args, **kwargs)
         if type(value) is quick:
             return value
-        found = problem(value, hint)
-        if found:
+        fault = problem(value, hint)
+        if fault:
             where = f"{hook.__module__.replace('.', '/')}.py: {base.__name__} of rule {self.key!r}"
-            raise MethodError(f"{where}: returned {found}; expected {words(hint)}. {base.__name__}: {about}")
+            raise MethodError(f"{where}: returned {fault}; expected {words(hint)}. {base.__name__}: {about}")
         return value
 
     return call
@@ -68,19 +70,19 @@ def problem(value: Any, hint: Any) -> str:
     if hint is State:
         return _unsavable(value, "") if isinstance(value, dict) else _named(value)
     if origin is UnionType:
-        found = [problem(value, part) for part in parts]
-        return found[0] if all(found) else ""
+        faults = [problem(value, part) for part in parts]
+        return faults[0] if all(faults) else ""
     if origin is tuple and isinstance(value, tuple):
         parts = parts[:1] * len(value) if parts[-1] is ... else parts
         if len(value) != len(parts):
             return _named(value)
-        found = [problem(item, part) for item, part in zip(value, parts, strict=True)]
-        return next((f"tuple with item {n}: {text}" for n, text in enumerate(found, 1) if text), "")
+        faults = [problem(item, part) for item, part in zip(value, parts, strict=True)]
+        return next((f"tuple with item {n}: {text}" for n, text in enumerate(faults, 1) if text), "")
     if origin is dict and isinstance(value, dict):
-        found = [
+        faults = [
             f"dict with [{key!r}]: {text}" for key, item in value.items() if (text := problem(item, parts[1]))
         ]
-        return found[0] if found else ""
+        return faults[0] if faults else ""
     fits = hint in (Any, bool) or (
         value is None if hint in (None, type(None)) else isinstance(value, origin or hint)
     )

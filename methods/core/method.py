@@ -151,14 +151,14 @@ def build(config: Mapping[str, Any], selection: Mapping[str, Any] | None = None)
         if not isinstance(part, Mapping):
             raise MethodError(wrong(f"method.{key}", part, f"a mapping from {what}"))
     _refuse_unknown("method.server", server, NEUTRAL)
-    chosen = selection or config.get("selection") or {"name": "uniform"}
+    selection = selection or config.get("selection") or {"name": "uniform"}
     method = Method(
         name=str(config.get("name", "unnamed")),
         client=tuple(
             make("client", name, values or {}, f"method.client.{name}") for name, values in client.items()
         ),
         prediction=_rule("prediction", config.get("prediction") or {"name": "global"}, "method.prediction"),
-        selection=_rule("selection", chosen, "selection"),
+        selection=_rule("selection", selection, "selection"),
         **{slot: _rule(slot, server.get(slot) or {"name": NEUTRAL[slot]}, f"method.server.{slot}")
            for slot in NEUTRAL},
     )  # fmt: skip
@@ -182,10 +182,10 @@ def asked_heads(
     return heads
 
 
-def _refuse_unknown(where: str, given: Iterable[str], known: Iterable[str]) -> None:
+def _refuse_unknown(where: str, given: Iterable[str], keys: Iterable[str]) -> None:
     for key in given:
-        if key not in known:
-            expected = f"expected one of: {', '.join(known)}.{nearest(key, known)}"
+        if key not in keys:
+            expected = f"expected one of: {', '.join(keys)}.{nearest(key, keys)}"
             raise MethodError(f"{where}.{key}: unknown key; {expected}")
 
 

@@ -8,7 +8,7 @@ so client rules can be combined. The symbols are those of ``methods/core/context
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, ClassVar, Literal, Protocol, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, model_validator
@@ -19,11 +19,9 @@ from benchmark.registry import Registry
 from methods.core.contexts import (
     Batch,
     ClientContext,
+    ClientPool,
     Federation,
-    FrozenModel,
     Generators,
-    Head,
-    LocalData,
     Loss,
     Message,
     Phase,
@@ -86,8 +84,8 @@ class VariantRule(Rule):
     @classmethod
     def _resolve(cls, values: Mapping[str, Any]) -> dict[str, Any]:
         given = {key: value for key, value in values.items() if not (value is None and key in cls.reference)}
-        chosen = cls.reference if given.get("variant") == "reference" else {}
-        return {**chosen, **given}
+        switches = cls.reference if given.get("variant") == "reference" else {}
+        return {**switches, **given}
 
 
 class StatefulRule(Rule):
@@ -230,58 +228,6 @@ class Post(StatefulRule):
 
 
 # Selection and prediction --------------------------------------------------------------------------------------
-
-
-class ClientProbe(Protocol):
-    """A client that answers a question of the server without taking part in the round.
-
-    Attributes:
-        num_attributes: How many values the attribute has; 0 without attributes.
-        body_size: Length of the part of w in front of the classifier.
-        heads: First values of the heads that :meth:`Rule.heads` asked for, the same at each client.
-    """
-
-    num_classes: int
-    num_attributes: int
-    body_size: int
-    heads: Mapping[str, Tensor]
-
-    @property
-    def data(self) -> LocalData:
-        """Its own samples."""
-
-    def model(self, w: Tensor | None = None, head: Head | None = None) -> FrozenModel:
-        """The global model, or the one with values w [d]; ``head`` replaces its classifier."""
-
-    def train(
-        self,
-        rules: Sequence[ClientRule],
-        phase: Phase,
-        purpose: str,
-        w: Tensor | None = None,
-        head: Head | None = None,
-        labels: Tensor | None = None,
-    ) -> Tensor:
-        """Run the local loop from w (default: the global model) and return the trained vector.
-
-        ``head`` takes the place of the classifier: the vector then ends, after ``body_size`` values, with the head's.
-        ``labels`` [n_k] replace those of the client; samples with a negative label are left out.
-        """
-
-
-class ClientPool(Protocol):
-    """All K clients, with n_k [K] samples, and the global model w [d]; what is asked is counted as overhead."""
-
-    num_clients: int
-    sizes: np.ndarray
-    w: Tensor
-
-    @property
-    def group_counts(self) -> np.ndarray | None:
-        """N^k [K, C, A], samples by class and attribute, for measures and refusals only; None without attributes."""
-
-    def ask(self, ids: Sequence[int], question: Callable[[ClientProbe], np.ndarray]) -> np.ndarray:
-        """Answers [len(ids), s] of ``question`` evaluated at each client."""
 
 
 class Selection(Rule):

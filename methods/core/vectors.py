@@ -27,7 +27,7 @@ class LayoutError(ValueError):
 
 
 @dataclass(frozen=True)
-class Entry:
+class TensorPlace:
     """One tensor inside a vector: ``vector[start:stop]`` has ``shape`` and belongs to ``group``.
 
     With ``channels_last`` a 4-D weight [O, I, h, w] is stored in the order O, h, w, I, which convolutions on such
@@ -54,17 +54,17 @@ class Entry:
 class Layout:
     """The names, places, shapes and groups of all tensors of one vector, in order and without gaps."""
 
-    entries: tuple[Entry, ...]
+    entries: tuple[TensorPlace, ...]
 
     @classmethod
     def of(cls, tensors: Iterable[tuple[str, tuple[int, ...], str]], channels_last: bool = False) -> "Layout":
         """Lay out ``(name, shape, group)`` triples one after another; 4-D ones in channels-last order if asked."""
-        entries: list[Entry] = []
+        entries: list[TensorPlace] = []
         place = 0
         for name, shape, group in tensors:
             size = math.prod(shape)
             last = channels_last and len(shape) == 4
-            entries.append(Entry(name, place, place + size, tuple(shape), group, last))
+            entries.append(TensorPlace(name, place, place + size, tuple(shape), group, last))
             place += size
         return cls(tuple(entries))
 
@@ -98,7 +98,9 @@ class Layout:
     @classmethod
     def from_list(cls, entries: Iterable[Sequence[Any]]) -> "Layout":
         """The layout that :meth:`to_list` wrote."""
-        made = (Entry(name, start, stop, tuple(shape), *rest) for name, start, stop, shape, *rest in entries)
+        made = (
+            TensorPlace(name, start, stop, tuple(shape), *rest) for name, start, stop, shape, *rest in entries
+        )
         return cls(tuple(made))
 
     def require_same(self, other: "Layout", what: str) -> None:

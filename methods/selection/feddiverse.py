@@ -6,9 +6,8 @@ After T0 rounds of FedAvg every client estimates how its classes and attributes 
 the attributes (section 4.1, Algorithms 2-4), and uploads the triplet T^k = (CI, AI, SC) of that matrix. From then on
 the server picks clients in threes whose triplets differ (section 4.2, Algorithm 5).
 
-The authors' code differs from the paper; ``variant`` chooses, and each difference is a parameter of its own. Two bugs
-are not copied: a client's place in a list is taken for its number, and the cross product of two collinear triplets is
-NaN (here 0, so that the third client is drawn at random).
+``methods/fidelity/feddiverse.yaml`` lists how the authors' code (``variant: reference``) differs; each difference is a
+parameter of its own. The cross product of two collinear triplets is 0, so that the third client is drawn at random.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,8 +18,9 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from methods.core.contexts import FrozenModel, Generators, Head, Phase, State
-from methods.core.rules import ClientPool, ClientProbe, ClientRule, MethodError, VariantRule, register
+from benchmark.heterogeneity import triplets as triplets_of
+from methods.core.contexts import ClientPool, ClientProbe, FrozenModel, Generators, Head, Phase, State
+from methods.core.rules import ClientRule, MethodError, VariantRule, register
 from methods.shared.triplets import (
     AI,
     CI,
@@ -28,7 +28,6 @@ from methods.shared.triplets import (
     Balanced,
     Gce,
     PreTrained,
-    dht,
     interaction_matrix,
     require_attributes,
 )
@@ -130,36 +129,36 @@ class FedDiverse(VariantRule, PreTrained):
 
     def _ask(self, clients: ClientPool) -> State:
         """All clients upload three numbers: {"triplets": [K, 3]} and, where the truth is there, {"errors": [K]}."""
-        known = self.triplets == "known"
+        is_known = self.triplets == "known"
         triplets = clients.ask(
             range(clients.num_clients),
-            lambda probe: dht(interaction_matrix(probe) if known else self._matrix(probe)),
+            lambda probe: triplets_of(interaction_matrix(probe) if is_known else self._matrix(probe)),
         )
         state: State = {"triplets": triplets.tolist()}
         truth = clients.group_counts
-        if not known and truth is not None and truth.shape[2] > 1:
-            state["errors"] = np.linalg.norm(triplets - dht(truth), axis=1).tolist()
+        if not is_known and truth is not None and truth.shape[2] > 1:
+            state["errors"] = np.linalg.norm(triplets - triplets_of(truth), axis=1).tolist()
         return state
 
     def _triples(self, triplets: np.ndarray, kappa: int, round: int, rng: np.random.Generator) -> list[int]:
         """kappa clients, three by three (Algorithm 5), from triplets [K, 3]; each is drawn from those left."""
         unit = self._normalised(triplets)
         total = kappa if self.last == "cut" else -(-kappa // 3) * 3
-        chosen: list[int] = []
+        ids: list[int] = []
         for position in range(min(total, len(triplets))):
-            left = np.setdiff1d(np.arange(len(triplets)), chosen)
+            left = np.setdiff1d(np.arange(len(triplets)), ids)
             j, step = divmod(position, 3)
             if step == 0:  # with probability T_i^k / sum over those left
                 i = ORDER[(round + j) % 3] if self.start == "rotate" else int(rng.integers(3))
                 p = triplets[left, i]
                 client = int(rng.choice(left, p=p / p.sum() if p.sum() > 0 else None))
             elif step == 1:  # the least aligned one
-                client = _smallest(unit[left] @ unit[chosen[-1]], left, rng)
+                client = _smallest(unit[left] @ unit[ids[-1]], left, rng)
             else:  # the one most orthogonal to both
-                product = unit[left] @ np.cross(unit[chosen[-2]], unit[chosen[-1]])
+                product = unit[left] @ np.cross(unit[ids[-2]], unit[ids[-1]])
                 client = _smallest(-np.abs(product) if self.third == "absolute" else -product, left, rng)
-            chosen.append(client)
-        return chosen
+            ids.append(client)
+        return ids
 
     def _normalised(self, triplets: np.ndarray) -> np.ndarray:
         """U^k [K, 3]: T^k / ||T^k||_1 (0 for T^k = 0), or the form of the authors' code."""
@@ -173,23 +172,23 @@ class FedDiverse(VariantRule, PreTrained):
     def _matrix(self, probe: ClientProbe) -> np.ndarray:
         """The estimate N~^k [C, 2] (Algorithms 2-4): how many samples of each class look like a majority or not."""
         y = probe.data.y
-        found = np.zeros((probe.num_classes, 2))
+        counts = np.zeros((probe.num_classes, 2))
         biased = self._biased(probe)
         for c, (_, right) in biased.items():
-            found[c] = int(right.sum()), int((~right).sum())
+            counts[c] = int(right.sum()), int((~right).sum())
         if not biased:
-            return found  # no samples
+            return counts  # no samples
         classes = list(biased)
         pivot = classes[0]
         if self.pivot == "smallest_gap":
-            pivot = min(classes, key=lambda c: abs(found[c, 0] - found[c, 1]))
+            pivot = min(classes, key=lambda c: abs(counts[c, 0] - counts[c, 1]))
         rest = [c for c in classes if c != pivot]
-        if not found[pivot].all():  # one group only: all samples are of one attribute
-            column = int(found[pivot].argmax())
+        if not counts[pivot].all():  # one group only: all samples are of one attribute
+            column = int(counts[pivot].argmax())
             for c in rest:
-                found[c] = 0
-                found[c, column] = int((y == c).sum())
-            return found
+                counts[c] = 0
+                counts[c, column] = int((y == c).sum())
+            return counts
         # A head that tells the two groups of the pivot class apart: 0 for G, 1 for g.
         labels = torch.full_like(y, -1)
         labels[y == pivot] = (~biased[pivot][1]).to(y)
@@ -200,8 +199,8 @@ class FedDiverse(VariantRule, PreTrained):
         for c in rest:
             body = biased[c if self.body == "own" else pivot][0]
             attribute = _answers(probe, probe.model(body, head), y == c)
-            found[c] = torch.bincount(attribute, minlength=2).tolist()
-        return found
+            counts[c] = torch.bincount(attribute, minlength=2).tolist()
+        return counts
 
     def _biased(self, probe: ClientProbe) -> dict[int, tuple[Tensor, Tensor]]:
         """For each class that has samples: (biased model, which of its samples that predicts right).
@@ -216,14 +215,14 @@ class FedDiverse(VariantRule, PreTrained):
             w = probe.train(rules, phase, "feddiverse/biased")
             right = _answers(probe, probe.model(w), y >= 0) == y
             return {c: (w, right[y == c]) for c in classes}
-        found = {}
+        models = {}
         for c in classes:
             key, mine = f"feddiverse/class{c}", y == c
             head = Head(key, probe.heads[key])
             w = probe.train(rules, phase, f"feddiverse/biased/{c}", head=head, labels=mine.to(y))
             model = probe.model(w, Head(key, w[probe.body_size :]))
-            found[c] = w, _answers(probe, model, mine) == 1
-        return found
+            models[c] = w, _answers(probe, model, mine) == 1
+        return models
 
     def _rules(self, *rules: ClientRule) -> list[ClientRule]:
         return [*rules, *([Balanced()] if self.setup_sampling == "balanced" else [])]
@@ -241,13 +240,13 @@ def _two_way(feature_dim: int, rng: np.random.Generator) -> nn.Module:
 
 def _answers(probe: ClientProbe, model: FrozenModel, where: Tensor) -> Tensor:
     """Predicted labels of the samples in ``where`` [n_k], in their order."""
-    found, start = [where.new_zeros(0, dtype=torch.int64)], 0
+    answers, start = [where.new_zeros(0, dtype=torch.int64)], 0
     for x, y in probe.data.batches():
         part = where[start : start + len(y)]
         start += len(y)
         if bool(part.any()):
-            found.append(model.logits(x[part]).argmax(1))
-    return torch.cat(found)
+            answers.append(model.logits(x[part]).argmax(1))
+    return torch.cat(answers)
 
 
 def _smallest(values: np.ndarray, ids: np.ndarray, rng: np.random.Generator) -> int:

@@ -14,8 +14,8 @@ from collections.abc import Sequence
 import numpy as np
 from scipy.optimize import nnls
 
-from methods.core.contexts import State
-from methods.core.rules import ClientPool, register
+from methods.core.contexts import ClientPool, State
+from methods.core.rules import register
 from methods.shared.triplets import PreTrained, interaction_matrix, require_attributes
 
 RIDGE = 1e-9

@@ -6,11 +6,8 @@ Clients whose updates lower the agreement of the round are flagged, and flagged 
 of a set A of updates: En(A) = sum_{k in A} <D_k, mean_A D> = (1/|A|) sum_{i,j in A} <D_i, D_j>, so one Gram matrix of
 the round is enough for all of its subsets. Probabilities start at 1/K and stay a distribution.
 
-The authors' code (``variant: reference``) flags only while more than 8 updates are left (``min_keep: 8``), leaves
-flagged updates out of the round's mean (``drop_flagged: true``), and takes up to the whole probability (``cap: 1``).
-It also asks that a removal does not raise the loss on a test set at the server; there is no such set here, so that
-condition is left out in both forms. FedDiverse's code, whose table this serves, has none of it and cap 0.99: the
-default.
+The default is the form of FedDiverse, whose table this serves. ``methods/fidelity/feddiverse.yaml`` describes the
+authors' code (``variant: reference``), without its condition on a test set at the server.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,8 +17,8 @@ import numpy as np
 from pydantic import Field
 from torch import Tensor
 
-from methods.core.contexts import State
-from methods.core.rules import ClientPool, Selection, VariantRule, register
+from methods.core.contexts import ClientPool, State
+from methods.core.rules import Selection, VariantRule, register
 from methods.core.vectors import gram
 from methods.shared.draw import without_replacement
 
@@ -60,10 +57,10 @@ class FedPNS(VariantRule, Selection):
 
     def observe(self, ids: Sequence[int], updates: Tensor, state: State) -> State:
         """Flag, then move probability from the flagged clients to all others."""
-        chosen = np.array(ids)
-        flagged = chosen[self._flagged(updates)]
+        participants = np.array(ids)
+        flagged = participants[self._flagged(updates)]
         s, f, pr = np.array(state["s"]), np.array(state["f"]), np.array(state["pr"])
-        s[chosen] += 1
+        s[participants] += 1
         f[flagged] += 1
         cut = pr[flagged] * np.minimum((f[flagged] / s[flagged] + self.beta) ** self.alpha, self.cap)
         pr[flagged] -= cut

@@ -8,11 +8,8 @@ number of clients from each cluster follows its spread (Neyman allocation), and 
 are drawn more often.
 
 FedDiverse (section 5.3) only says "randomly select clients from each cluster": ``allocation: equal``, ``within:
-uniform`` and ``min_per_cluster: 1`` are the literal reading. Its code (``variant: reference``) compresses the trained
-weights w + D_k in place of the update, leaves the centroids in the random order in which k-means began, adds 1e-6 to
-the denominator of the spread, and rounds in its own way. (It also takes BatchNorm's statistics for weights; those have
-no place in an update here.) There, centroids of different clients do not correspond, and the clusters are all but
-random.
+uniform`` and ``min_per_cluster: 1`` are the literal reading. ``methods/fidelity/feddiverse.yaml`` describes its code
+(``variant: reference``).
 """
 
 import warnings
@@ -25,8 +22,8 @@ from pydantic import Field
 from torch import Tensor
 
 from benchmark.errors import wrong
-from methods.core.contexts import State
-from methods.core.rules import ClientPool, MethodError, Selection, VariantRule, register
+from methods.core.contexts import ClientPool, State
+from methods.core.rules import MethodError, Selection, VariantRule, register
 from methods.shared.draw import without_replacement
 
 ITERATIONS = 300
@@ -39,8 +36,8 @@ class HCSFed(VariantRule, Selection):
 
     ``r``: compression rate; ``Hc``: number of clusters; ``allocation``: clients per cluster in proportion to N_h S_h
     (``neyman``) or the same from each (``equal``); ``within``: drawn by ||x_k|| (``norm``) or ``uniform``;
-    ``min_per_cluster``: clients from every cluster before the rest are allocated; ``compress``, ``centroids``,
-    ``rounding``, ``epsilon`` (added to N_h - 1): see above.
+    ``min_per_cluster``: clients from every cluster before the rest are allocated; ``compress``: update | weights;
+    ``centroids``: sorted | unsorted; ``rounding`` of the allocation; ``epsilon``, added to N_h - 1.
     """
 
     reference: ClassVar[Mapping[str, Any]] = {
@@ -85,11 +82,11 @@ class HCSFed(VariantRule, Selection):
         labels = np.array(state["labels"])
         counts = self._counts(kappa, x, labels, rng)
         norms = np.linalg.norm(x, axis=1) if self.within == "norm" else np.ones(len(x))
-        chosen: list[int] = []
+        ids: list[int] = []
         for h, count in enumerate(counts.tolist()):
             members = np.flatnonzero(labels == h)
-            chosen += members[without_replacement(rng, norms[members], count)].tolist()
-        return chosen, state
+            ids += members[without_replacement(rng, norms[members], count)].tolist()
+        return ids, state
 
     def _counts(self, kappa: int, x: np.ndarray, labels: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         """m_h [Hc] of this round."""
@@ -162,10 +159,15 @@ def spread(x: np.ndarray, labels: np.ndarray, clusters: int, epsilon: float = 0.
     """S_h = sum over ordered pairs i, j in cluster h of ||x_i - x_j||^2 / (N_h - 1 + epsilon) [Hc]; 0 if N_h < 2."""
     result = np.zeros(clusters)
     for h in range(clusters):
-        own = x[labels == h]
-        if len(own) > 1:
+        members = x[labels == h]
+        if len(members) > 1:
             # sum_ij ||x_i - x_j||^2 = 2 N sum_i ||x_i - mean||^2
-            result[h] = 2 * len(own) * ((own - own.mean(axis=0)) ** 2).sum() / (len(own) - 1 + epsilon)
+            result[h] = (
+                2
+                * len(members)
+                * ((members - members.mean(axis=0)) ** 2).sum()
+                / (len(members) - 1 + epsilon)
+            )
     return result
 
 
@@ -178,9 +180,9 @@ def allocate(total: int, weights: np.ndarray, room: np.ndarray) -> np.ndarray:
     open_ = room > 0
     left = float(total)
     while left > 0 and open_.any():
-        own = np.where(open_, weights, 0.0)
-        own = own if own.sum() > 0 else np.where(open_, room - share, 0.0)
-        wanted = left * own / own.sum()
+        quotas = np.where(open_, weights, 0.0)
+        quotas = quotas if quotas.sum() > 0 else np.where(open_, room - share, 0.0)
+        wanted = left * quotas / quotas.sum()
         over = open_ & (wanted >= room)
         if not over.any():
             share = np.where(open_, wanted, share)
@@ -199,8 +201,8 @@ def allocate_at_random(
     total: int, weights: np.ndarray, room: np.ndarray, rng: np.random.Generator
 ) -> np.ndarray:
     """As FedDiverse's code: quotas rounded, capped, then moved by 1 at random until they sum to ``total``."""
-    own = weights if weights.sum() > 0 else room.astype(np.float64)
-    counts = np.minimum(np.rint(total * own / (own.sum() or 1.0)), room).astype(np.int64)
+    quotas = weights if weights.sum() > 0 else room.astype(np.float64)
+    counts = np.minimum(np.rint(total * quotas / (quotas.sum() or 1.0)), room).astype(np.int64)
     while counts.sum() != total:
         step = 1 if counts.sum() < total else -1
         able = np.flatnonzero(counts < room if step == 1 else counts > 0)

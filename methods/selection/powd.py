@@ -3,11 +3,8 @@
 Cho, Wang, Joshi, AISTATS 2022, https://arxiv.org/abs/2010.01243
 
 Power of choice: d candidates are drawn with probability n_k/n, each says its mean loss under the global model, and the
-kappa with the highest loss train. FedDiverse (section 5.4) asks all clients, d = K; its section 5.3 prints an ascending
-order, which is taken as a slip (``prefer: lowest`` is the printed form). FedDiverse's code divides the sum of the
-batches' mean losses by n_k (``loss: batch_means``, and with ``variant: reference``), which prefers clients with a short
-last batch. It also lets every client train and gives the unchosen ones weight 0: the same model at a higher cost, so
-that is not copied.
+kappa with the highest loss train. FedDiverse asks all clients, d = K; ``methods/fidelity/feddiverse.yaml`` says what it
+prints and what its code does (``prefer``, ``loss``).
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,8 +16,8 @@ import torch.nn.functional as F
 from pydantic import Field
 
 from benchmark.errors import wrong
-from methods.core.contexts import State
-from methods.core.rules import ClientPool, ClientProbe, MethodError, Selection, VariantRule, register
+from methods.core.contexts import ClientPool, ClientProbe, State
+from methods.core.rules import MethodError, Selection, VariantRule, register
 from methods.shared.draw import without_replacement
 
 

@@ -2,16 +2,16 @@
 
 Nemeth et al., FedDiverse, 2025, https://arxiv.org/abs/2504.11216
 
-FedDiverse's code (``variant: reference``) marks all waiting clients as served when it draws some of them. So it draws
-from all, then from those that were not in the last draw, then from all again: turns are not equal.
+FedDiverse's code (``variant: reference``) marks all waiting clients as served when it draws some of them, so turns are
+not equal.
 """
 
 from collections.abc import Sequence
 
 import numpy as np
 
-from methods.core.contexts import State
-from methods.core.rules import ClientPool, Selection, VariantRule, register
+from methods.core.contexts import ClientPool, State
+from methods.core.rules import Selection, VariantRule, register
 from methods.shared.draw import without_replacement
 
 
@@ -32,15 +32,15 @@ class RoundRobin(VariantRule, Selection):
             return self._as_in_the_code(kappa, state, rng)
         turns = np.array(state["turns"])
         shuffled = rng.permutation(clients.num_clients)
-        chosen = shuffled[np.argsort(turns[shuffled], kind="stable")[:kappa]]
-        turns[chosen] += 1
-        return chosen.tolist(), {"turns": turns.tolist()}
+        ids = shuffled[np.argsort(turns[shuffled], kind="stable")[:kappa]]
+        turns[ids] += 1
+        return ids.tolist(), {"turns": turns.tolist()}
 
     @staticmethod
     def _as_in_the_code(kappa: int, state: State, rng: np.random.Generator) -> tuple[Sequence[int], State]:
         """A draw from all, or from those not marked, filled from the others where they are fewer than kappa."""
         served = np.array(state["served"])
-        chosen = without_replacement(rng, 1.0 - served, kappa)
+        ids = without_replacement(rng, 1.0 - served, kappa)
         marked = np.zeros_like(served)
-        marked[chosen] = not served.any()
-        return chosen.tolist(), {"served": marked.tolist()}
+        marked[ids] = not served.any()
+        return ids.tolist(), {"served": marked.tolist()}

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from methods.core.contexts import State
-from methods.core.rules import ClientPool, Selection, register
+from methods.core.contexts import ClientPool, State
+from methods.core.rules import Selection, register
 
 
 @register("selection", "uniform")

@@ -58,8 +58,8 @@ def class_sums(ctx: ClientContext, model: FrozenModel, squares: bool = False) ->
     for x, y in ctx.data.batches():
         z = model.features(x)
         one_hot = F.one_hot(y, ctx.num_classes).to(z.dtype)
-        found = {"sums": one_hot.T @ z, "counts": one_hot.sum(0)}
+        part = {"sums": one_hot.T @ z, "counts": one_hot.sum(0)}
         if squares:
-            found["squares"] = one_hot.T @ z.square().sum(1)
-        total = {name: total.get(name, 0.0) + value for name, value in found.items()}
+            part["squares"] = one_hot.T @ z.square().sum(1)
+        total = {name: total.get(name, 0.0) + value for name, value in part.items()}
     return total

@@ -20,9 +20,9 @@ from typing import Any
 import numpy as np
 
 from benchmark.errors import wrong
+from benchmark.heterogeneity import class_counts, group_counts, six_metrics
 from benchmark.system import remove_leftovers
 from partitions.core.base import IntArray, PartitionError, Population
-from partitions.core.heterogeneity import class_counts, group_counts, six_metrics
 from partitions.core.registry import make
 
 FORMAT = 1
@@ -179,8 +179,8 @@ def _load(path: Path, population: Population) -> Partition:
         statistics = json.loads((path / STATISTICS).read_text(encoding="utf-8"))
         with np.load(path / INDICES, allow_pickle=False) as stored:
             flat, offsets = stored["flat"], stored["offsets"]
-        known = {key: statistics[key] for key in ("format", "dataset", "scheme", "params", "seed")}
-        intact = statistics["indices_sha256"] == _digest(flat, offsets) and _id(known) == path.name
+        identity = {key: statistics[key] for key in ("format", "dataset", "scheme", "params", "seed")}
+        intact = statistics["indices_sha256"] == _digest(flat, offsets) and _id(identity) == path.name
         data = _digest(population.labels, population.attributes, population.sources)
         same_data = statistics["population_sha256"] == data
     except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile, zlib.error) as error:
@@ -190,6 +190,6 @@ def _load(path: Path, population: Population) -> Partition:
     if not same_data:
         raise PartitionError(
             f"partition {path} was made for other data ({statistics['num_samples']} samples, now {len(population)}) "
-            f"under the same key {known['dataset']!r}. Remove it, or prepare the data set again."
+            f"under the same key {identity['dataset']!r}. Remove it, or prepare the data set again."
         )
-    return _with_statistics(np.split(flat, offsets[1:-1]), population, known)
+    return _with_statistics(np.split(flat, offsets[1:-1]), population, identity)

@@ -154,14 +154,14 @@ def make(path: Path, words: list[str]) -> None:
     from benchmark.cli.overrides import configurations
     from benchmark.engine.randomness import generator
     from benchmark.engine.records import Cost
-    from benchmark.engine.views import ProbedClients
+    from benchmark.engine.views import client_pool
     from benchmark.runs.build import build_run
     from benchmark.runs.data import load_data
 
     (config,) = configurations(words, many=False)
     data = load_data(config)
     run = build_run(config, data)
-    pool = ProbedClients(run.clients, run.initial_state(), Cost())
+    pool = client_pool(run.clients, run.initial_state(), Cost())
     per_round = config.train.clients_per_round or len(data.clients)
     cohorts, samples = [], []
     for t in range(config.train.rounds):

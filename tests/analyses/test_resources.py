@@ -49,7 +49,7 @@ def trainee(*rules: ClientRule, config: dict[str, Any] | None = None) -> Trainee
     rng = np.random.default_rng(0)
     problem = problem_of([rng.normal(size=(10, 6))], [np.arange(10) % 3], 3)
     run = federation(problem, with_rules(*rules, config=config), mlp(), rounds=3)
-    return Trainee(run, run.step(run.initial_state())[0])
+    return Trainee(run, run.run_round(run.initial_state())[0])
 
 
 def test_held_by_hand() -> None:

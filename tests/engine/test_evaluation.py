@@ -9,8 +9,9 @@ import torch
 from federations import federation, problem_of, run
 from torch import Tensor, nn
 
-from benchmark.engine.evaluation import EvaluationSet, Images, Record, evaluate, metrics, predict
+from benchmark.engine.evaluation import evaluate, metrics, predict
 from benchmark.models.networks import Net
+from methods.core.samples import Samples, TwoArrays
 
 # Ten samples of three classes and two attributes; the answer, and right (1) or not.
 #            class 0         class 1            class 2
@@ -64,10 +65,10 @@ def test_an_answer_outside_the_classes_present_is_wrong() -> None:
     assert {found["all", f"{kind}accuracy"] for kind in ("", "balanced_", "worst_group_")} == {0.0}
 
 
-def line(n: int, batch_size: int) -> EvaluationSet:
+def line(n: int, batch_size: int) -> Samples:
     """Inputs 0, 1, ..., n - 1 with labels 0, 1, 0, 1, ..."""
     x = torch.arange(n, dtype=torch.float32)[:, None]
-    return EvaluationSet(x, torch.arange(n) % 2, None, 2, 0, lambda images: images + 1, batch_size)
+    return Samples(x, torch.arange(n) % 2, lambda images: images + 1, batch_size=batch_size)
 
 
 @pytest.mark.parametrize("batch_size", [1, 3, 100])
@@ -75,9 +76,9 @@ def line(n: int, batch_size: int) -> EvaluationSet:
 def test_images_of_two_arrays(own: int, batch_size: int) -> None:
     """Rows 0, 1, ... of one array, and rows 4, 0, 4, 2 of another whose values are 100 more; in batches, and picked."""
     first, second = torch.arange(own)[:, None], 100 + torch.arange(5)[:, None]
-    images = Images(first, second, torch.tensor([4, 0, 4, 2]))
+    images = TwoArrays(first, second, torch.tensor([4, 0, 4, 2]))
     expected = [*range(own), 104, 100, 104, 102]
-    data = EvaluationSet(images, torch.arange(own + 4), None, 7, 0, lambda x: x, batch_size)
+    data = Samples(images, torch.arange(own + 4), lambda x: x, batch_size=batch_size)
     batches = list(data.batches())
     assert [len(x) for x, _ in batches] == [len(y) for _, y in batches]
     assert torch.cat([x for x, _ in batches]).flatten().tolist() == expected
@@ -106,17 +107,12 @@ def test_answers_in_batches(batch_size: int) -> None:
 def test_metrics_of_several_predictors_are_averaged() -> None:
     """One always says 0 (3 of 5 right), one always 1 (2 of 5)."""
     zero: Tensor = torch.tensor([[1.0, 0.0]])
-    records = evaluate(
-        [lambda x: zero.expand(len(x), 2), lambda x: 1 - zero.expand(len(x), 2)], line(5, 2), 7, "val", False
+    values = evaluate(
+        [lambda x: zero.expand(len(x), 2), lambda x: 1 - zero.expand(len(x), 2)], line(5, 2), 2, 0, False
     )
-    assert set(records) == {
-        Record(7, "val", "all", "accuracy", 0.5),
-        Record(7, "val", "all", "micro_f1", 0.5),
-        Record(7, "val", "all", "balanced_accuracy", 0.5),
-        Record(7, "val", "all", "worst_group_accuracy", 0.0),
-        Record(7, "val", "class=0", "accuracy", 0.5),
-        Record(7, "val", "class=1", "accuracy", 0.5),
-    }
+    halves = ("all", "accuracy"), ("all", "micro_f1"), ("all", "balanced_accuracy")
+    classes = ("class=0", "accuracy"), ("class=1", "accuracy")
+    assert values == dict.fromkeys((*halves, *classes), 0.5) | {("all", "worst_group_accuracy"): 0.0}
 
 
 def test_a_run_evaluates_every_set_in_long_form() -> None:
@@ -124,10 +120,11 @@ def test_a_run_evaluates_every_set_in_long_form() -> None:
     net = Net(nn.Linear(1, 1, bias=False), nn.Linear(1, 2, bias=False), 1).double()
     x = torch.tensor([[-1.0], [1.0]], dtype=torch.float64)
     sets = {
-        name: EvaluationSet(x, torch.tensor(labels), torch.tensor([1, 0]), 2, 2, lambda images: images)
+        name: Samples(x, torch.tensor(labels), lambda images: images, torch.tensor([1, 0]))
         for name, labels in (("test", [0, 1]), ("validation", [1, 1]))
     }
-    problem = replace(problem_of([np.zeros((2, 1))], [np.array([0, 1])], 2), evaluation_sets=sets)
+    problem = problem_of([np.zeros((2, 1))], [np.array([0, 1])], 2, np.array([0, 1]))
+    problem = replace(problem, evaluation_sets=sets)
     model = federation(problem, {}, net, lr=0.0, rounds=2, w0=np.array([1.0, 0, 1]))
     before, *_, after = run(model)
     for state, number in ((before, 0), (after, 2)):
@@ -151,11 +148,13 @@ def test_evaluation_uses_running_statistics_and_no_dropout() -> None:
     x = torch.linspace(-5, 5, 40, dtype=torch.float64)[:, None]
     problem = replace(
         problem_of([np.ones((4, 1))], [np.array([0, 1, 0, 1])], 2),
-        evaluation_sets={"test": EvaluationSet(x, (x[:, 0] > 0).long(), None, 2, 0, lambda images: images)},
+        evaluation_sets={"test": Samples(x, (x[:, 0] > 0).long(), lambda images: images)},
     )
     model = federation(problem, {}, net(), w0=w0)
     state = model.initial_state()
     accuracy = [r.value for r in model.evaluate(state) if (r.group, r.metric) == ("all", "accuracy")]
     assert accuracy == [1.0]
     assert state.buffers.tolist() == [0, 1, 0]
-    assert torch.equal(model.step(state)[0].w, federation(problem, {}, net(), w0=w0).step(state)[0].w)
+    assert torch.equal(
+        model.run_round(state)[0].w, federation(problem, {}, net(), w0=w0).run_round(state)[0].w
+    )

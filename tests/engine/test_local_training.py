@@ -225,7 +225,7 @@ def test_buffers_frozen() -> None:
     assert bool((moved.abs() > 1e-6).all())
     buffers = torch.from_numpy(np.random.default_rng(0).uniform(0.1, 1, size=5))
     seven = class_run({}, problem=two_features((2,) * 7), net=bn_first, buffers="frozen")
-    state, _ = seven.step(replace(seven.initial_state(), buffers=buffers.clone()))
+    state, _ = seven.run_round(replace(seven.initial_state(), buffers=buffers.clone()))
     assert torch.equal(state.buffers, buffers)  # an average of seven would round
 
 

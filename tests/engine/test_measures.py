@@ -9,8 +9,8 @@ from federations import federation, mlp, problem_of
 from scipy.linalg import hadamard
 from torch import Tensor
 
-from benchmark.engine.evaluation import EvaluationSet
 from benchmark.engine.measures import eigenvalue_spread, spread
+from methods.core.samples import Samples
 
 
 class Pixels:
@@ -26,8 +26,8 @@ class Pixels:
         return self.classify(x)
 
 
-def data(z: np.ndarray | Tensor, y: list[int] | np.ndarray) -> EvaluationSet:
-    return EvaluationSet(torch.as_tensor(z), torch.as_tensor(y), None, 3, 0, lambda x: x)
+def data(z: np.ndarray | Tensor, y: list[int] | np.ndarray) -> Samples:
+    return Samples(torch.as_tensor(z), torch.as_tensor(y), lambda x: x)
 
 
 def test_two_features_by_hand() -> None:
@@ -119,7 +119,7 @@ def test_recorded_at_every_evaluation() -> None:
     problem = problem_of([x], [y], 3)
     problem = replace(problem, evaluation_sets={"test": data(x, y)})
     run = replace(federation(problem, {}, mlp(), rounds=1), measures=("eigenvalue_spread",))
-    state, _ = run.step(run.initial_state())
+    state, _ = run.run_round(run.initial_state())
     recorded = {r.metric: r.value for r in run.evaluate(state) if r.metric.startswith("eigenvalue")}
     w1, b1 = state.w[:48].view(8, 6), state.w[48:56]
     z = torch.tanh(torch.from_numpy(x) @ w1.T + b1)

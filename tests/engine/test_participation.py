@@ -34,7 +34,7 @@ def chosen(
     )
     state, out = model_.initial_state(), []
     for _ in range(rounds):
-        state, report = model_.step(state)
+        state, report = model_.run_round(state)
         out.append(report.clients)
     return out
 
@@ -50,7 +50,7 @@ def test_uniform_selection_is_the_same_for_all_methods() -> None:
     assert chosen({}, problem=classes((1, 2, 3, 4, 5, 6, 7, 8, 9, 10), seed=5)) == first
     assert chosen({}, seed=1) != first
     model_ = class_run({}, clients_per_round=3, problem=classes((2,) * 10), epochs=1)
-    assert model_.step(replace(model_.initial_state(), round=7))[1].clients == first[7]
+    assert model_.run_round(replace(model_.initial_state(), round=7))[1].clients == first[7]
 
 
 def test_round_robin_gives_equal_turns() -> None:
@@ -67,12 +67,12 @@ def test_round_robin_gives_equal_turns() -> None:
 def test_first_round_may_be_full() -> None:
     """A schedule that wants more clients than there are has full rounds only."""
     full = class_run({}, clients_per_round=50)
-    assert full.step(full.initial_state())[1].clients == (0, 1, 2, 3)
+    assert full.run_round(full.initial_state())[1].clients == (0, 1, 2, 3)
     model_ = class_run({}, clients_per_round=2)
     model_ = replace(model_, schedule=replace(model_.schedule, first_round_full=True))
-    state, report = model_.step(model_.initial_state())
+    state, report = model_.run_round(model_.initial_state())
     assert report.clients == (0, 1, 2, 3)
-    assert len(model_.step(state)[1].clients) == 2
+    assert len(model_.run_round(state)[1].clients) == 2
 
 
 # Randomness -----------------------------------------------------------------------------------------------------

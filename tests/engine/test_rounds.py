@@ -91,7 +91,7 @@ def test_train_loss_is_the_mean_cross_entropy_over_samples_weighted_by_size() ->
     problem = model_.problem
     with torch.no_grad():
         expected = F.cross_entropy(model_.model.net(problem.images), problem.labels)
-    state, report = model_.step(model_.initial_state())
+    state, report = model_.run_round(model_.initial_state())
     assert report.train_loss == pytest.approx(float(expected), abs=1e-12)
     assert report.clients == (0, 1, 2, 3)
     assert report.weights == pytest.approx((9 / 33, 5 / 33, 12 / 33, 7 / 33))
@@ -107,10 +107,10 @@ def test_stop_between_clients_leaves_the_state_intact() -> None:
     asked = itertools.count()
     # Four clients a round: the sixth question comes before the second client of the second round.
     stopped = replace(class_run(method, net=bn_dropout), stop=lambda: next(asked) == 5)
-    state, _ = stopped.step(stopped.initial_state())
+    state, _ = stopped.run_round(stopped.initial_state())
     before = copy.deepcopy(state)
     with pytest.raises(Interrupted):
-        stopped.step(state)
+        stopped.run_round(state)
     assert same(state, before)
     assert same(run(stopped, state, rounds=2)[-1], whole[-1])
 

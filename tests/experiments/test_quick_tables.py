@@ -22,7 +22,7 @@ def test_averaging_learns_every_column(paper: str, column: str) -> None:
     run = build_run(cell.runs[0], data)
     state = run.initial_state()
     while state.round < run.schedule.rounds:
-        state, _ = run.step(state)
+        state, _ = run.run_round(state)
     values = {record[1:4]: record.value for record in run.evaluate(state)}
     classes = len(data.dataset.classes)
     assert values["test", "all", "accuracy"] > min(2 / classes, (1 + 1 / classes) / 2)

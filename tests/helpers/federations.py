@@ -14,17 +14,27 @@ from benchmark.engine.federation import FederatedRun
 from benchmark.engine.records import Cost
 from benchmark.engine.state import FederationState, Problem, Schedule
 from benchmark.engine.training import TrainSpec
-from benchmark.engine.views import ProbedClients
+from benchmark.engine.views import client_pool
 from benchmark.models.flat import FlatModel
 from benchmark.models.networks import Net
-from methods.core.contexts import Batch, ClientContext, Federation, Loss, RoundView, State, Trained
+from methods.core.contexts import (
+    Batch,
+    ClientContext,
+    ClientPool,
+    ClientProbe,
+    Federation,
+    Loss,
+    RoundView,
+    State,
+    Trained,
+)
 from methods.core.method import Method, asked_heads, build
-from methods.core.rules import ClientPool, ClientProbe, ClientRule, Selection
+from methods.core.rules import ClientRule, Selection
 
 CONF_MOMENTUM = {"name": "momentum", "beta": 0.9, "lr": 0.5}
 
 
-def stored_order(round: int, client: int, epoch: int, n: int) -> np.ndarray:
+def stored_order(round: int, client: int, phase: int, epoch: int, n: int) -> np.ndarray:
     """The samples as they are stored."""
     return np.arange(n)
 
@@ -83,14 +93,14 @@ def run(
     """States after each round (the first is the start)."""
     states = [federation.initial_state() if state is None else state]
     for _ in range(federation.schedule.rounds if rounds is None else rounds):
-        states.append(federation.step(states[-1])[0])
+        states.append(federation.run_round(states[-1])[0])
     return states
 
 
 def asked(model: FederatedRun, question: Callable[[ClientProbe], np.ndarray]) -> tuple[np.ndarray, Cost]:
     """What each client answers to a selection before round 0 [K, ...], and the cost."""
     cost = Cost()
-    clients = ProbedClients(model.clients, model.initial_state(), cost)
+    clients = client_pool(model.clients, model.initial_state(), cost)
     return clients.ask(range(clients.num_clients), question), cost
 
 
@@ -104,6 +114,7 @@ def assert_resumes(make: Callable[[int], FederatedRun], folder: Path) -> None:
     whole = run(replayed)
     for stop in (1, 3):
         left = replayed.schedule.rounds - stop
+        assert not torch.equal(whole[-1].w, whole[stop].w)
         torch.save(run(make(0), rounds=stop)[-1].to_dict(), folder / "checkpoint")
         loaded = FederationState(**torch.load(folder / "checkpoint", weights_only=True))
         assert same(loaded, whole[stop])

@@ -1,6 +1,7 @@
 """The contrasts of MOON and FedProc against tests/golden/baselines/{moon,fedproc}.npz and by hand."""
 
 import math
+from collections.abc import Callable
 from types import SimpleNamespace
 
 import numpy as np
@@ -9,19 +10,22 @@ import torch
 import torch.nn.functional as F
 from federations import class_run, federation, mlp, near, problem_of, run
 from golden_cases import stored
+from torch import Tensor
 
 from methods.core.contexts import Batch
 from methods.core.method import build
 from methods.fedproc import FedProc, prototype_contrast
 from methods.moon import contrast
+from methods.shared import fast
 
 
 def tensors(name: str) -> dict[str, torch.Tensor]:
     return {key: torch.from_numpy(np.asarray(value)) for key, value in stored(f"baselines/{name}").items()}
 
 
+@pytest.mark.parametrize("contrast", [contrast, fast.contrast], ids=["printed", "fast"])
 @pytest.mark.parametrize("mu", [1, 5])
-def test_moon_loss_and_gradient(mu: int) -> None:
+def test_moon_loss_and_gradient(contrast: Callable[..., Tensor], mu: int) -> None:
     g = tensors("moon")
     z = g["z"].clone().requires_grad_()
     loss = mu * contrast(z, g["z_glob"], g["z_prev"], float(g["temperature"]))
@@ -30,11 +34,12 @@ def test_moon_loss_and_gradient(mu: int) -> None:
     torch.testing.assert_close(z.grad, g[f"grad_mu{mu}"], rtol=0, atol=1e-12)
 
 
-def test_moon_by_hand() -> None:
+@pytest.mark.parametrize("contrast", [contrast, fast.contrast], ids=["printed", "fast"])
+def test_moon_by_hand(contrast: Callable[..., Tensor]) -> None:
     """Cosines 1 and -1, T = .5: -log(e^2/(e^2 + e^-2)) = log(1 + e^-4). A zero vector has cosine 0: log 2."""
-    z = torch.tensor([[2.0, 0.0]])
+    z = torch.tensor([[2.0, 0.0]]).double()
     assert float(contrast(z, z, -z, 0.5)) == pytest.approx(math.log1p(math.exp(-4)))
-    assert float(contrast(torch.zeros(1, 2), z, -z, 0.5)) == pytest.approx(math.log(2))
+    assert float(contrast(0 * z, z, -z, 0.5)) == pytest.approx(math.log(2))
 
 
 def test_moon_looks_at_augmented_images_again() -> None:
@@ -46,7 +51,7 @@ def test_moon_looks_at_augmented_images_again() -> None:
     near(run(again)[-1].w, run(once)[-1].w)
     assert not torch.allclose(run(once)[-1].w, run(plain)[-1].w)
     # In round 1, 33 samples pass two other models: in each of two epochs, or before training.
-    costs = [model.step(run(model, rounds=1)[-1])[1].cost.forward for model in (again, once)]
+    costs = [model.run_round(run(model, rounds=1)[-1])[1].cost.forward for model in (again, once)]
     assert costs[1] == 2 * 33 < costs[0] <= 4 * 33
 
 

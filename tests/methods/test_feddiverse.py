@@ -1,4 +1,4 @@
-"""FedDiverse: triplets, the loss of the biased model, and the choice of triples (Algorithm 5)."""
+"""FedDiverse: the loss of the biased model, and the choice of triples (Algorithm 5)."""
 
 from pathlib import Path
 
@@ -8,26 +8,16 @@ import torch
 from feddiverse_cases import rule, table6
 from torch import Tensor
 
+from benchmark.heterogeneity import triplets as triplets_of
 from methods.core.contexts import Batch
 from methods.selection.feddiverse import FedDiverse
-from methods.shared.triplets import Gce, dht, gce
+from methods.shared.triplets import Gce, gce
 
 GOLDEN = Path(__file__).parents[1] / "golden"
-TRIPLETS = np.load(GOLDEN / "feddiverse_triplets.npz", allow_pickle=False)
 GCE = np.load(GOLDEN / "gce_loss.npz", allow_pickle=False)
 
 
-# Triplets and losses against the golden files -------------------------------------------------------------------
-
-
-def test_triplets_are_the_golden_ones() -> None:
-    for case in [*(f"m{i}" for i in range(11)), *(f"e{i}" for i in range(6))]:
-        counts, expected = TRIPLETS[f"{case}_counts"], TRIPLETS[f"{case}_triplet"]
-        np.testing.assert_allclose(dht(np.stack([counts, counts * 7])), [expected] * 2, rtol=0, atol=1e-10)
-
-
-def test_triplets_without_samples_are_zero() -> None:
-    assert dht(np.zeros((2, 3, 2))).tolist() == [[0, 0, 0]] * 2
+# The loss of the biased model ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("tag", ["q1em6", "q0p1", "q0p3", "q0p5", "q0p7", "q0p9", "q1"])
@@ -71,7 +61,7 @@ def simulated(triplets: np.ndarray, chooser: FedDiverse, rounds: int = 400) -> n
 
 def test_the_three_class_imbalanced_clients_of_waterbirds_are_in_every_round(published: Path) -> None:
     """Appendix F, Fig. 9. With the printed signed product one of them is in about one round of nine only."""
-    triplets = dht(table6(published, "waterbirds_dist"))
+    triplets = triplets_of(table6(published, "waterbirds_dist"))
     imbalanced = np.round(triplets, 2).argmax(1) == 0
     assert imbalanced.sum() == 3
     assert (simulated(triplets, rule())[:, imbalanced] == 1).all()

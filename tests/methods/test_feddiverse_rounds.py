@@ -14,11 +14,11 @@ from selection_cases import Fake
 from benchmark.engine.federation import FederatedRun
 from benchmark.engine.records import Cost
 from benchmark.engine.state import FederationState, RoundReport
+from benchmark.heterogeneity import triplets as triplets_of
 from benchmark.models.networks import Net
 from methods.core.method import build
 from methods.core.rules import ClientRule, MethodError, Selection
 from methods.selection.feddiverse_nk import evening_weights
-from methods.shared.triplets import dht
 
 FEDAVGM = {"server": {"optimizer": {"name": "momentum", "beta": 0.5, "lr": 1.0}}}
 COUNTS = np.array(
@@ -60,7 +60,7 @@ def small(
 def reports(model: FederatedRun) -> tuple[list[FederationState], list[RoundReport]]:
     states, found = [model.initial_state()], []
     for _ in range(model.schedule.rounds):
-        state, report = model.step(states[-1])
+        state, report = model.run_round(states[-1])
         states.append(state)
         found.append(report)
     return states, found
@@ -124,14 +124,14 @@ def test_one_client(name: str) -> None:
 
 def test_known_triplets_are_those_of_the_counts() -> None:
     states, found = reports(small(rule(triplets="known"), rounds=2))
-    np.testing.assert_allclose(states[-1].selection["triplets"], dht(COUNTS), rtol=0, atol=1e-15)
+    np.testing.assert_allclose(states[-1].selection["triplets"], triplets_of(COUNTS), rtol=0, atol=1e-15)
     assert [r.cost for r in found] == [Cost(), Cost(scalars_up=18)]
 
 
 def test_measures_are_the_distance_to_the_truth() -> None:
     model = small(rule(), rounds=2)
     _, before, after = run(model)
-    away = np.linalg.norm(np.array(after.selection["triplets"]) - dht(COUNTS), axis=1)
+    away = np.linalg.norm(np.array(after.selection["triplets"]) - triplets_of(COUNTS), axis=1)
     assert away.max() > 0.05
     records = {(r.split, r.metric): r.value for r in model.evaluate(after)}
     assert records["selection", "dht_error"] == pytest.approx(away.mean(), abs=1e-12)

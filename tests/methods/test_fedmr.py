@@ -31,7 +31,8 @@ from benchmark.engine.state import Problem
 from methods.core.contexts import Batch
 from methods.core.method import build
 from methods.core.rules import MethodError
-from methods.fedmr import BatchWeights, FedMR, inter_class, intra_class, pairs
+from methods.fedmr import BatchWeights, FedMR, inter_class, intra_class
+from methods.shared import fast
 
 
 def clients() -> Problem:
@@ -49,19 +50,6 @@ def start(parameters: dict[str, Any], *rules: Any, net: Any = mlp, **options: An
 
 
 # Losses ----------------------------------------------------------------------------------------------------------
-
-
-def looped_inter(z: Tensor, y: Tensor, g: Tensor, among: set[int]) -> Tensor:
-    """Eq. 4, sample by sample."""
-    total = 0.0 * z.sum()
-    for ci in {int(c) for c in y} & among:
-        own = z[y == ci]
-        for cj in among - {ci}:
-            for row in own:
-                gap = torch.dist(row, g[ci]) - torch.dist(row, g[cj])
-                total = total + gap.clamp(min=0) / len(own)
-    p = len(among)
-    return total / (p * (p - 1)) if p > 1 else total
 
 
 CASES = range(7)
@@ -101,6 +89,14 @@ def test_stored_intra(case: int, variant: Any, name: str) -> None:
     eps = {} if name == "code" else {"eps": float(G[f"c{case}_eps_paper"])}
     rule = FedMR(mu1=1, mu2=0, variant=variant, **eps)
     close(value_and_gradient(lambda z: extra(rule, z, y), z), f"c{case}_intra_{{}}_{name}")
+    if variant == "paper":
+        as_printed = value_and_gradient(lambda z: intra_class(z, y, rule.eps), z)
+        close(
+            as_printed, f"c{case}_intra_{{}}_{name}", 1e-6
+        )  # two samples: its gradient is 0 but for rounding
+        in_few_kernels = value_and_gradient(lambda z: fast.intra_class(z, y, rule.eps), z)
+        assert in_few_kernels[0] == pytest.approx(as_printed[0], rel=1e-10)
+        near(in_few_kernels[1], as_printed[1], 1e-10 * max(1.0, np.abs(as_printed[1]).max()))
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -131,7 +127,7 @@ def test_weights_of_the_two_losses(case: int) -> None:
 
 @pytest.mark.parametrize("inter_cj", ["all", "batch", "client"])
 @pytest.mark.parametrize("known", [(0, 1, 2, 3, 4, 5), (0, 2, 4), (1,), (), (5, 0)])
-def test_inter_is_the_loop(inter_cj: Any, known: tuple[int, ...]) -> None:
+def test_inter_is_the_printed_equation(inter_cj: Any, known: tuple[int, ...]) -> None:
     """Six classes; the batch holds 0, 1, 2, the client 0 to 3; P is what has a prototype and ``inter_cj`` admits."""
     rng = np.random.default_rng(7)
     z, y = rng.normal(size=(12, 4)), torch.tensor([0, 0, 0, 0, 0, 1, 1, 1, 2, 2, 2, 2])
@@ -140,7 +136,7 @@ def test_inter_is_the_loop(inter_cj: Any, known: tuple[int, ...]) -> None:
     admitted = {"all": set(range(6)), "batch": {0, 1, 2}, "client": {0, 1, 2, 3}}[inter_cj] & set(known)
     rule, counts = FedMR(mu1=0, mu2=1, inter_cj=inter_cj), np.array([5, 9, 4, 1, 0, 0])
     found = value_and_gradient(lambda z: extra(rule, z, y, g=g, known=mask, counts=counts), z)
-    expected = value_and_gradient(lambda z: looped_inter(z, y, g, admitted), z)
+    expected = value_and_gradient(lambda z: inter_class(z, y, g, admitted), z)
     assert found[0] == pytest.approx(expected[0], rel=1e-12, abs=1e-15)
     near(found[1], expected[1])
     assert (expected[0] > 0) == (len(admitted) > 1 and bool(admitted & {0, 1, 2}))
@@ -152,9 +148,14 @@ def test_inter_by_hand() -> None:
     g, both = torch.tensor([[0.0, 0.0], [3.0, 4.0]]).double(), torch.tensor([True, True])
     for sample, loss, gradient in (((3.0, 4.0), 2.5, (0.3, 0.4)), ((0.0, 0.0), 0.0, (0.0, 0.0))):
         z = torch.tensor([sample]).double()
-        found = value_and_gradient(lambda z: inter_class(z, torch.tensor([0]), g, *pairs(both, z.dtype)), z)
-        assert found[0] == loss
-        near(found[1], [gradient])
+        y, pairs = torch.tensor([0]), fast.pairs(both, z.dtype)
+        for form in (
+            lambda z, y=y: inter_class(z, y, g, {0, 1}),
+            lambda z, y=y, pairs=pairs: fast.inter_class(z, y, g, *pairs),
+        ):
+            found = value_and_gradient(form, z)
+            assert found[0] == loss
+            near(found[1], [gradient])
 
 
 @pytest.mark.parametrize("variant", ["paper", "reference"])
@@ -162,11 +163,11 @@ def test_inter_by_hand() -> None:
 def test_features_without_variance(variant: Any, eps: float) -> None:
     """Dead features and equal samples: nothing but zeros, no NaN; a class of one sample has no part in the gradient."""
     z, y = torch.ones(7, 3), torch.tensor([0, 0, 0, 1, 1, 1, 2])
-    loss, gradient = value_and_gradient(lambda z: intra_class(z, y, eps, variant), z)
+    loss, gradient = value_and_gradient(lambda z: fast.intra_class(z, y, eps, variant), z)
     assert loss == 0 and not gradient.any()
     z[:6, 0] = torch.tensor([1.0, 2.0, 4.0, 0.0, 1.0, 5.0])
     z[6] = torch.tensor([9.0, -2.0, 4.0])
-    loss, gradient = value_and_gradient(lambda z: intra_class(z, y, eps, variant), z)
+    loss, gradient = value_and_gradient(lambda z: fast.intra_class(z, y, eps, variant), z)
     assert np.isfinite(gradient).all() and not gradient[6].any()
     # One live feature: M_c has the one entry 3/2, and no entry off its diagonal.
     assert loss == pytest.approx(2.25 if variant == "paper" else 0, rel=1e-5, abs=1e-5)
@@ -179,7 +180,7 @@ def test_lite_takes_some_samples_of_each_batch() -> None:
     z, y = torch.from_numpy(draw.normal(size=(5, 3))), torch.tensor([0, 0, 1, 1, 1])
     g, known = torch.from_numpy(draw.normal(size=(3, 3))), torch.ones(3, dtype=torch.bool)
     pairs = {
-        round(float(looped_inter(z[list(p)], y[list(p)], g, {0, 1, 2})), 12)
+        round(float(inter_class(z[list(p)], y[list(p)], g, {0, 1, 2})), 12)
         for p in itertools.combinations(range(5), 2)
     }
     intra = float(intra_class(z, y, 1e-8))  # of all samples; its values are checked above
@@ -245,7 +246,7 @@ def test_absent_classes_keep_their_prototype() -> None:
     model = federation(clients(), build(config), mlp(), rounds=8, clients_per_round=1, batch_size=100)
     states, seen = [model.initial_state()], []
     for _ in range(8):
-        state, report = model.step(states[-1])
+        state, report = model.run_round(states[-1])
         states.append(state)
         seen.append(report.clients[0])
     holds = {0: {0, 1}, 1: {1}, 2: {0, 1}, 3: {0, 2}}
@@ -297,7 +298,7 @@ def test_what_is_sent() -> None:
         model = start({"mu1": 0.01, "mu2": 0.1} | parameters, rounds=2)
         state, found = model.initial_state(), []
         for _ in range(2):
-            state, report = model.step(state)
+            state, report = model.run_round(state)
             found.append((report.cost.scalars_up, report.cost.scalars_down, report.cost.forward))
         return found
 
@@ -313,7 +314,9 @@ def test_weights_by_batches() -> None:
     """12, 9, 16, 7 samples in batches of 5 are 3, 2, 4, 2; without a step at any client samples count."""
     server = {"weights": {"name": "batches"}}
     model = federation(clients(), build({"server": server}), mlp(), rounds=1, batch_size=5, epochs=2)
-    assert model.step(model.initial_state())[1].weights == pytest.approx([3 / 11, 2 / 11, 4 / 11, 2 / 11])
+    assert model.run_round(model.initial_state())[1].weights == pytest.approx(
+        [3 / 11, 2 / 11, 4 / 11, 2 / 11]
+    )
     idle = SimpleNamespace(steps=np.zeros(2), sizes=np.array([30.0, 70.0]))
     assert BatchWeights().weights(idle).tolist() == [0.3, 0.7]
 

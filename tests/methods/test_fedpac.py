@@ -136,5 +136,5 @@ def test_alignment_pulls_to_the_prototype(align: str, gradient: float) -> None:
 
 def test_absent_clients_keep_their_heads() -> None:
     model = federation(problem(), METHOD, net(), clients_per_round=1, rounds=1, epochs=1)
-    state, report = model.step(model.initial_state())
+    state, report = model.run_round(model.initial_state())
     assert list(state.rules["fedpac"]["heads"]) == [str(report.clients[0])]

@@ -12,8 +12,8 @@ from golden_cases import BODY, stored
 from torch import nn
 
 from benchmark.config.compose import load_group
-from benchmark.engine.evaluation import EvaluationSet
 from benchmark.models.networks import Net
+from methods.core.samples import Samples
 
 
 def fedrep(**changes: Any) -> dict[str, Any]:
@@ -73,7 +73,7 @@ TESTED = ((1, 0), (2, 1), (-1, 1), (-3, 0))
 def answers(heads: Mapping[int, Sequence[float]], theta: float) -> list[float]:
     """Accuracy and loss of three clients, z = theta x, logits = v z, on ``TESTED``; v is (0, 1) unless it is given."""
     x, y = (torch.tensor(column) for column in zip(*TESTED, strict=True))
-    held = EvaluationSet(x.double()[:, None], y, None, 2, 0, lambda images: images, batch_size=3)
+    held = Samples(x.double()[:, None], y, lambda images: images, batch_size=3)
     problem = problem_of([np.ones((1, 1))] * 3, [np.zeros(1, int)] * 3, 2)
     net = Net(nn.Linear(1, 1, bias=False), nn.Linear(1, 2, bias=False), 1).double()
     w0 = np.array([theta, 0.0, 1.0])

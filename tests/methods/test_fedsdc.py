@@ -133,21 +133,6 @@ def test_rounds_beside_numpy(name: str, turns: Sequence[Sequence[int]]) -> None:
         assert not state.optimizer["v"][BODY:].any()
 
 
-def test_one_client_with_one_layer_is_plain_descent() -> None:
-    """K = 1, one Linear head, beta 0: body and head are those of FedAvg from the same values."""
-    problem = problem_of(XS[:1], YS[:1], 3)
-    config = fedsdc("fedsdc_m3")
-    config["server"]["optimizer"] |= {"beta": 0.0}
-    ours = run(federation(problem, config, mlp(), w0=W0, batch_size=3, momentum=0.9))
-    head = ours[0].rules["fedsdc"]["heads"]["fedsdc/0"].double().numpy()
-    start = np.concatenate([W0[:BODY], head])
-    plain = run(federation(problem, {}, mlp(), w0=start, batch_size=3, momentum=0.9))
-    assert torch.equal(ours[1].w[:BODY], plain[1].w[:BODY])
-    for a, b in zip(ours[1:], plain[1:], strict=True):
-        near(a.w[:BODY], b.w[:BODY], 1e-13)
-        near(a.rules["fedsdc"]["heads"]["fedsdc/0"], b.w[BODY:], 1e-13)
-
-
 def test_dropout_is_on_in_training_only() -> None:
     """With the dropout of the YAML the same round ends elsewhere than without; evaluation does not draw."""
     ends = [run(watched(fedsdc(dropout=dropout), ALL)[0])[-1] for dropout in (0.0, 0.2, 0.2)]
@@ -162,7 +147,7 @@ def test_cost_of_the_paper_and_of_the_code() -> None:
         model, _ = watched(fedsdc(variant=variant), ALL)
         state = model.initial_state()
         total = sum(len(v) for v in state.rules["fedsdc"]["heads"].values())
-        costs[variant] = model.step(state)[1].cost
+        costs[variant] = model.run_round(state)[1].cost
         assert costs[variant].scalars_up == total
     assert costs["paper"].scalars_down == total
     assert costs["reference"].scalars_down == 4 * total

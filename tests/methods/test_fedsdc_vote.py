@@ -13,11 +13,11 @@ from golden_cases import fedsdc, stored
 from torch import Tensor, nn
 
 from benchmark.config.compose import compose, resolve
-from benchmark.engine.evaluation import EvaluationSet
 from benchmark.errors import ConfigError
 from benchmark.models.networks import Net
 from methods.core.method import build
 from methods.core.rules import MethodError
+from methods.core.samples import Samples
 from methods.fedsdc import best_heads, head_scores, majority, rho_ladder
 
 CASES = range(5)
@@ -115,9 +115,9 @@ class Counted(nn.Linear):
         return super().forward(x)
 
 
-def labelled(xs: Sequence[float], ys: Sequence[int]) -> EvaluationSet:
+def labelled(xs: Sequence[float], ys: Sequence[int]) -> Samples:
     x = torch.tensor(xs, dtype=torch.float64)[:, None]
-    return EvaluationSet(x, torch.tensor(ys), None, 3, 0, lambda images: images, batch_size=3)
+    return Samples(x, torch.tensor(ys), lambda images: images, batch_size=3)
 
 
 ROWS = ((0.0, 0.0, 1.0), (1.0, 0.0, -1.0), (0.0, 1.0, 0.0), (1.0, 0.0, 0.0), (0.0, 0.0, 1.0))
@@ -131,7 +131,7 @@ HEADS_0_4 = {"all": 0.5, "class=0": 1 / 3, "class=2": 1.0}
 
 
 def voting(
-    prediction: Mapping[str, Any], validation: EvaluationSet | None, train: int = 0
+    prediction: Mapping[str, Any], validation: Samples | None, train: int = 0
 ) -> tuple[dict[str, float], Counted]:
     """Accuracy on the test set x = 1, 1, 1, -1, y = 0, 0, 2, 0 (per class too), of heads ROWS on the body z = x."""
     problem = problem_of([np.ones((1, 1))] * 5, [np.array([train])] * 5, 3)

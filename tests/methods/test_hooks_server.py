@@ -22,6 +22,8 @@ from benchmark.engine.records import Cost, Record
 from benchmark.models.networks import Net
 from methods.core.contexts import (
     ClientContext,
+    ClientPool,
+    ClientProbe,
     Federation,
     Generators,
     Head,
@@ -30,7 +32,7 @@ from methods.core.contexts import (
     State,
     Trained,
 )
-from methods.core.rules import ClientPool, ClientProbe, ClientRule, Selection
+from methods.core.rules import ClientRule, Selection
 from methods.selection.uniform import Uniform
 from methods.shared.triplets import Gce
 
@@ -133,7 +135,7 @@ def test_plain_rounds() -> None:
     model = federation(ones(1, 3), method, two_parameters(), lr=0.1, w0=np.array([2.0, 3.0]), rounds=3)
     states, reports = [model.initial_state()], []
     for _ in range(3):
-        state, report = model.step(states[-1])
+        state, report = model.run_round(states[-1])
         states.append(state)
         reports.append(report)
     assert states[1].w.tolist() == [2, 3]

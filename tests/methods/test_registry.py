@@ -7,7 +7,17 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from federations import Turns, bn_dropout, class_run, classes, problem_of, run, same, with_rules
+from federations import (
+    Turns,
+    assert_resumes,
+    bn_dropout,
+    class_run,
+    classes,
+    problem_of,
+    run,
+    same,
+    with_rules,
+)
 
 from benchmark.config.compose import group_names, load_group
 from benchmark.engine.state import Diverged, FederationState
@@ -30,15 +40,8 @@ def finite(state: FederationState) -> bool:
 
 @every_method
 def test_resume_is_bit_for_bit(name: str, tmp_path: Path) -> None:
-    """From a file, in a federation with other first weights: the state alone carries everything."""
     options = {"rounds": 4, "clients_per_round": 2, "momentum": 0.9, "net": bn_dropout, "lr": 0.02}
-    whole = run(class_run(configured(name), **options))
-    for stop in (1, 3):
-        torch.save(whole[stop].to_dict(), tmp_path / "checkpoint")
-        loaded = FederationState(**torch.load(tmp_path / "checkpoint", weights_only=True))
-        resumed = run(class_run(configured(name), net_seed=99, **options), loaded, rounds=4 - stop)
-        assert same(resumed[-1], whole[-1])
-        assert not torch.equal(whole[-1].w, whole[stop].w)
+    assert_resumes(lambda seed: class_run(configured(name), net_seed=seed, **options), tmp_path)
 
 
 MOMENTUM = {"name": "momentum", "beta": 0.0, "lr": 1.0}

@@ -55,7 +55,7 @@ def test_the_second_gradient_sees_what_the_first_saw() -> None:
     options: dict[str, Any] = {"net": bn_dropout, "momentum": 0.9, "weight_decay": 1e-3}
     seen = Recorder()
     twice = class_run(with_rules(Still(gradients=[]), seen), **options)
-    state, report = twice.step(twice.initial_state())
+    state, report = twice.run_round(twice.initial_state())
     expected = run(class_run({}, **options), rounds=1)[-1]
     assert torch.equal(state.w, expected.w) and torch.equal(state.buffers, expected.buffers)
     for first, second in zip(seen.batches[::2], seen.batches[1::2], strict=True):
@@ -94,17 +94,11 @@ def test_sam_perturbs_along_the_unit_gradient() -> None:
     assert not FedSAM(rho=0.5).ascend(None, g, 0 * g).any()
 
 
-def test_mofedsam_is_fedsam_beside_fedcm() -> None:
-    """Round 0: v = 3 - .05 (.5 * 45) = 1.875, Delta = 22.5; round 1: g at 2.375 is 33.75, v = 1.875 - .05 (28.125)."""
-    both = {"client": {"fedsam": {"rho": 0.5}, "fedcm": {"alpha": 0.5}}}
-    assert float(run(quadratic(both, epochs=1, rounds=2))[-1].w) == pytest.approx(0.46875)
-
-
 def test_fedcm_sends_the_direction_down_and_nothing_up() -> None:
     """alpha = .5. Round 0: v = 3 - .05 (.5 * 40) = 2, Delta = 20; round 1: v = 2 - .05 (.5 * 30 + .5 * 20) = .75."""
     model = quadratic({"client": {"fedcm": {"alpha": 0.5}}}, epochs=1)
-    state, _ = model.step(model.initial_state())
+    state, _ = model.run_round(model.initial_state())
     assert float(state.rules["fedcm"]["delta"]) == pytest.approx(20.0)
-    state, report = model.step(state)
+    state, report = model.run_round(state)
     assert float(state.w) == pytest.approx(0.75)
     assert report.cost == Cost(scalars_down=2)

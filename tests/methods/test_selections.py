@@ -31,7 +31,7 @@ from torch import Tensor
 
 from benchmark.engine.federation import FederatedRun
 from benchmark.engine.records import Cost
-from benchmark.engine.views import ProbedClients
+from benchmark.engine.views import client_pool
 from methods.core import vectors
 from methods.core.method import build
 from methods.core.rules import MethodError
@@ -97,7 +97,7 @@ def test_equal_clients(name: str) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         for kappa in (first, 2, 2):
-            state, report = model.step(state)
+            state, report = model.run_round(state)
             assert len(report.clients) == kappa
             assert bool(torch.isfinite(state.w).all())
 
@@ -114,9 +114,9 @@ def test_powd_rounds(schedule: str) -> None:
     model = federation(problem, method, mlp(), lr=0.05, w0=POWD["w0"], clients_per_round=2, **budget)
     state = model.initial_state()
     for t in range(3):
-        losses = ProbedClients(model.clients, state, Cost()).ask(range(4), PowD(d=4)._loss)[:, 0]
+        losses = client_pool(model.clients, state, Cost()).ask(range(4), PowD(d=4)._loss)[:, 0]
         np.testing.assert_allclose(losses, POWD[f"uneq_{schedule}_losses"][t], rtol=0, atol=1e-8)
-        state, report = model.step(state)
+        state, report = model.run_round(state)
         assert set(report.clients) == set(POWD[f"uneq_{schedule}_selected"][t])
         assert report.cost == Cost(scalars_up=4, forward=60)
         np.testing.assert_allclose(state.w, POWD[f"uneq_{schedule}_w"][t], rtol=0, atol=1e-9)
@@ -180,7 +180,7 @@ def test_powd_and_clients_without_samples() -> None:
     for d in (2, 3):
         method = {"selection": {"name": "powd", "d": d}}
         model = federation(classes((4, 0, 5, 0)), method, mlp(), clients_per_round=2, batch_size=4)
-        report = model.step(model.initial_state())[1]
+        report = model.run_round(model.initial_state())[1]
         assert (report.clients, report.cost) == ((0, 2), Cost(scalars_up=d, forward=9))
 
 
@@ -190,9 +190,9 @@ def test_powd_in_a_full_first_round() -> None:
         ones(1, 1, 1, 1), {"selection": {"name": "powd", "d": 3}}, one_parameter(), clients_per_round=2
     )
     model = replace(model, schedule=replace(model.schedule, first_round_full=True))
-    state, first = model.step(model.initial_state())
+    state, first = model.run_round(model.initial_state())
     assert (first.clients, first.cost) == ((0, 1, 2, 3), Cost())
-    assert model.step(state)[1].cost == Cost(scalars_up=3, forward=3)
+    assert model.run_round(state)[1].cost == Cost(scalars_up=3, forward=3)
 
 
 # FedPNS ----------------------------------------------------------------------------------------------------------
@@ -273,7 +273,7 @@ def test_fedpns_may_leave_flagged_updates_out_of_the_mean() -> None:
         (PNS | {"variant": "reference", "min_keep": 1, "drop_flagged": False}, (1 + 6 - 14) / 8),
     ):
         model = pulled(targets, selection, sizes=sizes)
-        state, report = model.step(model.initial_state())
+        state, report = model.run_round(model.initial_state())
         assert state.w.tolist() == pytest.approx([w], abs=1e-15)
         assert sum(report.weights) == pytest.approx(1)
         assert (report.weights[2] == 0) == (w == 7 / 4)
@@ -286,7 +286,7 @@ def test_dropped_updates_take_their_buffers_with_them() -> None:
     method = with_rules(log, config={"selection": PNS | {"drop_flagged": True}})
     model = federation(classes(sizes, seed=3), method, seeded(bn_dropout, 0), lr=0.5, batch_size=3)
     first = model.initial_state()
-    state, report = model.step(first)
+    state, report = model.run_round(first)
     p = np.array(report.weights)
     assert 0 < (p == 0).sum() < 4
     assert p.sum() == pytest.approx(1)

@@ -1,7 +1,7 @@
 """Every method of conf/method on quadratic clients with a known optimum.
 
 Client k holds f_k(v) = a_k/2 (v - b_k)^2. Two clients (a = 1, 10; b = 1, -1): the mean loss is least at sum a b / sum
-a = -9/11 = -0.8182; FedAvg settles elsewhere, where local progress balances (test_quadratic.py). A third client (a = 4,
+a = -9/11 = -0.8182; FedAvg settles elsewhere, where local progress balances. A third client (a = 4,
 b = 3) moves the minimum to 3/15 = 0.2. The model is z = theta x, logits = phi z; the parabola is one in z, so that
 theta is w and phi, which every method may treat as its head, has no gradient.
 
@@ -177,7 +177,7 @@ def way(
     model = federation(ones(*sizes), method, two_parameters(), rounds=rounds, **options)
     state, found, turns = model.initial_state(), [START], []
     for _ in range(rounds):
-        state, report = model.step(state)
+        state, report = model.run_round(state)
         found.append(float(state.w[0]))
         turns.append(report.clients)
     return found, turns
@@ -215,6 +215,23 @@ def test_follows_its_paper(name: str, clients: int, kappa: int, rho: float) -> N
             w = expected[-1]
             expected.append(step(w, [local(k, w, rho, **says.get("local", {})) for k in chosen]))
     assert found == pytest.approx(expected, rel=1e-9, abs=1e-9)
+
+
+def test_fedavg_settles_where_the_local_progress_balances() -> None:
+    """10 steps go c_k = 1 - (1 - eta a_k)^10 of the way to b_k: .401263 and .999023. With p_k = n_k/n (3/4, 1/4) the
+    pulls p_k c_k (b_k - w) balance at (3 x .401263 - .999023)/(3 x .401263 + .999023) = .0929565."""
+    found, _ = way({}, (3, 1), 2, 0.0, 42, epochs=10)
+    assert found[-1] == pytest.approx(0.0929565, abs=1e-6)
+
+
+def test_unsquared_proximal_term_has_constant_size() -> None:
+    """mu |v - w| pulls with mu whatever the distance; the first step, at v = w, has no pull at all.
+
+    One client, a = 1, b = 1, w = 3, mu = .4, two steps: v_1 = 3 - .05 2 = 2.9; v_2 = 2.9 - .05 (1.9 - .4) = 2.825.
+    """
+    config = {"client": {"fedprox": {"mu": 0.4, "prox_norm": "unsquared_per_tensor"}}}
+    found, _ = way(config, (1,), 1, 0.0, 1, epochs=2)
+    assert found[-1] == pytest.approx(2.825, abs=1e-14)
 
 
 @pytest.mark.parametrize("name", BESIDE_PROTOTYPES)

@@ -19,7 +19,7 @@ from benchmark.models.pretrained import (
     EFFICIENTNET_B0,
     MOBILENETV2,
     RESNET50,
-    Weights,
+    WeightsFile,
     fetch_weights,
     read_weights,
     weights_folder,
@@ -129,7 +129,7 @@ def test_weights_that_a_model_starts_from() -> None:
         assert wanted_weights(model) == source
 
 
-def published(folder: Path, content: object) -> tuple[Path, PathsConfig, Weights]:
+def published(folder: Path, content: object) -> tuple[Path, PathsConfig, WeightsFile]:
     """Publish a file with this content: (its place, the settings that name its folder, its description)."""
     buffer = io.BytesIO()
     torch.save(content, buffer)

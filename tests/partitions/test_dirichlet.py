@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import partitions.dirichlet
+from benchmark.heterogeneity import class_counts
 from partitions import PartitionError, Population, make
-from partitions.core.heterogeneity import class_counts
 from partitions.dirichlet import dirichlet_split
 
 
@@ -137,10 +137,6 @@ def test_the_legacy_seed_is_a_parameter_like_any_other() -> None:
 
     assert drawn(0) != drawn(1)
     assert drawn(0, legacy_seed=3) == drawn(1, legacy_seed=3) != drawn(0, legacy_seed=4)
-    # A partition without one is called what it was called before there was such a seed.
-    without = {"clients": 4, "alpha": 1.0, "min_size": 10}
-    for params in (without, {**without, "legacy_seed": 3}):
-        assert make("dirichlet", params).model_dump(mode="json") == params
 
 
 @pytest.mark.parametrize("seed", range(4))

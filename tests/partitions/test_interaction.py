@@ -7,8 +7,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from benchmark.heterogeneity import group_counts
 from partitions import PartitionError, Population, make
-from partitions.core.heterogeneity import group_counts
 from partitions.interaction import DISTRIBUTIONS, Interaction
 
 PUBLISHED = Path(__file__).parents[2] / "results" / "published"

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 import yaml
 
+from benchmark.heterogeneity import class_counts
 from benchmark.registry import BrokenFile
 from partitions import Partitioner, PartitionError, Population, make, names, partition
 from partitions.core.base import IntArray
-from partitions.core.heterogeneity import class_counts
 from partitions.core.registry import SCHEMES as REGISTERED
 from partitions.white_blood_cells import WhiteBloodCells
 

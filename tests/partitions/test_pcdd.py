@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from benchmark.heterogeneity import class_counts
 from partitions import PartitionError, Population, make
 from partitions.core.base import indices_by_class
-from partitions.core.heterogeneity import class_counts
 from partitions.pcdd import assign_classes, deal_samples
 
 GOLDEN = np.load(Path(__file__).parents[1] / "golden" / "fedmr_partition.npz", allow_pickle=False)

@@ -17,7 +17,6 @@ import torch
 from tiny_runs import STATEFUL, bits, folder_of, status_of, tiny
 
 from benchmark.config.schema import RunConfig
-from benchmark.engine.evaluation import Images
 from benchmark.engine.federation import FederatedRun
 from benchmark.errors import ConfigError, UserError
 from benchmark.runs.build import build_problem, build_run, choose_device
@@ -25,6 +24,7 @@ from benchmark.runs.data import load_data, load_dataset, prepare_data
 from benchmark.runs.execute import execute, work
 from benchmark.system import NO_MEMORY
 from datasets.core import prepare
+from methods.core.samples import TwoArrays
 
 
 def configuration(tmp_path: Path, *layers: dict[str, Any], seed: int = 0, **runtime: Any) -> RunConfig:
@@ -71,16 +71,19 @@ def test_what_no_client_drew_is_test_data(tmp_path: Path) -> None:
     np.testing.assert_array_equal(np.sort(np.concatenate([drawn, data.rest])), np.arange(400))
     problem = build_problem(config, data, choose_device("cpu"))
     test, held = (problem.evaluation_sets[name] for name in ("test", "validation"))
+    every = slice(None)
     for mine, own, train in (
-        (test.images, data.test.images, data.train.images),
-        (test.labels, data.test.labels, data.train.labels),
+        (test.stored(every), data.test.images, data.train.images[data.rest]),
+        (test.y, data.test.labels, data.train.labels[data.rest]),
+        (held.stored(every), data.test.images[:0], data.train.images[data.validation]),
+        (held.y, data.test.labels[:0], data.train.labels[data.validation]),
     ):
-        np.testing.assert_array_equal(mine[:].numpy(), np.concatenate([own, train[data.rest]]))
+        np.testing.assert_array_equal(mine.numpy(), np.concatenate([own, train]))
     assert isinstance(data.train.images, np.memmap) and isinstance(data.test.images, np.memmap)
-    assert isinstance(held.images, Images) and isinstance(test.images, Images)
-    for used in (problem.images, held.images.others, test.images.others):
+    assert isinstance(test.images, TwoArrays)
+    for used in (problem.images, held.images, test.images.others):
         assert used.data_ptr() == data.train.images.ctypes.data and used.shape == data.train.images.shape
-    assert test.images.own.data_ptr() == data.test.images.ctypes.data and not len(held.images.own)
+    assert test.images.first.data_ptr() == data.test.images.ctypes.data
     unused = load_data(configuration(tmp_path, layer, {"dataset": {"rest": "unused"}}))
     assert not len(unused.rest) and all(map(np.array_equal, unused.clients, data.clients))
     few = load_data(configuration(tmp_path, layer, {"dataset": {"test_per_class": 70}}))
@@ -173,7 +176,7 @@ def test_what_is_cut_in_training_is_cut_wherever_images_are_looked_at(tmp_path: 
     # The network is built for what it sees, and trains on what is cut already.
     linear = next(m for m in run.model.net.modules() if isinstance(m, torch.nn.Linear))
     assert linear.in_features == 16 * 56 * 56
-    run.step(run.initial_state())
+    run.run_round(run.initial_state())
 
 
 # Running -----------------------------------------------------------------------------------------------------------
@@ -235,15 +238,15 @@ def test_a_fault_of_the_program_is_a_failed_run_that_can_be_repeated(
     calm = tiny(tmp_path / "calm")
     execute(calm)
     config = configuration(tmp_path)
-    step = FederatedRun.step
+    run_round = FederatedRun.run_round
 
     def broken(self: FederatedRun, state: Any) -> Any:
         if state.round == 2:
             raise RuntimeError("no such thing")
-        return step(self, state)
+        return run_round(self, state)
 
     with monkeypatch.context() as patch:
-        patch.setattr(FederatedRun, "step", broken)
+        patch.setattr(FederatedRun, "run_round", broken)
         state, message, error = execute(config)
         assert (state, error) == ("failed", "RuntimeError")
         assert message.startswith("RuntimeError: no such thing (traceback in ")
@@ -262,7 +265,7 @@ def test_a_fault_of_the_program_is_a_failed_run_that_can_be_repeated(
 def test_too_little_memory_is_one_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = configuration(tmp_path)
     said = "DefaultCPUAllocator: not enough memory: you tried to allocate 4 bytes."
-    monkeypatch.setattr(FederatedRun, "step", Mock(side_effect=RuntimeError(said)))
+    monkeypatch.setattr(FederatedRun, "run_round", Mock(side_effect=RuntimeError(said)))
     with pytest.raises(UserError) as caught:
         execute(config)
     assert str(caught.value) == NO_MEMORY

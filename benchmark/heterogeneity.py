@@ -1,4 +1,4 @@
-"""How heterogeneous a partition is: the six metrics of FedDiverse (2025), equations 2-10.
+"""How heterogeneous the data of clients are: the triplets and the six metrics of FedDiverse (2025), equations 2-10.
 
 From a count matrix [classes, attributes], normalised to sum 1, with natural logarithms and 0 log 0 = 0:
 
@@ -6,7 +6,7 @@ From a count matrix [classes, attributes], normalised to sum 1, with natural log
     attribute imbalance   AI = 1 - H(A) / log |A|
     spurious correlation  SC = 2 I(Y; A) / (H(Y) + H(A)), and 0 where H(Y) + H(A) = 0
 
-|Y| and |A| count empty rows and columns, too. All three lie in [0, 1].
+|Y| and |A| count empty rows and columns, too. All three lie in [0, 1]. Partitions, methods and figures read them here.
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import entr
 
-from partitions.core.base import IntArray
+IntArray = NDArray[np.int64]
 
 METRICS = ("GCI", "GAI", "GSC", "CCI", "CAI", "CSC")
 
@@ -33,11 +33,21 @@ def group_counts(
     return groups.reshape(len(clients), num_classes, num_attributes)
 
 
-def triplet(matrix: ArrayLike) -> tuple[float, float, float]:
-    """(CI, AI, SC) of one count matrix [Y, A], at least 2 x 2, that is not all zeros."""
-    counts = np.asarray(matrix, dtype=np.float64)
-    class_imbalance, attribute_imbalance, correlation = _triplets(counts[None])[0].tolist()
-    return class_imbalance, attribute_imbalance, correlation
+def triplets(counts: ArrayLike) -> NDArray[np.float64]:
+    """(CI, AI, SC) [..., 3] of count matrices [..., Y, A]; 0 without samples."""
+    counts = np.asarray(counts, dtype=np.float64)
+    total = counts.sum(axis=(-2, -1), keepdims=True)
+    joint = np.divide(counts, total, out=np.zeros_like(counts), where=total > 0)
+    entropy_classes, entropy_attributes = entr(joint.sum(-1)).sum(-1), entr(joint.sum(-2)).sum(-1)
+    both = entropy_classes + entropy_attributes
+    information = both - entr(joint).sum((-2, -1))
+    columns = (
+        1 - entropy_classes / np.log(max(counts.shape[-2], 2)),
+        1 - entropy_attributes / np.log(max(counts.shape[-1], 2)),
+        np.divide(2 * information, both, out=np.zeros_like(both), where=both > 0),
+    )
+    # Rounding leaves -1e-16 where the value is 0, which would be no probability.
+    return np.where(total[..., 0] > 0, np.clip(np.stack(columns, -1), 0.0, 1.0), 0.0)
 
 
 def six_metrics(matrices: ArrayLike) -> dict[str, float | None]:
@@ -53,25 +63,7 @@ def six_metrics(matrices: ArrayLike) -> dict[str, float | None]:
     counts = np.asarray(matrices, dtype=np.float64)
     if counts.ndim == 2:
         counts = counts[:, :, None]
-    pooled = _triplets(counts.sum(axis=0, keepdims=True))[0]
-    mean = _triplets(counts).mean(axis=0)
+    values = (*triplets(counts.sum(axis=0)), *triplets(counts).mean(axis=0))
     has_classes, has_attributes = counts.shape[1] > 1, counts.shape[2] > 1
     defined = (has_classes, has_attributes, has_classes and has_attributes) * 2
-    triples = zip(METRICS, (*pooled, *mean), defined, strict=True)
-    return {name: float(value) if known else None for name, value, known in triples}
-
-
-def _triplets(counts: NDArray[np.float64]) -> NDArray[np.float64]:
-    """[M, 3] (CI, AI, SC) of M count matrices [M, Y, A]; 0 for a dimension of size 1."""
-    joint = counts / counts.sum(axis=(1, 2), keepdims=True)
-    entropy_classes = entr(joint.sum(axis=2)).sum(axis=1)
-    entropy_attributes = entr(joint.sum(axis=1)).sum(axis=1)
-    information = entropy_classes + entropy_attributes - entr(joint).sum(axis=(1, 2))
-    both = entropy_classes + entropy_attributes
-    columns = (
-        1 - entropy_classes / np.log(max(counts.shape[1], 2)),
-        1 - entropy_attributes / np.log(max(counts.shape[2], 2)),
-        np.divide(2 * information, both, out=np.zeros_like(both), where=both > 0),
-    )
-    # Rounding can leave -1e-16 where the value is zero.
-    return np.clip(np.stack(columns, axis=1), 0.0, 1.0)
+    return {n: float(v) if ok else None for n, v, ok in zip(METRICS, values, defined, strict=True)}
