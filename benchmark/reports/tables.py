@@ -1,6 +1,7 @@
 """The one form of a table that renderers turn into text, be it made of runs or by an analysis."""
 
 from dataclasses import dataclass
+from itertools import groupby
 
 import pandas as pd
 
@@ -47,6 +48,13 @@ class Block:
     def column_groups(self) -> list[str | None]:
         """The heading of the group of each column."""
         return [group for group, size in self.groups for _ in range(size)] or [None] * len(self.columns)
+
+    def part(self, start: int, stop: int) -> "Block":
+        """Some of the columns."""
+        lines = tuple(Line(line.label, line.cells[start:stop], line.own) for line in self.lines)
+        groups = groupby(self.column_groups[start:stop]) if self.groups else ()
+        sizes = tuple((group, len(list(same))) for group, same in groups)
+        return Block(self.head, self.columns[start:stop], lines, sizes)
 
 
 @dataclass(frozen=True)
