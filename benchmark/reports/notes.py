@@ -38,6 +38,11 @@ def full_label(column: Column) -> str:
     return f"{column.group} {column.label}" if column.group else column.label
 
 
+def cell_label(spec: TableSpec, row: str, column: str) -> str:
+    """``FedAvg, FMNIST IID``: the labels of a row and a column."""
+    return f"{spec.row(row).label}, {full_label(spec.column(column))}"
+
+
 def short_name(key: str) -> str:
     """The name of a setting in a sentence: ``mu`` for ``method.client.fedprox.mu``, ``server lr`` for the server's."""
     side = "server " if key.startswith("method.server.") else "client " if key.startswith("train.") else ""
