@@ -11,7 +11,7 @@ from typing import NamedTuple
 import pandas as pd
 import torch
 
-from benchmark.analyses.registry import Options
+from benchmark.analyses.registry import AnalysisOptions
 from benchmark.config.compose import load_group
 from benchmark.models.networks import Net, build_net
 from benchmark.paths import PUBLISHED
@@ -30,7 +30,7 @@ NOTES = (
 )
 
 
-class Setting(NamedTuple):
+class PaperSetting(NamedTuple):
     """A column of Table 3: the model, and the number of classes and shape of images that it is built for."""
 
     label: str
@@ -41,11 +41,11 @@ class Setting(NamedTuple):
 
 
 SETTINGS = (
-    Setting("FMNIST", "fmnist", "resnet18_32", 10, (1, 28, 28)),
-    Setting("SVHN", "svhn", "resnet18_32", 10, (3, 32, 32)),
-    Setting("CIFAR-10", "cifar10", "resnet18_32", 10, (3, 32, 32)),
-    Setting("CIFAR-100", "cifar100", "wrn28_10", 100, (3, 32, 32)),
-    Setting("ISIC2019", "isic2019", "efficientnet_b0", 8, (3, 200, 200)),
+    PaperSetting("FMNIST", "fmnist", "resnet18_32", 10, (1, 28, 28)),
+    PaperSetting("SVHN", "svhn", "resnet18_32", 10, (3, 32, 32)),
+    PaperSetting("CIFAR-10", "cifar10", "resnet18_32", 10, (3, 32, 32)),
+    PaperSetting("CIFAR-100", "cifar100", "wrn28_10", 100, (3, 32, 32)),
+    PaperSetting("ISIC2019", "isic2019", "efficientnet_b0", 8, (3, 200, 200)),
 )
 
 
@@ -55,7 +55,7 @@ def count(net: Net, num_classes: int) -> tuple[int, int]:
     return model, num_classes * net.feature_dim
 
 
-def network(setting: Setting) -> Net:
+def network(setting: PaperSetting) -> Net:
     """The network of a setting, without memory for its values."""
     settings = load_group("model", setting.model)
     parameters = {key: value for key, value in settings.items() if key not in ("name", "pretrained")}
@@ -63,7 +63,7 @@ def network(setting: Setting) -> Net:
         return build_net(setting.model, setting.classes, setting.shape, parameters, 0)
 
 
-def communication(options: Options) -> Table:
+def communication(options: AnalysisOptions) -> Table:
     """Numbers that a client sends in a round with and without prototypes (FedMR, Table 3): printed and counted."""
     lines = read_published(PUBLISHED / "fedmr_table3.csv")
     printed = lines.set_index(["method", "setting", "metric"])["mean"]

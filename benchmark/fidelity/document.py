@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from benchmark.experiments.metrics import METRICS
 from benchmark.fidelity import effects
-from benchmark.fidelity.ledger import Chapter, Effect, Entry, Value, table
+from benchmark.fidelity.ledger import Chapter, Effect, LedgerEntry, Value, table
 from benchmark.paths import PUBLISHED
 from benchmark.reports.notes import full_label
 from benchmark.reports.render.markdown import escape_cell, pipe_row
@@ -86,11 +86,11 @@ def _values(values: Sequence[Value]) -> str:
 # Entries ---------------------------------------------------------------------------------------------------------
 
 
-def _switches(entry: Entry) -> str:
+def _switches(entry: LedgerEntry) -> str:
     return "<br>".join(f"`{key}`: {_values(values)}" for key, values in entry.switch.items()) or "none"
 
 
-def _short(entry: Entry, measured: Measured) -> str:
+def _short(entry: LedgerEntry, measured: Measured) -> str:
     if entry.effect is None:
         return ""
     lines = {preset: _line(entry, preset, measured) for preset in PRESETS}
@@ -100,7 +100,7 @@ def _short(entry: Entry, measured: Measured) -> str:
     )
 
 
-def _line(entry: Entry, preset: str, measured: Measured) -> Mapping[str, str]:
+def _line(entry: LedgerEntry, preset: str, measured: Measured) -> Mapping[str, str]:
     """The measured line of an entry; empty if there is none."""
     key = effects.key_of(entry, preset)
     return measured[preset].get(key, {}) if key else {}
@@ -128,7 +128,7 @@ def _chapter(chapter: Chapter, measured: Measured) -> Iterator[str]:
             yield _effect(entry, entry.effect, measured)
 
 
-def _items(entry: Entry) -> Iterator[str]:
+def _items(entry: LedgerEntry) -> Iterator[str]:
     said = {
         "Paper": entry.paper,
         "Code": entry.code,
@@ -142,7 +142,7 @@ def _items(entry: Entry) -> Iterator[str]:
         yield f"- *{'Not switched' if entry.switch else 'No switch'}.* {entry.no_switch}"
 
 
-def _effect(entry: Entry, effect: Effect, measured: Measured) -> str:
+def _effect(entry: LedgerEntry, effect: Effect, measured: Measured) -> str:
     overrides = ", ".join(f"`{key}={_plain(value)}`" for key, value in effect.overrides.items())
     presets = [preset for preset in PRESETS if preset in effect.cells]
     rows, metrics = [], set()
@@ -197,7 +197,7 @@ def _printed() -> Iterator[str]:
             yield f"Without a mismatch: {section.agreeing}"
 
 
-class Section(NamedTuple):
+class PaperInconsistencies(NamedTuple):
     """What is listed about a paper: (id, text, lines of arithmetic) of each item, and how many numbers agree."""
 
     paper: str
@@ -205,7 +205,7 @@ class Section(NamedTuple):
     agreeing: str
 
 
-def inconsistencies() -> list[Section]:
+def inconsistencies() -> list[PaperInconsistencies]:
     """The list in ``results/published/README.md``."""
     text = (PUBLISHED / "README.md").read_text(encoding="utf-8")
     _, _, listed = text.partition("\n## Inconsistencies\n")
@@ -214,5 +214,5 @@ def inconsistencies() -> list[Section]:
         found = re.findall(r"^- \*\*([A-Z]+-\d+)\*\* (.+)\n((?:  - .+\n)*)", part + "\n", re.MULTILINE)
         items = [(name, about, re.findall(r"  - (.+)", lines)) for name, about, lines in found]
         agreeing = re.search(r"^- Without a mismatch: (.+)", part, re.MULTILINE)
-        sections.append(Section(part.partition("\n")[0], items, agreeing[1] if agreeing else ""))
+        sections.append(PaperInconsistencies(part.partition("\n")[0], items, agreeing[1] if agreeing else ""))
     return sections

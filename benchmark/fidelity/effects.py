@@ -11,7 +11,7 @@ from benchmark.errors import ConfigError
 from benchmark.experiments.plan import Cells, TunedValues, plan
 from benchmark.experiments.spec import TableSpec
 from benchmark.experiments.tuning import TunedFolder
-from benchmark.fidelity.ledger import Chapter, Entry, entries_of, table
+from benchmark.fidelity.ledger import Chapter, LedgerEntry, entries_of, table
 from benchmark.paths import ROOT
 from benchmark.reports.collect import collect
 from benchmark.runs.index import RunIndex
@@ -34,13 +34,13 @@ COLUMNS = (
 class Pair(NamedTuple):
     """The two cells of an entry: ``spec`` is cut to the cell."""
 
-    entry: Entry
+    entry: LedgerEntry
     spec: TableSpec
     default: Cells
     switched: Cells
 
 
-def key_of(entry: Entry, preset: str) -> tuple[str, ...] | None:
+def key_of(entry: LedgerEntry, preset: str) -> tuple[str, ...] | None:
     """What a measured line must match to be about this entry; None if nothing is measured in the preset."""
     if entry.effect is None or preset not in entry.effect.cells:
         return None

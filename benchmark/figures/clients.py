@@ -14,6 +14,7 @@ from benchmark.experiments.tables import spec_called
 from benchmark.figures.registry import Drawing, Request, panels
 from benchmark.reports.pictures import draw_bubbles
 from partitions import make, six_metrics
+from partitions.core.heterogeneity import class_counts
 
 CELL = 0.27
 """Inches of a client and of a class."""
@@ -56,9 +57,8 @@ def _counts(request: Request, table: TableSpec, column: Column) -> tuple[np.ndar
     from benchmark.runs.data import load_data  # imports torch, which drawing finished runs does not need
 
     data = load_data(cell.runs[0])
-    labels, names = np.asarray(data.train.labels), data.dataset.classes
-    counts = [np.bincount(labels[client], minlength=len(names)) for client in data.partition.clients]
-    return np.stack(counts), names
+    names = data.dataset.classes
+    return class_counts(data.partition.clients, np.asarray(data.train.labels), len(names)), names
 
 
 def heterogeneity(request: Request) -> Drawing:

@@ -103,10 +103,10 @@ def _places(request: Request, run: RunConfig, types: np.ndarray) -> list[tuple[i
     """(seed, round, client, type, place of the client sorted by type) in the rounds that are shown."""
     places = np.argsort(np.argsort([TYPES.index(name) for name in types], kind="stable"))
     taken = [record for record in request.records(run) if record.split == "participation"]
-    found = [(record.round, int(record.group.removeprefix("client="))) for record in taken]
+    pairs = [(record.round, int(record.group.removeprefix("client="))) for record in taken]
     # Rounds with everybody (pre-training) have no such records.
-    last = min((t for t, _ in found), default=0) + int(request.option("rounds", 20))
-    return [(run.seed, t, k, str(types[k]), int(places[k])) for t, k in found if t < last]
+    last = min((t for t, _ in pairs), default=0) + int(request.option("rounds", 20))
+    return [(run.seed, t, k, str(types[k]), int(places[k])) for t, k in pairs if t < last]
 
 
 def _draw(axis: Axes, data: pd.DataFrame, types: np.ndarray, shares: dict[str, float]) -> None:

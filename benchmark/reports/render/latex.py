@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from benchmark.reports.render.printed import SMALL_PRINT, Printed, large_print, small_print
 from benchmark.reports.results import CellResult
-from benchmark.reports.tables import Block, Line, Table
+from benchmark.reports.tables import ColumnBlock, Table, TableLine
 from benchmark.runs.status import RunState
 
 
@@ -126,7 +126,7 @@ def _floats(table: Table, number: int, layout: _Layout) -> list[str]:
     return lines
 
 
-def _stacks(table: Table, block: Block, layout: _Layout) -> list[Block]:
+def _stacks(table: Table, block: ColumnBlock, layout: _Layout) -> list[ColumnBlock]:
     """The block cut into blocks that are narrow enough, with about equally many columns each."""
     label = max(len(line.label) + len(" (own)") * line.own for line in block.lines)
     widths = [
@@ -142,7 +142,7 @@ def _stacks(table: Table, block: Block, layout: _Layout) -> list[Block]:
     return [block.part(start, start + size) for start in range(0, number, size)]
 
 
-def _tabular(table: Table, stacks: Sequence[Block]) -> list[str]:
+def _tabular(table: Table, stacks: Sequence[ColumnBlock]) -> list[str]:
     """The columns of the blocks, one block above the other."""
     otherwise = "c" if table.preset else "l"
     above = zip_longest(*(_columns(table, block) for block in stacks), fillvalue=[])
@@ -165,7 +165,7 @@ def _tabular(table: Table, stacks: Sequence[Block]) -> list[str]:
     return [*lines, r"\bottomrule", r"\end{tabular}}"]
 
 
-def _columns(table: Table, block: Block) -> list[list[Printed]]:
+def _columns(table: Table, block: ColumnBlock) -> list[list[Printed]]:
     """All entries of each column."""
     return [
         [printed for line in block.lines for printed in _printed(table, line.cells[place])]
@@ -243,7 +243,7 @@ def _seeds_meaning(table: Table) -> str:
     return f" 2/3: seeds done ({what})." if outcomes else ""
 
 
-def _head(block: Block) -> list[str]:
+def _head(block: ColumnBlock) -> list[str]:
     heads, rules, start = [""], [], 2
     for group, size in block.groups:
         heads.append(rf"\multicolumn{{{size}}}{{c}}{{{escape(group or '')}}}")
@@ -254,7 +254,7 @@ def _head(block: Block) -> list[str]:
     return [_row(heads), "".join(rules), last] if rules else [last]
 
 
-def _line(table: Table, line: Line, columns: Sequence[Sequence[Printed]]) -> list[str]:
+def _line(table: Table, line: TableLine, columns: Sequence[Sequence[Printed]]) -> list[str]:
     label = escape(line.label) + (" (own)" if line.own else "")
     cells = [_printed(table, cell) for cell in line.cells]
     rows = [

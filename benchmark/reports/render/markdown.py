@@ -7,7 +7,7 @@ from benchmark.errors import printable
 from benchmark.experiments.metrics import Show
 from benchmark.reports.render.printed import SMALL_PRINT, Printed, large_print, small_print
 from benchmark.reports.results import CellResult
-from benchmark.reports.tables import Block, Note, Table
+from benchmark.reports.tables import ColumnBlock, Note, Table
 
 # An underscore between two letters, an ampersand before a space and a number sign in a line have no meaning.
 _MARKUP = re.compile(r"[\\*`\[\]~$]|(?<!\w)_|_(?!\w)|&(?=#?\w+;)|^[#>]|^[+-](?= )")
@@ -49,7 +49,7 @@ def render(table: Table) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _block(table: Table, block: Block) -> str:
+def _block(table: Table, block: ColumnBlock) -> str:
     with_groups = len(table.blocks) == 1 or len(block.groups) > 1
     heads = [
         f"{group}: {label}" if with_groups and group else label

@@ -14,7 +14,7 @@ from benchmark.errors import printable
 from benchmark.reports.render.console import TextConsole
 from benchmark.reports.render.printed import Printed, large_print, small_print
 from benchmark.reports.results import CellResult
-from benchmark.reports.tables import Block, Table
+from benchmark.reports.tables import ColumnBlock, Table
 
 GAP = 2
 """Characters between two columns."""
@@ -43,7 +43,7 @@ def render(table: Table, with_notes: bool = True, width: int | None = None) -> s
     return capture.get()
 
 
-def _parts(table: Table, block: Block, room: int) -> Iterator[TextTable]:
+def _parts(table: Table, block: ColumnBlock, room: int) -> Iterator[TextTable]:
     """The block, cut between columns where it is wider than ``room``. Each part has the labels of the lines."""
     labels = [Text(f"{printable(line.label)}{' (own)' if line.own else ''}") for line in block.lines]
     first = _width(block.head, labels)
