@@ -33,10 +33,10 @@ def load(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], Any]]:
 
 
 def test_job_has_the_same_numbers_each_time(load: Callable[[str], Any], tmp_path: Path) -> None:
-    job = load("job")
-    words = [word for word in job.SETTINGS if word.split("=")[0] not in ("dataset", "partition.clients")]
+    ours = load("ours")
+    words = [word for word in ours.SETTINGS if word.split("=")[0] not in ("dataset", "partition.clients")]
     for name in ("a", "b"):
-        job.make(tmp_path / name, [*words, *FAKE])
+        ours.make(tmp_path / name, [*words, *FAKE])
     one, two = (torch.load(tmp_path / name) for name in ("a", "b"))
     torch.testing.assert_close(one, two, rtol=0, atol=0)
 
@@ -44,9 +44,9 @@ def test_job_has_the_same_numbers_each_time(load: Callable[[str], Any], tmp_path
 def test_bare_loop_and_fedtables_have_the_same_weights_after_each_round(
     load: Callable[[str], Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    job, bare = load("job"), load("bare")
-    words = [*job.SETTINGS, *FAKE]
-    job.make(tmp_path / "job.pt", words)
+    job, bare, ours = map(load, ("job", "bare", "ours"))
+    words = [*ours.SETTINGS, *FAKE]
+    ours.make(tmp_path / "job.pt", words)
     monkeypatch.setenv("BENCH_PEERS_JOB", str(tmp_path / "job.pt"))
     (config,) = configurations(words, many=False)
     run = build_run(config, load_data(config))

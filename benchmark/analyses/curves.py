@@ -41,9 +41,8 @@ def curves(options: CurvesOptions) -> Table:
         missing += len(cell.runs) - len(done)
         if not done:
             continue
-        records = {run.seed: index.records(run.key) for run in done}
-        found = {seed: recorded(each, shown.split, spec.metric) for seed, each in records.items()}
-        curve = pd.DataFrame(found).sort_index() * shown.scale
+        values = {run.seed: recorded(index.records(run.key), shown.split, spec.metric) for run in done}
+        curve = pd.DataFrame(values).sort_index() * shown.scale
         lines.append({"row": row, "column": column, "seeds": len(done), **fifths(curve)})
         over = {"mean": curve.mean(axis=1), "std": curve.std(axis=1), "seeds": curve.count(axis=1)}
         points.append(pd.DataFrame({"row": row, "column": column, "round": curve.index, **over}))

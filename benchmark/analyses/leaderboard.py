@@ -69,10 +69,10 @@ def costs(spec: TableSpec, cells: Cells) -> dict[str, dict[str, float]]:
     """Method -> time, up, down, client, server, as `NOTES` says, but for `TOGETHER` and methods without runs."""
     column = spec.run_columns[0].key
     alone = spec.cut([row.key for row in spec.rows if row.key not in TOGETHER], [column])
-    found = timed(alone, cells, column, REPEATS, warm=WARM, rounds=ROUNDS)
-    _, fedavg = found.get(spec.row("fedavg").label, (None, math.nan))
+    trainees = timed(alone, cells, column, REPEATS, warm=WARM, rounds=ROUNDS)
+    _, fedavg = trainees.get(spec.row("fedavg").label, (None, math.nan))
     prices = {}
-    for label, (trainee, seconds) in found.items():
+    for label, (trainee, seconds) in trainees.items():
         state, run = trainee.state, trainee.run
         _, report = run.step(state)
         size = run.layout.size + len(run.model.buffers)

@@ -104,7 +104,7 @@ def peers(folder: str) -> None:
     for peer in (PFL, FLOWER):
         subprocess.run([sys.executable, "-m", "venv", WORK / peer.file], check=True)
         peer.start("-m", "pip", "install", "--no-deps", "-r", str(SCRIPTS / f"{peer.file}.txt"))
-    OURS.start(str(SCRIPTS / "job.py"))
+    OURS.start(str(SCRIPTS / "ours.py"), "job")
     reports, sweeps = [], []
     for repeat in range(1 + REPEATS):
         for peer in PEERS:

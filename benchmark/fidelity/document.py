@@ -172,8 +172,8 @@ def _side(line: Mapping[str, str], side: str) -> str:
 
 
 def _each(line: Mapping[str, str]) -> str:
-    each = ", ".join(f"{float(value):+.2f}" for value in line["differences"].split())
-    return _difference(line) + (f" ({each})" if each else "")
+    by_seed = ", ".join(f"{float(value):+.2f}" for value in line["differences"].split())
+    return _difference(line) + (f" ({by_seed})" if by_seed else "")
 
 
 # Printed inconsistencies -----------------------------------------------------------------------------------------
@@ -211,8 +211,8 @@ def inconsistencies() -> list[PaperInconsistencies]:
     _, _, listed = text.partition("\n## Inconsistencies\n")
     sections = []
     for part in listed.partition("\n## ")[0].split("\n### ")[1:]:
-        found = re.findall(r"^- \*\*([A-Z]+-\d+)\*\* (.+)\n((?:  - .+\n)*)", part + "\n", re.MULTILINE)
-        items = [(name, about, re.findall(r"  - (.+)", lines)) for name, about, lines in found]
+        listed_items = re.findall(r"^- \*\*([A-Z]+-\d+)\*\* (.+)\n((?:  - .+\n)*)", part + "\n", re.MULTILINE)
+        items = [(name, about, re.findall(r"  - (.+)", lines)) for name, about, lines in listed_items]
         agreeing = re.search(r"^- Without a mismatch: (.+)", part, re.MULTILINE)
         sections.append(PaperInconsistencies(part.partition("\n")[0], items, agreeing[1] if agreeing else ""))
     return sections

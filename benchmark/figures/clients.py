@@ -13,6 +13,7 @@ from benchmark.experiments.spec import Column, TableSpec
 from benchmark.experiments.tables import spec_called
 from benchmark.figures.registry import Drawing, Request, panels
 from benchmark.reports.pictures import draw_bubbles
+from benchmark.runs.data import load_data
 from partitions import make, six_metrics
 from partitions.core.heterogeneity import class_counts
 
@@ -54,8 +55,6 @@ def _counts(request: Request, table: TableSpec, column: Column) -> tuple[np.ndar
     cell = plan(table.cut([row], [column.key]), request.preset, (0,), request.extra)[row, column.key]
     if not cell.runs:
         raise request.error(f"column {column.key} of {table.name}: {cell.state}.")
-    from benchmark.runs.data import load_data  # imports torch, which drawing finished runs does not need
-
     data = load_data(cell.runs[0])
     names = data.dataset.classes
     return class_counts(data.partition.clients, np.asarray(data.train.labels), len(names)), names

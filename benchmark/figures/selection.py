@@ -31,7 +31,7 @@ def sensitivity(request: Request) -> Drawing:
         values = [run.selection[name] for name in ("q", "tau_b", "tau_a")]
         rows += [(*values, run.seed, metric, final[metric]) for metric in METRICS if metric in final]
     data = request.frame(rows, ["q", "tau_b", "tau_a", "seed", "metric", "value"])
-    chosen = request.option("chosen", {})
+    papers_choice = request.option("chosen", {})
     steps = data.groupby(["metric", "q", "tau_b", "tau_a"], as_index=False)["value"].mean()
     qs = sorted(steps["q"].unique())
     figure, axes = panels(2, len(qs), width=2.3, height=2.4)
@@ -49,13 +49,12 @@ def sensitivity(request: Request) -> Drawing:
             axis.set_xlabel("attribute steps" if i == 1 else "")
             axis.set_ylabel(f"{title}\nbiased steps" if j == 0 else "", fontsize=9)
             axis.tick_params(labelsize=8, rotation=0)
-            if chosen.get("q") == q and chosen.get("tau_b") in grid.index and chosen.get("tau_a") in grid:
-                corner = grid.columns.get_loc(chosen["tau_a"]), grid.index.get_loc(chosen["tau_b"])
-                axis.add_patch(
-                    Rectangle(corner, 1, 1, fill=False, edgecolor="red", linewidth=2, clip_on=False)
-                )
-    remark = f"Means over seeds ({data['seed'].nunique()})."
-    return Drawing(figure, data, (remark, *(["Framed: the values that the paper chose."] if chosen else [])))
+            b, a = papers_choice.get("tau_b"), papers_choice.get("tau_a")
+            if papers_choice.get("q") == q and b in grid.index and a in grid:
+                corner = grid.columns.get_loc(a), grid.index.get_loc(b)
+                axis.add_patch(Rectangle(corner, 1, 1, fill=False, color="red", linewidth=2, clip_on=False))
+    framed = ["Framed: the values that the paper chose."] if papers_choice else []
+    return Drawing(figure, data, (f"Means over seeds ({data['seed'].nunique()}).", *framed))
 
 
 def selected_clients(request: Request) -> Drawing:

@@ -97,7 +97,7 @@ def _marks(results: TableResults, show: Show) -> list[str]:
     cells = results.cells.values()
     measured = [cell for cell in cells if show in ("measured", "both")]
     states = dict.fromkeys(cell.state for cell in cells if cell.state != "ok" and show != "published")
-    found = {
+    meanings = {
         "bold: best": any(cell.mark.best for cell in measured),
         "underlined: second": any(cell.mark.second for cell in measured),
         f"†: not significantly worse (p ≥ {ALPHA:g})": any(cell.mark.not_worse for cell in measured),
@@ -105,7 +105,7 @@ def _marks(results: TableResults, show: Show) -> list[str]:
         and show != "published",
         f"–: {', '.join(states)}": bool(states),
     }
-    text = "; ".join(meaning for meaning, there in found.items() if there)
+    text = "; ".join(meaning for meaning, there in meanings.items() if there)
     return [f"{text[0].upper()}{text[1:]}."] if text else []
 
 

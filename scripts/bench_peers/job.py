@@ -1,8 +1,4 @@
-"""The job that every framework carries out, and what all of them share to do it.
-
-``python job.py`` writes it: samples, weights, the clients of each round and the order of their samples. That needs
-FedTables and its environment; the rest of the file needs numpy and torch alone.
-"""
+"""The job that every framework carries out, and what all of them share to do it. Needs torch alone."""
 
 import json
 import os
@@ -10,20 +6,11 @@ import threading
 import time
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from usage import cpu_seconds, memory
-
-SETTINGS = (
-    "dataset=mnist partition=dirichlet partition.clients=100 partition.alpha=0.5 model=small_cnn method=fedavg "
-    "train.rounds=8 train.clients_per_round=10 train.epochs=1 train.batch_size=32 train.lr=0.02 train.momentum=0 "
-    "evaluation.every=8 runtime.device=cpu"
-).split()
-"""The job as words of ``python -m benchmark run``."""
 
 
 @dataclass(frozen=True)
@@ -136,41 +123,3 @@ class Clock:
         measured = {"seconds": (last_seconds - seconds) / rounds, "cpu_seconds": (last_cpu - cpu) / rounds,
                     "rounds": len(self.marks), "memory": self.memory}  # fmt: skip
         print(json.dumps({"version": version, "accuracy": accuracy, **measured}))
-
-
-def make(path: Path, words: list[str]) -> None:
-    """Write the job that ``words`` of ``python -m benchmark run`` describe: what FedTables does with seed 0."""
-    from benchmark.cli.overrides import configurations
-    from benchmark.engine.randomness import generator
-    from benchmark.engine.records import Cost
-    from benchmark.engine.views import ProbedClients
-    from benchmark.runs.build import build_run
-    from benchmark.runs.data import load_data
-
-    (config,) = configurations(words, many=False)
-    data = load_data(config)
-    run = build_run(config, data)
-    pool = ProbedClients(run.clients, run.initial_state(), Cost())
-    per_round = config.train.clients_per_round or len(data.clients)
-    cohorts, orders = [], []
-    for t in range(config.train.rounds):
-        rng = generator(config.seed, "participation", t)
-        ids, _ = run.method.selection.choose(t, per_round, pool, {}, rng)
-        cohorts.append(sorted(ids))
-        for k in cohorts[-1]:
-            order = generator(config.seed, "batches", t, k, 0).permutation(len(data.clients[k]))
-            orders.append(torch.from_numpy(data.clients[k][order]))
-    images, labels, test_images, test_labels = (
-        torch.from_numpy(np.array(array))
-        for part in (data.train, data.test) for array in (part.images, part.labels)
-    )  # fmt: skip
-    mean, std = (torch.tensor(values).reshape(-1, 1, 1) for values in (data.dataset.mean, data.dataset.std))
-    weights = [parameter.detach() for parameter in run.model.net.parameters()]
-    train = config.train
-    job = Job(images, labels, test_images, test_labels, mean, std, torch.tensor(cohorts), orders, weights,
-              train.lr, train.batch_size)  # fmt: skip
-    torch.save(vars(job), path)
-
-
-if __name__ == "__main__":
-    make(Path(os.environ["BENCH_PEERS_JOB"]), SETTINGS)
