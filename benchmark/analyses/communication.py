@@ -11,7 +11,7 @@ from typing import NamedTuple
 import pandas as pd
 import torch
 
-from benchmark.analyses.registry import AnalysisOptions
+from benchmark.analyses.registry import Options
 from benchmark.config.compose import load_group
 from benchmark.models.networks import Net, build_net
 from benchmark.paths import PUBLISHED
@@ -63,7 +63,7 @@ def network(setting: PaperSetting) -> Net:
         return build_net(setting.model, setting.classes, setting.shape, parameters, 0)
 
 
-def communication(options: AnalysisOptions) -> Table:
+def communication(options: Options) -> Table:
     """Numbers that a client sends in a round with and without prototypes (FedMR, Table 3): printed and counted."""
     lines = read_published(PUBLISHED / "fedmr_table3.csv")
     printed = lines.set_index(["method", "setting", "metric"])["mean"]

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 import pandas as pd
 
-from benchmark.analyses.registry import AnalysisOptions
+from benchmark.analyses.registry import Options
 from benchmark.paths import PUBLISHED
 from benchmark.reports.published import read_published
 from benchmark.reports.tables import Table, text_table
@@ -50,7 +50,7 @@ def _beside(printed: Mapping[str, object], matrix: IntArray) -> dict[str, object
     return cells
 
 
-def pooled_data(options: AnalysisOptions) -> Table:
+def pooled_data(options: Options) -> Table:
     """All clients' data together, class by attribute (FedDiverse, Table 5): printed and counted."""
     printed = read_published(PUBLISHED / "feddiverse_table5.csv")
     rows = []
@@ -65,7 +65,7 @@ def pooled_data(options: AnalysisOptions) -> Table:
     return text_table("feddiverse_table5_data", title, pd.DataFrame(rows), (TRIPLETS,), decimals=2)
 
 
-def client_types(options: AnalysisOptions) -> Table:
+def client_types(options: Options) -> Table:
     """The types of clients of each setting (FedDiverse, Table 6): printed and counted."""
     printed = read_published(PUBLISHED / "feddiverse_table6.csv")
     rows = []

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class AnalysisOptions:
+class Options:
     """What every analysis takes.
 
     Attributes:
@@ -27,7 +27,7 @@ class AnalysisOptions:
 
 
 @dataclass(frozen=True)
-class RunOptions(AnalysisOptions):
+class RunOptions(Options):
     """What an analysis of finished runs takes.
 
     Attributes:
@@ -78,7 +78,7 @@ class CurvesOptions(RunOptions):
 
 
 @dataclass(frozen=True)
-class LossDecompositionOptions(AnalysisOptions):
+class LossDecompositionOptions(Options):
     """How the experiment of the figure is carried out.
 
     Attributes:
@@ -108,7 +108,7 @@ class OverheadOptions(RunOptions):
 
 
 @dataclass(frozen=True)
-class ResourcesOptions(AnalysisOptions):
+class ResourcesOptions(Options):
     """What is measured.
 
     Attributes:
@@ -123,7 +123,7 @@ class ResourcesOptions(AnalysisOptions):
 
 
 @dataclass(frozen=True)
-class RetinaSplitsOptions(AnalysisOptions):
+class RetinaSplitsOptions(Options):
     """Where the data are.
 
     Attributes:
@@ -134,7 +134,7 @@ class RetinaSplitsOptions(AnalysisOptions):
 
 
 @dataclass(frozen=True)
-class UpdateGeometryOptions(AnalysisOptions):
+class UpdateGeometryOptions(Options):
     """Which cell is trained, and for how many rounds.
 
     Attributes:
@@ -155,7 +155,7 @@ class Analysis(NamedTuple):
 
     name: str
     module: str
-    options: type[AnalysisOptions]
+    options: type[Options]
 
     @property
     def compute(self) -> Callable[[Any], Table]:
@@ -197,13 +197,13 @@ PAPER_TABLES = (
 """Listed here, so that a command can look them up without importing the analyses and PyTorch."""
 
 ANALYSES = (
-    Analysis("client-types", "interaction", AnalysisOptions),
-    Analysis("communication", "communication", AnalysisOptions),
+    Analysis("client-types", "interaction", Options),
+    Analysis("communication", "communication", Options),
     Analysis("curves", "curves", CurvesOptions),
     Analysis("leaderboard", "leaderboard", RunOptions),
     Analysis("loss-decomposition", "loss_decomposition", LossDecompositionOptions),
     Analysis("overhead", "overhead", OverheadOptions),
-    Analysis("pooled-data", "interaction", AnalysisOptions),
+    Analysis("pooled-data", "interaction", Options),
     Analysis("resources", "resources", ResourcesOptions),
     Analysis("retina-splits", "retina_splits", RetinaSplitsOptions),
     Analysis("update-geometry", "update_geometry", UpdateGeometryOptions),
