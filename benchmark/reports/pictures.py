@@ -70,7 +70,12 @@ def save(figure: Figure, stem: Path, formats: Sequence[str] = FORMATS, dpi: int 
     stem.parent.mkdir(parents=True, exist_ok=True)
     files = [stem.with_name(stem.name + suffix) for suffix in formats]
     for file in files:
-        form: dict[str, Any] = {"format": file.suffix[1:], "dpi": dpi, "bbox_inches": "tight", "pad_inches": 0.03}
+        form: dict[str, Any] = {
+            "format": file.suffix[1:],
+            "dpi": dpi,
+            "bbox_inches": "tight",
+            "pad_inches": 0.03,
+        }
         form["metadata"] = {"CreationDate": None} if file.suffix == ".pdf" else {"Software": None}
         write_atomically(file, partial(figure.savefig, **form), durable=False)
     return files
