@@ -1,6 +1,6 @@
 """What finished runs answer of the checklists that conferences ask authors to fill in: NeurIPS's, and ACL's (ARR).
 
-Questions are in our own words; the items of the checklists are named beside them.
+``checklist.md.jinja`` has the questions, in our own words, and the items of the checklists that ask them.
 """
 
 import json
@@ -9,9 +9,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
+from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from benchmark.config.schema import RunConfig
 from benchmark.errors import ConfigError, StorageError
@@ -21,32 +22,13 @@ from benchmark.experiments.tuning import TunedCell, TunedTable
 from benchmark.models.networks import build_net
 from benchmark.reports.collect import validation_value
 from benchmark.reports.notes import cell_label, notes_of, short_name, shown_value
+from benchmark.reports.render.markdown import escape
 from benchmark.reports.results import TableResults, gathered
 from benchmark.reports.statistics import summarise
 from benchmark.runs.index import RunIndex
 from benchmark.runs.store import read_json
 from benchmark.transforms.augmentation import augmentation
 from datasets.core import registry
-
-
-class Answer(NamedTuple):
-    """One question, the items of the checklists that ask it, and what is to be said. ``command``: printed as it is."""
-
-    question: str
-    items: str
-    lines: Iterable[str]
-    command: str = ""
-
-
-OUTSIDE = (
-    "Claims, limitations, theory (NeurIPS 1 to 3; ARR A1): in the paper.",
-    "Ethics, risks, societal impact, safeguards (NeurIPS 9 to 11; ARR A2): in the paper.",
-    "Intended use, personal data and documentation of the data sets (ARR B3 to B5): on the owners' pages named above.",
-    "New assets (NeurIPS 13): in the documentation of what you release.",
-    "Participants, review boards, annotators (NeurIPS 14, 15; ARR D): in the paper. FedTables collects no data.",
-    "Use of language models or assistants (NeurIPS 16; ARR E): in the paper.",
-)
-"""What no run can answer, and where to answer it."""
 
 
 @dataclass(frozen=True)
@@ -86,28 +68,19 @@ class Checklist:
         blocks = estimate.blocks(self.results.spec.name, list(self.ended.values()))
         return {block.run.hash: block for block in blocks}
 
-    def answers(self) -> list[Answer]:
-        """All answers, in the order of the page."""
-        how = "How are the results repeated, and by which code were they made?"
-        return [
-            Answer("Which runs is this about?", "NeurIPS 4; ARR C3", self._runs()),
-            Answer(how, "NeurIPS 4, 5; ARR C4", self._code(), self.command),
-            Answer("On which machines, with which software?", "NeurIPS 8; ARR C1", self._machines()),
-            Answer("How long did it take?", "NeurIPS 8; ARR C1", self._time()),
-            Answer("How many parameters does the model have?", "ARR C1", self._parameters()),
-            Answer("How was training set up?", "NeurIPS 6; ARR C2", self._training()),
-            Answer("How were hyper-parameters chosen?", "NeurIPS 6; ARR C2", self._search()),
-            Answer("What are the scores on validation data?", "ARR C2", self._validation()),
-            Answer("What do numbers, error bars and marks mean?", "NeurIPS 7; ARR C3", self._statistics()),
-            Answer("How large are training, validation and test data?", "NeurIPS 6; ARR B6", self._splits()),
-            Answer("How were the data prepared?", "NeurIPS 6; ARR C4", self._preprocessing()),
-            Answer("Under which licences are data and code?", "NeurIPS 12; ARR B1, B2", self._licences()),
-            Answer("What can runs not answer?", "the other items", OUTSIDE),
-        ]
+    def page(self) -> str:
+        """The whole page as Markdown: a section for each question, with the items of the checklists that ask it."""
+        environment = Environment(
+            loader=PackageLoader("benchmark.reports", "."),
+            trim_blocks=True, keep_trailing_newline=True, undefined=StrictUndefined,
+        )  # fmt: skip
+        environment.filters["plain"] = escape
+        return environment.get_template("checklist.md.jinja").render(checklist=self)
 
     # What was run ------------------------------------------------------------------------------------------------
 
-    def _runs(self) -> Iterator[str]:
+    def runs(self) -> Iterator[str]:
+        """States and seeds of the planned runs."""
         seeds = sorted({run.seed for run in self.planned.values()})
         states = Counter(self.index.state(key) for key in self.planned)
         counts = ", ".join(f"{count} {state}" for state, count in states.items())
@@ -116,7 +89,8 @@ class Checklist:
         if len(self.ended) < len(self.planned):
             yield f"The missing runs are carried out by: {self.rest}"
 
-    def _code(self) -> Iterator[str]:
+    def code(self) -> Iterator[str]:
+        """Commits of the runs."""
         yield "The command repeats the runs in an empty results folder."
         changed = ", files differed from it"
         yield from _counted(
@@ -125,7 +99,8 @@ class Checklist:
         )
         yield from self.notes.get("Code", ())
 
-    def _machines(self) -> Iterator[str]:
+    def machines(self) -> Iterator[str]:
+        """Devices and versions."""
         yield from _counted(
             f"{meta.get('device', 'device not noted')}, {meta.get('threads', '?')} thread(s) per run, "
             f"host {meta.get('host', 'not noted')}"
@@ -137,7 +112,8 @@ class Checklist:
         )
         yield "Memory is not noted by runs: state it in the paper."
 
-    def _time(self) -> Iterator[str]:
+    def time(self) -> Iterator[str]:
+        """Seconds by row, of all runs, and of the searches."""
         for row in self.results.spec.rows:
             runs = unique_runs([{key: cell for key, cell in self.cells.items() if key[0] == row.key}])
             if spent := [self._seconds(key) for key in runs if key in self.ended]:
@@ -155,7 +131,8 @@ class Checklist:
             yield f"Search for hyper-parameters: {_number(len(there))}, {spent_there}{lacking}."
         yield "Runs that failed, were discarded or belong to other tables are not counted."
 
-    def _parameters(self) -> Iterator[str]:
+    def parameters(self) -> Iterator[str]:
+        """Number of parameters of each model."""
         data: dict[str, list[str]] = gathered(
             (f"{run.model.name}: {self._num_parameters(run)}", _data(run))
             for run in {run.hash: run for run in self.ended.values()}.values()
@@ -179,7 +156,8 @@ class Checklist:
         net = build_net(run.model.name, facts.classes, (channels, height, width), options, 0)
         return f"{sum(parameter.numel() for parameter in net.parameters()):,}"
 
-    def _training(self) -> Iterator[str]:
+    def training(self) -> Iterator[str]:
+        """Settings of the training."""
         texts: dict[str, list[str]] = gathered(
             (name, json.dumps(value) if isinstance(value, dict) else shown_value(value))
             for run in self.ended.values()
@@ -203,7 +181,8 @@ class Checklist:
         }
         return {key: cell for key, cell in cells.items() if key in self.results.chosen}
 
-    def _search(self) -> Iterator[str]:
+    def search(self) -> Iterator[str]:
+        """What was tuned, in which bounds."""
         yield from self.notes["Hyper-parameters"]
         if rows := {row for row, _ in self.results.chosen}:
             kept = ", ".join(row.label for row in self.results.spec.rows if row.key not in rows)
@@ -225,7 +204,8 @@ class Checklist:
             f"validation {cell.metric} {score} ({cell.which_round})"
         )
 
-    def _validation(self) -> list[str]:
+    def validation(self) -> list[str]:
+        """Mean scores on the validation splits."""
         lines, spec = [], self.results.spec
         for key, cell in self.cells.items():
             held = [run for run in cell.runs if run.key in self.ended and run.evaluation.validation]
@@ -239,7 +219,8 @@ class Checklist:
                 lines.append(f"{cell_label(spec, *key)}: {text}")
         return lines or ["None: the runs of this table held out no validation data."]
 
-    def _statistics(self) -> Iterator[str]:
+    def statistics(self) -> Iterator[str]:
+        """What is averaged, and what differs between seeds."""
         spec = self.results.spec
         drawn = any(run.partition.seed is None for run in self.ended.values())
         tested = drawn and any(run.dataset.rest == "test" for run in self.ended.values())
@@ -252,7 +233,8 @@ class Checklist:
 
     # Data --------------------------------------------------------------------------------------------------------
 
-    def _splits(self) -> Iterator[str]:
+    def splits(self) -> Iterator[str]:
+        """Numbers of samples and clients."""
         sizes = gathered(
             (f"{_data(run)}, {run.partition.name}", self._sizes(key, run)) for key, run in self.ended.items()
         )
@@ -276,7 +258,8 @@ class Checklist:
         test = estimate.test_samples(run, self.blocks[run.hash].facts, stored["num_samples"] - sum(sizes))
         return sum(sizes) - held, held, test, len(sizes)
 
-    def _preprocessing(self) -> Iterator[str]:
+    def preprocessing(self) -> Iterator[str]:
+        """What was done to the images."""
         yield "Images are divided by 255 and normalised by the mean and deviation of each channel."
         lines: dict[str, None] = {}
         for key, run in self.ended.items():
@@ -287,7 +270,8 @@ class Checklist:
         yield from lines
         yield from self.notes["Preset"]
 
-    def _licences(self) -> Iterator[str]:
+    def licences(self) -> Iterator[str]:
+        """Licences of the data sets and of the code."""
         for name in dict.fromkeys(run.dataset.name for run in self.ended.values()):
             yield f"{name}: {registry.get(name).licence or 'not known; ask its owner'}"
         yield "FedTables: Apache-2.0. Check the owners' pages before you publish; cite the owners."
