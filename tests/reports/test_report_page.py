@@ -381,8 +381,7 @@ def test_ten_thousand_runs(browser: Page, tmp_path: Path) -> None:
 def test_the_command_of_a_cell_gives_the_same_bits(cli: Cli, tmp_path: Path) -> None:
     """Both seeds' records and models, in a results folder that did not exist before."""
     words = ["table", "name=fedsdc_table2", "rows=fedsdc_m1", "seeds=1", "launcher=inline"]
-    assert cli(*words).code == 0
-    assert cli("report", "name=fedsdc_table2", "seeds=1").out.strip() == "results/report/index.html"
+    assert cli(*words).out.endswith("report: results/report/index.html\n")
     text = (tmp_path / "results" / "report" / "index.html").read_text()
     data = json.loads(text.partition('id="data">')[2].partition("</script>")[0])
     packed = base64.b64decode(data["cells"]["fedsdc_table2/fedsdc_m1/niid1"])
