@@ -55,7 +55,7 @@ def curves(request: Request) -> Drawing:
     rows = [
         (column.key, row.label, run.seed, round, value * shown.scale)
         for row, column, run in request.finished()
-        for round, value in recorded(request.records(run), shown.split, spec.metric).items()
+        for round, value in recorded(request.index.records(run.key), shown.split, spec.metric).items()
     ]
     data = request.frame(rows, ["column", "method", "seed", "round", "value"])
     columns = spec.run_columns

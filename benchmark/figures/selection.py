@@ -101,7 +101,7 @@ def _types(request: Request, run: RunConfig) -> np.ndarray:
 def _places(request: Request, run: RunConfig, types: np.ndarray) -> list[tuple[int, int, int, str, int]]:
     """(seed, round, client, type, place of the client sorted by type) in the rounds that are shown."""
     places = np.argsort(np.argsort([TYPES.index(name) for name in types], kind="stable"))
-    taken = [record for record in request.records(run) if record.split == "participation"]
+    taken = [record for record in request.index.records(run.key) if record.split == "participation"]
     pairs = [(record.round, int(record.group.removeprefix("client="))) for record in taken]
     # Rounds with everybody (pre-training) have no such records.
     last = min((t for t, _ in pairs), default=0) + int(request.option("rounds", 20))

@@ -92,7 +92,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tables.mkdir(parents=True)
     for name in (NAME, "fedmr_table1.wide", "fedmr_table2", "overhead"):
         (tables / f"{name}.csv").write_text("selection,seconds\nPOW-D,1.25\n")
-    write_report(query, RunIndex(Results(folder)))
+    assert report.main([f"results={folder}", *(f"{key}={value}" for key, value in CHOICE.items())]) == 0
     return folder
 
 
