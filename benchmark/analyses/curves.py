@@ -21,9 +21,9 @@ PARTS = 5
 """Into how many parts of equal length a training is cut."""
 
 NOTES = (
-    "1 to 5: the mean of each fifth of the training, over its evaluated rounds and over seeds; empty without one. "
-    "gain: the mean of the last five evaluated rounds of the last fifth minus the last value before it; gain sd: its "
-    "standard deviation over seeds. The CSV has mean and standard deviation over seeds, round by round.",
+    "1 to 5: the mean of each fifth of the training, over its evaluated rounds and over seeds; empty if no round of it "
+    "was evaluated. gain: the mean of the last five evaluated rounds of the last fifth minus the last value before it; "
+    "gain sd: its standard deviation over seeds. The CSV has mean and standard deviation over seeds, round by round.",
 )
 
 

@@ -186,7 +186,7 @@ class Checklist:
         yield from self.notes["Hyper-parameters"]
         if rows := {row for row, _ in self.results.chosen}:
             kept = ", ".join(row.label for row in self.results.spec.rows if row.key not in rows)
-            yield f"Rows without a tuned value, with those of conf/method and of the table: {kept or 'none'}"
+            yield f"Rows without tuned values, which take those of conf/method and of the table: {kept or 'none'}"
         for key, cell in self._searches().items():
             trials = self._trials(cell) if cell.grid else "the values of the row's other columns"
             yield f"{cell_label(self.results.spec, *key)}: {trials}"

@@ -194,7 +194,7 @@ def _hyperparameters(results: TableResults) -> list[str]:
     tuned = tuning_lines(results.spec, results.chosen)
     if not tuned:
         return [f"{text} Nothing was tuned here.".strip()]
-    return [*([f"{text} What follows stands in place of these."] if text else []), *tuned]
+    return [*([f"{text} The tuned values below replace them."] if text else []), *tuned]
 
 
 def tuning_lines(spec: TableSpec, chosen_values: Mapping[tuple[str, str], TunedValues]) -> list[str]:
