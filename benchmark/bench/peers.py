@@ -16,15 +16,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from benchmark.errors import UserError
+from benchmark.errors import UserError, wrong
 from benchmark.paths import ROOT
 from benchmark.reports.render import markdown
 from benchmark.reports.tables import text_table
 
 SCRIPTS, WORK = ROOT / "scripts" / "bench_peers", ROOT / ".cache" / "bench_peers"
-REPEATS, SWEEPS = 5, 3
-TOLERANCE = 0.005
-"""Most by which two accuracies may differ. Sums in another order have other last bits, which training amplifies."""
+REPEATS, SWEEPS, TOLERANCE = 5, 3, 0.005
+"""TOLERANCE: most by which two accuracies may differ. Sums in another order have other last bits."""
 
 
 class Peer(NamedTuple):
@@ -100,6 +99,8 @@ def summary(reports: pd.DataFrame) -> pd.DataFrame:
 
 def peers(folder: str) -> None:
     """Make the environments and the job, measure, and print both tables."""
+    if sys.platform != "linux":
+        raise UserError(wrong("peers", sys.platform, "linux: CPU time and memory are read from /proc"))
     WORK.mkdir(parents=True, exist_ok=True)
     for peer in (PFL, FLOWER):
         subprocess.run([sys.executable, "-m", "venv", WORK / peer.file], check=True)
