@@ -252,20 +252,16 @@ def dots(chart: Any) -> list[Any]:
     return chart.find_elements("css selector", "g[aria-label=dot] > *")
 
 
-def test_panel_of_a_cell_with_gaps_and_of_an_average(page: Page) -> None:
+def test_panel_of_a_cell_with_gaps_and_of_an_average(page: Page, folder: Path) -> None:
     page.run("location.hash = arguments[0]", cell_name(spec_called(NAME), "fedmr", "fmnist/iid"))
     page.wait("#panel .copy")
     text = page.one("#panel").text
     assert "seed 1: diverged" in text and "Carry out what is missing" in text
-    assert page.one("#panel .command code").text.endswith(f"seeds=2 results={page_results(page)}")
+    assert page.one("#panel .command code").text.endswith(f"seeds=2 results={folder}")
     page.run("location.hash = arguments[0]", cell_name(spec_called(NAME), "fedmr", "fmnist/avg"))
     wait_until(lambda: "Average of" in page.one("#panel").text, "the panel of the average")
     page.one("#panel li a").click()
     wait_until(lambda: page.texts("#panel-title") == ["FedMR · FMNIST P5C2"], "the panel of its first column")
-
-
-def page_results(page: Page) -> str:
-    return str(Path(page.driver.current_url.partition("#")[0].removeprefix("file://")).parents[1])
 
 
 def test_on_a_phone_nothing_is_cut_off(page: Page) -> None:
