@@ -2,17 +2,18 @@
 
 import importlib
 import re
-import runpy
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
+import pandas as pd
 import pytest
 import torch
 
+from benchmark.bench import peers
 from benchmark.cli.overrides import configurations
+from benchmark.errors import UserError
 from benchmark.runs.build import build_run
 from benchmark.runs.data import load_data
 
@@ -31,27 +32,22 @@ def load(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], Any]]:
         del sys.modules[name]
 
 
-@pytest.fixture
-def script(load: Callable[[str], Any]) -> SimpleNamespace:
-    """The script's own file."""
-    return SimpleNamespace(**runpy.run_path(str(FOLDER / "__main__.py")))
-
-
-def test_job_has_the_same_bits_each_time(load: Callable[[str], Any], tmp_path: Path) -> None:
-    job = load("job")
-    words = [word for word in job.SETTINGS if word.split("=")[0] not in ("dataset", "partition.clients")]
+def test_job_has_the_same_numbers_each_time(load: Callable[[str], Any], tmp_path: Path) -> None:
+    ours = load("ours")
+    words = [word for word in ours.SETTINGS if word.split("=")[0] not in ("dataset", "partition.clients")]
     for name in ("a", "b"):
-        job.make(tmp_path / f"{name}.npz", [*words, *FAKE])
-    assert (tmp_path / "a.npz").read_bytes() == (tmp_path / "b.npz").read_bytes()
+        ours.make(tmp_path / name, [*words, *FAKE])
+    one, two = (torch.load(tmp_path / name) for name in ("a", "b"))
+    torch.testing.assert_close(one, two, rtol=0, atol=0)
 
 
 def test_bare_loop_and_fedtables_have_the_same_weights_after_each_round(
     load: Callable[[str], Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    job, bare = load("job"), load("bare")
-    words = [*job.SETTINGS, *FAKE]
-    job.make(tmp_path / "job.npz", words)
-    monkeypatch.setenv("BENCH_PEERS_JOB", str(tmp_path / "job.npz"))
+    job, bare, ours = map(load, ("job", "bare", "ours"))
+    words = [*ours.SETTINGS, *FAKE]
+    ours.make(tmp_path / "job.pt", words)
+    monkeypatch.setenv("BENCH_PEERS_JOB", str(tmp_path / "job.pt"))
     (config,) = configurations(words, many=False)
     run = build_run(config, load_data(config))
     written = job.load()
@@ -60,53 +56,35 @@ def test_bare_loop_and_fedtables_have_the_same_weights_after_each_round(
         state, report = run.run_round(state)
         bare.train_round(written, net, t)
         run.model.w.data.copy_(state.w)
-        assert report.clients == tuple(written.cohorts[t])
+        assert report.clients == tuple(written.cohorts[t].tolist())
         for ours, theirs in zip(run.model.net.parameters(), net.parameters(), strict=True):
             torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-5)
 
 
-def planted(script: SimpleNamespace, accuracy: float = 0.9) -> dict[Any, list[dict[str, Any]]]:
-    """Three reports of each case; seconds grow with the case, and with the repeat."""
-    return {
-        case: [
-            {"version": f"{case[0].file} 1.0", "seconds": i + r, "cpu_seconds": 2 * (i + r), "outside": 5.0,
-             "memory": 1234.5, "accuracy": accuracy if (i, r) == (4, 1) else 0.9}
-            for r in (9, 1, 3)
-        ]
-        for i, case in enumerate(script.CASES)
-    }  # fmt: skip
+def planted(accuracy: float = 0.9) -> pd.DataFrame:
+    """Three reports of each peer; seconds grow with the peer, and with the repeat. The first repeat is not timed."""
+    return pd.DataFrame(
+        {"framework": peer.name, "cores": peer.cores, "repeat": repeat, "version": f"{peer.file} 1.0",
+         "seconds": i + seconds, "cpu_seconds": 2 * (i + seconds), "outside": 5.0, "memory": 1234.5 / (1 + repeat),
+         "accuracy": accuracy if (i, repeat) == (4, 1) else 0.9}
+        for i, peer in enumerate(peers.PEERS) for repeat, seconds in enumerate((9, 1, 3))
+    )  # fmt: skip
 
 
-def test_table_has_medians_without_the_first_repeat(script: SimpleNamespace) -> None:
-    text = script.section(planted(script), {script.OURS: [8.0, 9.0, 20.0]}, "2 cores")
-    rows = [line for line in text.splitlines() if line.startswith("| ")]
-    assert (
-        rows[1]
-        == "| bare loop | 1 process | 2.00 (1.00 to 3.00) | 4.00 (2.00 to 6.00) | 1.00 | 5.0 | 1,234 | 90.00% |"
-    )
+def test_table_has_medians_without_the_first_repeat() -> None:
+    found = peers.summary(planted()).set_index(["framework", "cores"])
+    assert found.loc[("bare loop", 1)].tolist() == [
+        "2.00 (1.00 to 3.00)", "4.00 (2.00 to 6.00)", 1.0, 5.0, "1,234", "90.00% to 90.00%", "bare 1.0",
+    ]  # fmt: skip
     # CPU-seconds of FedTables 2 x (1 + 1) and 2 x (1 + 3), of the bare loop 2 x 1 and 2 x 3: ratios 2 and 4/3.
-    assert rows[2].startswith("| FedTables | 1 process | 3.00 (2.00 to 4.00) | 6.00 (4.00 to 8.00) | 1.67 |")
-    assert "| pfl-research | 2 processes |" in text and "| Flower | 2 Ray actors |" in text
-    assert "| FedTables | 9.0 (8.0 to 20.0) |" in text
-    assert "on 2 cores; bare 1.0, pfl_research 1.0, flower 1.0; median of 2 interleaved" in text
+    assert found.loc[("FedTables", 1), "CPU, times the bare loop's"] == (2 + 4 / 3) / 2
+    assert list(found.index) == [(peer.name, peer.cores) for peer in peers.PEERS]
 
 
 @pytest.mark.parametrize("accuracy", [0.9051, 0.8949, float("nan")])
-def test_no_table_where_accuracies_differ(script: SimpleNamespace, accuracy: float) -> None:
-    with pytest.raises(SystemExit, match=r"no comparison.*'Flower, 1': "):
-        script.section(planted(script, accuracy), {}, "2 cores")
-
-
-@pytest.mark.parametrize(
-    ("page", "expected"),
-    [
-        ("# Page\n\nText\n", "# Page\n\nText\n\n{}new\n"),
-        ("# Page\n\n{}old\n\nold\n\n## Next\n\nText\n", "# Page\n\n{}new\n\n## Next\n\nText\n"),
-    ],
-)
-def test_section_is_replaced_and_nothing_else(script: SimpleNamespace, page: str, expected: str) -> None:
-    title = f"{script.TITLE}\n\n"
-    assert script.put(f"{title}new\n", page.format(title)) == expected.format(title)
+def test_no_table_where_accuracies_differ(accuracy: float) -> None:
+    with pytest.raises(UserError, match=r"accuracies differ.*'Flower', 1\): "):
+        peers.summary(planted(accuracy))
 
 
 @pytest.mark.parametrize("peer", ["flower", "pfl_research"])

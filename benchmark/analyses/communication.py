@@ -30,7 +30,7 @@ NOTES = (
 )
 
 
-class Setting(NamedTuple):
+class PaperSetting(NamedTuple):
     """A column of Table 3: the model, and the number of classes and shape of images that it is built for."""
 
     label: str
@@ -41,11 +41,11 @@ class Setting(NamedTuple):
 
 
 SETTINGS = (
-    Setting("FMNIST", "fmnist", "resnet18_32", 10, (1, 28, 28)),
-    Setting("SVHN", "svhn", "resnet18_32", 10, (3, 32, 32)),
-    Setting("CIFAR-10", "cifar10", "resnet18_32", 10, (3, 32, 32)),
-    Setting("CIFAR-100", "cifar100", "wrn28_10", 100, (3, 32, 32)),
-    Setting("ISIC2019", "isic2019", "efficientnet_b0", 8, (3, 200, 200)),
+    PaperSetting("FMNIST", "fmnist", "resnet18_32", 10, (1, 28, 28)),
+    PaperSetting("SVHN", "svhn", "resnet18_32", 10, (3, 32, 32)),
+    PaperSetting("CIFAR-10", "cifar10", "resnet18_32", 10, (3, 32, 32)),
+    PaperSetting("CIFAR-100", "cifar100", "wrn28_10", 100, (3, 32, 32)),
+    PaperSetting("ISIC2019", "isic2019", "efficientnet_b0", 8, (3, 200, 200)),
 )
 
 
@@ -55,7 +55,7 @@ def count(net: Net, num_classes: int) -> tuple[int, int]:
     return model, num_classes * net.feature_dim
 
 
-def network(setting: Setting) -> Net:
+def network(setting: PaperSetting) -> Net:
     """The network of a setting, without memory for its values."""
     settings = load_group("model", setting.model)
     parameters = {key: value for key, value in settings.items() if key not in ("name", "pretrained")}

@@ -21,9 +21,9 @@ PARTS = 5
 """Into how many parts of equal length a training is cut."""
 
 NOTES = (
-    "1 to 5: the mean of each fifth of the training, over its evaluated rounds and over seeds; empty without one. "
-    "gain: the mean of the last five evaluated rounds of the last fifth minus the last value before it; gain sd: its "
-    "standard deviation over seeds. The CSV has mean and standard deviation over seeds, round by round.",
+    "1 to 5: the mean of each fifth of the training, over its evaluated rounds and over seeds; empty if no round of it "
+    "was evaluated. gain: the mean of the last five evaluated rounds of the last fifth minus the last value before it; "
+    "gain sd: its standard deviation over seeds. The CSV has mean and standard deviation over seeds, round by round.",
 )
 
 
@@ -41,9 +41,8 @@ def curves(options: CurvesOptions) -> Table:
         missing += len(cell.runs) - len(done)
         if not done:
             continue
-        records = {run.seed: index.records(run.key) for run in done}
-        found = {seed: recorded(each, shown.split, spec.metric) for seed, each in records.items()}
-        curve = pd.DataFrame(found).sort_index() * shown.scale
+        values = {run.seed: recorded(index.records(run.key), shown.split, spec.metric) for run in done}
+        curve = pd.DataFrame(values).sort_index() * shown.scale
         lines.append({"row": row, "column": column, "seeds": len(done), **fifths(curve)})
         over = {"mean": curve.mean(axis=1), "std": curve.std(axis=1), "seeds": curve.count(axis=1)}
         points.append(pd.DataFrame({"row": row, "column": column, "round": curve.index, **over}))

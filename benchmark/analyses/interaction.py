@@ -44,10 +44,10 @@ def _same(printed: str, counted: str) -> str:
 
 def _beside(printed: Mapping[str, object], matrix: IntArray) -> dict[str, object]:
     """Printed and counted value of each metric of a matrix."""
-    found: dict[str, object] = {}
+    cells: dict[str, object] = {}
     for name, value in zip(PRINTED, triplets(matrix).tolist(), strict=True):
-        found |= {f"printed {name}": printed[name], f"counted {name}": value}
-    return found
+        cells |= {f"printed {name}": printed[name], f"counted {name}": value}
+    return cells
 
 
 def pooled_data(options: Options) -> Table:
@@ -70,9 +70,9 @@ def client_types(options: Options) -> Table:
     printed = read_published(PUBLISHED / "feddiverse_table6.csv")
     rows = []
     for setting in dict.fromkeys(printed["setting"]):
-        found = Interaction(distribution=setting).matrices()
-        clients = Counter(map(_text, found))
-        matrices = {_text(matrix): matrix for matrix in found}
+        matrices_of_clients = Interaction(distribution=setting).matrices()
+        clients = Counter(map(_text, matrices_of_clients))
+        matrices = {_text(matrix): matrix for matrix in matrices_of_clients}
         lines = printed[printed["setting"] == setting]
         for (_, line), (text, matrix) in zip(lines.iterrows(), matrices.items(), strict=True):
             row = {

@@ -31,11 +31,11 @@ TOGETHER = ("hcsfed",)
 NOTES = (
     "rank: mean over all columns and seeds of the method's rank (1 is best, ties share), with a 95 % bootstrap "
     "interval over columns and seeds. A run that diverged comes last. Columns of the table: means over seeds.",
-    "Costs, counted for one client of the first column that takes part again: up and down, what it sends and receives "
-    "in a round, in sizes of the model (1 is all of it); client, what it keeps between rounds; server, what the "
-    "server keeps beside the model, for that one client. Time: its round over FedAvg's, mean over rounds 3 to 7, "
-    "median of three; what happens once before them (FedDiverse's set-up) is not in it. Empty: the method needs more "
-    "than one client.",
+    "Costs are counted for one client of the first column, in a round in which it takes part again. The unit is the "
+    "size of the model. up, down: what the client sends and receives. client: what it keeps between rounds. server: "
+    "what the server keeps for it beside the model. time: seconds of a round divided by FedAvg's, mean over rounds 3 "
+    "to 7, median of three; computations before these rounds (FedDiverse's set-up) are left out. Empty: the method "
+    "needs more than one client.",
 )
 
 
@@ -69,10 +69,10 @@ def costs(spec: TableSpec, cells: Cells) -> dict[str, dict[str, float]]:
     """Method -> time, up, down, client, server, as `NOTES` says, but for `TOGETHER` and methods without runs."""
     column = spec.run_columns[0].key
     alone = spec.cut([row.key for row in spec.rows if row.key not in TOGETHER], [column])
-    found = timed(alone, cells, column, REPEATS, warm=WARM, rounds=ROUNDS)
-    _, fedavg = found.get(spec.row("fedavg").label, (None, math.nan))
+    trainees = timed(alone, cells, column, REPEATS, warm=WARM, rounds=ROUNDS)
+    _, fedavg = trainees.get(spec.row("fedavg").label, (None, math.nan))
     prices = {}
-    for label, (trainee, seconds) in found.items():
+    for label, (trainee, seconds) in trainees.items():
         state, run = trainee.state, trainee.run
         _, report = run.run_round(state)
         size = run.layout.size + len(run.model.buffers)

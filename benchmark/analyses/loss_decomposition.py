@@ -67,10 +67,9 @@ class Decomposition(NamedTuple):
 
 def decompose(local: np.ndarray, aggregated: np.ndarray, r: np.ndarray) -> Decomposition:
     """Eq. 2 from ``local`` [m, m], local[j, i] = L_j(w_i), ``aggregated`` [m], L_j(w), and shares r [m]."""
-    own, everywhere = local.diagonal(), r @ local  # L_i(w_i), L(w_i)
-    return Decomposition(
-        float(r @ own), float(r @ (everywhere - own)), float(r @ aggregated - r @ everywhere)
-    )
+    at_home, everywhere = local.diagonal(), r @ local  # L_i(w_i), L(w_i)
+    terms = r @ at_home, r @ (everywhere - at_home), r @ aggregated - r @ everywhere
+    return Decomposition(*map(float, terms))
 
 
 class LocalModels(ClientRule):
@@ -96,8 +95,8 @@ class Several(Aggregator):
 
     def direction(self, updates: Tensor, p: Tensor, view: RoundView, state: State) -> tuple[Tensor, State]:
         """Return (Dbar of the first rule, {name: Dbar})."""
-        found = {name: rule.direction(updates, p, view, {})[0] for name, rule in self.rules.items()}
-        return next(iter(found.values())), found
+        aggregates = {name: rule.direction(updates, p, view, {})[0] for name, rule in self.rules.items()}
+        return next(iter(aggregates.values())), aggregates
 
 
 @torch.no_grad()
@@ -126,11 +125,11 @@ def one_round(run: FederatedRun, directions: Mapping[str, Aggregator]) -> dict[s
     clients = range(run.num_clients)
     local = np.stack([client_losses(run, kept["w"][i], kept["buffers"][i]) for i in clients], axis=1)
     r = run.clients.sizes / run.clients.sizes.sum()
-    found = {}
+    decompositions = {}
     for name, dbar in after.direction.items():
         w, _ = run.method.optimizer.step(before.w, dbar, before.optimizer)
-        found[name] = decompose(local, client_losses(run, w, after.buffers), r)
-    return found
+        decompositions[name] = decompose(local, client_losses(run, w, after.buffers), r)
+    return decompositions
 
 
 # The experiment ---------------------------------------------------------------------------------------------------
@@ -173,13 +172,14 @@ def measure(
         config = experiment.configuration(alpha, preset, extra)
         torch.set_num_threads(config.runtime.threads)
         for seed in range(experiment.seeds):
-            for training, found in _trainings(with_seed(config, seed), experiment, folder).items():
-                rows += [(alpha, seed, training, name, *terms) for name, terms in found.items()]
+            for training, sums in _trainings(with_seed(config, seed), experiment, folder).items():
+                rows += [(alpha, seed, training, name, *terms) for name, terms in sums.items()]
     data = pd.DataFrame(rows, columns=["alpha", "seed", "training", "aggregation", *Decomposition._fields])
-    data["shift_loss"] = data["shift_signed"].abs()
-    data["aggregation_loss"] = data["aggregation_signed"].abs()
-    data["global_loss"] = data["local_loss"] + data["shift_signed"] + data["aggregation_signed"]
-    return data
+    return data.assign(
+        shift_loss=data["shift_signed"].abs(),
+        aggregation_loss=data["aggregation_signed"].abs(),
+        global_loss=data["local_loss"] + data["shift_signed"] + data["aggregation_signed"],
+    )
 
 
 def _trainings(
@@ -202,13 +202,15 @@ def _trainings(
 
 def summary(data: pd.DataFrame) -> pd.DataFrame:
     """Mean and sample standard deviation over seeds of each alpha, training and aggregation; in order of appearance."""
-    terms = ["local_loss", "shift_loss", "aggregation_loss", "global_loss"]
-    groups = data.groupby(["alpha", "training", "aggregation"], sort=False)
-    found = groups[terms].mean()
-    for term in terms[1:3]:
-        found.insert(found.columns.get_loc(term) + 1, f"{term}_sd", groups[term].std())
-    found.insert(0, "seeds", groups.size())
-    return found.reset_index()
+    return data.groupby(["alpha", "training", "aggregation"], sort=False, as_index=False).agg(
+        seeds=("global_loss", "size"),
+        local_loss=("local_loss", "mean"),
+        shift_loss=("shift_loss", "mean"),
+        shift_loss_sd=("shift_loss", "std"),
+        aggregation_loss=("aggregation_loss", "mean"),
+        aggregation_loss_sd=("aggregation_loss", "std"),
+        global_loss=("global_loss", "mean"),
+    )
 
 
 def remarks(experiment: Experiment, preset: str) -> tuple[str, ...]:

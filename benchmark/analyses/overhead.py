@@ -94,8 +94,8 @@ def _costs(results: Results, run: RunConfig, uniform: RunConfig) -> dict[str, fl
     sent = max(recorded(records, "selection", "compressed_scalars").values(), default=0.0)
     up[0] = up.get(0, 0.0) + sent * len(sizes)
     parts = ((up, len(sizes)), (extra, 1), (forward, sum(sizes)), (trained, sum(sizes)))
-    found = [value for values, unit in parts for value in split(values, rounds, unit)]
-    return dict(zip(COSTS, found, strict=True))
+    costs = [value for values, unit in parts for value in split(values, rounds, unit)]
+    return dict(zip(COSTS, costs, strict=True))
 
 
 def split(values: Mapping[int, float], rounds: int, unit: float = 1.0) -> tuple[float, float]:

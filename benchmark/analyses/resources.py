@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import torch
 from torch import Tensor
@@ -60,15 +59,7 @@ class Trainee:
     def of(cls, config: RunConfig, warm: int = 1) -> "Trainee":
         """Build it and let it take part in ``warm`` rounds."""
         whole = build_run(config, load_data(config))
-        own, problem = whole.clients.indices[0], whole.problem
-        first = replace(
-            problem,
-            images=problem.images[own],
-            labels=problem.labels[own],
-            attributes=None if problem.attributes is None else problem.attributes[own],
-            clients=[np.arange(len(own))],
-            evaluation_sets={},
-        )
+        first = replace(whole.problem, clients=whole.problem.clients[:1], evaluation_sets={})
         run = replace(whole, problem=first, schedule=replace(whole.schedule, clients_per_round=1))
         state = run.initial_state()
         for _ in range(warm):

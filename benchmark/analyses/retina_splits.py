@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 
 from benchmark.analyses.registry import RetinaSplitsOptions
+from benchmark.heterogeneity import class_counts
 from benchmark.reports.tables import Table, text_table
 from datasets.core.images import ListedDataset
 from datasets.retina import CLIENTS, SPLITS, RetinaOptions, retina
@@ -49,21 +50,11 @@ def compared(listed: ListedDataset, split: int) -> list[dict[str, object]]:
     assert sources is not None
     people = Population(labels, len(listed.classes))
     scheme = Dirichlet(clients=CLIENTS, alpha=ALPHAS[split], legacy_seed=SEED)
-    rows: list[dict[str, object]] = []
-    for client, by_rule in enumerate(scheme.split(people, np.random.default_rng(0))):
-        own = np.flatnonzero(sources == client)
-        rows.append(
-            {
-                "split": split,
-                "client": listed.sources[client],
-                "listed": _counts(labels[own]),
-                "by rule": _counts(labels[by_rule]),
-                "figure": " + ".join(map(str, SPLITS[split][client])),
-                "both": len(np.intersect1d(own, by_rule)),
-            }
-        )
-    return rows
-
-
-def _counts(labels: np.ndarray) -> str:
-    return " + ".join(str(count) for count in np.bincount(labels, minlength=2))
+    by_rule = scheme.split(people, np.random.default_rng(0))
+    by_list = [np.flatnonzero(sources == client) for client in range(CLIENTS)]
+    counts = [class_counts(clients, labels, 2).tolist() for clients in (by_list, by_rule)]
+    texts = ([" + ".join(map(str, pair)) for pair in pairs] for pairs in (*counts, SPLITS[split]))
+    both = [len(np.intersect1d(*images)) for images in zip(by_list, by_rule, strict=True)]
+    names = ("client", "listed", "by rule", "figure", "both")
+    rows = zip(listed.sources, *texts, both, strict=True)
+    return [{"split": split, **dict(zip(names, row, strict=True))} for row in rows]

@@ -1,5 +1,6 @@
 """``python -m benchmark bench``: speed and memory beside a bare PyTorch loop."""
 
+import importlib
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,7 +9,15 @@ from typing import Literal
 from benchmark.cli.options import parse
 from benchmark.errors import ConfigError, wrong
 
-PARTS = ("speed", "steps", "kernels", "memory", "planning")
+PARTS = {
+    "speed": "speed",
+    "steps": "speed",
+    "kernels": "kernels",
+    "memory": "speed",
+    "planning": "speed",
+    "peers": "peers",
+}
+"""Part -> module of `benchmark.bench` that has a function of its name. ``peers`` is measured only if it is named."""
 
 
 @dataclass(frozen=True)
@@ -35,12 +44,12 @@ def main(words: Sequence[str]) -> int:
         raise ConfigError(wrong("size", "mini", "device=cpu or device=cuda beside it"))
     if options.device != "none" and parts:
         raise ConfigError(wrong("bench", parts[0], f"no part beside device={options.device}"))
-    from benchmark.bench import kernels, speed, suite
+    from benchmark.bench import speed, suite
 
     print(speed.describe("cpu" if options.device == "none" else options.device), flush=True)
     with tempfile.TemporaryDirectory() as folder:
         if options.device != "none":
             suite.main(folder, options.device, options.size)
-        for part in () if options.device != "none" else parts or PARTS:
-            getattr(kernels if part == "kernels" else speed, part)(folder)
+        for part in () if options.device != "none" else parts or [part for part in PARTS if part != "peers"]:
+            getattr(importlib.import_module(f"benchmark.bench.{PARTS[part]}"), part)(folder)
     return 0

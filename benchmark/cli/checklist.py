@@ -49,14 +49,13 @@ def main(words: Sequence[str]) -> int:
         from benchmark.reports.checklist import Checklist
         from benchmark.reports.collect import collect
         from benchmark.reports.details import elsewhere
-        from benchmark.reports.render.checklist import render
 
         tuned = TunedFolder.of(options.tuned, options.results).read(spec, options.preset)
         results = collect(spec, options.preset, cells, index)
         command, rest = _command(spec, elsewhere(spec, options)), _command(spec, options)
-        answers = Checklist(results, cells, index, tuned, command, rest).answers()
+        page = Checklist(results, cells, index, tuned, command, rest).page()
         path = folder / f"{spec.name}.md"
-        write_with_folder(path, render(spec.title, options.preset, answers).encode(), durable=False)
+        write_with_folder(path, page.encode(), durable=False)
         print(path)
     if len(empty) == len(plans):
         names = ", ".join(name for name, _ in empty) or "the selected tables"

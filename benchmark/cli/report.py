@@ -21,7 +21,7 @@ from benchmark.runs.status import RunState
 from benchmark.runs.store import Results
 
 if TYPE_CHECKING:
-    from benchmark.fidelity.ledger import Chapter, Entry
+    from benchmark.fidelity.ledger import Chapter, LedgerEntry
     from benchmark.reports.tables import Table
 
 
@@ -97,7 +97,7 @@ def report_of_all(query: TableQuery, index: RunIndex) -> Path:
         return write_report(query, index)
 
 
-def _entries(chapters: Sequence["Chapter"], spec: TableSpec) -> list["Entry"]:
+def _entries(chapters: Sequence["Chapter"], spec: TableSpec) -> list["LedgerEntry"]:
     """The entries of the ledger about the table itself, its methods or its selections."""
     methods = {row.method_name for row in spec.rows}
     selections = {row.selection_name for row in spec.rows} - {None}

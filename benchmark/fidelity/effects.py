@@ -11,7 +11,7 @@ from benchmark.errors import ConfigError
 from benchmark.experiments.plan import Cells, TunedValues, plan
 from benchmark.experiments.spec import TableSpec
 from benchmark.experiments.tuning import TunedFolder
-from benchmark.fidelity.ledger import Chapter, Entry, entries_of, table
+from benchmark.fidelity.ledger import Chapter, LedgerEntry, entries_of, table
 from benchmark.paths import ROOT
 from benchmark.reports.collect import collect
 from benchmark.runs.index import RunIndex
@@ -34,13 +34,13 @@ COLUMNS = (
 class Pair(NamedTuple):
     """The two cells of an entry: ``spec`` is cut to the cell."""
 
-    entry: Entry
+    entry: LedgerEntry
     spec: TableSpec
     default: Cells
     switched: Cells
 
 
-def key_of(entry: Entry, preset: str) -> tuple[str, ...] | None:
+def key_of(entry: LedgerEntry, preset: str) -> tuple[str, ...] | None:
     """What a measured line must match to be about this entry; None if nothing is measured in the preset."""
     if entry.effect is None or preset not in entry.effect.cells:
         return None
@@ -56,22 +56,22 @@ def pairs(
     tuned: TunedFolder,
 ) -> list[Pair]:
     """The cells to run in ``preset``. A cell with tuned hyper-parameters keeps them on both sides."""
-    found = []
+    planned = []
     for entry in entries_of(chapters):
         if entry.effect is None or preset not in entry.effect.cells:
             continue
         cell = entry.effect.cells[preset]
         whole, where = table(cell.table), (cell.row, cell.column)
         spec = whole.cut([cell.row], [cell.column])
-        chosen = tuned.load(whole, preset)
-        own = chosen[where].values if where in chosen else {}
-        switched = TunedValues({**own, **entry.effect.overrides}, f"ledger entry {entry.id}")
-        default = plan(spec, preset, seeds, extra, chosen)
+        values = tuned.load(whole, preset)
+        of_cell = values[where].values if where in values else {}
+        switched = TunedValues({**of_cell, **entry.effect.overrides}, f"ledger entry {entry.id}")
+        default = plan(spec, preset, seeds, extra, values)
         if default[where].state != "ok":
             name = f"{cell.table}, {cell.row}, {cell.column}"
             raise ConfigError(f"ledger entry {entry.id}, preset {preset}: {name}: {default[where].state}.")
-        found.append(Pair(entry, spec, default, plan(spec, preset, seeds, extra, {where: switched})))
-    return found
+        planned.append(Pair(entry, spec, default, plan(spec, preset, seeds, extra, {where: switched})))
+    return planned
 
 
 def measure(pair: Pair, preset: str, index: RunIndex) -> dict[str, Any]:
@@ -89,10 +89,10 @@ def measure(pair: Pair, preset: str, index: RunIndex) -> dict[str, Any]:
         keys += [run.key for planned in cells.values() for run in planned.runs]
     default, switched = values
     seeds = sorted(default.keys() & switched.keys())
-    each = [switched[seed] - default[seed] for seed in seeds]
+    differences = [switched[seed] - default[seed] for seed in seeds]
     return line | {
-        "difference": _number(sum(each) / len(each) if each else None),
-        "differences": " ".join(f"{value:+.4f}" for value in each),
+        "difference": _number(sum(differences) / len(differences) if differences else None),
+        "differences": " ".join(f"{value:+.4f}" for value in differences),
         "seeds": " ".join(map(str, seeds)),
         "diverged": ", ".join(diverged),
         "commit": _commits(index.results, keys),
@@ -106,8 +106,8 @@ def _number(value: float | None) -> str:
 def _commits(results: Results, keys: Sequence[str]) -> str:
     """Commits of the runs, with a + where files had been changed since."""
     metas = [read_json(results.run(key).path / "meta.json") or {} for key in keys]
-    found = {meta["commit"][:9] + "+" * bool(meta.get("dirty")) for meta in metas if meta.get("commit")}
-    return " ".join(sorted(found))
+    commits = {meta["commit"][:9] + "+" * bool(meta.get("dirty")) for meta in metas if meta.get("commit")}
+    return " ".join(sorted(commits))
 
 
 def read(preset: str, folder: Path = EFFECTS_FOLDER) -> dict[tuple[str, ...], dict[str, str]]:

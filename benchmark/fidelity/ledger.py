@@ -54,7 +54,7 @@ class Base(FileModel):
     cell: CellName | None = None
 
 
-class Entry(FileModel):
+class LedgerEntry(FileModel):
     """One disagreement.
 
     Attributes:
@@ -80,7 +80,7 @@ class Entry(FileModel):
     effect: Effect | None = None
 
     @model_validator(mode="after")
-    def _consistent(self) -> "Entry":
+    def _consistent(self) -> "LedgerEntry":
         if not self.switch and not self.no_switch:
             raise ValueError("needs a switch, or no_switch with the reason")
         if self.switch and self.base == Base():
@@ -104,7 +104,7 @@ class Chapter(FileModel):
     paper: str
     title: str
     sources: tuple[Source, ...] = Field(min_length=1)
-    entries: tuple[Entry, ...] = Field(min_length=1)
+    entries: tuple[LedgerEntry, ...] = Field(min_length=1)
 
 
 @cache
@@ -113,7 +113,7 @@ def table(name: str) -> TableSpec:
     return spec_called(name, "fidelity: table")
 
 
-def entries_of(chapters: Sequence[Chapter]) -> list[Entry]:
+def entries_of(chapters: Sequence[Chapter]) -> list[LedgerEntry]:
     """The entries of several chapters, in order."""
     return [entry for chapter in chapters for entry in chapter.entries]
 

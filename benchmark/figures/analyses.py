@@ -95,8 +95,8 @@ def _reached(request: Request) -> pd.DataFrame:
         for row, _, run in request.finished()
     ]
     values = pd.DataFrame(rows, columns=["method", "seed", "value"]).dropna()
-    found = values.groupby(["method", "seed"], sort=False)["value"].agg(["mean", "size"])
-    whole = found[found["size"] == len(spec.run_columns)]["mean"]
+    seeds = values.groupby(["method", "seed"], sort=False)["value"].agg(["mean", "size"])
+    whole = seeds[seeds["size"] == len(spec.run_columns)]["mean"]
     return whole.rename("value").reset_index()
 
 

@@ -12,8 +12,9 @@ from benchmark.experiments.plan import plan
 from benchmark.experiments.spec import Column, TableSpec
 from benchmark.experiments.tables import spec_called
 from benchmark.figures.registry import Drawing, Request, panels
-from benchmark.heterogeneity import six_metrics
+from benchmark.heterogeneity import class_counts, six_metrics
 from benchmark.reports.pictures import draw_bubbles
+from benchmark.runs.data import load_data
 from partitions import make
 
 CELL = 0.27
@@ -54,12 +55,9 @@ def _counts(request: Request, table: TableSpec, column: Column) -> tuple[np.ndar
     cell = plan(table.cut([row], [column.key]), request.preset, (0,), request.extra)[row, column.key]
     if not cell.runs:
         raise request.error(f"column {column.key} of {table.name}: {cell.state}.")
-    from benchmark.runs.data import load_data  # imports torch, which drawing finished runs does not need
-
     data = load_data(cell.runs[0])
-    labels, names = np.asarray(data.train.labels), data.dataset.classes
-    counts = [np.bincount(labels[client], minlength=len(names)) for client in data.partition.clients]
-    return np.stack(counts), names
+    names = data.dataset.classes
+    return class_counts(data.partition.clients, np.asarray(data.train.labels), len(names)), names
 
 
 def heterogeneity(request: Request) -> Drawing:

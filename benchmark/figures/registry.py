@@ -12,7 +12,6 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from benchmark.config.schema import RunConfig
-from benchmark.engine.records import Record
 from benchmark.errors import ConfigError, wrong
 from benchmark.experiments.figures import FigureSpec
 from benchmark.experiments.plan import Cells
@@ -97,10 +96,6 @@ class Request:
         """Metric -> value of a finished run at its last evaluation."""
         status = self.index.status(run.key)
         return {} if status is None else status.final.get(split, {})
-
-    def records(self, run: RunConfig) -> list[Record]:
-        """All that a finished run recorded."""
-        return self.index.records(run.key)
 
 
 @dataclass(frozen=True)

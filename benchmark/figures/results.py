@@ -55,7 +55,7 @@ def curves(request: Request) -> Drawing:
     rows = [
         (column.key, row.label, run.seed, round, value * shown.scale)
         for row, column, run in request.finished()
-        for round, value in recorded(request.records(run), shown.split, spec.metric).items()
+        for round, value in recorded(request.index.records(run.key), shown.split, spec.metric).items()
     ]
     data = request.frame(rows, ["column", "method", "seed", "round", "value"])
     columns = spec.run_columns
@@ -82,6 +82,6 @@ def curves(request: Request) -> Drawing:
 
 def seeds_of(data: pd.DataFrame) -> str:
     """``3 seeds``; ``2 to 3 seeds`` where some columns of a method have fewer."""
-    found = data.groupby(["column", "method"])["seed"].nunique()
-    fewest, most = found.min(), found.max()
+    seeds = data.groupby(["column", "method"])["seed"].nunique()
+    fewest, most = seeds.min(), seeds.max()
     return f"{most if fewest == most else f'{fewest} to {most}'} seed{'s' if most > 1 else ''}"

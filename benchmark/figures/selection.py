@@ -32,7 +32,7 @@ def sensitivity(request: Request) -> Drawing:
         values = [run.selection[name] for name in ("q", "tau_b", "tau_a")]
         rows += [(*values, run.seed, metric, final[metric]) for metric in METRICS if metric in final]
     data = request.frame(rows, ["q", "tau_b", "tau_a", "seed", "metric", "value"])
-    chosen = request.option("chosen", {})
+    papers_choice = request.option("chosen", {})
     steps = data.groupby(["metric", "q", "tau_b", "tau_a"], as_index=False)["value"].mean()
     qs = sorted(steps["q"].unique())
     figure, axes = panels(2, len(qs), width=2.3, height=2.4)
@@ -50,13 +50,12 @@ def sensitivity(request: Request) -> Drawing:
             axis.set_xlabel("attribute steps" if i == 1 else "")
             axis.set_ylabel(f"{title}\nbiased steps" if j == 0 else "", fontsize=9)
             axis.tick_params(labelsize=8, rotation=0)
-            if chosen.get("q") == q and chosen.get("tau_b") in grid.index and chosen.get("tau_a") in grid:
-                corner = grid.columns.get_loc(chosen["tau_a"]), grid.index.get_loc(chosen["tau_b"])
-                axis.add_patch(
-                    Rectangle(corner, 1, 1, fill=False, edgecolor="red", linewidth=2, clip_on=False)
-                )
-    remark = f"Means over seeds ({data['seed'].nunique()})."
-    return Drawing(figure, data, (remark, *(["Framed: the values that the paper chose."] if chosen else [])))
+            b, a = papers_choice.get("tau_b"), papers_choice.get("tau_a")
+            if papers_choice.get("q") == q and b in grid.index and a in grid:
+                corner = grid.columns.get_loc(a), grid.index.get_loc(b)
+                axis.add_patch(Rectangle(corner, 1, 1, fill=False, color="red", linewidth=2, clip_on=False))
+    framed = ["Framed: the values that the paper chose."] if papers_choice else []
+    return Drawing(figure, data, (f"Means over seeds ({data['seed'].nunique()}).", *framed))
 
 
 def selected_clients(request: Request) -> Drawing:
@@ -103,11 +102,11 @@ def _types(request: Request, run: RunConfig) -> np.ndarray:
 def _places(request: Request, run: RunConfig, types: np.ndarray) -> list[tuple[int, int, int, str, int]]:
     """(seed, round, client, type, place of the client sorted by type) in the rounds that are shown."""
     places = np.argsort(np.argsort([TYPES.index(name) for name in types], kind="stable"))
-    taken = [record for record in request.records(run) if record.split == "participation"]
-    found = [(record.round, int(record.group.removeprefix("client="))) for record in taken]
+    taken = [record for record in request.index.records(run.key) if record.split == "participation"]
+    pairs = [(record.round, int(record.group.removeprefix("client="))) for record in taken]
     # Rounds with everybody (pre-training) have no such records.
-    last = min((t for t, _ in found), default=0) + int(request.option("rounds", 20))
-    return [(run.seed, t, k, str(types[k]), int(places[k])) for t, k in found if t < last]
+    last = min((t for t, _ in pairs), default=0) + int(request.option("rounds", 20))
+    return [(run.seed, t, k, str(types[k]), int(places[k])) for t, k in pairs if t < last]
 
 
 def _draw(axis: Axes, data: pd.DataFrame, types: np.ndarray, shares: dict[str, float]) -> None:

@@ -1,6 +1,6 @@
 """Features on the unit sphere after training on all classes, on few, and on few with FedMR (FedMR, Fig. 1c)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -42,9 +42,10 @@ def sphere(request: Request) -> Drawing:
         f"one direction). Numbers: mean and sample standard deviation over {len(repeats)} draws of data and first "
         "weights; the picture shows the first."
     ]
-    for title, *found in zip(TITLES, *repeats, strict=True):
-        _, spreads, accuracies = zip(*found, strict=True)
-        remarks.append(f"{title}: spread {_over(spreads)}, accuracy on all classes {_over(accuracies)} %.")
+    for title, *panels in zip(TITLES, *repeats, strict=True):
+        _, spreads, accuracies = zip(*panels, strict=True)
+        numbers = f"spread {summarise(spreads)}, accuracy on all classes {summarise(accuracies)} %"
+        remarks.append(f"{title}: {numbers}.")
     return Drawing(_draw(data), data, tuple(remarks))
 
 
@@ -64,11 +65,6 @@ def _panels(request: Request, seed: int) -> list[tuple[pd.DataFrame, float, floa
         frame = pd.DataFrame({"panel": title, "class": labels.numpy(), **places})
         panels.append((frame, 128 * (spread(z) or 0.0), 100 * float(right)))
     return panels
-
-
-def _over(values: Sequence[float]) -> str:
-    summary = summarise(values)
-    return f"{summary.mean:.2f}" + (f" ± {summary.std:.2f}" if summary.std is not None else "")
 
 
 def _blobs(seed: int, part: str, request: Request) -> tuple[Tensor, Tensor]:
@@ -118,8 +114,8 @@ def _draw(data: pd.DataFrame) -> Figure:
         axis.plot_wireframe(*globe, color="0.85", linewidth=0.4)
         part = data[data["panel"] == title]
         for c, colour in enumerate(sns.color_palette("colorblind", CLASSES)):
-            own = part[part["class"] == c]
-            axis.scatter(own["x"], own["y"], own["z"], s=8, color=colour, label=f"class {c + 1}")
+            points = part[part["class"] == c]
+            axis.scatter(points["x"], points["y"], points["z"], s=8, color=colour, label=f"class {c + 1}")
         axis.set_title(title, fontsize=10)
         axis.set_box_aspect((1, 1, 1), zoom=1.55)
         axis.set_axis_off()

@@ -30,16 +30,16 @@ def recorded(records: Iterable[Record], split: str, metric: str) -> dict[int, fl
 
 def collect(spec: TableSpec, preset: str, cells: Cells, index: RunIndex) -> TableResults:
     """The results of the planned ``cells``, from what is on disk now."""
-    known = {}
+    planned = {}
     for (row, column), cell in cells.items():
         others: Sequence[RunConfig | None] = [None] * len(cell.runs)
         if spec.reference_row:
             others = cells[spec.reference_row, column].runs
         pairs = zip(cell.runs, others, strict=False)
-        known[row, column] = Cell(cell.state, tuple(_cell_run(spec, index, *pair) for pair in pairs))
-    known = compared(cells, known, index)
-    chosen = {key: cell.chosen for key, cell in cells.items() if cell.chosen is not None}
-    return build_results(spec, preset, known, stand_ins=_stand_ins(cells), chosen=chosen)
+        planned[row, column] = Cell(cell.state, tuple(_cell_run(spec, index, *pair) for pair in pairs))
+    compared_cells = compared(cells, planned, index)
+    tuned = {key: cell.chosen for key, cell in cells.items() if cell.chosen is not None}
+    return build_results(spec, preset, compared_cells, stand_ins=_stand_ins(cells), chosen=tuned)
 
 
 def _cell_run(spec: TableSpec, index: RunIndex, run: RunConfig, reference: RunConfig | None) -> CellRun:
@@ -68,32 +68,32 @@ def _value(spec: TableSpec, preset: str, index: RunIndex, key: str) -> float | N
     return reported_value(rule, test, validation, spec.metric_format.higher_is_better)
 
 
-def _relative_value(spec: TableSpec, own: Iterable[Record], reference: Iterable[Record]) -> float | None:
+def _relative_value(spec: TableSpec, records: Iterable[Record], reference: Iterable[Record]) -> float | None:
     """First round that is at least as good as the best one of ``reference``, or the speed-up; None if there is none."""
     shown = spec.metric_format
-    curves = [recorded(each, shown.split, shown.of) for each in (own, reference)]
+    curves = [recorded(each_run, shown.split, shown.of) for each_run in (records, reference)]
     for curve in curves:
         curve.pop(0, None)  # the untrained model does not count
     target = max(curves[1].values(), default=math.inf)
     reached = [[round for round, value in curve.items() if value >= target] for curve in curves]
     if not all(reached):
         return None
-    first_own, first = map(min, reached)
-    return first / first_own if spec.metric == "speedup" else float(first_own)
+    first, first_of_reference = map(min, reached)
+    return first_of_reference / first if spec.metric == "speedup" else float(first)
 
 
 def _stand_ins(cells: Cells) -> dict[str, str]:
     """Column -> what replaces the paper's data, and which options of the data set were changed."""
     notes: dict[str, dict[str, None]] = {}
     for cell in cells.values():
-        own = cell.runs[0].dataset.options if cell.runs else {}
-        found = notes.setdefault(cell.column, {})
-        if own.get("stands_for"):
-            lost = f"; not kept: {own['not_kept']}" if own.get("not_kept") else ""
-            found[f"scikit-learn's digits stand in for {own['stands_for']}{lost}"] = None
+        options = cell.runs[0].dataset.options if cell.runs else {}
+        texts = notes.setdefault(cell.column, {})
+        if options.get("stands_for"):
+            lost = f"; not kept: {options['not_kept']}" if options.get("not_kept") else ""
+            texts[f"scikit-learn's digits stand in for {options['stands_for']}{lost}"] = None
         for key, (old, new) in cell.options.items():
-            found[f"dataset.options.{key}={json.dumps(new)} in place of {json.dumps(old)}"] = None
-    return {column: "; ".join(found) for column, found in notes.items()}
+            texts[f"dataset.options.{key}={json.dumps(new)} in place of {json.dumps(old)}"] = None
+    return {column: "; ".join(texts) for column, texts in notes.items()}
 
 
 def validation_value(spec: TableSpec, preset: str, key: str, index: RunIndex) -> float | None:

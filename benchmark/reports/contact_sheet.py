@@ -1,7 +1,6 @@
 """A data set at a glance: a few images of each class (with attribute and source), training left, test right."""
 
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +8,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 from PIL import Image, ImageOps
 
-from benchmark.runs.files import write_atomically
+from benchmark.reports.pictures import save
 from datasets.core.base import Dataset, Split, UInt8Array
 
 TILE = 72
@@ -28,13 +27,11 @@ def contact_sheet(data: Dataset, path: Path, title: str = "") -> Path:
     training and six test images, evenly spread over the data set's order: the same data give the same file. Test
     images without a source are spread over the rows of their class, and training images likewise.
     """
-    splits = data.train, data.test
-    others = data.train.arrays().keys() | data.test.arrays().keys()
+    splits = {"training": data.train, "test": data.test}
+    fields = data.train.arrays().keys() | data.test.arrays().keys()
     rows, members = _rows(data)
-    strips = [
-        np.concatenate([_strip(split, part) for part in held])
-        for split, held in zip(splits, members, strict=True)
-    ]
+    pairs = zip(splits.values(), members, strict=True)
+    strips = [np.concatenate([_strip(split, images) for images in held]) for split, held in pairs]
     sheet = np.concatenate(strips, axis=1)
     height, width = sheet.shape[:2]
     figure = Figure(figsize=(width / DPI, height / DPI))
@@ -44,20 +41,15 @@ def contact_sheet(data: Dataset, path: Path, title: str = "") -> Path:
     axes.axvline(width / 2, color="black", linewidth=1)
     names = [_name(data, row, [len(held[k]) for held in members]) for k, row in enumerate(rows)]
     axes.set_yticks(TILE * (np.arange(len(rows)) + 0.5), names, fontsize=8)
-    spread = [
-        "" if split.arrays().keys() == others else ", spread over the rows of a class" for split in splits
-    ]
     counts = [
-        f"training, {len(data.train):,} images{spread[0]}",
-        f"test, {len(data.test):,} images{spread[1]}",
+        f"{name}, {len(split):,} images"
+        + ", spread over the rows of a class" * (split.arrays().keys() != fields)
+        for name, split in splits.items()
     ]
     axes.set_xticks([width / 4, 3 * width / 4], counts, fontsize=9)
     axes.tick_params(length=0, labeltop=True, labelbottom=False)
     axes.set_title(title or data.name, fontsize=11, pad=22)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draw = partial(figure.savefig, format="png", dpi=DPI, bbox_inches="tight", metadata={"Software": None})
-    write_atomically(path, draw, durable=False)
-    return path
+    return save(figure, path.with_suffix(""), [path.suffix], DPI)[0]
 
 
 def _members(split: Split) -> dict[Cell, Sequence[int]]:
@@ -86,7 +78,7 @@ def _rows(data: Dataset) -> tuple[list[Cell], list[list[Sequence[int]]]]:
 
 def _belongs(row: Cell, cell: Cell) -> bool:
     """Whether a row is the cell, or one of those that the cell does not tell apart."""
-    return all(told in (own, -1) for own, told in zip(row, cell, strict=True))
+    return all(told in (value, -1) for value, told in zip(row, cell, strict=True))
 
 
 def _strip(split: Split, held: Sequence[int]) -> UInt8Array:
@@ -107,6 +99,6 @@ def _tile(image: UInt8Array) -> UInt8Array:
 
 def _name(data: Dataset, cell: Cell, counts: Sequence[int]) -> str:
     """Class, attribute and source of a row, with its numbers of training and test images."""
-    known = (data.classes, data.attributes, data.sources)
-    name = ", ".join(names[k] for names, k in zip(known, cell, strict=True) if k >= 0)
+    names = (data.classes, data.attributes, data.sources)
+    name = ", ".join(names_of_kind[k] for names_of_kind, k in zip(names, cell, strict=True) if k >= 0)
     return f"{name[:60]}\n{counts[0]:,} + {counts[1]:,}"

@@ -11,7 +11,7 @@ from benchmark.reports.notes import notes_of
 from benchmark.reports.published import Published
 from benchmark.reports.results import CellResult, TableResults
 from benchmark.reports.statistics import ALPHA
-from benchmark.reports.tables import Block, Line, Table
+from benchmark.reports.tables import ColumnBlock, Table, TableLine
 
 MAX_COLUMNS = 7
 """Widest block of columns that is still readable on a page."""
@@ -63,14 +63,14 @@ def _blocks(columns: Columns) -> list[Columns]:
     return blocks
 
 
-def _block(results: TableResults, columns: Columns) -> Block:
+def _block(results: TableResults, columns: Columns) -> ColumnBlock:
     # The reader must see where the test set chose the round.
     suffix = " (best on test)" if results.spec.round(results.preset).rule == "best_test" else ""
-    return Block(
+    return ColumnBlock(
         head="Method",
         columns=tuple(f"{column.label}{suffix}" for column in columns),
         lines=tuple(
-            Line(row.label, tuple(results.cell(row, column) for column in columns), row.own)
+            TableLine(row.label, tuple(results.cell(row, column) for column in columns), row.own)
             for row in results.spec.rows
         ),
         groups=tuple((group[0].group, len(group)) for group in _groups(columns)),
@@ -97,7 +97,7 @@ def _marks(results: TableResults, show: Show) -> list[str]:
     cells = results.cells.values()
     measured = [cell for cell in cells if show in ("measured", "both")]
     states = dict.fromkeys(cell.state for cell in cells if cell.state != "ok" and show != "published")
-    found = {
+    meanings = {
         "bold: best": any(cell.mark.best for cell in measured),
         "underlined: second": any(cell.mark.second for cell in measured),
         f"†: not significantly worse (p ≥ {ALPHA:g})": any(cell.mark.not_worse for cell in measured),
@@ -105,7 +105,7 @@ def _marks(results: TableResults, show: Show) -> list[str]:
         and show != "published",
         f"–: {', '.join(states)}": bool(states),
     }
-    text = "; ".join(meaning for meaning, there in found.items() if there)
+    text = "; ".join(meaning for meaning, there in meanings.items() if there)
     return [f"{text[0].upper()}{text[1:]}."] if text else []
 
 

@@ -1,25 +1,22 @@
 """The notes under a table: legend, agreement of orders, gaps, preset, sources. Plain text without markup."""
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from typing import TypeVar
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
 from benchmark.experiments.plan import TunedValues
 from benchmark.experiments.spec import Column, TableSpec
-from benchmark.reports.results import CellResult, TableResults
+from benchmark.reports.results import CellResult, TableResults, gathered
 from benchmark.reports.statistics import ALPHA, agreement
 from benchmark.reports.tables import Note
-
-Key = TypeVar("Key", bound=Hashable)
 
 
 def notes_of(results: TableResults) -> list[Note]:
     """All notes of a table, in order."""
     spec = results.spec
     sources = [(column.key, " ".join(column.source.split())) for column in spec.columns]
-    found = [
+    notes = [
         Note((" ".join(spec.caption.split()),), "Setting"),
         Note(tuple(_legend(results)), "Legend"),
         Note(tuple(_agreement(results)), "Agreement with the published order"),
@@ -30,7 +27,7 @@ def notes_of(results: TableResults) -> list[Note]:
         Note(tuple(_grouped(spec, sources)), "Where the settings come from"),
         Note(tuple(_published_remarks(results)), "Remarks on the published numbers"),
     ]
-    return [note for note in found if any(note.lines)]
+    return [note for note in notes if any(note.lines)]
 
 
 # Names -----------------------------------------------------------------------------------------------------------
@@ -39,6 +36,11 @@ def notes_of(results: TableResults) -> list[Note]:
 def full_label(column: Column) -> str:
     """Label of a column with its group."""
     return f"{column.group} {column.label}" if column.group else column.label
+
+
+def cell_label(spec: TableSpec, row: str, column: str) -> str:
+    """``FedAvg, FMNIST IID``: the labels of a row and a column."""
+    return f"{spec.row(row).label}, {full_label(spec.column(column))}"
 
 
 def short_name(key: str) -> str:
@@ -71,15 +73,8 @@ def _labels(spec: TableSpec, keys: Sequence[str]) -> str:
 
 def _grouped(spec: TableSpec, texts: Iterable[tuple[str, str]]) -> list[str]:
     """``columns: text`` for pairs (column, text), with the columns of the same text together."""
-    found = _gathered((text, key) for key, text in texts if text)
-    return [f"{_labels(spec, keys)}: {text}" for text, keys in found.items()]
-
-
-def _gathered(pairs: Iterable[tuple[Key, str]]) -> dict[Key, list[str]]:
-    found: dict[Key, list[str]] = {}
-    for key, value in pairs:
-        found.setdefault(key, []).append(value)
-    return found
+    columns = gathered((text, key) for key, text in texts if text)
+    return [f"{_labels(spec, keys)}: {text}" for text, keys in columns.items()]
 
 
 # Notes -----------------------------------------------------------------------------------------------------------
@@ -112,15 +107,11 @@ def _agreement(results: TableResults) -> list[str]:
         return []
     texts, taus = [], []
     for column in spec.columns:
-        pairs = [
-            (cell.summary.mean, cell.published.value)
-            for cell in results.complete(column).values()
-            if cell.summary and cell.published and cell.published.value is not None
-        ]
-        tau = agreement(pairs)
-        if len(pairs) > 1:
+        measured, published = results.beside_published(column)
+        tau = agreement(measured, published)
+        if len(published) > 1:
             number = "undefined (all tied)" if tau is None else f"{tau:+.2f}"
-            texts.append(f"{full_label(column)} {number} ({len(pairs)})")
+            texts.append(f"{full_label(column)} {number} ({len(published)})")
         if tau is not None and not column.average_of:
             taus.append(tau)
     if not texts:
@@ -156,12 +147,12 @@ def _code(results: TableResults) -> list[str]:
 def _by_reason(results: TableResults, reasons: Callable[[CellResult], list[str]]) -> list[str]:
     """Cells by what is to be said of them: first by reason and row, then rows with the same columns together."""
     spec = results.spec
-    by_reason = _gathered(
+    by_reason = gathered(
         ((reason, cell.row.label), cell.column.key)
         for cell in results.cells.values()
         for reason in reasons(cell)
     )
-    merged = _gathered(((reason, tuple(columns)), row) for (reason, row), columns in by_reason.items())
+    merged = gathered(((reason, tuple(columns)), row) for (reason, row), columns in by_reason.items())
     lines = []
     for (reason, where), rows in merged.items():
         rows_text = "all rows" if len(rows) == len(spec.rows) else ", ".join(rows)
@@ -175,11 +166,11 @@ def _reasons(cell: CellResult) -> list[str]:
     return _with_seeds(cell, cell.troubles)
 
 
-def _with_seeds(cell: CellResult, found: Mapping[str, Sequence[int]]) -> list[str]:
+def _with_seeds(cell: CellResult, reasons: Mapping[str, Sequence[int]]) -> list[str]:
     if cell.column.average_of:
         return []  # the columns that it averages are listed
     return [
-        f"{text} (seed{_plural(len(seeds))} {', '.join(map(str, seeds))})" for text, seeds in found.items()
+        f"{text} (seed{_plural(len(seeds))} {', '.join(map(str, seeds))})" for text, seeds in reasons.items()
     ]
 
 
@@ -203,7 +194,7 @@ def _hyperparameters(results: TableResults) -> list[str]:
     tuned = tuning_lines(results.spec, results.chosen)
     if not tuned:
         return [f"{text} Nothing was tuned here.".strip()]
-    return [*([f"{text} What follows stands in place of these."] if text else []), *tuned]
+    return [*([f"{text} The tuned values below replace them."] if text else []), *tuned]
 
 
 def tuning_lines(spec: TableSpec, chosen_values: Mapping[tuple[str, str], TunedValues]) -> list[str]:
@@ -220,18 +211,18 @@ def tuning_lines(spec: TableSpec, chosen_values: Mapping[tuple[str, str], TunedV
         )
         values = ", ".join(f"{short_name(key)} {shown_value(value)}" for key, value in chosen.values.items())
         cells.append(((how, spec.row(row).label, values), column))
-    rows = _gathered((key[:2], f"{key[2]} ({_labels(spec, keys)})") for key, keys in _gathered(cells).items())
-    files = _gathered((how, f"{label}: {'; '.join(parts)}") for (how, label), parts in rows.items())
+    rows = gathered((key[:2], f"{key[2]} ({_labels(spec, keys)})") for key, keys in gathered(cells).items())
+    files = gathered((how, f"{label}: {'; '.join(parts)}") for (how, label), parts in rows.items())
     return [f"{how}: {'. '.join(parts)}." for how, parts in files.items()]
 
 
 def _published_remarks(results: TableResults) -> list[str]:
-    found = _gathered(
+    remarks = gathered(
         (cell.published.note, f"{cell.row.label} / {full_label(cell.column)}")
         for cell in results.cells.values()
         if cell.published and cell.published.note
     )
     return [
         f"{', '.join(labels) if len(labels) <= 3 else f'{len(labels)} cells'}: {text}"
-        for text, labels in found.items()
+        for text, labels in remarks.items()
     ]

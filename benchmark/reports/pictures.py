@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import matplotlib
 import numpy as np
@@ -51,9 +52,8 @@ def client_picture(
     wide, high = min(0.5, 13.0 / clients), min(0.5, 10.0 / classes)  # inches of a client and of a class
     names = client_names or [str(client) for client in range(clients)]
     upright = max(map(len, names)) > LONGEST  # written upwards, a character in 0.07 inches
-    height = max(classes * high + 1.0, 3.2) + upright * 0.07 * max(
-        map(len, names)
-    )  # 3.2: room for the legend
+    height = max(classes * high + 1.0, 3.2)  # 3.2: room for the legend
+    height += upright * 0.07 * max(map(len, names))
     figure = Figure(figsize=(clients * wide + 2.4, height), layout="constrained")
     with sns.axes_style("white"):
         axes = figure.add_subplot()
@@ -65,21 +65,19 @@ def client_picture(
     return save(figure, path.with_suffix(""), [path.suffix]) if path.suffix in FORMATS else save(figure, path)
 
 
-def save(figure: Figure, stem: Path, formats: Sequence[str] = FORMATS) -> list[Path]:
+def save(figure: Figure, stem: Path, formats: Sequence[str] = FORMATS, dpi: int = 150) -> list[Path]:
     """Write ``stem``.png and .pdf without a date, so that the same figure gives the same bytes."""
     stem.parent.mkdir(parents=True, exist_ok=True)
     files = [stem.with_name(stem.name + suffix) for suffix in formats]
     for file in files:
-        metadata = {"CreationDate": None} if file.suffix == ".pdf" else {"Software": None}
-        draw = partial(
-            figure.savefig,
-            format=file.suffix[1:],
-            dpi=150,
-            bbox_inches="tight",
-            pad_inches=0.03,
-            metadata=metadata,
-        )
-        write_atomically(file, draw, durable=False)
+        form: dict[str, Any] = {
+            "format": file.suffix[1:],
+            "dpi": dpi,
+            "bbox_inches": "tight",
+            "pad_inches": 0.03,
+        }
+        form["metadata"] = {"CreationDate": None} if file.suffix == ".pdf" else {"Software": None}
+        write_atomically(file, partial(figure.savefig, **form), durable=False)
     return files
 
 

@@ -51,10 +51,10 @@ def published_cells(spec: TableSpec, folder: Path = PUBLISHED) -> dict[tuple[str
     cells = {}
     for row, column in itertools.product(spec.rows, spec.columns):
         key = {"setting": column.key, **row.published_key}
-        found = [line for line in lines if key.items() <= line.items()]
-        if len(found) > 1:
-            where = f"{len(found)} lines of {', '.join(spec.published)}"
+        matching = [line for line in lines if key.items() <= line.items()]
+        if len(matching) > 1:
+            where = f"{len(matching)} lines of {', '.join(spec.published)}"
             raise ConfigError(f"table {spec.name}, rows.{row.key}.published: {key} fits {where}.")
-        for line in found:
+        for line in matching:
             cells[row.key, column.key] = Published(line["mean"], line["std"], line["n_seeds"], line["note"])
     return cells

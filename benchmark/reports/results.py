@@ -5,10 +5,12 @@ Knows the values of runs, not where they are stored nor how a table is printed.
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TypeVar
 
+import numpy as np
 import pandas as pd
 
 from benchmark.experiments.plan import TunedValues
@@ -36,6 +38,18 @@ OUTCOMES: tuple[str, ...] = (
     RunState.DIVERGED,
 )
 """Outcomes of a run, from best to worst. A cell is called by the worst outcome of its runs."""
+
+
+Key = TypeVar("Key", bound=Hashable)
+Value = TypeVar("Value")
+
+
+def gathered(pairs: Iterable[tuple[Key, Value]]) -> dict[Key, list[Value]]:
+    """The values of each key, in order of appearance."""
+    values: dict[Key, list[Value]] = {}
+    for key, value in pairs:
+        values.setdefault(key, []).append(value)
+    return values
 
 
 @dataclass(frozen=True)
@@ -87,6 +101,18 @@ class CellResult:
     mark: Mark = field(default_factory=Mark)
 
     @property
+    def published_value(self) -> float | None:
+        """The printed mean as a number; None if the paper prints none."""
+        return self.published.value if self.published else None
+
+    @property
+    def difference(self) -> float | None:
+        """Measured minus published mean; None if one of them is missing."""
+        if self.summary is None or self.published_value is None:
+            return None
+        return self.summary.mean - self.published_value
+
+    @property
     def complete(self) -> bool:
         """Whether all planned seeds are done. Only complete cells are ranked and compared."""
         return self.state == "ok" and 0 < len(self.runs) == len(self.values)
@@ -101,17 +127,13 @@ class CellResult:
     @property
     def differs(self) -> dict[str, list[int]]:
         """How runs with a value differ from today's code or from others of their column -> seeds."""
-        found: dict[str, list[int]] = {}
-        for run in self.runs:
-            if run.differs and run.value is not None:
-                found.setdefault(run.differs, []).append(run.seed)
-        return found
+        return gathered((run.differs, run.seed) for run in self.runs if run.differs and run.value is not None)
 
     @property
     def troubles(self) -> dict[str, list[int]]:
         """Outcome -> seeds, for every outcome but done."""
-        found = {name: [run.seed for run in self.runs if run.outcome == name] for name in OUTCOMES[1:]}
-        return {name: seeds for name, seeds in found.items() if seeds}
+        runs = sorted(self.runs, key=lambda run: OUTCOMES.index(run.outcome))
+        return gathered((run.outcome, run.seed) for run in runs if run.outcome != RunState.DONE)
 
 
 @dataclass(frozen=True)
@@ -137,6 +159,13 @@ class TableResults:
         cells = {row.key: self.cell(row, column) for row in self.spec.rows}
         return {key: cell for key, cell in cells.items() if cell.complete}
 
+    def beside_published(self, column: Column) -> tuple[np.ndarray, np.ndarray]:
+        """Measured [methods, seeds] and published values [methods] of the complete cells that have both."""
+        cells = [cell for cell in self.complete(column).values() if cell.published_value is not None]
+        return np.array([[*cell.values.values()] for cell in cells]), np.array(
+            [c.published_value for c in cells]
+        )
+
     @property
     def num_seeds(self) -> int:
         """Most seeds that any cell was planned with; 0 if no cell has runs."""
@@ -157,7 +186,7 @@ def build_results(
     ``cells`` are without averages; one that is not given counts as missing. ``folder`` has the files of published
     numbers, `ConfigError` if one of ``spec`` cannot be read.
     """
-    published, found = published_cells(spec, folder), {}
+    published, finished = published_cells(spec, folder), {}
     for row, column in itertools.product(spec.rows, spec.columns):
         key = row.key, column.key
         parts = [cells.get((row.key, part), Cell()) for part in column.average_of]
@@ -165,12 +194,12 @@ def build_results(
         runs = tuple(sorted(cell.runs, key=lambda run: run.seed))
         values = {run.seed: run.value * spec.metric_format.scale for run in runs if run.value is not None}
         summary = summarise(list(values.values())) if values else None
-        found[key] = CellResult(row, column, cell.state, runs, values, summary, published.get(key))
-    results = TableResults(spec, preset, found, stand_ins or {}, chosen or {})
+        finished[key] = CellResult(row, column, cell.state, runs, values, summary, published.get(key))
+    results = TableResults(spec, preset, finished, stand_ins or {}, chosen or {})
     for column in spec.columns:
         by_row = {row: cell.values for row, cell in results.complete(column).items()}
         for name, mark in rank(by_row, spec.metric_format.higher_is_better).items():
-            found[name, column.key] = replace(found[name, column.key], mark=mark)
+            finished[name, column.key] = replace(finished[name, column.key], mark=mark)
     return results
 
 
@@ -182,11 +211,11 @@ def _average(parts: Sequence[Cell]) -> Cell:
     by_seed = [{run.seed: run for run in part.runs} for part in parts]
     means = []
     for seed in sorted(set().union(*by_seed)):
-        found = [runs.get(seed, CellRun(seed, RunState.MISSING)) for runs in by_seed]
-        outcome = max((run.outcome for run in found), key=OUTCOMES.index)
-        mean = math.fsum(run.value or 0.0 for run in found) / len(parts)
-        folders = ";".join(run.run for run in found if run.run)
-        differs = next((run.differs for run in found if run.differs), "")
+        runs = [part.get(seed, CellRun(seed, RunState.MISSING)) for part in by_seed]
+        outcome = max((run.outcome for run in runs), key=OUTCOMES.index)
+        mean = math.fsum(run.value or 0.0 for run in runs) / len(parts)
+        folders = ";".join(run.run for run in runs if run.run)
+        differs = next((run.differs for run in runs if run.differs), "")
         means.append(CellRun(seed, outcome, mean, folders or None, differs))
     return Cell("ok", tuple(means))
 

@@ -25,6 +25,10 @@ class Summary:
     std: float | None
     n: int
 
+    def __str__(self) -> str:
+        """``62.00 ± 2.00``; without a spread ``62.00``."""
+        return f"{self.mean:.2f}" if self.std is None else f"{self.mean:.2f} ± {self.std:.2f}"
+
 
 def summarise(values: Sequence[float]) -> Summary:
     """Mean, sample standard deviation and number of ``values``, which are not empty."""
@@ -94,11 +98,14 @@ def rank(values: Mapping[str, Mapping[int, float]], higher_is_better: bool) -> d
     }
 
 
-def agreement(pairs: Sequence[tuple[float, float]]) -> float | None:
-    """Kendall's tau-b of the first against the second values; None for fewer than two, or if one side is all ties."""
-    if len(pairs) < 2:
+def agreement(measured: np.ndarray, published: np.ndarray) -> float | None:
+    """Kendall's tau-b of the means of ``measured`` [methods, seeds] with ``published`` [methods].
+
+    None for fewer than two methods, or if all are tied on one side.
+    """
+    if len(published) < 2:
         return None
-    tau = float(stats.kendalltau(*zip(*pairs, strict=True)).statistic)
+    tau = float(_taus(measured.mean(axis=1)[None], published)[0])
     return tau if np.isfinite(tau) else None
 
 
@@ -115,16 +122,16 @@ def mean_agreement(
     """
     rng, means, samples = np.random.default_rng(0), [], []
     for measured, published in columns:
-        tau = _taus(measured.mean(axis=1)[None], published)[0]
-        if np.isfinite(tau):
-            chosen = rng.integers(measured.shape[1], size=(draws, measured.shape[1]))
-            means.append(float(tau))
-            samples.append(_taus(measured[:, chosen].mean(axis=2).T, published))
+        tau = agreement(measured, published)
+        if tau is not None:
+            seeds = rng.integers(measured.shape[1], size=(draws, measured.shape[1]))
+            means.append(tau)
+            samples.append(_taus(measured[:, seeds].mean(axis=2).T, published))
     if not means:
         return None
-    picked = rng.integers(len(samples), size=(draws, len(samples)))
+    columns_drawn = rng.integers(len(samples), size=(draws, len(samples)))
     # A sample in which all methods tie has no tau and is left out.
-    resampled = np.ma.masked_invalid(np.stack(samples)[picked, np.arange(draws)[:, None]]).mean(axis=1)
+    resampled = np.ma.masked_invalid(np.stack(samples)[columns_drawn, np.arange(draws)[:, None]]).mean(axis=1)
     low, high = np.percentile(resampled.compressed(), [2.5, 97.5])
     return float(np.mean(means)), float(low), float(high)
 
@@ -132,10 +139,11 @@ def mean_agreement(
 def _taus(measured: np.ndarray, published: np.ndarray) -> np.ndarray:
     """Kendall's tau-b of each row of ``measured`` [draws, methods] with ``published`` [methods]; NaN if all tie."""
     first, second = np.triu_indices(len(published), 1)
-    own = np.sign((measured[:, first] - measured[:, second]).round(9))
-    other = np.sign(published[first] - published[second])
+    measured_order = np.sign((measured[:, first] - measured[:, second]).round(9))
+    published_order = np.sign(published[first] - published[second])
+    untied = (measured_order**2).sum(axis=1) * (published_order**2).sum()
     with np.errstate(invalid="ignore"):
-        taus: np.ndarray = (own @ other) / np.sqrt((own**2).sum(axis=1) * (other**2).sum())
+        taus: np.ndarray = (measured_order @ published_order) / np.sqrt(untied)
     return taus
 
 
@@ -185,12 +193,12 @@ class Ranking:
     def cliques(self) -> list[tuple[str, ...]]:
         """Largest groups of neighbours in the ranking whose first and last differ by less than ``critical``."""
         ranks = self.table["rank"]
-        found: list[tuple[int, int]] = []
+        spans: list[tuple[int, int]] = []
         for start in range(len(ranks)):
             stop = int((ranks <= ranks.iloc[start] + self.critical).sum())
-            if stop - start > 1 and (not found or stop > found[-1][1]):
-                found.append((start, stop))
-        return [tuple(self.table.index[start:stop]) for start, stop in found]
+            if stop - start > 1 and (not spans or stop > spans[-1][1]):
+                spans.append((start, stop))
+        return [tuple(self.table.index[start:stop]) for start, stop in spans]
 
 
 def critical_difference(methods: int, blocks: int, alpha: float = 0.05) -> float:
@@ -217,9 +225,9 @@ def ranking(values: pd.DataFrame, draws: int = DRAWS) -> Ranking:
     rng = np.random.default_rng(0)
     samples = np.empty((draws, values.shape[1]))
     for draw in samples:
-        chosen = rng.integers(len(members), size=len(members))
-        picked = [rng.choice(members[i], len(members[i])) for i in chosen]
-        draw[:] = ranks[np.concatenate(picked)].mean(axis=0)
+        columns = rng.integers(len(members), size=len(members))
+        blocks_drawn = [rng.choice(members[i], len(members[i])) for i in columns]
+        draw[:] = ranks[np.concatenate(blocks_drawn)].mean(axis=0)
     table = pd.DataFrame({"rank": ranks.mean(axis=0)}, index=values.columns)
     if draws:
         table["low"], table["high"] = np.percentile(samples, [2.5, 97.5], axis=0)

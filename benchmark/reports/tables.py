@@ -1,6 +1,7 @@
 """The one form of a table that renderers turn into text, be it made of runs or by an analysis."""
 
 from dataclasses import dataclass
+from itertools import groupby
 
 import pandas as pd
 
@@ -17,7 +18,7 @@ class Note:
 
 
 @dataclass(frozen=True)
-class Line:
+class TableLine:
     """A row of a printed table: results of runs, or plain text. ``own``: a method that the paper itself proposes."""
 
     label: str
@@ -26,7 +27,7 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Block:
+class ColumnBlock:
     """Neighbouring columns that are printed as one table.
 
     ``head`` is printed above the labels of the lines, ``columns`` above the cells; ``groups`` are (heading, number of
@@ -35,7 +36,7 @@ class Block:
 
     head: str
     columns: tuple[str, ...]
-    lines: tuple[Line, ...]
+    lines: tuple[TableLine, ...]
     groups: tuple[tuple[str | None, int], ...] = ()
 
     @property
@@ -47,6 +48,13 @@ class Block:
     def column_groups(self) -> list[str | None]:
         """The heading of the group of each column."""
         return [group for group, size in self.groups for _ in range(size)] or [None] * len(self.columns)
+
+    def part(self, start: int, stop: int) -> "ColumnBlock":
+        """Some of the columns."""
+        lines = tuple(TableLine(line.label, line.cells[start:stop], line.own) for line in self.lines)
+        groups = groupby(self.column_groups[start:stop]) if self.groups else ()
+        sizes = tuple((group, len(list(same))) for group, same in groups)
+        return ColumnBlock(self.head, self.columns[start:stop], lines, sizes)
 
 
 @dataclass(frozen=True)
@@ -60,7 +68,7 @@ class Table:
     name: str
     title: str
     data: pd.DataFrame
-    blocks: tuple[Block, ...]
+    blocks: tuple[ColumnBlock, ...]
     notes: tuple[Note, ...] = ()
     caption: str = ""
     preset: str = ""
@@ -84,7 +92,7 @@ def text_table(
         return f"{value:.{decimals}f}" if isinstance(value, float) else str(value)
 
     rows = [[text(value) for value in row] for row in data.to_numpy(dtype=object)]
-    lines = tuple(Line(row[0], tuple(row[1:])) for row in rows)
+    lines = tuple(TableLine(row[0], tuple(row[1:])) for row in rows)
     head, *columns = map(str, data.columns)
-    block = Block(head, tuple(columns), lines)
+    block = ColumnBlock(head, tuple(columns), lines)
     return Table(name, title, data, (block,), tuple(Note((note,)) for note in notes))

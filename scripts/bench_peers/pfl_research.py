@@ -53,12 +53,10 @@ class Timing(TrainingProcessCallback):
 
 def users(job: Job) -> FederatedDataset:
     """The users that take part, in the order of the job: one for each client and round, with its order of samples."""
-    number = job.cohorts.size
-    sizes = [end - start for start, end in itertools.pairwise([0, *job.ends.tolist()])]
     return FederatedDataset(
         lambda position: PyTorchTensorDataset(job.data(position)),
-        itertools.cycle(range(number)).__next__,
-        user_id_to_weight=dict(enumerate(sizes)),  # balances the load of several processes
+        itertools.cycle(range(len(job.orders))).__next__,
+        user_id_to_weight=dict(enumerate(map(len, job.orders))),  # balances the load of several processes
     )
 
 

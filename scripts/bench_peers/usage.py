@@ -1,48 +1,33 @@
 """CPU time and memory of a process's descendants, from /proc: a framework may have several processes."""
 
 import os
+import re
 from pathlib import Path
 
-TICKS = os.sysconf("SC_CLK_TCK")
-Stat = tuple[int, int]
-"""(parent, clock ticks of the process and of its children that have ended)."""
+
+def _descendants(root: int) -> list[int]:
+    pids = [root]
+    for pid in pids:
+        for thread in Path(f"/proc/{pid}/task").glob("*"):
+            pids += map(int, _read(thread / "children").split())
+    return pids[1:]
 
 
-def _stats() -> dict[int, Stat]:
-    """What /proc says of each process that is there."""
-    found = {}
-    for folder in Path("/proc").iterdir():
-        if folder.name.isdigit():
-            try:
-                text = (folder / "stat").read_text()
-            except OSError:  # it ended meanwhile
-                continue
-            fields = text.rpartition(")")[2].split()  # the name before it may hold spaces
-            found[int(folder.name)] = (int(fields[1]), sum(map(int, fields[11:15])))
-    return found
-
-
-def _below(root: int, stats: dict[int, Stat]) -> list[int]:
-    found, before = [root], 0
-    while len(found) > before:
-        new, before = set(found[before:]), len(found)
-        found += [pid for pid, (parent, _) in stats.items() if parent in new]
-    return found[1:]
+def _read(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError:  # the process ended meanwhile
+        return ""
 
 
 def cpu_seconds(root: int) -> float:
-    """User and system time of all descendants of the process ``root``."""
-    stats = _stats()
-    return sum(stats[pid][1] for pid in _below(root, stats)) / TICKS
+    """User and system time of all descendants of the process ``root``, and of their children that have ended."""
+    # The name of the process, in brackets, may hold spaces.
+    stats = [_read(Path(f"/proc/{pid}/stat")).rpartition(")")[2].split() for pid in _descendants(root)]
+    return sum(int(ticks) for stat in stats for ticks in stat[11:15]) / os.sysconf("SC_CLK_TCK")
 
 
 def memory(root: int) -> float:
     """MiB of all descendants of the process ``root``; a page that n of them share counts 1/n for each."""
-    total = 0
-    for pid in _below(root, _stats()):
-        try:
-            lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
-        except OSError:  # it ended meanwhile
-            continue
-        total += sum(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
-    return total / 1024
+    texts = [_read(Path(f"/proc/{pid}/smaps_rollup")) for pid in _descendants(root)]
+    return sum(int(kib) for text in texts for kib in re.findall(r"^Pss: +(\d+)", text, re.MULTILINE)) / 1024

@@ -83,7 +83,7 @@ def test_answers(page: str) -> None:
         "- Search for hyper-parameters: 0 runs, 0.0 s; 2 of its runs are not in this results folder.",
         "- tiny_mlp: 4,810 (standin for FashionMNIST)",
         "- FedProx, IID: mu in 0.01, 0.1; 2 trials of 1 seed(s); chosen mu 0.1, validation accuracy 62.50 % (last)",
-        "- Rows without a tuned value, with those of conf/method and of the table: FedAvg",
+        "- Rows without tuned values, which take those of conf/method and of the table: FedAvg",
         "- FedAvg, IID: 80.00 ± 10.00 % (n = 3)",
         "- FedProx, IID: 60.00 % (n = 1)",
         "- standin for FashionMNIST, iid: 271 training, 29 validation, 600 test; 4 clients",

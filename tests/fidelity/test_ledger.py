@@ -115,7 +115,7 @@ def test_every_effect_is_another_run_that_can_be_built(preset: str) -> None:
 
 
 def test_entries_name_inconsistencies_that_exist() -> None:
-    known = {name for section in inconsistencies() for name, _, _ in section.items}
+    known = {name for section in inconsistencies() for name, _, _ in section.listed}
     named = set()
     for entry in ENTRIES.values():
         text = " ".join((entry.paper, entry.code, entry.text, entry.default, entry.no_switch))

@@ -7,7 +7,7 @@ import pandas as pd
 from benchmark.fidelity.document import inconsistencies
 from benchmark.paths import PUBLISHED
 
-ITEMS = {name: (about, lines) for section in inconsistencies() for name, about, lines in section.items}
+ITEMS = {name: (about, lines) for section in inconsistencies() for name, about, lines in section.listed}
 EQUATION = re.compile(r"([\d(][\d.,() ]*[-+x/][-+x/\d.,() ]*) = ([+-]?[\d.,]*\d)( %)?")
 
 
@@ -34,11 +34,11 @@ def equations(name: str) -> list[tuple[str, str, bool]]:
 def test_the_whole_list_is_read() -> None:
     """Each id once and in order, and what of it agrees."""
     sections = inconsistencies()
-    assert {section.paper: len(section.items) for section in sections} == {
+    assert {section.paper: len(section.listed) for section in sections} == {
         "FedLD": 6, "FedSDC": 10, "FedDiverse": 17, "FedMR": 20,
     }  # fmt: skip
     for section, prefix in zip(sections, ("LD", "SDC", "DIV", "MR"), strict=True):
-        names = [name for name, _, _ in section.items]
+        names = [name for name, _, _ in section.listed]
         assert names == [f"{prefix}-{number}" for number in range(1, len(names) + 1)]
     assert ITEMS["LD-5"] == ("L = 0.8 m is 9.6 for 12 clients; rounding not stated.", ["0.8 x 12 = 9.6"])
     said = "27 of 32 averages of table 1; 43 of 48 improvements and Deltas of table 1."

@@ -1,11 +1,11 @@
 """What tests of FedDiverse share: its usual values, a small model, and clients with a spurious attribute."""
 
-import csv
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 from federations import mlp, problem_of
 
@@ -22,17 +22,9 @@ def rule(**values: Any) -> FedDiverse:
 
 def table6(published: Path, setting: str) -> np.ndarray:
     """True matrices [K, C, 2] of the paper's Table 6."""
-    with (published / "feddiverse_table6.csv").open() as stream:
-        lines = [line for line in csv.DictReader(stream) if line["setting"] == setting]
-    return np.concatenate(
-        [
-            np.tile(
-                np.array([[int(cell) for cell in row.split()] for row in line["matrix"].split(";")]),
-                (int(line["n_clients"]), 1, 1),
-            )
-            for line in lines
-        ]
-    )
+    lines = pd.read_csv(published / "feddiverse_table6.csv").query("setting == @setting")
+    matrices = [[[int(cell) for cell in row.split()] for row in text.split(";")] for text in lines["matrix"]]
+    return np.repeat(matrices, lines["n_clients"], axis=0)
 
 
 def perceptron(classes: int = 2) -> Net:

@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 
 from benchmark.errors import ConfigError
@@ -65,10 +66,14 @@ def test_means_that_print_the_same_share_their_place() -> None:
 
 
 def test_kendall() -> None:
-    """Three pairs, one turned round; tau-b with a tie in one order: (2 - 0) / sqrt(2 * 3); undefined."""
-    assert agreement([(1, 10), (2, 30), (3, 20)]) == pytest.approx(1 / 3)
-    assert agreement([(1, 10), (1, 20), (3, 30)]) == pytest.approx(2 / math.sqrt(6))
-    assert agreement([(2, 1)]) is agreement([(1, 1), (1, 5)]) is None
+    """Three methods, one pair turned round; tau-b with a tie in one order: (2 - 0) / sqrt(2 * 3); undefined."""
+
+    def tau(means: list[float], published: list[float]) -> float | None:
+        return agreement(np.array(means)[:, None], np.array(published))
+
+    assert tau([1, 2, 3], [10, 30, 20]) == pytest.approx(1 / 3)
+    assert tau([1, 1, 3], [10, 20, 30]) == pytest.approx(2 / math.sqrt(6))
+    assert tau([2], [1]) is tau([1, 1], [1, 5]) is None
 
 
 @pytest.mark.parametrize(

@@ -2,13 +2,13 @@ r"""A table as LaTeX: compiles as it is, and can be \input into a document that 
 
 import re
 from collections.abc import Iterable, Sequence
-from itertools import chain, groupby, zip_longest
+from itertools import chain, zip_longest
 from math import ceil
 from typing import NamedTuple
 
-from benchmark.reports.render.entries import SMALL_PRINT, Entry, entry, published
+from benchmark.reports.render.printed import SMALL_PRINT, Printed, large_print, small_print
 from benchmark.reports.results import CellResult
-from benchmark.reports.tables import Block, Line, Table
+from benchmark.reports.tables import ColumnBlock, Table, TableLine
 from benchmark.runs.status import RunState
 
 
@@ -126,38 +126,27 @@ def _floats(table: Table, number: int, layout: _Layout) -> list[str]:
     return lines
 
 
-def _stacks(table: Table, block: Block, layout: _Layout) -> list[Block]:
+def _stacks(table: Table, block: ColumnBlock, layout: _Layout) -> list[ColumnBlock]:
     """The block cut into blocks that are narrow enough, with about equally many columns each."""
     label = max(len(line.label) + len(" (own)") * line.own for line in block.lines)
     widths = [
-        max(
-            len(head), *(len(each.text or " ± ".join(filter(None, each[:2])) + each.signs) for each in column)
-        )
+        max(len(head), *(len(printed.plain) for printed in column))
         for head, column in zip(block.columns, _columns(table, block), strict=True)
     ]
-    number, room = len(widths), layout.characters - label
-    sizes = [ceil(number / stacks) for stacks in range(1, number + 1)]
-    spans = [max(sum(widths[i : i + size]) + 1.5 * size for i in range(0, number, size)) for size in sizes]
-    size = next((size for size, span in zip(sizes, spans, strict=True) if span <= room), 1)
-    return [
-        Block(
-            block.head,
-            block.columns[start : start + size],
-            tuple(Line(line.label, line.cells[start : start + size], line.own) for line in block.lines),
-            tuple(
-                (group, len(list(same)))
-                for group, same in groupby(block.column_groups[start : start + size] if block.groups else [])
-            ),
-        )
-        for start in range(0, number, size)
-    ]
+    number, size = len(widths), len(widths)
+    for stacks in range(1, number + 1):
+        size = ceil(number / stacks)
+        longest = max(sum(widths[start : start + size]) for start in range(0, number, size))
+        if label + longest + 1.5 * size <= layout.characters:
+            break
+    return [block.part(start, start + size) for start in range(0, number, size)]
 
 
-def _tabular(table: Table, stacks: Sequence[Block]) -> list[str]:
+def _tabular(table: Table, stacks: Sequence[ColumnBlock]) -> list[str]:
     """The columns of the blocks, one block above the other."""
     otherwise = "c" if table.preset else "l"
-    found = zip_longest(*(_columns(table, block) for block in stacks), fillvalue=[])
-    columns = [list(chain(*parts)) for parts in found]
+    above = zip_longest(*(_columns(table, block) for block in stacks), fillvalue=[])
+    columns = [list(chain(*parts)) for parts in above]
     lines = [rf"\begin{{tabular}}{{l{''.join(_alignment(column, otherwise) for column in columns)}}}"]
     for number, block in enumerate(stacks):
         lines += [
@@ -176,33 +165,34 @@ def _tabular(table: Table, stacks: Sequence[Block]) -> list[str]:
     return [*lines, r"\bottomrule", r"\end{tabular}}"]
 
 
-def _columns(table: Table, block: Block) -> list[list[Entry]]:
+def _columns(table: Table, block: ColumnBlock) -> list[list[Printed]]:
     """All entries of each column."""
     return [
-        [each for line in block.lines for each in _printed(table, line.cells[place])]
+        [printed for line in block.lines for printed in _printed(table, line.cells[place])]
         for place in range(len(block.columns))
     ]
 
 
-def _printed(table: Table, cell: CellResult | str) -> list[Entry]:
+def _printed(table: Table, cell: CellResult | str) -> list[Printed]:
     """The large print and the small print of a cell."""
-    large = entry(cell, table.show)
+    large = large_print(cell, table.show)
     if _NUMBER.fullmatch(large.text):
-        large = Entry(large.text)
-    return [large, published(cell)] if table.show == "both" else [large]
+        large = Printed(large.text)
+    return [large, small_print(cell)] if table.show == "both" else [large]
 
 
-def _alignment(entries: Sequence[Entry], otherwise: str) -> str:
+def _alignment(entries: Sequence[Printed], otherwise: str) -> str:
     """Numbers are aligned at the decimal point; a column without numbers as ``otherwise`` says."""
-    numbers = [each.number for each in entries if each.number]
+    numbers = [printed.number for printed in entries if printed.number]
     if not numbers:
         return otherwise
     signed = "+" * any(number[0] in "+-" for number in numbers)
     parts = [number.lstrip("+-").partition(".") for number in numbers]
     whole, rest = (max(len(part[place]) for part in parts) for place in (0, 2))
 
-    def width(each: Entry) -> int:
-        return 9 * bool(each.spread) + 3 * bool(each.seeds) + len(each.troubles) + len(each.signs)
+    def width(printed: Printed) -> int:
+        spread, seeds = 9 * bool(printed.spread), 3 * bool(printed.seeds)
+        return spread + seeds + len(printed.troubles) + len(printed.signs)
 
     longest = max(entries, key=width)
     wide = (("missing", 1),) * len(longest.troubles)  # M is the widest letter
@@ -210,32 +200,32 @@ def _alignment(entries: Sequence[Entry], otherwise: str) -> str:
     return f"S[table-format={signed}{whole}.{rest}{f',table-space-text-post={{{tail}}}' if tail else ''}]"
 
 
-def _places(entries: Iterable[Entry]) -> int:
+def _places(entries: Iterable[Printed]) -> int:
     """Most digits before the point of a spread."""
-    return max((each.spread.find(".") for each in entries), default=0)
+    return max((printed.spread.find(".") for printed in entries), default=0)
 
 
-def _cell(entry: Entry, column: Sequence[Entry], size: str = "") -> str:
+def _cell(printed: Printed, column: Sequence[Printed], size: str = "") -> str:
     r"""What stands in a row; ``size`` is a command such as ``\scriptsize``, with a space behind it."""
-    if not entry.number:
-        return f"{{{size}{escape(entry.text)}}}" if entry.text else ""
-    bold = r"\bfseries " if entry.rank == "best" else ""
-    underline = rf"\secondbest{{{entry.number}}}" if entry.rank == "second" else ""
-    tail = underline + _tail(entry, _places(column))
-    return f"{size}{bold}{entry.number}{f' {{{tail}}}' if tail else ''}"
+    if not printed.number:
+        return f"{{{size}{escape(printed.text)}}}" if printed.text else ""
+    bold = r"\bfseries " if printed.rank == "best" else ""
+    underline = rf"\secondbest{{{printed.number}}}" if printed.rank == "second" else ""
+    tail = underline + _tail(printed, _places(column))
+    return f"{size}{bold}{printed.number}{f' {{{tail}}}' if tail else ''}"
 
 
-def _tail(entry: Entry, places: int) -> str:
+def _tail(printed: Printed, places: int) -> str:
     """What follows a number: spread and marks, in a formula, so that they are never bold."""
-    zeros = "0" * (places - entry.spread.find("."))
+    zeros = "0" * (places - printed.spread.find("."))
     pad = rf"\phantom{{{zeros}}}" if zeros else ""
-    spread = rf"\,\pm\,{pad}{entry.spread}" if entry.spread else ""
-    signs = "".join({"†": r"\dagger", "‡": r"\ddagger"}[sign] for sign in entry.signs)
+    spread = rf"\,\pm\,{pad}{printed.spread}" if printed.spread else ""
+    signs = "".join({"†": r"\dagger", "‡": r"\ddagger"}[sign] for sign in printed.signs)
     formula = f"{spread}^{{{signs}}}" if signs else spread
     text = f"${formula}$" if formula else ""
-    if entry.seeds:
-        letters = "".join(_letter(outcome) for outcome, _ in entry.troubles)
-        text += rf"\,{{\tiny {entry.seeds[0]}/{entry.seeds[1]}\,{letters}}}"
+    if printed.seeds:
+        letters = "".join(_letter(outcome) for outcome, _ in printed.troubles)
+        text += rf"\,{{\tiny {printed.seeds[0]}/{printed.seeds[1]}\,{letters}}}"
     return text
 
 
@@ -245,13 +235,15 @@ def _letter(outcome: str) -> str:
 
 def _seeds_meaning(table: Table) -> str:
     """What the letters mean that are in the table."""
-    entries = [each for block in table.blocks for column in _columns(table, block) for each in column]
-    found = dict.fromkeys(outcome for each in entries if each.seeds for outcome, _ in each.troubles)
-    what = ", ".join(f"{_letter(outcome)}: {outcome}" for outcome in found)
-    return f" 2/3: seeds done ({what})." if found else ""
+    entries = [printed for block in table.blocks for column in _columns(table, block) for printed in column]
+    outcomes = dict.fromkeys(
+        outcome for printed in entries if printed.seeds for outcome, _ in printed.troubles
+    )
+    what = ", ".join(f"{_letter(outcome)}: {outcome}" for outcome in outcomes)
+    return f" 2/3: seeds done ({what})." if outcomes else ""
 
 
-def _head(block: Block) -> list[str]:
+def _head(block: ColumnBlock) -> list[str]:
     heads, rules, start = [""], [], 2
     for group, size in block.groups:
         heads.append(rf"\multicolumn{{{size}}}{{c}}{{{escape(group or '')}}}")
@@ -262,15 +254,15 @@ def _head(block: Block) -> list[str]:
     return [_row(heads), "".join(rules), last] if rules else [last]
 
 
-def _line(table: Table, line: Line, columns: Sequence[Sequence[Entry]]) -> list[str]:
+def _line(table: Table, line: TableLine, columns: Sequence[Sequence[Printed]]) -> list[str]:
     label = escape(line.label) + (" (own)" if line.own else "")
-    printed = [_printed(table, cell) for cell in line.cells]
+    cells = [_printed(table, cell) for cell in line.cells]
     rows = [
-        _row([label, *(_cell(entries[0], column) for entries, column in zip(printed, columns, strict=False))])
+        _row([label, *(_cell(entries[0], column) for entries, column in zip(cells, columns, strict=False))])
     ]
-    below = [entries[-1] for entries in printed] if table.show == "both" else []
-    if any(each != Entry() for each in below):
-        small = (_cell(each, column, r"\scriptsize ") for each, column in zip(below, columns, strict=False))
+    below = [entries[-1] for entries in cells] if table.show == "both" else []
+    if any(printed != Printed() for printed in below):
+        small = (_cell(*pair, r"\scriptsize ") for pair in zip(below, columns, strict=False))
         rows.append(_row([r"\quad {\scriptsize published}", *small]))
     return rows
 
@@ -280,9 +272,5 @@ def _row(cells: Iterable[str]) -> str:
 
 
 def _notes(table: Table) -> list[str]:
-    texts = [escape(" ".join(note.lines)) for note in table.notes if not note.heading]
-    return (
-        [r"\par\medskip", rf"\parbox{{\linewidth}}{{\scriptsize\raggedright {' '.join(texts)}}}"]
-        if texts
-        else []
-    )
+    text = " ".join(escape(" ".join(note.lines)) for note in table.notes if not note.heading)
+    return [r"\par\medskip", rf"\parbox{{\linewidth}}{{\scriptsize\raggedright {text}}}"] if text else []

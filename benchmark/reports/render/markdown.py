@@ -5,9 +5,9 @@ from collections.abc import Iterable
 
 from benchmark.errors import printable
 from benchmark.experiments.metrics import Show
-from benchmark.reports.render.entries import SMALL_PRINT, Entry, entry, published
+from benchmark.reports.render.printed import SMALL_PRINT, Printed, large_print, small_print
 from benchmark.reports.results import CellResult
-from benchmark.reports.tables import Block, Note, Table
+from benchmark.reports.tables import ColumnBlock, Note, Table
 
 # An underscore between two letters, an ampersand before a space and a number sign in a line have no meaning.
 _MARKUP = re.compile(r"[\\*`\[\]~$]|(?<!\w)_|_(?!\w)|&(?=#?\w+;)|^[#>]|^[+-](?= )")
@@ -49,7 +49,7 @@ def render(table: Table) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _block(table: Table, block: Block) -> str:
+def _block(table: Table, block: ColumnBlock) -> str:
     with_groups = len(table.blocks) == 1 or len(block.groups) > 1
     heads = [
         f"{group}: {label}" if with_groups and group else label
@@ -68,17 +68,21 @@ def _block(table: Table, block: Block) -> str:
 
 def cell_text(cell: CellResult | str, show: Show) -> str:
     """``**73.20 ± 0.80**<br><sub>67.29</sub>``, with what is missing from the cell in words."""
-    large, small = _text(entry(cell, show)), _text(published(cell)) if show == "both" else ""
+    large, small = _text(large_print(cell, show)), _text(small_print(cell)) if show == "both" else ""
     return f"{large}<br><sub>{small}</sub>" if small else large
 
 
-def _text(entry: Entry) -> str:
-    text = escape_cell(entry.text) if entry.text else " ± ".join(filter(None, [entry.number, entry.spread]))
-    pattern = {"best": "**{}**", "second": "<ins>{}</ins>"}.get(entry.rank, "{}")
-    text = pattern.format(text) + entry.signs
-    if entry.seeds:
-        done = "n={} of {}".format(*entry.seeds)
-        text += f" ({', '.join([done, *(f'{count} {outcome}' for outcome, count in entry.troubles)])})"
+def _text(printed: Printed) -> str:
+    text = (
+        escape_cell(printed.text)
+        if printed.text
+        else " ± ".join(filter(None, [printed.number, printed.spread]))
+    )
+    pattern = {"best": "**{}**", "second": "<ins>{}</ins>"}.get(printed.rank, "{}")
+    text = pattern.format(text) + printed.signs
+    if printed.seeds:
+        done = "n={} of {}".format(*printed.seeds)
+        text += f" ({', '.join([done, *(f'{count} {outcome}' for outcome, count in printed.troubles)])})"
     return text
 
 

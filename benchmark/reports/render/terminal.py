@@ -12,9 +12,9 @@ from rich.text import Text
 
 from benchmark.errors import printable
 from benchmark.reports.render.console import TextConsole
-from benchmark.reports.render.entries import Entry, entry, published
+from benchmark.reports.render.printed import Printed, large_print, small_print
 from benchmark.reports.results import CellResult
-from benchmark.reports.tables import Block, Table
+from benchmark.reports.tables import ColumnBlock, Table
 
 GAP = 2
 """Characters between two columns."""
@@ -43,7 +43,7 @@ def render(table: Table, with_notes: bool = True, width: int | None = None) -> s
     return capture.get()
 
 
-def _parts(table: Table, block: Block, room: int) -> Iterator[TextTable]:
+def _parts(table: Table, block: ColumnBlock, room: int) -> Iterator[TextTable]:
     """The block, cut between columns where it is wider than ``room``. Each part has the labels of the lines."""
     labels = [Text(f"{printable(line.label)}{' (own)' if line.own else ''}") for line in block.lines]
     first = _width(block.head, labels)
@@ -77,21 +77,21 @@ def _width(head: str, cells: Sequence[Text]) -> int:
 
 def _cells(table: Table, cells: Sequence[CellResult | str]) -> list[Text]:
     """The cells of a column, measured and published numbers each below one another."""
-    texts = [_text(entry(cell, table.show)) for cell in cells]
+    texts = [_text(large_print(cell, table.show)) for cell in cells]
     width = max((text.cell_len for text in texts), default=0)
     for text, cell in zip(texts, cells, strict=True):
-        below = published(cell) if table.show == "both" else Entry()
-        if below != Entry():
+        below = small_print(cell) if table.show == "both" else Printed()
+        if below != Printed():
             text.pad_right(width - text.cell_len)
             text.append(f" ({printable(below.number or below.text)})", "dim")
     return texts
 
 
-def _text(entry: Entry) -> Text:
+def _text(printed: Printed) -> Text:
     """``73.20 ± 0.80†``, the best bold, the second underlined; how many seeds it is of if some are missing."""
-    if not entry.number:
-        return Text(printable(entry.text))
-    number = " ± ".join(filter(None, [entry.number.rjust(5), entry.spread]))
-    style = {"best": "bold", "second": "underline"}.get(entry.rank, "")
-    count = " {}/{}".format(*entry.seeds) if entry.seeds else ""
-    return Text.assemble((number, style), entry.signs, (count, "yellow"))
+    if not printed.number:
+        return Text(printable(printed.text))
+    number = " ± ".join(filter(None, [printed.number.rjust(5), printed.spread]))
+    style = {"best": "bold", "second": "underline"}.get(printed.rank, "")
+    count = " {}/{}".format(*printed.seeds) if printed.seeds else ""
+    return Text.assemble((number, style), printed.signs, (count, "yellow"))

@@ -10,13 +10,12 @@ from functools import cached_property
 from importlib import resources
 from typing import Any, NamedTuple
 
-import numpy as np
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from benchmark.experiments.spec import Column
 from benchmark.reports.details import cell_name
 from benchmark.reports.notes import full_label
-from benchmark.reports.results import NOT_REACHED, CellResult, TableResults, board
+from benchmark.reports.results import NOT_REACHED, CellResult, TableResults, board, gathered
 from benchmark.reports.statistics import mean_agreement, ranking
 from benchmark.reports.tables import Table
 from benchmark.runs.status import RunState
@@ -32,7 +31,6 @@ class View(NamedTuple):
 
     cell: CellResult
     name: str
-    difference: float | None
     tint: int
     rank: int | None
     published_rank: int | None
@@ -40,10 +38,9 @@ class View(NamedTuple):
     @property
     def sorted_by(self) -> dict[str, float | int | None]:
         """The number by which each view of the table sorts."""
-        own, printed = self.cell.summary, self.cell.published
-        means = own.mean if own else None, printed.value if printed else None
-        numbers = (*means, self.difference, self.rank)
-        return dict(zip(VIEWS, numbers, strict=True))
+        cell = self.cell
+        mean = cell.summary.mean if cell.summary else None
+        return dict(zip(VIEWS, (mean, cell.published_value, cell.difference, self.rank), strict=True))
 
     @property
     def seeds(self) -> str:
@@ -71,27 +68,22 @@ class Section:
     @cached_property
     def rows(self) -> list[tuple[Any, list[View]]]:
         """(row, its cells), with ranks and differences."""
-        results = self.results
-        spec, cells = results.spec, results.cells
-        sign = 1 if spec.metric_format.higher_is_better else -1
-        differences = {
-            key: cell.summary.mean - cell.published.value
-            for key, cell in cells.items()
-            if cell.summary and cell.published and cell.published.value is not None
+        spec, cells = self.results.spec, self.results.cells
+        largest = max((abs(cell.difference) for cell in cells.values() if cell.difference), default=1.0)
+        measured = {key: cell.summary.mean for key, cell in cells.items() if cell.summary and cell.complete}
+        printed = {
+            key: cell.published_value for key, cell in cells.items() if cell.published_value is not None
         }
-        largest = max(map(abs, differences.values()), default=0) or 1
-        own = {key: sign * cell.summary.mean for key, cell in cells.items() if cell.summary and cell.complete}
-        printed = {key: sign * cell.published.value for key, cell in cells.items()
-                   if cell.published and cell.published.value is not None}  # fmt: skip
-        ranks = _ranks(own), _ranks(printed)
+        ranks, published_ranks = (
+            _ranks(means, spec.metric_format.higher_is_better) for means in (measured, printed)
+        )
         views = {
             key: View(
                 cell,
                 cell_name(spec, *key) if cell.runs else "",
-                differences.get(key),
-                round(100 * abs(differences.get(key, 0)) / largest),
-                ranks[0].get(key),
-                ranks[1].get(key),
+                round(100 * abs(cell.difference or 0) / largest),
+                ranks.get(key),
+                published_ranks.get(key),
             )
             for key, cell in cells.items()
         }
@@ -116,8 +108,10 @@ class Section:
     @property
     def missing(self) -> str:
         """How many runs are missing, and what became of them; empty if none is."""
-        found = [(name, n) for name, n in self.counts.items() if name not in (RunState.DONE, NOT_REACHED)]
-        return ", ".join(f"{n} {name}" for name, n in found)
+        ended = RunState.DONE, NOT_REACHED
+        return ", ".join(
+            f"{number} {outcome}" for outcome, number in self.counts.items() if outcome not in ended
+        )
 
     @property
     def gaps(self) -> Sequence[str]:
@@ -134,8 +128,8 @@ class Section:
     @property
     def groups(self) -> list[tuple[str, int]]:
         """(heading, number of columns), from left to right; empty if no column has a heading."""
-        found = [(group or "", size) for block in self.table.blocks for group, size in block.groups]
-        return found if any(group for group, _ in found) else []
+        groups = [(group or "", size) for block in self.table.blocks for group, size in block.groups]
+        return groups if any(group for group, _ in groups) else []
 
     @cached_property
     def counts(self) -> Counter[str]:
@@ -146,18 +140,10 @@ class Section:
     @cached_property
     def agreement(self) -> tuple[float, float, float, int] | None:
         """Mean over columns of Kendall's tau with the published order, limits of its interval, number of columns."""
-        columns = []
-        for column in self.results.spec.run_columns:
-            pairs = [
-                (list(cell.values.values()), cell.published.value)
-                for cell in self.results.complete(column).values()
-                if cell.published and cell.published.value is not None
-            ]
-            if len(pairs) > 1:
-                measured, published = zip(*pairs, strict=True)
-                columns.append((np.array(measured), np.array(published)))
-        found = mean_agreement(columns)
-        return None if found is None else (*found, len(columns))
+        pairs = [self.results.beside_published(column) for column in self.results.spec.run_columns]
+        columns = [(measured, published) for measured, published in pairs if len(published) > 1]
+        interval = mean_agreement(columns)
+        return None if interval is None else (*interval, len(columns))
 
     @cached_property
     def ranks(self) -> dict[str, Any] | None:
@@ -165,18 +151,17 @@ class Section:
         values, left_out = board(self.results)
         if values.shape[1] < 2:
             return None
-        found = ranking(values, draws=0)
-        places = [[label, round(rank, 3)] for label, rank in found.table["rank"].items()]
-        return {"ranks": places, "critical": round(found.critical, 3), "blocks": found.blocks,
-                "cliques": found.cliques, "left_out": left_out}  # fmt: skip
+        order = ranking(values, draws=0)
+        places = [[label, round(rank, 3)] for label, rank in order.table["rank"].items()]
+        return {"ranks": places, "critical": round(order.critical, 3), "blocks": order.blocks,
+                "cliques": order.cliques, "left_out": left_out}  # fmt: skip
 
 
-def _ranks(values: Mapping[tuple[str, str], float]) -> dict[tuple[str, str], int]:
-    """Place of each cell in its column, 1 for the highest value; means that print the same share a place."""
-    shown = {key: round(value, 2) for key, value in values.items()}
-    columns: dict[str, list[float]] = {}
-    for (_, column), value in shown.items():
-        columns.setdefault(column, []).append(value)
+def _ranks(means: Mapping[tuple[str, str], float], higher_is_better: bool) -> dict[tuple[str, str], int]:
+    """Place of each cell in its column, 1 for the best mean; means that print the same share a place."""
+    sign = 1 if higher_is_better else -1
+    shown = {key: sign * round(mean, 2) for key, mean in means.items()}
+    columns = gathered((column, value) for (_, column), value in shown.items())
     return {key: 1 + sum(other > value for other in columns[key[1]]) for key, value in shown.items()}
 
 
