@@ -1,4 +1,4 @@
-"""The operating system: messages about what it refuses, and what killed processes leave behind.
+"""The operating system: what it refuses, the cores that it grants, and files that are replaced in one step.
 
 This module imports nothing of ours but the errors. Every package may import it.
 """
@@ -10,9 +10,11 @@ import os
 import platform
 import re
 import resource
+import secrets
 import shutil
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 from benchmark.errors import ConfigError, shorten, wrong
@@ -76,6 +78,11 @@ def _few_files(number: int) -> str:
     return wrong("limit of open files", limit, f"at least {number}", where=f"with `ulimit -n {number}`")
 
 
+def usable_cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def end_with_parent() -> None:
     """End this process, one of a pool, if its parent is killed. It would wait for work for ever."""
 
@@ -97,16 +104,36 @@ def processor() -> str:
     return platform.processor() or platform.machine()
 
 
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A free name beside ``path`` for a new file or folder. At the end of the ``with`` it is renamed to ``path``.
+
+    So no reader sees half of it. After an exception ``path`` is as it was. A folder replaces no filled folder.
+    """
+    remove_leftovers(path)
+    beside = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
+    try:
+        yield beside
+        beside.replace(path)
+    finally:
+        _remove(beside)
+
+
 def remove_leftovers(path: Path) -> None:
     """Remove temporary files and folders for ``path``, called ``.NAME.PID...``, whose processes are gone."""
     start = f".{path.name}."
     for left in path.parent.iterdir() if path.parent.is_dir() else ():
         pid = left.name.removeprefix(start).partition(".")[0]
         if left.name.startswith(start) and pid.isdigit() and not _is_alive(int(pid)) and _is_old(left):
-            if left.is_dir():
-                shutil.rmtree(left, ignore_errors=True)
-            else:
-                left.unlink(missing_ok=True)
+            _remove(left)
+
+
+def _remove(path: Path) -> None:
+    with contextlib.suppress(OSError):
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
 
 
 def _is_alive(pid: int) -> bool:

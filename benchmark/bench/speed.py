@@ -33,13 +33,13 @@ from benchmark.engine.federation import FederatedRun
 from benchmark.engine.records import Record
 from benchmark.experiments.plan import plan, unique_runs
 from benchmark.experiments.tables import spec_called
-from benchmark.launch.resources import usable_cores
 from benchmark.models.networks import build_net
 from benchmark.runs.build import build_problem, build_run, choose_device
 from benchmark.runs.data import load_data, load_dataset
 from benchmark.runs.status import RunState, Status
 from benchmark.runs.store import Results, record_lines
 from benchmark.runs.writer import write_status
+from benchmark.system import usable_cores
 from methods.core.contexts import Phase, RoundView
 
 REPEATS = 5

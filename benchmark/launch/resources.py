@@ -8,11 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmark.errors import ConfigError, wrong
-
-
-def usable_cores() -> int:
-    """Cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+from benchmark.system import usable_cores
 
 
 def cuda_devices() -> int:

@@ -19,7 +19,7 @@ import numpy as np
 from rich.console import Console
 from rich.progress import track
 
-from benchmark.system import end_with_parent
+from benchmark.system import end_with_parent, usable_cores
 from datasets.core.base import PARTS, DataError, RawDataset, Split
 from datasets.core.images import BadImage, Decode, Files, ListedDataset
 
@@ -70,7 +70,7 @@ def _decode_part(part: str, listed: ListedDataset, folder: Path, name: str, work
         already = f", {before * CHUNK:,} decoded before" if before else ""
         print(f"{title}: decoding {len(files):,} images{already}", file=sys.stderr, flush=True)
     work = partial(_decode_chunk, array, listed.decode)
-    workers = workers or _usable_cores() if many else 1
+    workers = workers or _workers() if many else 1
     ended = _in_processes(work, starts, chunks, workers) if workers > 1 else map(work, starts, chunks)
     with done.open("a") as stream:
         console = Console(file=sys.stderr)
@@ -106,8 +106,8 @@ def _decode_chunk(array: Path, decode: Decode, start: int, paths: Sequence[Path]
     return start
 
 
-def _usable_cores() -> int:
+def _workers() -> int:
     given = os.environ.get("FEDTABLES_WORKERS", "")
     if given.isdigit() and int(given) > 0:
         return int(given)
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return usable_cores()

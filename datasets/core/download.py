@@ -19,7 +19,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import wrap_file
 
-from benchmark.system import remove_leftovers
+from benchmark.system import replacing
 from datasets.core.base import DataError
 from datasets.core.folders import BAD_FILE, STRICT, Place, Tree, readable
 
@@ -151,11 +151,8 @@ def _download(tree: DownloadTree, folder: Path, missing: list[str]) -> str:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, content in contents.items():
-            # In one step, so that a kill or a second process leaves no half of a file.
-            remove_leftovers(folder / name)
-            beside = folder / f".{name}.{os.getpid()}"
-            beside.write_bytes(content)
-            os.replace(beside, folder / name)
+            with replacing(folder / name) as beside:
+                beside.write_bytes(content)
     except OSError as error:
         advice = "set FEDTABLES_DATA to a folder that can be written"
         return f"the folder {folder} cannot be written ({error.strerror}) to download into it; {advice}"

@@ -21,6 +21,7 @@ import numpy as np
 from filelock import FileLock
 
 from benchmark import digests
+from benchmark.system import replacing
 from datasets.core import raw
 from datasets.core.arrays import NAMES, channel_moments, fingerprint
 from datasets.core.base import (
@@ -171,10 +172,8 @@ def _changed(folder: Path, marker: dict[str, Any], root: Path) -> str:
     if (
         notes != marker["raw"]
     ):  # the same content with other times, as of a copy: it is not read again next time
-        new = folder / f".{MARKER}.{os.getpid()}"
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError), replacing(folder / MARKER) as new:
             new.write_text(json.dumps(marker | {"raw": notes}, indent=1), encoding="utf-8")
-            os.replace(new, folder / MARKER)
     return why
 
 

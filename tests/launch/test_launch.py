@@ -13,10 +13,12 @@ from launch_work import LoadsNowhere, Log
 from processes import is_alive, wait_until
 
 from benchmark.errors import ConfigError
+from benchmark.launch import local as launcher
 from benchmark.launch import resources
 from benchmark.launch.local import launch
 from benchmark.launch.pool import LaunchError
 from benchmark.launch.tasks import SECOND_PRESS, STOP_SIGNALS, Outcome, Task
+from benchmark.runs.status import RunState
 from benchmark.system import NO_MEMORY
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -66,6 +68,47 @@ def test_a_killed_worker_costs_its_task_only() -> None:
     assert "exit code 3" in outcomes[-1].message
 
 
+@pytest.mark.parametrize(
+    ("how", "times", "states"), [("crash", 1, ["failed", "done"]), ("crash", 2, ["failed"] * 2)]
+)
+def test_what_a_dead_worker_worked_on_is_tried_once_more(
+    tmp_path: Path, how: str, times: int, states: list[str]
+) -> None:
+    log = Log()
+    payload = {"path": str(tmp_path / "tries"), "times": times, "how": how}
+    (outcome,) = local("at_last", payload, listener=log)
+    assert [event[2] for event in log.named("task_ended")] == states and outcome.state == states[-1]
+
+
+def test_what_does_not_fit_beside_others_is_tried_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On two GPUs with two workers each."""
+    calls: list[tuple[list[str], list[str]]] = []
+
+    class FullPool:
+        def __init__(self, given: list[Task], work: str, places: list[str], *_: Any) -> None:
+            calls.append(([task.key for task in given], places))
+            full = ("CUDA out of memory.", 1.0, "OutOfMemoryError") if len(calls) == 1 else None
+            self.outcomes = [
+                Outcome(task.key, RunState.FAILED, *full)
+                if full and task.payload
+                else Outcome(task.key, RunState.DONE, "", 1.0)
+                for task in given
+            ]
+
+        def run(self) -> list[Outcome]:
+            return self.outcomes
+
+    monkeypatch.setattr(launcher, "Pool", FullPool)
+    monkeypatch.setattr(resources, "cuda_devices", lambda: 2)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    outcomes = local("echo", 0, 1, 1, 1, workers=4)
+    assert [outcome.state for outcome in outcomes] == ["done"] * 4
+    assert calls == [
+        ([f"run/seed{index}" for index in range(4)], ["0", "1", "0", "1"]),
+        (["run/seed1", "run/seed2", "run/seed3"], ["0", "1"]),
+    ]
+
+
 @pytest.mark.parametrize("kind", ["inline", "local"])
 def test_an_exception_is_a_failure_of_its_task(kind: Any) -> None:
     given = tasks("raise", None, "state", "sys.exit", None)
@@ -88,7 +131,7 @@ def test_workers_that_cannot_start_end_the_launch(tmp_path: Path, monkeypatch: A
     (tmp_path / "once_work.py").write_text(
         "import os, pathlib\n"
         "pathlib.Path(__file__).with_name('started').touch(exist_ok=False)\n"
-        "def work(payload, progress, stop):\n"
+        "def work(payload, stop):\n"
         "    return ('done', '') if payload == 0 else os._exit(1)\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -118,7 +161,7 @@ def test_a_device_where_no_worker_starts(tmp_path: Path, monkeypatch: Any, caplo
         "    wait(other, 0)\n"
         "    os.write(os.open(deaths, os.O_CREAT | os.O_APPEND | os.O_WRONLY), b'x')\n"
         "    os._exit(7)\n"
-        "def work(payload, progress, stop):\n"
+        "def work(payload, stop):\n"
         "    other.touch()\n"
         "    wait(deaths, 3)\n"
         "    time.sleep(0.02)\n"
@@ -197,19 +240,6 @@ def test_the_environment_of_a_worker_is_its_own(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setenv("OMP_NUM_THREADS", "5")
     (outcome,) = local("environment", ("OMP_NUM_THREADS", str(tmp_path), 1), threads=3, devices=["cpu"])
     assert outcome.message == "3" and os.environ["OMP_NUM_THREADS"] == "5"
-
-
-# Progress ----------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("kind", ["inline", "local"])
-def test_progress_is_throttled(kind: Any) -> None:
-    log = Log()
-    began = time.monotonic()
-    launch(tasks(1000, rounds=2000), "launch_work:rounds", kind=kind, listener=log)
-    told = [event[2] for event in log.named("progress")]
-    assert told[0] == 1001 and told == sorted(told)
-    assert len(told) <= 2 + 5 * (time.monotonic() - began), "at most five a second"
 
 
 # Stopping ----------------------------------------------------------------------------------------
