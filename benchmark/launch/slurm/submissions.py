@@ -52,17 +52,18 @@ class Cluster:
     def submit(self, tasks: Sequence[Task]) -> int:
         """Submit tasks that have not ended and are not in the queue; their number. Other launchers wait meanwhile."""
         with self.results.submission_lease():
-            queued = self.queue.tasks()
-            if self._full_at is not None and _size(queued) >= self._full_at:
+            self.overview.refresh([task.key for task in tasks])
+            if self._full_at is not None and _size(self.overview.queued) >= self._full_at:
                 return 0
             self._full_at = None
-            alive = self.log.living(queued)
-            todo = [task for task in tasks if task.key not in alive]
-            self.index.refresh([task.key for task in todo])
-            todo = [task for task in todo if not self.index.has_ended(task.key) and not self._held(task.key)]
-            return self._submit_arrays(todo, queued or {}) if todo else 0
+            todo = self._lost(tasks)
+            return self._submit_arrays(todo) if todo else 0
 
-    def _submit_arrays(self, tasks: Sequence[Task], queued: Queued) -> int:
+    def _lost(self, tasks: Sequence[Task]) -> list[Task]:
+        """Those that have not ended and that nobody carries out."""
+        return [t for t in tasks if not self.index.has_ended(t.key) and not self.overview.may_run(t.key)]
+
+    def _submit_arrays(self, tasks: Sequence[Task]) -> int:
         """Submit arrays of the size that the cluster allows while there is room; number of runs."""
         seconds = known_seconds(self.index)
         default = self.settings.minutes_per_run * 60
@@ -70,7 +71,7 @@ class Cluster:
         size, start = self.queue.largest_array(), 0
         parallel = max(1, self.settings.max_parallel // -(-len(packs) // size))
         try:
-            after = self._start_preflight(queued) if self.settings.probe else None
+            after = self._start_preflight() if self.settings.probe else None
             while start < len(packs):
                 array = packs[start : start + size]
                 try:
@@ -105,13 +106,14 @@ class Cluster:
 
     # Preflight check
 
-    def _start_preflight(self, queued: Queued) -> str | None:
+    def _start_preflight(self) -> str | None:
         """The job that all others wait for; None if the check was passed before."""
         check = PreflightCheck.of(self.results.root, self.settings)
         if check.message() == "":
             return None
-        if queued.get(check.name):  # submitted by another launcher
-            job = queued[check.name][0].id
+        queued = (self.queue.tasks() or {}).get(check.name)
+        if queued:  # submitted by another launcher
+            job = queued[0].id
         else:
             check.path.unlink(missing_ok=True)
             job = self.queue.submit_preflight(check)
@@ -158,9 +160,7 @@ class Cluster:
             open_ = [task for task in tasks if not self.index.has_ended(task.key)]
             if not open_:
                 return []
-            lost = {
-                task.key for task in open_ if task.key not in self.overview.alive and not self._held(task.key)
-            }
+            lost = {task.key for task in self._lost(tasks)}
             # A network file system may show the end of a run later than the scheduler: a task counts as lost after
             # two looks.
             twice = lost & lost_before
@@ -173,9 +173,6 @@ class Cluster:
                 return self._explain(sorted(lost))
             lost_before = lost
             time.sleep(self.settings.poll)
-
-    def _held(self, key: str) -> bool:
-        return self.results.run(key).is_held()
 
     def _may_try(self, key: str, places: Mapping[str, Place]) -> bool:
         """Whether to submit a lost run again. A run that failed by itself was tried again in its job."""
