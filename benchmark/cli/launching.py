@@ -295,5 +295,5 @@ def _tasks(runs: Sequence[RunConfig], launcher: str) -> list[Task]:
         plain = run.model_dump(mode="json")
         if launcher == "local" and run.runtime.device.startswith("cuda:"):
             plain["runtime"]["device"] = "cuda"  # a worker sees only its own GPU
-        tasks.append(Task(run.key, run.train.rounds, plain))
+        tasks.append(Task(run.key, plain))
     return tasks

@@ -34,10 +34,9 @@ SECOND_PRESS = 1.0
 
 @dataclass(frozen=True)
 class Task:
-    """One thing to do: a unique readable key, its number of rounds (for the time left), and a picklable payload."""
+    """One thing to do: a unique readable key, and a picklable payload."""
 
     key: str
-    rounds: int
     payload: Any
 
 

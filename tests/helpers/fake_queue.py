@@ -18,7 +18,7 @@ KEYS = [f"method-{m}/seed{s}" for m in range(4) for s in range(3)]
 
 
 def tasks(keys: Sequence[str] = KEYS) -> list[Task]:
-    return [Task(key, 1, {}) for key in keys]
+    return [Task(key, {}) for key in keys]
 
 
 class FakeQueue(SlurmQueue):

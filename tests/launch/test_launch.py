@@ -25,8 +25,8 @@ ROOT = Path(__file__).resolve().parents[2]
 HELPERS = ROOT / "tests" / "helpers"
 
 
-def tasks(*payloads: Any, rounds: int = 1) -> list[Task]:
-    return [Task(f"run/seed{index}", rounds, payload) for index, payload in enumerate(payloads)]
+def tasks(*payloads: Any) -> list[Task]:
+    return [Task(f"run/seed{index}", payload) for index, payload in enumerate(payloads)]
 
 
 def local(work: str, *payloads: Any, workers: int = 2, **more: Any) -> list[Outcome]:
@@ -252,7 +252,7 @@ from pathlib import Path
 from launch_work import Log
 from benchmark.launch.local import Task, launch
 log = Log()
-tasks = [Task(f"run{{index}}", 1, f"{folder}/run{{index}}") for index in range(4)]
+tasks = [Task(f"run{{index}}", f"{folder}/run{{index}}") for index in range(4)]
 outcomes = launch(tasks, "launch_work:{work}", kind="{kind}", listener=log, {settings})
 print(json.dumps([[(o.key, o.state, o.message) for o in outcomes], log.named("stopping"), "torch" in sys.modules]))
 """

@@ -41,7 +41,7 @@ def packed(
     results: str = "nowhere",
     **settings: Any,
 ) -> BatchJob:
-    tasks = tuple(Task(f"run/seed{index}", 1, payload) for index, payload in enumerate(payloads))
+    tasks = tuple(Task(f"run/seed{index}", payload) for index, payload in enumerate(payloads))
     parsed = SlurmSettings.of({"workers": 2, **settings})
     return BatchJob(Results(Path(results)), tasks, f"launch_work:{work}", parsed, environment or {})
 

@@ -72,7 +72,7 @@ def test_a_local_launch(verbose: bool, tmp_path: Path, capsys: pytest.CaptureFix
     view = view_of(progress_of(keys, 68, clock, 100, tmp_path), verbose=verbose)
     one, two, *_ = keys[68:]
     put_round(tmp_path, two, 50)  # by the launch before
-    view.started([Task(key, 100, None) for key in keys[68:]])
+    view.started([Task(key, None) for key in keys[68:]])
     clock.now += 5  # the workers start
     view.task_started(one)
     view.task_started(two)
@@ -110,7 +110,7 @@ def test_a_line_every_ten_seconds_or_twentieth(
     clock = Clock()
     keys = [f"fedavg/seed{seed}" for seed in range(1000)]
     view = view_of(progress_of(keys, clock=clock))
-    view.started([Task(key, 5, None) for key in keys])
+    view.started([Task(key, None) for key in keys])
     for key in keys:
         clock.now += seconds
         end(view, key, FAILED if key == keys[500] else DONE, "OSError: 5")
@@ -152,7 +152,7 @@ def test_the_end_of_a_seed() -> None:
     keys = [f"{name}/seed{seed}" for seed in range(3) for name in ("a", "b")]
     ended: list[int] = []
     view = view_of(progress_of(keys), seed_ended=ended.append)
-    view.started([Task(key, 1, None) for key in keys])
+    view.started([Task(key, None) for key in keys])
     end(view, keys[0], FAILED, "x")
     end(view, keys[2])
     assert ended == []

@@ -70,8 +70,8 @@ class PreflightCheck:
     @classmethod
     def of(cls, results: Path, settings: SlurmSettings) -> "PreflightCheck":
         """The check that expects what this machine has."""
-        chosen = [settings.place, settings.slurm, settings.preparation, str(ROOT), sys.executable]
-        where = json.dumps(chosen, sort_keys=True, default=str)
+        options = [settings.place, settings.slurm, settings.preparation, str(ROOT), sys.executable]
+        where = json.dumps(options, sort_keys=True, default=str)
         return cls(str(results.resolve()), where, settings.gpus_per_job, environment(), sources())
 
     @property
