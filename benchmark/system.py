@@ -14,7 +14,7 @@ import secrets
 import shutil
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from benchmark.errors import ConfigError, shorten, wrong
@@ -26,6 +26,9 @@ FILES_PER_WORKER = 4
 
 LEFT_SECONDS = 3600.0
 """Age of a temporary file whose process may have been one of another machine, after which it counts as left behind."""
+
+PARENT_SECONDS = 0.5
+"""Time between two looks whether the parent of a process lives."""
 
 _REFUSED = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE, errno.EROFS, errno.EACCES, errno.EPERM)
 
@@ -83,16 +86,20 @@ def usable_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def end_with_parent() -> None:
-    """End this process, one of a pool, if its parent is killed. It would wait for work for ever."""
+def end_with_parent(warn: Callable[[], object] = lambda: None, grace: float = 0.0) -> None:
+    """End this process when its parent has died: call ``warn`` first, and wait for ``grace`` seconds after that."""
+    # A process that multiprocessing has started knows it, also if it has died meanwhile.
+    process = multiprocessing.parent_process()
+    parent = os.getppid() if process is None else process.pid
 
-    def wait() -> None:
-        parent = multiprocessing.parent_process()
-        if parent is not None:
-            parent.join()
-            os._exit(1)
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(PARENT_SECONDS)
+        warn()
+        time.sleep(grace)
+        os._exit(1)
 
-    threading.Thread(target=wait, daemon=True).start()
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def processor() -> str:

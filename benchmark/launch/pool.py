@@ -86,7 +86,7 @@ class Worker:
                 env=environment,
             )
         with contextlib.suppress(OSError):  # The process has died already, which shows when it is polled.
-            self.connection.send(([entry or os.getcwd() for entry in sys.path], work, os.getpid(), grace))
+            self.connection.send(([entry or os.getcwd() for entry in sys.path], work, grace))
 
     def reap(self) -> tuple[str, str]:
         """Wait for the end of the process: (how it ended, the last lines of its output)."""

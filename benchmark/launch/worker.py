@@ -7,7 +7,6 @@ there is no other task.
 import contextlib
 import faulthandler
 import importlib
-import os
 import signal
 import sys
 import threading
@@ -18,10 +17,7 @@ from multiprocessing.connection import Connection
 
 from benchmark.launch.tasks import Outcome, Task, Work
 from benchmark.runs.status import RunResult, RunState
-from benchmark.system import explain
-
-PARENT_SECONDS = 0.5
-"""Time between two looks whether the launcher lives."""
+from benchmark.system import end_with_parent, explain
 
 
 def load(work: str) -> Work:
@@ -53,19 +49,11 @@ def _cuda_in_use() -> bool:
     return torch is not None and bool(torch.cuda.is_initialized())
 
 
-def _end_without(launcher: int, stop: threading.Event, grace: float) -> None:
-    """Ask for a stop when the launcher has died. A task that ignores it must not go on for hours."""
-    while os.getppid() == launcher:
-        time.sleep(PARENT_SECONDS)
-    stop.set()
-    time.sleep(grace)
-    os._exit(1)
+def serve(connection: Connection, work: str, grace: float) -> None:
+    """Be a worker: the main function of a process that the launcher started.
 
-
-def serve(connection: Connection, work: str, launcher: int, grace: float) -> None:
-    """Be a worker: the main function of a process that the process ``launcher`` started.
-
-    SIGTERM asks it to save the state of its task within ``grace`` seconds, and to take no other one.
+    SIGTERM and the death of the launcher ask it to save the state of its task, and to take no other one. After the
+    death of the launcher it has ``grace`` seconds for that.
     """
     # A terminal sends these to every process of the group. The launcher decides what they mean.
     for number in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
@@ -73,7 +61,7 @@ def serve(connection: Connection, work: str, launcher: int, grace: float) -> Non
     faulthandler.enable()
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
-    threading.Thread(target=_end_without, args=(launcher, stop, grace), daemon=True).start()
+    end_with_parent(stop.set, grace)
     try:
         function = load(work)
     except Exception as error:
