@@ -69,31 +69,33 @@ def test_a_killed_worker_costs_its_task_only() -> None:
 
 
 @pytest.mark.parametrize(
-    ("how", "times", "states"), [("crash", 1, ["failed", "done"]), ("crash", 2, ["failed"] * 2)]
+    ("how", "times", "retries", "states"),
+    [
+        ("crash", 1, 0, ["failed", "done"]),
+        ("crash", 2, 0, ["failed", "failed"]),
+        ("failed", 1, 0, ["failed"]),
+        ("failed", 3, 2, ["failed", "failed", "failed"]),
+    ],
 )
-def test_what_a_dead_worker_worked_on_is_tried_once_more(
-    tmp_path: Path, how: str, times: int, states: list[str]
+def test_failed_tasks_are_tried_again(
+    tmp_path: Path, how: str, times: int, retries: int, states: list[str]
 ) -> None:
-    log = Log()
-    payload = {"path": str(tmp_path / "tries"), "times": times, "how": how}
-    (outcome,) = local("at_last", payload, listener=log)
+    """Those of dead workers at least once."""
+    log, payload = Log(), {"path": str(tmp_path / "tries"), "times": times, "how": how}
+    (outcome,) = local("at_last", payload, listener=log, retries=retries)
     assert [event[2] for event in log.named("task_ended")] == states and outcome.state == states[-1]
 
 
 def test_what_does_not_fit_beside_others_is_tried_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On two GPUs with two workers each."""
-    calls: list[tuple[list[str], list[str]]] = []
+    """On two GPUs with two workers each; of four tasks only the first one fits."""
+    calls: list[tuple[int, list[str]]] = []
 
     class FullPool:
-        def __init__(self, given: list[Task], work: str, places: list[str], *_: Any) -> None:
-            calls.append(([task.key for task in given], places))
-            full = ("CUDA out of memory.", 1.0, "OutOfMemoryError") if len(calls) == 1 else None
-            self.outcomes = [
-                Outcome(task.key, RunState.FAILED, *full)
-                if full and task.payload
-                else Outcome(task.key, RunState.DONE, "", 1.0)
-                for task in given
-            ]
+        def __init__(self, some: list[Task], work: str, places: list[str], *_: Any) -> None:
+            calls.append((len(some), places))
+            done = [Outcome(task.key, RunState.DONE, "", 1.0) for task in some]
+            full = [Outcome(task.key, RunState.FAILED, "full", 1.0, "OutOfMemoryError") for task in some]
+            self.outcomes = done if len(calls) > 1 else [done[0], *full[1:]]
 
         def run(self) -> list[Outcome]:
             return self.outcomes
@@ -101,12 +103,8 @@ def test_what_does_not_fit_beside_others_is_tried_alone(monkeypatch: pytest.Monk
     monkeypatch.setattr(launcher, "Pool", FullPool)
     monkeypatch.setattr(resources, "cuda_devices", lambda: 2)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    outcomes = local("echo", 0, 1, 1, 1, workers=4)
-    assert [outcome.state for outcome in outcomes] == ["done"] * 4
-    assert calls == [
-        ([f"run/seed{index}" for index in range(4)], ["0", "1", "0", "1"]),
-        (["run/seed1", "run/seed2", "run/seed3"], ["0", "1"]),
-    ]
+    assert {outcome.state for outcome in local("echo", 0, 1, 2, 3, workers=4)} == {"done"}
+    assert calls == [(4, ["0", "1", "0", "1"]), (3, ["0", "1"])]
 
 
 @pytest.mark.parametrize("kind", ["inline", "local"])
