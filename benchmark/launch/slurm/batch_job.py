@@ -15,6 +15,8 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
+from submitit.helpers import DelayedSubmission
+
 from benchmark.launch.local import launch
 from benchmark.launch.resources import gpu_memory
 from benchmark.launch.slurm.preflight import differences
@@ -104,10 +106,8 @@ class BatchJob:
         statuses = (index.status(task.key) for task in self.tasks)
         return [(False, 0) if status is None else (status.ended, status.round) for status in statuses]
 
-    def checkpoint(self) -> Any:
+    def checkpoint(self) -> DelayedSubmission:
         """Let all runs save their state; the submission that continues from there."""
-        from submitit.helpers import DelayedSubmission
-
         session, seconds = self._session, self.settings.seconds_to_signal
         if session is not None:
             session.stop.request("SIGUSR2")
