@@ -1,16 +1,20 @@
-"""The operating system: messages about what it refuses, and what killed processes leave behind.
+"""The operating system: what it refuses, the cores that it grants, and files that are replaced in one step.
 
 This module imports nothing of ours but the errors. Every package may import it.
 """
 
 import contextlib
 import errno
+import multiprocessing
 import os
 import platform
 import re
 import resource
+import secrets
 import shutil
+import threading
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from benchmark.errors import ConfigError, shorten, wrong
@@ -22,6 +26,9 @@ FILES_PER_WORKER = 4
 
 LEFT_SECONDS = 3600.0
 """Age of a temporary file whose process may have been one of another machine, after which it counts as left behind."""
+
+PARENT_SECONDS = 0.5
+"""Time between two looks whether the parent of a process lives."""
 
 _REFUSED = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE, errno.EROFS, errno.EACCES, errno.EPERM)
 
@@ -75,8 +82,24 @@ def _few_files(number: int) -> str:
 
 
 def usable_cores() -> int:
-    """Processor cores that this process may use."""
+    """Cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def end_with_parent(warn: Callable[[], object] = lambda: None, grace: float = 0.0) -> None:
+    """End this process when its parent has died: call ``warn`` first, and wait for ``grace`` seconds after that."""
+    # A process that multiprocessing has started knows it, also if it has died meanwhile.
+    process = multiprocessing.parent_process()
+    parent = os.getppid() if process is None else process.pid
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(PARENT_SECONDS)
+        warn()
+        time.sleep(grace)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def processor() -> str:
@@ -88,16 +111,36 @@ def processor() -> str:
     return platform.processor() or platform.machine()
 
 
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A free name beside ``path`` for a new file or folder. At the end of the ``with`` it is renamed to ``path``.
+
+    So no reader sees half of it. After an exception ``path`` is as it was. A folder replaces no filled folder.
+    """
+    remove_leftovers(path)
+    beside = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
+    try:
+        yield beside
+        beside.replace(path)
+    finally:
+        _remove(beside)
+
+
 def remove_leftovers(path: Path) -> None:
     """Remove temporary files and folders for ``path``, called ``.NAME.PID...``, whose processes are gone."""
     start = f".{path.name}."
     for left in path.parent.iterdir() if path.parent.is_dir() else ():
         pid = left.name.removeprefix(start).partition(".")[0]
         if left.name.startswith(start) and pid.isdigit() and not _is_alive(int(pid)) and _is_old(left):
-            if left.is_dir():
-                shutil.rmtree(left, ignore_errors=True)
-            else:
-                left.unlink(missing_ok=True)
+            _remove(left)
+
+
+def _remove(path: Path) -> None:
+    with contextlib.suppress(OSError):
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
 
 
 def _is_alive(pid: int) -> bool:

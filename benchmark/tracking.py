@@ -97,8 +97,10 @@ class Sender:
 
     def send_tables(self, since: float = 0.0) -> int:
         """Send tables and figures that were written after the time ``since``; number of those sent."""
-        found = [path for kind in ("tables", "figures") for path in sorted(self.root.glob(f"{kind}/*/*.csv"))]
-        paths = [path for path in found if not path.name.endswith(".wide.csv")]
+        sheets = [
+            path for kind in ("tables", "figures") for path in sorted(self.root.glob(f"{kind}/*/*.csv"))
+        ]
+        paths = [path for path in sheets if not path.name.endswith(".wide.csv")]
         return self._send_all(self._send_table, [path for path in paths if path.stat().st_mtime >= since])
 
     def _send_all(self, send: Callable[[Any], bool], items: Sequence[Any]) -> int:
@@ -269,14 +271,14 @@ def describe(run: TrackedRun, folder: RunFolder, settings: TrackingSettings) -> 
     config = read_yaml(folder.config_path, "configuration")
     method, dataset, selection = (config.get(group) or {} for group in ("method", "dataset", "selection"))
     data = dataset.get("options", {}).get("stands_for") or dataset.get("name")
-    own = [config.get("preset"), method.get("name"), data, selection.get("name")]
+    names = [config.get("preset"), method.get("name"), data, selection.get("name")]
     name, _, seed = run.key.partition("/")
     return {
         "id": f"{name.rpartition('-')[2]}-{seed}",  # hash of the configuration, and seed
         "name": f"{name.rpartition('-')[0]} {seed}",
         "group": run.group[:128],
         "job_type": str(method.get("name", "run"))[:64],
-        "tags": _tags(run.tags, own, settings.tags),
+        "tags": _tags(run.tags, names, settings.tags),
         "config": {**config, "meta": read_json(folder.path / "meta.json"), "folder": str(folder.path)},
     }
 

@@ -6,8 +6,6 @@ shuffled and normalised, then contiguous batches go forward and backward into ``
 
 import multiprocessing
 import os
-import platform
-import re
 import resource
 import statistics
 import subprocess
@@ -33,13 +31,13 @@ from benchmark.engine.federation import FederatedRun
 from benchmark.engine.records import Record
 from benchmark.experiments.plan import plan, unique_runs
 from benchmark.experiments.tables import spec_called
-from benchmark.launch.resources import usable_cores
 from benchmark.models.networks import build_net
 from benchmark.runs.build import build_problem, build_run, choose_device
 from benchmark.runs.data import load_data, load_dataset
 from benchmark.runs.status import RunState, Status
 from benchmark.runs.store import Results, record_lines
 from benchmark.runs.writer import write_status
+from benchmark.system import processor, usable_cores
 from methods.core.contexts import Phase, RoundView
 
 REPEATS = 5
@@ -47,10 +45,7 @@ REPEATS = 5
 
 def describe(device: str) -> str:
     """The device's name, cores, threads of a run, and the version of torch."""
-    info = Path("/proc/cpuinfo")
-    names = re.findall(r"model name\s*: (.*)", info.read_text()) if info.exists() else []
-    on_gpu = choose_device(device).type == "cuda"
-    name = torch.cuda.get_device_name() if on_gpu else [*names, platform.machine()][0]
+    name = torch.cuda.get_device_name() if choose_device(device).type == "cuda" else processor()
     return f"{name}, {usable_cores()} cores, one thread per run, torch {torch.__version__}"
 
 

@@ -20,10 +20,11 @@ from benchmark.config.compose import resolve
 from benchmark.errors import ConfigError, nearest, printable
 from benchmark.experiments.plan import unique_runs
 from benchmark.experiments.selection import TableQuery
-from benchmark.launch.overview import SHOWN_STATES, RunOverview
+from benchmark.launch.slurm.overview import SHOWN_STATES, RunOverview
 from benchmark.launch.slurm.queue import SlurmQueue
 from benchmark.launch.slurm.submission_log import SubmissionLog, task_log
 from benchmark.reports.render.console import TextConsole
+from benchmark.runs.index import RunIndex
 from benchmark.runs.status import RunState
 from benchmark.runs.store import Results, RunFolder
 
@@ -51,7 +52,7 @@ def status(words: Sequence[str]) -> int:
     results = Results(options.results, options.stale).existing()
     plans = plans_of(options)
     others = _other_runs(options, results, plans)
-    overview = RunOverview(results)
+    overview = RunOverview(RunIndex(results))
     title = f"preset {options.preset}, {results.root}/runs"
     console = TextConsole()
     if options.watch:
@@ -151,7 +152,7 @@ def retry(words: Sequence[str]) -> int:
         )
     plans = plans_of(options, options)
     results = Results(options.results, options.stale).open()
-    overview = RunOverview(results)
+    overview = RunOverview(RunIndex(results))
     runs = unique_runs([cells for _, cells in plans])
     keys = [*runs, *_other_runs(options, results, plans)]
     overview.refresh(keys)

@@ -17,7 +17,7 @@ from benchmark.experiments.plan import Cells, check, unique_runs
 from benchmark.experiments.selection import TableQuery, find_tables, plan_tables
 from benchmark.experiments.spec import TableSpec
 from benchmark.experiments.tables import NoTable
-from benchmark.launch.overview import SHOWN_STATES
+from benchmark.launch.slurm.overview import SHOWN_STATES
 from benchmark.runs.index import RunIndex
 from benchmark.runs.lease import Busy
 from benchmark.runs.status import RunState
@@ -133,7 +133,7 @@ def finished_runs(
             missing = _with_data(index, runs)
             view = _view(options, index, plans, runs, seed_ended)
             if on_cluster:
-                code = _cluster(options, launcher, index.results, list(runs.values()), tracked, view)
+                code = _cluster(options, launcher, index, list(runs.values()), tracked, view)
             else:
                 code = _launch(options, launcher, missing, view)
             index.refresh(runs)
@@ -189,7 +189,8 @@ def _view(
     from benchmark.reports.render.console import TextConsole
 
     states = {key: index.state(key) if index.has_ended(key) else RunState.MISSING for key in runs}
-    progress = Progress(states, {key: run.seed for key, run in runs.items()})
+    seeds = {key: run.seed for key, run in runs.items()}
+    progress = Progress(index, states, seeds, {key: run.train.rounds for key, run in runs.items()})
     return ProgressView(
         progress, TextConsole(), _grids(plans, runs), verbose=options.verbose, seed_ended=seed_ended
     )
@@ -246,7 +247,7 @@ def _launch(
 def _cluster(
     options: LaunchOptions,
     launcher: Mapping[str, Any],
-    results: Results,
+    index: RunIndex,
     runs: Sequence[RunConfig],
     tracked: Mapping[str, TrackedRun],
     view: ProgressView,
@@ -258,14 +259,14 @@ def _cluster(
     from benchmark.launch.slurm.submissions import Cluster
     from benchmark.launch.tasks import RUN_WORK
 
-    settings = SlurmSettings.of(launcher)
+    settings, results = SlurmSettings.of(launcher), index.results
     queue = SlurmQueue(settings, results.root / "launcher" / "jobs")
     intervals = {run.key: min(1.0, run.runtime.checkpoint_every / run.train.rounds) for run in runs}
-    check_time(settings, intervals, known_seconds(results))
+    check_time(settings, intervals, known_seconds(index))
     tasks = _tasks(runs, "local")
     tracker = partial(tracking, tracking_settings(options), results.root.absolute())
     cluster = Cluster(
-        results, queue, settings, RUN_WORK, lambda keys: partial(tracker, [tracked[key] for key in keys])
+        index, queue, settings, RUN_WORK, lambda keys: partial(tracker, [tracked[key] for key in keys])
     )
     number = cluster.submit(tasks)
     print(f"{number} of {len(tasks)} runs submitted; logs: {queue.folder}/")
@@ -294,5 +295,5 @@ def _tasks(runs: Sequence[RunConfig], launcher: str) -> list[Task]:
         plain = run.model_dump(mode="json")
         if launcher == "local" and run.runtime.device.startswith("cuda:"):
             plain["runtime"]["device"] = "cuda"  # a worker sees only its own GPU
-        tasks.append(Task(run.key, run.train.rounds, plain))
+        tasks.append(Task(run.key, plain))
     return tasks

@@ -14,8 +14,9 @@ from benchmark.cli.options import parse
 from benchmark.config.schema import RunConfig
 from benchmark.experiments.plan import unique_runs
 from benchmark.experiments.selection import TableQuery
-from benchmark.launch.overview import RunOverview
+from benchmark.launch.slurm.overview import RunOverview
 from benchmark.reports.render.console import TextConsole
+from benchmark.runs.index import RunIndex
 from benchmark.runs.store import Results
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def main(words: Sequence[str]) -> int:
     plans = plans_of(options)
     from benchmark.experiments import estimate
 
-    overview = RunOverview(Results(options.results, options.stale).existing())
+    overview = RunOverview(RunIndex(Results(options.results, options.stale).existing()))
     runs = unique_runs([cells for _, cells in plans])
     overview.refresh(runs)
     ended = {key for key in runs if overview.state(key).ended}

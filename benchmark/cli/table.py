@@ -17,8 +17,9 @@ from benchmark.experiments.metrics import Show
 from benchmark.experiments.plan import Cells, unique_runs
 from benchmark.experiments.selection import TableQuery, plan_tables
 from benchmark.experiments.tables import spec_called
-from benchmark.launch.overview import RunOverview
+from benchmark.launch.slurm.overview import RunOverview
 from benchmark.launch.tasks import say
+from benchmark.runs.index import RunIndex
 from benchmark.runs.store import Results
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def main(words: Sequence[str]) -> int:
 
     for spec, _ in plans:
         check_show(spec, options.show)
-    overview = RunOverview(Results(options.results, options.stale).open())
+    overview = RunOverview(RunIndex(Results(options.results, options.stale).open()))
     folder = options.out or options.results / "tables" / options.preset / options.part
     needed = [*plans]
     for made in analyses:

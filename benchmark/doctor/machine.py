@@ -12,8 +12,9 @@ from importlib.metadata import distributions
 from pathlib import Path
 
 from benchmark.doctor import Line, Lines, bad
-from benchmark.launch.resources import ask_driver, usable_cores
+from benchmark.launch.resources import ask_driver
 from benchmark.paths import ROOT
+from benchmark.system import usable_cores
 
 WORKER_BYTES = 1e9
 """Memory of a worker of preset quick, rounded up."""

@@ -11,7 +11,7 @@ from rich.table import Column
 from rich.table import Table as TextTable
 from rich.text import Text
 
-from benchmark.launch.progress import Progress
+from benchmark.launch.progress import Progress, is_over
 from benchmark.runs.status import RunState
 
 SIGNS = {
@@ -45,11 +45,6 @@ class Grid:
     def runs(self) -> dict[str, None]:
         """All runs, without duplicates."""
         return {key: None for cell in self.cells.values() for key in cell}
-
-
-def is_over(state: RunState) -> bool:
-    """Whether a run has ended, however."""
-    return state not in (RunState.RUNNING, RunState.WAITING, RunState.MISSING)
 
 
 class Drawing:

@@ -1,15 +1,25 @@
 """Carry out many tasks: one after another in this process, or in worker processes of this machine."""
 
 import time
-from collections.abc import Sequence
-from functools import partial
+from collections import Counter
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 from benchmark.errors import ConfigError, wrong
 from benchmark.launch.pool import Pool
 from benchmark.launch.resources import assign_devices
-from benchmark.launch.tasks import Listener, Outcome, StopRequest, Task, Work, signals_request_stop
+from benchmark.launch.tasks import (
+    NO_GPU_MEMORY,
+    WORKER_DIED,
+    Listener,
+    Outcome,
+    StopRequest,
+    Task,
+    Work,
+    signals_request_stop,
+)
 from benchmark.launch.worker import attempt, load
+from benchmark.runs.lease import BEAT_SECONDS
 from benchmark.runs.status import RunState
 
 KINDS = ("inline", "local")
@@ -24,10 +34,15 @@ def launch(
     threads: int = 1,
     devices: Sequence[str] | None = None,
     grace: float = 30.0,
+    retries: int = 0,
+    patience: float = 0.0,
     listener: Listener,
     stop: StopRequest | None = None,
 ) -> list[Outcome]:
     """Carry out all tasks, begun in the given order, and return how each ended, in that order.
+
+    When all have ended, those to try again begin: what was interrupted, what has failures left, and what another
+    process works on. After a lack of GPU memory each GPU has one worker.
 
     The signals of `STOP_SIGNALS` stop the launch: no further task begins, and tasks that have begun are asked to save
     their state and to return. They have ``grace`` seconds for that, or until a second Ctrl-C. Tasks that were not begun
@@ -42,6 +57,8 @@ def launch(
         devices: ``cuda:0`` ..., assigned to the workers in turn (each sees only its own), or ``cpu`` alone, which hides
             all GPUs. Default every GPU, else the CPU (local).
         grace: Seconds between the request to stop and the end by force (local).
+        retries: How often a task that failed is tried again; at least once if its worker died or had no GPU memory.
+        patience: Seconds for which tasks that other processes work on are tried again.
         listener: Is told of progress.
         stop: By which others than signals can ask to stop, from any thread.
 
@@ -50,16 +67,64 @@ def launch(
         LaunchError: Workers die before their first task.
     """
     _check(kind, workers, threads, devices, grace)
-    stop = stop or StopRequest()
+    stop = StopRequest() if stop is None else stop
+
+    def carry_out(some: Sequence[Task], alone: bool) -> list[Outcome]:
+        if kind == "inline":
+            return _run_inline(some, load(work), listener, stop)
+        places = assign_devices(len(some), workers, threads, devices)
+        places = list(dict.fromkeys(places)) if alone else places
+        return Pool(some, work, places, threads, grace, listener, stop).run()
+
     with signals_request_stop(stop, raises=kind == "inline"):
         listener.started(tasks)
         try:
-            if kind == "inline":
-                return _run_inline(tasks, load(work), listener, stop)
-            assigned = assign_devices(len(tasks), workers, threads, devices) if tasks else []
-            return Pool(tasks, work, assigned, threads, grace, listener, stop).run()
+            return _with_retries(tasks, carry_out, retries, patience, stop)
         finally:
             listener.finished()
+
+
+def _with_retries(
+    tasks: Sequence[Task],
+    carry_out: Callable[[Sequence[Task], bool], list[Outcome]],
+    retries: int,
+    patience: float,
+    stop: StopRequest,
+) -> list[Outcome]:
+    """Carry out all tasks, then those that are to be tried again; ``carry_out(tasks, alone)`` carries out each once."""
+    outcomes: dict[str, Outcome] = {}
+    failures: Counter[str] = Counter()
+    left, alone = list(tasks), False
+    while left and not stop.reason:
+        ended = carry_out(left, alone)
+        outcomes |= {outcome.key: outcome for outcome in ended}
+        failures.update(outcome.key for outcome in ended if outcome.state is RunState.FAILED)
+        alone = alone or any(outcome.error == NO_GPU_MEMORY for outcome in ended)
+        left = [
+            task
+            for task in left
+            if task.key in outcomes
+            and _may_try_again(outcomes[task.key], failures[task.key], retries, patience)
+        ]
+        if left and all(outcomes[task.key].state is RunState.RUNNING for task in left):
+            patience -= _wait(stop)
+    return [outcomes[task.key] for task in tasks if task.key in outcomes]
+
+
+def _may_try_again(outcome: Outcome, failures: int, retries: int, patience: float) -> bool:
+    if outcome.state is RunState.RUNNING:
+        return patience > 0
+    by_system = outcome.error in (WORKER_DIED, NO_GPU_MEMORY)
+    may_fail_again = outcome.state is RunState.FAILED and failures <= max(retries, by_system)
+    return may_fail_again or outcome.state is RunState.INTERRUPTED
+
+
+def _wait(stop: StopRequest) -> float:
+    """Let the other processes that work on runs go on for a while; seconds."""
+    began = time.monotonic()
+    while not stop.reason and time.monotonic() - began < BEAT_SECONDS:
+        time.sleep(min(0.2, BEAT_SECONDS))
+    return BEAT_SECONDS
 
 
 def _check(kind: str, workers: int | None, threads: int, devices: Sequence[str] | None, grace: float) -> None:
@@ -81,6 +146,7 @@ def _run_inline(tasks: Sequence[Task], work: Work, listener: Listener, request: 
 
     def stop() -> bool:
         nonlocal told
+        listener.look()
         if request.reason and not told:
             told = True
             listener.stopping(
@@ -95,7 +161,7 @@ def _run_inline(tasks: Sequence[Task], work: Work, listener: Listener, request: 
         listener.task_started(task.key)
         began = time.perf_counter()
         try:
-            outcome = attempt(work, task, partial(listener.progress, task.key), stop)
+            outcome = attempt(work, task, stop)
         except KeyboardInterrupt:
             if not request.urgent:
                 raise

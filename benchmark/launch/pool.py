@@ -20,7 +20,7 @@ from multiprocessing import Pipe
 from multiprocessing.connection import wait
 from typing import Any
 
-from benchmark.launch.tasks import Listener, Outcome, StopRequest, Task
+from benchmark.launch.tasks import WORKER_DIED, Listener, Outcome, StopRequest, Task
 from benchmark.launch.worker import serve
 from benchmark.runs.status import RunState
 from benchmark.system import FILES_PER_WORKER, NO_MEMORY, OPEN_FILES, explain, require_open_files
@@ -67,7 +67,7 @@ class Worker:
     def __init__(self, place: int, work: str, threads: int, device: str | None, grace: float) -> None:
         """Start the process. Raises OSError if the system refuses."""
         self.place = place
-        self.ready = self.leaving = False
+        self.ready = False
         self.task: int | None = None
         self.began = 0.0
         environment = os.environ | dict.fromkeys(THREAD_VARIABLES, str(threads))
@@ -158,8 +158,7 @@ class Pool:
         if self.stop.reason and self.deadline is None:
             self.deadline = time.monotonic() + self.grace
             for worker in self._busy():
-                with contextlib.suppress(OSError):
-                    worker.connection.send(None)
+                worker.process.terminate()
             self.listener.stopping(
                 f"{self.stop.reason}: {len(self._busy())} runs save their state (at most {self.grace:g} s; "
                 "Ctrl-C again ends them at once)"
@@ -177,9 +176,11 @@ class Pool:
         workers = self.workers.values()
         deadline = time.monotonic() + max(EXIT_SECONDS, self.grace if self._busy() else 0.0)
         for worker in workers:
+            worker.connection.close()
             if not worker.ready:
                 worker.process.kill()
-            worker.connection.close()
+            elif worker.task is not None:
+                worker.process.terminate()
         while any(worker.process.poll() is None for worker in workers):
             if time.monotonic() >= deadline or self.stop.urgent:
                 break
@@ -235,21 +236,19 @@ class Pool:
             for worker in list(self.workers.values()):
                 if worker.process.poll() is not None and not worker.connection.poll():
                     self._reap(worker)
+        self.listener.look()
 
     def _receive(self, worker: Worker) -> None:
         try:
-            kind, *content = worker.connection.recv()
+            outcome = worker.connection.recv()
         except (EOFError, OSError):
             self._reap(worker)
             return
-        if kind == "ready":
-            worker.ready = True
-        elif kind == "progress" and worker.task is not None:
-            self.listener.progress(self.tasks[worker.task].key, *content)
-        elif kind == "ended":
-            outcome, worker.leaving = content
+        if outcome is not None:
             self._end_task(worker, outcome)
-        if worker.task is None and not worker.leaving and self.todo and not self.stop.reason:
+            return
+        worker.ready = True
+        if self.todo and not self.stop.reason:
             self._give_task(worker)
 
     def _end_task(self, worker: Worker, outcome: Outcome) -> None:
@@ -259,16 +258,24 @@ class Pool:
         self.listener.task_ended(outcome)
 
     def _reap(self, worker: Worker) -> None:
-        """End the task of a worker that died, and free its place."""
+        """Free the place of a worker that has ended. If it had a task, that has failed."""
         how, output = worker.reap()
         del self.workers[worker.place]
         if worker.task is None:
-            if not (worker.leaving or self.stop.reason):
+            if not (worker.ready or self.stop.reason):
                 self._start_failed(worker.place, how, output)
             return
-        state, message = RunState.FAILED, f"its worker process died: {how}\n{output}".rstrip()
+        state, error, message = (
+            RunState.FAILED,
+            WORKER_DIED,
+            f"its worker process died: {how}\n{output}".rstrip(),
+        )
         if self._is_over():
             why = "by a second Ctrl-C" if self.stop.urgent else f"after {self.grace:g} s"
-            state, message = RunState.INTERRUPTED, f"ended by force {why}, before it saved its state"
+            state, error, message = (
+                RunState.INTERRUPTED,
+                "",
+                f"ended by force {why}, before it saved its state",
+            )
         seconds = time.perf_counter() - worker.began
-        self._end_task(worker, Outcome(self.tasks[worker.task].key, state, message, seconds))
+        self._end_task(worker, Outcome(self.tasks[worker.task].key, state, message, seconds, error))

@@ -1,17 +1,13 @@
 """How far a launch is: the states of its runs, the share of the work that is done, and the time left."""
 
-from __future__ import annotations
-
+import contextlib
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
 
-from benchmark.launch.tasks import Task
+from benchmark.errors import StorageError
+from benchmark.runs.index import RunIndex
 from benchmark.runs.status import RunState
-
-if TYPE_CHECKING:
-    from benchmark.launch.slurm.submissions import Snapshot
 
 
 def duration(seconds: float) -> str:
@@ -23,72 +19,86 @@ def duration(seconds: float) -> str:
     return f"{seconds / 3600:.1f} h"
 
 
+def is_over(state: RunState) -> bool:
+    """Whether a run has ended, however."""
+    return state not in (RunState.RUNNING, RunState.WAITING, RunState.MISSING)
+
+
 class Progress:
     """States of runs, and how much of the work is left.
 
-    Work is counted in rounds of this launch: what a resumed run did before does not count. The rounds of runs on a
-    cluster are not known here, so whole runs are counted.
+    Work is counted in rounds of this launch: what a resumed run did before does not count. A run's folder says in which
+    round it is, on this machine and on a cluster.
 
     Attributes:
         states: Run -> state. Runs that are done or diverged at the beginning are not launched.
         seeds: Run -> seed.
-        ended: Number of runs that have ended, in whatever state.
+        rounds: Run -> its rounds, of those that are launched.
         waiting_for: What the runs that wait are waiting for, in brackets, or an empty string.
     """
 
     def __init__(
         self,
+        index: RunIndex,
         states: Mapping[str, RunState],
         seeds: Mapping[str, int],
+        rounds: Mapping[str, int],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.states, self.seeds, self.clock = dict(states), seeds, clock
+        """``rounds`` are those of all runs."""
+        self.index, self.states, self.seeds, self.clock = index, dict(states), seeds, clock
         self.before = Counter(state for state in states.values() if state.ended)
-        self.ended = self.ended_before = self.before.total()
+        self.rounds = {key: rounds[key] for key, state in states.items() if not state.ended}
         self.waiting_for = ""
-        self.rounds: dict[str, int] = {}
-        self.began = self._work_began = clock()
-        self._work = self._left = len(states) - self.ended
-        self._worked = 0
-        self._current: dict[str, int | None] = {}  # the round that each run reported last
+        self.began, self._work_began = clock(), 0.0
+        # Rounds that a run had behind it when it was first seen at work, and when it was last seen.
+        self._first: dict[str, int] = {}
+        self._last: dict[str, int] = {}
 
-    def begin(self, tasks: Sequence[Task]) -> None:
-        """Note the rounds of the runs that are launched."""
-        self.rounds = {task.key: task.rounds for task in tasks}
-        self._work = self._left = sum(self.rounds.values())
-        self._work_began = 0.0
+    def note(self, states: Mapping[str, RunState], waiting_for: str = "") -> None:
+        """Note the states of runs. The clock of the speed starts with the first that is at work."""
+        self.states.update(states)
+        self.waiting_for = waiting_for
+        for key in (key for key, state in states.items() if state is RunState.RUNNING):
+            self._work_began = self._work_began or self.clock()
+            status = self.index.status(key)
+            self._last[key] = 0 if status is None else status.round
+            self._first[key] = min(self._first.get(key, self._last[key]), self._last[key])
 
-    def start(self, key: str) -> None:
-        """A run begins. The clock of the speed starts with the first one, after workers have started."""
-        self._work_began = self._work_began or self.clock()
-        self.states[key], self._current[key] = RunState.RUNNING, None
+    def look(self) -> None:
+        """Read again how far the runs at work are."""
+        running = {key: state for key, state in self.states.items() if state is RunState.RUNNING}
+        with contextlib.suppress(StorageError):  # The run itself reports it.
+            self.index.refresh(running)
+            self.note(running, self.waiting_for)
 
-    def advance(self, key: str, done: int) -> None:
-        """Note the progress of a run. Its first report says where it begins."""
-        before = self._current[key]
-        self._left -= done - (before or 0)
-        self._worked += 0 if before is None else done - before
-        self._current[key] = done
+    def _behind(self, key: str) -> int:
+        """Rounds of a run that are dealt with. However it ended, none is left to wait for."""
+        return self.rounds[key] if is_over(self.states[key]) else self._last.get(key, 0)
 
-    def end(self, key: str, state: RunState) -> None:
-        """A run has ended. However it ended, none of its rounds is left to wait for."""
-        rest = self.rounds[key] - (self._current.pop(key) or 0)
-        self._left -= rest
-        self._worked += rest if state is RunState.DONE else 0
-        self.states[key] = state
-        self.ended += 1
+    @property
+    def _left(self) -> int:
+        return sum(self.rounds.values()) - sum(map(self._behind, self.rounds))
 
-    def take(self, snapshot: Snapshot) -> None:
-        """Note the states of the runs of a cluster."""
-        self.states.update(snapshot.states)
-        self.waiting_for = snapshot.waiting_for
-        self.ended = sum(state.ended for state in self.states.values())
-        self._left, self._worked = len(self.states) - self.ended, self.ended - self.ended_before
+    @property
+    def _worked(self) -> int:
+        """Rounds that this launch has carried out."""
+        ends = {
+            key: self.rounds[key] if self.states[key] is RunState.DONE else self._last.get(key, 0)
+            for key in self.rounds
+        }
+        return sum(end - self._first.get(key, 0) for key, end in ends.items())
+
+    @property
+    def ended(self) -> int:
+        """Number of runs that have ended, in whatever state."""
+        return sum(map(is_over, self.states.values()))
 
     @property
     def share(self) -> float:
         """The share of the work that is done, 0 to 1."""
-        return (self._work - self._left) / self._work if self._work else 1.0
+        total = sum(self.rounds.values())
+        return (total - self._left) / total if total else 1.0
 
     @property
     def counts(self) -> Counter[RunState]:
@@ -107,10 +117,9 @@ class Progress:
 
     def words(self) -> list[str]:
         """``12/72 runs``, ``31 % of rounds``, ``about 2 min left``. What is left is not known before there is work."""
-        parts = [f"{self.ended}/{len(self.states)} runs"]
-        if self.rounds:
-            parts.append(f"{100 * self.share:.0f} % of rounds")
-        if self._worked and self._left:
-            seconds = self._left * (self.clock() - self._work_began) / self._worked
+        parts = [f"{self.ended}/{len(self.states)} runs", f"{100 * self.share:.0f} % of rounds"]
+        left, worked = self._left, self._worked
+        if worked and left:
+            seconds = left * (self.clock() - self._work_began) / worked
             parts.append(f"about {duration(seconds)} left")
         return parts

@@ -63,8 +63,8 @@ def assign_devices(
 def _visible(device: str, devices: Sequence[str], count: int) -> str:
     match = re.fullmatch(r"cuda:(\d+)", device)
     if not match or int(match[1]) >= count:
-        found = ", ".join(f"cuda:{index}" for index in range(count)) or "no GPU"
-        expected = f"cpu alone, GPUs by number (here: {found}), or null for all GPUs"
+        here = ", ".join(f"cuda:{index}" for index in range(count)) or "no GPU"
+        expected = f"cpu alone, GPUs by number (here: {here}), or null for all GPUs"
         raise ConfigError(wrong("launcher.devices", list(devices), expected))
     # The numbers are those of torch, which counts what the environment lets it see.
     listed = os.environ.get("CUDA_VISIBLE_DEVICES")

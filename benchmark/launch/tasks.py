@@ -19,11 +19,11 @@ from benchmark.runs.status import RunState
 RUN_WORK = "benchmark.runs.execute:work"
 """The work function that carries out one run; its payload is a plain configuration."""
 
-Work = Callable[[Any, Callable[[int, int], None], Callable[[], bool]], tuple[str, ...]]
-"""``work(payload, progress(round, rounds), stop())`` returns the fields of a `benchmark.runs.status.RunResult`.
+Work = Callable[[Any, Callable[[], bool]], tuple[str, ...]]
+"""``work(payload, stop())`` returns the fields of a `benchmark.runs.status.RunResult`. An exception is a failure."""
 
-An exception is a failure of the task.
-"""
+WORKER_DIED, NO_GPU_MEMORY = "WorkerDied", "OutOfMemoryError"
+"""Errors of an `Outcome` that come from the system, and may not come again: the second one is torch's."""
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 """Ctrl-C, the end by a batch system or `timeout`, a closed terminal, and Ctrl-\\."""
@@ -34,10 +34,9 @@ SECOND_PRESS = 1.0
 
 @dataclass(frozen=True)
 class Task:
-    """One thing to do: a unique readable key, its number of rounds (for the time left), and a picklable payload."""
+    """One thing to do: a unique readable key, and a picklable payload."""
 
     key: str
-    rounds: int
     payload: Any
 
 
@@ -62,19 +61,22 @@ class Outcome:
 
 
 class Listener:
-    """Is told what happens, in the thread of the launcher. Calls must be quick; an exception stops the launch."""
+    """Is told what happens, in the thread of the launcher. Calls must be quick; an exception stops the launch.
+
+    It is not told how far runs are: the folders of the runs say it.
+    """
 
     def started(self, tasks: Sequence[Task]) -> None:
         """Called before the first task."""
 
     def task_started(self, key: str) -> None:
-        """Called when a task begins."""
-
-    def progress(self, key: str, done: int) -> None:
-        """Called a few times a second at most with the number of rounds that are done; first with where it begins."""
+        """Called when a task begins, perhaps for another time."""
 
     def task_ended(self, outcome: Outcome) -> None:
-        """Called when a task has ended."""
+        """Called when a task has ended. One that failed may begin once more."""
+
+    def look(self) -> None:
+        """Called many times a second while tasks are carried out."""
 
     def stopping(self, message: str) -> None:
         """Called when a stop was requested. Tasks that have begun save their state."""

@@ -1,29 +1,26 @@
 """What is shown of a launch: one live view on a terminal, a line now and then elsewhere."""
 
-from __future__ import annotations
-
 import contextlib
 import sys
 from collections import Counter
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
 
 from rich.console import Console
 from rich.live import Live
 
 from benchmark.launch.drawing import Drawing, Grid
-from benchmark.launch.progress import Progress, duration
+from benchmark.launch.progress import Progress, duration, is_over
 from benchmark.launch.tasks import Listener, Outcome, Task, say
 from benchmark.runs.status import RunState
-
-if TYPE_CHECKING:
-    from benchmark.launch.slurm.submissions import Snapshot
 
 STATUS_SECONDS, STATUS_SHARE = 10.0, 0.05
 """Least time, and least share of the work, between two status lines. Both must have passed."""
 
 FRAMES_PER_SECOND = 1.0
 """How often the live view is drawn. With 780 runs one takes 10 to 20 ms."""
+
+LOOK_SECONDS = 1.0
+"""Time between two looks into the folders of the runs at work."""
 
 
 class ProgressView(Listener):
@@ -49,6 +46,7 @@ class ProgressView(Listener):
         """
         self._progress, self._verbose, self._seed_ended = progress, verbose, seed_ended
         self._open_seeds: Counter[int] = Counter()
+        self._looked_at = 0.0
         self._told_at, self._told_share, self._told = -STATUS_SECONDS, -STATUS_SHARE, ""
         self._live = None
         if sys.stdout.isatty() and console.is_interactive:
@@ -61,7 +59,7 @@ class ProgressView(Listener):
                 redirect_stderr=sys.stderr.isatty(),
             )
 
-    def __enter__(self) -> ProgressView:
+    def __enter__(self) -> "ProgressView":
         if self._live:
             self._live.start(refresh=True)
         return self
@@ -72,26 +70,29 @@ class ProgressView(Listener):
 
     def started(self, tasks: Sequence[Task]) -> None:
         """Say how much there is to do."""
-        self._progress.begin(tasks)
         self._open_seeds = Counter(self._progress.seeds[task.key] for task in tasks)
-        done = self._progress.ended_before
+        done = self._progress.before.total()
         before = f", {done} done before" if done else ""
         say(f"{len(self._progress.states)} runs{before}, {len(tasks)} to do")
         self._told_at, self._told_share = self._progress.clock(), 0.0
 
     def task_started(self, key: str) -> None:
         """Note it."""
-        self._progress.start(key)
+        if is_over(self._progress.states[key]):  # it failed, and is tried again
+            self._open_seeds[self._progress.seeds[key]] += 1
+        self._progress.note({key: RunState.RUNNING})
 
-    def progress(self, key: str, done: int) -> None:
-        """Note it."""
-        self._progress.advance(key, done)
-        self._tell()
+    def look(self) -> None:
+        """Read now and then how far the runs at work are."""
+        if self._progress.clock() - self._looked_at >= LOOK_SECONDS:
+            self._looked_at = self._progress.clock()
+            self._progress.look()
+            self._tell()
 
     def task_ended(self, outcome: Outcome) -> None:
         """Say how a run ended, and why if it ended badly."""
         done, stopped = outcome.state is RunState.DONE, outcome.state is RunState.INTERRUPTED
-        self._progress.end(outcome.key, outcome.state)
+        self._progress.note({outcome.key: outcome.state})
         if self._verbose or not (done or stopped):
             why = "" if done else f": {outcome.message.strip().partition(chr(10))[0]}"
             say(f"{outcome.state:<11} {outcome.key} ({duration(outcome.seconds)}){why}")
@@ -110,29 +111,27 @@ class ProgressView(Listener):
         progress = self._progress
         if not progress.rounds:
             return
+        before, total, ended = progress.before.total(), len(progress.states), progress.ended
         done = f"{progress.counts[RunState.DONE] - progress.before[RunState.DONE]} done"
-        counts = [f"{progress.ended_before} done before", f"{done} now"] if progress.ended_before else [done]
+        counts = [f"{before} done before", f"{done} now"] if before else [done]
         counts += progress.other_counts()
-        total = len(progress.states)
-        if progress.ended < total:
-            counts.append(f"{total - progress.ended} not begun")
-        took = duration(progress.clock() - progress.began)
-        say(f"{progress.ended}/{total} runs in {took}: {', '.join(counts)}")
+        if ended < total:
+            counts.append(f"{total - ended} not begun")
+        say(f"{ended}/{total} runs in {duration(progress.clock() - progress.began)}: {', '.join(counts)}")
 
-    def show(self, snapshot: Snapshot) -> None:
-        """Show the runs of a cluster."""
-        self._progress.take(snapshot)
+    def show(self, states: Mapping[str, RunState], waiting_for: str) -> None:
+        """Show the runs of a cluster, and what those that wait are waiting for."""
+        self._progress.note(states, waiting_for)
         self._tell(last=self._progress.ended == len(self._progress.states))
 
     def _tell(self, last: bool = False) -> None:
         """Print a status line if it is new and time to, unless there is the live view."""
         progress = self._progress
-        now, share = progress.clock(), progress.share
-        due = now - self._told_at >= STATUS_SECONDS and round(share - self._told_share, 6) >= STATUS_SHARE
-        if self._live or not (due or last):
+        now = progress.clock()
+        if self._live or not (last or now - self._told_at >= STATUS_SECONDS):
             return
-        line = ", ".join([*progress.words(), *progress.other_counts()])
-        if line != self._told:
+        share, line = progress.share, ", ".join([*progress.words(), *progress.other_counts()])
+        if line != self._told and (last or round(share - self._told_share, 6) >= STATUS_SHARE):
             self._told_at, self._told_share, self._told = now, share, line
             say(line)
 

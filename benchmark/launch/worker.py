@@ -1,14 +1,12 @@
-"""A worker of the local launcher: a process that carries out one task after another.
+"""A worker: a process that takes a task, carries it out, and takes the next.
 
-Over one duplex connection the launcher sends tasks, or None to ask for a stop. The worker answers with ``("ready",)``,
-``("progress", done)`` and ``("ended", outcome, leaving)``. A closed connection means that the launcher is gone, and
-counts as a request to stop.
+Over its connection it asks for a task by sending None, gets it, and sends the `Outcome`. A closed connection means that
+there is no other task.
 """
 
+import contextlib
 import faulthandler
 import importlib
-import os
-import queue
 import signal
 import sys
 import threading
@@ -19,24 +17,7 @@ from multiprocessing.connection import Connection
 
 from benchmark.launch.tasks import Outcome, Task, Work
 from benchmark.runs.status import RunResult, RunState
-from benchmark.system import explain
-
-PROGRESS_SECONDS = 0.2
-"""Time between two progress reports of a worker."""
-
-
-def _throttled(send: Callable[[int], None]) -> Callable[[int, int], None]:
-    """The ``progress`` argument of a work function. Sends at most one report in `PROGRESS_SECONDS`."""
-    sent_at = -PROGRESS_SECONDS
-
-    def progress(round: int, rounds: int) -> None:
-        nonlocal sent_at
-        now = time.monotonic()
-        if now - sent_at >= PROGRESS_SECONDS:
-            sent_at = now
-            send(round)
-
-    return progress
+from benchmark.system import end_with_parent, explain
 
 
 def load(work: str) -> Work:
@@ -46,14 +27,14 @@ def load(work: str) -> Work:
     return function
 
 
-def attempt(work: Work, task: Task, report: Callable[[int], None], stop: Callable[[], bool]) -> Outcome:
+def attempt(work: Work, task: Task, stop: Callable[[], bool]) -> Outcome:
     """Carry out one task in this process.
 
     After an exception the state is failed. The first line of the message names the exception, its traceback follows.
     """
     began = time.perf_counter()
     try:
-        state, message, *error = work(task.payload, _throttled(report), stop)
+        state, message, *error = work(task.payload, stop)
         result = RunResult(RunState(state), message, *error)
     except (Exception, SystemExit) as raised:  # noqa: BLE001 - other tasks must go on, whatever one raises
         name = type(raised).__name__
@@ -68,64 +49,19 @@ def _cuda_in_use() -> bool:
     return torch is not None and bool(torch.cuda.is_initialized())
 
 
-class _Server:
-    """The worker's side of the connection. A thread reads it, so that a look at ``stop`` is cheap."""
-
-    def __init__(self, connection: Connection, grace: float) -> None:
-        self.connection = connection
-        self.grace = grace
-        self.stop = threading.Event()
-        self.inbox: queue.SimpleQueue[Task | None] = queue.SimpleQueue()
-
-    def leave(self, *_: object) -> None:
-        """Stop the current task and take no other one. Also the handler of SIGTERM."""
-        self.stop.set()
-        self.inbox.put(None)
-
-    def listen(self) -> None:
-        """Read until the launcher closes the connection or dies."""
-        try:
-            while True:
-                task = self.connection.recv()
-                if task is None:
-                    self.leave()
-                else:
-                    self.inbox.put(task)
-        except Exception:  # noqa: BLE001 - the connection is closed, or the task cannot be unpickled
-            self.leave()
-        # Nobody waits for this process any more. A task that ignores `stop` must not outlive its launcher for hours.
-        time.sleep(self.grace)
-        os._exit(1)
-
-    def send(self, *message: object) -> None:
-        """Send to the launcher. If it is gone, stop, but let the task save its state first."""
-        try:
-            self.connection.send(message)
-        except OSError:
-            self.leave()
-
-    def serve(self, work: Work) -> None:
-        """Carry out tasks until told to leave."""
-        self.send("ready")
-        while (task := self.inbox.get()) is not None:
-            outcome = attempt(work, task, lambda done: self.send("progress", done), self.stop.is_set)
-            # After an error on a GPU, its context may be unusable and its memory lost for all later tasks.
-            leaving = self.stop.is_set() or bool(outcome.error and _cuda_in_use())
-            self.send("ended", outcome, leaving)
-            if leaving:
-                break
-
-
 def serve(connection: Connection, work: str, grace: float) -> None:
-    """Be a worker: the main function of a process that the launcher started."""
+    """Be a worker: the main function of a process that the launcher started.
+
+    SIGTERM and the death of the launcher ask it to save the state of its task, and to take no other one. After the
+    death of the launcher it has ``grace`` seconds for that.
+    """
     # A terminal sends these to every process of the group. The launcher decides what they mean.
     for number in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
         signal.signal(number, signal.SIG_IGN)
     faulthandler.enable()
-    server = _Server(connection, grace)
-    # A batch system or `timeout` sends SIGTERM to workers too: save the state, then leave.
-    signal.signal(signal.SIGTERM, server.leave)
-    threading.Thread(target=server.listen, name="launcher", daemon=True).start()
+    stop = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: stop.set())
+    end_with_parent(stop.set, grace)
     try:
         function = load(work)
     except Exception as error:
@@ -133,4 +69,11 @@ def serve(connection: Connection, work: str, grace: float) -> None:
         if message is None:
             raise
         sys.exit(message)
-    server.serve(function)
+    with contextlib.suppress(EOFError, OSError):  # the launcher has closed the connection, or has died
+        while not stop.is_set():
+            connection.send(None)
+            outcome = attempt(function, connection.recv(), stop.is_set)
+            connection.send(outcome)
+            # After an error on a GPU, its context may be unusable and its memory lost for all later tasks.
+            if outcome.error and _cuda_in_use():
+                break

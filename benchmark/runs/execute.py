@@ -45,10 +45,10 @@ Progress = Callable[[int, int], None]
 Stop = Callable[[], bool]
 
 
-def work(payload: dict[str, Any], progress: Progress, stop: Stop) -> RunResult:
+def work(payload: dict[str, Any], stop: Stop) -> RunResult:
     """`execute` for a launcher. ``payload`` is a plain configuration; a user's mistake is a failure."""
     try:
-        return execute(RunConfig.model_validate(payload), progress, stop)
+        return execute(RunConfig.model_validate(payload), stop=stop)
     except UserError as error:
         return RunResult(RunState.FAILED, str(error))
 

@@ -3,13 +3,12 @@
 import contextlib
 import errno
 import os
-import secrets
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO
 
 from benchmark.errors import StorageError
-from benchmark.system import remove_leftovers
+from benchmark.system import replacing
 
 
 def write_atomically(
@@ -29,28 +28,23 @@ def write_atomically(
     Raises:
         StorageError: The disk is full or the folder cannot be written. The old file stays.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
     try:
-        remove_leftovers(path)
-        with temporary.open("xb") as stream:  # never through a link that has this name
-            if callable(content):
-                content(stream)
-            else:
-                stream.write(content)
-            stream.flush()
-            if durable:
-                os.fsync(stream.fileno())
-        allowed()
-        temporary.replace(path)
+        with replacing(path) as temporary:
+            with temporary.open("xb") as stream:  # never through a link that has this name
+                if callable(content):
+                    content(stream)
+                else:
+                    stream.write(content)
+                stream.flush()
+                if durable:
+                    os.fsync(stream.fileno())
+            allowed()
     except (OSError, RuntimeError) as error:
         # torch.save raises a RuntimeError while it handles the OSError of a failed write.
         cause = error if isinstance(error, OSError) else error.__context__
         if not isinstance(cause, OSError):
             raise
         raise storage_error(cause, path) from error
-    finally:
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager

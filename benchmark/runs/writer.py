@@ -44,7 +44,7 @@ class RunWriter:
     records_bytes: int = 0
     files: dict[str, str] = field(default_factory=dict)
 
-    def _own(self, name: str) -> Path:
+    def _numbered(self, name: str) -> Path:
         """The file of this process for ``name``: ``records.3.jsonl`` for ``records.jsonl``."""
         stem, _, suffix = name.partition(".")
         return self.folder.path / f"{stem}.{self.lease.number}.{suffix}"
@@ -76,7 +76,7 @@ class RunWriter:
 
     def write_status(self, status: Status, durable: bool = False) -> None:
         """Replace the status of this process or, if the run has ended, publish its result."""
-        path = self.folder.result_path if status.ended else self._own("status.json")
+        path = self.folder.result_path if status.ended else self._numbered("status.json")
         write_status(path, status, durable, self.lease)
 
     # Records ---------------------------------------------------------------------------------------------------
@@ -91,7 +91,7 @@ class RunWriter:
             content = self.folder.records_path.read_bytes()[:size] if self.folder.records_size() else b""
             if len(content) != size or hashlib.sha256(content).hexdigest() != sha256:
                 return False
-        write_atomically(self._own("records.jsonl"), content, allowed=self.lease.check)
+        write_atomically(self._numbered("records.jsonl"), content, allowed=self.lease.check)
         self._remove("records.*.jsonl", "status.*.json", before=self.lease.number)
         self.records_sha256, self.records_bytes = hashlib.sha256(content), len(content)
         return True
@@ -99,7 +99,7 @@ class RunWriter:
     def append_records(self, records: Sequence[Record]) -> None:
         """Append lines to the records of this process."""
         lines = record_lines(records)
-        path = self._own("records.jsonl")
+        path = self._numbered("records.jsonl")
         with storing(path), path.open("ab") as stream:
             stream.write(lines)
         self.records_sha256.update(lines)
@@ -107,11 +107,14 @@ class RunWriter:
 
     def save_checkpoint(self, content: dict[str, Any]) -> None:
         """Replace the checkpoint. Raises `StorageError` if the disk is full; the old one then stays."""
-        own = self._own("records.jsonl")
-        with storing(own), own.open("rb") as stream:
-            os.fsync(stream.fileno())  # the records that the checkpoint counts reach the disk before it
+        self._sync_records()  # the records that the checkpoint counts reach the disk before it
         records = {"records_bytes": self.records_bytes, "records_sha256": self.records_sha256.hexdigest()}
         checkpoint.save(self.folder.checkpoint_path, content | records, self.lease.check)
+
+    def _sync_records(self) -> None:
+        path = self._numbered("records.jsonl")
+        with storing(path), path.open("rb") as stream:
+            os.fsync(stream.fileno())
 
     # The end ---------------------------------------------------------------------------------------------------
 
@@ -120,14 +123,13 @@ class RunWriter:
 
         Raises `DamagedError` if the records are not what this process wrote.
         """
-        own = self._own("records.jsonl")
-        if digests.of_file(own) != status.records_sha256:
-            raise damaged(own, "changed by another program while the run was at work")
-        with storing(own), own.open("rb") as stream:
-            os.fsync(stream.fileno())
+        records = self._numbered("records.jsonl")
+        if digests.of_file(records) != status.records_sha256:
+            raise damaged(records, "changed by another program while the run was at work")
+        self._sync_records()
         self.lease.check()
-        with storing(own):
-            own.replace(self.folder.path / "records.jsonl")
+        with storing(records):
+            records.replace(self.folder.path / "records.jsonl")
         self.write_status(status, durable=True)
         self.clean(keep_checkpoint)
 

@@ -19,9 +19,9 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import wrap_file
 
+from benchmark.system import replacing
 from datasets.core.base import DataError
 from datasets.core.folders import BAD_FILE, STRICT, Place, Tree, find
-from datasets.core.raw import write_whole
 
 SILENCE_SECONDS = 10.0
 """Longest time without an answer, at the beginning and in the middle of a download."""
@@ -131,7 +131,8 @@ def _download(tree: DownloadTree, folder: Path, missing: list[str]) -> str:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, content in contents.items():
-            write_whole(folder / name, content)
+            with replacing(folder / name) as beside:
+                beside.write_bytes(content)
     except OSError as error:
         advice = "set FEDTABLES_DATA to a folder that can be written"
         return f"the folder {folder} cannot be written ({error.strerror}) to download into it; {advice}"

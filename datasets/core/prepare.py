@@ -21,6 +21,7 @@ import numpy as np
 from filelock import FileLock
 
 from benchmark import digests
+from benchmark.system import replacing
 from datasets.core import raw
 from datasets.core.arrays import NAMES, channel_moments, fingerprint
 from datasets.core.base import (
@@ -174,8 +175,8 @@ def _changed(folder: Path, marker: dict[str, Any], root: Path) -> str:
     why, notes = raw.difference(root, marker["raw"])
     if notes != marker["raw"]:
         # The same content with other times, as of a copy: it is not read again next time.
-        with contextlib.suppress(OSError):
-            raw.write_whole(folder / MARKER, json.dumps(marker | {"raw": notes}, indent=1).encode())
+        with contextlib.suppress(OSError), replacing(folder / MARKER) as beside:
+            beside.write_text(json.dumps(marker | {"raw": notes}, indent=1), encoding="utf-8")
     return why
 
 

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from benchmark.digests import of_file
-from benchmark.system import remove_leftovers
 
 Notes = dict[str, list[Any]]
 """Name relative to the data root -> [size in bytes, time of the last change in ns, SHA-256]."""
@@ -89,11 +88,3 @@ def difference(root: Path, notes: Notes) -> tuple[str, Notes]:
 def are_gone(root: Path, notes: Notes) -> bool:
     """Whether there were raw files, and none is left to compare with."""
     return bool(notes) and not any((root / name).exists() for name in notes)
-
-
-def write_whole(path: Path, content: bytes) -> None:
-    """Write a file in one step, so that a kill or a second process leaves no half of it."""
-    remove_leftovers(path)
-    aside = path.with_name(f".{path.name}.{os.getpid()}")
-    aside.write_bytes(content)
-    os.replace(aside, path)

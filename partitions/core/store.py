@@ -7,9 +7,6 @@ when it is complete, and never written again.
 
 import hashlib
 import json
-import os
-import secrets
-import shutil
 import zipfile
 import zlib
 from collections.abc import Mapping
@@ -21,7 +18,7 @@ import numpy as np
 
 from benchmark.errors import wrong
 from benchmark.heterogeneity import class_counts, group_counts, six_metrics
-from benchmark.system import remove_leftovers
+from benchmark.system import replacing
 from partitions.core.base import IntArray, PartitionError, Population
 from partitions.core.registry import make
 
@@ -130,7 +127,6 @@ def save(partition: Partition, population: Population, folder: Path) -> None:
         PartitionError: The folder cannot be written (no rights, disk full).
     """
     final = folder / partition.id
-    aside = final.with_name(f".{partition.id}.{os.getpid()}.{secrets.token_hex(4)}")
     flat, offsets = np.concatenate(partition.clients), np.cumsum([0, *partition.sizes])
     statistics = {
         "id": partition.id,
@@ -147,17 +143,14 @@ def save(partition: Partition, population: Population, folder: Path) -> None:
         "indices_sha256": partition.digest,
     }
     try:
-        remove_leftovers(final)
-        aside.mkdir(parents=True)
-        np.savez_compressed(aside / INDICES, flat=flat, offsets=offsets)
-        (aside / STATISTICS).write_text(json.dumps(statistics, indent=1) + "\n", encoding="utf-8")
         # The system refuses to rename onto a folder with files: nothing is overwritten.
-        aside.rename(final)
+        with replacing(final) as aside:
+            aside.mkdir(parents=True)
+            np.savez_compressed(aside / INDICES, flat=flat, offsets=offsets)
+            (aside / STATISTICS).write_text(json.dumps(statistics, indent=1) + "\n", encoding="utf-8")
     except OSError as error:
         if not (final / STATISTICS).exists():  # otherwise another process was first, with the same content
             raise PartitionError(f"cannot write partition {final}: {error.strerror or error}.") from error
-    finally:
-        shutil.rmtree(aside, ignore_errors=True)
 
 
 def _digest(*arrays: IntArray | None) -> str:

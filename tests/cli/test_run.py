@@ -186,13 +186,14 @@ def test_a_sweep_that_is_stopped_goes_on(cli: Any, monkeypatch: pytest.MonkeyPat
     """The run at work saves its state, later ones are not started; the same command goes on to the same bits."""
     words = (*FAKE_RUN, "-m", "train.rounds=3", "seed=0,1", "launcher=inline")
 
-    def stop(view: ProgressView, key: str, done: int) -> None:
-        if done == 1:
-            signal.raise_signal(signal.SIGTERM)
-
     with monkeypatch.context() as patched:
-        patched.setattr(ProgressView, "progress", stop)
-        patched.setattr("benchmark.launch.worker.PROGRESS_SECONDS", 0.0)
+        looks = iter(range(10))  # one before the run, one after the first of its rounds
+
+        def stop(view: ProgressView) -> None:
+            if next(looks, 0) == 2:
+                signal.raise_signal(signal.SIGTERM)
+
+        patched.setattr(ProgressView, "look", stop)
         assert cli(*words, "paths.results=r").code == 130
     assert len(list(Path().glob("r/runs/*/*/checkpoint.pt"))) == 1
     assert len(list(Path().glob("r/runs/*/seed*"))) == 1

@@ -10,6 +10,7 @@ from benchmark.launch.slurm.queue import Queued, QueuedTask, QueueFullError, Slu
 from benchmark.launch.slurm.settings import SlurmSettings
 from benchmark.launch.slurm.submissions import Cluster
 from benchmark.launch.tasks import Task
+from benchmark.runs.index import RunIndex
 from benchmark.runs.status import RunState, Status
 from benchmark.runs.store import Results
 
@@ -17,7 +18,7 @@ KEYS = [f"method-{m}/seed{s}" for m in range(4) for s in range(3)]
 
 
 def tasks(keys: Sequence[str] = KEYS) -> list[Task]:
-    return [Task(key, 1, {}) for key in keys]
+    return [Task(key, {}) for key in keys]
 
 
 class FakeQueue(SlurmQueue):
@@ -89,4 +90,4 @@ def cluster(results: Results, queue: FakeQueue, **settings: Any) -> Cluster:
     """A launcher that looks often."""
     queue.folder = results.root / "launcher" / "jobs"
     chosen = SlurmSettings.of({"poll": 0.01, "probe": False, **settings})
-    return Cluster(results, queue, chosen, "module:work")
+    return Cluster(RunIndex(results), queue, chosen, "module:work")

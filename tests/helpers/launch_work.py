@@ -12,7 +12,6 @@ from processes import wait_until
 
 from benchmark.launch.tasks import Listener, Outcome, Task
 
-Progress = Callable[[int, int], None]
 Stop = Callable[[], bool]
 
 
@@ -28,9 +27,6 @@ class Log(Listener):
     def task_started(self, key: str) -> None:
         self.events.append(("task_started", key))
 
-    def progress(self, key: str, done: int) -> None:
-        self.events.append(("progress", key, done))
-
     def task_ended(self, outcome: Outcome) -> None:
         self.events.append(("task_ended", outcome.key, outcome.state))
 
@@ -44,11 +40,11 @@ class Log(Listener):
         return [event for event in self.events if event[0] == name]
 
 
-def echo(payload: Any, progress: Progress, stop: Stop) -> tuple[str, str]:
+def echo(payload: Any, stop: Stop) -> tuple[str, str]:
     return "done", str(payload)
 
 
-def pid(payload: Any, progress: Progress, stop: Stop) -> tuple[str, str]:
+def pid(payload: Any, stop: Stop) -> tuple[str, str]:
     """This process; the payload says how it ends: None, or `signal`, `exit`, `raise`, `state`, `sys.exit`."""
     if payload == "signal":
         print("last words", file=sys.stderr, flush=True)
@@ -65,7 +61,7 @@ def pid(payload: Any, progress: Progress, stop: Stop) -> tuple[str, str]:
     return "done", str(os.getpid())
 
 
-def environment(payload: tuple[str, str, int], progress: Progress, stop: Stop) -> tuple[str, str]:
+def environment(payload: tuple[str, str, int], stop: Stop) -> tuple[str, str]:
     """A variable, once so many workers have a task; each leaves a file in a folder."""
     name, folder, workers = payload
     Path(folder, str(os.getpid())).touch()
@@ -73,15 +69,7 @@ def environment(payload: tuple[str, str, int], progress: Progress, stop: Stop) -
     return "done", os.environ.get(name, "unset")
 
 
-def rounds(payload: int, progress: Progress, stop: Stop) -> tuple[str, str]:
-    """2,000 rounds in half a second, beginning after round `payload`."""
-    for round in range(payload + 1, 2001):
-        progress(round, 2000)
-        time.sleep(0.0002)
-    return "done", ""
-
-
-def until_stop(payload: str, progress: Progress, stop: Stop) -> tuple[str, str]:
+def until_stop(payload: str, stop: Stop) -> tuple[str, str]:
     """Write the number of this process to a file, save when asked to stop."""
     path = Path(payload)
     path.write_text(f"{os.getpid()}\n")
@@ -91,9 +79,9 @@ def until_stop(payload: str, progress: Progress, stop: Stop) -> tuple[str, str]:
     return "interrupted", "saved"
 
 
-def deaf(payload: str, progress: Progress, stop: Stop) -> tuple[str, str]:
+def deaf(payload: str, stop: Stop) -> tuple[str, str]:
     """Like `until_stop`, but never looks whether to stop."""
-    return until_stop(payload, progress, lambda: False)
+    return until_stop(payload, lambda: False)
 
 
 class LoadsNowhere:
@@ -103,7 +91,7 @@ class LoadsNowhere:
         return int, ("nine",)
 
 
-def at_last(payload: dict[str, Any], progress: Progress, stop: Stop) -> tuple[str, str]:
+def at_last(payload: dict[str, Any], stop: Stop) -> tuple[str, str]:
     """End badly, as ``how`` says, until it was tried ``times`` times; each try leaves a line in ``path``."""
     with Path(payload["path"]).open("a") as tries:
         tries.write("tried\n")

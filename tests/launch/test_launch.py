@@ -13,18 +13,20 @@ from launch_work import LoadsNowhere, Log
 from processes import is_alive, wait_until
 
 from benchmark.errors import ConfigError
+from benchmark.launch import local as launcher
 from benchmark.launch import resources
 from benchmark.launch.local import launch
 from benchmark.launch.pool import LaunchError
 from benchmark.launch.tasks import SECOND_PRESS, STOP_SIGNALS, Outcome, Task
+from benchmark.runs.status import RunState
 from benchmark.system import NO_MEMORY
 
 ROOT = Path(__file__).resolve().parents[2]
 HELPERS = ROOT / "tests" / "helpers"
 
 
-def tasks(*payloads: Any, rounds: int = 1) -> list[Task]:
-    return [Task(f"run/seed{index}", rounds, payload) for index, payload in enumerate(payloads)]
+def tasks(*payloads: Any) -> list[Task]:
+    return [Task(f"run/seed{index}", payload) for index, payload in enumerate(payloads)]
 
 
 def local(work: str, *payloads: Any, workers: int = 2, **more: Any) -> list[Outcome]:
@@ -66,6 +68,45 @@ def test_a_killed_worker_costs_its_task_only() -> None:
     assert "exit code 3" in outcomes[-1].message
 
 
+@pytest.mark.parametrize(
+    ("how", "times", "retries", "states"),
+    [
+        ("crash", 1, 0, ["failed", "done"]),
+        ("crash", 2, 0, ["failed", "failed"]),
+        ("failed", 1, 0, ["failed"]),
+        ("failed", 3, 2, ["failed", "failed", "failed"]),
+    ],
+)
+def test_failed_tasks_are_tried_again(
+    tmp_path: Path, how: str, times: int, retries: int, states: list[str]
+) -> None:
+    """Those of dead workers at least once."""
+    log, payload = Log(), {"path": str(tmp_path / "tries"), "times": times, "how": how}
+    (outcome,) = local("at_last", payload, listener=log, retries=retries)
+    assert [event[2] for event in log.named("task_ended")] == states and outcome.state == states[-1]
+
+
+def test_what_does_not_fit_beside_others_is_tried_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On two GPUs with two workers each; of four tasks only the first one fits."""
+    calls: list[tuple[int, list[str]]] = []
+
+    class FullPool:
+        def __init__(self, some: list[Task], work: str, places: list[str], *_: Any) -> None:
+            calls.append((len(some), places))
+            done = [Outcome(task.key, RunState.DONE, "", 1.0) for task in some]
+            full = [Outcome(task.key, RunState.FAILED, "full", 1.0, "OutOfMemoryError") for task in some]
+            self.outcomes = done if len(calls) > 1 else [done[0], *full[1:]]
+
+        def run(self) -> list[Outcome]:
+            return self.outcomes
+
+    monkeypatch.setattr(launcher, "Pool", FullPool)
+    monkeypatch.setattr(resources, "cuda_devices", lambda: 2)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    assert {outcome.state for outcome in local("echo", 0, 1, 2, 3, workers=4)} == {"done"}
+    assert calls == [(4, ["0", "1", "0", "1"]), (3, ["0", "1"])]
+
+
 @pytest.mark.parametrize("kind", ["inline", "local"])
 def test_an_exception_is_a_failure_of_its_task(kind: Any) -> None:
     given = tasks("raise", None, "state", "sys.exit", None)
@@ -88,7 +129,7 @@ def test_workers_that_cannot_start_end_the_launch(tmp_path: Path, monkeypatch: A
     (tmp_path / "once_work.py").write_text(
         "import os, pathlib\n"
         "pathlib.Path(__file__).with_name('started').touch(exist_ok=False)\n"
-        "def work(payload, progress, stop):\n"
+        "def work(payload, stop):\n"
         "    return ('done', '') if payload == 0 else os._exit(1)\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -118,7 +159,7 @@ def test_a_device_where_no_worker_starts(tmp_path: Path, monkeypatch: Any, caplo
         "    wait(other, 0)\n"
         "    os.write(os.open(deaths, os.O_CREAT | os.O_APPEND | os.O_WRONLY), b'x')\n"
         "    os._exit(7)\n"
-        "def work(payload, progress, stop):\n"
+        "def work(payload, stop):\n"
         "    other.touch()\n"
         "    wait(deaths, 3)\n"
         "    time.sleep(0.02)\n"
@@ -199,19 +240,6 @@ def test_the_environment_of_a_worker_is_its_own(tmp_path: Path, monkeypatch: pyt
     assert outcome.message == "3" and os.environ["OMP_NUM_THREADS"] == "5"
 
 
-# Progress ----------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("kind", ["inline", "local"])
-def test_progress_is_throttled(kind: Any) -> None:
-    log = Log()
-    began = time.monotonic()
-    launch(tasks(1000, rounds=2000), "launch_work:rounds", kind=kind, listener=log)
-    told = [event[2] for event in log.named("progress")]
-    assert told[0] == 1001 and told == sorted(told)
-    assert len(told) <= 2 + 5 * (time.monotonic() - began), "at most five a second"
-
-
 # Stopping ----------------------------------------------------------------------------------------
 
 SCRIPT = """
@@ -222,7 +250,7 @@ from pathlib import Path
 from launch_work import Log
 from benchmark.launch.local import Task, launch
 log = Log()
-tasks = [Task(f"run{{index}}", 1, f"{folder}/run{{index}}") for index in range(4)]
+tasks = [Task(f"run{{index}}", f"{folder}/run{{index}}") for index in range(4)]
 outcomes = launch(tasks, "launch_work:{work}", kind="{kind}", listener=log, {settings})
 print(json.dumps([[(o.key, o.state, o.message) for o in outcomes], log.named("stopping"), "torch" in sys.modules]))
 """

@@ -4,21 +4,25 @@ import os
 import pickle
 import signal
 import threading
+import time
 from collections.abc import Mapping
-from dataclasses import replace
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
 import pytest
+from finished_runs import put_status
 from processes import wait_until
 from submitit.helpers import DelayedSubmission
 
+from benchmark.launch import local
 from benchmark.launch.slurm import batch_job as pack
 from benchmark.launch.slurm.batch_job import BatchJob
 from benchmark.launch.slurm.preflight import environment
 from benchmark.launch.slurm.settings import SlurmSettings
-from benchmark.launch.tasks import Outcome, Task
-from benchmark.runs.status import RunState
+from benchmark.launch.tasks import Outcome, StopRequest, Task
+from benchmark.runs.status import RunState, Status
+from benchmark.runs.store import Results
 
 ROOT = Path(__file__).resolve().parents[2]
 HELPERS = ROOT / "tests" / "helpers"
@@ -31,11 +35,15 @@ def importable(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def packed(
-    work: str, *payloads: Any, environment: Mapping[str, str] | None = None, **settings: Any
+    work: str,
+    *payloads: Any,
+    environment: Mapping[str, str] | None = None,
+    results: str = "nowhere",
+    **settings: Any,
 ) -> BatchJob:
-    tasks = tuple(Task(f"run/seed{index}", 1, payload) for index, payload in enumerate(payloads))
-    chosen = SlurmSettings.of({"workers": 2, **settings})
-    return BatchJob(tasks, f"launch_work:{work}", chosen, environment or {})
+    tasks = tuple(Task(f"run/seed{index}", payload) for index, payload in enumerate(payloads))
+    parsed = SlurmSettings.of({"workers": 2, **settings})
+    return BatchJob(Results(Path(results)), tasks, f"launch_work:{work}", parsed, environment or {})
 
 
 def lines(path: Path) -> int:
@@ -55,18 +63,10 @@ def test_all_runs_of_a_job(capsys: pytest.CaptureFixture[str]) -> None:
         packed("echo", 1, environment={**here, "torch": "1.0.0"})()
 
 
-@pytest.mark.parametrize("how", ["failed", "crash"])
-def test_a_run_that_ends_badly_is_tried_again(tmp_path: Path, how: str) -> None:
-    def payload(name: str, times: int) -> dict[str, Any]:
-        return {"path": str(tmp_path / name), "times": times, "how": how}
-
-    job = packed("at_last", payload("once", 1), payload("always", 99), payload("never", 0), retries=2)
-    assert job() == {"done": 2, "failed": 1}
-    assert {name: lines(tmp_path / name) for name in ("once", "always", "never")} == {
-        "once": 2,
-        "always": 3,
-        "never": 1,
-    }
+def test_a_run_that_fails_is_tried_again(tmp_path: Path) -> None:
+    payloads = [{"path": str(tmp_path / str(times)), "times": times, "how": "failed"} for times in (1, 99, 0)]
+    assert packed("at_last", *payloads, retries=2)() == {"done": 2, "failed": 1}
+    assert [lines(tmp_path / name) for name in ("1", "99", "0")] == [2, 3, 1]
 
 
 @pytest.mark.parametrize(("seconds", "ending"), [(1.0, "done"), (0.1, "running")])
@@ -74,8 +74,8 @@ def test_a_run_that_another_process_holds(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seconds: float, ending: str
 ) -> None:
     """The other one may be dead; after the time that shows it, it is alive, and does the run."""
-    monkeypatch.setattr(pack, "BEAT_SECONDS", 0.05)
-    monkeypatch.setattr(pack, "WAIT_SECONDS", seconds)
+    monkeypatch.setattr(local, "BEAT_SECONDS", 0.05)
+    monkeypatch.setattr(pack, "PATIENCE", seconds)
     job = packed("at_last", {"path": str(tmp_path / "held"), "times": 4, "how": "running"})
     assert job() == {ending: 1}
 
@@ -95,17 +95,21 @@ def test_signals_let_runs_save(tmp_path: Path, number: int) -> None:
     assert path.with_suffix(".saved").exists()
 
 
-def test_a_time_that_is_too_short_for_a_round() -> None:
+def test_a_time_that_is_too_short_for_a_round(tmp_path: Path) -> None:
     """A job that gains nothing in its whole time, here a minute, would be queued again for ever."""
-    job = packed("echo", 0, time=2, signal_delay=60, grace=10)
-    job._session = session = pack._Session(job)
+    job = packed("echo", 0, 1, results=str(tmp_path), time=2, signal_delay=60, grace=10)
+    folder = job.results.run("run/seed1")
+    folder.path.mkdir(parents=True)
+    put_status(folder, Status(RunState.INTERRUPTED, 5, 9))
+    future: Future[list[Outcome]] = Future()
+    future.set_result([])
+    now = time.monotonic()
+    job._session = pack._Session(StopRequest(), future, job.rounds(), now)
     assert isinstance(job.checkpoint(), DelayedSubmission), "it has only begun"
-    session.began -= 60
-    session.log.progress("run/seed0", 5)
-    session.log.task_ended(Outcome("run/seed1", RunState.INTERRUPTED, "", 1.0))
+    job._session = pack._Session(StopRequest(), future, job.rounds(), now - 60)
     with pytest.raises(RuntimeError, match=r"no run of this task finished one round.*Raise launcher\.time"):
         job.checkpoint()
-    session.log.progress("run/seed0", 6)
+    put_status(folder, Status(RunState.INTERRUPTED, 6, 9))
     assert isinstance(job.checkpoint(), DelayedSubmission)
 
 
@@ -139,18 +143,3 @@ esac
         monkeypatch.setattr(pack, "usable_cores", lambda cores=cores: cores)
         assert pack.runs_at_a_time(SlurmSettings.of({**gpus, "threads": threads})) == expected
     assert pack.runs_at_a_time(SlurmSettings.of({**gpus, "workers": 5})) == 5, "what is said counts"
-
-
-def test_what_does_not_fit_beside_others_is_tried_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    calls: list[tuple[list[str], int | None]] = []
-
-    def launched(tasks: list[Task], *_: Any, workers: int | None, **more: Any) -> list[Outcome]:
-        calls.append(([task.key for task in tasks], workers))
-        first = len(calls) == 1
-        full = Outcome("", RunState.FAILED, "CUDA out of memory.", 1.0, "OutOfMemoryError")
-        done = Outcome("", RunState.DONE, "", 1.0)
-        return [replace(full if first and task.payload else done, key=task.key) for task in tasks]
-
-    monkeypatch.setattr(pack, "launch", launched)
-    assert packed("echo", 0, 1, 1, workers=3)() == {"done": 3}
-    assert calls == [(["run/seed0", "run/seed1", "run/seed2"], 3), (["run/seed1", "run/seed2"], 1)]

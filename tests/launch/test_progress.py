@@ -1,16 +1,19 @@
 import io
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
+from finished_runs import put_status
 from rich.console import Console
 
 from benchmark.launch.drawing import Drawing, Grid
 from benchmark.launch.progress import Progress, duration
-from benchmark.launch.slurm.submissions import Snapshot
 from benchmark.launch.tasks import Outcome, Task
 from benchmark.launch.view import ProgressView
-from benchmark.runs.status import RunState
+from benchmark.runs.index import RunIndex
+from benchmark.runs.status import RunState, Status
+from benchmark.runs.store import Results
 
 DONE, RUNNING, FAILED, MISSING = RunState.DONE, RunState.RUNNING, RunState.FAILED, RunState.MISSING
 
@@ -23,10 +26,24 @@ class Clock:
         return self.now
 
 
-def progress_of(keys: Sequence[str], done: int = 0, clock: Clock | None = None) -> Progress:
+def progress_of(
+    keys: Sequence[str],
+    done: int = 0,
+    clock: Clock | None = None,
+    rounds: int = 1,
+    root: Path = Path("nowhere"),
+) -> Progress:
     """Of runs whose keys end in their seed, the first ``done`` of which are done before."""
     states = {key: DONE if number < done else MISSING for number, key in enumerate(keys)}
-    return Progress(states, {key: int(key.rpartition("seed")[2]) for key in keys}, clock or Clock())
+    seeds = {key: int(key.rpartition("seed")[2]) for key in keys}
+    return Progress(RunIndex(Results(root)), states, seeds, dict.fromkeys(keys, rounds), clock or Clock())
+
+
+def put_round(root: Path, key: str, round: int) -> None:
+    """Write into the folder of a run that it is at work on this round."""
+    folder = Results(root).run(key)
+    folder.path.mkdir(parents=True, exist_ok=True)
+    put_status(folder, Status(RUNNING, round, 100))
 
 
 def view_of(progress: Progress, **options: Any) -> ProgressView:
@@ -49,21 +66,23 @@ def test_duration(seconds: float, words: str) -> None:
 
 
 @pytest.mark.parametrize("verbose", [False, True])
-def test_a_local_launch(verbose: bool, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_local_launch(verbose: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     clock = Clock()
     keys = [f"fedavg/seed{seed}" for seed in range(72)]
-    view = view_of(progress_of(keys, 68, clock), verbose=verbose)
+    view = view_of(progress_of(keys, 68, clock, 100, tmp_path), verbose=verbose)
     one, two, *_ = keys[68:]
-    view.started([Task(key, 100, None) for key in keys[68:]])
+    put_round(tmp_path, two, 50)  # by the launch before
+    view.started([Task(key, None) for key in keys[68:]])
     clock.now += 5  # the workers start
     view.task_started(one)
     view.task_started(two)
-    view.progress(one, 0)
-    clock.now += 9  # 14 s after the start, 9 s of work: 30 of 400 rounds, and 370 take 111 s
-    view.progress(one, 30)
-    for done in (50, 51):  # resumed after round 50: only one round of work
-        view.progress(two, done)
+    clock.now += 9  # 14 s after the start, 9 s of work: 80 of 400 rounds, 30 of them now, and 320 take 96 s
+    put_round(tmp_path, one, 30)
+    view.look()
+    put_round(tmp_path, two, 51)  # resumed after round 50: only one round of work
+    view.look()  # too early
     clock.now += 1
+    view.look()
     view.task_ended(Outcome(one, DONE, "", 10.2))
     clock.now += 9
     view.task_ended(Outcome(two, FAILED, "ValueError: bad\nTraceback ...", 19.0))
@@ -71,7 +90,7 @@ def test_a_local_launch(verbose: bool, capsys: pytest.CaptureFixture[str]) -> No
     view.finished()
     lines = [
         "72 runs, 68 done before, 4 to do",
-        "68/72 runs, 8 % of rounds, about 2 min left, 2 running",
+        "68/72 runs, 20 % of rounds, about 96 s left, 2 running",
         "done        fedavg/seed68 (10 s)",
         "failed      fedavg/seed69 (19 s): ValueError: bad",
         # 200 of 400 rounds are dealt with by 101 rounds of work in 19 s.
@@ -91,7 +110,7 @@ def test_a_line_every_ten_seconds_or_twentieth(
     clock = Clock()
     keys = [f"fedavg/seed{seed}" for seed in range(1000)]
     view = view_of(progress_of(keys, clock=clock))
-    view.started([Task(key, 5, None) for key in keys])
+    view.started([Task(key, None) for key in keys])
     for key in keys:
         clock.now += seconds
         end(view, key, FAILED if key == keys[500] else DONE, "OSError: 5")
@@ -110,20 +129,21 @@ def test_nothing_to_do_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == "72 runs, 72 done before, 0 to do\n"
 
 
-def test_runs_of_a_cluster(capsys: pytest.CaptureFixture[str]) -> None:
+def test_runs_of_a_cluster(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A line when enough has changed, but rarely; at once when all have ended."""
     clock = Clock()
     keys = [f"a/seed{seed}" for seed in range(20)]
-    view = view_of(progress_of(keys, 2, clock))
+    view = view_of(progress_of(keys, 2, clock, 100, tmp_path))
+    put_round(tmp_path, keys[4], 80)
     for seconds, done in ((0, 2), (5, 3), (30, 3), (30, 3), (1, 20)):
         clock.now += seconds
         states = dict.fromkeys(keys, RunState.WAITING) | dict.fromkeys(keys[: done + 9], RUNNING)
-        view.show(Snapshot(states | dict.fromkeys(keys[:done], DONE), " (Priority)" if done + 9 < 20 else ""))
-    # One run in 35 s, 17 to go: 595 s.
+        view.show(states | dict.fromkeys(keys[:done], DONE), " (Priority)" if done + 9 < 20 else "")
+    # One of 18 runs in 35 s, and another one at 80 % from the beginning: 1620 of 1800 rounds, and 567 s, to go.
     assert capsys.readouterr().out.splitlines() == [
-        "2/20 runs, 9 waiting (Priority), 9 running",
-        "3/20 runs, about 10 min left, 8 waiting (Priority), 9 running",
-        "20/20 runs",
+        "2/20 runs, 4 % of rounds, 9 waiting (Priority), 9 running",
+        "3/20 runs, 10 % of rounds, about 9 min left, 8 waiting (Priority), 9 running",
+        "20/20 runs, 100 % of rounds",
     ]
 
 
@@ -132,7 +152,7 @@ def test_the_end_of_a_seed() -> None:
     keys = [f"{name}/seed{seed}" for seed in range(3) for name in ("a", "b")]
     ended: list[int] = []
     view = view_of(progress_of(keys), seed_ended=ended.append)
-    view.started([Task(key, 1, None) for key in keys])
+    view.started([Task(key, None) for key in keys])
     end(view, keys[0], FAILED, "x")
     end(view, keys[2])
     assert ended == []
@@ -151,12 +171,8 @@ KEYS = [f"{row}-{column}/seed{seed}" for seed in range(3) for row in ("a", "b") 
 
 def drawn(width: int, height: int, encoding: str = "utf-8", tables: int = 1) -> list[str]:
     """What is drawn of tables of 2 x 2 cells with the same runs, four of which have ended."""
-    progress = progress_of(KEYS, 2)
-    progress.begin([Task(key, 10, None) for key in KEYS[2:]])
-    for key, state in ((KEYS[2], DONE), (KEYS[3], FAILED)):
-        progress.start(key)
-        progress.end(key, state)
-    progress.start(KEYS[4])
+    progress = progress_of(KEYS, 2, rounds=10)
+    progress.note({KEYS[2]: DONE, KEYS[3]: FAILED, KEYS[4]: RUNNING})
     grids = [Grid(f"table{number}") for number in range(tables)]
     for grid in grids:
         grid.rows.update(a="FedAvg", b="FedMR")

@@ -1,6 +1,7 @@
 """What is submitted to a cluster, and what is not: against a queue that does as it is told."""
 
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,6 @@ from benchmark.errors import ConfigError
 from benchmark.launch.slurm import preflight
 from benchmark.launch.slurm.queue import SchedulerUnavailableError
 from benchmark.launch.slurm.submission_log import Place, task_log
-from benchmark.launch.slurm.submissions import Snapshot
 from benchmark.launch.tasks import Outcome
 from benchmark.runs.status import RunState, Status
 from benchmark.runs.store import Results, RunFolder
@@ -123,8 +123,8 @@ def test_follows_until_all_have_ended(results: Results) -> None:
     (name,) = queue.arrays
     shown: list[Counter[str]] = []
 
-    def work(snapshot: Snapshot) -> None:
-        shown.append(Counter(snapshot.states.values()))
+    def work(states: Mapping[str, RunState], waiting_for: str) -> None:
+        shown.append(Counter(states.values()))
         queue.running = {name: {0, 1}}
         end(results, *KEYS[: 6 * len(shown)])
         if len(shown) == 1:
@@ -152,7 +152,7 @@ def test_runs_of_waiting_tasks_are_looked_at_once(results: Results, monkeypatch:
     (name,) = queue.arrays
     rounds: list[list[str]] = []
 
-    def work(_: Snapshot) -> None:
+    def work(*_: object) -> None:
         rounds.append(sorted(set(looked)))
         looked.clear()
         queue.running = {name: {3}}
@@ -301,7 +301,7 @@ def test_a_probe_that_does_not_pass(
     one.submit(tasks())
     (check,) = queue.probes
 
-    def fails(_: Snapshot) -> None:
+    def fails(*_: object) -> None:
         if not queue.alive.pop(check.name, None):
             return
         if node == "crash":

@@ -296,7 +296,7 @@ def test_a_users_mistake_is_raised_and_noted(tmp_path: Path, layer: dict[str, An
     status = status_of(config)
     assert status.state == "failed" and re.search(said, status.message)
     payload = json.loads(json.dumps(config.model_dump(mode="json")))  # as a launcher sends it
-    assert work(payload, lambda round, rounds: None, lambda: False) == ("failed", status.message, "")
+    assert work(payload, lambda: False) == ("failed", status.message, "")
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")

@@ -15,17 +15,22 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
+from submitit.helpers import DelayedSubmission
+
 from benchmark.launch.local import launch
-from benchmark.launch.resources import gpu_memory, usable_cores
+from benchmark.launch.resources import gpu_memory
 from benchmark.launch.slurm.preflight import differences
 from benchmark.launch.slurm.settings import SlurmSettings
 from benchmark.launch.tasks import Listener, Outcome, StopRequest, Task, say, signals_request_stop
+from benchmark.runs.index import RunIndex
 from benchmark.runs.lease import BEAT_SECONDS, STALE_SECONDS
 from benchmark.runs.status import RunState
+from benchmark.runs.store import Results
+from benchmark.system import usable_cores
 
 Tracker = Callable[[], AbstractContextManager[None]]
 
-WAIT_SECONDS = STALE_SECONDS + 2 * BEAT_SECONDS
+PATIENCE = STALE_SECONDS + 2 * BEAT_SECONDS
 """How long a run that another process holds is tried again: that process may be dead and not yet known to be."""
 
 
@@ -34,6 +39,7 @@ class BatchJob:
     """Runs that share a job.
 
     Attributes:
+        results: The results folder.
         tasks: The runs, in the order in which they begin.
         work: Name of the work function, ``module:function``.
         settings: Settings of the submission.
@@ -41,6 +47,7 @@ class BatchJob:
         tracker: Tracks the runs inside its ``with``.
     """
 
+    results: Results
     tasks: tuple[Task, ...]
     work: str
     settings: SlurmSettings
@@ -66,28 +73,46 @@ class BatchJob:
                 ".venv anew for it."
             )
         # A thread carries out the runs, so that the main thread is free for signals.
-        with self.tracker(), ThreadPoolExecutor(1) as thread:
-            self._session = session = _Session(self)
-            with signals_request_stop(session.stop):
-                session.future = thread.submit(session.carry_out)
-                try:
-                    # A signal that another thread receives is handled when this wait ends, so it is short.
-                    while not session.future.done():
-                        wait([session.future], 0.1)
-                finally:
-                    self._session = None
-        states = session.future.result()
+        stop = StopRequest()
+        with self.tracker(), ThreadPoolExecutor(1) as thread, signals_request_stop(stop):
+            future = thread.submit(self._carry_out, stop)
+            self._session = _Session(stop, future, self.rounds())
+            try:
+                # A signal that another thread receives is handled when this wait ends, so it is short.
+                while not future.done():
+                    wait([future], 0.1)
+            finally:
+                self._session = None
+        states = {outcome.key: outcome.state for outcome in future.result()}
         return dict(Counter(str(states.get(task.key, RunState.INTERRUPTED)) for task in self.tasks))
 
-    def checkpoint(self) -> Any:
-        """Let all runs save their state; the submission that continues from there."""
-        from submitit.helpers import DelayedSubmission
+    def _carry_out(self, stop: StopRequest) -> list[Outcome]:
+        return launch(
+            self.tasks,
+            self.work,
+            kind="local",
+            workers=runs_at_a_time(self.settings),
+            threads=self.settings.threads,
+            grace=self.settings.grace,
+            retries=self.settings.retries,
+            patience=PATIENCE,
+            listener=Log(),
+            stop=stop,
+        )
 
+    def rounds(self) -> list[tuple[bool, int]]:
+        """(whether it has ended, the round that its folder states) of each run."""
+        index = RunIndex(self.results)
+        statuses = (index.status(task.key) for task in self.tasks)
+        return [(False, 0) if status is None else (status.ended, status.round) for status in statuses]
+
+    def checkpoint(self) -> DelayedSubmission:
+        """Let all runs save their state; the submission that continues from there."""
         session, seconds = self._session, self.settings.seconds_to_signal
         if session is not None:
             session.stop.request("SIGUSR2")
-            wait([session.future] if session.future else [], self.settings.grace + 10)
-            if time.monotonic() - session.began > 0.9 * seconds and not session.log.gained:
+            wait([session.future], self.settings.grace + 10)
+            if time.monotonic() - session.began > 0.9 * seconds and self.rounds() == session.rounds:
                 raise RuntimeError(
                     f"no run of this task finished one round before its time was up ({seconds:.0f} s), and it would "
                     "be queued again for ever. Raise launcher.time."
@@ -95,51 +120,14 @@ class BatchJob:
         return DelayedSubmission(self)
 
 
+@dataclass(frozen=True)
 class _Session:
-    """One process at work on a job."""
+    """One process at work on a job. ``rounds`` are those of its runs when it began."""
 
-    def __init__(self, job: BatchJob) -> None:
-        self.job = job
-        self.stop, self.log, self.began = StopRequest(), Log(), time.monotonic()
-        self.future: Future[dict[str, RunState]] | None = None
-
-    def carry_out(self) -> dict[str, RunState]:
-        """Carry out the runs, some of them several times; state of each that was begun."""
-        settings, stop = self.job.settings, self.stop
-        states: dict[str, RunState] = {}
-        failures: Counter[str] = Counter()
-        left, waited, workers = list(self.job.tasks), 0.0, runs_at_a_time(settings)
-        while left and not stop.reason:
-            outcomes = launch(
-                left,
-                self.job.work,
-                kind="local",
-                workers=workers,
-                threads=settings.threads,
-                grace=settings.grace,
-                listener=self.log,
-                stop=stop,
-            )
-            found = {outcome.key: outcome for outcome in outcomes}
-            states |= {key: outcome.state for key, outcome in found.items()}
-            if any(outcome.error == "OutOfMemoryError" for outcome in outcomes):
-                workers = max(1, len(gpu_memory()))  # What did not fit beside others may fit alone.
-            failures.update(outcome.key for outcome in outcomes if outcome.state is RunState.FAILED)
-            left = [task for task in left if self._again(found.get(task.key), failures[task.key], waited)]
-            if left and all(found[task.key].state is RunState.RUNNING for task in left if task.key in found):
-                began = time.monotonic()
-                while not stop.reason and time.monotonic() - began < BEAT_SECONDS:
-                    time.sleep(0.2)
-                waited += BEAT_SECONDS
-        return states
-
-    def _again(self, outcome: Outcome | None, failures: int, waited: float) -> bool:
-        """Whether to try a run once more. A run without an outcome was not begun."""
-        if outcome is None or outcome.state is RunState.INTERRUPTED:
-            return True
-        if outcome.state is RunState.RUNNING:
-            return waited < WAIT_SECONDS
-        return outcome.state is RunState.FAILED and failures <= self.job.settings.retries
+    stop: StopRequest
+    future: Future[list[Outcome]]
+    rounds: list[tuple[bool, int]]
+    began: float = field(default_factory=time.monotonic)
 
 
 def runs_at_a_time(settings: SlurmSettings) -> int:
@@ -151,28 +139,14 @@ def runs_at_a_time(settings: SlurmSettings) -> int:
 
 
 class Log(Listener):
-    """Prints one line for each run that begins or ends: the log of a batch job.
-
-    Attributes:
-        gained: Whether any run finished a round.
-    """
-
-    def __init__(self) -> None:
-        self.gained = False
-        self._first: dict[str, int] = {}
+    """Prints one line for each run that begins or ends: the log of a batch job."""
 
     def task_started(self, key: str) -> None:
         """Print the key."""
-        self._first.pop(key, None)
         self._print(f"begins      {key}")
-
-    def progress(self, key: str, done: int) -> None:
-        """Note that a run makes progress."""
-        self.gained = self.gained or done > self._first.setdefault(key, done)
 
     def task_ended(self, outcome: Outcome) -> None:
         """Print the state, with the whole message."""
-        self.gained = self.gained or outcome.state.ended
         self._print(f"{outcome.state:<11} {outcome.key} ({outcome.seconds:.0f} s) {outcome.message}".rstrip())
 
     def stopping(self, message: str) -> None:

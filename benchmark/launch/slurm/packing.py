@@ -7,7 +7,6 @@ from benchmark.errors import ConfigError, wrong
 from benchmark.launch.slurm.settings import SlurmSettings
 from benchmark.launch.tasks import Task
 from benchmark.runs.index import RunIndex
-from benchmark.runs.store import Results
 
 FILL = 0.7
 """Share of the time of a task that is filled with runs, as far as their times are known."""
@@ -33,17 +32,16 @@ def pack_tasks(
     return [tuple(pack) for pack in packs]
 
 
-def known_seconds(results: Results) -> Callable[[str], float | None]:
+def known_seconds(index: RunIndex) -> Callable[[str], float | None]:
     """Seconds that a run takes, by its key, known from another seed of its configuration; None if none has ended."""
-    index = RunIndex(results)
 
     @cache
-    def known(name: str) -> float | None:
-        paths = sorted((results.root / "runs" / name).glob("seed*"))
+    def of_configuration(name: str) -> float | None:
+        paths = sorted((index.results.root / "runs" / name).glob("seed*"))
         statuses = (index.status(f"{name}/{path.name}") for path in paths)
         return next((s.seconds for s in statuses if s is not None and s.ended), None)
 
-    return lambda key: known(key.partition("/")[0])
+    return lambda key: of_configuration(key.partition("/")[0])
 
 
 def check_time(

@@ -4,7 +4,6 @@ Jobs that are submitted with it depend on it, so that nothing starts that cannot
 in ``<results>/launcher/probes`` and not repeated until something of it changes.
 """
 
-import hashlib
 import json
 import platform
 import sys
@@ -15,6 +14,7 @@ from functools import cache
 from importlib.metadata import distributions
 from pathlib import Path
 
+from benchmark import digests
 from benchmark.launch.slurm.settings import SlurmSettings
 from benchmark.paths import ROOT
 from benchmark.runs.files import write_atomically
@@ -42,13 +42,9 @@ def environment() -> Mapping[str, str]:
 
 @cache
 def sources() -> str:
-    """SHA-256 of the program and its configuration."""
-    digest = hashlib.sha256()
-    for folder in ("benchmark", "conf", "datasets", "methods", "partitions"):
-        for path in sorted((ROOT / folder).rglob("*")):
-            if path.suffix in (".py", ".yaml"):
-                digest.update(str(path.relative_to(ROOT)).encode() + b"\0" + path.read_bytes() + b"\0")
-    return digest.hexdigest()
+    """Digest of the program."""
+    files = digests.engine_files("benchmark/", "datasets/", "methods/", "partitions/")
+    return digests.of({name: digests.of_file(ROOT / name) for name in files})
 
 
 def differences(expected: Mapping[str, str]) -> str:
@@ -74,14 +70,14 @@ class PreflightCheck:
     @classmethod
     def of(cls, results: Path, settings: SlurmSettings) -> "PreflightCheck":
         """The check that expects what this machine has."""
-        chosen = [settings.place, settings.slurm, settings.preparation, str(ROOT), sys.executable]
-        where = json.dumps(chosen, sort_keys=True, default=str)
+        options = [settings.place, settings.slurm, settings.preparation, str(ROOT), sys.executable]
+        where = json.dumps(options, sort_keys=True, default=str)
         return cls(str(results.resolve()), where, settings.gpus_per_job, environment(), sources())
 
     @property
     def name(self) -> str:
         """Name of its job and of its file."""
-        return f"fedtables-probe-{hashlib.sha256(json.dumps(asdict(self)).encode()).hexdigest()[:12]}"
+        return f"fedtables-probe-{digests.of(asdict(self))[:12]}"
 
     @property
     def path(self) -> Path:

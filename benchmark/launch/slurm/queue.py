@@ -44,8 +44,8 @@ Queued = dict[str, dict[int, QueuedTask]]
 
 def waiting_reasons(tasks: Iterable[QueuedTask]) -> str:
     """What tasks wait for, as the scheduler says it: `` (Priority, Resources)``, or an empty string."""
-    found = sorted({task.reason for task in tasks} - {"", "None"})
-    return f" ({', '.join(found)})" if found else ""
+    reasons = sorted({task.reason for task in tasks} - {"", "None"})
+    return f" ({', '.join(reasons)})" if reasons else ""
 
 
 class SlurmQueue:
@@ -130,13 +130,13 @@ class SlurmQueue:
         answer = ask("squeue", "--me", "-h", "-r", "-o", "%i|%T|%r|%j")
         if answer is None:
             return None
-        found: Queued = {}
+        queued: Queued = {}
         for line in answer.splitlines():
             job, state, reason, name = line.split("|", 3)
             index = int(job.partition("_")[2] or 0)
             waits = state in ("PENDING", "REQUEUED")
-            found.setdefault(name, {})[index] = QueuedTask(job, not waits, reason if waits else "")
-        return found
+            queued.setdefault(name, {})[index] = QueuedTask(job, not waits, reason if waits else "")
+        return queued
 
     @staticmethod
     def cancel(tasks: Sequence[QueuedTask]) -> None:

@@ -7,37 +7,24 @@ find.
 
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from benchmark.errors import ConfigError
 from benchmark.launch.slurm.batch_job import BatchJob, Tracker
+from benchmark.launch.slurm.overview import RunOverview
 from benchmark.launch.slurm.packing import known_seconds, pack_tasks
 from benchmark.launch.slurm.preflight import PreflightCheck, environment
-from benchmark.launch.slurm.queue import (
-    Queued,
-    QueuedTask,
-    QueueFullError,
-    SchedulerUnavailableError,
-    SlurmQueue,
-    waiting_reasons,
-)
+from benchmark.launch.slurm.queue import Queued, QueueFullError, SchedulerUnavailableError, SlurmQueue
 from benchmark.launch.slurm.settings import SlurmSettings
-from benchmark.launch.slurm.submission_log import Batch, Place, SubmissionLog, task_log
+from benchmark.launch.slurm.submission_log import Batch, Place, task_log
 from benchmark.launch.tasks import Outcome, Task
 from benchmark.runs.index import RunIndex
 from benchmark.runs.status import RunState
-from benchmark.runs.store import Results
 
-
-@dataclass(frozen=True)
-class Snapshot:
-    """States of runs by key, and what those that wait are waiting for: `` (Priority)``, or an empty string."""
-
-    states: Mapping[str, RunState]
-    waiting_for: str = ""
+Show = Callable[[Mapping[str, RunState], str], None]
+"""``show(states, waiting_for)``: states of runs, and what those that wait are waiting for, as `` (Priority)``."""
 
 
 class Cluster:
@@ -45,16 +32,17 @@ class Cluster:
 
     def __init__(
         self,
-        results: Results,
+        index: RunIndex,
         queue: SlurmQueue,
         settings: SlurmSettings,
         work: str,
         tracker: Callable[[Sequence[str]], Tracker] = lambda keys: nullcontext,
     ) -> None:
         """``work`` is the name of the work function; ``tracker`` gives a job what tracks its runs, by their keys."""
-        self.results, self.queue, self.settings, self.work = results, queue, settings, work
-        self.tracker = tracker
-        self.log, self.index = SubmissionLog(results), RunIndex(results)
+        self.index, self.queue, self.settings, self.work = index, queue, settings, work
+        self.results, self.tracker = index.results, tracker
+        self.overview = RunOverview(index, queue)
+        self.log = self.overview.log
         self._tries: Counter[str] = Counter()
         self._preflight: tuple[PreflightCheck, str] | None = None
         self._full_at: int | None = None
@@ -64,25 +52,26 @@ class Cluster:
     def submit(self, tasks: Sequence[Task]) -> int:
         """Submit tasks that have not ended and are not in the queue; their number. Other launchers wait meanwhile."""
         with self.results.submission_lease():
-            queued = self.queue.tasks()
-            if self._full_at is not None and _size(queued) >= self._full_at:
+            self.overview.refresh([task.key for task in tasks])
+            if self._full_at is not None and _size(self.overview.queued) >= self._full_at:
                 return 0
             self._full_at = None
-            alive = self.log.living(queued)
-            todo = [task for task in tasks if task.key not in alive]
-            self.index.refresh([task.key for task in todo])
-            todo = [task for task in todo if not self.index.has_ended(task.key) and not self._held(task.key)]
-            return self._submit_arrays(todo, queued or {}) if todo else 0
+            todo = self._lost(tasks)
+            return self._submit_arrays(todo) if todo else 0
 
-    def _submit_arrays(self, tasks: Sequence[Task], queued: Queued) -> int:
+    def _lost(self, tasks: Sequence[Task]) -> list[Task]:
+        """Those that have not ended and that nobody carries out."""
+        return [t for t in tasks if not self.index.has_ended(t.key) and not self.overview.may_run(t.key)]
+
+    def _submit_arrays(self, tasks: Sequence[Task]) -> int:
         """Submit arrays of the size that the cluster allows while there is room; number of runs."""
-        known = known_seconds(self.results)
+        seconds = known_seconds(self.index)
         default = self.settings.minutes_per_run * 60
-        packs = pack_tasks(tasks, lambda task: known(task.key) or default, self.settings)
+        packs = pack_tasks(tasks, lambda task: seconds(task.key) or default, self.settings)
         size, start = self.queue.largest_array(), 0
         parallel = max(1, self.settings.max_parallel // -(-len(packs) // size))
         try:
-            after = self._start_preflight(queued) if self.settings.probe else None
+            after = self._start_preflight() if self.settings.probe else None
             while start < len(packs):
                 array = packs[start : start + size]
                 try:
@@ -113,17 +102,18 @@ class Cluster:
 
     def _job(self, pack: Sequence[Task]) -> BatchJob:
         tracker = self.tracker([task.key for task in pack])
-        return BatchJob(tuple(pack), self.work, self.settings, environment(), tracker)
+        return BatchJob(self.results, tuple(pack), self.work, self.settings, environment(), tracker)
 
     # Preflight check
 
-    def _start_preflight(self, queued: Queued) -> str | None:
+    def _start_preflight(self) -> str | None:
         """The job that all others wait for; None if the check was passed before."""
         check = PreflightCheck.of(self.results.root, self.settings)
         if check.message() == "":
             return None
-        if queued.get(check.name):  # submitted by another launcher
-            job = queued[check.name][0].id
+        queued = (self.queue.tasks() or {}).get(check.name)
+        if queued:  # submitted by another launcher
+            job = queued[0].id
         else:
             check.path.unlink(missing_ok=True)
             job = self.queue.submit_preflight(check)
@@ -151,7 +141,7 @@ class Cluster:
 
     # Following
 
-    def follow(self, tasks: Sequence[Task], show: Callable[[Snapshot], None]) -> list[Outcome]:
+    def follow(self, tasks: Sequence[Task], show: Show) -> list[Outcome]:
         """Return when all runs have ended, or no task carries out those that have not; why, for each of these.
 
         Args:
@@ -161,18 +151,16 @@ class Cluster:
         Raises:
             ConfigError: A node failed the preflight check.
         """
+        keys = [task.key for task in tasks]
         lost_before: set[str] = set()
         while True:
-            alive = self.log.living(self.queue.tasks())
+            self.overview.refresh(keys)
             self._end_preflight(tasks)
-            # A run whose task waits has not changed. Reading the folders of thousands would load a file server.
-            waiting = {key: task for key, task in alive.items() if not task.running}
-            self.index.refresh([task.key for task in tasks if task.key not in waiting])
+            show({key: self.overview.state(key) for key in keys}, self.overview.waiting_for())
             open_ = [task for task in tasks if not self.index.has_ended(task.key)]
-            lost = {task.key for task in open_ if task.key not in alive and not self._held(task.key)}
-            show(self._snapshot(tasks, waiting, lost))
             if not open_:
                 return []
+            lost = {task.key for task in self._lost(tasks)}
             # A network file system may show the end of a run later than the scheduler: a task counts as lost after
             # two looks.
             twice = lost & lost_before
@@ -185,23 +173,6 @@ class Cluster:
                 return self._explain(sorted(lost))
             lost_before = lost
             time.sleep(self.settings.poll)
-
-    def _snapshot(
-        self, tasks: Sequence[Task], waiting: Mapping[str, QueuedTask], lost: Collection[str]
-    ) -> Snapshot:
-        states = {}
-        for task in tasks:
-            status, state = self.index.status(task.key), RunState.WAITING
-            shown = () if task.key in waiting else (RunState.RUNNING, RunState.FAILED)
-            if task.key in lost:
-                state = RunState.MISSING
-            elif status is not None and (self.index.has_ended(task.key) or status.state in shown):
-                state = status.state
-            states[task.key] = state
-        return Snapshot(states, waiting_reasons(waiting[task.key] for task in tasks if task.key in waiting))
-
-    def _held(self, key: str) -> bool:
-        return self.results.run(key).is_held()
 
     def _may_try(self, key: str, places: Mapping[str, Place]) -> bool:
         """Whether to submit a lost run again. A run that failed by itself was tried again in its job."""
@@ -217,7 +188,7 @@ class Cluster:
 
     def _explain(self, keys: Sequence[str]) -> list[Outcome]:
         places = self.log.places()
-        found = []
+        outcomes = []
         for key in keys:
             status, place = self.index.status(key), places.get(key)
             if status is not None and status.state is RunState.FAILED:
@@ -227,8 +198,8 @@ class Cluster:
             else:
                 log = None if place is None else task_log(self.queue.folder, place)
                 why = _end_of_task(log) if log else "its task never began"
-            found.append(Outcome(key, RunState.MISSING if status is None else status.state, why, 0.0))
-        return found
+            outcomes.append(Outcome(key, RunState.MISSING if status is None else status.state, why, 0.0))
+        return outcomes
 
 
 def _size(queued: Queued | None) -> int:
