@@ -15,6 +15,7 @@ from benchmark.paths import ROOT
 
 ENGINE = (
     "benchmark/config/schedules.py",
+    "benchmark/heterogeneity.py",
     "benchmark/engine/",
     "benchmark/models/",
     "benchmark/runs/build.py",

@@ -124,7 +124,7 @@ def test_a_changed_builder_makes_runs_stale(
     before, old = bits(config), status_of(config).data
     assert state_of(config) == "done" and BUILDER in status_of(config).builder
     edited(BUILDER, "\nfrom ", "\nimport this\nfrom ")
-    monkeypatch.setattr("datasets.core.prepare._KNOWN", {})  # as in the next process
+    monkeypatch.setattr("datasets.core.prepare._VERIFIED", {})  # as in the next process
     if not keep_cache:
         shutil.rmtree(os.environ["FEDTABLES_CACHE"])
     assert state_of(config) is RunState.STALE

@@ -325,5 +325,5 @@ def test_a_run_folder_in_the_place_of_a_file(tmp_path: Path) -> None:
 def test_results_that_only_may_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # Permissions mean nothing to root, so the system's answer is made up.
     monkeypatch.setattr(Path, "mkdir", fail_with(errno.EACCES))
-    with pytest.raises(StorageError, match=r"Permission denied.*paths\.results"):
+    with pytest.raises(StorageError, match=r"Permission denied.*Choose a folder that can be written"):
         Results(tmp_path / "results").open()
