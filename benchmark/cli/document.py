@@ -5,12 +5,11 @@ import inspect
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from benchmark.cli.options import parse
+from benchmark.cli.options import OutOption, parse
 from benchmark.config.compose import group_names, load_group
 from benchmark.paths import ROOT
 from benchmark.registry import BrokenFile, broken_files
@@ -26,17 +25,6 @@ FUNCTIONS = {
 """Page -> its function in ``benchmark.cli.reference``."""
 
 HEAD = ("method", "paper", "file in `methods/`", "what it changes", "in `conf/`")
-
-
-@dataclass(frozen=True)
-class DocumentOptions:
-    """Options of a command that writes pages.
-
-    Attributes:
-        out: Folder of the pages. If left out: their folder in docs/.
-    """
-
-    out: Path | None = None
 
 
 class Algorithm(NamedTuple):
@@ -67,7 +55,7 @@ def write_pages(
 ) -> int:
     """The command ``COMMAND [check] [out=FOLDER]``: write pages, or check them; exit code 1 if one is outdated."""
     checking = bool(words) and words[0] == "check"
-    folder = parse(words[checking:], f"{command} [check]", DocumentOptions).out or folder
+    folder = parse(words[checking:], f"{command} [check]", OutOption).out or folder
     code = 0
     for name, content in pages.items():
         path, new = folder / f"{name}.md", content().encode()

@@ -5,21 +5,21 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Literal
 
+from pydantic import Field, PositiveInt
 from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.table import Table as TextTable
 from rich.text import Text
 
 from benchmark.cli.launching import SHOWN, Plans, finished_runs, in_words, plans_of, run_settings
-from benchmark.cli.options import LaunchOptions, Options, convert, parse
+from benchmark.cli.options import Given, LaunchOptions, parse
 from benchmark.config.compose import resolve
 from benchmark.errors import ConfigError, nearest, printable
 from benchmark.experiments.plan import unique_runs
-from benchmark.experiments.selection import TableQuery
+from benchmark.experiments.selection import ResultsOptions, TableQuery
 from benchmark.launch.overview import SHOWN_STATES, RunOverview
 from benchmark.launch.slurm.queue import SlurmQueue
 from benchmark.launch.slurm.submission_log import SubmissionLog, task_log
@@ -34,15 +34,10 @@ SECONDS = 5.0
 # status -----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, kw_only=True)
 class StatusOptions(TableQuery):
-    """Options of ``status``.
+    """Options of ``status``."""
 
-    Attributes:
-        watch: Look again until nothing runs or waits.
-    """
-
-    watch: bool = False
+    watch: bool = Field(False, description="look again until nothing runs or waits")
 
 
 def status(words: Sequence[str]) -> int:
@@ -132,15 +127,10 @@ def _watch(console: TextConsole, look: Callable[[], tuple[RenderableType, str, b
 # retry ------------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, kw_only=True)
 class RetryOptions(TableQuery, LaunchOptions):
-    """Options of ``retry``.
+    """Options of ``retry``."""
 
-    Attributes:
-        failed: Carry out the failed runs again. The command needs this flag.
-    """
-
-    failed: bool = False
+    failed: bool = Field(False, description="carry out the failed runs again; the command needs this flag")
 
 
 def retry(words: Sequence[str]) -> int:
@@ -176,15 +166,10 @@ def retry(words: Sequence[str]) -> int:
 # cancel -----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, kw_only=True)
 class CancelOptions(TableQuery):
-    """Options of ``cancel``.
+    """Options of ``cancel``."""
 
-    Attributes:
-        all: Everything that was submitted from the results folder, sweeps too.
-    """
-
-    all: bool = False
+    all: bool = Field(False, description="everything that was submitted from the results folder, sweeps too")
 
 
 def cancel(words: Sequence[str]) -> int:
@@ -219,26 +204,20 @@ def cancel(words: Sequence[str]) -> int:
 # logs -------------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class LogsOptions:
-    """Options of ``logs``.
+class LogsOptions(ResultsOptions):
+    """Options of ``logs``."""
 
-    Attributes:
-        lines: How many lines of the log are printed, counted from its end.
-        results: The results folder.
-        follow: Go on until the run has ended.
-    """
-
-    lines: Annotated[str, "NUMBER|all"] = "40"
-    results: Path = Path("results")
-    follow: bool = False
+    lines: PositiveInt | Literal["all"] = Field(
+        40, title="NUMBER|all", description="how many lines of the log are printed, counted from its end"
+    )
+    follow: bool = Field(False, description="go on until the run has ended")
 
 
 def logs(words: Sequence[str]) -> int:
     """Print the log of one run, and the part of its job's log that is about it; exit code 0."""
     name, options = parse_with_run(words, "logs", LogsOptions)
     results = Results(options.results).existing()
-    lines = None if options.lines == "all" else convert("lines", options.lines, int)
+    lines = None if options.lines == "all" else options.lines
     key = run_called(results, name, "logs")
     folder = results.run(key)
     log, state = folder.path / "log.txt", folder.status()
@@ -262,7 +241,7 @@ def logs(words: Sequence[str]) -> int:
     return 0
 
 
-def parse_with_run(words: Sequence[str], command: str, options: type[Options]) -> tuple[str, Options]:
+def parse_with_run(words: Sequence[str], command: str, options: type[Given]) -> tuple[str, Given]:
     """(what a command was given to find a run by, its options)."""
     names = [word for word in words if "=" not in word and not word.startswith("-")]
     found = parse([word for word in words if word not in names], f"{command} RUN", options)

@@ -18,6 +18,8 @@ from benchmark.experiments.selection import TableQuery, find_tables, plan_tables
 from benchmark.experiments.spec import TableSpec
 from benchmark.experiments.tables import NoTable
 from benchmark.launch.overview import SHOWN_STATES
+from benchmark.launch.settings import LocalSettings
+from benchmark.launch.slurm.settings import SlurmSettings
 from benchmark.runs.index import RunIndex
 from benchmark.runs.lease import Busy
 from benchmark.runs.status import RunState
@@ -119,7 +121,7 @@ def finished_runs(
         runs = dict(sorted(planned.items(), key=lambda item: item[1].seed))
     tracked = {key: TrackedRun(key) for key in runs} | tracked_runs(plans, prefix)
     launcher = launcher_settings(options)
-    on_cluster = launcher["name"] == "slurm"
+    on_cluster = isinstance(launcher, SlurmSettings)
     here = [] if on_cluster else list(tracked.values())
     with (
         tracking(tracking_settings(options), index.results.root, here),
@@ -132,7 +134,7 @@ def finished_runs(
                 check(spec, cells)
             missing = _with_data(index, runs)
             view = _view(options, index, plans, runs, seed_ended)
-            if on_cluster:
+            if isinstance(launcher, SlurmSettings):
                 code = _cluster(options, launcher, index.results, list(runs.values()), tracked, view)
             else:
                 code = _launch(options, launcher, missing, view)
@@ -210,25 +212,24 @@ def _grids(plans: Plans, runs: Mapping[str, RunConfig]) -> list[Grid]:
 
 
 def _launch(
-    options: LaunchOptions, settings: dict[str, Any], runs: Sequence[RunConfig], view: ProgressView
+    options: LaunchOptions, settings: LocalSettings, runs: Sequence[RunConfig], view: ProgressView
 ) -> int:
     from benchmark.launch.local import launch
     from benchmark.launch.pool import LaunchError
     from benchmark.launch.tasks import RUN_WORK
 
-    tasks = _tasks(runs, settings["name"])
-    if options.device != "auto" and settings["name"] == "local":
-        settings["devices"] = [options.device]
+    tasks = _tasks(runs, settings.name)
+    forced = options.device != "auto" and settings.name == "local"
     try:
         with view:
             outcomes = launch(
                 tasks,
                 RUN_WORK,
-                kind=settings["name"],
-                workers=options.workers or settings.get("workers"),
-                threads=options.threads or settings.get("threads") or 1,
-                devices=settings.get("devices"),
-                grace=settings.get("grace", 30.0),
+                kind=settings.name,
+                workers=options.workers or settings.workers,
+                threads=options.threads or settings.threads,
+                devices=[options.device] if forced else settings.devices,
+                grace=settings.grace,
                 listener=view,
             )
     except LaunchError as error:
@@ -245,7 +246,7 @@ def _launch(
 
 def _cluster(
     options: LaunchOptions,
-    launcher: Mapping[str, Any],
+    settings: SlurmSettings,
     results: Results,
     runs: Sequence[RunConfig],
     tracked: Mapping[str, TrackedRun],
@@ -254,11 +255,9 @@ def _cluster(
     """Submit what neither ended nor lives, and follow it; exit code 0, 1 (not all have ended), 130 (left alone)."""
     from benchmark.launch.slurm.packing import check_time, known_seconds
     from benchmark.launch.slurm.queue import SlurmQueue
-    from benchmark.launch.slurm.settings import SlurmSettings
     from benchmark.launch.slurm.submissions import Cluster
     from benchmark.launch.tasks import RUN_WORK
 
-    settings = SlurmSettings.of(launcher)
     queue = SlurmQueue(settings, results.root / "launcher" / "jobs")
     intervals = {run.key: min(1.0, run.runtime.checkpoint_every / run.train.rounds) for run in runs}
     check_time(settings, intervals, known_seconds(results))

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
+
+from pydantic import Field
 
 from benchmark.cli.options import parse
 from benchmark.config.compose import resolve
 from benchmark.errors import ConfigError, wrong
 from benchmark.experiments.plan import check_names
+from benchmark.experiments.selection import Options
 from benchmark.runs.files import storing
 
 if TYPE_CHECKING:
@@ -22,15 +24,14 @@ if TYPE_CHECKING:
 BLOCK_WIDTH = 110  # characters; wider tables continue below
 
 
-@dataclass(frozen=True)
-class PartitionOptions:
-    """Options of the command, beside the keys of a run.
+class PartitionOptions(Options):
+    """Options of the command, beside the keys of a run."""
 
-    Attributes:
-        out: The picture. If left out: a file in ``figures`` of the results folder.
-    """
-
-    out: Annotated[Path | None, "FILE.png"] = None
+    out: Path | None = Field(
+        None,
+        title="FILE.png",
+        description="the picture; if left out: a file in figures of the results folder",
+    )
 
 
 def main(words: Sequence[str]) -> int:

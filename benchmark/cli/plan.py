@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from pydantic import Field
 from rich.table import Table as TextTable
 
 from benchmark.cli.launching import plans_of
 from benchmark.cli.options import parse
-from benchmark.config.schema import RunConfig
+from benchmark.config.schema import RunConfig, RuntimeConfig, declared
 from benchmark.experiments.plan import unique_runs
 from benchmark.experiments.selection import TableQuery
 from benchmark.launch.overview import RunOverview
@@ -21,17 +21,13 @@ if TYPE_CHECKING:
     from benchmark.experiments.estimate import Block
 
 
-@dataclass(frozen=True, kw_only=True)
 class PlanOptions(TableQuery):
-    """Options of the command.
+    """Options of the command."""
 
-    Attributes:
-        timing: Whether a round of each kind of run is measured on this device.
-        device: Device that is measured.
-    """
-
-    timing: Literal["on", "off"] = "on"
-    device: str = "auto"
+    timing: Literal["on", "off"] = Field(
+        "on", description="whether a round of each kind of run is measured on this device"
+    )
+    device: str = declared(RuntimeConfig, "device")
 
 
 def main(words: Sequence[str]) -> int:

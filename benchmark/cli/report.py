@@ -7,9 +7,10 @@ import os
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from pydantic import Field
 
 from benchmark.cli.launching import plans_of
 from benchmark.cli.options import parse
@@ -25,15 +26,12 @@ if TYPE_CHECKING:
     from benchmark.reports.tables import Table
 
 
-@dataclass(frozen=True, kw_only=True)
 class ReportOptions(TableQuery):
-    """Options of the command.
+    """Options of the command."""
 
-    Attributes:
-        out: Folder of the page. If left out: ``report`` in the results folder.
-    """
-
-    out: Path | None = None
+    out: Path | None = Field(
+        None, description="folder of the page; if left out: report in the results folder"
+    )
 
 
 def main(words: Sequence[str]) -> int:
@@ -91,7 +89,7 @@ def report_of_all(query: TableQuery, index: RunIndex) -> Path:
     Options of data sets fit the cells that were selected, and no others: with them it is about the selected tables.
     """
     if not query.dataset_options:
-        query = replace(query, paper=None, table=None, name=None, rows=None, columns=None)
+        query = query.model_copy(update=dict.fromkeys(("paper", "table", "name", "rows", "columns")))
     # Broken files of the selected tables were named when these were planned; the others were not asked for.
     with contextlib.redirect_stderr(io.StringIO()):
         return write_report(query, index)

@@ -3,16 +3,13 @@
 import sys
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
-
-import yaml
 
 from benchmark.cli.launching import SHOWN, finished_runs, in_words
 from benchmark.cli.options import LaunchOptions, parse, tracking_settings
-from benchmark.cli.overrides import CHOICES, configurations, plain_configuration
-from benchmark.config.compose import group_names
-from benchmark.config.schema import RunConfig
+from benchmark.cli.overrides import configurations, plain_configuration
+from benchmark.config.compose import CHOICES, as_yaml, explained_yaml, group_names
+from benchmark.config.schema import RunConfig, meanings
 from benchmark.errors import ConfigError, wrong
 from benchmark.experiments.plan import check_names
 from benchmark.runs.index import RunIndex
@@ -28,7 +25,8 @@ USAGE = """usage: python -m benchmark run [GROUP=NAME ...] [KEY=VALUE ...] [+KEY
   launcher=local|inline|slurm|FILE of conf/launcher, launcher.KEY=VALUE, workers=NUMBER   with -m
   --verbose             a line for each run, with -m
   tracking=off|wandb, tracking.KEY=VALUE
-  -c job, --cfg job     print the configuration and run nothing
+  results=FOLDER, data=FOLDER, device=NAME, threads=NUMBER, stale=rerun|keep   as of the other commands
+  -c job, --cfg job     print the configuration and what set each value, and run nothing
 
 Groups:
 """
@@ -44,10 +42,9 @@ def main(words: Sequence[str]) -> int:
     rest = [word for word in words if word not in flags and word not in ours]
     if HELP & flags:
         print(USAGE + "".join(f"{group}: {', '.join(group_names(group))}\n" for group in CHOICES))
-        print("Keys of this choice:")
     if (HELP | SHOW) & flags:
         plain = plain_configuration([word for word in rest if word != "job"])
-        print(yaml.safe_dump(plain, sort_keys=False), end="")
+        print("\n".join(as_yaml(plain, meanings())) if HELP & flags else explained_yaml(plain))
         return 0
     options = parse(ours, "run", LaunchOptions)
     if MANY & flags:
@@ -108,7 +105,7 @@ def _sweep(options: LaunchOptions, configs: Sequence[RunConfig]) -> int:
     if any((config.paths, config.runtime) != (paths, runtime) for config in configs):
         raise ConfigError("run: paths and runtime are the same for all runs of a sweep; give each one value.")
     runs = {config.key: config for config in configs}
-    options = replace(options, threads=runtime.threads, device=runtime.device)
+    options = options.model_copy(update={"threads": runtime.threads, "device": runtime.device})
     index = RunIndex(Results(Path(paths.results), runtime.stale).open())
     with finished_runs(options, index, (), runs) as code:
         for run in list(runs.values())[:SHOWN]:

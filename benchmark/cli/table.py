@@ -5,9 +5,10 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from pydantic import Field
 
 from benchmark.cli.launching import find_analyses, finished_runs, in_words, plans_of, run_settings
 from benchmark.cli.options import LaunchOptions, parse
@@ -25,17 +26,13 @@ if TYPE_CHECKING:
     from benchmark.reports.tables import Table
 
 
-@dataclass(frozen=True, kw_only=True)
 class TableOptions(TableQuery, LaunchOptions):
-    """Options of the command.
+    """Options of the command."""
 
-    Attributes:
-        show: Numbers in the table. ``difference``: measured minus published.
-        out: Folder of the tables. If left out: ``tables/PRESET`` in the results folder.
-    """
-
-    show: Show = "both"
-    out: Path | None = None
+    show: Show = Field("both", description="numbers in the table; difference: measured minus published")
+    out: Path | None = Field(
+        None, description="folder of the tables; if left out: tables/PRESET in the results folder"
+    )
 
 
 def main(words: Sequence[str]) -> int:
@@ -54,7 +51,7 @@ def main(words: Sequence[str]) -> int:
     for made in analyses:
         if made.runs_of is not None:  # an analysis reads a column of another table
             name, column = made.runs_of
-            part = replace(options, columns=column)
+            part = options.model_copy(update={"columns": column})
             needed += plan_tables([spec_called(name)], part, run_settings(overview.index.results, options))
     written: list[tuple[Table, str]] = []
 

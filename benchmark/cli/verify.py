@@ -3,10 +3,11 @@
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 from typing import NamedTuple
+
+from pydantic import Field
 
 from benchmark.cli.launching import SHOWN, in_words, plans_of
 from benchmark.cli.options import parse
@@ -22,18 +23,15 @@ THREADS = 16
 """Runs that are read at a time: a file server answers slowly, but many requests at once."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class VerifyOptions(TableQuery):
-    """Options of the command.
+    """Options of the command."""
 
-    Attributes:
-        repair: Move the folders of damaged runs to ``set_aside`` in the results folder, and remove what killed
-            processes left in the others.
-        full: Draw the partitions of all runs again, and compare them as well.
-    """
-
-    repair: bool = False
-    full: bool = False
+    repair: bool = Field(
+        False,
+        description="move the folders of damaged runs to set_aside in the results folder, and remove what killed "
+        "processes left in the others",
+    )
+    full: bool = Field(False, description="draw the partitions of all runs again, and compare them as well")
 
 
 class Found(NamedTuple):

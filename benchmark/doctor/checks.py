@@ -2,41 +2,33 @@
 
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
 
+from pydantic import Field
+
+from benchmark.config.schema import PathsConfig, RuntimeConfig, declared
 from benchmark.doctor import Line, Lines
-from benchmark.experiments.selection import TableQuery
+from benchmark.experiments.selection import FileName, ResultsOptions, TableChoice, TableQuery
 from benchmark.launch.slurm.preflight import PreflightCheck
 from benchmark.launch.slurm.queue import PREFLIGHT_MINUTES, QueuedTask, SlurmQueue
 from benchmark.launch.slurm.settings import SlurmSettings
 from benchmark.runs.files import write_with_folder
 
 
-@dataclass(frozen=True, kw_only=True)
-class DoctorOptions:
-    """What the user wants to do.
+class Wanted(ResultsOptions):
+    """What the user wants to do on a machine."""
 
-    Attributes:
-        paper: Short name of a paper. If left out: all four.
-        preset: Data, model and budget. If left out: quick, and what paper would need.
-        launcher: Where runs are to be carried out.
-        launcher_settings: A setting of the launcher, on top of those in its file.
-        device: Device that is checked.
-        results: The results folder.
-        data: Folder of the raw data. If left out: what the variable FEDTABLES_DATA names, or ``data``.
-    """
-
-    paper: str | None = None
-    preset: str | None = None
-    launcher: Annotated[str, "local|slurm|FILE of conf/launcher"] = "local"
-    launcher_settings: Mapping[str, Any] = field(default_factory=dict)
-    device: str = "auto"
-    results: Path = Path("results")
-    data: Path | None = None
+    paper: str | None = declared(TableChoice, "paper")
+    preset: FileName | None = Field(
+        None,
+        title="quick|small|paper",
+        description="data, model and budget; if left out: quick, and what paper would need",
+    )
+    device: str = declared(RuntimeConfig, "device")
+    data: Path | None = declared(PathsConfig, "data")
 
     def lines(self) -> Iterator[Line]:
         """One line after the other, as checks end."""
@@ -72,7 +64,7 @@ def _attempt(what: str, check: Callable[[], Lines]) -> Iterator[Line]:
 class NodeCheck(PreflightCheck):
     """A job that writes the lines of its node. ``began`` makes its name unlike that of any other."""
 
-    options: DoctorOptions
+    options: Wanted
     began: float
 
     @property
@@ -91,13 +83,13 @@ class NodeCheck(PreflightCheck):
         write_with_folder(self.path, json.dumps([node, *self.options.lines()]).encode())
 
 
-def lines_of_node(settings: SlurmSettings, options: DoctorOptions) -> list[Line]:
+def lines_of_node(settings: SlurmSettings, options: Wanted) -> list[Line]:
     """Submit a job like those of tables, but short, and wait for the lines of its node."""
     short = {"time": min(PREFLIGHT_MINUTES, settings.time), "signal_delay": 30}
     queue = SlurmQueue(settings.model_copy(update=short), options.results / "launcher" / "jobs")
     usual = PreflightCheck.of(options.results, settings)
     data = None if options.data is None else options.data.absolute()
-    there = replace(options, results=options.results.absolute(), data=data)
+    there = options.model_copy(update={"results": options.results.absolute(), "data": data})
     check = NodeCheck(**vars(usual), options=there, began=time.time())
     job = queue.submit(check.name, [check])
     log = queue.folder / check.name / f"{job}_0_log.err"

@@ -45,19 +45,19 @@ def extend(node: Mapping[str, Any], folder: Path = TABLE_FOLDER) -> dict[str, An
 def _take_over(part: str, base: Sequence[Any], own: Sequence[Any]) -> list[Any]:
     result = []
     for entry in own:
-        changes = dict(entry) if isinstance(entry, Mapping) else {"key": entry}
+        changes = merge({}, entry if isinstance(entry, Mapping) else {"key": entry})
         pattern = str(changes.get("key", ""))
         found = [old for old in base if fits(str(old["key"]), pattern)]
         if not found and (len(changes) == 1 or "*" in pattern):
             known = _keys(base)
             raise ConfigError(wrong(part, pattern, "a key or pattern of the extended table", known=known))
-        result += [merge(old, changes | {"key": old["key"]}) for old in found] or [changes]
+        result += [merge(merge(old, changes), {"key": old["key"]}) for old in found] or [changes]
     return result
 
 
 def _used(override: Mapping[str, Any], table: Mapping[str, Any]) -> dict[str, Any]:
     """An inherited override without the patterns that match nothing in the table; empty if it matches no cell."""
-    used = dict(override)
+    used = merge({}, override)
     for what, part in (("row", "rows"), ("column", "columns"), ("preset", "presets")):
         if what not in override or part not in table:
             continue

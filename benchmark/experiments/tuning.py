@@ -16,7 +16,8 @@ from typing import Annotated, Any, Literal
 import yaml
 from pydantic import BeforeValidator, Field, PositiveInt, field_validator
 
-from benchmark.config.files import FileModel, read_model
+from benchmark.config.files import FileModel, read_model, shown_path
+from benchmark.config.merge import KeepSources
 from benchmark.errors import ConfigError, wrong
 from benchmark.experiments.metrics import METRICS
 from benchmark.experiments.plan import TunedValues
@@ -149,7 +150,7 @@ class TunedCell(FileModel):
     """
 
     method: str
-    chosen: Values = Field(min_length=1)
+    chosen: Annotated[Values, KeepSources] = Field(min_length=1)
     metric: str
     which_round: str
     split: float = Field(gt=0, lt=1)
@@ -252,12 +253,6 @@ def _check_cell(spec: TableSpec, row: str, column: str, method: str) -> None:
         raise ConfigError(wrong("column", column, f"a column of table {spec.name} with runs", known=columns))
     if method != expected:
         raise ConfigError(wrong(f"column {column}: method", method, f"{expected}, the method of the row"))
-
-
-def shown_path(path: Path) -> str:
-    """A path for captions and messages: relative to the project, or else its last three parts."""
-    whole = path.resolve()
-    return "/".join(whole.relative_to(ROOT).parts if whole.is_relative_to(ROOT) else whole.parts[-3:])
 
 
 def write_tuned(folder: Path, before: TunedTable, cells: Mapping[CellKey, TunedCell]) -> Path:

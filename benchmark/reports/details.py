@@ -7,7 +7,7 @@ import shlex
 import zlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -51,8 +51,8 @@ def elsewhere(spec: TableSpec, query: TableQuery) -> TableQuery:
     """The query that repeats a table's runs in an empty results folder, with the tuned values that they have taken."""
     found = TunedFolder.of(query.tuned, query.results).find(query.preset, spec.name)
     if query.tuned is not None or found is None or found.resolve().is_relative_to(COMMITTED):
-        return replace(query, results=FRESH)
-    return replace(query, results=FRESH, tuned=str(found.parents[1]))
+        return query.model_copy(update={"results": FRESH})
+    return query.model_copy(update={"results": FRESH, "tuned": str(found.parents[1])})
 
 
 @dataclass
@@ -93,7 +93,7 @@ class Details:
         columns = [*result.column.average_of, result.column.key]
         chosen = {"rows": ",".join(rows), "columns": ",".join(columns), "preset": self.query.preset}
         options = [f"name={spec.name}", *(f"{key}={value}" for key, value in chosen.items())]
-        query = replace(self.query, seeds=len(result.runs))
+        query = self.query.model_copy(update={"seeds": len(result.runs)})
         if result.complete:
             query = elsewhere(spec, query)
         return query.command(" ".join(["table", *map(shlex.quote, [*options, *words])]))
