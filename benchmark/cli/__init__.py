@@ -45,7 +45,7 @@ COMMANDS = {
         "[methods|datasets|partitions|selections|tables|figures|analyses|models|rules]",
     ),
     "data": Command(
-        "which data sets there are, prepare one, count its images", "list|prepare NAME|check NAME"
+        "which data sets there are, prepare one, count its images", "list|prepare|check dataset=NAME"
     ),
     "partition": Command("the clients of a partition as text and as a picture", "show"),
     "doctor": Command(

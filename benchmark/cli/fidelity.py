@@ -6,7 +6,7 @@ from typing import Any
 from pydantic import Field
 
 from benchmark.cli.document import write_pages
-from benchmark.cli.launching import finished_runs, run_settings
+from benchmark.cli.launching import run_missing, run_settings
 from benchmark.cli.options import PresetOptions, parse
 from benchmark.errors import ConfigError
 from benchmark.experiments.spec import matching
@@ -66,7 +66,7 @@ def _effects(options: FidelityOptions) -> int:
     if not pairs:
         raise ConfigError(f"fidelity effects: no chosen entry says what to measure in preset {preset}.")
     plans = [(pair.spec, cells) for pair in pairs for cells in (pair.default, pair.switched)]
-    with finished_runs(options, index, plans, prefix="effects ") as code:
+    with run_missing(options, index, plans, prefix="effects ") as code:
         if code == 130:
             return code
         lines = [effects.measure(pair, preset, index) for pair in pairs]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field, PositiveInt
 
-from benchmark.cli.launching import finished_runs, run_settings
+from benchmark.cli.launching import run_missing, run_settings
 from benchmark.cli.options import PresetOptions, parse
 from benchmark.config.schema import declared
 from benchmark.errors import ConfigError, wrong
@@ -57,7 +57,7 @@ def main(words: Sequence[str]) -> int:
     draw = [find(spec.kind) for spec, _ in chosen]
     plans = [(request.runs, request.cells) for request in requests if request.spec.runs is not None]
     folder = options.out or options.results / "figures" / preset
-    with finished_runs(options, index, plans) as code:
+    with run_missing(options, index, plans) as code:
         if code == 130:
             return code
         for kind, request in zip(draw, requests, strict=True):

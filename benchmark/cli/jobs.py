@@ -14,7 +14,7 @@ from rich.live import Live
 from rich.table import Table as TextTable
 from rich.text import Text
 
-from benchmark.cli.launching import SHOWN, Plans, finished_runs, in_words, plans_of, run_settings
+from benchmark.cli.launching import SHOWN, Plans, in_words, plans_of, run_missing, run_settings
 from benchmark.cli.options import Given, LaunchOptions, parse
 from benchmark.config.compose import resolve
 from benchmark.errors import ConfigError, nearest, printable
@@ -157,7 +157,7 @@ def retry(words: Sequence[str]) -> int:
     if not failed:
         print(f"none of {len(keys)} runs has failed")
         return 0
-    with finished_runs(options, overview.index, plans, failed) as code:
+    with run_missing(options, overview.index, plans, failed) as code:
         after = Counter(overview.state(key) for key in failed)
         print(f"{len(failed)} runs tried again: {in_words(after)}")
     return code

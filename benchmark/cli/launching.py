@@ -94,7 +94,7 @@ def tracked_runs(plans: Iterable[tuple[TableSpec, Cells]], prefix: str = "") -> 
 
 
 @contextlib.contextmanager
-def finished_runs(
+def run_missing(
     options: LaunchOptions,
     index: RunIndex,
     plans: Plans,

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmark.cli.launching import SHOWN, finished_runs, in_words
+from benchmark.cli.launching import SHOWN, in_words, run_missing
 from benchmark.cli.options import LaunchOptions, parse, tracking_settings
 from benchmark.cli.overrides import configurations, plain_configuration
 from benchmark.config.compose import CHOICES, as_yaml, explained_yaml, group_names
@@ -107,7 +107,7 @@ def _sweep(options: LaunchOptions, configs: Sequence[RunConfig]) -> int:
     runs = {config.key: config for config in configs}
     options = options.model_copy(update={"threads": runtime.threads, "device": runtime.device})
     index = RunIndex(Results(Path(paths.results), runtime.stale).open())
-    with finished_runs(options, index, (), runs) as code:
+    with run_missing(options, index, (), runs) as code:
         for run in list(runs.values())[:SHOWN]:
             _print_result(run, index)
         print(f"{len(runs)} runs: {in_words(Counter(map(index.state, runs)))}")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field
 
-from benchmark.cli.launching import find_analyses, finished_runs, in_words, plans_of, run_settings
+from benchmark.cli.launching import find_analyses, in_words, plans_of, run_missing, run_settings
 from benchmark.cli.options import LaunchOptions, parse
 from benchmark.cli.report import report_of_all
 from benchmark.errors import StorageError
@@ -70,7 +70,7 @@ def main(words: Sequence[str]) -> int:
             say(f"warning: tables are not written before all seeds have ended: {error}")
         written.clear()
 
-    with finished_runs(options, overview.index, needed, seed_ended=seed_ended) as code:
+    with run_missing(options, overview.index, needed, seed_ended=seed_ended) as code:
         write_tables()
         for made in analyses if code != 130 else ():
             from benchmark.analyses.registry import find

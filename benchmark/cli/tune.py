@@ -15,7 +15,7 @@ from typing import Literal
 from pydantic import Field, PositiveInt
 from rich.table import Table as TextTable
 
-from benchmark.cli.launching import finished_runs, run_settings
+from benchmark.cli.launching import run_missing, run_settings
 from benchmark.cli.options import LaunchOptions, parse
 from benchmark.config.files import shown_path
 from benchmark.errors import ConfigError, wrong
@@ -105,7 +105,7 @@ def main(words: Sequence[str]) -> int:
     plans = [(search.spec, cells) for search in searches for cells in search.planned]
     noted = [word for word in words if word.lstrip("-").partition("=")[0].partition(".")[0] not in NOT_NOTED]
     command = f"python -m benchmark tune {shlex.join(noted)}"
-    with finished_runs(options, index, plans, prefix="tune ") as code:
+    with run_missing(options, index, plans, prefix="tune ") as code:
         if code == 130:
             return code
         for search in searches:

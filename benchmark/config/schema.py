@@ -270,7 +270,7 @@ def defaults(model: type[BaseModel] = RunConfig) -> Settings:
 
 def meanings(model: type[BaseModel] = RunConfig, prefix: str = "") -> dict[str, str]:
     """What each setting of a schema means, by its dotted key."""
-    texts = {}
+    texts: dict[str, str] = {}
     for name, field in model.model_fields.items():
         if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
             texts |= meanings(field.annotation, f"{prefix}{name}.")

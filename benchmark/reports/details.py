@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from benchmark.config.compose import with_selection
+from benchmark.config.merge import explain
 from benchmark.config.schema import IDENTITY, RunConfig
 from benchmark.errors import StorageError
 from benchmark.experiments.metrics import METRICS
@@ -71,7 +73,13 @@ class Details:
         for key, result in results.cells.items():
             if not result.runs:
                 continue
-            content: dict[str, Any] = {"average_of": [], "runs": [], "config": [], "baseline": ""}
+            content: dict[str, Any] = {
+                "average_of": [],
+                "runs": [],
+                "config": [],
+                "sources": [],
+                "baseline": "",
+            }
             words = []
             if result.column.average_of:
                 names = [cell_name(spec, key[0], part) for part in result.column.average_of]
@@ -83,6 +91,7 @@ class Details:
                 content["baseline"] = spec.row(first).label
                 content["config"] = differences(planned.runs[0], cells[first, key[1]].runs[0])
                 content["tuned"] = planned.chosen.source if planned.chosen else ""
+                content["sources"] = list(explain(with_selection(planned.plain)))
                 words = _environment(content["runs"])
             content |= {"command": self.command(spec, result, words), "complete": result.complete}
             self.cells[cell_name(spec, *key)] = pack(content)
