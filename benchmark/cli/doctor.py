@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from benchmark.cli.options import LauncherOptions, launcher_settings, parse
 from benchmark.doctor import Line
 from benchmark.doctor.checks import Wanted, lines_of_node
+from benchmark.doctor.services import slurm
 from benchmark.experiments.selection import TableQuery, find_tables
 from benchmark.launch.slurm.settings import SlurmSettings
 
@@ -29,7 +30,6 @@ def main(words: Sequence[str]) -> int:
 
 
 def _lines(options: DoctorOptions, settings: SlurmSettings | None) -> Iterator[Line]:
-    from benchmark.doctor.services import slurm
 
     scheduler = slurm(settings is not None)
     yield scheduler

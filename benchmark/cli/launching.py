@@ -17,9 +17,18 @@ from benchmark.experiments.plan import Cells, check, unique_runs
 from benchmark.experiments.selection import TableQuery, find_tables, plan_tables
 from benchmark.experiments.spec import TableSpec
 from benchmark.experiments.tables import NoTable
+from benchmark.launch.drawing import Grid
 from benchmark.launch.overview import SHOWN_STATES
+from benchmark.launch.pool import LaunchError
+from benchmark.launch.progress import Progress
 from benchmark.launch.settings import LocalSettings
+from benchmark.launch.slurm.packing import check_time, known_seconds
+from benchmark.launch.slurm.queue import SlurmQueue
 from benchmark.launch.slurm.settings import SlurmSettings
+from benchmark.launch.slurm.submissions import Cluster
+from benchmark.launch.tasks import RUN_WORK, Task
+from benchmark.launch.view import ProgressView
+from benchmark.reports.render.console import TextConsole
 from benchmark.runs.index import RunIndex
 from benchmark.runs.lease import Busy
 from benchmark.runs.status import RunState
@@ -28,9 +37,6 @@ from benchmark.tracking import TrackedRun, tracking
 
 if TYPE_CHECKING:
     from benchmark.analyses.registry import PaperTable
-    from benchmark.launch.drawing import Grid
-    from benchmark.launch.tasks import Task
-    from benchmark.launch.view import ProgressView
 
 Plans = Sequence[tuple[TableSpec, Cells]]
 """Tables, cut to the selected cells, with their runs."""
@@ -186,10 +192,6 @@ def _view(
     seed_ended: Callable[[int], None] | None,
 ) -> ProgressView:
     """What shows a launch on the standard output."""
-    from benchmark.launch.progress import Progress
-    from benchmark.launch.view import ProgressView
-    from benchmark.reports.render.console import TextConsole
-
     states = {key: index.state(key) if index.has_ended(key) else RunState.MISSING for key in runs}
     progress = Progress(states, {key: run.seed for key, run in runs.items()})
     return ProgressView(
@@ -199,8 +201,6 @@ def _view(
 
 def _grids(plans: Plans, runs: Mapping[str, RunConfig]) -> list[Grid]:
     """The tables with those of their runs that are in ``runs``. Parts of one table are put together."""
-    from benchmark.launch.drawing import Grid
-
     grids: dict[str, Grid] = {}
     for spec, cells in plans:
         grid = grids.setdefault(spec.name, Grid(spec.name))
@@ -215,8 +215,6 @@ def _launch(
     options: LaunchOptions, settings: LocalSettings, runs: Sequence[RunConfig], view: ProgressView
 ) -> int:
     from benchmark.launch.local import launch
-    from benchmark.launch.pool import LaunchError
-    from benchmark.launch.tasks import RUN_WORK
 
     tasks = _tasks(runs, settings.name)
     forced = options.device != "auto" and settings.name == "local"
@@ -253,11 +251,6 @@ def _cluster(
     view: ProgressView,
 ) -> int:
     """Submit what neither ended nor lives, and follow it; exit code 0, 1 (not all have ended), 130 (left alone)."""
-    from benchmark.launch.slurm.packing import check_time, known_seconds
-    from benchmark.launch.slurm.queue import SlurmQueue
-    from benchmark.launch.slurm.submissions import Cluster
-    from benchmark.launch.tasks import RUN_WORK
-
     queue = SlurmQueue(settings, results.root / "launcher" / "jobs")
     intervals = {run.key: min(1.0, run.runtime.checkpoint_every / run.train.rounds) for run in runs}
     check_time(settings, intervals, known_seconds(results))
@@ -286,8 +279,6 @@ def _cluster(
 
 def _tasks(runs: Sequence[RunConfig], launcher: str) -> list[Task]:
     """The tasks of a launcher."""
-    from benchmark.launch.tasks import Task
-
     tasks = []
     for run in runs:
         plain = run.model_dump(mode="json")

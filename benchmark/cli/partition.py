@@ -14,12 +14,12 @@ from benchmark.errors import ConfigError, wrong
 from benchmark.experiments.plan import check_names
 from benchmark.experiments.selection import Options
 from benchmark.runs.files import storing
+from partitions.core.base import IntArray, Population
+from partitions.core.store import Partition
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from partitions.core.base import IntArray, Population
-    from partitions.core.store import Partition
 
 BLOCK_WIDTH = 110  # characters; wider tables continue below
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from pydantic import Field
 from rich.table import Table as TextTable
@@ -11,14 +11,13 @@ from rich.table import Table as TextTable
 from benchmark.cli.launching import plans_of
 from benchmark.cli.options import parse
 from benchmark.config.schema import RunConfig, RuntimeConfig, declared
+from benchmark.experiments import estimate
+from benchmark.experiments.estimate import Block
 from benchmark.experiments.plan import unique_runs
 from benchmark.experiments.selection import TableQuery
 from benchmark.launch.overview import RunOverview
 from benchmark.reports.render.console import TextConsole
 from benchmark.runs.store import Results
-
-if TYPE_CHECKING:
-    from benchmark.experiments.estimate import Block
 
 
 class PlanOptions(TableQuery):
@@ -34,7 +33,6 @@ def main(words: Sequence[str]) -> int:
     """Print what the chosen tables need; exit code 0."""
     options = parse(words, "plan", PlanOptions)
     plans = plans_of(options)
-    from benchmark.experiments import estimate
 
     overview = RunOverview(Results(options.results, options.stale).existing())
     runs = unique_runs([cells for _, cells in plans])
@@ -58,8 +56,6 @@ def main(words: Sequence[str]) -> int:
 
 def _print_files(runs: Sequence[RunConfig]) -> None:
     """Print the data sets and trained weights that the runs need."""
-    from benchmark.experiments import estimate
-
     needs = estimate.data_needs(runs)
     print(f"data sets, {_size(sum(need.prepared_bytes for need in needs))} when prepared:")
     for need in needs:

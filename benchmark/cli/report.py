@@ -17,12 +17,14 @@ from benchmark.cli.options import parse
 from benchmark.experiments.plan import unique_runs
 from benchmark.experiments.selection import TableQuery
 from benchmark.experiments.spec import TableSpec
+from benchmark.experiments.tables import TABLE_FOLDER
+from benchmark.fidelity.ledger import Chapter, Entry, load
+from benchmark.runs.files import write_with_folder
 from benchmark.runs.index import RunIndex
 from benchmark.runs.status import RunState
 from benchmark.runs.store import Results
 
 if TYPE_CHECKING:
-    from benchmark.fidelity.ledger import Chapter, Entry
     from benchmark.reports.tables import Table
 
 
@@ -45,12 +47,10 @@ def main(words: Sequence[str]) -> int:
 def write_report(query: TableQuery, index: RunIndex, out: Path | None = None) -> Path:
     """Write ``index.html`` about the selected tables, as far as they have runs; its path."""
     plans = sorted(plans_of(query), key=lambda plan: (plan[0].paper, plan[0].table or math.inf, plan[0].name))
-    from benchmark.fidelity.ledger import load
     from benchmark.reports.collect import collect
     from benchmark.reports.details import Details
     from benchmark.reports.layout import as_table
     from benchmark.reports.render.html.page import Page, Section, render
-    from benchmark.runs.files import write_with_folder
 
     chapters, details = load(), Details(index, query)
     newest, sections, absent, shown = 0.0, [], [], dict[str, RunState]()
@@ -117,7 +117,6 @@ def _texts(query: TableQuery, shown: Sequence[str]) -> Iterator["Table"]:
     """What analyses have written beside the tables of runs."""
     import pandas as pd
 
-    from benchmark.experiments.tables import TABLE_FOLDER
     from benchmark.reports.tables import text_table
 
     for path in sorted((query.results / "tables" / query.preset).glob("*.csv")):

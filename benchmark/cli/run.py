@@ -12,6 +12,7 @@ from benchmark.config.compose import CHOICES, as_yaml, explained_yaml, group_nam
 from benchmark.config.schema import RunConfig, meanings
 from benchmark.errors import ConfigError, wrong
 from benchmark.experiments.plan import check_names
+from benchmark.launch.tasks import StopRequest, say, signals_request_stop
 from benchmark.runs.index import RunIndex
 from benchmark.runs.status import RunState
 from benchmark.runs.store import Results
@@ -64,7 +65,6 @@ def _option_of(word: str) -> str:
 
 def _one(options: LaunchOptions, config: RunConfig) -> int:
     check_names(config)
-    from benchmark.launch.tasks import StopRequest, signals_request_stop
     from benchmark.runs.execute import execute
 
     results = Path(config.paths.results)
@@ -84,7 +84,6 @@ def _one(options: LaunchOptions, config: RunConfig) -> int:
 
 
 def _print_progress(round: int, rounds: int) -> None:
-    from benchmark.launch.tasks import say
 
     say(f"round {round}/{rounds}", end="\n" if round == rounds else "\r")
 

@@ -18,6 +18,7 @@ from benchmark.config.merge import Settings, explain, merge, sources_of
 from benchmark.config.schema import GROUPS, RunConfig, defaults
 from benchmark.errors import ConfigError, nearest, validate, wrong
 from benchmark.paths import CONF
+from datasets.core.registry import with_options
 
 COMMAND_LINE = "command line"
 LAUNCHED = ("launcher", "workers", "tracking")
@@ -156,8 +157,6 @@ def with_dataset_options(
     An option need not be in the data set's file. One that has its value already changes nothing. Errors as `get` and
     `parse` of ``datasets.core.registry``.
     """
-    from datasets.core.registry import with_options  # imports all builders
-
     dataset, changed = with_options(plain["dataset"], given)
     before = plain["dataset"]
     options = Settings(dataset["options"], sources_of(before["options"]))

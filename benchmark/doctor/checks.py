@@ -10,7 +10,7 @@ from pathlib import Path
 from pydantic import Field
 
 from benchmark.config.schema import PathsConfig, RuntimeConfig, declared
-from benchmark.doctor import Line, Lines
+from benchmark.doctor import Line, Lines, machine, papers, services
 from benchmark.experiments.selection import FileName, ResultsOptions, TableChoice, TableQuery
 from benchmark.launch.slurm.preflight import PreflightCheck
 from benchmark.launch.slurm.queue import PREFLIGHT_MINUTES, QueuedTask, SlurmQueue
@@ -32,8 +32,6 @@ class Wanted(ResultsOptions):
 
     def lines(self) -> Iterator[Line]:
         """One line after the other, as checks end."""
-        from benchmark.doctor import machine, papers, services
-
         yield from _attempt("Python", machine.python)
         yield from _attempt("cores", machine.cores)
         yield from _attempt("GPU", partial(machine.gpu, self.device))

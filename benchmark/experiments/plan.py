@@ -19,6 +19,8 @@ from benchmark.config.schema import RunConfig
 from benchmark.errors import ConfigError, wrong
 from benchmark.experiments.spec import TableSpec
 from benchmark.registry import BrokenFile
+from datasets.core import registry as datasets
+from partitions.core import registry as partitions
 
 
 @dataclass(frozen=True)
@@ -81,8 +83,6 @@ def check_names(run: RunConfig) -> None:
     known = sorted({str(load_group("model", file)["name"]) for file in group_names("model")})
     if name not in known:
         raise ConfigError(wrong("model.name", name, f"one of {', '.join(known)}", known=known))
-    from datasets.core import registry as datasets
-    from partitions.core import registry as partitions
 
     partitions.make(run.partition.name, run.partition.parameters)
     datasets.get(run.dataset.name)
