@@ -158,7 +158,7 @@ def _code(values: str) -> str:
     return (
         values
         if len(words) == 1
-        else ", ".join(f"`{word}`" if re.fullmatch(r"\w+", word) else word for word in words)
+        else ", ".join(f"`{word}`" if re.fullmatch("[a-z0-9_]+", word) else word for word in words)
     )
 
 

@@ -180,7 +180,7 @@ def test_results_of_another_version(refused: Any, cli: Any, tmp_path: Path) -> N
     Results(Path("old")).open()
     Path("old/runs/FORMAT").write_text("0\n")
     for words in (
-        [*FAKE_RUN, "paths.results=old"],
+        [*FAKE_RUN, "results=old"],
         ["table", "name=feddiverse_table3", "results=old"],
         ["status", "name=feddiverse_table3", "results=old"],
     ):
@@ -190,7 +190,7 @@ def test_results_of_another_version(refused: Any, cli: Any, tmp_path: Path) -> N
 
 def test_folders_that_cannot_be_written(refused: Any, cli: Any, toy: Any) -> None:
     Path("taken").write_text("a file in the folder's place, which stops root too")
-    refused(["run", "paths.results=taken"], "taken", "cannot be written")
+    refused(["run", "results=taken"], "taken", "cannot be written")
     refused([*SHOW, "out=taken/picture.png"], "taken", "cannot be written")
     words = ["table", "rows=fedavg", "columns=iid", "seeds=1", "launcher=inline"]
     refused([*words, "results=taken"], "taken", "cannot be written")

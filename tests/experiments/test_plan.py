@@ -81,7 +81,7 @@ def test_runs_are_what_the_table_says_and_tuned_values_are_the_last_word(spec: T
     }
     assert tuple(plain["fedprox", "iid"].runs) == (by_hand(0.5, 0), by_hand(0.5, 1))
     tuned = by_hand(0.25, 0, lr=0.125), by_hand(0.25, 1, lr=0.125)
-    assert cells["fedprox", "iid"].runs == tuned
+    assert tuple(cells["fedprox", "iid"].runs) == tuned
     assert [run.key for run in cells["fedprox", "iid"].runs] == [run.key for run in tuned]
     assert tuned[0].hash != by_hand(0.5, 0).hash
     assert cells.pop(("fedprox", "iid")).chosen == chosen["fedprox", "iid"]
