@@ -48,7 +48,7 @@ def main(words: Sequence[str]) -> int:
         state = "none" if saved is None else f"one of round {saved['state']['round']}"
         expected = f"one of the last round, {config.train.rounds}"
         raise ConfigError(
-            wrong("checkpoint", state, expected, where="runtime.keep_checkpoint=true of the run")
+            wrong("checkpoint", state, expected, where="with runtime.keep_checkpoint=true")
         )
     model = build_run(config, load_data(config)).model
     model.load_body(saved["state"]["w"], saved["state"]["buffers"])

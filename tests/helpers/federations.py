@@ -74,7 +74,9 @@ def federation(
     if w0 is not None:
         model.w.data.copy_(torch.from_numpy(w0))
     schedule = Schedule(rounds, clients_per_round or len(problem.clients), lambda t: lr)
-    return FederatedRun(problem, method, model, TrainConfig(**{"momentum": 0.0, **spec}), schedule, seed, order)
+    return FederatedRun(
+        problem, method, model, TrainConfig(**{"momentum": 0.0, **spec}), schedule, seed, order
+    )
 
 
 def run(

@@ -68,7 +68,7 @@ class SlurmQueue:
         """Raise `ConfigError` if there is no SLURM on this machine."""
         if shutil.which("sbatch") is None:
             expected = "another one: there is no `sbatch` here. Use a login node of the cluster"
-            raise ConfigError(wrong("launcher", "slurm", expected, where="launcher=local"))
+            raise ConfigError(wrong("launcher", "slurm", expected, where="with launcher=local"))
 
     def submit(
         self, name: str, jobs: Sequence[Callable[[], object]], parallel: int = 1, after: str | None = None
