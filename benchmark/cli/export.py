@@ -47,9 +47,7 @@ def main(words: Sequence[str]) -> int:
     if saved is None or saved["state"]["round"] != config.train.rounds:
         state = "none" if saved is None else f"one of round {saved['state']['round']}"
         expected = f"one of the last round, {config.train.rounds}"
-        raise ConfigError(
-            wrong("checkpoint", state, expected, where="with runtime.keep_checkpoint=true")
-        )
+        raise ConfigError(wrong("checkpoint", state, expected, where="with runtime.keep_checkpoint=true"))
     model = build_run(config, load_data(config)).model
     model.load_body(saved["state"]["w"], saved["state"]["buffers"])
     stream = io.BytesIO()

@@ -16,7 +16,7 @@ from benchmark.cli.list import described
 from benchmark.cli.options import LaunchOptions, Word, accepts, words_of
 from benchmark.cli.run import USAGE
 from benchmark.config.compose import group_names
-from benchmark.config.schema import IDENTITY, RunConfig
+from benchmark.config.schema import IDENTITY, RunConfig, declared_settings
 from benchmark.experiments.selection import Options, TableQuery
 from benchmark.launch.settings import LocalSettings
 from benchmark.launch.slurm.settings import SlurmSettings
@@ -143,13 +143,9 @@ def configuration() -> str:
 
 def setting_rows(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, str, str, str]]:
     """Key, type, default and meaning of every setting that a schema declares."""
-    schema = model.model_json_schema()["properties"]
-    for name, field in model.model_fields.items():
-        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
-            yield from setting_rows(field.annotation, f"{prefix}{name}.")
-        elif field.description:
-            default = "" if field.is_required() else f"`{_yaml(field.default)}`"
-            yield f"`{prefix}{name}`", _code(accepts(schema[name])), default, field.description
+    for key, field, schema in declared_settings(model, prefix):
+        default = "" if field.is_required() else f"`{_yaml(field.default)}`"
+        yield f"`{key}`", _code(accepts(schema)), default, field.description or ""
 
 
 def _code(values: str) -> str:

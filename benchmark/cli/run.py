@@ -9,7 +9,7 @@ from benchmark.cli.launching import SHOWN, in_words, run_missing
 from benchmark.cli.options import LaunchOptions, parse, tracking_settings
 from benchmark.cli.overrides import configurations, plain_configuration
 from benchmark.config.compose import CHOICES, as_yaml, explained_yaml, group_names
-from benchmark.config.schema import RunConfig, meanings
+from benchmark.config.schema import RunConfig, declared_settings
 from benchmark.errors import ConfigError, wrong
 from benchmark.experiments.plan import check_names
 from benchmark.launch.tasks import StopRequest, say, signals_request_stop
@@ -45,7 +45,8 @@ def main(words: Sequence[str]) -> int:
         print(USAGE + "".join(f"{group}: {', '.join(group_names(group))}\n" for group in CHOICES))
     if (HELP | SHOW) & flags:
         plain = plain_configuration([word for word in rest if word != "job"])
-        print("\n".join(as_yaml(plain, meanings())) if HELP & flags else explained_yaml(plain))
+        meanings = {key: field.description or "" for key, field, _ in declared_settings()}
+        print("\n".join(as_yaml(plain, meanings)) if HELP & flags else explained_yaml(plain))
         return 0
     options = parse(ours, "run", LaunchOptions)
     if MANY & flags:

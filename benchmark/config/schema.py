@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterator
 from functools import cached_property
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from pydantic import (
     BaseModel,
@@ -17,6 +18,7 @@ from pydantic import (
     PositiveInt,
     model_validator,
 )
+from pydantic.fields import FieldInfo
 
 from benchmark.config.merge import Settings
 from benchmark.config.schedules import learning_rate
@@ -268,15 +270,22 @@ def defaults(model: type[BaseModel] = RunConfig) -> Settings:
     return values
 
 
-def meanings(model: type[BaseModel] = RunConfig, prefix: str = "") -> dict[str, str]:
-    """What each setting of a schema means, by its dotted key."""
-    texts: dict[str, str] = {}
+class Declared(NamedTuple):
+    """A setting of a schema: its dotted key, its field, and its part of the JSON schema."""
+
+    key: str
+    field: FieldInfo
+    schema: dict[str, Any]
+
+
+def declared_settings(model: type[BaseModel] = RunConfig, prefix: str = "") -> Iterator[Declared]:
+    """Every setting that a schema declares with a meaning."""
+    properties = model.model_json_schema()["properties"]
     for name, field in model.model_fields.items():
         if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
-            texts |= meanings(field.annotation, f"{prefix}{name}.")
+            yield from declared_settings(field.annotation, f"{prefix}{name}.")
         elif field.description:
-            texts[prefix + name] = field.description
-    return texts
+            yield Declared(prefix + name, field, properties[name])
 
 
 def declared(model: type[BaseModel], key: str) -> Any:

@@ -67,7 +67,7 @@ class SlurmQueue:
     def require() -> None:
         """Raise `ConfigError` if there is no SLURM on this machine."""
         if shutil.which("sbatch") is None:
-            expected = "another one: there is no `sbatch` here. Use a login node of the cluster"
+            expected = "local or inline: there is no `sbatch` here. On a cluster use a login node"
             raise ConfigError(wrong("launcher", "slurm", expected, where="with launcher=local"))
 
     def submit(
