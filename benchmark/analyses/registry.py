@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pydantic import Field, PositiveInt
 
-from benchmark.config.schema import PathsConfig, RuntimeConfig, declared
+from benchmark.config.schema import Device, PathsConfig, RuntimeConfig, declared
 from benchmark.errors import ConfigError, wrong
 from benchmark.experiments.selection import PATTERNS, FileName, ResultsOptions, RunQuery, TableQuery
 
@@ -29,7 +29,7 @@ class LossDecompositionOptions(ResultsOptions):
     preset: FileName = declared(RunQuery, "preset")
     seeds: PositiveInt | None = declared(RunQuery, "seeds")
     data: Path | None = declared(PathsConfig, "data")
-    device: str = declared(RuntimeConfig, "device")
+    device: Device = declared(RuntimeConfig, "device")
     threads: PositiveInt = declared(RuntimeConfig, "threads")
 
 

@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field, PositiveInt
 
 from benchmark.config.compose import load_group
 from benchmark.config.files import load_yaml
-from benchmark.config.schema import PathsConfig, RuntimeConfig, declared
+from benchmark.config.schema import Device, PathsConfig, RuntimeConfig, declared
 from benchmark.errors import ConfigError, nearest, validate, wrong
 from benchmark.experiments.selection import FileName, Options, RunQuery
 from benchmark.launch.settings import LocalSettings
@@ -43,7 +43,7 @@ class LauncherOptions(Options):
     launcher_settings: Mapping[str, Any] = Field(
         {}, title="VALUE", description="a setting of the launcher, on top of those in its file"
     )
-    device: str = declared(RuntimeConfig, "device")
+    device: Device = declared(RuntimeConfig, "device")
     data: Path | None = declared(PathsConfig, "data")
 
 

@@ -10,7 +10,7 @@ from rich.table import Table as TextTable
 
 from benchmark.cli.launching import plans_of
 from benchmark.cli.options import parse
-from benchmark.config.schema import RunConfig, RuntimeConfig, declared
+from benchmark.config.schema import Device, RunConfig, RuntimeConfig, declared
 from benchmark.experiments import estimate
 from benchmark.experiments.estimate import Block
 from benchmark.experiments.plan import unique_runs
@@ -26,7 +26,7 @@ class PlanOptions(TableQuery):
     timing: Literal["on", "off"] = Field(
         "on", description="whether a round of each kind of run is measured on this device"
     )
-    device: str = declared(RuntimeConfig, "device")
+    device: Device = declared(RuntimeConfig, "device")
 
 
 def main(words: Sequence[str]) -> int:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterator
 from functools import cached_property
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     ConfigDict,
     Field,
@@ -35,8 +37,14 @@ FORMAT = 2
 HASHED_UNLESS_DEFAULT = (("dataset", "rest"),)
 """Keys that are left out of the hash while they have their default. Add every new key, so that no old hash moves."""
 
-DEVICES = r"^(auto|cpu|cuda(:\d+)?)$"
-"""Names of devices."""
+
+def _is_device(name: str) -> str:
+    if not re.fullmatch(r"auto|cpu|cuda(:\d+)?", name):
+        raise ValueError(f"got {name!r}; expected auto, cpu, cuda or cuda:NUMBER")
+    return name
+
+
+Device = Annotated[str, AfterValidator(_is_device)]
 
 
 class _Node(BaseModel):
@@ -157,9 +165,7 @@ class PrecisionConfig(_Node):
 class RuntimeConfig(_Node):
     """Where and how a run is carried out; no part of its identity."""
 
-    device: str = Field(
-        "auto", pattern=DEVICES, description="auto (cuda if there is one), cpu, cuda or cuda:NUMBER"
-    )
+    device: Device = Field("auto", description="auto (cuda if there is one), cpu, cuda or cuda:NUMBER")
     threads: PositiveInt = Field(1, description="torch threads of a run; the same number gives the same bits")
     checkpoint_every: PositiveInt = Field(10, description="rounds between two checkpoints")
     keep_checkpoint: bool = Field(False, description="whether the last state of a finished run is kept")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pydantic import Field
 
-from benchmark.config.schema import PathsConfig, RuntimeConfig, declared
+from benchmark.config.schema import Device, PathsConfig, RuntimeConfig, declared
 from benchmark.doctor import Line, Lines, machine, papers, services
 from benchmark.experiments.selection import FileName, ResultsOptions, TableChoice, TableQuery
 from benchmark.launch.slurm.preflight import PreflightCheck
@@ -27,7 +27,7 @@ class Wanted(ResultsOptions):
         title="quick|small|paper",
         description="data, model and budget; if left out: quick, and what paper would need",
     )
-    device: str = declared(RuntimeConfig, "device")
+    device: Device = declared(RuntimeConfig, "device")
     data: Path | None = declared(PathsConfig, "data")
 
     def lines(self) -> Iterator[Line]:
