@@ -8,12 +8,12 @@ from pydantic import Field
 
 from benchmark.cli.options import parse
 from benchmark.errors import ConfigError, wrong
-from benchmark.experiments.selection import Options
+from benchmark.experiments.selection import CommandOptions
 
 PARTS = ("speed", "steps", "kernels", "memory", "planning")
 
 
-class BenchOptions(Options):
+class BenchOptions(CommandOptions):
     """What is measured instead of the parts."""
 
     device: Literal["none", "cpu", "cuda"] = Field("none", description="the device whose suite is measured")

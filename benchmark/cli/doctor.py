@@ -5,7 +5,7 @@ import textwrap
 from collections.abc import Iterator, Sequence
 
 from benchmark.cli.options import LauncherOptions, launcher_settings, parse
-from benchmark.doctor import Line
+from benchmark.doctor import CheckResult
 from benchmark.doctor.checks import Wanted, lines_of_node
 from benchmark.doctor.services import slurm
 from benchmark.experiments.selection import TableQuery, find_tables
@@ -29,7 +29,7 @@ def main(words: Sequence[str]) -> int:
     return int("problem" in states)
 
 
-def _lines(options: DoctorOptions, settings: SlurmSettings | None) -> Iterator[Line]:
+def _lines(options: DoctorOptions, settings: SlurmSettings | None) -> Iterator[CheckResult]:
 
     scheduler = slurm(settings is not None)
     yield scheduler
@@ -39,7 +39,7 @@ def _lines(options: DoctorOptions, settings: SlurmSettings | None) -> Iterator[L
         yield from lines_of_node(settings, options)
 
 
-def shown(line: Line) -> str:
+def shown(line: CheckResult) -> str:
     """A line within the width of the terminal, with the remedy on a line of its own."""
     width = shutil.get_terminal_size((80, 24)).columns
     text = textwrap.fill(f"{line.what:<10} {line.state:<7} {line.found}", width, subsequent_indent=" " * 19)

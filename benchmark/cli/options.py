@@ -1,4 +1,4 @@
-"""The words of a command: from `Options` to ``--help``, from ``key=value`` to options."""
+"""The words of a command: from `CommandOptions` to ``--help``, from ``key=value`` to options."""
 
 import typing
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,16 +12,16 @@ from benchmark.config.compose import load_group
 from benchmark.config.files import load_yaml
 from benchmark.config.schema import Device, PathsConfig, RuntimeConfig, declared
 from benchmark.errors import ConfigError, nearest, validate, wrong
-from benchmark.experiments.selection import FileName, Options, RunQuery
+from benchmark.experiments.selection import CommandOptions, FileName, RunQuery
 from benchmark.launch.settings import LocalSettings
 from benchmark.launch.slurm.queue import SlurmQueue
 from benchmark.launch.slurm.settings import SlurmSettings
 from benchmark.tracking import TrackingSettings
 
-Given = TypeVar("Given", bound=Options)
+Given = TypeVar("Given", bound=CommandOptions)
 
 
-class TrackingOptions(Options):
+class TrackingOptions(CommandOptions):
     """Whether runs, tables and figures are sent to W&B."""
 
     tracking: FileName | None = Field(
@@ -34,7 +34,7 @@ class TrackingOptions(Options):
         tracking_settings(self)
 
 
-class LauncherOptions(Options):
+class LauncherOptions(CommandOptions):
     """Where runs are carried out."""
 
     launcher: FileName = Field(
@@ -71,7 +71,7 @@ class PresetOptions(LaunchOptions, RunQuery):
     )
 
 
-class OutOption(Options):
+class OutOption(CommandOptions):
     """Where something is written."""
 
     out: Path | None = Field(None, description="folder of the files that are written")
@@ -123,7 +123,7 @@ def parse(words: Sequence[str], command: str, kind: type[Given]) -> Given:
     Args:
         words: ``key=value`` words and flags. ``key=`` without a value is ignored.
         command: Its name, for messages.
-        kind: Options that all have defaults.
+        kind: CommandOptions that all have defaults.
 
     Raises:
         ConfigError: A word that the command does not take, or a value that is not allowed.

@@ -12,7 +12,7 @@ from benchmark.cli.options import parse
 from benchmark.config.compose import resolve
 from benchmark.errors import ConfigError, wrong
 from benchmark.experiments.plan import check_names
-from benchmark.experiments.selection import Options
+from benchmark.experiments.selection import CommandOptions
 from benchmark.runs.files import storing
 from partitions.core.base import IntArray, Population
 from partitions.core.store import Partition
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 BLOCK_WIDTH = 110  # characters; wider tables continue below
 
 
-class PartitionOptions(Options):
+class PartitionOptions(CommandOptions):
     """Options of the command, beside the keys of a run."""
 
     out: Path | None = Field(

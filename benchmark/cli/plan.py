@@ -12,7 +12,7 @@ from benchmark.cli.launching import plans_of
 from benchmark.cli.options import parse
 from benchmark.config.schema import Device, RunConfig, RuntimeConfig, declared
 from benchmark.experiments import estimate
-from benchmark.experiments.estimate import Block
+from benchmark.experiments.estimate import RunBlock
 from benchmark.experiments.plan import unique_runs
 from benchmark.experiments.selection import TableQuery
 from benchmark.launch.overview import RunOverview
@@ -39,7 +39,7 @@ def main(words: Sequence[str]) -> int:
     overview.refresh(runs)
     ended = {key for key in runs if overview.state(key).ended}
     seen = set(ended)
-    found: list[Block] = []
+    found: list[RunBlock] = []
     for spec, cells in plans:
         mine = unique_runs([cells])
         found += estimate.blocks(spec.name, [run for key, run in mine.items() if key not in seen])
@@ -69,14 +69,14 @@ def _print_files(runs: Sequence[RunConfig]) -> None:
         print(f"weights {path}: {'there' if path.exists() else absent}")
 
 
-def _table(found: Sequence[Block], known: Mapping[Hashable, float]) -> TextTable:
+def _table(found: Sequence[RunBlock], known: Mapping[Hashable, float]) -> TextTable:
     """One line per table, data and model; hours of all methods together."""
     view = TextTable(title="missing runs; hours on this device, one run at a time")
     for name in ("table", "data", "model"):
         view.add_column(name)
     for name in ("runs", "hours", "results"):
         view.add_column(name, justify="right")
-    groups: dict[tuple[str, str, str], list[Block]] = {}
+    groups: dict[tuple[str, str, str], list[RunBlock]] = {}
     for block in found:
         key = (block.table, block.run.dataset.name, block.run.model.name)
         groups.setdefault(key, []).append(block)
@@ -87,7 +87,7 @@ def _table(found: Sequence[Block], known: Mapping[Hashable, float]) -> TextTable
     return view
 
 
-def _totals(group: Sequence[Block], known: Mapping[Hashable, float]) -> tuple[str, str, str]:
+def _totals(group: Sequence[RunBlock], known: Mapping[Hashable, float]) -> tuple[str, str, str]:
     runs, space = sum(block.runs for block in group), sum(block.result_bytes for block in group)
     times = [block.hours(known[block.shape]) for block in group if block.shape in known]
     hours = f"{sum(times):,.2f}" if times or not group else "?"

@@ -17,7 +17,7 @@ from benchmark.cli.options import LaunchOptions, Word, accepts, words_of
 from benchmark.cli.run import USAGE
 from benchmark.config.compose import group_names
 from benchmark.config.schema import IDENTITY, RunConfig, declared_settings
-from benchmark.experiments.selection import Options, TableQuery
+from benchmark.experiments.selection import CommandOptions, TableQuery
 from benchmark.launch.settings import LocalSettings
 from benchmark.launch.slurm.settings import SlurmSettings
 from benchmark.reports.render.markdown import pipe_row
@@ -27,7 +27,7 @@ from methods.core import method, rules
 from partitions.core import registry as partition_registry
 
 WRITTEN = "<!-- Written by: python -m benchmark document -->"
-SHARED: Mapping[type[Options], str] = {
+SHARED: Mapping[type[CommandOptions], str] = {
     TableQuery: "Options that select tables",
     LaunchOptions: "Options of launches",
 }
@@ -72,10 +72,10 @@ def commands() -> str:
     return page("Commands", *parts)
 
 
-def options_of(command: str) -> type[Options] | None:
+def options_of(command: str) -> type[CommandOptions] | None:
     """The class of a command's options; None if it reads its words in another way."""
     module = sys.modules[entry(command).__module__]
-    kind: type[Options] | None = getattr(module, f"{command.title()}Options", None)
+    kind: type[CommandOptions] | None = getattr(module, f"{command.title()}Options", None)
     return kind
 
 

@@ -23,7 +23,7 @@ from benchmark.experiments import tuning
 from benchmark.experiments.plan import Cells, TunedValues, plan
 from benchmark.experiments.selection import PATTERNS, TableQuery, whole_tables
 from benchmark.experiments.spec import TableSpec, matching
-from benchmark.experiments.tuning import CellKey, Grid, Point, TunedCell, TunedFolder
+from benchmark.experiments.tuning import CellKey, Point, SearchGrid, TunedCell, TunedFolder
 from benchmark.reports.render.console import TextConsole
 from benchmark.runs.index import RunIndex
 from benchmark.runs.store import Results, read_json
@@ -75,7 +75,7 @@ class Search:
     """
 
     spec: TableSpec
-    grid: Grid
+    grid: SearchGrid
     options: TuneOptions
     splits: Mapping[CellKey, float]
     planned: Sequence[Cells]
@@ -134,7 +134,7 @@ def _tables(options: TuneOptions, method: str) -> list[TableSpec]:
     return judged
 
 
-def _search(whole: TableSpec, grid: Grid, options: TuneOptions) -> Search:
+def _search(whole: TableSpec, grid: SearchGrid, options: TuneOptions) -> Search:
     own = [row.key for row in whole.rows if row.method_name == grid.method]
     rows = matching(own, options.rows, "rows", f"table {whole.name} with method {grid.method}")
     runs = [column.key for column in whole.run_columns]

@@ -34,7 +34,7 @@ class VerifyOptions(TableQuery):
     full: bool = Field(False, description="draw the partitions of all runs again, and compare them as well")
 
 
-class Found(NamedTuple):
+class FolderCheck(NamedTuple):
     """What was found in the folder of a run: its state, what is wrong, and files that killed processes left."""
 
     state: RunState
@@ -81,7 +81,7 @@ def main(words: Sequence[str]) -> int:
     return int(len(bad) > (len(damaged) if options.repair else 0))
 
 
-def check(index: RunIndex, key: str) -> Found:
+def check(index: RunIndex, key: str) -> FolderCheck:
     """What was found in the folder of a run, all of whose files are read."""
     folder = index.results.run(key)
     try:
@@ -92,11 +92,13 @@ def check(index: RunIndex, key: str) -> Found:
             checkpoint.read(folder.checkpoint_path)
         left = folder.leftovers() if status is not None and status.ended else []
     except StorageError as error:
-        return Found(RunState.DAMAGED if isinstance(error, DamagedError) else RunState.FAILED, str(error))
-    return Found(index.state(key), "", left)
+        return FolderCheck(
+            RunState.DAMAGED if isinstance(error, DamagedError) else RunState.FAILED, str(error)
+        )
+    return FolderCheck(index.state(key), "", left)
 
 
-def _other_partitions(index: RunIndex, keys: Sequence[str]) -> Iterator[tuple[str, Found]]:
+def _other_partitions(index: RunIndex, keys: Sequence[str]) -> Iterator[tuple[str, FolderCheck]]:
     """The runs whose partition is not the one that their configurations give today."""
     from benchmark.runs.data import load_data
 
@@ -110,4 +112,4 @@ def _other_partitions(index: RunIndex, keys: Sequence[str]) -> Iterator[tuple[st
         plain = config.model_copy(update={"method": {}, "selection": {"name": "uniform"}})
         if status is not None and status.partition and digest(plain.model_dump_json()) != status.partition:
             problem = f"{index.results.run(key).path}: its partition is not the one that is drawn again"
-            yield key, Found(RunState.DAMAGED, problem)
+            yield key, FolderCheck(RunState.DAMAGED, problem)

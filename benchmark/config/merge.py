@@ -60,7 +60,7 @@ def plain(settings: Mapping[str, Any]) -> dict[str, Any]:
     return {key: plain(value) if isinstance(value, Mapping) else value for key, value in settings.items()}
 
 
-class Setting(NamedTuple):
+class SourcedValue(NamedTuple):
     """One value of a configuration: its dotted key, and where it was set."""
 
     key: str
@@ -68,10 +68,10 @@ class Setting(NamedTuple):
     source: str
 
 
-def explain(settings: Mapping[str, Any], prefix: str = "") -> Iterator[Setting]:
+def explain(settings: Mapping[str, Any], prefix: str = "") -> Iterator[SourcedValue]:
     """Every value of nested settings, and where it was set."""
     for key, value in settings.items():
         if isinstance(value, Mapping) and value:
             yield from explain(value, f"{prefix}{key}.")
         else:
-            yield Setting(f"{prefix}{key}", value, sources_of(settings).get(key, ""))
+            yield SourcedValue(f"{prefix}{key}", value, sources_of(settings).get(key, ""))

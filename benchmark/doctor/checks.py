@@ -10,7 +10,7 @@ from pathlib import Path
 from pydantic import Field
 
 from benchmark.config.schema import Device, PathsConfig, RuntimeConfig, declared
-from benchmark.doctor import Line, Lines, machine, papers, services
+from benchmark.doctor import CheckResult, CheckResults, machine, papers, services
 from benchmark.experiments.selection import FileName, ResultsOptions, TableChoice, TableQuery
 from benchmark.launch.slurm.preflight import PreflightCheck
 from benchmark.launch.slurm.queue import PREFLIGHT_MINUTES, QueuedTask, SlurmQueue
@@ -30,7 +30,7 @@ class Wanted(ResultsOptions):
     device: Device = declared(RuntimeConfig, "device")
     data: Path | None = declared(PathsConfig, "data")
 
-    def lines(self) -> Iterator[Line]:
+    def lines(self) -> Iterator[CheckResult]:
         """One line after the other, as checks end."""
         yield from _attempt("Python", machine.python)
         yield from _attempt("cores", machine.cores)
@@ -48,14 +48,14 @@ class Wanted(ResultsOptions):
         yield from _attempt("Chromium", services.chromium)
 
 
-def _attempt(what: str, check: Callable[[], Lines]) -> Iterator[Line]:
+def _attempt(what: str, check: Callable[[], CheckResults]) -> Iterator[CheckResult]:
     """The lines of a check; a problem if it raises, as a broken driver or library may do."""
     try:
         lines = check()
     except Exception as error:  # noqa: BLE001
         why = " ".join(f"{type(error).__name__}: {error}".split())[:150]
-        lines = Line(what, "problem", why, "If a package is broken: make setup")
-    yield from [lines] if isinstance(lines, Line) else lines
+        lines = CheckResult(what, "problem", why, "If a package is broken: make setup")
+    yield from [lines] if isinstance(lines, CheckResult) else lines
 
 
 @dataclass(frozen=True)
@@ -74,14 +74,14 @@ class NodeCheck(PreflightCheck):
         """The job."""
         unlike = self.check()
         node = (
-            Line("node", "problem", unlike, "Its jobs would fail")
+            CheckResult("node", "problem", unlike, "Its jobs would fail")
             if unlike
-            else Line("node", "ok", "as here")
+            else CheckResult("node", "ok", "as here")
         )
         write_with_folder(self.path, json.dumps([node, *self.options.lines()]).encode())
 
 
-def lines_of_node(settings: SlurmSettings, options: Wanted) -> list[Line]:
+def lines_of_node(settings: SlurmSettings, options: Wanted) -> list[CheckResult]:
     """Submit a job like those of tables, but short, and wait for the lines of its node."""
     short = {"time": min(PREFLIGHT_MINUTES, settings.time), "signal_delay": 30}
     queue = SlurmQueue(settings.model_copy(update=short), options.results / "launcher" / "jobs")
@@ -99,5 +99,5 @@ def lines_of_node(settings: SlurmSettings, options: Wanted) -> list[Line]:
         raise
     check.path.unlink(missing_ok=True)
     if not text.startswith("["):
-        return [Line("node", "problem", text, "launcher.KEY=VALUE chooses other nodes")]
-    return [Line(*values) for values in json.loads(text)]
+        return [CheckResult("node", "problem", text, "launcher.KEY=VALUE chooses other nodes")]
+    return [CheckResult(*values) for values in json.loads(text)]

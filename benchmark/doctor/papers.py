@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from benchmark.config.schema import RunConfig
-from benchmark.doctor import Line, bad
+from benchmark.doctor import CheckResult, bad
 from benchmark.experiments import estimate
-from benchmark.experiments.estimate import Block
+from benchmark.experiments.estimate import RunBlock
 from benchmark.experiments.plan import unique_runs
 from benchmark.experiments.selection import TableQuery, find_tables, plan_tables
 
@@ -20,7 +20,7 @@ def runs_of(query: TableQuery, data: Path | None) -> Runs:
     return {spec.paper: list(unique_runs([cells]).values()) for spec, cells in plans}
 
 
-def speed(runs: Runs, preset: str, device: str) -> Sequence[Line]:
+def speed(runs: Runs, preset: str, device: str) -> Sequence[CheckResult]:
     """Samples per second of the network of median cost, measured, and hours of each paper, scaled from it."""
     blocks = {paper: estimate.blocks(paper, own) for paper, own in runs.items()}
     networks = {block.network: block for own in blocks.values() for block in own}
@@ -33,10 +33,10 @@ def speed(runs: Runs, preset: str, device: str) -> Sequence[Line]:
         shown.append(f"{paper} {hours:,.{0 if hours >= 10 else 2}f}")
     measured = f"{1 / pace:,.0f} samples/s ({block.run.model.name}, {block.facts.size} px, a short training)"
     rough = f"Table 1, preset {preset}, one run at a time; rough, by operations of the networks (`plan` times each)"
-    return [Line("speed", "ok", measured), Line("hours", "ok", f"{', '.join(shown)}: {rough}")]
+    return [CheckResult("speed", "ok", measured), CheckResult("hours", "ok", f"{', '.join(shown)}: {rough}")]
 
 
-def operations(block: Block) -> int:
+def operations(block: RunBlock) -> int:
     """Operations of a network for one image, counted without computing them."""
     import torch
     from torch.utils.flop_counter import FlopCounterMode
@@ -51,7 +51,7 @@ def operations(block: Block) -> int:
     return int(counter.get_total_flops())
 
 
-def data(paper: str, runs: Sequence[RunConfig], preset: str, asked: bool) -> Line:
+def data(paper: str, runs: Sequence[RunConfig], preset: str, asked: bool) -> CheckResult:
     """Data sets and weights of a paper: there, or missing."""
     found: dict[str, list[str]] = {"there": [], "download by themselves": [], "missing": []}
     for need in estimate.data_needs(runs):
@@ -63,6 +63,8 @@ def data(paper: str, runs: Sequence[RunConfig], preset: str, asked: bool) -> Lin
     text = "; ".join(f"{what}: {', '.join(dict.fromkeys(names))}" for what, names in found.items() if names)
     if found["missing"]:
         where = f"python -m benchmark plan paper={paper} table=1 preset={preset} timing=off"
-        return Line(paper, bad(asked), text, f"Set data=FOLDER or FEDTABLES_DATA. Where to get them: {where}")
+        return CheckResult(
+            paper, bad(asked), text, f"Set data=FOLDER or FEDTABLES_DATA. Where to get them: {where}"
+        )
     wanted = bool(found["download by themselves"])
-    return Line(paper, "note" if wanted else "ok", text, "Needs a network once" if wanted else "")
+    return CheckResult(paper, "note" if wanted else "ok", text, "Needs a network once" if wanted else "")

@@ -18,7 +18,7 @@ from benchmark.experiments.tables import NoTable, find_specs, spec_called
 from benchmark.experiments.tuning import TunedFolder
 
 
-class Options(FileModel):
+class CommandOptions(FileModel):
     """Options of a command: the ``key=value`` words that it takes, with type, default and meaning.
 
     The title of a field says what help and messages call its values, if not its type. A field of type bool is a flag:
@@ -43,7 +43,7 @@ FileName = Annotated[str, AfterValidator(_has_file)]
 PATTERNS = "KEY,PATTERN*,..."
 
 
-class ResultsOptions(Options):
+class ResultsOptions(CommandOptions):
     """The folder that all results are in."""
 
     results: Path = declared(PathsConfig, "results")

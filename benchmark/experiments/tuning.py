@@ -1,4 +1,4 @@
-"""Grid search: the grid of a method, the choice among its points, and the file of chosen values.
+"""SearchGrid search: the grid of a method, the choice among its points, and the file of chosen values.
 
 ``conf/tune/<method>.yaml`` holds the grid. Points are compared by their results on a validation split that is held out
 of the clients' training data, never by test results. ``results/tuned/<preset>/<table>.yaml`` holds the chosen values of
@@ -46,7 +46,7 @@ def _number(value: Any) -> Any:
     return value
 
 
-class Grid(FileModel):
+class SearchGrid(FileModel):
     """A file of ``conf/tune``: the method, and the values to try of each of its parameters."""
 
     method: str
@@ -73,14 +73,14 @@ def grid_path(method: str, folder: Path | None = None) -> Path:
     return (folder or CONF / "tune") / f"{method}.yaml"
 
 
-def load_grid(method: str, folder: Path | None = None) -> Grid:
+def load_grid(method: str, folder: Path | None = None) -> SearchGrid:
     """The grid of ``method``; `ConfigError`, naming the file, if it does not exist or does not fit."""
     path = grid_path(method, folder)
     if not path.is_file():
         known = sorted(other.stem for other in path.parent.glob("*.yaml"))
         expected = f"a method with a grid (conf/tune/): {', '.join(known)}"
         raise ConfigError(wrong("method", method, expected, known=known))
-    grid = read_model(Grid, path, "grid")
+    grid = read_model(SearchGrid, path, "grid")
     if grid.method != method:
         expected = f"{method}, the name of the file"
         raise ConfigError(f"grid file {path}: {wrong('method', grid.method, expected)}")

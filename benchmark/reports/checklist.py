@@ -63,7 +63,7 @@ class Checklist:
         return {key: self._json(self.index.results.run(key).path / "meta.json") for key in self.ended}
 
     @cached_property
-    def blocks(self) -> dict[str, estimate.Block]:
+    def blocks(self) -> dict[str, estimate.RunBlock]:
         """Sizes of the data of each configuration, as far as they are known."""
         return {block.run.hash: block for block in estimate.blocks(self.spec.name, list(self.ended.values()))}
 
@@ -315,7 +315,7 @@ def _trials(cell: TunedCell) -> list[str]:
     return [run for point in cell.grid for run in point.runs]
 
 
-def _parameters(block: estimate.Block) -> int:
+def _parameters(block: estimate.RunBlock) -> int:
     """Number of parameters of a run's network, on images as it sees them."""
     import torch
 
