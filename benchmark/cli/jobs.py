@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Literal
+from typing import Annotated
 
-from pydantic import Field, PositiveInt
+from pydantic import AfterValidator, Field
 from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.table import Table as TextTable
@@ -204,11 +204,17 @@ def cancel(words: Sequence[str]) -> int:
 # logs -------------------------------------------------------------------------------------------------------------
 
 
+def _number_or_all(text: str) -> str:
+    if text != "all" and not (text.isdecimal() and int(text)):
+        raise ValueError(f"got {text!r}; expected a whole number of at least 1, or all")
+    return text
+
+
 class LogsOptions(ResultsOptions):
     """Options of ``logs``."""
 
-    lines: PositiveInt | Literal["all"] = Field(
-        40, title="NUMBER|all", description="how many lines of the log are printed, counted from its end"
+    lines: Annotated[str, AfterValidator(_number_or_all)] = Field(
+        "40", title="NUMBER|all", description="how many lines of the log are printed, counted from its end"
     )
     follow: bool = Field(False, description="go on until the run has ended")
 
@@ -217,7 +223,7 @@ def logs(words: Sequence[str]) -> int:
     """Print the log of one run, and the part of its job's log that is about it; exit code 0."""
     name, options = parse_with_run(words, "logs", LogsOptions)
     results = Results(options.results).existing()
-    lines = None if options.lines == "all" else options.lines
+    lines = None if options.lines == "all" else int(options.lines)
     key = run_called(results, name, "logs")
     folder = results.run(key)
     log, state = folder.path / "log.txt", folder.status()

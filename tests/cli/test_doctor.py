@@ -14,7 +14,7 @@ from command_line import Cli, cli  # noqa: F401
 
 from benchmark.cli.doctor import shown
 from benchmark.config.compose import compose, resolve
-from benchmark.doctor import CheckResult, Lines, checks, machine, papers, services
+from benchmark.doctor import CheckResult, CheckResults, checks, machine, papers, services
 from benchmark.experiments import estimate
 from benchmark.launch.slurm.queue import SlurmQueue
 from benchmark.launch.slurm.settings import SlurmSettings
@@ -36,7 +36,7 @@ def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., N
     return put
 
 
-def states(lines: Lines) -> list[str]:
+def states(lines: CheckResults) -> list[str]:
     return [line.state for line in ([lines] if isinstance(lines, CheckResult) else lines)]
 
 
@@ -306,7 +306,7 @@ def test_a_compute_node(
 
     monkeypatch.setattr(SlurmQueue, "submit", submit)
     monkeypatch.setattr(SlurmQueue, "tasks", staticmethod(dict))
-    options = checks.DoctorOptions(results=tmp_path / "results", paper="fedld", preset="quick")
+    options = checks.Wanted(results=tmp_path / "results", paper="fedld", preset="quick")
     lines = checks.lines_of_node(SlurmSettings.of({"poll": 0.01}), options)
     (name, minutes), *more = submitted
     assert name.startswith("fedtables-doctor-") and minutes == 5 and not more
