@@ -103,34 +103,36 @@ def algorithms() -> list[Algorithm]:
     """The methods by name, then the selections. Raises `BrokenFile` if one cannot be imported."""
     for text in broken_files("methods").values():
         raise BrokenFile(text)
-    found: list[Algorithm] = []
+    rows: list[Algorithm] = []
     for package in ("methods", "methods.selection"):
         files = (ROOT / package.replace(".", "/")).glob("[!_]*.py")
-        found += sorted((_algorithm(package, path.stem) for path in files), key=lambda one: one.name.lower())
-    return found
+        rows += sorted((_algorithm(package, path.stem) for path in files), key=lambda one: one.name.lower())
+    return rows
 
 
 def _algorithm(package: str, stem: str) -> Algorithm:
     from methods.core.rules import Rule
 
     module = importlib.import_module(f"{package}.{stem}")
-    own = [item for item in vars(module).values() if getattr(item, "__module__", "") == module.__name__]
-    rules = [item for item in own if inspect.isclass(item) and issubclass(item, Rule)]
+    members = [item for item in vars(module).values() if getattr(item, "__module__", "") == module.__name__]
+    rules = [item for item in members if inspect.isclass(item) and issubclass(item, Rule)]
     changes = [inspect.getdoc(rule) or "" for rule in rules if not inspect.isabstract(rule)]
     text = module.__doc__ or ""
     name, _, title = text.strip().splitlines()[0].rstrip(".").partition(": ")
     link = re.search(r"https://\S+[^\s,]", text)
     if package == "methods.selection":
-        chosen = [each for each in group_names("selection") if load_group("selection", each)["name"] == stem]
+        configured = [
+            each for each in group_names("selection") if load_group("selection", each)["name"] == stem
+        ]
     else:
         words = {stem, *re.findall(r"\w+", name.lower())}
-        chosen = [each for each in group_names("method") if words & _methods_in(each)]
+        configured = [each for each in group_names("method") if words & _methods_in(each)]
     return Algorithm(
         name,
         f"[{title}]({link[0]})" if link else title,
         f"{package.replace('.', '/')}/{stem}.py",
         " ".join(dict.fromkeys(change.splitlines()[0] for change in changes)),
-        tuple(chosen),
+        tuple(configured),
     )
 
 

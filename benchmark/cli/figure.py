@@ -40,7 +40,7 @@ def main(words: Sequence[str]) -> int:
     """Run what is missing and draw; exit code 0, 1 (a run failed) or 130 (stopped)."""
     options = parse(words, "figure", FigureOptions)
     preset, count = options.preset, options.seeds
-    chosen = [(spec, spec.settings(preset)) for spec in _chosen(options)]
+    figures = [(spec, spec.settings(preset)) for spec in _chosen(options)]
     from benchmark.figures.registry import Request, find
 
     index = RunIndex(Results(options.results, options.stale).open())
@@ -48,13 +48,13 @@ def main(words: Sequence[str]) -> int:
     extra["dataset"] = {"options": options.dataset_options}
     tuned = TunedFolder.of(options.tuned, options.results)
     requests = []
-    for spec, settings in chosen:
+    for spec, settings in figures:
         cells = Cells()
         if spec.runs is not None and spec.whole is not None:
             values = tuned.load(spec.whole, preset)
             cells = plan(spec.runs, preset, None if count is None else range(count), extra, values)
         requests.append(Request(spec, preset, settings, cells, index, extra, count))
-    draw = [find(spec.kind) for spec, _ in chosen]
+    draw = [find(spec.kind) for spec, _ in figures]
     plans = [(request.runs, request.cells) for request in requests if request.spec.runs is not None]
     folder = options.out or options.results / "figures" / preset
     with run_missing(options, index, plans) as code:

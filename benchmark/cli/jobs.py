@@ -177,15 +177,15 @@ def cancel(words: Sequence[str]) -> int:
     options = parse(words, "cancel", CancelOptions)
     if not options.all and options.paper is None and options.table is None and options.name is None:
         raise ConfigError("cancel: say which: paper=..., table=... or name=..., or --all for everything.")
-    chosen = None if options.all else unique_runs([cells for _, cells in plans_of(options)])
+    selected = None if options.all else unique_runs([cells for _, cells in plans_of(options)])
     results = Results(options.results, options.stale).existing()
     log = SubmissionLog(results)
     keys = set(log.places())
     if not keys:
         print("nothing was submitted to a cluster from this results folder")
         return 0
-    if chosen is not None:
-        keys &= chosen.keys()
+    if selected is not None:
+        keys &= selected.keys()
     queued = SlurmQueue.tasks()
     if queued is None:
         there = "SLURM does not answer" if shutil.which("squeue") else "there is no `squeue` on this machine"
@@ -250,12 +250,12 @@ def logs(words: Sequence[str]) -> int:
 def parse_with_run(words: Sequence[str], command: str, options: type[Given]) -> tuple[str, Given]:
     """(what a command was given to find a run by, its options)."""
     names = [word for word in words if "=" not in word and not word.startswith("-")]
-    found = parse([word for word in words if word not in names], f"{command} RUN", options)
+    options_given = parse([word for word in words if word not in names], f"{command} RUN", options)
     if len(names) != 1:
         raise ConfigError(
             f"{command}: name one run: a part of its folder's name, and /seedK where it has several seeds."
         )
-    return names[0], found
+    return names[0], options_given
 
 
 def run_called(results: Results, text: str, command: str) -> str:
@@ -264,15 +264,15 @@ def run_called(results: Results, text: str, command: str) -> str:
     runs = results.root / "runs"
     keys = sorted("/".join(path.parts[-2:]) for path in runs.glob(f"*/{seed or 'seed*'}"))
     there = sorted({key.partition("/")[0] for key in keys})
-    found = [key for key in keys if key.startswith(f"{name}/")] or [
+    matches = [key for key in keys if key.startswith(f"{name}/")] or [
         key for key in keys if name in key.partition("/")[0]
     ]
-    if len(found) == 1:
-        return found[0]
-    if not found:
+    if len(matches) == 1:
+        return matches[0]
+    if not matches:
         raise ConfigError(f"{command}: no run in {runs} is called {text!r}.{nearest(name, there)}")
-    listed = "\n  ".join(found[:SHOWN]) + ("\n  ..." if len(found) > SHOWN else "")
-    raise ConfigError(f"{command}: {text!r} fits {len(found)} runs; name one:\n  {listed}")
+    listed = "\n  ".join(matches[:SHOWN]) + ("\n  ..." if len(matches) > SHOWN else "")
+    raise ConfigError(f"{command}: {text!r} fits {len(matches)} runs; name one:\n  {listed}")
 
 
 def _print_end(path: Path, lines: int | None) -> int:

@@ -206,8 +206,8 @@ def _grids(plans: Plans, runs: Mapping[str, RunConfig]) -> list[Grid]:
         grid = grids.setdefault(spec.name, Grid(spec.name))
         for (row, column), cell in cells.items():
             grid.rows[row], grid.columns[column] = spec.row(row).label, spec.column(column).label
-            found = grid.cells.setdefault((row, column), {})
-            found.update(dict.fromkeys(run.key for run in cell.runs if run.key in runs))
+            keys = grid.cells.setdefault((row, column), {})
+            keys.update(dict.fromkeys(run.key for run in cell.runs if run.key in runs))
     return list(grids.values())
 
 

@@ -38,9 +38,9 @@ def main(words: Sequence[str]) -> int:
     """Print and draw the partition of a run with these keys (``dataset=... partition=... seed=...``); exit code 0."""
     if not words or words[0] != "show":
         raise ConfigError(wrong("partition", words[0] if words else "", "show"))
-    own = [word for word in words[1:] if word.partition("=")[0] in ("out", "-h", "--help")]
-    options = parse(own, "partition show", PartitionOptions)
-    settings = [word for word in words[1:] if word not in own]
+    ours = [word for word in words[1:] if word.partition("=")[0] in ("out", "-h", "--help")]
+    options = parse(ours, "partition show", PartitionOptions)
+    settings = [word for word in words[1:] if word not in ours]
     for word in settings:
         if "=" not in word:
             example = "key=value, like partition=dirichlet partition.alpha=0.1"

@@ -39,15 +39,15 @@ def main(words: Sequence[str]) -> int:
     overview.refresh(runs)
     ended = {key for key in runs if overview.state(key).ended}
     seen = set(ended)
-    found: list[RunBlock] = []
+    blocks: list[RunBlock] = []
     for spec, cells in plans:
         mine = unique_runs([cells])
-        found += estimate.blocks(spec.name, [run for key, run in mine.items() if key not in seen])
+        blocks += estimate.blocks(spec.name, [run for key, run in mine.items() if key not in seen])
         seen |= set(mine)
         print(f"{spec.name}: {len(mine)} runs, {len(ended & set(mine))} ended")
-    known = estimate.paces(found, options.device) if options.timing == "on" else {}
-    TextConsole().print(_table(found, known))
-    uncounted = len(seen - ended) - sum(block.runs for block in found)
+    paces = estimate.paces(blocks, options.device) if options.timing == "on" else {}
+    TextConsole().print(_table(blocks, paces))
+    uncounted = len(seen - ended) - sum(block.runs for block in blocks)
     if uncounted:
         print(f"and {uncounted:,} runs on data of whose size nothing is known before they are there")
     _print_files(list(runs.values()))
@@ -69,7 +69,7 @@ def _print_files(runs: Sequence[RunConfig]) -> None:
         print(f"weights {path}: {'there' if path.exists() else absent}")
 
 
-def _table(found: Sequence[RunBlock], known: Mapping[Hashable, float]) -> TextTable:
+def _table(blocks: Sequence[RunBlock], paces: Mapping[Hashable, float]) -> TextTable:
     """One line per table, data and model; hours of all methods together."""
     view = TextTable(title="missing runs; hours on this device, one run at a time")
     for name in ("table", "data", "model"):
@@ -77,13 +77,13 @@ def _table(found: Sequence[RunBlock], known: Mapping[Hashable, float]) -> TextTa
     for name in ("runs", "hours", "results"):
         view.add_column(name, justify="right")
     groups: dict[tuple[str, str, str], list[RunBlock]] = {}
-    for block in found:
+    for block in blocks:
         key = (block.table, block.run.dataset.name, block.run.model.name)
         groups.setdefault(key, []).append(block)
     for names, group in groups.items():
-        view.add_row(*names, *_totals(group, known))
+        view.add_row(*names, *_totals(group, paces))
     view.add_section()
-    view.add_row("all", "", "", *_totals(found, known))
+    view.add_row("all", "", "", *_totals(blocks, paces))
     return view
 
 

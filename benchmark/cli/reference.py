@@ -219,10 +219,10 @@ def hooks() -> str:
 
 def _hooks(base: type[rules.Rule]) -> Iterator[tuple[str, str]]:
     classes = [each for each in reversed(base.__mro__) if each.__module__ == rules.__name__]
-    found = {
+    members = {
         name: value for each in classes for name, value in vars(each).items() if not name.startswith("_")
     }
-    for name, value in found.items():
+    for name, value in members.items():
         function = value.fget if isinstance(value, property) else value
         if inspect.isfunction(function):
             names = ", ".join(list(inspect.signature(function).parameters)[1:])

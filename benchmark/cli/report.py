@@ -99,18 +99,18 @@ def _entries(chapters: Sequence["Chapter"], spec: TableSpec) -> list["Entry"]:
     """The entries of the ledger about the table itself, its methods or its selections."""
     methods = {row.method_name for row in spec.rows}
     selections = {row.selection_name for row in spec.rows} - {None}
-    found = []
+    entries = []
     for chapter in chapters:
         for entry in chapter.entries:
-            base, own = entry.base, chapter.paper == spec.paper
+            base, of_paper = entry.base, chapter.paper == spec.paper
             if base.cell is not None:
                 touches = base.cell.table == spec.name
             elif base.method or base.selection:
                 touches = base.method in methods or base.selection in selections
             else:
-                touches = own
-            found += [entry] if touches else []
-    return found
+                touches = of_paper
+            entries += [entry] if touches else []
+    return entries
 
 
 def _texts(query: TableQuery, shown: Sequence[str]) -> Iterator["Table"]:

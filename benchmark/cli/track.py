@@ -30,8 +30,10 @@ def main(words: Sequence[str]) -> int:
         )
     results = Results(options.results).existing()
     root = results.root
-    known = {key.partition("/")[0]: run for key, run in tracked_runs(_plans(root)).items()}
-    runs = [replace(known.get(key.partition("/")[0], TrackedRun(key)), key=key) for key in results.run_keys()]
+    tracked = {key.partition("/")[0]: run for key, run in tracked_runs(_plans(root)).items()}
+    runs = [
+        replace(tracked.get(key.partition("/")[0], TrackedRun(key)), key=key) for key in results.run_keys()
+    ]
     sender = Sender(settings, root)
     print(f"{sender.send_runs(runs)} runs, {sender.send_tables()} tables and figures sent")
     return int(sender.failed)

@@ -53,23 +53,23 @@ def main(words: Sequence[str]) -> int:
     index = RunIndex(results)
     index.refresh(keys)
     with ThreadPoolExecutor(THREADS) as pool:
-        found = dict(zip(keys, pool.map(partial(check, index), keys), strict=True))
+        folders = dict(zip(keys, pool.map(partial(check, index), keys), strict=True))
     if options.full:
-        found |= dict(_other_partitions(index, [key for key in keys if index.has_ended(key)]))
-    bad = {key: each for key, each in found.items() if each.problem}
+        folders |= dict(_other_partitions(index, [key for key in keys if index.has_ended(key)]))
+    bad = {key: folder for key, folder in folders.items() if folder.problem}
     damaged = [key for key in bad if bad[key].state is RunState.DAMAGED]
-    left = [path for each in found.values() for path in each.left]
-    for each in list(bad.values())[:SHOWN]:
-        print(each.problem)
+    left = [path for folder in folders.values() for path in folder.left]
+    for folder in list(bad.values())[:SHOWN]:
+        print(folder.problem)
     if len(bad) > SHOWN:
         print(f"and {len(bad) - SHOWN} more")
     if options.repair:
         for key in damaged:
             print(f"{key} is now in {results.set_aside(key)}")
-            del found[key]
+            del folders[key]
         for path in left:
             path.unlink(missing_ok=True)
-    print(f"{len(found)} runs: {in_words(Counter(each.state for each in found.values())) or 'none'}")
+    print(f"{len(folders)} runs: {in_words(Counter(folder.state for folder in folders.values())) or 'none'}")
     if left:
         print(
             f"{len(left)} files of killed processes {'removed' if options.repair else f'left, {left[0]} say'}"

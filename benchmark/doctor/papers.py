@@ -22,14 +22,14 @@ def runs_of(query: TableQuery, data: Path | None) -> Runs:
 
 def speed(runs: Runs, preset: str, device: str) -> Sequence[CheckResult]:
     """Samples per second of the network of median cost, measured, and hours of each paper, scaled from it."""
-    blocks = {paper: estimate.blocks(paper, own) for paper, own in runs.items()}
-    networks = {block.network: block for own in blocks.values() for block in own}
+    blocks = {paper: estimate.blocks(paper, runs_of_paper) for paper, runs_of_paper in runs.items()}
+    networks = {block.network: block for runs_of_paper in blocks.values() for block in runs_of_paper}
     costs = {network: operations(block) for network, block in networks.items()}
     block = sorted(networks.values(), key=lambda block: costs[block.network])[len(networks) // 2]
     pace = estimate.timed(block, device)
     shown = []
-    for paper, own in blocks.items():
-        hours = sum(each.hours(pace * costs[each.network] / costs[block.network]) for each in own)
+    for paper, runs_of_paper in blocks.items():
+        hours = sum(each.hours(pace * costs[each.network] / costs[block.network]) for each in runs_of_paper)
         shown.append(f"{paper} {hours:,.{0 if hours >= 10 else 2}f}")
     measured = f"{1 / pace:,.0f} samples/s ({block.run.model.name}, {block.facts.size} px, a short training)"
     rough = f"Table 1, preset {preset}, one run at a time; rough, by operations of the networks (`plan` times each)"

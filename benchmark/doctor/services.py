@@ -66,10 +66,10 @@ def latex() -> CheckResult:
         return CheckResult(
             "LaTeX", "note", "no `pdflatex`; tables are written all the same", "TeX Live compiles them"
         )
-    found = {
+    installed = {
         style: subprocess.run(["kpsewhich", f"{style}.sty"], stdout=subprocess.DEVNULL) for style in STYLES
     }
-    if missing := [style for style, done in found.items() if done.returncode]:
+    if missing := [style for style, done in installed.items() if done.returncode]:
         return CheckResult("LaTeX", "note", f"no {', '.join(missing)}", "Install these packages of TeX Live")
     return CheckResult("LaTeX", "ok", f"pdflatex with {', '.join(STYLES)}")
 

@@ -108,8 +108,8 @@ class Point(FileModel):
 
 def _mean(values: Sequence[float | None]) -> float | None:
     """The mean, or None if a value is missing."""
-    found = [value for value in values if value is not None]
-    return math.fsum(found) / len(found) if found and len(found) == len(values) else None
+    numbers = [value for value in values if value is not None]
+    return math.fsum(numbers) / len(numbers) if numbers and len(numbers) == len(values) else None
 
 
 def point(values: Values, found: Sequence[float | None], runs: Sequence[str] = ()) -> Point:
@@ -120,9 +120,9 @@ def point(values: Values, found: Sequence[float | None], runs: Sequence[str] = (
 
 def best(scores: Sequence[float | None], higher_is_better: bool) -> int | None:
     """Index of the best score, the first of equal ones; scores that are None are left out; None if all are."""
-    known = {index: score for index, score in enumerate(scores) if score is not None}
+    scored = {index: score for index, score in enumerate(scores) if score is not None}
     choose = max if higher_is_better else min
-    return choose(known, key=known.__getitem__, default=None)
+    return choose(scored, key=scored.__getitem__, default=None)
 
 
 def shared(columns: Sequence[Sequence[Point]]) -> list[list[Point]]:
