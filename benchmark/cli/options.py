@@ -29,10 +29,6 @@ class TrackingOptions(CommandOptions):
     )
     tracking_settings: Mapping[str, Any] = Field({}, title="VALUE", description="a setting of tracking")
 
-    def check(self) -> None:
-        """Refuse wrong settings."""
-        tracking_settings(self)
-
 
 class LauncherOptions(CommandOptions):
     """Where runs are carried out."""
@@ -60,7 +56,7 @@ class LaunchOptions(LauncherOptions, TrackingOptions):
         """Refuse wrong settings."""
         if isinstance(launcher_settings(self), SlurmSettings):
             SlurmQueue.require()
-        super().check()
+        tracking_settings(self)
 
 
 class PresetOptions(LaunchOptions, RunQuery):
