@@ -8,8 +8,9 @@ import shlex
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from benchmark.analyses import registry as analyses
 from benchmark.cli.options import LaunchOptions, launcher_settings, tracking_settings
 from benchmark.config.schema import RunConfig
 from benchmark.errors import usable
@@ -35,9 +36,6 @@ from benchmark.runs.status import RunState
 from benchmark.runs.store import Results
 from benchmark.tracking import TrackedRun, tracking
 
-if TYPE_CHECKING:
-    from benchmark.analyses.registry import PaperTable
-
 Plans = Sequence[tuple[TableSpec, Cells]]
 """Tables, cut to the selected cells, with their runs."""
 
@@ -50,15 +48,13 @@ def in_words(counts: Mapping[RunState, int]) -> str:
     return ", ".join(f"{counts[state]} {state}" for state in SHOWN_STATES if counts.get(state))
 
 
-def find_analyses(query: TableQuery) -> list[PaperTable]:
+def find_analyses(query: TableQuery) -> list[analyses.PaperTable]:
     """The selected tables that an analysis makes; none if a file, rows or columns are selected."""
-    from benchmark.analyses.registry import PAPER_TABLES
-
     if any(given is not None for given in (query.name, query.rows, query.columns)):
         return []
     return [
         made
-        for made in PAPER_TABLES
+        for made in analyses.PAPER_TABLES
         if query.paper in (None, made.paper) and query.table in (None, made.table)
     ]
 

@@ -6,6 +6,7 @@ from functools import partial
 
 from rich.table import Table as TextTable
 
+from benchmark.analyses.registry import ANALYSES
 from benchmark.config.compose import group_names, load_group
 from benchmark.errors import ConfigError, UserError, wrong
 from benchmark.experiments.figures import find_figures
@@ -67,8 +68,6 @@ def _entries(kind: str) -> list[tuple[str, str]]:
     if kind == "figures":
         return [(figure.name, figure.title) for figure in find_figures()]
     if kind == "analyses":
-        from benchmark.analyses.registry import ANALYSES
-
         return [(analysis.name, analysis.summary) for analysis in ANALYSES]
     group = kind.rstrip("s")
     return [(name, _text(partial(described, group, name))) for name in group_names(group)]

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
 from pydantic import Field
 
 from benchmark.cli.options import parse
@@ -106,8 +107,6 @@ def partition_text(partition: Partition, population: Population) -> str:
 def _head(partition: Partition) -> str:
     identity, sizes = partition.identity, partition.sizes
     params = ", ".join(f"{key}={value}" for key, value in identity["params"].items() if value is not None)
-    import numpy as np
-
     times = np.bincount(np.concatenate(partition.clients), minlength=partition.num_samples)
     return (
         f"partition {partition.id}\n"

@@ -20,6 +20,8 @@ from benchmark.config.schema import IDENTITY, RunConfig, declared_settings
 from benchmark.experiments.selection import CommandOptions, TableQuery
 from benchmark.launch.settings import LocalSettings
 from benchmark.launch.slurm.settings import SlurmSettings
+from benchmark.models.base import networks
+from benchmark.models.networks import model_names
 from benchmark.reports.render.markdown import pipe_row
 from benchmark.tracking import TrackingSettings
 from datasets.core import registry as data_registry
@@ -177,9 +179,6 @@ def _yaml(value: Any) -> str:
 
 def choices() -> str:
     """The files of conf/dataset, conf/partition and conf/model, and the parameters of what they name."""
-    from benchmark.models.base import networks
-    from benchmark.models.networks import model_names
-
     parts = [
         "`python -m benchmark list datasets|partitions|models` prints the files of `conf/` on a terminal."
     ]

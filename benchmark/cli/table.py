@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field
 
+from benchmark.analyses.registry import find
 from benchmark.cli.launching import find_analyses, in_words, plans_of, run_missing, run_settings
 from benchmark.cli.options import LaunchOptions, parse
 from benchmark.cli.report import report_of_all
@@ -73,8 +74,6 @@ def main(words: Sequence[str]) -> int:
     with run_missing(options, overview.index, needed, seed_ended=seed_ended) as code:
         write_tables()
         for made in analyses if code != 130 else ():
-            from benchmark.analyses.registry import find
-
             built = find(made.analysis).from_query(options)
             written.append((built, f"{built.name}: by `analyse {made.analysis}`; {write(built, folder)}"))
         _print_results(written, with_tables=sys.stdout.isatty() and code != 130)

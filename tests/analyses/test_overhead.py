@@ -136,7 +136,7 @@ def test_without_runs(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
     absent = report(tmp_path, preset="small", column="waterbirds_dist")
     assert set(absent.data["runs"]) == {"not in this preset"}
-    with pytest.raises(ConfigError, match="'cmnist'.*'cmnist_gsc'"):
+    with pytest.raises(ConfigError, match=r"'cmnist'.*'cmnist_gsc'"):
         report(tmp_path, column="cmnist")
 
 
