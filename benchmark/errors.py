@@ -5,6 +5,7 @@ The command line prints it and exits with code 2. This module imports nothing of
 """
 
 import difflib
+import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar, get_args
@@ -124,7 +125,13 @@ def _sentence(item: Mapping[str, Any], model: type[BaseModel], prefix: str, whol
         return f"{said}." if said.startswith(key) else f"{key}: {said}."
     if item["type"] == "missing":
         return f"{key}: missing. {said[:1].upper()}{said[1:]}."
-    return f"{key}: got {shorten(item['input'])}; {said[:1].lower()}{said[1:]}."
+    expected = said.removeprefix("Input should be ").partition(", unable to parse")[0]
+    if expected == said:
+        return f"{key}: got {shorten(item['input'])}; {said[:1].lower()}{said[1:]}."
+    if expected.startswith(("greater", "less")):
+        expected = f"a number {expected}"
+    names = re.findall("'([^']*)'", expected) if item["type"] == "literal_error" else []
+    return wrong(key, item["input"], expected, known=names)
 
 
 def _keys_at(model: type[BaseModel], path: Iterable[str | int]) -> list[str]:

@@ -48,17 +48,24 @@ MODES = ("online", "offline", "disabled")
 
 
 class TrackingSettings(BaseModel):
-    """``conf/tracking/*.yaml``, which describes each key."""
+    """What is sent to W&B. A file of ``conf/tracking`` states what differs from these defaults."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: Literal["off", "wandb"] = "off"
-    mode: Literal["online", "offline", "disabled"] = "online"
-    project: str = Field(default="fedtables", pattern=r"^[^/\\#?%:]+$")
-    entity: str | None = None
-    tags: tuple[str, ...] = ()
-    init_timeout: float = Field(default=20.0, gt=0)
-    poll: float = Field(default=10.0, gt=0)
+    mode: Literal["online", "offline", "disabled"] = Field(
+        "online",
+        description="offline: files for `wandb sync`; the variable WANDB_MODE can only make it quieter",
+    )
+    project: str = Field("fedtables", pattern=r"^[^/\\#?%:]+$", description="where runs go")
+    entity: str | None = Field(None, description="user or team; null: the one that the API key belongs to")
+    tags: tuple[str, ...] = Field(
+        (), description="on top of table, paper, preset, method, data set and selection"
+    )
+    init_timeout: float = Field(
+        20.0, gt=0, description="seconds for the server to answer when a run is opened"
+    )
+    poll: float = Field(10.0, gt=0, description="seconds between two looks at the runs")
 
     @property
     def quietest(self) -> str:

@@ -11,8 +11,8 @@ from typing import NamedTuple
 import pandas as pd
 import torch
 
-from benchmark.analyses.registry import Options
 from benchmark.config.compose import load_group
+from benchmark.experiments.selection import ResultsOptions
 from benchmark.models.networks import Net, build_net
 from benchmark.paths import PUBLISHED
 from benchmark.reports.published import read_published
@@ -63,7 +63,7 @@ def network(setting: PaperSetting) -> Net:
         return build_net(setting.model, setting.classes, setting.shape, parameters, 0)
 
 
-def communication(options: Options) -> Table:
+def communication(options: ResultsOptions) -> Table:
     """Numbers that a client sends in a round with and without prototypes (FedMR, Table 3): printed and counted."""
     lines = read_published(PUBLISHED / "fedmr_table3.csv")
     printed = lines.set_index(["method", "setting", "metric"])["mean"]

@@ -10,7 +10,7 @@ import pandas as pd
 
 from benchmark.analyses.registry import CurvesOptions
 from benchmark.errors import ConfigError
-from benchmark.experiments.selection import plan_tables, whole_tables
+from benchmark.experiments.selection import TableQuery, plan_tables, whole_tables
 from benchmark.reports.collect import recorded
 from benchmark.reports.tables import Table, text_table
 from benchmark.runs.index import RunIndex
@@ -29,7 +29,7 @@ NOTES = (
 
 def curves(options: CurvesOptions) -> Table:
     """How the runs of a table come on: the mean of each fifth of their rounds, and all curves as CSV."""
-    query = replace(options.query, name=options.name, rows=options.rows, columns=options.columns)
+    query = TableQuery(**dict(options))
     ((spec, cells),) = plan_tables(whole_tables(query), query)
     shown = spec.metric_format
     if shown.of:
@@ -48,7 +48,7 @@ def curves(options: CurvesOptions) -> Table:
         points.append(pd.DataFrame({"row": row, "column": column, "round": curve.index, **over}))
     if not points:
         words = f"table name={spec.name} preset={options.preset}"
-        raise ConfigError(f"curves: no run has finished. Make them with: {options.query.command(words)}")
+        raise ConfigError(f"curves: no run has finished. Make them with: {options.command(words)}")
     remarks = (f"Runs that are missing or diverged: {missing}.",) if missing else ()
     title = f"{spec.title}: {shown.label} in the fifths of the training, preset {options.preset}"
     notes = (*NOTES, *remarks, *options.remarks)

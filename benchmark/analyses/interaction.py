@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 import pandas as pd
 
-from benchmark.analyses.registry import Options
+from benchmark.experiments.selection import ResultsOptions
 from benchmark.heterogeneity import triplets
 from benchmark.paths import PUBLISHED
 from benchmark.reports.published import read_published
@@ -50,7 +50,7 @@ def _beside(printed: Mapping[str, object], matrix: IntArray) -> dict[str, object
     return cells
 
 
-def pooled_data(options: Options) -> Table:
+def pooled_data(options: ResultsOptions) -> Table:
     """All clients' data together, class by attribute (FedDiverse, Table 5): printed and counted."""
     printed = read_published(PUBLISHED / "feddiverse_table5.csv")
     rows = []
@@ -65,7 +65,7 @@ def pooled_data(options: Options) -> Table:
     return text_table("feddiverse_table5_data", title, pd.DataFrame(rows), (TRIPLETS,), decimals=2)
 
 
-def client_types(options: Options) -> Table:
+def client_types(options: ResultsOptions) -> Table:
     """The types of clients of each setting (FedDiverse, Table 6): printed and counted."""
     printed = read_published(PUBLISHED / "feddiverse_table6.csv")
     rows = []

@@ -9,10 +9,9 @@ import math
 import numpy as np
 import pandas as pd
 
-from benchmark.analyses.registry import RunOptions
 from benchmark.analyses.resources import numbers, timed
 from benchmark.experiments.plan import Cells
-from benchmark.experiments.selection import plan_cells
+from benchmark.experiments.selection import RunQuery, plan_cells
 from benchmark.experiments.spec import TableSpec
 from benchmark.experiments.tables import spec_called
 from benchmark.reports.collect import collect
@@ -39,15 +38,15 @@ NOTES = (
 )
 
 
-def leaderboard(options: RunOptions) -> Table:
+def leaderboard(options: RunQuery) -> Table:
     """All methods on one suite: mean ranks with intervals, and what each method costs."""
     spec = spec_called("leaderboard")
     index = RunIndex(Results(options.results, options.stale).existing())
-    cells = plan_cells(spec, spec, options.query)
+    cells = plan_cells(spec, spec, options)
     values, incomplete = board(collect(spec, options.preset, cells, index))
     name, notes = f"{spec.name}_ranks", [*NOTES, *options.remarks]
     if incomplete:
-        command = options.query.command(f"table name=leaderboard preset={options.preset}")
+        command = options.command(f"table name=leaderboard preset={options.preset}")
         notes.append(f"Not ranked, as runs are missing: {', '.join(incomplete)}. Make them with: {command}")
     if values.shape[1] < 2:
         return text_table(name, spec.title, pd.DataFrame({"method": incomplete}), tuple(notes))

@@ -60,7 +60,7 @@ def overhead(options: OverheadOptions) -> Table:
     whole.check_preset(preset)
     spec = whole.cut([row.key for row in whole.rows], [column])
     index = RunIndex(Results(options.results, options.stale).existing())
-    cells = plan_cells(whole, spec, options.query)
+    cells = plan_cells(whole, spec, options)
     printed = read_published(PUBLISHED / "feddiverse_table2.csv").set_index("method")
     rows: list[dict[str, object]] = []
     notes: tuple[str, ...] = NOTES
@@ -75,7 +75,7 @@ def overhead(options: OverheadOptions) -> Table:
         rows.append(line | pd.DataFrame(costs, columns=COSTS, dtype=float).mean().to_dict())
         if cell.state == "ok" and not done and notes is NOTES:
             words = f"table paper=feddiverse table=1 preset={preset} columns={column}"
-            notes = (*NOTES, f"Make the runs that are missing with: {options.query.command(words)}")
+            notes = (*NOTES, f"Make the runs that are missing with: {options.command(words)}")
     label = whole.column(column).label
     title = f"FedDiverse (2025), Table 2: overhead of client selection on {label}, preset {preset}"
     return text_table("feddiverse_table2", title, pd.DataFrame(rows), (*notes, *options.remarks), decimals=2)

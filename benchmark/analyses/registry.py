@@ -1,153 +1,79 @@
 """Finds analyses by name, and the tables of papers that they make."""
 
-from __future__ import annotations
-
 import importlib
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from pydantic import Field, PositiveInt
+
+from benchmark.config.schema import Device, PathsConfig, RuntimeConfig, declared
 from benchmark.errors import ConfigError, wrong
-from benchmark.experiments.selection import TableQuery, option_words
+from benchmark.experiments.selection import PATTERNS, FileName, ResultsOptions, RunQuery, TableQuery
 
 if TYPE_CHECKING:
     from benchmark.reports.tables import Table
 
 
-@dataclass(frozen=True)
-class Options:
-    """What every analysis takes.
+class CurvesOptions(RunQuery):
+    """What `curves` takes."""
 
-    Attributes:
-        results: The results folder, in which the table is written.
-    """
-
-    results: Path = Path("results")
+    name: str = Field("fedmr_table1", title="FILE of conf/table", description="the table")
+    rows: str | None = Field(None, title=PATTERNS, description="rows that are shown; if left out: all")
+    columns: str | None = Field(None, title=PATTERNS, description="columns that are shown; if left out: all")
 
 
-@dataclass(frozen=True)
-class RunOptions(Options):
-    """What an analysis of finished runs takes.
+class LossDecompositionOptions(ResultsOptions):
+    """How the experiment of the figure is carried out."""
 
-    Attributes:
-        preset: Data, model and budget.
-        seeds: Number of seeds. If left out: as many as the table says.
-        tuned: Folder of tuned values, or ``off``. If left out: those of the results folder, then those of the project.
-        stale: Whether finished runs whose method's code has changed since are left out, or used and marked.
-        dataset_options: An option of the data set of every cell, on top of the cell's own.
-    """
-
-    preset: str = "quick"
-    seeds: int | None = None
-    tuned: Annotated[str | None, "FOLDER|off"] = None
-    stale: Literal["rerun", "keep"] = "rerun"
-    dataset_options: Mapping[str, Any] = field(default_factory=dict)
-
-    @property
-    def query(self) -> TableQuery:
-        """Selects the runs that are read."""
-        return TableQuery(
-            preset=self.preset,
-            seeds=self.seeds,
-            results=self.results,
-            tuned=self.tuned,
-            dataset_options=self.dataset_options,
-        )
-
-    @property
-    def remarks(self) -> tuple[str, ...]:
-        """A note on the options of data sets that were given."""
-        words = option_words(self.dataset_options)
-        return (f"Options of data sets: {', '.join(words)}.",) if words else ()
+    preset: FileName = declared(RunQuery, "preset")
+    seeds: PositiveInt | None = declared(RunQuery, "seeds")
+    data: Path | None = declared(PathsConfig, "data")
+    device: Device = declared(RuntimeConfig, "device")
+    threads: PositiveInt = declared(RuntimeConfig, "threads")
 
 
-@dataclass(frozen=True)
-class CurvesOptions(RunOptions):
-    """What `curves` takes.
+class OverheadOptions(RunQuery):
+    """Which runs are read."""
 
-    Attributes:
-        name: The table.
-        rows: Rows that are shown. If left out: all.
-        columns: Columns that are shown. If left out: all.
-    """
-
-    name: Annotated[str, "FILE of conf/table"] = "fedmr_table1"
-    rows: Annotated[str | None, "KEY,PATTERN*,..."] = None
-    columns: Annotated[str | None, "KEY,PATTERN*,..."] = None
+    column: str = Field(
+        "cmnist_gsc",
+        title="COLUMN of feddiverse_table1",
+        description="the column of FedDiverse's Table 1 whose runs are read",
+    )
 
 
-@dataclass(frozen=True)
-class LossDecompositionOptions(Options):
-    """How the experiment of the figure is carried out.
+class ResourcesOptions(ResultsOptions):
+    """What is measured."""
 
-    Attributes:
-        preset: Data, model and budget.
-        seeds: Number of seeds. If left out: that of the figure's experiment.
-        data: Folder of the raw data. If left out: what the variable FEDTABLES_DATA names, or ``data``.
-        device: Device of the training.
-        threads: Threads of the training.
-    """
-
-    preset: str = "quick"
-    seeds: int | None = None
-    data: Path | None = None
-    device: str = "auto"
-    threads: int = 1
+    preset: FileName = declared(RunQuery, "preset")
+    columns: str | None = Field(
+        None,
+        title=f"{PATTERNS} of the figure",
+        description="columns of the figure that are measured; if left out: all",
+    )
+    repeats: PositiveInt | None = Field(
+        None, description="how often each method is timed; if left out: as often as in the figure"
+    )
 
 
-@dataclass(frozen=True)
-class OverheadOptions(RunOptions):
-    """Which runs are read.
+class RetinaSplitsOptions(ResultsOptions):
+    """Where the data are."""
 
-    Attributes:
-        column: The column of FedDiverse's Table 1 whose runs are read.
-    """
-
-    column: Annotated[str, "COLUMN of feddiverse_table1"] = "cmnist_gsc"
+    data: Path | None = declared(PathsConfig, "data")
 
 
-@dataclass(frozen=True)
-class ResourcesOptions(Options):
-    """What is measured.
+class UpdateGeometryOptions(ResultsOptions):
+    """Which cell is trained, and for how many rounds."""
 
-    Attributes:
-        preset: Data, model and budget.
-        columns: Columns of the figure that are measured. If left out: all.
-        repeats: How often each method is timed. If left out: as often as in the figure.
-    """
-
-    preset: str = "quick"
-    columns: Annotated[str | None, "KEY,PATTERN*,... of the figure"] = None
-    repeats: int | None = None
-
-
-@dataclass(frozen=True)
-class RetinaSplitsOptions(Options):
-    """Where the data are.
-
-    Attributes:
-        data: Folder of the raw data. If left out: what the variable FEDTABLES_DATA names, or ``data``.
-    """
-
-    data: Path | None = None
-
-
-@dataclass(frozen=True)
-class UpdateGeometryOptions(Options):
-    """Which cell is trained, and for how many rounds.
-
-    Attributes:
-        preset: Data, model and budget.
-        name: The table of the cell.
-        column: Column of the cell. If left out: the first one.
-        rounds: Number of rounds. If left out: the cell's own.
-    """
-
-    preset: str = "quick"
-    name: Annotated[str, "FILE of conf/table with a row fedavg"] = "fedld_table1"
-    column: Annotated[str | None, "COLUMN of it"] = None
-    rounds: int | None = None
+    preset: FileName = declared(RunQuery, "preset")
+    name: str = Field(
+        "fedld_table1", title="FILE of conf/table with a row fedavg", description="the table of the cell"
+    )
+    column: str | None = Field(
+        None, title="COLUMN of it", description="column of the cell; if left out: the first one"
+    )
+    rounds: PositiveInt | None = Field(None, description="number of rounds; if left out: the cell's own")
 
 
 class Analysis(NamedTuple):
@@ -155,10 +81,10 @@ class Analysis(NamedTuple):
 
     name: str
     module: str
-    options: type[Options]
+    options: type[ResultsOptions]
 
     @property
-    def compute(self) -> Callable[[Any], Table]:
+    def compute(self) -> Callable[[Any], "Table"]:
         """The function, whose module may import PyTorch."""
         function: Callable[[Any], Table] = getattr(
             importlib.import_module(f"benchmark.analyses.{self.module}"), self.name.replace("-", "_")
@@ -170,9 +96,9 @@ class Analysis(NamedTuple):
         """First line of the docstring."""
         return (self.compute.__doc__ or "").strip().splitlines()[0]
 
-    def from_query(self, query: TableQuery) -> Table:
+    def from_query(self, query: TableQuery) -> "Table":
         """Compute with those options that ``query`` has too."""
-        shared = self.options.__dataclass_fields__.keys() & TableQuery.__dataclass_fields__.keys()
+        shared = self.options.model_fields.keys() & TableQuery.model_fields.keys()
         return self.compute(self.options(**{name: getattr(query, name) for name in shared}))
 
 
@@ -197,13 +123,13 @@ PAPER_TABLES = (
 """Listed here, so that a command can look them up without importing the analyses and PyTorch."""
 
 ANALYSES = (
-    Analysis("client-types", "interaction", Options),
-    Analysis("communication", "communication", Options),
+    Analysis("client-types", "interaction", ResultsOptions),
+    Analysis("communication", "communication", ResultsOptions),
     Analysis("curves", "curves", CurvesOptions),
-    Analysis("leaderboard", "leaderboard", RunOptions),
+    Analysis("leaderboard", "leaderboard", RunQuery),
     Analysis("loss-decomposition", "loss_decomposition", LossDecompositionOptions),
     Analysis("overhead", "overhead", OverheadOptions),
-    Analysis("pooled-data", "interaction", Options),
+    Analysis("pooled-data", "interaction", ResultsOptions),
     Analysis("resources", "resources", ResourcesOptions),
     Analysis("retina-splits", "retina_splits", RetinaSplitsOptions),
     Analysis("update-geometry", "update_geometry", UpdateGeometryOptions),

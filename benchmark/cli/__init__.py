@@ -17,6 +17,7 @@ COMMANDS = {
     "table": Command("carry out the missing runs of tables and write the tables"),
     "tune": Command("grid search on a validation split; runs of tables take the chosen values"),
     "figure": Command("carry out the missing runs of figures and draw the figures"),
+    "show": Command("the configuration of a cell of a table, and the file and line that set each value"),
     "report": Command("all tables of the results folder as one page for the browser"),
     "checklist": Command(
         "answers to reproducibility checklists (NeurIPS, ACL) from the finished runs of tables"
@@ -44,7 +45,7 @@ COMMANDS = {
         "[methods|datasets|partitions|selections|tables|figures|analyses|models|rules]",
     ),
     "data": Command(
-        "which data sets there are, prepare one, count its images", "list|prepare NAME|check NAME"
+        "which data sets there are, prepare one, count its images", "list|prepare|check dataset=NAME"
     ),
     "partition": Command("the clients of a partition as text and as a picture", "show"),
     "doctor": Command(

@@ -3,11 +3,13 @@
 import importlib
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal
+
+from pydantic import Field
 
 from benchmark.cli.options import parse
 from benchmark.errors import ConfigError, wrong
+from benchmark.experiments.selection import CommandOptions
 
 PARTS = {
     "speed": "speed",
@@ -20,17 +22,11 @@ PARTS = {
 """Part -> module of `benchmark.bench` that has a function of its name. ``peers`` is measured only if it is named."""
 
 
-@dataclass(frozen=True)
-class BenchOptions:
-    """What is measured instead of the parts.
+class BenchOptions(CommandOptions):
+    """What is measured instead of the parts."""
 
-    Attributes:
-        device: The device whose suite is measured.
-        size: Size of that suite; ``mini`` shows that it runs.
-    """
-
-    device: Literal["none", "cpu", "cuda"] = "none"
-    size: Literal["full", "mini"] = "full"
+    device: Literal["none", "cpu", "cuda"] = Field("none", description="the device whose suite is measured")
+    size: Literal["full", "mini"] = Field("full", description="size of that suite; mini shows that it runs")
 
 
 def main(words: Sequence[str]) -> int:

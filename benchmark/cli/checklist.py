@@ -3,8 +3,9 @@
 import shlex
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+from pydantic import Field
 
 from benchmark.cli.launching import plans_of
 from benchmark.cli.options import parse
@@ -18,15 +19,12 @@ from benchmark.runs.index import RunIndex
 from benchmark.runs.store import Results
 
 
-@dataclass(frozen=True, kw_only=True)
 class ChecklistOptions(TableQuery):
-    """Options of the command.
+    """Options of the command."""
 
-    Attributes:
-        out: Folder of the pages. If left out: ``checklists/PRESET`` in the results folder.
-    """
-
-    out: Path | None = None
+    out: Path | None = Field(
+        None, description="folder of the pages; if left out: checklists/PRESET in the results folder"
+    )
 
 
 def main(words: Sequence[str]) -> int:

@@ -9,99 +9,77 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+from pydantic import Field
 from rich.table import Table
 
-from benchmark.cli.options import read, yaml_value
+from benchmark.cli.options import parse
 from benchmark.config.compose import group_names, load_group
+from benchmark.config.schema import PathsConfig, declared
 from benchmark.errors import ConfigError, wrong
+from benchmark.experiments.selection import FileName, ResultsOptions, RunQuery
 from benchmark.reports.render.console import TextConsole
 from benchmark.runs.files import storing
 from datasets.core.base import PARTS, DataError, Dataset, Split
 from datasets.core.prepare import DamagedError, Location, check, is_prepared, locate, prepare
-from datasets.core.registry import describe, names, option_values
+from datasets.core.registry import describe, names
 
-FOLDERS = {"data": "FOLDER", "cache": "FOLDER"}
-ACTIONS = {
-    "list": FOLDERS,
-    "prepare": FOLDERS,
-    "check": {**FOLDERS, "out": "FILE.png", "results": "FOLDER"},
-}
-"""What each action accepts beside the options of the data sets."""
+ACTIONS = ("list", "prepare", "check")
 
-OF_RUNS = ("train_per_class", "test_per_class", "rest")
-"""Keys of conf/dataset that say what a run takes of the prepared data."""
+
+class DataOptions(ResultsOptions):
+    """Options of the command."""
+
+    dataset: FileName | None = Field(None, title="FILE of conf/dataset", description="the data set")
+    dataset_options: Mapping[str, Any] = declared(RunQuery, "dataset_options")
+    data: Path | None = declared(PathsConfig, "data")
+    cache: Path | None = declared(PathsConfig, "cache")
+    out: Path | None = Field(
+        None,
+        title="FILE.png",
+        description="picture of `check`; if left out: data/DATASET.png in the results folder",
+    )
 
 
 def main(words: Sequence[str]) -> int:
     """List, prepare or check data sets; exit code 0, or 1 if a check found a problem.
 
-    ``data list``, ``data prepare NAME [KEY=VALUE]``, ``data check NAME [KEY=VALUE] [out=FILE.png]``: NAME is a file of
-    conf/dataset, and KEY an option of its data set, on top of those in the file. ``check`` also draws a contact sheet
-    of a set without problems, to ``results/data/NAME.png`` by default.
+    ``check`` also draws a contact sheet of a set without problems.
     """
     action, *rest = words or [""]
     if action not in ACTIONS:
         raise ConfigError(wrong("data", action, f"one of: {', '.join(ACTIONS)}", known=ACTIONS))
-    named = [word for word in rest if "=" not in word and action != "list"]
-    if action != "list" and not named:
-        raise ConfigError(f"data {action}: name a data set. Known: {', '.join(group_names('dataset'))}.")
-    nodes = {name: load_group("dataset", name) for name in named}
-    places, options = _places_and_options(action, [word for word in rest if word not in named], nodes)
-    folders = tuple(Path(places[key]) if key in places else None for key in FOLDERS)
-    out = places.get("out", "")
-    if out and len(named) > 1:
-        expected = f"results=FOLDER for {len(named)} data sets, or one data set for one file"
-        raise ConfigError(wrong("out", out, expected))
-    if out and not out.lower().endswith(".png"):
-        raise ConfigError(wrong("out", out, "a file that ends in .png"))
+    options = parse(rest, f"data {action}", DataOptions)
+    if options.out is not None and options.out.suffix.lower() != ".png":
+        raise ConfigError(wrong("out", str(options.out), "a file that ends in .png"))
     if action == "list":
-        print_list(*folders)
-    good = True
-    for name, node in nodes.items():
-        wanted = {**(node.get("options") or {}), **options}
-        place = locate(node["name"], wanted, *folders)
-        if action == "prepare":
-            print_prepared(place)
-        elif (data := print_check(place, _prepare_command(name, rest))) is None:
-            good = False
-        else:
-            from benchmark.reports.contact_sheet import contact_sheet
+        print_list(options.data, options.cache)
+        return 0
+    if options.dataset is None:
+        expected = f"one of {', '.join(group_names('dataset'))}"
+        raise ConfigError(wrong("dataset", "", expected, where=f"with data {action} dataset=NAME"))
+    node = load_group("dataset", options.dataset)
+    wanted = {**node["options"], **options.dataset_options}
+    place = locate(node["name"], wanted, options.data, options.cache)
+    if action == "prepare":
+        print_prepared(place)
+        return 0
+    data = print_check(place, _prepare_command(rest))
+    if data is None:
+        return 1
+    from benchmark.reports.contact_sheet import contact_sheet
 
-            sheet = Path(out or Path(places.get("results", "results")) / "data" / f"{name}.png")
-            original = wanted.get("stands_for")
-            title = f"{name}: digits standing in for {original}" if original else name
-            with storing(sheet):
-                print(f"contact sheet: {contact_sheet(data, sheet, title)}")
-    return 0 if good else 1
-
-
-def _places_and_options(
-    action: str, words: Sequence[str], nodes: Mapping[str, Mapping[str, Any]]
-) -> tuple[dict[str, str], dict[str, Any]]:
-    """(folders and files of the command, options of the data sets), from ``key=value`` words; `ConfigError` as `read`.
-
-    An option may be spelled as for runs, ``dataset.options.KEY=VALUE``. It has to be one of every data set named.
-    """
-    known = ACTIONS[action]
-    first, *others = [option_values(node["name"]) for node in nodes.values()] or [{}]
-    options = {key: what for key, what in first.items() if all(key in other for other in others)}
-    plain = [word.removeprefix("+").removeprefix("dataset.options.") for word in words]
-    for word in plain:
-        key = word.partition("=")[0].removeprefix("dataset.")
-        if nodes and key in OF_RUNS:
-            raise ConfigError(
-                f"data {action}: {key} belongs to runs (run dataset.{key}=...), and the prepared data do not depend "
-                f"on it; expected one of: {', '.join([*known, *options])}."
-            )
-    values = read(plain, {**known, **options}, f"data {action} {' '.join(nodes)}".rstrip())
-    chosen = {key: yaml_value(text, key) for key, text in values.items() if key not in known}
-    return {key: text for key, text in values.items() if key in known}, chosen
+    sheet = options.out or options.results / "data" / f"{options.dataset}.png"
+    original = wanted.get("stands_for")
+    title = f"{options.dataset}: digits standing in for {original}" if original else options.dataset
+    with storing(sheet):
+        print(f"contact sheet: {contact_sheet(data, sheet, title)}")
+    return 0
 
 
-def _prepare_command(name: str, words: Sequence[str]) -> str:
-    """The command line that prepares the data set which ``data check NAME WORDS`` checks."""
-    kept = [word for word in words if "=" in word and word.partition("=")[0] not in ("out", "results")]
-    return shlex.join(["python", "-m", "benchmark", "data", "prepare", name, *kept])
+def _prepare_command(words: Sequence[str]) -> str:
+    """The command line that prepares the data set which ``data check WORDS`` checks."""
+    kept = [word for word in words if word.partition("=")[0] not in ("out", "results")]
+    return shlex.join(["python", "-m", "benchmark", "data", "prepare", *kept])
 
 
 # Text -----------------------------------------------------------------------------------------------------------
@@ -168,11 +146,11 @@ def _print_counts(data: Dataset) -> None:
     kinds = {"class": data.classes, "attribute": data.attributes, "source": data.sources}
     counts = {part: _counts(getattr(data, part), kinds.values()) for part in PARTS}
     table = Table(title="Images", title_justify="left", show_footer=True)
-    for kind in (kind for kind, known in kinds.items() if known):
+    for kind in (kind for kind, labels in kinds.items() if labels):
         table.add_column(kind, footer="all" if kind == "class" else "")
     for part in PARTS:
         table.add_column(part, justify="right", footer=f"{counts[part].total():,}")
-    for cell in product(*(known or ("",) for known in kinds.values())):
+    for cell in product(*(labels or ("",) for labels in kinds.values())):
         table.add_row(*(name for name in cell if name), *(f"{counts[part][cell]:,}" for part in PARTS))
     _print_table(table)
     differ = []
@@ -192,8 +170,8 @@ def _print_counts(data: Dataset) -> None:
 def _counts(split: Split, names: Iterable[Sequence[str]]) -> Counter[tuple[str, ...]]:
     """Images of each class, attribute and source of a split; "" where the data set has none."""
     columns = []
-    for values, known in zip((split.labels, split.attributes, split.sources), names, strict=True):
-        columns.append([""] * len(split) if values is None else [known[index] for index in values])
+    for values, labels in zip((split.labels, split.attributes, split.sources), names, strict=True):
+        columns.append([""] * len(split) if values is None else [labels[index] for index in values])
     return Counter(zip(*columns, strict=True))
 
 

@@ -4,28 +4,32 @@ import shutil
 import textwrap
 from collections.abc import Iterator, Sequence
 
-from benchmark.cli.options import group_settings, parse
-from benchmark.doctor import Line
-from benchmark.doctor.checks import DoctorOptions, lines_of_node
+from benchmark.cli.options import LauncherOptions, launcher_settings, parse
+from benchmark.doctor import CheckResult
+from benchmark.doctor.checks import Wanted, lines_of_node
+from benchmark.doctor.services import slurm
 from benchmark.experiments.selection import TableQuery, find_tables
 from benchmark.launch.slurm.settings import SlurmSettings
+
+
+class DoctorOptions(LauncherOptions, Wanted):
+    """Options of the command."""
 
 
 def main(words: Sequence[str]) -> int:
     """Print one line for each check; exit code 0, or 1 if there is a problem."""
     options = parse(words, "doctor", DoctorOptions)
     find_tables(TableQuery(paper=options.paper, table=1, preset=options.preset or "quick"))
-    launcher = group_settings("launcher", options.launcher, options.launcher_settings)
+    launcher = launcher_settings(options)
     states = []
-    for line in _lines(options, SlurmSettings.of(launcher) if launcher["name"] == "slurm" else None):
+    for line in _lines(options, launcher if isinstance(launcher, SlurmSettings) else None):
         states.append(line.state)
         print(shown(line), flush=True)
     print(f"{states.count('problem')} problems, {states.count('note')} notes")
     return int("problem" in states)
 
 
-def _lines(options: DoctorOptions, settings: SlurmSettings | None) -> Iterator[Line]:
-    from benchmark.doctor.services import slurm
+def _lines(options: DoctorOptions, settings: SlurmSettings | None) -> Iterator[CheckResult]:
 
     scheduler = slurm(settings is not None)
     yield scheduler
@@ -35,7 +39,7 @@ def _lines(options: DoctorOptions, settings: SlurmSettings | None) -> Iterator[L
         yield from lines_of_node(settings, options)
 
 
-def shown(line: Line) -> str:
+def shown(line: CheckResult) -> str:
     """A line within the width of the terminal, with the remedy on a line of its own."""
     width = shutil.get_terminal_size((80, 24)).columns
     text = textwrap.fill(f"{line.what:<10} {line.state:<7} {line.found}", width, subsequent_indent=" " * 19)

@@ -5,12 +5,11 @@ import inspect
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from benchmark.cli.options import parse
+from benchmark.cli.options import OutOption, parse
 from benchmark.config.compose import group_names, load_group
 from benchmark.paths import ROOT
 from benchmark.registry import BrokenFile, broken_files
@@ -26,17 +25,6 @@ FUNCTIONS = {
 """Page -> its function in ``benchmark.cli.reference``."""
 
 HEAD = ("method", "paper", "file in `methods/`", "what it changes", "in `conf/`")
-
-
-@dataclass(frozen=True)
-class DocumentOptions:
-    """Options of a command that writes pages.
-
-    Attributes:
-        out: Folder of the pages. If left out: their folder in docs/.
-    """
-
-    out: Path | None = None
 
 
 class Algorithm(NamedTuple):
@@ -67,7 +55,7 @@ def write_pages(
 ) -> int:
     """The command ``COMMAND [check] [out=FOLDER]``: write pages, or check them; exit code 1 if one is outdated."""
     checking = bool(words) and words[0] == "check"
-    folder = parse(words[checking:], f"{command} [check]", DocumentOptions).out or folder
+    folder = parse(words[checking:], f"{command} [check]", OutOption).out or folder
     code = 0
     for name, content in pages.items():
         path, new = folder / f"{name}.md", content().encode()
@@ -115,34 +103,36 @@ def algorithms() -> list[Algorithm]:
     """The methods by name, then the selections. Raises `BrokenFile` if one cannot be imported."""
     for text in broken_files("methods").values():
         raise BrokenFile(text)
-    found: list[Algorithm] = []
+    rows: list[Algorithm] = []
     for package in ("methods", "methods.selection"):
         files = (ROOT / package.replace(".", "/")).glob("[!_]*.py")
-        found += sorted((_algorithm(package, path.stem) for path in files), key=lambda one: one.name.lower())
-    return found
+        rows += sorted((_algorithm(package, path.stem) for path in files), key=lambda one: one.name.lower())
+    return rows
 
 
 def _algorithm(package: str, stem: str) -> Algorithm:
     from methods.core.rules import Rule
 
     module = importlib.import_module(f"{package}.{stem}")
-    own = [item for item in vars(module).values() if getattr(item, "__module__", "") == module.__name__]
-    rules = [item for item in own if inspect.isclass(item) and issubclass(item, Rule)]
+    members = [item for item in vars(module).values() if getattr(item, "__module__", "") == module.__name__]
+    rules = [item for item in members if inspect.isclass(item) and issubclass(item, Rule)]
     changes = [inspect.getdoc(rule) or "" for rule in rules if not inspect.isabstract(rule)]
     text = module.__doc__ or ""
     name, _, title = text.strip().splitlines()[0].rstrip(".").partition(": ")
     link = re.search(r"https://\S+[^\s,]", text)
     if package == "methods.selection":
-        chosen = [each for each in group_names("selection") if load_group("selection", each)["name"] == stem]
+        configured = [
+            each for each in group_names("selection") if load_group("selection", each)["name"] == stem
+        ]
     else:
         words = {stem, *re.findall(r"\w+", name.lower())}
-        chosen = [each for each in group_names("method") if words & _methods_in(each)]
+        configured = [each for each in group_names("method") if words & _methods_in(each)]
     return Algorithm(
         name,
         f"[{title}]({link[0]})" if link else title,
         f"{package.replace('.', '/')}/{stem}.py",
         " ".join(dict.fromkeys(change.splitlines()[0] for change in changes)),
-        tuple(chosen),
+        tuple(configured),
     )
 
 

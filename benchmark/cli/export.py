@@ -3,14 +3,15 @@
 import hashlib
 import io
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+
+from pydantic import Field
 
 from benchmark.cli.jobs import parse_with_run, run_called
 from benchmark.config.compose import resolve
 from benchmark.config.files import read_yaml
 from benchmark.errors import ConfigError, wrong
+from benchmark.experiments.selection import ResultsOptions
 from benchmark.runs.files import write_with_folder
 from benchmark.runs.store import Results
 
@@ -18,19 +19,11 @@ DIGITS = 8
 """Digits of the content's SHA-256 in the name of the file."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class ExportOptions:
-    """Options of the command.
+class ExportOptions(ResultsOptions):
+    """Options of the command."""
 
-    Attributes:
-        name: First part of the file's name; the digest of its content follows.
-        out: Folder of the file. If left out: the folder of all weights.
-        results: The results folder.
-    """
-
-    name: Annotated[str, "TEXT"] = ""
-    out: Path | None = None
-    results: Path = Path("results")
+    name: str = Field("", description="first part of the file's name; the digest of its content follows")
+    out: Path | None = Field(None, description="folder of the file; if left out: the folder of all weights")
 
 
 def main(words: Sequence[str]) -> int:

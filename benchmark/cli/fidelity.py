@@ -1,11 +1,12 @@
 """``python -m benchmark fidelity``: write the ledger's document, check it, or measure what its switches change."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Annotated
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pydantic import Field
 
 from benchmark.cli.document import write_pages
-from benchmark.cli.launching import finished_runs, run_settings
+from benchmark.cli.launching import run_missing, run_settings
 from benchmark.cli.options import PresetOptions, parse
 from benchmark.errors import ConfigError
 from benchmark.experiments.spec import matching
@@ -17,17 +18,15 @@ from benchmark.runs.index import RunIndex
 from benchmark.runs.store import Results
 
 
-@dataclass(frozen=True, kw_only=True)
 class FidelityOptions(PresetOptions):
-    """Options of ``fidelity effects``.
+    """Options of ``fidelity effects``."""
 
-    Attributes:
-        ids: Entries of docs/fidelity.md. If left out: all that have a switch to measure.
-        seeds: Number of seeds. If left out: as many as the table says.
-        out: Folder of the measured effects. If left out: the project's own.
-    """
-
-    ids: Annotated[str | None, "ID,PATTERN*,..."] = None
+    ids: str | None = Field(
+        None,
+        title="ID,PATTERN*,...",
+        description="entries of docs/fidelity.md; if left out: all that have a switch to measure",
+    )
+    dataset_options: Mapping[str, Any] = Field({}, exclude=True)
 
 
 def main(words: Sequence[str]) -> int:
@@ -67,7 +66,7 @@ def _effects(options: FidelityOptions) -> int:
     if not pairs:
         raise ConfigError(f"fidelity effects: no chosen entry says what to measure in preset {preset}.")
     plans = [(pair.spec, cells) for pair in pairs for cells in (pair.default, pair.switched)]
-    with finished_runs(options, index, plans, prefix="effects ") as code:
+    with run_missing(options, index, plans, prefix="effects ") as code:
         if code == 130:
             return code
         lines = [effects.measure(pair, preset, index) for pair in pairs]

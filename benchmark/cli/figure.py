@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING
 
-from benchmark.cli.launching import finished_runs, run_settings
+from pydantic import Field, PositiveInt
+
+from benchmark.cli.launching import run_missing, run_settings
 from benchmark.cli.options import PresetOptions, parse
+from benchmark.config.schema import declared
 from benchmark.errors import ConfigError, wrong
 from benchmark.experiments.figures import FigureSpec, find_figures
 from benchmark.experiments.plan import Cells, plan
-from benchmark.experiments.selection import option_words
+from benchmark.experiments.selection import TableChoice
 from benchmark.experiments.tuning import TunedFolder
 from benchmark.runs.files import storing, write_atomically
 from benchmark.runs.index import RunIndex
@@ -22,29 +24,23 @@ if TYPE_CHECKING:
     from benchmark.figures.registry import Drawing, Request
 
 
-@dataclass(frozen=True, kw_only=True)
 class FigureOptions(PresetOptions):
-    """Options of the command.
+    """Options of the command."""
 
-    Attributes:
-        paper: Short name of a paper. If left out: all.
-        figure: Number of the figure in the paper. If left out: all.
-        name: One file of figures. ``paper`` and ``figure`` are then ignored.
-        dataset_options: An option of the data set of every cell, on top of the cell's own.
-        out: Folder of the figures. If left out: ``figures/PRESET`` in the results folder.
-    """
-
-    paper: str | None = None
-    figure: int | None = None
-    name: Annotated[str | None, "FILE of conf/figure"] = None
-    dataset_options: Mapping[str, Any] = field(default_factory=dict)
+    paper: str | None = declared(TableChoice, "paper")
+    figure: PositiveInt | None = Field(
+        None, description="number of the figure in the paper; if left out: all"
+    )
+    name: str | None = Field(
+        None, title="FILE of conf/figure", description="one file of figures, instead of paper and figure"
+    )
 
 
 def main(words: Sequence[str]) -> int:
     """Run what is missing and draw; exit code 0, 1 (a run failed) or 130 (stopped)."""
     options = parse(words, "figure", FigureOptions)
     preset, count = options.preset, options.seeds
-    chosen = [(spec, spec.settings(preset)) for spec in _chosen(options)]
+    figures = [(spec, spec.settings(preset)) for spec in _chosen(options)]
     from benchmark.figures.registry import Request, find
 
     index = RunIndex(Results(options.results, options.stale).open())
@@ -52,20 +48,20 @@ def main(words: Sequence[str]) -> int:
     extra["dataset"] = {"options": options.dataset_options}
     tuned = TunedFolder.of(options.tuned, options.results)
     requests = []
-    for spec, settings in chosen:
+    for spec, settings in figures:
         cells = Cells()
         if spec.runs is not None and spec.whole is not None:
             values = tuned.load(spec.whole, preset)
             cells = plan(spec.runs, preset, None if count is None else range(count), extra, values)
         requests.append(Request(spec, preset, settings, cells, index, extra, count))
-    draw = [find(spec.kind) for spec, _ in chosen]
+    draw = [find(spec.kind) for spec, _ in figures]
     plans = [(request.runs, request.cells) for request in requests if request.spec.runs is not None]
     folder = options.out or options.results / "figures" / preset
-    with finished_runs(options, index, plans) as code:
+    with run_missing(options, index, plans) as code:
         if code == 130:
             return code
         for kind, request in zip(draw, requests, strict=True):
-            print(f"{_write(kind(request), request, folder)}.{{png,pdf,csv,md}}")
+            print(f"{_write(kind(request), request, folder, options.remarks)}.{{png,pdf,csv,md}}")
     print(_write_gallery(folder, preset))
     return code
 
@@ -81,8 +77,8 @@ def _chosen(options: FigureOptions) -> list[FigureSpec]:
     return found if options.figure is not None else [spec for spec in found if options.preset in spec.presets]
 
 
-def _write(drawing: Drawing, request: Request, folder: Path) -> Path:
-    """Write the files of a figure; their path without an ending."""
+def _write(drawing: Drawing, request: Request, folder: Path, remarks: Sequence[str]) -> Path:
+    """Write the files of a figure, with ``remarks`` below its caption; their path without an ending."""
     from benchmark.reports.notes import tuning_lines
     from benchmark.reports.pictures import WIDTHS, fit, save
     from benchmark.reports.render.csv import to_csv
@@ -98,8 +94,7 @@ def _write(drawing: Drawing, request: Request, folder: Path) -> Path:
     chosen = {key: cell.chosen for key, cell in request.cells.items() if cell.chosen is not None}
     if chosen:
         lines.append("Hyper-parameters. " + " ".join(tuning_lines(request.runs, chosen)))
-    if options := option_words(request.extra["dataset"]["options"]):
-        lines.append(f"Options of data sets: {', '.join(options)}.")
+    lines += remarks
     if request.preset != "paper":
         lines.append(
             f"Preset {request.preset}: other data or less of them, a smaller model and budget; not the paper's numbers."

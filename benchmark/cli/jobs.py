@@ -5,21 +5,21 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
+from pydantic import AfterValidator, Field
 from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.table import Table as TextTable
 from rich.text import Text
 
-from benchmark.cli.launching import SHOWN, Plans, finished_runs, in_words, plans_of, run_settings
-from benchmark.cli.options import LaunchOptions, Options, convert, parse
+from benchmark.cli.launching import SHOWN, Plans, in_words, plans_of, run_missing, run_settings
+from benchmark.cli.options import Given, LaunchOptions, parse
 from benchmark.config.compose import resolve
 from benchmark.errors import ConfigError, nearest, printable
 from benchmark.experiments.plan import unique_runs
-from benchmark.experiments.selection import TableQuery
+from benchmark.experiments.selection import ResultsOptions, TableQuery
 from benchmark.launch.slurm.overview import SHOWN_STATES, RunOverview
 from benchmark.launch.slurm.queue import SlurmQueue
 from benchmark.launch.slurm.submission_log import SubmissionLog, task_log
@@ -35,15 +35,10 @@ SECONDS = 5.0
 # status -----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, kw_only=True)
 class StatusOptions(TableQuery):
-    """Options of ``status``.
+    """Options of ``status``."""
 
-    Attributes:
-        watch: Look again until nothing runs or waits.
-    """
-
-    watch: bool = False
+    watch: bool = Field(False, description="look again until nothing runs or waits")
 
 
 def status(words: Sequence[str]) -> int:
@@ -131,15 +126,10 @@ def _watch(console: TextConsole, look: Callable[[], tuple[RenderableType, str, b
 # retry ------------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, kw_only=True)
 class RetryOptions(TableQuery, LaunchOptions):
-    """Options of ``retry``.
+    """Options of ``retry``."""
 
-    Attributes:
-        failed: Carry out the failed runs again. The command needs this flag.
-    """
-
-    failed: bool = False
+    failed: bool = Field(False, description="carry out the failed runs again; the command needs this flag")
 
 
 def retry(words: Sequence[str]) -> int:
@@ -166,7 +156,7 @@ def retry(words: Sequence[str]) -> int:
     if not failed:
         print(f"none of {len(keys)} runs has failed")
         return 0
-    with finished_runs(options, overview.index, plans, failed) as code:
+    with run_missing(options, overview.index, plans, failed) as code:
         after = Counter(overview.state(key) for key in failed)
         print(f"{len(failed)} runs tried again: {in_words(after)}")
     return code
@@ -175,15 +165,10 @@ def retry(words: Sequence[str]) -> int:
 # cancel -----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, kw_only=True)
 class CancelOptions(TableQuery):
-    """Options of ``cancel``.
+    """Options of ``cancel``."""
 
-    Attributes:
-        all: Everything that was submitted from the results folder, sweeps too.
-    """
-
-    all: bool = False
+    all: bool = Field(False, description="everything that was submitted from the results folder, sweeps too")
 
 
 def cancel(words: Sequence[str]) -> int:
@@ -191,15 +176,15 @@ def cancel(words: Sequence[str]) -> int:
     options = parse(words, "cancel", CancelOptions)
     if not options.all and options.paper is None and options.table is None and options.name is None:
         raise ConfigError("cancel: say which: paper=..., table=... or name=..., or --all for everything.")
-    chosen = None if options.all else unique_runs([cells for _, cells in plans_of(options)])
+    selected = None if options.all else unique_runs([cells for _, cells in plans_of(options)])
     results = Results(options.results, options.stale).existing()
     log = SubmissionLog(results)
     keys = set(log.places())
     if not keys:
         print("nothing was submitted to a cluster from this results folder")
         return 0
-    if chosen is not None:
-        keys &= chosen.keys()
+    if selected is not None:
+        keys &= selected.keys()
     queued = SlurmQueue.tasks()
     if queued is None:
         there = "SLURM does not answer" if shutil.which("squeue") else "there is no `squeue` on this machine"
@@ -218,26 +203,26 @@ def cancel(words: Sequence[str]) -> int:
 # logs -------------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class LogsOptions:
-    """Options of ``logs``.
+def _number_or_all(text: str) -> str:
+    if text != "all" and not (text.isdecimal() and int(text)):
+        raise ValueError(f"got {text!r}; expected a whole number of at least 1, or all")
+    return text
 
-    Attributes:
-        lines: How many lines of the log are printed, counted from its end.
-        results: The results folder.
-        follow: Go on until the run has ended.
-    """
 
-    lines: Annotated[str, "NUMBER|all"] = "40"
-    results: Path = Path("results")
-    follow: bool = False
+class LogsOptions(ResultsOptions):
+    """Options of ``logs``."""
+
+    lines: Annotated[str, AfterValidator(_number_or_all)] = Field(
+        "40", title="NUMBER|all", description="how many lines of the log are printed, counted from its end"
+    )
+    follow: bool = Field(False, description="go on until the run has ended")
 
 
 def logs(words: Sequence[str]) -> int:
     """Print the log of one run, and the part of its job's log that is about it; exit code 0."""
     name, options = parse_with_run(words, "logs", LogsOptions)
     results = Results(options.results).existing()
-    lines = None if options.lines == "all" else convert("lines", options.lines, int)
+    lines = None if options.lines == "all" else int(options.lines)
     key = run_called(results, name, "logs")
     folder = results.run(key)
     log, state = folder.path / "log.txt", folder.status()
@@ -261,15 +246,15 @@ def logs(words: Sequence[str]) -> int:
     return 0
 
 
-def parse_with_run(words: Sequence[str], command: str, options: type[Options]) -> tuple[str, Options]:
+def parse_with_run(words: Sequence[str], command: str, options: type[Given]) -> tuple[str, Given]:
     """(what a command was given to find a run by, its options)."""
     names = [word for word in words if "=" not in word and not word.startswith("-")]
-    found = parse([word for word in words if word not in names], f"{command} RUN", options)
+    options_given = parse([word for word in words if word not in names], f"{command} RUN", options)
     if len(names) != 1:
         raise ConfigError(
             f"{command}: name one run: a part of its folder's name, and /seedK where it has several seeds."
         )
-    return names[0], found
+    return names[0], options_given
 
 
 def run_called(results: Results, text: str, command: str) -> str:
@@ -278,15 +263,15 @@ def run_called(results: Results, text: str, command: str) -> str:
     runs = results.root / "runs"
     keys = sorted("/".join(path.parts[-2:]) for path in runs.glob(f"*/{seed or 'seed*'}"))
     there = sorted({key.partition("/")[0] for key in keys})
-    found = [key for key in keys if key.startswith(f"{name}/")] or [
+    matches = [key for key in keys if key.startswith(f"{name}/")] or [
         key for key in keys if name in key.partition("/")[0]
     ]
-    if len(found) == 1:
-        return found[0]
-    if not found:
+    if len(matches) == 1:
+        return matches[0]
+    if not matches:
         raise ConfigError(f"{command}: no run in {runs} is called {text!r}.{nearest(name, there)}")
-    listed = "\n  ".join(found[:SHOWN]) + ("\n  ..." if len(found) > SHOWN else "")
-    raise ConfigError(f"{command}: {text!r} fits {len(found)} runs; name one:\n  {listed}")
+    listed = "\n  ".join(matches[:SHOWN]) + ("\n  ..." if len(matches) > SHOWN else "")
+    raise ConfigError(f"{command}: {text!r} fits {len(matches)} runs; name one:\n  {listed}")
 
 
 def _print_end(path: Path, lines: int | None) -> int:

@@ -8,8 +8,9 @@ import shlex
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from benchmark.analyses import registry as analyses
 from benchmark.cli.options import LaunchOptions, launcher_settings, tracking_settings
 from benchmark.config.schema import RunConfig
 from benchmark.errors import usable
@@ -17,18 +18,23 @@ from benchmark.experiments.plan import Cells, check, unique_runs
 from benchmark.experiments.selection import TableQuery, find_tables, plan_tables
 from benchmark.experiments.spec import TableSpec
 from benchmark.experiments.tables import NoTable
+from benchmark.launch.drawing import Grid
+from benchmark.launch.pool import LaunchError
+from benchmark.launch.progress import Progress
+from benchmark.launch.settings import LocalSettings
 from benchmark.launch.slurm.overview import SHOWN_STATES
+from benchmark.launch.slurm.packing import check_time, known_seconds
+from benchmark.launch.slurm.queue import SlurmQueue
+from benchmark.launch.slurm.settings import SlurmSettings
+from benchmark.launch.slurm.submissions import Cluster
+from benchmark.launch.tasks import RUN_WORK, Task
+from benchmark.launch.view import ProgressView
+from benchmark.reports.render.console import TextConsole
 from benchmark.runs.index import RunIndex
 from benchmark.runs.lease import Busy
 from benchmark.runs.status import RunState
 from benchmark.runs.store import Results
 from benchmark.tracking import TrackedRun, tracking
-
-if TYPE_CHECKING:
-    from benchmark.analyses.registry import PaperTable
-    from benchmark.launch.drawing import Grid
-    from benchmark.launch.tasks import Task
-    from benchmark.launch.view import ProgressView
 
 Plans = Sequence[tuple[TableSpec, Cells]]
 """Tables, cut to the selected cells, with their runs."""
@@ -42,15 +48,13 @@ def in_words(counts: Mapping[RunState, int]) -> str:
     return ", ".join(f"{counts[state]} {state}" for state in SHOWN_STATES if counts.get(state))
 
 
-def find_analyses(query: TableQuery) -> list[PaperTable]:
+def find_analyses(query: TableQuery) -> list[analyses.PaperTable]:
     """The selected tables that an analysis makes; none if a file, rows or columns are selected."""
-    from benchmark.analyses.registry import PAPER_TABLES
-
     if any(given is not None for given in (query.name, query.rows, query.columns)):
         return []
     return [
         made
-        for made in PAPER_TABLES
+        for made in analyses.PAPER_TABLES
         if query.paper in (None, made.paper) and query.table in (None, made.table)
     ]
 
@@ -92,7 +96,7 @@ def tracked_runs(plans: Iterable[tuple[TableSpec, Cells]], prefix: str = "") -> 
 
 
 @contextlib.contextmanager
-def finished_runs(
+def run_missing(
     options: LaunchOptions,
     index: RunIndex,
     plans: Plans,
@@ -119,7 +123,7 @@ def finished_runs(
         runs = dict(sorted(planned.items(), key=lambda item: item[1].seed))
     tracked = {key: TrackedRun(key) for key in runs} | tracked_runs(plans, prefix)
     launcher = launcher_settings(options)
-    on_cluster = launcher["name"] == "slurm"
+    on_cluster = isinstance(launcher, SlurmSettings)
     here = [] if on_cluster else list(tracked.values())
     with (
         tracking(tracking_settings(options), index.results.root, here),
@@ -132,7 +136,7 @@ def finished_runs(
                 check(spec, cells)
             missing = _with_data(index, runs)
             view = _view(options, index, plans, runs, seed_ended)
-            if on_cluster:
+            if isinstance(launcher, SlurmSettings):
                 code = _cluster(options, launcher, index, list(runs.values()), tracked, view)
             else:
                 code = _launch(options, launcher, missing, view)
@@ -184,10 +188,6 @@ def _view(
     seed_ended: Callable[[int], None] | None,
 ) -> ProgressView:
     """What shows a launch on the standard output."""
-    from benchmark.launch.progress import Progress
-    from benchmark.launch.view import ProgressView
-    from benchmark.reports.render.console import TextConsole
-
     states = {key: index.state(key) if index.has_ended(key) else RunState.MISSING for key in runs}
     seeds = {key: run.seed for key, run in runs.items()}
     progress = Progress(index, states, seeds, {key: run.train.rounds for key, run in runs.items()})
@@ -198,38 +198,33 @@ def _view(
 
 def _grids(plans: Plans, runs: Mapping[str, RunConfig]) -> list[Grid]:
     """The tables with those of their runs that are in ``runs``. Parts of one table are put together."""
-    from benchmark.launch.drawing import Grid
-
     grids: dict[str, Grid] = {}
     for spec, cells in plans:
         grid = grids.setdefault(spec.name, Grid(spec.name))
         for (row, column), cell in cells.items():
             grid.rows[row], grid.columns[column] = spec.row(row).label, spec.column(column).label
-            found = grid.cells.setdefault((row, column), {})
-            found.update(dict.fromkeys(run.key for run in cell.runs if run.key in runs))
+            keys = grid.cells.setdefault((row, column), {})
+            keys.update(dict.fromkeys(run.key for run in cell.runs if run.key in runs))
     return list(grids.values())
 
 
 def _launch(
-    options: LaunchOptions, settings: dict[str, Any], runs: Sequence[RunConfig], view: ProgressView
+    options: LaunchOptions, settings: LocalSettings, runs: Sequence[RunConfig], view: ProgressView
 ) -> int:
     from benchmark.launch.local import launch
-    from benchmark.launch.pool import LaunchError
-    from benchmark.launch.tasks import RUN_WORK
 
-    tasks = _tasks(runs, settings["name"])
-    if options.device != "auto" and settings["name"] == "local":
-        settings["devices"] = [options.device]
+    tasks = _tasks(runs, settings.name)
+    forced = options.device != "auto" and settings.name == "local"
     try:
         with view:
             outcomes = launch(
                 tasks,
                 RUN_WORK,
-                kind=settings["name"],
-                workers=options.workers or settings.get("workers"),
-                threads=options.threads or settings.get("threads") or 1,
-                devices=settings.get("devices"),
-                grace=settings.get("grace", 30.0),
+                kind=settings.name,
+                workers=options.workers or settings.workers,
+                threads=options.threads or settings.threads,
+                devices=[options.device] if forced else settings.devices,
+                grace=settings.grace,
                 listener=view,
             )
     except LaunchError as error:
@@ -246,20 +241,14 @@ def _launch(
 
 def _cluster(
     options: LaunchOptions,
-    launcher: Mapping[str, Any],
+    settings: SlurmSettings,
     index: RunIndex,
     runs: Sequence[RunConfig],
     tracked: Mapping[str, TrackedRun],
     view: ProgressView,
 ) -> int:
     """Submit what neither ended nor lives, and follow it; exit code 0, 1 (not all have ended), 130 (left alone)."""
-    from benchmark.launch.slurm.packing import check_time, known_seconds
-    from benchmark.launch.slurm.queue import SlurmQueue
-    from benchmark.launch.slurm.settings import SlurmSettings
-    from benchmark.launch.slurm.submissions import Cluster
-    from benchmark.launch.tasks import RUN_WORK
-
-    settings, results = SlurmSettings.of(launcher), index.results
+    results = index.results
     queue = SlurmQueue(settings, results.root / "launcher" / "jobs")
     intervals = {run.key: min(1.0, run.runtime.checkpoint_every / run.train.rounds) for run in runs}
     check_time(settings, intervals, known_seconds(index))
@@ -288,8 +277,6 @@ def _cluster(
 
 def _tasks(runs: Sequence[RunConfig], launcher: str) -> list[Task]:
     """The tasks of a launcher."""
-    from benchmark.launch.tasks import Task
-
     tasks = []
     for run in runs:
         plain = run.model_dump(mode="json")

@@ -6,9 +6,13 @@ from functools import partial
 
 from rich.table import Table as TextTable
 
+from benchmark.analyses.registry import ANALYSES
 from benchmark.config.compose import group_names, load_group
 from benchmark.errors import ConfigError, UserError, wrong
+from benchmark.experiments.figures import find_figures
+from benchmark.experiments.tables import find_specs
 from benchmark.paths import CONF
+from benchmark.registry import broken_files
 from benchmark.reports.render.console import TextConsole
 
 KINDS = tuple("methods datasets partitions selections tables figures analyses models rules".split())
@@ -50,7 +54,6 @@ def main(words: Sequence[str]) -> int:
 
 def _entries(kind: str) -> list[tuple[str, str]]:
     if kind == "rules":
-        from benchmark.registry import broken_files
         from methods.core import method
 
         for text in broken_files("methods").values():
@@ -61,16 +64,10 @@ def _entries(kind: str) -> list[tuple[str, str]]:
             for name in method.names(slot)
         ]
     if kind == "tables":
-        from benchmark.experiments.tables import find_specs
-
         return [(spec.name, spec.title) for spec in find_specs()]
     if kind == "figures":
-        from benchmark.experiments.figures import find_figures
-
         return [(figure.name, figure.title) for figure in find_figures()]
     if kind == "analyses":
-        from benchmark.analyses.registry import ANALYSES
-
         return [(analysis.name, analysis.summary) for analysis in ANALYSES]
     group = kind.rstrip("s")
     return [(name, _text(partial(described, group, name))) for name in group_names(group)]

@@ -1,178 +1,179 @@
-"""Options of the commands: the fields of a dataclass are the ``key=value`` words that a command takes.
+"""The words of a command: from `CommandOptions` to ``--help``, from ``key=value`` to options."""
 
-``Annotated[str, "PATTERN*,..."]`` says what help and messages call the values; with None the field is no word. A field
-of type bool is a flag: ``watch: bool = False`` is set by ``--watch``. A field ``GROUP_settings`` that is a mapping
-takes the words ``GROUP.KEY=VALUE``, with VALUE in YAML, and ``dataset_options`` takes ``dataset.options.KEY=VALUE``.
-What a word means stands under ``Attributes:`` in the docstring of the class.
-"""
-
-import dataclasses
-import inspect
-import re
-import types
 import typing
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import yaml
+from pydantic import BaseModel, Field, PositiveInt
 
 from benchmark.config.compose import load_group
 from benchmark.config.files import load_yaml
-from benchmark.config.schema import DEVICES
+from benchmark.config.schema import Device, PathsConfig, RuntimeConfig, declared
 from benchmark.errors import ConfigError, nearest, validate, wrong
+from benchmark.experiments.selection import CommandOptions, FileName, RunQuery
+from benchmark.launch.settings import LocalSettings
 from benchmark.launch.slurm.queue import SlurmQueue
 from benchmark.launch.slurm.settings import SlurmSettings
 from benchmark.tracking import TrackingSettings
 
-Options = TypeVar("Options")
-
-ACCEPTS = {
-    "paper": "fedld|fedsdc|feddiverse|fedmr",
-    "name": "FILE of conf/table",
-    "preset": "quick|small|paper",
-    "rows": "KEY,PATTERN*,...",
-    "columns": "KEY,PATTERN*,...",
-    "tuned": "FOLDER|off",
-    "device": "auto|cpu|cuda",
-    "dataset_options": "VALUE of the data sets of all cells",
-}
-"""What options of these names accept, for messages and help. For the others it follows from the type."""
-
-TYPES = {int: "NUMBER", float: "NUMBER", Path: "FOLDER", str: "TEXT", bool: ""}
+Given = TypeVar("Given", bound=CommandOptions)
 
 
-@dataclass(frozen=True, kw_only=True)
-class TrackingOptions:
-    """Whether runs, tables and figures are sent to W&B.
+class TrackingOptions(CommandOptions):
+    """Whether runs, tables and figures are sent to W&B."""
 
-    Attributes:
-        tracking: Where runs, tables and figures are sent. If left out: nowhere; ``track`` sends them to W&B.
-        tracking_settings: A setting of tracking.
-    """
-
-    tracking: Annotated[str | None, "off|wandb"] = None
-    tracking_settings: Mapping[str, Any] = field(default_factory=dict)
+    tracking: FileName | None = Field(
+        None, title="off|wandb", description="where runs, tables and figures are sent; if left out: nowhere"
+    )
+    tracking_settings: Mapping[str, Any] = Field({}, title="VALUE", description="a setting of tracking")
 
 
-@dataclass(frozen=True, kw_only=True)
-class LaunchOptions(TrackingOptions):
-    """How runs are carried out and tracked.
+class LauncherOptions(CommandOptions):
+    """Where runs are carried out."""
 
-    Attributes:
-        launcher: Where runs are carried out.
-        launcher_settings: A setting of the launcher, on top of those in its file.
-        workers: Processes of the local launcher. If left out: one per GPU, without a GPU one per core.
-        threads: Threads of a run; the same number gives the same bits. If left out: 1.
-        device: Device of the runs.
-        data: Folder of the raw data. If left out: what the variable FEDTABLES_DATA names, or ``data``.
-        verbose: Print a line for every run that has ended.
-    """
+    launcher: FileName = Field(
+        "local", title="local|inline|slurm|FILE of conf/launcher", description="where runs are carried out"
+    )
+    launcher_settings: Mapping[str, Any] = Field(
+        {}, title="VALUE", description="a setting of the launcher, on top of those in its file"
+    )
+    device: Device = declared(RuntimeConfig, "device")
+    data: Path | None = declared(PathsConfig, "data")
 
-    launcher: Annotated[str, "local|inline|slurm|FILE of conf/launcher"] = "local"
-    launcher_settings: Mapping[str, Any] = field(default_factory=dict)
-    workers: int | None = None
-    threads: int | None = None
-    device: str = "auto"
-    data: Path | None = None
-    verbose: bool = False
 
-    def __post_init__(self) -> None:
-        """Refuse settings of launcher and tracking now, before anything slow is imported."""
-        launcher = launcher_settings(self)
-        if launcher["name"] == "slurm":
-            SlurmSettings.of(launcher)
+class LaunchOptions(LauncherOptions, TrackingOptions):
+    """How runs are carried out and tracked."""
+
+    workers: PositiveInt | None = declared(LocalSettings, "workers")
+    threads: PositiveInt | None = Field(
+        None, description="threads of a run; the same number gives the same bits; if left out: 1"
+    )
+    verbose: bool = Field(False, description="a line for every run that has ended")
+
+    def check(self) -> None:
+        """Refuse wrong settings."""
+        if isinstance(launcher_settings(self), SlurmSettings):
             SlurmQueue.require()
         tracking_settings(self)
 
 
-@dataclass(frozen=True, kw_only=True)
-class PresetOptions(LaunchOptions):
-    """Which runs of a preset are carried out, and where what comes of them is written.
+class PresetOptions(LaunchOptions, RunQuery):
+    """Which runs of a preset are carried out, and where what comes of them is written."""
 
-    Attributes:
-        preset: Data, model and budget.
-        seeds: Number of seeds. If left out: as many as the table or figure says.
-        results: The results folder.
-        tuned: Folder of tuned values, or ``off``. If left out: those of the results folder, then those of the project.
-        stale: Whether finished runs whose method's code has changed since are carried out again, or used and marked.
-        out: Folder of the files that are written. If left out: one in the results folder.
-    """
+    out: Path | None = Field(
+        None, description="folder of the files that are written; if left out: one in the results folder"
+    )
 
-    preset: str = "quick"
-    seeds: int | None = None
-    results: Path = Path("results")
-    tuned: str | None = None
-    stale: Literal["rerun", "keep"] = "rerun"
-    out: Path | None = None
+
+class OutOption(CommandOptions):
+    """Where something is written."""
+
+    out: Path | None = Field(None, description="folder of the files that are written")
 
 
 class Word(NamedTuple):
     """One word that a command takes. ``default`` is empty if leaving the word out has a meaning of its own."""
 
     field: str
-    type: Any
     accepts: str
     default: str
     meaning: str
 
 
-def parse(words: Sequence[str], command: str, kind: type[Options]) -> Options:
+def accepts(part: Mapping[str, Any]) -> str:
+    """The values that a part of a JSON schema allows: ``a|b``, or words such as ``integer ≥ 1 or null``."""
+    if "anyOf" in part:
+        return " or ".join(dict.fromkeys(accepts(other) for other in part["anyOf"]))
+    if "enum" in part:
+        return "|".join(map(str, part["enum"]))
+    kinds = {"integer": "integer", "number": "number", "string": "text", "boolean": "true|false"}
+    kinds |= {"null": "null", "array": "list", "object": "mapping"}
+    bounds = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}
+    limits = " and ".join(f"{sign} {part[key]:.15g}" for key, sign in bounds.items() if key in part)
+    kind = "FOLDER" if part.get("format") == "path" else kinds[part["type"]]
+    return f"{kind} {limits}".strip()
+
+
+def words_of(kind: type[BaseModel]) -> dict[str, Word]:
+    """The words of an options class."""
+    words = {}
+    properties = kind.model_json_schema()["properties"]
+    for name, field in kind.model_fields.items():
+        if field.exclude:
+            continue
+        key, values = name, field.title or accepts(properties[name]).removesuffix(" or null")
+        if field.annotation is bool:
+            key, values = f"--{name}", ""
+        elif typing.get_origin(field.annotation) is Mapping:
+            key = f"{name.removesuffix('_settings').replace('_', '.')}.KEY"
+        default = "" if field.default in (None, False, "", {}) else str(field.default)
+        words[key] = Word(name, values, default, field.description or "")
+    return words
+
+
+def parse(words: Sequence[str], command: str, kind: type[Given]) -> Given:
     """The options that ``words`` of the command line set; ``--help`` prints them and ends the process.
 
     Args:
         words: ``key=value`` words and flags. ``key=`` without a value is ignored.
         command: Its name, for messages.
-        kind: A dataclass whose fields all have defaults.
+        kind: CommandOptions that all have defaults.
 
     Raises:
-        ConfigError: A word that the command does not take, or a value of another type.
+        ConfigError: A word that the command does not take, or a value that is not allowed.
     """
-    known = words_of(kind)
+    options = words_of(kind)
     if {"--help", "-h"} & set(words):
         print(f"usage: python -m benchmark {command} [key=value ...]\n")
-        for key, word in known.items():
-            default = f" Default: {word.default}." if word.default else ""
-            print(f"  {key}={word.accepts}" if word.accepts else f"  {key}")
-            print(f"      {word.meaning.replace('``', '')}{default}")
+        print("\n".join(help_lines(options)))
         raise SystemExit(0)
     flags = [word for word in words if word.startswith("--")]
     for flag in flags:
-        if flag not in known:
-            allowed = [word for word in known if word.startswith("--")]
+        if flag not in options:
+            allowed = [word for word in options if word.startswith("--")]
             raise ConfigError(wrong(command, flag, f"a flag: {', '.join(allowed) or 'none'}", known=allowed))
-    values: dict[str, Any] = {known[flag].field: True for flag in flags}
-    accepted = {key: word.accepts for key, word in known.items() if not key.startswith("--")}
+    values: dict[str, Any] = {options[flag].field: True for flag in flags}
+    accepted = {key: word.accepts for key, word in options.items() if not key.startswith("--")}
     for key, text in read([word for word in words if word not in flags], accepted, command).items():
         group, _, rest = key.rpartition(".")
-        if key in known:
-            values[known[key].field] = convert(key, text, known[key].type)
+        if key in options:
+            values[options[key].field] = text
         else:
-            values.setdefault(known[f"{group}.KEY"].field, {})[rest] = yaml_value(text, key)
-    return kind(**values)
+            values.setdefault(options[f"{group}.KEY"].field, {})[rest] = yaml_value(text, key)
+    given = validate(kind, values)
+    given.check()
+    return given
 
 
-def read(words: Sequence[str], known: Mapping[str, str], command: str) -> dict[str, str]:
+def help_lines(words: Mapping[str, Word]) -> Iterator[str]:
+    """Words with their meanings, as ``--help`` prints them."""
+    for key, word in words.items():
+        yield f"  {key}={word.accepts}" if word.accepts else f"  {key}"
+        yield f"      {word.meaning}" + (f"; default: {word.default}" if word.default else "")
+
+
+def read(words: Sequence[str], accepted: Mapping[str, str], command: str) -> dict[str, str]:
     """``{key: text}`` of ``key=text`` words.
 
     Args:
         words: Words of the command line.
-        known: What each key accepts, for the message. ``GROUP.KEY`` stands for every key of a group.
+        accepted: What each key accepts, for the message. ``GROUP.KEY`` stands for every key of a group.
         command: Its name, for messages.
 
     Raises:
         ConfigError: A word of another form, an unknown key, or a key that is given twice.
     """
     values: dict[str, str] = {}
-    allowed = ", ".join(f"{key}={accepts}" for key, accepts in known.items()) or "none"
+    allowed = ", ".join(f"{key}={values}" for key, values in accepted.items()) or "none"
     for word in words:
         key, equals, text = word.partition("=")
         if not equals:
             raise ConfigError(wrong(command, word, f"key=value, with a key of: {allowed}"))
-        if key not in known and f"{key.rpartition('.')[0]}.KEY" not in known:
+        if key not in accepted and f"{key.rpartition('.')[0]}.KEY" not in accepted:
             raise ConfigError(
-                f"{command}: unknown key {key!r}; expected one of: {allowed}.{nearest(key, known)}"
+                f"{command}: unknown key {key!r}; expected one of: {allowed}.{nearest(key, accepted)}"
             )
         if key in values:
             raise ConfigError(f"{command}: {key} is given twice.")
@@ -181,54 +182,30 @@ def read(words: Sequence[str], known: Mapping[str, str], command: str) -> dict[s
     return values
 
 
-def convert(key: str, text: str, hint: Any) -> Any:
-    """The value of an option from its text. Whole numbers are at least 1. `ConfigError` if it does not fit."""
-    if typing.get_origin(hint) is Literal:
-        choices = [str(choice) for choice in typing.get_args(hint)]
-        if text not in choices:
-            raise ConfigError(wrong(key, text, f"one of: {', '.join(choices)}", known=choices))
-        return text
-    if key in ("preset", "launcher", "tracking"):
-        load_group(key, text)  # refuses an unknown name
-    if key == "device" and not re.fullmatch(DEVICES, text):
-        raise ConfigError(wrong(key, text, "auto, cpu, cuda or cuda:NUMBER", known=("auto", "cpu", "cuda")))
+def yaml_value(text: str, key: str) -> Any:
+    """What YAML reads in the value of a word; `ConfigError` if it cannot."""
     try:
-        value = hint(text)
-    except ValueError:
-        value = None
-    if value is None or (hint is int and value < 1):
-        raise ConfigError(wrong(key, text, "a whole number of at least 1" if hint is int else "a number"))
-    return value
+        return load_yaml(text)
+    except (ValueError, RecursionError, yaml.YAMLError) as error:
+        raise ConfigError(wrong(key, text, "a value in YAML")) from error
 
 
 def group_settings(group: str, name: str, given: Mapping[str, Any]) -> dict[str, Any]:
     """The settings of ``conf/<group>/<name>.yaml``, with those of the command line on top.
 
     A file of another name than its kind (``name:`` in it) holds what differs from the file of its kind.
-
-    Args:
-        group: Folder of conf/.
-        name: Name of the file.
-        given: ``{KEY: VALUE}`` of the words ``GROUP.KEY=VALUE``.
-
-    Raises:
-        ConfigError: No such file or setting (with the nearest).
     """
     chosen = load_group(group, name)
-    settings = load_group(group, chosen["name"]) | chosen
-    allowed = [key for key in settings if key != "name"]
-    for key in given:
-        if key not in allowed:
-            raise ConfigError(
-                f"{group}.{key}: no such setting; expected one of: {', '.join(allowed)} "
-                f"(conf/{group}/{settings['name']}.yaml).{nearest(key, allowed)}"
-            )
-    return {**settings, **given}
+    return {**load_group(group, chosen["name"]), **chosen, **given}
 
 
-def launcher_settings(options: LaunchOptions) -> dict[str, Any]:
-    """Settings of the launcher. ``name`` is its kind: ``inline``, ``local`` or ``slurm``."""
-    return group_settings("launcher", options.launcher, options.launcher_settings)
+def launcher_settings(options: LauncherOptions) -> LocalSettings | SlurmSettings:
+    """Settings of the launcher."""
+    values = group_settings("launcher", options.launcher, options.launcher_settings)
+    if values["name"] == "slurm":
+        return SlurmSettings.of(values)
+    where = f" Set it in conf/launcher/{options.launcher}.yaml or with launcher.KEY=VALUE."
+    return validate(LocalSettings, values, "launcher.", after=where)
 
 
 def tracking_settings(options: TrackingOptions, default: str = "off") -> TrackingSettings:
@@ -240,46 +217,3 @@ def tracking_settings(options: TrackingOptions, default: str = "off") -> Trackin
         )
     where = " Set it in conf/tracking/wandb.yaml or with tracking.KEY=VALUE."
     return validate(TrackingSettings, group_settings("tracking", name, given), "tracking.", after=where)
-
-
-def yaml_value(text: str, key: str) -> Any:
-    """What YAML reads in the value of a word; `ConfigError` if it cannot."""
-    try:
-        return load_yaml(text)
-    except (ValueError, RecursionError, yaml.YAMLError) as error:
-        raise ConfigError(wrong(key, text, "a value in YAML")) from error
-
-
-def words_of(kind: type) -> dict[str, Word]:
-    """The words of an options class."""
-    found = {}
-    defaults = {each.name: each.default for each in dataclasses.fields(kind)}
-    meanings = _meanings(kind)
-    for name, hint in typing.get_type_hints(kind, include_extras=True).items():
-        accepts = ACCEPTS.get(name)
-        if typing.get_origin(hint) is Annotated:
-            hint, accepts = typing.get_args(hint)
-            if accepts is None:
-                continue
-        if typing.get_origin(hint) is types.UnionType:
-            hint = next(other for other in typing.get_args(hint) if other is not type(None))
-        key = f"--{name}" if hint is bool else name
-        if typing.get_origin(hint) is Mapping:
-            group = name.removesuffix("_settings").replace("_", ".")
-            key, accepts = f"{group}.KEY", accepts or f"VALUE of conf/{group}"
-        elif typing.get_origin(hint) is Literal:
-            accepts = "|".join(typing.get_args(hint))
-        default = defaults[name]
-        shown = "" if default in (None, False, "", dataclasses.MISSING) else str(default)
-        found[key] = Word(name, hint, accepts or TYPES[hint], shown, meanings.get(name, ""))
-    return found
-
-
-def _meanings(kind: type) -> dict[str, str]:
-    """What the fields of an options class mean, by the docstrings of its bases and its own."""
-    found: dict[str, str] = {}
-    for base in reversed(kind.__mro__):
-        section = inspect.cleandoc(base.__doc__ or "").partition("\nAttributes:\n")[2]
-        entries = re.findall(r"^ {4}(\w+): (.*(?:\n {8}.*)*)", section, re.MULTILINE)
-        found |= {name: " ".join(text.split()) for name, text in entries}
-    return found

@@ -1,15 +1,16 @@
 """The configurations that the words of ``run`` describe, in Hydra's override grammar.
 
 ``GROUP=NAME`` chooses a file of ``conf/GROUP``, ``KEY=VALUE`` sets a key, ``+KEY=VALUE`` adds it, ``~KEY`` removes it.
-``dataset.options.KEY=VALUE`` sets any option that the data set has.
+``dataset.options.KEY=VALUE`` sets any option that the data set has, and ``results=FOLDER`` is ``paths.results=FOLDER``.
 With ``-m`` the values ``a,b``, ``range(0,3)`` and ``glob(fed*)`` are swept, and every combination is one configuration.
 Hydra parses the words. `benchmark.config.compose` composes the files, as for tables, so that both give equal runs.
 """
 
-import copy
 import itertools
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
+from functools import reduce
+from operator import getitem
 from typing import Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -18,13 +19,28 @@ from hydra.errors import HydraException
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from benchmark.config.compose import compose, group_names, resolve
-from benchmark.config.merge import merge
-from benchmark.config.schema import GROUPS, RunConfig
-from benchmark.errors import ConfigError, UserError, nearest, wrong
+from benchmark.config.compose import (
+    CHOICES,
+    COMMAND_LINE,
+    compose,
+    group_names,
+    resolve,
+    set_value,
+    with_dataset_options,
+    without,
+)
+from benchmark.config.merge import Settings, merge, plain
+from benchmark.config.schema import RunConfig
+from benchmark.errors import ConfigError, UserError, wrong
 
-CHOICES = (*GROUPS, "preset")
-"""Keys that choose a file of the folder of their name."""
+SHORT = {
+    "results": "paths.results",
+    "data": "paths.data",
+    "device": "runtime.device",
+    "threads": "runtime.threads",
+    "stale": "runtime.stale",
+}
+"""Options of other commands that are keys of a run's configuration."""
 
 _KEY = re.compile(r"\$\{[^${}:]*\}")
 """The value of another key. What else begins with ``${`` is a call, which may read the environment."""
@@ -48,28 +64,34 @@ def configurations(words: Sequence[str], many: bool) -> list[RunConfig]:
     Raises:
         ConfigError: An unknown key or name (with the nearest), or a value that is not allowed.
     """
-    found = []
+    configs = []
     axes = _axes(words, many)
     for overrides in itertools.product(*axes):
         swept = " ".join(
             str(override.input_line) for override, axis in zip(overrides, axes, strict=True) if len(axis) > 1
         )
         try:
-            found.append(resolve(_composed(overrides)))
+            configs.append(resolve(_composed(overrides)))
         except UserError as error:
             raise ConfigError(f"{swept}: {error}" if swept else str(error)) from error
-    return found
+    return configs
 
 
-def plain_configuration(words: Sequence[str]) -> dict[str, Any]:
+def plain_configuration(words: Sequence[str]) -> Settings:
     """The configuration of one run before it is validated."""
     return _composed([override for axis in _axes(words, many=False) for override in axis])
 
 
 def _axes(words: Sequence[str], many: bool) -> list[list[Override]]:
     """One list for each key: an override for each of its values."""
-    last = {override.get_key_element(): override for override in _parse(words)}
+    last = {override.get_key_element(): override for override in _parse(map(_long, words))}
     return [_values(override, many) for override in last.values()]
+
+
+def _long(word: str) -> str:
+    """``paths.results=FOLDER`` for ``results=FOLDER``, and so on."""
+    key, equals, value = word.partition("=")
+    return f"{SHORT.get(key, key)}{equals}{value}"
 
 
 def _parse(words: Iterable[str]) -> list[Override]:
@@ -109,78 +131,54 @@ def _values(override: Override, many: bool) -> list[Override]:
     return _parse(f"{key}={text}" for text in texts)
 
 
-def _composed(overrides: Sequence[Override]) -> dict[str, Any]:
+def _composed(overrides: Sequence[Override]) -> Settings:
     """The plain configuration of conf/ with overrides: choices of files first, then the others in their order."""
-    chosen, changes = {}, []
+    files, changes = {}, []
     for override in overrides:
         if override.key_or_group in CHOICES and override.type is OverrideType.CHANGE:
-            chosen[override.key_or_group] = str(override.value())
+            files[override.key_or_group] = str(override.value())
         else:
             changes.append(override)
-    config = compose(chosen.pop("preset", "quick"), chosen)
+    config = compose(files.pop("preset", "quick"), files, source=COMMAND_LINE)
+    options: dict[str, Any] = {}
     for override in changes:
-        if not _sets_option(override):
-            _apply(config, override)
-    before = copy.deepcopy(config.get("dataset"))
-    options = [override for override in changes if _sets_option(override)]
-    for override in options:
-        _apply(config, override)
-    if any("${" in str(override.input_line) for override in overrides):
-        try:
-            config = OmegaConf.to_container(OmegaConf.create(config), resolve=True)  # type: ignore[assignment]
-        except OmegaConfBaseException as error:
-            raise ConfigError(f"run: {_first_line(error)}.") from error
-    if options:
-        from datasets.core.registry import with_options  # imports all builders
-
-        data, own = config["dataset"], (before or {}).get("options") or {}
-        given = {key: data["options"][key] for key in (each.key_or_group.split(".")[2] for each in options)}
-        config["dataset"], _ = with_options({**data, "options": own}, given)
-    return config
+        if option := _option(override):
+            options[option] = override.value()
+        else:
+            config = _changed(config, override)
+    referring = [override for override in changes if "${" in str(override.input_line)]
+    if referring:
+        values = _resolved(merge(config, {"dataset": {"options": options}}))
+        for override in referring:
+            value = reduce(getitem, override.key_or_group.split("."), values)
+            if option := _option(override):
+                options[option] = value
+            else:
+                config = set_value(config, override.key_or_group, value, COMMAND_LINE)
+    return with_dataset_options(config, options)[0] if options else config
 
 
-def _sets_option(override: Override) -> bool:
-    """Whether an override sets one option of the data set, which need not be in its file."""
-    return override.key_or_group.startswith("dataset.options.") and override.type is not OverrideType.DEL
+def _option(override: Override) -> str:
+    """The option of the data set that an override sets, which need not be in its file; empty if it sets none."""
+    path, _, option = override.key_or_group.rpartition(".")
+    return option if path == "dataset.options" and override.type is not OverrideType.DEL else ""
 
 
-def _apply(config: dict[str, Any], override: Override) -> None:
-    """Set, add or remove one key in place."""
-    *parents, last = override.key_or_group.split(".")
-    adds = override.type in (OverrideType.ADD, OverrideType.FORCE_ADD) or _sets_option(override)
-    node: Any = config
-    for part in parents:
-        if adds and node.get(part) is None:
-            node[part] = {}
-        node = node.get(part)
-        if not isinstance(node, dict):
-            raise _unknown(config, override.key_or_group)
-    if not adds and last not in node:
-        raise _unknown(config, override.key_or_group)
+def _resolved(config: Settings) -> Any:
+    """A configuration in which ``${KEY}`` has become the value of this key."""
+    try:
+        return OmegaConf.to_container(OmegaConf.create(plain(config)), resolve=True)
+    except OmegaConfBaseException as error:
+        raise ConfigError(f"run: {_first_line(error)}.") from error
+
+
+def _changed(config: Settings, override: Override) -> Settings:
+    """The configuration with one key set, added or removed."""
+    key = override.key_or_group
     if override.type is OverrideType.DEL:
-        del node[last]
-    else:
-        node[last] = merge({last: node.get(last)}, {last: override.value()})[last]
-
-
-def _unknown(config: Mapping[str, Any], key: str) -> ConfigError:
-    keys = [*_paths(config), *CHOICES, "launcher", "workers", "tracking"]
-    parent = key.rpartition(".")[0]
-    there = [known for known in keys if known.rpartition(".")[0] == parent] or list(config)
-    return ConfigError(
-        f"{key}: unknown key; expected one of: {', '.join(dict.fromkeys(there))}.{nearest(key, keys)} "
-        f"Put + before a key to add one where a rule takes it."
-    )
-
-
-def _paths(node: Mapping[str, Any], prefix: str = "") -> list[str]:
-    """The paths of all keys, ``train`` and ``train.lr``."""
-    found = []
-    for key, value in node.items():
-        found.append(f"{prefix}{key}")
-        if isinstance(value, Mapping):
-            found += _paths(value, f"{prefix}{key}.")
-    return found
+        return without(config, key)
+    adds = override.type in (OverrideType.ADD, OverrideType.FORCE_ADD)
+    return set_value(config, key, override.value(), COMMAND_LINE, new=adds)
 
 
 def _first_line(error: Exception) -> str:

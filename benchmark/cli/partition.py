@@ -3,43 +3,45 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
+
+import numpy as np
+from pydantic import Field
 
 from benchmark.cli.options import parse
 from benchmark.config.compose import resolve
 from benchmark.errors import ConfigError, wrong
 from benchmark.experiments.plan import check_names
+from benchmark.experiments.selection import CommandOptions
 from benchmark.runs.files import storing
+from partitions.core.base import IntArray, Population
+from partitions.core.store import Partition
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from partitions.core.base import IntArray, Population
-    from partitions.core.store import Partition
 
 BLOCK_WIDTH = 110  # characters; wider tables continue below
 
 
-@dataclass(frozen=True)
-class PartitionOptions:
-    """Options of the command, beside the keys of a run.
+class PartitionOptions(CommandOptions):
+    """Options of the command, beside the keys of a run."""
 
-    Attributes:
-        out: The picture. If left out: a file in ``figures`` of the results folder.
-    """
-
-    out: Annotated[Path | None, "FILE.png"] = None
+    out: Path | None = Field(
+        None,
+        title="FILE.png",
+        description="the picture; if left out: a file in figures of the results folder",
+    )
 
 
 def main(words: Sequence[str]) -> int:
     """Print and draw the partition of a run with these keys (``dataset=... partition=... seed=...``); exit code 0."""
     if not words or words[0] != "show":
         raise ConfigError(wrong("partition", words[0] if words else "", "show"))
-    own = [word for word in words[1:] if word.partition("=")[0] in ("out", "-h", "--help")]
-    options = parse(own, "partition show", PartitionOptions)
-    settings = [word for word in words[1:] if word not in own]
+    ours = [word for word in words[1:] if word.partition("=")[0] in ("out", "-h", "--help")]
+    options = parse(ours, "partition show", PartitionOptions)
+    settings = [word for word in words[1:] if word not in ours]
     for word in settings:
         if "=" not in word:
             example = "key=value, like partition=dirichlet partition.alpha=0.1"
@@ -105,8 +107,6 @@ def partition_text(partition: Partition, population: Population) -> str:
 def _head(partition: Partition) -> str:
     identity, sizes = partition.identity, partition.sizes
     params = ", ".join(f"{key}={value}" for key, value in identity["params"].items() if value is not None)
-    import numpy as np
-
     times = np.bincount(np.concatenate(partition.clients), minlength=partition.num_samples)
     return (
         f"partition {partition.id}\n"

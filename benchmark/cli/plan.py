@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
+from pydantic import Field
 from rich.table import Table as TextTable
 
 from benchmark.cli.launching import plans_of
 from benchmark.cli.options import parse
-from benchmark.config.schema import RunConfig
+from benchmark.config.schema import Device, RunConfig, RuntimeConfig, declared
+from benchmark.experiments import estimate
+from benchmark.experiments.estimate import RunBlock
 from benchmark.experiments.plan import unique_runs
 from benchmark.experiments.selection import TableQuery
 from benchmark.launch.slurm.overview import RunOverview
@@ -19,46 +21,38 @@ from benchmark.reports.render.console import TextConsole
 from benchmark.runs.index import RunIndex
 from benchmark.runs.store import Results
 
-if TYPE_CHECKING:
-    from benchmark.experiments.estimate import Block
 
-
-@dataclass(frozen=True, kw_only=True)
 class PlanOptions(TableQuery):
-    """Options of the command.
+    """Options of the command."""
 
-    Attributes:
-        timing: Whether a round of each kind of run is measured on this device.
-        device: Device that is measured.
-    """
-
-    timing: Literal["on", "off"] = "on"
-    device: str = "auto"
+    timing: Literal["on", "off"] = Field(
+        "on", description="whether a round of each kind of run is measured on this device"
+    )
+    device: Device = declared(RuntimeConfig, "device")
 
 
 def main(words: Sequence[str]) -> int:
     """Print what the chosen tables need; exit code 0."""
     options = parse(words, "plan", PlanOptions)
     plans = plans_of(options)
-    from benchmark.experiments import estimate
 
     overview = RunOverview(RunIndex(Results(options.results, options.stale).existing()))
     runs = unique_runs([cells for _, cells in plans])
     overview.refresh(runs)
     ended = {key for key in runs if overview.state(key).ended}
     seen = set(ended)
-    found: list[Block] = []
+    blocks: list[RunBlock] = []
     for spec, cells in plans:
         mine = unique_runs([cells])
-        found += estimate.blocks(spec.name, [run for key, run in mine.items() if key not in seen])
+        blocks += estimate.blocks(spec.name, [run for key, run in mine.items() if key not in seen])
         seen |= set(mine)
         print(f"{spec.name}: {len(mine)} runs, {len(ended & set(mine))} ended")
-    known = estimate.paces(found, options.device) if options.timing == "on" else {}
-    TextConsole().print(_table(found, known))
-    times = [block.hours(known[block.shape]) for block in found if block.shape in known]
+    paces = estimate.paces(blocks, options.device) if options.timing == "on" else {}
+    TextConsole().print(_table(blocks, paces))
+    times = [block.hours(paces[block.shape]) for block in blocks if block.shape in paces]
     if sum(times) > estimate.YEAR:
         print(f"this needs GPUs (device=cuda, or launcher=slurm); the load here is {os.getloadavg()[0]:.1f}")
-    uncounted = len(seen - ended) - sum(block.runs for block in found)
+    uncounted = len(seen - ended) - sum(block.runs for block in blocks)
     if uncounted:
         print(f"and {uncounted:,} runs on data of whose size nothing is known before they are there")
     _print_files(list(runs.values()))
@@ -67,8 +61,6 @@ def main(words: Sequence[str]) -> int:
 
 def _print_files(runs: Sequence[RunConfig]) -> None:
     """Print the data sets and trained weights that the runs need."""
-    from benchmark.experiments import estimate
-
     needs = estimate.data_needs(runs)
     print(f"data sets, {_size(sum(need.prepared_bytes for need in needs))} when prepared:")
     for need in needs:
@@ -82,30 +74,28 @@ def _print_files(runs: Sequence[RunConfig]) -> None:
         print(f"weights {path}: {'there' if path.exists() else absent}")
 
 
-def _table(found: Sequence[Block], known: Mapping[Hashable, float]) -> TextTable:
+def _table(blocks: Sequence[RunBlock], paces: Mapping[Hashable, float]) -> TextTable:
     """One line per table, data and model; hours of all methods together."""
     view = TextTable(title="missing runs; hours on this device, one run at a time")
     for name in ("table", "data", "model"):
         view.add_column(name)
     for name in ("runs", "hours", "results"):
         view.add_column(name, justify="right")
-    groups: dict[tuple[str, str, str], list[Block]] = {}
-    for block in found:
+    groups: dict[tuple[str, str, str], list[RunBlock]] = {}
+    for block in blocks:
         key = (block.table, block.run.dataset.name, block.run.model.name)
         groups.setdefault(key, []).append(block)
     for names, group in groups.items():
-        view.add_row(*names, *_totals(group, known))
+        view.add_row(*names, *_totals(group, paces))
     view.add_section()
-    view.add_row("all", "", "", *_totals(found, known))
+    view.add_row("all", "", "", *_totals(blocks, paces))
     return view
 
 
-def _totals(group: Sequence[Block], known: Mapping[Hashable, float]) -> tuple[str, str, str]:
-    from benchmark.experiments.estimate import in_words
-
+def _totals(group: Sequence[RunBlock], known: Mapping[Hashable, float]) -> tuple[str, str, str]:
     runs, space = sum(block.runs for block in group), sum(block.result_bytes for block in group)
     times = [block.hours(known[block.shape]) for block in group if block.shape in known]
-    hours = in_words(sum(times)) if times or not group else "?"
+    hours = estimate.in_words(sum(times)) if times or not group else "?"
     more = "> " if 0 < len(times) < len(group) else ""
     return f"{runs:,}", f"{more}{hours}", _size(space)
 

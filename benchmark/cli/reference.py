@@ -5,7 +5,7 @@ import json
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from pydantic import BaseModel
 
@@ -13,31 +13,36 @@ import datasets
 from benchmark.analyses.registry import ANALYSES
 from benchmark.cli import COMMANDS, entry
 from benchmark.cli.list import described
-from benchmark.cli.options import LaunchOptions, Word, words_of
+from benchmark.cli.options import LaunchOptions, Word, accepts, words_of
 from benchmark.cli.run import USAGE
 from benchmark.config.compose import group_names
-from benchmark.config.schema import IDENTITY, RunConfig
-from benchmark.experiments.selection import TableQuery
-from benchmark.paths import CONF
+from benchmark.config.schema import IDENTITY, RunConfig, declared_settings
+from benchmark.experiments.selection import CommandOptions, TableQuery
+from benchmark.launch.settings import LocalSettings
+from benchmark.launch.slurm.settings import SlurmSettings
+from benchmark.models.base import networks
+from benchmark.models.networks import model_names
 from benchmark.reports.render.markdown import pipe_row
+from benchmark.tracking import TrackingSettings
 from datasets.core import registry as data_registry
 from methods.core import method, rules
 from partitions.core import registry as partition_registry
 
 WRITTEN = "<!-- Written by: python -m benchmark document -->"
-SHARED = {TableQuery: "Options that select tables", LaunchOptions: "Options of launches"}
+SHARED: Mapping[type[CommandOptions], str] = {
+    TableQuery: "Options that select tables",
+    LaunchOptions: "Options of launches",
+}
 """Options that several commands take, and the title of their table."""
 
-SETTINGS = {"launcher": ("local", "slurm"), "tracking": ("wandb",)}
-"""Groups whose keys are set beside a command, ``launcher.KEY=VALUE``, and their files."""
+GROUPS_OF_COMMANDS: Mapping[str, type[BaseModel]] = {
+    "launcher=local": LocalSettings,
+    "launcher=slurm": SlurmSettings,
+    "tracking=wandb": TrackingSettings,
+}
+"""What is set beside a command, ``launcher.KEY=VALUE``, by the choice that has it."""
 
-
-class Setting(NamedTuple):
-    """A key of a file of ``conf/``: its dotted name, its value as written there, and its comment."""
-
-    key: str
-    default: str
-    meaning: str
+SETTING_HEAD = ("key", "type", "default", "meaning")
 
 
 def page(title: str, *parts: str) -> str:
@@ -69,10 +74,11 @@ def commands() -> str:
     return page("Commands", *parts)
 
 
-def options_of(command: str) -> type | None:
+def options_of(command: str) -> type[CommandOptions] | None:
     """The class of a command's options; None if it reads its words in another way."""
-    found: type | None = getattr(sys.modules[entry(command).__module__], f"{command.title()}Options", None)
-    return found
+    module = sys.modules[entry(command).__module__]
+    kind: type[CommandOptions] | None = getattr(module, f"{command.title()}Options", None)
+    return kind
 
 
 def _options(command: str) -> Iterator[str]:
@@ -89,7 +95,7 @@ def _options(command: str) -> Iterator[str]:
     kind = options_of(command)
     if kind is None:
         return
-    own, links = words_of(kind), []
+    own, links = words_of(kind), list[str]()
     for shared, title in SHARED.items():
         if issubclass(kind, shared):
             common = words_of(shared)
@@ -106,10 +112,8 @@ def option_table(words: Mapping[str, Word]) -> str:
     """Options with their defaults and meanings."""
     rows = []
     for key, word in words.items():
-        choices = word.accepts.split("|")
-        values = ", ".join(f"`{each}`" if re.fullmatch("[a-z0-9]+", each) else each for each in choices)
         default = f"`{word.default}`" if word.default else ""
-        rows.append((f"`{key}`", values, default, _prose(word.meaning)))
+        rows.append((f"`{key}`", _code(word.accepts), default, word.meaning))
     return table(["option", "values", "default", "meaning"], rows)
 
 
@@ -118,84 +122,42 @@ def option_table(words: Mapping[str, Word]) -> str:
 
 def configuration() -> str:
     """Every key of a run's configuration, of the launchers and of tracking."""
-    schema = RunConfig.model_json_schema()
-    found = list(settings("config.yaml"))
-    hashed = [each for each in found if each.key.partition(".")[0] in IDENTITY]
-    others = [each for each in found if each not in hashed]
+    rows = list(setting_rows(RunConfig))
+    hashed = [row for row in rows if row[0].strip("`").partition(".")[0] in IDENTITY]
     parts = [
-        "Keys of `conf/config.yaml`. `python -m benchmark run KEY=VALUE` sets them, and so do presets and tables. "
-        "A preset has other defaults. The keys of a data set, a partition or a model are those of the chosen file: "
-        "[data sets, partitions and models](datasets.md). The keys of a rule are listed with the [methods]"
-        "(methods.md#rules).",
+        "`python -m benchmark run KEY=VALUE` sets these keys, and so do presets and tables. A preset has other "
+        "defaults. The further keys of a data set, a partition or a model are those of the chosen file: "
+        "[data sets, partitions and models](datasets.md). A method consists of [rules](methods.md#rules). "
+        "`python -m benchmark run --help` prints the whole configuration as YAML, and `run --cfg job` and `show` print "
+        "what set each value.",
         "## Keys that make another run",
         "Their values are part of a run's hash.",
-        _keys(hashed, schema),
+        table(SETTING_HEAD, hashed),
         "## Keys that do not",
-        _keys(others, schema),
+        table(SETTING_HEAD, [row for row in rows if row not in hashed]),
     ]
-    for group, names in SETTINGS.items():
-        for name in names:
-            keys = [each._replace(key=f"{group}.{each.key}") for each in settings(f"{group}/{name}.yaml")]
-            parts += [f"## {group}={name}", described(group, name)]
-            keys = [each for each in keys if each.key != f"{group}.name"]
-            parts.append(table(["key", "default", "meaning"], _written(keys)))
+    for choice, model in GROUPS_OF_COMMANDS.items():
+        group, _, name = choice.partition("=")
+        rows = [row for row in setting_rows(model, f"{group}.") if row[0] != f"`{group}.name`"]
+        parts += [f"## {choice}", described(group, name), table(SETTING_HEAD, rows)]
     return page("Configuration", *parts)
 
 
-def _keys(found: Sequence[Setting], schema: Mapping[str, Any]) -> str:
-    types = [accepts(_at(schema, each.key) or _open(each.default)) for each in found]
-    rows = [(key, kind, value, text) for (key, value, text), kind in zip(_written(found), types, strict=True)]
-    return table(["key", "type", "default", "meaning"], rows)
+def setting_rows(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, str, str, str]]:
+    """Key, type, default and meaning of every setting that a schema declares."""
+    for key, field, schema in declared_settings(model, prefix):
+        default = "" if field.is_required() else f"`{_yaml(field.default)}`"
+        yield f"`{key}`", _code(accepts(schema)), default, field.description or ""
 
 
-def _written(found: Iterable[Setting]) -> Iterator[tuple[str, str, str]]:
-    return ((f"`{each.key}`", f"`{each.default}`", each.meaning) for each in found)
-
-
-def settings(name: str) -> list[Setting]:
-    """The keys of a file of ``conf/`` that have a value, with the comment behind each or in the lines above it."""
-    found: list[Setting] = []
-    path: list[tuple[int, str]] = []
-    above: list[str] = []
-    for line in (CONF / name).read_text(encoding="utf-8").splitlines():
-        if line.lstrip().startswith("#"):
-            above.append(line.strip(" #"))
-        elif parts := re.fullmatch(r"( *)([\w.]+):(?: +([^#\s].*?))?(?:  # (.*))?", line):
-            indent, key, value, comment = len(parts[1]), parts[2], parts[3], parts[4]
-            path = [each for each in path if each[0] < indent] + [(indent, key)]
-            if value is not None:
-                dotted = ".".join(each for _, each in path)
-                found.append(Setting(dotted, value, comment or (" ".join(above) if indent else "")))
-            above = []
-    return found
-
-
-def _at(schema: Mapping[str, Any], dotted: str) -> Mapping[str, Any]:
-    """The part of a JSON schema that describes a dotted key; empty if it leaves the key open."""
-    part: Mapping[str, Any] = schema
-    for key in dotted.split("."):
-        if "$ref" in part:
-            part = schema["$defs"][part["$ref"].rpartition("/")[2]]
-        part = part.get("properties", {}).get(key, {})
-    return part
-
-
-def _open(default: str) -> dict[str, str]:
-    """What stands for the schema of a key that it leaves open: a rule's name and parameters, or a word."""
-    return {"type": "object" if default == "null" or default.startswith("{") else "string"}
-
-
-def accepts(part: Mapping[str, Any]) -> str:
-    """The values that a part of a JSON schema allows, in words."""
-    if "anyOf" in part:
-        return " or ".join(dict.fromkeys(accepts(each) for each in part["anyOf"]))
-    if "enum" in part:
-        return ", ".join(f"`{each}`" for each in part["enum"])
-    words = {"integer": "integer", "number": "number", "string": "text", "boolean": "`true`, `false`"}
-    words |= {"null": "null", "array": "list", "object": "mapping"}
-    bounds = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}
-    limits = " and ".join(f"{sign} {part[key]:.15g}" for key, sign in bounds.items() if key in part)
-    return f"{words[part['type']]} {limits}".strip()
+def _code(values: str) -> str:
+    """``a|b`` as `a`, `b`; other words as they are."""
+    words = values.split("|")
+    return (
+        values
+        if len(words) == 1
+        else ", ".join(f"`{word}`" if re.fullmatch("[a-z0-9_]+", word) else word for word in words)
+    )
 
 
 def fields(model: type[BaseModel]) -> str:
@@ -204,7 +166,7 @@ def fields(model: type[BaseModel]) -> str:
     shown = []
     for name, part in schema.get("properties", {}).items():
         default = f" (default {_yaml(part['default'])})" if part.get("default", "") != "" else ""
-        shown.append(f"`{name}`: {accepts(part)}{default}")
+        shown.append(f"`{name}`: {_code(accepts(part))}{default}")
     return "<br>".join(shown)
 
 
@@ -217,9 +179,6 @@ def _yaml(value: Any) -> str:
 
 def choices() -> str:
     """The files of conf/dataset, conf/partition and conf/model, and the parameters of what they name."""
-    from benchmark.models.base import networks
-    from benchmark.models.networks import model_names
-
     parts = [
         "`python -m benchmark list datasets|partitions|models` prints the files of `conf/` on a terminal."
     ]
@@ -259,10 +218,10 @@ def hooks() -> str:
 
 def _hooks(base: type[rules.Rule]) -> Iterator[tuple[str, str]]:
     classes = [each for each in reversed(base.__mro__) if each.__module__ == rules.__name__]
-    found = {
+    members = {
         name: value for each in classes for name, value in vars(each).items() if not name.startswith("_")
     }
-    for name, value in found.items():
+    for name, value in members.items():
         function = value.fget if isinstance(value, property) else value
         if inspect.isfunction(function):
             names = ", ".join(list(inspect.signature(function).parameters)[1:])

@@ -7,33 +7,33 @@ import os
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from pydantic import Field
 
 from benchmark.cli.launching import plans_of
 from benchmark.cli.options import parse
 from benchmark.experiments.plan import unique_runs
 from benchmark.experiments.selection import TableQuery
 from benchmark.experiments.spec import TableSpec
+from benchmark.experiments.tables import TABLE_FOLDER
+from benchmark.fidelity.ledger import Chapter, LedgerEntry, load
+from benchmark.runs.files import write_with_folder
 from benchmark.runs.index import RunIndex
 from benchmark.runs.status import RunState
 from benchmark.runs.store import Results
 
 if TYPE_CHECKING:
-    from benchmark.fidelity.ledger import Chapter, LedgerEntry
     from benchmark.reports.tables import Table
 
 
-@dataclass(frozen=True, kw_only=True)
 class ReportOptions(TableQuery):
-    """Options of the command.
+    """Options of the command."""
 
-    Attributes:
-        out: Folder of the page. If left out: ``report`` in the results folder.
-    """
-
-    out: Path | None = None
+    out: Path | None = Field(
+        None, description="folder of the page; if left out: report in the results folder"
+    )
 
 
 def main(words: Sequence[str]) -> int:
@@ -47,12 +47,10 @@ def main(words: Sequence[str]) -> int:
 def write_report(query: TableQuery, index: RunIndex, out: Path | None = None) -> Path:
     """Write ``index.html`` about the selected tables, as far as they have runs; its path."""
     plans = sorted(plans_of(query), key=lambda plan: (plan[0].paper, plan[0].table or math.inf, plan[0].name))
-    from benchmark.fidelity.ledger import load
     from benchmark.reports.collect import collect
     from benchmark.reports.details import Details
     from benchmark.reports.layout import as_table
     from benchmark.reports.render.html.page import Page, Section, render
-    from benchmark.runs.files import write_with_folder
 
     chapters, details = load(), Details(index, query)
     newest, sections, absent, shown = 0.0, [], [], dict[str, RunState]()
@@ -91,35 +89,34 @@ def report_of_all(query: TableQuery, index: RunIndex) -> Path:
     Options of data sets fit the cells that were selected, and no others: with them it is about the selected tables.
     """
     if not query.dataset_options:
-        query = replace(query, paper=None, table=None, name=None, rows=None, columns=None)
+        query = query.model_copy(update=dict.fromkeys(("paper", "table", "name", "rows", "columns")))
     # Broken files of the selected tables were named when these were planned; the others were not asked for.
     with contextlib.redirect_stderr(io.StringIO()):
         return write_report(query, index)
 
 
-def _entries(chapters: Sequence["Chapter"], spec: TableSpec) -> list["LedgerEntry"]:
+def _entries(chapters: Sequence[Chapter], spec: TableSpec) -> list[LedgerEntry]:
     """The entries of the ledger about the table itself, its methods or its selections."""
     methods = {row.method_name for row in spec.rows}
     selections = {row.selection_name for row in spec.rows} - {None}
-    found = []
+    entries = []
     for chapter in chapters:
         for entry in chapter.entries:
-            base, own = entry.base, chapter.paper == spec.paper
+            base, of_paper = entry.base, chapter.paper == spec.paper
             if base.cell is not None:
                 touches = base.cell.table == spec.name
             elif base.method or base.selection:
                 touches = base.method in methods or base.selection in selections
             else:
-                touches = own
-            found += [entry] if touches else []
-    return found
+                touches = of_paper
+            entries += [entry] if touches else []
+    return entries
 
 
 def _texts(query: TableQuery, shown: Sequence[str]) -> Iterator["Table"]:
     """What analyses have written beside the tables of runs."""
     import pandas as pd
 
-    from benchmark.experiments.tables import TABLE_FOLDER
     from benchmark.reports.tables import text_table
 
     for path in sorted((query.results / "tables" / query.preset).glob("*.csv")):

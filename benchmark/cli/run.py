@@ -3,18 +3,16 @@
 import sys
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
-import yaml
-
-from benchmark.cli.launching import SHOWN, finished_runs, in_words
+from benchmark.cli.launching import SHOWN, in_words, run_missing
 from benchmark.cli.options import LaunchOptions, parse, tracking_settings
-from benchmark.cli.overrides import CHOICES, configurations, plain_configuration
-from benchmark.config.compose import group_names
-from benchmark.config.schema import RunConfig
+from benchmark.cli.overrides import configurations, plain_configuration
+from benchmark.config.compose import CHOICES, as_yaml, explained_yaml, group_names
+from benchmark.config.schema import RunConfig, declared_settings
 from benchmark.errors import ConfigError, wrong
 from benchmark.experiments.plan import check_names
+from benchmark.launch.tasks import StopRequest, say, signals_request_stop
 from benchmark.runs.index import RunIndex
 from benchmark.runs.status import RunState
 from benchmark.runs.store import Results
@@ -28,7 +26,8 @@ USAGE = """usage: python -m benchmark run [GROUP=NAME ...] [KEY=VALUE ...] [+KEY
   launcher=local|inline|slurm|FILE of conf/launcher, launcher.KEY=VALUE, workers=NUMBER   with -m
   --verbose             a line for each run, with -m
   tracking=off|wandb, tracking.KEY=VALUE
-  -c job, --cfg job     print the configuration and run nothing
+  results=FOLDER, data=FOLDER, device=NAME, threads=NUMBER, stale=rerun|keep   as of the other commands
+  -c job, --cfg job     print the configuration and what set each value, and run nothing
 
 Groups:
 """
@@ -44,10 +43,10 @@ def main(words: Sequence[str]) -> int:
     rest = [word for word in words if word not in flags and word not in ours]
     if HELP & flags:
         print(USAGE + "".join(f"{group}: {', '.join(group_names(group))}\n" for group in CHOICES))
-        print("Keys of this choice:")
     if (HELP | SHOW) & flags:
         plain = plain_configuration([word for word in rest if word != "job"])
-        print(yaml.safe_dump(plain, sort_keys=False), end="")
+        meanings = {key: field.description or "" for key, field, _ in declared_settings()}
+        print("\n".join(as_yaml(plain, meanings)) if HELP & flags else explained_yaml(plain))
         return 0
     options = parse(ours, "run", LaunchOptions)
     if MANY & flags:
@@ -67,7 +66,6 @@ def _option_of(word: str) -> str:
 
 def _one(options: LaunchOptions, config: RunConfig) -> int:
     check_names(config)
-    from benchmark.launch.tasks import StopRequest, signals_request_stop
     from benchmark.runs.execute import execute
 
     results = Path(config.paths.results)
@@ -87,7 +85,6 @@ def _one(options: LaunchOptions, config: RunConfig) -> int:
 
 
 def _print_progress(round: int, rounds: int) -> None:
-    from benchmark.launch.tasks import say
 
     say(f"round {round}/{rounds}", end="\n" if round == rounds else "\r")
 
@@ -108,9 +105,9 @@ def _sweep(options: LaunchOptions, configs: Sequence[RunConfig]) -> int:
     if any((config.paths, config.runtime) != (paths, runtime) for config in configs):
         raise ConfigError("run: paths and runtime are the same for all runs of a sweep; give each one value.")
     runs = {config.key: config for config in configs}
-    options = replace(options, threads=runtime.threads, device=runtime.device)
+    options = options.model_copy(update={"threads": runtime.threads, "device": runtime.device})
     index = RunIndex(Results(Path(paths.results), runtime.stale).open())
-    with finished_runs(options, index, (), runs) as code:
+    with run_missing(options, index, (), runs) as code:
         for run in list(runs.values())[:SHOWN]:
             _print_result(run, index)
         print(f"{len(runs)} runs: {in_words(Counter(map(index.state, runs)))}")

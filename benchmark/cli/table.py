@@ -5,11 +5,13 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benchmark.cli.launching import find_analyses, finished_runs, in_words, plans_of, run_settings
+from pydantic import Field
+
+from benchmark.analyses.registry import find
+from benchmark.cli.launching import find_analyses, in_words, plans_of, run_missing, run_settings
 from benchmark.cli.options import LaunchOptions, parse
 from benchmark.cli.report import report_of_all
 from benchmark.errors import StorageError
@@ -26,18 +28,15 @@ if TYPE_CHECKING:
     from benchmark.reports.tables import Table
 
 
-@dataclass(frozen=True, kw_only=True)
 class TableOptions(TableQuery, LaunchOptions):
-    """Options of the command.
+    """Options of the command."""
 
-    Attributes:
-        show: Numbers in the table. ``difference``: measured minus published.
-        out: Folder of the tables. If left out: ``tables/PRESET`` in the results folder. Tables that are cut by ``rows``
-            or ``columns`` lie in ``selected`` there, beside the whole ones.
-    """
-
-    show: Show = "both"
-    out: Path | None = None
+    show: Show = Field("both", description="numbers in the table; difference: measured minus published")
+    out: Path | None = Field(
+        None,
+        description="folder of the tables; if left out: tables/PRESET in the results folder, and selected/ in it for "
+        "tables that rows= or columns= cut",
+    )
 
     @property
     def part(self) -> str:
@@ -61,8 +60,8 @@ def main(words: Sequence[str]) -> int:
     for made in analyses:
         if made.runs_of is not None:  # an analysis reads a column of another table
             name, column = made.runs_of
-            query = replace(options, columns=column)
-            needed += plan_tables([spec_called(name)], query, run_settings(overview.index.results, options))
+            part = options.model_copy(update={"columns": column})
+            needed += plan_tables([spec_called(name)], part, run_settings(overview.index.results, options))
     written: list[tuple[Table, str]] = []
 
     def write_tables() -> None:
@@ -80,11 +79,9 @@ def main(words: Sequence[str]) -> int:
             say(f"warning: tables are not written before all seeds have ended: {error}")
         written.clear()
 
-    with finished_runs(options, overview.index, needed, seed_ended=seed_ended) as code:
+    with run_missing(options, overview.index, needed, seed_ended=seed_ended) as code:
         write_tables()
         for made in analyses if code != 130 else ():
-            from benchmark.analyses.registry import find
-
             built = find(made.analysis).from_query(options)
             written.append((built, f"{built.name}: by `analyse {made.analysis}`; {write(built, folder)}"))
         _print_results(written, with_tables=sys.stdout.isatty() and code != 130)

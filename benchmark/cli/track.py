@@ -1,7 +1,7 @@
 """``python -m benchmark track``: send to W&B what was not sent yet of a results folder."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from benchmark.cli.launching import tracked_runs
@@ -9,21 +9,14 @@ from benchmark.cli.options import TrackingOptions, parse, tracking_settings
 from benchmark.config.compose import group_names
 from benchmark.errors import ConfigError
 from benchmark.experiments.plan import Cells
-from benchmark.experiments.selection import TableQuery, plan_cells, whole_tables
+from benchmark.experiments.selection import ResultsOptions, TableQuery, plan_cells, whole_tables
 from benchmark.experiments.spec import TableSpec
 from benchmark.runs.store import Results
 from benchmark.tracking import Sender, TrackedRun
 
 
-@dataclass(frozen=True, kw_only=True)
-class TrackOptions(TrackingOptions):
-    """What is sent, and where.
-
-    Attributes:
-        results: The results folder.
-    """
-
-    results: Path = Path("results")
+class TrackOptions(TrackingOptions, ResultsOptions):
+    """What is sent, and where."""
 
 
 def main(words: Sequence[str]) -> int:
@@ -37,8 +30,10 @@ def main(words: Sequence[str]) -> int:
         )
     results = Results(options.results).existing()
     root = results.root
-    known = {key.partition("/")[0]: run for key, run in tracked_runs(_plans(root)).items()}
-    runs = [replace(known.get(key.partition("/")[0], TrackedRun(key)), key=key) for key in results.run_keys()]
+    tracked = {key.partition("/")[0]: run for key, run in tracked_runs(_plans(root)).items()}
+    runs = [
+        replace(tracked.get(key.partition("/")[0], TrackedRun(key)), key=key) for key in results.run_keys()
+    ]
     sender = Sender(settings, root)
     print(f"{sender.send_runs(runs)} runs, {sender.send_tables()} tables and figures sent")
     return int(sender.failed)

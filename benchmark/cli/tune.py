@@ -10,48 +10,51 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 
+from pydantic import Field, PositiveInt
 from rich.table import Table as TextTable
 
-from benchmark.cli.launching import finished_runs, run_settings
+from benchmark.cli.launching import run_missing, run_settings
 from benchmark.cli.options import LaunchOptions, parse
+from benchmark.config.files import shown_path
 from benchmark.errors import ConfigError, wrong
 from benchmark.experiments import tuning
 from benchmark.experiments.plan import Cells, TunedValues, plan
-from benchmark.experiments.selection import TableQuery, whole_tables
+from benchmark.experiments.selection import PATTERNS, TableQuery, whole_tables
 from benchmark.experiments.spec import TableSpec, matching
-from benchmark.experiments.tuning import CellKey, Grid, Point, TunedCell, TunedFolder
+from benchmark.experiments.tuning import CellKey, Point, SearchGrid, TunedCell, TunedFolder
 from benchmark.reports.render.console import TextConsole
 from benchmark.runs.index import RunIndex
 from benchmark.runs.store import Results, read_json
 
 
-@dataclass(frozen=True, kw_only=True)
 class TuneOptions(TableQuery, LaunchOptions):
-    """Options of the command.
+    """Options of the command."""
 
-    Attributes:
-        method: The method whose values are searched. It must be named.
-        validation: Share of every client's training data that is held out. If left out: the cell's own, or 0.1.
-        share: Whether each column of a row has its own choice, or the row one choice.
-        apply: Columns that are not searched and get the choice of their row (with ``share=row``).
-        out: Folder of the chosen values. If left out: ``tuned`` in the results folder.
-        seeds: Number of seeds.
-    """
+    method: str = Field("", title="FILE of conf/tune", description="the method whose values are searched")
+    validation: float | None = Field(
+        None,
+        gt=0,
+        lt=1,
+        description="share of every client's training data that is held out; if left out: the cell's own, or 0.1",
+    )
+    share: Literal["column", "row"] = Field(
+        "column", description="whether each column of a row has its own choice, or the row one choice"
+    )
+    apply: str | None = Field(
+        None,
+        title=PATTERNS,
+        description="columns that are not searched and get the choice of their row (with share=row)",
+    )
+    out: Path | None = Field(
+        None, description="folder of the chosen values; if left out: tuned in the results folder"
+    )
+    seeds: PositiveInt = Field(1, description="number of seeds")
+    tuned: str | None = Field(None, exclude=True)
 
-    method: Annotated[str, "FILE of conf/tune"] = ""
-    validation: Annotated[float | None, "SHARE"] = None
-    share: Literal["column", "row"] = "column"
-    apply: Annotated[str | None, "COLUMNS"] = None
-    out: Path | None = None
-    seeds: int = 1
-    tuned: Annotated[str | None, None] = None
 
-
-NOT_NOTED = {"results", "out"} | {
-    name.removesuffix("_settings") for name in LaunchOptions.__dataclass_fields__
-}
+NOT_NOTED = {"results", "out"} | {name.removesuffix("_settings") for name in LaunchOptions.model_fields}
 """Options that do not change the result; they are left out of the command that is written beside it."""
 SPLIT = 0.1
 """Share of every client's training data that is held out, unless the cell sets its own."""
@@ -72,7 +75,7 @@ class Search:
     """
 
     spec: TableSpec
-    grid: Grid
+    grid: SearchGrid
     options: TuneOptions
     splits: Mapping[CellKey, float]
     planned: Sequence[Cells]
@@ -102,7 +105,7 @@ def main(words: Sequence[str]) -> int:
     plans = [(search.spec, cells) for search in searches for cells in search.planned]
     noted = [word for word in words if word.lstrip("-").partition("=")[0].partition(".")[0] not in NOT_NOTED]
     command = f"python -m benchmark tune {shlex.join(noted)}"
-    with finished_runs(options, index, plans, prefix="tune ") as code:
+    with run_missing(options, index, plans, prefix="tune ") as code:
         if code == 130:
             return code
         for search in searches:
@@ -131,7 +134,7 @@ def _tables(options: TuneOptions, method: str) -> list[TableSpec]:
     return judged
 
 
-def _search(whole: TableSpec, grid: Grid, options: TuneOptions) -> Search:
+def _search(whole: TableSpec, grid: SearchGrid, options: TuneOptions) -> Search:
     own = [row.key for row in whole.rows if row.method_name == grid.method]
     rows = matching(own, options.rows, "rows", f"table {whole.name} with method {grid.method}")
     runs = [column.key for column in whole.run_columns]
@@ -146,9 +149,6 @@ def _search(whole: TableSpec, grid: Grid, options: TuneOptions) -> Search:
         named = matching(runs, options.apply, "apply", f"table {whole.name}")
         applied = [key for key in named if key not in columns]
     split, preset, seeds = options.validation, options.preset, range(options.seeds)
-    if split is not None and not 0 < split < 1:
-        expected = "a share above 0 and below 1 (of every client's training data, to choose by)"
-        raise ConfigError(wrong("validation", split, expected))
     extra = run_settings(Results(options.results, options.stale), options)
     extra["dataset"] = {"options": options.dataset_options}
     base = plan(spec, preset, seeds, extra)
@@ -160,7 +160,7 @@ def _search(whole: TableSpec, grid: Grid, options: TuneOptions) -> Search:
     if not splits:
         states = sorted({cell.state for cell in base.values()})
         raise ConfigError(f"table {spec.name}, preset {preset}: no cell to tune: {', '.join(states)}.")
-    source = tuning.shown_path(tuning.grid_path(grid.method))
+    source = shown_path(tuning.grid_path(grid.method))
     planned = []
     for values in grid.points:
         chosen = {

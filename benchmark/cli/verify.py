@@ -3,10 +3,11 @@
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 from typing import NamedTuple
+
+from pydantic import Field
 
 from benchmark.cli.launching import SHOWN, in_words, plans_of
 from benchmark.cli.options import parse
@@ -22,21 +23,18 @@ THREADS = 16
 """Runs that are read at a time: a file server answers slowly, but many requests at once."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class VerifyOptions(TableQuery):
-    """Options of the command.
+    """Options of the command."""
 
-    Attributes:
-        repair: Move the folders of damaged runs to ``set_aside`` in the results folder, and remove what killed
-            processes left in the others.
-        full: Draw the partitions of all runs again, and compare them as well.
-    """
-
-    repair: bool = False
-    full: bool = False
+    repair: bool = Field(
+        False,
+        description="move the folders of damaged runs to set_aside in the results folder, and remove what killed "
+        "processes left in the others",
+    )
+    full: bool = Field(False, description="draw the partitions of all runs again, and compare them as well")
 
 
-class Found(NamedTuple):
+class FolderCheck(NamedTuple):
     """What was found in the folder of a run: its state, what is wrong, and files that killed processes left."""
 
     state: RunState
@@ -55,23 +53,23 @@ def main(words: Sequence[str]) -> int:
     index = RunIndex(results)
     index.refresh(keys)
     with ThreadPoolExecutor(THREADS) as pool:
-        found = dict(zip(keys, pool.map(partial(check, index), keys), strict=True))
+        folders = dict(zip(keys, pool.map(partial(check, index), keys), strict=True))
     if options.full:
-        found |= dict(_other_partitions(index, [key for key in keys if index.has_ended(key)]))
-    bad = {key: each for key, each in found.items() if each.problem}
+        folders |= dict(_other_partitions(index, [key for key in keys if index.has_ended(key)]))
+    bad = {key: folder for key, folder in folders.items() if folder.problem}
     damaged = [key for key in bad if bad[key].state is RunState.DAMAGED]
-    left = [path for each in found.values() for path in each.left]
-    for each in list(bad.values())[:SHOWN]:
-        print(each.problem)
+    left = [path for folder in folders.values() for path in folder.left]
+    for folder in list(bad.values())[:SHOWN]:
+        print(folder.problem)
     if len(bad) > SHOWN:
         print(f"and {len(bad) - SHOWN} more")
     if options.repair:
         for key in damaged:
             print(f"{key} is now in {results.set_aside(key)}")
-            del found[key]
+            del folders[key]
         for path in left:
             path.unlink(missing_ok=True)
-    print(f"{len(found)} runs: {in_words(Counter(each.state for each in found.values())) or 'none'}")
+    print(f"{len(folders)} runs: {in_words(Counter(folder.state for folder in folders.values())) or 'none'}")
     if left:
         print(
             f"{len(left)} files of killed processes {'removed' if options.repair else f'left, {left[0]} say'}"
@@ -83,7 +81,7 @@ def main(words: Sequence[str]) -> int:
     return int(len(bad) > (len(damaged) if options.repair else 0))
 
 
-def check(index: RunIndex, key: str) -> Found:
+def check(index: RunIndex, key: str) -> FolderCheck:
     """What was found in the folder of a run, all of whose files are read."""
     folder = index.results.run(key)
     try:
@@ -94,11 +92,13 @@ def check(index: RunIndex, key: str) -> Found:
             checkpoint.read(folder.checkpoint_path)
         left = folder.leftovers() if status is not None and status.ended else []
     except StorageError as error:
-        return Found(RunState.DAMAGED if isinstance(error, DamagedError) else RunState.FAILED, str(error))
-    return Found(index.state(key), "", left)
+        return FolderCheck(
+            RunState.DAMAGED if isinstance(error, DamagedError) else RunState.FAILED, str(error)
+        )
+    return FolderCheck(index.state(key), "", left)
 
 
-def _other_partitions(index: RunIndex, keys: Sequence[str]) -> Iterator[tuple[str, Found]]:
+def _other_partitions(index: RunIndex, keys: Sequence[str]) -> Iterator[tuple[str, FolderCheck]]:
     """The runs whose partition is not the one that their configurations give today."""
     from benchmark.runs.data import load_data
 
@@ -112,4 +112,4 @@ def _other_partitions(index: RunIndex, keys: Sequence[str]) -> Iterator[tuple[st
         plain = config.model_copy(update={"method": {}, "selection": {"name": "uniform"}})
         if status is not None and status.partition and digest(plain.model_dump_json()) != status.partition:
             problem = f"{index.results.run(key).path}: its partition is not the one that is drawn again"
-            yield key, Found(RunState.DAMAGED, problem)
+            yield key, FolderCheck(RunState.DAMAGED, problem)

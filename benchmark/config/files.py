@@ -1,13 +1,15 @@
 """YAML files, read into plain or validated settings."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import yaml
 from pydantic import BaseModel, ConfigDict
 
+from benchmark.config.merge import Settings
 from benchmark.errors import ConfigError, Model, StorageError, validate
+from benchmark.paths import ROOT
 
 MOST_VALUES = 1_000_000
 """Values in a YAML text. With aliases of aliases a few lines may stand for more than any memory holds."""
@@ -15,7 +17,9 @@ MOST_VALUES = 1_000_000
 
 # The loader in C is ten times as fast, if PyYAML was built with it.
 class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
-    """Refuses a text of too many values, and a mapping that has a key twice."""
+    """Refuses a text of too many values, and a mapping that has a key twice. Mappings become `Settings`."""
+
+    file = ""
 
     def get_single_node(self) -> yaml.Node | None:
         node: yaml.Node | None = super().get_single_node()
@@ -30,11 +34,11 @@ def _values(node: yaml.Node, counted: dict[int, int]) -> int:
         return 1
     if id(node) not in counted:
         counted[id(node)] = MOST_VALUES + 1  # An alias of a node that it is in has no end.
-        inner = node.value
+        children = node.value
         if isinstance(node, yaml.MappingNode):
             _check_keys(node)
-            inner = [each for pair in node.value for each in pair]
-        counted[id(node)] = 1 + sum(_values(each, counted) for each in inner)
+            children = [child for pair in node.value for child in pair]
+        counted[id(node)] = 1 + sum(_values(child, counted) for child in children)
     return counted[id(node)]
 
 
@@ -46,30 +50,55 @@ def _check_keys(node: yaml.MappingNode) -> None:
         seen.add(key.value)
 
 
-def load_yaml(text: str) -> Any:
-    """What a YAML text of the user says. Raises `yaml.YAMLError`, `RecursionError` or ValueError."""
-    return yaml.load(text, _Loader)
+def _settings(loader: _Loader, node: yaml.MappingNode) -> Iterator[Settings]:
+    """A mapping with file and line of each key. It is filled later, since an alias in it may stand for itself."""
+    settings = Settings()
+    yield settings
+    settings.update(loader.construct_mapping(node))
+    if loader.file:
+        lines = {str(key.value): key.start_mark.line + 1 for key, _ in node.value}
+        settings.sources = {key: f"{loader.file}:{line}" for key, line in lines.items()}
+
+
+_Loader.add_constructor("tag:yaml.org,2002:map", _settings)
+yaml.SafeDumper.add_representer(Settings, yaml.SafeDumper.represent_dict)
+
+
+def load_yaml(text: str, file: str = "") -> Any:
+    """What a YAML text says, as it stands in ``file``. Raises `yaml.YAMLError`, `RecursionError` or ValueError."""
+    loader = _Loader(text)
+    loader.file = file
+    try:
+        return loader.get_single_data()
+    finally:
+        loader.dispose()
+
+
+def shown_path(path: Path) -> str:
+    """A path for captions and messages: relative to the project, or else its last three parts."""
+    whole = path.resolve()
+    return "/".join(whole.relative_to(ROOT).parts if whole.is_relative_to(ROOT) else whole.parts[-3:])
 
 
 class FileModel(BaseModel):
-    """What a file holds, or a part of it. Unknown keys are refused."""
+    """What a file or the command line holds, or a part of it. Unknown keys are refused."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-def read_yaml(path: Path, what: str) -> dict[str, Any]:
+def read_yaml(path: Path, what: str) -> Settings:
     """The mapping in a YAML file; `ConfigError`, which calls the file ``what``, if there is none."""
     try:
-        node = load_yaml(path.read_text(encoding="utf-8"))
+        content = load_yaml(path.read_text(encoding="utf-8"), shown_path(path))
     except (FileNotFoundError, ValueError, RecursionError, yaml.YAMLError) as error:
         # A ValueError is about an impossible date, or bytes.
         raise ConfigError(f"{what} file {path} cannot be read: {' '.join(str(error).split())}.") from error
     except OSError as error:  # The file may be good, so it does not count as damaged.
         raise StorageError(f"{what} file {path} cannot be read ({error.strerror}).") from error
-    if not isinstance(node, Mapping):
-        found = "nothing" if node is None else type(node).__name__
-        raise ConfigError(f"{what} file {path}: got {found}; expected a mapping.")
-    return dict(node)
+    if not isinstance(content, Settings):
+        kind = "nothing" if content is None else type(content).__name__
+        raise ConfigError(f"{what} file {path}: got {kind}; expected a mapping.")
+    return content
 
 
 def read_model(model: type[Model], path: Path, what: str) -> Model:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
+from collections.abc import Iterator
 from functools import cached_property
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     ConfigDict,
     Field,
@@ -17,7 +20,9 @@ from pydantic import (
     PositiveInt,
     model_validator,
 )
+from pydantic.fields import FieldInfo
 
+from benchmark.config.merge import Settings
 from benchmark.config.schedules import learning_rate
 from benchmark.errors import ConfigError
 
@@ -29,8 +34,17 @@ IDENTITY = (*GROUPS, "train", "evaluation", "precision")
 FORMAT = 2
 """Version of what a run writes; part of its identity."""
 
-DEVICES = r"^(auto|cpu|cuda(:\d+)?)$"
-"""Names of devices."""
+HASHED_UNLESS_DEFAULT = (("dataset", "rest"),)
+"""Keys that are left out of the hash while they have their default. Add every new key, so that no old hash moves."""
+
+
+def _is_device(name: str) -> str:
+    if not re.fullmatch(r"auto|cpu|cuda(:\d+)?", name):
+        raise ValueError(f"got {name!r}; expected auto, cpu, cuda or cuda:NUMBER")
+    return name
+
+
+Device = Annotated[str, AfterValidator(_is_device)]
 
 
 class _Node(BaseModel):
@@ -38,16 +52,16 @@ class _Node(BaseModel):
 
 
 class DatasetConfig(_Node):
-    """Which data, and how many samples per class of them (null: all).
+    """Which data, and how many of them."""
 
-    ``rest``: what the training samples are that no client gets. ``test``: test data beside the data set's own.
-    """
-
-    name: str
-    options: dict[str, Any] = {}
-    train_per_class: PositiveInt | None = None
-    test_per_class: PositiveInt | None = None
-    rest: Literal["unused", "test"] = "unused"
+    name: str = Field(description="name of the data set")
+    options: dict[str, Any] = Field({}, description="what the data set takes")
+    train_per_class: PositiveInt | None = Field(None, description="training samples of each class; null: all")
+    test_per_class: PositiveInt | None = Field(None, description="test samples of each class; null: all")
+    rest: Literal["unused", "test"] = Field(
+        "unused",
+        description="what the training samples are that no client gets: unused, or further test data",
+    )
 
 
 class NamedConfig(_Node):
@@ -63,31 +77,50 @@ class NamedConfig(_Node):
 
 
 class PartitionConfig(NamedConfig):
-    """How the data are split among clients; ``seed`` null means the run's."""
+    """How the data are split among clients."""
 
-    seed: int | None = None
+    seed: int | None = Field(None, description="null: that of the run; a number: this split for all seeds")
 
 
 class TrainConfig(_Node):
-    """Budget and client optimizer; the meaning of each key stands in conf/config.yaml."""
+    """Budget and optimizer of local training."""
 
-    rounds: PositiveInt
-    epochs: PositiveInt | None = 1
-    steps: PositiveInt | None = None
-    batch_size: PositiveInt
-    lr: PositiveFloat
-    momentum: float = Field(default=0.0, ge=0, lt=1)
-    weight_decay: NonNegativeFloat = 0.0
-    schedule: dict[str, Any] = {"name": "constant"}
-    clients_per_round: PositiveInt | None = None
-    first_round_full: bool = False
-    buffers: Literal["average", "local", "frozen"] = "average"
-    clip: PositiveFloat | None = None
-    drop_last: bool = False
+    rounds: PositiveInt = Field(10, description="communication rounds")
+    epochs: PositiveInt | None = Field(
+        1, description="local epochs E; null with a fixed number of local steps"
+    )
+    steps: PositiveInt | None = Field(None, description="local steps in a round, in place of epochs")
+    batch_size: PositiveInt = Field(32, description="samples in a local step")
+    lr: PositiveFloat = Field(0.05, description="rate of the clients' SGD")
+    momentum: float = Field(
+        0.9, ge=0, lt=1, description="of the clients' SGD, which starts from zero in every round"
+    )
+    weight_decay: NonNegativeFloat = Field(0.0, description="of the clients' SGD")
+    schedule: dict[str, Any] = Field(
+        {"name": "constant"},
+        description="name: constant, step {every, gamma}, exponential {gamma} or cosine {final}",
+    )
+    clients_per_round: PositiveInt | None = Field(
+        None, description="clients that take part in a round; null: all"
+    )
+    first_round_full: bool = Field(
+        False, description="whether all clients take part in round 0, with every selection"
+    )
+    buffers: Literal["average", "local", "frozen"] = Field(
+        "average", description="what becomes of the clients' BatchNorm statistics"
+    )
+    clip: PositiveFloat | None = Field(None, description="largest norm of a gradient; null: any")
+    drop_last: bool = Field(
+        False, description="whether the last batch of an epoch is left out if it is short"
+    )
     augment: Literal[
         "none", "crop_flip", "reflect_crop_flip",
         "cifar100", "retina", "covid_fl", "blood", "ham10000", "isic2019", "waterbirds",
-    ] = "none"  # fmt: skip
+    ] = Field(
+        "none",
+        description="random changes of training images; those named like a data set are of a paper's authors. If they "
+        "crop or resize, test images get the same size",
+    )  # fmt: skip
 
     @model_validator(mode="after")
     def _consistent(self) -> TrainConfig:
@@ -102,52 +135,71 @@ class TrainConfig(_Node):
 class EvaluationConfig(_Node):
     """When and on what a run is evaluated."""
 
-    every: PositiveInt = 5
-    batch_size: PositiveInt = 512
-    validation: float = Field(default=0.0, ge=0, lt=1)
-    measures: tuple[Literal["eigenvalue_spread"], ...] = ()
+    every: PositiveInt = Field(
+        5, description="rounds between two evaluations; the last round is always evaluated"
+    )
+    batch_size: PositiveInt = Field(
+        512, description="images at once, at most; a batch of large images has 64 MiB"
+    )
+    validation: float = Field(
+        0.0,
+        ge=0,
+        lt=1,
+        description="share of every client's training data held out, to choose values and rounds",
+    )
+    measures: tuple[Literal["eigenvalue_spread"], ...] = Field(
+        (), description="more to record at each evaluation: eigenvalue_spread (FedMR, Table 7)"
+    )
 
 
 class PrecisionConfig(_Node):
     """Number formats and compilation; they change bits, so they are part of the identity."""
 
-    amp: bool = False
-    channels_last: bool = True
-    compile: bool = False
+    amp: bool = Field(False, description="bf16 autocast")
+    channels_last: bool = Field(True, description="memory format of images; the faster one on CPU")
+    compile: bool = Field(
+        False, description="torch.compile of the body; slower on a CPU (docs/performance.md)"
+    )
 
 
 class RuntimeConfig(_Node):
     """Where and how a run is carried out; no part of its identity."""
 
-    device: str = Field(default="auto", pattern=DEVICES)
-    threads: PositiveInt = 1
-    checkpoint_every: PositiveInt = 10
-    keep_checkpoint: bool = False
-    stale: Literal["rerun", "keep"] = "rerun"
+    device: Device = Field("auto", description="auto (cuda if there is one), cpu, cuda or cuda:NUMBER")
+    threads: PositiveInt = Field(1, description="torch threads of a run; the same number gives the same bits")
+    checkpoint_every: PositiveInt = Field(10, description="rounds between two checkpoints")
+    keep_checkpoint: bool = Field(False, description="whether the last state of a finished run is kept")
+    stale: Literal["rerun", "keep"] = Field(
+        "rerun", description="what becomes of a finished run whose method's code has changed since"
+    )
 
 
 class PathsConfig(_Node):
     """Folders; no part of the identity."""
 
-    data: str | None = None
-    cache: str | None = None
-    weights: str | None = None
-    results: str = "results"
+    data: str | None = Field(None, description="raw files; null: FEDTABLES_DATA, else data/")
+    cache: str | None = Field(
+        None, description="prepared arrays; null: FEDTABLES_CACHE, else .cache/datasets"
+    )
+    weights: str | None = Field(
+        None, description="trained weights of models; null: FEDTABLES_WEIGHTS, else torch.hub's folder"
+    )
+    results: str = Field("results", description="runs, tables and figures")
 
 
 class RunConfig(_Node):
-    """All that decides a run."""
+    """All that decides a run. Every setting is declared here, once: type, default, unit and meaning."""
 
     dataset: DatasetConfig
     partition: PartitionConfig
     model: NamedConfig
     method: dict[str, Any]
     selection: dict[str, Any]
-    train: TrainConfig
+    train: TrainConfig = TrainConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
     precision: PrecisionConfig = PrecisionConfig()
-    seed: int = Field(default=0, ge=0)
-    preset: str = ""
+    seed: int = Field(0, ge=0, description="of every random number; a table's runs have the seeds 0, 1, ...")
+    preset: str = Field("", description="data, model and budget: a file of conf/preset")
     runtime: RuntimeConfig = RuntimeConfig()
     paths: PathsConfig = PathsConfig()
 
@@ -160,8 +212,10 @@ class RunConfig(_Node):
             for key, value in plain["method"].items()
             if key not in ("name", "label", "selection", "tables")
         }
-        if plain["dataset"]["rest"] == "unused":  # runs from before there was this key keep their hash
-            del plain["dataset"]["rest"]
+        for group, key in HASHED_UNLESS_DEFAULT:
+            config = getattr(self, group)
+            if getattr(config, key) == type(config).model_fields[key].default:
+                del plain[group][key]
         if plain["model"].get("start"):  # its name carries its content, and its folder changes nothing
             plain["model"]["start"] = PurePath(plain["model"]["start"]).name
         return {"format": FORMAT, **plain}
@@ -208,3 +262,38 @@ class RunConfig(_Node):
                 "0.1 say."
             )
         return method
+
+
+def defaults(model: type[BaseModel] = RunConfig) -> Settings:
+    """The defaults of a schema, nested."""
+    values = Settings()
+    for name, field in model.model_fields.items():
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            values[name] = defaults(field.annotation)
+        elif not field.is_required():
+            values[name] = field.default
+            values.sources[name] = "default"
+    return values
+
+
+class Declared(NamedTuple):
+    """A setting of a schema: its dotted key, its field, and its part of the JSON schema."""
+
+    key: str
+    field: FieldInfo
+    schema: dict[str, Any]
+
+
+def declared_settings(model: type[BaseModel] = RunConfig, prefix: str = "") -> Iterator[Declared]:
+    """Every setting that a schema declares with a meaning."""
+    properties = model.model_json_schema()["properties"]
+    for name, field in model.model_fields.items():
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            yield from declared_settings(field.annotation, f"{prefix}{name}.")
+        elif field.description:
+            yield Declared(prefix + name, field, properties[name])
+
+
+def declared(model: type[BaseModel], key: str) -> Any:
+    """The field of a setting, for an option of a command that sets it."""
+    return model.model_fields[key]

@@ -1,10 +1,10 @@
-"""Whether this machine can do what its user wants: checks, each of which returns a `Line`."""
+"""Whether this machine can do what its user wants: checks, each of which returns a `CheckResult`."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
 
 
-class Line(NamedTuple):
+class CheckResult(NamedTuple):
     """One check. ``state``: ``ok``, ``note``, or ``problem`` if what the user asked for would fail."""
 
     what: str
@@ -13,7 +13,7 @@ class Line(NamedTuple):
     remedy: str = ""
 
 
-Lines = Line | Sequence[Line]
+CheckResults = CheckResult | Sequence[CheckResult]
 
 
 def bad(asked: bool) -> str:

@@ -2,46 +2,36 @@
 
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
 
-from benchmark.doctor import Line, Lines
-from benchmark.experiments.selection import TableQuery
+from pydantic import Field
+
+from benchmark.config.schema import Device, PathsConfig, RuntimeConfig, declared
+from benchmark.doctor import CheckResult, CheckResults, machine, papers, services
+from benchmark.experiments.selection import FileName, ResultsOptions, TableChoice, TableQuery
 from benchmark.launch.slurm.preflight import PreflightCheck
 from benchmark.launch.slurm.queue import PREFLIGHT_MINUTES, QueuedTask, SlurmQueue
 from benchmark.launch.slurm.settings import SlurmSettings
 from benchmark.runs.files import write_with_folder
 
 
-@dataclass(frozen=True, kw_only=True)
-class DoctorOptions:
-    """What the user wants to do.
+class Wanted(ResultsOptions):
+    """What the user wants to do on a machine."""
 
-    Attributes:
-        paper: Short name of a paper. If left out: all four.
-        preset: Data, model and budget. If left out: quick, and what paper would need.
-        launcher: Where runs are to be carried out.
-        launcher_settings: A setting of the launcher, on top of those in its file.
-        device: Device that is checked.
-        results: The results folder.
-        data: Folder of the raw data. If left out: what the variable FEDTABLES_DATA names, or ``data``.
-    """
+    paper: str | None = declared(TableChoice, "paper")
+    preset: FileName | None = Field(
+        None,
+        title="quick|small|paper",
+        description="data, model and budget; if left out: quick, and what paper would need",
+    )
+    device: Device = declared(RuntimeConfig, "device")
+    data: Path | None = declared(PathsConfig, "data")
 
-    paper: str | None = None
-    preset: str | None = None
-    launcher: Annotated[str, "local|slurm|FILE of conf/launcher"] = "local"
-    launcher_settings: Mapping[str, Any] = field(default_factory=dict)
-    device: str = "auto"
-    results: Path = Path("results")
-    data: Path | None = None
-
-    def lines(self) -> Iterator[Line]:
+    def lines(self) -> Iterator[CheckResult]:
         """One line after the other, as checks end."""
-        from benchmark.doctor import machine, papers, services
-
         yield from _attempt("Python", machine.python)
         yield from _attempt("cores", machine.cores)
         yield from _attempt("GPU", partial(machine.gpu, self.device))
@@ -58,21 +48,21 @@ class DoctorOptions:
         yield from _attempt("Chromium", services.chromium)
 
 
-def _attempt(what: str, check: Callable[[], Lines]) -> Iterator[Line]:
+def _attempt(what: str, check: Callable[[], CheckResults]) -> Iterator[CheckResult]:
     """The lines of a check; a problem if it raises, as a broken driver or library may do."""
     try:
         lines = check()
     except Exception as error:  # noqa: BLE001
         why = " ".join(f"{type(error).__name__}: {error}".split())[:150]
-        lines = Line(what, "problem", why, "If a package is broken: make setup")
-    yield from [lines] if isinstance(lines, Line) else lines
+        lines = CheckResult(what, "problem", why, "If a package is broken: make setup")
+    yield from [lines] if isinstance(lines, CheckResult) else lines
 
 
 @dataclass(frozen=True)
 class NodeCheck(PreflightCheck):
     """A job that writes the lines of its node. ``began`` makes its name unlike that of any other."""
 
-    options: DoctorOptions
+    options: Wanted
     began: float
 
     @property
@@ -84,20 +74,20 @@ class NodeCheck(PreflightCheck):
         """The job."""
         unlike = self.check()
         node = (
-            Line("node", "problem", unlike, "Its jobs would fail")
+            CheckResult("node", "problem", unlike, "Its jobs would fail")
             if unlike
-            else Line("node", "ok", "as here")
+            else CheckResult("node", "ok", "as here")
         )
         write_with_folder(self.path, json.dumps([node, *self.options.lines()]).encode())
 
 
-def lines_of_node(settings: SlurmSettings, options: DoctorOptions) -> list[Line]:
+def lines_of_node(settings: SlurmSettings, options: Wanted) -> list[CheckResult]:
     """Submit a job like those of tables, but short, and wait for the lines of its node."""
     short = {"time": min(PREFLIGHT_MINUTES, settings.time), "signal_delay": 30}
     queue = SlurmQueue(settings.model_copy(update=short), options.results / "launcher" / "jobs")
     usual = PreflightCheck.of(options.results, settings)
     data = None if options.data is None else options.data.absolute()
-    there = replace(options, results=options.results.absolute(), data=data)
+    there = options.model_copy(update={"results": options.results.absolute(), "data": data})
     check = NodeCheck(**vars(usual), options=there, began=time.time())
     job = queue.submit(check.name, [check])
     log = queue.folder / check.name / f"{job}_0_log.err"
@@ -109,5 +99,5 @@ def lines_of_node(settings: SlurmSettings, options: DoctorOptions) -> list[Line]
         raise
     check.path.unlink(missing_ok=True)
     if not text.startswith("["):
-        return [Line("node", "problem", text, "launcher.KEY=VALUE chooses other nodes")]
-    return [Line(*values) for values in json.loads(text)]
+        return [CheckResult("node", "problem", text, "launcher.KEY=VALUE chooses other nodes")]
+    return [CheckResult(*values) for values in json.loads(text)]

@@ -11,7 +11,7 @@ import tomllib
 from importlib.metadata import distributions
 from pathlib import Path
 
-from benchmark.doctor import Line, Lines, bad
+from benchmark.doctor import CheckResult, CheckResults, bad
 from benchmark.launch.resources import ask_driver
 from benchmark.paths import ROOT
 from benchmark.system import usable_cores
@@ -24,18 +24,20 @@ LEAST_BYTES, LEAST_FILES = 1e9, 20_000
 """Free space below which there is a note. Table 1 of the four papers makes about 5,000 files."""
 
 
-def python(root: Path = ROOT) -> Lines:
+def python(root: Path = ROOT) -> CheckResults:
     """Versions of Python and of the packages beside those of pyproject.toml and requirements.lock."""
     project = tomllib.loads((root / "pyproject.toml").read_text())["project"]
     least, found = project["requires-python"].strip(">="), f"{platform.python_version()} in {sys.prefix}"
     if sys.version_info[:2] < tuple(map(int, least.split("."))):
-        first = Line("Python", "problem", f"{found}; expected {least}", f"make PYTHON=python{least} setup")
+        first = CheckResult(
+            "Python", "problem", f"{found}; expected {least}", f"make PYTHON=python{least} setup"
+        )
     else:
-        first = Line("Python", "ok", found)
+        first = CheckResult("Python", "ok", found)
     there = {each.name.lower().replace("_", "-"): each.version.partition("+")[0] for each in distributions()}
     needed = [re.split("[<>=~! ]", each)[0].lower() for each in project["dependencies"]]
     if missing := [name for name in needed if name not in there]:
-        return first, Line("packages", "problem", f"missing: {', '.join(missing)}", "make setup")
+        return first, CheckResult("packages", "problem", f"missing: {', '.join(missing)}", "make setup")
     lock = re.findall(r"^([\w.-]+)==([^\s;]+)", (root / "requirements.lock").read_text(), re.MULTILINE)
     names = {name for name, pin in lock} & there.keys()
     other = sorted(f"{name} {there[name]}" for name in names if (name, there[name]) not in lock)
@@ -43,11 +45,11 @@ def python(root: Path = ROOT) -> Lines:
         found = (
             f"{len(other)} differ from requirements.lock: {', '.join(other[:6])}{' ...' * (len(other) > 6)}"
         )
-        return first, Line("packages", "note", found, "make setup; bits of results may differ")
-    return first, Line("packages", "ok", f"{len(names)}, as in requirements.lock")
+        return first, CheckResult("packages", "note", found, "make setup; bits of results may differ")
+    return first, CheckResult("packages", "ok", f"{len(names)}, as in requirements.lock")
 
 
-def cores(cgroup: Path = Path("/sys/fs/cgroup")) -> Line:
+def cores(cgroup: Path = Path("/sys/fs/cgroup")) -> CheckResult:
     """Cores and memory that this process may use, by its affinity and its control group."""
 
     def limit(name: str) -> list[int]:
@@ -60,11 +62,11 @@ def cores(cgroup: Path = Path("/sys/fs/cgroup")) -> Line:
     fitting = min(workers, max(1, int(memory // WORKER_BYTES)))
     found = f"{usable} of {os.cpu_count()} usable, time of {workers}; memory {memory / 1e9:.1f} GB"
     if fitting < usable:
-        return Line("cores", "note", found, f"workers={fitting}: each needs a core and about 1 GB")
-    return Line("cores", "ok", found)
+        return CheckResult("cores", "note", found, f"workers={fitting}: each needs a core and about 1 GB")
+    return CheckResult("cores", "ok", found)
 
 
-def gpu(device: str) -> Line:
+def gpu(device: str) -> CheckResult:
     """The GPUs that torch sees; a problem if one is asked for and there is none."""
     import torch
 
@@ -74,16 +76,16 @@ def gpu(device: str) -> Line:
             "Only preset paper needs one" if driver == "none" else "CUDA_VISIBLE_DEVICES, or a newer driver"
         )
         found = f"none for torch {torch.__version__}; driver {driver}"
-        return Line("GPU", bad(device.startswith("cuda")), found, remedy)
+        return CheckResult("GPU", bad(device.startswith("cuda")), found, remedy)
     cards = [torch.cuda.get_device_properties(index) for index in range(torch.cuda.device_count())]
     names = ", ".join(f"{card.name} {card.total_memory / 1e9:.0f} GB" for card in cards)
     found = f"{names}; driver {driver}, CUDA {torch.version.cuda}, bf16"
     if torch.cuda.is_bf16_supported():
-        return Line("GPU", "ok", found)
-    return Line("GPU", "note", f"{found} missing", "Leave precision.amp=false")
+        return CheckResult("GPU", "ok", found)
+    return CheckResult("GPU", "note", f"{found} missing", "Leave precision.amp=false")
 
 
-def same_bits(device: str) -> Line:
+def same_bits(device: str) -> CheckResult:
     """Whether a small convolution and its gradient give the same bits twice, with cuDNN set as in a run."""
     import torch
 
@@ -102,10 +104,12 @@ def same_bits(device: str) -> Line:
     with torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True):
         same = all(torch.equal(*pair) for pair in zip(once(), once(), strict=True))
     found = f"a convolution on {place.type}, twice: {'the same' if same else 'other'} bits"
-    return Line("same bits", "ok" if same else "note", found, "" if same else "Try another driver or torch")
+    return CheckResult(
+        "same bits", "ok" if same else "note", found, "" if same else "Try another driver or torch"
+    )
 
 
-def folder(results: Path) -> Lines:
+def folder(results: Path) -> CheckResults:
     """Try all that runs need of the results folder in a new folder there, which is removed."""
     place = next(path for path in (results.absolute(), *results.absolute().parents) if path.exists())
     failed = ["atomic rename", "exclusive creation"]
@@ -123,18 +127,22 @@ def folder(results: Path) -> Lines:
             except FileExistsError:
                 failed.remove("exclusive creation")
     except OSError as error:
-        return Line("results", "problem", f"{place} cannot be written ({error.strerror})", "results=FOLDER")
-    lines = [Line("results", "ok", f"{place}: written, renamed and locked as needed")]
+        return CheckResult(
+            "results", "problem", f"{place} cannot be written ({error.strerror})", "results=FOLDER"
+        )
+    lines = [CheckResult("results", "ok", f"{place}: written, renamed and locked as needed")]
     if failed:
         remedy = "results=FOLDER on another file system: here two processes could work on one run"
-        lines = [Line("results", "problem", f"{place}: no {' and no '.join(failed)}", remedy)]
+        lines = [CheckResult("results", "problem", f"{place}: no {' and no '.join(failed)}", remedy)]
     if abs(ahead) > CLOCK_SECONDS:
         found = f"the file system is {abs(ahead):,.0f} s {'ahead of' if ahead > 0 else 'behind'} this machine"
-        lines += [Line("clock", "note", found, "Set the clocks (NTP). Runs are safe; times in logs are not")]
+        lines += [
+            CheckResult("clock", "note", found, "Set the clocks (NTP). Runs are safe; times in logs are not")
+        ]
     free, counts = shutil.disk_usage(place).free, os.statvfs(place)
     files = counts.f_favail if counts.f_files else LEAST_FILES  # some file systems do not count them
     found = f"{free / 1e9:,.1f} GB free" + (f", {files:,} files" if counts.f_files else "")
     if free < LEAST_BYTES or files < LEAST_FILES:
         state = bad(free < LEAST_BYTES / 100 or not files)
-        return *lines, Line("space", state, found, "results=FOLDER on another disk")
-    return *lines, Line("space", "ok", found)
+        return *lines, CheckResult("space", state, found, "results=FOLDER on another disk")
+    return *lines, CheckResult("space", "ok", found)

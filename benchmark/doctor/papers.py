@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from benchmark.config.schema import RunConfig
-from benchmark.doctor import Line, bad
+from benchmark.doctor import CheckResult, bad
 from benchmark.experiments import estimate
-from benchmark.experiments.estimate import Block
+from benchmark.experiments.estimate import RunBlock
 from benchmark.experiments.plan import unique_runs
 from benchmark.experiments.selection import TableQuery, find_tables, plan_tables
 
@@ -21,16 +21,16 @@ def runs_of(query: TableQuery, data: Path | None) -> Runs:
     return {spec.paper: list(unique_runs([cells]).values()) for spec, cells in plans}
 
 
-def speed(runs: Runs, preset: str, device: str) -> Sequence[Line]:
+def speed(runs: Runs, preset: str, device: str) -> Sequence[CheckResult]:
     """Samples per second of the network of median cost, measured, and hours of each paper, scaled from it."""
-    blocks = {paper: estimate.blocks(paper, own) for paper, own in runs.items()}
-    networks = {block.network: block for own in blocks.values() for block in own}
+    blocks = {paper: estimate.blocks(paper, runs_of_paper) for paper, runs_of_paper in runs.items()}
+    networks = {block.network: block for runs_of_paper in blocks.values() for block in runs_of_paper}
     costs = {network: operations(block) for network, block in networks.items()}
     block = sorted(networks.values(), key=lambda block: costs[block.network])[len(networks) // 2]
     pace = estimate.timed(block, device)
     hours = {
-        paper: sum(each.hours(pace * costs[each.network] / costs[block.network]) for each in own)
-        for paper, own in blocks.items()
+        paper: sum(part.hours(pace * costs[part.network] / costs[block.network]) for part in parts)
+        for paper, parts in blocks.items()
     }
     shown = ", ".join(f"{paper} {estimate.in_words(time)}" for paper, time in hours.items())
     measured = (
@@ -41,12 +41,12 @@ def speed(runs: Runs, preset: str, device: str) -> Sequence[Line]:
     long = max(hours.values()) > estimate.YEAR
     remedy = "That needs GPUs: device=cuda, or launcher=slurm" if long else ""
     return [
-        Line("speed", "ok", measured),
-        Line("hours", "note" if long else "ok", f"{shown}: {rough}", remedy),
+        CheckResult("speed", "ok", measured),
+        CheckResult("hours", "note" if long else "ok", f"{shown}: {rough}", remedy),
     ]
 
 
-def operations(block: Block) -> int:
+def operations(block: RunBlock) -> int:
     """Operations of a network for one image, counted without computing them."""
     import torch
     from torch.utils.flop_counter import FlopCounterMode
@@ -61,7 +61,7 @@ def operations(block: Block) -> int:
     return int(counter.get_total_flops())
 
 
-def data(paper: str, runs: Sequence[RunConfig], preset: str, asked: bool) -> Line:
+def data(paper: str, runs: Sequence[RunConfig], preset: str, asked: bool) -> CheckResult:
     """Data sets and weights of a paper: there, or missing."""
     found: dict[str, list[str]] = {"there": [], "download by themselves": [], "missing": []}
     for need in estimate.data_needs(runs):
@@ -73,6 +73,8 @@ def data(paper: str, runs: Sequence[RunConfig], preset: str, asked: bool) -> Lin
     text = "; ".join(f"{what}: {', '.join(dict.fromkeys(names))}" for what, names in found.items() if names)
     if found["missing"]:
         where = f"python -m benchmark plan paper={paper} table=1 preset={preset} timing=off"
-        return Line(paper, bad(asked), text, f"Set data=FOLDER or FEDTABLES_DATA. Where to get them: {where}")
+        return CheckResult(
+            paper, bad(asked), text, f"Set data=FOLDER or FEDTABLES_DATA. Where to get them: {where}"
+        )
     wanted = bool(found["download by themselves"])
-    return Line(paper, "note" if wanted else "ok", text, "Needs a network once" if wanted else "")
+    return CheckResult(paper, "note" if wanted else "ok", text, "Needs a network once" if wanted else "")

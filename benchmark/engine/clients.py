@@ -10,10 +10,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from benchmark.config.schema import TrainConfig
 from benchmark.engine import randomness
 from benchmark.engine.frozen import FrozenPool
 from benchmark.engine.state import Diverged, FederationState, Problem, Schedule
-from benchmark.engine.training import ActiveRule, LocalTrainer, LoopResult, TrainSpec
+from benchmark.engine.training import ActiveRule, LocalTrainer, LoopResult
 from benchmark.heterogeneity import class_counts, group_counts
 from benchmark.models.flat import FlatModel
 from methods.core.contexts import ClientContext, Head, Phase, RoundView, State, Trained
@@ -55,7 +56,7 @@ class ClientSide:
 
     problem: Problem
     model: FlatModel
-    spec: TrainSpec
+    spec: TrainConfig
     schedule: Schedule
     seed: int
     personal: frozenset[str]
@@ -71,8 +72,8 @@ class ClientSide:
         self._own = self.model.layouts[None].mask(*self.personal).nonzero().flatten().to(self.model.w.device)
         self._initial_buffers = self.model.buffers.clone()
         self.generators = partial(randomness.generator, self.seed)
-        augmented = problem.augmented_transform if self.spec.augment is not None else None
-        self.trainer = LocalTrainer(self.model, self.spec, augmented or problem.transform)
+        transform = problem.transform if problem.augment is None else problem.augmented_transform
+        self.trainer = LocalTrainer(self.model, self.spec, transform or problem.transform, problem.augment)
         self.pool = FrozenPool(self.model)
         self._pooled: dict[tuple[str, int], tuple[Tensor, Tensor]] = {}
 
@@ -191,7 +192,7 @@ class ClientSide:
                 frozen=self.pool.get,
                 gradients=self.pool.gradients,
                 pooled=partial(self.pooled, rule.key),
-                augmented=self.spec.augment is not None,
+                augmented=self.problem.augment is not None,
                 generators=partial(self._draw, f"{purpose}/{rule.key}", state.round, client),
             )
             active.append(ActiveRule(rule, replace(ctx, local=rule.begin(ctx))))

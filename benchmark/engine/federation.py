@@ -8,13 +8,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from benchmark.config.schema import TrainConfig
 from benchmark.engine.aggregation import Uploads
 from benchmark.engine.clients import ClientSide, Order
 from benchmark.engine.evaluation import evaluate
 from benchmark.engine.measures import MEASURES
 from benchmark.engine.records import Cost, Record
 from benchmark.engine.state import Diverged, FederationState, Interrupted, Problem, RoundReport, Schedule
-from benchmark.engine.training import LoopResult, TrainSpec
+from benchmark.engine.training import LoopResult
 from benchmark.engine.views import client_pool, server_view
 from benchmark.models.flat import FlatModel
 from methods.core.contexts import Federation, RoundView, State
@@ -35,7 +36,7 @@ class FederatedRun:
     problem: Problem
     method: Method
     model: FlatModel
-    spec: TrainSpec
+    spec: TrainConfig
     schedule: Schedule
     seed: int
     order: Order | None = None
@@ -44,7 +45,7 @@ class FederatedRun:
 
     def __post_init__(self) -> None:
         policy = next((rule.buffers for rule in self.method.client if rule.buffers), self.spec.buffers)
-        self.spec = replace(self.spec, buffers=policy)
+        self.spec = self.spec.model_copy(update={"buffers": policy})
         self.clients = ClientSide(
             self.problem, self.model, self.spec, self.schedule, self.seed, self.method.personal, self.order
         )

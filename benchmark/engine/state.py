@@ -37,6 +37,7 @@ class Problem:
         num_attributes: A; 0 without attributes.
         transform: Makes the network's input from stored images.
         evaluation_sets: Sets to evaluate on, by split.
+        augment: Random changes of training images. None: none.
         augmented_transform: The transform of augmented images, which already have their final size. None: `transform`.
     """
 
@@ -48,6 +49,7 @@ class Problem:
     num_attributes: int
     transform: Callable[[Tensor], Tensor]
     evaluation_sets: Mapping[str, Samples]
+    augment: Callable[[Tensor], Tensor] | None = None
     augmented_transform: Callable[[Tensor], Tensor] | None = None
 
 

@@ -5,13 +5,14 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from benchmark.config.schema import TrainConfig
 from benchmark.engine.randomness import rewinder, seed_torch
 from benchmark.models.flat import FlatModel
 from benchmark.transforms.augmentation import Augment
@@ -21,26 +22,6 @@ from methods.core.samples import Samples
 
 CHUNK_BYTES = 16 << 20
 """Inputs are gathered and normalised this many bytes at a time: few kernel launches, bounded memory."""
-
-
-@dataclass(frozen=True)
-class TrainSpec:
-    """Budget and optimizer of local training (SGD, momentum rho, weight decay, per batch of B samples).
-
-    Either ``epochs`` E or ``steps`` per round is set. ``drop_last`` drops a short last batch, but not the only one of a
-    client. ``buffers`` is the BatchNorm policy, ``clip`` the largest gradient norm, ``amp`` bf16 autocast.
-    """
-
-    epochs: int | None = 1
-    steps: int | None = None
-    batch_size: int = 32
-    momentum: float = 0.0
-    weight_decay: float = 0.0
-    clip: float | None = None
-    drop_last: bool = False
-    buffers: Literal["average", "local", "frozen"] = "average"
-    augment: Augment | None = None
-    amp: bool = False
 
 
 class ActiveRule(NamedTuple):
@@ -71,11 +52,12 @@ class LoopResult:
 
 @dataclass
 class LocalTrainer:
-    """Runs local SGD on the vector of ``model``."""
+    """Runs local SGD on the vector of ``model``. ``augment`` changes stored images before ``transform``."""
 
     model: FlatModel
-    spec: TrainSpec
+    spec: TrainConfig
     transform: Callable[[Tensor], Tensor]
+    augment: Augment | None = None
 
     def run(
         self,
@@ -169,8 +151,8 @@ class LocalTrainer:
             group = sizes[first : first + per_chunk]
             where, positions = positions.tensor_split([sum(group)])
             images = data.stored(where)
-            if self.spec.augment is not None:
-                images = self.spec.augment(images)
+            if self.augment is not None:
+                images = self.augment(images)
             x, y = self.transform(images), data.y[where]
             yield from zip(x.split(group), y.split(group), where.split(group), strict=True)
 
@@ -213,7 +195,7 @@ class LocalTrainer:
         kept = [value for a in with_loss for value in a.ctx.local.values()]
         generators = [value for value in kept if isinstance(value, np.random.Generator)]
         # Where nothing is cast, autocast would still take 2 % of the step of a small network.
-        precision = torch.autocast(w.device.type, torch.bfloat16) if spec.amp else contextlib.nullcontext()
+        precision = torch.autocast(w.device.type, torch.bfloat16) if model.amp else contextlib.nullcontext()
         one = torch.ones((), dtype=w.dtype, device=w.device)  # else every backward pass makes its own
 
         def gradient(x: Tensor, y: Tensor, index: Tensor) -> Tensor:

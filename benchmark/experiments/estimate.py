@@ -48,7 +48,7 @@ def in_words(hours: float) -> str:
 
 
 @dataclass(frozen=True)
-class Block:
+class RunBlock:
     """Runs of one configuration, which take equally long; ``evaluated`` counts samples over all evaluations."""
 
     table: str
@@ -105,14 +105,14 @@ def _facts(run: RunConfig) -> Facts | None:
     return Facts(len(data.train), len(data.test), len(data.classes), channels, size, len(data.sources))
 
 
-def blocks(table: str, runs: Sequence[RunConfig]) -> list[Block]:
+def blocks(table: str, runs: Sequence[RunConfig]) -> list[RunBlock]:
     """The runs of a table by configuration, without those on data of unknown size."""
     counts = Counter(run.hash for run in runs)
     known = [(run, _facts(run)) for run in {run.hash: run for run in runs}.values()]
     return [_block(table, run, counts[run.hash], facts) for run, facts in known if facts is not None]
 
 
-def _block(table: str, run: RunConfig, runs: int, facts: Facts) -> Block:
+def _block(table: str, run: RunConfig, runs: int, facts: Facts) -> RunBlock:
     train, wanted = run.train, run.dataset
     there = min(facts.train, (wanted.train_per_class or facts.train) * facts.classes)
     scheme = partitions.make(run.partition.name, run.partition.parameters)
@@ -125,7 +125,7 @@ def _block(table: str, run: RunConfig, runs: int, facts: Facts) -> Block:
     else:
         per_round = int(taking_part * (samples - held_out) / clients * (train.epochs or 1))
     evaluations = 1 + math.ceil(train.rounds / run.evaluation.every)
-    return Block(table, run, runs, facts, per_round, evaluations * (test + held_out))
+    return RunBlock(table, run, runs, facts, per_round, evaluations * (test + held_out))
 
 
 def test_samples(run: RunConfig, facts: Facts, left: int) -> int:
@@ -134,7 +134,7 @@ def test_samples(run: RunConfig, facts: Facts, left: int) -> int:
     return min(test, (run.dataset.test_per_class or test) * facts.classes)
 
 
-def paces(found: Sequence[Block], device: str) -> dict[Hashable, float]:
+def paces(found: Sequence[RunBlock], device: str) -> dict[Hashable, float]:
     """Seconds per sample for every shape that can be timed; standard error tells which one is at work."""
     known: dict[Hashable, float] = {}
     for shape, block in {block.shape: block for block in found}.items():
@@ -145,7 +145,7 @@ def paces(found: Sequence[Block], device: str) -> dict[Hashable, float]:
     return known
 
 
-def timed(block: Block, device: str) -> float:
+def timed(block: RunBlock, device: str) -> float:
     """Seconds per sample of a round of one client, on so many random images that it takes about `SECONDS`."""
     pace = _round(block, 2, device)
     for _ in range(2):
@@ -153,7 +153,7 @@ def timed(block: Block, device: str) -> float:
     return pace
 
 
-def _round(block: Block, samples: int, device: str) -> float:
+def _round(block: RunBlock, samples: int, device: str) -> float:
     import torch
 
     from benchmark.runs.build import build_run
@@ -176,7 +176,7 @@ def _round(block: Block, samples: int, device: str) -> float:
     return (wait() - began) / len(federation.problem.clients[0])
 
 
-def _small(block: Block, samples: int, device: str) -> RunConfig:
+def _small(block: RunBlock, samples: int, device: str) -> RunConfig:
     """The run with one client, random images and random weights."""
     run, facts = block.run, block.facts
     images = max(samples, facts.classes)

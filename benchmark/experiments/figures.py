@@ -98,10 +98,10 @@ def find_figures(
     """
     asked = f"{paper or '*'}_{f'figure{figure}' if figure else '*'}" if paper or figure else ""
     specs = usable(sorted(folder.glob("*.yaml")), load_figure, lambda path: fnmatchcase(path.stem, asked))
-    found = [spec for spec in specs if paper in (None, spec.paper) and figure in (None, spec.figure)]
-    if not found:
+    matches = [spec for spec in specs if paper in (None, spec.paper) and figure in (None, spec.figure)]
+    if not matches:
         there = ", ".join(spec.name for spec in specs) or "none"
         raise ConfigError(
             f"no figure {figure or ''} of {paper or 'any paper'} in {folder}. There is: {there}."
         )
-    return found
+    return matches

@@ -3,15 +3,24 @@
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import reduce
 from typing import Any
 
-from benchmark.config.compose import compose, group_names, load_group, resolve
-from benchmark.config.merge import merge
+from benchmark.config.compose import (
+    COMMAND_LINE,
+    compose,
+    group_names,
+    load_group,
+    resolve,
+    set_value,
+    with_dataset_options,
+)
+from benchmark.config.merge import Settings, sources_of
 from benchmark.config.schema import RunConfig
 from benchmark.errors import ConfigError, wrong
 from benchmark.experiments.spec import TableSpec
 from benchmark.registry import BrokenFile
+from datasets.core import registry as datasets
+from partitions.core import registry as partitions
 
 
 @dataclass(frozen=True)
@@ -53,6 +62,7 @@ class PlannedCell:
     """One cell of a table, with one run per seed; ``state`` is ``ok`` or says why there are no runs.
 
     ``options``: options of the data set that were changed, key -> (the cell's own value, new value).
+    ``plain``: the composed configuration, whose values know what set them.
     """
 
     row: str
@@ -61,6 +71,7 @@ class PlannedCell:
     runs: Sequence[RunConfig] = ()
     chosen: TunedValues | None = None
     options: Mapping[str, tuple[Any, Any]] = field(default_factory=dict)
+    plain: Settings = field(default_factory=Settings, repr=False, compare=False)
 
 
 Cells = dict[tuple[str, str], PlannedCell]
@@ -72,26 +83,9 @@ def check_names(run: RunConfig) -> None:
     known = sorted({str(load_group("model", file)["name"]) for file in group_names("model")})
     if name not in known:
         raise ConfigError(wrong("model.name", name, f"one of {', '.join(known)}", known=known))
-    from datasets.core import registry as datasets
-    from partitions.core import registry as partitions
 
     partitions.make(run.partition.name, run.partition.parameters)
     datasets.get(run.dataset.name)
-
-
-def _set(config: dict[str, Any], key: str, value: Any) -> dict[str, Any]:
-    """``config`` with the setting of a dotted name, whose parents must exist."""
-    parents = key.split(".")[:-1]
-    node: Any = config
-    for depth, part in enumerate(parents):
-        if not isinstance(node, Mapping) or not isinstance(node.get(part), Mapping):
-            known = [name for name, child in node.items() if isinstance(child, Mapping)]
-            where = ".".join(parents[:depth]) or "the configuration"
-            raise ConfigError(
-                wrong(key, part, f"a key of {where}: {', '.join(known) or 'none'}", known=known)
-            )
-        node = node[part]
-    return merge(config, reduce(lambda inner, part: {part: inner}, reversed(key.split(".")), value))
 
 
 def plan(
@@ -117,30 +111,29 @@ def plan(
         if settings is None:
             cells[key] = PlannedCell(*key, "not in this preset")
             continue
-        cell = PlannedCell(*key, "ok", (), (chosen or {}).get(key))
+        tuned = (chosen or {}).get(key)
+        cell = PlannedCell(*key, "ok", (), tuned)
         try:
             plain, options = _composed(preset, settings, extra or {})
-            for name, value in cell.chosen.values.items() if cell.chosen else ():
-                plain = _set(plain, name, value)
+            if tuned is not None:
+                for name, value in tuned.values.items():
+                    source = sources_of(tuned.values).get(name, tuned.source)
+                    plain = set_value(plain, name, value, source)
             first = resolve(plain)
         except ValueError as error:
             raise _in_cell(spec, cell, error) from error
-        cells[key] = replace(cell, runs=SeedRuns(first, tuple(seeds)), options=options)
+        cells[key] = replace(cell, runs=SeedRuns(first, tuple(seeds)), options=options, plain=plain)
     return cells
 
 
 def _composed(
     preset: str, settings: Mapping[str, Any], extra: Mapping[str, Any]
-) -> tuple[dict[str, Any], dict[str, tuple[Any, Any]]]:
+) -> tuple[Settings, dict[str, tuple[Any, Any]]]:
     """The configuration of a cell, and the options of its data set that ``extra`` changes."""
-    plain = compose(preset, settings, {key: value for key, value in extra.items() if key != "dataset"})
+    others = {key: value for key, value in extra.items() if key != "dataset"}
+    plain = compose(preset, settings, others, source=COMMAND_LINE)
     given = extra.get("dataset", {}).get("options")
-    if not given:
-        return plain, {}
-    from datasets.core.registry import with_options  # imports all builders
-
-    plain["dataset"], changed = with_options(plain["dataset"], given)
-    return plain, changed
+    return with_dataset_options(plain, given) if given else (plain, {})
 
 
 def check(spec: TableSpec, cells: Cells) -> None:

@@ -3,10 +3,14 @@
 import json
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
+from pydantic import AfterValidator, ConfigDict, Field, PositiveInt, ValidationInfo
+
+from benchmark.config.compose import load_group
+from benchmark.config.files import FileModel
+from benchmark.config.schema import PathsConfig, RuntimeConfig, declared
 from benchmark.errors import ConfigError
 from benchmark.experiments.plan import Cells, plan
 from benchmark.experiments.spec import TableSpec, matching
@@ -14,45 +18,62 @@ from benchmark.experiments.tables import NoTable, find_specs, spec_called
 from benchmark.experiments.tuning import TunedFolder
 
 
-@dataclass(frozen=True)
-class TableQuery:
-    """Which tables, cells and runs a command works on.
+class CommandOptions(FileModel):
+    """Options of a command: the ``key=value`` words that it takes, with type, default and meaning.
 
-    Attributes:
-        paper: Short name of a paper. If left out: all.
-        table: Number of the table in the paper. If left out: all.
-        name: One file of tables. ``paper`` and ``table`` are then ignored.
-        preset: Data, model and budget.
-        rows: Keys and patterns of rows. If left out: all.
-        columns: Keys and patterns of columns. If left out: all.
-        seeds: Number of seeds. If left out: as many as the table says.
-        results: The results folder.
-        tuned: Folder of tuned values, or ``off``. If left out: those of the results folder, then those of the project.
-        stale: Whether finished runs whose method's code has changed since are carried out again, or used and marked.
-        dataset_options: An option of the data set of every cell, on top of the cell's own.
+    The title of a field says what help and messages call its values, if not its type. A field of type bool is a flag:
+    ``watch`` is set by ``--watch``. A mapping ``GROUP_settings`` takes the words ``GROUP.KEY=VALUE``, with VALUE in
+    YAML, and ``dataset_options`` takes ``dataset.options.KEY=VALUE``. A field with ``exclude`` is no word.
     """
 
-    paper: str | None = None
-    table: int | None = None
-    name: str | None = None
-    preset: str = "quick"
-    rows: str | None = None
-    columns: str | None = None
-    seeds: int | None = None
-    results: Path = Path("results")
-    tuned: str | None = None
-    stale: Literal["rerun", "keep"] = "rerun"
-    dataset_options: Mapping[str, Any] = field(default_factory=dict)
+    model_config = ConfigDict(validate_default=True)
+
+    def check(self) -> None:
+        """Raise `ConfigError` for settings that do not fit together, before anything slow is imported."""
+
+
+def _has_file(name: str, info: ValidationInfo) -> str:
+    load_group(str(info.field_name), name)
+    return name
+
+
+FileName = Annotated[str, AfterValidator(_has_file)]
+"""The name of a file in the folder of ``conf`` that is called like the field."""
+
+PATTERNS = "KEY,PATTERN*,..."
+
+
+class ResultsOptions(CommandOptions):
+    """The folder that all results are in."""
+
+    results: Path = declared(PathsConfig, "results")
+
+
+class RunQuery(ResultsOptions):
+    """Which runs a command works on."""
+
+    preset: FileName = Field("quick", title="quick|small|paper", description="data, model and budget")
+    seeds: PositiveInt | None = Field(
+        None, description="number of seeds; if left out: as many as the table or figure says"
+    )
+    tuned: str | None = Field(
+        None,
+        title="FOLDER|off",
+        description="tuned values; if left out: those of the results folder, then those of the project",
+    )
+    stale: Literal["rerun", "keep"] = declared(RuntimeConfig, "stale")
+    dataset_options: Mapping[str, Any] = Field(
+        {}, title="VALUE", description="an option of the data set of every cell, on top of the cell's own"
+    )
 
     @property
-    def selects(self) -> bool:
-        """Whether the query is about some tables or cells only."""
-        return any(
-            given is not None for given in (self.paper, self.table, self.name, self.rows, self.columns)
-        )
+    def remarks(self) -> tuple[str, ...]:
+        """A note on the options of data sets that were given."""
+        words = option_words(self.dataset_options)
+        return (f"Options of data sets: {', '.join(words)}.",) if words else ()
 
     def command(self, words: str) -> str:
-        """The command line ``python -m benchmark WORDS`` with what this query says about the runs of all tables."""
+        """The command line ``python -m benchmark WORDS`` with what this query says about runs."""
         options = {
             "seeds": self.seeds,
             "results": None if self.results == Path("results") else self.results,
@@ -61,6 +82,34 @@ class TableQuery:
         given = [f"{key}={value}" for key, value in options.items() if value is not None]
         given = [*map(shlex.quote, given), *option_words(self.dataset_options)]
         return " ".join(["python -m benchmark", words, *given])
+
+
+class TableChoice(RunQuery):
+    """Which tables a command works on."""
+
+    paper: str | None = Field(
+        None, title="fedld|fedsdc|feddiverse|fedmr", description="short name of a paper; if left out: all"
+    )
+    table: PositiveInt | None = Field(None, description="number of the table in the paper; if left out: all")
+    name: str | None = Field(
+        None, title="FILE of conf/table", description="one file of tables, instead of paper and table"
+    )
+
+
+class TableQuery(TableChoice):
+    """Which tables, cells and runs a command works on."""
+
+    rows: str | None = Field(None, title=PATTERNS, description="keys and patterns of rows; if left out: all")
+    columns: str | None = Field(
+        None, title=PATTERNS, description="keys and patterns of columns; if left out: all"
+    )
+
+    @property
+    def selects(self) -> bool:
+        """Whether the query is about some tables or cells only."""
+        return any(
+            given is not None for given in (self.paper, self.table, self.name, self.rows, self.columns)
+        )
 
 
 def option_words(options: Mapping[str, Any]) -> list[str]:
@@ -81,7 +130,7 @@ def plan_tables(
 
 
 def plan_cells(
-    whole: TableSpec, part: TableSpec, query: TableQuery, extra: Mapping[str, Any] | None = None
+    whole: TableSpec, part: TableSpec, query: RunQuery, extra: Mapping[str, Any] | None = None
 ) -> Cells:
     """The cells of ``part`` of a table, with the values that were tuned for the ``whole`` table."""
     seeds = whole.seed_range(query.preset, query.seeds)
@@ -90,12 +139,12 @@ def plan_cells(
     return plan(part, query.preset, seeds, extra, tuned)
 
 
-def whole_tables(query: TableQuery) -> list[TableSpec]:
+def whole_tables(query: TableChoice) -> list[TableSpec]:
     """The tables selected by name, or by paper and number, with all rows and columns."""
     return find_specs(query.paper, query.table) if query.name is None else [spec_called(query.name)]
 
 
-def find_tables(query: TableQuery) -> list[TableSpec]:
+def find_tables(query: TableChoice) -> list[TableSpec]:
     """The selected tables that have the preset and a row and a column for every pattern, uncut.
 
     Raises:
@@ -105,7 +154,8 @@ def find_tables(query: TableQuery) -> list[TableSpec]:
     for spec in whole_tables(query):
         try:
             spec.check_preset(query.preset)
-            select(spec, query)
+            if isinstance(query, TableQuery):
+                select(spec, query)
             kept.append(spec)
         except ConfigError as error:
             problems.append(error)

@@ -20,14 +20,14 @@ from pydantic import (
 
 from benchmark.config.compose import group_names
 from benchmark.config.files import FileModel
-from benchmark.config.merge import merge
+from benchmark.config.merge import OpenSettings, Settings, merge, sources_of
+from benchmark.config.schema import GROUPS
 from benchmark.errors import ConfigError, nearest, wrong
 from benchmark.experiments.metrics import METRICS, Metric, WhichRound
 
-SETTINGS = ("dataset", "partition", "model", "method", "selection", "train", "evaluation", "precision")
+SETTINGS = (*GROUPS, "train", "evaluation", "precision")
 """The parts of a run's configuration that a table may set."""
 
-Settings = dict[str, Any]
 T = TypeVar("T")
 
 
@@ -49,33 +49,39 @@ def matching(keys: Sequence[str], patterns: str | None, what: str, where: str) -
     return [key for key in keys if patterns is None or fits(key, patterns)]
 
 
-def _choice(value: Any) -> Any:
-    """``fedprox`` is short for ``{name: fedprox}``."""
-    return {"name": value} if isinstance(value, str) else value
-
-
 def _one_or_more(value: Any) -> Any:
     return (value,) if isinstance(value, str) else (value or ())
 
 
-Part = Settings | None
-Choice = Annotated[Part, BeforeValidator(_choice)]
+Part = OpenSettings | None
 
 
 class _WithSettings(FileModel):
     """Settings of runs: the groups of ``conf/`` by name or as ``{name: ..., key: value}``, and values by key."""
 
-    dataset: Choice = None
-    partition: Choice = None
-    model: Choice = None
-    method: Choice = None
-    selection: Choice = None
+    dataset: Part = None
+    partition: Part = None
+    model: Part = None
+    method: Part = None
+    selection: Part = None
     train: Part = None
     evaluation: Part = None
     precision: Part = None
 
+    @model_validator(mode="before")
+    @classmethod
+    def _named(cls, values: Any) -> Any:
+        """``method: fedprox`` is short for ``method: {name: fedprox}``."""
+        if not isinstance(values, Mapping):
+            return values
+        names = {key: values[key] for key in GROUPS if isinstance(values.get(key), str)}
+        sources = sources_of(values)
+        return {**values} | {
+            key: Settings({"name": name}, {"name": sources.get(key, "")}) for key, name in names.items()
+        }
+
     @cached_property
-    def settings(self) -> Settings:
+    def settings(self) -> dict[str, Any]:
         """What is set here."""
         return {key: value for key in SETTINGS if (value := getattr(self, key)) is not None}
 
@@ -92,7 +98,7 @@ class Row(_WithSettings):
 
     key: str
     label: str
-    method: Choice = Field(default=None, validate_default=True)
+    method: Part = Field(default=None, validate_default=True)
     own: bool = False
     published: dict[str, str] = Field(default_factory=dict)
 
@@ -295,7 +301,7 @@ class TableSpec(FileModel):
             )
         if preset not in (where.presets or self.presets):
             return None
-        merged: Settings = {}
+        merged = Settings()
         for part in (*self.overrides, where, chosen):
             if not isinstance(part, Override) or part.matches(row, column, preset):
                 merged = merge(merged, part.settings)

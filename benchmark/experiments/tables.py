@@ -45,19 +45,19 @@ def extend(node: Mapping[str, Any], folder: Path = TABLE_FOLDER) -> dict[str, An
 def _take_over(part: str, base: Sequence[Any], own: Sequence[Any]) -> list[Any]:
     result = []
     for entry in own:
-        changes = dict(entry) if isinstance(entry, Mapping) else {"key": entry}
+        changes = merge({}, entry if isinstance(entry, Mapping) else {"key": entry})
         pattern = str(changes.get("key", ""))
-        found = [old for old in base if fits(str(old["key"]), pattern)]
-        if not found and (len(changes) == 1 or "*" in pattern):
+        matches = [old for old in base if fits(str(old["key"]), pattern)]
+        if not matches and (len(changes) == 1 or "*" in pattern):
             known = _keys(base)
             raise ConfigError(wrong(part, pattern, "a key or pattern of the extended table", known=known))
-        result += [merge(old, changes | {"key": old["key"]}) for old in found] or [changes]
+        result += [merge(merge(old, changes), {"key": old["key"]}) for old in matches] or [changes]
     return result
 
 
 def _used(override: Mapping[str, Any], table: Mapping[str, Any]) -> dict[str, Any]:
     """An inherited override without the patterns that match nothing in the table; empty if it matches no cell."""
-    used = dict(override)
+    used = merge({}, override)
     for what, part in (("row", "rows"), ("column", "columns"), ("preset", "presets")):
         if what not in override or part not in table:
             continue
@@ -129,11 +129,13 @@ def find_specs(
     papers = sorted({spec.paper for spec in specs})
     if paper is not None and paper not in papers:
         raise NoTable(wrong("paper", paper, f"one of {', '.join(papers)} (conf/table/)", known=papers))
-    own = [spec for spec in specs if paper in (None, spec.paper)]
-    found = [spec for spec in own if table in (None, spec.table)]
-    if not found:
-        raise NoTable(wrong("table", table, f"one of {', '.join(spec.name for spec in own)} (conf/table/)"))
-    return sorted(found, key=lambda spec: spec.table is None)
+    of_paper = [spec for spec in specs if paper in (None, spec.paper)]
+    matches = [spec for spec in of_paper if table in (None, spec.table)]
+    if not matches:
+        raise NoTable(
+            wrong("table", table, f"one of {', '.join(spec.name for spec in of_paper)} (conf/table/)")
+        )
+    return sorted(matches, key=lambda spec: spec.table is None)
 
 
 def spec_called(name: str, where: str = "name", folder: Path = TABLE_FOLDER) -> TableSpec:

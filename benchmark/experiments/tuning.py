@@ -1,4 +1,4 @@
-"""Grid search: the grid of a method, the choice among its points, and the file of chosen values.
+"""SearchGrid search: the grid of a method, the choice among its points, and the file of chosen values.
 
 ``conf/tune/<method>.yaml`` holds the grid. Points are compared by their results on a validation split that is held out
 of the clients' training data, never by test results. ``results/tuned/<preset>/<table>.yaml`` holds the chosen values of
@@ -16,7 +16,8 @@ from typing import Annotated, Any, Literal
 import yaml
 from pydantic import BeforeValidator, Field, PositiveInt, field_validator
 
-from benchmark.config.files import FileModel, read_model
+from benchmark.config.files import FileModel, read_model, shown_path
+from benchmark.config.merge import KeepSources
 from benchmark.errors import ConfigError, wrong
 from benchmark.experiments.metrics import METRICS
 from benchmark.experiments.plan import TunedValues
@@ -45,7 +46,7 @@ def _number(value: Any) -> Any:
     return value
 
 
-class Grid(FileModel):
+class SearchGrid(FileModel):
     """A file of ``conf/tune``: the method, and the values to try of each of its parameters."""
 
     method: str
@@ -72,14 +73,14 @@ def grid_path(method: str, folder: Path | None = None) -> Path:
     return (folder or CONF / "tune") / f"{method}.yaml"
 
 
-def load_grid(method: str, folder: Path | None = None) -> Grid:
+def load_grid(method: str, folder: Path | None = None) -> SearchGrid:
     """The grid of ``method``; `ConfigError`, naming the file, if it does not exist or does not fit."""
     path = grid_path(method, folder)
     if not path.is_file():
         known = sorted(other.stem for other in path.parent.glob("*.yaml"))
         expected = f"a method with a grid (conf/tune/): {', '.join(known)}"
         raise ConfigError(wrong("method", method, expected, known=known))
-    grid = read_model(Grid, path, "grid")
+    grid = read_model(SearchGrid, path, "grid")
     if grid.method != method:
         expected = f"{method}, the name of the file"
         raise ConfigError(f"grid file {path}: {wrong('method', grid.method, expected)}")
@@ -107,8 +108,8 @@ class Point(FileModel):
 
 def _mean(values: Sequence[float | None]) -> float | None:
     """The mean, or None if a value is missing."""
-    found = [value for value in values if value is not None]
-    return math.fsum(found) / len(found) if found and len(found) == len(values) else None
+    numbers = [value for value in values if value is not None]
+    return math.fsum(numbers) / len(numbers) if numbers and len(numbers) == len(values) else None
 
 
 def point(values: Values, found: Sequence[float | None], runs: Sequence[str] = ()) -> Point:
@@ -119,9 +120,9 @@ def point(values: Values, found: Sequence[float | None], runs: Sequence[str] = (
 
 def best(scores: Sequence[float | None], higher_is_better: bool) -> int | None:
     """Index of the best score, the first of equal ones; scores that are None are left out; None if all are."""
-    known = {index: score for index, score in enumerate(scores) if score is not None}
+    scored = {index: score for index, score in enumerate(scores) if score is not None}
     choose = max if higher_is_better else min
-    return choose(known, key=known.__getitem__, default=None)
+    return choose(scored, key=scored.__getitem__, default=None)
 
 
 def shared(columns: Sequence[Sequence[Point]]) -> list[list[Point]]:
@@ -149,7 +150,7 @@ class TunedCell(FileModel):
     """
 
     method: str
-    chosen: Values = Field(min_length=1)
+    chosen: Annotated[Values, KeepSources] = Field(min_length=1)
     metric: str
     which_round: str
     split: float = Field(gt=0, lt=1)
@@ -252,12 +253,6 @@ def _check_cell(spec: TableSpec, row: str, column: str, method: str) -> None:
         raise ConfigError(wrong("column", column, f"a column of table {spec.name} with runs", known=columns))
     if method != expected:
         raise ConfigError(wrong(f"column {column}: method", method, f"{expected}, the method of the row"))
-
-
-def shown_path(path: Path) -> str:
-    """A path for captions and messages: relative to the project, or else its last three parts."""
-    whole = path.resolve()
-    return "/".join(whole.relative_to(ROOT).parts if whole.is_relative_to(ROOT) else whole.parts[-3:])
 
 
 def write_tuned(folder: Path, before: TunedTable, cells: Mapping[CellKey, TunedCell]) -> Path:

@@ -11,10 +11,10 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor, nn
 
+from benchmark.config.schema import TrainConfig
 from benchmark.engine.federation import FederatedRun
 from benchmark.engine.measures import spread
 from benchmark.engine.state import Problem, Schedule
-from benchmark.engine.training import TrainSpec
 from benchmark.figures.registry import Drawing, Request
 from benchmark.models.flat import FlatModel
 from benchmark.models.networks import Net
@@ -93,7 +93,7 @@ def _train(
     """The model of the first client after its local training in the last round."""
     rounds, rate = request.option("rounds"), request.option("lr")
     problem = Problem(*train, None, clients, CLASSES, 0, transform=lambda x: x, evaluation_sets={})
-    spec = TrainSpec(epochs=request.option("epochs"), batch_size=32, momentum=0.9)
+    spec = TrainConfig(epochs=request.option("epochs"), batch_size=32, momentum=0.9)
     schedule = Schedule(rounds, len(clients), lambda t: rate)
     run = FederatedRun(problem, build(method), FlatModel(_net(seed)), spec, schedule, seed)
     state = run.initial_state()

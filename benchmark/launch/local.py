@@ -132,7 +132,7 @@ def _check(kind: str, workers: int | None, threads: int, devices: Sequence[str] 
         raise ConfigError(wrong("launcher", kind, f"one of {', '.join(KINDS)}", known=KINDS))
     if kind == "inline" and (workers not in (None, 1) or devices):
         got = f"workers={workers}, devices={devices}"
-        raise ConfigError(wrong("launcher", got, "neither with launcher=inline", where="launcher=local"))
+        raise ConfigError(wrong("launcher", got, "neither with launcher=inline", where="with launcher=local"))
     if workers is not None and workers < 1:
         raise ConfigError(wrong("workers", workers, "1 or more, or null for one per core or GPU"))
     if threads < 1:

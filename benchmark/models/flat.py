@@ -48,10 +48,14 @@ class FlatModel:
         device: torch.device | None = None,
         channels_last: bool = False,
         gradients: bool = True,
+        amp: bool = False,
     ) -> None:
-        """Take over ``net`` and ``heads``: views replace their tensors. Without ``gradients`` there is no g."""
+        """Take over ``net`` and ``heads``: views replace their tensors.
+
+        Without ``gradients`` there is no g. ``amp``: local training uses bf16 autocast.
+        """
         self.net = net.to(device)
-        self.channels_last = channels_last
+        self.channels_last, self.amp = channels_last, amp
         # All heads share one place. The model's own classifier is bound last, so that w starts with its values.
         self._heads: dict[str | None, nn.Module] = dict(heads or {}) | {None: net.classifier}
         groups = _groups(net)

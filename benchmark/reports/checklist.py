@@ -63,7 +63,7 @@ class Checklist:
         return {key: _json(self.index.results.run(key).path / "meta.json") for key in self.ended}
 
     @cached_property
-    def blocks(self) -> dict[str, estimate.Block]:
+    def blocks(self) -> dict[str, estimate.RunBlock]:
         """Sizes of the data of each configuration, as far as they are known."""
         blocks = estimate.blocks(self.results.spec.name, list(self.ended.values()))
         return {block.run.hash: block for block in blocks}

@@ -7,11 +7,13 @@ import shlex
 import zlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from benchmark.config.compose import with_selection
+from benchmark.config.merge import explain
 from benchmark.config.schema import IDENTITY, RunConfig
 from benchmark.errors import StorageError
 from benchmark.experiments.metrics import METRICS
@@ -51,8 +53,8 @@ def elsewhere(spec: TableSpec, query: TableQuery) -> TableQuery:
     """The query that repeats a table's runs in an empty results folder, with the tuned values that they have taken."""
     found = TunedFolder.of(query.tuned, query.results).find(query.preset, spec.name)
     if query.tuned is not None or found is None or found.resolve().is_relative_to(COMMITTED):
-        return replace(query, results=FRESH)
-    return replace(query, results=FRESH, tuned=str(found.parents[1]))
+        return query.model_copy(update={"results": FRESH})
+    return query.model_copy(update={"results": FRESH, "tuned": str(found.parents[1])})
 
 
 @dataclass
@@ -71,7 +73,13 @@ class Details:
         for key, result in results.cells.items():
             if not result.runs:
                 continue
-            content: dict[str, Any] = {"average_of": [], "runs": [], "config": [], "baseline": ""}
+            content: dict[str, Any] = {
+                "average_of": [],
+                "runs": [],
+                "config": [],
+                "sources": [],
+                "baseline": "",
+            }
             words = []
             if result.column.average_of:
                 names = [cell_name(spec, key[0], part) for part in result.column.average_of]
@@ -83,6 +91,7 @@ class Details:
                 content["baseline"] = spec.row(first).label
                 content["config"] = differences(planned.runs[0], cells[first, key[1]].runs[0])
                 content["tuned"] = planned.chosen.source if planned.chosen else ""
+                content["sources"] = list(explain(with_selection(planned.plain)))
                 words = _environment(content["runs"])
             content |= {"command": self.command(spec, result, words), "complete": result.complete}
             self.cells[cell_name(spec, *key)] = pack(content)
@@ -93,7 +102,7 @@ class Details:
         columns = [*result.column.average_of, result.column.key]
         chosen = {"rows": ",".join(rows), "columns": ",".join(columns), "preset": self.query.preset}
         options = [f"name={spec.name}", *(f"{key}={value}" for key, value in chosen.items())]
-        query = replace(self.query, seeds=len(result.runs))
+        query = self.query.model_copy(update={"seeds": len(result.runs)})
         if result.complete:
             query = elsewhere(spec, query)
         return query.command(" ".join(["table", *map(shlex.quote, [*options, *words])]))

@@ -14,7 +14,6 @@ from benchmark.config.schema import RunConfig
 from benchmark.engine import randomness
 from benchmark.engine.federation import FederatedRun
 from benchmark.engine.state import Problem, Schedule
-from benchmark.engine.training import TrainSpec
 from benchmark.errors import ConfigError, wrong
 from benchmark.models.flat import FlatModel
 from benchmark.models.networks import build_net
@@ -55,23 +54,10 @@ def build_run(config: RunConfig, data: RunData, stop: Callable[[], bool] = lambd
     if train.batch_size == 1 and model.has_batch_norm and train.buffers != "frozen":
         expected = f"at least 2, since {config.model.name} has BatchNorm, or train.buffers=frozen"
         raise ConfigError(wrong("train.batch_size", 1, expected))
-    augment = augmentation(train.augment)
-    spec = TrainSpec(
-        epochs=train.epochs,
-        steps=train.steps,
-        batch_size=train.batch_size,
-        momentum=train.momentum,
-        weight_decay=train.weight_decay,
-        clip=train.clip,
-        drop_last=train.drop_last,
-        buffers=train.buffers,
-        augment=None if augment is None else augment.train,
-        amp=config.precision.amp,
-    )
     lr = learning_rate(train.lr, train.rounds, train.schedule)
     schedule = Schedule(train.rounds, wanted, lr, train.first_round_full)
     return FederatedRun(
-        problem, method, model, spec, schedule, config.seed, None, config.evaluation.measures, stop
+        problem, method, model, train, schedule, config.seed, None, config.evaluation.measures, stop
     )
 
 
@@ -100,6 +86,7 @@ def build_problem(config: RunConfig, data: RunData, device: torch.device) -> Pro
         num_attributes=len(dataset.attributes),
         transform=transform,
         evaluation_sets=sets,
+        augment=None if augment is None else augment.train,
         augmented_transform=plain,
     )
 
@@ -144,7 +131,9 @@ def _build_model(config: RunConfig, method: Method, problem: Problem, device: to
         return randomness.generator(config.seed, f"heads/{purpose}", *ids)
 
     heads = asked_heads(method, net.feature_dim, problem.num_classes, len(problem.clients), generators)
-    model = FlatModel(net, heads, device=device, channels_last=config.precision.channels_last)
+    model = FlatModel(
+        net, heads, device=device, channels_last=config.precision.channels_last, amp=config.precision.amp
+    )
     if config.precision.compile:
         model.compile()
     return model

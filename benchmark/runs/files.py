@@ -82,4 +82,6 @@ def storage_error(error: OSError, path: Path) -> StorageError:
             f"{path.absolute()}: the disk is full or the quota is used up. What was there before is intact. Free some "
             "space and give the same command again; it continues from the last checkpoint."
         )
-    return StorageError(f"{path.absolute()}: cannot be written ({error.strerror}). Choose a folder that can be written.")
+    return StorageError(
+        f"{path.absolute()}: cannot be written ({error.strerror}). Choose a folder that can be written."
+    )

@@ -4,7 +4,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args, get_origin
+from typing import Any
 
 from benchmark.errors import validate
 from benchmark.registry import Registry
@@ -96,17 +96,6 @@ def facts(name: str, options: Mapping[str, Any] | None = None) -> Facts | None:
     """What is known of the data set `name` before its files are there, or None. Errors as `get` and `parse`."""
     entry = get(name)
     return None if entry.facts is None else entry.facts(parse(entry, options))
-
-
-def option_values(name: str) -> dict[str, str]:
-    """What each option of the data set `name` accepts, as "2|4", "true|false" or "VALUE". Errors as `get`."""
-    accepted = {}
-    for key, field in get(name).options.model_fields.items():
-        choices = get_args(field.annotation) if get_origin(field.annotation) is Literal else ()
-        if field.annotation is bool:
-            choices = ("true", "false")
-        accepted[key] = "|".join(map(str, choices)) or "VALUE"
-    return accepted
 
 
 def parse(entry: RegisteredDataset, options: Mapping[str, Any] | None) -> Options:

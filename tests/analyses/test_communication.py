@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from benchmark.analyses.communication import SETTINGS, communication, count, network
-from benchmark.analyses.registry import Options
+from benchmark.experiments.selection import ResultsOptions
 from benchmark.models.networks import Net
 
 
@@ -19,7 +19,7 @@ def test_counts_by_hand() -> None:
 
 def test_counted_beside_printed() -> None:
     """ResNet-18: 11,173,962 parameters for three channels, 11,172,810 for one, and 9,620 BatchNorm numbers."""
-    table = communication(Options())
+    table = communication(ResultsOptions())
     data = table.data
     assert table.name == "fedmr_table3"
     assert list(data["data"]) == ["FMNIST", "SVHN", "CIFAR-10", "CIFAR-100", "ISIC2019"]

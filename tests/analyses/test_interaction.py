@@ -4,7 +4,7 @@ import pandas as pd
 import pytest
 
 from benchmark.analyses.interaction import PRINTED, client_types, pooled_data
-from benchmark.analyses.registry import Options
+from benchmark.experiments.selection import ResultsOptions
 
 
 def same_as_printed(data: pd.DataFrame) -> None:
@@ -15,7 +15,7 @@ def same_as_printed(data: pd.DataFrame) -> None:
 
 
 def test_pooled_data() -> None:
-    data = pooled_data(Options()).data
+    data = pooled_data(ResultsOptions()).data
     assert len(data) == 6 and set(data["same"]) == {"yes"}
     same_as_printed(data)
     # By hand: 4,800 samples, 2,400 a class and an attribute; P = (11, 4; 4, 11)/30 gives I = .1122... nats of 2 log 2.
@@ -25,7 +25,7 @@ def test_pooled_data() -> None:
 
 
 def test_client_types() -> None:
-    data = client_types(Options()).data
+    data = client_types(ResultsOptions()).data
     assert len(data) == 46 and set(data["as printed"]) == {"yes"}
     assert (data["clients"] == data["printed clients"]).all()
     same_as_printed(data)

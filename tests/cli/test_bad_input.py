@@ -74,10 +74,9 @@ NAMES = [
     ("rum train.lr=1", "command: 'rum'", "run"),
     ("list method", "list: 'method'", "methods"),
     ("data prepair fake", "data: 'prepair'", "prepare"),
-    ("data prepare", "data prepare: acevedo, bodzas, cifar10", ""),
-    ("data list out=a.png", "data list: 'out'", ""),
-    ("data check fake digits out=a.png", "out: 'a.png' 2", ""),
-    ("data check fake out=a.jpg", "out: 'a.jpg' .png", ""),
+    ("data prepare", "dataset: acevedo, bodzas, cifar10", ""),
+    ("data prepare fake", "data prepare: 'fake' dataset=FILE", ""),
+    ("data check dataset=fake out=a.jpg", "out: 'a.jpg' .png", ""),
     ("partition", "partition: show", ""),
     ("partition show partition=dirichelt", "'dirichelt'", "dirichlet"),
     ("partition show partition.alpa=1", "alpa alpha", ""),
@@ -181,7 +180,7 @@ def test_results_of_another_version(refused: Any, cli: Any, tmp_path: Path) -> N
     Results(Path("old")).open()
     Path("old/runs/FORMAT").write_text("0\n")
     for words in (
-        [*FAKE_RUN, "paths.results=old"],
+        [*FAKE_RUN, "results=old"],
         ["table", "name=feddiverse_table3", "results=old"],
         ["status", "name=feddiverse_table3", "results=old"],
     ):
@@ -191,7 +190,7 @@ def test_results_of_another_version(refused: Any, cli: Any, tmp_path: Path) -> N
 
 def test_folders_that_cannot_be_written(refused: Any, cli: Any, toy: Any) -> None:
     Path("taken").write_text("a file in the folder's place, which stops root too")
-    refused(["run", "paths.results=taken"], "taken", "cannot be written")
+    refused(["run", "results=taken"], "taken", "cannot be written")
     refused([*SHOW, "out=taken/picture.png"], "taken", "cannot be written")
     words = ["table", "rows=fedavg", "columns=iid", "seeds=1", "launcher=inline"]
     refused([*words, "results=taken"], "taken", "cannot be written")
@@ -306,7 +305,7 @@ fidelity x, fidelity effects ids=x, document x, track x, track tracking=off, tra
 plan paper=x, plan timing=x, plan device=x, plan x
 status paper=x, status --x, verify paper=x, verify --x, logs, logs x, retry, retry --failed paper=x
 cancel, cancel paper=x, list x
-data, data x, data list x, data prepare, data prepare x, data prepare mnist x=1, data check mnist out=x
+data, data x, data list x, data prepare, data prepare x, data prepare dataset=mnist x=1, data check dataset=mnist out=x
 partition, partition x, partition show x, partition show partition=x, partition show partition.x=1
 partition show dataset=x, partition show dataset.options.x=1
 checklist x, checklist paper=x, checklist name=x, checklist preset=x

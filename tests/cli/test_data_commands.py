@@ -13,7 +13,7 @@ from datasets.core import registry
 from datasets.core.base import Options, RawDataset, Split
 from datasets.core.folders import Tree
 from datasets.core.prepare import locate, prepare
-from datasets.core.registry import describe, names, option_values
+from datasets.core.registry import describe, names
 
 
 @pytest.fixture(autouse=True)
@@ -29,8 +29,8 @@ def rows(text: str) -> list[list[str]]:
 
 def test_list_shows_each_set_and_where_things_are(cli: Cli, tmp_path: Path) -> None:
     folders = (f"data={tmp_path / 'raw'}", f"cache={tmp_path / 'cache'}")
-    assert "note: random images" in cli("data", "prepare", "fake", *folders).out
-    text = cli("data", "prepare", "digits", *folders).out
+    assert "note: random images" in cli("data", "prepare", "dataset=fake", *folders).out
+    text = cli("data", "prepare", "dataset=digits", *folders).out
     assert "note: " not in text
     # scikit-learn's bundled digits are 1,797 images of 8 x 8.
     train, test = re.findall(r"digits: ([\d,]+) training and ([\d,]+) test .* 10 classes", text)[0]
@@ -43,28 +43,29 @@ def test_list_shows_each_set_and_where_things_are(cli: Cli, tmp_path: Path) -> N
 
 
 def test_prepare_and_check(cli: Cli, tmp_path: Path) -> None:
-    """Options may be spelled as runs spell them; each choice is a set of its own, and `check` has to name it, too."""
-    cache, sizes = f"cache={tmp_path / 'cache'}", ("attributes=2", "train_size=60", "test_size=30")
-    text = cli("data", "prepare", "fake", "classes=3", *sizes, cache).out
+    """Each choice of options is a set of its own, and `check` has to name it, too."""
+    cache, fake = f"cache={tmp_path / 'cache'}", "dataset=fake"
+    sizes = {"classes": 3, "attributes": 2, "train_size": 60, "test_size": 30}
+    words = [fake, *(f"dataset.options.{key}={value}" for key, value in sizes.items())]
+    text = cli("data", "prepare", *words, cache).out
     assert "60 training and 30 test images of 1 x 8 x 8, 3 classes" in text
     assert f"folder: {tmp_path}" in text
-    words = ["+dataset.options.classes=3", *(f"dataset.options.{size}" for size in sizes)]
-    code, text, _ = cli("data", "check", "fake", *words, cache)
+    code, text, _ = cli("data", "check", *words, cache)
     assert code == 0 and "verified" in text and "contact sheet: results/data/fake.png\n" in text
     sheet = Path("results/data/fake.png").read_bytes()
-    assert cli("data", "check", "fake", *words, cache, "out=sheets/mine.png").code == 0
+    assert cli("data", "check", *words, cache, "out=sheets/mine.png").code == 0
     assert sheet.startswith(b"\x89PNG") and sheet == Path("sheets/mine.png").read_bytes()
     # 60 and 30 images over 6 cells
     assert ["class2", "attribute1", "10", "5"] in rows(text) and ["all", "", "60", "30"] in rows(text)
-    code, text, _ = cli("data", "check", "fake", cache)
+    code, text, _ = cli("data", "check", fake, cache)
     assert code == 1 and "problem: not prepared" in text
-    assert text.endswith(f"prepare it with: python -m benchmark data prepare fake {cache}\n")
+    assert text.endswith(f"prepare it with: python -m benchmark data prepare {fake} {cache}\n")
     assert len(list((tmp_path / "cache").glob("fake-*"))) == 1, "a check writes nothing"
     path = next(tmp_path.glob("cache/fake-*/train_images.npy"))
     path.write_bytes(path.read_bytes()[:50])
-    code, text, _ = cli("data", "check", "fake", *words, cache)
+    code, text, _ = cli("data", "check", *words, cache)
     assert code == 1 and "train_images.npy: got 50 bytes" in text
-    assert text.endswith(f"data prepare fake {' '.join(words)} {cache}\n")
+    assert text.endswith(f"data prepare {' '.join(words)} {cache}\n")
 
 
 @pytest.fixture
@@ -133,8 +134,8 @@ def test_published_counts_per_group(published: Callable[..., str], kind: str) ->
 
 def test_options_come_on_top_of_those_of_the_file(cli: Cli, tmp_path: Path) -> None:
     """conf/dataset/digits_ham.yaml has seven classes of colour; only the noise is changed."""
-    words = ["data", "prepare", "digits_ham", f"cache={tmp_path}"]
-    for answer in (cli(*words, "noise=0.0"), cli(*words)):
+    words = ["data", "prepare", "dataset=digits_ham", f"cache={tmp_path}"]
+    for answer in (cli(*words, "dataset.options.noise=0.0"), cli(*words)):
         assert answer.code == 0 and "of 3 x 8 x 8, 7 classes" in answer.out
     assert len(list(tmp_path.glob("standin-*"))) == 2
 
@@ -142,27 +143,18 @@ def test_options_come_on_top_of_those_of_the_file(cli: Cli, tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("words", "named"),
     [
-        ("prepare mnits", "'mnits' 'mnist'?"),
-        ("prepare spawrious bredes=4", "spawrious: 'bredes'; breeds=2|4, size=VALUE 'breeds'?"),
-        ("prepare spawrious breeds=3", "breeds 3 dataset.options.KEY=VALUE"),
-        ("prepare spawrious breeds=2 dataset.options.breeds=4", "breeds twice"),
-        ("prepare spawrious breeds=[2", "breeds: '[2'"),
-        ("prepare spawrious out=a.png", "'out'"),
-        ("check digits size=8", "digits: 'size'"),
-        ("prepare niid2 rest=test", "rest dataset.rest="),
+        ("prepare dataset=mnits", "'mnits' 'mnist'?"),
+        ("prepare dataset=spawrious dataset.options.bredes=4", "'spawrious' bredes: breeds, size 'breeds'?"),
+        ("prepare dataset=spawrious dataset.options.breeds=3", "breeds 3 dataset.options.KEY=VALUE"),
+        ("prepare dataset=spawrious dataset.options.breeds=[2", "breeds: '[2'"),
         # The options are right, the files are missing.
-        ("prepare acevedo size=64 classes=folders data=nothing", "Acevedo-20: 8 missing: basophil"),
-        # An option goes to every set that is named, so each has to have it.
-        ("prepare acevedo matek classes=folders", "matek: 'classes' size=VALUE, seed=VALUE"),
+        (
+            "prepare dataset=acevedo dataset.options.size=64 dataset.options.classes=folders data=nothing",
+            "Acevedo-20: 8 missing: basophil",
+        ),
     ],
 )
 def test_mistakes(cli: Cli, words: str, named: str) -> None:
     code, out, err = cli("data", *words.split())
     assert code == 2 and out == "" and err.count("error: ") == 1
     assert all(part in err for part in named.split()), err
-
-
-def test_what_options_accept() -> None:
-    places = {"data", "cache", "out", "results", "train_per_class", "test_per_class", "rest"}
-    for name in names():
-        assert not places & set(option_values(name)), "these words of the command would hide the option"

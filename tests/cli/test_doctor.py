@@ -15,7 +15,7 @@ from command_line import Cli, cli  # noqa: F401
 
 from benchmark.cli.doctor import shown
 from benchmark.config.compose import compose, resolve
-from benchmark.doctor import Line, Lines, checks, machine, papers, services
+from benchmark.doctor import CheckResult, CheckResults, checks, machine, papers, services
 from benchmark.experiments import estimate
 from benchmark.launch.slurm.queue import SlurmQueue
 from benchmark.launch.slurm.settings import SlurmSettings
@@ -37,8 +37,8 @@ def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., N
     return put
 
 
-def states(lines: Lines) -> list[str]:
-    return [line.state for line in ([lines] if isinstance(lines, Line) else lines)]
+def states(lines: CheckResults) -> list[str]:
+    return [line.state for line in ([lines] if isinstance(lines, CheckResult) else lines)]
 
 
 # Python and the machine ---------------------------------------------------------------------------------------------
@@ -62,7 +62,7 @@ def test_python_and_packages(
     (tmp_path / "requirements.lock").write_text(lock.replace("TORCH", torch.__version__.partition("+")[0]))
     lines = machine.python(tmp_path)
     assert states(lines) == expected
-    assert any(named in line.found for line in lines if isinstance(line, Line))
+    assert any(named in line.found for line in lines if isinstance(line, CheckResult))
 
 
 @pytest.mark.parametrize(
@@ -159,7 +159,7 @@ def test_the_results_folder(
 def test_a_results_folder_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "taken").write_text("a file in the folder's place, which stops root too")
     line = machine.folder(tmp_path / "taken")
-    assert isinstance(line, Line) and line.state == "problem" and "cannot be written" in line.found
+    assert isinstance(line, CheckResult) and line.state == "problem" and "cannot be written" in line.found
 
 
 # Services -----------------------------------------------------------------------------------------------------------
@@ -221,9 +221,9 @@ def test_latex_and_browser(programs: Any) -> None:
 def test_hours_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs of 10 rounds of 360 samples, 1 s each, and no evaluation take an hour; another network less."""
 
-    def block(size: int) -> estimate.Block:
+    def block(size: int) -> estimate.RunBlock:
         config = resolve(compose("quick", {"model": {"hidden": 16}, "train": {"rounds": 10}}))
-        return estimate.Block("table", config, 1, Facts(10, 10, classes=4, channels=1, size=size), 360, 0)
+        return estimate.RunBlock("table", config, 1, Facts(10, 10, classes=4, channels=1, size=size), 360, 0)
 
     # A multiplication and an addition for each weight: pixels x 16 units, 16 x 4 classes.
     assert papers.operations(block(8)) == 2 * (64 * 16 + 16 * 4) == 2176
@@ -282,7 +282,7 @@ def test_one_screen_and_the_exit_code(quick: None, cli: Cli, words: str, code: i
 
 
 def test_a_check_that_breaks_is_a_problem(quick: None, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
-    def broken(device: str) -> Line:
+    def broken(device: str) -> CheckResult:
         raise RuntimeError("CUDA driver:\n  initialization error")
 
     monkeypatch.setattr(machine, "gpu", broken)
@@ -292,7 +292,7 @@ def test_a_check_that_breaks_is_a_problem(quick: None, cli: Cli, monkeypatch: py
 
 
 def test_a_line_has_its_remedy_below() -> None:
-    assert shown(Line("GPU", "note", "none", "get one")).splitlines() == [
+    assert shown(CheckResult("GPU", "note", "none", "get one")).splitlines() == [
         "GPU        note    none",
         f"{' ' * 16}-> get one",
     ]
@@ -314,7 +314,7 @@ def test_a_compute_node(
 
     monkeypatch.setattr(SlurmQueue, "submit", submit)
     monkeypatch.setattr(SlurmQueue, "tasks", staticmethod(dict))
-    options = checks.DoctorOptions(results=tmp_path / "results", paper="fedld", preset="quick")
+    options = checks.Wanted(results=tmp_path / "results", paper="fedld", preset="quick")
     lines = checks.lines_of_node(SlurmSettings.of({"poll": 0.01}), options)
     (name, minutes), *more = submitted
     assert name.startswith("fedtables-doctor-") and minutes == 5 and not more

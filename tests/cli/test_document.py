@@ -3,13 +3,19 @@
 from pathlib import Path
 from typing import Any
 
+import pytest
+from pydantic import BaseModel
+
 from benchmark.analyses.registry import ANALYSES
 from benchmark.cli import COMMANDS
 from benchmark.cli.document import FOLDER, algorithms
 from benchmark.cli.options import LaunchOptions, words_of
-from benchmark.cli.reference import options_of, settings
+from benchmark.cli.reference import options_of
 from benchmark.config.compose import group_names
-from benchmark.config.schema import RunConfig
+from benchmark.config.schema import RunConfig, declared_settings
+from benchmark.launch.settings import LocalSettings
+from benchmark.launch.slurm.settings import SlurmSettings
+from benchmark.tracking import TrackingSettings
 
 
 def test_every_configured_method_is_in_the_table() -> None:
@@ -34,15 +40,22 @@ def test_the_pages_are_up_to_date_and_check_notices_a_change(cli: Any, tmp_path:
     assert page.read_text() == (FOLDER / "methods.md").read_text()
 
 
-def test_every_key_has_a_meaning() -> None:
-    keys = {each.key: each for each in settings("config.yaml")}
-    for group in ("train", "evaluation", "precision", "runtime", "paths"):
-        known = RunConfig.model_fields[group].annotation.model_fields  # type: ignore[union-attr]
-        assert {f"{group}.{name}" for name in known} - {"train.schedule"} <= keys.keys()
-    assert keys["train.epochs"].default == "1" and keys["train.epochs"].meaning.startswith("local epochs E")
-    assert keys["train.augment"].meaning.startswith("none | crop_flip")  # its comment stands above it
-    for name in ("config", "launcher/local", "launcher/slurm", "tracking/wandb"):
-        assert not [each for each in settings(f"{name}.yaml") if not each.meaning and each.key != "name"]
+@pytest.mark.parametrize("model", [RunConfig, LocalSettings, SlurmSettings, TrackingSettings])
+def test_every_setting_has_a_meaning(model: type[BaseModel]) -> None:
+    settings = [
+        key
+        for key in leaves(model)
+        if key not in ("name", "method", "selection", "partition.name", "model.name")
+    ]
+    assert set(settings) <= {setting.key for setting in declared_settings(model)} and len(settings) > 3
+
+
+def leaves(model: type[BaseModel], prefix: str = "") -> list[str]:
+    keys = []
+    for name, field in model.model_fields.items():
+        inner = getattr(field.annotation, "model_fields", None)
+        keys += leaves(field.annotation, f"{prefix}{name}.") if inner else [f"{prefix}{name}"]
+    return keys
 
 
 def test_every_option_has_a_meaning() -> None:
@@ -55,10 +68,10 @@ def test_every_option_has_a_meaning() -> None:
 def test_commands_show_their_options() -> None:
     text = (FOLDER / "commands.md").read_text()
     parts = {part.partition("\n")[0]: part for part in text.split("\n## ")}
-    show = "| `show` | `measured`, `published`, `difference`, `both` | `both` | Numbers in the table. "
+    show = "| `show` | `measured`, `published`, `difference`, `both` | `both` | numbers in the table; "
     assert show in parts["table"] and "| `seeds` |" not in parts["table"]
     assert "[options that select tables](#options-that-select-tables) (without `tuned`)" in parts["tune"]
-    assert "| `seeds` | NUMBER | `1` | Number of seeds." in parts["tune"]
+    assert "| `seeds` | integer > 0 | `1` | number of seeds |" in parts["tune"]
     assert "| `lines` | NUMBER, `all` | `40` |" in parts["logs"]
     assert "| `results` | FOLDER | `results` |" in parts["Options of several commands"]
     assert "-m, --multirun" in parts["run"] and "Groups:" not in parts["run"]

@@ -1,42 +1,34 @@
 """Options of commands: what the words of the command line set, and which words are refused."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import pytest
+from pydantic import Field
 
-from benchmark.cli.options import group_settings, parse
+from benchmark.cli.options import LauncherOptions, group_settings, parse
 from benchmark.errors import ConfigError
+from benchmark.experiments.selection import RunQuery
 
 
-@dataclass(frozen=True)
-class Some:
-    """Options of a test.
+class Some(LauncherOptions, RunQuery):
+    """Options of a test."""
 
-    Attributes:
-        share: What is
-            held out.
-    """
-
-    preset: str = "quick"
-    seeds: int | None = None
-    share: float = 0.1
-    results: Path = Path("results")
+    share: float = Field(0.1, description="what is held out")
     kind: Literal["bubble", "bars"] = "bubble"
-    out: Annotated[Path | None, "FILE.png"] = None
+    out: Path | None = Field(None, title="FILE.png")
     watch: bool = False
-    launcher: str = "local"
-    launcher_settings: Mapping[str, Any] = field(default_factory=dict)
-    hidden: Annotated[str | None, None] = None
+    hidden: str | None = Field(None, exclude=True)
 
 
 def test_values_have_the_types_of_the_fields() -> None:
     words = (
         "preset=small seeds=3 share=0.5 results=a kind=bars out=b.png launcher=slurm launcher.time=7 --watch"
     )
-    expected = Some("small", 3, 0.5, Path("a"), "bars", Path("b.png"), True, "slurm", {"time": 7})
+    launcher = {"launcher": "slurm", "launcher_settings": {"time": 7}}
+    expected = Some(
+        preset="small", seeds=3, share=0.5, results="a", kind="bars", out="b.png", watch=True, **launcher
+    )
     assert parse(words.split(), "some", Some) == expected
     assert parse(["seeds="], "some", Some) == Some(), "a variable of make that is not set"
 
@@ -44,17 +36,18 @@ def test_values_have_the_types_of_the_fields() -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ("sedes=1", r"some: unknown key 'sedes'; .*seeds=NUMBER.* Did you mean 'seeds'"),
+        ("sedes=1", r"some: unknown key 'sedes'; .*seeds=integer > 0.* Did you mean 'seeds'"),
         ("seeds", r"some: got 'seeds'; expected key=value"),
         ("seeds=1 seeds=2", r"seeds is given twice"),
         ("--wach", r"some: got '--wach'; .*Did you mean '--watch'"),
         ("hidden=a", r"some: unknown key 'hidden'"),
         ("launcher=locl", r"launcher: .*'locl'.*Did you mean 'local'"),
         ("preset=quik", r"preset: .*'quik'.*Did you mean 'quick'"),
-        ("kind=pie", r"kind: got 'pie'; expected one of: bubble, bars"),
+        ("kind=pie", r"kind: got 'pie'; expected 'bubble' or 'bars'"),
         ("launcher.time=2020-99-99", r"launcher\.time: got '2020-99-99'; expected a value in YAML"),
-        ("share=x", r"share: got 'x'; expected a number"),
-        *((f"seeds={n}", rf"seeds: got '{n}'; .*whole number of at least 1") for n in ("0", "-1", "x", "1.5")),
+        ("share=x", r"share: got 'x'; expected a valid number"),
+        *((f"seeds={n}", rf"seeds: got '{n}'; expected .*greater than 0") for n in ("0", "-1")),
+        *((f"seeds={n}", rf"seeds: got '{n}'; expected a valid integer") for n in ("x", "1.5")),
     ],
 )  # fmt: skip
 def test_words_that_are_refused(words: str, said: str) -> None:
@@ -67,7 +60,7 @@ def test_help(capsys: Any) -> None:
         parse(["--help"], "some", Some)
     lines = capsys.readouterr().out.splitlines()
     assert end.value.code == 0
-    assert lines[lines.index("  share=NUMBER") + 1] == "      What is held out. Default: 0.1."
+    assert lines[lines.index("  share=number") + 1] == "      what is held out; default: 0.1"
     for line in ("  preset=quick|small|paper", "  kind=bubble|bars", "  out=FILE.png", "  --watch"):
         assert line in lines
 
@@ -76,4 +69,3 @@ def test_settings_on_top_of_a_file() -> None:
     settings = group_settings("launcher", "slurm_cpu", {"partition": "a", "time": 7})
     assert (settings["name"], settings["partition"], settings["time"]) == ("slurm", "a", 7)
     assert settings["workers"] == 16, "conf/launcher/slurm_cpu.yaml"
-    assert "retries" in settings, "conf/launcher/slurm.yaml"

@@ -6,14 +6,14 @@ from typing import Any
 import pytest
 
 from benchmark.cli.launching import plans_of
-from benchmark.experiments.estimate import Block, blocks, timed
+from benchmark.experiments.estimate import RunBlock, blocks, timed
 from benchmark.experiments.plan import unique_runs
 from benchmark.experiments.selection import TableQuery
 from datasets.core.base import Facts
 from partitions import make
 
 
-def one_block(preset: str, **values: Any) -> Block:
+def one_block(preset: str, **values: Any) -> RunBlock:
     plans = plans_of(TableQuery(seeds=2, preset=preset, **values))
     (block,) = blocks("t", list(unique_runs([cells for _, cells in plans]).values()))
     return block
@@ -78,7 +78,7 @@ def test_what_partitions_give_out(
 def test_a_pace_is_measured(cli: Any) -> None:
     plans = plans_of(TableQuery(seeds=1, paper="fedmr", table=1, rows="fedmr", columns="fmnist/p5c2"))
     (run,) = unique_runs([cells for _, cells in plans]).values()
-    assert 0 < timed(Block("t", run, 1, Facts(500, 100, 10, 1, 8), 500, 100), "auto") < 1
+    assert 0 < timed(RunBlock("t", run, 1, Facts(500, 100, 10, 1, 8), 500, 100), "auto") < 1
 
 
 def test_plan(cli: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

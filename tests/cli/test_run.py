@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from command_line import FAKE_RUN, footprint, numbers
 
 from benchmark.cli.overrides import configurations
@@ -95,7 +96,9 @@ def test_help_and_configuration(cli: Any) -> None:
     for name in ("fedavgm+fedprox", "round_robin", "pcdd", "fashionmnist", "lr: 0.05", "checkpoint_every"):
         assert name in out
     code, out, _ = cli("run", "train.lr=0.3", "--cfg", "job")
-    assert (code, Path("results").exists()) == (0, False) and "  lr: 0.3\n" in out
+    assert (code, Path("results").exists()) == (0, False)
+    assert "  lr: 0.3  # command line\n" in out and "  rounds: 12  # conf/preset/quick.yaml:4\n" in out
+    assert yaml.safe_load(out)["train"]["clip"] is None
 
 
 # One run ----------------------------------------------------------------------------------------------------------
@@ -122,17 +125,17 @@ def test_run(cli: Any) -> None:
 def test_all_ways_give_the_same_bits(cli: Any) -> None:
     run = (*FAKE_RUN, "train.augment=crop_flip")
     sweep = (*run, "-m", "method=fedavg,fedavgm", "seed=0,1")
-    code, out, err = cli(*sweep, "launcher=local", "workers=2", "paths.results=local")
+    code, out, err = cli(*sweep, "launcher=local", "workers=2", "results=local")
     assert (code, err) == (0, "")
     assert out.splitlines()[-1] == "4 runs: 4 done"
-    assert cli(*sweep, "method=fedavgm", "launcher=inline", "paths.results=inline").code == 0
-    assert cli(*run, "method=fedavg", "paths.results=one").code == 0
+    assert cli(*sweep, "method=fedavgm", "launcher=inline", "results=inline").code == 0
+    assert cli(*run, "method=fedavg", "results=one").code == 0
     local, inline, one = (bits(name) for name in ("local", "inline", "one"))
     assert (len(local), len(inline), len(one)) == (4, 2, 1)
     assert local == local | inline | one
 
     before = footprint(Path("local/runs"))
-    assert cli(*sweep, "launcher=inline", "paths.results=local").code == 0
+    assert cli(*sweep, "launcher=inline", "results=local").code == 0
     assert footprint(Path("local/runs")) == before, "finished runs are left alone"
 
 
@@ -141,7 +144,7 @@ def test_all_ways_give_the_same_bits(cli: Any) -> None:
     [
         ("launcher=inline", "Put -m behind"),
         ("--verbose", "Put -m behind"),
-        ("-m seed=0,1 paths.results=a,b", "paths and runtime"),
+        ("-m seed=0,1 results=a,b", "paths and runtime"),
         ("-x", "'-x'"),
     ],
 )
@@ -194,10 +197,10 @@ def test_a_sweep_that_is_stopped_goes_on(cli: Any, monkeypatch: pytest.MonkeyPat
                 signal.raise_signal(signal.SIGTERM)
 
         patched.setattr(ProgressView, "look", stop)
-        assert cli(*words, "paths.results=r").code == 130
+        assert cli(*words, "results=r").code == 130
     assert len(list(Path().glob("r/runs/*/*/checkpoint.pt"))) == 1
     assert len(list(Path().glob("r/runs/*/seed*"))) == 1
-    assert cli(*words, "paths.results=r").code == 0
+    assert cli(*words, "results=r").code == 0
     assert "resumed after round" in next(Path().glob("r/runs/*/seed0/log.txt")).read_text()
-    assert cli(*words, "paths.results=whole").code == 0
+    assert cli(*words, "results=whole").code == 0
     assert bits("r") == bits("whole")

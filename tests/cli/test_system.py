@@ -70,7 +70,7 @@ def test_nobody_reads_the_output(root: Path) -> None:
 
 
 def test_runs_go_on_without_output(root: Path, tmp_path: Path) -> None:
-    words = f"{' '.join(FAKE_RUN)} -m launcher=inline paths.results={tmp_path}"
+    words = f"{' '.join(FAKE_RUN)} -m launcher=inline results={tmp_path}"
     done = subprocess.run(
         ["bash", "-c", f"{COMMAND} {words} >/dev/full"], cwd=root, capture_output=True, text=True, check=False
     )
@@ -88,7 +88,7 @@ def test_runs_go_on_without_output(root: Path, tmp_path: Path) -> None:
     ],
 )
 def test_limits(limit: str, said: str, root: Path, tmp_path: Path) -> None:
-    line = f"{limit}; {COMMAND} {' '.join(FAKE_RUN)} paths.results={tmp_path}"
+    line = f"{limit}; {COMMAND} {' '.join(FAKE_RUN)} results={tmp_path}"
     done = subprocess.run(["bash", "-c", line], cwd=root, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (2, f"error: {said}\n")
 

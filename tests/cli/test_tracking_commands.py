@@ -7,7 +7,6 @@ import pytest
 from tracked_runs import inspect, of_type, wandb_environment  # noqa: F401
 
 from benchmark.cli.options import TrackingOptions, tracking_settings
-from benchmark.config.compose import load_group
 from benchmark.tracking import TrackingSettings
 
 OFFLINE = ("tracking=wandb", "tracking.mode=offline", "tracking.poll=0.05")
@@ -76,11 +75,7 @@ def test_wrong_words(refusal: Any, toy: Any, words: str, said: str) -> None:
     assert not list(Path().glob("results/runs/*-*"))
 
 
-def test_the_files_say_what_the_settings_say() -> None:
-    """conf/tracking/wandb.yaml names every key, with the default of the class."""
-    plain = load_group("tracking", "wandb")
-    assert set(plain) == set(TrackingSettings.model_fields)
-    assert TrackingSettings(**plain) == TrackingSettings(name="wandb")
+def test_words_set_settings_of_tracking() -> None:
     assert tracking_settings(TrackingOptions()) == TrackingSettings(name="off")
     words = TrackingOptions(tracking="wandb", tracking_settings={"tags": ["a", "b"], "poll": 5})
     assert tracking_settings(words) == TrackingSettings(name="wandb", tags=("a", "b"), poll=5.0)

@@ -2,7 +2,7 @@
 
 import copy
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -14,7 +14,7 @@ from omegaconf import OmegaConf
 import datasets
 import partitions.core.registry
 from benchmark.cli.overrides import configurations
-from benchmark.config.compose import compose, group_names, load_group, resolve
+from benchmark.config.compose import CHOICES, compose, group_names, load_group, resolve
 from benchmark.config.files import load_yaml
 from benchmark.config.merge import merge
 from benchmark.config.schedules import learning_rate
@@ -26,10 +26,17 @@ from benchmark.paths import CONF
 
 @pytest.fixture(scope="module")
 def hydra() -> Iterator[Any]:
+    """The configuration that Hydra composes. It does not know the schema's defaults, so every key is one to add."""
+
+    def composed(words: Sequence[str]) -> RunConfig:
+        keys = [
+            f"++{word}" if word[0].isalpha() and word.partition("=")[0] not in CHOICES else word
+            for word in words
+        ]
+        return resolve(OmegaConf.to_container(hydra_compose("config", overrides=keys), resolve=True))  # type: ignore[arg-type]
+
     with initialize_config_dir(str(CONF), version_base="1.3"):
-        yield lambda words: resolve(
-            OmegaConf.to_container(hydra_compose("config", overrides=words), resolve=True)
-        )  # type: ignore[arg-type]
+        yield composed
 
 
 def config(*layers: Mapping[str, Any], preset: str = "quick") -> RunConfig:

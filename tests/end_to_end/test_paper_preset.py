@@ -16,7 +16,7 @@ import pytest
 from paper_runs import diagonal, planned
 from raw_trees import WRITERS
 
-from benchmark.cli.launching import finished_runs
+from benchmark.cli.launching import run_missing
 from benchmark.cli.options import LaunchOptions
 from benchmark.experiments.plan import Cells, unique_runs
 from benchmark.experiments.spec import TableSpec
@@ -67,7 +67,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
     cells = {name: planned(spec, place, raw) for name, spec in SPECS.items()}
     results = Results(place).open()
     plans = [(spec, cells[name]) for name, spec in SPECS.items()]
-    with finished_runs(LaunchOptions(), RunIndex(results), plans) as code:
+    with run_missing(LaunchOptions(), RunIndex(results), plans) as code:
         return Made(results, cells, code)
 
 

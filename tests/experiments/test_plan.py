@@ -123,7 +123,11 @@ def test_runs_that_tables_share_are_done_once(spec: TableSpec) -> None:
     [
         ({"train": {"momentun": 0.5}}, {}, r"train\.momentun: unknown key.* Did you mean 'momentum'"),
         ({"method": {"client": {"fedprox": {"mu": -1}}}}, {}, r"method\.client\.fedprox\.mu: (came|got) -1"),
-        ({}, {"method.cliend.fedprox.mu": 1.0}, r"got 'cliend'.* Did you mean 'client'\?"),
+        (
+            {},
+            {"method.cliend.fedprox.mu": 1.0},
+            r"cliend\.fedprox\.mu: unknown key.* Did you mean 'method\.client\.fedprox\.mu'\?",
+        ),
         ({}, {MU: -1.0}, r"method\.client\.fedprox\.mu: (came|got) -1\.0"),
     ],
     ids=str,

@@ -8,9 +8,9 @@ import pytest
 from federations import Recorder, with_rules
 from finished_runs import FAKE, finish, request
 
+from benchmark.config.schema import TrainConfig
 from benchmark.engine.federation import FederatedRun
 from benchmark.engine.state import Problem, Schedule
-from benchmark.engine.training import TrainSpec
 from benchmark.experiments.figures import FigureSpec, find_figures
 from benchmark.experiments.plan import plan
 from benchmark.experiments.tables import spec_called
@@ -53,7 +53,7 @@ def test_what_is_drawn_is_the_first_client_after_training(method: dict[str, Any]
     drawn = sphere._train(toy, method, train, clients, 0).features(test[0])
     log = Recorder()
     problem = Problem(*train, None, clients, 6, 0, lambda x: x, {})
-    spec, schedule = TrainSpec(epochs=2, batch_size=32, momentum=0.9), Schedule(3, 3, lambda t: 0.05)
+    spec, schedule = TrainConfig(epochs=2, batch_size=32, momentum=0.9), Schedule(3, 3, lambda t: 0.05)
     run = FederatedRun(problem, with_rules(log, config=method), FlatModel(sphere._net(0)), spec, schedule, 0)
     state = run.initial_state()
     for _ in range(3):

@@ -10,10 +10,10 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
+from benchmark.config.schema import TrainConfig
 from benchmark.engine.federation import FederatedRun
 from benchmark.engine.records import Cost
 from benchmark.engine.state import FederationState, Problem, Schedule
-from benchmark.engine.training import TrainSpec
 from benchmark.engine.views import client_pool
 from benchmark.models.flat import FlatModel
 from benchmark.models.networks import Net
@@ -84,7 +84,9 @@ def federation(
     if w0 is not None:
         model.w.data.copy_(torch.from_numpy(w0))
     schedule = Schedule(rounds, clients_per_round or len(problem.clients), lambda t: lr)
-    return FederatedRun(problem, method, model, TrainSpec(**spec), schedule, seed, order)
+    return FederatedRun(
+        problem, method, model, TrainConfig(**{"momentum": 0.0, **spec}), schedule, seed, order
+    )
 
 
 def run(

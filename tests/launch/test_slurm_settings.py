@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from fake_queue import KEYS, tasks
 
 from benchmark.cli.options import group_settings
@@ -16,7 +15,6 @@ from benchmark.errors import ConfigError
 from benchmark.launch.slurm.packing import check_time, pack_tasks
 from benchmark.launch.slurm.queue import SlurmQueue
 from benchmark.launch.slurm.settings import SlurmSettings
-from benchmark.paths import CONF
 
 # Packing -----------------------------------------------------------------------------------------------------------
 
@@ -54,12 +52,6 @@ def test_a_time_shorter_than_from_one_checkpoint_to_the_next() -> None:
 
 
 # Settings ----------------------------------------------------------------------------------------------------------
-
-
-def test_the_file_has_the_settings_and_their_defaults() -> None:
-    plain = yaml.safe_load((CONF / "launcher" / "slurm.yaml").read_text())
-    assert SlurmSettings.of(plain) == SlurmSettings()
-    assert set(plain) == set(SlurmSettings.model_fields)
 
 
 @pytest.mark.parametrize("name", [name for name in group_names("launcher") if name.startswith("slurm_")])

@@ -356,8 +356,8 @@ def test_ten_thousand_runs(browser: Page, tmp_path: Path) -> None:
     results = build_results(spec, "quick", {(r.key, c.key): Cell("ok", runs) for r in rows for c in columns})
     one = {"value": 50, "outcome": "done", "run": "runs/x", "rounds": 2, "seconds": 1, "origin": {}}
     one |= measured(spec, records(0.5))
-    packed = pack({"average_of": [], "runs": [one | {"seed": k} for k in range(3)], "config": [], "baseline": "",
-                   "command": "python", "complete": True, "tuned": ""})  # fmt: skip
+    packed = pack({"average_of": [], "runs": [one | {"seed": k} for k in range(3)], "config": [], "sources": [],
+                   "baseline": "", "command": "python", "complete": True, "tuned": ""})  # fmt: skip
     names = [cell_name(spec, r.key, c.key) for r in rows for c in columns]
     data = {"cells": dict.fromkeys(names, packed), "partitions": {}}
     path = tmp_path / "large.html"

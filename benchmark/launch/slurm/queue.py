@@ -67,8 +67,8 @@ class SlurmQueue:
     def require() -> None:
         """Raise `ConfigError` if there is no SLURM on this machine."""
         if shutil.which("sbatch") is None:
-            expected = "another one: there is no `sbatch` here. Use a login node of the cluster"
-            raise ConfigError(wrong("launcher", "slurm", expected, where="launcher=local"))
+            expected = "local or inline: there is no `sbatch` here. On a cluster use a login node"
+            raise ConfigError(wrong("launcher", "slurm", expected, where="with launcher=local"))
 
     def submit(
         self, name: str, jobs: Sequence[Callable[[], object]], parallel: int = 1, after: str | None = None

@@ -9,34 +9,58 @@ from benchmark.errors import ConfigError, validate, wrong
 
 
 class SlurmSettings(BaseModel):
-    """``conf/launcher/slurm.yaml``, which describes each key."""
+    """How runs are carried out on a cluster. A file of ``conf/launcher`` states what differs from these defaults."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: str = "slurm"
-    partition: str | None = None
-    account: str | None = None
-    qos: str | None = None
-    constraint: str | None = None
-    time: PositiveInt = 120
-    gpus_per_job: int = Field(default=0, ge=0)
-    cpus_per_job: PositiveInt | None = None
-    mem: str | None = None
-    workers: PositiveInt | None = None
-    gpu_gb_per_run: float | None = Field(default=None, gt=0)
-    threads: PositiveInt = 1
-    runs_per_job: PositiveInt | None = None
-    minutes_per_run: float = Field(default=10.0, gt=0)
-    max_parallel: PositiveInt = 64
-    retries: int = Field(default=1, ge=0)
-    grace: float = Field(default=60.0, ge=0)
-    signal_delay: int = Field(default=120, ge=0)
-    detach: bool = False
-    probe: bool = True
-    poll: float = Field(default=10.0, gt=0)
-    setup: tuple[str, ...] = ()
-    modules: tuple[str, ...] = ()
-    slurm: dict[str, Any] = {}
+    partition: str | None = Field(None, description="null: the cluster's default")
+    account: str | None = Field(None, description="that the jobs are charged to; null: your default")
+    qos: str | None = Field(None, description="quality of service; null: the cluster's default")
+    constraint: str | None = Field(None, description="features that a node must have, as sbatch writes them")
+    time: PositiveInt = Field(
+        120,
+        description="minutes of a task; unfinished runs save their state at its end, and it is queued again",
+    )
+    gpus_per_job: int = Field(0, ge=0, description="GPUs of a task")
+    cpus_per_job: PositiveInt | None = Field(None, description="null: workers times threads")
+    mem: str | None = Field(None, description="8GB for example; null: the cluster's default")
+    workers: PositiveInt | None = Field(
+        None, description="runs at the same time in a task; null: one per GPU, or one without GPUs"
+    )
+    gpu_gb_per_run: float | None = Field(
+        None,
+        gt=0,
+        description="GPU memory of a run, its CUDA context included; as many runs share a GPU as fit",
+    )
+    threads: PositiveInt = Field(
+        1, description="cores that each run counts for; its torch threads are set by threads=NUMBER"
+    )
+    runs_per_job: PositiveInt | None = Field(
+        None, description="null: as many as fit into the time, by the time that similar runs took"
+    )
+    minutes_per_run: float = Field(
+        10.0, gt=0, description="what a run is taken to last as long as no similar one has been timed"
+    )
+    max_parallel: PositiveInt = Field(64, description="tasks at the same time")
+    retries: int = Field(1, ge=0, description="how often a failed run is repeated")
+    grace: float = Field(60.0, ge=0, description="seconds that runs have to save their state")
+    signal_delay: int = Field(
+        120, ge=0, description="seconds before the end of the time at which runs are told to save their state"
+    )
+    detach: bool = Field(
+        False,
+        description="whether the command returns after the submission; given again, it follows the jobs",
+    )
+    probe: bool = Field(
+        True, description="whether a short job checks a node before the first submission and after changes"
+    )
+    poll: float = Field(10.0, gt=0, description="seconds between two looks at the queue")
+    setup: tuple[str, ...] = Field((), description="lines of shell to run before the task")
+    modules: tuple[str, ...] = Field((), description="modules to load with `module load`")
+    slurm: dict[str, Any] = Field(
+        {}, description="other parameters of sbatch by their long names: {exclusive: true, reservation: mine}"
+    )
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> "SlurmSettings":

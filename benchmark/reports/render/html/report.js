@@ -165,7 +165,9 @@ const configurationPart = (found) => {
   return part("Configuration", rows.length
     ? tableOf(`Settings that differ from ${found.baseline}`, ["setting", "here", found.baseline], rows)
     : element("p", {}, `The same as ${found.baseline} in this column.`),
-  found.tuned ? element("p", {}, `Tuned values: ${found.tuned}`) : null);
+  found.tuned ? element("p", {}, `Tuned values: ${found.tuned}`) : null,
+  element("details", {}, element("summary", {}, "All settings, and what set them"),
+    tableOf("All settings", ["setting", "value", "set in"], found.sources.map(([key, value, source]) => [key, words(value), source]))));
 };
 
 const costPart = (runs) => {

@@ -1,0 +1,27 @@
+"""Settings of the launchers that work on this machine."""
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, PositiveInt
+
+
+class LocalSettings(BaseModel):
+    """How runs are carried out here. A file of ``conf/launcher`` states what differs from these defaults."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: Literal["local", "inline"] = "local"
+    workers: PositiveInt | None = Field(
+        None,
+        description="processes; null: one per GPU, without a GPU one per usable core, divided by threads",
+    )
+    threads: PositiveInt = Field(
+        1,
+        description="cores that each worker counts for; threads=NUMBER sets it, and the torch threads of the runs",
+    )
+    devices: tuple[str, ...] | None = Field(
+        None, description="[cuda:0, cuda:2] or [cpu]; null: every GPU, or the CPU if there is none"
+    )
+    grace: float = Field(
+        30.0, ge=0, description="seconds that runs have to save their state after Ctrl-C or SIGTERM"
+    )
