@@ -15,21 +15,20 @@ from benchmark.transforms.augmentation import AUGMENTATIONS
 WAITS_PER_VISIT = 4
 """Most waits for each client's visit: the order of its samples, w and buffers are finite, the losses. The aim is 2."""
 
-PROTOTYPES = dict.fromkeys(
-    "feddyn+prototypes fedmr fedmr_inter fedmr_lite10 fedmr_lite50 fedmr_proto50 fedmr_proto80 fednova+prototypes "
-    "fedproc fedprox+prototypes moon+prototypes".split(),
-    3,
-)
 MORE_WAITS: Mapping[str, int] = {
-    **PROTOTYPES,  # are there prototypes, are both payloads finite
-    **dict.fromkeys(("feddc", "scaffold"), 1),  # is the payload finite
-    "feddc+prototypes": 4,
-    **dict.fromkeys(("fedsdc", "fedsdc_m1", "fedsdc_m2", "fedsdc_m3", "fedsdc_plus"), 2),
-    "fedrep": 3,  # two phases, each with an order and a mask
-    "fedpac": 9,  # two phases, prototypes, five payloads
-    "isfl": 5,
+    name: more
+    for more, names in {
+        1: "feddc scaffold",
+        2: "fedsdc fedsdc_m1 fedsdc_m2 fedsdc_m3 fedsdc_plus",
+        3: "feddyn+prototypes fedmr fedmr_inter fedmr_lite10 fedmr_lite50 fedmr_proto50 fedmr_proto80 "
+        "fednova+prototypes fedproc fedprox+prototypes fedrep moon+prototypes",
+        4: "feddc+prototypes",
+        5: "isfl",
+        9: "fedpac",
+    }.items()
+    for name in names.split()
 }
-"""Waits of a method on top of `WAITS_PER_VISIT`."""
+"""Waits on top of `WAITS_PER_VISIT`: is each payload finite, are there prototypes, orders and masks of two phases."""
 
 Compare = Callable[..., Comparison]
 
