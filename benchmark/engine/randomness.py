@@ -6,6 +6,7 @@ and results do not depend on the order or number of workers.
 
 import zlib
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 import torch
@@ -34,15 +35,15 @@ def seed_torch(seed: int, device: torch.device) -> None:
 
 def rewinder(device: torch.device, generators: Sequence[np.random.Generator] = ()) -> Callable[[], None]:
     """A function that sets torch's generator of ``device``, and ``generators``, back to their present states."""
-    on_cpu = device.type == "cpu"
-    drawn = torch.get_rng_state() if on_cpu else torch.cuda.get_rng_state(device)
+    if device.type == "cpu":
+        put_back = partial(torch.set_rng_state, torch.get_rng_state())
+    else:
+        module = torch.get_device_module(device)
+        put_back = partial(module.set_rng_state, module.get_rng_state(device), device)
     states = [rng.bit_generator.state for rng in generators]
 
     def rewind() -> None:
-        if on_cpu:
-            torch.set_rng_state(drawn)
-        else:
-            torch.cuda.set_rng_state(drawn, device)
+        put_back()
         for rng, state in zip(generators, states, strict=True):
             rng.bit_generator.state = state
 

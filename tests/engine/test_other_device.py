@@ -1,0 +1,224 @@
+"""Runs on a device that is not the CPU (`shadow_device`): no mixing of devices, the CPU's bits, few waits."""
+
+import multiprocessing
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import pytest
+from shadow_device import register
+from shadow_runs import Comparison, Mistake, compare, reaction
+
+from benchmark.config.compose import group_names, load_group
+from benchmark.models.networks import model_names
+from benchmark.transforms.augmentation import AUGMENTATIONS
+
+WAITS_PER_VISIT = 4
+"""Most waits for each client's visit: the order of its samples, w and buffers are finite, the losses. The aim is 2."""
+
+MORE_WAITS: Mapping[str, int] = {
+    name: more
+    for more, names in {
+        1: "feddc scaffold",
+        2: "fedsdc fedsdc_m1 fedsdc_m2 fedsdc_m3 fedsdc_plus",
+        3: "feddyn+prototypes fedmr fedmr_inter fedmr_lite10 fedmr_lite50 fedmr_proto50 fedmr_proto80 "
+        "fednova+prototypes fedproc fedprox+prototypes fedrep moon+prototypes",
+        4: "feddc+prototypes",
+        5: "isfl",
+        9: "fedpac",
+    }.items()
+    for name in names.split()
+}
+"""Waits on top of `WAITS_PER_VISIT`: is each payload finite, are there prototypes, orders and masks of two phases."""
+
+Compare = Callable[..., Comparison]
+
+
+@pytest.fixture(scope="module")
+def elsewhere() -> Iterator[Callable[..., Any]]:
+    """Calls functions in a process in which the device is registered."""
+    with multiprocessing.get_context("spawn").Pool(1, register) as pool:
+        yield lambda function, *args: pool.apply(function, args)
+
+
+def check(found: Comparison, more_waits: int = 0, differs: tuple[str, ...] = ()) -> None:
+    """The run has the CPU's bits, except in what ``differs``, and does not wait more than it may."""
+    assert set(found.differences) <= set(differs)
+    assert len(found.visits) >= 6 and len(found.steps) >= 12, "the run was not watched"
+    assert not [wait for step in found.steps for wait in step]
+    longest = max(found.visits, key=len)
+    assert len(longest) <= WAITS_PER_VISIT + more_waits, longest
+
+
+# Rules -----------------------------------------------------------------------------------------------------------
+
+
+def as_reference(values: Any) -> Any:
+    """The settings of a rule, with the reference in place of the paper wherever there is a choice."""
+    if not isinstance(values, dict):
+        return values
+    return {key: "reference" if key == "variant" else as_reference(value) for key, value in values.items()}
+
+
+def with_reference(group: str) -> list[str]:
+    """Names of the files of a group that have a reference variant."""
+    return [
+        name
+        for name in group_names(group)
+        if as_reference(load_group(group, name)) != load_group(group, name)
+    ]
+
+
+@pytest.mark.parametrize("name", group_names("method"))
+def test_methods(elsewhere: Compare, name: str) -> None:
+    check(elsewhere(compare, {"method": name}), MORE_WAITS.get(name, 0))
+
+
+@pytest.mark.parametrize("name", with_reference("method"))
+def test_reference_methods(elsewhere: Compare, name: str) -> None:
+    check(elsewhere(compare, {"method": as_reference(load_group("method", name))}), MORE_WAITS.get(name, 0))
+
+
+SHORT = {"feddiverse": {"tau_b": 3, "tau_a": 2}, "hcsfed": {"r": 0.1}}
+"""FedDiverse takes 780 steps otherwise."""
+
+
+@pytest.mark.parametrize("name", [name for name in group_names("selection") if name != "auto"])
+def test_selections(elsewhere: Compare, name: str) -> None:
+    check(elsewhere(compare, {"selection": load_group("selection", name) | SHORT.get(name, {})}))
+
+
+@pytest.mark.parametrize("name", with_reference("selection"))
+def test_reference_selections(elsewhere: Compare, name: str) -> None:
+    reference = as_reference(load_group("selection", name))
+    check(elsewhere(compare, {"selection": reference | SHORT.get(name, {})}))
+
+
+# Networks, precision, augmentation -------------------------------------------------------------------------------
+
+SMALLER: Mapping[str, dict[str, Any]] = {
+    "small_cnn": {"hidden": 8},
+    "resnet18_32": {"width_multiplier": 0.05},
+    "resnet18_gn": {"width_multiplier": 0.05},
+    "resnet50": {"width_multiplier": 0.05},
+    "mobilenetv2_gn": {"width_multiplier": 0.35},
+    "wrn28_10": {"widening_factor": 1},
+}
+
+
+def images(size: int) -> dict[str, Any]:
+    """Square images of ``size`` pixels, in place of 8."""
+    return {"dataset": {"options": {"size": size}}}
+
+
+@pytest.mark.parametrize("name", model_names())
+def test_networks(elsewhere: Compare, name: str) -> None:
+    pixels = 32 if name in ("resnet50", "efficientnet_b0", "mobilenetv2_gn") else 8
+    model = load_group("model", name) | SMALLER.get(name, {})
+    layers = images(pixels) | {"model": model, "train": {"lr": 0.01}}
+    # Where operations pass through Python, autograd adds no gradients of two branches in place: EfficientNet's last
+    # bits are others then.
+    check(elsewhere(compare, layers, None, name == "efficientnet_b0"))
+
+
+@pytest.mark.parametrize("name", ["fedavg", "fedmr", "fedpac", "fedproc", "fedsam", "moon"])
+def test_mixed_precision(elsewhere: Compare, name: str) -> None:
+    """Methods with a loss, a second gradient or frozen models of their own."""
+    check(elsewhere(compare, {"method": name, "precision": {"amp": True}}), MORE_WAITS.get(name, 0))
+
+
+RESNET = {"model": {"name": "resnet18_32", "width_multiplier": 0.05}}
+
+
+def test_batch_norm_in_mixed_precision(elsewhere: Compare) -> None:
+    check(elsewhere(compare, RESNET | {"precision": {"amp": True}}))
+
+
+JITTER = ("w", "records")
+"""The order of its steps is drawn from the CPU's stream, which is the device's stream too on a CPU only."""
+
+OTHER_RESIZE = ("records",)
+"""torchvision resizes uint8 images (here: for evaluation) in uint8 on a CPU, in float32 elsewhere."""
+
+SIZES = {"isic2019": 200, "waterbirds": 224, "retina": 32, "covid_fl": 32}
+DIFFERS = {"blood": JITTER, "ham10000": JITTER, "retina": OTHER_RESIZE, "covid_fl": OTHER_RESIZE}
+
+
+@pytest.mark.parametrize("name", [name for name, augmentation in AUGMENTATIONS.items() if augmentation])
+def test_augmentations(elsewhere: Compare, name: str) -> None:
+    large = name in SIZES
+    layers = images(SIZES.get(name, 8)) | {"model": {"name": "tiny_cnn", "stride": 16 if large else 1}}
+    # Numbers for the maps of all images of a client come from the host: up to four copies.
+    check(elsewhere(compare, layers | {"train": {"augment": name}}), 4, DIFFERS.get(name, ()))
+
+
+def test_measures(elsewhere: Compare) -> None:
+    """Where operations pass through Python, torch computes singular values together with their vectors."""
+    check(elsewhere(compare, {"evaluation": {"measures": ["eigenvalue_spread"]}}, None, True))
+
+
+# The check itself ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("expression", "expected"),
+    [
+        ("there + host", "MixedDevices"),
+        ("host.add_(there)", "MixedDevices"),
+        ("host[there.long()]", "MixedDevices"),
+        ("there.numpy()", "TypeError"),
+        ("torch.stack([there[0], host[0]])", "MixedDevices"),
+        ("torch.rand(2, device='shadow', generator=torch.Generator())", "MixedDevices"),
+        ("there + host[0]", []),
+        ("there.to(torch.float64)", []),
+        ("there.copy_(host, non_blocking=True)", []),
+        ("there.copy_(host)", ["copy to the device"]),
+        ("torch.tensor([1.0], device='shadow')", ["copy to the device"]),
+        ("there.cpu()", ["copy to the host"]),
+        ("there.tolist()", ["copy to the host"]),
+        ("there[host.long()]", ["an index on the host"]),
+        ("there[there > 0]", ["a mask as an index"]),
+        ("there.nonzero()", ["nonzero"]),
+        ("there[0].item()", ["_local_scalar_dense"]),
+        ("bool(there.any())", ["_local_scalar_dense"]),
+    ],
+)
+def test_the_device_is_as_strict_as_cuda(
+    elsewhere: Callable[..., Any], expression: str, expected: str | list[str]
+) -> None:
+    assert elsewhere(reaction, expression) == expected
+
+
+STEP = "benchmark.engine.training:LocalTrainer.step_function"
+SEED = "benchmark.engine.randomness:seed_torch"
+BUFFERS = "benchmark.models.flat:FlatModel._bind_buffers"
+
+
+@pytest.mark.parametrize(
+    ("function", "right", "wrong", "layers", "expected"),
+    [
+        (STEP, ".to(w.device, w.dtype)", ".to(w.dtype)", {"method": "fedrep"}, "MixedDevices"),
+        ("methods.fedpac:FedPAC.receive", ".to(heads)", ".to(heads.dtype)", {"method": "fedpac"}, "MixedDevices"),
+        ("methods.fedmr:inter_class", ", device=y.device", "", {"method": "fedmr"}, "MixedDevices"),
+        ("benchmark.engine.evaluation:predict", "predicted.cpu()", "predicted", {}, "TypeError"),
+        (SEED, "torch.manual_seed(", "torch.default_generator.manual_seed(", {"train": {"augment": "crop_flip"}}, "w"),
+        ("methods.core.vectors:combine", "c.to(updates.device)", "c", {"method": "fedgh"}, "MixedDevices"),
+        ("methods.core.vectors:gram", "total.cpu()", "total", {"method": "fedld_principal"}, "MixedDevices"),
+        (BUFFERS, "torch.bool, device=self._w.device", "torch.bool", RESNET, "MixedDevices"),
+        ("methods.shared.prototypes:Prototypes.setup", "w.dtype, device=w.device", "w.dtype", {"method": "fedproc"},
+         "MixedDevices"),
+        ("benchmark.runs.checkpoint:read", "map_location=device", "map_location='cpu'", {"method": "scaffold"},
+         "MixedDevices"),
+    ],
+)  # fmt: skip
+def test_mistakes_are_caught(
+    elsewhere: Compare, function: str, right: str, wrong: str, layers: dict[str, Any], expected: str
+) -> None:
+    """Each goes unseen on the CPU, where the same mistaken code runs to its end."""
+    differences = elsewhere(compare, layers, Mistake(function, right, wrong)).differences
+    assert differences[0].split(":")[0] == expected
+
+
+def test_a_wait_in_a_step_is_caught(elsewhere: Compare) -> None:
+    found = elsewhere(compare, {}, Mistake(STEP, "return ce, again", "return ce, ce.item() < 0"))
+    assert found.differences == []
+    assert {wait.operation for step in found.steps for wait in step} == {"_local_scalar_dense"}
