@@ -32,7 +32,7 @@ from benchmark.errors import StorageError
 from benchmark.paths import ROOT
 from benchmark.runs.files import write_atomically
 from benchmark.runs.status import RunState, Status
-from benchmark.runs.store import Results, RunFolder, read_json
+from benchmark.runs.store import ResultsFolder, RunFolder, read_json
 
 EXIT_CODES = {RunState.DONE: 0, RunState.DIVERGED: 0, RunState.FAILED: 1}
 """Exit codes of runs at W&B. Other runs are marked as preempted, with exit code 130."""
@@ -99,7 +99,7 @@ class Sender:
 
     def send_runs(self, runs: Sequence[TrackedRun]) -> int:
         """Send what is new of ``runs``; number of those that something was sent of."""
-        there = Results(self.root).there([run.key for run in runs])
+        there = ResultsFolder(self.root).there([run.key for run in runs])
         return self._send_all(self._send_run, [run for run in runs if run.key in there])
 
     def send_tables(self, since: float = 0.0) -> int:
@@ -145,7 +145,7 @@ class Sender:
 
     def _send_run(self, run: TrackedRun) -> bool:
         """Send the rounds that W&B does not have."""
-        folder = Results(self.root).run(run.key)
+        folder = ResultsFolder(self.root).run(run.key)
         try:
             status = folder.status()
         except StorageError:

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from benchmark.cli.run import main as run_command
-from benchmark.runs.store import Results
+from benchmark.runs.store import ResultsFolder
 from benchmark.tracking import metric_name, summarise
 
 SCRIPT = Path(__file__).resolve().parent.parent / "scripts" / "wandb_dashboard.py"
@@ -24,7 +24,7 @@ def test_every_name_is_one_that_tracking_logs(dashboard: SimpleNamespace, tmp_pa
     words = ["dataset=fake", "partition=iid", "partition.clients=4", "train.rounds=1"]
     assert run_command([*words, f"paths.results={tmp_path}"]) == 0
     (status,) = (tmp_path / "runs").glob("*/*/status.json")
-    folder = Results(tmp_path).run(f"{status.parent.parent.name}/{status.parent.name}")
+    folder = ResultsFolder(tmp_path).run(f"{status.parent.parent.name}/{status.parent.name}")
     logged = {metric_name(record._asdict()) for record in folder.read_records()}
     ended = folder.status()
     assert ended is not None

@@ -15,7 +15,7 @@ from benchmark.reports.collect import recorded
 from benchmark.reports.tables import Table, text_table
 from benchmark.runs.index import RunIndex
 from benchmark.runs.status import RunState
-from benchmark.runs.store import Results
+from benchmark.runs.store import ResultsFolder
 
 PARTS = 5
 """Into how many parts of equal length a training is cut."""
@@ -34,7 +34,7 @@ def curves(options: CurvesOptions) -> Table:
     shown = spec.metric_format
     if shown.of:
         raise ConfigError(f"name: {spec.name} shows {spec.metric}, which has no curve; choose another table.")
-    index = RunIndex(Results(options.results, options.stale).existing())
+    index = RunIndex(ResultsFolder(options.results, options.stale).existing())
     lines, points, missing = [], [], 0
     for (row, column), cell in cells.items():
         done = [run for run in cell.runs if index.state(run.key) is RunState.DONE]

@@ -19,7 +19,7 @@ from benchmark.reports.results import board
 from benchmark.reports.statistics import ranking
 from benchmark.reports.tables import Table, text_table
 from benchmark.runs.index import RunIndex
-from benchmark.runs.store import Results
+from benchmark.runs.store import ResultsFolder
 
 REPEATS, WARM, ROUNDS = 3, 2, 5
 """How often each method is timed, in turn; first rounds that are not timed; rounds that are."""
@@ -41,7 +41,7 @@ NOTES = (
 def leaderboard(options: RunQuery) -> Table:
     """All methods on one suite: mean ranks with intervals, and what each method costs."""
     spec = spec_called("leaderboard")
-    index = RunIndex(Results(options.results, options.stale).existing())
+    index = RunIndex(ResultsFolder(options.results, options.stale).existing())
     cells = plan_cells(spec, spec, options)
     values, incomplete = board(collect(spec, options.preset, cells, index))
     name, notes = f"{spec.name}_ranks", [*NOTES, *options.remarks]

@@ -39,7 +39,7 @@ from benchmark.experiments.plan import with_seed
 from benchmark.reports.tables import Table, text_table
 from benchmark.runs.build import build_run
 from benchmark.runs.data import load_data
-from benchmark.runs.store import Results
+from benchmark.runs.store import ResultsFolder
 from methods.core.contexts import ClientContext, Reducer, RoundView, State, Trained
 from methods.core.rules import Aggregator, ClientRule
 from methods.fedavg import MeanDirection
@@ -232,7 +232,7 @@ def loss_decomposition(options: LossDecompositionOptions) -> Table:
     experiment = Experiment.of(load_figure(SETTINGS).settings(preset), options.seeds)
     paths = {"results": str(options.results), "data": options.data and str(options.data)}
     extra = {"paths": paths, "runtime": {"threads": options.threads, "device": options.device}}
-    folder = Results(options.results).open().root / "partitions"
+    folder = ResultsFolder(options.results).open().root / "partitions"
     title = f"FedLD (MICCAI 2024), Eq. 2: decomposition of the global loss, preset {preset}"
     notes = (*NOTES, *remarks(experiment, preset))
     data = summary(measure(experiment, preset, extra, folder))

@@ -21,7 +21,7 @@ from benchmark.reports.published import read_published
 from benchmark.reports.tables import Table, text_table
 from benchmark.runs.index import RunIndex
 from benchmark.runs.status import RunState
-from benchmark.runs.store import Results, read_json
+from benchmark.runs.store import ResultsFolder, read_json
 
 ROWS = ("feddiverse", "round_robin", "fednova", "powd", "fedpns", "hcsfed", "uniform")
 """Methods of Table 2 in its order; uniform selection, which they are compared to, has no row there."""
@@ -59,7 +59,7 @@ def overhead(options: OverheadOptions) -> Table:
     whole = spec_called("feddiverse_table1")
     whole.check_preset(preset)
     spec = whole.cut([row.key for row in whole.rows], [column])
-    index = RunIndex(Results(options.results, options.stale).existing())
+    index = RunIndex(ResultsFolder(options.results, options.stale).existing())
     cells = plan_cells(whole, spec, options)
     printed = read_published(PUBLISHED / "feddiverse_table2.csv").set_index("method")
     rows: list[dict[str, object]] = []
@@ -81,7 +81,7 @@ def overhead(options: OverheadOptions) -> Table:
     return text_table("feddiverse_table2", title, pd.DataFrame(rows), (*notes, *options.remarks), decimals=2)
 
 
-def _costs(results: Results, run: RunConfig, uniform: RunConfig) -> dict[str, float]:
+def _costs(results: ResultsFolder, run: RunConfig, uniform: RunConfig) -> dict[str, float]:
     """What a finished run cost, by `COSTS`."""
     sizes, rounds = _sizes(results, run), run.train.rounds
     records = results.run(run.key).read_records()
@@ -110,7 +110,7 @@ def split(values: Mapping[int, float], rounds: int, unit: float = 1.0) -> tuple[
     return start / unit, sum(later) / rounds / unit
 
 
-def _sizes(results: Results, run: RunConfig) -> list[int]:
+def _sizes(results: ResultsFolder, run: RunConfig) -> list[int]:
     """Training samples of each client of a finished run, from its partition on disk; `StorageError` without it."""
     folder = results.run(run.key).path
     name = str((read_json(folder / "meta.json") or {}).get("partition", "unknown"))

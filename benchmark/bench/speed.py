@@ -35,7 +35,7 @@ from benchmark.models.networks import build_net
 from benchmark.runs.build import build_problem, build_run, choose_device
 from benchmark.runs.data import load_data, load_dataset
 from benchmark.runs.status import RunState, Status
-from benchmark.runs.store import Results, record_lines
+from benchmark.runs.store import ResultsFolder, record_lines
 from benchmark.runs.writer import write_status
 from benchmark.system import processor, usable_cores
 from methods.core.contexts import Phase, RoundView
@@ -296,7 +296,7 @@ def memory(results: str) -> None:
 # Planning --------------------------------------------------------------------------------------------------------
 
 
-def _pretend(results: Results, seeds: int) -> int:
+def _pretend(results: ResultsFolder, seeds: int) -> int:
     """Write finished runs of FedMR's Table 1 without training; returns their number."""
     rng = np.random.default_rng(0)
     runs = unique_runs([plan(spec_called("fedmr_table1"), "quick", range(seeds))])
@@ -316,7 +316,7 @@ def planning(folder: str) -> None:
     print("Planning", flush=True)
     cells = len(unique_runs([plan(spec_called("fedmr_table1"), "quick", [0])]))
     for wanted, what, target in ((10_000, "plan and tabulate", 10), (1_000, "no-op relaunch of", 5)):
-        results = Results(Path(folder) / f"planning{wanted}").open()
+        results = ResultsFolder(Path(folder) / f"planning{wanted}").open()
         seeds = -(-wanted // cells)
         count = _pretend(results, seeds)
         words = ["table", "name=fedmr_table1", f"seeds={seeds}", f"results={results.root}", "tuned=off"]

@@ -16,7 +16,7 @@ from benchmark.experiments.spec import TableSpec
 from benchmark.experiments.tuning import TunedFolder
 from benchmark.runs.files import write_with_folder
 from benchmark.runs.index import RunIndex
-from benchmark.runs.store import Results
+from benchmark.runs.store import ResultsFolder
 
 
 class ChecklistOptions(TableQuery):
@@ -35,7 +35,7 @@ def main(words: Sequence[str]) -> int:
     """
     options = parse(words, "checklist", ChecklistOptions)
     plans = plans_of(options)
-    index = RunIndex(Results(options.results, options.stale).existing())
+    index = RunIndex(ResultsFolder(options.results, options.stale).existing())
     empty: list[tuple[str, str]] = []
     folder = options.out or options.results / "checklists" / options.preset
     for spec, cells in plans:

@@ -13,7 +13,7 @@ from benchmark.config.files import read_yaml
 from benchmark.errors import ConfigError, wrong
 from benchmark.experiments.selection import ResultsOptions
 from benchmark.runs.files import write_with_folder
-from benchmark.runs.store import Results
+from benchmark.runs.store import ResultsFolder
 
 DIGITS = 8
 """Digits of the content's SHA-256 in the name of the file."""
@@ -38,7 +38,7 @@ def main(words: Sequence[str]) -> int:
     from benchmark.runs.build import build_run
     from benchmark.runs.data import load_data
 
-    results = Results(options.results).existing()
+    results = ResultsFolder(options.results).existing()
     folder = results.run(run_called(results, run, "export"))
     plain = read_yaml(folder.config_path, "configuration")
     del plain["hash"]

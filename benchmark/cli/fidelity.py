@@ -15,7 +15,7 @@ from benchmark.fidelity.ledger import load
 from benchmark.paths import ROOT
 from benchmark.runs.files import write_with_folder
 from benchmark.runs.index import RunIndex
-from benchmark.runs.store import Results
+from benchmark.runs.store import ResultsFolder
 
 
 class FidelityOptions(PresetOptions):
@@ -54,7 +54,7 @@ def _effects(options: FidelityOptions) -> int:
     from benchmark.fidelity import effects
 
     folder = options.out or effects.EFFECTS_FOLDER
-    index = RunIndex(Results(options.results, options.stale).open())
+    index = RunIndex(ResultsFolder(options.results, options.stale).open())
     old = effects.read(preset, folder)
     pairs = effects.pairs(
         chosen,

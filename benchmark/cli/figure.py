@@ -18,7 +18,7 @@ from benchmark.experiments.selection import TableChoice
 from benchmark.experiments.tuning import TunedFolder
 from benchmark.runs.files import storing, write_atomically
 from benchmark.runs.index import RunIndex
-from benchmark.runs.store import Results
+from benchmark.runs.store import ResultsFolder
 
 if TYPE_CHECKING:
     from benchmark.figures.registry import Drawing, Request
@@ -43,7 +43,7 @@ def main(words: Sequence[str]) -> int:
     figures = [(spec, spec.settings(preset)) for spec in _chosen(options)]
     from benchmark.figures.registry import Request, find
 
-    index = RunIndex(Results(options.results, options.stale).open())
+    index = RunIndex(ResultsFolder(options.results, options.stale).open())
     extra = run_settings(index.results, options)
     extra["dataset"] = {"options": options.dataset_options}
     tuned = TunedFolder.of(options.tuned, options.results)

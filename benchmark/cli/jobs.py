@@ -26,7 +26,7 @@ from benchmark.launch.slurm.submission_log import SubmissionLog, task_log
 from benchmark.reports.render.console import TextConsole
 from benchmark.runs.index import RunIndex
 from benchmark.runs.status import RunState
-from benchmark.runs.store import Results, RunFolder
+from benchmark.runs.store import ResultsFolder, RunFolder
 
 SECONDS = 5.0
 """Between two looks of ``status --watch``."""
@@ -44,7 +44,7 @@ class StatusOptions(TableQuery):
 def status(words: Sequence[str]) -> int:
     """Print the states of the selected tables' runs or, if none is selected, of all runs; exit code 0."""
     options = parse(words, "status", StatusOptions)
-    results = Results(options.results, options.stale).existing()
+    results = ResultsFolder(options.results, options.stale).existing()
     plans = plans_of(options)
     others = _other_runs(options, results, plans)
     overview = RunOverview(RunIndex(results))
@@ -57,7 +57,7 @@ def status(words: Sequence[str]) -> int:
     return 0
 
 
-def _other_runs(query: TableQuery, results: Results, plans: Plans) -> list[str]:
+def _other_runs(query: TableQuery, results: ResultsFolder, plans: Plans) -> list[str]:
     """Keys of the runs of no planned table: sweeps, single runs, other presets. Empty if tables are selected."""
     if query.selects:
         return []
@@ -141,7 +141,7 @@ def retry(words: Sequence[str]) -> int:
             "diverge again."
         )
     plans = plans_of(options, options)
-    results = Results(options.results, options.stale).open()
+    results = ResultsFolder(options.results, options.stale).open()
     overview = RunOverview(RunIndex(results))
     runs = unique_runs([cells for _, cells in plans])
     keys = [*runs, *_other_runs(options, results, plans)]
@@ -177,7 +177,7 @@ def cancel(words: Sequence[str]) -> int:
     if not options.all and options.paper is None and options.table is None and options.name is None:
         raise ConfigError("cancel: say which: paper=..., table=... or name=..., or --all for everything.")
     selected = None if options.all else unique_runs([cells for _, cells in plans_of(options)])
-    results = Results(options.results, options.stale).existing()
+    results = ResultsFolder(options.results, options.stale).existing()
     log = SubmissionLog(results)
     keys = set(log.places())
     if not keys:
@@ -221,7 +221,7 @@ class LogsOptions(ResultsOptions):
 def logs(words: Sequence[str]) -> int:
     """Print the log of one run, and the part of its job's log that is about it; exit code 0."""
     name, options = parse_with_run(words, "logs", LogsOptions)
-    results = Results(options.results).existing()
+    results = ResultsFolder(options.results).existing()
     lines = None if options.lines == "all" else int(options.lines)
     key = run_called(results, name, "logs")
     folder = results.run(key)
@@ -257,7 +257,7 @@ def parse_with_run(words: Sequence[str], command: str, options: type[Given]) -> 
     return names[0], options_given
 
 
-def run_called(results: Results, text: str, command: str) -> str:
+def run_called(results: ResultsFolder, text: str, command: str) -> str:
     """The key of the one run whose folder's name has ``text`` in it; `ConfigError` if there are none or several."""
     name, _, seed = text.strip("/").removeprefix(f"{results.root}/").removeprefix("runs/").partition("/")
     runs = results.root / "runs"

@@ -33,7 +33,7 @@ from benchmark.reports.render.console import TextConsole
 from benchmark.runs.index import RunIndex
 from benchmark.runs.lease import Busy
 from benchmark.runs.status import RunState
-from benchmark.runs.store import Results
+from benchmark.runs.store import ResultsFolder
 from benchmark.tracking import TrackedRun, tracking
 
 Plans = Sequence[tuple[TableSpec, Cells]]
@@ -70,13 +70,13 @@ def plans_of(query: TableQuery, options: LaunchOptions | None = None) -> Plans:
         if not find_analyses(query):
             raise
         tables = []
-    settings = run_settings(Results(query.results, query.stale), options or LaunchOptions())
+    settings = run_settings(ResultsFolder(query.results, query.stale), options or LaunchOptions())
     chosen = any(given is not None for given in (query.paper, query.table, query.name))
     plans = usable(tables, lambda table: plan_tables([table], query, settings), lambda table: chosen)
     return [plan for (plan,) in plans]
 
 
-def run_settings(results: Results, options: LaunchOptions) -> dict[str, Any]:
+def run_settings(results: ResultsFolder, options: LaunchOptions) -> dict[str, Any]:
     """Paths and runtime of runs. These settings are not part of a run's identity."""
     paths = {"results": str(results.root), "data": None if options.data is None else str(options.data)}
     runtime = {"threads": options.threads or 1, "device": options.device, "stale": results.stale}

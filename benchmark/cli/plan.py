@@ -19,7 +19,7 @@ from benchmark.experiments.selection import TableQuery
 from benchmark.launch.slurm.overview import RunOverview
 from benchmark.reports.render.console import TextConsole
 from benchmark.runs.index import RunIndex
-from benchmark.runs.store import Results
+from benchmark.runs.store import ResultsFolder
 
 
 class PlanOptions(TableQuery):
@@ -36,7 +36,7 @@ def main(words: Sequence[str]) -> int:
     options = parse(words, "plan", PlanOptions)
     plans = plans_of(options)
 
-    overview = RunOverview(RunIndex(Results(options.results, options.stale).existing()))
+    overview = RunOverview(RunIndex(ResultsFolder(options.results, options.stale).existing()))
     runs = unique_runs([cells for _, cells in plans])
     overview.refresh(runs)
     ended = {key for key in runs if overview.state(key).ended}

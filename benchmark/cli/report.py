@@ -22,7 +22,7 @@ from benchmark.fidelity.ledger import Chapter, LedgerEntry, load
 from benchmark.runs.files import write_with_folder
 from benchmark.runs.index import RunIndex
 from benchmark.runs.status import RunState
-from benchmark.runs.store import Results
+from benchmark.runs.store import ResultsFolder
 
 if TYPE_CHECKING:
     from benchmark.reports.tables import Table
@@ -39,7 +39,7 @@ class ReportOptions(TableQuery):
 def main(words: Sequence[str]) -> int:
     """Read what is finished and write the page; exit code 0."""
     options = parse(words, "report", ReportOptions)
-    index = RunIndex(Results(options.results, options.stale).existing())
+    index = RunIndex(ResultsFolder(options.results, options.stale).existing())
     print(write_report(options, index, options.out))
     return 0
 

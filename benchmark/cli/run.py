@@ -15,7 +15,7 @@ from benchmark.experiments.plan import check_names
 from benchmark.launch.tasks import StopRequest, say, signals_request_stop
 from benchmark.runs.index import RunIndex
 from benchmark.runs.status import RunState
-from benchmark.runs.store import Results
+from benchmark.runs.store import ResultsFolder
 from benchmark.tracking import TrackedRun, tracking
 
 MANY, HELP, SHOW, VERBOSE = {"-m", "--multirun"}, {"-h", "--help"}, {"-c", "--cfg"}, "--verbose"
@@ -80,7 +80,7 @@ def _one(options: LaunchOptions, config: RunConfig) -> int:
         raise ConfigError(message)
     if state is RunState.DONE and message:
         print(message, file=sys.stderr)
-    _print_result(config, RunIndex(Results(results, config.runtime.stale)))
+    _print_result(config, RunIndex(ResultsFolder(results, config.runtime.stale)))
     return 130 if state is RunState.INTERRUPTED else int(state is RunState.FAILED)
 
 
@@ -106,7 +106,7 @@ def _sweep(options: LaunchOptions, configs: Sequence[RunConfig]) -> int:
         raise ConfigError("run: paths and runtime are the same for all runs of a sweep; give each one value.")
     runs = {config.key: config for config in configs}
     options = options.model_copy(update={"threads": runtime.threads, "device": runtime.device})
-    index = RunIndex(Results(Path(paths.results), runtime.stale).open())
+    index = RunIndex(ResultsFolder(Path(paths.results), runtime.stale).open())
     with run_missing(options, index, (), runs) as code:
         for run in list(runs.values())[:SHOWN]:
             _print_result(run, index)

@@ -22,7 +22,7 @@ from benchmark.experiments.tables import spec_called
 from benchmark.launch.slurm.overview import RunOverview
 from benchmark.launch.tasks import say
 from benchmark.runs.index import RunIndex
-from benchmark.runs.store import Results
+from benchmark.runs.store import ResultsFolder
 
 if TYPE_CHECKING:
     from benchmark.reports.tables import Table
@@ -54,7 +54,7 @@ def main(words: Sequence[str]) -> int:
 
     for spec, _ in plans:
         check_show(spec, options.show)
-    overview = RunOverview(RunIndex(Results(options.results, options.stale).open()))
+    overview = RunOverview(RunIndex(ResultsFolder(options.results, options.stale).open()))
     folder = options.out or options.results / "tables" / options.preset / options.part
     needed = [*plans]
     for made in analyses:

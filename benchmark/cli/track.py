@@ -11,7 +11,7 @@ from benchmark.errors import ConfigError
 from benchmark.experiments.plan import Cells
 from benchmark.experiments.selection import ResultsOptions, TableQuery, plan_cells, whole_tables
 from benchmark.experiments.spec import TableSpec
-from benchmark.runs.store import Results
+from benchmark.runs.store import ResultsFolder
 from benchmark.tracking import Sender, TrackedRun
 
 
@@ -28,7 +28,7 @@ def main(words: Sequence[str]) -> int:
             "track: tracking is off, or tracking.mode or the variable WANDB_MODE is disabled; expected "
             "tracking=wandb and tracking.mode=online or offline."
         )
-    results = Results(options.results).existing()
+    results = ResultsFolder(options.results).existing()
     root = results.root
     tracked = {key.partition("/")[0]: run for key, run in tracked_runs(_plans(root)).items()}
     runs = [

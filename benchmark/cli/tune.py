@@ -26,7 +26,7 @@ from benchmark.experiments.spec import TableSpec, matching
 from benchmark.experiments.tuning import CellKey, Point, SearchGrid, TunedCell, TunedFolder
 from benchmark.reports.render.console import TextConsole
 from benchmark.runs.index import RunIndex
-from benchmark.runs.store import Results, read_json
+from benchmark.runs.store import ResultsFolder, read_json
 
 
 class TuneOptions(TableQuery, LaunchOptions):
@@ -97,7 +97,7 @@ def main(words: Sequence[str]) -> int:
         )
     grid = tuning.load_grid(options.method)
     searches = [_search(whole, grid, options) for whole in _tables(options, grid.method)]
-    index = RunIndex(Results(options.results, options.stale).open())
+    index = RunIndex(ResultsFolder(options.results, options.stale).open())
     folder = options.out or options.results / "tuned"
     tuned = TunedFolder((folder, *TunedFolder.of(None, options.results).folders))
     for search in searches:
@@ -149,7 +149,7 @@ def _search(whole: TableSpec, grid: SearchGrid, options: TuneOptions) -> Search:
         named = matching(runs, options.apply, "apply", f"table {whole.name}")
         applied = [key for key in named if key not in columns]
     split, preset, seeds = options.validation, options.preset, range(options.seeds)
-    extra = run_settings(Results(options.results, options.stale), options)
+    extra = run_settings(ResultsFolder(options.results, options.stale), options)
     extra["dataset"] = {"options": options.dataset_options}
     base = plan(spec, preset, seeds, extra)
     splits = {
@@ -219,7 +219,7 @@ def _points(search: Search, key: CellKey, index: RunIndex) -> list[Point] | None
 
 
 def _tuned(
-    search: Search, key: CellKey, points: Sequence[Point], number: int, results: Results, command: str
+    search: Search, key: CellKey, points: Sequence[Point], number: int, results: ResultsFolder, command: str
 ) -> TunedCell:
     metas = [read_json(results.root / run / "meta.json") or {} for each in points for run in each.runs]
     commits = {meta.get("commit", "")[:12] + (" with changes" if meta.get("dirty") else "") for meta in metas}

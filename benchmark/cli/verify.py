@@ -17,7 +17,7 @@ from benchmark.experiments.plan import unique_runs
 from benchmark.experiments.selection import TableQuery
 from benchmark.runs.index import RunIndex
 from benchmark.runs.status import RunState
-from benchmark.runs.store import DamagedError, Results
+from benchmark.runs.store import DamagedError, ResultsFolder
 
 THREADS = 16
 """Runs that are read at a time: a file server answers slowly, but many requests at once."""
@@ -45,7 +45,7 @@ class FolderCheck(NamedTuple):
 def main(words: Sequence[str]) -> int:
     """Check the runs of the selected tables or, if none is selected, of all; exit code 1 if any is damaged."""
     options = parse(words, "verify", VerifyOptions)
-    results = Results(options.results, options.stale).existing()
+    results = ResultsFolder(options.results, options.stale).existing()
     planned = (
         unique_runs([cells for _, cells in plans_of(options)]) if options.selects else results.run_keys()
     )

@@ -16,7 +16,7 @@ from benchmark.paths import ROOT
 from benchmark.reports.collect import collect
 from benchmark.runs.index import RunIndex
 from benchmark.runs.status import RunState
-from benchmark.runs.store import Results, read_json
+from benchmark.runs.store import ResultsFolder, read_json
 
 EFFECTS_FOLDER = ROOT / "results" / "fidelity"
 """Where measured effects are committed, one CSV per preset."""
@@ -103,7 +103,7 @@ def _number(value: float | None) -> str:
     return "" if value is None else f"{value:.6f}"
 
 
-def _commits(results: Results, keys: Sequence[str]) -> str:
+def _commits(results: ResultsFolder, keys: Sequence[str]) -> str:
     """Commits of the runs, with a + where files had been changed since."""
     metas = [read_json(results.run(key).path / "meta.json") or {} for key in keys]
     commits = {meta["commit"][:9] + "+" * bool(meta.get("dirty")) for meta in metas if meta.get("commit")}

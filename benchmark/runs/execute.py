@@ -29,7 +29,7 @@ from benchmark.runs.index import RunIndex
 from benchmark.runs.lease import Busy, LeaseLost
 from benchmark.runs.origin import meta_of, origin_of
 from benchmark.runs.status import RunResult, RunState, Status, differences
-from benchmark.runs.store import DamagedError, Results, RunFolder, final_values
+from benchmark.runs.store import DamagedError, ResultsFolder, RunFolder, final_values
 from benchmark.runs.writer import RunWriter
 from benchmark.system import explain
 from methods.core.vectors import Layout
@@ -68,7 +68,7 @@ def execute(
     Raises:
         UserError: The run failed because of a user's mistake.
     """
-    results = Results(Path(config.paths.results), config.runtime.stale).open()
+    results = ResultsFolder(Path(config.paths.results), config.runtime.stale).open()
     folder = results.run(config.key)
     try:
         problem = _problem(results, folder)
@@ -84,7 +84,7 @@ def execute(
         return RunResult(RunState.INTERRUPTED, str(error))
 
 
-def _problem(results: Results, folder: RunFolder) -> str:
+def _problem(results: ResultsFolder, folder: RunFolder) -> str:
     """Why what lies in the folder cannot be used; empty if it can."""
     try:
         status = folder.status()

@@ -10,7 +10,7 @@ from typing import Any
 from benchmark import digests
 from benchmark.engine.records import Record
 from benchmark.runs.status import ORIGIN, RunState, Status
-from benchmark.runs.store import DamagedError, Results
+from benchmark.runs.store import DamagedError, ResultsFolder
 
 
 @dataclass
@@ -21,7 +21,7 @@ class RunIndex:
     runs, by key.
     """
 
-    results: Results
+    results: ResultsFolder
     problems: dict[str, str] = field(default_factory=dict)
     _statuses: dict[str, Status | None] = field(default_factory=dict)
     _ended: set[str] = field(default_factory=set)

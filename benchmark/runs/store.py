@@ -267,7 +267,7 @@ class RunFolder:
 
 
 @dataclass(frozen=True)
-class Results:
+class ResultsFolder:
     """A results folder: ``runs/``, ``partitions/``, ``tables/``, and ``launcher/`` with a launcher's lease.
 
     ``stale``: what becomes of a run whose method's code or data have changed since, or that was interrupted and whose
@@ -277,7 +277,7 @@ class Results:
     root: Path
     stale: Literal["rerun", "keep"] = "rerun"
 
-    def open(self) -> "Results":
+    def open(self) -> "ResultsFolder":
         """Create the folder, or check its format. Raises `StorageError` if one of the two fails."""
         marker = self.root / "runs" / "FORMAT"
         with storing(self.root):
@@ -292,7 +292,7 @@ class Results:
             )
         return self
 
-    def existing(self) -> "Results":
+    def existing(self) -> "ResultsFolder":
         """As `open`, but for reading: a folder without runs stays as it is. `StorageError` if it has other content."""
         if (self.root / "runs").exists():
             return self.open()

@@ -21,7 +21,7 @@ from benchmark.engine.views import client_pool
 from benchmark.runs.build import build_run
 from benchmark.runs.data import load_data
 from benchmark.runs.execute import execute
-from benchmark.runs.store import Results
+from benchmark.runs.store import ResultsFolder
 
 SETTINGS = (
     "dataset=mnist partition=dirichlet partition.clients=100 partition.alpha=0.5 model=small_cnn method=fedavg "
@@ -64,7 +64,7 @@ def one(results: str) -> int:
     words = [*SETTINGS, f"paths.results={results}"]
     (config,) = configurations(words, many=False)
     execute(config, progress=lambda done, rounds: clock.tick() if done else None)
-    status = Results(Path(results)).run(config.key).status()
+    status = ResultsFolder(Path(results)).run(config.key).status()
     clock.report("this checkout", status.final["test"]["accuracy"] if status else 0.0)
     return 0
 

@@ -13,7 +13,7 @@ from benchmark.engine.records import Record
 from benchmark.errors import ConfigError
 from benchmark.experiments.plan import plan
 from benchmark.experiments.tables import spec_called
-from benchmark.runs.store import Results
+from benchmark.runs.store import ResultsFolder
 
 
 def options(folder: Path, **values: str) -> CurvesOptions:
@@ -31,7 +31,7 @@ def test_the_fifths_of_a_curve(tmp_path: Path) -> None:
                 records = [
                     Record(t, "test", "all", "accuracy", slope * t) for t in range(run.train.rounds + 1)
                 ]
-                finish(Results(tmp_path).open(), run, records)
+                finish(ResultsFolder(tmp_path).open(), run, records)
     table = curves(options(tmp_path))
     (block,) = table.blocks
     assert block.columns == ("column", "seeds", *"12345", "gain", "gain sd")

@@ -11,7 +11,7 @@ from benchmark.experiments.figures import FIGURE_FOLDER, load_figure
 from benchmark.experiments.plan import plan
 from benchmark.experiments.selection import RunQuery
 from benchmark.experiments.tables import spec_called
-from benchmark.runs.store import Results
+from benchmark.runs.store import ResultsFolder
 
 
 def test_the_table_and_the_diagram(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -21,7 +21,7 @@ def test_the_table_and_the_diagram(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(leaderboard, "spec_called", lambda name: spec)
     monkeypatch.setattr(leaderboard, "costs", lambda spec, cells: {"FedAvg": {"time": 1.0}})
     options = RunQuery(results=tmp_path, seeds=2, tuned="off")
-    results = Results(tmp_path).open()
+    results = ResultsFolder(tmp_path).open()
     assert list(leaderboard.leaderboard(options).data["method"]) == [row.label for row in spec.rows]
     reached = {"fedavg": 0.5, "fedprox": 0.7, "scaffold": 0.6, "moon": 0.9}
     for (row, column), cell in plan(spec, "quick", range(2)).items():

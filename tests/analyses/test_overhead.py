@@ -17,7 +17,7 @@ from benchmark.errors import ConfigError, StorageError
 from benchmark.experiments.plan import plan
 from benchmark.experiments.tables import spec_called
 from benchmark.reports.tables import Table
-from benchmark.runs.store import Results
+from benchmark.runs.store import ResultsFolder
 
 K, KAPPA, ROUNDS, SIZES = 24, 9, 25, [10] * 24
 
@@ -49,7 +49,7 @@ def write(
         assert config.train.rounds == ROUNDS
         name = f"interaction-{config.seed}"
         everything = [Record(ROUNDS, "test", "all", "loss", 1.0), *records]
-        finish(Results(folder).open(), config, everything, state=state, meta={"partition": name})
+        finish(ResultsFolder(folder).open(), config, everything, state=state, meta={"partition": name})
         place = folder / "partitions" / name / "statistics.json"
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_text(json.dumps({"sizes": SIZES}))

@@ -19,7 +19,7 @@ from command_line import FAKE_RUN, footprint, numbers
 from tiny_runs import tiny
 
 from benchmark.runs.execute import execute
-from benchmark.runs.store import Results
+from benchmark.runs.store import ResultsFolder
 
 SHOW = ("partition", "show", *(word.removeprefix("+") for word in FAKE_RUN[1:-2]))
 
@@ -177,7 +177,7 @@ def test_data_and_a_cache_that_cannot_be_written(
 
 
 def test_results_of_another_version(refused: Any, cli: Any, tmp_path: Path) -> None:
-    Results(Path("old")).open()
+    ResultsFolder(Path("old")).open()
     Path("old/runs/FORMAT").write_text("0\n")
     for words in (
         [*FAKE_RUN, "results=old"],
@@ -208,7 +208,7 @@ def test_a_run_that_is_at_work_or_damaged(refused: Any, cli: Any) -> None:
     code, _, err = cli(*words)
     assert code == 0 and f"{path}: damaged" in err and "is now in results/set_aside/" in err
     path.unlink()
-    with Results(Path("results")).run(f"{path.parent.parent.name}/seed3").lease():
+    with ResultsFolder(Path("results")).run(f"{path.parent.parent.name}/seed3").lease():
         refused(words, "another process")
 
 

@@ -12,7 +12,7 @@ from finished_runs import finish
 from benchmark.cli.launching import plans_of
 from benchmark.engine.records import Record
 from benchmark.experiments.selection import TableQuery
-from benchmark.runs.store import Results
+from benchmark.runs.store import ResultsFolder
 from datasets import names
 from datasets.core import registry
 
@@ -51,7 +51,7 @@ def page(cli: Any, toy: Callable[..., None]) -> Iterator[str]:
         yaml.safe_dump({"table": "toy_table1", "preset": "quick", "cells": {"prox": {"iid": TUNED}}})
     )
     ((_, cells),) = plans_of(TableQuery())
-    results = Results(Path("results")).open()
+    results = ResultsFolder(Path("results")).open()
     for row, values in (("fedavg", (0.7, 0.8, 0.9)), ("prox", (0.6,))):
         for run, value in zip(cells[row, "iid"].runs, values, strict=False):
             records = [Record(2, "validation", "all", "accuracy", value)]

@@ -14,7 +14,7 @@ from edited_code import Edit, edited  # noqa: F401
 from benchmark.__main__ import main
 from benchmark.cli import COMMANDS
 from benchmark.config.compose import group_names
-from benchmark.runs.store import Results
+from benchmark.runs.store import ResultsFolder
 
 
 def statuses(results: Path) -> list[dict[str, Any]]:
@@ -213,7 +213,7 @@ def test_rows_columns_and_places(cli: Any, toy: Any, tmp_path: Path) -> None:
 
 def test_a_second_launcher_is_refused(cli: Any, toy: Any) -> None:
     words = ("table", "seeds=1", "launcher=inline")
-    with Results(Path("results")).open().launcher_lease():
+    with ResultsFolder(Path("results")).open().launcher_lease():
         code, _, err = cli(*words)
         assert code == 2 and "another process works on it" in err and str(os.getpid()) in err
         assert cli("status", "seeds=1").code == 0

@@ -15,7 +15,7 @@ from benchmark.runs import checkpoint
 from benchmark.runs.build import build_run
 from benchmark.runs.data import load_data, prepare_data
 from benchmark.runs.execute import execute
-from benchmark.runs.store import Results
+from benchmark.runs.store import ResultsFolder
 
 Refusal = Callable[[Sequence[str], str], str]
 
@@ -45,7 +45,7 @@ def test_a_run_starts_from_the_body_of_another(
     assert code == 0, err
     (path,) = (tmp_path / "weights").iterdir()
     assert f"+model.start={path.name}\n" in out
-    folder = Results(tmp_path / "results").run(central.key)
+    folder = ResultsFolder(tmp_path / "results").run(central.key)
     saved = checkpoint.load(folder.checkpoint_path, central)
     assert saved is not None
 

@@ -18,7 +18,7 @@ from benchmark.experiments.plan import unique_runs
 from benchmark.experiments.selection import TableQuery
 from benchmark.launch.slurm.submission_log import Batch, SubmissionLog
 from benchmark.runs.status import RunState, Status
-from benchmark.runs.store import Results
+from benchmark.runs.store import ResultsFolder
 
 TABLE = ("name=toy_table1", "seeds=3", "rows=fedavg")
 
@@ -33,8 +33,8 @@ def keys(cli: Any, toy: Any) -> list[str]:
 
 
 @pytest.fixture
-def results(cli: Any) -> Results:
-    return Results(Path("results")).open()
+def results(cli: Any) -> ResultsFolder:
+    return ResultsFolder(Path("results")).open()
 
 
 @pytest.fixture
@@ -51,14 +51,14 @@ def queue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def put(results: Results, key: str, state: str, message: str = "") -> None:
+def put(results: ResultsFolder, key: str, state: str, message: str = "") -> None:
     folder = results.run(key)
     folder.path.mkdir(parents=True, exist_ok=True)
     folder.result_path.unlink(missing_ok=True)
     put_status(folder, Status(RunState(state), 1, 3, message))
 
 
-def submitted(results: Results, queue: Path, *packs: tuple[str, ...], states: str) -> str:
+def submitted(results: ResultsFolder, queue: Path, *packs: tuple[str, ...], states: str) -> str:
     """Note an array and put its tasks into the queue, R or P each; its name."""
     batch = Batch.new(packs)
     SubmissionLog(results).write(batch)
@@ -69,7 +69,7 @@ def submitted(results: Results, queue: Path, *packs: tuple[str, ...], states: st
 
 
 def test_status(
-    cli: Any, keys: list[str], results: Results, queue: Path, monkeypatch: pytest.MonkeyPatch
+    cli: Any, keys: list[str], results: ResultsFolder, queue: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put(results, keys[0], "done")
     put(results, keys[1], "failed", "ValueError: seven\nand a traceback")
@@ -96,7 +96,7 @@ def test_status(
 
 
 def test_a_run_that_ends_while_the_queue_is_asked(
-    cli: Any, keys: list[str], results: Results, queue: Path
+    cli: Any, keys: list[str], results: ResultsFolder, queue: Path
 ) -> None:
     put(results, keys[0], "done")
     folder = results.run(keys[0]).path.absolute()
@@ -106,7 +106,7 @@ def test_a_run_that_ends_while_the_queue_is_asked(
     assert numbers(cli("status", *TABLE).out) == {"done": 1, "missing": 5}
 
 
-def test_runs_of_no_table(cli: Any, toy: Any, results: Results) -> None:
+def test_runs_of_no_table(cli: Any, toy: Any, results: ResultsFolder) -> None:
     """`status` shows them in a row of their own, and `retry` takes their configuration from their folder."""
     words = ("run", "dataset=digits", "train.rounds=1", "seed=0,1", "-m", "launcher=inline")
     assert cli(*words).code == 0
@@ -120,7 +120,7 @@ def test_runs_of_no_table(cli: Any, toy: Any, results: Results) -> None:
 
 
 def test_watch_until_nothing_is_on_its_way(
-    cli: Any, keys: list[str], results: Results, queue: Path, monkeypatch: pytest.MonkeyPatch
+    cli: Any, keys: list[str], results: ResultsFolder, queue: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The queue is asked once for each look at thousands of runs."""
     monkeypatch.setattr("benchmark.cli.jobs.SECONDS", 0.01)
@@ -149,7 +149,7 @@ def test_watch_until_nothing_is_on_its_way(
     )
 
 
-def test_cancel(cli: Any, keys: list[str], results: Results, queue: Path) -> None:
+def test_cancel(cli: Any, keys: list[str], results: ResultsFolder, queue: Path) -> None:
     name = submitted(
         results, queue, (keys[0], "another-0/seed0"), ("another-1/seed0",), (keys[1],), states="RPP"
     )
@@ -163,7 +163,7 @@ def test_cancel(cli: Any, keys: list[str], results: Results, queue: Path) -> Non
 
 
 def test_cancel_that_is_refused(
-    cli: Any, refusal: Any, keys: list[str], results: Results, queue: Path
+    cli: Any, refusal: Any, keys: list[str], results: ResultsFolder, queue: Path
 ) -> None:
     refusal(["cancel"], r"cancel: say which: paper=.*--all")
     assert cli("cancel", "--all") == (0, "nothing was submitted to a cluster from this results folder\n", "")
@@ -173,7 +173,7 @@ def test_cancel_that_is_refused(
     assert not (queue / "cancelled").exists()
 
 
-def test_logs(cli: Any, refusal: Any, keys: list[str], results: Results, queue: Path) -> None:
+def test_logs(cli: Any, refusal: Any, keys: list[str], results: ResultsFolder, queue: Path) -> None:
     put(results, keys[0], "failed", "seven")
     (results.run(keys[0]).path / "log.txt").write_text("".join(f"line {n}.\n" for n in range(100)))
     name = submitted(results, queue, ("another/seed0",), (keys[0],), states="")
@@ -193,7 +193,7 @@ def test_logs(cli: Any, refusal: Any, keys: list[str], results: Results, queue: 
     assert cli("logs", keys[0]).out.count(f"{keys[0]}?[2J\tx\n") == 3
 
 
-def test_logs_of_which_run(refusal: Any, keys: list[str], results: Results) -> None:
+def test_logs_of_which_run(refusal: Any, keys: list[str], results: ResultsFolder) -> None:
     for key in keys:
         put(results, key, "done")
     refusal(["logs"], r"logs: name one run")
@@ -203,7 +203,7 @@ def test_logs_of_which_run(refusal: Any, keys: list[str], results: Results) -> N
     refusal(["logs", keys[0], "--folow"], r"'--folow'.*Did you mean '--follow'")
 
 
-def test_logs_that_go_on(cli: Any, keys: list[str], results: Results) -> None:
+def test_logs_that_go_on(cli: Any, keys: list[str], results: ResultsFolder) -> None:
     put(results, keys[0], "running")
     path = results.run(keys[0]).path / "log.txt"
     path.write_text("one\n")
@@ -221,7 +221,7 @@ def test_logs_that_go_on(cli: Any, keys: list[str], results: Results) -> None:
     assert out.endswith("running\none\ntwo?\n")
 
 
-def test_retry(cli: Any, refusal: Any, keys: list[str], results: Results) -> None:
+def test_retry(cli: Any, refusal: Any, keys: list[str], results: ResultsFolder) -> None:
     """Only what failed is carried out, and for real."""
     put(results, keys[0], "failed", "seven")
     put(results, keys[1], "diverged")

@@ -21,7 +21,7 @@ from processes import wait_until
 from benchmark.config.compose import resolve
 from benchmark.launch.tasks import Listener, Outcome, Task
 from benchmark.runs.status import RunState
-from benchmark.runs.store import Results
+from benchmark.runs.store import ResultsFolder
 
 CSV = Path("results/tables/quick/toy_table1.csv")
 
@@ -29,7 +29,7 @@ CSV = Path("results/tables/quick/toy_table1.csv")
 def planted(task: Task) -> Outcome:
     """A run that is done, with an accuracy of 90 % plus its seed."""
     run = resolve(task.payload)
-    finish(Results(Path("results")), run, final={"test": {"accuracy": 0.9 + run.seed / 100}})
+    finish(ResultsFolder(Path("results")), run, final={"test": {"accuracy": 0.9 + run.seed / 100}})
     return Outcome(task.key, RunState.DONE, "", 0.1)
 
 

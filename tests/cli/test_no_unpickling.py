@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from benchmark.launch.slurm.submission_log import Batch, SubmissionLog
-from benchmark.runs.store import Results
+from benchmark.runs.store import ResultsFolder
 from datasets.core import prepare
 
 TABLE = ("name=toy_table1", "seeds=1", "rows=fedavg", "columns=iid", "launcher=inline")
@@ -75,7 +75,7 @@ def files(
     monkeypatch.setattr("benchmark.tracking.Sender._open", Mock(side_effect=OSError("no server")))
     toy(rows=[{"key": "fedavg", "label": "FedAvg", "method": "fedavg"}])
     assert cli("table", *TABLE).code == 0
-    results = Results(Path("results"))
+    results = ResultsFolder(Path("results"))
     (key,) = ("/".join(path.parts[-2:]) for path in Path("results/runs").glob("*/seed0"))
     SubmissionLog(results).write(batch := Batch.new([[key]]))
     jobs = Path("results/launcher/jobs") / batch.name

@@ -17,7 +17,7 @@ from benchmark.errors import StorageError
 from benchmark.runs.execute import execute
 from benchmark.runs.index import RunIndex
 from benchmark.runs.status import RunState
-from benchmark.runs.store import Results
+from benchmark.runs.store import ResultsFolder
 from datasets.core.base import DataError, Options, RawDataset, Split
 from datasets.core.prepare import DamagedError, StaleError, check, is_prepared, load, locate, prepare
 from datasets.core.registry import ENTRIES, dataset, get
@@ -110,7 +110,7 @@ def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunConfig:
 
 
 def state_of(config: RunConfig, **options: Any) -> RunState:
-    return RunIndex(Results(Path(config.paths.results), **options)).state(config.key)
+    return RunIndex(ResultsFolder(Path(config.paths.results), **options)).state(config.key)
 
 
 @pytest.mark.parametrize("keep_cache", [True, False])

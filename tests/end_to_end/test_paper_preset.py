@@ -26,7 +26,7 @@ from benchmark.reports.layout import as_table
 from benchmark.reports.write import write
 from benchmark.runs.data import load_data
 from benchmark.runs.index import RunIndex
-from benchmark.runs.store import Results
+from benchmark.runs.store import ResultsFolder
 
 SPECS = {spec.name: spec for spec in find_specs() if "paper" in spec.presets}
 
@@ -53,7 +53,7 @@ STATED = {
 class Made:
     """What was run."""
 
-    results: Results
+    results: ResultsFolder
     cells: dict[str, Cells]
     code: int
 
@@ -65,7 +65,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
     for write_tree in WRITERS:
         write_tree(raw)
     cells = {name: planned(spec, place, raw) for name, spec in SPECS.items()}
-    results = Results(place).open()
+    results = ResultsFolder(place).open()
     plans = [(spec, cells[name]) for name, spec in SPECS.items()]
     with run_missing(LaunchOptions(), RunIndex(results), plans) as code:
         return Made(results, cells, code)

@@ -12,7 +12,7 @@ from benchmark.errors import ConfigError
 from benchmark.experiments.figures import FIGURE_FOLDER, FigureSpec, load_figure
 from benchmark.experiments.plan import plan
 from benchmark.figures.selection import TYPES, _types
-from benchmark.runs.store import Results
+from benchmark.runs.store import ResultsFolder
 
 
 def spec_of(number: int) -> FigureSpec:
@@ -51,7 +51,7 @@ def test_grid_is_the_papers_and_its_choice() -> None:
 
 def test_errors_are_means_over_seeds_in_their_places(tmp_path: Path) -> None:
     spec = spec_of(4).model_copy(update={"rows": ("q=0.1", "q=0.3")})
-    results = Results(tmp_path).open()
+    results = ResultsFolder(tmp_path).open()
     assert spec.runs is not None
     for cell in plan(spec.runs, "quick", range(2)).values():
         for run in cell.runs:
@@ -109,7 +109,7 @@ def test_shares_and_rounds_by_hand(tmp_path: Path) -> None:
     """WaterBirds: clients 1, 2, 4 are CI (Table 6), 0 and 3 AI. Pre-training has no records; 20 rounds are shown."""
     spec = spec_of(9)
     assert spec.runs is not None
-    cells, results = plan(spec.runs, "quick", range(1)), Results(tmp_path).open()
+    cells, results = plan(spec.runs, "quick", range(1)), ResultsFolder(tmp_path).open()
     known, estimated = (cells[row.key, "waterbirds_dist"].runs[0] for row in spec.runs.rows)
     finish(results, known, participation({t: [1, 2, 0, 20] for t in range(2, 30)}))
     finish(results, estimated, participation({t: [3, 10, 11, 12 + t % 2] for t in range(2, 22)}))

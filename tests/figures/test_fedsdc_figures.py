@@ -16,7 +16,7 @@ from benchmark.experiments.figures import FIGURE_FOLDER, FigureSpec, load_figure
 from benchmark.experiments.plan import plan
 from benchmark.figures.registry import Drawing
 from benchmark.runs.data import load_data
-from benchmark.runs.store import Results
+from benchmark.runs.store import ResultsFolder
 
 
 def spec_of(number: int) -> FigureSpec:
@@ -28,7 +28,7 @@ def finished(spec: FigureSpec, folder: Path, values: Mapping[tuple[str, str, int
 
     Every run has a record of a group and one of the validation split that must not be drawn.
     """
-    results = Results(folder).open()
+    results = ResultsFolder(folder).open()
     assert spec.runs is not None
     for (row, column), cell in plan(spec.runs, "quick", range(2)).items():
         for run in cell.runs:

@@ -12,7 +12,7 @@ from benchmark.launch.slurm.submissions import Cluster
 from benchmark.launch.tasks import Task
 from benchmark.runs.index import RunIndex
 from benchmark.runs.status import RunState, Status
-from benchmark.runs.store import Results
+from benchmark.runs.store import ResultsFolder
 
 KEYS = [f"method-{m}/seed{s}" for m in range(4) for s in range(3)]
 
@@ -77,7 +77,7 @@ class FakeQueue(SlurmQueue):
         return [key for packs in self.arrays.values() for pack in packs for key in pack]
 
 
-def end(results: Results, *keys: str, state: str = "done", seconds: float = 0.0) -> None:
+def end(results: ResultsFolder, *keys: str, state: str = "done", seconds: float = 0.0) -> None:
     """Write how runs ended."""
     for key in keys:
         folder = results.run(key)
@@ -86,7 +86,7 @@ def end(results: Results, *keys: str, state: str = "done", seconds: float = 0.0)
         put_status(folder, status)
 
 
-def cluster(results: Results, queue: FakeQueue, **settings: Any) -> Cluster:
+def cluster(results: ResultsFolder, queue: FakeQueue, **settings: Any) -> Cluster:
     """A launcher that looks often."""
     queue.folder = results.root / "launcher" / "jobs"
     chosen = SlurmSettings.of({"poll": 0.01, "probe": False, **settings})

@@ -20,7 +20,7 @@ from benchmark.reports.render import markdown
 from benchmark.reports.results import TableResults
 from benchmark.runs.index import RunIndex
 from benchmark.runs.status import RunState, Status
-from benchmark.runs.store import Results, RunFolder, final_values, record_lines
+from benchmark.runs.store import ResultsFolder, RunFolder, final_values, record_lines
 from benchmark.runs.writer import write_status
 
 FAKE: dict[str, Any] = {
@@ -39,7 +39,7 @@ def put_status(folder: RunFolder, status: Status) -> None:
 
 
 def finish(
-    results: Results,
+    results: ResultsFolder,
     run: RunConfig,
     records: Iterable[Record] = (),
     *,
@@ -78,7 +78,7 @@ def request(
     **options: Any,
 ) -> Request:
     """What a drawing gets that reads the runs in ``folder``."""
-    index = RunIndex(Results(folder).open())
+    index = RunIndex(ResultsFolder(folder).open())
     cells = {} if spec.runs is None else plan(spec.runs, preset, range(seeds))
     return Request(spec, preset, spec.settings(preset) | options, cells, index, {}, None)
 

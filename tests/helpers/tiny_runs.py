@@ -17,7 +17,7 @@ import partitions
 from benchmark.config.compose import compose, resolve
 from benchmark.config.schema import RunConfig
 from benchmark.runs.status import Status
-from benchmark.runs.store import Results, RunFolder
+from benchmark.runs.store import ResultsFolder, RunFolder
 
 FAKE = {"name": "fake", "options": {"classes": 4, "train_size": 96, "test_size": 40}}
 TINY: dict[str, Any] = {
@@ -59,7 +59,7 @@ def tiny(results: Path, *layers: Mapping[str, Any], seed: int = 0, **runtime: An
 
 def folder_of(config: RunConfig) -> RunFolder:
     """Where the run is or will be."""
-    return Results(Path(config.paths.results)).run(config.key)
+    return ResultsFolder(Path(config.paths.results)).run(config.key)
 
 
 def status_of(config: RunConfig) -> Status:

@@ -14,7 +14,7 @@ from finished_runs import put_status
 
 from benchmark import tracking
 from benchmark.runs.status import RunState, Status
-from benchmark.runs.store import Results
+from benchmark.runs.store import ResultsFolder
 from benchmark.tracking import TrackedRun, TrackingSettings
 
 KEY = "digits-pcdd-fedavg-uniform-0123456789ab/seed3"
@@ -79,7 +79,7 @@ def lines(rounds: Sequence[int]) -> bytes:
 
 def write_run(root: Path, state: str, rounds: Sequence[int], key: str = KEY, message: str = "") -> Path:
     """A run's folder with the records of ``rounds``."""
-    folder = Results(root).open().run(key)
+    folder = ResultsFolder(root).open().run(key)
     folder.path.mkdir(parents=True, exist_ok=True)
     folder.records_path.write_bytes(lines(rounds))
     (folder.path / "config.yaml").write_text(json.dumps(CONFIG))

@@ -9,7 +9,7 @@ from tiny_runs import FAKE
 from benchmark.config.compose import compose, resolve
 from benchmark.config.schema import RunConfig
 from benchmark.engine.records import Record
-from benchmark.runs.store import Results
+from benchmark.runs.store import ResultsFolder
 
 GRID = (0.001, 0.01, 0.1, 1.0)
 """As in conf/tune/fedprox.yaml."""
@@ -36,7 +36,7 @@ def pretend(config: RunConfig, values: Values, state: str = "done", metric: str 
     ]
     final = {split: {metric: rounds[max(rounds)]} for split, rounds in values.items()}
     meta = {"commit": "0123456789abcdef", "dirty": config.seed % 2 == 1}
-    results = Results(Path("results")).open()
+    results = ResultsFolder(Path("results")).open()
     finish(results, config, records, state=state, final=final if state == "done" else {}, meta=meta)
 
 

@@ -22,7 +22,7 @@ from benchmark.launch.slurm.preflight import environment
 from benchmark.launch.slurm.settings import SlurmSettings
 from benchmark.launch.tasks import Outcome, StopRequest, Task
 from benchmark.runs.status import RunState, Status
-from benchmark.runs.store import Results
+from benchmark.runs.store import ResultsFolder
 
 ROOT = Path(__file__).resolve().parents[2]
 HELPERS = ROOT / "tests" / "helpers"
@@ -43,7 +43,7 @@ def packed(
 ) -> BatchJob:
     tasks = tuple(Task(f"run/seed{index}", payload) for index, payload in enumerate(payloads))
     parsed = SlurmSettings.of({"workers": 2, **settings})
-    return BatchJob(Results(Path(results)), tasks, f"launch_work:{work}", parsed, environment or {})
+    return BatchJob(ResultsFolder(Path(results)), tasks, f"launch_work:{work}", parsed, environment or {})
 
 
 def lines(path: Path) -> int:

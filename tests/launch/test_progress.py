@@ -13,7 +13,7 @@ from benchmark.launch.tasks import Outcome, Task
 from benchmark.launch.view import ProgressView
 from benchmark.runs.index import RunIndex
 from benchmark.runs.status import RunState, Status
-from benchmark.runs.store import Results
+from benchmark.runs.store import ResultsFolder
 
 DONE, RUNNING, FAILED, MISSING = RunState.DONE, RunState.RUNNING, RunState.FAILED, RunState.MISSING
 
@@ -36,12 +36,14 @@ def progress_of(
     """Of runs whose keys end in their seed, the first ``done`` of which are done before."""
     states = {key: DONE if number < done else MISSING for number, key in enumerate(keys)}
     seeds = {key: int(key.rpartition("seed")[2]) for key in keys}
-    return Progress(RunIndex(Results(root)), states, seeds, dict.fromkeys(keys, rounds), clock or Clock())
+    return Progress(
+        RunIndex(ResultsFolder(root)), states, seeds, dict.fromkeys(keys, rounds), clock or Clock()
+    )
 
 
 def put_round(root: Path, key: str, round: int) -> None:
     """Write into the folder of a run that it is at work on this round."""
-    folder = Results(root).run(key)
+    folder = ResultsFolder(root).run(key)
     folder.path.mkdir(parents=True, exist_ok=True)
     put_status(folder, Status(RUNNING, round, 100))
 

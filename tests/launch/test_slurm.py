@@ -14,15 +14,15 @@ from benchmark.launch.slurm.queue import SchedulerUnavailableError
 from benchmark.launch.slurm.submission_log import Place, task_log
 from benchmark.launch.tasks import Outcome
 from benchmark.runs.status import RunState, Status
-from benchmark.runs.store import Results, RunFolder
+from benchmark.runs.store import ResultsFolder, RunFolder
 
 
 @pytest.fixture
-def results(tmp_path: Path) -> Results:
-    return Results(tmp_path / "results").open()
+def results(tmp_path: Path) -> ResultsFolder:
+    return ResultsFolder(tmp_path / "results").open()
 
 
-def test_times_are_those_of_other_seeds(results: Results) -> None:
+def test_times_are_those_of_other_seeds(results: ResultsFolder) -> None:
     """Two minutes for method 0, the setting's ten for the others: 84 minutes hold 2 x 2 + 8 x 10, not one more."""
     end(results, KEYS[0], seconds=120.0)
     queue = FakeQueue()
@@ -34,7 +34,7 @@ def test_times_are_those_of_other_seeds(results: Results) -> None:
 # What is submitted -------------------------------------------------------------------------------------------------
 
 
-def test_what_neither_ended_nor_lives(results: Results) -> None:
+def test_what_neither_ended_nor_lives(results: ResultsFolder) -> None:
     end(results, KEYS[0])
     end(results, KEYS[1], state="diverged")
     end(results, KEYS[2], state="failed")
@@ -47,7 +47,7 @@ def test_what_neither_ended_nor_lives(results: Results) -> None:
     assert cluster(results, queue).submit(tasks()) == 1 and queue.submitted()[-1] == KEYS[3]
 
 
-def test_a_task_that_is_gone_is_submitted_again(results: Results) -> None:
+def test_a_task_that_is_gone_is_submitted_again(results: ResultsFolder) -> None:
     queue = FakeQueue()
     assert cluster(results, queue, runs_per_job=6).submit(tasks()) == 12
     (name,) = queue.arrays
@@ -57,7 +57,7 @@ def test_a_task_that_is_gone_is_submitted_again(results: Results) -> None:
     assert queue.submitted()[12:] == KEYS[1:6]
 
 
-def test_a_queue_that_is_full_takes_the_rest_later(results: Results) -> None:
+def test_a_queue_that_is_full_takes_the_rest_later(results: ResultsFolder) -> None:
     queue = FakeQueue(largest=5, room=6)
     first = cluster(results, queue, runs_per_job=1, max_parallel=8)
     assert first.submit(tasks()) == 5
@@ -76,7 +76,7 @@ def test_a_queue_that_is_full_takes_the_rest_later(results: Results) -> None:
     assert queue.submitted() == KEYS
 
 
-def test_a_scheduler_that_does_not_answer(results: Results) -> None:
+def test_a_scheduler_that_does_not_answer(results: ResultsFolder) -> None:
     """Nothing is known to be gone, so nothing is submitted twice."""
     queue = FakeQueue()
     cluster(results, queue).submit(tasks(KEYS[:6]))
@@ -95,7 +95,7 @@ def test_a_scheduler_that_does_not_answer(results: Results) -> None:
     ],
 )
 def test_a_submission_that_is_cut_off(
-    results: Results, error: type[BaseException], taken: bool, notes: int
+    results: ResultsFolder, error: type[BaseException], taken: bool, notes: int
 ) -> None:
     """If the scheduler took the jobs, the next command finds them by the note; if not, it submits again."""
     queue = FakeQueue()
@@ -116,7 +116,7 @@ def test_a_submission_that_is_cut_off(
 # Looking after -----------------------------------------------------------------------------------------------------
 
 
-def test_follows_until_all_have_ended(results: Results) -> None:
+def test_follows_until_all_have_ended(results: ResultsFolder) -> None:
     queue = FakeQueue()
     one = cluster(results, queue, runs_per_job=6)
     one.submit(tasks())
@@ -135,7 +135,9 @@ def test_follows_until_all_have_ended(results: Results) -> None:
     assert len(queue.submitted()) == 12
 
 
-def test_runs_of_waiting_tasks_are_looked_at_once(results: Results, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_runs_of_waiting_tasks_are_looked_at_once(
+    results: ResultsFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A file server feels what looks at the folders of thousands of runs every few seconds."""
     queue = FakeQueue()
     one = cluster(results, queue, runs_per_job=1)
@@ -172,7 +174,7 @@ def test_runs_of_waiting_tasks_are_looked_at_once(results: Results, monkeypatch:
     ],  # what failed was tried in its job
 )
 def test_what_killed_a_job_costs_so_many_tries(
-    results: Results, state: RunState, times: int, why: str
+    results: ResultsFolder, state: RunState, times: int, why: str
 ) -> None:
     """Submitted, and twice again; then it is reported. A new command is a new beginning."""
     queue = FakeQueue()
@@ -191,7 +193,7 @@ def test_what_killed_a_job_costs_so_many_tries(
     assert cluster(results, queue).submit(tasks()) == 1
 
 
-def test_follows_on_while_the_scheduler_does_not_answer(results: Results) -> None:
+def test_follows_on_while_the_scheduler_does_not_answer(results: ResultsFolder) -> None:
     queue = FakeQueue()
     calls: list[int] = []
 
@@ -225,7 +227,7 @@ def test_follows_on_while_the_scheduler_does_not_answer(results: Results) -> Non
         (None, "its task ended"),
     ],
 )
-def test_why_a_task_did_not_carry_out_its_runs(results: Results, errors: str | None, why: str) -> None:
+def test_why_a_task_did_not_carry_out_its_runs(results: ResultsFolder, errors: str | None, why: str) -> None:
     queue = FakeQueue()
     one = cluster(results, queue, retries=0, runs_per_job=6)
     end(results, *KEYS[1:])
@@ -260,7 +262,7 @@ def test_the_log_of_a_task(tmp_path: Path, index: int, names: list[str], log: st
 # The job that is asked first ---------------------------------------------------------------------------------------
 
 
-def test_everything_waits_for_the_probe_and_it_is_asked_once(results: Results) -> None:
+def test_everything_waits_for_the_probe_and_it_is_asked_once(results: ResultsFolder) -> None:
     queue = FakeQueue(room=0)
     first = cluster(results, queue, probe=True)
     assert first.submit(tasks(KEYS[:3])) == 0 and not queue.arrays, "there is no room for the probe"
@@ -290,7 +292,7 @@ def test_everything_waits_for_the_probe_and_it_is_asked_once(results: Results) -
     ],
 )
 def test_a_probe_that_does_not_pass(
-    results: Results,
+    results: ResultsFolder,
     settings: dict[str, Any],
     node: dict[str, Any] | str,
     message: str,

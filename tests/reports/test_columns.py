@@ -14,7 +14,7 @@ from benchmark.reports.collect import collect
 from benchmark.reports.layout import as_table
 from benchmark.reports.results import TableResults
 from benchmark.runs.index import RunIndex
-from benchmark.runs.store import Results
+from benchmark.runs.store import ResultsFolder
 
 SPEC = TableSpec.model_validate(
     dict.fromkeys(("name", "paper", "title"), "toy")
@@ -34,7 +34,7 @@ USUAL = {
 
 def results_of(tmp_path: Path, first: Mapping[str, Any], row: str = "fedavg") -> TableResults:
     """The table; seed 0 of a row was made first, as ``first`` says."""
-    results, cells = Results(tmp_path).open(), plan(SPEC, "quick")
+    results, cells = ResultsFolder(tmp_path).open(), plan(SPEC, "quick")
     runs = [(key, run) for (key, _), cell in cells.items() for run in cell.runs]
     for key, run in sorted(runs, key=lambda item: (item[0] != row, item[1].seed)):
         origin = USUAL | (first if (key, run.seed) == (row, 0) else {})

@@ -16,7 +16,7 @@ from benchmark.reports.layout import as_table
 from benchmark.reports.render import csv, latex
 from benchmark.reports.results import TableResults
 from benchmark.runs.index import RunIndex
-from benchmark.runs.store import Results
+from benchmark.runs.store import ResultsFolder
 
 CURVES: dict[str, list[dict[int, float] | str]] = {
     # Best .5 in round 2, .6 in round 3, .3 in round 1 and again in 2; what the untrained model gets does not count.
@@ -41,7 +41,7 @@ def spec_of(**changes: Any) -> TableSpec:
 
 
 def results_of(tmp_path: Path, skip: tuple[str, int] | None = None, **changes: Any) -> TableResults:
-    spec, results = spec_of(**changes), Results(tmp_path / "results").open()
+    spec, results = spec_of(**changes), ResultsFolder(tmp_path / "results").open()
     cells = plan(spec, "quick")
     for run, row in ((run, row) for (row, _), cell in cells.items() for run in cell.runs):
         curve = CURVES[row][run.seed]

@@ -11,7 +11,7 @@ from benchmark.experiments.tables import spec_called
 from benchmark.reports.details import Details, differences, measured
 from benchmark.reports.results import Cell, CellRun, build_results
 from benchmark.runs.index import RunIndex
-from benchmark.runs.store import Results
+from benchmark.runs.store import ResultsFolder
 
 SPEC = spec_called("fedmr_table1")
 KEY = ("fedprox", "fmnist/p5c2")
@@ -30,7 +30,7 @@ def test_command(tmp_path: Path, outcome: str, end: str) -> None:
     path.parent.mkdir(parents=True)
     path.touch()
     results = build_results(SPEC, "quick", {KEY: Cell("ok", (CellRun(0, outcome, 0.5, "runs/x"),))})
-    details = Details(RunIndex(Results(tmp_path)), TableQuery(results=tmp_path))
+    details = Details(RunIndex(ResultsFolder(tmp_path)), TableQuery(results=tmp_path))
     words = f"python -m benchmark table name={SPEC.name} rows=fedprox columns=fmnist/p5c2 preset=quick "
     assert details.command(SPEC, results.cells[KEY], ["threads=2"]) == words + end.format(tmp_path)
 

@@ -34,7 +34,7 @@ from benchmark.reports.render.html.page import Section, render
 from benchmark.reports.results import Cell, CellRun, build_results
 from benchmark.runs.index import RunIndex
 from benchmark.runs.status import RunState
-from benchmark.runs.store import Results
+from benchmark.runs.store import ResultsFolder
 
 NAME = "fedmr_table1"
 CHOICE: dict[str, Any] = {"name": NAME, "rows": "fedavg,feddyn,fedmr", "columns": "fmnist/*", "seeds": 2}
@@ -59,7 +59,7 @@ def records(reached: float) -> list[Record]:
 
 def fill(folder: Path, spec: TableSpec, text: str = "") -> None:
     """The runs of a table, and their partition; ``text`` is part of all that can be text."""
-    results = Results(folder).open()
+    results = ResultsFolder(folder).open()
     meta = {
         "commit": f"abc{text}",
         "partition": PARTITION,
@@ -325,7 +325,7 @@ def test_names_are_text(browser: Page, tmp_path: Path, monkeypatch: pytest.Monke
     spec = hostile(part)
     fill(folder, spec, HOSTILE)
     monkeypatch.setattr(report, "plans_of", lambda query: [(spec, plan(spec, "quick", range(2)))])
-    browser.open(write_report(query, RunIndex(Results(folder))))
+    browser.open(write_report(query, RunIndex(ResultsFolder(folder))))
     shown = browser.run(
         "return [...document.querySelectorAll('tbody th, thead th button')].map((n) => n.textContent)"
     )
@@ -389,7 +389,7 @@ def test_the_command_of_a_cell_gives_the_same_bits(
     )  # takes seconds, and is not looked at
     program, *words = shlex.split(command.removeprefix("python -m "))
     assert program == "benchmark" and cli(*words, "launcher=inline").code == 0
-    first, second = (Results(tmp_path / name) for name in ("results", "repeated"))
+    first, second = (ResultsFolder(tmp_path / name) for name in ("results", "repeated"))
     assert first.run_keys() == second.run_keys() != []
     for key in first.run_keys():
         one, two = first.run(key).status(), second.run(key).status()

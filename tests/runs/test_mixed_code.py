@@ -20,7 +20,7 @@ from benchmark.runs.data import load_data
 from benchmark.runs.execute import execute
 from benchmark.runs.index import RunIndex
 from benchmark.runs.status import RunState
-from benchmark.runs.store import Results
+from benchmark.runs.store import ResultsFolder
 from partitions.core.store import Partition
 
 Patch = Callable[[pytest.MonkeyPatch], None]
@@ -110,7 +110,7 @@ def test_other_surroundings_start_a_run_again_or_mark_it_for_ever(
     stop_after(tiny(tmp_path / "kept", STATEFUL, stale="keep", **runtime), 2)
     kept = tiny(tmp_path / "kept", STATEFUL, **runtime)
     assert go_on(kept) == (2, "")
-    index = RunIndex(Results(tmp_path / "kept"))
+    index = RunIndex(ResultsFolder(tmp_path / "kept"))
     assert index.state(kept.key) is RunState.DONE
     assert index.differs(kept.key).startswith("parts with other ") and said in index.differs(kept.key)
 
@@ -134,7 +134,7 @@ def test_what_a_finished_run_executed_is_compared(
     path: str,
 ) -> None:
     edited(path, "\nfrom ", "\nimport this\nfrom ")
-    index = RunIndex(Results(Path(calm.paths.results)))
+    index = RunIndex(ResultsFolder(Path(calm.paths.results)))
     assert (index.state(calm.key), index.differs(calm.key)) == ("done", "another version of the engine")
 
 

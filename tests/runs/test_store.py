@@ -20,7 +20,7 @@ from benchmark.errors import StorageError
 from benchmark.runs import checkpoint
 from benchmark.runs.execute import execute
 from benchmark.runs.files import write_atomically
-from benchmark.runs.store import DamagedError, Results, RunFolder
+from benchmark.runs.store import DamagedError, ResultsFolder, RunFolder
 
 
 def fail_with(error: int | Exception) -> Callable[..., Any]:
@@ -177,7 +177,7 @@ def test_full_disk(small_disk: Path, tmp_path: Path, room: bool) -> None:
 def test_full_disk_before_the_first_byte(small_disk: Path, tmp_path: Path, known: bool) -> None:
     config = tiny(small_disk / "results", STATEFUL)
     if known:
-        Results(small_disk / "results").open()
+        ResultsFolder(small_disk / "results").open()
     ballast = fill(small_disk)
     assert_disk_is_full(config, tmp_path)
     ballast.unlink()
@@ -237,7 +237,7 @@ def test_records_that_have_changed_are_not_read(
     if folder.records_size() != len(expected[0]):
         assert not folder.complete(status_of(ended))
     else:  # a launch looks at the size only
-        Results(Path(ended.paths.results)).set_aside(ended.key)
+        ResultsFolder(Path(ended.paths.results)).set_aside(ended.key)
     assert execute(ended)[0] == "done"
     assert bits(ended) == expected
 
@@ -326,4 +326,4 @@ def test_results_that_only_may_be_read(tmp_path: Path, monkeypatch: pytest.Monke
     # Permissions mean nothing to root, so the system's answer is made up.
     monkeypatch.setattr(Path, "mkdir", fail_with(errno.EACCES))
     with pytest.raises(StorageError, match=r"Permission denied.*Choose a folder that can be written"):
-        Results(tmp_path / "results").open()
+        ResultsFolder(tmp_path / "results").open()

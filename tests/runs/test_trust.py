@@ -18,7 +18,7 @@ from benchmark.runs.execute import execute
 from benchmark.runs.index import RunIndex
 from benchmark.runs.lease import LeaseLost, take
 from benchmark.runs.status import RunState, Status
-from benchmark.runs.store import DamagedError, Results, RunFolder
+from benchmark.runs.store import DamagedError, ResultsFolder, RunFolder
 from benchmark.runs.writer import RunWriter
 from methods.feddc import FedDC
 
@@ -31,7 +31,7 @@ def ended(tmp_path: Path) -> RunConfig:
 
 
 def index_of(config: RunConfig, **options: Any) -> RunIndex:
-    return RunIndex(Results(Path(config.paths.results), **options))
+    return RunIndex(ResultsFolder(Path(config.paths.results), **options))
 
 
 # Ended runs --------------------------------------------------------------------------------------------------------

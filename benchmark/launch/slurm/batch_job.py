@@ -25,7 +25,7 @@ from benchmark.launch.tasks import Listener, Outcome, StopRequest, Task, say, si
 from benchmark.runs.index import RunIndex
 from benchmark.runs.lease import BEAT_SECONDS, STALE_SECONDS
 from benchmark.runs.status import RunState
-from benchmark.runs.store import Results
+from benchmark.runs.store import ResultsFolder
 from benchmark.system import usable_cores
 
 Tracker = Callable[[], AbstractContextManager[None]]
@@ -47,7 +47,7 @@ class BatchJob:
         tracker: Tracks the runs inside its ``with``.
     """
 
-    results: Results
+    results: ResultsFolder
     tasks: tuple[Task, ...]
     work: str
     settings: SlurmSettings

@@ -11,7 +11,7 @@ from pathlib import Path
 from benchmark.errors import StorageError
 from benchmark.launch.slurm.queue import Queued, QueuedTask
 from benchmark.runs.files import write_atomically
-from benchmark.runs.store import Results
+from benchmark.runs.store import ResultsFolder
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Place:
 class SubmissionLog:
     """The batches of a results folder."""
 
-    def __init__(self, results: Results) -> None:
+    def __init__(self, results: ResultsFolder) -> None:
         self.folder = results.root / "launcher" / "batches"
 
     def write(self, batch: Batch) -> None:
