@@ -13,7 +13,7 @@ from benchmark.cli.launching import plans_of
 from benchmark.cli.options import parse
 from benchmark.config.schema import Device, RunConfig, RuntimeConfig, declared
 from benchmark.experiments import estimate
-from benchmark.experiments.estimate import RunBlock
+from benchmark.experiments.estimate import Rate, RunBlock
 from benchmark.experiments.plan import unique_runs
 from benchmark.experiments.selection import TableQuery
 from benchmark.launch.slurm.overview import RunOverview
@@ -21,12 +21,16 @@ from benchmark.reports.render.console import TextConsole
 from benchmark.runs.index import RunIndex
 from benchmark.runs.store import ResultsFolder
 
+MUCH = 5e8
+"""Bytes of clients' states that are worth a line."""
+
 
 class PlanOptions(TableQuery):
     """Options of the command."""
 
-    timing: Literal["on", "off"] = Field(
-        "on", description="whether a round of each kind of run is measured on this device"
+    timing: Literal["on", "again", "off"] = Field(
+        "on",
+        description="whether a round of each kind of run is measured on this device, if it has not been yet",
     )
     device: Device = declared(RuntimeConfig, "device")
 
@@ -47,9 +51,13 @@ def main(words: Sequence[str]) -> int:
         blocks += estimate.blocks(spec.name, [run for key, run in mine.items() if key not in seen])
         seen |= set(mine)
         print(f"{spec.name}: {len(mine)} runs, {len(ended & set(mine))} ended")
-    paces = estimate.paces(blocks, options.device) if options.timing == "on" else {}
-    TextConsole().print(_table(blocks, paces))
-    times = [block.hours(paces[block.shape]) for block in blocks if block.shape in paces]
+    rates: Mapping[Hashable, Rate] = {}
+    if options.timing != "off":
+        store = options.results / "launcher" / "rates.json"
+        rates = estimate.rates(blocks, options.device, store, options.timing == "again")
+    TextConsole().print(_table(blocks, rates))
+    _print_states(blocks, rates)
+    times = [block.hours(rates[block.shape].seconds) for block in blocks if block.shape in rates]
     if sum(times) > estimate.YEAR:
         print(f"this needs GPUs (device=cuda, or launcher=slurm); the load here is {os.getloadavg()[0]:.1f}")
     uncounted = len(seen - ended) - sum(block.runs for block in blocks)
@@ -74,7 +82,18 @@ def _print_files(runs: Sequence[RunConfig]) -> None:
         print(f"weights {path}: {'there' if path.exists() else absent}")
 
 
-def _table(blocks: Sequence[RunBlock], paces: Mapping[Hashable, float]) -> TextTable:
+def _print_states(blocks: Sequence[RunBlock], rates: Mapping[Hashable, Rate]) -> None:
+    """Print which methods need much memory for what their clients keep."""
+    for block in blocks:
+        size = block.clients * rates[block.shape].client_bytes if block.shape in rates else 0
+        if size >= MUCH:
+            print(
+                f"{block.table}, {block.run.method.get('name')}: the states of its {block.clients:,} clients take "
+                f"{_size(size)}; a run needs memory for them twice, and a checkpoint has this size"
+            )
+
+
+def _table(blocks: Sequence[RunBlock], rates: Mapping[Hashable, Rate]) -> TextTable:
     """One line per table, data and model; hours of all methods together."""
     view = TextTable(title="missing runs; hours on this device, one run at a time")
     for name in ("table", "data", "model"):
@@ -86,15 +105,15 @@ def _table(blocks: Sequence[RunBlock], paces: Mapping[Hashable, float]) -> TextT
         key = (block.table, block.run.dataset.name, block.run.model.name)
         groups.setdefault(key, []).append(block)
     for names, group in groups.items():
-        view.add_row(*names, *_totals(group, paces))
+        view.add_row(*names, *_totals(group, rates))
     view.add_section()
-    view.add_row("all", "", "", *_totals(blocks, paces))
+    view.add_row("all", "", "", *_totals(blocks, rates))
     return view
 
 
-def _totals(group: Sequence[RunBlock], known: Mapping[Hashable, float]) -> tuple[str, str, str]:
+def _totals(group: Sequence[RunBlock], rates: Mapping[Hashable, Rate]) -> tuple[str, str, str]:
     runs, space = sum(block.runs for block in group), sum(block.result_bytes for block in group)
-    times = [block.hours(known[block.shape]) for block in group if block.shape in known]
+    times = [block.hours(rates[block.shape].seconds) for block in group if block.shape in rates]
     hours = estimate.in_words(sum(times)) if times or not group else "?"
     more = "> " if 0 < len(times) < len(group) else ""
     return f"{runs:,}", f"{more}{hours}", _size(space)

@@ -27,7 +27,7 @@ def speed(runs: Runs, preset: str, device: str) -> Sequence[CheckResult]:
     networks = {block.network: block for runs_of_paper in blocks.values() for block in runs_of_paper}
     costs = {network: operations(block) for network, block in networks.items()}
     block = sorted(networks.values(), key=lambda block: costs[block.network])[len(networks) // 2]
-    pace = estimate.timed(block, device)
+    pace = estimate.timed(block, device).seconds
     hours = {
         paper: sum(part.hours(pace * costs[part.network] / costs[block.network]) for part in parts)
         for paper, parts in blocks.items()

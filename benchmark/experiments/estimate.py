@@ -11,17 +11,19 @@ import math
 import sys
 import time
 from collections import Counter
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import datasets
 import partitions
 from benchmark.config.merge import merge
 from benchmark.config.schema import RunConfig
 from benchmark.errors import ConfigError
+from benchmark.runs.files import write_with_folder
+from benchmark.system import processor
 from datasets.core.base import DataError, Facts
 from datasets.core.prepare import Location
 
@@ -57,6 +59,7 @@ class RunBlock:
     facts: Facts
     samples_per_round: int
     evaluated: int
+    clients: int = 1
 
     @property
     def network(self) -> Hashable:
@@ -125,7 +128,7 @@ def _block(table: str, run: RunConfig, runs: int, facts: Facts) -> RunBlock:
     else:
         per_round = int(taking_part * (samples - held_out) / clients * (train.epochs or 1))
     evaluations = 1 + math.ceil(train.rounds / run.evaluation.every)
-    return RunBlock(table, run, runs, facts, per_round, evaluations * (test + held_out))
+    return RunBlock(table, run, runs, facts, per_round, evaluations * (test + held_out), clients)
 
 
 def test_samples(run: RunConfig, facts: Facts, left: int) -> int:
@@ -134,26 +137,45 @@ def test_samples(run: RunConfig, facts: Facts, left: int) -> int:
     return min(test, (run.dataset.test_per_class or test) * facts.classes)
 
 
-def paces(found: Sequence[RunBlock], device: str) -> dict[Hashable, float]:
-    """Seconds per sample for every shape that can be timed; standard error tells which one is at work."""
-    known: dict[Hashable, float] = {}
-    for shape, block in {block.shape: block for block in found}.items():
-        method, model, size = block.run.method.get("name"), block.run.model.name, block.facts.size
-        print(f"timing {method}, {model}, {size} x {size} pixels", file=sys.stderr, flush=True)
-        with suppress(ConfigError):
-            known[shape] = timed(block, device)
-    return known
+class Rate(NamedTuple):
+    """What a round of one client shows: seconds per sample, and bytes that a client keeps between rounds."""
+
+    seconds: float
+    client_bytes: int
 
 
-def timed(block: RunBlock, device: str) -> float:
-    """Seconds per sample of a round of one client, on so many random images that it takes about `SECONDS`."""
-    pace = _round(block, 2, device)
+def rates(blocks: Sequence[RunBlock], device: str, store: Path, again: bool = False) -> dict[Hashable, Rate]:
+    """The rate of every shape that can be timed; standard error tells which one is at work.
+
+    ``store`` is a file with the rates of earlier commands on this device. Those are not measured ``again``.
+    """
+    try:
+        stored = json.loads(store.read_bytes())
+    except (FileNotFoundError, ValueError):
+        stored = {}
+    measured: dict[Hashable, Rate] = {}
+    for shape, block in {block.shape: block for block in blocks}.items():
+        key = f"{shape} {device} {block.run.runtime.threads} {processor()}"
+        if key not in stored or again:
+            method, model, size = block.run.method.get("name"), block.run.model.name, block.facts.size
+            print(f"timing {method}, {model}, {size} x {size} pixels", file=sys.stderr, flush=True)
+            with suppress(ConfigError):
+                stored[key] = timed(block, device)
+        if key in stored:
+            measured[shape] = Rate(*stored[key])
+    write_with_folder(store, json.dumps(stored, indent=1).encode(), durable=False)
+    return measured
+
+
+def timed(block: RunBlock, device: str) -> Rate:
+    """The rate of a round of one client, on so many random images that it takes about `SECONDS`."""
+    rate = _round(block, 2, device)
     for _ in range(2):
-        pace = _round(block, max(2, int(SECONDS / pace)), device)
-    return pace
+        rate = _round(block, max(2, int(SECONDS / rate.seconds)), device)
+    return rate
 
 
-def _round(block: RunBlock, samples: int, device: str) -> float:
+def _round(block: RunBlock, samples: int, device: str) -> Rate:
     import torch
 
     from benchmark.runs.build import build_run
@@ -172,8 +194,16 @@ def _round(block: RunBlock, samples: int, device: str) -> float:
     # The first round also chooses kernels and allocates memory, so it is not timed.
     state, _ = federation.run_round(state)
     began = wait()
-    federation.run_round(state)
-    return (wait() - began) / len(federation.problem.clients[0])
+    state, _ = federation.run_round(state)
+    seconds = (wait() - began) / len(federation.problem.clients[0])
+    return Rate(seconds, sum(map(_bytes, state.clients.values())))
+
+
+def _bytes(value: Any) -> int:
+    """Memory of the tensors in nested mappings."""
+    if isinstance(value, Mapping):
+        return sum(map(_bytes, value.values()))
+    return int(getattr(value, "nbytes", 0))
 
 
 def _small(block: RunBlock, samples: int, device: str) -> RunConfig:
