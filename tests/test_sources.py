@@ -99,7 +99,8 @@ def test_what_differs_from_the_commit(write: Checkout, monkeypatch: pytest.Monke
 
 
 HARMLESS = {
-    "benchmark/config/files.py", "benchmark/config/schema.py", "benchmark/runs/__init__.py",
+    "benchmark/config/files.py", "benchmark/config/merge.py", "benchmark/config/schema.py",
+    "benchmark/runs/__init__.py",
     "benchmark/runs/checkpoint.py", "benchmark/runs/files.py", "benchmark/runs/index.py", "benchmark/runs/lease.py",
     "benchmark/runs/origin.py", "benchmark/runs/status.py", "benchmark/runs/store.py", "benchmark/runs/writer.py",
     "datasets/__init__.py", "methods/__init__.py", "benchmark/config/__init__.py",

@@ -195,8 +195,10 @@ def group_settings(group: str, name: str, given: Mapping[str, Any]) -> dict[str,
 
     A file of another name than its kind (``name:`` in it) holds what differs from the file of its kind.
     """
-    chosen = load_group(group, name)
-    return {**load_group(group, chosen["name"]), **chosen, **given}
+    if "name" in given:
+        raise ConfigError(f"{group}.name: cannot be set. {group}=NAME chooses a file of conf/{group}.")
+    settings = load_group(group, name)
+    return {**load_group(group, settings["name"]), **settings, **given}
 
 
 def launcher_settings(options: LauncherOptions) -> LocalSettings | SlurmSettings:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -34,14 +35,9 @@ class TableOptions(TableQuery, LaunchOptions):
     show: Show = Field("both", description="numbers in the table; difference: measured minus published")
     out: Path | None = Field(
         None,
-        description="folder of the tables; if left out: tables/PRESET in the results folder, and selected/ in it for "
-        "tables that rows= or columns= cut",
+        description="folder of the tables; if left out: tables/PRESET in the results folder, where a table that rows= "
+        "or columns= cut is called NAME_part",
     )
-
-    @property
-    def part(self) -> str:
-        """Folder of cut tables, beside the whole ones; empty for whole tables."""
-        return "selected" if self.rows or self.columns else ""
 
 
 def main(words: Sequence[str]) -> int:
@@ -55,7 +51,7 @@ def main(words: Sequence[str]) -> int:
     for spec, _ in plans:
         check_show(spec, options.show)
     overview = RunOverview(RunIndex(ResultsFolder(options.results, options.stale).open()))
-    folder = options.out or options.results / "tables" / options.preset / options.part
+    folder = options.out or options.results / "tables" / options.preset
     needed = [*plans]
     for made in analyses:
         if made.runs_of is not None:  # an analysis reads a column of another table
@@ -69,6 +65,8 @@ def main(words: Sequence[str]) -> int:
         overview.refresh(unique_runs([cells for _, cells in plans]))
         for spec, cells in plans:
             table = as_table(collect(spec, options.preset, cells, overview.index), options.show)
+            if spec.is_part and options.out is None:  # the whole table may lie there
+                table = replace(table, name=f"{spec.name}_part")
             written.append((table, f"{spec.name}: {_summary(overview, cells)}; {write(table, folder)}"))
 
     def seed_ended(seed: int) -> None:

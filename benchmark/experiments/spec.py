@@ -195,6 +195,7 @@ class TableSpec(FileModel):
         seeds: Number of seeds, for all presets or by preset.
         first_seed: The first of them; the others follow it.
         rows, columns, overrides: See `Row`, `Column`, `Override`.
+        is_part: Whether `cut` has left out rows or columns.
     """
 
     name: str
@@ -214,6 +215,7 @@ class TableSpec(FileModel):
     rows: tuple[Row, ...] = Field(min_length=1)
     columns: tuple[Column, ...] = Field(min_length=1)
     overrides: tuple[Override, ...] = ()
+    is_part: bool = False
 
     @field_validator("which_round", "seeds", mode="before")
     @classmethod
@@ -347,7 +349,9 @@ class TableSpec(FileModel):
             return self
         shown = f"{len(kept_rows)} of {len(self.rows)} rows and {len(kept)} of {len(self.columns)} columns"
         caption = f"{self.caption} {shown} are shown.".strip()
-        return self.model_copy(update={"caption": caption, "rows": kept_rows, "columns": kept})
+        return self.model_copy(
+            update={"caption": caption, "rows": kept_rows, "columns": kept, "is_part": True}
+        )
 
 
 def _check_known(what: str, keys: str | Iterable[str], known: Iterable[str]) -> None:

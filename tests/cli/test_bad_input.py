@@ -148,7 +148,7 @@ def mnist_words(command: str, root: Path) -> list[str]:
     cache = root.parent / "cache"
     if command == "run":
         return ["run", "dataset=mnist", f"paths.data={root}", f"paths.cache={cache}"]
-    return ["data", "prepare", "mnist", f"data={root}", f"cache={cache}"]
+    return ["data", "prepare", "dataset=mnist", f"data={root}", f"cache={cache}"]
 
 
 @pytest.mark.parametrize("command", ["run", "data"])
@@ -169,7 +169,7 @@ def test_data_and_a_cache_that_cannot_be_written(
     taken = tmp_path / "taken"
     taken.write_text("a file in the folder's place, which stops root too")
     refused(mnist_words("run", taken), str(taken), "cannot be written", "FEDTABLES_DATA")
-    refused(["data", "prepare", "fake", f"cache={taken}"], "FEDTABLES_CACHE")
+    refused(["data", "prepare", "dataset=fake", f"cache={taken}"], "FEDTABLES_CACHE")
     assert taken.is_file()
 
 
@@ -218,7 +218,7 @@ def test_a_run_that_is_at_work_or_damaged(refused: Any, cli: Any) -> None:
         ("launcher=slurm", "`sbatch` launcher=local"),
         ("launcher=slurm launcher.partion=gpu", "launcher.partion: 'partition'?"),
         ("launcher=slurm launcher.time=[1", "launcher.time: '[1'"),
-        ("launcher=slurm launcher.name=local", "launcher.name: setting"),
+        ("launcher=slurm launcher.name=local", "launcher.name: launcher=NAME"),
         ("launcher=slurm launcher.retries=many", "launcher.retries: 'many'"),
         ("launcher.grece=3", "launcher.grece: 'grace'? conf/launcher/local.yaml"),
         ("launcher=pbs", "launcher: 'pbs' inline, local, slurm"),

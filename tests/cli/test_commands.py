@@ -126,7 +126,7 @@ def test_other_options_of_the_data_set_are_other_runs_and_said(cli: Any, toy: An
     words = ("name=toy_table1", "seeds=1", "launcher=inline", "rows=fedavg", "columns=iid")
     assert cli("table", *words).code == cli("table", *words, "dataset.options.train_size=64").code == 0
     assert len(statuses(Path("results"))) == 2
-    text = Path("results/tables/quick/selected/toy_table1.md").read_text()
+    text = Path("results/tables/quick/toy_table1_part.md").read_text()
     assert "dataset.options.train_size=64 in place of 96" in text
     assert (
         numbers(cli("status", "name=toy_table1", "seeds=1", "dataset.options.train_size=64").out)["done"] == 1

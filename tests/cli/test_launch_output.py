@@ -214,7 +214,7 @@ def test_on_a_terminal(terminal: Any, tmp_path: Path) -> None:
     assert code == 130
     assert "% of rounds" not in text and "FedAvg" not in text
     *_, where, last = text.splitlines()
-    assert where.endswith(f"{tmp_path}/tables/quick/fedld_table1.{{csv,wide.csv,tex,narrow.tex,md}}")
+    assert where.endswith(f"{tmp_path}/tables/quick/fedld_table1_part.{{csv,wide.csv,tex,narrow.tex,md}}")
     assert re.fullmatch(
         r"stopped: \d of 4 runs have ended\. This goes on: .* -m benchmark table paper=fedld.*", last
     )
@@ -227,7 +227,7 @@ def test_on_a_terminal(terminal: Any, tmp_path: Path) -> None:
     lines = text.splitlines()
     assert code == 0
     assert lines[-2:] == [
-        f"fedld_table1: 4 done; {tmp_path}/tables/quick/fedld_table1.{{csv,wide.csv,tex,narrow.tex,md}}",
+        f"fedld_table1: 4 done; {tmp_path}/tables/quick/fedld_table1_part.{{csv,wide.csv,tex,narrow.tex,md}}",
         f"report: {tmp_path}/report/index.html",
     ]
     (row,) = (line for line in lines if line.startswith("FedProx"))

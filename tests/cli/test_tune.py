@@ -244,7 +244,9 @@ def test_a_table_takes_what_was_chosen_and_says_so(cli: Any, searched: None) -> 
     pretend(config, {"test": {2: 0.5}})
     code, _, err = cli(*table)
     assert code == 0, err
-    csv, text = (Path(f"results/tables/quick/toy_table1.{suffix}").read_text() for suffix in ("csv", "md"))
+    csv, text = (
+        Path(f"results/tables/quick/toy_table1_part.{suffix}").read_text() for suffix in ("csv", "md")
+    )
     assert config.key in csv
     assert config_of("dir", None, split=0.0).key in csv, "a cell that was not tuned is as before"
     line = (

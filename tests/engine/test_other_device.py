@@ -198,7 +198,7 @@ BUFFERS = "benchmark.models.flat:FlatModel._bind_buffers"
     [
         (STEP, ".to(w.device, w.dtype)", ".to(w.dtype)", {"method": "fedrep"}, "MixedDevices"),
         ("methods.fedpac:FedPAC.receive", ".to(heads)", ".to(heads.dtype)", {"method": "fedpac"}, "MixedDevices"),
-        ("methods.fedmr:inter_class", ", device=y.device", "", {"method": "fedmr"}, "MixedDevices"),
+        ("methods.shared.fast:inter_class", ", device=y.device", "", {"method": "fedmr"}, "MixedDevices"),
         ("benchmark.engine.evaluation:predict", "predicted.cpu()", "predicted", {}, "TypeError"),
         (SEED, "torch.manual_seed(", "torch.default_generator.manual_seed(", {"train": {"augment": "crop_flip"}}, "w"),
         ("methods.core.vectors:combine", "c.to(updates.device)", "c", {"method": "fedgh"}, "MixedDevices"),

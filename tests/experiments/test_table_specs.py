@@ -34,7 +34,7 @@ def spec_of(name: str) -> TableSpec:
     [
         (
             lambda: validate(TableSpec, {"presets": "quick"}),
-            r"presets: got 'quick'; input should be a list\.",
+            r"presets: got 'quick'; expected a list\.",
         ),
         (
             lambda: _with_rows(spec_of("leaderboard"), {"mine": {"tables": ["*_table1", "leaderbord"]}}),

@@ -74,10 +74,12 @@ def federation(
     seed: int = 0,
     w0: np.ndarray | None = None,
     order: Callable[..., np.ndarray] | None = stored_order,
+    augment: Callable[[Tensor], Tensor] | None = None,
     **spec: Any,
 ) -> FederatedRun:
     """A run of ``method`` on ``problem``; ``w0`` replaces the first values of ``net``."""
     method = method if isinstance(method, Method) else build(method)
+    problem = replace(problem, augment=augment)
     draws = lambda purpose, *ids: np.random.default_rng([len(purpose), *ids])  # noqa: E731
     heads = asked_heads(method, net.feature_dim, problem.num_classes, len(problem.clients), draws)
     model = FlatModel(net, heads)

@@ -13,9 +13,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from typing import Any
-
-from submitit.helpers import DelayedSubmission
+from typing import TYPE_CHECKING, Any
 
 from benchmark.launch.local import launch
 from benchmark.launch.resources import gpu_memory
@@ -27,6 +25,9 @@ from benchmark.runs.lease import BEAT_SECONDS, STALE_SECONDS
 from benchmark.runs.status import RunState
 from benchmark.runs.store import ResultsFolder
 from benchmark.system import usable_cores
+
+if TYPE_CHECKING:
+    from submitit.helpers import DelayedSubmission
 
 Tracker = Callable[[], AbstractContextManager[None]]
 
@@ -106,7 +107,7 @@ class BatchJob:
         statuses = (index.status(task.key) for task in self.tasks)
         return [(False, 0) if status is None else (status.ended, status.round) for status in statuses]
 
-    def checkpoint(self) -> DelayedSubmission:
+    def checkpoint(self) -> "DelayedSubmission":
         """Let all runs save their state; the submission that continues from there."""
         session, seconds = self._session, self.settings.seconds_to_signal
         if session is not None:
@@ -117,6 +118,8 @@ class BatchJob:
                     f"no run of this task finished one round before its time was up ({seconds:.0f} s), and it would "
                     "be queued again for ever. Raise launcher.time."
                 )
+        from submitit.helpers import DelayedSubmission  # slow, and only a job needs it
+
         return DelayedSubmission(self)
 
 
