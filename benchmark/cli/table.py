@@ -65,8 +65,8 @@ def main(words: Sequence[str]) -> int:
         overview.refresh(unique_runs([cells for _, cells in plans]))
         for spec, cells in plans:
             table = as_table(collect(spec, options.preset, cells, overview.index), options.show)
-            if spec.is_part and options.out is None:  # the whole table may lie there
-                table = replace(table, name=f"{spec.name}_part")
+            # The whole table may lie in the folder of the preset.
+            table = replace(table, name=spec.name + "_part" * (spec.is_part and options.out is None))
             written.append((table, f"{spec.name}: {_summary(overview, cells)}; {write(table, folder)}"))
 
     def seed_ended(seed: int) -> None:
