@@ -55,15 +55,15 @@ class TrackingSettings(BaseModel):
     name: Literal["off", "wandb"] = "off"
     mode: Literal["online", "offline", "disabled"] = Field(
         "online",
-        description="offline: files for `wandb sync`; the variable WANDB_MODE can only make it quieter",
+        description="online, offline (files for `wandb sync`) or disabled; the variable WANDB_MODE can change it only towards disabled",
     )
-    project: str = Field("fedtables", pattern=r"^[^/\\#?%:]+$", description="where runs go")
+    project: str = Field("fedtables", pattern=r"^[^/\\#?%:]+$", description="W&B project of the runs")
     entity: str | None = Field(None, description="user or team; null: the one that the API key belongs to")
     tags: tuple[str, ...] = Field(
-        (), description="on top of table, paper, preset, method, data set and selection"
+        (), description="tags in addition to table, paper, preset, method, data set and selection"
     )
     init_timeout: float = Field(
-        20.0, gt=0, description="seconds for the server to answer when a run is opened"
+        20.0, gt=0, description="seconds that the server has to answer when a run is opened"
     )
     poll: float = Field(10.0, gt=0, description="seconds between two looks at the runs")
 

@@ -38,7 +38,7 @@ SECONDS = 5.0
 class StatusOptions(TableQuery):
     """Options of ``status``."""
 
-    watch: bool = Field(False, description="look again until nothing runs or waits")
+    watch: bool = Field(False, description="repeat until no run is running or waiting")
 
 
 def status(words: Sequence[str]) -> int:

@@ -55,12 +55,12 @@ class DatasetConfig(_Node):
     """Which data, and how many of them."""
 
     name: str = Field(description="name of the data set")
-    options: dict[str, Any] = Field({}, description="what the data set takes")
+    options: dict[str, Any] = Field({}, description="options of the data set")
     train_per_class: PositiveInt | None = Field(None, description="training samples of each class; null: all")
     test_per_class: PositiveInt | None = Field(None, description="test samples of each class; null: all")
     rest: Literal["unused", "test"] = Field(
         "unused",
-        description="what the training samples are that no client gets: unused, or further test data",
+        description="use of the training samples that no client has: unused, or test data beside the test set",
     )
 
 
@@ -79,23 +79,25 @@ class NamedConfig(_Node):
 class PartitionConfig(NamedConfig):
     """How the data are split among clients."""
 
-    seed: int | None = Field(None, description="null: that of the run; a number: this split for all seeds")
+    seed: int | None = Field(
+        None, description="seed of the split; null: the run's seed; a number: the same split for all seeds"
+    )
 
 
 class TrainConfig(_Node):
     """Budget and optimizer of local training."""
 
     rounds: PositiveInt = Field(10, description="communication rounds")
-    epochs: PositiveInt | None = Field(
-        1, description="local epochs E; null with a fixed number of local steps"
+    epochs: PositiveInt | None = Field(1, description="local epochs E; null if steps is set")
+    steps: PositiveInt | None = Field(
+        None, description="local steps in a round, instead of epochs; null if epochs is set"
     )
-    steps: PositiveInt | None = Field(None, description="local steps in a round, in place of epochs")
     batch_size: PositiveInt = Field(32, description="samples in a local step")
-    lr: PositiveFloat = Field(0.05, description="rate of the clients' SGD")
+    lr: PositiveFloat = Field(0.05, description="learning rate of the clients' SGD")
     momentum: float = Field(
-        0.9, ge=0, lt=1, description="of the clients' SGD, which starts from zero in every round"
+        0.9, ge=0, lt=1, description="momentum of the clients' SGD; it starts at zero in every round"
     )
-    weight_decay: NonNegativeFloat = Field(0.0, description="of the clients' SGD")
+    weight_decay: NonNegativeFloat = Field(0.0, description="weight decay of the clients' SGD")
     schedule: dict[str, Any] = Field(
         {"name": "constant"},
         description="name: constant, step {every, gamma}, exponential {gamma} or cosine {final}",
@@ -107,9 +109,10 @@ class TrainConfig(_Node):
         False, description="whether all clients take part in round 0, with every selection"
     )
     buffers: Literal["average", "local", "frozen"] = Field(
-        "average", description="what becomes of the clients' BatchNorm statistics"
+        "average",
+        description="the clients' BatchNorm statistics: averaged by the server, kept by each client, or not changed",
     )
-    clip: PositiveFloat | None = Field(None, description="largest norm of a gradient; null: any")
+    clip: PositiveFloat | None = Field(None, description="largest norm of a gradient; null: no limit")
     drop_last: bool = Field(
         False, description="whether the last batch of an epoch is left out if it is short"
     )
@@ -118,8 +121,8 @@ class TrainConfig(_Node):
         "cifar100", "retina", "covid_fl", "blood", "ham10000", "isic2019", "waterbirds",
     ] = Field(
         "none",
-        description="random changes of training images; those named like a data set are of a paper's authors. If they "
-        "crop or resize, test images get the same size",
+        description="random changes of training images. A name of a data set: what the authors of its paper did. If images "
+        "are cropped or resized, test images get the same size",
     )  # fmt: skip
 
     @model_validator(mode="after")
@@ -139,16 +142,16 @@ class EvaluationConfig(_Node):
         5, description="rounds between two evaluations; the last round is always evaluated"
     )
     batch_size: PositiveInt = Field(
-        512, description="images at once, at most; a batch of large images has 64 MiB"
+        512, description="most images in a batch; a batch of large images is limited to 64 MiB"
     )
     validation: float = Field(
         0.0,
         ge=0,
         lt=1,
-        description="share of every client's training data held out, to choose values and rounds",
+        description="share of each client's training data that is held out to choose hyper-parameters and rounds",
     )
     measures: tuple[Literal["eigenvalue_spread"], ...] = Field(
-        (), description="more to record at each evaluation: eigenvalue_spread (FedMR, Table 7)"
+        (), description="further measures to record at each evaluation: eigenvalue_spread (FedMR, Table 7)"
     )
 
 
@@ -170,7 +173,8 @@ class RuntimeConfig(_Node):
     checkpoint_every: PositiveInt = Field(10, description="rounds between two checkpoints")
     keep_checkpoint: bool = Field(False, description="whether the last state of a finished run is kept")
     stale: Literal["rerun", "keep"] = Field(
-        "rerun", description="what becomes of a finished run whose method's code has changed since"
+        "rerun",
+        description="what happens to a finished run whose method's code has changed since: carried out again, or used and marked",
     )
 
 
@@ -198,7 +202,7 @@ class RunConfig(_Node):
     train: TrainConfig = TrainConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
     precision: PrecisionConfig = PrecisionConfig()
-    seed: int = Field(0, ge=0, description="of every random number; a table's runs have the seeds 0, 1, ...")
+    seed: int = Field(0, ge=0, description="seed of all random numbers")
     preset: str = Field("", description="data, model and budget: a file of conf/preset")
     runtime: RuntimeConfig = RuntimeConfig()
     paths: PathsConfig = PathsConfig()

@@ -13,14 +13,15 @@ class LocalSettings(BaseModel):
     name: Literal["local", "inline"] = "local"
     workers: PositiveInt | None = Field(
         None,
-        description="processes; null: one per GPU, without a GPU one per usable core, divided by threads",
+        description="worker processes; null: one per GPU; without a GPU one per usable core (divided by threads)",
     )
     threads: PositiveInt = Field(
         1,
-        description="cores that each worker counts for; threads=NUMBER sets it, and the torch threads of the runs",
+        description="cores for each worker; threads=NUMBER sets this and the torch threads of the runs",
     )
     devices: tuple[str, ...] | None = Field(
-        None, description="[cuda:0, cuda:2] or [cpu]; null: every GPU, or the CPU if there is none"
+        None,
+        description="devices to use: [cuda:0, cuda:2] or [cpu]; null: every GPU, or the CPU if there is none",
     )
     grace: float = Field(
         30.0, ge=0, description="seconds that runs have to save their state after Ctrl-C or SIGTERM"

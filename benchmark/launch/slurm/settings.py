@@ -14,49 +14,53 @@ class SlurmSettings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: str = "slurm"
-    partition: str | None = Field(None, description="null: the cluster's default")
-    account: str | None = Field(None, description="that the jobs are charged to; null: your default")
+    partition: str | None = Field(None, description="partition of the cluster; null: its default")
+    account: str | None = Field(None, description="account that is charged; null: your default account")
     qos: str | None = Field(None, description="quality of service; null: the cluster's default")
     constraint: str | None = Field(None, description="features that a node must have, as sbatch writes them")
     time: PositiveInt = Field(
         120,
-        description="minutes of a task; unfinished runs save their state at its end, and it is queued again",
+        description="time limit of a task in minutes; unfinished runs then save their state, and the task is queued again",
     )
     gpus_per_job: int = Field(0, ge=0, description="GPUs of a task")
-    cpus_per_job: PositiveInt | None = Field(None, description="null: workers times threads")
-    mem: str | None = Field(None, description="8GB for example; null: the cluster's default")
+    cpus_per_job: PositiveInt | None = Field(None, description="cores of a task; null: workers times threads")
+    mem: str | None = Field(
+        None, description="memory of a task, 8GB for example; null: the cluster's default"
+    )
     workers: PositiveInt | None = Field(
         None, description="runs at the same time in a task; null: one per GPU, or one without GPUs"
     )
     gpu_gb_per_run: float | None = Field(
         None,
         gt=0,
-        description="GPU memory of a run, its CUDA context included; as many runs share a GPU as fit",
+        description="GB of GPU memory that a run needs, its CUDA context included; as many runs share a GPU as fit",
     )
     threads: PositiveInt = Field(
-        1, description="cores that each run counts for; its torch threads are set by threads=NUMBER"
+        1, description="cores for each run; threads=NUMBER sets the torch threads of a run"
     )
     runs_per_job: PositiveInt | None = Field(
-        None, description="null: as many as fit into the time, by the time that similar runs took"
+        None,
+        description="runs of a task; null: as many as fit into the time, by the duration of similar runs",
     )
     minutes_per_run: float = Field(
-        10.0, gt=0, description="what a run is taken to last as long as no similar one has been timed"
+        10.0, gt=0, description="assumed duration of a run, until a similar run has been timed"
     )
     max_parallel: PositiveInt = Field(64, description="tasks at the same time")
     retries: int = Field(1, ge=0, description="how often a failed run is repeated")
     grace: float = Field(60.0, ge=0, description="seconds that runs have to save their state")
     signal_delay: int = Field(
-        120, ge=0, description="seconds before the end of the time at which runs are told to save their state"
+        120, ge=0, description="seconds before the time limit at which runs are told to save their state"
     )
     detach: bool = Field(
         False,
-        description="whether the command returns after the submission; given again, it follows the jobs",
+        description="whether the command returns after the submission; the same command later follows the jobs",
     )
     probe: bool = Field(
-        True, description="whether a short job checks a node before the first submission and after changes"
+        True,
+        description="whether a short job checks a node before the first submission and after changes of the code",
     )
     poll: float = Field(10.0, gt=0, description="seconds between two looks at the queue")
-    setup: tuple[str, ...] = Field((), description="lines of shell to run before the task")
+    setup: tuple[str, ...] = Field((), description="shell lines to run before the task")
     modules: tuple[str, ...] = Field((), description="modules to load with `module load`")
     slurm: dict[str, Any] = Field(
         {}, description="other parameters of sbatch by their long names: {exclusive: true, reservation: mine}"
