@@ -55,7 +55,7 @@ class TrackingSettings(BaseModel):
     name: Literal["off", "wandb"] = "off"
     mode: Literal["online", "offline", "disabled"] = Field(
         "online",
-        description="online, offline (files for `wandb sync`) or disabled; the variable WANDB_MODE can change it only towards disabled",
+        description="offline: files for `wandb sync`; the variable WANDB_MODE can change it only towards disabled",
     )
     project: str = Field("fedtables", pattern=r"^[^/\\#?%:]+$", description="W&B project of the runs")
     entity: str | None = Field(None, description="user or team; null: the one that the API key belongs to")

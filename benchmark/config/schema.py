@@ -121,8 +121,8 @@ class TrainConfig(_Node):
         "cifar100", "retina", "covid_fl", "blood", "ham10000", "isic2019", "waterbirds",
     ] = Field(
         "none",
-        description="random changes of training images. A name of a data set: what the authors of its paper did. If images "
-        "are cropped or resized, test images get the same size",
+        description="random changes of training images. A name of a data set: what the authors of its paper did. If "
+        "images are cropped or resized, test images get the same size",
     )  # fmt: skip
 
     @model_validator(mode="after")
@@ -174,7 +174,8 @@ class RuntimeConfig(_Node):
     keep_checkpoint: bool = Field(False, description="whether the last state of a finished run is kept")
     stale: Literal["rerun", "keep"] = Field(
         "rerun",
-        description="what happens to a finished run whose method's code has changed since: carried out again, or used and marked",
+        description="what happens to a finished run whose method's code has changed since: carried out again, or used "
+        "and marked",
     )
 
 
