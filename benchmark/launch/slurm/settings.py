@@ -20,7 +20,8 @@ class SlurmSettings(BaseModel):
     constraint: str | None = Field(None, description="features that a node must have, as sbatch writes them")
     time: PositiveInt = Field(
         120,
-        description="time limit of a task in minutes; unfinished runs then save their state, and the task is queued again",
+        description="time limit of a task in minutes; unfinished runs then save their state, and the task is queued "
+        "again",
     )
     gpus_per_job: int = Field(0, ge=0, description="GPUs of a task")
     cpus_per_job: PositiveInt | None = Field(None, description="cores of a task; null: workers times threads")
