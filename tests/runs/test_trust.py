@@ -84,6 +84,24 @@ def test_records_of_the_same_size_are_verified(ended: RunConfig) -> None:
             read()
 
 
+def test_a_final_value_that_contradicts_the_records(ended: RunConfig) -> None:
+    """Also if whoever edited it has computed the digest anew: the next launch carries the run out again."""
+    folder, expected = folder_of(ended), bits(ended)
+    edit(folder.result_path, "final", "test", "accuracy", value=0.99)
+    content = {
+        key: value for key, value in json.loads(folder.result_path.read_text()).items() if key != "digest"
+    }
+    edit(folder.result_path, "digest", value=digests.of(content))
+    index = index_of(ended)
+    assert index.state(ended.key) is RunState.DONE, "the status itself is whole"
+    for read in (folder.read_records, folder.verify, lambda: index.final(ended.key, "test", "accuracy")):
+        with pytest.raises(DamagedError, match="records"):
+            read()
+    assert index.state(ended.key) is RunState.DAMAGED and not index.has_ended(ended.key)
+    index.results.set_aside(ended.key)
+    assert execute(ended)[0] == "done" and bits(ended) == expected
+
+
 @pytest.mark.parametrize(
     ("name", "old", "new"), [("config.yaml", "lr: 0.", "lr: 1."), ("meta.json", "cpu", "gpu")]
 )
