@@ -178,7 +178,7 @@ def _changed(config: Settings, override: Override) -> Settings:
     if override.type is OverrideType.DEL:
         return without(config, key)
     adds = override.type in (OverrideType.ADD, OverrideType.FORCE_ADD)
-    return set_value(config, key, override.value(), COMMAND_LINE, new=adds)
+    return set_value(config, key, override.value(), COMMAND_LINE, new="path" if adds else "")
 
 
 def _first_line(error: Exception) -> str:

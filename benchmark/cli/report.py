@@ -121,5 +121,6 @@ def _texts(query: TableQuery, shown: Sequence[str]) -> Iterator["Table"]:
 
     for path in sorted((query.results / "tables" / query.preset).glob("*.csv")):
         name, dot, _ = path.stem.partition(".")  # another form of a table has a second ending
-        if not dot and name not in shown and not (TABLE_FOLDER / f"{name}.yaml").exists():
+        whole = name.removesuffix("_part")
+        if not dot and whole not in shown and not (TABLE_FOLDER / f"{whole}.yaml").exists():
             yield text_table(name, name, pd.read_csv(path))

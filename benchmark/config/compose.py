@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import yaml
 
@@ -115,14 +115,22 @@ def compose(preset: str, *layers: Mapping[str, Any], source: str = "") -> Settin
     return config
 
 
-def set_value(config: Settings, key: str, value: Any, source: str, *, new: bool = False) -> Settings:
-    """``config`` with the setting of a dotted key. `ConfigError` if it has no such key, unless that may be ``new``."""
+def set_value(
+    config: Settings, key: str, value: Any, source: str, new: Literal["", "key", "path"] = ""
+) -> Settings:
+    """``config`` with the setting of a dotted key.
+
+    ``new`` says what need not be there: nothing, the key in the last mapping, or the mappings on the way to it as well.
+    `ConfigError` for anything else that is not there.
+    """
     node: Any = config
-    for part in key.split("."):
-        if new and (node is None or (isinstance(node, Mapping) and part not in node)):
+    parts = key.split(".")
+    for place, part in enumerate(parts, start=1):
+        is_missing = node is None or (isinstance(node, Mapping) and part not in node)
+        if is_missing and (new == "path" or (new == "key" and place == len(parts))):
             break
         node = _child(config, node, part, key)
-    return _put(config, key.split("."), value, source)
+    return _put(config, parts, value, source)
 
 
 def _put(node: Mapping[str, Any], path: Sequence[str], value: Any, source: str) -> Settings:

@@ -118,7 +118,7 @@ def plan(
             if tuned is not None:
                 for name, value in tuned.values.items():
                     source = sources_of(tuned.values).get(name, tuned.source)
-                    plain = set_value(plain, name, value, source, new=True)
+                    plain = set_value(plain, name, value, source, new="key")
             first = resolve(plain)
         except ValueError as error:
             raise _in_cell(spec, cell, error) from error

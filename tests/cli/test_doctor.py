@@ -229,7 +229,7 @@ def test_hours_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     assert papers.operations(block(8)) == 2 * (64 * 16 + 16 * 4) == 2176
     assert papers.operations(block(16)) == 2 * (256 * 16 + 16 * 4) == 8320
     monkeypatch.setattr(estimate, "blocks", lambda paper, runs: runs)
-    monkeypatch.setattr(estimate, "timed", lambda block, device: 1.0 if block.facts.size == 16 else 0.0)
+    monkeypatch.setattr(estimate, "timed", lambda block, _: estimate.Rate(block.facts.size == 16, 0))
     runs: Any = {"one": [block(16)], "two": [block(8)], "three": [block(8), block(16)]}
     _, line = papers.speed(runs, "quick", "cpu")
     assert line.found.startswith("one 1.00, two 0.26, three 1.26:") and line.state == "ok"
@@ -261,7 +261,7 @@ def test_data_of_a_paper(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch, programs: Any, tmp_path: Path) -> None:
     """Nothing is timed, and there is no other program."""
-    monkeypatch.setattr(estimate, "timed", lambda block, device: 1e-3)
+    monkeypatch.setattr(estimate, "timed", lambda *_: estimate.Rate(1e-3, 0))
     monkeypatch.setenv("WANDB_BASE_URL", "http://127.0.0.1:9")
     monkeypatch.setenv("FEDTABLES_DATA", str(tmp_path / "raw"))
     monkeypatch.setenv("FEDTABLES_CACHE", str(tmp_path / "cache"))
