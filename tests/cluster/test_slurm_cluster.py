@@ -104,7 +104,7 @@ def test_a_whole_table(cluster: Node, here: Desk, local: Desk) -> None:
     assert_same(here, local, number)
     assert [len(history) for history in here.histories()] == [1] * number
     for suffix in ("csv", "tex", "md"):
-        path = Path("results", "tables", "quick", f"fedld_table1.{suffix}")
+        path = Path("results", "tables", "quick", f"fedld_table1_part.{suffix}")
         assert (here.folder / path).read_bytes() == (local.folder / path).read_bytes(), suffix
 
 
