@@ -89,7 +89,7 @@ def _print_states(blocks: Sequence[RunBlock], rates: Mapping[Hashable, Rate]) ->
         if size >= MUCH:
             print(
                 f"{block.table}, {block.run.method.get('name')}: the states of its {block.clients:,} clients take "
-                f"{_size(size)}; a run needs memory for them twice, and a checkpoint has this size"
+                f"{_size(size)}; a run needs up to four times as much memory, and a checkpoint has this size"
             )
 
 
