@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import platform
 import sys
 import time
 from collections import Counter
@@ -21,7 +22,7 @@ import datasets
 import partitions
 from benchmark.config.merge import merge
 from benchmark.config.schema import RunConfig
-from benchmark.errors import ConfigError
+from benchmark.errors import ConfigError, StorageError
 from benchmark.runs.files import write_with_folder
 from benchmark.system import processor
 from datasets.core.base import DataError, Facts
@@ -149,21 +150,25 @@ def rates(blocks: Sequence[RunBlock], device: str, store: Path, again: bool = Fa
 
     ``store`` is a file with the rates of earlier commands on this device. Those are not measured ``again``.
     """
-    try:
-        stored = json.loads(store.read_bytes())
-    except (FileNotFoundError, ValueError):
-        stored = {}
+    stored: dict[str, Rate] = {}
+    with suppress(
+        OSError, ValueError, TypeError, AttributeError
+    ):  # none yet, or damaged: they are measured again
+        stored = {key: Rate(*rate) for key, rate in json.loads(store.read_bytes()).items()}
+    before = dict(stored)
     measured: dict[Hashable, Rate] = {}
     for shape, block in {block.shape: block for block in blocks}.items():
-        key = f"{shape} {device} {block.run.runtime.threads} {processor()}"
+        key = f"{shape} {device} {block.run.runtime.threads} {platform.node()} {processor()}"
         if key not in stored or again:
             method, model, size = block.run.method.get("name"), block.run.model.name, block.facts.size
             print(f"timing {method}, {model}, {size} x {size} pixels", file=sys.stderr, flush=True)
             with suppress(ConfigError):
                 stored[key] = timed(block, device)
         if key in stored:
-            measured[shape] = Rate(*stored[key])
-    write_with_folder(store, json.dumps(stored, indent=1).encode(), durable=False)
+            measured[shape] = stored[key]
+    if stored != before:
+        with suppress(StorageError):  # a folder that may only be read: the next command measures again
+            write_with_folder(store, json.dumps(stored, indent=1).encode(), durable=False)
     return measured
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from benchmark.cli.launching import plans_of
-from benchmark.experiments.estimate import RunBlock, blocks, timed
+from benchmark.experiments.estimate import Rate, RunBlock, blocks, timed
 from benchmark.experiments.plan import unique_runs
 from benchmark.experiments.selection import TableQuery
 from datasets.core.base import Facts
@@ -84,7 +84,7 @@ def test_a_pace_is_measured(cli: Any) -> None:
 def test_plan(cli: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("FEDTABLES_DATA", str(tmp_path / "nothing"))
     monkeypatch.setenv("FEDTABLES_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr("benchmark.experiments.estimate.timed", lambda *_: (1e-5, 3_000_000_000))
+    monkeypatch.setattr("benchmark.experiments.estimate.timed", lambda *_: Rate(1e-5, 3_000_000_000))
     words = "plan paper=fedmr table=1 preset=paper seeds=2 rows=fedavg columns=fmnist/p10c5".split()
     code, out, err = cli(*words)
     assert code == 0
@@ -100,6 +100,8 @@ def test_plan(cli: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None
     assert "fedavg: the states of its 10 clients take 30 GB" in out
     assert cli(*words).err.count("timing ") == 0, "the rate is stored"
     assert cli(*words, "timing=again").err.count("timing ") == 1
+    Path("results/launcher/rates.json").write_text("[1]")
+    assert cli(*words).err.count("timing ") == 1, "a damaged file is measured again"
     assert "?" in cli(*words, "timing=off").out
 
 
