@@ -119,7 +119,7 @@ clean:  ## Delete caches and generated tables, figures and reports; keeps .venv 
 	@find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +
 
 # The stamp is written last: without it the script makes .venv again, with an older one it updates it.
-$(STAMP): requirements.lock
+$(STAMP): requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
 	  found=$$(command -v $(PYTHON) >/dev/null && $(PYTHON) --version 2>&1 || echo 'not installed'); \
 	  echo "FedTables needs Python 3.11 or newer; '$(PYTHON)' is $$found. Install one, or name it:" \

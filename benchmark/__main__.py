@@ -56,6 +56,7 @@ def _answered(words: Sequence[str]) -> int:
 
 def _carry_out(words: Sequence[str]) -> int:
     from benchmark.errors import ConfigError, wrong
+    from benchmark.paths import require_packages, require_repositories, take_config_dir
     from benchmark.system import OPEN_FILES, require_open_files
 
     if not words or words[0] in HELP | {"help"}:
@@ -71,7 +72,9 @@ def _carry_out(words: Sequence[str]) -> int:
         print(f"usage: python -m benchmark {name} {expected}\n\n{text}")
         return 0
     require_open_files(OPEN_FILES)
-    return entry(name)(words[1:])
+    require_packages()
+    require_repositories()
+    return entry(name)(take_config_dir(words[1:]))
 
 
 def _say(line: str) -> None:
@@ -81,7 +84,7 @@ def _say(line: str) -> None:
         print(printable(line), file=sys.stderr, flush=True)
 
 
-def _start() -> int:
+def start() -> int:
     """`main` in a process of its own, whatever its standard streams are."""
     for number in range(3):
         try:
@@ -103,4 +106,4 @@ def _start() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(_start())
+    sys.exit(start())

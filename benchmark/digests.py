@@ -156,31 +156,44 @@ def changed(executed: Mapping[str, str]) -> list[str]:
 
 
 @cache
-def _committed() -> tuple[str, dict[str, str]]:
-    """(commit of the checkout, git's digest of each file in it); nothing without git."""
+def _committed(root: Path) -> tuple[str, dict[str, str]]:
+    """(commit of a checkout, git's digest of each file in it); nothing without git."""
 
     def git(*words: str) -> str:
-        command = ["git", "-C", str(ROOT), *words]
+        command = ["git", "-C", str(root), *words]
         return subprocess.run(command, capture_output=True, text=True, check=False).stdout
 
     try:
         entries = (line.partition("\t") for line in git("ls-tree", "-rz", "HEAD").split("\0") if line)
-        return git("rev-parse", "HEAD").strip(), {name: about.split()[2] for about, _, name in entries}
+        return git("rev-parse", "--verify", "--quiet", "HEAD").strip(), {
+            name: about.split()[2] for about, _, name in entries
+        }
     except OSError:
         return "", {}
 
 
-def commit() -> str:
-    """The commit of the checkout; empty without git."""
-    return _committed()[0]
+def commit(root: Path = ROOT) -> str:
+    """The commit of the checkout, or of a repository; empty without git."""
+    return _committed(root)[0]
 
 
 def not_committed(names: Iterable[str]) -> list[str]:
-    """Those of the files that differ from their content in the commit, or are not in it."""
-    return [name for name in names if _git_digest(sources.content(name) or b"") != _committed()[1].get(name)]
+    """Those of the files that differ from their content in the commit of their repository, or are not in it."""
+    return [name for name in names if not _is_committed(name)]
 
 
-def _git_digest(content: bytes) -> str:
-    longest = max(map(len, _committed()[1].values()), default=0)
+def _is_committed(name: str) -> bool:
+    committed = _committed(sources.root_of(sources.path_of(name)) or ROOT)[1]
+    return _git_digest(sources.content(name) or b"", committed) == committed.get(name)
+
+
+def commits(names: Iterable[str]) -> dict[str, str]:
+    """The repositories of the user in which the files lie -> their commits."""
+    roots = {sources.root_of(sources.path_of(name)) for name in names} - {None, ROOT}
+    return {str(root): commit(root) for root in sorted(root for root in roots if root)}
+
+
+def _git_digest(content: bytes, committed: Mapping[str, str]) -> str:
+    longest = max(map(len, committed.values()), default=0)
     algorithm = hashlib.sha256 if longest == 64 else hashlib.sha1
     return algorithm(f"blob {len(content)}\0".encode() + content).hexdigest()

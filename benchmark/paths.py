@@ -1,7 +1,100 @@
-"""The folders of this checkout."""
+"""Where FedTables looks for code, configuration and printed numbers: in repositories of the user, and in this checkout.
 
+``FEDTABLES_PATH=/my/repo:/another`` names repositories. Each may hold ``methods/``, ``partitions/``, ``datasets/``,
+``conf/<group>/`` and ``results/published/``, as the checkout does.
+"""
+
+import os
+from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 
+from benchmark.errors import ConfigError, wrong
+
+VARIABLE = "FEDTABLES_PATH"
+
+PACKAGES = ("methods", "partitions", "datasets")
+"""Packages to which a repository may add modules."""
+
+PARTS = (*(f"{package}/" for package in PACKAGES), "conf/", "results/published/")
+
 ROOT = Path(__file__).resolve().parents[1]
+"""This checkout."""
+
+REPOSITORIES = [
+    Path(folder).expanduser().resolve()
+    for folder in dict.fromkeys(os.environ.get(VARIABLE, "").split(os.pathsep))
+    if folder
+]
+"""The repositories of the user."""
+
+ROOTS = [*(folder for folder in REPOSITORIES if folder != ROOT), ROOT]
+
+CONF_FOLDERS = [root / "conf" for root in ROOTS]
+"""Folders of configuration files. ``--config-dir`` adds one."""
+
 CONF = ROOT / "conf"
 PUBLISHED = ROOT / "results" / "published"
+
+
+def require_repositories() -> None:
+    """Raise `ConfigError` if the variable names a folder that holds nothing that FedTables looks for."""
+    for folder in REPOSITORIES:
+        if not any((folder / part).is_dir() for part in PARTS):
+            raise ConfigError(wrong(VARIABLE, str(folder), f"folders that hold one of {', '.join(PARTS)}"))
+
+
+def require_packages() -> None:
+    """Raise `ConfigError` if another package has the name of one of ours, as Hugging Face's `datasets` does."""
+    for package in PACKAGES:
+        spec = find_spec(package)
+        origin = Path(spec.origin).resolve() if spec and spec.origin else None
+        if origin is None or origin.parent != ROOT / package:
+            raise ConfigError(
+                f"another package called {package!r} ({origin or 'without a file'}) comes before that of "
+                f"FedTables. Use an environment without it, or put the checkout first: PYTHONPATH={ROOT}."
+            )
+
+
+def take_config_dir(words: Sequence[str]) -> list[str]:
+    """Words of a command without ``--config-dir DIR``, which is searched for configuration files as well."""
+    rest = list(words)
+    for place, word in enumerate(words):
+        option, equals, folder = word.partition("=")
+        if option == "--config-dir":
+            path = Path(folder if equals else "".join(words[place + 1 : place + 2]))
+            if not path.is_dir() or not path.name:
+                raise ConfigError(wrong("--config-dir", str(path), "a folder like conf/"))
+            CONF_FOLDERS.insert(0, path.resolve())
+            del rest[place : place + (1 if equals else 2)]
+            break
+    return rest
+
+
+def packages_of(package: str) -> list[str]:
+    """The folders of the user's repositories that add modules to a package."""
+    return [str(root / package) for root in ROOTS if root != ROOT and (root / package).is_dir()]
+
+
+def conf_files(group: str) -> dict[str, Path]:
+    """The configuration files of a group by name, sorted. Of two with one name it is that of the checkout."""
+    files = [path for folder in CONF_FOLDERS for path in (folder / group).glob("*.yaml")]
+    return {path.stem: path for path in sorted(files, key=lambda path: path.stem)}
+
+
+def conf_file(group: str, name: str) -> Path | None:
+    """The file of a name in a group, if there is one. `ConfigError` if there are two."""
+    return _only(f"conf/{group}/{name}.yaml", [folder / group / f"{name}.yaml" for folder in CONF_FOLDERS])
+
+
+def published_file(name: str) -> Path:
+    """A file of printed numbers, or where it would be in the checkout. `ConfigError` if there are two."""
+    file = f"results/published/{name}"
+    return _only(file, [root / file for root in ROOTS]) or ROOT / file
+
+
+def _only(name: str, places: list[Path]) -> Path | None:
+    there = [path for path in places if path.is_file()]
+    if len(there) > 1:
+        raise ConfigError(f"{name} is there twice: {' and '.join(map(str, there))}. Rename one of them.")
+    return there[0] if there else None

@@ -7,9 +7,11 @@ import importlib
 import pkgutil
 import traceback
 from functools import cache
+from pathlib import Path
 from typing import Generic, TypeVar
 
 from benchmark.errors import UserError, wrong
+from benchmark.paths import ROOT
 
 Item = TypeVar("Item")
 
@@ -19,29 +21,39 @@ class BrokenFile(UserError):
 
 
 @cache
+def module_files(package: str) -> dict[str, list[str]]:
+    """The files of every module of a package by its name: one, or two where a repository has a module of ours again."""
+    files: dict[str, list[str]] = {}
+    for folder in importlib.import_module(package).__path__:
+        for module in pkgutil.walk_packages([folder], f"{package}.", onerror=lambda name: None):
+            relative = module.name.partition(".")[2].replace(".", "/")
+            path = Path(folder) / (f"{relative}/__init__.py" if module.ispkg else f"{relative}.py")
+            shown = path.relative_to(ROOT).as_posix() if path.is_relative_to(ROOT) else str(path)
+            files[module.name] = [*files.get(module.name, []), shown]
+    return files
+
+
+@cache
 def broken_files(package: str) -> dict[str, str]:
-    """Import every module of a package: what is wrong with those that fail, by name."""
+    """Import every module of a package: what is wrong with those that fail or are there twice, by name."""
     broken = {}
-    folder = importlib.import_module(package).__path__
-    for module in pkgutil.walk_packages(folder, f"{package}.", onerror=lambda name: None):
+    for name, files in module_files(package).items():
         try:
-            importlib.import_module(module.name)
+            importlib.import_module(name)
         except Exception as error:  # noqa: BLE001 (whatever a contributor's code raises)
-            broken[module.name] = f"{_file(module.name)}: cannot be imported: {_cause(error, module.name)}."
+            broken[name] = f"{files[0]}: cannot be imported: {_cause(error, files[0])}."
+        if len(files) > 1:
+            broken[name] = f"{' and '.join(files)} have one name. Rename one of them."
     return broken
 
 
-def _file(module: str) -> str:
-    return f"{module.replace('.', '/')}.py"
-
-
-def _cause(error: Exception, module: str) -> str:
+def _cause(error: Exception, file: str) -> str:
     """The error in one line, with the line of the file where it happened."""
     text = " ".join(str(error).split()).rstrip(".")
     if isinstance(error, UserError):
         return text
     frames = traceback.extract_tb(error.__traceback__)
-    lines = [frame.lineno for frame in frames if frame.filename.endswith(_file(module))]
+    lines = [frame.lineno for frame in frames if frame.filename.endswith(file)]
     where = f" (line {lines[-1]})" if lines else ""  # a syntax error says its line itself
     return f"{type(error).__name__}: {text}{where}"
 
@@ -83,7 +95,7 @@ class Registry(Generic[Item]):
             raise self.kind(text)
         modules = [module for module, _ in self.found[name]]
         if len(modules) > 1:
-            files = " and ".join(map(_file, modules))
+            files = " and ".join(module_files(self.package)[module][0] for module in modules)
             raise BrokenFile(f"{self.what} {name!r} is defined twice: in {files}. Rename one of them.")
         if modules[0] in broken:
             raise BrokenFile(broken[modules[0]])

@@ -17,7 +17,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from benchmark.paths import ROOT
+from benchmark.paths import ROOTS
 
 _read: dict[str, bytes] = {}
 """Content of files by name."""
@@ -53,7 +53,7 @@ class Loader(SourceFileLoader):
 
 
 class Finder(PathFinder):
-    """Finds modules as Python does, and has those of the checkout loaded by `Loader`."""
+    """Finds modules as Python does, and has those of repositories and checkout loaded by `Loader`."""
 
     @classmethod
     def find_spec(
@@ -72,36 +72,51 @@ class Finder(PathFinder):
 
 
 def install() -> None:
-    """Have the modules of the checkout loaded by `Loader` from now on."""
+    """Have the modules of repositories and checkout loaded by `Loader` from now on, and find those of repositories."""
+    sys.path += [str(root) for root in ROOTS if str(root) not in sys.path]
     sys.meta_path.insert(sys.meta_path.index(PathFinder), Finder)
 
 
 def is_ours(path: str) -> bool:
-    """Whether a file belongs to the checkout, and not to a package that is installed in it."""
-    return Path(path).is_relative_to(ROOT) and "site-packages" not in path
+    """Whether a file belongs to a repository or the checkout, and not to a package that is installed in it."""
+    return root_of(Path(path)) is not None and "site-packages" not in path
+
+
+@cache
+def root_of(path: Path) -> Path | None:
+    """The repository or checkout in which a file lies. One may lie in the other: then the inner one."""
+    around = [root for root in ROOTS if path.is_relative_to(root)]
+    return max(around, key=lambda root: len(root.parts), default=None)
 
 
 @cache
 def name_of(path: Path) -> str:
-    """The file as digests name it: relative to the checkout if it lies there."""
-    return path.relative_to(ROOT).as_posix() if path.is_relative_to(ROOT) else str(path)
+    """The file as digests name it: relative to the repository or checkout in which it lies."""
+    root = root_of(path)
+    return str(path) if root is None else path.relative_to(root).as_posix()
+
+
+def path_of(name: str) -> Path:
+    """The file of a name; one of the checkout if there is none."""
+    return next((root / name for root in reversed(ROOTS) if (root / name).is_file()), ROOTS[-1] / name)
 
 
 def content(name: str) -> bytes | None:
     """What the process has executed of a file, else what it found there first; None if there is no such file."""
     if name not in _read:
         try:
-            _read[name] = (ROOT / name).read_bytes()
+            _read[name] = path_of(name).read_bytes()
         except (FileNotFoundError, NotADirectoryError):
             return None
     return _read[name]
 
 
 def file_of(module: str) -> str:
-    """The name of a module's file; empty if it does not belong to the checkout."""
+    """The name of a module's file; empty if it belongs neither to a repository nor to the checkout."""
     origin = getattr(getattr(sys.modules.get(module), "__spec__", None), "origin", None)
     stem = module.replace(".", "/")
-    places = [Path(origin)] if origin else [ROOT / f"{stem}.py", ROOT / stem / "__init__.py"]
+    names = [f"{stem}.py", f"{stem}/__init__.py"]
+    places = [Path(origin)] if origin else [root / name for name in names for root in ROOTS]
     return next((name_of(path) for path in places if is_ours(str(path)) and path.is_file()), "")
 
 

@@ -1,9 +1,10 @@
 """Image data sets as prepared uint8 arrays: one builder per file, prepared once, loaded in milliseconds.
 
 The way of an image: raw files -> a builder (`digits.py`, `mnist.py`, ...) -> `RawDataset` in memory -> `prepare.py`
-writes .npy files and a finish marker -> `load` opens them memory-mapped. This package imports nothing of FedTables.
+writes .npy files and a finish marker -> `load` opens them memory-mapped.
 """
 
+from benchmark.paths import packages_of
 from datasets.core.base import DataError, Dataset, Facts, RawDataset, Split
 from datasets.core.prepare import is_prepared, load, locate, require_raw_files
 from datasets.core.registry import describe, facts, names
@@ -22,3 +23,5 @@ __all__ = [
     "names",
     "require_raw_files",
 ]
+
+__path__ += packages_of(__name__)

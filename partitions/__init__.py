@@ -1,5 +1,6 @@
 """Partition schemes: labels, attributes and sources of a training set in, one index array per client out."""
 
+from benchmark.paths import packages_of
 from partitions.core.base import Partitioner, PartitionError, Population
 from partitions.core.registry import make, names, partition
 from partitions.core.store import Partition, make_partition
@@ -14,3 +15,5 @@ __all__ = [
     "names",
     "partition",
 ]
+
+__path__ += packages_of(__name__)

@@ -1,4 +1,4 @@
-"""Build `.venv` from `requirements.lock`: what `make` runs before anything else.
+"""Build `.venv` from `requirements.lock`, with the command `fedtables`: what `make` runs before anything else.
 
 Only the standard library is used, because nothing is installed yet. Every step can be interrupted: the
 stamp `.venv/.ready` is written last, a folder without a stamp is made again, one with the stamp of another
@@ -19,6 +19,7 @@ VENV = ROOT / ".venv"
 PYTHON = VENV / "bin" / "python"
 STAMP = VENV / ".ready"
 LOCK = ROOT / "requirements.lock"
+PROJECT = ROOT / "pyproject.toml"
 OLDEST = (3, 11)
 
 
@@ -86,7 +87,7 @@ def find_uv() -> list[str]:
 
 def set_up() -> None:
     """Complete `.venv`: interpreter, packages, stamp. Does nothing but touch the stamp if all are right."""
-    stamp = hashlib.sha256(LOCK.read_bytes()).hexdigest()
+    stamp = hashlib.sha256(LOCK.read_bytes() + PROJECT.read_bytes()).hexdigest()
     if not VENV.is_dir():  # a link to a folder on a larger disk is fine, a dead link or a file is not
         VENV.unlink(missing_ok=True)
     finished = STAMP.read_text().strip() if STAMP.is_file() and interpreter_works() else None
@@ -102,6 +103,20 @@ def set_up() -> None:
         [*find_uv(), "pip", "sync", "--quiet", "--require-hashes", "--python", str(PYTHON), str(LOCK)],
         "the packages could not be installed; the reason stands above. Run the same make command again: what "
         "was downloaded is kept.",
+    )
+    step(
+        [
+            *find_uv(),
+            "pip",
+            "install",
+            "--quiet",
+            "--no-deps",
+            "--python",
+            str(PYTHON),
+            "--editable",
+            str(ROOT),
+        ],
+        "FedTables could not be installed in .venv; the reason stands above. Run the same make command again.",
     )
     draft = STAMP.with_suffix(f".{os.getpid()}")
     draft.write_text(stamp + "\n")

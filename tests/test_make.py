@@ -37,12 +37,14 @@ def executable(path: Path, script: str) -> None:
 def checkout(tmp_path: Path) -> Path:
     """A copy of what `make` reads, with a ready `.venv` whose interpreter only says how it was called."""
     (tmp_path / "scripts").mkdir()
-    for name in ("Makefile", "requirements.lock", "scripts/setup_environment.py"):
+    for name in ("Makefile", "requirements.lock", "pyproject.toml", "scripts/setup_environment.py"):
         shutil.copyfile(ROOT / name, tmp_path / name)
     python = tmp_path / ".venv" / "bin" / "python"
     executable(python, '[ "$1" = -IS ] && echo 1 && exit\nprintf "[%s]" "$@"\nexit ${FAKE_STATUS:-0}')
-    digest = hashlib.sha256((tmp_path / "requirements.lock").read_bytes()).hexdigest()
-    (tmp_path / ".venv" / ".ready").write_text(digest + "\n")
+    digest = hashlib.sha256()
+    for name in ("requirements.lock", "pyproject.toml"):
+        digest.update((tmp_path / name).read_bytes())
+    (tmp_path / ".venv" / ".ready").write_text(digest.hexdigest() + "\n")
     return tmp_path
 
 
@@ -106,8 +108,11 @@ def setup(folder: Path) -> subprocess.CompletedProcess[str]:
 
 
 def installs(folder: Path) -> list[str]:
+    """Calls that installed the packages of the lock; behind each stands one that installed FedTables itself."""
     log = folder / "uv.log"
-    return log.read_text().splitlines() if log.exists() else []
+    calls = log.read_text().splitlines() if log.exists() else []
+    assert all(call.endswith(f"--editable {folder}") for call in calls[1::2])
+    return calls[::2]
 
 
 def test_setup_installs_the_lock_and_again_when_its_content_changes(fresh: Path) -> None:

@@ -37,7 +37,7 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Checkout]
 
     for name, text in FILES.items():
         write_file(name, text)
-    monkeypatch.setattr(sources, "ROOT", tmp_path)
+    monkeypatch.setattr(sources, "ROOTS", [tmp_path])
     monkeypatch.setattr(sources, "_read", {})
     monkeypatch.syspath_prepend(tmp_path)
     sources.name_of.cache_clear()
@@ -93,7 +93,7 @@ def test_what_differs_from_the_commit(write: Checkout, monkeypatch: pytest.Monke
     monkeypatch.setattr(
         digests,
         "_committed",
-        lambda: ("c", {"same.py": "78981922613b2afb6025042ff6bd878ac1994e85", "deeper.py": "0" * 40}),
+        lambda root: ("c", {"same.py": "78981922613b2afb6025042ff6bd878ac1994e85", "deeper.py": "0" * 40}),
     )
     assert digests.not_committed(["same.py", "deeper.py", "outside.py"]) == ["deeper.py", "outside.py"]
 

@@ -11,7 +11,7 @@ from benchmark.config.compose import group_names, load_group
 from benchmark.errors import ConfigError, UserError, wrong
 from benchmark.experiments.figures import find_figures
 from benchmark.experiments.tables import find_specs
-from benchmark.paths import CONF
+from benchmark.paths import conf_files
 from benchmark.registry import broken_files
 from benchmark.reports.render.console import TextConsole
 
@@ -22,7 +22,7 @@ def described(group: str, name: str) -> str:
     """The comment at the top of a configuration file, as one line; `ConfigError` if the file is broken."""
     load_group(group, name)
     lines = []
-    for line in (CONF / group / f"{name}.yaml").read_text(encoding="utf-8").splitlines():
+    for line in conf_files(group)[name].read_text(encoding="utf-8").splitlines():
         if not line.startswith("#"):
             break
         if not line.startswith("# @"):

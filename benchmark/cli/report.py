@@ -17,8 +17,8 @@ from benchmark.cli.options import parse
 from benchmark.experiments.plan import unique_runs
 from benchmark.experiments.selection import TableQuery
 from benchmark.experiments.spec import TableSpec
-from benchmark.experiments.tables import TABLE_FOLDER
 from benchmark.fidelity.ledger import Chapter, LedgerEntry, load
+from benchmark.paths import conf_files
 from benchmark.runs.files import write_with_folder
 from benchmark.runs.index import RunIndex
 from benchmark.runs.status import RunState
@@ -122,5 +122,5 @@ def _texts(query: TableQuery, shown: Sequence[str]) -> Iterator["Table"]:
     for path in sorted((query.results / "tables" / query.preset).glob("*.csv")):
         name, dot, _ = path.stem.partition(".")  # another form of a table has a second ending
         whole = name.removesuffix("_part")
-        if not dot and whole not in shown and not (TABLE_FOLDER / f"{whole}.yaml").exists():
+        if not dot and whole not in shown and whole not in conf_files("table"):
             yield text_table(name, name, pd.read_csv(path))

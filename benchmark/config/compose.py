@@ -17,7 +17,7 @@ from benchmark.config.files import read_yaml
 from benchmark.config.merge import Settings, explain, merge, sources_of
 from benchmark.config.schema import GROUPS, RunConfig, defaults
 from benchmark.errors import ConfigError, nearest, validate, wrong
-from benchmark.paths import CONF
+from benchmark.paths import CONF, conf_file, conf_files
 from datasets.core.registry import with_options
 
 COMMAND_LINE = "command line"
@@ -30,7 +30,7 @@ CHOICES = (*GROUPS, "preset")
 
 def group_names(group: str) -> list[str]:
     """Names of the files of a configuration group."""
-    return sorted(path.stem for path in (CONF / group).glob("*.yaml"))
+    return list(conf_files(group))
 
 
 @cache
@@ -51,7 +51,7 @@ def load_group(group: str, name: str) -> Settings:
     has_file_name = group in ("method", "preset")
     if not isinstance(content.get(key), str) or (has_file_name and content[key] != name):
         expected = f"{name!r}, the name of the file" if has_file_name else "a name"
-        raise ConfigError(wrong(f"{CONF / group / name}.yaml: {key}", content.get(key), expected))
+        raise ConfigError(wrong(f"{conf_file(group, name)}: {key}", content.get(key), expected))
     return copy.deepcopy(merge({} if group == "preset" else base, content))
 
 
@@ -60,8 +60,8 @@ def _extended(group: str, name: str, above: Sequence[str] = ()) -> Settings:
 
     ``above`` are the files that extend it.
     """
-    path = CONF / group / f"{name}.yaml"
-    if not path.is_file():
+    path = conf_file(group, name)
+    if path is None:
         names = group_names(group)
         raise ConfigError(wrong(group, name, f"one of {', '.join(names)} (conf/{group}/)", known=names))
     content = _read(path)

@@ -12,10 +12,10 @@ from benchmark.config.merge import merge
 from benchmark.errors import ConfigError, usable, validate, wrong
 from benchmark.experiments.spec import TableSpec
 from benchmark.experiments.tables import extend, spec_called
-from benchmark.paths import CONF
+from benchmark.paths import CONF, conf_files
 
 FIGURE_FOLDER = CONF / "figure"
-"""Where the figure files live."""
+"""The figures of this checkout."""
 
 
 class FigureSpec(FileModel):
@@ -90,18 +90,19 @@ def load_figure(path: Path) -> FigureSpec:
 
 
 def find_figures(
-    paper: str | None = None, figure: int | None = None, folder: Path = FIGURE_FOLDER
+    paper: str | None = None, figure: int | None = None, folder: Path | None = None
 ) -> list[FigureSpec]:
     """All figures, or those of one paper, or with one number, by name; `ConfigError` if none fits.
 
     A broken file is left out with a warning, unless its name says that it is asked for.
     """
     asked = f"{paper or '*'}_{f'figure{figure}' if figure else '*'}" if paper or figure else ""
-    specs = usable(sorted(folder.glob("*.yaml")), load_figure, lambda path: fnmatchcase(path.stem, asked))
+    files = sorted(folder.glob("*.yaml")) if folder else conf_files("figure").values()
+    specs = usable(files, load_figure, lambda path: fnmatchcase(path.stem, asked))
     matches = [spec for spec in specs if paper in (None, spec.paper) and figure in (None, spec.figure)]
     if not matches:
         there = ", ".join(spec.name for spec in specs) or "none"
         raise ConfigError(
-            f"no figure {figure or ''} of {paper or 'any paper'} in {folder}. There is: {there}."
+            f"no figure {figure or ''} of {paper or 'any paper'} in {folder or 'conf/figure'}. There is: {there}."
         )
     return matches

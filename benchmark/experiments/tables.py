@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,17 +11,29 @@ from benchmark.config.files import read_yaml
 from benchmark.config.merge import merge
 from benchmark.errors import ConfigError, usable, validate, wrong
 from benchmark.experiments.spec import Row, TableSpec, fits
-from benchmark.paths import CONF
+from benchmark.paths import CONF, conf_file, conf_files
 
 TABLE_FOLDER = CONF / "table"
-"""Where the table files live."""
+"""The tables of this checkout."""
 
 
 class NoTable(ConfigError):
     """No table of ``conf/table`` fits."""
 
 
-def extend(node: Mapping[str, Any], folder: Path = TABLE_FOLDER) -> dict[str, Any]:
+def _path(name: str, folder: Path | None) -> Path | None:
+    """The file of a table in ``folder``, else in those of ``conf/table``."""
+    path = folder / f"{name}.yaml" if folder else None
+    return path if path and path.is_file() else conf_file("table", name)
+
+
+def _names(folder: Path | None) -> list[str]:
+    """The tables of ``folder``, or of all ``conf/table``."""
+    files = folder.glob("*.yaml") if folder else conf_files("table").values()
+    return sorted(path.stem for path in files if not path.name.startswith("_"))
+
+
+def extend(node: Mapping[str, Any], folder: Path | None = None) -> dict[str, Any]:
     """The content of a table file, put together with that of the file which it ``extends`` (see `TableSpec`).
 
     Raises:
@@ -29,10 +42,10 @@ def extend(node: Mapping[str, Any], folder: Path = TABLE_FOLDER) -> dict[str, An
     own = {key: value for key, value in node.items() if key != "extends"}
     if "extends" not in node:
         return own
-    path = folder / f"{node['extends']}.yaml"
-    if not path.is_file():
-        known = sorted(other.stem for other in folder.glob("*.yaml"))
-        raise ConfigError(wrong("extends", node["extends"], f"the name of a file of {folder}", known=known))
+    path = _path(str(node["extends"]), folder)
+    if path is None:
+        known = [*_names(folder), *conf_files("table")]
+        raise ConfigError(wrong("extends", node["extends"], "the name of a file of conf/table", known=known))
     base = extend(read_yaml(path, "table"), folder)
     whole = base | own
     for part in ("rows", "columns"):
@@ -99,7 +112,7 @@ def _with_guests(specs: Sequence[TableSpec]) -> list[TableSpec]:
 
 def _with_rows(spec: TableSpec, methods: Mapping[str, Mapping[str, Any]]) -> TableSpec:
     rows = list(spec.rows)
-    tables = {spec.name, *(path.stem for path in TABLE_FOLDER.glob("[!_]*.yaml"))}
+    tables = {spec.name, *_names(None)}
     for name, method in methods.items():
         wanted = method.get("tables") or []
         if not isinstance(wanted, list) or not all(isinstance(pattern, str) for pattern in wanted):
@@ -116,15 +129,16 @@ def _with_rows(spec: TableSpec, methods: Mapping[str, Mapping[str, Any]]) -> Tab
 
 
 def find_specs(
-    paper: str | None = None, table: int | None = None, folder: Path = TABLE_FOLDER
+    paper: str | None = None, table: int | None = None, folder: Path | None = None
 ) -> list[TableSpec]:
-    """All tables of ``folder``, or those of one paper, or with one number: numbered ones first, by name.
+    """All tables, or those of one paper, or with one number: numbered ones first, by name.
 
     Methods of ``conf/method`` whose file asks for it (``tables:``) have a row at the end. Raises `NoTable` if no table
     fits, and `ConfigError` for a broken file whose name says that it is asked for; other broken files are left out.
     """
-    paths = sorted(path for path in folder.glob("*.yaml") if not path.name.startswith("_"))
     asked = f"{paper or '*'}_{f'table{table}' if table else '*'}" if paper or table else ""
+    files = usable(_names(folder), partial(_path, folder=folder), lambda name: fnmatchcase(name, asked))
+    paths = [path for path in files if path is not None]
     specs = _with_guests(usable(paths, load_spec, lambda path: fnmatchcase(path.stem, asked)))
     papers = sorted({spec.paper for spec in specs})
     if paper is not None and paper not in papers:
@@ -138,9 +152,9 @@ def find_specs(
     return sorted(matches, key=lambda spec: spec.table is None)
 
 
-def spec_called(name: str, where: str = "name", folder: Path = TABLE_FOLDER) -> TableSpec:
-    """The table of ``folder`` called ``name``; `ConfigError`, which calls it ``where``, if there is none."""
-    names = sorted(path.stem for path in folder.glob("[!_]*.yaml"))
-    if name not in names:
+def spec_called(name: str, where: str = "name", folder: Path | None = None) -> TableSpec:
+    """The table called ``name``; `ConfigError`, which calls it ``where``, if there is none."""
+    names, path = _names(folder), _path(name, folder)
+    if path is None or name not in names:
         raise ConfigError(wrong(where, name, f"one of {', '.join(names)} (conf/table/)", known=names))
-    return _with_guests([load_spec(folder / f"{name}.yaml")])[0]
+    return _with_guests([load_spec(path)])[0]

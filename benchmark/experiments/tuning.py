@@ -22,7 +22,7 @@ from benchmark.errors import ConfigError, wrong
 from benchmark.experiments.metrics import METRICS
 from benchmark.experiments.plan import TunedValues
 from benchmark.experiments.spec import TableSpec
-from benchmark.paths import CONF, ROOT
+from benchmark.paths import CONF, ROOT, conf_file, conf_files
 from benchmark.runs.files import write_with_folder
 
 COMMITTED = ROOT / "results" / "tuned"
@@ -70,14 +70,15 @@ class SearchGrid(FileModel):
 
 def grid_path(method: str, folder: Path | None = None) -> Path:
     """The file of the grid of ``method``."""
-    return (folder or CONF / "tune") / f"{method}.yaml"
+    file = f"{method}.yaml"
+    return folder / file if folder else conf_file("tune", method) or CONF / "tune" / file
 
 
 def load_grid(method: str, folder: Path | None = None) -> SearchGrid:
     """The grid of ``method``; `ConfigError`, naming the file, if it does not exist or does not fit."""
     path = grid_path(method, folder)
     if not path.is_file():
-        known = sorted(other.stem for other in path.parent.glob("*.yaml"))
+        known = sorted(conf_files("tune"))
         expected = f"a method with a grid (conf/tune/): {', '.join(known)}"
         raise ConfigError(wrong("method", method, expected, known=known))
     grid = read_model(SearchGrid, path, "grid")

@@ -9,7 +9,7 @@ import pandas as pd
 
 from benchmark.errors import ConfigError
 from benchmark.experiments.spec import TableSpec
-from benchmark.paths import PUBLISHED
+from benchmark.paths import published_file
 
 
 @dataclass(frozen=True)
@@ -43,9 +43,9 @@ def read_published(path: Path) -> pd.DataFrame:
         raise ConfigError(f"published: numbers {path} cannot be read: {error}.") from error
 
 
-def published_cells(spec: TableSpec, folder: Path = PUBLISHED) -> dict[tuple[str, str], Published]:
+def published_cells(spec: TableSpec, folder: Path | None = None) -> dict[tuple[str, str], Published]:
     """The printed cells of a table by (row, column). `ConfigError` if a cell fits more than one line of the CSV."""
-    frames = [read_published(folder / name) for name in spec.published]
+    frames = [read_published(folder / name if folder else published_file(name)) for name in spec.published]
     metric = spec.published_metric or spec.metric
     lines = [line for frame in frames for line in frame[frame["metric"] == metric].to_dict("records")]
     cells = {}

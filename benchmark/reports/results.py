@@ -15,7 +15,6 @@ import pandas as pd
 
 from benchmark.experiments.plan import TunedValues
 from benchmark.experiments.spec import Column, Row, TableSpec
-from benchmark.paths import PUBLISHED
 from benchmark.reports.published import Published, published_cells
 from benchmark.reports.statistics import Mark, Summary, rank, summarise
 from benchmark.runs.status import RunState
@@ -179,7 +178,7 @@ def build_results(
     *,
     stand_ins: Mapping[str, str] | None = None,
     chosen: Mapping[tuple[str, str], TunedValues] | None = None,
-    folder: Path = PUBLISHED,
+    folder: Path | None = None,
 ) -> TableResults:
     """Compute averages, statistics and marks.
 

@@ -42,10 +42,12 @@ def origin_of(config: RunConfig, data: RunData, run: FederatedRun) -> dict[str, 
 
 def meta_of(config: RunConfig, data: RunData, origin: dict[str, Any]) -> dict[str, Any]:
     """The content of meta.json."""
-    uncommitted = digests.not_committed({*origin["code"], *origin["builder"], *digests.engine_files()})
+    files = {*origin["code"], *origin["builder"], *digests.engine_files()}
+    uncommitted = digests.not_committed(files)
     same = ("torch", "threads", "dispatch", "device", "processor")
     return {
         "commit": digests.commit(),
+        "repositories": digests.commits(files),
         "dirty": bool(uncommitted),
         "uncommitted": sorted(uncommitted),
         "python": platform.python_version(),

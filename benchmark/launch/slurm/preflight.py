@@ -16,10 +16,10 @@ from pathlib import Path
 
 from benchmark import digests
 from benchmark.launch.slurm.settings import SlurmSettings
-from benchmark.paths import ROOT
+from benchmark.paths import PACKAGES, ROOT, ROOTS
 from benchmark.runs.files import write_atomically
 
-PACKAGES = (
+VERSIONED = (
     "numpy",
     "pandas",
     "pydantic",
@@ -36,15 +36,16 @@ PACKAGES = (
 @cache
 def environment() -> Mapping[str, str]:
     """Versions of Python and of the packages that matter; "" for a package that is not installed."""
-    versions = {name: next((d.version for d in distributions(name=name)), "") for name in PACKAGES}
+    versions = {name: next((d.version for d in distributions(name=name)), "") for name in VERSIONED}
     return {"python": platform.python_version()} | versions
 
 
 @cache
 def sources() -> str:
-    """Digest of the program."""
-    files = digests.engine_files("benchmark/", "datasets/", "methods/", "partitions/")
-    return digests.of({name: digests.of_file(ROOT / name) for name in files})
+    """Digest of the program, and of what repositories of the user add to it."""
+    folders = [ROOT / "benchmark", *(root / package for root in ROOTS for package in PACKAGES)]
+    files = sorted(path for folder in folders for path in folder.rglob("*.py"))
+    return digests.of({str(path): digests.of_file(path) for path in files})
 
 
 def differences(expected: Mapping[str, str]) -> str:
@@ -70,7 +71,7 @@ class PreflightCheck:
     @classmethod
     def of(cls, results: Path, settings: SlurmSettings) -> "PreflightCheck":
         """The check that expects what this machine has."""
-        options = [settings.place, settings.slurm, settings.preparation, str(ROOT), sys.executable]
+        options = [settings.place, settings.slurm, settings.preparation, *map(str, ROOTS), sys.executable]
         where = json.dumps(options, sort_keys=True, default=str)
         return cls(str(results.resolve()), where, settings.gpus_per_job, environment(), sources())
 
@@ -98,7 +99,7 @@ class PreflightCheck:
         if unlike:
             return f"it has other versions: {unlike}. Make .venv anew for the nodes, or see launcher.modules."
         if sources() != self.sources:
-            return f"its {ROOT} is not the checkout of this machine: the files differ."
+            return f"its {' or '.join(map(str, ROOTS))} is not that of this machine: the files differ."
         if self.gpus:
             import torch
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from benchmark.errors import ConfigError, wrong
 from benchmark.launch.slurm.preflight import PreflightCheck
 from benchmark.launch.slurm.settings import SlurmSettings
-from benchmark.paths import ROOT
+from benchmark.paths import ROOT, ROOTS, VARIABLE
 
 TIMEOUTS = 1000
 """How often a task may use up its time and be queued again: as often as its runs need."""
@@ -55,7 +55,7 @@ class SlurmQueue:
         """``folder`` is for submitit's files and the logs of jobs. `ConfigError` if there is no SLURM."""
         self.require()
         # SLURM replaces %j and the like in names of logs; a colon separates the entries of PYTHONPATH.
-        for path, signs in ((ROOT, ":\n"), (folder, "%\\\n")):
+        for path, signs in (*((root, ":\n") for root in ROOTS), (folder, "%\\\n")):
             if set(signs) & set(str(path.absolute())):
                 shown = ", ".join(map(repr, signs))
                 raise ConfigError(
@@ -102,6 +102,7 @@ class SlurmQueue:
             setup=[
                 *s.preparation,
                 f"export PYTHONPATH={shlex.quote(str(ROOT))}${{PYTHONPATH:+:$PYTHONPATH}}",
+                f"export {VARIABLE}={shlex.quote(':'.join(map(str, ROOTS)))}",
             ],
             additional_parameters={**waits, **s.slurm},
             **s.place,
