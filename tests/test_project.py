@@ -2,7 +2,6 @@
 
 import re
 import shlex
-import shutil
 import socket
 import subprocess
 import sys
@@ -13,11 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 import yaml
-
-from methods.core import contexts
-from methods.core.rules import MethodError
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -130,44 +125,12 @@ def run_example(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
     return run
 
 
-def test_example_of_a_method(monkeypatch: pytest.MonkeyPatch, run_example: Callable[[str], None]) -> None:
-    from methods.core import method
-
-    method.names("client")  # all that exist, so that the example does not stay among them
-    monkeypatch.setattr(method.registered["client"], "found", dict(method.registered["client"].found))
-    run_example("methods/logit_squeezing.py")
+def test_example_of_a_method() -> None:
+    """The pages show the files of docs/template, which tests/test_own_repository.py runs."""
+    for name in ("methods/logit_squeezing.py", "conf/method/logit_squeezing.yaml"):
+        assert example(name) == (ROOT / "docs" / "template" / name).read_text()
     shown = (ROOT / "README.md").read_text().split("```python\n")[1].split("```")[0]
     assert set(shown.splitlines()) <= set(example("methods/logit_squeezing.py").splitlines())
-    (rule,) = method.build(yaml.safe_load(example("conf/method/logit_squeezing.yaml"))).client
-    logits = torch.tensor([[3.0, 4.0], [1.0, 0.0]])
-    nothing = torch.empty(0)
-    loss = rule.loss(None, contexts.Batch(nothing, nothing, nothing, logits, nothing, nothing))
-    assert float(loss.extra) == pytest.approx(0.01 * (25 + 1) / 2)
-    for wrong in ({"lam": -1}, {"lambda": 1}):
-        with pytest.raises(MethodError):
-            method.build({"name": "x", "client": {"logit_squeezing": wrong}})
-
-
-def test_a_method_in_two_files_has_a_row_in_every_table_1(tmp_path: Path) -> None:
-    """The files of the example in a copy of the project, nothing else."""
-    for path in project_files():
-        place = tmp_path / path.relative_to(ROOT)
-        if place.relative_to(tmp_path).parts[0] not in ("tests", "docs"):
-            place.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(path, place)
-    for name in ("methods/logit_squeezing.py", "conf/method/logit_squeezing.yaml"):
-        (tmp_path / name).write_text(example(name))
-    code = """
-from benchmark.__main__ import main
-from benchmark.experiments.tables import find_specs
-print(*(spec.name for spec in find_specs() if "logit_squeezing" in [row.key for row in spec.rows]))
-words = "paper=fedmr table=1 rows=fedavg,logit_squeezing columns=fmnist/p5c2 seeds=1 launcher=inline"
-assert main(["table", *words.split()]) == 0
-"""
-    tables = {"fedld_table1", "fedsdc_table1", "feddiverse_table1", "fedmr_table1", "leaderboard"}
-    assert tables <= set(python(code, tmp_path).splitlines()[0].split())
-    table = tmp_path / "results" / "tables" / "quick" / "fedmr_table1_part.md"
-    assert "| Logit squeezing |" in table.read_text()
 
 
 def test_example_of_a_dataset(

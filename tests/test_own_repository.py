@@ -1,0 +1,130 @@
+"""docs/template, copied to a folder of its own, as `FEDTABLES_PATH` names it."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+TEMPLATE = ROOT / "docs" / "template"
+
+Call = Callable[..., subprocess.CompletedProcess[str]]
+CODE = """
+from benchmark.experiments.tables import find_specs
+print(*(spec.name for spec in find_specs() if "logit_squeezing" in [row.key for row in spec.rows]))
+"""
+RUN = ("run", "method=logit_squeezing", "preset=quick", "train.rounds=1", "paths.results=results")
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    """A copy of the template in a git repository of its own, with a commit."""
+    folder = tmp_path / "mine"
+    shutil.copytree(TEMPLATE, folder)
+    git = ["git", "-C", str(folder), "-c", "user.name=A", "-c", "user.email=a@example.org"]
+    for words in (["init", "-q"], ["add", "-A"], ["commit", "-qm", "first"]):
+        subprocess.run([*git, *words], check=True)
+    return folder
+
+
+@pytest.fixture
+def fedtables(repository: Path, tmp_path: Path) -> Call:
+    """``fedtables(words)``: the command in a folder that is neither the checkout nor the repository."""
+    place = tmp_path / "elsewhere"
+    place.mkdir()
+
+    def call(*words: str, module: str = "benchmark", **variables: str) -> subprocess.CompletedProcess[str]:
+        environment = os.environ | {"PYTHONPATH": str(ROOT), "FEDTABLES_PATH": str(repository)} | variables
+        command = [sys.executable, *(["-m", module] if module else []), *words]
+        return subprocess.run(
+            command, cwd=place, env=environment, capture_output=True, text=True, check=False
+        )
+
+    return call
+
+
+def refused(done: subprocess.CompletedProcess[str]) -> str:
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert done.stderr.count("error: ") == 1 and "Traceback" not in done.stderr, done.stderr
+    return done.stderr
+
+
+def meta(place: Path) -> dict[str, object]:
+    (path,) = place.glob("elsewhere/results/runs/*/seed0/meta.json")
+    return json.loads(path.read_text())
+
+
+def test_a_run_notes_the_commit_of_the_repository_and_starts_again_when_its_code_changed(
+    fedtables: Call, repository: Path, tmp_path: Path
+) -> None:
+    done = fedtables(*RUN)
+    assert done.returncode == 0, done.stderr
+    commit = subprocess.run(
+        ["git", "-C", str(repository), "rev-parse", "HEAD"], capture_output=True, text=True, check=True
+    ).stdout.strip()
+    assert meta(tmp_path)["repositories"] == {str(repository): commit}
+    assert "methods/logit_squeezing.py" not in meta(tmp_path)["uncommitted"]
+    method = repository / "methods" / "logit_squeezing.py"
+    method.write_text(method.read_text().replace(".square()", ".pow(2)"))
+    done = fedtables(*RUN)
+    assert done.returncode == 0 and "made by another version of the method" in done.stderr, done.stderr
+    assert "methods/logit_squeezing.py" in meta(tmp_path)["uncommitted"]
+
+
+def test_the_table_of_the_repository_with_workers(fedtables: Call, tmp_path: Path) -> None:
+    done = fedtables("table", "name=squeezing", "seeds=1", "columns=iid", "workers=2")
+    assert done.returncode == 0, done.stderr
+    text = (tmp_path / "elsewhere" / "results" / "tables" / "quick" / "squeezing_part.md").read_text()
+    assert "Logit squeezing, lam 0.1" in text
+
+
+def test_the_method_has_a_row_in_every_table_1(fedtables: Call) -> None:
+    done = fedtables("-c", CODE, module="")
+    tables = {"fedld_table1", "fedsdc_table1", "feddiverse_table1", "fedmr_table1", "leaderboard"}
+    assert tables <= set(done.stdout.split()), done.stderr
+
+
+def test_its_test(fedtables: Call, repository: Path) -> None:
+    done = fedtables(
+        str(repository / "tests"), "-q", "-p", "no:cacheprovider", module="pytest", FEDTABLES_PATH=""
+    )
+    assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.parametrize(
+    ("file", "words"),
+    [
+        ("methods/fedprox.py", ("run", "method=fedprox")),
+        ("conf/method/fedprox.yaml", ("run", "method=fedprox")),
+        ("conf/table/fedmr_table1.yaml", ("table", "name=fedmr_table1")),
+    ],
+)
+def test_a_name_in_two_places(fedtables: Call, repository: Path, file: str, words: tuple[str, ...]) -> None:
+    shutil.copyfile(ROOT / file, repository / file)
+    message = refused(fedtables(*words))
+    assert str(repository / file) in message and f"{file} " in message.replace(str(repository / file), "")
+
+
+def test_a_folder_of_configuration_files_alone(fedtables: Call, repository: Path) -> None:
+    conf = str(repository / "conf")
+    for words in (["--config-dir", conf], [f"--config-dir={conf}"]):
+        done = fedtables("run", *words, "method=logit_squeezing", "--cfg", "job", FEDTABLES_PATH="")
+        assert done.returncode == 0 and "lam: 0.01" in done.stdout, done.stderr
+    assert "expected a folder like conf/" in refused(fedtables("run", "--config-dir", "nowhere"))
+
+
+def test_a_path_with_nothing_in_it(fedtables: Call, tmp_path: Path) -> None:
+    assert "FEDTABLES_PATH: got" in refused(fedtables("list", FEDTABLES_PATH=str(tmp_path / "nowhere")))
+
+
+def test_another_package_of_one_of_our_names(fedtables: Call, tmp_path: Path) -> None:
+    folder = tmp_path / "installed" / "datasets"
+    folder.mkdir(parents=True)
+    (folder / "__init__.py").touch()
+    message = refused(fedtables("list", PYTHONPATH=f"{folder.parent}{os.pathsep}{ROOT}"))
+    assert f"{folder}/__init__.py" in message and f"PYTHONPATH={ROOT}" in message
