@@ -1,0 +1,91 @@
+"""The runs of a results folder, whatever made them: found by any key of their configuration."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Any
+
+import yaml
+
+from benchmark.config.schema import GROUPS, RunConfig
+from benchmark.errors import ConfigError, nearest
+from benchmark.runs.index import RunIndex
+from benchmark.runs.status import RunState, Status
+from benchmark.runs.store import DamagedError
+
+STATE = "state"
+
+
+@dataclass(frozen=True)
+class ListedRun:
+    """A run that has a folder. ``status`` is None before it has begun."""
+
+    key: str
+    config: RunConfig
+    state: RunState
+    status: Status | None
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Dotted key -> value of the whole configuration; a group (``method``) is also there by its name."""
+        plain = self.config.model_dump(mode="json", exclude={"paths", "runtime"})
+        names = {group: plain[group]["name"] for group in GROUPS if "name" in plain[group]}
+        return names | dict(_flat(plain))
+
+    def fits(self, where: Mapping[str, str]) -> bool:
+        """Whether the value of each key is one of the values or patterns, ``a,b*``, that ``where`` names."""
+        settings = self.settings | {STATE: str(self.state)}
+        return all(
+            key in settings and any(fnmatchcase(as_text(settings[key]), one) for one in wanted.split(","))
+            for key, wanted in where.items()
+        )
+
+
+def _flat(node: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in node.items():
+        if isinstance(value, Mapping) and value:
+            yield from _flat(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
+
+
+def as_text(value: Any) -> str:
+    """A value as it is written on the command line."""
+    return yaml.safe_dump([value], default_flow_style=True, width=10**9).strip()[1:-1]
+
+
+def listed(index: RunIndex, keys: Iterable[str]) -> list[ListedRun]:
+    """These runs. One whose configuration cannot be read is left out; it is among the problems of ``index``."""
+    runs = []
+    for key in keys:
+        try:
+            config = index.results.run(key).read_config()
+        except DamagedError as error:
+            index.problems[key] = str(error)
+            continue
+        runs.append(ListedRun(key, config, index.state(key), index.status(key)))
+    return runs
+
+
+def find_runs(index: RunIndex, where: Mapping[str, str]) -> list[ListedRun]:
+    """The runs of a results folder that fit ``where``. `ConfigError` for a key that no run has."""
+    runs = listed(index, index.results.run_keys())
+    keys = {STATE: None} | {key: None for run in runs for key in run.settings}
+    for key in where:
+        if runs and key not in keys:
+            expected = "state, or a key of a run's configuration"
+            raise ConfigError(f"runs: unknown key {key!r}; expected {expected}.{nearest(key, keys)}")
+    return [run for run in runs if run.fits(where)]
+
+
+def differing(runs: Sequence[ListedRun]) -> list[str]:
+    """The keys whose values are not the same in all runs. The name of a group stands for all its parameters."""
+    settings = [run.settings for run in runs]
+    keys = dict.fromkeys(key for values in settings for key in values)
+    several = [key for key in keys if len({as_text(values.get(key)) for values in settings}) > 1]
+    return [
+        key
+        for key in several
+        if not (key.endswith((".name", ".label")) and key.partition(".")[0] in GROUPS)
+        and any(key in values for values in settings)
+    ]
