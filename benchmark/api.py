@@ -24,7 +24,8 @@ require_repositories()
 import pandas as pd  # noqa: E402 (behind the check that the packages below are ours)
 
 from benchmark.cli.options import LaunchOptions  # noqa: E402
-from benchmark.cli.overrides import configurations  # noqa: E402
+from benchmark.cli.overrides import configuration  # noqa: E402
+from benchmark.cli.overrides import sweep as swept_runs  # noqa: E402
 from benchmark.cli.run import carry_out, sweep_missing  # noqa: E402
 from benchmark.cli.table import TableOptions, make_tables  # noqa: E402
 from benchmark.config.schema import RunConfig  # noqa: E402
@@ -133,8 +134,8 @@ class Table:
         spec, frame = self.results.spec, self.frame()
         wide = frame.pivot(index="row", columns="column", values="mean")
         wide = wide.loc[[row.key for row in spec.rows], [column.key for column in spec.columns]]
-        labels = {part.key: part.label for part in (*spec.rows, *spec.columns)}
-        return wide.rename(index=labels, columns=labels)
+        rows, columns = ({part.key: part.label for part in parts} for parts in (spec.rows, spec.columns))
+        return wide.rename(index=rows, columns=columns)
 
 
 def run(**settings: Any) -> Run:
@@ -144,9 +145,9 @@ def run(**settings: Any) -> Run:
         UserError: A setting does not exist or has a wrong value.
         RunFailed: The run ended with an error.
     """
-    (config,) = configurations(_words(settings), many=False)
+    config = configuration(_words(settings))
     results = ResultsFolder(Path(config.paths.results), config.runtime.stale)
-    outcome = carry_out(config, LaunchOptions(), lambda round, rounds: None)
+    outcome = carry_out(LaunchOptions(), config, lambda *_: None)
     if outcome.state is RunState.INTERRUPTED:
         raise KeyboardInterrupt
     return _runs(results, {config.key: config})[0]
@@ -164,12 +165,12 @@ def sweep(launcher: str = "local", workers: int | None = None, **axes: Any) -> "
         UserError: A setting does not exist or has a wrong value.
         RunFailed: A run ended with an error. The others have been carried out.
     """
-    configs = configurations(_words(axes, many=True), many=True)
+    swept = swept_runs(_words(axes, many=True))
     options = validate(LaunchOptions, {"launcher": launcher, "workers": workers})
-    index, code = sweep_missing(options, configs)
-    if code == 130:
-        raise KeyboardInterrupt
-    return _runs(index.results, {config.key: config for config in configs})
+    with sweep_missing(options, swept) as (index, code):
+        if code == 130:
+            raise KeyboardInterrupt
+        return _runs(index.results, {run.config.key: run.config for run in swept.runs})
 
 
 def runs(results: str | Path = "results", **where: Any) -> "Runs":

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from benchmark.bench import peers
-from benchmark.cli.overrides import configurations
+from benchmark.cli.overrides import configuration
 from benchmark.errors import UserError
 from benchmark.runs.build import build_run
 from benchmark.runs.data import load_data
@@ -48,7 +48,7 @@ def test_bare_loop_and_fedtables_have_the_same_weights_after_each_round(
     words = [*ours.SETTINGS, *FAKE]
     ours.make(tmp_path / "job.pt", words)
     monkeypatch.setenv("BENCH_PEERS_JOB", str(tmp_path / "job.pt"))
-    (config,) = configurations(words, many=False)
+    config = configuration(words)
     run = build_run(config, load_data(config))
     written = job.load()
     net, state = written.network(), run.initial_state()

@@ -242,7 +242,7 @@ def test_architecture_names_functions_that_exist() -> None:
 
 
 def test_runs_that_documents_show_compose() -> None:
-    from benchmark.cli.overrides import configurations
+    from benchmark.cli.overrides import sweep
 
     pages = [path for path in documents() if path.name != "method.md"]  # its method is no file
     shown = [
@@ -252,4 +252,4 @@ def test_runs_that_documents_show_compose() -> None:
     for line in shown:
         words = shlex.split(line, comments=True)[4:]
         ours = [word for word in words if not word.startswith(("-", "launcher", "tracking"))]
-        assert configurations(ours, many=True)
+        assert sweep(ours).runs

@@ -30,6 +30,10 @@ COMMANDS = {
     "document": Command("the pages in docs/reference, made from the code", "[check]"),
     "track": Command("send to W&B what was not sent yet of runs, tables and figures"),
     "plan": Command("what tables need before they are made: runs, hours on this device, disk, missing data"),
+    "runs": Command(
+        "the runs of a results folder by any setting: method=fed* train.lr=0.1 state=failed",
+        "[KEY=VALUE ...] [--delete]",
+    ),
     "status": Command("how many runs are done, running, waiting, failed, diverged or missing", "[--watch]"),
     "verify": Command(
         "compare the files of runs with what was written, and set damaged runs aside", "[--repair]"

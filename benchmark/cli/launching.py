@@ -103,6 +103,7 @@ def run_missing(
     runs: Mapping[str, RunConfig] | None = None,
     prefix: str = "",
     seed_ended: Callable[[int], None] | None = None,
+    names: Mapping[str, str] | None = None,
 ) -> Iterator[int]:
     """Carry out the runs that have not ended; gives exit code 0, 1 (a run failed) or 130 (stopped).
 
@@ -116,6 +117,7 @@ def run_missing(
         plans: The tables. Their rules, models and data are checked before the first run starts.
         runs: The runs by key, if they are not those of ``plans``.
         prefix: Written before the names of the groups in which the runs are tracked.
+        names: What lines about runs call them, if not by their keys.
         seed_ended: Called by a local launch when all runs of a seed have ended and runs of other seeds have not.
     """
     if runs is None:
@@ -135,7 +137,7 @@ def run_missing(
             for spec, cells in plans:
                 check(spec, cells)
             missing = _with_data(index, runs)
-            view = _view(options, index, plans, runs, seed_ended)
+            view = _view(options, index, plans, runs, seed_ended, names or {})
             if isinstance(launcher, SlurmSettings):
                 code = _cluster(options, launcher, index, list(runs.values()), tracked, view)
             else:
@@ -186,13 +188,19 @@ def _view(
     plans: Plans,
     runs: Mapping[str, RunConfig],
     seed_ended: Callable[[int], None] | None,
+    names: Mapping[str, str],
 ) -> ProgressView:
     """What shows a launch on the standard output."""
     states = {key: index.state(key) if index.has_ended(key) else RunState.MISSING for key in runs}
     seeds = {key: run.seed for key, run in runs.items()}
     progress = Progress(index, states, seeds, {key: run.train.rounds for key, run in runs.items()})
     return ProgressView(
-        progress, TextConsole(), _grids(plans, runs), verbose=options.verbose, seed_ended=seed_ended
+        progress,
+        TextConsole(),
+        _grids(plans, runs),
+        verbose=options.verbose,
+        seed_ended=seed_ended,
+        names=names,
     )
 
 

@@ -32,6 +32,7 @@ from benchmark.config.compose import (
 from benchmark.config.merge import Settings, merge, plain
 from benchmark.config.schema import RunConfig
 from benchmark.errors import ConfigError, UserError, wrong
+from benchmark.experiments.sweeps import Sweep, SweptRun
 
 SHORT = {
     "results": "paths.results",
@@ -54,27 +55,35 @@ class _Files:
         return group_names(group)
 
 
-def configurations(words: Sequence[str], many: bool) -> list[RunConfig]:
+def configuration(words: Sequence[str]) -> RunConfig:
+    """The configuration of one run. Errors as `sweep`; several values of a key are one of them."""
+    (run,) = _runs(_axes(words, many=False))
+    return run.config
+
+
+def sweep(words: Sequence[str]) -> Sweep:
     """The configurations of all combinations, in the order of the words; the last word changes fastest.
 
-    Args:
-        words: Overrides of the command line. The last one of a key counts.
-        many: Whether sweeps are allowed.
-
-    Raises:
-        ConfigError: An unknown key or name (with the nearest), or a value that is not allowed.
+    The last word of a key counts. `ConfigError` for an unknown key or name (with the nearest), or a value that is not
+    allowed.
     """
-    configs = []
-    axes = _axes(words, many)
+    return Sweep(_runs(_axes(words, many=True)))
+
+
+def _runs(axes: Sequence[Sequence[Override]]) -> list[SweptRun]:
+    runs = []
     for overrides in itertools.product(*axes):
-        swept = " ".join(
-            str(override.input_line) for override, axis in zip(overrides, axes, strict=True) if len(axis) > 1
-        )
+        swept = [override for override, axis in zip(overrides, axes, strict=True) if len(axis) > 1]
+        values = {
+            override.get_key_element(): str(override.input_line).partition("=")[2] for override in swept
+        }
         try:
-            configs.append(resolve(_composed(overrides)))
+            plain = _composed(overrides)
+            runs.append(SweptRun(values, resolve(plain), plain))
         except UserError as error:
-            raise ConfigError(f"{swept}: {error}" if swept else str(error)) from error
-    return configs
+            words = " ".join(str(override.input_line) for override in swept)
+            raise ConfigError(f"{words}: {error}" if words else str(error)) from error
+    return runs
 
 
 def plain_configuration(words: Sequence[str]) -> Settings:

@@ -4,6 +4,7 @@ import contextlib
 import io
 import math
 import os
+import shlex
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -14,7 +15,9 @@ from pydantic import Field
 
 from benchmark.cli.launching import plans_of
 from benchmark.cli.options import parse
-from benchmark.experiments.plan import unique_runs
+from benchmark.cli.overrides import sweep
+from benchmark.errors import UserError
+from benchmark.experiments.plan import Cells, unique_runs
 from benchmark.experiments.selection import TableQuery
 from benchmark.experiments.spec import TableSpec
 from benchmark.fidelity.ledger import Chapter, LedgerEntry, load
@@ -46,7 +49,11 @@ def main(words: Sequence[str]) -> int:
 
 def write_report(query: TableQuery, index: RunIndex, out: Path | None = None) -> Path:
     """Write ``index.html`` about the selected tables, as far as they have runs; its path."""
-    plans = sorted(plans_of(query), key=lambda plan: (plan[0].paper, plan[0].table or math.inf, plan[0].name))
+    tables = sorted(
+        plans_of(query), key=lambda plan: (plan[0].paper, plan[0].table or math.inf, plan[0].name)
+    )
+    plans = [(*plan, query.command(f"table name={plan[0].name} preset={query.preset}")) for plan in tables]
+    plans += _sweeps(index) if not query.selects else []
     from benchmark.reports.collect import collect
     from benchmark.reports.details import Details
     from benchmark.reports.layout import as_table
@@ -54,18 +61,17 @@ def write_report(query: TableQuery, index: RunIndex, out: Path | None = None) ->
 
     chapters, details = load(), Details(index, query)
     newest, sections, absent, shown = 0.0, [], [], dict[str, RunState]()
-    for spec, cells in plans:
+    for spec, cells, command in plans:
         runs = unique_runs([cells])
         index.refresh(runs)
         statuses = [status for key in runs if (status := index.status(key))]
-        command = query.command(f"table name={spec.name} preset={query.preset}")
         if not statuses:
             absent.append((spec.title, spec.name, command))
             continue
         newest = max(newest, *(status.updated for status in statuses))
         shown |= {key: index.state(key) for key in runs}
-        results = collect(spec, query.preset, cells, index)
-        details.add(results, cells)
+        results = collect(spec, query.preset if spec.paper != "sweep" else spec.presets[0], cells, index)
+        details.add(results, cells, command)
         sections.append(Section(results, as_table(results), command, _entries(chapters, spec)))
     folder = out or query.results / "report"
     page = Page(
@@ -81,6 +87,19 @@ def write_report(query: TableQuery, index: RunIndex, out: Path | None = None) ->
     path = folder / "index.html"
     write_with_folder(path, render(page).encode(), durable=False)
     return path
+
+
+def _sweeps(index: RunIndex) -> list[tuple[TableSpec, Cells, str]]:
+    """The sweeps of a results folder as tables, with the commands that repeat them."""
+    from benchmark.reports.sweeps import read_words
+
+    plans = []
+    for words in read_words(index.results):
+        with contextlib.suppress(UserError):  # its files of conf are no longer there
+            plans.append(
+                (*sweep(words).table(), shlex.join(["python", "-m", "benchmark", "run", "-m", *words]))
+            )
+    return plans
 
 
 def report_of_all(query: TableQuery, index: RunIndex) -> Path:

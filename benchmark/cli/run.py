@@ -1,22 +1,34 @@
 """``python -m benchmark run``: one run in this process, or with -m every combination through a launcher."""
 
-import sys
-from collections import Counter
-from collections.abc import Sequence
-from pathlib import Path
+from __future__ import annotations
 
-from benchmark.cli.launching import SHOWN, in_words, run_missing
+import contextlib
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from benchmark.cli.launching import in_words, run_missing
 from benchmark.cli.options import LaunchOptions, parse, tracking_settings
-from benchmark.cli.overrides import configurations, plain_configuration
+from benchmark.cli.overrides import configuration, plain_configuration, sweep
 from benchmark.config.compose import CHOICES, as_yaml, explained_yaml, group_names
 from benchmark.config.schema import RunConfig, declared_settings
+from benchmark.engine.records import Record
 from benchmark.errors import ConfigError, wrong
 from benchmark.experiments.plan import check_names
+from benchmark.experiments.sweeps import METRIC, Sweep
+from benchmark.launch.progress import duration
 from benchmark.launch.tasks import StopRequest, say, signals_request_stop
+from benchmark.launch.view import STATUS_SECONDS
 from benchmark.runs.index import RunIndex
-from benchmark.runs.status import RunState
+from benchmark.runs.status import RunResult, RunState
 from benchmark.runs.store import ResultsFolder
 from benchmark.tracking import TrackedRun, tracking
+
+if TYPE_CHECKING:
+    from benchmark.runs.execute import Progress
 
 MANY, HELP, SHOW, VERBOSE = {"-m", "--multirun"}, {"-h", "--help"}, {"-c", "--cfg"}, "--verbose"
 
@@ -50,13 +62,12 @@ def main(words: Sequence[str]) -> int:
         return 0
     options = parse(ours, "run", LaunchOptions)
     if MANY & flags:
-        return _sweep(options, configurations(rest, many=True))
+        return _sweep(options, sweep(rest), rest)
     if {"launcher", "workers", VERBOSE} & {_option_of(word) for word in ours}:
         raise ConfigError(
             f"run: launcher, workers and {VERBOSE} are for sweeps. Put -m behind `run`, or leave them out."
         )
-    (config,) = configurations(rest, many=False)
-    return _one(options, config)
+    return _one(options, configuration(rest))
 
 
 def _option_of(word: str) -> str:
@@ -65,28 +76,66 @@ def _option_of(word: str) -> str:
 
 
 def _one(options: LaunchOptions, config: RunConfig) -> int:
-    check_names(config)
-    from benchmark.runs.execute import execute
-
-    results = Path(config.paths.results)
-    progress = _print_progress if sys.stdout.isatty() else lambda round, rounds: None
-    stop = StopRequest()
-    with (
-        tracking(tracking_settings(options), results, [TrackedRun(config.key)]),
-        signals_request_stop(stop, raises=True),
-    ):
-        state, message, _ = execute(config, progress, lambda: stop.reason is not None)
-    if state is RunState.RUNNING:
-        raise ConfigError(message)
+    results = ResultsFolder(Path(config.paths.results), config.runtime.stale)
+    state, message, _ = carry_out(options, config, RoundLines())
     if state is RunState.DONE and message:
         print(message, file=sys.stderr)
-    _print_result(config, RunIndex(ResultsFolder(results, config.runtime.stale)))
+    _print_result(config, RunIndex(results))
     return 130 if state is RunState.INTERRUPTED else int(state is RunState.FAILED)
 
 
-def _print_progress(round: int, rounds: int) -> None:
+def carry_out(options: LaunchOptions, config: RunConfig, progress: Progress) -> RunResult:
+    """Carry out one run in this process.
 
-    say(f"round {round}/{rounds}", end="\n" if round == rounds else "\r")
+    Raises:
+        ConfigError: A setting names what does not exist, or another process works on the run. No folder is made.
+        UserError: The run failed because of a user's mistake.
+    """
+    check_names(config)
+    from benchmark.runs.execute import execute
+
+    config.build_method()
+    stop = StopRequest()
+    with (
+        tracking(tracking_settings(options), Path(config.paths.results), [TrackedRun(config.key)]),
+        signals_request_stop(stop, raises=True),
+    ):
+        result = execute(config, progress, lambda: stop.reason is not None)
+    if result.state is RunState.RUNNING:
+        raise ConfigError(result.message)
+    return result
+
+
+class RoundLines:
+    """Prints rounds as they end: on a terminal all of them, in place; elsewhere one now and then."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        """``clock``: seconds."""
+        self.clock, self.is_terminal = clock, sys.stdout.isatty()
+        self.began = self.told = clock()
+        self.first: int | None = None
+        self.values: dict[str, float] = {}
+
+    def __call__(self, round: int, rounds: int, records: Sequence[Record]) -> None:
+        """Take what a round recorded."""
+        shown = {("train", "loss"): "loss", ("test", METRIC): f"test {METRIC}"}
+        for record in records:
+            if record.group == "all" and (record.split, record.metric) in shown:
+                self.values[shown[record.split, record.metric]] = record.value
+        if self.first is None:  # what an earlier process did took no time of this one
+            self.began, self.first = self.clock(), round
+            return
+        now = self.clock()
+        parts = [f"{name} {value:.4f}" for name, value in self.values.items()]
+        if round < rounds:
+            left = (rounds - round) * (now - self.began) / (round - self.first)
+            parts.append(f"about {duration(left)} left")
+        line = f"round {round}/{rounds}: {', '.join(parts)}"
+        if self.is_terminal:
+            say(f"\r{line}\033[K", end="\n" if round == rounds else "")
+        elif now - self.told >= STATUS_SECONDS:
+            self.told = now
+            say(line)
 
 
 def _print_result(config: RunConfig, index: RunIndex) -> None:
@@ -99,16 +148,29 @@ def _print_result(config: RunConfig, index: RunIndex) -> None:
         print(f"  {split}: " + ", ".join(f"{name} {value:.4f}" for name, value in metrics.items()))
 
 
-def _sweep(options: LaunchOptions, configs: Sequence[RunConfig]) -> int:
-    """Carry out what is missing of many runs, through the launcher of the tables."""
+def _sweep(options: LaunchOptions, swept: Sweep, words: Sequence[str]) -> int:
+    """Carry out what is missing of a sweep, and write and print its table."""
+    from benchmark.reports.render import terminal
+    from benchmark.reports.sweeps import write_sweep
+
+    with sweep_missing(options, swept) as (index, code):
+        table, where = write_sweep(swept, words, index)
+        print(terminal.render(table, with_notes=False), end="")
+        print(where)
+        counts = Counter(index.state(run.config.key) for run in swept.runs)
+        print(f"{counts.total()} runs: {in_words(counts)}")
+    return code
+
+
+@contextlib.contextmanager
+def sweep_missing(options: LaunchOptions, swept: Sweep) -> Iterator[tuple[RunIndex, int]]:
+    """Carry out what is missing of a sweep through the launcher of the tables; gives the runs and the exit code."""
+    configs = [run.config for run in swept.runs]
     paths, runtime = configs[0].paths, configs[0].runtime
     if any((config.paths, config.runtime) != (paths, runtime) for config in configs):
         raise ConfigError("run: paths and runtime are the same for all runs of a sweep; give each one value.")
-    runs = {config.key: config for config in configs}
     options = options.model_copy(update={"threads": runtime.threads, "device": runtime.device})
     index = RunIndex(ResultsFolder(Path(paths.results), runtime.stale).open())
-    with run_missing(options, index, (), runs) as code:
-        for run in list(runs.values())[:SHOWN]:
-            _print_result(run, index)
-        print(f"{len(runs)} runs: {in_words(Counter(map(index.state, runs)))}")
-    return code
+    names = {run.config.key: run.name for run in swept.runs}
+    with run_missing(options, index, [swept.table()], names=names) as code:
+        yield index, code

@@ -1,6 +1,5 @@
 """``python -m benchmark runs``: the runs of a results folder, found by any key of their configuration."""
 
-import contextlib
 import sys
 from collections.abc import Sequence
 from typing import Literal
@@ -64,7 +63,12 @@ def _print(runs: Sequence[ListedRun], options: RunsOptions) -> None:
         return
     view = TextTable(*map(str, frame.columns))
     for row in frame.itertuples(index=False):
-        view.add_row(*("" if value != value else f"{value:.4g}" if isinstance(value, float) else str(value) for value in row))
+        view.add_row(
+            *(
+                "" if value != value else f"{value:.4g}" if isinstance(value, float) else str(value)
+                for value in row
+            )
+        )
     TextConsole().print(view)
 
 

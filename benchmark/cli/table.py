@@ -26,6 +26,7 @@ from benchmark.runs.index import RunIndex
 from benchmark.runs.store import ResultsFolder
 
 if TYPE_CHECKING:
+    from benchmark.reports.results import TableResults
     from benchmark.reports.tables import Table
 
 
@@ -42,7 +43,11 @@ class TableOptions(TableQuery, LaunchOptions):
 
 def main(words: Sequence[str]) -> int:
     """Plan, launch, write tables and report; exit code 0, 1 (a run failed) or 130 (stopped)."""
-    options = parse(words, "table", TableOptions)
+    return make_tables(parse(words, "table", TableOptions))[0]
+
+
+def make_tables(options: TableOptions) -> tuple[int, list[TableResults]]:
+    """As the command: its exit code, and the results of the tables that are made of runs."""
     plans, analyses = plans_of(options, options), find_analyses(options)
     from benchmark.reports.collect import collect
     from benchmark.reports.layout import as_table, check_show
@@ -59,12 +64,14 @@ def main(words: Sequence[str]) -> int:
             part = options.model_copy(update={"columns": column})
             needed += plan_tables([spec_called(name)], part, run_settings(overview.index.results, options))
     written: list[tuple[Table, str]] = []
+    results: list[TableResults] = []
 
     def write_tables() -> None:
         """Write the tables from the runs that have ended so far."""
         overview.refresh(unique_runs([cells for _, cells in plans]))
-        for spec, cells in plans:
-            table = as_table(collect(spec, options.preset, cells, overview.index), options.show)
+        results[:] = [collect(spec, options.preset, cells, overview.index) for spec, cells in plans]
+        for (spec, cells), result in zip(plans, results, strict=True):
+            table = as_table(result, options.show)
             # The whole table may lie in the folder of the preset.
             table = replace(table, name=spec.name + "_part" * (spec.is_part and options.out is None))
             written.append((table, f"{spec.name}: {_summary(overview, cells)}; {write(table, folder)}"))
@@ -85,7 +92,7 @@ def main(words: Sequence[str]) -> int:
         _print_results(written, with_tables=sys.stdout.isatty() and code != 130)
     if code != 130:
         print(f"report: {report_of_all(options, overview.index)}")
-    return code
+    return code, results
 
 
 def _print_results(written: Sequence[tuple[Table, str]], with_tables: bool) -> None:

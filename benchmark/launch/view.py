@@ -34,6 +34,7 @@ class ProgressView(Listener):
         *,
         verbose: bool = False,
         seed_ended: Callable[[int], None] | None = None,
+        names: Mapping[str, str] | None = None,
     ) -> None:
         """Take what is to be shown.
 
@@ -43,9 +44,11 @@ class ProgressView(Listener):
             grids: The tables that the runs belong to.
             verbose: Print a line for every run that has ended, not only if it ended badly.
             seed_ended: Called with a seed when all its runs have ended and runs of other seeds have not.
+            names: What lines about runs call them, if not by their keys.
         """
         self._progress, self._verbose, self._seed_ended = progress, verbose, seed_ended
         self._open_seeds: Counter[int] = Counter()
+        self._names = names or {}
         self._looked_at = 0.0
         self._told_at, self._told_share, self._told = -STATUS_SECONDS, -STATUS_SHARE, ""
         self._live = None
@@ -95,7 +98,8 @@ class ProgressView(Listener):
         self._progress.note({outcome.key: outcome.state})
         if self._verbose or not (done or stopped):
             why = "" if done else f": {outcome.message.strip().partition(chr(10))[0]}"
-            say(f"{outcome.state:<11} {outcome.key} ({duration(outcome.seconds)}){why}")
+            name = self._names.get(outcome.key, outcome.key)
+            say(f"{outcome.state:<11} {name} ({duration(outcome.seconds)}){why}")
         seed = self._progress.seeds[outcome.key]
         self._open_seeds[seed] -= 1
         if self._seed_ended and not stopped and not self._open_seeds[seed] and self._open_seeds.total():

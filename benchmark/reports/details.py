@@ -67,8 +67,8 @@ class Details:
     partitions: dict[str, str] = field(default_factory=dict)
     _recorded: dict[tuple[str, str], dict[str, Any]] = field(default_factory=dict)
 
-    def add(self, results: TableResults, cells: Cells) -> None:
-        """Add all cells of a table that have runs."""
+    def add(self, results: TableResults, cells: Cells, command: str = "") -> None:
+        """Add all cells of a table that have runs. ``command`` repeats all cells of a sweep."""
         spec, first = results.spec, _baseline(results.spec)
         for key, result in results.cells.items():
             if not result.runs:
@@ -93,7 +93,8 @@ class Details:
                 content["tuned"] = planned.chosen.source if planned.chosen else ""
                 content["sources"] = list(explain(with_selection(planned.plain)))
                 words = _environment(content["runs"])
-            content |= {"command": self.command(spec, result, words), "complete": result.complete}
+            repeats = command if spec.paper == "sweep" else self.command(spec, result, words)
+            content |= {"command": repeats, "complete": result.complete}
             self.cells[cell_name(spec, *key)] = pack(content)
 
     def command(self, spec: TableSpec, result: CellResult, words: Sequence[str]) -> str:

@@ -87,8 +87,9 @@ def _caption(results: TableResults, show: Show) -> str:
     if spec.reference_row is not None:
         which = f"compared seed by seed with {spec.row(spec.reference_row).label} in the evaluated rounds"
     over = {0: "no run planned", 1: "one seed, so without spread"}.get(seeds, f"mean ± SD over {seeds} seeds")
-    other = "" if results.preset == "paper" else " (not the paper's data and budget)"
-    text = f"{what}, {which}, {over}, preset {results.preset}{other}."
+    preset = f", preset {results.preset}" if spec.published else ""  # a table of one's own repeats no paper
+    other = " (not the paper's data and budget)" if preset and results.preset != "paper" else ""
+    text = f"{what}, {which}, {over}{preset}{other}."
     return f"Measured minus published: {text.replace(' ± SD', '')}" if show == "difference" else text
 
 

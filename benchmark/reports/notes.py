@@ -177,7 +177,9 @@ def _with_seeds(cell: CellResult, reasons: Mapping[str, Sequence[int]]) -> list[
 def _preset(results: TableResults) -> list[str]:
     spec, preset = results.spec, results.preset
     lines = ["Data, models, budgets and settings are the paper's as far as it states them."]
-    if preset != "paper":
+    if not spec.published:  # it repeats no paper
+        lines = []
+    elif preset != "paper":
         lines = [
             f"The numbers of preset {preset} are not the paper's: other data or less of them, a smaller model "
             "and a smaller budget, through the same partition and method code."

@@ -24,7 +24,9 @@ def run_frame(runs: Sequence[ListedRun], results: Path) -> pd.DataFrame:
         row |= {"state": str(run.state), "round": status.round if status else 0}
         final = status.final if status else {}
         row |= {f"{split}.{metric}": value for split, of in final.items() for metric, value in of.items()}
-        rows.append(row | {"seconds": status.seconds if status else 0.0, "folder": str(results / "runs" / run.key)})
+        rows.append(
+            row | {"seconds": status.seconds if status else 0.0, "folder": str(results / "runs" / run.key)}
+        )
     frame = pd.DataFrame(rows)
     last = [column for column in ("seconds", "folder") if column in frame]
     return frame[[*(column for column in frame if column not in last), *last]]

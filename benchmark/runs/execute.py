@@ -39,8 +39,8 @@ log = logging.getLogger("fedtables")
 WRITE_SECONDS = 1.0
 """Time between two writes of records. A checkpoint and the end write all records at once."""
 
-Progress = Callable[[int, int], None]
-"""``progress(round, rounds)``, called after every round."""
+Progress = Callable[[int, int, Sequence[Record]], object]
+"""``progress(round, rounds, records)``, called after every round with what it recorded."""
 
 Stop = Callable[[], bool]
 
@@ -53,9 +53,7 @@ def work(payload: dict[str, Any], stop: Stop) -> RunResult:
         return RunResult(RunState.FAILED, str(error))
 
 
-def execute(
-    config: RunConfig, progress: Progress = lambda r, n: None, stop: Stop = lambda: False
-) -> RunResult:
+def execute(config: RunConfig, progress: Progress = lambda *_: None, stop: Stop = lambda: False) -> RunResult:
     """Carry out one run, or continue it, or return the outcome of a run that has ended.
 
     The folder of the run gets all results. A failure leaves its message in status.json and its traceback in log.txt.
@@ -220,7 +218,7 @@ class RunSession:
         """Carry out all remaining rounds and return the final status, which is already written."""
         run, config = self.federation, self.config
         state = self._resume()
-        self.progress(state.round, config.train.rounds)
+        self.progress(state.round, config.train.rounds, [])
         last: list[Record] = []
         try:
             if not self.writer.records_bytes:
@@ -233,7 +231,7 @@ class RunSession:
                     last = run.evaluate(state)
                     records += last
                 self._record(records)
-                self.progress(state.round, config.train.rounds)
+                self.progress(state.round, config.train.rounds, records)
                 if not ended and state.round % config.runtime.checkpoint_every == 0:
                     self._checkpoint(state)
                 if not ended and self.stop():

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from job import Clock, Job
 
-from benchmark.cli.overrides import configurations
+from benchmark.cli.overrides import configuration
 from benchmark.cli.run import main as run_command
 from benchmark.engine.randomness import generator
 from benchmark.engine.records import Cost
@@ -33,7 +33,7 @@ SETTINGS = (
 
 def make(path: Path, words: list[str]) -> None:
     """Write the job that ``words`` of ``python -m benchmark run`` describe: what FedTables does with seed 0."""
-    (config,) = configurations(words, many=False)
+    config = configuration(words)
     data = load_data(config)
     run = build_run(config, data)
     pool = client_pool(run.clients, run.initial_state(), Cost())
@@ -62,8 +62,8 @@ def one(results: str) -> int:
     """Carry out the job, and report."""
     clock = Clock()
     words = [*SETTINGS, f"paths.results={results}"]
-    (config,) = configurations(words, many=False)
-    execute(config, progress=lambda done, rounds: clock.tick() if done else None)
+    config = configuration(words)
+    execute(config, progress=lambda done, *_: clock.tick() if done else None)
     status = ResultsFolder(Path(results)).run(config.key).status()
     clock.report("this checkout", status.final["test"]["accuracy"] if status else 0.0)
     return 0

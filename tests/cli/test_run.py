@@ -11,7 +11,7 @@ import pytest
 import yaml
 from command_line import FAKE_RUN, footprint, numbers
 
-from benchmark.cli.overrides import configurations
+from benchmark.cli.overrides import configuration, sweep
 from benchmark.errors import ConfigError
 from benchmark.launch.view import ProgressView
 
@@ -41,7 +41,7 @@ def bits(results: str) -> dict[str, tuple[bytes, str]]:
 )
 def test_swept_values(word: str, values: tuple[Any, ...]) -> None:
     """Every combination in the order of the words, the last of which changes fastest."""
-    found = configurations([word, "train.lr=0.1,0.2"], many=True)
+    found = [run.config for run in sweep([word, "train.lr=0.1,0.2"]).runs]
     key = word.partition("=")[0]
     seen = [(run.seed if key == "seed" else run.method["name"], run.train.lr) for run in found]
     assert seen == list(itertools.product(values, (0.1, 0.2)))
@@ -68,7 +68,7 @@ def test_swept_values(word: str, values: tuple[Any, ...]) -> None:
 )
 def test_words_that_are_refused(words: str, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
-        configurations(words.split(), many=True)
+        sweep(words.split())
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def test_words_that_are_refused(words: str, said: str) -> None:
 def test_options_of_the_data_set(words: str, options: dict[str, Any]) -> None:
     """Acevedo-20 has ``strict`` and other options, and conf/dataset/acevedo.yaml sets none. A default is no change."""
     base = ["dataset=acevedo", "partition=iid", "train.batch_size=32"]
-    (plain,), (run,) = (configurations([*base, *more], many=False) for more in ((), words.split()))
+    plain, run = configuration(base), configuration([*base, *words.split()])
     assert run.dataset.options == options
     assert (run.hash == plain.hash) == (not options)
 

@@ -13,7 +13,7 @@ from omegaconf import OmegaConf
 
 import datasets
 import partitions.core.registry
-from benchmark.cli.overrides import configurations
+from benchmark.cli.overrides import configuration
 from benchmark.config.compose import CHOICES, compose, group_names, load_group, resolve
 from benchmark.config.files import load_yaml
 from benchmark.config.merge import merge
@@ -80,7 +80,7 @@ def test_hydra_the_planner_and_the_command_line_agree(
 ) -> None:
     words = shlex.split(text)
     planned = config(*layers, preset="small" if "preset=small" in words else "quick")
-    (ours,) = configurations(words, many=False)
+    ours = configuration(words)
     assert hydra(words) == planned == ours
     assert hydra(words).hash == planned.hash == ours.hash
 

@@ -142,7 +142,7 @@ def test_an_array_that_changes_under_a_running_command(config: RunConfig) -> Non
     path = Path(status_of(first).prepared) / "train_labels.npy"
     whole = path.read_bytes()
 
-    def spoil(round: int, rounds: int) -> None:
+    def spoil(round: int, *_: object) -> None:
         stat = path.stat()
         with path.open("r+b") as stream:  # in place, with the old time
             stream.seek(-8, os.SEEK_END)

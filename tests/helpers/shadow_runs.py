@@ -104,7 +104,7 @@ def compare(
 def _interrupted_once(config: RunConfig) -> str:
     """Carry out a run in two parts, the second from a checkpoint; returns why it failed."""
     rounds: list[int] = []
-    first = execute(config, lambda done, _: rounds.append(done), lambda: rounds[-1:] == [2])
+    first = execute(config, lambda done, *_: rounds.append(done), lambda: rounds[-1:] == [2])
     if first.state != "interrupted":
         return first.message
     second = execute(config)

@@ -122,7 +122,7 @@ class Gate:
 
     limit: int
 
-    def __call__(self, round: int, rounds: int) -> None:
+    def __call__(self, round: int, *_: object) -> None:
         """Wait, if ``round`` is the limit."""
         while round >= self.limit:
             time.sleep(1)

@@ -29,14 +29,14 @@ Patch = Callable[[pytest.MonkeyPatch], None]
 def stop_after(config: RunConfig, rounds: int) -> None:
     """Carry a run out as far as this round."""
     reached = [0]
-    outcome = execute(config, lambda round, _: reached.append(round), lambda: reached[-1] >= rounds)
+    outcome = execute(config, lambda round, *_: reached.append(round), lambda: reached[-1] >= rounds)
     assert outcome.state == "interrupted"
 
 
 def go_on(config: RunConfig) -> tuple[int, str]:
     """Carry a run out to its end: (round from which it went on, message)."""
     rounds: list[int] = []
-    outcome = execute(config, lambda round, _: rounds.append(round))
+    outcome = execute(config, lambda round, *_: rounds.append(round))
     assert outcome.state == "done"
     return rounds[0], outcome.message
 

@@ -59,7 +59,7 @@ def test_killed_at_20_random_moments(tmp_path: Path) -> None:
         for name in ("calm", "killed")
     )
     times: list[float] = []
-    assert execute(calm, lambda round, rounds: times.append(time.perf_counter()))[0] == "done"
+    assert execute(calm, lambda *_: times.append(time.perf_counter()))[0] == "done"
     one_round = (times[-1] - times[0]) / rounds
 
     folder, rng, seen = folder_of(config), np.random.default_rng(20), []
@@ -219,7 +219,7 @@ def test_seconds_of_all_processes_count(tmp_path: Path) -> None:
     """Stopped after two rounds; then its checkpoint says that they took 1,000 seconds."""
     config = tiny(tmp_path / "results", STATELESS, {"train": {"rounds": 4}})
     seen: list[int] = []
-    assert execute(config, lambda n, _: seen.append(n), lambda: 2 in seen)[0] == "interrupted"
+    assert execute(config, lambda n, *_: seen.append(n), lambda: 2 in seen)[0] == "interrupted"
     folder = folder_of(config)
     saved = checkpoint.load(folder.checkpoint_path, config)
     assert saved is not None and saved["state"]["round"] == 2 and 0 < saved["seconds"] < 1000

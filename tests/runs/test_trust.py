@@ -152,7 +152,7 @@ def test_records_that_were_edited_while_a_run_rests(tmp_path: Path, damage: Call
 def test_records_that_were_edited_while_a_run_is_at_work(tmp_path: Path) -> None:
     config = tiny(tmp_path / "results", STATEFUL)
 
-    def progress(round: int, rounds: int) -> None:
+    def progress(round: int, *_: object) -> None:
         if round == 2:
             path = folder_of(config).records_path
             path.write_bytes(path.read_bytes().replace(b"0.", b"1.", 1))
@@ -225,8 +225,8 @@ def test_a_changed_method_is_carried_out_again(ended: RunConfig, edited: Edit) -
     assert index_of(ended, stale="keep").state(ended.key) is RunState.DONE
     keep = ended.model_copy(update={"runtime": ended.runtime.model_copy(update={"stale": "keep"})})
     seen: list[int] = []
-    assert execute(keep, lambda round, _: seen.append(round))[0] == "done" and not seen
-    assert execute(ended, lambda round, _: seen.append(round))[0] == "done" and seen == [0, 1, 2, 3]
+    assert execute(keep, lambda round, *_: seen.append(round))[0] == "done" and not seen
+    assert execute(ended, lambda round, *_: seen.append(round))[0] == "done" and seen == [0, 1, 2, 3]
     assert bits(ended) == before
     assert index_of(ended).state(ended.key) is RunState.DONE
     (old,) = Path(ended.paths.results, "set_aside").glob("*/*/seed0/status.json")

@@ -1,0 +1,70 @@
+"""What comes of a sweep: ``results/sweeps/<name>/``, its table, a picture, and the words that repeat it."""
+
+import io
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from matplotlib.figure import Figure
+
+from benchmark.experiments.sweeps import COLUMN, Sweep
+from benchmark.reports.collect import collect
+from benchmark.reports.layout import as_table
+from benchmark.reports.results import TableResults
+from benchmark.reports.tables import Table
+from benchmark.reports.write import write
+from benchmark.runs.files import write_with_folder
+from benchmark.runs.index import RunIndex
+from benchmark.runs.store import ResultsFolder
+
+WORDS = "words.json"
+"""The words behind ``run -m``."""
+
+
+def write_sweep(sweep: Sweep, words: Sequence[str], index: RunIndex) -> tuple[Table, str]:
+    """Write the table of a sweep and, if one number was swept, the metric against it; the table, and where it is."""
+    spec, cells = sweep.table()
+    (preset,) = spec.presets
+    results = collect(spec, preset, cells, index)
+    folder = sweep_folder(index.results, sweep.name)
+    table = as_table(results)
+    table = replace(table, blocks=tuple(replace(block, head="Setting") for block in table.blocks))
+    where = write(table, folder)
+    write_with_folder(folder / WORDS, json.dumps(list(words)).encode(), durable=False)
+    if sweep.numbers:
+        picture = folder / f"{sweep.name}.png"
+        write_with_folder(picture, _picture(sweep, results), durable=False)
+        where += f", {picture.name}"
+    return table, where
+
+
+def sweep_folder(results: ResultsFolder, name: str) -> Path:
+    """Where the files of a sweep are."""
+    return results.root / "sweeps" / name
+
+
+def read_words(results: ResultsFolder) -> list[list[str]]:
+    """The words of all sweeps of a results folder."""
+    return [json.loads(path.read_bytes()) for path in sorted((results.root / "sweeps").glob(f"*/{WORDS}"))]
+
+
+def _picture(sweep: Sweep, results: TableResults) -> bytes:
+    """The metric against the one number that was swept: means and standard deviations over the seeds."""
+    points = []
+    for row, number in sweep.numbers.items():
+        summary = results.cells[row, COLUMN].summary
+        if summary is not None:
+            points.append((number, summary.mean, summary.std or 0.0))
+    figure = Figure(figsize=(4.0, 3.0), layout="constrained")
+    axes = figure.subplots()
+    numbers, means, spreads = zip(*sorted(points), strict=True) if points else ((), (), ())
+    axes.errorbar(numbers, means, spreads, marker="o", capsize=3)
+    if min(numbers, default=0.0) > 0 and max(numbers) >= 100 * min(numbers):
+        axes.set_xscale("log")
+    axes.set(
+        xlabel=sweep.keys[0], ylabel=f"{results.spec.metric_format.label} ({results.spec.metric_format.unit})"
+    )
+    stream = io.BytesIO()
+    figure.savefig(stream, format="png", dpi=150)
+    return stream.getvalue()
