@@ -17,7 +17,7 @@ from benchmark.config.compose import CHOICES, as_yaml, explained_yaml, group_nam
 from benchmark.config.schema import RunConfig, declared_settings
 from benchmark.engine.records import Record
 from benchmark.errors import ConfigError, wrong
-from benchmark.experiments.plan import check_names
+from benchmark.experiments.plan import check_run
 from benchmark.experiments.sweeps import METRIC, Sweep
 from benchmark.launch.progress import duration
 from benchmark.launch.tasks import StopRequest, say, signals_request_stop
@@ -91,10 +91,9 @@ def carry_out(options: LaunchOptions, config: RunConfig, progress: Progress) -> 
         ConfigError: A setting names what does not exist, or another process works on the run. No folder is made.
         UserError: The run failed because of a user's mistake.
     """
-    check_names(config)
+    check_run(config)
     from benchmark.runs.execute import execute
 
-    config.build_method()
     stop = StopRequest()
     with (
         tracking(tracking_settings(options), Path(config.paths.results), [TrackedRun(config.key)]),

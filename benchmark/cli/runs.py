@@ -1,10 +1,12 @@
 """``python -m benchmark runs``: the runs of a results folder, found by any key of their configuration."""
 
+import math
 import sys
 from collections.abc import Sequence
 from typing import Literal
 
 from pydantic import Field
+from rich.table import Column
 from rich.table import Table as TextTable
 
 from benchmark.cli.options import parse, words_of
@@ -16,6 +18,10 @@ from benchmark.runs.index import RunIndex
 from benchmark.runs.lease import Busy
 from benchmark.runs.listing import ListedRun, find_runs
 from benchmark.runs.store import ResultsFolder
+
+SPLITS = ("test.", "validation.")
+SHOWN = ("test.accuracy", "test.worst_group_accuracy", "test.loss")
+"""The metrics in the table. ``format=csv`` has all."""
 
 
 class RunsOptions(ResultsOptions):
@@ -61,15 +67,19 @@ def _print(runs: Sequence[ListedRun], options: RunsOptions) -> None:
     if options.format == "csv":
         print(frame.to_csv(index=False), end="")
         return
-    view = TextTable(*map(str, frame.columns))
+    hidden = [name for name in frame if "." in name and name.startswith(SPLITS) and name not in SHOWN]
+    frame = frame.drop(columns=hidden).rename(columns={"folder": "run"})
+    frame["run"] = [run.key for run in runs]
+    view = TextTable(*(Column(name, overflow="fold") for name in frame))
     for row in frame.itertuples(index=False):
-        view.add_row(
-            *(
-                "" if value != value else f"{value:.4g}" if isinstance(value, float) else str(value)
-                for value in row
-            )
-        )
+        view.add_row(*map(_text, row))
     TextConsole().print(view)
+
+
+def _text(value: object) -> str:
+    if isinstance(value, float):
+        return "" if math.isnan(value) else f"{value:.4g}"
+    return str(value)
 
 
 def _set_aside(index: RunIndex, runs: Sequence[ListedRun]) -> None:

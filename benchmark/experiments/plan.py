@@ -88,6 +88,15 @@ def check_names(run: RunConfig) -> None:
     datasets.get(run.dataset.name)
 
 
+def check_run(run: RunConfig) -> None:
+    """Raise a `UserError` if a run cannot be built. Imports torch, after all that can be checked without it."""
+    check_names(run)
+    from benchmark.models.networks import network_of
+
+    network_of(run.model.name, run.model.parameters)
+    run.build_method()
+
+
 def plan(
     spec: TableSpec,
     preset: str,
@@ -144,8 +153,7 @@ def check(spec: TableSpec, cells: Cells) -> None:
     for cell in cells.values():
         for run in cell.runs[:1]:
             try:
-                check_names(run)
-                run.build_method()
+                check_run(run)
             except BrokenFile:  # these runs fail one by one, with this message; the others are carried out
                 continue
             except ValueError as error:

@@ -46,6 +46,14 @@ def wanted_weights(model: NamedConfig) -> WeightsFile | None:
     return network.weights if network is not None and model.parameters.get("pretrained") is True else None
 
 
+def network_of(name: str, parameters: Mapping[str, Any]) -> Network:
+    """The settings of a network; `ConfigError` for an unknown name or parameter."""
+    if name not in networks:
+        expected = f"one of {', '.join(model_names())}"
+        raise ConfigError(wrong("model.name", name, expected, known=model_names()))
+    return validate(networks[name], parameters, "model.")
+
+
 def build_net(
     name: str,
     num_classes: int,
@@ -67,10 +75,7 @@ def build_net(
     Raises:
         ConfigError: An unknown name or parameter, or weights that cannot be used.
     """
-    if name not in networks:
-        expected = f"one of {', '.join(model_names())}"
-        raise ConfigError(wrong("model.name", name, expected, known=model_names()))
-    network = validate(networks[name], parameters, "model.")
+    network = network_of(name, parameters)
     # Initialisation draws from torch's own generator. It is put back, so that building a model changes no other draw.
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)

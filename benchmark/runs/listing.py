@@ -14,6 +14,8 @@ from benchmark.runs.status import RunState, Status
 from benchmark.runs.store import DamagedError
 
 STATE = "state"
+NAMES = {"format", *(f"{group}.name" for group in GROUPS)}
+"""Keys that say nothing beside the name of their group."""
 
 
 @dataclass(frozen=True)
@@ -27,10 +29,13 @@ class ListedRun:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Dotted key -> value of the whole configuration; a group (``method``) is also there by its name."""
-        plain = self.config.model_dump(mode="json", exclude={"paths", "runtime"})
-        names = {group: plain[group]["name"] for group in GROUPS if "name" in plain[group]}
-        return names | dict(_flat(plain))
+        """Dotted key -> value of all that decides the run; a group (``method``) goes by its name."""
+        plain = self.config.identity | {"seed": self.config.seed, "preset": self.config.preset}
+        names = {group: getattr(self.config, group) for group in GROUPS}
+        names = {
+            group: node["name"] if isinstance(node, dict) else node.name for group, node in names.items()
+        }
+        return names | {key: value for key, value in _flat(plain) if key not in NAMES}
 
     def fits(self, where: Mapping[str, str]) -> bool:
         """Whether the value of each key is one of the values or patterns, ``a,b*``, that ``where`` names."""
@@ -43,7 +48,7 @@ class ListedRun:
 
 def _flat(node: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     for key, value in node.items():
-        if isinstance(value, Mapping) and value:
+        if isinstance(value, Mapping):
             yield from _flat(value, f"{prefix}{key}.")
         else:
             yield f"{prefix}{key}", value
@@ -79,13 +84,7 @@ def find_runs(index: RunIndex, where: Mapping[str, str]) -> list[ListedRun]:
 
 
 def differing(runs: Sequence[ListedRun]) -> list[str]:
-    """The keys whose values are not the same in all runs. The name of a group stands for all its parameters."""
+    """The keys whose values are not the same in all runs."""
     settings = [run.settings for run in runs]
     keys = dict.fromkeys(key for values in settings for key in values)
-    several = [key for key in keys if len({as_text(values.get(key)) for values in settings}) > 1]
-    return [
-        key
-        for key in several
-        if not (key.endswith((".name", ".label")) and key.partition(".")[0] in GROUPS)
-        and any(key in values for values in settings)
-    ]
+    return [key for key in keys if len({as_text(values.get(key)) for values in settings}) > 1]

@@ -7,11 +7,14 @@ import signal
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 import yaml
 from command_line import FAKE_RUN, footprint, numbers
 
 from benchmark.cli.overrides import configuration, sweep
+from benchmark.cli.run import RoundLines
+from benchmark.engine.records import Record
 from benchmark.errors import ConfigError
 from benchmark.launch.view import ProgressView
 
@@ -183,6 +186,64 @@ def test_a_sweep_on_a_cluster_with_limits(cli: Any, tmp_path: Path, monkeypatch:
     assert [path.read_text().count("seed") for path in Path().glob("results/launcher/batches/*")] == [2, 2]
     assert cli(*FAKE_RUN, "seed=7").code == 0
     assert numbers(cli("status").out, "other runs") == {"waiting": 4, "done": 1}
+
+
+def test_a_sweep_ends_with_its_table(cli: Any) -> None:
+    """A row for each combination without the seed; mean and spread by hand from what the runs have recorded."""
+    words = (*FAKE_RUN, "-m", "method=fedavg,fedprox", "train.lr=0.1,0.3", "launcher=inline", "--verbose")
+    code, out, err = cli(*words, "seed=0,1")
+    assert (code, err) == (0, "")
+    assert out.count("\ndone ") == 8 and "method=fedavg train.lr=0.3 seed=1 (" in out
+    (folder,) = Path("results/sweeps").iterdir()
+    table = pd.read_csv(folder / f"{folder.name}.csv").set_index("row")
+    finals: dict[str, list[float]] = {}
+    for path in Path("results/runs").glob("*/seed*/status.json"):
+        config = yaml.safe_load((path.parent / "config.yaml").read_text())
+        row = f"method={config['method']['name']} train.lr={config['train']['lr']}"
+        finals.setdefault(row, []).append(100 * json.loads(path.read_text())["final"]["test"]["accuracy"])
+    assert set(table.index) == set(finals) and len(finals) == 4
+    for row, values in finals.items():
+        assert table.loc[row, "n"] == 2
+        assert table.loc[row, "mean"] == pytest.approx(sum(values) / 2, abs=1e-5)
+        assert table.loc[row, "std"] == pytest.approx(abs(values[0] - values[1]) / 2**0.5, abs=1e-5)
+        assert f"{row} " in out
+    assert not list(folder.glob("*.png")), "two settings were swept"
+    assert cli(*words, "seed=0,1,2").code == 0
+    assert [path.name for path in Path("results/sweeps").iterdir()] == [folder.name], (
+        "more seeds, the same sweep"
+    )
+    assert cli("report").code == 0
+    assert folder.name in Path("results/report/index.html").read_text()
+
+
+def test_a_sweep_of_one_number_has_a_picture(cli: Any) -> None:
+    code, out, _ = cli(*FAKE_RUN, "-m", "train.lr=0.1,0.2", "launcher=inline")
+    (picture,) = Path("results/sweeps").glob("lr-*/lr-*.png")
+    assert code == 0 and picture.name in out and picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_lines_of_rounds() -> None:
+    """The time left is that of the rounds of this process: it continues after round 2 and takes 4 s for a round."""
+    clock = iter((0.0, 10.0, 14.0, 22.0, 26.0))
+    lines = RoundLines(lambda: next(clock))
+    said: list[str] = []
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("benchmark.cli.run.say", said.append)
+        lines(2, 6, [])
+        lines(3, 6, [Record(3, "train", "all", "loss", 2.0)])
+        lines(5, 6, [Record(5, "train", "all", "loss", 1.0), Record(5, "test", "all", "accuracy", 0.5)])
+        lines(6, 6, [Record(6, "test", "class=1", "accuracy", 0.9)])
+    assert said == [
+        "round 3/6: loss 2.0000, about 12 s left",
+        "round 6/6: loss 1.0000, test accuracy 0.5000",
+    ], "at most one line in 10 s"
+
+
+def test_a_refused_configuration_leaves_nothing_behind(refusal: Any) -> None:
+    for word in ("+method.client.fedprox.nu=1", "+model.width=-1", "train.augment=cifar10"):
+        refusal([*FAKE_RUN, "method=fedprox", word], "expected")
+        refusal([*FAKE_RUN, "-m", "method=fedprox", "seed=0,1", "launcher=inline", word], "expected")
+    assert not list(Path().glob("results/runs/*/*"))
 
 
 def test_a_sweep_that_is_stopped_goes_on(cli: Any, monkeypatch: pytest.MonkeyPatch) -> None:

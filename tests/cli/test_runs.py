@@ -1,0 +1,71 @@
+"""``python -m benchmark runs``: found by any setting, as a table or CSV, and moved away."""
+
+import io
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from command_line import FAKE_RUN
+
+
+@pytest.fixture
+def four(cli: Any) -> list[str]:
+    """Two methods with two seeds, one run of which has failed."""
+    assert cli("run", "-m", *FAKE_RUN[1:], "method=fedavg,fedprox", "seed=0,1", "launcher=inline").code == 0
+    return sorted("/".join(path.parts[-2:]) for path in Path("results/runs").glob("*/seed*"))
+
+
+def listed(cli: Any, *words: str) -> pd.DataFrame:
+    code, out, err = cli("runs", *words, "format=csv")
+    assert (code, err) == (0, "")
+    return pd.read_csv(io.StringIO(out)) if out.strip() else pd.DataFrame()
+
+
+def test_runs_are_found_by_any_setting(cli: Any, four: list[str]) -> None:
+    whole = listed(cli)
+    assert sorted(path.removeprefix("results/runs/") for path in whole["folder"]) == four
+    assert set(whole["method"]) == {"fedavg", "fedprox"} and set(whole["state"]) == {"done"}
+    for words, number in (
+        (["method=fedavg"], 2),
+        (["method=fed*", "seed=1"], 2),
+        (["seed=0,1", "method=fedprox"], 2),
+        (["method.client.fedprox.mu=*"], 2),
+        (["state=failed"], 0),
+    ):
+        assert len(listed(cli, *words)) == number, words
+    code, out, _ = cli("runs", "method=fedprox", "seed=1")
+    assert code == 0 and out.endswith("1 runs\n") and "done" in out
+
+
+def test_what_is_deleted_is_moved_and_named(cli: Any, four: list[str]) -> None:
+    gone = [key for key in four if "fedprox" in key]
+    code, out, _ = cli("runs", "method=fedprox", "--delete")
+    assert code == 0
+    for key in gone:
+        (place,) = Path("results/set_aside").glob(f"*/{key}")
+        assert f"moved: {key} -> {place}" in out and (place / "status.json").is_file()
+        assert not Path("results/runs", key).exists()
+    assert len(listed(cli)) == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["metod=fedavg"], "unknown key 'metod'; .*Did you mean 'method'"),
+        (["--delete"], "--delete needs a condition"),
+        (["method"], "method has no value; expected KEY=VALUE"),
+        (["seed=0", "seed=1"], "seed is given twice"),
+        (["format=xml"], "format: got 'xml'"),
+    ],
+)
+def test_mistakes(refusal: Any, four: list[str], words: list[str], said: str) -> None:
+    refusal(["runs", *words], said)
+    assert len(list(Path("results/runs").glob("*/seed*"))) == len(four)
+
+
+def test_a_damaged_configuration_is_named_and_left_out(cli: Any, four: list[str]) -> None:
+    Path("results/runs", four[0], "config.yaml").write_text("train: 1\n")
+    code, out, err = cli("runs")
+    assert code == 0 and out.endswith("3 runs\n")
+    assert err.count("warning: left out: ") == 1 and four[0] in err

@@ -1,0 +1,88 @@
+"""benchmark.api: what the commands do, from Python."""
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from benchmark import api
+from benchmark.errors import ConfigError
+
+TINY = {"partition": "iid", "train": {"rounds": 2, "epochs": 1}, "evaluation": {"every": 1}}
+
+
+@pytest.fixture(autouse=True)
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def test_a_run_and_what_it_recorded() -> None:
+    run = api.run(**TINY, **{"train.lr": 0.2})
+    assert run.state == "done" and run.config.train.lr == 0.2
+    assert run.folder == Path("results/runs") / run.key and run.folder.is_dir()
+    records = run.records()
+    assert list(records) == ["round", "split", "group", "metric", "value"]
+    last = records.query("round == 2 and split == 'test' and group == 'all' and metric == 'accuracy'")
+    assert last["value"].item() == run.final["test"]["accuracy"]
+
+
+def test_a_sweep_has_a_row_for_each_run_and_the_settings_that_differ() -> None:
+    runs = api.sweep(method=["fedavg", "fedprox"], seed=range(2), launcher="inline", **TINY)
+    frame = runs.frame()
+    assert len(runs) == len(frame) == 4
+    assert list(frame["method"]) == ["fedavg", "fedavg", "fedprox", "fedprox"]
+    assert list(frame["seed"]) == [0, 1, 0, 1] and set(frame["state"]) == {"done"}
+    assert list(frame["folder"]) == [str(run.folder) for run in runs]
+    assert list(frame["test.accuracy"]) == [run.final["test"]["accuracy"] for run in runs]
+    assert "train.lr" not in frame, "all runs have the same"
+    found = api.runs(method="fedp*", seed=1)
+    assert [run.key for run in found] == [runs[3].key]
+    assert [run.key for run in api.runs(method=["fedavg", "moon"], train={"rounds": 2})] == [
+        run.key for run in runs[:2]
+    ]
+
+
+def test_a_table() -> None:
+    table = api.table(
+        "fedmr_table1", rows="fedavg,fedprox", columns="fmnist/p5c2,fmnist/iid", seeds=1, launcher="inline"
+    )
+    frame = table.frame()
+    assert list(frame) == ["row", "column", "mean", "std", "n", "published", "state"]
+    assert set(frame["n"]) == {1} and set(frame["state"]) == {"ok"}
+    printed = pd.read_csv("results/tables/quick/fedmr_table1_part.csv")
+    assert list(frame["mean"].round(6)) == list(printed["mean"])
+    assert list(frame["published"]) == list(printed["published_mean"])
+    wide = table.wide()
+    assert list(wide.index) == ["FedAvg", "FedProx"] and wide.shape == (2, 2)
+    assert wide.loc["FedAvg"].tolist() == frame.query("row == 'fedavg'")["mean"].tolist()
+
+
+def test_mistakes_are_the_errors_of_the_commands() -> None:
+    for call, said in (
+        (lambda: api.run(method="fedprx"), "method: got 'fedprx'.*Did you mean 'fedprox'"),
+        (lambda: api.run(train={"lrr": 1}), r"train\.lrr: unknown key"),
+        (lambda: api.run(seed=[0, 1]), "seed: "),
+        (lambda: api.sweep(launcher="locl"), "launcher: got 'locl'"),
+        (lambda: api.table("fedmr_table9"), "name: got 'fedmr_table9'"),
+        (lambda: api.table("fedmr_table1", row="x"), "row: unknown key"),
+        (lambda: api.run(method={"client": {"fedprox": {"nu": 1}}}), "method.client"),
+    ):
+        with pytest.raises(ConfigError, match=said):
+            call()
+    assert not Path("results").exists(), "nothing was begun"
+    api.run(**TINY)
+    with pytest.raises(ConfigError, match=r"unknown key 'metod'.*Did you mean 'method'"):
+        api.runs(metod="fedavg")
+
+
+def test_a_run_that_fails_raises_with_the_end_of_its_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    from methods.fedprox import FedProx
+
+    def broken(*_: object) -> None:
+        raise ZeroDivisionError("on purpose")
+
+    monkeypatch.setattr(FedProx, "loss", broken)
+    with pytest.raises(
+        api.RunFailed, match=r"(?s)on purpose.*The end of results/runs/.*log\.txt.*Traceback.*broken"
+    ):
+        api.run(method="fedprox", **TINY)
