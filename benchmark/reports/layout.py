@@ -43,16 +43,12 @@ def as_table(results: TableResults, show: Show = "both") -> Table:
     )
 
 
-def _groups(columns: Columns) -> list[Columns]:
-    """Neighbours with the same heading."""
-    return [tuple(group) for _, group in groupby(columns, key=lambda column: column.group)]
-
-
 def _blocks(columns: Columns) -> list[Columns]:
     """Whole groups, as many as fit into `MAX_COLUMNS`. A group without a heading can be cut."""
     units: list[Columns] = []
-    for group in _groups(columns):
-        size = len(group) if group[0].group is not None else MAX_COLUMNS
+    for heading, neighbours in groupby(columns, key=lambda column: column.group):
+        group = tuple(neighbours)
+        size = MAX_COLUMNS if heading is None else len(group)
         units += [group[start : start + size] for start in range(0, len(group), size)]
     blocks: list[Columns] = []
     for unit in units:
@@ -73,7 +69,7 @@ def _block(results: TableResults, columns: Columns) -> ColumnBlock:
             TableLine(row.label, tuple(results.cell(row, column) for column in columns), row.own)
             for row in results.spec.rows
         ),
-        groups=tuple((group[0].group, len(group)) for group in _groups(columns)),
+        groups=tuple(column.group for column in columns),
     )
 
 

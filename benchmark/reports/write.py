@@ -1,5 +1,6 @@
 """Writes a table as CSV, LaTeX and Markdown."""
 
+from functools import partial
 from pathlib import Path
 
 from benchmark.reports.render import csv, latex, markdown
@@ -10,7 +11,7 @@ RENDERERS = {
     "csv": csv.render,
     "wide.csv": csv.render_wide,
     "tex": latex.render,
-    "narrow.tex": latex.render_narrow,
+    "narrow.tex": partial(latex.render, layout=latex.NARROW),
     "md": markdown.render,
 }
 

@@ -128,7 +128,7 @@ class Section:
     @property
     def groups(self) -> list[tuple[str, int]]:
         """(heading, number of columns), from left to right; empty if no column has a heading."""
-        groups = [(group or "", size) for block in self.table.blocks for group, size in block.groups]
+        groups = [span for block in self.table.blocks for span in block.spans]
         return groups if any(group for group, _ in groups) else []
 
     @cached_property
