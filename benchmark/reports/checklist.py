@@ -29,6 +29,7 @@ from benchmark.runs.index import RunIndex
 from benchmark.runs.store import read_json
 from benchmark.transforms.augmentation import augmentation
 from datasets.core import registry
+from datasets.core.base import Facts
 
 
 @dataclass(frozen=True)
@@ -63,10 +64,10 @@ class Checklist:
         return {key: _json(self.index.results.run(key).path / "meta.json") for key in self.ended}
 
     @cached_property
-    def blocks(self) -> dict[str, estimate.RunBlock]:
+    def facts(self) -> dict[str, Facts]:
         """Sizes of the data of each configuration, as far as they are known."""
         blocks = estimate.blocks(self.results.spec.name, list(self.ended.values()))
-        return {block.run.hash: block for block in blocks}
+        return {block.run.hash: block.facts for block in blocks}
 
     def page(self) -> str:
         """The whole page as Markdown: a section for each question, with the items of the checklists that ask it."""
@@ -89,28 +90,25 @@ class Checklist:
         if len(self.ended) < len(self.planned):
             yield f"The missing runs are carried out by: {self.rest}"
 
-    def code(self) -> Iterator[str]:
+    def commits(self) -> list[str]:
         """Commits of the runs."""
-        yield "The command repeats the runs in an empty results folder."
         changed = ", files differed from it"
-        yield from _counted(
+        return _counted(
             f"commit {meta.get('commit') or 'unknown'}{changed * bool(meta.get('dirty'))}"
             for meta in self.metas.values()
         )
-        yield from self.notes.get("Code", ())
 
-    def machines(self) -> Iterator[str]:
+    def machines(self) -> list[str]:
         """Devices and versions."""
-        yield from _counted(
+        devices = _counted(
             f"{meta.get('device', 'device not noted')}, {meta.get('threads', '?')} thread(s) per run, "
             f"host {meta.get('host', 'not noted')}"
             for meta in self.metas.values()
         )
-        yield from _counted(
+        return devices + _counted(
             ", ".join(f"{name} {meta.get(name, 'not noted')}" for name in ("python", "torch", "numpy"))
             for meta in self.metas.values()
         )
-        yield "Memory is not noted by runs: state it in the paper."
 
     def time(self) -> Iterator[str]:
         """Seconds by row, of all runs, and of the searches."""
@@ -129,22 +127,20 @@ class Checklist:
             lacking = f"; {absent} of its runs are not in this results folder" * bool(absent)
             spent_there = _hours(sum(map(self._seconds, there)))
             yield f"Search for hyper-parameters: {_number(len(there))}, {spent_there}{lacking}."
-        yield "Runs that failed, were discarded or belong to other tables are not counted."
 
     def parameters(self) -> Iterator[str]:
         """Number of parameters of each model."""
+        configurations = {run.hash: run for run in self.ended.values()}
         data: dict[str, list[str]] = gathered(
-            (f"{run.model.name}: {self._num_parameters(run)}", _data(run))
-            for run in {run.hash: run for run in self.ended.values()}.values()
+            (f"{run.model.name}: {self._num_parameters(run)}", _data(run)) for run in configurations.values()
         )
         yield from (f"{text} ({', '.join(dict.fromkeys(names))})" for text, names in data.items())
-        yield "Without heads that a method adds for itself."
 
     def _num_parameters(self, run: RunConfig) -> str:
         """Number of parameters of a run's network, on images as it sees them."""
-        if run.hash not in self.blocks:
+        facts = self.facts.get(run.hash)
+        if facts is None:
             return "unknown until the data are there"
-        facts = self.blocks[run.hash].facts
         images = torch.zeros(1, facts.channels, facts.size, facts.size, dtype=torch.uint8)
         augment = augmentation(run.train.augment, facts.channels)
         if augment is not None and augment.evaluation is not None:
@@ -170,7 +166,6 @@ class Checklist:
         for name, several in values.items():
             if len(several) > 1:
                 yield f"{name}: {', '.join(several)}, by cell"
-        yield "The file config.yaml of each run has all settings."
 
     # Choices and statistics --------------------------------------------------------------------------------------
 
@@ -183,7 +178,6 @@ class Checklist:
 
     def search(self) -> Iterator[str]:
         """What was tuned, in which bounds."""
-        yield from self.notes["Hyper-parameters"]
         if rows := {row for row, _ in self.results.chosen}:
             kept = ", ".join(row.label for row in self.results.spec.rows if row.key not in rows)
             yield f"Rows without tuned values, which take those of conf/method and of the table: {kept or 'none'}"
@@ -229,7 +223,6 @@ class Checklist:
         yield f"Metric: {spec.metric} ({spec.metric_format.label.lower()}), {which}."
         yield f"Mean ± sample standard deviation (divisor n - 1) over {self.results.num_seeds} seeds."
         yield f"Between seeds differ: {', '.join(varies)}, who takes part, the order of batches."
-        yield from self.notes["Legend"]
 
     # Data --------------------------------------------------------------------------------------------------------
 
@@ -245,36 +238,32 @@ class Checklist:
         for where, several in sizes.items():
             if None in several:
                 yield f"{where}: not noted (no stored partition, or data of unknown size)"
-        yield "A sample that several clients hold counts once for each."
 
     def _sizes(self, key: str, run: RunConfig) -> tuple[int, int, int, int] | None:
         """Samples for training, validation and test, and clients of an ended run; None if they are not noted."""
-        name = str(self.metas[key].get("partition", "unknown"))
+        name, facts = str(self.metas[key].get("partition", "unknown")), self.facts.get(run.hash)
         stored = _json(self.index.results.root / "partitions" / name / "statistics.json")
-        if not stored or run.hash not in self.blocks:
+        if not stored or facts is None:
             return None
         sizes, share = stored["sizes"], run.evaluation.validation
         held = sum(min(int(share * size), size - 1) for size in sizes)
-        test = estimate.test_samples(run, self.blocks[run.hash].facts, stored["num_samples"] - sum(sizes))
+        test = estimate.test_samples(run, facts, stored["num_samples"] - sum(sizes))
         return sum(sizes) - held, held, test, len(sizes)
 
-    def preprocessing(self) -> Iterator[str]:
-        """What was done to the images."""
-        yield "Images are divided by 255 and normalised by the mean and deviation of each channel."
+    def preprocessing(self) -> Iterable[str]:
+        """What was done to the images of each data set."""
         lines: dict[str, None] = {}
         for key, run in self.ended.items():
             cuts = {"training": run.dataset.train_per_class, "test": run.dataset.test_per_class}
             samples = [f"{count} {part} samples per class" for part, count in cuts.items() if count]
             texts = [f"augmentation {run.train.augment}", *samples, str(self.metas[key].get("note", ""))]
             lines[f"{_data(run)}: {'; '.join(filter(None, texts))}"] = None
-        yield from lines
-        yield from self.notes["Preset"]
+        return lines
 
     def licences(self) -> Iterator[str]:
-        """Licences of the data sets and of the code."""
+        """Licences of the data sets."""
         for name in dict.fromkeys(run.dataset.name for run in self.ended.values()):
             yield f"{name}: {registry.get(name).licence or 'not known; ask its owner'}"
-        yield "FedTables: Apache-2.0. Check the owners' pages before you publish; cite the owners."
 
     def _seconds(self, key: str) -> float:
         status = self.index.status(key)
@@ -302,7 +291,8 @@ def _number(count: int) -> str:
 
 
 def _range(numbers: Iterable[float]) -> str:
-    low, *_, high = sorted([*(several := list(numbers)), *several])
+    several = list(numbers)
+    low, high = min(several), max(several)
     return f"{low:,}" if low == high else f"{low:,} to {high:,}"
 
 

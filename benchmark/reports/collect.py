@@ -3,6 +3,7 @@
 import json
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from benchmark.config.schema import RunConfig
 from benchmark.engine.records import Record
@@ -37,9 +38,9 @@ def collect(spec: TableSpec, preset: str, cells: Cells, index: RunIndex) -> Tabl
             others = cells[spec.reference_row, column].runs
         pairs = zip(cell.runs, others, strict=False)
         planned[row, column] = Cell(cell.state, tuple(_cell_run(spec, index, *pair) for pair in pairs))
-    compared_cells = compared(cells, planned, index)
     tuned = {key: cell.chosen for key, cell in cells.items() if cell.chosen is not None}
-    return build_results(spec, preset, compared_cells, stand_ins=_stand_ins(cells), chosen=tuned)
+    results = build_results(spec, preset, compared(cells, planned, index))
+    return replace(results, stand_ins=_stand_ins(cells), chosen=tuned)
 
 
 def _cell_run(spec: TableSpec, index: RunIndex, run: RunConfig, reference: RunConfig | None) -> CellRun:

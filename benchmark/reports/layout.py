@@ -108,6 +108,9 @@ def _marks(results: TableResults, show: Show) -> list[str]:
 def _record(results: TableResults, cell: CellResult) -> dict[str, object]:
     spec, published, summary = results.spec, cell.published or Published(), cell.summary
     values = {run.seed: _rounded(cell.values.get(run.seed), run.outcome) for run in cell.runs}
+    mark = cell.mark
+    marks = {"best": mark.best, "second": mark.second, "not_significantly_worse": mark.not_worse}
+    marks["differs"] = bool(cell.differs)
     return {
         "table": spec.name,
         "preset": results.preset,
@@ -123,10 +126,10 @@ def _record(results: TableResults, cell: CellResult) -> dict[str, object]:
         "n": len(cell.values),
         "n_planned": len(cell.runs),
         "status": cell.outcome,
-        "marks": " ".join([*cell.mark.words.split(), *(["differs"] if cell.differs else [])]),
+        "marks": " ".join(word for word, applies in marks.items() if applies),
         "differs": "; ".join(cell.differs),
         "processor": "; ".join(sorted({run.processor for run in cell.runs if run.processor})),
-        "p_best_is_better": _rounded(cell.mark.p),
+        "p_best_is_better": _rounded(mark.p),
         "published_mean": published.mean,
         "published_std": published.std,
         "published_n": published.n,

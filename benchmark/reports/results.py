@@ -173,13 +173,7 @@ class TableResults:
 
 
 def build_results(
-    spec: TableSpec,
-    preset: str,
-    cells: Mapping[tuple[str, str], Cell],
-    *,
-    stand_ins: Mapping[str, str] | None = None,
-    chosen: Mapping[tuple[str, str], TunedValues] | None = None,
-    folder: Path = PUBLISHED,
+    spec: TableSpec, preset: str, cells: Mapping[tuple[str, str], Cell], folder: Path = PUBLISHED
 ) -> TableResults:
     """Compute averages, statistics and marks.
 
@@ -195,7 +189,7 @@ def build_results(
         values = {run.seed: run.value * spec.metric_format.scale for run in runs if run.value is not None}
         summary = summarise(list(values.values())) if values else None
         finished[key] = CellResult(row, column, cell.state, runs, values, summary, published.get(key))
-    results = TableResults(spec, preset, finished, stand_ins or {}, chosen or {})
+    results = TableResults(spec, preset, finished)
     for column in spec.columns:
         by_row = {row: cell.values for row, cell in results.complete(column).items()}
         for name, mark in rank(by_row, spec.metric_format.higher_is_better).items():

@@ -69,12 +69,6 @@ class Mark:
         """Not the best, but not significantly worse than it."""
         return not self.best and self.p is not None and self.p >= ALPHA
 
-    @property
-    def words(self) -> str:
-        """The marks as words for a CSV."""
-        flags = {"best": self.best, "second": self.second, "not_significantly_worse": self.not_worse}
-        return " ".join(word for word, on in flags.items() if on)
-
 
 def rank(values: Mapping[str, Mapping[int, float]], higher_is_better: bool) -> dict[str, Mark]:
     """Mark the methods of one column. ``values``: method -> seed -> value.
@@ -109,18 +103,13 @@ def agreement(measured: np.ndarray, published: np.ndarray) -> float | None:
     return tau if np.isfinite(tau) else None
 
 
-def mean_agreement(
-    columns: Sequence[tuple[np.ndarray, np.ndarray]], draws: int = 1000
-) -> tuple[float, float, float] | None:
+def mean_agreement(columns: Sequence[tuple[np.ndarray, np.ndarray]]) -> tuple[float, float, float] | None:
     """Mean over columns of Kendall's tau-b, with the limits of a 95 % bootstrap interval; None if no column has one.
 
-    The interval resamples columns, and seeds within them, which the methods of a column share.
-
-    Args:
-        columns: Measured values [methods, seeds] and published values [methods] of each column.
-        draws: Bootstrap samples.
+    The interval resamples columns, and seeds within them, which the methods of a column share. ``columns``: measured
+    values [methods, seeds] and published values [methods] of each.
     """
-    rng, means, samples = np.random.default_rng(0), [], []
+    rng, draws, means, samples = np.random.default_rng(0), 1000, [], []
     for measured, published in columns:
         tau = agreement(measured, published)
         if tau is not None:
@@ -201,9 +190,9 @@ class Ranking:
         return [tuple(self.table.index[start:stop]) for start, stop in spans]
 
 
-def critical_difference(methods: int, blocks: int, alpha: float = 0.05) -> float:
-    """Nemenyi's critical difference of mean ranks: q_alpha sqrt(k (k + 1) / (6 N)) (Eq. 6)."""
-    q = float(stats.studentized_range.ppf(1 - alpha, methods, np.inf)) / np.sqrt(2)
+def critical_difference(methods: int, blocks: int) -> float:
+    """Nemenyi's critical difference of mean ranks at 5 %: q sqrt(k (k + 1) / (6 N)) (Eq. 6)."""
+    q = float(stats.studentized_range.ppf(1 - ALPHA, methods, np.inf)) / np.sqrt(2)
     return float(q * np.sqrt(methods * (methods + 1) / (6 * blocks)))
 
 

@@ -64,7 +64,8 @@ def published(tmp_path: Path) -> Path:
 @pytest.fixture
 def toy(published: Path) -> Table:
     stand_ins = dict.fromkeys("abc", "digits for photographs")
-    return as_table(build_results(toy_spec(), "quick", toy_cells(), stand_ins=stand_ins, folder=published))
+    results = build_results(toy_spec(), "quick", toy_cells(), published)
+    return as_table(replace(results, stand_ins=stand_ins))
 
 
 def test_golden(toy: Table, tmp_path: Path) -> None:
