@@ -52,10 +52,8 @@ def cell_name(spec: TableSpec, row: str, column: str) -> str:
 
 def elsewhere(spec: TableSpec, query: TableQuery) -> TableQuery:
     """The query that repeats a table's runs in an empty results folder, with the tuned values that they have taken."""
-    file, changes = (
-        TunedFolder.of(query.tuned, query.results).find(query.preset, spec.name),
-        {"results": FRESH},
-    )
+    file = TunedFolder.of(query.tuned, query.results).find(query.preset, spec.name)
+    changes: dict[str, Any] = {"results": FRESH}
     if query.tuned is None and file is not None and not file.resolve().is_relative_to(COMMITTED):
         changes["tuned"] = str(file.parents[1])
     return query.model_copy(update=changes)

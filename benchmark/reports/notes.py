@@ -20,7 +20,7 @@ def notes_of(results: TableResults) -> list[Note]:
         Note((" ".join(spec.caption.split()),), "Setting"),
         Note(tuple(_legend(results)), "Legend"),
         Note(tuple(_agreement(results)), "Agreement with the published order"),
-        Note(tuple(_gaps(results)), "Gaps"),
+        Note(tuple(_by_reason(results, _gaps) or ["none: every cell has all its seeds."]), "Gaps"),
         Note(tuple(_code(results)), "Code"),
         Note(tuple(_preset(results)), "Preset"),
         Note(tuple(_hyperparameters(results)), "Hyper-parameters"),
@@ -62,13 +62,11 @@ def _labels(spec: TableSpec, keys: Sequence[str]) -> str:
     """Names of columns. A whole group (without its average) goes by its heading, and all columns by "all columns"."""
     if {column.key for column in spec.run_columns} <= set(keys):
         return "all columns"
-    names: list[str] = []
-    for key in keys:
-        column = spec.column(key)
-        group = {other.key for other in spec.run_columns if other.group == column.group}
-        whole = column.group is not None and len(group) > 1 and group <= set(keys)
-        names.append(column.group if whole and column.group else full_label(column))
-    return ", ".join(dict.fromkeys(names))
+    members = gathered((column.group, column.key) for column in spec.run_columns if column.group)
+    whole = {group for group, several in members.items() if len(several) > 1 and set(several) <= set(keys)}
+    columns = [spec.column(key) for key in keys]
+    names = (column.group if column.group in whole else full_label(column) for column in columns)
+    return ", ".join(dict.fromkeys(map(str, names)))
 
 
 def _grouped(spec: TableSpec, texts: Iterable[tuple[str, str]]) -> list[str]:
@@ -115,20 +113,14 @@ def _agreement(results: TableResults) -> list[str]:
         if tau is not None and not column.average_of:
             taus.append(tau)
     if not texts:
-        return [
-            "Kendall's tau: no column has two methods with both a complete measurement and a published number."
-        ]
+        text = "no column has two methods with both a complete measurement and a published number."
+        return [f"Kendall's tau: {text}"]
     averages = ", averages left out" if any(column.average_of for column in spec.columns) else ""
     mean = f"{np.mean(taus):+.2f}" if taus else "undefined"
     return [
         f"Kendall's tau-b (methods compared): {', '.join(texts)}. Mean over {len(taus)} "
         f"column{_plural(len(taus))}{averages}: {mean}."
     ]
-
-
-def _gaps(results: TableResults) -> list[str]:
-    """Cells without all their seeds."""
-    return _by_reason(results, _reasons) or ["none: every cell has all its seeds."]
 
 
 def _code(results: TableResults) -> list[str]:
@@ -138,9 +130,8 @@ def _code(results: TableResults) -> list[str]:
     processors = Counter(run.processor for run in runs if run.processor)
     if len(processors) > 1:
         counts = ", ".join(f"{name} ({number})" for name, number in processors.most_common())
-        lines.append(
-            f"The runs were made on {len(processors)} types of processors, so that bits may differ: {counts}."
-        )
+        what = f"{len(processors)} types of processors, so that bits may differ: {counts}."
+        lines.append(f"The runs were made on {what}")
     return lines
 
 
@@ -160,7 +151,8 @@ def _by_reason(results: TableResults, reasons: Callable[[CellResult], list[str]]
     return sorted(lines, key=lambda line: line.split(":")[0])
 
 
-def _reasons(cell: CellResult) -> list[str]:
+def _gaps(cell: CellResult) -> list[str]:
+    """Why the cell has not all its seeds."""
     if cell.state != "ok" or not cell.runs:
         return [cell.outcome]
     return _with_seeds(cell, cell.troubles)

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import matplotlib
 import numpy as np
@@ -70,14 +69,9 @@ def save(figure: Figure, stem: Path, formats: Sequence[str] = FORMATS, dpi: int 
     stem.parent.mkdir(parents=True, exist_ok=True)
     files = [stem.with_name(stem.name + suffix) for suffix in formats]
     for file in files:
-        form: dict[str, Any] = {
-            "format": file.suffix[1:],
-            "dpi": dpi,
-            "bbox_inches": "tight",
-            "pad_inches": 0.03,
-        }
-        form["metadata"] = {"CreationDate": None} if file.suffix == ".pdf" else {"Software": None}
-        write_atomically(file, partial(figure.savefig, **form), durable=False)
+        dates = {"CreationDate": None} if file.suffix == ".pdf" else {"Software": None}
+        draw = partial(figure.savefig, format=file.suffix[1:], dpi=dpi, bbox_inches="tight", pad_inches=0.03)
+        write_atomically(file, partial(draw, metadata=dates), durable=False)
     return files
 
 

@@ -70,26 +70,32 @@ class Mark:
         return not self.best and self.p is not None and self.p >= ALPHA
 
 
-def rank(values: Mapping[str, Mapping[int, float]], higher_is_better: bool) -> dict[str, Mark]:
-    """Mark the methods of one column. ``values``: method -> seed -> value.
+def places(means: Mapping[str, float], higher_is_better: bool) -> dict[str, int]:
+    """Place of each method, 1 for the best. Means that print the same, with two digits, share a place."""
+    sign = 1.0 if higher_is_better else -1.0
+    shown = {method: sign * round(mean, 2) for method, mean in means.items()}
+    return {method: 1 + sum(other > mean for other in shown.values()) for method, mean in shown.items()}
 
-    Means that print the same, with two digits, share a place; the second place is the next value that is shown. With
-    fewer than two methods nobody is marked. The tests run against the best unrounded mean.
+
+def rank(values: Mapping[str, Mapping[int, float]], higher_is_better: bool) -> dict[str, Mark]:
+    """Mark the methods of one column by their `places`. ``values``: method -> seed -> value.
+
+    With fewer than two methods nobody is marked. The tests run against the best unrounded mean.
     """
     if len(values) < 2:
         return {method: Mark() for method in values}
     sign = 1.0 if higher_is_better else -1.0
     signed = {method: {seed: sign * value for seed, value in runs.items()} for method, runs in values.items()}
     means = {method: float(np.mean(list(runs.values()))) for method, runs in signed.items()}
-    shown = {method: round(mean, 2) for method, mean in means.items()}
-    first, *others = sorted(set(shown.values()), reverse=True)
+    place = places(means, higher_is_better=True)
+    second = min((number for number in place.values() if number > 1), default=0)
     leader = signed[max(means, key=means.__getitem__)]
-    return {
-        method: Mark(best=True)
-        if shown[method] == first
-        else Mark(second=shown[method] == others[0], p=p_better(leader, runs))
-        for method, runs in signed.items()
-    }
+    marks = {}
+    for method, runs in signed.items():
+        best = place[method] == 1
+        p = None if best else p_better(leader, runs)
+        marks[method] = Mark(best, place[method] == second, p)
+    return marks
 
 
 def agreement(measured: np.ndarray, published: np.ndarray) -> float | None:

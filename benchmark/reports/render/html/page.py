@@ -15,8 +15,8 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from benchmark.experiments.spec import Column
 from benchmark.reports.details import cell_name
 from benchmark.reports.notes import full_label
-from benchmark.reports.results import NOT_REACHED, CellResult, TableResults, board, gathered
-from benchmark.reports.statistics import mean_agreement, ranking
+from benchmark.reports.results import NOT_REACHED, CellResult, TableResults, board
+from benchmark.reports.statistics import mean_agreement, places, ranking
 from benchmark.reports.tables import Table
 from benchmark.runs.status import RunState
 
@@ -70,24 +70,21 @@ class Section:
         """(row, its cells), with ranks and differences."""
         spec, cells = self.results.spec, self.results.cells
         largest = max((abs(cell.difference) for cell in cells.values() if cell.difference), default=1.0)
-        measured = {key: cell.summary.mean for key, cell in cells.items() if cell.summary and cell.complete}
-        printed = {
-            key: cell.published_value for key, cell in cells.items() if cell.published_value is not None
-        }
-        ranks, published_ranks = (
-            _ranks(means, spec.metric_format.higher_is_better) for means in (measured, printed)
-        )
-        views = {
-            key: View(
-                cell,
-                cell_name(spec, *key) if cell.runs else "",
-                round(100 * abs(cell.difference or 0) / largest),
-                ranks.get(key),
-                published_ranks.get(key),
+        views: dict[str, list[View]] = {row.key: [] for row in spec.rows}
+        for column in spec.columns:
+            of_column = {row.key: self.results.cell(row, column) for row in spec.rows}
+            measured = {key: c.summary.mean for key, c in of_column.items() if c.summary and c.complete}
+            printed = {
+                key: c.published_value for key, c in of_column.items() if c.published_value is not None
+            }
+            ranks, published_ranks = (
+                places(means, spec.metric_format.higher_is_better) for means in (measured, printed)
             )
-            for key, cell in cells.items()
-        }
-        return [(row, [views[row.key, column.key] for column in spec.columns]) for row in spec.rows]
+            for key, cell in of_column.items():
+                name = cell_name(spec, key, column.key) if cell.runs else ""
+                tint = round(100 * abs(cell.difference or 0) / largest)
+                views[key].append(View(cell, name, tint, ranks.get(key), published_ranks.get(key)))
+        return [(row, views[row.key]) for row in spec.rows]
 
     @property
     def eyebrow(self) -> str:
@@ -152,32 +149,18 @@ class Section:
         if values.shape[1] < 2:
             return None
         order = ranking(values, draws=0)
-        places = [[label, round(rank, 3)] for label, rank in order.table["rank"].items()]
-        return {"ranks": places, "critical": round(order.critical, 3), "blocks": order.blocks,
+        ranks = [[label, round(rank, 3)] for label, rank in order.table["rank"].items()]
+        return {"ranks": ranks, "critical": round(order.critical, 3), "blocks": order.blocks,
                 "cliques": order.cliques, "left_out": left_out}  # fmt: skip
-
-
-def _ranks(means: Mapping[tuple[str, str], float], higher_is_better: bool) -> dict[tuple[str, str], int]:
-    """Place of each cell in its column, 1 for the best mean; means that print the same share a place."""
-    sign = 1 if higher_is_better else -1
-    shown = {key: sign * round(mean, 2) for key, mean in means.items()}
-    columns = gathered((column, value) for (_, column), value in shown.items())
-    return {key: 1 + sum(other > value for other in columns[key[1]]) for key, value in shown.items()}
 
 
 @dataclass(frozen=True)
 class Page:
     """All that is shown.
 
-    Attributes:
-        preset: Preset of the runs.
-        counts: Number of planned runs by state.
-        sections: The tables that have runs.
-        absent: (title, name, command) of tables without runs.
-        texts: Tables of analyses.
-        data: What scripts read: packed details of cells and partitions.
-        root: Path from the page to the results folder.
-        newest: Day of the newest run; empty if there is none.
+    ``counts``: planned runs by state. ``sections``: the tables that have runs. ``absent``: (title, name, command) of
+    those without. ``texts``: tables of analyses. ``data``: packed details of cells and partitions, for the scripts.
+    ``root``: path from the page to the results folder. ``newest``: day of the newest run; empty if there is none.
     """
 
     preset: str
