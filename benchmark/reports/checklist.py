@@ -8,25 +8,23 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import torch
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from benchmark.config.schema import RunConfig
-from benchmark.errors import ConfigError, StorageError
+from benchmark.errors import ConfigError
 from benchmark.experiments import estimate
 from benchmark.experiments.plan import Cells, unique_runs
 from benchmark.experiments.tuning import TunedCell, TunedTable
 from benchmark.models.networks import build_net
-from benchmark.reports.collect import validation_value
+from benchmark.reports.collect import json_of, validation_value
 from benchmark.reports.notes import cell_label, notes_of, short_name, shown_value
 from benchmark.reports.render.markdown import escape
 from benchmark.reports.results import TableResults, gathered
 from benchmark.reports.statistics import summarise
 from benchmark.runs.index import RunIndex
-from benchmark.runs.store import read_json
 from benchmark.transforms.augmentation import augmentation
 from datasets.core import registry
 from datasets.core.base import Facts
@@ -61,7 +59,7 @@ class Checklist:
     @cached_property
     def metas(self) -> dict[str, Mapping[str, Any]]:
         """What each ended run noted of its machine and code; empty where its file cannot be read."""
-        return {key: _json(self.index.results.run(key).path / "meta.json") for key in self.ended}
+        return {key: json_of(self.index.results.run(key).path / "meta.json") for key in self.ended}
 
     @cached_property
     def facts(self) -> dict[str, Facts]:
@@ -115,7 +113,7 @@ class Checklist:
         for row in self.results.spec.rows:
             runs = unique_runs([{key: cell for key, cell in self.cells.items() if key[0] == row.key}])
             if spent := [self._seconds(key) for key in runs if key in self.ended]:
-                one = _range(round(seconds, 1) for seconds in spent)
+                one = _range([round(seconds, 1) for seconds in spent])
                 yield f"{row.label}: {_number(len(spent))} of {one} s, {_hours(sum(spent))} together"
         total = _hours(sum(map(self._seconds, self.ended)))
         yield f"All {_number(len(self.ended))}: {total} one after another; several may have shared a machine."
@@ -205,7 +203,7 @@ class Checklist:
             held = [run for run in cell.runs if run.key in self.ended and run.evaluation.validation]
             try:
                 scores = [validation_value(spec, run.preset, run.key, self.index) for run in held]
-            except (ConfigError, StorageError) as error:
+            except ConfigError as error:  # StorageError is one
                 lines.append(str(error))
                 continue
             if values := [score * spec.metric_format.scale for score in scores if score is not None]:
@@ -242,7 +240,7 @@ class Checklist:
     def _sizes(self, key: str, run: RunConfig) -> tuple[int, int, int, int] | None:
         """Samples for training, validation and test, and clients of an ended run; None if they are not noted."""
         name, facts = str(self.metas[key].get("partition", "unknown")), self.facts.get(run.hash)
-        stored = _json(self.index.results.root / "partitions" / name / "statistics.json")
+        stored = json_of(self.index.results.root / "partitions" / name / "statistics.json")
         if not stored or facts is None:
             return None
         sizes, share = stored["sizes"], run.evaluation.validation
@@ -252,13 +250,13 @@ class Checklist:
 
     def preprocessing(self) -> Iterable[str]:
         """What was done to the images of each data set."""
-        lines: dict[str, None] = {}
+        lines = []
         for key, run in self.ended.items():
             cuts = {"training": run.dataset.train_per_class, "test": run.dataset.test_per_class}
             samples = [f"{count} {part} samples per class" for part, count in cuts.items() if count]
             texts = [f"augmentation {run.train.augment}", *samples, str(self.metas[key].get("note", ""))]
-            lines[f"{_data(run)}: {'; '.join(filter(None, texts))}"] = None
-        return lines
+            lines.append(f"{_data(run)}: {'; '.join(filter(None, texts))}")
+        return dict.fromkeys(lines)
 
     def licences(self) -> Iterator[str]:
         """Licences of the data sets."""
@@ -275,13 +273,6 @@ def _data(run: RunConfig) -> str:
     return f"{run.dataset.name} for {original}" if original else run.dataset.name
 
 
-def _json(path: Path) -> Mapping[str, Any]:
-    try:
-        return read_json(path) or {}
-    except StorageError:
-        return {}
-
-
 def _counted(texts: Iterable[str]) -> list[str]:
     return [f"{text} ({_number(count)})" for text, count in Counter(texts).most_common()]
 
@@ -290,9 +281,8 @@ def _number(count: int) -> str:
     return f"{count:,} run{'s' * (count != 1)}"
 
 
-def _range(numbers: Iterable[float]) -> str:
-    several = list(numbers)
-    low, high = min(several), max(several)
+def _range(numbers: Sequence[float]) -> str:
+    low, high = min(numbers), max(numbers)
     return f"{low:,}" if low == high else f"{low:,} to {high:,}"
 
 

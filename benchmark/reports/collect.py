@@ -4,10 +4,12 @@ import json
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 from benchmark.config.schema import RunConfig
 from benchmark.engine.records import Record
-from benchmark.errors import ConfigError
+from benchmark.errors import ConfigError, StorageError
 from benchmark.experiments.metrics import WhichRound
 from benchmark.experiments.plan import Cells
 from benchmark.experiments.spec import TableSpec
@@ -16,17 +18,21 @@ from benchmark.reports.results import NOT_REACHED, OUTCOMES, Cell, CellRun, Tabl
 from benchmark.reports.statistics import reported_value
 from benchmark.runs.index import RunIndex
 from benchmark.runs.status import RunState
-from benchmark.runs.store import DamagedError
+from benchmark.runs.store import DamagedError, read_json
 
 
 def recorded(records: Iterable[Record], split: str, metric: str) -> dict[int, float]:
     """Round -> value over the whole split."""
-    wanted = (split, "all", metric)
-    return {
-        record.round: record.value
-        for record in records
-        if (record.split, record.group, record.metric) == wanted
-    }
+    names = (split, "all", metric)
+    return {r.round: r.value for r in records if (r.split, r.group, r.metric) == names}
+
+
+def json_of(path: Path) -> dict[str, Any]:
+    """What a JSON file says; nothing if it is missing or damaged."""
+    try:
+        return read_json(path) or {}
+    except StorageError:
+        return {}
 
 
 def collect(spec: TableSpec, preset: str, cells: Cells, index: RunIndex) -> TableResults:
@@ -72,7 +78,7 @@ def _value(spec: TableSpec, preset: str, index: RunIndex, key: str) -> float | N
 def _relative_value(spec: TableSpec, records: Iterable[Record], reference: Iterable[Record]) -> float | None:
     """First round that is at least as good as the best one of ``reference``, or the speed-up; None if there is none."""
     shown = spec.metric_format
-    curves = [recorded(each_run, shown.split, shown.of) for each_run in (records, reference)]
+    curves = [recorded(of_run, shown.split, shown.of) for of_run in (records, reference)]
     for curve in curves:
         curve.pop(0, None)  # the untrained model does not count
     target = max(curves[1].values(), default=math.inf)
@@ -106,7 +112,6 @@ def validation_value(spec: TableSpec, preset: str, key: str, index: RunIndex) ->
         ConfigError: The run was not evaluated on a validation split.
         StorageError: The run has not ended.
     """
-    folder = index.results.run(key)
     held = recorded(index.records(key), "validation", spec.metric)
     if index.state(key) is not RunState.DONE:
         return None
@@ -116,4 +121,5 @@ def validation_value(spec: TableSpec, preset: str, key: str, index: RunIndex) ->
     try:
         return reported_value(rule, held, held, spec.metric_format.higher_is_better)
     except ConfigError as error:
-        raise ConfigError(f"{folder.path}: {spec.metric} on the validation split: {error}") from error
+        folder = index.results.run(key).path
+        raise ConfigError(f"{folder}: {spec.metric} on the validation split: {error}") from error

@@ -22,6 +22,7 @@ from benchmark.experiments.plan import Cells
 from benchmark.experiments.selection import TableQuery
 from benchmark.experiments.spec import Row, TableSpec
 from benchmark.experiments.tuning import COMMITTED, TunedFolder
+from benchmark.reports.collect import json_of
 from benchmark.reports.results import CellResult, CellRun, TableResults
 from benchmark.runs.index import RunIndex
 from benchmark.runs.store import read_json
@@ -130,11 +131,7 @@ class Details:
     def _add_partition(self, name: str) -> None:
         if not name or name in self.partitions:
             return
-        path = self.index.results.root / "partitions" / name / "statistics.json"
-        try:
-            statistics = read_json(path) or {}
-        except StorageError:
-            statistics = {}
+        statistics = json_of(self.index.results.root / "partitions" / name / "statistics.json")
         keys = ("class_names", "attribute_names", "counts")
         self.partitions[name] = pack({key: statistics.get(key) or [] for key in keys})
 

@@ -53,20 +53,22 @@ def _parts(table: Table, block: ColumnBlock, room: int) -> Iterator[TextTable]:
     ]
     columns = [_cells(table, [line.cells[place] for line in block.lines]) for place in range(len(heads))]
     widths = [_width(head, cells) for head, cells in zip(heads, columns, strict=True)]
-    start = 0
-    while start < len(heads) or not start:
-        end, left = start, room - first
-        while end < len(heads) and (end == start or left >= GAP + widths[end]):
-            left -= GAP + widths[end]
-            end += 1
+    parts: list[list[int]] = [[]]
+    left = room - first
+    for place, width in enumerate(widths):
+        if parts[-1] and left < GAP + width:
+            parts.append([])
+            left = room - first
+        parts[-1].append(place)
+        left -= GAP + width
+    for places in parts:
         view = TextTable(Column(block.head, width=first), box=box.SIMPLE_HEAD, show_edge=False)
         view.padding, view.pad_edge = (0, GAP - 1, 0, 0), False
-        for place in range(start, end):
+        for place in places:
             view.add_column(heads[place], width=widths[place])
         for number, label in enumerate(labels):
-            view.add_row(label, *(columns[place][number] for place in range(start, end)))
+            view.add_row(label, *(columns[place][number] for place in places))
         yield view
-        start = max(end, 1)
 
 
 def _width(head: str, cells: Sequence[Text]) -> int:

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from benchmark.experiments.spec import Column
 from benchmark.reports.details import cell_name
 from benchmark.reports.notes import full_label
 from benchmark.reports.results import NOT_REACHED, CellResult, TableResults, board
@@ -87,17 +86,6 @@ class Section:
         return [(row, views[row.key]) for row in spec.rows]
 
     @property
-    def eyebrow(self) -> str:
-        """The part of the title before the colon: the paper and the number of its table."""
-        return self.table.title.rpartition(": ")[0]
-
-    @property
-    def heading(self) -> str:
-        """The part of the title after the colon."""
-        text = self.table.title.rpartition(": ")[2]
-        return text[:1].upper() + text[1:]
-
-    @property
     def paper(self) -> str:
         """The first word of the title, which names the paper."""
         return re.split(r"\W", self.table.title)[0] or self.results.spec.paper
@@ -109,24 +97,6 @@ class Section:
         return ", ".join(
             f"{number} {outcome}" for outcome, number in self.counts.items() if outcome not in ended
         )
-
-    @property
-    def gaps(self) -> Sequence[str]:
-        """What is missing where, and why."""
-        return next((note.lines for note in self.table.notes if note.heading == "Gaps"), ())
-
-    @property
-    def columns(self) -> list[tuple[Column, str, str]]:
-        """(column, its heading, its whole name)."""
-        heads = (head for block in self.table.blocks for head in block.columns)
-        pairs = zip(self.results.spec.columns, heads, strict=True)
-        return [(column, head, full_label(column)) for column, head in pairs]
-
-    @property
-    def groups(self) -> list[tuple[str, int]]:
-        """(heading, number of columns), from left to right; empty if no column has a heading."""
-        groups = [span for block in self.table.blocks for span in block.spans]
-        return groups if any(group for group, _ in groups) else []
 
     @cached_property
     def counts(self) -> Counter[str]:
@@ -179,6 +149,7 @@ def render(page: Page) -> str:
         loader=PackageLoader("benchmark.reports.render", "html"),
         autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined,
     )  # fmt: skip
+    environment.filters["full_label"] = full_label
     folder = resources.files(__package__)
     scripts = [(folder / "vendored" / name).read_text() for name in LIBRARIES]
     scripts += [(folder / name).read_text() for name in ("charts.js", "report.js")]
