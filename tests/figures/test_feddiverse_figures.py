@@ -98,11 +98,8 @@ def test_types_are_those_of_the_captions(number: int, scale: float | None, tmp_p
 
 
 def participation(rounds: Mapping[int, Sequence[int]]) -> list[Record]:
-    return [
-        Record(t, "participation", f"client={k}", "weight", 1 / len(ids))
-        for t, ids in rounds.items()
-        for k in ids
-    ]
+    pairs = [(t, k) for t, clients in rounds.items() for k in clients]
+    return [Record(t, "participation", f"client={k}", "weight", 0.25) for t, k in pairs]
 
 
 def test_shares_and_rounds_by_hand(tmp_path: Path) -> None:

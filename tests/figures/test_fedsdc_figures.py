@@ -68,9 +68,8 @@ def test_bars(tmp_path: Path) -> None:
     }  # fmt: skip
     drawing = finished(spec_of(1), tmp_path / "a", values)
     axis = drawing.figure.axes[0]
-    heights = {
-        tuple(np.round([bar.get_x() + bar.get_width() / 2, bar.get_height()], 6)) for bar in axis.patches
-    }
+    bars = [(bar.get_x() + bar.get_width() / 2, bar.get_height()) for bar in axis.patches]
+    heights = {tuple(np.round(bar, 6)) for bar in bars}
     # Two bars of width .4 beside each tick; the patches of the legend are empty.
     assert heights - {(0.0, 0.0)} == {(-0.2, 60.0), (0.2, 85.0), (0.8, 25.0), (1.2, 60.0)}
     heights_of = (np.asarray(line.get_ydata(), dtype=float) for line in axis.lines)

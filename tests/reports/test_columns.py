@@ -29,7 +29,7 @@ def results_of(tmp_path: Path, first: Mapping[str, Any]) -> TableResults:
     """The table; seed 0 of FedAvg was made first, as ``first`` says."""
     results, cells = ResultsFolder(tmp_path).open(), plan(SPEC, "quick")
     oldest, *others = (run for cell in cells.values() for run in cell.runs)
-    for run, origin in [(oldest, USUAL | first), *((run, USUAL) for run in others)]:
+    for run, origin in [(oldest, {**USUAL, **first}), *((run, USUAL) for run in others)]:
         finish(results, run, final={"test": {"accuracy": 0.5}}, origin=origin)
     return collect(SPEC, "quick", cells, RunIndex(results))
 
