@@ -122,8 +122,8 @@ def loss_decomposition(request: Request) -> Drawing:
     data = losses.measure(experiment, request.preset, request.extra, folder)
     figure, axes = panels(1, 1, width=5.6, height=3.8)
     draw(axes[0], data)
-    spread = "Marks: mean over seeds; bars: one sample standard deviation."
-    spread = spread if experiment.seeds > 1 else "One seed."
+    marks = "Marks: mean over seeds; bars: one sample standard deviation."
+    spread = marks if experiment.seeds > 1 else "One seed."
     return Drawing(figure, data, (spread, losses.remark(experiment, request.preset)))
 
 

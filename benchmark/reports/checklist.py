@@ -172,11 +172,11 @@ class Checklist:
         cells = {
             (row, col): cell for row, columns in self.tuned.cells.items() for col, cell in columns.items()
         }
-        return {key: cell for key, cell in cells.items() if key in self.results.chosen}
+        return {key: cell for key, cell in cells.items() if key in self.results.tuned}
 
     def search(self) -> Iterator[str]:
         """What was tuned, in which bounds."""
-        if rows := {row for row, _ in self.results.chosen}:
+        if rows := {row for row, _ in self.results.tuned}:
             kept = ", ".join(row.label for row in self.results.spec.rows if row.key not in rows)
             yield f"Rows without tuned values, which take those of conf/method and of the table: {kept or 'none'}"
         for key, cell in self._searches().items():

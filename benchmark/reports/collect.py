@@ -46,7 +46,7 @@ def collect(spec: TableSpec, preset: str, cells: Cells, index: RunIndex) -> Tabl
         planned[row, column] = Cell(cell.state, tuple(_cell_run(spec, index, *pair) for pair in pairs))
     tuned = {key: cell.chosen for key, cell in cells.items() if cell.chosen is not None}
     results = build_results(spec, preset, compared(cells, planned, index))
-    return replace(results, stand_ins=_stand_ins(cells), chosen=tuned)
+    return replace(results, stand_ins=_stand_ins(cells), tuned=tuned)
 
 
 def _cell_run(spec: TableSpec, index: RunIndex, run: RunConfig, reference: RunConfig | None) -> CellRun:
@@ -107,10 +107,7 @@ def validation_value(spec: TableSpec, preset: str, key: str, index: RunIndex) ->
     """What an ended run reached on its validation split, in the round that the table's rule says; None if it diverged.
 
     The test set has no part in it: where the table's rule is ``best_test``, the validation split chooses the round.
-
-    Raises:
-        ConfigError: The run was not evaluated on a validation split.
-        StorageError: The run has not ended.
+    `ConfigError` if the run was not evaluated on a validation split, `StorageError` if it has not ended.
     """
     held = recorded(index.records(key), "validation", spec.metric)
     if index.state(key) is not RunState.DONE:

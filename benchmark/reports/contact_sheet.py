@@ -64,14 +64,12 @@ def _rows(data: Dataset) -> tuple[list[Cell], list[list[Sequence[int]]]]:
     parts = _members(data.train), _members(data.test)
     cells = {*parts[0], *parts[1]}
     rows = sorted(cell for cell in cells if not any(_belongs(other, cell) for other in cells - {cell}))
-    members: list[list[Sequence[int]]] = []
-    for part in parts:
-        held: list[Sequence[int]] = [()] * len(rows)
+    members: list[list[Sequence[int]]] = [[()] * len(rows) for _ in parts]
+    for held, part in zip(members, parts, strict=True):
         for cell, images in part.items():
             inside = [k for k, row in enumerate(rows) if _belongs(row, cell)]
             for number, k in enumerate(inside):
                 held[k] = images[number :: len(inside)]
-        members.append(held)
     return rows, members
 
 

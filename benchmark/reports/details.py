@@ -185,9 +185,9 @@ def _baseline(spec: TableSpec) -> Row:
     )
 
 
-def differences(own: RunConfig, other: RunConfig) -> list[tuple[str, Any, Any]]:
-    """(setting, own value, other value) of the settings in which two configurations differ; None where one lacks it."""
-    first, second = (_flat(run.model_dump(mode="json", include=set(IDENTITY))) for run in (own, other))
+def differences(run: RunConfig, other: RunConfig) -> list[tuple[str, Any, Any]]:
+    """(setting, its value, the other's) of the settings in which two configurations differ; None where one lacks it."""
+    first, second = (_flat(config.model_dump(mode="json", include=set(IDENTITY))) for config in (run, other))
     keys = [key for key in {**first, **second} if first.get(key) != second.get(key)]
     return [(key, first.get(key), second.get(key)) for key in keys if key != "method.label"]
 

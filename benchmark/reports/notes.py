@@ -183,26 +183,26 @@ def _preset(results: TableResults) -> list[str]:
 
 def _hyperparameters(results: TableResults) -> list[str]:
     text = " ".join(results.spec.hyperparameters.split())
-    tuned = tuning_lines(results.spec, results.chosen)
+    tuned = tuning_lines(results.spec, results.tuned)
     if not tuned:
         return [f"{text} Nothing was tuned here.".strip()]
     return [*([f"{text} The tuned values below replace them."] if text else []), *tuned]
 
 
-def tuning_lines(spec: TableSpec, chosen_values: Mapping[tuple[str, str], TunedValues]) -> list[str]:
+def tuning_lines(spec: TableSpec, tuned: Mapping[tuple[str, str], TunedValues]) -> list[str]:
     """Which values were chosen by grid search: one line for each way and file, row by row in it."""
     labels = {column.key: full_label(column) for column in spec.columns}
     cells = []
-    for (row, column), chosen in chosen_values.items():
+    for (row, column), values in tuned.items():
         # The columns that a shared choice rests on. The table may have been cut to others.
-        shared = ", ".join(labels.get(key, key) for key in chosen.columns)
+        shared = ", ".join(labels.get(key, key) for key in values.columns)
         mean = f", by the mean over {shared}" if shared else ""
         how = (
-            f"Chosen by grid search on a validation split of {100 * chosen.split:g} % of every client's training data, "
-            f"{chosen.seeds} seed{_plural(chosen.seeds)}{mean} ({chosen.source})"
+            f"Chosen by grid search on a validation split of {100 * values.split:g} % of every client's training data, "
+            f"{values.seeds} seed{_plural(values.seeds)}{mean} ({values.source})"
         )
-        values = ", ".join(f"{short_name(key)} {shown_value(value)}" for key, value in chosen.values.items())
-        cells.append(((how, spec.row(row).label, values), column))
+        text = ", ".join(f"{short_name(key)} {shown_value(value)}" for key, value in values.values.items())
+        cells.append(((how, spec.row(row).label, text), column))
     rows = gathered((key[:2], f"{key[2]} ({_labels(spec, keys)})") for key, keys in gathered(cells).items())
     files = gathered((how, f"{label}: {'; '.join(parts)}") for (how, label), parts in rows.items())
     return [f"{how}: {'. '.join(parts)}." for how, parts in files.items()]

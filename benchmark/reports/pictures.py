@@ -39,12 +39,8 @@ def client_picture(
 ) -> list[Path]:
     """Draw a bubble per client (x) and class (y), area proportional to the samples, and return the files written.
 
-    Args:
-        counts: [K, Y], clients x classes, with samples in them.
-        path: Where to write; with suffix .png or .pdf that one file, otherwise both, suffixes appended.
-        class_names: Y names, or empty for 0 .. Y - 1.
-        title: Above the picture, may be empty.
-        client_names: K names, or empty for 0 .. K - 1.
+    ``counts``: samples [K, Y] of clients and classes, which are numbered if they have no names. ``path``: with suffix
+    .png or .pdf that one file, otherwise both, suffixes appended.
     """
     table, path = np.asarray(counts), Path(path)
     clients, classes = table.shape

@@ -141,14 +141,14 @@ class TableResults:
     """All cells of a table by (row, column), averages included.
 
     ``stand_ins``: column -> the data that replaces the paper's in this preset, and options that were changed.
-    ``chosen``: (row, column) -> tuned hyper-parameters.
+    ``tuned``: (row, column) -> tuned hyper-parameters.
     """
 
     spec: TableSpec
     preset: str
     cells: Mapping[tuple[str, str], CellResult]
     stand_ins: Mapping[str, str] = field(default_factory=dict)
-    chosen: Mapping[tuple[str, str], TunedValues] = field(default_factory=dict)
+    tuned: Mapping[tuple[str, str], TunedValues] = field(default_factory=dict)
 
     def cell(self, row: Row, column: Column) -> CellResult:
         """The cell of a row and a column."""

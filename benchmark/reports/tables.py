@@ -72,12 +72,6 @@ class Table:
     preset: str = ""
     show: Show = "measured"
 
-    @property
-    def cells(self) -> list[CellResult]:
-        """All cells that are results of runs."""
-        lines = (line for block in self.blocks for line in block.lines)
-        return [cell for line in lines for cell in line.cells if isinstance(cell, CellResult)]
-
 
 def text_table(
     name: str, title: str, data: pd.DataFrame, notes: tuple[str, ...] = (), decimals: int = 4

@@ -29,7 +29,8 @@ def render(table: Table, with_notes: bool = True, width: int | None = None) -> s
     caption = [table.caption] if table.caption else []
     if table.show == "both":
         caption.append("In brackets: published.")
-    if any(cell.summary and not cell.complete for cell in table.cells):
+    cells = [cell for block in table.blocks for line in block.lines for cell in line.cells]
+    if any(isinstance(cell, CellResult) and cell.summary and not cell.complete for cell in cells):
         caption.append("n/m: only n of m seeds are done.")
     with console.capture() as capture:
         console.print(Text(printable(table.title), style="bold"))
