@@ -193,16 +193,16 @@ def tuning_lines(spec: TableSpec, tuned: Mapping[tuple[str, str], TunedValues]) 
     """Which values were chosen by grid search: one line for each way and file, row by row in it."""
     labels = {column.key: full_label(column) for column in spec.columns}
     cells = []
-    for (row, column), values in tuned.items():
+    for (row, column), cell in tuned.items():
         # The columns that a shared choice rests on. The table may have been cut to others.
-        shared = ", ".join(labels.get(key, key) for key in values.columns)
+        shared = ", ".join(labels.get(key, key) for key in cell.columns)
         mean = f", by the mean over {shared}" if shared else ""
         how = (
-            f"Chosen by grid search on a validation split of {100 * values.split:g} % of every client's training data, "
-            f"{values.seeds} seed{_plural(values.seeds)}{mean} ({values.source})"
+            f"Chosen by grid search on a validation split of {100 * cell.split:g} % of every client's training data, "
+            f"{cell.seeds} seed{_plural(cell.seeds)}{mean} ({cell.source})"
         )
-        text = ", ".join(f"{short_name(key)} {shown_value(value)}" for key, value in values.values.items())
-        cells.append(((how, spec.row(row).label, text), column))
+        values = ", ".join(f"{short_name(key)} {shown_value(value)}" for key, value in cell.values.items())
+        cells.append(((how, spec.row(row).label, values), column))
     rows = gathered((key[:2], f"{key[2]} ({_labels(spec, keys)})") for key, keys in gathered(cells).items())
     files = gathered((how, f"{label}: {'; '.join(parts)}") for (how, label), parts in rows.items())
     return [f"{how}: {'. '.join(parts)}." for how, parts in files.items()]

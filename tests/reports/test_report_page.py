@@ -29,7 +29,6 @@ from benchmark.experiments.spec import TableSpec
 from benchmark.experiments.tables import spec_called
 from benchmark.reports.details import cell_name
 from benchmark.reports.layout import as_table
-from benchmark.reports.render.html.page import Page as Content
 from benchmark.reports.render.html.page import Section, render
 from benchmark.reports.results import Cell, CellRun, build_results
 from benchmark.runs.index import RunIndex
@@ -337,7 +336,7 @@ def test_ten_thousand_runs(browser: Page, folder: Path, tmp_path: Path) -> None:
     data = {"cells": dict.fromkeys(names, details), "partitions": {}}
     path, counts = tmp_path / "large.html", Counter({RunState.DONE: 3 * len(names)})
     sections = [Section(results, as_table(results), "")]
-    path.write_text(render(Content("quick", counts, sections, [], [], data, "..")))
+    path.write_text(render("quick", counts, sections, [], [], data, ".."))
     browser.open(path)
     assert "10,008 of 10,008 runs done" in browser.one(".lead").text
     assert browser.run("return document.querySelectorAll('td a').length") == 139 * 24

@@ -124,27 +124,22 @@ class Section:
                 "cliques": order.cliques, "left_out": left_out}  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Page:
-    """All that is shown.
+def render(
+    preset: str,
+    counts: Counter[RunState],
+    sections: Sequence[Section],
+    absent: Sequence[tuple[str, str, str]],
+    texts: Sequence[Table],
+    details: Mapping[str, Any],
+    root: str,
+    newest: str = "",
+) -> str:
+    """The whole file. Its policy allows the browser no request, and no script but those that are embedded.
 
     ``counts``: planned runs by state. ``sections``: the tables that have runs. ``absent``: (title, name, command) of
-    those without. ``texts``: tables of analyses. ``data``: packed details of cells and partitions, for the scripts.
+    those without. ``texts``: tables of analyses. ``details``: packed details of cells and partitions, for the scripts.
     ``root``: path from the page to the results folder. ``newest``: day of the newest run; empty if there is none.
     """
-
-    preset: str
-    counts: Counter[RunState]
-    sections: Sequence[Section]
-    absent: Sequence[tuple[str, str, str]]
-    texts: Sequence[Table]
-    data: Mapping[str, Any]
-    root: str
-    newest: str = ""
-
-
-def render(page: Page) -> str:
-    """The whole file. Its policy allows the browser no request, and no script but those that are embedded."""
     environment = Environment(
         loader=PackageLoader("benchmark.reports.render", "html"),
         autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined,
@@ -154,12 +149,12 @@ def render(page: Page) -> str:
     scripts = [(folder / "vendored" / name).read_text() for name in LIBRARIES]
     scripts += [(folder / name).read_text() for name in ("charts.js", "report.js")]
     digests = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in scripts]
-    ranks = {section.table.name: section.ranks for section in page.sections if section.ranks}
+    ranks = {section.table.name: section.ranks for section in sections if section.ranks}
     return environment.get_template("page.html.jinja").render(
-        page=page,
-        data={**page.data, "ranks": ranks, "root": page.root},
+        preset=preset, counts=counts, sections=sections, absent=absent, texts=texts, newest=newest,
+        data={**details, "ranks": ranks, "root": root},
         style=(folder / "style.css").read_text(),
         scripts=scripts,
         policy=" ".join(f"'sha256-{digest}'" for digest in digests),
         views=VIEWS,
-    )
+    )  # fmt: skip
