@@ -154,8 +154,10 @@ def measured(spec: TableSpec, records: Sequence[Record]) -> dict[str, Any]:
             taken.append((record.round, int(record.group.removeprefix("client="))))
         elif record.split == "cost":
             costs[record.metric] += int(record.value)
+    # Every n-th point from the last one on.
+    thinned = {name: curve[:: -math.ceil(len(curve) / POINTS)][::-1] for name, curve in curves.items()}
     return {
-        "curves": {name: _thinned(curve) for name, curve in curves.items()},
+        "curves": thinned,
         "groups": groups,
         "clients": _by_step(taken),
         "costs": costs,
@@ -164,11 +166,6 @@ def measured(spec: TableSpec, records: Sequence[Record]) -> dict[str, Any]:
 
 def _short(value: float) -> float | None:
     return float(f"{value:.5g}") if math.isfinite(value) else None
-
-
-def _thinned(curve: list[tuple[int, float]]) -> list[tuple[int, float]]:
-    """At most `POINTS` points, the last one included."""
-    return curve[:: -math.ceil(len(curve) / POINTS)][::-1]
 
 
 def _by_step(taken: Sequence[tuple[int, int]]) -> dict[str, Any]:

@@ -111,9 +111,11 @@ def _floats(table: Table, number: int, layout: Layout) -> list[str]:
             # Narrower than the line as long as it fits, shrunk to it otherwise.
             r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%",
             *_tabular(table, stacks[start : start + size]),
-            *(_notes(table) if last else []),
-            rf"\end{{{layout.environment}}}",
         ]
+        notes = " ".join(escape(" ".join(note.lines)) for note in table.notes if not note.heading)
+        if last and notes:
+            lines += [r"\par\medskip", rf"\parbox{{\linewidth}}{{\scriptsize\raggedright {notes}}}"]
+        lines.append(rf"\end{{{layout.environment}}}")
     return lines
 
 
@@ -245,8 +247,3 @@ def _line(table: Table, line: TableLine, columns: Sequence[Sequence[Printed]]) -
 
 def _row(cells: Iterable[str]) -> str:
     return " & ".join(cells) + r" \\"
-
-
-def _notes(table: Table) -> list[str]:
-    text = " ".join(escape(" ".join(note.lines)) for note in table.notes if not note.heading)
-    return [r"\par\medskip", rf"\parbox{{\linewidth}}{{\scriptsize\raggedright {text}}}"] if text else []
