@@ -22,6 +22,7 @@ from benchmark.runs.status import RunState
 LIBRARIES = ("d3.min.js", "plot.umd.min.js")
 """Of the folder ``vendored``, in the order in which they need each other."""
 
+ENDED = (RunState.DONE, NOT_REACHED)
 VIEWS = ("measured", "published", "difference", "rank")
 
 
@@ -49,10 +50,8 @@ class View(NamedTuple):
     @property
     def lacking(self) -> str:
         """What is missing from the cell, in words; empty if nothing is."""
-        cell = self.cell
-        if cell.state != "ok":
-            return cell.state
-        return "" if cell.complete else ", ".join(f"{len(s)} {name}" for name, s in cell.troubles.items())
+        troubles = ", ".join(f"{len(seeds)} {name}" for name, seeds in self.cell.troubles.items())
+        return troubles if self.cell.state == "ok" else self.cell.state
 
 
 @dataclass(frozen=True)
@@ -93,10 +92,8 @@ class Section:
     @property
     def missing(self) -> str:
         """How many runs are missing, and what became of them; empty if none is."""
-        ended = RunState.DONE, NOT_REACHED
-        return ", ".join(
-            f"{number} {outcome}" for outcome, number in self.counts.items() if outcome not in ended
-        )
+        counts = {outcome: number for outcome, number in self.counts.items() if outcome not in ENDED}
+        return ", ".join(f"{number} {outcome}" for outcome, number in counts.items())
 
     @cached_property
     def counts(self) -> Counter[str]:
