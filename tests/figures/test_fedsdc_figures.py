@@ -123,7 +123,7 @@ def test_curves(tmp_path: Path) -> None:
     assert [axis.get_title() for axis in drawing.figure.axes] == ["IID", "NIID-1", "NIID-2"]
     for axis in drawing.figure.axes:
         lines = [np.asarray(line.get_xydata()) for line in axis.lines if len(line.get_xydata()) == 2]  # type: ignore[arg-type]
-        found = sorted(tuple(map(tuple, np.round(line, 6))) for line in lines)
-        assert found == [((0.0, 22.5), (4.0, 45.0)), ((0.0, 32.5), (4.0, 65.0))]
+        curves = sorted(tuple(map(tuple, np.round(line, 6))) for line in lines)
+        assert curves == [((0.0, 22.5), (4.0, 45.0)), ((0.0, 32.5), (4.0, 65.0))]
     assert drawing.figure.axes[0].get_ylabel() == "Micro-F1 (%)"
     assert set(drawing.data["value"]) == {20.0, 25.0, 30.0, 35.0, 40.0, 50.0, 60.0, 70.0}
