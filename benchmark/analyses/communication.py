@@ -71,17 +71,16 @@ def communication(options: ResultsOptions) -> Table:
     rows = []
     for setting in SETTINGS:
         model, prototypes = count(network(setting), setting.classes)
-        rows.append(
-            {
-                "data": setting.label,
-                "model": setting.model,
-                "printed without": printed["without_prototypes", setting.key, sent],
-                "counted without": model / 1e6,
-                "printed with": printed["with_prototypes", setting.key, sent],
-                "counted with": (model + prototypes) / 1e6,
-                "printed extra %": printed["with_prototypes", setting.key, "additional_cost"],
-                "counted extra %": 100 * prototypes / model,
-            }
-        )
+        row = {
+            "data": setting.label,
+            "model": setting.model,
+            "printed without": printed["without_prototypes", setting.key, sent],
+            "counted without": model / 1e6,
+            "printed with": printed["with_prototypes", setting.key, sent],
+            "counted with": (model + prototypes) / 1e6,
+            "printed extra %": printed["with_prototypes", setting.key, "additional_cost"],
+            "counted extra %": 100 * prototypes / model,
+        }
+        rows.append(row)
     title = "FedMR (TMLR 2023), Table 3: numbers sent per client and round, in millions"
     return text_table("fedmr_table3", title, pd.DataFrame(rows), NOTES, decimals=3)

@@ -29,7 +29,7 @@ NOTES = (
 
 def curves(options: CurvesOptions) -> Table:
     """How the runs of a table come on: the mean of each fifth of their rounds, and all curves as CSV."""
-    query = TableQuery(**dict(options))
+    query = TableQuery(**{name: getattr(options, name) for name in CurvesOptions.model_fields})
     ((spec, cells),) = plan_tables(whole_tables(query), query)
     shown = spec.metric_format
     if shown.of:

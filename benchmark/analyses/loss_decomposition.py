@@ -213,16 +213,15 @@ def summary(data: pd.DataFrame) -> pd.DataFrame:
     )
 
 
-def remarks(experiment: Experiment, preset: str) -> tuple[str, ...]:
+def remark(experiment: Experiment, preset: str) -> str:
     """Data, model and budget, for a caption."""
     config = experiment.configuration(experiment.alphas[0], preset, {})
     train, clients = config.train, config.partition.parameters["clients"]
     stands = config.dataset.options.get("stands_for")
     data = f"digits in place of {stands}" if stands else config.dataset.name
     return (
-        f"Preset {preset}: {data}; {config.model.name}; clients {clients}, epochs {train.epochs}, "
-        f"batches of {train.batch_size}, rate {train.lr:g}; lambda {experiment.lam:g}, "
-        f"L = {experiment.proportion:g} m.",
+        f"Preset {preset}: {data}; {config.model.name}; clients {clients}, epochs {train.epochs}, batches of "
+        f"{train.batch_size}, rate {train.lr:g}; lambda {experiment.lam:g}, L = {experiment.proportion:g} m."
     )
 
 
@@ -234,6 +233,5 @@ def loss_decomposition(options: LossDecompositionOptions) -> Table:
     extra = {"paths": paths, "runtime": {"threads": options.threads, "device": options.device}}
     folder = ResultsFolder(options.results).open().root / "partitions"
     title = f"FedLD (MICCAI 2024), Eq. 2: decomposition of the global loss, preset {preset}"
-    notes = (*NOTES, *remarks(experiment, preset))
     data = summary(measure(experiment, preset, extra, folder))
-    return text_table("fedld_loss_decomposition", title, data, notes)
+    return text_table("fedld_loss_decomposition", title, data, (*NOTES, remark(experiment, preset)))

@@ -63,7 +63,7 @@ def overhead(options: OverheadOptions) -> Table:
     cells = plan_cells(whole, spec, options)
     printed = read_published(PUBLISHED / "feddiverse_table2.csv").set_index("method")
     rows: list[dict[str, object]] = []
-    notes: tuple[str, ...] = NOTES
+    lacking = False
     for key in ROWS:
         cell = cells[key, column]
         done = [run for run in cell.runs if index.state(run.key) is RunState.DONE]
@@ -73,12 +73,13 @@ def overhead(options: OverheadOptions) -> Table:
         line["runs"] = f"{len(done)} of {len(cell.runs)}" if cell.state == "ok" else cell.state
         costs = [_costs(index.results, run, cells["uniform", column].runs[0]) for run in done]
         rows.append(line | pd.DataFrame(costs, columns=COSTS, dtype=float).mean().to_dict())
-        if cell.state == "ok" and not done and notes is NOTES:
-            words = f"table paper=feddiverse table=1 preset={preset} columns={column}"
-            notes = (*NOTES, f"Make the runs that are missing with: {options.command(words)}")
+        lacking |= cell.state == "ok" and not done
+    command = options.command(f"table paper=feddiverse table=1 preset={preset} columns={column}")
+    missing = [f"Make the runs that are missing with: {command}"] if lacking else []
     label = whole.column(column).label
     title = f"FedDiverse (2025), Table 2: overhead of client selection on {label}, preset {preset}"
-    return text_table("feddiverse_table2", title, pd.DataFrame(rows), (*notes, *options.remarks), decimals=2)
+    notes = (*NOTES, *missing, *options.remarks)
+    return text_table("feddiverse_table2", title, pd.DataFrame(rows), notes, decimals=2)
 
 
 def _costs(results: ResultsFolder, run: RunConfig, uniform: RunConfig) -> dict[str, float]:
@@ -122,4 +123,4 @@ def _sizes(results: ResultsFolder, run: RunConfig) -> list[int]:
             "the run's folder to run it again."
         )
     share = run.evaluation.validation
-    return [n - min(int(share * n), n - 1) if share else n for n in stored["sizes"]]
+    return [n - min(int(share * n), n - 1) for n in stored["sizes"]]

@@ -86,9 +86,8 @@ class Analysis(NamedTuple):
     @property
     def compute(self) -> Callable[[Any], "Table"]:
         """The function, whose module may import PyTorch."""
-        function: Callable[[Any], Table] = getattr(
-            importlib.import_module(f"benchmark.analyses.{self.module}"), self.name.replace("-", "_")
-        )
+        module = importlib.import_module(f"benchmark.analyses.{self.module}")
+        function: Callable[[Any], Table] = getattr(module, self.name.replace("-", "_"))
         return function
 
     @property
@@ -138,8 +137,8 @@ ANALYSES = (
 
 def find(name: str) -> Analysis:
     """The analysis called ``name``; `ConfigError` if there is none."""
-    known = {analysis.name: analysis for analysis in ANALYSES}
-    if name not in known:
-        expected = f"one of: {', '.join(known)} (`list analyses` describes them)"
-        raise ConfigError(wrong("analyse", name, expected, known=known))
-    return known[name]
+    by_name = {analysis.name: analysis for analysis in ANALYSES}
+    if name not in by_name:
+        expected = f"one of: {', '.join(by_name)} (`list analyses` describes them)"
+        raise ConfigError(wrong("analyse", name, expected, known=by_name))
+    return by_name[name]

@@ -57,7 +57,7 @@ def write_report(query: TableQuery, index: RunIndex, out: Path | None = None) ->
     from benchmark.reports.collect import collect
     from benchmark.reports.details import Details
     from benchmark.reports.layout import as_table
-    from benchmark.reports.render.html.page import Page, Section, render
+    from benchmark.reports.render.html.page import Section, render
 
     chapters, details = load(), Details(index, query)
     newest, sections, absent, shown = 0.0, [], [], dict[str, RunState]()
@@ -74,7 +74,7 @@ def write_report(query: TableQuery, index: RunIndex, out: Path | None = None) ->
         details.add(results, cells, command)
         sections.append(Section(results, as_table(results), command, _entries(chapters, spec)))
     folder = out or query.results / "report"
-    page = Page(
+    page = render(
         query.preset,
         Counter(shown.values()),
         sections,
@@ -85,7 +85,7 @@ def write_report(query: TableQuery, index: RunIndex, out: Path | None = None) ->
         time.strftime("%Y-%m-%d", time.gmtime(newest)) if newest else "",
     )
     path = folder / "index.html"
-    write_with_folder(path, render(page).encode(), durable=False)
+    write_with_folder(path, page.encode(), durable=False)
     return path
 
 

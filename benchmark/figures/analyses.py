@@ -122,10 +122,9 @@ def loss_decomposition(request: Request) -> Drawing:
     data = losses.measure(experiment, request.preset, request.extra, folder)
     figure, axes = panels(1, 1, width=5.6, height=3.8)
     draw(axes[0], data)
-    spread = "One seed."
-    if experiment.seeds > 1:
-        spread = "Marks: mean over seeds; bars: one sample standard deviation."
-    return Drawing(figure, data, (spread, *losses.remarks(experiment, request.preset)))
+    marks = "Marks: mean over seeds; bars: one sample standard deviation."
+    spread = marks if experiment.seeds > 1 else "One seed."
+    return Drawing(figure, data, (spread, losses.remark(experiment, request.preset)))
 
 
 def draw(axis: Axes, data: pd.DataFrame) -> None:

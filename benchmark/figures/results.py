@@ -36,11 +36,11 @@ def bars(request: Request) -> Drawing:
     # Inside the axes, the legend would cover some of the bars.
     sns.move_legend(axis, "upper left", bbox_to_anchor=(1.0, 1.0), title="", frameon=False)
     remarks = [f"Bar: mean over {seeds_of(data)}; line: one sample standard deviation; dots: seeds."]
-    missing = [
-        f"{cell.row.label}, {cell.column.label}: {', '.join(sorted({cell.state} - {'ok'} | set(cell.troubles)))}"
-        for cell in results.cells.values()
-        if not cell.complete
-    ]
+    missing = []
+    for cell in results.cells.values():
+        if not cell.complete:
+            reasons = sorted({cell.state} - {"ok"} | set(cell.troubles))
+            missing.append(f"{cell.row.label}, {cell.column.label}: {', '.join(reasons)}")
     if missing:
         remarks.append(f"Not shown: {'; '.join(missing)}.")
     return Drawing(figure, data, tuple(remarks))

@@ -8,27 +8,26 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import torch
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from benchmark.config.schema import RunConfig
-from benchmark.errors import ConfigError, StorageError
+from benchmark.errors import ConfigError
 from benchmark.experiments import estimate
 from benchmark.experiments.plan import Cells, unique_runs
 from benchmark.experiments.tuning import TunedCell, TunedTable
 from benchmark.models.networks import build_net
-from benchmark.reports.collect import validation_value
+from benchmark.reports.collect import json_of, validation_value
 from benchmark.reports.notes import cell_label, notes_of, short_name, shown_value
 from benchmark.reports.render.markdown import escape
 from benchmark.reports.results import TableResults, gathered
 from benchmark.reports.statistics import summarise
 from benchmark.runs.index import RunIndex
-from benchmark.runs.store import read_json
 from benchmark.transforms.augmentation import augmentation
 from datasets.core import registry
+from datasets.core.base import Facts
 
 
 @dataclass(frozen=True)
@@ -60,13 +59,13 @@ class Checklist:
     @cached_property
     def metas(self) -> dict[str, Mapping[str, Any]]:
         """What each ended run noted of its machine and code; empty where its file cannot be read."""
-        return {key: _json(self.index.results.run(key).path / "meta.json") for key in self.ended}
+        return {key: json_of(self.index.results.run(key).path / "meta.json") for key in self.ended}
 
     @cached_property
-    def blocks(self) -> dict[str, estimate.RunBlock]:
+    def facts(self) -> dict[str, Facts]:
         """Sizes of the data of each configuration, as far as they are known."""
         blocks = estimate.blocks(self.results.spec.name, list(self.ended.values()))
-        return {block.run.hash: block for block in blocks}
+        return {block.run.hash: block.facts for block in blocks}
 
     def page(self) -> str:
         """The whole page as Markdown: a section for each question, with the items of the checklists that ask it."""
@@ -89,35 +88,32 @@ class Checklist:
         if len(self.ended) < len(self.planned):
             yield f"The missing runs are carried out by: {self.rest}"
 
-    def code(self) -> Iterator[str]:
+    def commits(self) -> list[str]:
         """Commits of the runs."""
-        yield "The command repeats the runs in an empty results folder."
         changed = ", files differed from it"
-        yield from _counted(
+        return _counted(
             f"commit {meta.get('commit') or 'unknown'}{changed * bool(meta.get('dirty'))}"
             for meta in self.metas.values()
         )
-        yield from self.notes.get("Code", ())
 
-    def machines(self) -> Iterator[str]:
+    def machines(self) -> list[str]:
         """Devices and versions."""
-        yield from _counted(
+        devices = _counted(
             f"{meta.get('device', 'device not noted')}, {meta.get('threads', '?')} thread(s) per run, "
             f"host {meta.get('host', 'not noted')}"
             for meta in self.metas.values()
         )
-        yield from _counted(
+        return devices + _counted(
             ", ".join(f"{name} {meta.get(name, 'not noted')}" for name in ("python", "torch", "numpy"))
             for meta in self.metas.values()
         )
-        yield "Memory is not noted by runs: state it in the paper."
 
     def time(self) -> Iterator[str]:
         """Seconds by row, of all runs, and of the searches."""
         for row in self.results.spec.rows:
             runs = unique_runs([{key: cell for key, cell in self.cells.items() if key[0] == row.key}])
             if spent := [self._seconds(key) for key in runs if key in self.ended]:
-                one = _range(round(seconds, 1) for seconds in spent)
+                one = _range([round(seconds, 1) for seconds in spent])
                 yield f"{row.label}: {_number(len(spent))} of {one} s, {_hours(sum(spent))} together"
         total = _hours(sum(map(self._seconds, self.ended)))
         yield f"All {_number(len(self.ended))}: {total} one after another; several may have shared a machine."
@@ -129,22 +125,20 @@ class Checklist:
             lacking = f"; {absent} of its runs are not in this results folder" * bool(absent)
             spent_there = _hours(sum(map(self._seconds, there)))
             yield f"Search for hyper-parameters: {_number(len(there))}, {spent_there}{lacking}."
-        yield "Runs that failed, were discarded or belong to other tables are not counted."
 
     def parameters(self) -> Iterator[str]:
         """Number of parameters of each model."""
+        configurations = {run.hash: run for run in self.ended.values()}
         data: dict[str, list[str]] = gathered(
-            (f"{run.model.name}: {self._num_parameters(run)}", _data(run))
-            for run in {run.hash: run for run in self.ended.values()}.values()
+            (f"{run.model.name}: {self._num_parameters(run)}", _data(run)) for run in configurations.values()
         )
         yield from (f"{text} ({', '.join(dict.fromkeys(names))})" for text, names in data.items())
-        yield "Without heads that a method adds for itself."
 
     def _num_parameters(self, run: RunConfig) -> str:
         """Number of parameters of a run's network, on images as it sees them."""
-        if run.hash not in self.blocks:
+        facts = self.facts.get(run.hash)
+        if facts is None:
             return "unknown until the data are there"
-        facts = self.blocks[run.hash].facts
         images = torch.zeros(1, facts.channels, facts.size, facts.size, dtype=torch.uint8)
         augment = augmentation(run.train.augment, facts.channels)
         if augment is not None and augment.evaluation is not None:
@@ -170,7 +164,6 @@ class Checklist:
         for name, several in values.items():
             if len(several) > 1:
                 yield f"{name}: {', '.join(several)}, by cell"
-        yield "The file config.yaml of each run has all settings."
 
     # Choices and statistics --------------------------------------------------------------------------------------
 
@@ -179,12 +172,11 @@ class Checklist:
         cells = {
             (row, col): cell for row, columns in self.tuned.cells.items() for col, cell in columns.items()
         }
-        return {key: cell for key, cell in cells.items() if key in self.results.chosen}
+        return {key: cell for key, cell in cells.items() if key in self.results.tuned}
 
     def search(self) -> Iterator[str]:
         """What was tuned, in which bounds."""
-        yield from self.notes["Hyper-parameters"]
-        if rows := {row for row, _ in self.results.chosen}:
+        if rows := {row for row, _ in self.results.tuned}:
             kept = ", ".join(row.label for row in self.results.spec.rows if row.key not in rows)
             yield f"Rows without tuned values, which take those of conf/method and of the table: {kept or 'none'}"
         for key, cell in self._searches().items():
@@ -211,7 +203,7 @@ class Checklist:
             held = [run for run in cell.runs if run.key in self.ended and run.evaluation.validation]
             try:
                 scores = [validation_value(spec, run.preset, run.key, self.index) for run in held]
-            except (ConfigError, StorageError) as error:
+            except ConfigError as error:  # StorageError is one
                 lines.append(str(error))
                 continue
             if values := [score * spec.metric_format.scale for score in scores if score is not None]:
@@ -229,7 +221,6 @@ class Checklist:
         yield f"Metric: {spec.metric} ({spec.metric_format.label.lower()}), {which}."
         yield f"Mean ± sample standard deviation (divisor n - 1) over {self.results.num_seeds} seeds."
         yield f"Between seeds differ: {', '.join(varies)}, who takes part, the order of batches."
-        yield from self.notes["Legend"]
 
     # Data --------------------------------------------------------------------------------------------------------
 
@@ -245,36 +236,32 @@ class Checklist:
         for where, several in sizes.items():
             if None in several:
                 yield f"{where}: not noted (no stored partition, or data of unknown size)"
-        yield "A sample that several clients hold counts once for each."
 
     def _sizes(self, key: str, run: RunConfig) -> tuple[int, int, int, int] | None:
         """Samples for training, validation and test, and clients of an ended run; None if they are not noted."""
-        name = str(self.metas[key].get("partition", "unknown"))
-        stored = _json(self.index.results.root / "partitions" / name / "statistics.json")
-        if not stored or run.hash not in self.blocks:
+        name, facts = str(self.metas[key].get("partition", "unknown")), self.facts.get(run.hash)
+        stored = json_of(self.index.results.root / "partitions" / name / "statistics.json")
+        if not stored or facts is None:
             return None
         sizes, share = stored["sizes"], run.evaluation.validation
         held = sum(min(int(share * size), size - 1) for size in sizes)
-        test = estimate.test_samples(run, self.blocks[run.hash].facts, stored["num_samples"] - sum(sizes))
+        test = estimate.test_samples(run, facts, stored["num_samples"] - sum(sizes))
         return sum(sizes) - held, held, test, len(sizes)
 
-    def preprocessing(self) -> Iterator[str]:
-        """What was done to the images."""
-        yield "Images are divided by 255 and normalised by the mean and deviation of each channel."
-        lines: dict[str, None] = {}
+    def preprocessing(self) -> Iterable[str]:
+        """What was done to the images of each data set."""
+        lines = []
         for key, run in self.ended.items():
             cuts = {"training": run.dataset.train_per_class, "test": run.dataset.test_per_class}
             samples = [f"{count} {part} samples per class" for part, count in cuts.items() if count]
             texts = [f"augmentation {run.train.augment}", *samples, str(self.metas[key].get("note", ""))]
-            lines[f"{_data(run)}: {'; '.join(filter(None, texts))}"] = None
-        yield from lines
-        yield from self.notes["Preset"]
+            lines.append(f"{_data(run)}: {'; '.join(filter(None, texts))}")
+        return dict.fromkeys(lines)
 
     def licences(self) -> Iterator[str]:
-        """Licences of the data sets and of the code."""
+        """Licences of the data sets."""
         for name in dict.fromkeys(run.dataset.name for run in self.ended.values()):
             yield f"{name}: {registry.get(name).licence or 'not known; ask its owner'}"
-        yield "FedTables: Apache-2.0. Check the owners' pages before you publish; cite the owners."
 
     def _seconds(self, key: str) -> float:
         status = self.index.status(key)
@@ -286,13 +273,6 @@ def _data(run: RunConfig) -> str:
     return f"{run.dataset.name} for {original}" if original else run.dataset.name
 
 
-def _json(path: Path) -> Mapping[str, Any]:
-    try:
-        return read_json(path) or {}
-    except StorageError:
-        return {}
-
-
 def _counted(texts: Iterable[str]) -> list[str]:
     return [f"{text} ({_number(count)})" for text, count in Counter(texts).most_common()]
 
@@ -301,8 +281,8 @@ def _number(count: int) -> str:
     return f"{count:,} run{'s' * (count != 1)}"
 
 
-def _range(numbers: Iterable[float]) -> str:
-    low, *_, high = sorted([*(several := list(numbers)), *several])
+def _range(numbers: Sequence[float]) -> str:
+    low, high = min(numbers), max(numbers)
     return f"{low:,}" if low == high else f"{low:,} to {high:,}"
 
 

@@ -3,10 +3,13 @@
 import json
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 from benchmark.config.schema import RunConfig
 from benchmark.engine.records import Record
-from benchmark.errors import ConfigError
+from benchmark.errors import ConfigError, StorageError
 from benchmark.experiments.metrics import WhichRound
 from benchmark.experiments.plan import Cells
 from benchmark.experiments.spec import TableSpec
@@ -15,17 +18,21 @@ from benchmark.reports.results import NOT_REACHED, OUTCOMES, Cell, CellRun, Tabl
 from benchmark.reports.statistics import reported_value
 from benchmark.runs.index import RunIndex
 from benchmark.runs.status import RunState
-from benchmark.runs.store import DamagedError
+from benchmark.runs.store import DamagedError, read_json
 
 
 def recorded(records: Iterable[Record], split: str, metric: str) -> dict[int, float]:
     """Round -> value over the whole split."""
-    wanted = (split, "all", metric)
-    return {
-        record.round: record.value
-        for record in records
-        if (record.split, record.group, record.metric) == wanted
-    }
+    names = (split, "all", metric)
+    return {r.round: r.value for r in records if (r.split, r.group, r.metric) == names}
+
+
+def json_of(path: Path) -> dict[str, Any]:
+    """What a JSON file says; nothing if it is missing or damaged."""
+    try:
+        return read_json(path) or {}
+    except StorageError:
+        return {}
 
 
 def collect(spec: TableSpec, preset: str, cells: Cells, index: RunIndex) -> TableResults:
@@ -37,9 +44,9 @@ def collect(spec: TableSpec, preset: str, cells: Cells, index: RunIndex) -> Tabl
             others = cells[spec.reference_row, column].runs
         pairs = zip(cell.runs, others, strict=False)
         planned[row, column] = Cell(cell.state, tuple(_cell_run(spec, index, *pair) for pair in pairs))
-    compared_cells = compared(cells, planned, index)
     tuned = {key: cell.chosen for key, cell in cells.items() if cell.chosen is not None}
-    return build_results(spec, preset, compared_cells, stand_ins=_stand_ins(cells), chosen=tuned)
+    results = build_results(spec, preset, compared(cells, planned, index))
+    return replace(results, stand_ins=_stand_ins(cells), tuned=tuned)
 
 
 def _cell_run(spec: TableSpec, index: RunIndex, run: RunConfig, reference: RunConfig | None) -> CellRun:
@@ -71,7 +78,7 @@ def _value(spec: TableSpec, preset: str, index: RunIndex, key: str) -> float | N
 def _relative_value(spec: TableSpec, records: Iterable[Record], reference: Iterable[Record]) -> float | None:
     """First round that is at least as good as the best one of ``reference``, or the speed-up; None if there is none."""
     shown = spec.metric_format
-    curves = [recorded(each_run, shown.split, shown.of) for each_run in (records, reference)]
+    curves = [recorded(of_run, shown.split, shown.of) for of_run in (records, reference)]
     for curve in curves:
         curve.pop(0, None)  # the untrained model does not count
     target = max(curves[1].values(), default=math.inf)
@@ -100,12 +107,8 @@ def validation_value(spec: TableSpec, preset: str, key: str, index: RunIndex) ->
     """What an ended run reached on its validation split, in the round that the table's rule says; None if it diverged.
 
     The test set has no part in it: where the table's rule is ``best_test``, the validation split chooses the round.
-
-    Raises:
-        ConfigError: The run was not evaluated on a validation split.
-        StorageError: The run has not ended.
+    `ConfigError` if the run was not evaluated on a validation split, `StorageError` if it has not ended.
     """
-    folder = index.results.run(key)
     held = recorded(index.records(key), "validation", spec.metric)
     if index.state(key) is not RunState.DONE:
         return None
@@ -115,4 +118,5 @@ def validation_value(spec: TableSpec, preset: str, key: str, index: RunIndex) ->
     try:
         return reported_value(rule, held, held, spec.metric_format.higher_is_better)
     except ConfigError as error:
-        raise ConfigError(f"{folder.path}: {spec.metric} on the validation split: {error}") from error
+        folder = index.results.run(key).path
+        raise ConfigError(f"{folder}: {spec.metric} on the validation split: {error}") from error

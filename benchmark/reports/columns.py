@@ -2,9 +2,10 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from operator import attrgetter
 
-from benchmark.experiments.plan import Cells, PlannedCell
-from benchmark.reports.results import OTHER_DATA, Cell, CellRun
+from benchmark.experiments.plan import Cells
+from benchmark.reports.results import OTHER_DATA, Cell, CellRun, gathered
 from benchmark.runs.index import RunIndex
 from benchmark.runs.status import Status
 
@@ -17,31 +18,29 @@ def compared(cells: Cells, measured: Mapping[Key, Cell], index: RunIndex) -> dic
     Runs on other data count as gaps. Only runs whose configurations ask for the same data and clients are compared. The
     clients depend on the seed, so they are compared among runs of one seed.
     """
-    newest: dict[tuple[str, int | None], Status] = {}
-    for key, planned in cells.items():
-        for group, run, status in _with_values(planned, measured[key], index):
-            for place in ((group, None), (group, run.seed)):
-                newest[place] = max(newest.get(place, status), status, key=lambda status: status.updated)
-    marked = dict(measured)
-    for key, planned in cells.items():
-        new = {
-            run.seed: _marked(run, status, newest[group, None], newest[group, run.seed])
-            for group, run, status in _with_values(planned, measured[key], index)
-        }
-        runs = tuple(new.get(run.seed, run) for run in measured[key].runs)
-        marked[key] = replace(measured[key], runs=runs)
-    return marked
+    runs = {(key, run.seed): run for key, cell in measured.items() for run in cell.runs}
+    for members in gathered(_with_values(cells, measured, index)).values():
+        newest = max((status for _, _, status in members), key=attrgetter("updated"))
+        by_seed = gathered((run.seed, status) for _, run, status in members)
+        for key, run, status in members:
+            newest_of_seed = max(by_seed[run.seed], key=attrgetter("updated"))
+            runs[key, run.seed] = _marked(run, status, newest, newest_of_seed)
+    return {
+        key: replace(cell, runs=tuple(runs[key, run.seed] for run in cell.runs))
+        for key, cell in measured.items()
+    }
 
 
-def _with_values(planned: PlannedCell, cell: Cell, index: RunIndex) -> Iterator[tuple[str, CellRun, Status]]:
-    """(name of the runs to compare with, run, its status) of the runs of a cell that have a value."""
-    # All seeds have the same configuration.
-    first = planned.runs[0] if planned.runs else None
-    group = f"{planned.column} {first.dataset} {first.partition}" if first else ""
-    for config, run in zip(planned.runs, cell.runs, strict=True):
-        status = index.status(config.key) if run.value is not None else None
-        if status is not None:
-            yield group, run, status
+def _with_values(
+    cells: Cells, measured: Mapping[Key, Cell], index: RunIndex
+) -> Iterator[tuple[str, tuple[Key, CellRun, Status]]]:
+    """(what the runs to compare share, (cell, run, status)) of every run with a value."""
+    for key, planned in cells.items():
+        for config, run in zip(planned.runs, measured[key].runs, strict=True):
+            status = index.status(config.key) if run.value is not None else None
+            if status is not None:
+                first = planned.runs[0]  # all seeds have the same configuration
+                yield f"{planned.column} {first.dataset} {first.partition}", (key, run, status)
 
 
 def _marked(run: CellRun, status: Status, newest: Status, newest_of_seed: Status) -> CellRun:

@@ -41,11 +41,10 @@ def contact_sheet(data: Dataset, path: Path, title: str = "") -> Path:
     axes.axvline(width / 2, color="black", linewidth=1)
     names = [_name(data, row, [len(held[k]) for held in members]) for k, row in enumerate(rows)]
     axes.set_yticks(TILE * (np.arange(len(rows)) + 0.5), names, fontsize=8)
-    counts = [
-        f"{name}, {len(split):,} images"
-        + ", spread over the rows of a class" * (split.arrays().keys() != fields)
-        for name, split in splits.items()
-    ]
+    counts = []
+    for name, split in splits.items():
+        how = "" if split.arrays().keys() == fields else ", spread over the rows of a class"
+        counts.append(f"{name}, {len(split):,} images{how}")
     axes.set_xticks([width / 4, 3 * width / 4], counts, fontsize=9)
     axes.tick_params(length=0, labeltop=True, labelbottom=False)
     axes.set_title(title or data.name, fontsize=11, pad=22)
@@ -65,14 +64,12 @@ def _rows(data: Dataset) -> tuple[list[Cell], list[list[Sequence[int]]]]:
     parts = _members(data.train), _members(data.test)
     cells = {*parts[0], *parts[1]}
     rows = sorted(cell for cell in cells if not any(_belongs(other, cell) for other in cells - {cell}))
-    members: list[list[Sequence[int]]] = []
-    for part in parts:
-        held: list[Sequence[int]] = [()] * len(rows)
+    members: list[list[Sequence[int]]] = [[()] * len(rows) for _ in parts]
+    for held, part in zip(members, parts, strict=True):
         for cell, images in part.items():
             inside = [k for k, row in enumerate(rows) if _belongs(row, cell)]
             for number, k in enumerate(inside):
                 held[k] = images[number :: len(inside)]
-        members.append(held)
     return rows, members
 
 

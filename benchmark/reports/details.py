@@ -15,12 +15,14 @@ from urllib.parse import quote
 from benchmark.config.compose import with_selection
 from benchmark.config.merge import explain
 from benchmark.config.schema import IDENTITY, RunConfig
+from benchmark.engine.records import Record
 from benchmark.errors import StorageError
 from benchmark.experiments.metrics import METRICS
 from benchmark.experiments.plan import Cells
 from benchmark.experiments.selection import TableQuery
-from benchmark.experiments.spec import TableSpec
+from benchmark.experiments.spec import Row, TableSpec
 from benchmark.experiments.tuning import COMMITTED, TunedFolder
+from benchmark.reports.collect import json_of
 from benchmark.reports.results import CellResult, CellRun, TableResults
 from benchmark.runs.index import RunIndex
 from benchmark.runs.store import read_json
@@ -51,10 +53,11 @@ def cell_name(spec: TableSpec, row: str, column: str) -> str:
 
 def elsewhere(spec: TableSpec, query: TableQuery) -> TableQuery:
     """The query that repeats a table's runs in an empty results folder, with the tuned values that they have taken."""
-    found = TunedFolder.of(query.tuned, query.results).find(query.preset, spec.name)
-    if query.tuned is not None or found is None or found.resolve().is_relative_to(COMMITTED):
-        return query.model_copy(update={"results": FRESH})
-    return query.model_copy(update={"results": FRESH, "tuned": str(found.parents[1])})
+    file = TunedFolder.of(query.tuned, query.results).find(query.preset, spec.name)
+    changes: dict[str, Any] = {"results": FRESH}
+    if query.tuned is None and file is not None and not file.resolve().is_relative_to(COMMITTED):
+        changes["tuned"] = str(file.parents[1])
+    return query.model_copy(update=changes)
 
 
 @dataclass
@@ -69,40 +72,34 @@ class Details:
 
     def add(self, results: TableResults, cells: Cells, command: str = "") -> None:
         """Add all cells of a table that have runs. ``command`` repeats all cells of a sweep."""
-        spec, first = results.spec, _baseline(results.spec)
-        for key, result in results.cells.items():
+        spec, baseline = results.spec, _baseline(results.spec)
+        for (row, column), result in results.cells.items():
             if not result.runs:
                 continue
             content: dict[str, Any] = {
-                "average_of": [],
-                "runs": [],
-                "config": [],
-                "sources": [],
-                "baseline": "",
+                "average_of": [cell_name(spec, row, part) for part in result.column.average_of],
+                "runs": [self._outcome(spec, run) for run in result.runs],
             }
+            content |= {"config": [], "sources": [], "baseline": ""}
             words = []
-            if result.column.average_of:
-                names = [cell_name(spec, key[0], part) for part in result.column.average_of]
-                content |= {"average_of": names, "runs": [self._outcome(spec, run) for run in result.runs]}
-            else:
-                planned = cells[key]
+            if not result.column.average_of:
+                planned = cells[row, column]
                 pairs = zip(planned.runs, result.runs, strict=True)
                 content["runs"] = [self._run(spec, *pair) for pair in pairs]
-                content["baseline"] = spec.row(first).label
-                content["config"] = differences(planned.runs[0], cells[first, key[1]].runs[0])
+                content["baseline"] = baseline.label
+                content["config"] = differences(planned.runs[0], cells[baseline.key, column].runs[0])
                 content["tuned"] = planned.chosen.source if planned.chosen else ""
                 content["sources"] = list(explain(with_selection(planned.plain)))
                 words = _environment(content["runs"])
             repeats = command if spec.paper == "sweep" else self.command(spec, result, words)
             content |= {"command": repeats, "complete": result.complete}
-            self.cells[cell_name(spec, *key)] = pack(content)
+            self.cells[cell_name(spec, row, column)] = pack(content)
 
     def command(self, spec: TableSpec, result: CellResult, words: Sequence[str]) -> str:
         """The command that repeats a complete cell in an empty results folder, or carries out what it lacks."""
-        rows = dict.fromkeys([result.row.key, spec.reference_row or result.row.key])
-        columns = [*result.column.average_of, result.column.key]
-        chosen = {"rows": ",".join(rows), "columns": ",".join(columns), "preset": self.query.preset}
-        options = [f"name={spec.name}", *(f"{key}={value}" for key, value in chosen.items())]
+        rows = ",".join(dict.fromkeys([result.row.key, spec.reference_row or result.row.key]))
+        columns = ",".join([*result.column.average_of, result.column.key])
+        options = [f"name={spec.name}", f"rows={rows}", f"columns={columns}", f"preset={self.query.preset}"]
         query = self.query.model_copy(update={"seeds": len(result.runs)})
         if result.complete:
             query = elsewhere(spec, query)
@@ -114,22 +111,20 @@ class Details:
 
     def _run(self, spec: TableSpec, run: RunConfig, result: CellRun) -> dict[str, Any]:
         """One seed: its value, what it recorded, and where it was made."""
-        found, status = self._outcome(spec, result), self.index.status(run.key)
+        content, status = self._outcome(spec, result), self.index.status(run.key)
         if status is None or not status.ended:
-            return found | {"message": status.message.strip().partition("\n")[0] if status else ""}
+            return content | {"message": status.message.strip().partition("\n")[0] if status else ""}
         place = run.key, spec.metric  # tables share runs
         try:
             if place not in self._recorded:
                 self._recorded[place] = self._read(spec, run.key)
         except StorageError:
-            return found
-        found |= {"rounds": status.round, "seconds": round(status.seconds, 1), "other": result.differs}
-        return found | self._recorded[place]
+            return content
+        content |= {"rounds": status.round, "seconds": round(status.seconds, 1), "other": result.differs}
+        return content | self._recorded[place]
 
     def _read(self, spec: TableSpec, key: str) -> dict[str, Any]:
-        """What a run recorded, and where it was made."""
-        folder = self.index.results.run(key)
-        meta = read_json(folder.path / "meta.json") or {}
+        meta = read_json(self.index.results.run(key).path / "meta.json") or {}
         self._add_partition(str(meta.get("partition", "")))
         origin = {name: meta[name] for name in ORIGIN if name in meta}
         return {"origin": origin, **measured(spec, self.index.records(key))}
@@ -137,20 +132,14 @@ class Details:
     def _add_partition(self, name: str) -> None:
         if not name or name in self.partitions:
             return
-        path = self.index.results.root / "partitions" / name / "statistics.json"
-        try:
-            known = read_json(path) or {}
-        except StorageError:
-            known = {}
+        statistics = json_of(self.index.results.root / "partitions" / name / "statistics.json")
         keys = ("class_names", "attribute_names", "counts")
-        self.partitions[name] = pack({key: known.get(key) or [] for key in keys})
+        self.partitions[name] = pack({key: statistics.get(key) or [] for key in keys})
 
 
-def measured(spec: TableSpec, records: Sequence[Any]) -> dict[str, Any]:
+def measured(spec: TableSpec, records: Sequence[Record]) -> dict[str, Any]:
     """Curves by metric, accuracy of each group in the last evaluation, clients by round, and sums of costs."""
-    wanted = {
-        (METRICS[name].split, name) for name in ("accuracy", "worst_group_accuracy", spec.metric) if name
-    }
+    wanted = {(METRICS[name].split, name) for name in ("accuracy", "worst_group_accuracy", spec.metric)}
     curves: dict[str, list[tuple[int, float]]] = {}
     groups: dict[str, float] = {}
     costs: Counter[str] = Counter()
@@ -166,8 +155,10 @@ def measured(spec: TableSpec, records: Sequence[Any]) -> dict[str, Any]:
             taken.append((record.round, int(record.group.removeprefix("client="))))
         elif record.split == "cost":
             costs[record.metric] += int(record.value)
+    # Every n-th point from the last one on.
+    thinned = {name: curve[:: -math.ceil(len(curve) / POINTS)][::-1] for name, curve in curves.items()}
     return {
-        "curves": {name: _thinned(curve) for name, curve in curves.items()},
+        "curves": thinned,
         "groups": groups,
         "clients": _by_step(taken),
         "costs": costs,
@@ -178,11 +169,6 @@ def _short(value: float) -> float | None:
     return float(f"{value:.5g}") if math.isfinite(value) else None
 
 
-def _thinned(curve: list[tuple[int, float]]) -> list[tuple[int, float]]:
-    """At most `POINTS` points, the last one included."""
-    return curve[:: -math.ceil(len(curve) / POINTS)][::-1]
-
-
 def _by_step(taken: Sequence[tuple[int, int]]) -> dict[str, Any]:
     """How often each client took part, in steps of ``width`` rounds: [first round of the step, client, times]."""
     width = math.ceil(max((number for number, _ in taken), default=0) / STEPS) or 1
@@ -190,26 +176,26 @@ def _by_step(taken: Sequence[tuple[int, int]]) -> dict[str, Any]:
     return {"width": width, "cells": [[*place, times] for place, times in sorted(counts.items())]}
 
 
-def _baseline(spec: TableSpec) -> str:
+def _baseline(spec: TableSpec) -> Row:
     """The row that configurations are compared with: FedAvg with uniform selection, as far as there is one."""
     return min(
         spec.rows, key=lambda row: (row.method_name != "fedavg", row.selection_name not in (None, "uniform"))
-    ).key
+    )
 
 
-def differences(own: RunConfig, other: RunConfig) -> list[tuple[str, Any, Any]]:
-    """(setting, own value, other value) of the settings in which two configurations differ; None where one lacks it."""
-    first, second = (_flat(run.model_dump(mode="json", include=set(IDENTITY))) for run in (own, other))
+def differences(run: RunConfig, other: RunConfig) -> list[tuple[str, Any, Any]]:
+    """(setting, its value, the other's) of the settings in which two configurations differ; None where one lacks it."""
+    first, second = (_flat(config.model_dump(mode="json", include=set(IDENTITY))) for config in (run, other))
     keys = [key for key in {**first, **second} if first.get(key) != second.get(key)]
     return [(key, first.get(key), second.get(key)) for key in keys if key != "method.label"]
 
 
 def _flat(node: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    flat: dict[str, Any] = {}
     for key, value in node.items():
         name = f"{prefix}{key}"
-        found |= _flat(value, f"{name}.") if isinstance(value, Mapping) else {name: value}
-    return found
+        flat |= _flat(value, f"{name}.") if isinstance(value, Mapping) else {name: value}
+    return flat
 
 
 def _environment(runs: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -43,16 +43,12 @@ def as_table(results: TableResults, show: Show = "both") -> Table:
     )
 
 
-def _groups(columns: Columns) -> list[Columns]:
-    """Neighbours with the same heading."""
-    return [tuple(group) for _, group in groupby(columns, key=lambda column: column.group)]
-
-
 def _blocks(columns: Columns) -> list[Columns]:
     """Whole groups, as many as fit into `MAX_COLUMNS`. A group without a heading can be cut."""
     units: list[Columns] = []
-    for group in _groups(columns):
-        size = len(group) if group[0].group is not None else MAX_COLUMNS
+    for heading, neighbours in groupby(columns, key=lambda column: column.group):
+        group = tuple(neighbours)
+        size = MAX_COLUMNS if heading is None else len(group)
         units += [group[start : start + size] for start in range(0, len(group), size)]
     blocks: list[Columns] = []
     for unit in units:
@@ -73,7 +69,7 @@ def _block(results: TableResults, columns: Columns) -> ColumnBlock:
             TableLine(row.label, tuple(results.cell(row, column) for column in columns), row.own)
             for row in results.spec.rows
         ),
-        groups=tuple((group[0].group, len(group)) for group in _groups(columns)),
+        groups=tuple(column.group for column in columns),
     )
 
 
@@ -113,6 +109,9 @@ def _marks(results: TableResults, show: Show) -> list[str]:
 def _record(results: TableResults, cell: CellResult) -> dict[str, object]:
     spec, published, summary = results.spec, cell.published or Published(), cell.summary
     values = {run.seed: _rounded(cell.values.get(run.seed), run.outcome) for run in cell.runs}
+    mark = cell.mark
+    marks = {"best": mark.best, "second": mark.second, "not_significantly_worse": mark.not_worse}
+    marks["differs"] = bool(cell.differs)
     return {
         "table": spec.name,
         "preset": results.preset,
@@ -128,10 +127,10 @@ def _record(results: TableResults, cell: CellResult) -> dict[str, object]:
         "n": len(cell.values),
         "n_planned": len(cell.runs),
         "status": cell.outcome,
-        "marks": " ".join([*cell.mark.words.split(), *(["differs"] if cell.differs else [])]),
+        "marks": " ".join(word for word, applies in marks.items() if applies),
         "differs": "; ".join(cell.differs),
         "processor": "; ".join(sorted({run.processor for run in cell.runs if run.processor})),
-        "p_best_is_better": _rounded(cell.mark.p),
+        "p_best_is_better": _rounded(mark.p),
         "published_mean": published.mean,
         "published_std": published.std,
         "published_n": published.n,

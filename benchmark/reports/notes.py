@@ -20,7 +20,7 @@ def notes_of(results: TableResults) -> list[Note]:
         Note((" ".join(spec.caption.split()),), "Setting"),
         Note(tuple(_legend(results)), "Legend"),
         Note(tuple(_agreement(results)), "Agreement with the published order"),
-        Note(tuple(_gaps(results)), "Gaps"),
+        Note(tuple(_by_reason(results, _gaps) or ["none: every cell has all its seeds."]), "Gaps"),
         Note(tuple(_code(results)), "Code"),
         Note(tuple(_preset(results)), "Preset"),
         Note(tuple(_hyperparameters(results)), "Hyper-parameters"),
@@ -62,13 +62,11 @@ def _labels(spec: TableSpec, keys: Sequence[str]) -> str:
     """Names of columns. A whole group (without its average) goes by its heading, and all columns by "all columns"."""
     if {column.key for column in spec.run_columns} <= set(keys):
         return "all columns"
-    names: list[str] = []
-    for key in keys:
-        column = spec.column(key)
-        group = {other.key for other in spec.run_columns if other.group == column.group}
-        whole = column.group is not None and len(group) > 1 and group <= set(keys)
-        names.append(column.group if whole and column.group else full_label(column))
-    return ", ".join(dict.fromkeys(names))
+    members = gathered((column.group, column.key) for column in spec.run_columns if column.group)
+    whole = {group for group, several in members.items() if len(several) > 1 and set(several) <= set(keys)}
+    columns = [spec.column(key) for key in keys]
+    names = (column.group if column.group in whole else full_label(column) for column in columns)
+    return ", ".join(dict.fromkeys(map(str, names)))
 
 
 def _grouped(spec: TableSpec, texts: Iterable[tuple[str, str]]) -> list[str]:
@@ -115,20 +113,14 @@ def _agreement(results: TableResults) -> list[str]:
         if tau is not None and not column.average_of:
             taus.append(tau)
     if not texts:
-        return [
-            "Kendall's tau: no column has two methods with both a complete measurement and a published number."
-        ]
+        text = "no column has two methods with both a complete measurement and a published number."
+        return [f"Kendall's tau: {text}"]
     averages = ", averages left out" if any(column.average_of for column in spec.columns) else ""
     mean = f"{np.mean(taus):+.2f}" if taus else "undefined"
     return [
         f"Kendall's tau-b (methods compared): {', '.join(texts)}. Mean over {len(taus)} "
         f"column{_plural(len(taus))}{averages}: {mean}."
     ]
-
-
-def _gaps(results: TableResults) -> list[str]:
-    """Cells without all their seeds."""
-    return _by_reason(results, _reasons) or ["none: every cell has all its seeds."]
 
 
 def _code(results: TableResults) -> list[str]:
@@ -138,9 +130,8 @@ def _code(results: TableResults) -> list[str]:
     processors = Counter(run.processor for run in runs if run.processor)
     if len(processors) > 1:
         counts = ", ".join(f"{name} ({number})" for name, number in processors.most_common())
-        lines.append(
-            f"The runs were made on {len(processors)} types of processors, so that bits may differ: {counts}."
-        )
+        what = f"{len(processors)} types of processors, so that bits may differ: {counts}."
+        lines.append(f"The runs were made on {what}")
     return lines
 
 
@@ -160,7 +151,8 @@ def _by_reason(results: TableResults, reasons: Callable[[CellResult], list[str]]
     return sorted(lines, key=lambda line: line.split(":")[0])
 
 
-def _reasons(cell: CellResult) -> list[str]:
+def _gaps(cell: CellResult) -> list[str]:
+    """Why the cell has not all its seeds."""
     if cell.state != "ok" or not cell.runs:
         return [cell.outcome]
     return _with_seeds(cell, cell.troubles)
@@ -193,25 +185,25 @@ def _preset(results: TableResults) -> list[str]:
 
 def _hyperparameters(results: TableResults) -> list[str]:
     text = " ".join(results.spec.hyperparameters.split())
-    tuned = tuning_lines(results.spec, results.chosen)
+    tuned = tuning_lines(results.spec, results.tuned)
     if not tuned:
         return [f"{text} Nothing was tuned here.".strip()]
     return [*([f"{text} The tuned values below replace them."] if text else []), *tuned]
 
 
-def tuning_lines(spec: TableSpec, chosen_values: Mapping[tuple[str, str], TunedValues]) -> list[str]:
+def tuning_lines(spec: TableSpec, tuned: Mapping[tuple[str, str], TunedValues]) -> list[str]:
     """Which values were chosen by grid search: one line for each way and file, row by row in it."""
     labels = {column.key: full_label(column) for column in spec.columns}
     cells = []
-    for (row, column), chosen in chosen_values.items():
+    for (row, column), cell in tuned.items():
         # The columns that a shared choice rests on. The table may have been cut to others.
-        shared = ", ".join(labels.get(key, key) for key in chosen.columns)
+        shared = ", ".join(labels.get(key, key) for key in cell.columns)
         mean = f", by the mean over {shared}" if shared else ""
         how = (
-            f"Chosen by grid search on a validation split of {100 * chosen.split:g} % of every client's training data, "
-            f"{chosen.seeds} seed{_plural(chosen.seeds)}{mean} ({chosen.source})"
+            f"Chosen by grid search on a validation split of {100 * cell.split:g} % of every client's training data, "
+            f"{cell.seeds} seed{_plural(cell.seeds)}{mean} ({cell.source})"
         )
-        values = ", ".join(f"{short_name(key)} {shown_value(value)}" for key, value in chosen.values.items())
+        values = ", ".join(f"{short_name(key)} {shown_value(value)}" for key, value in cell.values.items())
         cells.append(((how, spec.row(row).label, values), column))
     rows = gathered((key[:2], f"{key[2]} ({_labels(spec, keys)})") for key, keys in gathered(cells).items())
     files = gathered((how, f"{label}: {'; '.join(parts)}") for (how, label), parts in rows.items())

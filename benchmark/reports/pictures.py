@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import matplotlib
 import numpy as np
@@ -40,12 +39,8 @@ def client_picture(
 ) -> list[Path]:
     """Draw a bubble per client (x) and class (y), area proportional to the samples, and return the files written.
 
-    Args:
-        counts: [K, Y], clients x classes, with samples in them.
-        path: Where to write; with suffix .png or .pdf that one file, otherwise both, suffixes appended.
-        class_names: Y names, or empty for 0 .. Y - 1.
-        title: Above the picture, may be empty.
-        client_names: K names, or empty for 0 .. K - 1.
+    ``counts``: samples [K, Y] of clients and classes, which are numbered if they have no names. ``path``: with suffix
+    .png or .pdf that one file, otherwise both, suffixes appended.
     """
     table, path = np.asarray(counts), Path(path)
     clients, classes = table.shape
@@ -70,14 +65,9 @@ def save(figure: Figure, stem: Path, formats: Sequence[str] = FORMATS, dpi: int 
     stem.parent.mkdir(parents=True, exist_ok=True)
     files = [stem.with_name(stem.name + suffix) for suffix in formats]
     for file in files:
-        form: dict[str, Any] = {
-            "format": file.suffix[1:],
-            "dpi": dpi,
-            "bbox_inches": "tight",
-            "pad_inches": 0.03,
-        }
-        form["metadata"] = {"CreationDate": None} if file.suffix == ".pdf" else {"Software": None}
-        write_atomically(file, partial(figure.savefig, **form), durable=False)
+        dates = {"CreationDate": None} if file.suffix == ".pdf" else {"Software": None}
+        draw = partial(figure.savefig, format=file.suffix[1:], dpi=dpi, bbox_inches="tight", pad_inches=0.03)
+        write_atomically(file, partial(draw, metadata=dates), durable=False)
     return files
 
 

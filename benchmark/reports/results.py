@@ -140,14 +140,14 @@ class TableResults:
     """All cells of a table by (row, column), averages included.
 
     ``stand_ins``: column -> the data that replaces the paper's in this preset, and options that were changed.
-    ``chosen``: (row, column) -> tuned hyper-parameters.
+    ``tuned``: (row, column) -> tuned hyper-parameters.
     """
 
     spec: TableSpec
     preset: str
     cells: Mapping[tuple[str, str], CellResult]
     stand_ins: Mapping[str, str] = field(default_factory=dict)
-    chosen: Mapping[tuple[str, str], TunedValues] = field(default_factory=dict)
+    tuned: Mapping[tuple[str, str], TunedValues] = field(default_factory=dict)
 
     def cell(self, row: Row, column: Column) -> CellResult:
         """The cell of a row and a column."""
@@ -172,13 +172,7 @@ class TableResults:
 
 
 def build_results(
-    spec: TableSpec,
-    preset: str,
-    cells: Mapping[tuple[str, str], Cell],
-    *,
-    stand_ins: Mapping[str, str] | None = None,
-    chosen: Mapping[tuple[str, str], TunedValues] | None = None,
-    folder: Path | None = None,
+    spec: TableSpec, preset: str, cells: Mapping[tuple[str, str], Cell], folder: Path | None = None
 ) -> TableResults:
     """Compute averages, statistics and marks.
 
@@ -194,7 +188,7 @@ def build_results(
         values = {run.seed: run.value * spec.metric_format.scale for run in runs if run.value is not None}
         summary = summarise(list(values.values())) if values else None
         finished[key] = CellResult(row, column, cell.state, runs, values, summary, published.get(key))
-    results = TableResults(spec, preset, finished, stand_ins or {}, chosen or {})
+    results = TableResults(spec, preset, finished)
     for column in spec.columns:
         by_row = {row: cell.values for row, cell in results.complete(column).items()}
         for name, mark in rank(by_row, spec.metric_format.higher_is_better).items():

@@ -69,33 +69,33 @@ class Mark:
         """Not the best, but not significantly worse than it."""
         return not self.best and self.p is not None and self.p >= ALPHA
 
-    @property
-    def words(self) -> str:
-        """The marks as words for a CSV."""
-        flags = {"best": self.best, "second": self.second, "not_significantly_worse": self.not_worse}
-        return " ".join(word for word, on in flags.items() if on)
+
+def places(means: Mapping[str, float], higher_is_better: bool) -> dict[str, int]:
+    """Place of each method, 1 for the best. Means that print the same, with two digits, share a place."""
+    sign = 1.0 if higher_is_better else -1.0
+    shown = {method: sign * round(mean, 2) for method, mean in means.items()}
+    return {method: 1 + sum(other > mean for other in shown.values()) for method, mean in shown.items()}
 
 
 def rank(values: Mapping[str, Mapping[int, float]], higher_is_better: bool) -> dict[str, Mark]:
-    """Mark the methods of one column. ``values``: method -> seed -> value.
+    """Mark the methods of one column by their `places`. ``values``: method -> seed -> value.
 
-    Means that print the same, with two digits, share a place; the second place is the next value that is shown. With
-    fewer than two methods nobody is marked. The tests run against the best unrounded mean.
+    With fewer than two methods nobody is marked. The tests run against the best unrounded mean.
     """
     if len(values) < 2:
         return {method: Mark() for method in values}
     sign = 1.0 if higher_is_better else -1.0
     signed = {method: {seed: sign * value for seed, value in runs.items()} for method, runs in values.items()}
     means = {method: float(np.mean(list(runs.values()))) for method, runs in signed.items()}
-    shown = {method: round(mean, 2) for method, mean in means.items()}
-    first, *others = sorted(set(shown.values()), reverse=True)
+    place = places(means, higher_is_better=True)
+    second = min((number for number in place.values() if number > 1), default=0)
     leader = signed[max(means, key=means.__getitem__)]
-    return {
-        method: Mark(best=True)
-        if shown[method] == first
-        else Mark(second=shown[method] == others[0], p=p_better(leader, runs))
-        for method, runs in signed.items()
-    }
+    marks = {}
+    for method, runs in signed.items():
+        best = place[method] == 1
+        p = None if best else p_better(leader, runs)
+        marks[method] = Mark(best, place[method] == second, p)
+    return marks
 
 
 def agreement(measured: np.ndarray, published: np.ndarray) -> float | None:
@@ -109,18 +109,13 @@ def agreement(measured: np.ndarray, published: np.ndarray) -> float | None:
     return tau if np.isfinite(tau) else None
 
 
-def mean_agreement(
-    columns: Sequence[tuple[np.ndarray, np.ndarray]], draws: int = 1000
-) -> tuple[float, float, float] | None:
+def mean_agreement(columns: Sequence[tuple[np.ndarray, np.ndarray]]) -> tuple[float, float, float] | None:
     """Mean over columns of Kendall's tau-b, with the limits of a 95 % bootstrap interval; None if no column has one.
 
-    The interval resamples columns, and seeds within them, which the methods of a column share.
-
-    Args:
-        columns: Measured values [methods, seeds] and published values [methods] of each column.
-        draws: Bootstrap samples.
+    The interval resamples columns, and seeds within them, which the methods of a column share. ``columns``: measured
+    values [methods, seeds] and published values [methods] of each.
     """
-    rng, means, samples = np.random.default_rng(0), [], []
+    rng, draws, means, samples = np.random.default_rng(0), 1000, [], []
     for measured, published in columns:
         tau = agreement(measured, published)
         if tau is not None:
@@ -201,9 +196,9 @@ class Ranking:
         return [tuple(self.table.index[start:stop]) for start, stop in spans]
 
 
-def critical_difference(methods: int, blocks: int, alpha: float = 0.05) -> float:
-    """Nemenyi's critical difference of mean ranks: q_alpha sqrt(k (k + 1) / (6 N)) (Eq. 6)."""
-    q = float(stats.studentized_range.ppf(1 - alpha, methods, np.inf)) / np.sqrt(2)
+def critical_difference(methods: int, blocks: int) -> float:
+    """Nemenyi's critical difference of mean ranks at 5 %: q sqrt(k (k + 1) / (6 N)) (Eq. 6)."""
+    q = float(stats.studentized_range.ppf(1 - ALPHA, methods, np.inf)) / np.sqrt(2)
     return float(q * np.sqrt(methods * (methods + 1) / (6 * blocks)))
 
 

@@ -30,31 +30,29 @@ class TableLine:
 class ColumnBlock:
     """Neighbouring columns that are printed as one table.
 
-    ``head`` is printed above the labels of the lines, ``columns`` above the cells; ``groups`` are (heading, number of
-    columns) from left to right.
+    ``head`` is printed above the labels of the lines, ``columns`` above the cells, and the heading of its group, or
+    None, above each column; neighbours share it.
     """
 
     head: str
     columns: tuple[str, ...]
     lines: tuple[TableLine, ...]
-    groups: tuple[tuple[str | None, int], ...] = ()
+    groups: tuple[str | None, ...]
+
+    @property
+    def spans(self) -> list[tuple[str, int]]:
+        """(heading, number of columns) from left to right; the heading may be empty."""
+        return [(group or "", len(list(same))) for group, same in groupby(self.groups)]
 
     @property
     def title(self) -> str:
         """The headings of its groups."""
-        return ", ".join(group for group, _ in self.groups if group)
-
-    @property
-    def column_groups(self) -> list[str | None]:
-        """The heading of the group of each column."""
-        return [group for group, size in self.groups for _ in range(size)] or [None] * len(self.columns)
+        return ", ".join(group for group, _ in self.spans if group)
 
     def part(self, start: int, stop: int) -> "ColumnBlock":
         """Some of the columns."""
         lines = tuple(TableLine(line.label, line.cells[start:stop], line.own) for line in self.lines)
-        groups = groupby(self.column_groups[start:stop]) if self.groups else ()
-        sizes = tuple((group, len(list(same))) for group, same in groups)
-        return ColumnBlock(self.head, self.columns[start:stop], lines, sizes)
+        return ColumnBlock(self.head, self.columns[start:stop], lines, self.groups[start:stop])
 
 
 @dataclass(frozen=True)
@@ -74,12 +72,6 @@ class Table:
     preset: str = ""
     show: Show = "measured"
 
-    @property
-    def cells(self) -> list[CellResult]:
-        """All cells that are results of runs."""
-        lines = (line for block in self.blocks for line in block.lines)
-        return [cell for line in lines for cell in line.cells if isinstance(cell, CellResult)]
-
 
 def text_table(
     name: str, title: str, data: pd.DataFrame, notes: tuple[str, ...] = (), decimals: int = 4
@@ -94,5 +86,5 @@ def text_table(
     rows = [[text(value) for value in row] for row in data.to_numpy(dtype=object)]
     lines = tuple(TableLine(row[0], tuple(row[1:])) for row in rows)
     head, *columns = map(str, data.columns)
-    block = ColumnBlock(head, tuple(columns), lines)
+    block = ColumnBlock(head, tuple(columns), lines, (None,) * len(columns))
     return Table(name, title, data, (block,), tuple(Note((note,)) for note in notes))

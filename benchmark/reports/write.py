@@ -1,16 +1,18 @@
 """Writes a table as CSV, LaTeX and Markdown."""
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from benchmark.reports.render import csv, latex, markdown
 from benchmark.reports.tables import Table
 from benchmark.runs.files import write_with_folder
 
-RENDERERS = {
+RENDERERS: dict[str, Callable[[Table], str]] = {
     "csv": csv.render,
     "wide.csv": csv.render_wide,
     "tex": latex.render,
-    "narrow.tex": latex.render_narrow,
+    "narrow.tex": partial(latex.render, layout=latex.NARROW),
     "md": markdown.render,
 }
 

@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 from finished_runs import finish
 
+from benchmark.__main__ import main
 from benchmark.analyses.curves import curves, fifths
 from benchmark.analyses.registry import CurvesOptions
 from benchmark.engine.records import Record
@@ -17,21 +18,18 @@ from benchmark.runs.store import ResultsFolder
 
 
 def options(folder: Path, **values: str) -> CurvesOptions:
-    chosen = {"name": "fedmr_table1", "rows": "fedavg,moon", "columns": "fmnist/iid", **values}
-    return CurvesOptions(results=folder, seeds=2, tuned="off", **chosen)
+    cells = {"name": "fedmr_table1", "rows": "fedavg,moon", "columns": "fmnist/iid"} | values
+    return CurvesOptions(results=folder, seeds=2, tuned="off", **cells)
 
 
 def test_the_fifths_of_a_curve(tmp_path: Path) -> None:
     """Ten rounds, evaluated after each, with accuracy t % (seed 0) and 2 t % (seed 1); MOON's second run is missing."""
     spec = spec_called("fedmr_table1").cut(["fedavg", "moon"], ["fmnist/iid"])
-    for (row, _), cell in plan(spec, "quick", range(2)).items():
-        for run in cell.runs:
-            if (row, run.seed) != ("moon", 1):
-                slope = (run.seed + 1) / 100
-                records = [
-                    Record(t, "test", "all", "accuracy", slope * t) for t in range(run.train.rounds + 1)
-                ]
-                finish(ResultsFolder(tmp_path).open(), run, records)
+    first, second, third, _ = (run for cell in plan(spec, "quick", range(2)).values() for run in cell.runs)
+    for run in (first, second, third):
+        values = [(t, t * (run.seed + 1) / 100) for t in range(run.train.rounds + 1)]
+        records = [Record(t, "test", "all", "accuracy", value) for t, value in values]
+        finish(ResultsFolder(tmp_path).open(), run, records)
     table = curves(options(tmp_path))
     (block,) = table.blocks
     assert block.columns == ("column", "seeds", *"12345", "gain", "gain sd")
@@ -42,13 +40,18 @@ def test_the_fifths_of_a_curve(tmp_path: Path) -> None:
     assert "Runs that are missing or diverged: 1." in table.notes[1].lines
     at_ten = table.data[(table.data["row"] == "fedavg") & (table.data["round"] == 10)]
     assert at_ten[["mean", "std", "seeds"]].values.tolist() == [[15.0, pytest.approx(50**0.5), 2]]
+    words = ["name=fedmr_table1", "rows=fedavg,moon", "columns=fmnist/iid", "seeds=2", "tuned=off"]
+    assert main(["analyse", "curves", f"results={tmp_path}", *words]) == 0
+    assert (
+        "| fedavg | fmnist/iid | 2 | 2.25 |" in (tmp_path / "tables/quick/fedmr_table1_curves.md").read_text()
+    )
 
 
 def test_a_fifth_without_an_evaluation() -> None:
     """Evaluated before the first round and after rounds 5 and 10 of 10: in the third and in the fifth part."""
-    found = fifths(pd.DataFrame({0: [0.0, 4.0, 8.0]}, index=[0, 5, 10]))
-    assert math.isnan(found["1"]) and math.isnan(found["4"])
-    assert (found["3"], found["5"], found["gain"]) == (4.0, 8.0, 4.0)
+    parts = fifths(pd.DataFrame({0: [0.0, 4.0, 8.0]}, index=[0, 5, 10]))
+    assert math.isnan(parts["1"]) and math.isnan(parts["4"])
+    assert (parts["3"], parts["5"], parts["gain"]) == (4.0, 8.0, 4.0)
 
 
 def test_without_runs_or_curves(tmp_path: Path) -> None:

@@ -41,8 +41,8 @@ def test_terms_by_hand() -> None:
 
     L(w_1) = 2, L(w_2) = 3, L(w) = 1: aggregation 1 - 5/2 = -3/2, and 3 - 1/2 - 3/2 = 1.
     """
-    found = decompose(np.array([[1.0, 1.0], [3.0, 5.0]]), np.array([0.5, 1.5]), np.array([0.5, 0.5]))
-    assert found == (3.0, -0.5, -1.5)
+    local, aggregated = np.array([[1.0, 1.0], [3.0, 5.0]]), np.array([0.5, 1.5])
+    assert decompose(local, aggregated, np.array([0.5, 0.5])) == (3.0, -0.5, -1.5)
     assert decompose(np.array([[2.0]]), np.array([2.0]), np.ones(1)) == (2.0, 0.0, 0.0)
 
 
@@ -67,9 +67,7 @@ def built(make: Any, method: Any, **options: Any) -> Any:
     with torch.random.fork_rng():
         torch.manual_seed(3)
         net = make()
-    return federation(
-        problem(), method, net, **{"lr": 0.3, "batch_size": 4, "epochs": 2, "rounds": 5} | options
-    )
+    return federation(problem(), method, net, lr=0.3, batch_size=4, epochs=2, rounds=5, **options)
 
 
 def plain_losses(make: Any, w: Tensor, buffers: Tensor) -> list[float]:
@@ -98,14 +96,14 @@ def test_decomposition_of_a_real_round(make: Any, rules: tuple[Margin, ...]) -> 
     both = one_round(built(make, with_rules(*rules), clients_per_round=1), RULES)
     r = np.array(SIZES) / sum(SIZES)
     for name, direction in RULES.items():
-        recorder, found = Recorder(), both[name]
+        recorder, terms = Recorder(), both[name]
         state = run(built(make, with_rules(*rules, recorder, direction=direction)), rounds=1)[-1]
         local = np.array([plain_losses(make, end.w, end.buffers) for _, _, end in recorder.ends]).T
         total = float(r @ plain_losses(make, state.w, state.buffers))
-        assert found.local_loss == pytest.approx(float(r @ np.diag(local)), abs=1e-10)
-        assert found.shift_signed == pytest.approx(float(r @ local @ r - r @ np.diag(local)), abs=1e-10)
-        assert sum(found) == pytest.approx(total, abs=1e-10)
-        assert min(abs(found.shift_signed), abs(found.aggregation_signed)) > 1e-3
+        local_loss = float(r @ np.diag(local))
+        expected = (local_loss, float(r @ local @ r) - local_loss, total - float(r @ local @ r))
+        assert terms == pytest.approx(expected, abs=1e-10)
+        assert min(abs(terms.shift_signed), abs(terms.aggregation_signed)) > 1e-3
     assert both["mean"][:2] == both["principal"][:2]
     assert sum(both["mean"]) != pytest.approx(sum(both["principal"]), abs=1e-4)
 
@@ -147,7 +145,7 @@ def test_measured_rows(tmp_path: Path) -> None:
     ways = [("naive", "mean"), ("naive", "principal"), ("margin", "mean")]
     keys = [(alpha, seed, *way) for alpha in (100, 0.1) for seed in (0, 1) for way in ways]
     assert list(data[["alpha", "seed", "training", "aggregation"]].itertuples(index=False, name=None)) == keys
-    total = data["local_loss"] + data["shift_signed"] + data["aggregation_signed"]
+    total = data[["local_loss", "shift_signed", "aggregation_signed"]].sum(axis=1)
     np.testing.assert_allclose(total, data["global_loss"], rtol=0, atol=1e-10)
     assert (data[["shift_loss", "aggregation_loss"]] >= 0).all(axis=None)
     # The two aggregations of the naive training share their local models.
@@ -162,9 +160,9 @@ def test_summary_by_hand() -> None:
     keys = {"alpha": 9.0, "training": "naive", "aggregation": "mean"}
     terms = {"local_loss": 1, "shift_loss": 1, "aggregation_loss": 10, "global_loss": 5}
     rows = [keys | {term: scale * v for term, scale in terms.items()} for v in (1.0, 3.0)]
-    (found,) = summary(pd.DataFrame(rows)).to_dict("records")
+    (line,) = summary(pd.DataFrame(rows)).to_dict("records")
     spread = {"shift_loss_sd": pytest.approx(2**0.5), "aggregation_loss_sd": pytest.approx(10 * 2**0.5)}
-    assert found == keys | {"seeds": 2} | {term: 2.0 * scale for term, scale in terms.items()} | spread
+    assert line == keys | {"seeds": 2} | {term: 2.0 * scale for term, scale in terms.items()} | spread
 
 
 def test_command_and_mistakes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -203,12 +201,8 @@ def test_four_curves() -> None:
     columns = ["alpha", "seed", "training", "aggregation", "shift_loss", "aggregation_loss"]
     _, (axis,) = panels(1, 1)
     draw(axis, pd.DataFrame(rows, columns=columns))
-    expected = [
-        (4.0, "firebrick", "--"),
-        (1.0, "firebrick", "-"),
-        (3.0, "steelblue", "--"),
-        (2.0, "steelblue", "-"),
-    ]
+    red, blue = "firebrick", "steelblue"
+    expected = [(4.0, red, "--"), (1.0, red, "-"), (3.0, blue, "--"), (2.0, blue, "-")]
     for (line, _, (bars,)), (first, colour, style) in zip(axis.containers, expected, strict=True):
         assert list(line.get_ydata()) == [first, 2 * first]
         assert (to_rgb(line.get_color()), line.get_linestyle()) == (to_rgb(colour), style)

@@ -32,9 +32,8 @@ EVERY = tuple(range(1, ROUNDS + 1))
 
 def participants(rounds: Iterable[int] = EVERY) -> list[Record]:
     """``KAPPA`` clients in each of ``rounds``; nobody is written down where everybody takes part."""
-    return [
-        Record(t, "participation", f"client={k}", "weight", 1 / KAPPA) for t in rounds for k in range(KAPPA)
-    ]
+    clients = [f"client={k}" for k in range(KAPPA)]
+    return [Record(t, "participation", client, "weight", 1 / KAPPA) for t in rounds for client in clients]
 
 
 def cost(rounds: Iterable[int], **values: float) -> list[Record]:
@@ -45,7 +44,7 @@ def write(
     folder: Path, row: str, records: Sequence[Record], seeds: Sequence[int] = (0, 1, 2), state: str = "done"
 ) -> None:
     """Ended runs of one row."""
-    for config in (run for run in runs(row) if run.seed in seeds):
+    for config in (runs(row)[seed] for seed in seeds):
         assert config.train.rounds == ROUNDS
         name = f"interaction-{config.seed}"
         everything = [Record(ROUNDS, "test", "all", "loss", 1.0), *records]
@@ -55,16 +54,14 @@ def write(
         place.write_text(json.dumps({"sizes": SIZES}))
 
 
-def report(folder: Path, **values: Any) -> Table:
-    return overhead(OverheadOptions(results=folder, tuned="off", **values))
+def report(folder: Path, **values: Any) -> tuple[Table, pd.DataFrame]:
+    """The table, and its lines by method."""
+    table = overhead(OverheadOptions(results=folder, tuned="off", **values))
+    return table, table.data.set_index("method")
 
 
-def line(found: Table, label: str) -> pd.Series:
-    return found.data.set_index("method").loc[label]
-
-
-def numbers(found: Table, label: str) -> dict[str, float]:
-    row = line(found, label)
+def numbers(row: pd.Series) -> dict[str, float]:
+    """The costs that are not 0."""
     return {name: float(row[name]) for name in COSTS if pd.notna(row[name]) and row[name] != 0}
 
 
@@ -101,11 +98,11 @@ def test_costs(tmp_path: Path) -> None:
     """Of every row; as none lacks runs, no command is named that makes them."""
     for row, (_, records, _) in EACH_ROW.items():
         write(tmp_path, row, records)
-    found = report(tmp_path)
+    table, lines = report(tmp_path)
     for label, _, said in EACH_ROW.values():
-        assert numbers(found, label) == said
-    assert set(found.data["runs"]) == {"3 of 3"} and found.data["scalars once"].notna().all()
-    assert not any("python -m benchmark" in note.lines[0] for note in found.notes)
+        assert numbers(lines.loc[label]) == said
+    assert set(lines["runs"]) == {"3 of 3"} and lines["scalars once"].notna().all()
+    assert not any("python -m benchmark" in note.lines[0] for note in table.notes)
     (tmp_path / "partitions" / "interaction-1" / "statistics.json").unlink()
     with pytest.raises(StorageError, match=r"interaction-1/statistics\.json"):
         report(tmp_path)
@@ -115,27 +112,24 @@ def test_mean_over_the_seeds_that_are_done(tmp_path: Path) -> None:
     for seed, (sent, state) in enumerate([(K, "done"), (K / 2, "done"), (100 * K, "diverged")]):
         write(tmp_path, "powd", participants() + cost(EVERY, scalars_up=sent), [seed], state)
     for options, runs, sent in (({}, "2 of 3", 0.75), ({"seeds": 1}, "1 of 1", 1.0)):
-        found = report(tmp_path, **options)
-        assert numbers(found, "POW-D") == {"scalars per round": sent}
-        assert line(found, "POW-D")["runs"] == runs
+        line = report(tmp_path, **options)[1].loc["POW-D"]
+        assert (numbers(line), line["runs"]) == ({"scalars per round": sent}, runs)
 
 
 def test_without_runs(tmp_path: Path) -> None:
     """The rows say so, the formulas stand, the command that makes the runs is named, and nothing is trained."""
-    found = report(tmp_path, seeds=2, column="spawrious_gci100")
-    assert found.name == "feddiverse_table2" and "Spawrious GCI-100" in found.title
-    assert list(found.data["method"]) == [label for label, *_ in EACH_ROW.values()]
-    assert set(found.data["runs"]) == {"0 of 2"} and found.data[COSTS].isna().all(axis=None)
-    assert line(found, "Uniform random")["printed up"] == ""
-    row = line(found, "HCSFed")
-    assert (row["printed when"], row["printed up"]) == ("t=1", "r*theta_k")
-    assert row["printed clients"] == "r*|theta|^2"
-    assert row["printed server"] == "t=1: O(K*r*|theta|); t!=1: O(K)"
+    table, lines = report(tmp_path, seeds=2, column="spawrious_gci100")
+    assert table.name == "feddiverse_table2" and "Spawrious GCI-100" in table.title
+    assert list(lines.index) == [label for label, *_ in EACH_ROW.values()]
+    assert set(lines["runs"]) == {"0 of 2"} and lines[COSTS].isna().all(axis=None)
+    assert lines.loc["Uniform random", "printed up"] == ""
+    printed = ["t=1", "r*theta_k", "r*|theta|^2", "t=1: O(K*r*|theta|); t!=1: O(K)"]
+    assert list(lines.loc["HCSFed"].filter(like="printed")) == printed
     command = "python -m benchmark table paper=feddiverse table=1 preset=quick columns=spawrious_gci100"
-    assert found.notes[-1].lines[0].endswith(f"{command} seeds=2 results={tmp_path} tuned=off")
+    assert table.notes[-1].lines[0].endswith(f"{command} seeds=2 results={tmp_path} tuned=off")
     assert list(tmp_path.iterdir()) == []
-    absent = report(tmp_path, preset="small", column="waterbirds_dist")
-    assert set(absent.data["runs"]) == {"not in this preset"}
+    _, absent = report(tmp_path, preset="small", column="waterbirds_dist")
+    assert set(absent["runs"]) == {"not in this preset"}
     with pytest.raises(ConfigError, match=r"'cmnist'.*'cmnist_gsc'"):
         report(tmp_path, column="cmnist")
 

@@ -25,12 +25,12 @@ def test_geometry_by_hand() -> None:
     (2, 0) and (0, 1): eigenvalues 4 and 1; L = floor(1.6) = 1 keeps (1, 0), on which the second has no projection. So
     the aggregate is (1/2)(2, 0) = (1, 0) where the mean is (1, 1/2): length 1/sqrt(1.25), angle 1/sqrt(1.25).
     """
-    found = of([[3.0, 4.0], [3.0, 4.0]])
-    assert found == pytest.approx({"cosine": 1, "first": 1, "second": 0, "length": 1, "angle": 1}, abs=1e-6)
-    found = of([[2.0, 0.0], [0.0, 1.0]])
+    columns = of([[3.0, 4.0], [3.0, 4.0]])
+    assert columns == pytest.approx({"cosine": 1, "first": 1, "second": 0, "length": 1, "angle": 1}, abs=1e-6)
+    columns = of([[2.0, 0.0], [0.0, 1.0]])
     short = 1 / math.sqrt(1.25)
     expected = {"cosine": 0, "first": 0.8, "second": 0.2, "length": short, "angle": short}
-    assert found == pytest.approx(expected, abs=1e-6)
+    assert columns == pytest.approx(expected, abs=1e-6)
 
 
 def test_rounds_and_mistakes() -> None:

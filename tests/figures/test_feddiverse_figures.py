@@ -41,12 +41,12 @@ def test_grid_is_the_papers_and_its_choice() -> None:
     spec = spec_of(4)
     assert spec.runs is not None
     runs = [cell.runs[0] for cell in plan(spec.runs, "small", (0,)).values()]
-    found = [tuple(run.selection[name] for name in ("q", "tau_b", "tau_a")) for run in runs]
+    grid = [tuple(run.selection[name] for name in ("q", "tau_b", "tau_a")) for run in runs]
     steps = (5, 25, 50, 75, 100)
     expected = [(q, b, a) for q in (0.1, 0.3, 0.5, 0.7, 0.9) for b in steps for a in (*steps, 10)]
-    assert sorted(found) == sorted(expected)
+    assert sorted(grid) == sorted(expected)
     assert {run.train.rounds for run in runs} == {2}
-    assert tuple(spec.settings("small")["chosen"].values()) in found
+    assert tuple(spec.settings("small")["chosen"].values()) in grid
 
 
 def test_errors_are_means_over_seeds_in_their_places(tmp_path: Path) -> None:
@@ -98,11 +98,8 @@ def test_types_are_those_of_the_captions(number: int, scale: float | None, tmp_p
 
 
 def participation(rounds: Mapping[int, Sequence[int]]) -> list[Record]:
-    return [
-        Record(t, "participation", f"client={k}", "weight", 1 / len(ids))
-        for t, ids in rounds.items()
-        for k in ids
-    ]
+    pairs = [(t, k) for t, clients in rounds.items() for k in clients]
+    return [Record(t, "participation", f"client={k}", "weight", 0.25) for t, k in pairs]
 
 
 def test_shares_and_rounds_by_hand(tmp_path: Path) -> None:

@@ -71,8 +71,10 @@ def bars() -> FigureSpec:
     rows = [{"key": m, "label": m, "method": m} for m in ("fedavg", "fedprox", "fedmr")]
     columns = [{"key": "a", "label": "A", **FAKE}, {"key": "b", "label": "B", **longer}]
     table = {"metric": "accuracy", "presets": ["quick"], "rows": rows, "columns": columns}
-    node = {"name": "toy", "paper": "toy", "figure": 4, "title": "Toy", "kind": "resources", "table": table}
-    return FigureSpec.model_validate({**node, "options": {"repeats": 1}, "presets": {"quick": {}}})
+    return FigureSpec(
+        name="toy", paper="toy", figure=4, title="Toy", kind="resources", table=table, options={"repeats": 1},
+        presets={"quick": {}},
+    )  # fmt: skip
 
 
 def test_bars_are_quotients_and_what_is_reached(tmp_path: Path) -> None:
@@ -91,9 +93,9 @@ def test_bars_are_quotients_and_what_is_reached(tmp_path: Path) -> None:
     widths = [bar.get_width() for bar in held.patches]
     assert widths[:2] == [1, 2] and 1 < widths[2] < 1.1
     assert seconds.patches[0].get_width() == 1
-    found = {round(bar.get_y() + bar.get_height() / 2): bar.get_width() for bar in accuracy.patches}
+    means = {round(bar.get_y() + bar.get_height() / 2): bar.get_width() for bar in accuracy.patches}
     # The mean over seeds of the mean over columns: (30 + 50)/2 for fedavg; fedmr has no run.
-    assert {k: v for k, v in found.items() if v == v and v} == {0: pytest.approx(40), 1: pytest.approx(50)}
+    assert {k: v for k, v in means.items() if v == v and v} == {0: pytest.approx(40), 1: pytest.approx(50)}
     sizes = drawn.data.groupby("measure").size().to_dict()
     assert sizes == {"held": 6, "seconds": 6, "accuracy": 3}
 

@@ -68,9 +68,8 @@ def test_bars(tmp_path: Path) -> None:
     }  # fmt: skip
     drawing = finished(spec_of(1), tmp_path / "a", values)
     axis = drawing.figure.axes[0]
-    heights = {
-        tuple(np.round([bar.get_x() + bar.get_width() / 2, bar.get_height()], 6)) for bar in axis.patches
-    }
+    bars = [(bar.get_x() + bar.get_width() / 2, bar.get_height()) for bar in axis.patches]
+    heights = {tuple(np.round(bar, 6)) for bar in bars}
     # Two bars of width .4 beside each tick; the patches of the legend are empty.
     assert heights - {(0.0, 0.0)} == {(-0.2, 60.0), (0.2, 85.0), (0.8, 25.0), (1.2, 60.0)}
     heights_of = (np.asarray(line.get_ydata(), dtype=float) for line in axis.lines)
@@ -124,7 +123,7 @@ def test_curves(tmp_path: Path) -> None:
     assert [axis.get_title() for axis in drawing.figure.axes] == ["IID", "NIID-1", "NIID-2"]
     for axis in drawing.figure.axes:
         lines = [np.asarray(line.get_xydata()) for line in axis.lines if len(line.get_xydata()) == 2]  # type: ignore[arg-type]
-        found = sorted(tuple(map(tuple, np.round(line, 6))) for line in lines)
-        assert found == [((0.0, 22.5), (4.0, 45.0)), ((0.0, 32.5), (4.0, 65.0))]
+        curves = sorted(tuple(map(tuple, np.round(line, 6))) for line in lines)
+        assert curves == [((0.0, 22.5), (4.0, 45.0)), ((0.0, 32.5), (4.0, 65.0))]
     assert drawing.figure.axes[0].get_ylabel() == "Micro-F1 (%)"
     assert set(drawing.data["value"]) == {20.0, 25.0, 30.0, 35.0, 40.0, 50.0, 60.0, 70.0}

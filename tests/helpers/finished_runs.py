@@ -14,6 +14,7 @@ from benchmark.digests import engine
 from benchmark.engine.records import Record
 from benchmark.experiments.figures import FigureSpec
 from benchmark.experiments.plan import plan
+from benchmark.experiments.spec import TableSpec
 from benchmark.figures.registry import Drawing, Request, find
 from benchmark.reports.layout import as_table
 from benchmark.reports.render import markdown
@@ -29,6 +30,14 @@ FAKE: dict[str, Any] = {
     "train": {"rounds": 3, "batch_size": 8},
 }
 """Settings of a run on small made-up images."""
+
+
+def toy_table(methods: Iterable[str], **changes: Any) -> TableSpec:
+    """A table in preset quick of these methods, and one column of digits."""
+    values = dict.fromkeys(("name", "paper", "title"), "toy") | {"presets": ["quick"], "metric": "accuracy"}
+    values |= {"rows": [{"key": name, "label": name, "method": name} for name in methods]}
+    values |= {"columns": [{"key": "a", "label": "A", "dataset": "digits"}]}
+    return TableSpec.model_validate(values | changes)
 
 
 def put_status(folder: RunFolder, status: Status) -> None:
@@ -70,13 +79,7 @@ def finish(
     put_status(folder, status)
 
 
-def request(
-    spec: FigureSpec,
-    folder: Path,
-    preset: str = "quick",
-    seeds: int = 2,
-    **options: Any,
-) -> Request:
+def request(spec: FigureSpec, folder: Path, preset: str = "quick", seeds: int = 2, **options: Any) -> Request:
     """What a drawing gets that reads the runs in ``folder``."""
     index = RunIndex(ResultsFolder(folder).open())
     cells = {} if spec.runs is None else plan(spec.runs, preset, range(seeds))

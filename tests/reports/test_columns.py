@@ -4,24 +4,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import pytest
-from finished_runs import as_markdown, finish
+from finished_runs import as_markdown, finish, toy_table
 
 from benchmark.experiments.plan import plan
-from benchmark.experiments.spec import TableSpec
 from benchmark.reports.collect import collect
 from benchmark.reports.layout import as_table
 from benchmark.reports.results import TableResults
 from benchmark.runs.index import RunIndex
 from benchmark.runs.store import ResultsFolder
 
-SPEC = TableSpec.model_validate(
-    dict.fromkeys(("name", "paper", "title"), "toy")
-    | {"presets": ["quick"], "metric": "accuracy", "seeds": 2}
-    | {"rows": [{"key": name, "label": name, "method": name} for name in ("fedavg", "fedprox", "scaffold")]}
-    | {"columns": [{"key": "a", "label": "A", "dataset": "digits"}]}
-)
+SPEC = toy_table(("fedavg", "fedprox", "scaffold"), seeds=2)
 USUAL = {
     "data": "d",
     "partition": "p",
@@ -32,12 +25,11 @@ USUAL = {
 }
 
 
-def results_of(tmp_path: Path, first: Mapping[str, Any], row: str = "fedavg") -> TableResults:
-    """The table; seed 0 of a row was made first, as ``first`` says."""
+def results_of(tmp_path: Path, first: Mapping[str, Any]) -> TableResults:
+    """The table; seed 0 of FedAvg was made first, as ``first`` says."""
     results, cells = ResultsFolder(tmp_path).open(), plan(SPEC, "quick")
-    runs = [(key, run) for (key, _), cell in cells.items() for run in cell.runs]
-    for key, run in sorted(runs, key=lambda item: (item[0] != row, item[1].seed)):
-        origin = USUAL | (first if (key, run.seed) == (row, 0) else {})
+    oldest, *others = (run for cell in cells.values() for run in cell.runs)
+    for run, origin in [(oldest, {**USUAL, **first}), *((run, USUAL) for run in others)]:
         finish(results, run, final={"test": {"accuracy": 0.5}}, origin=origin)
     return collect(SPEC, "quick", cells, RunIndex(results))
 
@@ -60,11 +52,10 @@ def test_a_run_that_was_made_in_another_way_is_marked(
     assert {row: cell.differs for (row, _), cell in results.cells.items()} == {
         "fedavg": {said: [0]}, "fedprox": {}, "scaffold": {}
     }  # fmt: skip
-    table = as_table(results)
     assert f"‡ {said} (seed 0): fedavg" in as_markdown(results)
     lines = [line for line in as_markdown(results).splitlines() if line.startswith(("| fed", "| scaffold"))]
     assert ["‡" in line for line in lines] == [True, False, False]
-    data: pd.DataFrame = table.data.set_index("row")
+    data = as_table(results).data.set_index("row")
     assert list(data["differs"]) == [said, "", ""] and data.loc["fedavg", "n"] == 2
     assert "differs" in data.loc["fedavg", "marks"]
 

@@ -19,6 +19,11 @@ def of(labels: list[int], groups: list[int] | None = None, sources: list[int] | 
     return Split(images, np.array(labels), *others)
 
 
+def pets(train: Split, test: Split, **names: tuple[str, ...]) -> Dataset:
+    usual = {"name": "pets", "fingerprint": "", "mean": (0.0,), "std": (1.0,), "classes": ("cat", "dog")}
+    return Dataset(train, test, **usual, **names)  # type: ignore[arg-type]
+
+
 def test_images_are_spread_evenly() -> None:
     """Of 11 images of a class, six: numbers 0, 2, 4, 6, 8, 10; of two images both, once."""
     split = of([0] * 11 + [1, 1])
@@ -46,10 +51,7 @@ def test_tiles(shape: tuple[int, int, int], size: tuple[int, int]) -> None:
 def test_the_file(tmp_path: Path) -> None:
     """A row per class, attribute and source that has images."""
     train, test = of([1, 0, 1, 0], [0, 1, 0, 1]), of([0, 1], [1, 1], [0, 0])
-    data = Dataset(
-        train, test, name="pets", fingerprint="", mean=(0.0,), std=(1.0,), classes=("cat", "dog"),
-        attributes=("in", "out"), sources=("left",),
-    )  # fmt: skip
+    data = pets(train, test, attributes=("in", "out"), sources=("left",))
     one = contact_sheet(data, tmp_path / "new/folder/one.png", "Pets")
     two = contact_sheet(data, tmp_path / "two.png", "Pets")
     assert one.read_bytes() == two.read_bytes()
@@ -61,10 +63,7 @@ def test_the_file(tmp_path: Path) -> None:
 
 def test_test_images_without_a_source_fill_the_rows_of_their_class() -> None:
     """Cats of two sites and dogs of one; the third test cat goes to the first site again. No row is for tests only."""
-    data = Dataset(
-        of([0, 0, 0, 1], sources=[0, 1, 1, 0]), of([0, 0, 1, 0]), name="pets", fingerprint="", mean=(0.0,), std=(1.0,),
-        classes=("cat", "dog"), sources=("left", "right"),
-    )  # fmt: skip
-    rows, members = _rows(data)
+    train, test = of([0, 0, 0, 1], sources=[0, 1, 1, 0]), of([0, 0, 1, 0])
+    rows, members = _rows(pets(train, test, sources=("left", "right")))
     assert rows == [(0, -1, 0), (0, -1, 1), (1, -1, 0)]
     assert [[list(held) for held in part] for part in members] == [[[0], [1, 2], [3]], [[0, 3], [1], [2]]]

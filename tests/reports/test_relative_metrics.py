@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from finished_runs import as_markdown, finish
+from finished_runs import as_markdown, finish, toy_table
 
 from benchmark.engine.records import Record
 from benchmark.errors import ConfigError
@@ -33,11 +33,7 @@ OTHERS = [
 
 
 def spec_of(**changes: Any) -> TableSpec:
-    node = dict.fromkeys(("name", "paper", "title"), "toy") | {"presets": ["quick"]}
-    node |= {"metric": "rounds_to_reach", "reference_row": "fedavg"}
-    rows = [{"key": name, "label": name, "method": name} for name in CURVES]
-    columns = [{"key": "a", "label": "A", "dataset": "digits"}]
-    return TableSpec.model_validate(node | {"rows": rows, "columns": columns} | changes)
+    return toy_table(CURVES, **{"metric": "rounds_to_reach", "reference_row": "fedavg"} | changes)
 
 
 def results_of(tmp_path: Path, skip: tuple[str, int] | None = None, **changes: Any) -> TableResults:
@@ -53,14 +49,14 @@ def results_of(tmp_path: Path, skip: tuple[str, int] | None = None, **changes: A
     return collect(spec, "quick", cells, RunIndex(results))
 
 
-def found(results: TableResults) -> dict[str, list[tuple[str, float | None]]]:
+def outcomes(results: TableResults) -> dict[str, list[tuple[str, float | None]]]:
     return {row: [(run.outcome, run.value) for run in cell.runs] for (row, _), cell in results.cells.items()}
 
 
 def test_rounds_to_reach(tmp_path: Path) -> None:
     """Seed by seed: the first round at or above the reference's best."""
     results = results_of(tmp_path)
-    assert found(results) == {
+    assert outcomes(results) == {
         "fedavg": [("done", 2), ("done", 3), ("done", 1)],
         "fedprox": [("done", 1), ("done", 3), ("done", 2)],
         "fedavgm": [("not reached", None), ("done", 2), ("failed", None)],
@@ -83,15 +79,15 @@ def test_rounds_to_reach(tmp_path: Path) -> None:
 def test_speedup(tmp_path: Path) -> None:
     """Rounds of the reference over rounds of the row: 2/1, 3/3, 1/2 and 3/2."""
     results = results_of(tmp_path, metric="speedup")
-    values = {row: [value for _, value in runs] for row, runs in found(results).items()}
+    values = {row: [value for _, value in runs] for row, runs in outcomes(results).items()}
     assert values == {"fedavg": [1, 1, 1], "fedprox": [2, 1, 0.5], "fedavgm": [None, 1.5, None]}
     assert "(highest) mean" in as_markdown(results)
 
 
 def test_without_the_reference_there_is_nothing_to_reach(tmp_path: Path) -> None:
-    outcomes = found(results_of(tmp_path, skip=("fedavg", 1)))
-    assert [outcome for outcome, _ in outcomes["fedprox"]] == ["done", "missing", "done"]
-    assert [outcome for outcome, _ in outcomes["fedavgm"]] == ["not reached", "missing", "failed"]
+    runs = outcomes(results_of(tmp_path, skip=("fedavg", 1)))
+    assert [outcome for outcome, _ in runs["fedprox"]] == ["done", "missing", "done"]
+    assert [outcome for outcome, _ in runs["fedavgm"]] == ["not reached", "missing", "failed"]
 
 
 @pytest.mark.parametrize(

@@ -39,18 +39,20 @@ def test_configuration_beside_fedavg() -> None:
     cells = plan(SPEC.cut(["fedavg", "fedprox"], ["fmnist/p5c2"]), "quick", [0])
     own, other = (cells[row, "fmnist/p5c2"].runs[0] for row in ("fedprox", "fedavg"))
     assert differences(other, other) == []
-    found = {key: pair for key, *pair in differences(own, other)}
-    assert found["method.name"] == ["fedprox", "fedavg"]
-    assert found["method.client.fedprox.mu"] == [0.01, None]
-    assert {key.partition(".")[0] for key in found} == {"method"}
+    values = {key: pair for key, *pair in differences(own, other)}
+    assert values["method.name"] == ["fedprox", "fedavg"]
+    assert values["method.client.fedprox.mu"] == [0.01, None]
+    assert {key.partition(".")[0] for key in values} == {"method"}
 
 
 def test_long_runs_are_cut() -> None:
     """Of 250 points every third from the last on; 120 rounds in steps of 3, in which client 7 takes part in all."""
     curve = [Record(t, "test", "all", "accuracy", t / 1000) for t in range(1, 251)]
     taken = [Record(t, "participation", "client=7", "weight", 1.0) for t in range(1, 121)]
-    found = measured(SPEC, [*curve, *taken])
-    points = found["curves"]["accuracy"]
+    details = measured(SPEC, [*curve, *taken])
+    points = details["curves"]["accuracy"]
     assert (len(points), points[0], points[1], points[-1]) == (84, (1, 0.1), (4, 0.4), (250, 25.0))
-    assert found["clients"]["width"] == 3
-    assert found["clients"]["cells"][:2] == [[1, 7, 3], [4, 7, 3]] and len(found["clients"]["cells"]) == 40
+    assert details["clients"]["width"] == 3
+    assert (
+        details["clients"]["cells"][:2] == [[1, 7, 3], [4, 7, 3]] and len(details["clients"]["cells"]) == 40
+    )

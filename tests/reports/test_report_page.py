@@ -24,12 +24,11 @@ from benchmark.cli import report
 from benchmark.cli.report import write_report
 from benchmark.engine.records import Record
 from benchmark.experiments.plan import plan
-from benchmark.experiments.selection import TableQuery, plan_tables
+from benchmark.experiments.selection import TableQuery, select
 from benchmark.experiments.spec import TableSpec
 from benchmark.experiments.tables import spec_called
-from benchmark.reports.details import cell_name, measured, pack
+from benchmark.reports.details import cell_name
 from benchmark.reports.layout import as_table
-from benchmark.reports.render.html.page import Page as Content
 from benchmark.reports.render.html.page import Section, render
 from benchmark.reports.results import Cell, CellRun, build_results
 from benchmark.runs.index import RunIndex
@@ -76,18 +75,22 @@ def fill(folder: Path, spec: TableSpec, text: str = "") -> None:
                 if not row.startswith("fedavg"):
                     continue
             finish(results, run, records(value), final={"test": {"accuracy": value}}, meta=meta)
-    known = {"class_names": [f"cat{text}", "dog"], "attribute_names": [], "counts": [[3, 1], [0, 5], [2, 2]]}
+    counts = {"class_names": [f"cat{text}", "dog"], "attribute_names": [], "counts": [[3, 1], [0, 5], [2, 2]]}
     place = folder / "partitions" / PARTITION
     place.mkdir(parents=True)
-    (place / "statistics.json").write_text(json.dumps(known))
+    (place / "statistics.json").write_text(json.dumps(counts))
+
+
+def packed_cells(page: Path) -> dict[str, str]:
+    """The packed details of each cell of a page."""
+    data = page.read_text().partition('id="data">')[2].partition("</script>")[0]
+    return dict(json.loads(data)["cells"])
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("results")
-    query = TableQuery(results=folder, **CHOICE)
-    ((part, _),) = plan_tables([spec_called(NAME)], query)
-    fill(folder, part)
+    fill(folder, select(spec_called(NAME), TableQuery(**CHOICE)))
     tables = folder / "tables" / "quick"
     tables.mkdir(parents=True)
     for name in (NAME, "fedmr_table1.wide", "fedmr_table2", "overhead"):
@@ -116,10 +119,8 @@ def test_overview_and_table(page: Page) -> None:
     assert "not the papers’" in page.one(".callout").text
     (row,) = page.texts("#overview tbody tr")
     assert "28 of 30" in row and row.endswith("1 missing, 1 diverged")
-    assert any(
-        f"python -m benchmark table name={NAME} preset=quick seeds=2" in text
-        for text in page.texts(".missing code")
-    )
+    command = f"python -m benchmark table name={NAME} preset=quick seeds=2"
+    assert any(command in text for text in page.texts(".missing code"))
     assert column(page) == MEASURED
     assert page.texts(".results h2") == ["Partially class-disjoint data", "overhead"]
     assert page.texts("#overhead tr") == ["selection seconds", "POW-D 1.2500"]
@@ -144,19 +145,17 @@ def test_views(page: Page) -> None:
 def test_order_of_rows(page: Page) -> None:
     """Highest, lowest, as in the paper. The order follows the view: FedMR has the highest published number."""
     head = f"#{NAME} thead tr:last-child th:nth-child(2)"
-    found = []
-    for _ in range(3):
+    avg, dyn, mr = "FedAvg", "FedDyn", "FedMR own"
+    for order, names in (
+        ("descending", [dyn, mr, avg]),
+        ("ascending", [avg, mr, dyn]),
+        ("none", [avg, dyn, mr]),
+    ):
         page.one(f"{head} button").click()
-        found.append((page.one(head).get_attribute("aria-sort"), column(page, 1)))
-    names = ["FedAvg", "FedDyn", "FedMR own"]
-    assert found == [
-        ("descending", [names[1], names[2], names[0]]),
-        ("ascending", [names[0], names[2], names[1]]),
-        ("none", names),
-    ]
+        assert (page.one(head).get_attribute("aria-sort"), column(page, 1)) == (order, names)
     page.one(f"{head} button").click()
     choose(page, "published")
-    assert column(page, 1) == [names[2], names[1], names[0]]
+    assert column(page, 1) == [mr, dyn, avg]
 
 
 def test_filters(page: Page) -> None:
@@ -172,9 +171,8 @@ def test_theme(page: Page) -> None:
     """The system's colours at first; the button overrules them, and paper is white."""
 
     def background() -> int:
-        return sum(
-            page.run("return getComputedStyle(document.body).backgroundColor.match(/\\d+/g).map(Number)")
-        )
+        script = "return getComputedStyle(document.body).backgroundColor.match(/\\d+/g).map(Number)"
+        return sum(page.run(script))
 
     assert background() > 600
     page.look(scheme="dark")
@@ -195,8 +193,7 @@ def test_panel_by_keyboard(page: Page) -> None:
     link = page.one(f"#{NAME} tbody tr:nth-child(3) td a")
     link.send_keys(Keys.ENTER)
     assert page.wait("#panel-title").text == "FedMR · FMNIST P5C2"
-    address = page.run("return location.hash")
-    assert address == "#fedmr_table1/fedmr/fmnist%2Fp5c2"
+    assert page.run("return location.hash") == "#fedmr_table1/fedmr/fmnist%2Fp5c2"
     page.wait("#panel .copy")
     assert page.run("return document.getElementById('panel').contains(document.activeElement)")
     page.one(":focus").send_keys(Keys.ESCAPE)
@@ -212,31 +209,21 @@ def test_content_of_the_panel(page: Page, folder: Path) -> None:
     text = page.one("#panel").text
     charts = {chart.get_attribute("aria-label"): chart for chart in page.all("#panel svg.plot")}
     seeds, accuracy, worst, groups, clients, labels = charts
-    assert (
-        seeds.startswith("One dot for each seed") and len(dots(charts[seeds])) == 6 + 3
-    )  # and three published
-    assert (accuracy, worst) == tuple(
-        f"{name} (%) of each seed over rounds" for name in ("test accuracy", "worst-group accuracy")
-    )
+    assert seeds.startswith("One dot for each seed")
+    assert len(dots(charts[seeds])) == 6 + 3  # and three published
+    over = "accuracy (%) of each seed over rounds"
+    assert (accuracy, worst) == (f"test {over}", f"worst-group {over}")
     assert len(dots(charts[accuracy])) == 4
     assert len(dots(charts[groups])) == 4 and {"cat", "dog"} <= set(charts[groups].text.split())
     assert len(charts[clients].find_elements("css selector", "rect")) == 3
     assert {"3", "1", "5", "2"} <= set(charts[labels].text.split())
-    for words in (
-        "method.client.fedmr.mu2",
-        "1,234",
-        "commit\nabc",
-        "host; cpu: x; 1 thread(s)",
-        PARTITION,
-        "/seed1",
-    ):
-        assert words in text
+    origin = ("commit\nabc", "host; cpu: x; 1 thread(s)", PARTITION, "/seed1")
+    assert all(words in text for words in ("method.client.fedmr.mu2", "1,234", *origin))
     assert text.count("runs/") == 2
     page.one("#panel select").send_keys("seed 1")
     assert len(page.all("#panel svg.plot")) == 6
-    page.driver.execute_cdp_cmd(
-        "Browser.grantPermissions", {"permissions": ["clipboardReadWrite", "clipboardSanitizedWrite"]}
-    )
+    permissions = ["clipboardReadWrite", "clipboardSanitizedWrite"]
+    page.driver.execute_cdp_cmd("Browser.grantPermissions", {"permissions": permissions})
     page.one("#panel .copy").click()
     wait_until(lambda: page.one("#panel .copy").text == "Copied", "the command is copied")
     copied = page.driver.execute_async_script("navigator.clipboard.readText().then(arguments[0])")
@@ -297,45 +284,36 @@ def test_names_for_screen_readers(page: Page) -> None:
 
 
 def hostile(part: TableSpec) -> TableSpec:
-    rows = tuple(
-        row.model_copy(update={"key": f"{row.key}:{HOSTILE}", "label": f"{row.label} {HOSTILE}"})
-        for row in part.rows
-    )
-    columns = tuple(
-        column.model_copy(
-            update={"key": f"{column.key}:{HOSTILE}", "label": HOSTILE, "group": HOSTILE, "source": HOSTILE}
-        )
-        for column in part.run_columns
-    )
-    overrides = tuple(
-        entry.model_copy(
-            update={what: getattr(entry, what).replace(",", "*,") + "*" for what in ("row", "column")}
-        )
-        for entry in part.overrides
-    )
-    texts = dict.fromkeys(("title", "caption"), HOSTILE) | {"overrides": overrides}
-    return part.model_copy(update={"rows": rows, "columns": columns, **texts})
+    """The table with names that are markup; patterns of its overrides still match their beginnings."""
+    rows, columns, overrides = [], [], []
+    for row in part.rows:
+        names = {"key": f"{row.key}:{HOSTILE}", "label": f"{row.label} {HOSTILE}"}
+        rows.append(row.model_copy(update=names))
+    for column in part.run_columns:
+        names = {"key": f"{column.key}:{HOSTILE}"} | dict.fromkeys(("label", "group", "source"), HOSTILE)
+        columns.append(column.model_copy(update=names))
+    for entry in part.overrides:
+        patterns = {what: getattr(entry, what).replace(",", "*,") + "*" for what in ("row", "column")}
+        overrides.append(entry.model_copy(update=patterns))
+    cells = {"rows": tuple(rows), "columns": tuple(columns), "overrides": tuple(overrides)}
+    return part.model_copy(update={"title": HOSTILE, "caption": HOSTILE, **cells})
 
 
 def test_names_are_text(browser: Page, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Names of methods and columns, classes, hosts, commits, titles, folders and captions are no markup."""
     folder = tmp_path / "it's <b>"
     query = TableQuery(results=folder, **CHOICE)
-    ((part, _),) = plan_tables([spec_called(NAME)], query)
-    spec = hostile(part)
+    spec = hostile(select(spec_called(NAME), query))
     fill(folder, spec, HOSTILE)
     monkeypatch.setattr(report, "plans_of", lambda query: [(spec, plan(spec, "quick", range(2)))])
     browser.open(write_report(query, RunIndex(ResultsFolder(folder))))
-    shown = browser.run(
-        "return [...document.querySelectorAll('tbody th, thead th button')].map((n) => n.textContent)"
-    )
+    texts = "[...document.querySelectorAll('tbody th, thead th button')].map((n) => n.textContent)"
+    shown = browser.run(f"return {texts}")
     assert f"FedAvg {HOSTILE}" in shown and HOSTILE in shown
     browser.one(f"#{NAME} tbody td a").click()
     browser.wait("#panel .copy")
-    assert (
-        browser.run("return document.getElementById('panel-title').textContent")
-        == f"FedAvg {HOSTILE} · {HOSTILE} {HOSTILE}"
-    )
+    title = browser.run("return document.getElementById('panel-title').textContent")
+    assert title == f"FedAvg {HOSTILE} · {HOSTILE} {HOSTILE}"
     panel = browser.run("return document.getElementById('panel').textContent")
     assert f"abc{HOSTILE}" in panel and f"host{HOSTILE}" in panel
     words = shlex.split(browser.run("return document.querySelector('#panel code').textContent"))
@@ -344,27 +322,21 @@ def test_names_are_text(browser: Page, tmp_path: Path, monkeypatch: pytest.Monke
     assert browser.errors() == []
 
 
-def test_ten_thousand_runs(browser: Page, tmp_path: Path) -> None:
+def test_ten_thousand_runs(browser: Page, folder: Path, tmp_path: Path) -> None:
     """139 methods, 24 columns, 3 seeds: 10,008 runs. The last cell is there, and opens."""
     base = spec_called(NAME)
     row, column = base.row("fedavg"), base.run_columns[0]
     rows = tuple(row.model_copy(update={"key": f"m{k}", "label": f"Method {k}"}) for k in range(139))
     columns = tuple(column.model_copy(update={"key": f"c{k}", "label": f"Column {k}"}) for k in range(24))
-    changes = {"rows": rows, "columns": columns, "overrides": (), "published": ()}
-    spec = base.model_copy(update=changes)
+    spec = base.model_copy(update={"rows": rows, "columns": columns, "overrides": (), "published": ()})
     runs = tuple(CellRun(seed, RunState.DONE, 0.5 + seed / 100, f"runs/x/seed{seed}") for seed in range(3))
     results = build_results(spec, "quick", {(r.key, c.key): Cell("ok", runs) for r in rows for c in columns})
-    one = {"value": 50, "outcome": "done", "run": "runs/x", "rounds": 2, "seconds": 1, "origin": {}}
-    one |= measured(spec, records(0.5))
-    packed = pack({"average_of": [], "runs": [one | {"seed": k} for k in range(3)], "config": [], "sources": [],
-                   "baseline": "", "command": "python", "complete": True, "tuned": ""})  # fmt: skip
+    details = packed_cells(folder / "report" / "index.html")["fedmr_table1/fedmr/fmnist%2Fp5c2"]
     names = [cell_name(spec, r.key, c.key) for r in rows for c in columns]
-    data = {"cells": dict.fromkeys(names, packed), "partitions": {}}
-    path = tmp_path / "large.html"
-    counts = Counter({RunState.DONE: 3 * len(names)})
-    path.write_text(
-        render(Content("quick", counts, [Section(results, as_table(results), "")], [], [], data, ".."))
-    )
+    data = {"cells": dict.fromkeys(names, details), "partitions": {}}
+    path, counts = tmp_path / "large.html", Counter({RunState.DONE: 3 * len(names)})
+    sections = [Section(results, as_table(results), "")]
+    path.write_text(render("quick", counts, sections, [], [], data, ".."))
     browser.open(path)
     assert "10,008 of 10,008 runs done" in browser.one(".lead").text
     assert browser.run("return document.querySelectorAll('td a').length") == 139 * 24
@@ -380,19 +352,16 @@ def test_the_command_of_a_cell_gives_the_same_bits(
     """Both seeds' records and models, in a results folder that did not exist before."""
     words = ["table", "name=fedsdc_table2", "rows=fedsdc_m1", "seeds=1", "launcher=inline"]
     assert cli(*words).out.endswith("report: results/report/index.html\n")
-    text = (tmp_path / "results" / "report" / "index.html").read_text()
-    data = json.loads(text.partition('id="data">')[2].partition("</script>")[0])
-    packed = base64.b64decode(data["cells"]["fedsdc_table2/fedsdc_m1/niid1"])
+    cells = packed_cells(tmp_path / "results" / "report" / "index.html")
+    packed = base64.b64decode(cells["fedsdc_table2/fedsdc_m1/niid1"])
     command = json.loads(zlib.decompress(packed, wbits=-15))["command"]
-    monkeypatch.setattr(
-        "benchmark.cli.table.report_of_all", lambda *_: ""
-    )  # takes seconds, and is not looked at
+    monkeypatch.setattr("benchmark.cli.table.report_of_all", lambda *_: "")  # takes seconds, is not looked at
     program, *words = shlex.split(command.removeprefix("python -m "))
     assert program == "benchmark" and cli(*words, "launcher=inline").code == 0
     first, second = (ResultsFolder(tmp_path / name) for name in ("results", "repeated"))
     assert first.run_keys() == second.run_keys() != []
     for key in first.run_keys():
-        one, two = first.run(key).status(), second.run(key).status()
+        one, two = (results.run(key).status() for results in (first, second))
         assert (
-            one and two and (one.records_sha256, one.model_sha256) == (two.records_sha256, two.model_sha256)
+            one and two and one.model_sha256 == two.model_sha256 and one.records_sha256 == two.records_sha256
         )

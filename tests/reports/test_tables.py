@@ -43,15 +43,11 @@ def toy_cells() -> dict[tuple[str, str], Cell]:
     cells = {}
     for row, columns in json.loads((GOLDEN / "cells.json").read_text()).items():
         for column, node in columns.items():
-            if isinstance(node, str):
-                cells[row, column] = Cell(node)
-                continue
-            place = f"runs/{row}-{column}/seed"
-            runs = [
-                CellRun(seed, outcome, value, None if outcome == "missing" else f"{place}{seed}")
-                for seed, (outcome, value) in enumerate(node)
-            ]
-            cells[row, column] = Cell("ok", tuple(runs))
+            state, runs = (node, []) if isinstance(node, str) else ("ok", node)
+            cells[row, column] = Cell(state, tuple(
+                CellRun(seed, outcome, value, None if outcome == "missing" else f"runs/{row}-{column}/seed{seed}")
+                for seed, (outcome, value) in enumerate(runs)
+            ))  # fmt: skip
     return cells
 
 
@@ -64,7 +60,8 @@ def published(tmp_path: Path) -> Path:
 @pytest.fixture
 def toy(published: Path) -> Table:
     stand_ins = dict.fromkeys("abc", "digits for photographs")
-    return as_table(build_results(toy_spec(), "quick", toy_cells(), stand_ins=stand_ins, folder=published))
+    results = build_results(toy_spec(), "quick", toy_cells(), published)
+    return as_table(replace(results, stand_ins=stand_ins))
 
 
 def test_golden(toy: Table, tmp_path: Path) -> None:
@@ -244,12 +241,15 @@ def _has_latex() -> bool:
 def _hostile(published: Path) -> Table:
     """Names that are no LaTeX, and longer than a line."""
     spec = toy_spec()
-    rows = tuple(row.model_copy(update={"label": text}) for row, text in zip(spec.rows, NASTY, strict=False))
-    columns = tuple(
-        column.model_copy(update={"label": text, "group": text * 2})
-        for column, text in zip(spec.columns, NASTY, strict=False)
-    )
-    spec = spec.model_copy(update={"rows": rows, "columns": columns, "title": " ".join(NASTY)})
+    rows, columns = zip(spec.rows, NASTY, strict=False), zip(spec.columns, NASTY, strict=False)
+    changes = {
+        "rows": tuple(row.model_copy(update={"label": text}) for row, text in rows),
+        "columns": tuple(
+            column.model_copy(update={"label": text, "group": text * 2}) for column, text in columns
+        ),
+        "title": " ".join(NASTY),
+    }
+    spec = spec.model_copy(update=changes)
     return as_table(build_results(spec, "quick", toy_cells(), folder=published))
 
 

@@ -6,13 +6,13 @@ from itertools import chain, zip_longest
 from math import ceil
 from typing import NamedTuple
 
-from benchmark.reports.render.printed import SMALL_PRINT, Printed, large_print, small_print
+from benchmark.reports.render.printed import SMALL_PRINT, Printed, printed
 from benchmark.reports.results import CellResult
 from benchmark.reports.tables import ColumnBlock, Table, TableLine
 from benchmark.runs.status import RunState
 
 
-class _Layout(NamedTuple):
+class Layout(NamedTuple):
     r"""How large a table may be: ``characters`` of \footnotesize fit into a line, ``lines`` into a page."""
 
     environment: str
@@ -23,9 +23,9 @@ class _Layout(NamedTuple):
 
 
 # In a document of one column, table* is the same as table.
-_WIDE = _Layout("table*", "\\documentclass[a4paper]{article}\n  \\usepackage[margin=15mm]{geometry}", "6pt")
+WIDE = Layout("table*", "\\documentclass[a4paper]{article}\n  \\usepackage[margin=15mm]{geometry}", "6pt")
 # 84 mm, as in most styles of two columns.
-_NARROW = _Layout(
+NARROW = Layout(
     "table",
     "\\documentclass[a4paper,twocolumn]{article}\n"
     "  \\usepackage[textwidth=176mm,columnsep=8mm,vmargin=15mm]{geometry}",
@@ -71,17 +71,8 @@ def escape(text: str) -> str:
     return f"{{}}{plain}" if text.lstrip().startswith(("[", "*")) else plain
 
 
-def render(table: Table) -> str:
-    """The whole file, as wide as a page: one float per block of columns."""
-    return _render(table, _WIDE)
-
-
-def render_narrow(table: Table) -> str:
-    """The whole file, as wide as one of two columns of a page: columns that do not fit are stacked."""
-    return _render(table, _NARROW)
-
-
-def _render(table: Table, layout: _Layout) -> str:
+def render(table: Table, layout: Layout = WIDE) -> str:
+    """The whole file: one float per block of columns. With `NARROW`, columns that do not fit are stacked."""
     name, preset = " ".join(table.name.split()), f", preset {table.preset}" if table.preset else ""
     parts = [
         f"% {name}{preset}. Compile it as it is, or \\input it: needs booktabs, graphicx and siunitx 3.",
@@ -93,7 +84,7 @@ def _render(table: Table, layout: _Layout) -> str:
     return "\n".join([*parts, r"\fedtablesend"]) + "\n"
 
 
-def _floats(table: Table, number: int, layout: _Layout) -> list[str]:
+def _floats(table: Table, number: int, layout: Layout) -> list[str]:
     """The floats of a block. The first one of a table has the caption, the last one the notes."""
     block, total, lines = table.blocks[number], len(table.blocks), []
     stacks = _stacks(table, block, layout)
@@ -120,20 +111,22 @@ def _floats(table: Table, number: int, layout: _Layout) -> list[str]:
             # Narrower than the line as long as it fits, shrunk to it otherwise.
             r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%",
             *_tabular(table, stacks[start : start + size]),
-            *(_notes(table) if last else []),
-            rf"\end{{{layout.environment}}}",
         ]
+        notes = " ".join(escape(" ".join(note.lines)) for note in table.notes if not note.heading)
+        if last and notes:
+            lines += [r"\par\medskip", rf"\parbox{{\linewidth}}{{\scriptsize\raggedright {notes}}}"]
+        lines.append(rf"\end{{{layout.environment}}}")
     return lines
 
 
-def _stacks(table: Table, block: ColumnBlock, layout: _Layout) -> list[ColumnBlock]:
+def _stacks(table: Table, block: ColumnBlock, layout: Layout) -> list[ColumnBlock]:
     """The block cut into blocks that are narrow enough, with about equally many columns each."""
     label = max(len(line.label) + len(" (own)") * line.own for line in block.lines)
     widths = [
-        max(len(head), *(len(printed.plain) for printed in column))
+        max(len(head), *(len(entry.plain + entry.signs) for entry in column))
         for head, column in zip(block.columns, _columns(table, block), strict=True)
     ]
-    number, size = len(widths), len(widths)
+    number = size = len(widths)
     for stacks in range(1, number + 1):
         size = ceil(number / stacks)
         longest = max(sum(widths[start : start + size]) for start in range(0, number, size))
@@ -149,11 +142,7 @@ def _tabular(table: Table, stacks: Sequence[ColumnBlock]) -> list[str]:
     columns = [list(chain(*parts)) for parts in above]
     lines = [rf"\begin{{tabular}}{{l{''.join(_alignment(column, otherwise) for column in columns)}}}"]
     for number, block in enumerate(stacks):
-        lines += [
-            r"\midrule[\heavyrulewidth]" if number else r"\toprule",
-            *_head(block),
-            r"\midrule",
-        ]
+        lines += [r"\midrule[\heavyrulewidth]" if number else r"\toprule", *_head(block), r"\midrule"]
         seen_own = False
         for index, line in enumerate(block.lines):
             if line.own and not seen_own and index:
@@ -166,33 +155,27 @@ def _tabular(table: Table, stacks: Sequence[ColumnBlock]) -> list[str]:
 
 
 def _columns(table: Table, block: ColumnBlock) -> list[list[Printed]]:
-    """All entries of each column."""
-    return [
-        [printed for line in block.lines for printed in _printed(table, line.cells[place])]
-        for place in range(len(block.columns))
-    ]
+    """The large and the small print of all cells of each column."""
+    cells = zip(*(line.cells for line in block.lines), strict=True)
+    return [[entry for cell in column for entry in _entries(table, cell)] for column in cells]
 
 
-def _printed(table: Table, cell: CellResult | str) -> list[Printed]:
-    """The large print and the small print of a cell."""
-    large = large_print(cell, table.show)
-    if _NUMBER.fullmatch(large.text):
-        large = Printed(large.text)
-    return [large, small_print(cell)] if table.show == "both" else [large]
+def _entries(table: Table, cell: CellResult | str) -> tuple[Printed, Printed]:
+    large, small = printed(cell, table.show)
+    return Printed(large.text) if _NUMBER.fullmatch(large.text) else large, small
 
 
 def _alignment(entries: Sequence[Printed], otherwise: str) -> str:
     """Numbers are aligned at the decimal point; a column without numbers as ``otherwise`` says."""
-    numbers = [printed.number for printed in entries if printed.number]
+    numbers = [entry.number for entry in entries if entry.number]
     if not numbers:
         return otherwise
     signed = "+" * any(number[0] in "+-" for number in numbers)
     parts = [number.lstrip("+-").partition(".") for number in numbers]
     whole, rest = (max(len(part[place]) for part in parts) for place in (0, 2))
 
-    def width(printed: Printed) -> int:
-        spread, seeds = 9 * bool(printed.spread), 3 * bool(printed.seeds)
-        return spread + seeds + len(printed.troubles) + len(printed.signs)
+    def width(entry: Printed) -> int:
+        return 9 * bool(entry.spread) + 3 * bool(entry.seeds) + len(entry.troubles) + len(entry.signs)
 
     longest = max(entries, key=width)
     wide = (("missing", 1),) * len(longest.troubles)  # M is the widest letter
@@ -202,30 +185,30 @@ def _alignment(entries: Sequence[Printed], otherwise: str) -> str:
 
 def _places(entries: Iterable[Printed]) -> int:
     """Most digits before the point of a spread."""
-    return max((printed.spread.find(".") for printed in entries), default=0)
+    return max(entry.spread.find(".") for entry in entries)
 
 
-def _cell(printed: Printed, column: Sequence[Printed], size: str = "") -> str:
+def _cell(entry: Printed, column: Sequence[Printed], size: str = "") -> str:
     r"""What stands in a row; ``size`` is a command such as ``\scriptsize``, with a space behind it."""
-    if not printed.number:
-        return f"{{{size}{escape(printed.text)}}}" if printed.text else ""
-    bold = r"\bfseries " if printed.rank == "best" else ""
-    underline = rf"\secondbest{{{printed.number}}}" if printed.rank == "second" else ""
-    tail = underline + _tail(printed, _places(column))
-    return f"{size}{bold}{printed.number}{f' {{{tail}}}' if tail else ''}"
+    if not entry.number:
+        return f"{{{size}{escape(entry.text)}}}" if entry.text else ""
+    bold = r"\bfseries " if entry.rank == "best" else ""
+    underline = rf"\secondbest{{{entry.number}}}" if entry.rank == "second" else ""
+    tail = underline + _tail(entry, _places(column))
+    return f"{size}{bold}{entry.number}{f' {{{tail}}}' if tail else ''}"
 
 
-def _tail(printed: Printed, places: int) -> str:
+def _tail(entry: Printed, places: int) -> str:
     """What follows a number: spread and marks, in a formula, so that they are never bold."""
-    zeros = "0" * (places - printed.spread.find("."))
+    zeros = "0" * (places - entry.spread.find("."))
     pad = rf"\phantom{{{zeros}}}" if zeros else ""
-    spread = rf"\,\pm\,{pad}{printed.spread}" if printed.spread else ""
-    signs = "".join({"†": r"\dagger", "‡": r"\ddagger"}[sign] for sign in printed.signs)
+    spread = rf"\,\pm\,{pad}{entry.spread}" if entry.spread else ""
+    signs = "".join({"†": r"\dagger", "‡": r"\ddagger"}[sign] for sign in entry.signs)
     formula = f"{spread}^{{{signs}}}" if signs else spread
     text = f"${formula}$" if formula else ""
-    if printed.seeds:
-        letters = "".join(_letter(outcome) for outcome, _ in printed.troubles)
-        text += rf"\,{{\tiny {printed.seeds[0]}/{printed.seeds[1]}\,{letters}}}"
+    if entry.seeds:
+        letters = "".join(_letter(outcome) for outcome, _ in entry.troubles)
+        text += rf"\,{{\tiny {entry.seeds[0]}/{entry.seeds[1]}\,{letters}}}"
     return text
 
 
@@ -235,18 +218,16 @@ def _letter(outcome: str) -> str:
 
 def _seeds_meaning(table: Table) -> str:
     """What the letters mean that are in the table."""
-    entries = [printed for block in table.blocks for column in _columns(table, block) for printed in column]
-    outcomes = dict.fromkeys(
-        outcome for printed in entries if printed.seeds for outcome, _ in printed.troubles
-    )
+    entries = [entry for block in table.blocks for column in _columns(table, block) for entry in column]
+    outcomes = dict.fromkeys(outcome for entry in entries if entry.seeds for outcome, _ in entry.troubles)
     what = ", ".join(f"{_letter(outcome)}: {outcome}" for outcome in outcomes)
     return f" 2/3: seeds done ({what})." if outcomes else ""
 
 
 def _head(block: ColumnBlock) -> list[str]:
     heads, rules, start = [""], [], 2
-    for group, size in block.groups:
-        heads.append(rf"\multicolumn{{{size}}}{{c}}{{{escape(group or '')}}}")
+    for group, size in block.spans:
+        heads.append(rf"\multicolumn{{{size}}}{{c}}{{{escape(group)}}}")
         if group:
             rules.append(rf"\cmidrule(lr){{{start}-{start + size - 1}}}")
         start += size
@@ -256,21 +237,13 @@ def _head(block: ColumnBlock) -> list[str]:
 
 def _line(table: Table, line: TableLine, columns: Sequence[Sequence[Printed]]) -> list[str]:
     label = escape(line.label) + (" (own)" if line.own else "")
-    cells = [_printed(table, cell) for cell in line.cells]
-    rows = [
-        _row([label, *(_cell(entries[0], column) for entries, column in zip(cells, columns, strict=False))])
-    ]
-    below = [entries[-1] for entries in cells] if table.show == "both" else []
-    if any(printed != Printed() for printed in below):
-        small = (_cell(*pair, r"\scriptsize ") for pair in zip(below, columns, strict=False))
-        rows.append(_row([r"\quad {\scriptsize published}", *small]))
+    pairs = list(zip((_entries(table, cell) for cell in line.cells), columns, strict=False))
+    rows = [_row([label, *(_cell(large, column) for (large, _), column in pairs)])]
+    published = [_cell(small, column, r"\scriptsize ") for (_, small), column in pairs]
+    if any(published):
+        rows.append(_row([r"\quad {\scriptsize published}", *published]))
     return rows
 
 
 def _row(cells: Iterable[str]) -> str:
     return " & ".join(cells) + r" \\"
-
-
-def _notes(table: Table) -> list[str]:
-    text = " ".join(escape(" ".join(note.lines)) for note in table.notes if not note.heading)
-    return [r"\par\medskip", rf"\parbox{{\linewidth}}{{\scriptsize\raggedright {text}}}"] if text else []

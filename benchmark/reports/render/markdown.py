@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 from benchmark.errors import printable
 from benchmark.experiments.metrics import Show
-from benchmark.reports.render.printed import SMALL_PRINT, Printed, large_print, small_print
+from benchmark.reports.render.printed import SMALL_PRINT, Printed, printed
 from benchmark.reports.results import CellResult
 from benchmark.reports.tables import ColumnBlock, Note, Table
 
@@ -50,12 +50,12 @@ def render(table: Table) -> str:
 
 
 def _block(table: Table, block: ColumnBlock) -> str:
-    with_groups = len(table.blocks) == 1 or len(block.groups) > 1
+    with_groups = len(table.blocks) == 1 or len(block.spans) > 1
     heads = [
         f"{group}: {label}" if with_groups and group else label
-        for group, label in zip(block.column_groups, block.columns, strict=True)
+        for group, label in zip(block.groups, block.columns, strict=True)
     ]
-    rule = "---:" if block.groups else "---"
+    rule = "---:" if table.preset else "---"
     rows = [
         pipe_row(map(escape_cell, [block.head, *heads])),
         pipe_row(["---", *[rule] * len(heads)]),
@@ -68,21 +68,16 @@ def _block(table: Table, block: ColumnBlock) -> str:
 
 def cell_text(cell: CellResult | str, show: Show) -> str:
     """``**73.20 ± 0.80**<br><sub>67.29</sub>``, with what is missing from the cell in words."""
-    large, small = _text(large_print(cell, show)), _text(small_print(cell)) if show == "both" else ""
+    large, small = map(_text, printed(cell, show))
     return f"{large}<br><sub>{small}</sub>" if small else large
 
 
-def _text(printed: Printed) -> str:
-    text = (
-        escape_cell(printed.text)
-        if printed.text
-        else " ± ".join(filter(None, [printed.number, printed.spread]))
-    )
-    pattern = {"best": "**{}**", "second": "<ins>{}</ins>"}.get(printed.rank, "{}")
-    text = pattern.format(text) + printed.signs
-    if printed.seeds:
-        done = "n={} of {}".format(*printed.seeds)
-        text += f" ({', '.join([done, *(f'{count} {outcome}' for outcome, count in printed.troubles)])})"
+def _text(entry: Printed) -> str:
+    pattern = {"best": "**{}**", "second": "<ins>{}</ins>"}.get(entry.rank, "{}")
+    text = pattern.format(escape_cell(entry.plain)) + entry.signs
+    if entry.seeds:
+        done = "n={} of {}".format(*entry.seeds)
+        text += f" ({', '.join([done, *(f'{count} {outcome}' for outcome, count in entry.troubles)])})"
     return text
 
 

@@ -3,6 +3,7 @@
 from typing import NamedTuple
 
 from benchmark.experiments.metrics import Show
+from benchmark.reports.published import Published
 from benchmark.reports.results import CellResult
 
 SMALL_PRINT = " Small print: published."
@@ -25,16 +26,27 @@ class Printed(NamedTuple):
 
     @property
     def plain(self) -> str:
-        """``73.20 ± 0.80†``, or the text."""
-        return self.text or " ± ".join(filter(None, [self.number, self.spread])) + self.signs
+        """``73.20 ± 0.80``, or the text."""
+        return self.text or " ± ".join(filter(None, [self.number, self.spread]))
 
 
-def large_print(cell: CellResult | str, show: Show) -> Printed:
-    """The large print of a cell."""
+def printed(cell: CellResult | str, show: Show) -> tuple[Printed, Printed]:
+    """The large and the small print of a cell; the small print is the published number where both are shown."""
     if isinstance(cell, str):
-        return Printed(text=cell)
+        return Printed(text=cell), Printed()
+    published = _published(cell.published)
     if show == "published":
-        return small_print(cell)
+        return published, Printed()
+    return _measured(cell, show), published if show == "both" else Printed()
+
+
+def _published(number: Published | None) -> Printed:
+    if number is None:
+        return Printed()
+    return Printed(number.mean, number.std) if number.mean else Printed(text=number.text)
+
+
+def _measured(cell: CellResult, show: Show) -> Printed:
     if cell.state != "ok":
         return Printed(text="–")
     troubles = tuple((outcome, len(seeds)) for outcome, seeds in cell.troubles.items())
@@ -50,11 +62,3 @@ def large_print(cell: CellResult | str, show: Show) -> Printed:
     rank = "best" if cell.mark.best else "second" if cell.mark.second else ""
     signs = "†" * cell.mark.not_worse + signs
     return Printed(f"{cell.summary.mean:.2f}", spread, "", rank, signs, seeds, troubles)
-
-
-def small_print(cell: CellResult | str) -> Printed:
-    """What the paper prints: the small print of a cell."""
-    number = None if isinstance(cell, str) else cell.published
-    if number is None:
-        return Printed()
-    return Printed(number.mean, number.std) if number.mean else Printed(text=number.text)

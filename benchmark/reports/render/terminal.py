@@ -12,7 +12,7 @@ from rich.text import Text
 
 from benchmark.errors import printable
 from benchmark.reports.render.console import TextConsole
-from benchmark.reports.render.printed import Printed, large_print, small_print
+from benchmark.reports.render.printed import Printed, printed
 from benchmark.reports.results import CellResult
 from benchmark.reports.tables import ColumnBlock, Table
 
@@ -29,7 +29,8 @@ def render(table: Table, with_notes: bool = True, width: int | None = None) -> s
     caption = [table.caption] if table.caption else []
     if table.show == "both":
         caption.append("In brackets: published.")
-    if any(cell.summary and not cell.complete for cell in table.cells):
+    cells = [cell for block in table.blocks for line in block.lines for cell in line.cells]
+    if any(isinstance(cell, CellResult) and cell.summary and not cell.complete for cell in cells):
         caption.append("n/m: only n of m seeds are done.")
     with console.capture() as capture:
         console.print(Text(printable(table.title), style="bold"))
@@ -49,24 +50,26 @@ def _parts(table: Table, block: ColumnBlock, room: int) -> Iterator[TextTable]:
     first = _width(block.head, labels)
     heads = [
         f"{group} {label}" if group else label
-        for group, label in zip(block.column_groups, block.columns, strict=True)
+        for group, label in zip(block.groups, block.columns, strict=True)
     ]
     columns = [_cells(table, [line.cells[place] for line in block.lines]) for place in range(len(heads))]
     widths = [_width(head, cells) for head, cells in zip(heads, columns, strict=True)]
-    start = 0
-    while start < len(heads) or not start:
-        end, left = start, room - first
-        while end < len(heads) and (end == start or left >= GAP + widths[end]):
-            left -= GAP + widths[end]
-            end += 1
+    parts: list[list[int]] = [[]]
+    left = room - first
+    for place, width in enumerate(widths):
+        if parts[-1] and left < GAP + width:
+            parts.append([])
+            left = room - first
+        parts[-1].append(place)
+        left -= GAP + width
+    for places in parts:
         view = TextTable(Column(block.head, width=first), box=box.SIMPLE_HEAD, show_edge=False)
         view.padding, view.pad_edge = (0, GAP - 1, 0, 0), False
-        for place in range(start, end):
+        for place in places:
             view.add_column(heads[place], width=widths[place])
         for number, label in enumerate(labels):
-            view.add_row(label, *(columns[place][number] for place in range(start, end)))
+            view.add_row(label, *(columns[place][number] for place in places))
         yield view
-        start = max(end, 1)
 
 
 def _width(head: str, cells: Sequence[Text]) -> int:
@@ -77,21 +80,21 @@ def _width(head: str, cells: Sequence[Text]) -> int:
 
 def _cells(table: Table, cells: Sequence[CellResult | str]) -> list[Text]:
     """The cells of a column, measured and published numbers each below one another."""
-    texts = [_text(large_print(cell, table.show)) for cell in cells]
+    pairs = [printed(cell, table.show) for cell in cells]
+    texts = [_text(large) for large, _ in pairs]
     width = max((text.cell_len for text in texts), default=0)
-    for text, cell in zip(texts, cells, strict=True):
-        below = small_print(cell) if table.show == "both" else Printed()
-        if below != Printed():
+    for text, (_, small) in zip(texts, pairs, strict=True):
+        if published := small.number or small.text:
             text.pad_right(width - text.cell_len)
-            text.append(f" ({printable(below.number or below.text)})", "dim")
+            text.append(f" ({printable(published)})", "dim")
     return texts
 
 
-def _text(printed: Printed) -> Text:
+def _text(entry: Printed) -> Text:
     """``73.20 ± 0.80†``, the best bold, the second underlined; how many seeds it is of if some are missing."""
-    if not printed.number:
-        return Text(printable(printed.text))
-    number = " ± ".join(filter(None, [printed.number.rjust(5), printed.spread]))
-    style = {"best": "bold", "second": "underline"}.get(printed.rank, "")
-    count = " {}/{}".format(*printed.seeds) if printed.seeds else ""
-    return Text.assemble((number, style), printed.signs, (count, "yellow"))
+    if not entry.number:
+        return Text(printable(entry.text))
+    number = entry._replace(number=entry.number.rjust(5)).plain
+    style = {"best": "bold", "second": "underline"}.get(entry.rank, "")
+    count = " {}/{}".format(*entry.seeds) if entry.seeds else ""
+    return Text.assemble((number, style), entry.signs, (count, "yellow"))

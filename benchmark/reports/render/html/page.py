@@ -12,17 +12,17 @@ from typing import Any, NamedTuple
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from benchmark.experiments.spec import Column
 from benchmark.reports.details import cell_name
 from benchmark.reports.notes import full_label
-from benchmark.reports.results import NOT_REACHED, CellResult, TableResults, board, gathered
-from benchmark.reports.statistics import mean_agreement, ranking
+from benchmark.reports.results import NOT_REACHED, CellResult, TableResults, board
+from benchmark.reports.statistics import mean_agreement, places, ranking
 from benchmark.reports.tables import Table
 from benchmark.runs.status import RunState
 
 LIBRARIES = ("d3.min.js", "plot.umd.min.js")
 """Of the folder ``vendored``, in the order in which they need each other."""
 
+ENDED = (RunState.DONE, NOT_REACHED)
 VIEWS = ("measured", "published", "difference", "rank")
 
 
@@ -50,10 +50,8 @@ class View(NamedTuple):
     @property
     def lacking(self) -> str:
         """What is missing from the cell, in words; empty if nothing is."""
-        cell = self.cell
-        if cell.state != "ok":
-            return cell.state
-        return "" if cell.complete else ", ".join(f"{len(s)} {name}" for name, s in cell.troubles.items())
+        troubles = ", ".join(f"{len(seeds)} {name}" for name, seeds in self.cell.troubles.items())
+        return troubles if self.cell.state == "ok" else self.cell.state
 
 
 @dataclass(frozen=True)
@@ -70,35 +68,21 @@ class Section:
         """(row, its cells), with ranks and differences."""
         spec, cells = self.results.spec, self.results.cells
         largest = max((abs(cell.difference) for cell in cells.values() if cell.difference), default=1.0)
-        measured = {key: cell.summary.mean for key, cell in cells.items() if cell.summary and cell.complete}
-        printed = {
-            key: cell.published_value for key, cell in cells.items() if cell.published_value is not None
-        }
-        ranks, published_ranks = (
-            _ranks(means, spec.metric_format.higher_is_better) for means in (measured, printed)
-        )
-        views = {
-            key: View(
-                cell,
-                cell_name(spec, *key) if cell.runs else "",
-                round(100 * abs(cell.difference or 0) / largest),
-                ranks.get(key),
-                published_ranks.get(key),
+        views: dict[str, list[View]] = {row.key: [] for row in spec.rows}
+        for column in spec.columns:
+            of_column = {row.key: self.results.cell(row, column) for row in spec.rows}
+            measured = {key: c.summary.mean for key, c in of_column.items() if c.summary and c.complete}
+            printed = {
+                key: c.published_value for key, c in of_column.items() if c.published_value is not None
+            }
+            ranks, published_ranks = (
+                places(means, spec.metric_format.higher_is_better) for means in (measured, printed)
             )
-            for key, cell in cells.items()
-        }
-        return [(row, [views[row.key, column.key] for column in spec.columns]) for row in spec.rows]
-
-    @property
-    def eyebrow(self) -> str:
-        """The part of the title before the colon: the paper and the number of its table."""
-        return self.table.title.rpartition(": ")[0]
-
-    @property
-    def heading(self) -> str:
-        """The part of the title after the colon."""
-        text = self.table.title.rpartition(": ")[2]
-        return text[:1].upper() + text[1:]
+            for key, cell in of_column.items():
+                name = cell_name(spec, key, column.key) if cell.runs else ""
+                tint = round(100 * abs(cell.difference or 0) / largest)
+                views[key].append(View(cell, name, tint, ranks.get(key), published_ranks.get(key)))
+        return [(row, views[row.key]) for row in spec.rows]
 
     @property
     def paper(self) -> str:
@@ -108,28 +92,8 @@ class Section:
     @property
     def missing(self) -> str:
         """How many runs are missing, and what became of them; empty if none is."""
-        ended = RunState.DONE, NOT_REACHED
-        return ", ".join(
-            f"{number} {outcome}" for outcome, number in self.counts.items() if outcome not in ended
-        )
-
-    @property
-    def gaps(self) -> Sequence[str]:
-        """What is missing where, and why."""
-        return next((note.lines for note in self.table.notes if note.heading == "Gaps"), ())
-
-    @property
-    def columns(self) -> list[tuple[Column, str, str]]:
-        """(column, its heading, its whole name)."""
-        heads = (head for block in self.table.blocks for head in block.columns)
-        pairs = zip(self.results.spec.columns, heads, strict=True)
-        return [(column, head, full_label(column)) for column, head in pairs]
-
-    @property
-    def groups(self) -> list[tuple[str, int]]:
-        """(heading, number of columns), from left to right; empty if no column has a heading."""
-        groups = [(group or "", size) for block in self.table.blocks for group, size in block.groups]
-        return groups if any(group for group, _ in groups) else []
+        counts = {outcome: number for outcome, number in self.counts.items() if outcome not in ENDED}
+        return ", ".join(f"{number} {outcome}" for outcome, number in counts.items())
 
     @cached_property
     def counts(self) -> Counter[str]:
@@ -152,60 +116,42 @@ class Section:
         if values.shape[1] < 2:
             return None
         order = ranking(values, draws=0)
-        places = [[label, round(rank, 3)] for label, rank in order.table["rank"].items()]
-        return {"ranks": places, "critical": round(order.critical, 3), "blocks": order.blocks,
+        ranks = [[label, round(rank, 3)] for label, rank in order.table["rank"].items()]
+        return {"ranks": ranks, "critical": round(order.critical, 3), "blocks": order.blocks,
                 "cliques": order.cliques, "left_out": left_out}  # fmt: skip
 
 
-def _ranks(means: Mapping[tuple[str, str], float], higher_is_better: bool) -> dict[tuple[str, str], int]:
-    """Place of each cell in its column, 1 for the best mean; means that print the same share a place."""
-    sign = 1 if higher_is_better else -1
-    shown = {key: sign * round(mean, 2) for key, mean in means.items()}
-    columns = gathered((column, value) for (_, column), value in shown.items())
-    return {key: 1 + sum(other > value for other in columns[key[1]]) for key, value in shown.items()}
+def render(
+    preset: str,
+    counts: Counter[RunState],
+    sections: Sequence[Section],
+    absent: Sequence[tuple[str, str, str]],
+    texts: Sequence[Table],
+    details: Mapping[str, Any],
+    root: str,
+    newest: str = "",
+) -> str:
+    """The whole file. Its policy allows the browser no request, and no script but those that are embedded.
 
-
-@dataclass(frozen=True)
-class Page:
-    """All that is shown.
-
-    Attributes:
-        preset: Preset of the runs.
-        counts: Number of planned runs by state.
-        sections: The tables that have runs.
-        absent: (title, name, command) of tables without runs.
-        texts: Tables of analyses.
-        data: What scripts read: packed details of cells and partitions.
-        root: Path from the page to the results folder.
-        newest: Day of the newest run; empty if there is none.
+    ``counts``: planned runs by state. ``sections``: the tables that have runs. ``absent``: (title, name, command) of
+    those without. ``texts``: tables of analyses. ``details``: packed details of cells and partitions, for the scripts.
+    ``root``: path from the page to the results folder. ``newest``: day of the newest run; empty if there is none.
     """
-
-    preset: str
-    counts: Counter[RunState]
-    sections: Sequence[Section]
-    absent: Sequence[tuple[str, str, str]]
-    texts: Sequence[Table]
-    data: Mapping[str, Any]
-    root: str
-    newest: str = ""
-
-
-def render(page: Page) -> str:
-    """The whole file. Its policy allows the browser no request, and no script but those that are embedded."""
     environment = Environment(
         loader=PackageLoader("benchmark.reports.render", "html"),
         autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined,
     )  # fmt: skip
+    environment.filters["full_label"] = full_label
     folder = resources.files(__package__)
     scripts = [(folder / "vendored" / name).read_text() for name in LIBRARIES]
     scripts += [(folder / name).read_text() for name in ("charts.js", "report.js")]
     digests = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in scripts]
-    ranks = {section.table.name: section.ranks for section in page.sections if section.ranks}
+    ranks = {section.table.name: section.ranks for section in sections if section.ranks}
     return environment.get_template("page.html.jinja").render(
-        page=page,
-        data={**page.data, "ranks": ranks, "root": page.root},
+        preset=preset, counts=counts, sections=sections, absent=absent, texts=texts, newest=newest,
+        data={**details, "ranks": ranks, "root": root},
         style=(folder / "style.css").read_text(),
         scripts=scripts,
         policy=" ".join(f"'sha256-{digest}'" for digest in digests),
         views=VIEWS,
-    )
+    )  # fmt: skip

@@ -1,0 +1,180 @@
+"""Statistics of a table against numbers worked out by hand, and mean ranks against Demsar (JMLR 7, 2006)."""
+
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from benchmark.errors import ConfigError
+from benchmark.experiments.metrics import WhichRound
+from benchmark.reports.statistics import (
+    Mark,
+    agreement,
+    critical_difference,
+    mean_agreement,
+    p_better,
+    rank,
+    ranking,
+    reported_value,
+    summarise,
+)
+
+
+def seeds(*values: float) -> dict[int, float]:
+    return dict(enumerate(values))
+
+
+def test_summary_uses_the_sample_standard_deviation() -> None:
+    summary = summarise([2.0, 4.0, 4.0, 6.0])  # squares of the deviations: 4 + 0 + 0 + 4, over 3
+    assert (summary.mean, summary.std, summary.n) == (4.0, pytest.approx(math.sqrt(8 / 3)), 4)
+    assert summarise([5.0]).std is None
+
+
+P = (1 - math.sqrt(243 / 245)) / 2
+"""Differences 10 9 8: t = 9 / (1 / sqrt 3), with two degrees of freedom one-sided p = (1 - t / sqrt(t^2 + 2)) / 2."""
+
+
+@pytest.mark.parametrize(
+    ("best", "other", "p"),
+    [
+        (seeds(70, 71, 72), seeds(60, 62, 64), P),
+        (seeds(60, 62, 64), seeds(70, 71, 72), 1 - P),
+        # Paired by seed, of which the test needs two.
+        (seeds(70, 71, 72), {2: 64.0, 0: 60.0, 1: 62.0, 7: 0.0}, P),
+        ({0: 1.0}, {0: 0.0}, None),
+        ({0: 1.0, 1: 2.0}, {1: 0.0, 2: 1.0}, None),
+        # Without any noise: 0.3 - 0.1 and 0.4 - 0.2 differ in the last bit only.
+        (seeds(0.3, 0.4), seeds(0.3, 0.4), 1.0),
+        (seeds(0.3, 0.4), seeds(0.1, 0.2), 0.0),
+        (seeds(0.1, 0.2), seeds(0.3, 0.4), 1.0),
+    ],
+)
+def test_p_values(best: dict[int, float], other: dict[int, float], p: float | None) -> None:
+    assert p_better(best, other) == (p if p is None else pytest.approx(p, abs=1e-15))
+
+
+def test_lower_can_be_better() -> None:
+    marks = rank({"x": seeds(0.5, 0.6, 0.7), "y": seeds(1.5, 1.7, 1.6)}, False)
+    assert marks["x"].best
+    assert marks["y"].second and not marks["y"].not_worse  # differences 1.0 1.1 0.9
+
+
+def test_means_that_print_the_same_share_their_place() -> None:
+    marks = rank({"x": {0: 90.001}, "y": {0: 90.004}, "z": {0: 89.0}, "u": {0: 89.0}, "v": {0: 88.0}}, True)
+    assert [marks[k].best for k in "xyzuv"] == [True, True, False, False, False]
+    assert [marks[k].second for k in "xyzuv"] == [False, False, True, True, False]
+    assert rank({"x": seeds(1.0, 2.0)}, True) == {"x": Mark()}  # nobody is ranked alone
+    assert rank({}, True) == {}
+
+
+@pytest.mark.parametrize(
+    ("rule", "higher", "value"),
+    [
+        ("last", True, 0.7),
+        ("mean_last_2", True, 0.75),
+        ("best_validation", True, 0.8),  # 15 before 20
+        ("best_test", True, 0.9),
+        ("best_test", False, 0.5),
+    ],
+)
+def test_the_reported_round(rule: str, higher: bool, value: float) -> None:
+    test = {5: 0.5, 10: 0.9, 20: 0.7, 15: 0.8}
+    validation = {5: 0.1, 10: 0.6, 15: 0.7, 20: 0.7, 25: 0.9}
+    assert reported_value(WhichRound.parse(rule), test, validation, higher) == pytest.approx(value)
+
+
+@pytest.mark.parametrize(
+    ("which", "test", "message"),
+    [
+        ("last", {}, "no evaluated round"),
+        ("mean_last_3", {1: 0.5}, "needs 3 evaluated rounds, the run has 1"),
+        ("best_validation", {1: 0.5}, "validation split"),
+    ],
+)
+def test_a_round_that_cannot_be_reported(which: str, test: dict[int, float], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        reported_value(WhichRound.parse(which), test, None)
+
+
+# Agreement with the published order ---------------------------------------------------------------------------
+
+
+def test_kendall() -> None:
+    """Three methods, one pair turned round; tau-b with a tie in one order: (2 - 0) / sqrt(2 * 3); undefined."""
+
+    def tau(means: list[float], published: list[float]) -> float | None:
+        return agreement(np.array(means)[:, None], np.array(published))
+
+    assert tau([1, 2, 3], [10, 30, 20]) == pytest.approx(1 / 3)
+    assert tau([1, 1, 3], [10, 20, 30]) == pytest.approx(2 / math.sqrt(6))
+    assert tau([2], [1]) is tau([1, 1], [1, 5]) is None
+
+
+PUBLISHED = np.array([1.0, 2.0, 3.0])
+SAME, TURNED, PART, TIED = (
+    (np.array([[value, value] for value in values], dtype=float), PUBLISHED)
+    for values in ((1, 2, 3), (3, 2, 1), (2, 1, 3), (1, 1, 1))
+)
+
+
+@pytest.mark.parametrize(
+    ("columns", "interval"),
+    [
+        ([SAME], (1, 1, 1)),
+        ([TURNED], (-1, -1, -1)),
+        ([SAME, TURNED, PART], (1 / 9, -1, 1)),  # two of three pairs the same: (2 - 1) / 3
+        ([TIED], None),
+        ([TIED, SAME], (1, 1, 1)),
+        # Seed 0 has the published order, seed 1 the reverse by less: of four pairs of seeds one is turned round.
+        ([(np.array([[1.0, 3.0], [4.0, 2.0]]), PUBLISHED[:2])], (1, -1, 1)),
+    ],
+)
+def test_mean_agreement(columns: list[tuple[np.ndarray, np.ndarray]], interval: tuple | None) -> None:
+    """Mean of tau, and its interval over columns and seeds."""
+    assert mean_agreement(columns) == (interval if interval is None else pytest.approx(interval))
+
+
+# Mean ranks ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("k", "q"), [(2, 1.960), (3, 2.343), (4, 2.569), (5, 2.728), (10, 3.164)])
+def test_critical_values_of_the_nemenyi_test(k: int, q: float) -> None:
+    """Table 5a of the paper, alpha 0.05; CD = q sqrt(k (k + 1)/(6 N))."""
+    assert critical_difference(k, 14) == pytest.approx(q * math.sqrt(k * (k + 1) / (6 * 14)), abs=2e-3)
+
+
+def test_mean_ranks_by_hand() -> None:
+    """Blocks (3, 2, 1), (1, 3, 2), (2, 2, 0) and one where b diverged: ranks 1 2 3, 3 1 2, 1.5 1.5 3, 1 3 2."""
+    blocks = [[3.0, 2.0, 1.0], [1.0, 3.0, 2.0], [2.0, 2.0, 0.0], [5.0, -math.inf, 1.0]]
+    order = ranking(pd.DataFrame(blocks, list("1122"), list("abc")))
+    table = order.table
+    assert table["rank"].to_dict() == {"a": 6.5 / 4, "b": 7.5 / 4, "c": 10 / 4}
+    assert (list(table.index), order.blocks) == (["a", "b", "c"], 4)
+    assert ((1 <= table["low"]) & (table["low"] <= table["rank"])).all()
+    assert ((table["rank"] <= table["high"]) & (table["high"] <= 3)).all()
+    # 0.1 + 0.2 is not 0.3 in floats; the last bit makes no rank.
+    last_bit = pd.DataFrame([[0.3, 0.1 + 0.2, 0.29]], columns=["a", "b", "c"])
+    assert ranking(last_bit).table["rank"].to_dict() == {"a": 1.5, "b": 1.5, "c": 3.0}
+
+
+def test_the_interval_has_no_width_where_all_blocks_agree() -> None:
+    order = ranking(pd.DataFrame(np.tile([3.0, 2.0, 1.0], (6, 1)), list("111222"), list("abc")))
+    assert order.table["low"].tolist() == order.table["high"].tolist() == [1.0, 2.0, 3.0]
+    # Friedman's statistic is at its largest, N (k - 1) = 12 with 2 degrees of freedom: p = exp(-6).
+    assert order.p == pytest.approx(math.exp(-6))
+
+
+@pytest.mark.parametrize(
+    ("turned", "cliques"), [(0, [("a", "b"), ("b", "c"), ("c", "d")]), (6, [("a", "b", "c")])]
+)
+def test_cliques(turned: int, cliques: list[tuple[str, ...]]) -> None:
+    """CD of 4 methods over 14 blocks is 1.25: ranks 1, 2, 3, 4 join neighbours only; 1, 1.6, 2.2, 4 the first three."""
+    blocks = [[4.0, 3.0, 2.0, 1.0]] * (14 - turned) + [[2.0, 3.0, 4.0, 1.0]] * turned
+    assert ranking(pd.DataFrame(blocks, [1] * 14, list("abcd"))).cliques == cliques
+
+
+@pytest.mark.parametrize("values", [{"a": [1.0, 2.0]}, {"a": [1.0, np.nan], "b": [1.0, 2.0]}])
+def test_what_cannot_be_ranked(values: dict[str, list[float]]) -> None:
+    with pytest.raises(ValueError, match="needs two methods"):
+        ranking(pd.DataFrame(values))
