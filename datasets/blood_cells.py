@@ -4,22 +4,16 @@ Pixels follow the authors' public code: both sides to 224, ImageNet's mean and d
 of files, so the training images are drawn here.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 from pydantic import Field
 
 from datasets.core.base import Expected, RawOptions, published
 from datasets.core.folders import Place, files_by_stem
-from datasets.core.images import ListedDataset, ToSquare, two_parts
-
-if TYPE_CHECKING:
-    import pandas as pd
+from datasets.core.images import ImageRow, ListedDataset, ToSquare, two_parts
 
 Classes = Mapping[str, tuple[str, ...]]
 """The owner's codes of each class, by its name; the order is that of the labels."""
@@ -51,12 +45,12 @@ def cells_by_code(place: Place, codes: Mapping[str, Sequence[str]], suffixes: tu
     return cells
 
 
-def drawn(paths: Sequence[Path], number: int, seed: Sequence[int], **columns: int) -> pd.DataFrame:
-    """A table of files for `two_parts`: `number` random ones of them are for training, the others for testing."""
-    import pandas as pd  # slow to import
-
-    first = np.random.RandomState(seed).permutation(len(paths))[:number]
-    return pd.DataFrame({"path": paths, "test": ~np.isin(np.arange(len(paths)), first), **columns})
+def drawn(
+    paths: Sequence[Path], number: int, seed: Sequence[int], label: int, source: int | None = None
+) -> list[ImageRow]:
+    """The files of a class: `number` random ones of them are for training, the others for testing."""
+    training = {*np.random.RandomState(seed).permutation(len(paths))[:number]}
+    return [ImageRow(path, k not in training, label, source=source) for k, path in enumerate(paths)]
 
 
 def training_share(number: int) -> int:
@@ -75,14 +69,12 @@ def split_by_class(
     cells: Cells, classes: Classes, options: BloodOptions, expected: Expected
 ) -> ListedDataset:
     """80 % of the images of each class for training, the others for testing; codes of no class are left out."""
-    import pandas as pd
-
-    parts = []
+    rows = []
     for label, codes in enumerate(classes.values()):
         paths = [path for code in codes for path in cells[code]]
-        parts.append(drawn(paths, training_share(len(paths)), (options.seed, label), label=label))
+        rows += drawn(paths, training_share(len(paths)), (options.seed, label), label)
     return ListedDataset(
-        *two_parts(pd.concat(parts)),
+        *two_parts(rows),
         classes=tuple(classes),
         decode=ToSquare(options.size),
         expected=expected,

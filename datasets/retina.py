@@ -5,7 +5,6 @@ floats of 0..1 and of 0..255, two and three dimensions. The authors' reader turn
 side by side; this one does neither.
 """
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -13,7 +12,7 @@ import numpy as np
 from PIL import Image
 from pydantic import Field
 
-from datasets.core.base import Files, RawOptions, UInt8Array
+from datasets.core.base import Files, RawOptions
 from datasets.core.checks import check_counts
 from datasets.core.folders import Place, Tree, files_in
 from datasets.core.images import BadImage, ListedDataset, ToSquare, as_rgb
@@ -58,19 +57,15 @@ class RetinaOptions(RawOptions):
     split: Literal[1, 2, 3] | None = None
 
 
-@dataclass(frozen=True)
-class FromArray:
+class FromArray(ToSquare):
     """Decode a `.npy` file into size x size pixels of RGB, bilinear, whatever the aspect ratio."""
 
-    size: int
-
-    def __call__(self, path: Path) -> UInt8Array:
-        """As `datasets.core.images.Decode`."""
+    def open(self, path: Path) -> Image.Image:
+        """The array as an image."""
         try:
-            image = as_rgb(np.load(path, allow_pickle=False))
+            return Image.fromarray(as_rgb(np.load(path, allow_pickle=False)))
         except (OSError, ValueError, EOFError) as error:
             raise BadImage(path, f"is no image ({error})") from error
-        return ToSquare(self.size).fit(Image.fromarray(image))
 
 
 @dataset(

@@ -81,7 +81,7 @@ def listed(folder: Path, train: int = 70, test: int = 3, decode: Any = None) -> 
 class Counting:
     """Decodes, and notes every file that it was given."""
 
-    size = 8
+    size, channels = 8, 3
 
     def __init__(self, stops_at: str = "") -> None:
         self.stops_at = stops_at
@@ -112,7 +112,7 @@ def test_goes_on_where_it_stopped(tmp_path: Path) -> None:
 
 
 def test_the_wrong_shape(tmp_path: Path) -> None:
-    larger = Mock(size=8, return_value=np.zeros((3, 9, 9), np.uint8))
+    larger = Mock(size=8, channels=3, return_value=np.zeros((3, 9, 9), np.uint8))
     with pytest.raises(DataError) as caught:
         decode_into(listed(tmp_path / "raw", decode=larger), tmp_path / "out", "name")
     assert "000.png was decoded into uint8 (3, 9, 9) and not into uint8 (3, 8, 8)" in str(caught.value)
