@@ -17,7 +17,7 @@ from datasets.blood_cells import (
     published_by_class,
     split_by_class,
 )
-from datasets.core.base import Expected
+from datasets.core.base import Expected, Facts
 from datasets.core.folders import Tree, find
 from datasets.core.images import ListedDataset
 from datasets.core.registry import dataset
@@ -63,6 +63,7 @@ TREE = Tree(
     page="https://data.mendeley.com/datasets/snkd93bnjr/1",
     archive="PBC_dataset_normal_DIB.zip (its size is not published; 17,092 JPEG files)",
     sides={"": 300},  # originals have 359 to 366 pixels; there is a copy of 224 pixels at Kaggle
+    licence="CC BY 4.0",
 )
 
 
@@ -84,8 +85,7 @@ def _expected(options: AcevedoOptions) -> Expected:
     "acevedo",
     options=AcevedoOptions,
     tree=TREE,
-    facts=lambda options: TREE.facts(_expected(options), len(CLASSES[options.classes]), options.size),
-    licence="CC BY 4.0",
+    facts=lambda options: Facts.of(_expected(options), len(CLASSES[options.classes]), options.size),
 )
 def acevedo(options: AcevedoOptions, root: Path) -> ListedDataset:
     """Acevedo-20, cells of normal blood: 11,630 + 2,913 images of 10 subtypes (of 17,092), 224 x 224; by hand."""

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from datasets.blood_cells import BloodOptions, Cells, Classes, published_by_class, split_by_class
+from datasets.core.base import Facts
 from datasets.core.folders import Tree, files_by_stem, find
 from datasets.core.images import ListedDataset
 from datasets.core.registry import dataset
@@ -45,6 +46,7 @@ TREE = Tree(
     same=spelling,
     depth=3,
     sides={"": 1200},
+    licence="not confirmed (CC0 in one source, CC BY 4.0 in another)",
 )
 
 
@@ -52,8 +54,7 @@ TREE = Tree(
     "bodzas",
     options=BloodOptions,
     tree=TREE,
-    facts=lambda options: TREE.facts(EXPECTED, len(CLASSES), options.size),
-    licence="not confirmed (CC0 in one source, CC BY 4.0 in another)",
+    facts=lambda options: Facts.of(EXPECTED, len(CLASSES), options.size),
 )
 def bodzas(options: BloodOptions, root: Path) -> ListedDataset:
     """Bodzas-23, blood cells in high resolution: 16,027 images of 9 classes, 80 % for training, 224 x 224; by hand."""

@@ -22,6 +22,7 @@ TREE = Tree(
     title="dataset=folder",
     folders=(".",),
     layout="CLASS/*.png or SITE/CLASS/*.png (also jpg, bmp, tif), both also inside train/ and test/,",
+    licence="that of the owner of the images",
 )
 
 
@@ -41,7 +42,7 @@ class FolderOptions(UserFileOptions):
     seed: int = Field(default=0, ge=0)
 
 
-@dataset("folder", options=FolderOptions, tree=TREE, licence="that of the owner of the images")
+@dataset("folder", options=FolderOptions, tree=TREE)
 def folder(options: FolderOptions, root: Path) -> ListedDataset:
     """A folder of one's own images: a folder for each class, with or without train/ and test/, and sites."""
     place = Place(TREE, root, root)

@@ -14,7 +14,7 @@ import numpy as np
 from pydantic import Field, PositiveInt
 
 from benchmark.errors import wrong
-from datasets.core.base import DataError, Expected, RawOptions, published
+from datasets.core.base import DataError, Expected, Facts, RawOptions, published
 from datasets.core.checks import check_listed
 from datasets.core.folders import Tree, files_by_stem, find, first_file, folders_like
 from datasets.core.images import ImageRow, ListedDataset, ToSquare, two_parts
@@ -45,6 +45,7 @@ TREE = Tree(
         "isic_2019_*": "this is ISIC2019, not HAM10000",
     },
     sides={"": 450},  # originals have 600 x 450
+    licence="Creative Commons, non-commercial (version not confirmed)",
 )
 
 
@@ -73,8 +74,7 @@ def _expected(options: Ham10000Options) -> Expected:
     "ham10000",
     options=Ham10000Options,
     tree=TREE,
-    facts=lambda options: TREE.facts(_expected(options), len(CLASSES), options.size, sources=len(SOURCES)),
-    licence="Creative Commons, non-commercial (version not confirmed)",
+    facts=lambda options: Facts.of(_expected(options), len(CLASSES), options.size, sources=len(SOURCES)),
 )
 def ham10000(options: Ham10000Options, root: Path) -> ListedDataset:
     """HAM10000 skin lesions (FedSDC NIID-1): 9,805 + 210 dermoscopic images, 7 classes, 4 archives as sources."""

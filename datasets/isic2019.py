@@ -16,7 +16,7 @@ import numpy as np
 from PIL import Image
 from pydantic import Field
 
-from datasets.core.base import Expected, RawOptions, UInt8Array, published
+from datasets.core.base import Expected, Facts, RawOptions, UInt8Array, published
 from datasets.core.checks import check_listed
 from datasets.core.folders import Place, Tree, files_by_stem, find, first_file, first_names
 from datasets.core.images import ImageRow, ListedDataset, ToSquare, open_rgb, two_parts
@@ -69,6 +69,7 @@ TREE = Tree(
     },
     # Originals have 1024 x 1024 or 600 x 450; those of the centre msk vary.
     sides={"bcn": 1024, "vidir_molemax": 450, "vidir_modern": 450, "rosendahl": 450, "vienna_dias": 450},
+    licence="CC BY-NC 4.0",
 )
 
 
@@ -137,8 +138,7 @@ def _expected(options: Isic2019Options) -> Expected:
     "isic2019",
     options=Isic2019Options,
     tree=TREE,
-    facts=lambda options: TREE.facts(_expected(options), len(CLASSES), options.size, sources=len(CENTRES)),
-    licence="CC BY-NC 4.0",
+    facts=lambda options: Facts.of(_expected(options), len(CLASSES), options.size, sources=len(CENTRES)),
 )
 def isic2019(options: Isic2019Options, root: Path) -> ListedDataset:
     """ISIC2019 in the six centres of FLamby's Fed-ISIC2019 (FedMR): 18,597 + 4,650 dermoscopic images, 8 classes."""

@@ -15,6 +15,7 @@ from datasets.blood_cells import (
     published_by_class,
     split_by_class,
 )
+from datasets.core.base import Facts
 from datasets.core.folders import Tree, find
 from datasets.core.images import ListedDataset
 from datasets.core.registry import dataset
@@ -52,6 +53,7 @@ TREE = Tree(
     archive="PKG - AML-Cytomorphology_LMU (about 11 GB, by the Aspera client)",
     hints={"*.aspx": INCOMPLETE, "*.partial": INCOMPLETE},
     sides={"": 400},
+    licence="CC BY 3.0",
 )
 
 
@@ -59,8 +61,7 @@ TREE = Tree(
     "matek",
     options=BloodOptions,
     tree=TREE,
-    facts=lambda options: TREE.facts(EXPECTED, len(CLASSES), options.size),
-    licence="CC BY 3.0",
+    facts=lambda options: Facts.of(EXPECTED, len(CLASSES), options.size),
 )
 def matek(options: BloodOptions, root: Path) -> ListedDataset:
     """Matek-19, cells in leukaemia: 18,365 images of 15 classes, 80 % for training, 224 x 224; by hand."""

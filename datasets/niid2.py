@@ -15,7 +15,7 @@ from pydantic import Field
 from benchmark.errors import wrong
 from datasets import acevedo, bodzas, matek
 from datasets.blood_cells import BloodOptions, drawn
-from datasets.core.base import DataError, Expected, published
+from datasets.core.base import DataError, Expected, Facts, published
 from datasets.core.folders import Tree
 from datasets.core.images import ImageRow, ListedDataset, ToSquare, two_parts
 from datasets.core.registry import dataset
@@ -48,6 +48,7 @@ TREE = Tree(
     page="; ".join(tree.page for tree in TREES.values()),
     archive="; ".join(f"{tree.title}: {tree.archive}" for tree in TREES.values()),
     sides={source: tree.sides[""] for source, tree in TREES.items()},
+    licence="those of its three parts, matek, acevedo and bodzas",
 )
 
 
@@ -75,8 +76,7 @@ def _expected(options: Niid2Options) -> Expected:
     "niid2",
     options=Niid2Options,
     tree=TREE,
-    facts=lambda options: TREE.facts(_expected(options), len(CLASSES), options.size, sources=len(SOURCES)),
-    licence="those of its three parts, matek, acevedo and bodzas",
+    facts=lambda options: Facts.of(_expected(options), len(CLASSES), options.size, sources=len(SOURCES)),
 )
 def niid2(options: Niid2Options, root: Path) -> ListedDataset:
     """Three sets of blood cells (Matek-19, Acevedo-20, Bodzas-23): 48,917 images of 13 classes, 224 x 224; by hand."""

@@ -12,7 +12,7 @@ import numpy as np
 from PIL import Image
 from pydantic import Field
 
-from datasets.core.base import Files, RawOptions
+from datasets.core.base import Facts, Files, RawOptions
 from datasets.core.checks import check_counts
 from datasets.core.folders import Place, Tree, files_in
 from datasets.core.images import BadImage, ListedDataset, ToSquare, as_rgb
@@ -29,6 +29,7 @@ TREE = Tree(
     page="https://github.com/Zeng-Shuang/FedLD (README, Google Drive id 1bW--_qRZnWbkb0XXvGBCSferdqXZ6pe7)",
     archive="the folder Retina (name and size of the archive and the number of test images are not published)",
     hints={"train-all": OLDER, "val.csv": OLDER, "split_[123]": OLDER, "12_clients": "this is COVID-FL"},
+    licence="not stated with the prepared copy",
 )
 
 TRAIN_COUNTS = (4500, 4499)
@@ -73,13 +74,12 @@ class FromArray(ToSquare):
     options=RetinaOptions,
     tree=TREE,
     # How many images the test set has is not published: they count as 0.
-    facts=lambda options: TREE.facts(
+    facts=lambda options: Facts.of(
         (("train", "", "", sum(TRAIN_COUNTS)),),
         len(CLASSES),
         options.size,
         sources=CLIENTS if options.split else 0,
     ),
-    licence="not stated with the prepared copy",
 )
 def retina(options: RetinaOptions, root: Path) -> ListedDataset:
     """Retina, fundus photographs of FedLD: about 9,000 for training, 2 classes, 256 x 256; to be fetched by hand."""

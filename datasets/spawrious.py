@@ -13,7 +13,7 @@ from typing import Literal
 import numpy as np
 from pydantic import Field
 
-from datasets.core.base import Expected, RawOptions, published
+from datasets.core.base import Expected, Facts, RawOptions, published
 from datasets.core.folders import Tree, files_in, find
 from datasets.core.images import ImageRow, ListedDataset, ToSquare, two_parts
 from datasets.core.registry import dataset
@@ -39,6 +39,7 @@ TREE = Tree(
     other_counts=(
         f"an archive m2m (folder 0 only) or o2o (not all combinations), or files that are not png; {WANTED}"
     ),
+    licence="CC BY 4.0 in its README (CC BY-SA in its setup.py)",
 )
 
 
@@ -58,8 +59,7 @@ def _expected(options: SpawriousOptions) -> Expected:
     "spawrious",
     options=SpawriousOptions,
     tree=TREE,
-    facts=lambda options: TREE.facts(_expected(options), options.breeds, options.size),
-    licence="CC BY 4.0 in its README (CC BY-SA in its setup.py)",
+    facts=lambda options: Facts.of(_expected(options), options.breeds, options.size),
 )
 def spawrious(options: SpawriousOptions, root: Path) -> ListedDataset:
     """Spawrious as FedDiverse uses it: 2 or 4 breeds of dogs, 6,336 images each on beach and snow; get it yourself."""

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from datasets.core.base import RawDataset, RawOptions, Split
+from datasets.core.base import Facts, RawDataset, RawOptions, Split
 from datasets.core.download import DownloadTree, RawFile, RawFolder, fetch
 from datasets.core.registry import dataset
 
@@ -36,6 +36,7 @@ TREE = DownloadTree(
         "train.tar*": FORMAT_1,
         "digitStruct.mat": FORMAT_1,
     },
+    licence="non-commercial use only",
 )
 
 
@@ -43,13 +44,7 @@ TOTALS = (("train", "", "", 73_257), ("test", "", "", 26_032))
 """The owner publishes no numbers of images by class."""
 
 
-@dataset(
-    "svhn",
-    options=RawOptions,
-    tree=TREE,
-    facts=lambda _: TREE.facts(TOTALS, 10, 32),
-    licence="non-commercial use only",
-)
+@dataset("svhn", options=RawOptions, tree=TREE, facts=lambda _: Facts.of(TOTALS, 10, 32))
 def svhn(options: RawOptions, root: Path) -> RawDataset:
     """Street View house numbers: 73,257 + 26,032 colour images of 32 x 32, 10 classes; downloads by itself."""
     folder = fetch(TREE, root)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pydantic import Field
 
-from datasets.core.base import RawOptions, published
+from datasets.core.base import Facts, RawOptions, published
 from datasets.core.checks import check_listed
 from datasets.core.folders import Tree, find, listing
 from datasets.core.images import ImageRow, ListedDataset, ToSquare, two_parts
@@ -38,6 +38,7 @@ TREE = Tree(
         "metadata_waterbirds.csv": "SubpopBench's own list; the archive's metadata.csv is needed",
     },
     other_counts="a set generated anew from CUB and Places",
+    licence="not stated (made of CUB-200-2011 and Places; WILDS: non-commercial research and education)",
 )
 
 
@@ -51,8 +52,7 @@ class WaterBirdsOptions(RawOptions):
     "waterbirds",
     options=WaterBirdsOptions,
     tree=TREE,
-    facts=lambda options: TREE.facts(EXPECTED, len(CLASSES), options.size),
-    licence="not stated (made of CUB-200-2011 and Places; WILDS: non-commercial research and education)",
+    facts=lambda options: Facts.of(EXPECTED, len(CLASSES), options.size),
 )
 def waterbirds(options: WaterBirdsOptions, root: Path) -> ListedDataset:
     """WaterBirds: 4,795 + 5,794 colour photographs, land and water birds on land or water; get the files yourself."""

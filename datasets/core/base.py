@@ -183,7 +183,7 @@ def published(
 
 @dataclass(frozen=True)
 class Facts:
-    """What is known of a data set before its files are there: numbers, name and size of the archive, its page."""
+    """What is known of a data set before its files are there."""
 
     train: int
     test: int
@@ -191,8 +191,12 @@ class Facts:
     channels: int
     size: int
     sources: int = 0
-    raw: str = ""
-    page: str = ""
+
+    @classmethod
+    def of(cls, expected: Expected, classes: int, size: int, channels: int = 3, sources: int = 0) -> "Facts":
+        """With the sums of the published numbers of images."""
+        train, test = (sum(row[-1] for row in expected if row[0] == part) for part in PARTS)
+        return cls(train, test, classes, channels, size, sources)
 
     @property
     def prepared_bytes(self) -> int:

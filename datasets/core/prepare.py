@@ -2,8 +2,8 @@
 
 A prepared set is a folder `<cache>/<name>-<hash>/` with `train_images.npy`, `train_labels.npy`, ... and `done.json`.
 The folder appears by one rename when all is written, so an interrupted preparation is never read. The hash covers the
-name, the builder's version and its options: other options are another set, beside the first. done.json notes these, the
-builder's code and the raw files; if one of them is another now, the set is stale and prepared anew.
+name and the options: other options are another set, beside the first. done.json notes these, the builder's code and the
+raw files; if one of them is another now, the set is stale and prepared anew.
 """
 
 import contextlib
@@ -35,6 +35,7 @@ from datasets.core.base import (
     UserFileOptions,
     validate,
 )
+from datasets.core.decode import decode_into
 from datasets.core.download import downloads
 from datasets.core.folders import Place
 from datasets.core.images import BadImage, ListedDataset
@@ -89,7 +90,7 @@ def locate(
     top = Path(root or os.environ.get("FEDTABLES_DATA") or "data").expanduser().absolute()
     prepared = Path(cache or os.environ.get("FEDTABLES_CACHE") or ".cache/datasets").expanduser().absolute()
     shown = parsed.model_dump(mode="json")
-    identity: dict[str, Any] = {"name": name, "version": entry.version, "options": shown}
+    identity: dict[str, Any] = {"name": name, "options": shown}
     if isinstance(parsed, UserFileOptions):
         top = parsed.root
     if isinstance(parsed, UserFileOptions) or not getattr(parsed, "strict", True):
@@ -225,7 +226,7 @@ def _prepare(place: Location, force: bool = False) -> Dataset:
             validate(place.entry.name, built)
             if isinstance(built, ListedDataset):
                 opened |= {str(path) for part in (built.train, built.test) for path in part.paths}
-            files = raw.listing(place.root, raw.below(place.root, opened))
+            files = raw.listing(place.root, opened)
             with _writing(place):
                 _replace(place, built, files)
     data = _open(place)
@@ -238,9 +239,6 @@ def _replace(place: Location, built: RawDataset | ListedDataset, files: dict[str
     """Decode and write a set beside its folder, then rename it into place. ``files`` are the raw ones as they were."""
     partial, old = (place.folder.with_name(f".{place.folder.name}.{state}") for state in ("partial", "old"))
     if isinstance(built, ListedDataset):
-        # Only raw images need it, and with it rich.
-        from datasets.core.decode import decode_into
-
         # What is decoded stays in the folder if this stops, to continue from.
         try:
             built = decode_into(built, partial, place.entry.name)
@@ -248,10 +246,11 @@ def _replace(place: Location, built: RawDataset | ListedDataset, files: dict[str
             raw_files = Place(place.entry.tree, place.root, place.root)
             raise raw_files.bad_file(bad.path, bad.problem, "an image") from bad
     else:
-        _remove(partial)
+        shutil.rmtree(partial, ignore_errors=True)
         partial.mkdir()
     try:
-        _write(partial, place, built, raw.with_digests(place.root, files))
+        notes = {name: [*about, digests.of_file(place.root / name)] for name, about in files.items()}
+        _write(partial, place, built, notes)
         if raw.listing(place.root, files) != files:
             raise DataError(
                 f"{place.entry.name}: raw files below {place.root} changed while they were prepared. Give the same "
@@ -259,17 +258,13 @@ def _replace(place: Location, built: RawDataset | ListedDataset, files: dict[str
             )
         # A folder cannot replace a filled one in one step. A process that reads the old one keeps its mapped files;
         # one that comes between the two steps finds nothing, waits for the lock and finds the new one.
-        _remove(old)
+        shutil.rmtree(old, ignore_errors=True)
         if place.folder.exists():
             os.replace(place.folder, old)
         os.replace(partial, place.folder)
     finally:
-        _remove(partial)
-        _remove(old)
-
-
-def _remove(folder: Path) -> None:
-    shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(partial, ignore_errors=True)
+        shutil.rmtree(old, ignore_errors=True)
 
 
 @contextlib.contextmanager
@@ -354,7 +349,7 @@ def _open(place: Location) -> Dataset | None:
     said |= {part: Split(*(arrays.get(f"{part}_{field}") for field in FIELDS)) for part in PARTS}  # type: ignore[arg-type]
     said["expected"] = tuple(tuple(item) for item in marker["expected"])
     said["note"] = marker["note"]
-    if raw.are_gone(place.root, marker["raw"]):
+    if marker["raw"] and not any((place.root / name).exists() for name in marker["raw"]):
         said["note"] = (
             f"{said['note']} The raw files are gone, so that it cannot be compared with them.".strip()
         )

@@ -35,7 +35,7 @@ from raw_trees import listed
 
 from datasets.core.base import DataError
 from datasets.core.checks import check_published
-from datasets.core.registry import facts, get
+from datasets.core.registry import get
 
 MATEK = "PKG - AML-Cytomorphology_LMU/AML-Cytomorphology"
 ACEVEDO = "PBC_dataset_normal_DIB"
@@ -185,15 +185,8 @@ def test_one_message_in_five_parts(
     "mnist cifar100 svhn retina acevedo matek bodzas ham10000 isic2019 waterbirds spawrious".split(),
 )
 def test_nothing_is_there(tmp_path: Path, refused: Callable[..., str], name: str) -> None:
-    message, about = refused(name, tmp_path / "data"), facts(name)
-    assert about is not None
-    words = (
-        about.page,
-        about.raw,
-        "does not exist",
-        "not downloaded yet",
-        "FEDTABLES_DATA",
-    )
+    message, tree = refused(name, tmp_path / "data"), get(name).tree
+    words = (tree.page, tree.archive, "does not exist", "not downloaded yet", "FEDTABLES_DATA")
     assert [word for word in words if word not in message] == [], message
 
 
