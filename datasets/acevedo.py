@@ -14,11 +14,10 @@ from datasets.blood_cells import (
     Cells,
     Classes,
     cells_by_code,
-    published_by_class,
+    facts_by_class,
     split_by_class,
 )
-from datasets.core.base import Expected, Facts
-from datasets.core.folders import Tree, find
+from datasets.core.folders import Tree
 from datasets.core.images import ListedDataset
 from datasets.core.registry import dataset
 
@@ -77,22 +76,17 @@ class AcevedoOptions(BloodOptions):
     classes: Literal["subtypes", "folders"] = "subtypes"
 
 
-def _expected(options: AcevedoOptions) -> Expected:
-    return published_by_class(PUBLISHED, CLASSES[options.classes])
-
-
 @dataset(
     "acevedo",
     options=AcevedoOptions,
     tree=TREE,
-    facts=lambda options: Facts.of(_expected(options), len(CLASSES[options.classes]), options.size),
+    facts=lambda options: facts_by_class(PUBLISHED, CLASSES[options.classes], options),
 )
 def acevedo(options: AcevedoOptions, root: Path) -> ListedDataset:
     """Acevedo-20, cells of normal blood: 11,630 + 2,913 images of 10 subtypes (of 17,092), 224 x 224; by hand."""
-    return split_by_class(acevedo_cells(root), CLASSES[options.classes], options, _expected(options))
+    return split_by_class(acevedo_cells(root), PUBLISHED, CLASSES[options.classes], options)
 
 
 def acevedo_cells(root: Path) -> Cells:
     """Files by prefix (all thirteen)."""
-    codes = CLASSES["folders"]
-    return cells_by_code(find(TREE, root, codes), codes, (".jpg", ".jpeg"))
+    return cells_by_code(TREE, root, CLASSES["folders"], (".jpg", ".jpeg"))

@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 from pydantic import Field
 
-from datasets.core.base import Expected, RawOptions, published
-from datasets.core.folders import Place, files_by_stem
+from datasets.core.base import Expected, Facts, RawOptions, published
+from datasets.core.folders import Tree, files_by_stem, find
 from datasets.core.images import ImageRow, ListedDataset, ToSquare, two_parts
 
 Classes = Mapping[str, tuple[str, ...]]
@@ -34,9 +34,11 @@ class BloodOptions(RawOptions):
     seed: int = Field(default=0, ge=0)
 
 
-def cells_by_code(place: Place, codes: Mapping[str, Sequence[str]], suffixes: tuple[str, ...]) -> Cells:
+def cells_by_code(
+    tree: Tree, root: Path, codes: Mapping[str, Sequence[str]], suffixes: tuple[str, ...]
+) -> Cells:
     """The files called ``<code>_<number>``; `codes` are those of each folder. Files of other names are ignored."""
-    cells = {}
+    place, cells = find(tree, root, codes), {}
     for folder, path in place.require(codes).items():
         files = files_by_stem(place, [path], suffixes)
         for code in codes[folder]:
@@ -65,8 +67,13 @@ def published_by_class(numbers: Mapping[str, int], classes: Classes) -> Expected
     return published({"train": train, "test": np.subtract(totals, train)}, tuple(classes))
 
 
+def facts_by_class(numbers: Mapping[str, int], classes: Classes, options: BloodOptions) -> Facts:
+    """What is known of an archive with the published numbers of images by code."""
+    return Facts.of(published_by_class(numbers, classes), len(classes), options.size)
+
+
 def split_by_class(
-    cells: Cells, classes: Classes, options: BloodOptions, expected: Expected
+    cells: Cells, numbers: Mapping[str, int], classes: Classes, options: BloodOptions
 ) -> ListedDataset:
     """80 % of the images of each class for training, the others for testing; codes of no class are left out."""
     rows = []
@@ -77,5 +84,5 @@ def split_by_class(
         *two_parts(rows),
         classes=tuple(classes),
         decode=ToSquare(options.size),
-        expected=expected,
+        expected=published_by_class(numbers, classes),
     )

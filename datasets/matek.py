@@ -12,11 +12,10 @@ from datasets.blood_cells import (
     Cells,
     Classes,
     cells_by_code,
-    published_by_class,
+    facts_by_class,
     split_by_class,
 )
-from datasets.core.base import Facts
-from datasets.core.folders import Tree, find
+from datasets.core.folders import Tree
 from datasets.core.images import ListedDataset
 from datasets.core.registry import dataset
 
@@ -41,7 +40,6 @@ CODES: Mapping[str, tuple[str, int]] = {
 
 CLASSES: Classes = {name: (code,) for code, (name, _) in CODES.items()}
 PUBLISHED = {code: count for code, (_, count) in CODES.items()}
-EXPECTED = published_by_class(PUBLISHED, CLASSES)
 INCOMPLETE = "the Aspera download is incomplete; start it again, it goes on from there"
 
 TREE = Tree(
@@ -61,14 +59,13 @@ TREE = Tree(
     "matek",
     options=BloodOptions,
     tree=TREE,
-    facts=lambda options: Facts.of(EXPECTED, len(CLASSES), options.size),
+    facts=lambda options: facts_by_class(PUBLISHED, CLASSES, options),
 )
 def matek(options: BloodOptions, root: Path) -> ListedDataset:
     """Matek-19, cells in leukaemia: 18,365 images of 15 classes, 80 % for training, 224 x 224; by hand."""
-    return split_by_class(matek_cells(root), CLASSES, options, EXPECTED)
+    return split_by_class(matek_cells(root), PUBLISHED, CLASSES, options)
 
 
 def matek_cells(root: Path) -> Cells:
     """Files by code (all fifteen)."""
-    codes = {code: (code,) for code in CODES}
-    return cells_by_code(find(TREE, root, codes), codes, (".tif", ".tiff"))
+    return cells_by_code(TREE, root, {code: (code,) for code in CODES}, (".tif", ".tiff"))

@@ -9,22 +9,16 @@ from datasets.core.base import DataError, Options
 from datasets.core.registry import ENTRIES, dataset, facts, get, parse
 
 
-def test_unknown_name_gets_the_nearest_match() -> None:
-    with pytest.raises(
-        DataError, match=r"dataset\.name: got 'fashonmnist'; .* Did you mean 'fashionmnist'\?"
-    ):
-        get("fashonmnist")
-
-
 @pytest.mark.parametrize(
     ("name", "options", "words"),
     [
+        ("fashonmnist", {}, r"dataset\.name: got 'fashonmnist'; .* Did you mean 'fashionmnist'\?"),
         ("fake", {"chanels": 3}, r"chanels: unknown key.*Did you mean 'channels'\?"),
         ("fake", {"classes": 1}, "classes: got 1; .*greater than or equal to 2"),
         ("standin", {"classes": 2, "train_counts": 10, "test_counts": 10}, "stands_for: missing"),
     ],
 )
-def test_wrong_options_are_named(name: str, options: dict[str, Any], words: str) -> None:
+def test_wrong_names_and_options_are_named(name: str, options: dict[str, Any], words: str) -> None:
     with pytest.raises(DataError, match=words):
         parse(get(name), options)
 
