@@ -118,6 +118,5 @@ def _check_near(place: Place, train: Files, split: int | None) -> None:
         expected, tolerance = np.ravel(SPLITS[split]), TOLERANCE[1]
         names = [f"client_{client} {name}" for client in range(1, CLIENTS + 1) for name in CLASSES]
     if (np.abs(there - expected) > tolerance).any():
-        check_counts(
-            place, *(dict(zip(names, map(int, counts), strict=True)) for counts in (there, expected))
-        )
+        by_name = (dict(zip(names, map(int, counts), strict=True)) for counts in (there, expected))
+        check_counts(place, *by_name)

@@ -74,8 +74,6 @@ def _read(folder: RawFolder, name: str, strict: bool) -> Split:
     digits = labels.ravel().astype(np.int64)
     odd = np.setdiff1d(digits, np.arange(1, 11))
     if len(digits) != images.shape[3] or not len(digits) or len(odd):
-        problem = (
-            f"has {len(digits)} labels for {images.shape[3]} images, others than 1 to 10: {odd[:5].tolist()}"
-        )
-        raise folder.bad(name, problem)
+        numbers = f"{len(digits)} labels for {images.shape[3]} images"
+        raise folder.bad(name, f"has {numbers}, others than 1 to 10: {odd[:5].tolist()}")
     return Split(np.ascontiguousarray(images.transpose(3, 2, 0, 1)), digits % 10)

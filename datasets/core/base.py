@@ -40,12 +40,6 @@ class UserFileOptions(Options):
 
     path: str | None = None
 
-    @property
-    def root(self) -> Path:
-        """The folder of the raw files."""
-        place = Path(self.path or "").expanduser().absolute()
-        return place.parent if place.suffix == ".npz" else place
-
 
 class RawOptions(Options):
     """Options of a data set made of raw files.

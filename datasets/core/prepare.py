@@ -92,7 +92,8 @@ def locate(
     shown = parsed.model_dump(mode="json")
     identity: dict[str, Any] = {"name": name, "options": shown}
     if isinstance(parsed, UserFileOptions):
-        top = parsed.root
+        top = Path(parsed.path or "").expanduser().absolute()
+        top = top.parent if top.suffix == ".npz" else top
     if isinstance(parsed, UserFileOptions) or not getattr(parsed, "strict", True):
         # Without known counts and checksums two roots may hold different data under the same name.
         identity["root"] = str(top.resolve())
@@ -281,8 +282,7 @@ def _writing(place: Location) -> Iterator[None]:
 
 def _write(folder: Path, place: Location, built: RawDataset, notes: raw.Notes) -> None:
     mean, std = (built.mean, built.std) if built.mean and built.std else channel_moments(built.train.images)
-    said = {**vars(built), "mean": mean, "std": std}
-    data = Dataset(**said, name=place.entry.name, fingerprint="")
+    data = Dataset(**vars(built) | {"mean": mean, "std": std}, name=place.entry.name, fingerprint="")
     sizes = {}
     for name, array in data.arrays().items():
         path = folder / f"{name}.npy"
@@ -315,11 +315,8 @@ def _read_marker(folder: Path) -> dict[str, Any] | None:
         return None
     except OSError as error:
         raise DataError(f"cannot read {folder / MARKER} ({error.strerror}); set FEDTABLES_CACHE.") from error
-    return (
-        marker
-        if isinstance(marker, dict) and {"identity", "code", "raw", "arrays"} <= marker.keys()
-        else None
-    )
+    complete = isinstance(marker, dict) and {"identity", "code", "raw", "arrays"} <= marker.keys()
+    return marker if complete else None
 
 
 def _open(place: Location) -> Dataset | None:
@@ -347,19 +344,12 @@ def _open(place: Location) -> Dataset | None:
         raise _damaged(place, "; ".join(damage))
     said: dict[str, Any] = {key: tuple(marker[key]) for key in NAMES}
     said |= {part: Split(*(arrays.get(f"{part}_{field}") for field in FIELDS)) for part in PARTS}  # type: ignore[arg-type]
+    said |= {key: marker[key] for key in ("name", "fingerprint", "code", "note")}
     said["expected"] = tuple(tuple(item) for item in marker["expected"])
-    said["note"] = marker["note"]
     if marker["raw"] and not any((place.root / name).exists() for name in marker["raw"]):
-        said["note"] = (
-            f"{said['note']} The raw files are gone, so that it cannot be compared with them.".strip()
-        )
-    return Dataset(
-        **said,
-        name=marker["name"],
-        fingerprint=marker["fingerprint"],
-        folder=place.folder,
-        code=marker["code"],
-    )
+        gone = "The raw files are gone, so that it cannot be compared with them."
+        said["note"] = f"{said['note']} {gone}".strip()
+    return Dataset(**said, folder=place.folder)
 
 
 def _damaged(place: Location, damage: str) -> DamagedError:

@@ -203,15 +203,8 @@ def _plan(
         seconds, _ = _uses(np.flatnonzero(np.isin(pool.labels, second)), total, generator)
         # In random order, so that a column does not get the unshifted digits and another the shifted ones.
         order = generator.permutation(total)
-        parts.append(
-            [
-                np.full(total, label),
-                np.repeat(np.arange(len(row)), row),
-                digits[order],
-                generator.permutation(seconds),
-                shifts[order],
-            ]
-        )
+        labels, columns = np.full(total, label), np.repeat(np.arange(len(row)), row)
+        parts.append([labels, columns, digits[order], generator.permutation(seconds), shifts[order]])
     return np.concatenate(parts, axis=1)[:, generator.permutation(int(table.sum()))]
 
 

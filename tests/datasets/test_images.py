@@ -155,14 +155,8 @@ def test_several_threads_prepare_the_same_arrays(pictures: Path, monkeypatch: py
 def header(width: int, height: int) -> bytes:
     """A PNG of so many pixels, without them."""
     chunk = b"IHDR" + struct.pack(">2I5B", width, height, 8, 2, 0, 0, 0)
-    return (
-        b"\x89PNG\r\n\x1a\n"
-        + struct.pack(">I", 13)
-        + chunk
-        + struct.pack(">I", zlib.crc32(chunk))
-        + bytes(4)
-        + b"IDAT"
-    )
+    size, checksum = struct.pack(">I", 13), struct.pack(">I", zlib.crc32(chunk))
+    return b"\x89PNG\r\n\x1a\n" + size + chunk + checksum + bytes(4) + b"IDAT"
 
 
 EPS = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 8 8\n%%EndComments\nshowpage\n"

@@ -90,21 +90,17 @@ def rule_in_words(labels: np.ndarray, clients: int, beta: float) -> list[set[int
     while min(map(len, held)) < 10:
         held = [[] for _ in range(clients)]
         for label in sorted(set(labels.tolist())):
-            samples = [n for n, own in enumerate(labels.tolist()) if own == label]
+            samples = [n for n, other in enumerate(labels.tolist()) if other == label]
             stream.shuffle(samples)
             drawn = stream.dirichlet([beta] * clients)
-            kept = np.array(
-                [
-                    share if len(own) < len(labels) / clients else 0.0
-                    for share, own in zip(drawn, held, strict=True)
-                ]
-            )
+            has_room = [len(samples_of) < len(labels) / clients for samples_of in held]
+            kept = drawn * has_room
             start, total = 0, np.cumsum(kept / kept.sum())
             for client in range(clients):
                 end = len(samples) if client == clients - 1 else int(total[client] * len(samples))
                 held[client] += samples[start:end]
                 start = end
-    return [set(own) for own in held]
+    return [set(samples) for samples in held]
 
 
 @pytest.mark.parametrize(("clients", "beta"), [(5, 100), (5, 1), (5, 0.5), (50, 0.5)])
