@@ -34,8 +34,8 @@ def test_pixels_are_torchvisions(tmp_path: Path, width: int, height: int) -> Non
     image = Image.open(tmp_path / "a.png")
     squashed, covered = Resize((20, 20))(image), Compose([Resize(20), CenterCrop(20)])(image)
     for how, expected in (("squash", squashed), ("cover", covered)):
-        found = ToSquare(20, how)(tmp_path / "a.png")  # type: ignore[arg-type]
-        np.testing.assert_array_equal(found, np.asarray(expected).transpose(2, 0, 1))
+        decoded = ToSquare(20, how)(tmp_path / "a.png")  # type: ignore[arg-type]
+        np.testing.assert_array_equal(decoded, np.asarray(expected).transpose(2, 0, 1))
 
 
 GREY = np.array([[0, 128, 255]], dtype=np.uint8)

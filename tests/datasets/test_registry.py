@@ -1,5 +1,6 @@
 """Names, options and facts."""
 
+import dataclasses
 from typing import Any
 
 import pytest
@@ -43,10 +44,10 @@ TOTALS = {"matek": 18_365, "bodzas": 16_027, "niid2": 48_917}
 
 @pytest.mark.parametrize("name", FACTS)
 def test_facts_are_the_published_numbers(name: str) -> None:
-    known = facts(name)
-    assert known is not None and get(name).tree.archive and get(name).tree.page.startswith("http")
-    assert (known.train, known.test, known.classes, known.channels, known.size, known.sources) == FACTS[name]
-    assert known.prepared_bytes == (known.train + known.test) * known.channels * known.size**2
+    about = facts(name)
+    assert about is not None and get(name).tree.archive and get(name).tree.page.startswith("http")
+    assert dataclasses.astuple(about) == FACTS[name]
+    assert about.prepared_bytes == (about.train + about.test) * about.channels * about.size**2
     assert {name: facts(name).train + facts(name).test for name in TOTALS} == TOTALS  # type: ignore[union-attr]
 
 

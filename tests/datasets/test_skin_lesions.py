@@ -155,9 +155,9 @@ def test_too_bright_values_are_clipped() -> None:
     """One of 64 blue values is 200: the mean of sixth powers has the root 200/2. 200 sqrt(3) = 346 would wrap to 90."""
     image = of_colour(200, 200, 0)
     image[3, 4, 2] = 200
-    found = shades_of_gray(image)
-    np.testing.assert_array_equal(found[3, 4], [173, 173, 255])
-    np.testing.assert_array_equal(found[0, 0], [173, 173, 0])
+    evened = shades_of_gray(image)
+    np.testing.assert_array_equal(evened[3, 4], [173, 173, 255])
+    np.testing.assert_array_equal(evened[0, 0], [173, 173, 0])
 
 
 def test_colours_are_of_the_whole_image_and_then_the_centre_is_cut_out(tmp_path: Path) -> None:
@@ -180,5 +180,5 @@ def test_the_shorter_side_counts(tmp_path: Path) -> None:
     pixels = np.random.default_rng(0).integers(0, 256, (16, 24, 1), dtype=np.uint8).repeat(3, 2)
     Image.fromarray(pixels).save(tmp_path / "a.png")
     whole = np.asarray(Image.fromarray(pixels).resize((12, 8), Image.Resampling.BILINEAR))
-    found = Dermoscopy(8)(tmp_path / "a.png")
-    np.testing.assert_array_equal(found, whole[:, 2:10].transpose(2, 0, 1))
+    decoded = Dermoscopy(8)(tmp_path / "a.png")
+    np.testing.assert_array_equal(decoded, whole[:, 2:10].transpose(2, 0, 1))

@@ -103,9 +103,9 @@ def test_shift_moves_by_one_pixel() -> None:
     image = np.zeros((9, 8, 8))
     image[:, 3, 4] = 1
     moved = rendering.shift(image, np.arange(9))
-    found = [tuple(int(k) for k in np.argwhere(picture)[0]) for picture in moved]
-    assert found[:5] == [(3, 4), (3, 5), (3, 3), (4, 4), (2, 4)]
-    assert len(set(found)) == 9 and moved.sum() == 9
+    places = [tuple(int(k) for k in np.argwhere(picture)[0]) for picture in moved]
+    assert places[:5] == [(3, 4), (3, 5), (3, 3), (4, 4), (2, 4)]
+    assert len(set(places)) == 9 and moved.sum() == 9
 
 
 def test_the_first_use_of_each_digit_is_unshifted(made: Callable[..., Dataset]) -> None:
