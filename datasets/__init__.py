@@ -1,7 +1,7 @@
 """Image data sets as prepared uint8 arrays: one builder per file, prepared once, loaded in milliseconds.
 
-The way of an image: raw files -> a builder (`digits.py`, `mnist.py`, ...) -> `RawDataset` in memory -> `prepare.py`
-writes .npy files and a finish marker -> `load` opens them memory-mapped.
+The way of an image: raw files -> a builder (`mnist.py`, `waterbirds.py`, ...) -> arrays in memory or a list of files ->
+`core/prepare.py` writes .npy files and a finish marker -> `load` opens them memory-mapped.
 """
 
 from benchmark.paths import packages_of

@@ -14,11 +14,10 @@ from datasets.blood_cells import (
     Cells,
     Classes,
     cells_by_code,
-    published_by_class,
+    facts_by_class,
     split_by_class,
 )
-from datasets.core.base import Expected
-from datasets.core.folders import Tree, find
+from datasets.core.folders import Tree
 from datasets.core.images import ListedDataset
 from datasets.core.registry import dataset
 
@@ -63,6 +62,7 @@ TREE = Tree(
     page="https://data.mendeley.com/datasets/snkd93bnjr/1",
     archive="PBC_dataset_normal_DIB.zip (its size is not published; 17,092 JPEG files)",
     sides={"": 300},  # originals have 359 to 366 pixels; there is a copy of 224 pixels at Kaggle
+    licence="CC BY 4.0",
 )
 
 
@@ -76,23 +76,17 @@ class AcevedoOptions(BloodOptions):
     classes: Literal["subtypes", "folders"] = "subtypes"
 
 
-def _expected(options: AcevedoOptions) -> Expected:
-    return published_by_class(PUBLISHED, CLASSES[options.classes])
-
-
 @dataset(
     "acevedo",
     options=AcevedoOptions,
     tree=TREE,
-    facts=lambda options: TREE.facts(_expected(options), len(CLASSES[options.classes]), options.size),
-    licence="CC BY 4.0",
+    facts=lambda options: facts_by_class(PUBLISHED, CLASSES[options.classes], options),
 )
 def acevedo(options: AcevedoOptions, root: Path) -> ListedDataset:
     """Acevedo-20, cells of normal blood: 11,630 + 2,913 images of 10 subtypes (of 17,092), 224 x 224; by hand."""
-    return split_by_class(acevedo_cells(root), CLASSES[options.classes], options, _expected(options))
+    return split_by_class(acevedo_cells(root), PUBLISHED, CLASSES[options.classes], options)
 
 
 def acevedo_cells(root: Path) -> Cells:
     """Files by prefix (all thirteen)."""
-    codes = CLASSES["folders"]
-    return cells_by_code(find(TREE, root, codes), codes, (".jpg", ".jpeg"))
+    return cells_by_code(TREE, root, CLASSES["folders"], (".jpg", ".jpeg"))

@@ -14,6 +14,7 @@ import numpy as np
 
 from benchmark.errors import wrong
 from datasets.core.base import FIELDS, PARTS, DataError, RawDataset, Split, UserFileOptions
+from datasets.core.folders import Tree
 from datasets.core.registry import dataset
 
 NAMES = {"classes": "labels", "attributes": "attributes", "sources": "sources"}
@@ -24,7 +25,9 @@ class ArraysOptions(UserFileOptions):
     """Options of a file of arrays: only its path."""
 
 
-@dataset("arrays", options=ArraysOptions, licence="that of the owner of the images")
+@dataset(
+    "arrays", options=ArraysOptions, tree=Tree(title="arrays", licence="that of the owner of the images")
+)
 def arrays(options: ArraysOptions, root: Path) -> RawDataset:
     """Arrays of one's own in an .npz file: uint8 images and labels for training and testing."""
     path = root / Path(options.path or "").name

@@ -4,22 +4,16 @@ Pixels follow the authors' public code: both sides to 224, ImageNet's mean and d
 of files, so the training images are drawn here.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 from pydantic import Field
 
-from datasets.core.base import Expected, RawOptions, published
-from datasets.core.folders import Place, files_by_stem
-from datasets.core.images import ListedDataset, ToSquare, two_parts
-
-if TYPE_CHECKING:
-    import pandas as pd
+from datasets.core.base import Expected, Facts, RawOptions, published
+from datasets.core.folders import Tree, files_by_stem, find
+from datasets.core.images import ImageRow, ListedDataset, ToSquare, two_parts
 
 Classes = Mapping[str, tuple[str, ...]]
 """The owner's codes of each class, by its name; the order is that of the labels."""
@@ -40,9 +34,11 @@ class BloodOptions(RawOptions):
     seed: int = Field(default=0, ge=0)
 
 
-def cells_by_code(place: Place, codes: Mapping[str, Sequence[str]], suffixes: tuple[str, ...]) -> Cells:
+def cells_by_code(
+    tree: Tree, root: Path, codes: Mapping[str, Sequence[str]], suffixes: tuple[str, ...]
+) -> Cells:
     """The files called ``<code>_<number>``; `codes` are those of each folder. Files of other names are ignored."""
-    cells = {}
+    place, cells = find(tree, root, codes), {}
     for folder, path in place.require(codes).items():
         files = files_by_stem(place, [path], suffixes)
         for code in codes[folder]:
@@ -51,12 +47,12 @@ def cells_by_code(place: Place, codes: Mapping[str, Sequence[str]], suffixes: tu
     return cells
 
 
-def drawn(paths: Sequence[Path], number: int, seed: Sequence[int], **columns: int) -> pd.DataFrame:
-    """A table of files for `two_parts`: `number` random ones of them are for training, the others for testing."""
-    import pandas as pd  # slow to import
-
-    first = np.random.RandomState(seed).permutation(len(paths))[:number]
-    return pd.DataFrame({"path": paths, "test": ~np.isin(np.arange(len(paths)), first), **columns})
+def drawn(
+    paths: Sequence[Path], number: int, seed: Sequence[int], label: int, source: int | None = None
+) -> list[ImageRow]:
+    """The files of a class: `number` random ones of them are for training, the others for testing."""
+    training = {*np.random.RandomState(seed).permutation(len(paths))[:number]}
+    return [ImageRow(path, k not in training, label, source=source) for k, path in enumerate(paths)]
 
 
 def training_share(number: int) -> int:
@@ -71,19 +67,22 @@ def published_by_class(numbers: Mapping[str, int], classes: Classes) -> Expected
     return published({"train": train, "test": np.subtract(totals, train)}, tuple(classes))
 
 
+def facts_by_class(numbers: Mapping[str, int], classes: Classes, options: BloodOptions) -> Facts:
+    """What is known of an archive with the published numbers of images by code."""
+    return Facts.of(published_by_class(numbers, classes), len(classes), options.size)
+
+
 def split_by_class(
-    cells: Cells, classes: Classes, options: BloodOptions, expected: Expected
+    cells: Cells, numbers: Mapping[str, int], classes: Classes, options: BloodOptions
 ) -> ListedDataset:
     """80 % of the images of each class for training, the others for testing; codes of no class are left out."""
-    import pandas as pd
-
-    parts = []
+    rows = []
     for label, codes in enumerate(classes.values()):
         paths = [path for code in codes for path in cells[code]]
-        parts.append(drawn(paths, training_share(len(paths)), (options.seed, label), label=label))
+        rows += drawn(paths, training_share(len(paths)), (options.seed, label), label)
     return ListedDataset(
-        *two_parts(pd.concat(parts)),
+        *two_parts(rows),
         classes=tuple(classes),
         decode=ToSquare(options.size),
-        expected=expected,
+        expected=published_by_class(numbers, classes),
     )

@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from datasets.blood_cells import BloodOptions, Cells, Classes, published_by_class, split_by_class
+from datasets.blood_cells import BloodOptions, Cells, Classes, facts_by_class, split_by_class
 from datasets.core.folders import Tree, files_by_stem, find
 from datasets.core.images import ListedDataset
 from datasets.core.registry import dataset
@@ -28,7 +28,6 @@ FOLDERS: Mapping[str, tuple[str, int]] = {
 
 CLASSES: Classes = {name: (folder,) for folder, (name, _) in FOLDERS.items()}
 PUBLISHED = {folder: count for folder, (_, count) in FOLDERS.items()}
-EXPECTED = published_by_class(PUBLISHED, CLASSES)
 
 
 def spelling(name: str) -> str:
@@ -45,6 +44,7 @@ TREE = Tree(
     same=spelling,
     depth=3,
     sides={"": 1200},
+    licence="not confirmed (CC0 in one source, CC BY 4.0 in another)",
 )
 
 
@@ -52,12 +52,11 @@ TREE = Tree(
     "bodzas",
     options=BloodOptions,
     tree=TREE,
-    facts=lambda options: TREE.facts(EXPECTED, len(CLASSES), options.size),
-    licence="not confirmed (CC0 in one source, CC BY 4.0 in another)",
+    facts=lambda options: facts_by_class(PUBLISHED, CLASSES, options),
 )
 def bodzas(options: BloodOptions, root: Path) -> ListedDataset:
     """Bodzas-23, blood cells in high resolution: 16,027 images of 9 classes, 80 % for training, 224 x 224; by hand."""
-    return split_by_class(bodzas_cells(root), CLASSES, options, EXPECTED)
+    return split_by_class(bodzas_cells(root), PUBLISHED, CLASSES, options)
 
 
 def bodzas_cells(root: Path) -> Cells:

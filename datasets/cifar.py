@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from datasets.core.base import RawDataset, RawOptions, Split, published
+from datasets.core.base import Facts, RawDataset, RawOptions, Split, published
 from datasets.core.download import DownloadTree, RawFile, RawFolder, fetch
 from datasets.core.registry import dataset
 
@@ -50,6 +50,7 @@ def _tree(name: str, folder: str, other: str, size: str, files: dict[str, RawFil
         folders=(folder, short, short.replace("-", "")),
         files=files,
         page="https://www.cs.toronto.edu/~kriz/cifar.html",
+        licence="not stated by the owner",
         archive=f"{short}-python.tar.gz ({size})",
         mirrors=(f"https://www.cs.toronto.edu/~kriz/{short}-python.tar.gz",),
         hints={
@@ -105,25 +106,13 @@ CIFAR100 = Kind(
 TOTALS = (("train", "", "", 50_000), ("test", "", "", 10_000))
 
 
-@dataset(
-    "cifar10",
-    options=RawOptions,
-    tree=CIFAR10.tree,
-    facts=lambda _: CIFAR10.tree.facts(TOTALS, 10, 32),
-    licence="not stated by the owner",
-)
+@dataset("cifar10", options=RawOptions, tree=CIFAR10.tree, facts=lambda _: Facts.of(TOTALS, 10, 32))
 def cifar10(options: RawOptions, root: Path) -> RawDataset:
     """CIFAR-10 photographs: 50,000 + 10,000 colour images of 32 x 32, 10 classes; downloads by itself."""
     return _read(CIFAR10, root, options.strict)
 
 
-@dataset(
-    "cifar100",
-    options=RawOptions,
-    tree=CIFAR100.tree,
-    facts=lambda _: CIFAR100.tree.facts(TOTALS, 100, 32),
-    licence="not stated by the owner",
-)
+@dataset("cifar100", options=RawOptions, tree=CIFAR100.tree, facts=lambda _: Facts.of(TOTALS, 100, 32))
 def cifar100(options: RawOptions, root: Path) -> RawDataset:
     """CIFAR-100 photographs: 50,000 + 10,000 colour images of 32 x 32, 100 fine classes; downloads by itself."""
     return _read(CIFAR100, root, options.strict)

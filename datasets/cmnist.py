@@ -4,13 +4,14 @@ As in the authors' public code, images stay 28 x 28, the colour does not depend 
 of grey MNIST are used for all three channels.
 """
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
-from datasets.core.base import RawDataset, RawOptions, Split, published
+from datasets.core.base import Facts, RawDataset, RawOptions, Split, published
 from datasets.core.registry import dataset
-from datasets.mnist import LICENCE, MNIST, MNIST_COUNTS, read
+from datasets.mnist import MNIST, MNIST_COUNTS, read
 
 SEED = 42
 CLASSES, COLOURS = ("digit < 5", "digit >= 5"), ("red", "green")
@@ -21,9 +22,8 @@ TEST_CELLS = ((2571, 2568), (2505, 2356))
 @dataset(
     "cmnist",
     options=RawOptions,
-    tree=MNIST.tree,
-    facts=lambda _: MNIST.tree.facts(MNIST_COUNTS, 2, 28),
-    licence=f"that of MNIST, of which it is made: {LICENCE}",
+    tree=replace(MNIST.tree, licence=f"that of MNIST, of which it is made: {MNIST.tree.licence}"),
+    facts=lambda _: Facts.of(MNIST_COUNTS, 2, 28),
 )
 def cmnist(options: RawOptions, root: Path) -> RawDataset:
     """Coloured MNIST of FedDiverse: digit < 5 or >= 5, red or green independent of it; made from MNIST's files."""

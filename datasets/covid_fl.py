@@ -31,6 +31,7 @@ TREE = Tree(
     page="https://github.com/Zeng-Shuang/FedLD (README, Google Drive id 1cuvoYvt-EVs5qtA5Xgos0yUJmfPhRbwg)",
     archive="the folder COVID-FL (name and size of the archive are not published)",
     hints={"5_clients": "this is Retina"},
+    licence="not stated with the prepared copy",
 )
 
 
@@ -40,7 +41,7 @@ class CovidOptions(RawOptions):
     size: int = Field(default=384, ge=8)
 
 
-@dataset("covid_fl", options=CovidOptions, tree=TREE, licence="not stated with the prepared copy")
+@dataset("covid_fl", options=CovidOptions, tree=TREE)
 def covid_fl(options: CovidOptions, root: Path) -> ListedDataset:
     """COVID-FL, chest X-rays of twelve sites (FedLD): 3 classes, 384 x 384; to be fetched by hand."""
     sites = [f"{LISTS}/{site}.csv" for site in SITES]

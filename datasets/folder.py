@@ -4,10 +4,9 @@ Accepted are ``CLASS/*``, ``SITE/CLASS/*``, and either of them inside ``train/``
 sorted by name. A site is a source, so that `partition=natural` makes each site a client.
 """
 
-from __future__ import annotations
-
+from collections import defaultdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 from pydantic import Field
@@ -18,14 +17,12 @@ from datasets.core.folders import IGNORED, Place, Tree, first_names
 from datasets.core.images import ListedDataset, ToSquare
 from datasets.core.registry import dataset
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".tif", ".tiff")
 TREE = Tree(
     title="dataset=folder",
     folders=(".",),
     layout="CLASS/*.png or SITE/CLASS/*.png (also jpg, bmp, tif), both also inside train/ and test/,",
+    licence="that of the owner of the images",
 )
 
 
@@ -45,7 +42,7 @@ class FolderOptions(UserFileOptions):
     seed: int = Field(default=0, ge=0)
 
 
-@dataset("folder", options=FolderOptions, tree=TREE, licence="that of the owner of the images")
+@dataset("folder", options=FolderOptions, tree=TREE)
 def folder(options: FolderOptions, root: Path) -> ListedDataset:
     """A folder of one's own images: a folder for each class, with or without train/ and test/, and sites."""
     place = Place(TREE, root, root)
@@ -55,32 +52,37 @@ def folder(options: FolderOptions, root: Path) -> ListedDataset:
     if all(part.is_dir() for part in parts):
         train, test = (_listed(place, part) for part in parts)
     else:
-        table = _listed(place, root)
-        drawn = _drawn(table, options)
-        train, test = table[~drawn], table[drawn]
-    classes = sorted({*train["class"]})
-    unknown = sorted({*test["class"]} - {*classes})
+        images = _listed(place, root)
+        drawn = _drawn(images, options)
+        train, test = [image for image in images if image not in drawn], sorted(drawn)
+    classes = sorted({image.label for image in train})
+    unknown = sorted({image.label for image in test} - {*classes})
     if unknown:
         text = f"test/ has images of classes that train/ lacks: {first_names(unknown)}."
         raise place.error(text, "other names, or sites in one of the two only")
-    sites = sorted({*train["site"], *test["site"]} - {""})
+    sites = sorted({image.site for image in [*train, *test]} - {""})
     return ListedDataset(
         train=_files(train, classes, sites),
         test=_files(test, classes, sites),
         classes=tuple(classes),
         sources=tuple(sites),
         decode=ToSquare(options.size, channels=options.channels),
-        channels=options.channels,
         mean=None,
         std=None,
     )
 
 
-def _listed(place: Place, top: Path) -> pd.DataFrame:
-    """A row for each image below a folder, sorted: path, site ("" if there are none) and class."""
-    import pandas as pd  # slow to import
+class LabelledImage(NamedTuple):
+    """An image file with the names of its class and of its site; "" if there are no sites."""
 
-    rows = []
+    path: Path
+    site: str
+    label: str
+
+
+def _listed(place: Place, top: Path) -> list[LabelledImage]:
+    """All images below a folder, sorted by path."""
+    rows: list[tuple] = []
     for path in sorted(top.rglob("*")):
         *above, name = path.relative_to(top).parts
         hidden = any(part.startswith(".") or part in IGNORED for part in (*above, name))
@@ -93,24 +95,27 @@ def _listed(place: Place, top: Path) -> pd.DataFrame:
         )
         text = f"each image must lie in a folder of its class, maybe inside one of its site; got {which}."
         raise place.error(text, at=top)
-    table = [(path, site[0] if site else "", label) for path, *site, label in rows]
-    return pd.DataFrame(table, columns=["path", "site", "class"])
+    return [LabelledImage(path, site[0] if site else "", label) for path, *site, label in rows]
 
 
-def _drawn(table: pd.DataFrame, options: FolderOptions) -> np.ndarray:
-    """Which images are for testing, bool [N]: the share of each class and site, rounded, but one of two at least."""
-    test = np.zeros(len(table), dtype=np.bool_)
+def _drawn(images: list[LabelledImage], options: FolderOptions) -> set[LabelledImage]:
+    """The images for testing: the share of each class and site, rounded, but one of two at least."""
+    cells = defaultdict(list)
+    for image in images:
+        cells[image.site, image.label].append(image)
     generator = np.random.RandomState(options.seed)
-    for _, rows in sorted(table.groupby(["site", "class"]).indices.items()):
-        number = max(round(options.test_share * len(rows)), int(len(rows) > 1))
-        test[generator.permutation(rows)[: min(number, len(rows) - 1)]] = True
+    test: set[LabelledImage] = set()
+    for _, cell in sorted(cells.items()):
+        number = max(round(options.test_share * len(cell)), int(len(cell) > 1))
+        order = generator.permutation(len(cell))[: min(number, len(cell) - 1)]
+        test.update(cell[k] for k in order)
     return test
 
 
-def _files(table: pd.DataFrame, classes: list[str], sites: list[str]) -> Files:
-    sources = table["site"].map({site: number for number, site in enumerate(sites)})
+def _files(images: list[LabelledImage], classes: list[str], sites: list[str]) -> Files:
+    has_sites = bool(sites) and all(image.site for image in images)
     return Files(
-        list(table["path"]),
-        table["class"].map(classes.index).to_numpy(np.int64),
-        sources=sources.to_numpy(np.int64) if sites and sources.notna().all() else None,
+        [image.path for image in images],
+        np.array([classes.index(image.label) for image in images]),
+        sources=np.array([sites.index(image.site) for image in images]) if has_sites else None,
     )

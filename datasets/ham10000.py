@@ -5,25 +5,21 @@ authors' list is not public, so ours is drawn: class by class the first 30 of a 
 1,956 of 7,470 lesions have several images and may be on both sides; ``by_lesion`` draws whole lesions instead.
 """
 
-from __future__ import annotations
-
+from collections import defaultdict
+from collections.abc import Sequence
+from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 from pydantic import Field, PositiveInt
 
 from benchmark.errors import wrong
-from datasets.core.base import DataError, Expected, RawOptions, published
+from datasets.core.base import DataError, Expected, Facts, RawOptions, published
 from datasets.core.checks import check_listed
 from datasets.core.folders import Tree, files_by_stem, find, first_file, folders_like
-from datasets.core.images import ListedDataset, ToSquare, two_parts
+from datasets.core.images import ImageRow, ListedDataset, ToSquare, two_parts
 from datasets.core.lists import read_table
 from datasets.core.registry import dataset
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 CLASSES = ("akiec", "bcc", "bkl", "df", "mel", "nv", "vasc")
 COUNTS = dict(zip(CLASSES, (327, 514, 1099, 115, 1113, 6705, 142), strict=True))
@@ -49,6 +45,7 @@ TREE = Tree(
         "isic_2019_*": "this is ISIC2019, not HAM10000",
     },
     sides={"": 450},  # originals have 600 x 450
+    licence="Creative Commons, non-commercial (version not confirmed)",
 )
 
 
@@ -77,8 +74,7 @@ def _expected(options: Ham10000Options) -> Expected:
     "ham10000",
     options=Ham10000Options,
     tree=TREE,
-    facts=lambda options: TREE.facts(_expected(options), len(CLASSES), options.size, sources=len(SOURCES)),
-    licence="Creative Commons, non-commercial (version not confirmed)",
+    facts=lambda options: Facts.of(_expected(options), len(CLASSES), options.size, sources=len(SOURCES)),
 )
 def ham10000(options: Ham10000Options, root: Path) -> ListedDataset:
     """HAM10000 skin lesions (FedSDC NIID-1): 9,805 + 210 dermoscopic images, 7 classes, 4 archives as sources."""
@@ -93,19 +89,25 @@ def ham10000(options: Ham10000Options, root: Path) -> ListedDataset:
         raise place.error(f"there is no {METADATA[0]} beside {len(images):,} images.")
     allowed = {"dx": CLASSES, "dataset": SOURCES}
     table = read_table(place, path, ("lesion_id", "image_id", "dx"), unique="image_id", allowed=allowed)
-    table = table.sort_values("image_id", ignore_index=True)
+    table.sort(key=itemgetter("image_id"))
     cause = "one of the two archives of images is missing, or a renamed copy"
-    check_listed(place, dict(zip(table["image_id"], table["dx"], strict=True)), images, cause=cause)
-    table["path"] = table["image_id"].map(images)
-    table["label"] = table["dx"].map(CLASSES.index)
-    has_sources = "dataset" in table
-    if has_sources:
-        table["source"] = table["dataset"].map(SOURCES.index)
-    table["test"] = held_out(table, options.held_out, options.by_lesion, options.split_seed)
+    check_listed(place, {row["image_id"]: row["dx"] for row in table}, images, cause=cause)
+    labels = [CLASSES.index(row["dx"]) for row in table]
+    test = held_out(labels, [row["lesion_id"] for row in table], options)
+    has_sources = all("dataset" in row for row in table)
+    rows = [
+        ImageRow(
+            images[row["image_id"]],
+            k in test,
+            label,
+            source=SOURCES.index(row["dataset"]) if has_sources else None,
+        )
+        for k, (row, label) in enumerate(zip(table, labels, strict=True))
+    ]
     unit = "whole lesions" if options.by_lesion else "images"
     note = f"the test set is drawn here ({unit}, seed {options.split_seed}): the authors' list is not public"
     return ListedDataset(
-        *two_parts(table),
+        *two_parts(rows),
         classes=CLASSES,
         decode=ToSquare(options.size),
         sources=SOURCES if has_sources else (),
@@ -114,26 +116,28 @@ def ham10000(options: Ham10000Options, root: Path) -> ListedDataset:
     )
 
 
-def held_out(table: pd.DataFrame, number: int, by_lesion: bool, seed: int) -> npt.NDArray[np.bool_]:
-    """Which rows of a table with the columns label and lesion_id are test images, bool [N]: `number` of each class."""
-    generator = np.random.default_rng(seed)
-    test = np.zeros(len(table), dtype=np.bool_)
+def held_out(labels: Sequence[int], lesions: Sequence[str], options: Ham10000Options) -> set[int]:
+    """Positions of the test images, `options.held_out` of each class, among images with these labels and lesions."""
+    generator, number = np.random.default_rng(options.split_seed), options.held_out
+    test: set[int] = set()
     for label, name in enumerate(CLASSES):
-        in_class = table["label"] == label
-        if by_lesion:
+        in_class = [k for k, other in enumerate(labels) if other == label]
+        groups = [[k] for k in in_class]
+        if options.by_lesion:
+            whole = defaultdict(list)
+            for k in in_class:
+                whole[lesions[k]].append(k)
             # A lesion of two classes would leave the other class short: it stays in training.
-            whole = in_class & ~table["lesion_id"].isin(table["lesion_id"][~in_class])
-            groups = list(table[whole].groupby("lesion_id").groups.values())
-        else:
-            groups = [[row] for row in np.flatnonzero(in_class)]
+            others = {lesion for lesion, other in zip(lesions, labels, strict=True) if other != label}
+            groups = [images for lesion, images in sorted(whole.items()) if lesion not in others]
         drawn: list[int] = []
         for k in generator.permutation(len(groups)):
             if len(drawn) + len(groups[k]) <= number:
-                drawn += list(groups[k])
+                drawn += groups[k]
         if len(drawn) < number:
             raise DataError(
                 f"{TREE.title}: the images of class {name} that can be drawn for testing are {len(drawn)} and not "
                 f"{number}. Set a lower dataset.options.held_out; with by_lesion another split_seed may do."
             )
-        test[drawn] = True
+        test.update(drawn)
     return test

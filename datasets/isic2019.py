@@ -6,27 +6,23 @@ shorter side to 224 pixels, evens out the colours and later crops 200 x 200. Arr
 224 x 224 are cut out after the colours: random crops cannot reach beyond it, the central crop is the same.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 from PIL import Image
 from pydantic import Field
 
-from datasets.core.base import Expected, RawOptions, UInt8Array, published
+from datasets.core.base import Expected, Facts, RawOptions, UInt8Array, published
 from datasets.core.checks import check_listed
 from datasets.core.folders import Place, Tree, files_by_stem, find, first_file, first_names
-from datasets.core.images import ListedDataset, ToSquare, open_rgb, two_parts
+from datasets.core.images import ImageRow, ListedDataset, ToSquare, open_rgb, two_parts
 from datasets.core.lists import read_table
 from datasets.core.registry import dataset
 from datasets.ham10000 import METADATA as HAM_METADATA
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 CLASSES = ("MEL", "NV", "BCC", "AK", "BKL", "DF", "VASC", "SCC")
 CENTRES = ("bcn", "vidir_molemax", "vidir_modern", "rosendahl", "msk", "vienna_dias")
@@ -73,6 +69,7 @@ TREE = Tree(
     },
     # Originals have 1024 x 1024 or 600 x 450; those of the centre msk vary.
     sides={"bcn": 1024, "vidir_molemax": 450, "vidir_modern": 450, "rosendahl": 450, "vienna_dias": 450},
+    licence="CC BY-NC 4.0",
 )
 
 
@@ -112,14 +109,14 @@ def shades_of_gray(image: UInt8Array, power: int = 6) -> UInt8Array:
 
 
 @dataclass(frozen=True)
-class Dermoscopy:
+class Dermoscopy(ToSquare):
     """Decode as FLamby preprocesses: shorter side to ``size``, bilinear, colours, and then the centre."""
 
-    size: int
-    colour_constancy: bool
+    how: Literal["squash", "cover"] = "cover"
+    colour_constancy: bool = True
 
-    def __call__(self, path: Path) -> UInt8Array:
-        """As `datasets.core.images.Decode`: uint8 [3, size, size]."""
+    def open(self, path: Path) -> Image.Image:
+        """The image with its shorter side brought to ``size`` and its colours evened out."""
         image = open_rgb(path)
         if self.colour_constancy:
             short = min(image.size)
@@ -127,7 +124,7 @@ class Dermoscopy:
             if (width, height) != image.size:
                 image = image.resize((width, height), Image.Resampling.BILINEAR)
             image = Image.fromarray(shades_of_gray(np.asarray(image)))
-        return ToSquare(self.size, "cover").fit(image)
+        return image
 
 
 def _expected(options: Isic2019Options) -> Expected:
@@ -141,22 +138,21 @@ def _expected(options: Isic2019Options) -> Expected:
     "isic2019",
     options=Isic2019Options,
     tree=TREE,
-    facts=lambda options: TREE.facts(_expected(options), len(CLASSES), options.size, sources=len(CENTRES)),
-    licence="CC BY-NC 4.0",
+    facts=lambda options: Facts.of(_expected(options), len(CLASSES), options.size, sources=len(CENTRES)),
 )
 def isic2019(options: Isic2019Options, root: Path) -> ListedDataset:
     """ISIC2019 in the six centres of FLamby's Fed-ISIC2019 (FedMR): 18,597 + 4,650 dermoscopic images, 8 classes."""
     place = find(TREE, root, (IMAGES, TRUTH, METADATA, *SPLITS))
-    table = _flamby_fold(place) if options.fold == "flamby" else _own_fold(place, options.fold_seed)
+    fold = _flamby_fold(place) if options.fold == "flamby" else _own_fold(place, options.fold_seed)
     images = files_by_stem(place, [place.folder, *_image_folders(place)], (".jpg", ".jpeg"))
-    centres = {name: CENTRES[centre] for name, centre in zip(table["image"], table["source"], strict=True)}
     cause = "a part of the archive, or a renamed copy: names of the centre msk end in _downsampled"
-    check_listed(place, centres, images, cause=cause)
+    check_listed(place, {name: CENTRES[centre] for name, _, centre, _ in fold}, images, cause=cause)
+    rows = [ImageRow(images[name], test, label, source=centre) for name, label, centre, test in fold]
     ours = f"the fold is ours (seed {options.fold_seed}), not FLamby's: other images in the test set; "
     return ListedDataset(
-        *two_parts(table.assign(path=table["image"].map(images))),
+        *two_parts(rows),
         classes=CLASSES,
-        decode=Dermoscopy(options.size, options.colour_constancy),
+        decode=Dermoscopy(options.size, colour_constancy=options.colour_constancy),
         sources=CENTRES,
         note=(
             f"{ours * (options.fold == 'own')}centre crop of FLamby's images"
@@ -166,35 +162,42 @@ def isic2019(options: Isic2019Options, root: Path) -> ListedDataset:
     )
 
 
-# The lists: image, label, source and test of each image, sorted by image ---------------------------------------------
+# The lists -----------------------------------------------------------------------------------------------------------
+
+Fold = list[tuple[str, int, int, bool]]
+"""Name, class, centre of each image, sorted by name, and whether it is for testing."""
 
 
-def _flamby_fold(place: Place) -> pd.DataFrame:
+def _flamby_fold(place: Place) -> Fold:
     """FLamby's list."""
     table = _read(place, SPLITS, target="01234567", center="012345", fold=("train", "test"))
-    columns = {"label": table["target"].astype(int), "source": table["center"].astype(int)}
-    return table.assign(**columns, test=table["fold"] == "test")
+    return [(row["image"], int(row["target"]), int(row["center"]), row["fold"] == "test") for row in table]
 
 
-def _own_fold(place: Place, seed: int) -> pd.DataFrame:
+def _own_fold(place: Place, seed: int) -> Fold:
     """The images whose lesion is known: a fifth of each centre to the test set."""
-    truth = _truth(place)
-    table = _read(place, [METADATA], lesion_id=None)
-    table = table[table["lesion_id"] != ""].reset_index(drop=True)
-    table["label"] = table["image"].map(truth)
-    _refuse(place, table["image"][table["label"].isna()], f"{TRUTH} does not have it")
-    origin = table["lesion_id"].str[:3]
-    centre = origin.map({"BCN": "bcn", "MSK": "msk"})
-    if (origin == "HAM").any():
-        centre = centre.where(origin != "HAM", table["image"].map(_ham_archives(place)))
-    _refuse(place, table["image"][~centre.isin(CENTRES)], "its lesion does not tell its centre")
-    table["source"] = centre.map(CENTRES.index)
-    members = [np.flatnonzero(table["source"] == number) for number in range(len(CENTRES))]
+    truth = {row["image"]: row for row in _read(place, [TRUTH], **dict.fromkeys(CLASSES))}
+    labels = {name: [row[label] in ("1.0", "1") for label in CLASSES] for name, row in truth.items()}
+    unclear = [name for name, ones in labels.items() if sum(ones) != 1]
+    _refuse(place, unclear, f"{TRUTH} gives it two classes or none")
+    metadata = _read(place, [METADATA], lesion_id=None)
+    lesions = {row["image"]: row["lesion_id"] for row in metadata if row["lesion_id"]}
+    _refuse(place, [name for name in lesions if name not in labels], f"{TRUTH} does not have it")
+    archives = _ham_archives(place) if any(lesion.startswith("HAM") for lesion in lesions.values()) else {}
+    centres = {}
+    for name, lesion in lesions.items():
+        centres[name] = {"BCN": "bcn", "MSK": "msk", "HAM": archives.get(name, "")}.get(lesion[:3], "")
+    unclear = [name for name, centre in centres.items() if centre not in CENTRES]
+    _refuse(place, unclear, "its lesion does not tell its centre")
+    members = [[name for name in centres if centres[name] == centre] for centre in CENTRES]
     generator = np.random.default_rng(seed)
-    table["test"] = False
-    for rows, size in zip(members, fifths([len(rows) for rows in members]), strict=True):
-        table.loc[rows[generator.permutation(len(rows))[:size]], "test"] = True
-    return table
+    test: set[str] = set()
+    for images, size in zip(members, fifths([len(images) for images in members]), strict=True):
+        test.update(generator.permutation(images)[:size])
+    return [
+        (name, labels[name].index(True), CENTRES.index(centre), name in test)
+        for name, centre in centres.items()
+    ]
 
 
 def fifths(sizes: Sequence[int]) -> list[int]:
@@ -209,14 +212,6 @@ def fifths(sizes: Sequence[int]) -> list[int]:
     return tests
 
 
-def _truth(place: Place) -> pd.Series:
-    """Class of each image, by its name, from the challenge's ground truth."""
-    table = _read(place, [TRUTH], **dict.fromkeys(CLASSES)).set_index("image")
-    is_class = table[list(CLASSES)].isin(["1.0", "1"])
-    _refuse(place, table.index[is_class.sum(axis=1) != 1], f"{TRUTH} gives it two classes or none")
-    return is_class.set_axis(range(len(CLASSES)), axis=1).idxmax(axis=1)
-
-
 def _ham_archives(place: Place) -> Mapping[str, str]:
     """Archive of each image of HAM10000, from the column `dataset` of its own metadata."""
     path = first_file([*_list_folders(place), place.root / "HAM10000", place.root / "ham10000"], HAM_METADATA)
@@ -224,17 +219,17 @@ def _ham_archives(place: Place) -> Mapping[str, str]:
         cause = "it comes with HAM10000, https://doi.org/10.7910/DVN/DBW86T"
         raise place.error(f"the four HAM10000 centres need {HAM_METADATA[0]}, which is not there.", cause)
     table = read_table(place, path, ("image_id", "dataset"), unique="image_id")
-    return dict(zip(table["image_id"], table["dataset"], strict=True))
+    return {row["image_id"]: row["dataset"] for row in table}
 
 
-def _read(place: Place, names: Sequence[str], **columns: Sequence[str] | None) -> pd.DataFrame:
+def _read(place: Place, names: Sequence[str], **columns: Sequence[str] | None) -> list[dict[str, str]]:
     """The list of one of these names, sorted by image, with these columns and their allowed values; None: any."""
     path = first_file(_list_folders(place), names)
     if path is None:
         raise place.error(f"{names[0]} is not beside the folder of images.")
     allowed = {column: values for column, values in columns.items() if values is not None}
     table = read_table(place, path, ("image", *columns), unique="image", allowed=allowed)
-    return table.sort_values("image", ignore_index=True)
+    return sorted(table, key=itemgetter("image"))
 
 
 def _image_folders(place: Place) -> list[Path]:
@@ -247,6 +242,6 @@ def _list_folders(place: Place) -> list[Path]:
 
 def _refuse(place: Place, images: Sequence[str], problem: str) -> None:
     """Refuse lists that contradict each other, or themselves, on some images."""
-    if len(images):
+    if images:
         cause = "lists of other versions, or a list that was edited"
-        raise place.error(f"{first_names(list(images))}: {problem}.", cause)
+        raise place.error(f"{first_names(images)}: {problem}.", cause)

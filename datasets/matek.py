@@ -12,10 +12,10 @@ from datasets.blood_cells import (
     Cells,
     Classes,
     cells_by_code,
-    published_by_class,
+    facts_by_class,
     split_by_class,
 )
-from datasets.core.folders import Tree, find
+from datasets.core.folders import Tree
 from datasets.core.images import ListedDataset
 from datasets.core.registry import dataset
 
@@ -40,7 +40,6 @@ CODES: Mapping[str, tuple[str, int]] = {
 
 CLASSES: Classes = {name: (code,) for code, (name, _) in CODES.items()}
 PUBLISHED = {code: count for code, (_, count) in CODES.items()}
-EXPECTED = published_by_class(PUBLISHED, CLASSES)
 INCOMPLETE = "the Aspera download is incomplete; start it again, it goes on from there"
 
 TREE = Tree(
@@ -52,6 +51,7 @@ TREE = Tree(
     archive="PKG - AML-Cytomorphology_LMU (about 11 GB, by the Aspera client)",
     hints={"*.aspx": INCOMPLETE, "*.partial": INCOMPLETE},
     sides={"": 400},
+    licence="CC BY 3.0",
 )
 
 
@@ -59,15 +59,13 @@ TREE = Tree(
     "matek",
     options=BloodOptions,
     tree=TREE,
-    facts=lambda options: TREE.facts(EXPECTED, len(CLASSES), options.size),
-    licence="CC BY 3.0",
+    facts=lambda options: facts_by_class(PUBLISHED, CLASSES, options),
 )
 def matek(options: BloodOptions, root: Path) -> ListedDataset:
     """Matek-19, cells in leukaemia: 18,365 images of 15 classes, 80 % for training, 224 x 224; by hand."""
-    return split_by_class(matek_cells(root), CLASSES, options, EXPECTED)
+    return split_by_class(matek_cells(root), PUBLISHED, CLASSES, options)
 
 
 def matek_cells(root: Path) -> Cells:
     """Files by code (all fifteen)."""
-    codes = {code: (code,) for code in CODES}
-    return cells_by_code(find(TREE, root, codes), codes, (".tif", ".tiff"))
+    return cells_by_code(TREE, root, {code: (code,) for code in CODES}, (".tif", ".tiff"))

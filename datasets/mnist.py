@@ -10,13 +10,11 @@ from pathlib import Path
 
 import numpy as np
 
-from datasets.core.base import RawDataset, RawOptions, Split, UInt8Array, published
+from datasets.core.base import Facts, RawDataset, RawOptions, Split, UInt8Array, published
 from datasets.core.download import DownloadTree, RawFile, RawFolder, fetch
 from datasets.core.registry import dataset
 
 IMAGES, LABELS, SIDE = 2051, 2049, 28
-LICENCE = "CC BY-SA 3.0"
-"""Of MNIST."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +27,9 @@ class Kind:
     first_labels: Mapping[str, tuple[int, ...]]
 
 
-def _tree(name: str, page: str, mirrors: tuple[str, ...], archive: str, md5: tuple[str, ...]) -> DownloadTree:
+def _tree(
+    name: str, page: str, licence: str, mirrors: tuple[str, ...], archive: str, md5: tuple[str, ...]
+) -> DownloadTree:
     """The four files; `md5` of their unpacked content: train images and labels, test images and labels."""
     sizes = {
         "train-images-idx3-ubyte": 47_040_016,
@@ -44,6 +44,7 @@ def _tree(name: str, page: str, mirrors: tuple[str, ...], archive: str, md5: tup
         depth=2,
         files={file: RawFile(code, size) for (file, size), code in zip(sizes.items(), md5, strict=True)},
         page=page,
+        licence=licence,
         archive=archive,
         mirrors=mirrors,
         gzipped=True,
@@ -55,6 +56,7 @@ MNIST = Kind(
     tree=_tree(
         "MNIST",
         "http://yann.lecun.com/exdb/mnist/ (mirror: https://ossci-datasets.s3.amazonaws.com/mnist/)",
+        "CC BY-SA 3.0",
         ("https://ossci-datasets.s3.amazonaws.com/mnist/", "http://yann.lecun.com/exdb/mnist/"),
         "four files *-ubyte.gz, 11 MB together",
         (
@@ -76,6 +78,7 @@ FASHION = Kind(
     tree=_tree(
         "FashionMNIST",
         "https://github.com/zalandoresearch/fashion-mnist",
+        "MIT",
         ("http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",),
         "four files *-ubyte.gz, 31 MB together",
         (
@@ -96,11 +99,7 @@ MNIST_COUNTS, FASHION_COUNTS = (published(kind.counts, kind.classes) for kind in
 
 
 @dataset(
-    "mnist",
-    options=RawOptions,
-    tree=MNIST.tree,
-    facts=lambda _: MNIST.tree.facts(MNIST_COUNTS, 10, SIDE, channels=1),
-    licence=LICENCE,
+    "mnist", options=RawOptions, tree=MNIST.tree, facts=lambda _: Facts.of(MNIST_COUNTS, 10, SIDE, channels=1)
 )
 def mnist(options: RawOptions, root: Path) -> RawDataset:
     """MNIST handwritten digits: 60,000 + 10,000 grey images of 28 x 28, 10 classes; downloads by itself."""
@@ -112,8 +111,7 @@ def mnist(options: RawOptions, root: Path) -> RawDataset:
     "fashionmnist",
     options=RawOptions,
     tree=FASHION.tree,
-    facts=lambda _: FASHION.tree.facts(FASHION_COUNTS, 10, SIDE, channels=1),
-    licence="MIT",
+    facts=lambda _: Facts.of(FASHION_COUNTS, 10, SIDE, channels=1),
 )
 def fashionmnist(options: RawOptions, root: Path) -> RawDataset:
     """FashionMNIST articles of clothing: 60,000 + 10,000 grey images of 28 x 28, 10 classes; downloads by itself."""

@@ -15,9 +15,9 @@ from pydantic import Field
 from benchmark.errors import wrong
 from datasets import acevedo, bodzas, matek
 from datasets.blood_cells import BloodOptions, drawn
-from datasets.core.base import DataError, Expected, published
+from datasets.core.base import DataError, Expected, Facts, published
 from datasets.core.folders import Tree
-from datasets.core.images import ListedDataset, ToSquare, two_parts
+from datasets.core.images import ImageRow, ListedDataset, ToSquare, two_parts
 from datasets.core.registry import dataset
 
 SOURCES = ("matek", "acevedo", "bodzas")
@@ -48,6 +48,7 @@ TREE = Tree(
     page="; ".join(tree.page for tree in TREES.values()),
     archive="; ".join(f"{tree.title}: {tree.archive}" for tree in TREES.values()),
     sides={source: tree.sides[""] for source, tree in TREES.items()},
+    licence="those of its three parts, matek, acevedo and bodzas",
 )
 
 
@@ -75,25 +76,23 @@ def _expected(options: Niid2Options) -> Expected:
     "niid2",
     options=Niid2Options,
     tree=TREE,
-    facts=lambda options: TREE.facts(_expected(options), len(CLASSES), options.size, sources=len(SOURCES)),
-    licence="those of its three parts, matek, acevedo and bodzas",
+    facts=lambda options: Facts.of(_expected(options), len(CLASSES), options.size, sources=len(SOURCES)),
 )
 def niid2(options: Niid2Options, root: Path) -> ListedDataset:
     """Three sets of blood cells (Matek-19, Acevedo-20, Bodzas-23): 48,917 images of 13 classes, 224 x 224; by hand."""
     archives = (matek.matek_cells(root), acevedo.acevedo_cells(root), bodzas.bodzas_cells(root))
-    import pandas as pd  # slow to import
-
-    parts = []
+    rows: list[ImageRow] = []
+    largest = 0
     for label, codes in enumerate(CLASSES.values()):
         for source, cells in enumerate(archives):
             paths = [path for code in codes[source] for path in cells[code]]
-            seed = options.seed, source, label
-            parts.append(drawn(paths, options.pool, seed, label=label, source=source))
-    if all(len(part) <= options.pool for part in parts):
-        needed = f"less than {max(map(len, parts))}, so that some images are left for testing"
+            rows += drawn(paths, options.pool, (options.seed, source, label), label, source)
+            largest = max(largest, len(paths))
+    if largest <= options.pool:
+        needed = f"less than {largest}, so that some images are left for testing"
         raise DataError(wrong("dataset.options.pool", options.pool, needed))
     return ListedDataset(
-        *two_parts(pd.concat(parts)),
+        *two_parts(rows),
         classes=tuple(CLASSES),
         sources=SOURCES,
         decode=ToSquare(options.size),

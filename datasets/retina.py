@@ -5,7 +5,6 @@ floats of 0..1 and of 0..255, two and three dimensions. The authors' reader turn
 side by side; this one does neither.
 """
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -13,7 +12,7 @@ import numpy as np
 from PIL import Image
 from pydantic import Field
 
-from datasets.core.base import Files, RawOptions, UInt8Array
+from datasets.core.base import Facts, Files, RawOptions
 from datasets.core.checks import check_counts
 from datasets.core.folders import Place, Tree, files_in
 from datasets.core.images import BadImage, ListedDataset, ToSquare, as_rgb
@@ -30,6 +29,7 @@ TREE = Tree(
     page="https://github.com/Zeng-Shuang/FedLD (README, Google Drive id 1bW--_qRZnWbkb0XXvGBCSferdqXZ6pe7)",
     archive="the folder Retina (name and size of the archive and the number of test images are not published)",
     hints={"train-all": OLDER, "val.csv": OLDER, "split_[123]": OLDER, "12_clients": "this is COVID-FL"},
+    licence="not stated with the prepared copy",
 )
 
 TRAIN_COUNTS = (4500, 4499)
@@ -58,19 +58,15 @@ class RetinaOptions(RawOptions):
     split: Literal[1, 2, 3] | None = None
 
 
-@dataclass(frozen=True)
-class FromArray:
+class FromArray(ToSquare):
     """Decode a `.npy` file into size x size pixels of RGB, bilinear, whatever the aspect ratio."""
 
-    size: int
-
-    def __call__(self, path: Path) -> UInt8Array:
-        """As `datasets.core.images.Decode`."""
+    def open(self, path: Path) -> Image.Image:
+        """The array as an image."""
         try:
-            image = as_rgb(np.load(path, allow_pickle=False))
+            return Image.fromarray(as_rgb(np.load(path, allow_pickle=False)))
         except (OSError, ValueError, EOFError) as error:
             raise BadImage(path, f"is no image ({error})") from error
-        return ToSquare(self.size).fit(Image.fromarray(image))
 
 
 @dataset(
@@ -78,13 +74,12 @@ class FromArray:
     options=RetinaOptions,
     tree=TREE,
     # How many images the test set has is not published: they count as 0.
-    facts=lambda options: TREE.facts(
+    facts=lambda options: Facts.of(
         (("train", "", "", sum(TRAIN_COUNTS)),),
         len(CLASSES),
         options.size,
         sources=CLIENTS if options.split else 0,
     ),
-    licence="not stated with the prepared copy",
 )
 def retina(options: RetinaOptions, root: Path) -> ListedDataset:
     """Retina, fundus photographs of FedLD: about 9,000 for training, 2 classes, 256 x 256; to be fetched by hand."""
@@ -123,6 +118,5 @@ def _check_near(place: Place, train: Files, split: int | None) -> None:
         expected, tolerance = np.ravel(SPLITS[split]), TOLERANCE[1]
         names = [f"client_{client} {name}" for client in range(1, CLIENTS + 1) for name in CLASSES]
     if (np.abs(there - expected) > tolerance).any():
-        check_counts(
-            place, *(dict(zip(names, map(int, counts), strict=True)) for counts in (there, expected))
-        )
+        by_name = (dict(zip(names, map(int, counts), strict=True)) for counts in (there, expected))
+        check_counts(place, *by_name)

@@ -11,12 +11,11 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 from pydantic import Field
 
-from datasets.core.base import Expected, RawOptions, published
+from datasets.core.base import Expected, Facts, RawOptions, published
 from datasets.core.folders import Tree, files_in, find
-from datasets.core.images import ListedDataset, ToSquare, two_parts
+from datasets.core.images import ImageRow, ListedDataset, ToSquare, two_parts
 from datasets.core.registry import dataset
 
 BREEDS = ("labrador", "dachshund", "bulldog", "corgi")
@@ -40,6 +39,7 @@ TREE = Tree(
     other_counts=(
         f"an archive m2m (folder 0 only) or o2o (not all combinations), or files that are not png; {WANTED}"
     ),
+    licence="CC BY 4.0 in its README (CC BY-SA in its setup.py)",
 )
 
 
@@ -59,22 +59,19 @@ def _expected(options: SpawriousOptions) -> Expected:
     "spawrious",
     options=SpawriousOptions,
     tree=TREE,
-    facts=lambda options: TREE.facts(_expected(options), options.breeds, options.size),
-    licence="CC BY 4.0 in its README (CC BY-SA in its setup.py)",
+    facts=lambda options: Facts.of(_expected(options), options.breeds, options.size),
 )
 def spawrious(options: SpawriousOptions, root: Path) -> ListedDataset:
     """Spawrious as FedDiverse uses it: 2 or 4 breeds of dogs, 6,336 images each on beach and snow; get it yourself."""
-    import pandas as pd  # slow to import
-
     top = find(TREE, root, HALVES).folder
     breeds = BREEDS[: options.breeds]
-    parts = []
+    rows = []
     for (label, breed), (attribute, place) in product(enumerate(breeds), enumerate(PLACES)):
         paths = [path for half in HALVES for path in files_in(top / half / place / breed, (".png",))]
-        test = drawn_for_test(len(paths))
-        parts.append(pd.DataFrame({"path": paths, "label": label, "attribute": attribute, "test": test}))
+        tested = drawn_for_test(len(paths))
+        rows += [ImageRow(path, k in tested, label, attribute) for k, path in enumerate(paths)]
     return ListedDataset(
-        *two_parts(pd.concat(parts)),
+        *two_parts(rows),
         classes=breeds,
         decode=ToSquare(options.size),
         attributes=PLACES,
@@ -82,9 +79,6 @@ def spawrious(options: SpawriousOptions, root: Path) -> ListedDataset:
     )
 
 
-def drawn_for_test(size: int) -> npt.NDArray[np.bool_]:
-    """Which of a cell's `size` files, sorted, belong to the test set: bool [size], a tenth of them."""
-    import pandas as pd
-
-    drawn = pd.Series(range(size)).sample(frac=TEST_SHARE, random_state=TEST_SEED)
-    return np.isin(np.arange(size), drawn)
+def drawn_for_test(size: int) -> set[int]:
+    """Positions of the test images among a cell's `size` files: a tenth of them, drawn as pandas' `sample` does."""
+    return {*np.random.RandomState(TEST_SEED).permutation(size)[: round(TEST_SHARE * size)].tolist()}

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from datasets.core.base import RawDataset, RawOptions, Split
+from datasets.core.base import Facts, RawDataset, RawOptions, Split
 from datasets.core.download import DownloadTree, RawFile, RawFolder, fetch
 from datasets.core.registry import dataset
 
@@ -36,6 +36,7 @@ TREE = DownloadTree(
         "train.tar*": FORMAT_1,
         "digitStruct.mat": FORMAT_1,
     },
+    licence="non-commercial use only",
 )
 
 
@@ -43,13 +44,7 @@ TOTALS = (("train", "", "", 73_257), ("test", "", "", 26_032))
 """The owner publishes no numbers of images by class."""
 
 
-@dataset(
-    "svhn",
-    options=RawOptions,
-    tree=TREE,
-    facts=lambda _: TREE.facts(TOTALS, 10, 32),
-    licence="non-commercial use only",
-)
+@dataset("svhn", options=RawOptions, tree=TREE, facts=lambda _: Facts.of(TOTALS, 10, 32))
 def svhn(options: RawOptions, root: Path) -> RawDataset:
     """Street View house numbers: 73,257 + 26,032 colour images of 32 x 32, 10 classes; downloads by itself."""
     folder = fetch(TREE, root)
@@ -79,8 +74,6 @@ def _read(folder: RawFolder, name: str, strict: bool) -> Split:
     digits = labels.ravel().astype(np.int64)
     odd = np.setdiff1d(digits, np.arange(1, 11))
     if len(digits) != images.shape[3] or not len(digits) or len(odd):
-        problem = (
-            f"has {len(digits)} labels for {images.shape[3]} images, others than 1 to 10: {odd[:5].tolist()}"
-        )
-        raise folder.bad(name, problem)
+        numbers = f"{len(digits)} labels for {images.shape[3]} images"
+        raise folder.bad(name, f"has {numbers}, others than 1 to 10: {odd[:5].tolist()}")
     return Split(np.ascontiguousarray(images.transpose(3, 2, 0, 1)), digits % 10)

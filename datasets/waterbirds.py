@@ -9,10 +9,10 @@ from pathlib import Path
 
 from pydantic import Field
 
-from datasets.core.base import RawOptions, published
+from datasets.core.base import Facts, RawOptions, published
 from datasets.core.checks import check_listed
 from datasets.core.folders import Tree, find, listing
-from datasets.core.images import ListedDataset, ToSquare, two_parts
+from datasets.core.images import ImageRow, ListedDataset, ToSquare, two_parts
 from datasets.core.lists import read_table
 from datasets.core.registry import dataset
 
@@ -38,6 +38,7 @@ TREE = Tree(
         "metadata_waterbirds.csv": "SubpopBench's own list; the archive's metadata.csv is needed",
     },
     other_counts="a set generated anew from CUB and Places",
+    licence="not stated (made of CUB-200-2011 and Places; WILDS: non-commercial research and education)",
 )
 
 
@@ -51,8 +52,7 @@ class WaterBirdsOptions(RawOptions):
     "waterbirds",
     options=WaterBirdsOptions,
     tree=TREE,
-    facts=lambda options: TREE.facts(EXPECTED, len(CLASSES), options.size),
-    licence="not stated (made of CUB-200-2011 and Places; WILDS: non-commercial research and education)",
+    facts=lambda options: Facts.of(EXPECTED, len(CLASSES), options.size),
 )
 def waterbirds(options: WaterBirdsOptions, root: Path) -> ListedDataset:
     """WaterBirds: 4,795 + 5,794 colour photographs, land and water birds on land or water; get the files yourself."""
@@ -60,20 +60,17 @@ def waterbirds(options: WaterBirdsOptions, root: Path) -> ListedDataset:
     path = place.require((METADATA,))[METADATA]
     allowed = {"y": "01", "split": "012", "place": "01"}
     table = read_table(place, path, ("img_filename", *allowed), unique="img_filename", allowed=allowed)
-    table = table[table["split"] != "1"]
-    names = table["img_filename"].str.replace("\\", "/")
+    birds = {row["img_filename"].replace("\\", "/"): row for row in table if row["split"] != "1"}
     # Folder by folder: asking the disk for each file alone is slow.
-    species = names.str.rpartition("/")[0].unique()
+    species = {name.rpartition("/")[0] for name in birds}
     there = {f"{folder}/{name}".lstrip("/") for folder in species for name in listing(place.folder / folder)}
-    check_listed(place, dict(zip(names, "split " + table["split"], strict=True)), there)
-    columns = {
-        "path": [place.folder / name for name in names],
-        "label": table["y"].astype(int),
-        "attribute": table["place"].astype(int),
-        "test": table["split"] == "2",
-    }
+    check_listed(place, {name: f"split {row['split']}" for name, row in birds.items()}, there)
+    rows = [
+        ImageRow(place.folder / name, row["split"] == "2", int(row["y"]), int(row["place"]))
+        for name, row in birds.items()
+    ]
     return ListedDataset(
-        *two_parts(table.assign(**columns)),
+        *two_parts(rows),
         classes=CLASSES,
         decode=ToSquare(options.size),
         attributes=PLACES,

@@ -66,11 +66,7 @@ class Dirichlet(Partitioner):
 
 
 def dirichlet_split(
-    classes: list[IntArray],
-    clients: int,
-    alpha: float,
-    min_size: int,
-    generator: AnyGenerator,
+    classes: list[IntArray], clients: int, alpha: float, min_size: int, generator: AnyGenerator
 ) -> list[IntArray]:
     """The samples of each client, class by class.
 

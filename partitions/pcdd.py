@@ -97,18 +97,14 @@ def assign_classes(
 
 
 def deal_samples(
-    classes: list[IntArray],
-    held: list[list[int]],
-    passes: int,
-    generator: AnyGenerator,
+    classes: list[IntArray], held: list[list[int]], passes: int, generator: AnyGenerator
 ) -> list[IntArray]:
     """The samples of each client, in the order dealt: pass, then class. Each class must have a holder in `held`."""
     holders = [[k for k, labels in enumerate(held) if label in labels] for label in range(len(classes))]
     shares: list[list[IntArray]] = [[] for _ in held]
     for _ in range(passes):
         for samples, owners in zip(classes, holders, strict=True):
-            shuffled = samples.copy()
-            generator.shuffle(shuffled)
+            shuffled = generator.permutation(samples)  # the same stream as a shuffle of a copy
             for client, part in zip(owners, np.array_split(shuffled, len(owners)), strict=True):
                 shares[client].append(part)
     return [np.concatenate(share) for share in shares]

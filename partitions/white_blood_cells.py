@@ -57,12 +57,11 @@ class WhiteBloodCells(Partitioner):
         """The clients, source by source."""
         clients = []
         for source in range(population.num_sources):
-            left = [
-                generator.permutation(
-                    np.flatnonzero((population.sources == source) & (population.labels == label))
-                )
+            here = [
+                np.flatnonzero((population.sources == source) & (population.labels == label))
                 for label in range(population.num_classes)
             ]
+            left = [generator.permutation(samples) for samples in here]
             for _ in range(self.clients_per_source):
                 clients.append(self._one_client(left, population.name_of("source", source), generator))
         return clients
@@ -74,9 +73,8 @@ class WhiteBloodCells(Partitioner):
         able = [label for label, samples in enumerate(left) if len(samples) >= least]
         if len(able) < fewest:
             raise self.fail(
-                f"{source} has only {len(able)} classes with {least} or more images left, a client needs "
-                f"{fewest}. Lower partition.scale, partition.samples_per_class or "
-                "partition.clients_per_source."
+                f"{source} has only {len(able)} classes with {least} or more images left, a client needs {fewest}. "
+                "Lower partition.scale, partition.samples_per_class or partition.clients_per_source."
             )
         number = min(int(generator.integers(fewest, largest + 1)), len(able))
         taken = []

@@ -40,12 +40,6 @@ class UserFileOptions(Options):
 
     path: str | None = None
 
-    @property
-    def root(self) -> Path:
-        """The folder of the raw files."""
-        place = Path(self.path or "").expanduser().absolute()
-        return place.parent if place.suffix == ".npz" else place
-
 
 class RawOptions(Options):
     """Options of a data set made of raw files.
@@ -183,7 +177,7 @@ def published(
 
 @dataclass(frozen=True)
 class Facts:
-    """What is known of a data set before its files are there: numbers, name and size of the archive, its page."""
+    """What is known of a data set before its files are there."""
 
     train: int
     test: int
@@ -191,8 +185,12 @@ class Facts:
     channels: int
     size: int
     sources: int = 0
-    raw: str = ""
-    page: str = ""
+
+    @classmethod
+    def of(cls, expected: Expected, classes: int, size: int, channels: int = 3, sources: int = 0) -> "Facts":
+        """With the sums of the published numbers of images."""
+        train, test = (sum(row[-1] for row in expected if row[0] == part) for part in PARTS)
+        return cls(train, test, classes, channels, size, sources)
 
     @property
     def prepared_bytes(self) -> int:

@@ -19,7 +19,7 @@ from rich.progress import track
 
 from benchmark.system import usable_cores
 from datasets.core.base import PARTS, RawDataset, Split
-from datasets.core.images import BadImage, Decode, Files, ListedDataset
+from datasets.core.images import BadImage, Files, ListedDataset, ToSquare
 
 CHUNK = 32
 """Files that a thread decodes between two reports."""
@@ -75,7 +75,7 @@ def _decode_part(part: str, listed: ListedDataset, folder: Path, name: str) -> S
     return Split(np.load(array, mmap_mode="r"), files.labels, files.attributes, files.sources)
 
 
-def _decode_chunk(array: Path, decode: Decode, start: int, paths: Sequence[Path]) -> int:
+def _decode_chunk(array: Path, decode: ToSquare, start: int, paths: Sequence[Path]) -> int:
     images = np.load(array, mmap_mode="r+")
     shape = images.shape[1:]
     for index, path in enumerate(paths, start):

@@ -1,14 +1,13 @@
 """Raw files under the data root: where they should be, where they are, and the error if they are missing or wrong."""
 
-import contextlib
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from fnmatch import filter as matching
 from fnmatch import fnmatch
 from pathlib import Path
 
-from datasets.core.base import DataError, Expected, Facts
+from datasets.core.base import DataError
 
 ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz", ".rar", ".7z")
 IGNORED = frozenset({"__MACOSX", "Thumbs.db", "ATTRIBUTION.txt", "LICENSE.txt"})
@@ -28,8 +27,8 @@ class Tree:
     Attributes:
         title: Name of the data set for people.
         folders: Accepted folders below the data root, as names or patterns in any case. The first is the one to
-            recommend, a name or a path.
-        page, archive: Owner's page, and the archive's name and size.
+            recommend, a name or a path. Empty for a set without files.
+        page, archive, licence: Owner's page, the archive's name and size, and the licence that the owner states.
         hints: Likely cause of a mistake by the pattern of a name found instead (any case; a folder's ends in a slash).
         layout: What is expected, as paths relative to the data root, for messages.
         depth: Levels below an accepted folder that are searched for the files: unpacking tools often make one.
@@ -39,22 +38,16 @@ class Tree:
     """
 
     title: str
-    folders: tuple[str, ...]
+    folders: tuple[str, ...] = ()
     page: str = ""
     archive: str = ""
+    licence: str = ""
     hints: Mapping[str, str] = field(default_factory=dict)
     layout: str = ""
     depth: int = 1
     same: Callable[[str], str] = str.casefold
     other_counts: str = "a part of the archive, added files, or another version"
     sides: Mapping[str, int] = field(default_factory=dict)
-
-    def facts(
-        self, expected: Expected, classes: int, size: int, *, channels: int = 3, sources: int = 0
-    ) -> Facts:
-        """`Facts` with this archive and page, and the sums of the published numbers of images."""
-        train, test = (sum(row[-1] for row in expected if row[0] == part) for part in ("train", "test"))
-        return Facts(train, test, classes, channels, size, sources, self.archive, self.page)
 
 
 @dataclass(frozen=True)
@@ -149,17 +142,6 @@ def _cause(start: bytes) -> str:
         return "a web page saved under this name: the download needs a login, or its link is dead"
     archive = start.startswith((b"PK\x03\x04", b"\x1f\x8b", b"Rar!"))
     return "an archive under this name, not unpacked" if archive else BAD_FILE
-
-
-@contextlib.contextmanager
-def readable(tree: Tree, root: Path) -> Iterator[None]:
-    """Turn an OSError while the raw files of `tree` below `root` are read into a message for the user."""
-    try:
-        yield
-    except OSError as error:
-        path = Path(error.filename or root)
-        problem = f"{path.name} cannot be read ({error.strerror or error})."
-        raise Place(tree, root, path).error(problem, UNREADABLE) from error
 
 
 def listing(folder: Path) -> list[str]:

@@ -3,21 +3,17 @@
 A builder lists files and labels, and nothing is decoded before the list is checked.
 """
 
-from __future__ import annotations
-
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 from PIL import Image, UnidentifiedImageError
 
 from datasets.core.base import Built, DataError, Files, UInt8Array
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
@@ -31,52 +27,6 @@ MAX_PIXELS = 2**26
 Image.MAX_IMAGE_PIXELS = None  # Pillow's own bound, which is higher and warns before it refuses.
 
 
-class Decode(Protocol):
-    """A decoder of image files. Its repr must say all that its result depends on."""
-
-    @property
-    def size(self) -> int:
-        """Height and width of its images in pixels."""
-
-    def __call__(self, path: Path) -> UInt8Array:
-        """The image as uint8 [channels, size, size].
-
-        Raises:
-            BadImage: It cannot be decoded.
-        """
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class ListedDataset(Built[Files]):
-    """What a builder of image files returns; normalised by ImageNet's mean and deviation if it does not say otherwise.
-
-    Attributes:
-        decode: Makes the array of a file.
-        channels: Of the arrays.
-    """
-
-    mean: tuple[float, ...] | None = IMAGENET_MEAN
-    std: tuple[float, ...] | None = IMAGENET_STD
-    decode: Decode
-    channels: int = 3
-
-    @property
-    def shape(self) -> tuple[int, int, int]:
-        """Channels, height and width of all images."""
-        return self.channels, self.decode.size, self.decode.size
-
-    def signature(self) -> str:
-        """Digest of the list, of the files' sizes and times, and of how they are decoded."""
-        digest = hashlib.sha256(repr((self.decode, self.shape)).encode())
-        for path in (*self.train.paths, *self.test.paths):
-            try:
-                stat = path.stat()
-            except OSError as error:
-                raise BadImage(path, f"cannot be read ({error.strerror})") from error
-            digest.update(f"{path}\0{stat.st_size}\0{stat.st_mtime_ns}\n".encode())
-        return digest.hexdigest()
-
-
 class BadImage(DataError):
     """A file that is no image; `problem` is the rest of a sentence that begins with the file's name."""
 
@@ -85,14 +35,25 @@ class BadImage(DataError):
         self.path, self.problem = path, problem
 
 
-def two_parts(table: pd.DataFrame) -> tuple[Files, Files]:
-    """Training and test files of a table with the columns path, label, test, and maybe attribute or source."""
+class ImageRow(NamedTuple):
+    """A listed image: its file, whether it is for testing, and the indices of its class, attribute and source."""
+
+    path: Path
+    test: bool
+    label: int
+    attribute: int | None = None
+    source: int | None = None
+
+
+def two_parts(rows: Sequence[ImageRow]) -> tuple[Files, Files]:
+    """Training and test files of listed images, in their order."""
     parts = []
-    for part in (table[~table["test"]], table[table["test"]]):
-        groups = {
-            f"{name}s": part[name].to_numpy(np.int64) for name in ("attribute", "source") if name in part
-        }
-        parts.append(Files(list(part["path"]), part["label"].to_numpy(np.int64), **groups))
+    for test in (False, True):
+        some = [row for row in rows if row.test == test]
+        labels = np.array([row.label for row in some], dtype=np.int64)
+        columns = [row.attribute for row in some], [row.source for row in some]
+        groups = (None if None in column else np.array(column, dtype=np.int64) for column in columns)
+        parts.append(Files([row.path for row in some], labels, *groups))
     return parts[0], parts[1]
 
 
@@ -154,12 +115,13 @@ class ToSquare:
     how: Literal["squash", "cover"] = "squash"
     channels: Literal[1, 3] = 3
 
-    def __call__(self, path: Path) -> UInt8Array:
-        """As `Decode`."""
-        return self.fit(open_rgb(path))
+    def open(self, path: Path) -> Image.Image:
+        """The whole image; other kinds of files and other preprocessing override it. Errors as `open_rgb`."""
+        return open_rgb(path)
 
-    def fit(self, image: Image.Image) -> UInt8Array:
-        """The image as uint8 [channels, size, size]."""
+    def __call__(self, path: Path) -> UInt8Array:
+        """The image as uint8 [channels, size, size]. `BadImage` if it cannot be decoded."""
+        image = self.open(path)
         width, height = image.size
         wanted = (self.size, self.size)
         if self.how == "cover":
@@ -172,3 +134,31 @@ class ToSquare:
             image = image.crop((left, top, left + self.size, top + self.size))
         pixels = np.asarray(image if self.channels == 3 else image.convert("L"))
         return np.ascontiguousarray(pixels.reshape(self.size, self.size, self.channels).transpose(2, 0, 1))
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ListedDataset(Built[Files]):
+    """What a builder of image files returns; normalised by ImageNet's mean and deviation if it does not say otherwise.
+
+    ``decode`` makes the array of a file. Its repr must say all that the result depends on.
+    """
+
+    mean: tuple[float, ...] | None = IMAGENET_MEAN
+    std: tuple[float, ...] | None = IMAGENET_STD
+    decode: ToSquare
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Channels, height and width of all images."""
+        return self.decode.channels, self.decode.size, self.decode.size
+
+    def signature(self) -> str:
+        """Digest of the list, of the files' sizes and times, and of how they are decoded."""
+        digest = hashlib.sha256(repr((self.decode, self.shape)).encode())
+        for path in (*self.train.paths, *self.test.paths):
+            try:
+                stat = path.stat()
+            except OSError as error:
+                raise BadImage(path, f"cannot be read ({error.strerror})") from error
+            digest.update(f"{path}\0{stat.st_size}\0{stat.st_mtime_ns}\n".encode())
+        return digest.hexdigest()

@@ -1,18 +1,13 @@
 """Lists of images as text files."""
 
-from __future__ import annotations
-
 import csv
 import io
+from collections import Counter
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from datasets.core.base import DataError
 from datasets.core.folders import Place, first_names
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 def read_text(place: Place, path: Path, expected: str) -> str:
@@ -33,8 +28,8 @@ def read_table(
     *,
     unique: str,
     allowed: Mapping[str, Collection[str]] | None = None,
-) -> pd.DataFrame:
-    """A table with a header line, separated by commas, semicolons or tabs, as texts without blanks around them.
+) -> list[dict[str, str]]:
+    """The rows of a table with a header line, separated by commas, semicolons or tabs, without blanks around values.
 
     Args:
         place: For messages.
@@ -43,8 +38,6 @@ def read_table(
         unique: The column whose values may be there only once.
         allowed: Values of some columns, which are checked where the table has them. "1.0" becomes "1" in these.
     """
-    import pandas as pd  # slow to import
-
     expected = f"with the columns {', '.join(columns)}"
 
     def bad(problem: str) -> DataError:
@@ -61,14 +54,13 @@ def read_table(
         raise bad(f"has no column {', '.join(missing)}, only {first_names(header, 30)}")
     if short := [number for number, row in enumerate(rows, 2) if len(row) < len(header)]:
         raise bad(f"is cut off in row {short[0]}")
-    table = pd.DataFrame([row[: len(header)] for row in rows], columns=header, dtype=str)
+    table = [dict(zip(header, row, strict=False)) for row in rows]  # a row may have more cells
     for column, values in (allowed or {}).items():
-        if column in table:
-            table[column] = table[column].str.removesuffix(".0")
-            unknown = table[column][~table[column].isin(list(values))]
-            if len(unknown):
-                raise bad(f"has the unknown {column} {first_names(unknown.unique())}")
-    twice = table[unique][table[unique].duplicated()]
-    if len(twice):
-        raise bad(f"lists {first_names(list(twice))} twice")
+        for row in table if column in header else ():
+            row[column] = row[column].removesuffix(".0")
+        if unknown := sorted({row[column] for row in table if column in row} - {*values}):
+            raise bad(f"has the unknown {column} {first_names(unknown)}")
+    times = Counter(row[unique] for row in table)
+    if twice := [name for name, number in times.items() if number > 1]:
+        raise bad(f"lists {first_names(twice)} twice")
     return table

@@ -2,8 +2,8 @@
 
 A prepared set is a folder `<cache>/<name>-<hash>/` with `train_images.npy`, `train_labels.npy`, ... and `done.json`.
 The folder appears by one rename when all is written, so an interrupted preparation is never read. The hash covers the
-name, the builder's version and its options: other options are another set, beside the first. done.json notes these, the
-builder's code and the raw files; if one of them is another now, the set is stale and prepared anew.
+name and the options: other options are another set, beside the first. done.json notes these, the builder's code and the
+raw files; if one of them is another now, the set is stale and prepared anew.
 """
 
 import contextlib
@@ -35,6 +35,7 @@ from datasets.core.base import (
     UserFileOptions,
     validate,
 )
+from datasets.core.decode import decode_into
 from datasets.core.download import downloads
 from datasets.core.folders import Place
 from datasets.core.images import BadImage, ListedDataset
@@ -89,9 +90,10 @@ def locate(
     top = Path(root or os.environ.get("FEDTABLES_DATA") or "data").expanduser().absolute()
     prepared = Path(cache or os.environ.get("FEDTABLES_CACHE") or ".cache/datasets").expanduser().absolute()
     shown = parsed.model_dump(mode="json")
-    identity: dict[str, Any] = {"name": name, "version": entry.version, "options": shown}
+    identity: dict[str, Any] = {"name": name, "options": shown}
     if isinstance(parsed, UserFileOptions):
-        top = parsed.root
+        top = Path(parsed.path or "").expanduser().absolute()
+        top = top.parent if top.suffix == ".npz" else top
     if isinstance(parsed, UserFileOptions) or not getattr(parsed, "strict", True):
         # Without known counts and checksums two roots may hold different data under the same name.
         identity["root"] = str(top.resolve())
@@ -225,7 +227,7 @@ def _prepare(place: Location, force: bool = False) -> Dataset:
             validate(place.entry.name, built)
             if isinstance(built, ListedDataset):
                 opened |= {str(path) for part in (built.train, built.test) for path in part.paths}
-            files = raw.listing(place.root, raw.below(place.root, opened))
+            files = raw.listing(place.root, opened)
             with _writing(place):
                 _replace(place, built, files)
     data = _open(place)
@@ -238,9 +240,6 @@ def _replace(place: Location, built: RawDataset | ListedDataset, files: dict[str
     """Decode and write a set beside its folder, then rename it into place. ``files`` are the raw ones as they were."""
     partial, old = (place.folder.with_name(f".{place.folder.name}.{state}") for state in ("partial", "old"))
     if isinstance(built, ListedDataset):
-        # Only raw images need it, and with it rich.
-        from datasets.core.decode import decode_into
-
         # What is decoded stays in the folder if this stops, to continue from.
         try:
             built = decode_into(built, partial, place.entry.name)
@@ -248,10 +247,11 @@ def _replace(place: Location, built: RawDataset | ListedDataset, files: dict[str
             raw_files = Place(place.entry.tree, place.root, place.root)
             raise raw_files.bad_file(bad.path, bad.problem, "an image") from bad
     else:
-        _remove(partial)
+        shutil.rmtree(partial, ignore_errors=True)
         partial.mkdir()
     try:
-        _write(partial, place, built, raw.with_digests(place.root, files))
+        notes = {name: [*about, digests.of_file(place.root / name)] for name, about in files.items()}
+        _write(partial, place, built, notes)
         if raw.listing(place.root, files) != files:
             raise DataError(
                 f"{place.entry.name}: raw files below {place.root} changed while they were prepared. Give the same "
@@ -259,17 +259,13 @@ def _replace(place: Location, built: RawDataset | ListedDataset, files: dict[str
             )
         # A folder cannot replace a filled one in one step. A process that reads the old one keeps its mapped files;
         # one that comes between the two steps finds nothing, waits for the lock and finds the new one.
-        _remove(old)
+        shutil.rmtree(old, ignore_errors=True)
         if place.folder.exists():
             os.replace(place.folder, old)
         os.replace(partial, place.folder)
     finally:
-        _remove(partial)
-        _remove(old)
-
-
-def _remove(folder: Path) -> None:
-    shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(partial, ignore_errors=True)
+        shutil.rmtree(old, ignore_errors=True)
 
 
 @contextlib.contextmanager
@@ -286,8 +282,7 @@ def _writing(place: Location) -> Iterator[None]:
 
 def _write(folder: Path, place: Location, built: RawDataset, notes: raw.Notes) -> None:
     mean, std = (built.mean, built.std) if built.mean and built.std else channel_moments(built.train.images)
-    said = {**vars(built), "mean": mean, "std": std}
-    data = Dataset(**said, name=place.entry.name, fingerprint="")
+    data = Dataset(**vars(built) | {"mean": mean, "std": std}, name=place.entry.name, fingerprint="")
     sizes = {}
     for name, array in data.arrays().items():
         path = folder / f"{name}.npy"
@@ -320,11 +315,8 @@ def _read_marker(folder: Path) -> dict[str, Any] | None:
         return None
     except OSError as error:
         raise DataError(f"cannot read {folder / MARKER} ({error.strerror}); set FEDTABLES_CACHE.") from error
-    return (
-        marker
-        if isinstance(marker, dict) and {"identity", "code", "raw", "arrays"} <= marker.keys()
-        else None
-    )
+    complete = isinstance(marker, dict) and {"identity", "code", "raw", "arrays"} <= marker.keys()
+    return marker if complete else None
 
 
 def _open(place: Location) -> Dataset | None:
@@ -352,19 +344,12 @@ def _open(place: Location) -> Dataset | None:
         raise _damaged(place, "; ".join(damage))
     said: dict[str, Any] = {key: tuple(marker[key]) for key in NAMES}
     said |= {part: Split(*(arrays.get(f"{part}_{field}") for field in FIELDS)) for part in PARTS}  # type: ignore[arg-type]
+    said |= {key: marker[key] for key in ("name", "fingerprint", "code", "note")}
     said["expected"] = tuple(tuple(item) for item in marker["expected"])
-    said["note"] = marker["note"]
-    if raw.are_gone(place.root, marker["raw"]):
-        said["note"] = (
-            f"{said['note']} The raw files are gone, so that it cannot be compared with them.".strip()
-        )
-    return Dataset(
-        **said,
-        name=marker["name"],
-        fingerprint=marker["fingerprint"],
-        folder=place.folder,
-        code=marker["code"],
-    )
+    if marker["raw"] and not any((place.root / name).exists() for name in marker["raw"]):
+        gone = "The raw files are gone, so that it cannot be compared with them."
+        said["note"] = f"{said['note']} {gone}".strip()
+    return Dataset(**said, folder=place.folder)
 
 
 def _damaged(place: Location, damage: str) -> DamagedError:

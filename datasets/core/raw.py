@@ -8,7 +8,7 @@ import contextlib
 import os
 import sys
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ _opened: ContextVar[set[str] | None] = ContextVar("opened", default=None)
 def _audit(event: str, arguments: tuple[Any, ...]) -> None:
     names = _opened.get() if event == "open" else None
     if names is not None and isinstance(arguments[0], str | bytes | os.PathLike):
-        names.add(os.fsdecode(arguments[0]))
+        names.add(str(Path(os.fsdecode(arguments[0])).absolute()))
 
 
 # A builder may use any library to read. Python reports to this function whatever a library opens.
@@ -33,7 +33,7 @@ sys.addaudithook(_audit)
 
 @contextlib.contextmanager
 def opened_files() -> Iterator[set[str]]:
-    """The paths of all files that are opened inside the ``with``."""
+    """The absolute paths of all files that are opened inside the ``with``."""
     names: set[str] = set()
     before = _opened.set(names)
     try:
@@ -43,10 +43,14 @@ def opened_files() -> Iterator[set[str]]:
 
 
 def listing(root: Path, names: Collection[str]) -> dict[str, list[int]]:
-    """Size and time of files relative to ``root``: those of ``names``, and those beside them with the same endings."""
+    """Size and time of files relative to ``root``: those of ``names``, and those beside them with the same endings.
+
+    Names may be relative to ``root`` or paths; paths of other folders are left out.
+    """
     endings: dict[Path, set[str]] = defaultdict(set)
-    for path in map(Path, names):
-        endings[path.parent].add(path.suffix)
+    for path in (root / name for name in names):
+        if path.is_relative_to(root):
+            endings[path.parent.relative_to(root)].add(path.suffix)
     files = {}
     for folder, kinds in endings.items():
         with contextlib.suppress(FileNotFoundError, NotADirectoryError), os.scandir(root / folder) as entries:
@@ -55,17 +59,6 @@ def listing(root: Path, names: Collection[str]) -> dict[str, list[int]]:
                     stat = entry.stat()
                     files[(folder / entry.name).as_posix()] = [stat.st_size, stat.st_mtime_ns]
     return files
-
-
-def below(root: Path, opened: Collection[str | Path]) -> list[str]:
-    """Names relative to ``root`` of those paths that lie below it."""
-    paths = (Path(path).absolute() for path in opened)
-    return sorted({path.relative_to(root).as_posix() for path in paths if path.is_relative_to(root)})
-
-
-def with_digests(root: Path, files: Mapping[str, list[int]]) -> Notes:
-    """The notes about files of a `listing`. Each file is read once."""
-    return {name: [*about, of_file(root / name)] for name, about in files.items()}
 
 
 def difference(root: Path, notes: Notes) -> tuple[str, Notes]:
@@ -83,8 +76,3 @@ def difference(root: Path, notes: Notes) -> tuple[str, Notes]:
         if there[name] != before[name] and of_file(root / name) != notes[name][2]:
             return f"{root / name} has changed", notes
     return "", {name: [*about, notes[name][2]] for name, about in there.items()}
-
-
-def are_gone(root: Path, notes: Notes) -> bool:
-    """Whether there were raw files, and none is left to compare with."""
-    return bool(notes) and not any((root / name).exists() for name in notes)

@@ -10,7 +10,7 @@ from benchmark.errors import validate
 from benchmark.registry import Registry
 from datasets.core.base import DataError, Facts, Options, RawDataset
 from datasets.core.checks import check_complete, check_published
-from datasets.core.folders import Tree, readable
+from datasets.core.folders import UNREADABLE, Place, Tree
 from datasets.core.images import ListedDataset
 
 Builder = Callable[[Any, Path], RawDataset | ListedDataset]
@@ -18,24 +18,39 @@ Builder = Callable[[Any, Path], RawDataset | ListedDataset]
 
 @dataclass(frozen=True)
 class RegisteredDataset:
-    """A registered data set; attributes as the arguments of `dataset`."""
+    """A registered data set.
+
+    Attributes:
+        name: Name in configurations and on the command line.
+        builder: `(options, root) -> RawDataset or ListedDataset`.
+        options: Pydantic model of the options, a subclass of `datasets.core.base.Options`.
+        tree: Where its raw files are, who owns them, and their licence.
+        facts: Options -> what is known of the set before its files are there; None: nothing.
+    """
 
     name: str
     builder: Builder
     options: type[Options]
     tree: Tree
-    version: int = 1
     facts: Callable[[Any], Facts] | None = None
-    licence: str = ""
+
+    @property
+    def licence(self) -> str:
+        """Licence and page of the owner; "" if it is not known."""
+        return f"{self.tree.licence}, {self.tree.page}" if self.tree.page else self.tree.licence
 
     def build(self, options: Options, root: Path) -> RawDataset | ListedDataset:
         """What the builder makes of the raw files below ``root``. `DataError` if they are missing or wrong."""
-        with readable(self.tree, root):
+        try:
             built = self.builder(options, root)
             if isinstance(built, ListedDataset):
                 check_complete(self.tree, root, built)
             if getattr(options, "strict", False):
                 check_published(self.tree, root, built)
+        except OSError as error:
+            path = Path(error.filename or root)
+            problem = f"{path.name} cannot be read ({error.strerror or error})."
+            raise Place(self.tree, root, path).error(problem, UNREADABLE) from error
         return built
 
 
@@ -47,26 +62,12 @@ def dataset(
     *,
     options: type[Options],
     tree: Tree | None = None,
-    version: int = 1,
     facts: Callable[[Any], Facts] | None = None,
-    licence: str = "",
 ) -> Callable[[Builder], Builder]:
-    """Register the decorated builder `(options, root) -> RawDataset or ListedDataset` under `name`.
-
-    Args:
-        name: Name in configurations and on the command line.
-        options: Pydantic model of the options, a subclass of `datasets.core.base.Options`.
-        tree: Where its raw files are and who owns them; None: it reads no files.
-        version: Increase it if the builder returns other data for the same options: sets prepared by an older
-            version stay where they are and are prepared anew.
-        facts: Options -> what is known of the set before its files are there; None: nothing.
-        licence: Licence of the images as their owner states it; "" if it is not known.
-    """
+    """Register the decorated builder; arguments as `RegisteredDataset`. Without a ``tree`` it reads no files."""
 
     def register(builder: Builder) -> Builder:
-        place = tree or Tree(title=name, folders=(name,))
-        stated = f"{licence}, {place.page}" if place.page else licence
-        entry = RegisteredDataset(name, builder, options, place, version, facts, stated)
+        entry = RegisteredDataset(name, builder, options, tree or Tree(title=name), facts)
         ENTRIES.add(name, entry, builder.__module__)
         return builder
 

@@ -14,12 +14,13 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from datasets.core.base import Facts, Int64Array, Options, RawDataset, Split
+from datasets.core.folders import Tree
 from datasets.core.registry import dataset
 from datasets.standin import rendering
 
 SOURCE = "https://archive.ics.uci.edu/ml/datasets/Optical+Recognition+of+Handwritten+Digits"
-LICENCE = f"not stated by scikit-learn, which copies them from {SOURCE}"
-"""Of the digits: what `load_digits().DESCR` says."""
+# Of the digits: what `load_digits().DESCR` says.
+TREE = Tree(title="digits", licence=f"not stated by scikit-learn, which copies them from {SOURCE}")
 
 TEST_SHARE = 0.2
 """Of the digits of each class."""
@@ -48,7 +49,7 @@ def split_digits() -> tuple[Split, Split]:
     return Split(images[~held_out], labels[~held_out]), Split(images[held_out], labels[held_out])
 
 
-@dataset("digits", options=Options, licence=LICENCE)
+@dataset("digits", options=Options, tree=TREE)
 def digits(options: Options, root: Path) -> RawDataset:
     """Handwritten digits bundled with scikit-learn: 1,797 grey images of 8 x 8, 10 classes; no download."""
     train, test = split_digits()
@@ -148,7 +149,7 @@ def _facts(options: StandInOptions) -> Facts:
     return Facts(train, test, options.classes, options.channels, 8, len(options.sources))
 
 
-@dataset("standin", options=StandInOptions, facts=_facts, licence=LICENCE)
+@dataset("standin", options=StandInOptions, tree=TREE, facts=_facts)
 def standin(options: StandInOptions, root: Path) -> RawDataset:
     """Images made of scikit-learn's digits that stand in for another data set; see conf/dataset/digits_*.yaml."""
     train, test = split_digits()
@@ -202,15 +203,8 @@ def _plan(
         seconds, _ = _uses(np.flatnonzero(np.isin(pool.labels, second)), total, generator)
         # In random order, so that a column does not get the unshifted digits and another the shifted ones.
         order = generator.permutation(total)
-        parts.append(
-            [
-                np.full(total, label),
-                np.repeat(np.arange(len(row)), row),
-                digits[order],
-                generator.permutation(seconds),
-                shifts[order],
-            ]
-        )
+        labels, columns = np.full(total, label), np.repeat(np.arange(len(row)), row)
+        parts.append([labels, columns, digits[order], generator.permutation(seconds), shifts[order]])
     return np.concatenate(parts, axis=1)[:, generator.permutation(int(table.sum()))]
 
 

@@ -7,6 +7,7 @@ import numpy as np
 from pydantic import Field
 
 from datasets.core.base import Options, RawDataset, Split
+from datasets.core.folders import Tree
 from datasets.core.registry import dataset
 
 
@@ -24,7 +25,7 @@ class FakeOptions(Options):
     seed: int = 0
 
 
-@dataset("fake", options=FakeOptions, licence="none: made-up images of this project")
+@dataset("fake", options=FakeOptions, tree=Tree(title="fake", licence="none: made-up images of this project"))
 def fake(options: FakeOptions, root: Path) -> RawDataset:
     """Tiny random images for tests: one fixed pattern per class plus noise, no download."""
     shape = (options.channels, options.size, options.size)

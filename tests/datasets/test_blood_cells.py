@@ -10,7 +10,7 @@ from PIL import Image
 from raw_trees import listed, picture
 
 from datasets import acevedo, bodzas, matek, niid2, spawrious, waterbirds
-from datasets.blood_cells import BloodOptions, Cells, published_by_class, split_by_class, training_share
+from datasets.blood_cells import BloodOptions, Cells, split_by_class, training_share
 from datasets.core.base import DataError
 from datasets.core.images import Files
 
@@ -43,7 +43,7 @@ def test_eighty_percent_of_each_class(
 ) -> None:
     assert sum(archive.values()) == 17_092
     assert [training_share(number) for number in (2, 5, 11, 1218, 1633)] == [1, 4, 8, 974, 1306]
-    data = split_by_class(fake_cells(archive), classes, BloodOptions(), published_by_class(archive, classes))
+    data = split_by_class(fake_cells(archive), archive, classes, BloodOptions())
     assert (len(data.train), len(data.test)) == (train, test)
     assert all(data.count(*cell) == number for *cell, number in data.expected)
 

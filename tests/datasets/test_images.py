@@ -34,8 +34,8 @@ def test_pixels_are_torchvisions(tmp_path: Path, width: int, height: int) -> Non
     image = Image.open(tmp_path / "a.png")
     squashed, covered = Resize((20, 20))(image), Compose([Resize(20), CenterCrop(20)])(image)
     for how, expected in (("squash", squashed), ("cover", covered)):
-        found = ToSquare(20, how)(tmp_path / "a.png")  # type: ignore[arg-type]
-        np.testing.assert_array_equal(found, np.asarray(expected).transpose(2, 0, 1))
+        decoded = ToSquare(20, how)(tmp_path / "a.png")  # type: ignore[arg-type]
+        np.testing.assert_array_equal(decoded, np.asarray(expected).transpose(2, 0, 1))
 
 
 GREY = np.array([[0, 128, 255]], dtype=np.uint8)
@@ -81,7 +81,7 @@ def listed(folder: Path, train: int = 70, test: int = 3, decode: Any = None) -> 
 class Counting:
     """Decodes, and notes every file that it was given."""
 
-    size = 8
+    size, channels = 8, 3
 
     def __init__(self, stops_at: str = "") -> None:
         self.stops_at = stops_at
@@ -112,7 +112,7 @@ def test_goes_on_where_it_stopped(tmp_path: Path) -> None:
 
 
 def test_the_wrong_shape(tmp_path: Path) -> None:
-    larger = Mock(size=8, return_value=np.zeros((3, 9, 9), np.uint8))
+    larger = Mock(size=8, channels=3, return_value=np.zeros((3, 9, 9), np.uint8))
     with pytest.raises(DataError) as caught:
         decode_into(listed(tmp_path / "raw", decode=larger), tmp_path / "out", "name")
     assert "000.png was decoded into uint8 (3, 9, 9) and not into uint8 (3, 8, 8)" in str(caught.value)
@@ -155,14 +155,8 @@ def test_several_threads_prepare_the_same_arrays(pictures: Path, monkeypatch: py
 def header(width: int, height: int) -> bytes:
     """A PNG of so many pixels, without them."""
     chunk = b"IHDR" + struct.pack(">2I5B", width, height, 8, 2, 0, 0, 0)
-    return (
-        b"\x89PNG\r\n\x1a\n"
-        + struct.pack(">I", 13)
-        + chunk
-        + struct.pack(">I", zlib.crc32(chunk))
-        + bytes(4)
-        + b"IDAT"
-    )
+    size, checksum = struct.pack(">I", 13), struct.pack(">I", zlib.crc32(chunk))
+    return b"\x89PNG\r\n\x1a\n" + size + chunk + checksum + bytes(4) + b"IDAT"
 
 
 EPS = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 8 8\n%%EndComments\nshowpage\n"

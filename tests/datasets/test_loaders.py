@@ -31,7 +31,7 @@ LISTED: dict[str, tuple[dict[str, Any], list[int], list[int], str, tuple[str, ..
     "bodzas": ({}, [1] * 9, [1] * 9, "basophil", (), (), ToSquare(224)),
     # FedSDC's and FedDisco's code resize both sides to 56.
     "ham10000": ({"held_out": 1}, [3] * 7, [1] * 7, "akiec", (), SKIN, ToSquare(56)),
-    "isic2019": ({}, [12] * 8, [6] * 8, "MEL", (), CENTRES, Dermoscopy(224, True)),
+    "isic2019": ({}, [12] * 8, [6] * 8, "MEL", (), CENTRES, Dermoscopy(224)),
     "waterbirds": ({}, [6, 6], [6, 6], "land bird", ("land", "water"), (), ToSquare(256)),
     "spawrious": ({}, [36, 36], [4, 4], "labrador", ("beach", "snow"), (), ToSquare(224)),
 }

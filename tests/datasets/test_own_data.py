@@ -92,9 +92,6 @@ def test_folders_that_do_not_fit(
 ) -> None:
     with pytest.raises(DataError, match=words):
         loaded("folder", pictures(*folders))
-
-
-def test_no_path(loaded: Callable[..., Dataset]) -> None:
     for name in ("folder", "arrays"):
         with pytest.raises(DataError, match=r"dataset\.options\.path: got None; expected"):
             loaded(name, None)

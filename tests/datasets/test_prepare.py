@@ -94,7 +94,7 @@ def test_a_prepared_set_is_only_read(tmp_path: Path, monkeypatch: pytest.MonkeyP
         (
             "test_labels.npy",
             lambda content: content[:-8] + bytes([content[-8] ^ 1]) + bytes(7),
-            "fingerprint: got ",
+            "fingerprint: ",
         ),
         (
             "done.json",

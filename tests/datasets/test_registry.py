@@ -1,5 +1,6 @@
 """Names, options and facts."""
 
+import dataclasses
 from typing import Any
 
 import pytest
@@ -9,22 +10,16 @@ from datasets.core.base import DataError, Options
 from datasets.core.registry import ENTRIES, dataset, facts, get, parse
 
 
-def test_unknown_name_gets_the_nearest_match() -> None:
-    with pytest.raises(
-        DataError, match=r"dataset\.name: got 'fashonmnist'; .* Did you mean 'fashionmnist'\?"
-    ):
-        get("fashonmnist")
-
-
 @pytest.mark.parametrize(
     ("name", "options", "words"),
     [
+        ("fashonmnist", {}, r"dataset\.name: got 'fashonmnist'; .* Did you mean 'fashionmnist'\?"),
         ("fake", {"chanels": 3}, r"chanels: unknown key.*Did you mean 'channels'\?"),
         ("fake", {"classes": 1}, "classes: got 1; .*greater than or equal to 2"),
         ("standin", {"classes": 2, "train_counts": 10, "test_counts": 10}, "stands_for: missing"),
     ],
 )
-def test_wrong_options_are_named(name: str, options: dict[str, Any], words: str) -> None:
+def test_wrong_names_and_options_are_named(name: str, options: dict[str, Any], words: str) -> None:
     with pytest.raises(DataError, match=words):
         parse(get(name), options)
 
@@ -49,10 +44,10 @@ TOTALS = {"matek": 18_365, "bodzas": 16_027, "niid2": 48_917}
 
 @pytest.mark.parametrize("name", FACTS)
 def test_facts_are_the_published_numbers(name: str) -> None:
-    known = facts(name)
-    assert known is not None and known.raw and known.page.startswith("http")
-    assert (known.train, known.test, known.classes, known.channels, known.size, known.sources) == FACTS[name]
-    assert known.prepared_bytes == (known.train + known.test) * known.channels * known.size**2
+    about = facts(name)
+    assert about is not None and get(name).tree.archive and get(name).tree.page.startswith("http")
+    assert dataclasses.astuple(about) == FACTS[name]
+    assert about.prepared_bytes == (about.train + about.test) * about.channels * about.size**2
     assert {name: facts(name).train + facts(name).test for name in TOTALS} == TOTALS  # type: ignore[union-attr]
 
 

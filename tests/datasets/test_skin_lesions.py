@@ -3,60 +3,57 @@
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
 from PIL import Image
 from raw_trees import listed, picture
 
 from datasets.core.base import DataError
-from datasets.ham10000 import COUNTS, held_out
+from datasets.ham10000 import COUNTS, Ham10000Options, held_out
 from datasets.isic2019 import TEST, TRAIN, Dermoscopy, fifths, shades_of_gray
 
 # HAM10000 ------------------------------------------------------------------------------------------------------------
 
 
-def published_table() -> pd.DataFrame:
-    """10,015 images with the published counts of classes; every third one shares the lesion of the one before it."""
-    assert sum(COUNTS.values()) == 10_015
-    labels = np.repeat(np.arange(7), list(COUNTS.values()))
-    lesions = np.arange(len(labels))
-    same = (lesions % 3 == 2) & (labels == np.roll(labels, 1))
-    return pd.DataFrame({"label": labels, "lesion_id": [f"HAM_{n:07}" for n in lesions - same]})
+# 10,015 images with the published counts of classes; every third one shares the lesion of the one before it.
+LABELS = np.repeat(np.arange(7), list(COUNTS.values()))
+SHARED = (np.arange(len(LABELS)) % 3 == 2) & (np.roll(LABELS, 1) == LABELS)
+LESIONS = [f"HAM_{n:07}" for n in np.arange(len(LABELS)) - SHARED]
+
+
+def drawn(labels: np.ndarray, lesions: list[str], **options: Any) -> list[int]:
+    return sorted(held_out(labels.tolist(), lesions, Ham10000Options(**options)))
 
 
 @pytest.mark.parametrize("by_lesion", [False, True])
 @pytest.mark.parametrize("seed", [0, 1])
 def test_thirty_of_each_class(by_lesion: bool, seed: int) -> None:
     """FedSDC: 30 of each class are the test set, which leaves 10,015 - 210 = 9,805."""
-    table = published_table()
-    test = held_out(table, 30, by_lesion, seed)
-    assert np.bincount(table["label"][test]).tolist() == [30] * 7 and (~test).sum() == 9_805
-    shared = set(table["lesion_id"][test]) & set(table["lesion_id"][~test])
-    assert bool(shared) is not by_lesion
+    test = drawn(LABELS, LESIONS, by_lesion=by_lesion, split_seed=seed)
+    assert np.bincount(LABELS[test]).tolist() == [30] * 7 and len(LABELS) - len(test) == 9_805
+    others = {lesion for k, lesion in enumerate(LESIONS) if k not in test}
+    assert bool(others & {LESIONS[k] for k in test}) is not by_lesion
 
 
 def test_the_draw_is_the_documented_one() -> None:
     """Class by class, the first 30 of a permutation by numpy's default generator, images sorted by id."""
-    table = published_table()
     generator = np.random.default_rng(5)
-    first = np.flatnonzero(table["label"] == 0)[generator.permutation(327)[:30]]
-    second = np.flatnonzero(table["label"] == 1)[generator.permutation(514)[:30]]
-    drawn = np.flatnonzero(held_out(table, 30, False, 5) & (table["label"] < 2))
-    assert set(first) | set(second) == set(drawn)
+    first, second = generator.permutation(327)[:30], 327 + generator.permutation(514)[:30]
+    assert drawn(LABELS, LESIONS, split_seed=5)[:60] == sorted([*first, *second])
 
 
 def test_a_lesion_of_two_classes_stays_in_training() -> None:
     """Three lesions of two images in each class; then lesion x has the first two images of classes 0 and 1."""
-    table = pd.DataFrame({"label": np.arange(42) // 6, "lesion_id": [f"{n // 2:02}" for n in range(42)]})
-    assert held_out(table, 4, True, 0).sum() == 28
-    with pytest.raises(
-        DataError, match="images of class akiec that can be drawn for testing are 2 and not 3"
-    ):
-        held_out(table, 3, True, 0)
-    table.loc[[0, 1, 6, 7], "lesion_id"] = "x"
-    assert np.flatnonzero(held_out(table, 4, True, 0)[:12]).tolist() == [2, 3, 4, 5, 8, 9, 10, 11]
+    labels, lesions = np.arange(42) // 6, [f"{n // 2:02}" for n in range(42)]
+    assert len(drawn(labels, lesions, held_out=4, by_lesion=True)) == 28
+    words = "images of class akiec that can be drawn for testing are 2 and not 3"
+    with pytest.raises(DataError, match=words):
+        drawn(labels, lesions, held_out=3, by_lesion=True)
+    for k in (0, 1, 6, 7):
+        lesions[k] = "x"
+    assert drawn(labels, lesions, held_out=4, by_lesion=True)[:8] == [2, 3, 4, 5, 8, 9, 10, 11]
 
 
 def test_ham10000_reads_labels_sources_and_one_copy(raw: Callable[..., Path]) -> None:
@@ -158,9 +155,9 @@ def test_too_bright_values_are_clipped() -> None:
     """One of 64 blue values is 200: the mean of sixth powers has the root 200/2. 200 sqrt(3) = 346 would wrap to 90."""
     image = of_colour(200, 200, 0)
     image[3, 4, 2] = 200
-    found = shades_of_gray(image)
-    np.testing.assert_array_equal(found[3, 4], [173, 173, 255])
-    np.testing.assert_array_equal(found[0, 0], [173, 173, 0])
+    evened = shades_of_gray(image)
+    np.testing.assert_array_equal(evened[3, 4], [173, 173, 255])
+    np.testing.assert_array_equal(evened[0, 0], [173, 173, 0])
 
 
 def test_colours_are_of_the_whole_image_and_then_the_centre_is_cut_out(tmp_path: Path) -> None:
@@ -173,8 +170,8 @@ def test_colours_are_of_the_whole_image_and_then_the_centre_is_cut_out(tmp_path:
     pixels[:, 8:16, 0] = 90
     pixels[:, :8, 2] = pixels[:, 16:, 2] = 90
     Image.fromarray(pixels).save(tmp_path / "a.png")
-    np.testing.assert_array_equal(Dermoscopy(8, True)(tmp_path / "a.png")[:, 4, 4], [78, 0, 0])
-    plain = Dermoscopy(8, False)(tmp_path / "a.png")
+    np.testing.assert_array_equal(Dermoscopy(8)(tmp_path / "a.png")[:, 4, 4], [78, 0, 0])
+    plain = Dermoscopy(8, colour_constancy=False)(tmp_path / "a.png")
     np.testing.assert_array_equal(plain, pixels[:, 8:16].transpose(2, 0, 1))
 
 
@@ -183,5 +180,5 @@ def test_the_shorter_side_counts(tmp_path: Path) -> None:
     pixels = np.random.default_rng(0).integers(0, 256, (16, 24, 1), dtype=np.uint8).repeat(3, 2)
     Image.fromarray(pixels).save(tmp_path / "a.png")
     whole = np.asarray(Image.fromarray(pixels).resize((12, 8), Image.Resampling.BILINEAR))
-    found = Dermoscopy(8, True)(tmp_path / "a.png")
-    np.testing.assert_array_equal(found, whole[:, 2:10].transpose(2, 0, 1))
+    decoded = Dermoscopy(8)(tmp_path / "a.png")
+    np.testing.assert_array_equal(decoded, whole[:, 2:10].transpose(2, 0, 1))

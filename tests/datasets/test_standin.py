@@ -45,9 +45,8 @@ def made(tmp_path: Path) -> Callable[..., Dataset]:
     """A stand-in without noise, with these options."""
 
     def make(**options: Any) -> Dataset:
-        return load(
-            "standin", {"stands_for": "X", "noise": 0.0, "test_counts": 20, **options}, cache=tmp_path
-        )
+        usual = {"stands_for": "X", "noise": 0.0, "test_counts": 20}
+        return load("standin", usual | options, cache=tmp_path)
 
     return make
 
@@ -62,12 +61,9 @@ def test_digits_are_split_within_each_class() -> None:
     assert np.bincount(test.labels).tolist() == [36, 36, 35, 37, 36, 36, 36, 36, 35, 36]
     bundle = load_digits()
     grey = np.rint(bundle.images * 255 / 16).astype(np.uint8)
-    found = [
-        (label, image.tobytes())
-        for split in (train, test)
-        for label, image in zip(split.labels, split.images, strict=True)
-    ]
-    assert Counter(found) == Counter(zip(bundle.target, map(np.ndarray.tobytes, grey), strict=True))
+    labels, images = np.concatenate([train.labels, test.labels]), np.concatenate([train.images, test.images])
+    pairs = zip(labels, map(np.ndarray.tobytes, images), strict=True)
+    assert Counter(pairs) == Counter(zip(bundle.target, map(np.ndarray.tobytes, grey), strict=True))
 
 
 # What stand-ins are made of -----------------------------------------------------------------------------------------
@@ -95,24 +91,21 @@ def nearest(images: np.ndarray) -> np.ndarray:
 
 def test_train_comes_from_training_digits_and_test_from_test_digits(made: Callable[..., Dataset]) -> None:
     data = made(classes=10, train_counts=100)
-    for split, own, other in (
-        (data.train, TRAIN_DIGITS, TEST_DIGITS),
-        (data.test, TEST_DIGITS, TRAIN_DIGITS),
-    ):
+    pools = TRAIN_DIGITS, TEST_DIGITS
+    for split, (same, other) in ((data.train, pools), (data.test, pools[::-1])):
         images = direction(split.images[:, 0])
-        from_own, from_other = (images @ own.T).max(axis=1), (images @ other.T).max(axis=1)
         # Rounding to 256 greys moves a direction a little; another person's digit differs by much more.
-        assert from_own.min() > 0.9998
-        assert np.median(from_other) < 0.99
+        assert (images @ same.T).max(axis=1).min() > 0.9998
+        assert np.median((images @ other.T).max(axis=1)) < 0.99
 
 
 def test_shift_moves_by_one_pixel() -> None:
     image = np.zeros((9, 8, 8))
     image[:, 3, 4] = 1
     moved = rendering.shift(image, np.arange(9))
-    found = [tuple(int(k) for k in np.argwhere(picture)[0]) for picture in moved]
-    assert found[:5] == [(3, 4), (3, 5), (3, 3), (4, 4), (2, 4)]
-    assert len(set(found)) == 9 and moved.sum() == 9
+    places = [tuple(int(k) for k in np.argwhere(picture)[0]) for picture in moved]
+    assert places[:5] == [(3, 4), (3, 5), (3, 3), (4, 4), (2, 4)]
+    assert len(set(places)) == 9 and moved.sum() == 9
 
 
 def test_the_first_use_of_each_digit_is_unshifted(made: Callable[..., Dataset]) -> None:

@@ -37,36 +37,27 @@ def run(
     return lists(dirichlet_split(samples, clients, 0.5, min_size, generator))  # type: ignore[arg-type]
 
 
-def test_cuts_by_hand() -> None:
-    # 4 and 8 samples, 3 clients. Class 0: cumulated .5, .75 of 4 -> 2 | 3; class 1: .3, .9 of 8 -> 2.4 | 7.2.
-    split = run(Scripted([0.5, 0.25, 0.25], [0.3, 0.6, 0.1]), [4, 8], 3, 1)
-    assert split == [[0, 1, 4, 5], [2, 6, 7, 8, 9, 10], [3, 11]]
-
-
-def test_a_client_at_the_cap_gets_no_more() -> None:
-    # N/K = 4. Client 0 takes all 4 of class 0 and is closed: .8 | .1 | .1 becomes 0 | .5 | .5 of 8.
-    split = run(Scripted([1.0, 0.0, 0.0], [0.8, 0.1, 0.1]), [4, 8], 3, 1)
-    assert split == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]]
-
-
-def test_a_closed_last_client_gets_no_stray_sample() -> None:
-    # .3 and .1 rescaled by their sum add up to 1 - 1e-16, and int(7.999..) would leave one of 8 for client 2.
-    rescaled = np.array([0.3, 0.1]) / np.array([0.3, 0.1]).sum()
-    assert int(np.cumsum(rescaled)[-1] * 8) == 7
-    split = run(Scripted([0.0, 0.0, 1.0], [0.3, 0.1, 0.6]), [4, 8], 3, 1)
-    assert split[2] == [0, 1, 2, 3]
-
-
-def test_a_draw_below_the_minimum_is_repeated() -> None:
-    generator = Scripted([1.0, 0.0], [0.5, 0.5])
-    assert run(generator, [6], 2, 2) == [[0, 1, 2], [3, 4, 5]]
-    assert not generator.weights
-
-
-def test_all_mass_on_closed_clients_is_drawn_anew_for_the_open_ones() -> None:
-    generator = Scripted([1.0, 0.0, 0.0], [1.0, 0.0, 0.0], [0.25, 0.75])
-    assert run(generator, [4, 8], 3, 1) == [[0, 1, 2, 3], [4, 5], [6, 7, 8, 9, 10, 11]]
-    assert generator.sizes == [3, 3, 2]
+@pytest.mark.parametrize(
+    ("weights", "classes", "min_size", "expected"),
+    [
+        # Class 0: cumulated .5, .75 of 4 -> 2 | 3; class 1: .3, .9 of 8 -> 2.4 | 7.2.
+        ([[0.5, 0.25, 0.25], [0.3, 0.6, 0.1]], [4, 8], 1, [[0, 1, 4, 5], [2, 6, 7, 8, 9, 10], [3, 11]]),
+        # N/K = 4. Client 0 takes all 4 of class 0 and is closed: .8 | .1 | .1 becomes 0 | .5 | .5 of 8.
+        ([[1, 0, 0], [0.8, 0.1, 0.1]], [4, 8], 1, [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]]),
+        # .3 / .4 is .75 - 1e-16, which cuts 8 at 5; both shares add up to 1 - 1e-16: none of 8 for closed client 2.
+        ([[0, 0, 1], [0.3, 0.1, 0.6]], [4, 8], 1, [[4, 5, 6, 7, 8], [9, 10, 11], [0, 1, 2, 3]]),
+        # A draw below the minimum is repeated.
+        ([[1, 0], [0.5, 0.5]], [6], 2, [[0, 1, 2], [3, 4, 5]]),
+        # All mass on closed clients: drawn anew for the two open ones.
+        ([[1, 0, 0], [1, 0, 0], [0.25, 0.75]], [4, 8], 1, [[0, 1, 2, 3], [4, 5], [6, 7, 8, 9, 10, 11]]),
+    ],
+)
+def test_cuts_by_hand(
+    weights: list[list[float]], classes: list[int], min_size: int, expected: list[list[int]]
+) -> None:
+    generator = Scripted(*weights)
+    assert run(generator, classes, len(expected), min_size) == expected
+    assert generator.sizes == [len(shares) for shares in weights]
 
 
 def test_bounded_number_of_tries_then_a_clear_error(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,21 +90,17 @@ def rule_in_words(labels: np.ndarray, clients: int, beta: float) -> list[set[int
     while min(map(len, held)) < 10:
         held = [[] for _ in range(clients)]
         for label in sorted(set(labels.tolist())):
-            samples = [n for n, own in enumerate(labels.tolist()) if own == label]
+            samples = [n for n, other in enumerate(labels.tolist()) if other == label]
             stream.shuffle(samples)
             drawn = stream.dirichlet([beta] * clients)
-            kept = np.array(
-                [
-                    share if len(own) < len(labels) / clients else 0.0
-                    for share, own in zip(drawn, held, strict=True)
-                ]
-            )
+            has_room = [len(samples_of) < len(labels) / clients for samples_of in held]
+            kept = drawn * has_room
             start, total = 0, np.cumsum(kept / kept.sum())
             for client in range(clients):
                 end = len(samples) if client == clients - 1 else int(total[client] * len(samples))
                 held[client] += samples[start:end]
                 start = end
-    return [set(own) for own in held]
+    return [set(samples) for samples in held]
 
 
 @pytest.mark.parametrize(("clients", "beta"), [(5, 100), (5, 1), (5, 0.5), (50, 0.5)])

@@ -43,23 +43,19 @@ def test_six_metrics_of_the_papers_distributions(name: str) -> None:
     np.testing.assert_array_equal(np.round(list(metrics.values()), 3), DERIVED[name])
 
 
-def test_six_metrics_by_hand() -> None:
-    # Client 0 has one class and one attribute value; client 1 is perfectly correlated; pooled [[3, 0], [0, 1]].
-    metrics = six_metrics([[[2, 0], [0, 0]], [[1, 0], [0, 1]]])
-    pooled = -(0.75 * math.log(0.75) + 0.25 * math.log(0.25)) / math.log(2)
-    expected = {"GCI": 1 - pooled, "GAI": 1 - pooled, "GSC": 1.0, "CCI": 0.5, "CAI": 0.5, "CSC": 0.5}
-    assert metrics == pytest.approx(expected, abs=1e-12)
+POOLED = -(0.75 * math.log(0.75) + 0.25 * math.log(0.25))
 
 
-def test_without_attributes_only_the_class_metrics_are_defined() -> None:
-    metrics = six_metrics([[10, 0, 0, 0], [5, 5, 0, 0]])  # CI: 1 and 1 - log 2 / log 4
-    assert (metrics["GAI"], metrics["GSC"], metrics["CAI"], metrics["CSC"]) == (None,) * 4
-    assert metrics["CCI"] == pytest.approx(0.75, abs=1e-12)
-    pooled = -(0.75 * math.log(0.75) + 0.25 * math.log(0.25)) / math.log(4)
-    assert metrics["GCI"] == pytest.approx(1 - pooled, abs=1e-12)
-
-
-def test_one_class_has_no_class_imbalance() -> None:
-    metrics = six_metrics([[[3, 1]], [[1, 3]]])
-    assert (metrics["GCI"], metrics["CCI"], metrics["GSC"], metrics["CSC"]) == (None,) * 4
-    assert metrics["GAI"] == 0.0
+@pytest.mark.parametrize(
+    ("counts", "expected"),
+    [
+        # Client 0 has one class and one attribute value; client 1 is perfectly correlated; pooled [[3, 0], [0, 1]].
+        ([[[2, 0], [0, 0]], [[1, 0], [0, 1]]], [1 - POOLED / math.log(2)] * 2 + [1.0, 0.5, 0.5, 0.5]),
+        # No attributes: only the class metrics are defined. CI of the clients: 1 and 1 - log 2 / log 4.
+        ([[10, 0, 0, 0], [5, 5, 0, 0]], [1 - POOLED / math.log(4), None, None, 0.75, None, None]),
+        # One class has no class imbalance. CAI: both clients have shares 3/4 and 1/4.
+        ([[[3, 1]], [[1, 3]]], [None, 0.0, None, None, 1 - POOLED / math.log(2), None]),
+    ],
+)
+def test_six_metrics_by_hand(counts: list, expected: list[float | None]) -> None:
+    assert list(six_metrics(counts).values()) == pytest.approx(expected, abs=1e-12)

@@ -29,9 +29,9 @@ def test_normalise(channels_last: bool) -> None:
 
 def drawn(name: str) -> Augment:
     """What an augmentation does in training."""
-    found = augmentation(name)
-    assert found is not None
-    return found.train
+    chain = augmentation(name)
+    assert chain is not None
+    return chain.train
 
 
 @pytest.mark.parametrize("name", ["crop_flip", "reflect_crop_flip"])
@@ -104,13 +104,13 @@ def test_sizes_draws_and_threads(name: str) -> None:
     """Training and evaluation have the same size; images have draws of their own, the same on any number of threads."""
     stored, seen = SIZES[name]
     images = noise(1, *stored).expand(4, 3, *stored)
-    kept, found = images.clone(), drawn(name)
+    kept, augment = images.clone(), drawn(name)
     outcomes = []
     for threads in (1, 3):
         torch.set_num_threads(threads)
         for part in (images, images[:1]):
             torch.manual_seed(5)
-            outcomes.append(found(part))
+            outcomes.append(augment(part))
     out = outcomes[0]
     assert torch.equal(out, outcomes[2])
     assert torch.equal(outcomes[1], outcomes[3])
