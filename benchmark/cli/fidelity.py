@@ -33,13 +33,13 @@ def main(words: Sequence[str]) -> int:
     """Write the document; ``check``: exit code 1 if it is out of date; ``effects``: run, measure, note."""
     if words and words[0] == "effects":
         return _effects(parse(words[1:], "fidelity effects", FidelityOptions))
-    return write_pages(words, "fidelity", ROOT / "docs", {"fidelity": _content})
+    return write_pages(words, "fidelity", ROOT / "docs", _pages)
 
 
-def _content() -> str:
+def _pages() -> dict[str, str]:
     from benchmark.fidelity.document import render
 
-    return render(load())
+    return {"fidelity": render(load())}
 
 
 def _effects(options: FidelityOptions) -> int:
