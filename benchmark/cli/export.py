@@ -34,9 +34,7 @@ def main(words: Sequence[str]) -> int:
     import torch
 
     from benchmark.models.pretrained import weights_folder
-    from benchmark.runs import checkpoint
-    from benchmark.runs.build import build_run
-    from benchmark.runs.data import load_data
+    from benchmark.runs import build, checkpoint, data
 
     results = ResultsFolder(options.results).existing()
     folder = results.run(run_called(results, run, "export"))
@@ -53,7 +51,7 @@ def main(words: Sequence[str]) -> int:
         raise ConfigError(
             wrong("checkpoint", "none", expected, where="with runtime.keep_checkpoint=true of the run")
         )
-    model = build_run(config, load_data(config)).model
+    model = build.build_run(config, data.load_data(config)).model
     model.load_body(saved["state"]["w"], saved["state"]["buffers"])
     stream = io.BytesIO()
     torch.save({name: t.clone() for name, t in model.net.body.state_dict().items()}, stream)

@@ -148,11 +148,10 @@ def retry(words: Sequence[str]) -> int:
     overview.refresh(keys)
     failed = {}
     for key in (key for key in keys if overview.state(key) is RunState.FAILED):
-        if key in runs:
-            failed[key] = runs[key]
-        else:  # no table plans it: its folder has the configuration
+        if key not in runs:  # no table plans it: its folder has the configuration
             plain = results.run(key).read_config().model_dump(mode="json")
-            failed[key] = resolve(plain | run_settings(results, options))
+            runs[key] = resolve(plain | run_settings(results, options))
+        failed[key] = runs[key]
     if not failed:
         print(f"none of {len(keys)} runs has failed")
         return 0

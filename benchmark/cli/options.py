@@ -127,9 +127,9 @@ def parse(words: Sequence[str], command: str, kind: type[Given]) -> Given:
     options = words_of(kind)
     if {"--help", "-h"} & set(words):
         print(f"usage: python -m benchmark {command} [key=value ...]\n")
-        for key, option in options.items():
-            default = f"; default: {option.default}" if option.default else ""
-            print(f"  {_form(key, option)}\n      {option.meaning}{default}")
+        for key, shown in options.items():
+            default = f"; default: {shown.default}" if shown.default else ""
+            print(f"  {_form(key, shown)}\n      {shown.meaning}{default}")
         raise SystemExit(0)
     values: dict[str, Any] = {}
     keys: set[str] = set()
