@@ -122,9 +122,8 @@ def run_missing(
     tracked = {key: TrackedRun(key) for key in runs} | tracked_runs(plans, prefix)
     launcher = launcher_settings(options)
     on_cluster = isinstance(launcher, SlurmSettings)
-    here = [] if on_cluster else list(tracked.values())
     with (
-        tracking(tracking_settings(options), index.results.root, here),
+        tracking(tracking_settings(options), index.results.root, [] if on_cluster else [*tracked.values()]),
         contextlib.nullcontext() if on_cluster else index.results.launcher_lease(),
     ):
         index.refresh(runs)

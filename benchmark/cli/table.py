@@ -80,9 +80,8 @@ def main(words: Sequence[str]) -> int:
         write_tables()
         for made in analyses if code != 130 else ():
             built = find(made.analysis).from_query(options)
-            written.append(
-                (built, f"{built.name}: by `analyse {made.analysis}`; {write.write(built, folder)}")
-            )
+            where = write.write(built, folder)
+            written.append((built, f"{built.name}: by `analyse {made.analysis}`; {where}"))
         _print_results(written, with_tables=sys.stdout.isatty() and code != 130)
     if code != 130:
         print(f"report: {report_of_all(options, overview.index)}")

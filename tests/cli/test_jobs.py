@@ -165,7 +165,6 @@ def test_cancel(cli: Any, keys: list[str], results: ResultsFolder, queue: Path) 
 def test_cancel_that_is_refused(
     cli: Any, refusal: Any, keys: list[str], results: ResultsFolder, queue: Path
 ) -> None:
-    refusal(["cancel"], r"cancel: say which: paper=.*--all")
     assert cli("cancel", "--all") == (0, "nothing was submitted to a cluster from this results folder\n", "")
     submitted(results, queue, (keys[0],), states="R")
     (queue / "squeue").write_text("#!/bin/sh\nexit 1\n")
@@ -196,11 +195,7 @@ def test_logs(cli: Any, refusal: Any, keys: list[str], results: ResultsFolder, q
 def test_logs_of_which_run(refusal: Any, keys: list[str], results: ResultsFolder) -> None:
     for key in keys:
         put(results, key, "done")
-    refusal(["logs"], r"logs: name one run")
-    refusal(["logs", "nothing"], r"logs: no run in results/runs is called 'nothing'")
     refusal(["logs", "fedavg"], rf"logs: 'fedavg' fits 6 runs; name one:\n  .*{keys[0]}")
-    refusal(["logs", keys[0], "lines=few"], r"lines: got 'few'")
-    refusal(["logs", keys[0], "--folow"], r"'--folow'.*Did you mean '--follow'")
 
 
 def test_logs_that_go_on(cli: Any, keys: list[str], results: ResultsFolder) -> None:
@@ -225,7 +220,6 @@ def test_retry(cli: Any, refusal: Any, keys: list[str], results: ResultsFolder) 
     """Only what failed is carried out, and for real."""
     put(results, keys[0], "failed", "seven")
     put(results, keys[1], "diverged")
-    refusal(["retry", *TABLE], r"retry: say --failed")
     code, out, err = cli("retry", "--failed", *TABLE, "launcher=inline")
     assert (code, err) == (0, "")
     assert "1 runs tried again: 1 done" in out

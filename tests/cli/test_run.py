@@ -12,7 +12,6 @@ import yaml
 from command_line import FAKE_RUN, footprint, numbers
 
 from benchmark.cli.overrides import configurations
-from benchmark.errors import ConfigError
 from benchmark.launch.view import ProgressView
 
 
@@ -45,30 +44,6 @@ def test_swept_values(word: str, values: tuple[Any, ...]) -> None:
     key = word.partition("=")[0]
     seen = [(run.seed if key == "seed" else run.method["name"], run.train.lr) for run in found]
     assert seen == list(itertools.product(values, (0.1, 0.2)))
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        ("seed=interval(0,1)", "seed: .*a list of values"),
-        ("method=glob(nothing*)", "method: .*a pattern"),
-        ("method=fedavg,fedprx", "method: .*'fedprx'.*Did you mean 'fedprox'"),
-        ("train.lr=0.1,-1", r"train\.lr=-1: train\.lr"),
-        ("method@other=fedavg", "without a package"),
-        ("train.lr.x=1", r"train\.lr\.x: unknown key"),
-        ("~train.lrr", r"train\.lrr: unknown key; .*Did you mean 'train.lr'"),
-        ("hydra.launcher.nodes=2", r"hydra\.launcher\.nodes: unknown key"),
-        ("train.lr=${train.nothing}", "train.nothing"),
-        ("train.lr=[", r"run: got 'train\.lr=\['; expected KEY=VALUE"),
-        ("method=fédavg", r"run: got 'method=fédavg'; expected KEY=VALUE; a value .* is written in quotes"),
-        ("method='fédavg'", r"method: got 'fédavg'; .*Did you mean 'fedavg'"),
-        ("partition.nam=iid", r"partition\.nam: unknown key; .*Did you mean 'partition.name'"),
-        *((word, "expected no call such as") for word in ("paths.data=${oc.env:HOME}", "seed=1,${oc.env:X}")),
-    ],
-)
-def test_words_that_are_refused(words: str, said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
-        configurations(words.split(), many=True)
 
 
 @pytest.mark.parametrize(
@@ -137,20 +112,6 @@ def test_all_ways_give_the_same_bits(cli: Any) -> None:
     before = footprint(Path("local/runs"))
     assert cli(*sweep, "launcher=inline", "results=local").code == 0
     assert footprint(Path("local/runs")) == before, "finished runs are left alone"
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        ("launcher=inline", "Put -m behind"),
-        ("--verbose", "Put -m behind"),
-        ("-m seed=0,1 results=a,b", "paths and runtime"),
-        ("-x", "'-x'"),
-    ],
-)
-def test_sweeps_that_are_refused(refusal: Any, words: str, said: str) -> None:
-    refusal([*FAKE_RUN, *words.split()], said)
-    assert not list(Path().glob("*/runs/*/*"))
 
 
 # A queue with room for four tasks, in a file whose lines are those of squeue. A job array is refused whole.
