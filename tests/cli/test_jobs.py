@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from command_line import numbers
 from finished_runs import put_status
-from processes import wait_until
+from processes import executable, wait_until
 
 from benchmark.cli.launching import plans_of
 from benchmark.cli.options import parse
@@ -41,11 +41,8 @@ def results(cli: Any) -> ResultsFolder:
 def queue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder: `queue` holds what `squeue` prints, `cancelled` what `scancel` was told."""
     folder = tmp_path / "slurm"
-    folder.mkdir()
-    scripts = {"squeue": f"cat {folder}/queue", "scancel": f'echo "$@" >>{folder}/cancelled'}
-    for name, line in scripts.items():
-        (folder / name).write_text(f"#!/bin/sh\n{line}\n")
-        (folder / name).chmod(0o755)
+    executable(folder / "squeue", f"cat {folder}/queue")
+    executable(folder / "scancel", f'echo "$@" >>{folder}/cancelled')
     (folder / "queue").write_text("")
     monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
     return folder
@@ -102,7 +99,7 @@ def test_a_run_that_ends_while_the_queue_is_asked(
     folder = results.run(keys[0]).path.absolute()
     folder.rename(queue / "later")
     submitted(results, queue, (keys[0],), states="R")
-    (queue / "squeue").write_text(f"#!/bin/sh\nmv {queue}/later {folder}\n")
+    executable(queue / "squeue", f"mv {queue}/later {folder}")
     assert numbers(cli("status", *TABLE).out) == {"done": 1, "missing": 5}
 
 

@@ -16,46 +16,34 @@ LIGHT = """
 nonsense | command: 'nonsense'
 rum train.lr=1 | command: 'rum' 'run'?
 table x=1 | table: 'x=1' preset=quick|small|paper
-table x | table: 'x'
 table --x | table: '--x' --verbose
 table --verbos | '--verbos' '--verbose'?
-table verbose=1 | 'verbose=1'
 table sedes=1 | 'sedes=1' seeds=integer 'seeds'?
 table seeds=1 seeds=2 | seeds twice
 table seeds=0 | seeds: '0' greater than 0
-table seeds=-1 | seeds: '-1' greater than 0
 table seeds=x | seeds: 'x' integer
-table seeds=1.5 | seeds: '1.5' integer
 table preset=quik | preset: 'quik' 'quick'?
 table paper=fedsd | paper: 'fedsd' 'fedsdc'?
 table table=99 | table: 99 fedmr_table1
 table name=fedmr_tabel1 | name: 'fedmr_tabel1' 'fedmr_table1'?
 table name=fedmr_table1 rows=fedagv | rows: 'fedagv' 'fedavg'?
 table paper=fedmr columns=fmnist/p5c3 | columns: 'fmnist/p5c3' 'fmnist/p5c2'?
-table paper=fedmr preset=small columns=leaderboard | columns: 'leaderboard'
 table device=tpu | device: 'tpu' cuda:NUMBER
-table show=diference | show: 'diference'
 table tuned=x | tuned: 'x' off
 table launcher=pbs | launcher: 'pbs' inline, local, slurm
-table launcher=locl | launcher: 'locl' 'local'?
 table launcher.grece=3 | launcher.grece: 'grace'? conf/launcher/local.yaml
 table launcher=slurm | `sbatch` launcher=local
-table launcher=slurm launcher.time=x | launcher.time: 'x'
 table launcher=slurm launcher.time=[1 | launcher.time: '[1' YAML
 table launcher=slurm launcher.time=2020-99-99 | launcher.time: '2020-99-99' YAML
 table launcher=slurm launcher.partion=gpu | launcher.partion: 'partition'?
 table launcher=slurm launcher.name=local | launcher.name: launcher=NAME
-table launcher=slurm launcher.retries=many | launcher.retries: 'many'
 table tracking=wand | tracking: 'wand' 'wandb'?
 table tracking=wandb tracking.projct=x | tracking.projct: 'project'
 table tracking=wandb tracking.mode=loud | tracking.mode: 'loud' conf/tracking/wandb
 table tracking.mode=offline | tracking.mode tracking=wandb
 table name=fedsdc_table1 dataset.options.nois=1 | fedsdc_table1, fedavgm, iid: 'standin' nois: 'noise'?
 plan name=fedsdc_table1 preset=paper columns=niid1 dataset.options.helt_out=1 | niid1: 'ham10000' 'held_out'?
-plan paper=x | paper: 'x'
 plan timing=x | timing: 'x' 'again'
-plan device=x | device: 'x'
-plan x | plan: 'x'
 tune | method: ''
 tune method=fedprx name=fedmr_table1 | method: 'fedprx' 'fedprox'?
 tune method=fedprox | tune: name=FILE
@@ -66,60 +54,36 @@ tune name=fedmr_table1 method=fedprox columns=fmnist/avg | columns: 'fmnist/avg'
 tune name=fedmr_table1 method=fedprox columns=svhn/iid apply=svhn/p5c2 | apply: share=row
 tune name=fedmr_table1 method=fedprox share=row columns=svhn/iid apply=dri | apply: 'dri' svhn/iid
 tune name=fedmr_table1 method=fedprox preset=papr | preset: 'papr' 'paper'?
-tune name=fedmr_table1 method=fedprox validation=0 | validation: '0'
-tune name=fedmr_table1 method=fedprox validation=1 | validation: '1'
-tune name=fedmr_table1 method=fedprox validation=ten | validation: 'ten'
-tune name=fedmr_table1 method=fedprox validation=nan | validation: 'nan'
 tune name=fedmr_table1 method=fedprox out=a dataset.options.nois=1 | fedmr_table1, nois: 'noise'?
 tune name=fedmr_table1 method=fedprox dataset.options.noise=1 | dataset.options: out=FOLDER, tuned=FOLDER
 tune name=fedmr_table1 method=fedprox tracking.mode=offline | tracking.mode tracking=wandb
 figure paper=x | figure x
 figure figure=99 | 99
 figure name=x | name: 'x' leaderboard
-figure preset=x | preset: 'x'
 figure launcher.x=1 | launcher.x:
 figure name=fedmr_figure4 seeds=1 tracking.mode=offline | tracking.mode tracking=wandb
 show table=1 row=fedmr column=iid | show: '4 tables' fedld_table1
 show name=fedmr_table1 row=fedmrr column=fmnist/p10c2 | row: 'fedmrr' 'fedmr'
 show name=fedmr_table1 row=fedmr | column: ''
 analyse | analyse:
-analyse x | 'x'
 analyse leaderboard x=1 | 'x=1' preset=
-analyse resources preset=x | preset: 'x'
-fidelity chek | 'chek'
 fidelity check preset=quick | 'preset=quick' out=
-fidelity effects ids=x | ids: 'x'
 fidelity effects dataset.options.noise=1 | dataset.options.noise
 document x | 'x' out=
-track x | track: 'x'
 track tracking=off | tracking is off
-track tracking.mode=x | tracking.mode: 'x'
 track tracking.mode=disabled | tracking is off
-status paper=x | paper: 'x'
 status --x | '--x' --watch
-verify paper=x | paper: 'x'
 verify --x | '--x' --repair
-report x | report: 'x'
-report paper=x | paper: 'x'
-checklist x | checklist: 'x'
-checklist paper=x | paper: 'x'
-checklist name=x | name: 'x'
-checklist preset=x | preset: 'x'
 logs | logs: one run
-logs x | logs: 'x'
-logs x lines=few | lines: 'few'
 logs x --folow | '--folow' '--follow'?
 retry | retry: --failed
-retry --failed paper=x | paper: 'x'
 cancel | cancel: paper=... --all
-cancel paper=x | paper: 'x'
 list method | list: 'method' 'methods'?
 data | data: list, prepare, check
 data prepair fake | data: 'prepair' 'prepare'?
 data list x | data list: 'x'
 data prepare | dataset: acevedo, bodzas, cifar10
 data prepare fake | data prepare: 'fake' dataset=FILE
-data prepare dataset=mnist x=1 | 'x=1'
 data prepare dataset=mnits | dataset: 'mnits' 'mnist'?
 data prepare dataset=spawrious dataset.options.bredes=4 | 'spawrious' bredes: breeds, size 'breeds'?
 data prepare dataset=spawrious dataset.options.breeds=3 | breeds 3 dataset.options.KEY=VALUE
@@ -130,27 +94,19 @@ partition x | partition: 'x' show
 partition show iid | 'iid' key=value
 partition show partition=dirichelt | 'dirichelt' 'dirichlet'?
 partition show partition.alpa=1 | alpa alpha
-partition show dataset=x | dataset: 'x'
 partition show dataset.options.x=1 | x:
 bench sped | bench: 'sped' 'speed'?
 bench device=gpu | device: 'gpu' 'cuda'
 bench size=mini | size: 'mini' device=cpu
 bench speed device=cpu | bench: 'speed' device=cpu
-doctor x | doctor: 'x'
-doctor paper=x | paper: 'x'
-doctor preset=x | preset: 'x'
 doctor launcher.x=1 | launcher.x:
 run x | run: 'x' KEY=VALUE
 run -x | run: '-x' --help
 run launcher=local | run: launcher Put -m behind
 run --verbose | run: --verbose Put -m behind
-run -m launcher=x | launcher: 'x'
-run dataset=x | dataset: 'x'
 run method=fedprx | method: 'fedprx' fedavg, (conf/method/) 'fedprox'?
-run model.name=x | model.name: 'x'
 run partition.alpha=-1 | alpha: -1
 run +train.lrr=1 | train.lrr: 'lr'?
-run train.lr=x | train.lr: 'x'
 run partition=iid +partition.clints=1 | clints clients
 run dataset.options.x=1 | x:
 run dataset=ham10000 dataset.options.siz=64 | 'ham10000' siz: strict, size, 'size'?
@@ -187,12 +143,29 @@ data prepare dataset=acevedo dataset.options.size=64 data=nothing | Acevedo-20: 
 """Mistakes that are found after PyTorch, pandas or matplotlib has been imported."""
 
 
+SHORT = """
+table x, table verbose=1, table paper=fedmr preset=small columns=leaderboard, table show=diference, table
+launcher=slurm launcher.time=x, table launcher=slurm launcher.retries=many, plan paper=x, plan device=x, plan x, tune
+name=fedmr_table1 method=fedprox validation=0, tune name=fedmr_table1 method=fedprox validation=1, tune
+name=fedmr_table1 method=fedprox validation=ten, tune name=fedmr_table1 method=fedprox validation=nan, figure
+preset=x, analyse x, analyse resources preset=x, fidelity chek, fidelity effects ids=x, track x, track
+tracking.mode=x, status paper=x, verify paper=x, report x, report paper=x, checklist x, checklist paper=x, checklist
+name=x, checklist preset=x, logs x, logs x lines=few, retry --failed paper=x, cancel paper=x, data prepare
+dataset=mnist x=1, partition show dataset=x, doctor x, doctor paper=x, doctor preset=x, run -m launcher=x, run
+dataset=x, run model.name=x, run train.lr=x
+"""
+"""Words, separated by commas, of which the message repeats the last one or its value."""
+
+
 def cases(text: str) -> list[list[str]]:
     """[words of the command line, parts of the message, separated by spaces] of each line."""
     return [line.split(" | ") for line in text.splitlines() if line]
 
 
-@pytest.mark.parametrize(("words", "parts"), cases(LIGHT + TORCH))
+REPEATED = [[words.strip(), words.split()[-1].rpartition("=")[2] + "'"] for words in SHORT.split(",")]
+
+
+@pytest.mark.parametrize(("words", "parts"), cases(LIGHT + TORCH) + REPEATED)
 def test_a_mistake_is_one_message(
     cli: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: str, parts: str
 ) -> None:
@@ -211,7 +184,7 @@ for command in COMMANDS:
     if command not in ("run", "document"):
         entry(command)
 assert "hydra" not in sys.modules
-for words, _ in {cases(LIGHT)!r}:
+for words, _ in {cases(LIGHT) + REPEATED!r}:
     if not os.fork():
         code = main(words.split())
         print(code, {SLOW!r} & sys.modules.keys(), flush=True)
@@ -221,4 +194,4 @@ for words, _ in {cases(LIGHT)!r}:
     environment = os.environ | {"PYTHONPATH": str(root), "PATH": str(tmp_path)}
     command = [sys.executable, "-c", code]
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
-    assert done.stdout.splitlines() == ["2 set()"] * len(cases(LIGHT)), done.stdout
+    assert done.stdout.splitlines() == ["2 set()"] * len(cases(LIGHT) + REPEATED), done.stdout

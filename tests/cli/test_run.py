@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import yaml
 from command_line import FAKE_RUN, footprint, numbers
+from processes import executable
 
 from benchmark.cli.overrides import configurations
 from benchmark.launch.view import ProgressView
@@ -131,11 +132,9 @@ def test_a_sweep_on_a_cluster_with_limits(cli: Any, tmp_path: Path, monkeypatch:
     """Of five runs in arrays of two at most, the third array finds no room; `status` finds those that wait."""
     folder, queue = tmp_path / "slurm", tmp_path / "queue"
     scripts = {"sbatch": SBATCH.replace("QUEUE", str(queue)), "squeue": f"cat {queue}", "srun": "exit 1"}
-    folder.mkdir()
     queue.touch()
     for name, text in {**scripts, "scontrol": "echo 'MaxArraySize            = 3'"}.items():
-        (folder / name).write_text(f"#!/bin/sh\n{text}\n")
-        (folder / name).chmod(0o755)
+        executable(folder / name, text)
     monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
     settings = ("launcher.detach=true", "launcher.probe=false", "launcher.runs_per_job=1")
     code, out, err = cli(*FAKE_RUN, "-m", "seed=range(0,5)", "launcher=slurm", *settings)
