@@ -114,6 +114,21 @@ run dataset=spawrious dataset.options.breeds=3 | 'spawrious' breeds: 3
 run dataset.option.size=64 | dataset.option.size: 'dataset.options
 run method=fedprox method.client.fedprox.nu=1 | method.client.fedprox.nu: 'method.client.fedprox.mu'?
 run +partition.note=1 train.lrr=1 | train.lrr: 'train.lr'?
+run ++trian.lr=0.1 | trian: 'train'?
+run train.rounds=0 | train.rounds: 0
+run train.rounds=ten | train.rounds: 'ten'
+run train.momentum=1 | train.momentum: 1
+run train.lr=nan | train.lr: nan
+run train.buffers=avg | train.buffers: 'avg' 'local'
+run train.steps=5 | epochs=1 steps=5
+run train.epochs=null | epochs=None steps=None
+run train.schedule.name=cosin | schedule.name: 'cosin' 'cosine'?
+run train.schedule={name:step,every:2} | train.schedule: step gamma
+run train.schedule={name:step,every:0,gamma:1} | train.schedule.every: 0
+run train.schedule={name:exponential,gamma:-1} | train.schedule.gamma: -1
+run train.schedule={name:constant,gamma:1} | train.schedule: 'gamma'
+run evaluation.validation=1.0 | evaluation.validation: 1.0
+run device=tpu | runtime.device: 'tpu'
 run train.lr=0.1,0.2 | train.lr: -m
 run -m seed=0,1 results=a,b | run: paths and runtime
 run -m seed=interval(0,1) | seed: a list of values
