@@ -85,9 +85,9 @@ def _write(drawing: Drawing, request: Request, folder: Path, remarks: Sequence[s
         " ".join(spec.caption.split()),
         *drawing.remarks,
     ]
-    chosen = {key: cell.chosen for key, cell in request.cells.items() if cell.chosen is not None}
-    if chosen:
-        lines.append("Hyper-parameters. " + " ".join(notes.tuning_lines(request.runs, chosen)))
+    tuned = {key: cell.chosen for key, cell in request.cells.items() if cell.chosen is not None}
+    if tuned:
+        lines.append("Hyper-parameters. " + " ".join(notes.tuning_lines(request.runs, tuned)))
     lines += remarks
     if request.preset != "paper":
         lines.append(

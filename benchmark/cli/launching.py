@@ -60,7 +60,7 @@ def find_analyses(query: TableQuery) -> list[analyses.PaperTable]:
 def plans_of(query: TableQuery, options: LaunchOptions | None = None) -> Plans:
     """The selected tables with their runs; none if an analysis makes all of them.
 
-    If no table is chosen, one that cannot be planned is left out with a warning.
+    If no table is named, one that cannot be planned is left out with a warning.
     """
     try:
         tables = find_tables(query)
@@ -69,8 +69,8 @@ def plans_of(query: TableQuery, options: LaunchOptions | None = None) -> Plans:
             raise
         tables = []
     settings = run_settings(ResultsFolder(query.results, query.stale), options or LaunchOptions())
-    chosen = any(given is not None for given in (query.paper, query.table, query.name))
-    plans = usable(tables, lambda table: plan_tables([table], query, settings), lambda table: chosen)
+    is_named = any(given is not None for given in (query.paper, query.table, query.name))
+    plans = usable(tables, lambda table: plan_tables([table], query, settings), lambda table: is_named)
     return [plan for (plan,) in plans]
 
 

@@ -100,24 +100,28 @@ def _options(command: str) -> Iterator[str]:
     if command == "analyse":
         yield "`analyse NAME --help` says what the options mean."
         rows = [
-            (f"`{each.name}`", each.summary, ", ".join(f"`{key}`" for key in words_of(each.options)))
-            for each in ANALYSES
+            (
+                f"`{analysis.name}`",
+                analysis.summary,
+                ", ".join(f"`{key}`" for key in words_of(analysis.options)),
+            )
+            for analysis in ANALYSES
         ]
         yield table(["analysis", "what it is", "options"], rows)
     kind = options_of(command)
     if kind is None:
         return
-    own, links = words_of(kind), list[str]()
+    options, links = words_of(kind), list[str]()
     for shared, title in SHARED.items():
         if issubclass(kind, shared):
             common = words_of(shared)
-            without = "".join(f" (without `{key}`)" for key in common if key not in own)
+            without = "".join(f" (without `{key}`)" for key in common if key not in options)
             links.append(f"[{title[0].lower()}{title[1:]}](#{title.lower().replace(' ', '-')}){without}")
-            own = {key: word for key, word in own.items() if common.get(key) != word}
+            options = {key: word for key, word in options.items() if common.get(key) != word}
     if links:
         yield f"Takes {' and '.join(links)}."
-    if own:
-        yield option_table(own)
+    if options:
+        yield option_table(options)
 
 
 def option_table(words: Mapping[str, Word]) -> str:
@@ -202,12 +206,12 @@ def choices() -> str:
         ("Partitions", "partition", "partition.KEY", schemes),
         ("Models", "model", "model.KEY", models),
     ]
-    for title, group, key, known in kinds:
+    for title, group, key, models_of in kinds:
         rows = [(f"`{name}`", described(group, name)) for name in group_names(group)]
         parts += [f"## {title}", table([f"`{group}=`", "what it is"], rows)]
         parts.append(f"Parameters, set with `{key}=VALUE`, by `{group}.name`:")
         parts.append(
-            table(["name", "parameters"], [(f"`{name}`", fields(model)) for name, model in known.items()])
+            table(["name", "parameters"], [(f"`{name}`", fields(model)) for name, model in models_of.items()])
         )
     return page("Data sets, partitions, models", *parts)
 
@@ -292,9 +296,9 @@ def hooks() -> str:
 
 
 def _hooks(base: type[rules.Rule]) -> Iterator[tuple[str, str]]:
-    classes = [each for each in reversed(base.__mro__) if each.__module__ == rules.__name__]
+    classes = [cls for cls in reversed(base.__mro__) if cls.__module__ == rules.__name__]
     members = {
-        name: value for each in classes for name, value in vars(each).items() if not name.startswith("_")
+        name: value for cls in classes for name, value in vars(cls).items() if not name.startswith("_")
     }
     for name, value in members.items():
         function = value.fget if isinstance(value, property) else value

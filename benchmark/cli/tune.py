@@ -108,10 +108,10 @@ def main(words: Sequence[str]) -> int:
         if code == 130:
             return code
         for search in searches:
-            chosen, complete = _choose(search, index, command)
-            if chosen:
+            cells, complete = _choose(search, index, command)
+            if cells:
                 before = tuned.read(search.spec, options.preset)
-                print(f"chosen values: {tuning.write_tuned(folder, before, chosen)}")
+                print(f"chosen values: {tuning.write_tuned(folder, before, cells)}")
             code = code if complete else 1
     return code
 
@@ -123,9 +123,11 @@ def _tables(options: TuneOptions, method: str) -> list[TableSpec]:
     specs = whole_tables(options)
     fitting = [spec for spec in specs if any(row.method_name == method for row in spec.rows)]
     if not fitting:
-        known = sorted({row.method_name for spec in specs for row in spec.rows})
+        methods = sorted({row.method_name for spec in specs for row in spec.rows})
         names = ", ".join(spec.name for spec in specs)
-        raise ConfigError(wrong("method", method, f"a method of {names}: {', '.join(known)}", known=known))
+        raise ConfigError(
+            wrong("method", method, f"a method of {names}: {', '.join(methods)}", known=methods)
+        )
     judged = [spec for spec in fitting if spec.metric in QUALITIES]
     if not judged:
         expected = f"one of {', '.join(QUALITIES)}, to compare values on a validation split"
@@ -162,11 +164,11 @@ def _search(whole: TableSpec, grid: SearchGrid, options: TuneOptions) -> Search:
     source = shown_path(tuning.grid_path(grid.method))
     planned = []
     for values in grid.points:
-        chosen = {
+        tried = {
             key: TunedValues({**values, "evaluation.validation": held_out}, source)
             for key, held_out in splits.items()
         }
-        planned.append(plan(spec, preset, seeds, extra, chosen))
+        planned.append(plan(spec, preset, seeds, extra, tried))
     return Search(spec, grid, options, splits, planned, applied)
 
 

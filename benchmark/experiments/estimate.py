@@ -112,8 +112,8 @@ def _facts(run: RunConfig) -> Facts | None:
 def blocks(table: str, runs: Sequence[RunConfig]) -> list[RunBlock]:
     """The runs of a table by configuration, without those on data of unknown size."""
     counts = Counter(run.hash for run in runs)
-    known = [(run, _facts(run)) for run in {run.hash: run for run in runs}.values()]
-    return [_block(table, run, counts[run.hash], facts) for run, facts in known if facts is not None]
+    with_facts = [(run, _facts(run)) for run in {run.hash: run for run in runs}.values()]
+    return [_block(table, run, counts[run.hash], facts) for run, facts in with_facts if facts is not None]
 
 
 def _block(table: str, run: RunConfig, runs: int, facts: Facts) -> RunBlock:

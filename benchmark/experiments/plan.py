@@ -64,10 +64,9 @@ Cells = dict[tuple[str, str], PlannedCell]
 def check_names(run: RunConfig) -> None:
     """Raise a `UserError` if there is no such model, partition or data set. Imports no torch."""
     name = run.model.name
-    known = sorted({str(load_group("model", file)["name"]) for file in group_names("model")})
-    if name not in known:
-        raise ConfigError(wrong("model.name", name, f"one of {', '.join(known)}", known=known))
-
+    models = sorted({str(load_group("model", file)["name"]) for file in group_names("model")})
+    if name not in models:
+        raise ConfigError(wrong("model.name", name, f"one of {', '.join(models)}", known=models))
     partitions.make(run.partition.name, run.partition.parameters)
     datasets.get(run.dataset.name)
 

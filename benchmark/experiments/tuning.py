@@ -77,9 +77,9 @@ def load_grid(method: str, folder: Path | None = None) -> SearchGrid:
     """The grid of ``method``; `ConfigError`, naming the file, if it does not exist or does not fit."""
     path = grid_path(method, folder)
     if not path.is_file():
-        known = sorted(other.stem for other in path.parent.glob("*.yaml"))
-        expected = f"a method with a grid (conf/tune/): {', '.join(known)}"
-        raise ConfigError(wrong("method", method, expected, known=known))
+        methods = sorted(other.stem for other in path.parent.glob("*.yaml"))
+        expected = f"a method with a grid (conf/tune/): {', '.join(methods)}"
+        raise ConfigError(wrong("method", method, expected, known=methods))
     grid = read_model(SearchGrid, path, "grid")
     if grid.method != method:
         expected = f"{method}, the name of the file"
