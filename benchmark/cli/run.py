@@ -85,7 +85,6 @@ def _one(options: LaunchOptions, config: RunConfig) -> int:
 
 
 def _print_progress(round: int, rounds: int) -> None:
-
     say(f"round {round}/{rounds}", end="\n" if round == rounds else "\r")
 
 

@@ -40,7 +40,6 @@ RUN_BYTES = 6 * 4096
 ROUND_BYTES = 12 * 100
 """Disk space of the records of a round in bytes."""
 
-
 YEAR = 24 * 365.25
 """Hours. For work that takes longer than a year there is advice."""
 
@@ -151,12 +150,10 @@ def rates(blocks: Sequence[RunBlock], device: str, store: Path, again: bool = Fa
     ``store`` is a file with the rates of earlier commands on this device. Those are not measured ``again``.
     """
     stored: dict[str, Rate] = {}
-    with suppress(
-        OSError, ValueError, TypeError, AttributeError
-    ):  # none yet, or damaged: they are measured again
+    # A file that is not there or damaged is written anew.
+    with suppress(OSError, ValueError, TypeError, AttributeError):
         stored = {key: Rate(*rate) for key, rate in json.loads(store.read_bytes()).items()}
-    before = dict(stored)
-    measured: dict[Hashable, Rate] = {}
+    before, measured = dict(stored), dict[Hashable, Rate]()
     for shape, block in {block.shape: block for block in blocks}.items():
         key = f"{shape} {device} {block.run.runtime.threads} {platform.node()} {processor()}"
         if key not in stored or again:
