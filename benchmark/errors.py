@@ -136,16 +136,15 @@ def _sentence(item: Mapping[str, Any], model: type[BaseModel], prefix: str, whol
 
 def _keys_at(model: type[BaseModel], path: Iterable[str | int]) -> list[str]:
     """The keys of the model that ``path`` leads to; none if it leads to no model."""
-    found: type[BaseModel] | None = model
+    inner: type[BaseModel] | None = model
     for part in path:
-        if isinstance(part, str):  # a number is a place in a list of such models
-            field = found.model_fields.get(part) if found is not None else None
-            found = _model_in(field.annotation) if field is not None else None
-    return list(found.model_fields) if found is not None else []
+        if isinstance(part, str) and inner is not None:  # a number is a place in a list of such models
+            inner = _model_in(inner.model_fields[part].annotation) if part in inner.model_fields else None
+    return [] if inner is None else list(inner.model_fields)
 
 
 def _model_in(annotation: Any) -> type[BaseModel] | None:
     """The first pydantic model in an annotation like ``dict[str, Model]``, or None."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
-    return next((found for inner in get_args(annotation) if (found := _model_in(inner))), None)
+    return next(filter(None, map(_model_in, get_args(annotation))), None)

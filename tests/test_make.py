@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
-from processes import is_alive, wait_until
+from processes import executable, is_alive, wait_until
 
 ROOT = Path(__file__).resolve().parent.parent
 MAKEFILE = (ROOT / "Makefile").read_text()
@@ -25,12 +25,6 @@ def make(folder: Path, *arguments: str, **environment: str) -> subprocess.Comple
     kept = {name: value for name, value in os.environ.items() if name not in INHERITED}
     command = ["make", "-C", str(folder), "--no-print-directory", *arguments]
     return subprocess.run(command, capture_output=True, text=True, env={**kept, **environment}, timeout=300)
-
-
-def executable(path: Path, script: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(f"#!/bin/sh\n{script}\n")
-    path.chmod(0o755)
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import yaml
+from processes import executable
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCKERFILE = (ROOT / "Dockerfile").read_text()
@@ -79,9 +80,7 @@ def test_what_the_dockerfile_copies_is_enough_to_set_up(tmp_path: Path) -> None:
         (tmp_path / target).mkdir(exist_ok=True)
         shutil.copy(ROOT / source, tmp_path / target)
     uv = tmp_path / "bin" / "uv"
-    uv.parent.mkdir()
-    uv.write_text('#!/bin/sh\n[ "$1" = pip ] && echo "$@"\nexit 0\n')
-    uv.chmod(0o755)
+    executable(uv, '[ "$1" = pip ] && echo "$@"\nexit 0')
     path = f"{uv.parent}:{os.environ['PATH']}"
     command = [sys.executable, "scripts/setup_environment.py"]
     done = subprocess.run(

@@ -36,16 +36,18 @@ def main(words: Sequence[str]) -> int:
         if part not in PARTS:
             raise ConfigError(wrong("bench", part, f"one of: {', '.join(PARTS)}", known=PARTS))
     options = parse([word for word in words if word not in parts], "bench", BenchOptions)
-    if options.device == "none" and options.size == "mini":
+    has_suite = options.device != "none"
+    if options.size == "mini" and not has_suite:
         raise ConfigError(wrong("size", "mini", "device=cpu or device=cuda beside it"))
-    if options.device != "none" and parts:
+    if parts and has_suite:
         raise ConfigError(wrong("bench", parts[0], f"no part beside device={options.device}"))
     from benchmark.bench import speed, suite
 
-    print(speed.describe("cpu" if options.device == "none" else options.device), flush=True)
+    print(speed.describe(options.device if has_suite else "cpu"), flush=True)
     with tempfile.TemporaryDirectory() as folder:
-        if options.device != "none":
+        if has_suite:
             suite.main(folder, options.device, options.size)
-        for part in () if options.device != "none" else parts or [part for part in PARTS if part != "peers"]:
+            return 0
+        for part in parts or [part for part in PARTS if part != "peers"]:
             getattr(importlib.import_module(f"benchmark.bench.{PARTS[part]}"), part)(folder)
     return 0

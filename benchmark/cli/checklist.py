@@ -44,14 +44,12 @@ def main(words: Sequence[str]) -> int:
         if not any(index.has_ended(key) for key in runs):
             empty.append((spec.name, _command(spec, options)))
             continue
-        from benchmark.reports.checklist import Checklist
-        from benchmark.reports.collect import collect
-        from benchmark.reports.details import elsewhere
+        from benchmark.reports import checklist, collect, details
 
         tuned = TunedFolder.of(options.tuned, options.results).read(spec, options.preset)
-        results = collect(spec, options.preset, cells, index)
-        command, rest = _command(spec, elsewhere(spec, options)), _command(spec, options)
-        page = Checklist(results, cells, index, tuned, command, rest).page()
+        results = collect.collect(spec, options.preset, cells, index)
+        command, rest = _command(spec, details.elsewhere(spec, options)), _command(spec, options)
+        page = checklist.Checklist(results, cells, index, tuned, command, rest).page()
         path = folder / f"{spec.name}.md"
         write_with_folder(path, page.encode(), durable=False)
         print(path)

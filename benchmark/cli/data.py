@@ -63,7 +63,8 @@ def main(words: Sequence[str]) -> int:
     if action == "prepare":
         print_prepared(place)
         return 0
-    data = print_check(place, _prepare_command(rest))
+    kept = [word for word in rest if word.partition("=")[0] not in ("out", "results")]
+    data = print_check(place, shlex.join(["python", "-m", "benchmark", "data", "prepare", *kept]))
     if data is None:
         return 1
     from benchmark.reports.contact_sheet import contact_sheet
@@ -74,12 +75,6 @@ def main(words: Sequence[str]) -> int:
     with storing(sheet):
         print(f"contact sheet: {contact_sheet(data, sheet, title)}")
     return 0
-
-
-def _prepare_command(words: Sequence[str]) -> str:
-    """The command line that prepares the data set which ``data check WORDS`` checks."""
-    kept = [word for word in words if word.partition("=")[0] not in ("out", "results")]
-    return shlex.join(["python", "-m", "benchmark", "data", "prepare", *kept])
 
 
 # Text -----------------------------------------------------------------------------------------------------------
@@ -125,8 +120,7 @@ def print_check(place: Location, command: str) -> Dataset | None:
     prepares the data set.
     """
     print(f"{place.entry.name} in {place.folder}")
-    problem = f"not prepared in {place.folder}."
-    data = None
+    data, problem = None, f"not prepared in {place.folder}."
     try:
         data = check(place)
     except DamagedError as error:

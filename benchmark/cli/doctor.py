@@ -30,7 +30,6 @@ def main(words: Sequence[str]) -> int:
 
 
 def _lines(options: DoctorOptions, settings: SlurmSettings | None) -> Iterator[CheckResult]:
-
     scheduler = slurm(settings is not None)
     yield scheduler
     if settings is None:

@@ -7,13 +7,12 @@ from pathlib import Path
 
 from pydantic import Field
 
-from benchmark.cli.jobs import parse_with_run, run_called
+from benchmark.cli.jobs import parse_with_run
 from benchmark.config.compose import resolve
 from benchmark.config.files import read_yaml
 from benchmark.errors import ConfigError, wrong
 from benchmark.experiments.selection import ResultsOptions
 from benchmark.runs.files import write_with_folder
-from benchmark.runs.store import ResultsFolder
 
 DIGITS = 8
 """Digits of the content's SHA-256 in the name of the file."""
@@ -28,18 +27,15 @@ class ExportOptions(ResultsOptions):
 
 def main(words: Sequence[str]) -> int:
     """Write the body after the last round of one run, and print how a run starts from it; exit code 0."""
-    run, options = parse_with_run(words, "export", ExportOptions)
+    results, key, options = parse_with_run(words, "export", ExportOptions)
     if not options.name or "/" in options.name:
         raise ConfigError(wrong("name", options.name, "the first part of the file's name, mnist say"))
     import torch
 
     from benchmark.models.pretrained import weights_folder
-    from benchmark.runs import checkpoint
-    from benchmark.runs.build import build_run
-    from benchmark.runs.data import load_data
+    from benchmark.runs import build, checkpoint, data
 
-    results = ResultsFolder(options.results).existing()
-    folder = results.run(run_called(results, run, "export"))
+    folder = results.run(key)
     plain = read_yaml(folder.config_path, "configuration")
     del plain["hash"]
     config = resolve(plain | {"paths": plain.get("paths", {}) | {"results": str(options.results)}})
@@ -53,7 +49,7 @@ def main(words: Sequence[str]) -> int:
         raise ConfigError(
             wrong("checkpoint", "none", expected, where="with runtime.keep_checkpoint=true of the run")
         )
-    model = build_run(config, load_data(config)).model
+    model = build.build_run(config, data.load_data(config)).model
     model.load_body(saved["state"]["w"], saved["state"]["buffers"])
     stream = io.BytesIO()
     torch.save({name: t.clone() for name, t in model.net.body.state_dict().items()}, stream)

@@ -33,22 +33,22 @@ def main(words: Sequence[str]) -> int:
     """Write the document; ``check``: exit code 1 if it is out of date; ``effects``: run, measure, note."""
     if words and words[0] == "effects":
         return _effects(parse(words[1:], "fidelity effects", FidelityOptions))
-    return write_pages(words, "fidelity", ROOT / "docs", {"fidelity": _content})
+    return write_pages(words, "fidelity", ROOT / "docs", _pages)
 
 
-def _content() -> str:
+def _pages() -> dict[str, str]:
     from benchmark.fidelity.document import render
 
-    return render(load())
+    return {"fidelity": render(load())}
 
 
 def _effects(options: FidelityOptions) -> int:
     """Run both sides of the entries with an effect in the preset; exit code 0, 1 (a run failed) or 130 (stopped)."""
     preset, count, chapters = options.preset, options.seeds, load()
-    measured = [each.id for chapter in chapters for each in chapter.entries if each.effect is not None]
+    measured = [entry.id for chapter in chapters for entry in chapter.entries if entry.effect is not None]
     ids = matching(measured, options.ids, "ids", "the entries with an effect")
-    chosen = [
-        chapter.model_copy(update={"entries": tuple(each for each in chapter.entries if each.id in ids)})
+    selected = [
+        chapter.model_copy(update={"entries": tuple(entry for entry in chapter.entries if entry.id in ids)})
         for chapter in chapters
     ]
     from benchmark.fidelity import effects
@@ -57,7 +57,7 @@ def _effects(options: FidelityOptions) -> int:
     index = RunIndex(ResultsFolder(options.results, options.stale).open())
     old = effects.read(preset, folder)
     pairs = effects.pairs(
-        chosen,
+        selected,
         preset,
         None if count is None else range(count),
         run_settings(index.results, options),

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 from pydantic import AfterValidator, Field
 from rich.console import Group, RenderableType
@@ -15,7 +15,7 @@ from rich.table import Table as TextTable
 from rich.text import Text
 
 from benchmark.cli.launching import SHOWN, Plans, in_words, plans_of, run_missing, run_settings
-from benchmark.cli.options import Given, LaunchOptions, parse
+from benchmark.cli.options import LaunchOptions, parse
 from benchmark.config.compose import resolve
 from benchmark.errors import ConfigError, nearest, printable
 from benchmark.experiments.plan import unique_runs
@@ -27,6 +27,8 @@ from benchmark.reports.render.console import TextConsole
 from benchmark.runs.index import RunIndex
 from benchmark.runs.status import RunState
 from benchmark.runs.store import ResultsFolder, RunFolder
+
+GivenResults = TypeVar("GivenResults", bound=ResultsOptions)
 
 SECONDS = 5.0
 """Between two looks of ``status --watch``."""
@@ -148,11 +150,10 @@ def retry(words: Sequence[str]) -> int:
     overview.refresh(keys)
     failed = {}
     for key in (key for key in keys if overview.state(key) is RunState.FAILED):
-        if key in runs:
-            failed[key] = runs[key]
-        else:  # no table plans it: its folder has the configuration
+        if key not in runs:  # no table plans it: its folder has the configuration
             plain = results.run(key).read_config().model_dump(mode="json")
-            failed[key] = resolve(plain | run_settings(results, options))
+            runs[key] = resolve(plain | run_settings(results, options))
+        failed[key] = runs[key]
     if not failed:
         print(f"none of {len(keys)} runs has failed")
         return 0
@@ -220,10 +221,8 @@ class LogsOptions(ResultsOptions):
 
 def logs(words: Sequence[str]) -> int:
     """Print the log of one run, and the part of its job's log that is about it; exit code 0."""
-    name, options = parse_with_run(words, "logs", LogsOptions)
-    results = ResultsFolder(options.results).existing()
+    results, key, options = parse_with_run(words, "logs", LogsOptions)
     lines = None if options.lines == "all" else int(options.lines)
-    key = run_called(results, name, "logs")
     folder = results.run(key)
     log, state = folder.path / "log.txt", folder.status()
     begun = f"{state.state} {state.message}" if state else "not begun"
@@ -246,19 +245,21 @@ def logs(words: Sequence[str]) -> int:
     return 0
 
 
-def parse_with_run(words: Sequence[str], command: str, options: type[Given]) -> tuple[str, Given]:
-    """(what a command was given to find a run by, its options)."""
+def parse_with_run(
+    words: Sequence[str], command: str, kind: type[GivenResults]
+) -> tuple[ResultsFolder, str, GivenResults]:
+    """(the results folder, the key of the run that a word names by a part of its folder's name, the options)."""
     names = [word for word in words if "=" not in word and not word.startswith("-")]
-    options_given = parse([word for word in words if word not in names], f"{command} RUN", options)
+    options = parse([word for word in words if word not in names], f"{command} RUN", kind)
     if len(names) != 1:
         raise ConfigError(
             f"{command}: name one run: a part of its folder's name, and /seedK where it has several seeds."
         )
-    return names[0], options_given
+    results = ResultsFolder(options.results).existing()
+    return results, _run_called(results, names[0], command), options
 
 
-def run_called(results: ResultsFolder, text: str, command: str) -> str:
-    """The key of the one run whose folder's name has ``text`` in it; `ConfigError` if there are none or several."""
+def _run_called(results: ResultsFolder, text: str, command: str) -> str:
     name, _, seed = text.strip("/").removeprefix(f"{results.root}/").removeprefix("runs/").partition("/")
     runs = results.root / "runs"
     keys = sorted("/".join(path.parts[-2:]) for path in runs.glob(f"*/{seed or 'seed*'}"))

@@ -18,6 +18,7 @@ from benchmark.experiments.plan import Cells, check, unique_runs
 from benchmark.experiments.selection import TableQuery, find_tables, plan_tables
 from benchmark.experiments.spec import TableSpec
 from benchmark.experiments.tables import NoTable
+from benchmark.launch import local
 from benchmark.launch.drawing import Grid
 from benchmark.launch.pool import LaunchError
 from benchmark.launch.progress import Progress
@@ -52,17 +53,14 @@ def find_analyses(query: TableQuery) -> list[analyses.PaperTable]:
     """The selected tables that an analysis makes; none if a file, rows or columns are selected."""
     if any(given is not None for given in (query.name, query.rows, query.columns)):
         return []
-    return [
-        made
-        for made in analyses.PAPER_TABLES
-        if query.paper in (None, made.paper) and query.table in (None, made.table)
-    ]
+    of_paper = [made for made in analyses.PAPER_TABLES if query.paper in (None, made.paper)]
+    return [made for made in of_paper if query.table in (None, made.table)]
 
 
 def plans_of(query: TableQuery, options: LaunchOptions | None = None) -> Plans:
     """The selected tables with their runs; none if an analysis makes all of them.
 
-    If no table is chosen, one that cannot be planned is left out with a warning.
+    If no table is named, one that cannot be planned is left out with a warning.
     """
     try:
         tables = find_tables(query)
@@ -71,8 +69,8 @@ def plans_of(query: TableQuery, options: LaunchOptions | None = None) -> Plans:
             raise
         tables = []
     settings = run_settings(ResultsFolder(query.results, query.stale), options or LaunchOptions())
-    chosen = any(given is not None for given in (query.paper, query.table, query.name))
-    plans = usable(tables, lambda table: plan_tables([table], query, settings), lambda table: chosen)
+    is_named = any(given is not None for given in (query.paper, query.table, query.name))
+    plans = usable(tables, lambda table: plan_tables([table], query, settings), lambda table: is_named)
     return [plan for (plan,) in plans]
 
 
@@ -126,22 +124,24 @@ def run_missing(
     tracked = {key: TrackedRun(key) for key in runs} | tracked_runs(plans, prefix)
     launcher = launcher_settings(options)
     on_cluster = isinstance(launcher, SlurmSettings)
-    here = [] if on_cluster else list(tracked.values())
     with (
-        tracking(tracking_settings(options), index.results.root, here),
+        tracking(tracking_settings(options), index.results.root, [] if on_cluster else [*tracked.values()]),
         contextlib.nullcontext() if on_cluster else index.results.launcher_lease(),
     ):
         index.refresh(runs)
         code = 0
         if _missing(index, runs):
+            from benchmark.runs.data import prepare_data  # with it torch
+
             for spec, cells in plans:
                 check(spec, cells)
-            missing = _with_data(index, runs)
+            prepare_data(_missing(index, runs))
+            index.refresh(runs, data=True)  # the data may be others than those of finished runs
             view = _view(options, index, plans, runs, seed_ended, names or {})
             if isinstance(launcher, SlurmSettings):
                 code = _cluster(options, launcher, index, list(runs.values()), tracked, view)
             else:
-                code = _launch(options, launcher, missing, view)
+                code = _launch(options, launcher, _missing(index, runs), view)
             index.refresh(runs)
         yield code
         _set_damaged_aside(index, runs)
@@ -161,17 +161,7 @@ def _set_damaged_aside(index: RunIndex, keys: Iterable[str]) -> None:
             print(f"{index.problems[key]} It is now in {place}.", file=sys.stderr)
 
 
-def _with_data(index: RunIndex, runs: Mapping[str, RunConfig]) -> list[RunConfig]:
-    """The runs that have to be carried out, also those on data that are others now. Their data are prepared."""
-    from benchmark.runs.data import prepare_data  # with it torch
-
-    prepare_data(_missing(index, runs))
-    index.refresh(runs, data=True)
-    return _missing(index, runs)
-
-
 def _missing(index: RunIndex, runs: Mapping[str, RunConfig]) -> list[RunConfig]:
-    """The runs that have to be carried out."""
     return [run for key, run in runs.items() if not index.has_ended(key)]
 
 
@@ -219,13 +209,11 @@ def _grids(plans: Plans, runs: Mapping[str, RunConfig]) -> list[Grid]:
 def _launch(
     options: LaunchOptions, settings: LocalSettings, runs: Sequence[RunConfig], view: ProgressView
 ) -> int:
-    from benchmark.launch.local import launch
-
     tasks = _tasks(runs, settings.name)
     forced = options.device != "auto" and settings.name == "local"
     try:
         with view:
-            outcomes = launch(
+            outcomes = local.launch(
                 tasks,
                 RUN_WORK,
                 kind=settings.name,
@@ -284,7 +272,6 @@ def _cluster(
 
 
 def _tasks(runs: Sequence[RunConfig], launcher: str) -> list[Task]:
-    """The tasks of a launcher."""
     tasks = []
     for run in runs:
         plain = run.model_dump(mode="json")

@@ -1,7 +1,7 @@
-"""The words of a command: from `CommandOptions` to ``--help``, from ``key=value`` to options."""
+"""The words of a command: their meanings for ``--help``, and the options that they set."""
 
 import typing
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field, PositiveInt
 from benchmark.config.compose import load_group
 from benchmark.config.files import load_yaml
 from benchmark.config.schema import Device, PathsConfig, RuntimeConfig, declared
-from benchmark.errors import ConfigError, nearest, validate, wrong
+from benchmark.errors import ConfigError, nearest, shorten, validate, wrong
 from benchmark.experiments.selection import CommandOptions, FileName, RunQuery
 from benchmark.launch.settings import LocalSettings
 from benchmark.launch.slurm.queue import SlurmQueue
@@ -119,7 +119,7 @@ def parse(words: Sequence[str], command: str, kind: type[Given]) -> Given:
     Args:
         words: ``key=value`` words and flags. ``key=`` without a value is ignored.
         command: Its name, for messages.
-        kind: CommandOptions that all have defaults.
+        kind: Options that all have defaults.
 
     Raises:
         ConfigError: A word that the command does not take, or a value that is not allowed.
@@ -127,62 +127,41 @@ def parse(words: Sequence[str], command: str, kind: type[Given]) -> Given:
     options = words_of(kind)
     if {"--help", "-h"} & set(words):
         print(f"usage: python -m benchmark {command} [key=value ...]\n")
-        print("\n".join(help_lines(options)))
+        for key, shown in options.items():
+            default = f"; default: {shown.default}" if shown.default else ""
+            print(f"  {_form(key, shown)}\n      {shown.meaning}{default}")
         raise SystemExit(0)
-    flags = [word for word in words if word.startswith("--")]
-    for flag in flags:
-        if flag not in options:
-            allowed = [word for word in options if word.startswith("--")]
-            raise ConfigError(wrong(command, flag, f"a flag: {', '.join(allowed) or 'none'}", known=allowed))
-    values: dict[str, Any] = {options[flag].field: True for flag in flags}
-    accepted = {key: word.accepts for key, word in options.items() if not key.startswith("--")}
-    for key, text in read([word for word in words if word not in flags], accepted, command).items():
+    values: dict[str, Any] = {}
+    keys: set[str] = set()
+    for word in words:
+        key, equals, text = word.partition("=")
         group, _, rest = key.rpartition(".")
-        if key in options:
-            values[options[key].field] = text
-        else:
-            values.setdefault(options[f"{group}.KEY"].field, {})[rest] = yaml_value(text, key)
+        option = options.get(key) or options.get(f"{group}.KEY")
+        if option is None or bool(equals) == key.startswith("--"):
+            forms = ", ".join(_form(*item) for item in options.items()) or "none"
+            raise ConfigError(
+                f"{command}: got {shorten(word)}; expected one of: {forms}.{nearest(key, options)}"
+            )
+        if key in keys:
+            raise ConfigError(f"{command}: {key} is given twice.")
+        keys.add(key)
+        if not equals:
+            values[option.field] = True
+        elif text and key in options:
+            values[option.field] = text
+        elif text:
+            values.setdefault(option.field, {})[rest] = _yaml_value(text, key)
     given = validate(kind, values)
     given.check()
     return given
 
 
-def help_lines(words: Mapping[str, Word]) -> Iterator[str]:
-    """Words with their meanings, as ``--help`` prints them."""
-    for key, word in words.items():
-        yield f"  {key}={word.accepts}" if word.accepts else f"  {key}"
-        yield f"      {word.meaning}" + (f"; default: {word.default}" if word.default else "")
+def _form(key: str, option: Word) -> str:
+    """An option as it is written: ``key=VALUE`` or ``--flag``."""
+    return f"{key}={option.accepts}" if option.accepts else key
 
 
-def read(words: Sequence[str], accepted: Mapping[str, str], command: str) -> dict[str, str]:
-    """``{key: text}`` of ``key=text`` words.
-
-    Args:
-        words: Words of the command line.
-        accepted: What each key accepts, for the message. ``GROUP.KEY`` stands for every key of a group.
-        command: Its name, for messages.
-
-    Raises:
-        ConfigError: A word of another form, an unknown key, or a key that is given twice.
-    """
-    values: dict[str, str] = {}
-    allowed = ", ".join(f"{key}={values}" for key, values in accepted.items()) or "none"
-    for word in words:
-        key, equals, text = word.partition("=")
-        if not equals:
-            raise ConfigError(wrong(command, word, f"key=value, with a key of: {allowed}"))
-        if key not in accepted and f"{key.rpartition('.')[0]}.KEY" not in accepted:
-            raise ConfigError(
-                f"{command}: unknown key {key!r}; expected one of: {allowed}.{nearest(key, accepted)}"
-            )
-        if key in values:
-            raise ConfigError(f"{command}: {key} is given twice.")
-        if text:
-            values[key] = text
-    return values
-
-
-def yaml_value(text: str, key: str) -> Any:
+def _yaml_value(text: str, key: str) -> Any:
     """What YAML reads in the value of a word; `ConfigError` if it cannot."""
     try:
         return load_yaml(text)

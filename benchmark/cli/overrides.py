@@ -93,14 +93,10 @@ def plain_configuration(words: Sequence[str]) -> Settings:
 
 def _axes(words: Sequence[str], many: bool) -> list[list[Override]]:
     """One list for each key: an override for each of its values."""
-    last = {override.get_key_element(): override for override in _parse(map(_long, words))}
+    parts = [word.partition("=") for word in words]
+    whole = [f"{SHORT.get(key, key)}{equals}{value}" for key, equals, value in parts]
+    last = {override.get_key_element(): override for override in _parse(whole)}
     return [_values(override, many) for override in last.values()]
-
-
-def _long(word: str) -> str:
-    """``paths.results=FOLDER`` for ``results=FOLDER``, and so on."""
-    key, equals, value = word.partition("=")
-    return f"{SHORT.get(key, key)}{equals}{value}"
 
 
 def _parse(words: Iterable[str]) -> list[Override]:
@@ -178,7 +174,7 @@ def _resolved(config: Settings) -> Any:
     try:
         return OmegaConf.to_container(OmegaConf.create(plain(config)), resolve=True)
     except OmegaConfBaseException as error:
-        raise ConfigError(f"run: {_first_line(error)}.") from error
+        raise ConfigError(f"run: {str(error).splitlines()[0]}.") from error
 
 
 def _changed(config: Settings, override: Override) -> Settings:
@@ -188,7 +184,3 @@ def _changed(config: Settings, override: Override) -> Settings:
         return without(config, key)
     adds = override.type in (OverrideType.ADD, OverrideType.FORCE_ADD)
     return set_value(config, key, override.value(), COMMAND_LINE, new="path" if adds else "")
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).splitlines()[0]

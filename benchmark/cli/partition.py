@@ -1,10 +1,8 @@
 """``python -m benchmark partition show``: the clients of a partition as text and as a picture."""
 
-from __future__ import annotations
-
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 from pydantic import Field
@@ -17,10 +15,6 @@ from benchmark.experiments.selection import CommandOptions
 from benchmark.runs.files import storing
 from partitions.core.base import IntArray, Population
 from partitions.core.store import Partition
-
-if TYPE_CHECKING:
-    import pandas as pd
-
 
 BLOCK_WIDTH = 110  # characters; wider tables continue below
 
@@ -87,15 +81,14 @@ def partition_text(partition: Partition, population: Population) -> str:
     counts, groups = partition.counts, partition.counts_attr
     class_names = population.class_names or [str(label) for label in range(counts.shape[1])]
     clients = client_names(partition, population)
-    table = _table(counts, class_names, clients)
-    table.insert(0, "samples", [*counts.sum(axis=1), counts.sum()])
-    table.insert(1, "classes", [*(counts > 0).sum(axis=1), ""])
-    parts = [_head(partition), f"samples per client and class\n{table.to_string(line_width=BLOCK_WIDTH)}"]
+    totals = {"samples": [*counts.sum(axis=1), counts.sum()], "classes": [*(counts > 0).sum(axis=1), ""]}
+    table = _table(counts, class_names, clients, totals)
+    parts = [_head(partition), f"samples per client and class\n{table}"]
     if groups is not None:
         attribute_names = population.attribute_names or [str(number) for number in range(groups.shape[2])]
         names = [f"{label}/{attribute}" for label in class_names for attribute in attribute_names]
-        text = _table(groups.reshape(len(groups), -1), names, clients).to_string(line_width=BLOCK_WIDTH)
-        parts.append(f"samples per client and class/attribute\n{text}")
+        table = _table(groups.reshape(len(groups), -1), names, clients, {})
+        parts.append(f"samples per client and class/attribute\n{table}")
     values = (
         f"{name} {'-' if value is None else f'{value:.3f}'}" for name, value in partition.metrics.items()
     )
@@ -117,9 +110,14 @@ def _head(partition: Partition) -> str:
     )
 
 
-def _table(counts: IntArray, names: Sequence[str], clients: Sequence[str]) -> pd.DataFrame:
-    """Counts [clients, columns] with their sums below, as texts. A dot is easier to read than a page of zeros."""
+def _table(
+    counts: IntArray, names: Sequence[str], clients: Sequence[str], totals: Mapping[str, Sequence[Any]]
+) -> str:
+    """Counts [clients, columns] behind ``totals``, with sums below. A dot is easier to read than a page of zeros."""
     import pandas as pd
 
     rows = [[str(count or ".") for count in row] for row in [*counts.tolist(), counts.sum(axis=0).tolist()]]
-    return pd.DataFrame(rows, index=pd.Index([*clients, "all"]), columns=pd.Index(names, name="client"))
+    table = pd.DataFrame(rows, index=pd.Index([*clients, "all"]), columns=pd.Index(names, name="client"))
+    for place, (name, values) in enumerate(totals.items()):
+        table.insert(place, name, values)
+    return table.to_string(line_width=BLOCK_WIDTH)

@@ -39,7 +39,6 @@ def main(words: Sequence[str]) -> int:
     """Print what the chosen tables need; exit code 0."""
     options = parse(words, "plan", PlanOptions)
     plans = plans_of(options)
-
     overview = RunOverview(RunIndex(ResultsFolder(options.results, options.stale).existing()))
     runs = unique_runs([cells for _, cells in plans])
     overview.refresh(runs)

@@ -1,5 +1,6 @@
-"""Pages of docs/reference, made from the code: commands, configuration keys, data sets and hooks of methods."""
+"""Pages of docs/reference, made from the code: commands, keys of the configuration, data sets, methods and hooks."""
 
+import importlib
 import inspect
 import json
 import re
@@ -15,13 +16,15 @@ from benchmark.cli import COMMANDS, entry
 from benchmark.cli.list import described
 from benchmark.cli.options import LaunchOptions, Word, accepts, words_of
 from benchmark.cli.run import USAGE
-from benchmark.config.compose import group_names
+from benchmark.config.compose import group_names, load_group
 from benchmark.config.schema import IDENTITY, RunConfig, declared_settings
 from benchmark.experiments.selection import CommandOptions, TableQuery
 from benchmark.launch.settings import LocalSettings
 from benchmark.launch.slurm.settings import SlurmSettings
 from benchmark.models.base import networks
 from benchmark.models.networks import model_names
+from benchmark.paths import ROOT
+from benchmark.registry import BrokenFile, broken_files
 from benchmark.reports.render.markdown import pipe_row
 from benchmark.tracking import TrackingSettings
 from datasets.core import registry as data_registry
@@ -43,6 +46,17 @@ GROUPS_OF_COMMANDS: Mapping[str, type[BaseModel]] = {
 """What is set beside a command, ``launcher.KEY=VALUE``, by the choice that has it."""
 
 SETTING_HEAD = ("key", "type", "default", "meaning")
+
+
+def pages() -> dict[str, str]:
+    """The text of each page by the name of its file."""
+    return {
+        "methods": methods(),
+        "commands": commands(),
+        "configuration": configuration(),
+        "datasets": choices(),
+        "hooks": hooks(),
+    }
 
 
 def page(title: str, *parts: str) -> str:
@@ -76,9 +90,7 @@ def commands() -> str:
 
 def options_of(command: str) -> type[CommandOptions] | None:
     """The class of a command's options; None if it reads its words in another way."""
-    module = sys.modules[entry(command).__module__]
-    kind: type[CommandOptions] | None = getattr(module, f"{command.title()}Options", None)
-    return kind
+    return getattr(sys.modules[entry(command).__module__], f"{command.title()}Options", None)
 
 
 def _options(command: str) -> Iterator[str]:
@@ -88,24 +100,28 @@ def _options(command: str) -> Iterator[str]:
     if command == "analyse":
         yield "`analyse NAME --help` says what the options mean."
         rows = [
-            (f"`{each.name}`", each.summary, ", ".join(f"`{key}`" for key in words_of(each.options)))
-            for each in ANALYSES
+            (
+                f"`{analysis.name}`",
+                analysis.summary,
+                ", ".join(f"`{key}`" for key in words_of(analysis.options)),
+            )
+            for analysis in ANALYSES
         ]
         yield table(["analysis", "what it is", "options"], rows)
     kind = options_of(command)
     if kind is None:
         return
-    own, links = words_of(kind), list[str]()
+    options, links = words_of(kind), list[str]()
     for shared, title in SHARED.items():
         if issubclass(kind, shared):
             common = words_of(shared)
-            without = "".join(f" (without `{key}`)" for key in common if key not in own)
+            without = "".join(f" (without `{key}`)" for key in common if key not in options)
             links.append(f"[{title[0].lower()}{title[1:]}](#{title.lower().replace(' ', '-')}){without}")
-            own = {key: word for key, word in own.items() if common.get(key) != word}
+            options = {key: word for key, word in options.items() if common.get(key) != word}
     if links:
         yield f"Takes {' and '.join(links)}."
-    if own:
-        yield option_table(own)
+    if options:
+        yield option_table(options)
 
 
 def option_table(words: Mapping[str, Word]) -> str:
@@ -190,17 +206,80 @@ def choices() -> str:
         ("Partitions", "partition", "partition.KEY", schemes),
         ("Models", "model", "model.KEY", models),
     ]
-    for title, group, key, known in kinds:
+    for title, group, key, models_of in kinds:
         rows = [(f"`{name}`", described(group, name)) for name in group_names(group)]
         parts += [f"## {title}", table([f"`{group}=`", "what it is"], rows)]
         parts.append(f"Parameters, set with `{key}=VALUE`, by `{group}.name`:")
         parts.append(
-            table(["name", "parameters"], [(f"`{name}`", fields(model)) for name, model in known.items()])
+            table(["name", "parameters"], [(f"`{name}`", fields(model)) for name, model in models_of.items()])
         )
     return page("Data sets, partitions, models", *parts)
 
 
-# Hooks and rules ---------------------------------------------------------------------------------
+# Methods -----------------------------------------------------------------------------------------
+
+
+def methods() -> str:
+    """The methods with their papers and files, and the rules that they consist of."""
+    rules_of_slots = [
+        (f"`{slot}`", f"`{name}`", _prose(method.describe(slot, name)), fields(registry.get(slot, name)))
+        for slot, registry in method.registered.items()
+        for name in method.names(slot)
+    ]
+    return page(
+        "Methods",
+        "Each method is one file. `tests/methods/` compares its code with stored outputs of public reference code, "
+        "with its paper's update rule on quadratic clients whose optimum is known, or with values that were computed "
+        "by hand.",
+        table(["method", "paper", "file in `methods/`", "what it changes", "in `conf/`"], algorithms()),
+        "## Rules",
+        "A method is made of rules. A hyper-parameter is set with `method.client.RULE.KEY=VALUE`, "
+        "`method.server.SLOT.KEY=VALUE` or `selection.KEY=VALUE`. One without a default has its value, and the "
+        "source of it, in the method's file in `conf/method/`.",
+        table(["slot", "rule", "what it does", "hyper-parameters"], rules_of_slots),
+    )
+
+
+def algorithms() -> list[tuple[str, ...]]:
+    """The rows of the table of methods by name, then of selections. Raises `BrokenFile` if one cannot be imported."""
+    for text in broken_files("methods").values():
+        raise BrokenFile(text)
+    rows = []
+    for folder in ("", "selection/"):
+        files = (ROOT / "methods" / folder).glob("[!_]*.py")
+        rows += sorted((_algorithm(folder, path.stem) for path in files), key=lambda row: row[0].lower())
+    return rows
+
+
+def _algorithm(folder: str, stem: str) -> tuple[str, ...]:
+    """Name, paper, file, what its rules change, and the files of ``conf`` that use it."""
+    module = importlib.import_module(f"methods.{folder}{stem}".replace("/", "."))
+    members = [item for item in vars(module).values() if getattr(item, "__module__", "") == module.__name__]
+    classes = [item for item in members if inspect.isclass(item) and issubclass(item, rules.Rule)]
+    changes = [inspect.getdoc(rule) or "" for rule in classes if not inspect.isabstract(rule)]
+    text = module.__doc__ or ""
+    name, _, title = text.strip().splitlines()[0].rstrip(".").partition(": ")
+    link = re.search(r"https://\S+[^\s,]", text)
+    if folder:
+        files = [file for file in group_names("selection") if load_group("selection", file)["name"] == stem]
+    else:
+        words = {stem, *re.findall(r"\w+", name.lower())}
+        files = []
+        for file in group_names("method"):
+            parts = {
+                part.partition("_")[0] for part in file.split("+")
+            }  # of fedavgm+fedprox: fedavgm, fedprox
+            files += [file] if words & parts else []
+    return (
+        name,
+        f"[{title}]({link[0]})" if link else title,
+        f"`{folder}{stem}.py`",
+        " ".join(dict.fromkeys(change.splitlines()[0] for change in changes)),
+        ", ".join(f"`{file}`" for file in files),
+    )
+
+
+# Hooks -------------------------------------------------------------------------------------------
 
 
 def hooks() -> str:
@@ -217,9 +296,9 @@ def hooks() -> str:
 
 
 def _hooks(base: type[rules.Rule]) -> Iterator[tuple[str, str]]:
-    classes = [each for each in reversed(base.__mro__) if each.__module__ == rules.__name__]
+    classes = [cls for cls in reversed(base.__mro__) if cls.__module__ == rules.__name__]
     members = {
-        name: value for each in classes for name, value in vars(each).items() if not name.startswith("_")
+        name: value for cls in classes for name, value in vars(cls).items() if not name.startswith("_")
     }
     for name, value in members.items():
         function = value.fget if isinstance(value, property) else value
@@ -236,13 +315,3 @@ def _prose(docstring: str) -> str:
     prose, _, attributes = text.partition("\nAttributes:\n")
     items = re.sub(r"\n {8,}", " ", attributes)
     return (prose.strip() + "\n\n" + re.sub(r"^ {4}(\w+):", r"- `\1`:", items, flags=re.MULTILINE)).strip()
-
-
-def rule_table() -> str:
-    """Every rule with its hyper-parameters."""
-    rows = []
-    for slot, registry in method.registered.items():
-        for name in method.names(slot):
-            shown = fields(registry.get(slot, name))
-            rows.append((f"`{slot}`", f"`{name}`", _prose(method.describe(slot, name)), shown))
-    return table(["slot", "rule", "what it does", "hyper-parameters"], rows)

@@ -9,7 +9,6 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from pydantic import Field
 
@@ -26,9 +25,6 @@ from benchmark.runs.files import write_with_folder
 from benchmark.runs.index import RunIndex
 from benchmark.runs.status import RunState
 from benchmark.runs.store import ResultsFolder
-
-if TYPE_CHECKING:
-    from benchmark.reports.tables import Table
 
 
 class ReportOptions(TableQuery):
@@ -54,12 +50,13 @@ def write_report(query: TableQuery, index: RunIndex, out: Path | None = None) ->
     )
     plans = [(*plan, query.command(f"table name={plan[0].name} preset={query.preset}")) for plan in tables]
     plans += _sweeps(index) if not query.selects else []
-    from benchmark.reports.collect import collect
-    from benchmark.reports.details import Details
-    from benchmark.reports.layout import as_table
-    from benchmark.reports.render.html.page import Section, render
+    import pandas as pd
 
-    chapters, details = load(), Details(index, query)
+    from benchmark.reports import collect, details, layout
+    from benchmark.reports import tables as text_tables
+    from benchmark.reports.render.html import page
+
+    chapters, panels = load(), details.Details(index, query)
     newest, sections, absent, shown = 0.0, [], [], dict[str, RunState]()
     for spec, cells, command in plans:
         runs = unique_runs([cells])
@@ -70,22 +67,25 @@ def write_report(query: TableQuery, index: RunIndex, out: Path | None = None) ->
             continue
         newest = max(newest, *(status.updated for status in statuses))
         shown |= {key: index.state(key) for key in runs}
-        results = collect(spec, query.preset if spec.paper != "sweep" else spec.presets[0], cells, index)
-        details.add(results, cells, command)
-        sections.append(Section(results, as_table(results), command, _entries(chapters, spec)))
+        results = collect.collect(
+            spec, query.preset if spec.paper != "sweep" else spec.presets[0], cells, index
+        )
+        panels.add(results, cells, command)
+        sections.append(page.Section(results, layout.as_table(results), command, _entries(chapters, spec)))
+    names = [section.table.name for section in sections]
     folder = out or query.results / "report"
-    page = render(
+    content = page.render(
         query.preset,
         Counter(shown.values()),
         sections,
         absent,
-        list(_texts(query, [section.table.name for section in sections])),
-        {"cells": details.cells, "partitions": details.partitions},
+        [text_tables.text_table(path.stem, path.stem, pd.read_csv(path)) for path in _texts(query, names)],
+        {"cells": panels.cells, "partitions": panels.partitions},
         os.path.relpath(query.results, folder),
         time.strftime("%Y-%m-%d", time.gmtime(newest)) if newest else "",
     )
     path = folder / "index.html"
-    write_with_folder(path, page.encode(), durable=False)
+    write_with_folder(path, content.encode(), durable=False)
     return path
 
 
@@ -121,25 +121,21 @@ def _entries(chapters: Sequence[Chapter], spec: TableSpec) -> list[LedgerEntry]:
     entries = []
     for chapter in chapters:
         for entry in chapter.entries:
-            base, of_paper = entry.base, chapter.paper == spec.paper
+            base = entry.base
             if base.cell is not None:
                 touches = base.cell.table == spec.name
             elif base.method or base.selection:
                 touches = base.method in methods or base.selection in selections
             else:
-                touches = of_paper
+                touches = chapter.paper == spec.paper
             entries += [entry] if touches else []
     return entries
 
 
-def _texts(query: TableQuery, shown: Sequence[str]) -> Iterator["Table"]:
-    """What analyses have written beside the tables of runs."""
-    import pandas as pd
-
-    from benchmark.reports.tables import text_table
-
+def _texts(query: TableQuery, shown: Sequence[str]) -> Iterator[Path]:
+    """The files that analyses have written beside the tables of runs."""
     for path in sorted((query.results / "tables" / query.preset).glob("*.csv")):
         name, dot, _ = path.stem.partition(".")  # another form of a table has a second ending
         whole = name.removesuffix("_part")
         if not dot and whole not in shown and whole not in conf_files("table"):
-            yield text_table(name, name, pd.read_csv(path))
+            yield path

@@ -49,12 +49,11 @@ def main(words: Sequence[str]) -> int:
 def make_tables(options: TableOptions) -> tuple[int, list[TableResults]]:
     """As the command: its exit code, and the results of the tables that are made of runs."""
     plans, analyses = plans_of(options, options), find_analyses(options)
+    from benchmark.reports import layout, write
     from benchmark.reports.collect import collect
-    from benchmark.reports.layout import as_table, check_show
-    from benchmark.reports.write import write
 
     for spec, _ in plans:
-        check_show(spec, options.show)
+        layout.check_show(spec, options.show)
     overview = RunOverview(RunIndex(ResultsFolder(options.results, options.stale).open()))
     folder = options.out or options.results / "tables" / options.preset
     needed = [*plans]
@@ -71,10 +70,10 @@ def make_tables(options: TableOptions) -> tuple[int, list[TableResults]]:
         overview.refresh(unique_runs([cells for _, cells in plans]))
         results[:] = [collect(spec, options.preset, cells, overview.index) for spec, cells in plans]
         for (spec, cells), result in zip(plans, results, strict=True):
-            table = as_table(result, options.show)
+            table = layout.as_table(result, options.show)
             # The whole table may lie in the folder of the preset.
             table = replace(table, name=spec.name + "_part" * (spec.is_part and options.out is None))
-            written.append((table, f"{spec.name}: {_summary(overview, cells)}; {write(table, folder)}"))
+            written.append((table, f"{spec.name}: {_summary(overview, cells)}; {write.write(table, folder)}"))
 
     def seed_ended(seed: int) -> None:
         try:
@@ -88,7 +87,8 @@ def make_tables(options: TableOptions) -> tuple[int, list[TableResults]]:
         write_tables()
         for made in analyses if code != 130 else ():
             built = find(made.analysis).from_query(options)
-            written.append((built, f"{built.name}: by `analyse {made.analysis}`; {write(built, folder)}"))
+            where = write.write(built, folder)
+            written.append((built, f"{built.name}: by `analyse {made.analysis}`; {where}"))
         _print_results(written, with_tables=sys.stdout.isatty() and code != 130)
     if code != 130:
         print(f"report: {report_of_all(options, overview.index)}")

@@ -68,7 +68,6 @@ class Search:
 
     Attributes:
         spec: The table, cut to the selected cells.
-        grid, options: As given.
         splits: Cells with runs -> share of the training data that is held out.
         planned: The cells for every point of the grid.
         applied: Columns that are not searched and get the choice of their row.
@@ -109,10 +108,10 @@ def main(words: Sequence[str]) -> int:
         if code == 130:
             return code
         for search in searches:
-            chosen, complete = _choose(search, index, command)
-            if chosen:
+            cells, complete = _choose(search, index, command)
+            if cells:
                 before = tuned.read(search.spec, options.preset)
-                print(f"chosen values: {tuning.write_tuned(folder, before, chosen)}")
+                print(f"chosen values: {tuning.write_tuned(folder, before, cells)}")
             code = code if complete else 1
     return code
 
@@ -124,9 +123,11 @@ def _tables(options: TuneOptions, method: str) -> list[TableSpec]:
     specs = whole_tables(options)
     fitting = [spec for spec in specs if any(row.method_name == method for row in spec.rows)]
     if not fitting:
-        known = sorted({row.method_name for spec in specs for row in spec.rows})
+        methods = sorted({row.method_name for spec in specs for row in spec.rows})
         names = ", ".join(spec.name for spec in specs)
-        raise ConfigError(wrong("method", method, f"a method of {names}: {', '.join(known)}", known=known))
+        raise ConfigError(
+            wrong("method", method, f"a method of {names}: {', '.join(methods)}", known=methods)
+        )
     judged = [spec for spec in fitting if spec.metric in QUALITIES]
     if not judged:
         expected = f"one of {', '.join(QUALITIES)}, to compare values on a validation split"
@@ -135,10 +136,10 @@ def _tables(options: TuneOptions, method: str) -> list[TableSpec]:
 
 
 def _search(whole: TableSpec, grid: SearchGrid, options: TuneOptions) -> Search:
-    own = [row.key for row in whole.rows if row.method_name == grid.method]
-    rows = matching(own, options.rows, "rows", f"table {whole.name} with method {grid.method}")
-    runs = [column.key for column in whole.run_columns]
-    columns = matching(runs, options.columns, "columns", f"table {whole.name} without averages")
+    of_method = [row.key for row in whole.rows if row.method_name == grid.method]
+    rows = matching(of_method, options.rows, "rows", f"table {whole.name} with method {grid.method}")
+    with_runs = [column.key for column in whole.run_columns]
+    columns = matching(with_runs, options.columns, "columns", f"table {whole.name} without averages")
     spec = whole.cut(rows, columns)
     applied: list[str] = []
     if options.apply is not None:
@@ -146,7 +147,7 @@ def _search(whole: TableSpec, grid: SearchGrid, options: TuneOptions) -> Search:
             raise ConfigError(
                 "apply: needs share=row, one choice for a row; without it each column has its own."
             )
-        named = matching(runs, options.apply, "apply", f"table {whole.name}")
+        named = matching(with_runs, options.apply, "apply", f"table {whole.name}")
         applied = [key for key in named if key not in columns]
     split, preset, seeds = options.validation, options.preset, range(options.seeds)
     extra = run_settings(ResultsFolder(options.results, options.stale), options)
@@ -163,11 +164,11 @@ def _search(whole: TableSpec, grid: SearchGrid, options: TuneOptions) -> Search:
     source = shown_path(tuning.grid_path(grid.method))
     planned = []
     for values in grid.points:
-        chosen = {
+        tried = {
             key: TunedValues({**values, "evaluation.validation": held_out}, source)
             for key, held_out in splits.items()
         }
-        planned.append(plan(spec, preset, seeds, extra, chosen))
+        planned.append(plan(spec, preset, seeds, extra, tried))
     return Search(spec, grid, options, splits, planned, applied)
 
 
@@ -177,19 +178,16 @@ def _choose(search: Search, index: RunIndex, command: str) -> tuple[dict[CellKey
     chosen: dict[CellKey, TunedCell] = {}
     for row in search.spec.rows:
         keys = [key for key in search.splits if key[0] == row.key]
-        found = {key: points for key in keys if (points := _points(search, key, index)) is not None}
+        ended = {key: points for key in keys if (points := _points(search, key, index)) is not None}
         if search.by_row:
-            complete = len(found) == len(keys)
-            found = dict(zip(keys, tuning.shared(list(found.values())), strict=True)) if complete else {}
-        picked = {}
-        for key, points in found.items():
-            scores = [each.over_columns if search.by_row else each.validation for each in points]
-            picked[key] = tuning.best(scores, higher)
-        if found:
-            _show(search, row.label, found, picked)
+            means = tuning.shared(list(ended.values())) if len(ended) == len(keys) else []
+            ended = dict(zip(keys, means, strict=False))
+        best = {key: tuning.best(points, higher, search.by_row) for key, points in ended.items()}
+        if ended:
+            _show(search, row.label, ended, best)
         cells = {
-            key: _tuned(search, key, found[key], number, index.results, command)
-            for key, number in picked.items()
+            key: _tuned(search, key, ended[key], number, index.results, command)
+            for key, number in best.items()
             if number is not None
         }
         chosen |= cells
@@ -208,22 +206,21 @@ def _points(search: Search, key: CellKey, index: RunIndex) -> list[Point] | None
     """What each point of the grid reached in one cell, or None if a run has not ended."""
     from benchmark.reports.collect import validation_value
 
-    found = []
+    points = []
     for values, cells in zip(search.grid.points, search.planned, strict=True):
         runs = cells[key].runs
         if not all(index.has_ended(run.key) for run in runs):
             return None
         reached = [validation_value(search.spec, run.preset, run.key, index) for run in runs]
-        found.append(tuning.point(values, reached, [f"runs/{run.key}" for run in runs]))
-    return found
+        points.append(tuning.point(values, reached, [f"runs/{run.key}" for run in runs]))
+    return points
 
 
 def _tuned(
     search: Search, key: CellKey, points: Sequence[Point], number: int, results: ResultsFolder, command: str
 ) -> TunedCell:
-    metas = [read_json(results.root / run / "meta.json") or {} for each in points for run in each.runs]
+    metas = [read_json(results.root / run / "meta.json") or {} for point in points for run in point.runs]
     commits = {meta.get("commit", "")[:12] + (" with changes" if meta.get("dirty") else "") for meta in metas}
-    together = [column for row, column in search.splits if row == key[0]] if search.by_row else []
     return TunedCell(
         method=search.grid.method,
         chosen=points[number].values,
@@ -232,7 +229,7 @@ def _tuned(
         split=search.splits[key],
         seeds=search.options.seeds,
         share=search.options.share,
-        columns=tuple(together),
+        columns=tuple(column for row, column in search.splits if search.by_row and row == key[0]),
         command=command,
         commit=", ".join(sorted(commits)),
         grid=tuple(points),
@@ -240,27 +237,26 @@ def _tuned(
 
 
 def _show(
-    search: Search, label: str, found: Mapping[CellKey, Sequence[Point]], picked: Mapping[CellKey, int | None]
+    search: Search, label: str, ended: Mapping[CellKey, Sequence[Point]], best: Mapping[CellKey, int | None]
 ) -> None:
     """Print the grid of a row: a line for each point, a column for each column of the table, * for the choice."""
-    from benchmark.reports.notes import full_label, short_name, shown_value
+    from benchmark.reports import notes
 
     spec, metric = search.spec, search.spec.metric_format
 
-    def shown(value: float | None, marked: bool) -> str:
+    def shown(value: float | None, is_best: bool) -> str:
         text = "diverged" if value is None else f"{value * metric.scale:.2f}"
-        return f"{text} *" if marked else text
+        return f"{text} *" if is_best else text
 
-    view = TextTable(*(short_name(key) for key in search.grid.grid))
-    for name in [*(full_label(spec.column(column)) for _, column in found), *["mean"] * search.by_row]:
+    view = TextTable(*(notes.short_name(key) for key in search.grid.grid))
+    for name in [*(notes.full_label(spec.column(column)) for _, column in ended), *["mean"] * search.by_row]:
         view.add_column(name, justify="right")
     for index, values in enumerate(search.grid.points):
-        texts = [shown_value(value) for value in values.values()]
-        for key, points in found.items():
-            texts.append(shown(points[index].validation, picked[key] == index and not search.by_row))
+        texts = [notes.shown_value(value) for value in values.values()]
+        for key, points in ended.items():
+            texts.append(shown(points[index].validation, best[key] == index and not search.by_row))
         if search.by_row:
-            first, points = next(iter(found.items()))
-            texts.append(shown(points[index].over_columns, picked[first] == index))
+            texts.append(shown(points[index].over_columns, best[key] == index))
         view.add_row(*texts)
     seeds = f"{search.options.seeds} seed{'s' * (search.options.seeds > 1)}"
     unit = f" in {metric.unit}" if metric.unit else ""

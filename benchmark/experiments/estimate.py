@@ -40,7 +40,6 @@ RUN_BYTES = 6 * 4096
 ROUND_BYTES = 12 * 100
 """Disk space of the records of a round in bytes."""
 
-
 YEAR = 24 * 365.25
 """Hours. For work that takes longer than a year there is advice."""
 
@@ -112,8 +111,8 @@ def _facts(run: RunConfig) -> Facts | None:
 def blocks(table: str, runs: Sequence[RunConfig]) -> list[RunBlock]:
     """The runs of a table by configuration, without those on data of unknown size."""
     counts = Counter(run.hash for run in runs)
-    known = [(run, _facts(run)) for run in {run.hash: run for run in runs}.values()]
-    return [_block(table, run, counts[run.hash], facts) for run, facts in known if facts is not None]
+    with_facts = [(run, _facts(run)) for run in {run.hash: run for run in runs}.values()]
+    return [_block(table, run, counts[run.hash], facts) for run, facts in with_facts if facts is not None]
 
 
 def _block(table: str, run: RunConfig, runs: int, facts: Facts) -> RunBlock:
@@ -151,12 +150,10 @@ def rates(blocks: Sequence[RunBlock], device: str, store: Path, again: bool = Fa
     ``store`` is a file with the rates of earlier commands on this device. Those are not measured ``again``.
     """
     stored: dict[str, Rate] = {}
-    with suppress(
-        OSError, ValueError, TypeError, AttributeError
-    ):  # none yet, or damaged: they are measured again
+    # A file that is not there or damaged is written anew.
+    with suppress(OSError, ValueError, TypeError, AttributeError):
         stored = {key: Rate(*rate) for key, rate in json.loads(store.read_bytes()).items()}
-    before = dict(stored)
-    measured: dict[Hashable, Rate] = {}
+    before, measured = dict(stored), dict[Hashable, Rate]()
     for shape, block in {block.shape: block for block in blocks}.items():
         key = f"{shape} {device} {block.run.runtime.threads} {platform.node()} {processor()}"
         if key not in stored or again:

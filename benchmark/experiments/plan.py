@@ -42,22 +42,6 @@ class TunedValues:
 
 
 @dataclass(frozen=True)
-class SeedRuns(Sequence[RunConfig]):
-    """The runs of a configuration, one per seed. They are made when they are asked for: a sweep may have 100,000."""
-
-    first: RunConfig
-    seeds: Sequence[int]
-
-    def __len__(self) -> int:
-        return len(self.seeds)
-
-    def __getitem__(self, place: Any) -> Any:
-        if isinstance(place, slice):
-            return SeedRuns(self.first, self.seeds[place])
-        return with_seed(self.first, self.seeds[place])
-
-
-@dataclass(frozen=True)
 class PlannedCell:
     """One cell of a table, with one run per seed; ``state`` is ``ok`` or says why there are no runs.
 
@@ -80,10 +64,9 @@ Cells = dict[tuple[str, str], PlannedCell]
 def check_names(run: RunConfig) -> None:
     """Raise a `UserError` if there is no such model, partition or data set. Imports no torch."""
     name = run.model.name
-    known = sorted({str(load_group("model", file)["name"]) for file in group_names("model")})
-    if name not in known:
-        raise ConfigError(wrong("model.name", name, f"one of {', '.join(known)}", known=known))
-
+    models = sorted({str(load_group("model", file)["name"]) for file in group_names("model")})
+    if name not in models:
+        raise ConfigError(wrong("model.name", name, f"one of {', '.join(models)}", known=models))
     partitions.make(run.partition.name, run.partition.parameters)
     datasets.get(run.dataset.name)
 
@@ -131,7 +114,8 @@ def plan(
             first = resolve(plain)
         except ValueError as error:
             raise _in_cell(spec, cell, error) from error
-        cells[key] = replace(cell, runs=SeedRuns(first, tuple(seeds)), options=options, plain=plain)
+        runs = tuple(with_seed(first, seed) for seed in seeds)
+        cells[key] = replace(cell, runs=runs, options=options, plain=plain)
     return cells
 
 

@@ -240,8 +240,8 @@ class TableSpec(FileModel):
         for rule in self.which_round.values():
             WhichRound.parse(rule)
         for number, entry in enumerate(self.overrides):
-            for what, known in (("row", rows), ("column", runs), ("preset", self.presets)):
-                matching(known, getattr(entry, what), f"overrides.{number}.{what}", "the table")
+            for what, names in (("row", rows), ("column", runs), ("preset", self.presets)):
+                matching(names, getattr(entry, what), f"overrides.{number}.{what}", "the table")
         if self.reference_row:
             _check_known("reference_row", self.reference_row, rows)
         if bool(self.metric_format.of) != bool(self.reference_row):
@@ -295,16 +295,16 @@ class TableSpec(FileModel):
         Raises:
             ConfigError: Unknown row, column or preset, or a column that is an average and has no runs of its own.
         """
-        chosen, where = self.row(row), self.column(column)
+        of_row, of_column = self.row(row), self.column(column)
         self.check_preset(preset)
-        if where.average_of:
+        if of_column.average_of:
             raise ConfigError(
                 f"table {self.name}: column {column!r} averages other columns and has no runs of its own."
             )
-        if preset not in (where.presets or self.presets):
+        if preset not in (of_column.presets or self.presets):
             return None
         merged = Settings()
-        for part in (*self.overrides, where, chosen):
+        for part in (*self.overrides, of_column, of_row):
             if not isinstance(part, Override) or part.matches(row, column, preset):
                 merged = merge(merged, part.settings)
         return merged

@@ -39,31 +39,31 @@ def extend(node: Mapping[str, Any], folder: Path | None = None) -> dict[str, Any
     Raises:
         ConfigError: The other file does not exist, or does not have the rows or columns that are taken over.
     """
-    own = {key: value for key, value in node.items() if key != "extends"}
+    content = {key: value for key, value in node.items() if key != "extends"}
     if "extends" not in node:
-        return own
+        return content
     path = _path(str(node["extends"]), folder)
     if path is None:
-        known = [*_names(folder), *conf_files("table")]
-        raise ConfigError(wrong("extends", node["extends"], "the name of a file of conf/table", known=known))
+        names = [*_names(folder), *conf_files("table")]
+        raise ConfigError(wrong("extends", node["extends"], "the name of a file of conf/table", known=names))
     base = extend(read_yaml(path, "table"), folder)
-    whole = base | own
+    whole = base | content
     for part in ("rows", "columns"):
-        if isinstance(own.get(part), list):
-            whole[part] = _take_over(part, base.get(part, []), own[part])
+        if isinstance(content.get(part), list):
+            whole[part] = _take_over(part, base.get(part, []), content[part])
     inherited = [used for entry in base.get("overrides", []) if (used := _used(entry, whole))]
-    return whole | {"overrides": [*inherited, *own.get("overrides", [])]}
+    return whole | {"overrides": [*inherited, *content.get("overrides", [])]}
 
 
-def _take_over(part: str, base: Sequence[Any], own: Sequence[Any]) -> list[Any]:
+def _take_over(part: str, base: Sequence[Any], entries: Sequence[Any]) -> list[Any]:
     result = []
-    for entry in own:
+    for entry in entries:
         changes = merge({}, entry if isinstance(entry, Mapping) else {"key": entry})
         pattern = str(changes.get("key", ""))
         matches = [old for old in base if fits(str(old["key"]), pattern)]
         if not matches and (len(changes) == 1 or "*" in pattern):
-            known = _keys(base)
-            raise ConfigError(wrong(part, pattern, "a key or pattern of the extended table", known=known))
+            expected = "a key or pattern of the extended table"
+            raise ConfigError(wrong(part, pattern, expected, known=_keys(base)))
         result += [merge(merge(old, changes), {"key": old["key"]}) for old in matches] or [changes]
     return result
 

@@ -1,4 +1,4 @@
-"""SearchGrid search: the grid of a method, the choice among its points, and the file of chosen values.
+"""Grid search: the grid of a method, the choice among its points, and the file of chosen values.
 
 ``conf/tune/<method>.yaml`` holds the grid. Points are compared by their results on a validation split that is held out
 of the clients' training data, never by test results. ``results/tuned/<preset>/<table>.yaml`` holds the chosen values of
@@ -78,9 +78,9 @@ def load_grid(method: str, folder: Path | None = None) -> SearchGrid:
     """The grid of ``method``; `ConfigError`, naming the file, if it does not exist or does not fit."""
     path = grid_path(method, folder)
     if not path.is_file():
-        known = sorted(conf_files("tune"))
-        expected = f"a method with a grid (conf/tune/): {', '.join(known)}"
-        raise ConfigError(wrong("method", method, expected, known=known))
+        methods = sorted(conf_files("tune"))
+        expected = f"a method with a grid (conf/tune/): {', '.join(methods)}"
+        raise ConfigError(wrong("method", method, expected, known=methods))
     grid = read_model(SearchGrid, path, "grid")
     if grid.method != method:
         expected = f"{method}, the name of the file"
@@ -113,24 +113,25 @@ def _mean(values: Sequence[float | None]) -> float | None:
     return math.fsum(numbers) / len(numbers) if numbers and len(numbers) == len(values) else None
 
 
-def point(values: Values, found: Sequence[float | None], runs: Sequence[str] = ()) -> Point:
+def point(values: Values, reached: Sequence[float | None], runs: Sequence[str] = ()) -> Point:
     """The point for the validation values of its runs, one per seed; None or NaN for a run that diverged."""
-    good = [value if value is not None and math.isfinite(value) else None for value in found]
+    good = [value if value is not None and math.isfinite(value) else None for value in reached]
     return Point(values=values, validation=_mean(good), diverged=good.count(None), runs=tuple(runs))
 
 
-def best(scores: Sequence[float | None], higher_is_better: bool) -> int | None:
-    """Index of the best score, the first of equal ones; scores that are None are left out; None if all are."""
-    scored = {index: score for index, score in enumerate(scores) if score is not None}
+def best(points: Sequence[Point], higher_is_better: bool, by_row: bool) -> int | None:
+    """Index of the best point, the first of equal ones, in its cell or over columns; None if all have diverged."""
+    values = [point.over_columns if by_row else point.validation for point in points]
+    scored = {index: value for index, value in enumerate(values) if value is not None}
     choose = max if higher_is_better else min
     return choose(scored, key=scored.__getitem__, default=None)
 
 
 def shared(columns: Sequence[Sequence[Point]]) -> list[list[Point]]:
     """Points of several columns, all in the order of the grid, with their mean over the columns."""
-    means = [_mean([each.validation for each in several]) for several in zip(*columns, strict=True)]
+    means = [_mean([point.validation for point in several]) for several in zip(*columns, strict=True)]
     return [
-        [each.model_copy(update={"over_columns": mean}) for each, mean in zip(points, means, strict=True)]
+        [point.model_copy(update={"over_columns": mean}) for point, mean in zip(points, means, strict=True)]
         for points in columns
     ]
 
@@ -166,16 +167,14 @@ class TunedCell(FileModel):
         """What contradicts the choice: its own trials, or those of the ``others`` of its row whose choice it took."""
         donors = [self] if self.grid else [cell for cell in others if cell.columns == self.columns]
         searched = [cell for cell in donors if cell.grid]
-        best_of = [cell.grid[index].values for cell in searched if (index := cell.best_index()) is not None]
+        best_of = []
+        for cell in searched:
+            number = best(cell.grid, METRICS[cell.metric].higher_is_better, cell.share == "row")
+            best_of += [] if number is None else [cell.grid[number].values]
         if not searched or self.chosen in best_of:
             return ""
         expected = f"the best of its trials, {' or '.join(map(str, best_of)) or 'none of which has ended'}"
         return wrong("chosen", self.chosen, expected)
-
-    def best_index(self) -> int | None:
-        """Index of the best trial."""
-        scores = [each.over_columns if self.share == "row" else each.validation for each in self.grid]
-        return best(scores, METRICS[self.metric].higher_is_better)
 
 
 class TunedTable(FileModel):
@@ -232,7 +231,7 @@ class TunedFolder:
         path = self.find(preset, spec.name)
         if path is None:
             return {}
-        result = {}
+        source, result = shown_path(path), {}
         for row, cells in self.read(spec, preset).cells.items():
             for column, cell in cells.items():
                 try:
@@ -242,7 +241,6 @@ class TunedFolder:
                 except ConfigError as error:
                     said = f"row {row}: {error} Delete the entry, or set tuned=off."
                     raise ConfigError(f"tuned file {path}: {said}") from error
-                source = shown_path(path)
                 result[row, column] = TunedValues(cell.chosen, source, cell.split, cell.seeds, cell.columns)
         return result
 

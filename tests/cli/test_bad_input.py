@@ -4,11 +4,7 @@ Messages are matched by key, value and suggestion, not by their wording.
 """
 
 import json
-import os
-import re
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -49,56 +45,7 @@ def refused(refusal: Any, finished: Path) -> Iterator[Callable[..., str]]:
     assert {name: after.get(name) for name in before} == before
 
 
-# Names, keys and values ---------------------------------------------------------------------------------------------
-
-# Words of the command line; what the message names, separated by spaces; the suggestion.
-NAMES = [
-    ("run method=fedprx", "method: 'fedprx' fedavg, (conf/method/)", "fedprox"),
-    ("run selection.name=roundrobin", "'roundrobin'", "round_robin"),
-    ("run +train.lrr=1", "train.lrr:", "lr"),
-    ("run partition=iid +partition.clints=1", "clints clients", ""),
-    ("run method=fedprox method.client.fedprox.nu=1", "method.client.fedprox.nu:", "method.client.fedprox.mu"),
-    ("run +method.client.fedprx={}", "'fedprx'", "fedprox"),
-    ("run dataset=ham10000 dataset.options.siz=64", "'ham10000' siz: strict, size,", "size"),
-    ("run dataset=spawrious dataset.options.breeds=3", "'spawrious' breeds: 3", ""),
-    ("run dataset.option.size=64", "dataset.option.size:", "dataset.options"),
-    ("table name=fedsdc_table1 dataset.options.nois=1", "fedsdc_table1, fedavgm, iid: 'standin' nois:", "noise"),
-    ("plan name=fedsdc_table1 preset=paper columns=niid1 dataset.options.helt_out=1", "niid1: 'ham10000'", "held_out"),
-    ("tune name=fedmr_table1 method=fedprox out=a dataset.options.nois=1", "fedmr_table1, nois:", "noise"),
-    ("tune name=fedmr_table1 method=fedprox dataset.options.noise=1", "dataset.options: out=FOLDER, tuned=FOLDER", ""),
-    ("figure name=leaderboard dataset.options.nois=1", "leaderboard, nois:", "noise"),
-    ("analyse leaderboard dataset.options.nois=1", "leaderboard, nois:", "noise"),
-    ("fidelity effects dataset.options.noise=1", "dataset.options.noise", ""),
-    # A word that is right, and added, is not the one to blame.
-    ("run +partition.note=1 train.lrr=1", "train.lrr:", "train.lr"),
-    ("rum train.lr=1", "command: 'rum'", "run"),
-    ("list method", "list: 'method'", "methods"),
-    ("data prepair fake", "data: 'prepair'", "prepare"),
-    ("data prepare", "dataset: acevedo, bodzas, cifar10", ""),
-    ("data prepare fake", "data prepare: 'fake' dataset=FILE", ""),
-    ("data check dataset=fake out=a.jpg", "out: 'a.jpg' .png", ""),
-    ("partition", "partition: show", ""),
-    ("partition show partition=dirichelt", "'dirichelt'", "dirichlet"),
-    ("partition show partition.alpa=1", "alpa alpha", ""),
-    ("partition show iid", "'iid' key=value", ""),
-    ("table paper=fedsd", "'fedsd'", "fedsdc"),
-    ("table table=9", "9 fedmr_table1", ""),
-    ("table name=fedmr_tabel1", "name: 'fedmr_tabel1'", "fedmr_table1"),
-    ("table name=fedmr_table1 rows=fedagv", "rows: 'fedagv'", "fedavg"),
-    ("table paper=fedmr columns=fmnist/p5c3", "columns: 'fmnist/p5c3'", "fmnist/p5c2"),
-    ("table paper=feddiverse table=2 device=tpu", "device: 'tpu' cuda:NUMBER", ""),
-    ("bench sped", "bench: 'sped'", "speed"),
-    ("bench device=gpu", "device: 'gpu' cuda", ""),
-    ("bench size=mini", "size: 'mini' device=cpu", ""),
-    ("bench speed device=cpu", "bench: 'speed' device=cpu", ""),
-    ("table show=diference", "show: 'diference'", "difference"),
-    ("table name=fedld_ablation_small preset=small show=difference", "show: 'difference' fedld_ablation_small", ""),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("words", "named", "suggested"), NAMES, ids=[words for words, _, _ in NAMES])
-def test_names_and_keys(refused: Any, words: str, named: str, suggested: str) -> None:
-    refused(words.split(), *named.split(" "), f"Did you mean '{suggested}'" if suggested else "")
+# Values ------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -111,7 +58,6 @@ def test_names_and_keys(refused: Any, words: str, named: str, suggested: str) ->
         ("dataset.train_per_class=25", "dataset.train_per_class: 25 24"),
         ("method=fedavgm method.server.optimizer.beta=2", "method.server.optimizer.beta: 2"),
         ("method=fedavgm method.server.optimizer.name=add", "optimizer.beta:"),
-        ("seed=0,1", "seed: -m"),
     ],
 )  # fmt: skip
 def test_values(refused: Any, words: str, named: str) -> None:
@@ -212,25 +158,6 @@ def test_a_run_that_is_at_work_or_damaged(refused: Any, cli: Any) -> None:
         refused(words, "another process")
 
 
-@pytest.mark.parametrize(
-    ("words", "named"),
-    [
-        ("launcher=slurm", "`sbatch` launcher=local"),
-        ("launcher=slurm launcher.partion=gpu", "launcher.partion: 'partition'?"),
-        ("launcher=slurm launcher.time=[1", "launcher.time: '[1'"),
-        ("launcher=slurm launcher.name=local", "launcher.name: launcher=NAME"),
-        ("launcher=slurm launcher.retries=many", "launcher.retries: 'many'"),
-        ("launcher.grece=3", "launcher.grece: 'grace'? conf/launcher/local.yaml"),
-        ("launcher=pbs", "launcher: 'pbs' inline, local, slurm"),
-    ],
-)
-def test_settings_of_a_launcher(
-    refused: Any, toy: Any, words: str, named: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))  # a machine without SLURM
-    refused(["table", "seeds=1", *words.split()], *named.split())
-
-
 # Tables ------------------------------------------------------------------------------------------------------------
 
 
@@ -286,62 +213,3 @@ def test_a_table_that_is_no_yaml(refused: Any, toy: Any) -> None:
     for content in ("rows: [", "- a list", b"\xff"):
         Path("conf/toy_table1.yaml").write_bytes(content if isinstance(content, bytes) else content.encode())
         refused(["table"], "conf/toy_table1.yaml")
-
-
-# Before anything slow ----------------------------------------------------------------------------------------------
-
-SLOW = "matplotlib pandas seaborn sklearn submitit timm torch torchvision wandb"
-HYDRA = ("run", "partition show ")  # their words are Hydra's
-REFUSED = """
-nonsense
-table paper=x, table table=99, table name=x, table preset=x, table paper=fedmr rows=x, table paper=fedmr columns=x
-table seeds=0, table x=1, table x, table --x, table launcher=x, table launcher.x=1, table launcher=slurm
-table launcher=slurm launcher.time=x, table device=x, table tracking=x, table tracking=wandb tracking.mode=x
-table dataset.options.x=1, table tuned=x, table paper=fedmr preset=small columns=leaderboard
-tune, tune method=x, tune paper=fedmr table=1 method=fedprox columns=x
-figure paper=x, figure figure=99, figure name=x, figure preset=x, figure launcher.x=1
-analyse, analyse x, analyse leaderboard x=1, analyse resources preset=x
-fidelity x, fidelity effects ids=x, document x, track x, track tracking=off, track tracking.mode=x
-plan paper=x, plan timing=x, plan device=x, plan x
-status paper=x, status --x, verify paper=x, verify --x, logs, logs x, retry, retry --failed paper=x
-cancel, cancel paper=x, list x
-data, data x, data list x, data prepare, data prepare x, data prepare dataset=mnist x=1, data check dataset=mnist out=x
-partition, partition x, partition show x, partition show partition=x, partition show partition.x=1
-partition show dataset=x, partition show dataset.options.x=1
-checklist x, checklist paper=x, checklist name=x, checklist preset=x
-bench x, report x, report paper=x, doctor x, doctor paper=x, doctor preset=x, doctor launcher.x=1
-run x, run --x, run dataset=x, run train.x=1, run train.lr=x, run model.name=x, run partition.alpha=-1
-run dataset.options.x=1, run launcher=local, run -m launcher=x, run -m method=x,y
-"""
-CASES = [
-    case.strip() for line in REFUSED.split("\n") for case in re.split(", (?=[a-z])", line) if case.strip()
-]
-
-
-@pytest.fixture(scope="module")
-def answers(tmp_path_factory: pytest.TempPathFactory, root: Path) -> dict[str, list[Any]]:
-    """Case -> exit code and slow modules that were imported, of a process of its own for each case."""
-    code = f"""
-import json, os, sys
-from benchmark.__main__ import main
-for case in {CASES!r}:
-    if not os.fork():
-        code = main(case.split())
-        print(json.dumps([case, code, sorted({{*{SLOW.split()!r}, "hydra"}} & sys.modules.keys())]), flush=True)
-        os._exit(0)
-    os.wait()
-"""
-    folder = tmp_path_factory.mktemp("refused")
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=folder, env=os.environ | {"PYTHONPATH": str(root), "PATH": str(folder)}, capture_output=True, text=True,
-        check=False,
-    )  # fmt: skip
-    lines = done.stderr.splitlines()
-    assert len(lines) == len(CASES) and all(line.startswith("error: ") for line in lines), done.stderr
-    return {case: found for case, *found in map(json.loads, done.stdout.splitlines())}
-
-
-@pytest.mark.parametrize("case", CASES)
-def test_words_are_checked_before_anything_slow_is_imported(answers: dict[str, list[Any]], case: str) -> None:
-    assert answers[case] == [2, ["hydra"] if case.startswith(HYDRA) and "hydra" in answers[case][1] else []]

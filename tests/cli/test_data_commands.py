@@ -138,23 +138,3 @@ def test_options_come_on_top_of_those_of_the_file(cli: Cli, tmp_path: Path) -> N
     for answer in (cli(*words, "dataset.options.noise=0.0"), cli(*words)):
         assert answer.code == 0 and "of 3 x 8 x 8, 7 classes" in answer.out
     assert len(list(tmp_path.glob("standin-*"))) == 2
-
-
-@pytest.mark.parametrize(
-    ("words", "named"),
-    [
-        ("prepare dataset=mnits", "'mnits' 'mnist'?"),
-        ("prepare dataset=spawrious dataset.options.bredes=4", "'spawrious' bredes: breeds, size 'breeds'?"),
-        ("prepare dataset=spawrious dataset.options.breeds=3", "breeds 3 dataset.options.KEY=VALUE"),
-        ("prepare dataset=spawrious dataset.options.breeds=[2", "breeds: '[2'"),
-        # The options are right, the files are missing.
-        (
-            "prepare dataset=acevedo dataset.options.size=64 dataset.options.classes=folders data=nothing",
-            "Acevedo-20: 8 missing: basophil",
-        ),
-    ],
-)
-def test_mistakes(cli: Cli, words: str, named: str) -> None:
-    code, out, err = cli("data", *words.split())
-    assert code == 2 and out == "" and err.count("error: ") == 1
-    assert all(part in err for part in named.split()), err

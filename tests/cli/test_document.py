@@ -1,5 +1,6 @@
 """The pages of docs/reference: up to date, and complete."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -8,9 +9,9 @@ from pydantic import BaseModel
 
 from benchmark.analyses.registry import ANALYSES
 from benchmark.cli import COMMANDS
-from benchmark.cli.document import FOLDER, algorithms
+from benchmark.cli.document import FOLDER
 from benchmark.cli.options import LaunchOptions, words_of
-from benchmark.cli.reference import options_of
+from benchmark.cli.reference import algorithms, options_of
 from benchmark.config.compose import group_names
 from benchmark.config.schema import RunConfig, declared_settings
 from benchmark.launch.settings import LocalSettings
@@ -19,13 +20,13 @@ from benchmark.tracking import TrackingSettings
 
 
 def test_every_configured_method_is_in_the_table() -> None:
-    found = {one.name: one for one in algorithms()}
-    named = {name for one in found.values() for name in one.configured}
+    rows = {row[0]: row for row in algorithms()}
+    named = {name for row in rows.values() for name in re.findall("`(.+?)`", row[4])}
     assert named == {*group_names("method"), *group_names("selection")} - {"auto"}
     title = "[Stochastic Controlled Averaging for Federated Learning](https://arxiv.org/abs/1910.06378)"
     change = "Control variates against client drift."
-    assert found["SCAFFOLD"] == ("SCAFFOLD", title, "methods/scaffold.py", change, ("scaffold",))
-    assert found["FedAdam, FedYogi, FedAdagrad"].configured == ("fedadagrad", "fedadam", "fedyogi")
+    assert rows["SCAFFOLD"] == ("SCAFFOLD", title, "`scaffold.py`", change, "`scaffold`")
+    assert rows["FedAdam, FedYogi, FedAdagrad"][4] == "`fedadagrad`, `fedadam`, `fedyogi`"
 
 
 def test_the_pages_are_up_to_date_and_check_notices_a_change(cli: Any, tmp_path: Path) -> None:

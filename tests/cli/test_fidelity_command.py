@@ -116,9 +116,7 @@ def test_numbers_of_entries_that_were_not_chosen_stay(cli: Any, ledger: Path) ->
         ("fidelity effects ids=toy-rat", "'toy-rate'"),
         ("fidelity effects ids=fedmr-none", "toy-rate"),
         ("fidelity effects preset=small", "preset small"),
-        ("fidelity chek", "chek"),
         ("fidelity out=ledger/fedld.yaml/page.md", "cannot be written"),
-        ("fidelity check preset=quick", "'preset'"),
     ],
 )
 def test_mistakes_are_one_message(refusal: Any, words: str, message: str) -> None:

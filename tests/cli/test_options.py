@@ -36,20 +36,11 @@ def test_values_have_the_types_of_the_fields() -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ("sedes=1", r"some: unknown key 'sedes'; .*seeds=integer > 0.* Did you mean 'seeds'"),
-        ("seeds", r"some: got 'seeds'; expected key=value"),
-        ("seeds=1 seeds=2", r"seeds is given twice"),
-        ("--wach", r"some: got '--wach'; .*Did you mean '--watch'"),
-        ("hidden=a", r"some: unknown key 'hidden'"),
-        ("launcher=locl", r"launcher: .*'locl'.*Did you mean 'local'"),
-        ("preset=quik", r"preset: .*'quik'.*Did you mean 'quick'"),
+        ("hidden=a", r"some: got 'hidden=a'"),
         ("kind=pie", r"kind: got 'pie'; expected 'bubble' or 'bars'"),
-        ("launcher.time=2020-99-99", r"launcher\.time: got '2020-99-99'; expected a value in YAML"),
         ("share=x", r"share: got 'x'; expected a valid number"),
-        *((f"seeds={n}", rf"seeds: got '{n}'; expected .*greater than 0") for n in ("0", "-1")),
-        *((f"seeds={n}", rf"seeds: got '{n}'; expected a valid integer") for n in ("x", "1.5")),
     ],
-)  # fmt: skip
+)
 def test_words_that_are_refused(words: str, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         parse(words.split(), "some", Some)

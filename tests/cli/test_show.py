@@ -4,7 +4,6 @@ import re
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 
 from benchmark.config.merge import explain, merge
@@ -35,18 +34,6 @@ def test_every_value_names_the_file_and_line_that_set_it(cli: Any, root: Path) -
             assert key in text and (
                 value in text or float(value) in map(float, re.findall(r"[\d.]+e?-?\d*", text))
             )
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        ("show table=1 row=fedmr column=iid", r"show: got '4 tables'; expected one of .*fedld_table1"),
-        ("show name=fedmr_table1 row=fedmrr column=fmnist/p10c2", r"row: got 'fedmrr'.*'fedmr'"),
-        ("show name=fedmr_table1 row=fedmr", r"column: got ''"),
-    ],
-)
-def test_mistakes(refusal: Any, words: str, said: str) -> None:
-    refusal(words.split(), said)
 
 
 def test_a_part_that_another_name_replaces_leaves_no_source() -> None:

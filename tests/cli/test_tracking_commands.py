@@ -3,7 +3,6 @@
 from pathlib import Path
 from typing import Any
 
-import pytest
 from tracked_runs import inspect, of_type, wandb_environment  # noqa: F401
 
 from benchmark.cli.options import TrackingOptions, tracking_settings
@@ -52,27 +51,6 @@ def test_track_sends_what_was_not_tracked(cli: Any, toy: Any) -> None:
     assert cli("track", *OFFLINE[1:]).out == "0 runs, 0 tables and figures sent\n"
     code, out, err = cli("track", "tracking.init_timeout=1")
     assert (code, out) == (1, "0 runs, 0 tables and figures sent\n") and "W&B cannot be used" in err
-
-
-TABLE = "table name=toy_table1 seeds=1"
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (f"{TABLE} tracking=wand", r"tracking: .*'wand'.*Did you mean 'wandb'\?"),
-        (f"{TABLE} tracking=wandb tracking.projct=x", r"tracking\.projct: .*'project'"),
-        (f"{TABLE} tracking=wandb tracking.mode=loud", r"tracking\.mode: got 'loud'.*conf/tracking/wandb"),
-        (f"{TABLE} tracking.mode=offline", r"tracking\.mode.*tracking=wandb"),
-        ("figure name=fedmr_figure4 seeds=1 tracking.mode=offline", r"tracking\.mode.*tracking=wandb"),
-        ("tune method=fedavgm name=toy_table1 tracking.mode=offline", r"tracking\.mode.*tracking=wandb"),
-        ("track tracking=off", "tracking is off"),
-        ("track tracking.mode=disabled", "tracking is off"),
-    ],
-)
-def test_wrong_words(refusal: Any, toy: Any, words: str, said: str) -> None:
-    refusal(words.split(), said)
-    assert not list(Path().glob("results/runs/*-*"))
 
 
 def test_words_set_settings_of_tracking() -> None:

@@ -310,30 +310,6 @@ def test_a_cell_that_holds_out_data_itself_is_tuned_on_that_part(
     assert (chosen(), written()["cells"]["prox"]["iid"]["split"]) == ({"iid": 0.001}, 0.5)
 
 
-TOY = "method=fedprox name=toy_table1"
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        ("name=toy_table1", r"method: got ''.*fedprox"),
-        ("method=fedprx name=toy_table1", r"method: got 'fedprx'.*'fedprox'\?"),
-        ("method=fedprox", r"tune: .*name=FILE"),
-        ("method=fedavgm name=toy_table1", r"method: got 'fedavgm'.*fedavg, fedprox"),
-        (f"{TOY} rows=fedavg", r"rows: 'fedavg' .*prox, prox/turns"),
-        (f"{TOY} columns=idd", r"columns: 'idd' .*'iid'\?"),
-        (f"{TOY} columns=iid,avg", r"columns: 'avg' .*iid, dir"),
-        (f"{TOY} columns=iid apply=dir", r"apply: .*share=row"),
-        (f"{TOY} share=row columns=iid apply=dri", r"apply: .*'dri'.*dir"),
-        (f"{TOY} preset=small", r"preset: got 'small'"),
-        *((f"{TOY} validation={n}", r"validation: got") for n in ("0", "1", "ten", "nan")),
-    ],
-)
-def test_mistakes(refusal: Any, words: str, said: str) -> None:
-    refusal(["tune", *words.split()], said)
-    assert not Path("results").exists()
-
-
 LATE = {"key": "late", "label": "Late", "presets": ["small"]}
 
 

@@ -110,35 +110,19 @@ def test_what_is_no_part_of_the_identity(layer: dict[str, Any]) -> None:
     assert config(layer) != config()
 
 
-DIFFERENT = [
-    {"train": {"lr": 0.06}},
-    {"train": {"rounds": 13}},
-    {"train": {"momentum": 0.0}},
-    {"train": {"clients_per_round": 2}},
-    {"train": {"schedule": {"name": "cosine", "final": 0.1}}},
-    {"train": {"buffers": "local"}},
-    {"train": {"augment": "crop_flip"}},
-    {"evaluation": {"every": 1}},
-    {"evaluation": {"validation": 0.1}},
-    {"precision": {"amp": True}},
-    {"precision": {"channels_last": False}},
-    {"dataset": {"train_per_class": 20}},
-    {"dataset": {"rest": "test"}},
-    {"dataset": {"options": {"noise": 0.5}}},
-    {"partition": {"alpha": 0.4}},
-    {"partition": {"seed": 0}},
-    {"model": {"hidden": 33}},
-    {"method": "fedprox"},
-    {"method": "fedavgm"},
-    {"method": {"server": {"weights": {"name": "uniform"}}}},
-    {"selection": "round_robin"},
-]
+DIFFERENT = """
+train.lr=0.06 train.rounds=13 train.momentum=0.0 train.clients_per_round=2 train.schedule={name:cosine,final:0.1}
+train.buffers=local train.augment=crop_flip evaluation.every=1 evaluation.validation=0.1 precision.amp=true
+precision.channels_last=false dataset.train_per_class=20 dataset.rest=test partition.alpha=0.4
+partition.seed=0 model.hidden=33 method=fedprox method=fedavgm method.server.weights.name=uniform selection=round_robin
+"""
 
 
 def test_what_is_a_part_of_the_identity() -> None:
-    hashes = [config().hash, *(config(layer).hash for layer in DIFFERENT)]
-    assert len(set(hashes)) == len(hashes)
-    assert all(len(text) == 12 and int(text, 16) >= 0 for text in hashes)
+    noise = config({"dataset": {"options": {"noise": 0.5}}})
+    runs = [config(), noise, *(configuration([word]) for word in DIFFERENT.split())]
+    assert len({run.hash for run in runs}) == len(runs) == 22
+    assert all(len(run.hash) == 12 and int(run.hash, 16) >= 0 for run in runs)
 
 
 def test_numbers_are_the_same_however_they_are_written() -> None:
@@ -205,32 +189,9 @@ def test_merge_replaces_what_has_another_name() -> None:
     assert merge({"a": {"b": 1}}, {"a": None}) == {"a": None}
 
 
-@pytest.mark.parametrize(
-    ("layer", "said"),
-    [
-        ({"trian": {"lr": 0.1}}, r"trian: .*'train'\?"),
-        ({"train": {"rounds": 0}}, r"train\.rounds: got 0"),
-        ({"train": {"momentum": 1}}, r"train\.momentum: got 1"),
-        ({"train": {"rounds": "ten"}}, r"train\.rounds: got 'ten'"),
-        ({"train": {"lr": float("nan")}}, r"train\.lr: got nan"),
-        ({"train": {"buffers": "avg"}}, r"train\.buffers: got 'avg'.*'local'"),
-        ({"train": {"steps": 5}}, r"epochs.*1.*steps.*5"),
-        ({"train": {"epochs": None}}, r"epochs.*None.*steps.*None"),
-        ({"train": {"schedule": {"name": "cosin"}}}, r"schedule\.name: got 'cosin'.*'cosine'\?"),
-        ({"train": {"schedule": {"name": "step", "every": 2}}}, r"train\.schedule: step also needs gamma"),
-        ({"train": {"schedule": {"name": "step", "every": 0, "gamma": 1}}}, r"schedule\.every: got 0"),
-        ({"train": {"schedule": {"name": "exponential", "gamma": -1}}}, r"schedule\.gamma: got -1"),
-        ({"train": {"schedule": {"name": "constant", "gamma": 1}}}, r"train\.schedule: got 'gamma'"),
-        ({"evaluation": {"validation": 1.0}}, r"evaluation\.validation: got 1\.0"),
-        ({"runtime": {"device": "tpu"}}, r"runtime\.device: got 'tpu'"),
-        ({"method": "fedprx"}, r"method: got 'fedprx'.*fedavg, .*'fedprox'\?"),
-        ({"method": None}, r"method, selection: got None"),
-    ],
-    ids=str,
-)
-def test_a_wrong_key_or_value_is_named(layer: dict[str, Any], said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
-        config(layer)
+def test_a_choice_of_files_that_is_no_name() -> None:
+    with pytest.raises(ConfigError, match=r"method, selection: got None"):
+        config({"method": None})
 
 
 def test_all_mistakes_come_at_once() -> None:

@@ -36,3 +36,10 @@ def descendants(pid: int) -> list[int]:
         for child in map(int, path.read_text().split()):
             found += [child, *descendants(child)]
     return found
+
+
+def executable(path: Path, script: str) -> None:
+    """Write a script of the shell."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
