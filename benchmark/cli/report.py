@@ -14,7 +14,6 @@ from pydantic import Field
 
 from benchmark.cli.launching import plans_of
 from benchmark.cli.options import parse
-from benchmark.cli.overrides import sweep
 from benchmark.errors import UserError
 from benchmark.experiments.plan import Cells, unique_runs
 from benchmark.experiments.selection import TableQuery
@@ -91,6 +90,7 @@ def write_report(query: TableQuery, index: RunIndex, out: Path | None = None) ->
 
 def _sweeps(index: RunIndex) -> list[tuple[TableSpec, Cells, str]]:
     """The sweeps of a results folder as tables, with the commands that repeat them."""
+    from benchmark.cli.overrides import sweep  # with it Hydra
     from benchmark.reports.sweeps import read_words
 
     plans = []

@@ -13,7 +13,6 @@ from benchmark.cli.options import parse, words_of
 from benchmark.errors import ConfigError
 from benchmark.experiments.selection import ResultsOptions
 from benchmark.reports.render.console import TextConsole
-from benchmark.reports.runs import run_frame
 from benchmark.runs.index import RunIndex
 from benchmark.runs.lease import Busy
 from benchmark.runs.listing import ListedRun, find_runs
@@ -63,6 +62,8 @@ def _conditions(words: Sequence[str]) -> dict[str, str]:
 
 
 def _print(runs: Sequence[ListedRun], options: RunsOptions) -> None:
+    from benchmark.reports.runs import run_frame  # with it pandas
+
     frame = run_frame(runs, options.results)
     if options.format == "csv":
         print(frame.to_csv(index=False), end="")

@@ -268,7 +268,7 @@ def test_later_settings_win(tmp_path: Path) -> None:
     assert [spec.cell_settings("x", "a", "quick") for _ in range(2)] == [expected] * 2
     assert (spec.row_note("x", "quick"), spec.row_note("x", "paper")) == ("lighter", "heavier")
     text = markdown.render(as_table(build_results(spec, "quick", {("x", "a"): Cell("ok")})))
-    assert "- X: lighter\n" in text
+    assert "X: lighter\n" in text
 
 
 def test_names_mappings_seeds_and_notes(tmp_path: Path) -> None:
