@@ -109,8 +109,7 @@ class FederatedRun:
         late = method.weights.needs_training or method.selection.reweighs
         p = None if late else method.weights.weights(view)
         uploads = Uploads(state, method, len(ids), self.model.counters)
-        self.clients.pool.cost = cost
-        state, loops = self._train(method, replace(state, selection=selection), view, p, uploads)
+        state, loops = self._train(method, replace(state, selection=selection), view, p, uploads, cost)
         view = replace(
             view,
             steps=np.array([loop.steps for loop in loops]),
@@ -149,7 +148,13 @@ class FederatedRun:
         )
 
     def _train(
-        self, method: Method, state: FederationState, view: RoundView, p: np.ndarray | None, uploads: Uploads
+        self,
+        method: Method,
+        state: FederationState,
+        view: RoundView,
+        p: np.ndarray | None,
+        uploads: Uploads,
+        cost: Cost,
     ) -> tuple[FederationState, list[LoopResult]]:
         """Train the clients of the round one after another: the state with what they keep, and their loops."""
         start = replace(state, w=method.optimizer.broadcast(state.w, state.optimizer))
@@ -157,7 +162,7 @@ class FederatedRun:
         for j, k in enumerate(view.clients):
             if self.stop():
                 raise Interrupted
-            result = self.clients.train(method.client, start, k, view)
+            result = self.clients.train(method.client, start, k, view, cost)
             uploads.add(k, result, None if p is None else float(p[j]))
             clients.pop(k, None)
             if result.kept:

@@ -87,8 +87,7 @@ class ClientContext:
         received: What this rule's :meth:`ClientRule.send` returned.
         state: This rule's state at the client; {} before the first participation.
         local: What this rule's :meth:`ClientRule.begin` returned.
-        frozen: ``frozen(vector, buffers)`` is an auxiliary model with the given values, until the client's round
-            ends. It takes memory of its own, but for the values of :class:`Trained` as they are.
+        frozen: ``frozen(vector, buffers)`` is an auxiliary model with the given values, of which it holds views.
         gradients: ``gradients(vector, buffers, x, y)`` is the gradient of each sample's cross-entropy [B, d] at the
             given values, in evaluation mode.
         pooled: ``pooled(count)`` gives the same (x [count, ...], y [count]) at each client and in each round, drawn
