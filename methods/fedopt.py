@@ -12,8 +12,7 @@ coordinate by coordinate, without bias correction, from m_0 = 0 and v_0 = tau^2.
 """
 
 from abc import abstractmethod
-from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from typing import Literal
 
 import torch
 from pydantic import Field
@@ -30,7 +29,7 @@ class Adaptive(VariantRule, ServerOptimizer):
     coordinate without updates in its place; ``v0``: first value of v, tau squared or zero.
     """
 
-    reference: ClassVar[Mapping[str, Any]] = {"v0": "zero"}
+    reference = {"v0": "zero"}
 
     beta1: float = Field(ge=0, lt=1)
     lr: float = Field(gt=0, allow_inf_nan=False)
@@ -66,7 +65,7 @@ class Adam(Adaptive):
     sqrt(1 - beta2^(t+1)) / (1 - beta1^(t+1)), as in Flower.
     """
 
-    reference: ClassVar[Mapping[str, Any]] = {"v0": "zero", "bias_correction": True}
+    reference = {"v0": "zero", "bias_correction": True}
 
     beta2: float = Field(ge=0, lt=1)
     bias_correction: bool = False

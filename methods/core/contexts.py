@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
-from torch import Tensor
+from torch import Tensor, nn
 
 from methods.core.samples import Samples
 from methods.core.vectors import Layout
@@ -26,6 +26,12 @@ Generators = Callable[..., np.random.Generator]
 
 Predictor = Callable[[Tensor], Tensor]
 """Scores [B, C] of normalised inputs [B, c, H, W]; the class with the highest score is the answer."""
+
+Heads = dict[str, nn.Module]
+"""Classifiers h -> C, by key."""
+
+Choice = tuple[Sequence[int], State]
+"""The clients of a round, and the new state of the selection."""
 
 Reducer = Literal["sum", "keep"]
 """How an upload is combined over clients: summed, or kept for each client."""

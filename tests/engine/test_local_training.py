@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pytest
@@ -127,7 +127,7 @@ def test_every_sample_is_visited_once_per_epoch_in_a_new_order() -> None:
 class Body(ClientRule):
     """One phase that trains the body alone."""
 
-    key: ClassVar[str] = "body"
+    key = "body"
 
     def phases(self, ctx: ClientContext) -> tuple[Phase, ...]:
         return (Phase(groups=("body",)),)

@@ -4,7 +4,6 @@ import copy
 import gc
 import itertools
 from dataclasses import replace
-from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -121,15 +120,15 @@ def test_stop_between_clients_leaves_the_state_intact() -> None:
 class SeesAll(MeanDirection):
     """The mean, from all updates at once."""
 
-    key: ClassVar[str] = "sees_all"
-    streams: ClassVar[bool] = False
+    key = "sees_all"
+    streams = False
 
 
 class AfterTraining(SizeWeights):
     """Weights by size, known after training only."""
 
-    key: ClassVar[str] = "after_training"
-    needs_training: ClassVar[bool] = True
+    key = "after_training"
+    needs_training = True
 
 
 def test_streaming_mean_equals_the_mean_of_a_matrix() -> None:
@@ -191,8 +190,8 @@ def test_what_is_kept_is_a_copy() -> None:
     """Client state and payloads are given as views of the engine's vectors; the next client must not change them."""
 
     class Keep(ClientRule):
-        key: ClassVar[str] = "keep"
-        reducers: ClassVar[dict] = {"w": "keep", "sum": "sum"}
+        key = "keep"
+        reducers = {"w": "keep", "sum": "sum"}
 
         def finish(self, ctx: ClientContext, trained: Trained) -> tuple[State, State]:
             nested = {"w": trained.w, "update": trained.update, "buffers": trained.buffers}

@@ -3,10 +3,11 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.random import Generator
 from pydantic import Field
 from torch import Tensor, nn
 
@@ -19,6 +20,7 @@ from benchmark.models.flat import FlatModel
 from benchmark.models.networks import Net
 from methods.core.contexts import (
     Batch,
+    Choice,
     ClientContext,
     ClientPool,
     ClientProbe,
@@ -137,9 +139,7 @@ class Turns(Selection):
 
     turns: tuple[tuple[int, ...], ...]
 
-    def choose(
-        self, round: int, kappa: int, clients: ClientPool, state: State, rng: np.random.Generator
-    ) -> tuple[tuple[int, ...], State]:
+    def choose(self, round: int, kappa: int, clients: ClientPool, state: State, rng: Generator) -> Choice:
         return self.turns[round % len(self.turns)], state
 
 
@@ -176,9 +176,9 @@ def bn_dropout() -> Net:
 class Drift(ClientRule):
     """Keeps the last w_k and pulls towards it; its server side counts uploads; personal norm group and buffers."""
 
-    personal: ClassVar[tuple[str, ...]] = ("norm",)
-    buffers: ClassVar[str | None] = "local"
-    reducers: ClassVar[dict] = {"w": "sum"}
+    personal = ("norm",)
+    buffers = "local"
+    reducers = {"w": "sum"}
 
     def setup(self, federation: Federation) -> State:
         return {"mean": torch.zeros_like(federation.w), "seen": 0}
@@ -201,8 +201,8 @@ class Drift(ClientRule):
 class OwnNorm(ClientRule):
     """FedBN: the norm group and the statistics stay at the client."""
 
-    personal: ClassVar[tuple[str, ...]] = ("norm",)
-    buffers: ClassVar[str | None] = "local"
+    personal = ("norm",)
+    buffers = "local"
 
 
 # Quadratic clients ---------------------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pytest
@@ -202,8 +202,8 @@ def test_nk_draws_with_these_probabilities_and_counts_its_upload() -> None:
 
 def test_rules_that_own_the_head_are_refused() -> None:
     class Owner(ClientRule):
-        key: ClassVar[str] = "owner"
-        owns_head: ClassVar[bool] = True
+        key = "owner"
+        owns_head = True
 
     for name, values in (("feddiverse", USUAL), ("feddiverse_nk", {"T0": 1})):
         selection = build({}, {"name": name, **values}).selection

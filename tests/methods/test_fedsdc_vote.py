@@ -3,7 +3,7 @@
 import random  # noqa: TID251 -- the authors' generator, replayed from their seeds
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pytest
@@ -108,7 +108,7 @@ def test_widths_of_the_authors(case: str, seed: int) -> None:
 class Counted(nn.Linear):
     """Writes down the samples of its passes."""
 
-    passes: ClassVar[list[int]] = []
+    passes = []
 
     def forward(self, x: Tensor) -> Tensor:
         self.passes.append(len(x))

@@ -1,7 +1,6 @@
 """Weights, selections, probes and rounds of pre-training, by throw-away rules with effects by hand."""
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -16,11 +15,13 @@ from federations import (
     two_parameters,
     with_rules,
 )
+from numpy.random import Generator
 from torch import Tensor, nn
 
 from benchmark.engine.records import Cost, Record
 from benchmark.models.networks import Net
 from methods.core.contexts import (
+    Choice,
     ClientContext,
     ClientPool,
     ClientProbe,
@@ -97,9 +98,7 @@ class Later(Selection):
     def measures(self, state: State) -> Mapping[str, float]:
         return {"rounds": state.get("rounds", 0)}
 
-    def choose(
-        self, round: int, kappa: int, clients: ClientPool, state: State, rng: np.random.Generator
-    ) -> Any:
+    def choose(self, round: int, kappa: int, clients: ClientPool, state: State, rng: Generator) -> Choice:
         ids = list(range(clients.num_clients)) if round == 0 else [1]
         return ids, {"rounds": state.get("rounds", 0) + 1}
 
@@ -107,7 +106,7 @@ class Later(Selection):
 class Counter(ClientRule):
     """Counts its rounds at client and server, sends two numbers down and three up, and pulls the first parameter."""
 
-    reducers: ClassVar[Mapping[str, Any]] = {"three": "sum"}
+    reducers = {"three": "sum"}
 
     def setup(self, federation: Federation) -> State:
         return {"received": 0}

@@ -1,7 +1,7 @@
 """Methods built from configuration: defaults, composition, and one clear message for every mistake."""
 
 import logging
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 from federations import with_rules
@@ -85,7 +85,7 @@ def test_a_large_server_rate_is_warned_about(caplog: pytest.LogCaptureFixture) -
 
 
 class Climber(ClientRule):
-    personal: ClassVar[tuple[str, ...]] = ("head",)
+    personal = ("head",)
 
     def ascend(self, *args: Any) -> None:
         return None
