@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from federations import federation, mlp, problem_of, run
+from federations import federation, mlp, near, problem_of, run
 from golden_cases import stored
 from torch import nn
 
@@ -31,7 +31,7 @@ def states_of(
 
 
 def close(found: list[torch.Tensor], expected: np.ndarray, atol: float = 1e-9) -> None:
-    np.testing.assert_allclose(np.stack([t.numpy() for t in found]), expected, rtol=0, atol=atol)
+    near(np.stack([t.numpy() for t in found]), expected, atol)
 
 
 def momentum(**parameters: Any) -> dict:
@@ -87,8 +87,8 @@ def test_fedavgm_of_fedsdc_and_flower(setting: str, beta: float, lr: float) -> N
         # The paper's Delta is old minus new, ours new minus old.
         dbar = -sum(float(p[i]) * flat("Delta", t, i) for i in range(4))
         w, state = rule.step(w, dbar, state)
-        np.testing.assert_allclose(w, flat(f"{setting}_phi_code", t + 1), rtol=0, atol=1e-12)
-        np.testing.assert_allclose(w, flat(f"{setting}_phi_paper", t + 1), rtol=0, atol=1e-12)
+        near(w, flat(f"{setting}_phi_code", t + 1), 1e-12)
+        near(w, flat(f"{setting}_phi_paper", t + 1), 1e-12)
 
 
 UNIFORM = {"weights": {"name": "uniform"}}

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from benchmark.config.schema import TrainConfig
 from benchmark.engine.federation import FederatedRun
 from benchmark.engine.records import Cost
-from benchmark.engine.state import FederationState, Problem, Schedule
+from benchmark.engine.state import FederationState, Problem, RoundReport, Schedule
 from benchmark.engine.views import client_pool
 from benchmark.models.flat import FlatModel
 from benchmark.models.networks import Net
@@ -24,9 +24,7 @@ from methods.core.contexts import (
     ClientContext,
     ClientPool,
     ClientProbe,
-    Federation,
     Loss,
-    RoundView,
     State,
     Trained,
 )
@@ -93,14 +91,23 @@ def federation(
     )
 
 
+def reported(
+    federation: FederatedRun, state: FederationState | None = None, rounds: int | None = None
+) -> tuple[list[FederationState], list[RoundReport]]:
+    """States after each round (the first is the start), and the reports of the rounds."""
+    states, reports = [federation.initial_state() if state is None else state], []
+    for _ in range(federation.schedule.rounds if rounds is None else rounds):
+        state, report = federation.run_round(states[-1])
+        states.append(state)
+        reports.append(report)
+    return states, reports
+
+
 def run(
     federation: FederatedRun, state: FederationState | None = None, rounds: int | None = None
 ) -> list[FederationState]:
     """States after each round (the first is the start)."""
-    states = [federation.initial_state() if state is None else state]
-    for _ in range(federation.schedule.rounds if rounds is None else rounds):
-        states.append(federation.run_round(states[-1])[0])
-    return states
+    return reported(federation, state, rounds)[0]
 
 
 def asked(model: FederatedRun, question: Callable[[ClientProbe], np.ndarray]) -> tuple[np.ndarray, Cost]:
@@ -171,38 +178,6 @@ def class_run(
 def bn_dropout() -> Net:
     body = nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.Tanh(), nn.Dropout(0.3))
     return Net(body, nn.Linear(8, 3), 8).double()
-
-
-class Drift(ClientRule):
-    """Keeps the last w_k and pulls towards it; its server side counts uploads; personal norm group and buffers."""
-
-    personal = ("norm",)
-    buffers = "local"
-    reducers = {"w": "sum"}
-
-    def setup(self, federation: Federation) -> State:
-        return {"mean": torch.zeros_like(federation.w), "seen": 0}
-
-    def send(self, server: State, client: int, view: RoundView) -> State:
-        return {"mean": server["mean"]}
-
-    def correct(self, ctx: ClientContext, w: Tensor, g: Tensor) -> None:
-        if ctx.state:
-            g.add_(w - ctx.state["last"], alpha=0.1)
-        g.sub_(ctx.received["mean"], alpha=0.01)
-
-    def finish(self, ctx: ClientContext, trained: Trained) -> tuple[State, State]:
-        return {"last": trained.w, "turns": ctx.state.get("turns", 0) + 1}, {"w": trained.w}
-
-    def receive(self, server: State, view: RoundView) -> State:
-        return {"mean": view.payload["w"] / len(view.clients), "seen": server["seen"] + len(view.clients)}
-
-
-class OwnNorm(ClientRule):
-    """FedBN: the norm group and the statistics stay at the client."""
-
-    personal = ("norm",)
-    buffers = "local"
 
 
 # Quadratic clients ---------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from federations import (
     near,
     ones,
     problem_of,
+    reported,
     two_parameters,
     with_rules,
 )
@@ -132,11 +133,7 @@ def test_plain_rounds() -> None:
     config = {"server": {"optimizer": {"name": "momentum", "beta": 0.5, "lr": 1.0}}}
     method = with_rules(Counter(), selection=Later(), config=config)
     model = federation(ones(1, 3), method, two_parameters(), lr=0.1, w0=np.array([2.0, 3.0]), rounds=3)
-    states, reports = [model.initial_state()], []
-    for _ in range(3):
-        state, report = model.run_round(states[-1])
-        states.append(state)
-        reports.append(report)
+    states, reports = reported(model)
     assert states[1].w.tolist() == [2, 3]
     assert states[1].optimizer["v"].tolist() == [0, 0]
     assert states[1].rules["Counter"] == {"received": 0}
