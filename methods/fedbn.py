@@ -36,7 +36,7 @@ class FedBN(ClientRule):
 
     def setup(self, federation: Federation) -> State:
         """Warn if the model has no such layer."""
-        if not federation.layout.groups & set(self.personal):
+        if not federation.layout.mask(*self.personal).any():
             kind = "normalisation" if self.norm == "all" else "BatchNorm"
             log.warning("fedbn: this model has no %s layer; fedbn is FedAvg with personal evaluation", kind)
         return {}

@@ -108,8 +108,8 @@ class FederatedRun:
         view = self._view(method, t, ids)
         late = method.weights.needs_training or method.selection.reweighs
         p = None if late else method.weights.weights(view)
-        uploads = Uploads(state, method, len(ids), self.model.counters)
-        state, loops = self._train(method, replace(state, selection=selection), view, p, uploads, cost)
+        uploads = Uploads(state, method, len(ids), p, self.model.counters)
+        state, loops = self._train(method, replace(state, selection=selection), view, uploads, cost)
         view = replace(
             view,
             steps=np.array([loop.steps for loop in loops]),
@@ -148,22 +148,16 @@ class FederatedRun:
         )
 
     def _train(
-        self,
-        method: Method,
-        state: FederationState,
-        view: RoundView,
-        p: np.ndarray | None,
-        uploads: Uploads,
-        cost: Cost,
+        self, method: Method, state: FederationState, view: RoundView, uploads: Uploads, cost: Cost
     ) -> tuple[FederationState, list[LoopResult]]:
         """Train the clients of the round one after another: the state with what they keep, and their loops."""
         start = replace(state, w=method.optimizer.broadcast(state.w, state.optimizer))
         clients, loops = dict(state.clients), []
-        for j, k in enumerate(view.clients):
+        for k in view.clients:
             if self.stop():
                 raise Interrupted
             result = self.clients.train(method.client, start, k, view, cost)
-            uploads.add(k, result, None if p is None else float(p[j]))
+            uploads.add(k, result)
             clients.pop(k, None)
             if result.kept:
                 clients[k] = result.kept

@@ -159,14 +159,10 @@ def spread(x: np.ndarray, labels: np.ndarray, clusters: int, epsilon: float = 0.
     result = np.zeros(clusters)
     for h in range(clusters):
         members = x[labels == h]
-        if len(members) > 1:
+        N = len(members)
+        if N > 1:
             # sum_ij ||x_i - x_j||^2 = 2 N sum_i ||x_i - mean||^2
-            result[h] = (
-                2
-                * len(members)
-                * ((members - members.mean(axis=0)) ** 2).sum()
-                / (len(members) - 1 + epsilon)
-            )
+            result[h] = 2 * N * ((members - members.mean(axis=0)) ** 2).sum() / (N - 1 + epsilon)
     return result
 
 

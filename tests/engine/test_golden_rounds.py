@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from federations import federation, mlp, near, problem_of, run
-from golden_cases import stored
+from federations import federation, mlp, near, run
+from golden_cases import stored, stored_problem
 from torch import nn
 
 from benchmark.engine.federation import FederatedRun
@@ -25,8 +25,9 @@ def states_of(
 ) -> tuple[list[FederationState], dict, FederatedRun]:
     """(states after rounds 1..3, the stored arrays, the run)."""
     g = stored(f"baselines/{file}")
-    problem = problem_of([g[f"{split}_X{k}"] for k in range(4)], [g[f"{split}_y{k}"] for k in range(4)], 3)
-    model = federation(problem, method, net or mlp(), lr=float(g["lr"]), w0=g["w0"], **budget, **spec)
+    model = federation(
+        stored_problem(g, split), method, net or mlp(), lr=float(g["lr"]), w0=g["w0"], **budget, **spec
+    )
     return run(model)[1:], g, model
 
 

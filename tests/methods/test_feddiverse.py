@@ -7,6 +7,7 @@ import pytest
 import torch
 from feddiverse_cases import rule, table6
 from federations import near
+from golden_cases import stored
 from torch import Tensor
 
 from benchmark.heterogeneity import triplets as triplets_of
@@ -14,8 +15,7 @@ from methods.core.contexts import Batch
 from methods.selection.feddiverse import FedDiverse
 from methods.shared.triplets import Gce, gce
 
-GOLDEN = Path(__file__).parents[1] / "golden"
-GCE = np.load(GOLDEN / "gce_loss.npz", allow_pickle=False)
+GCE = stored("gce_loss")
 
 
 # The loss of the biased model ----------------------------------------------------------------------------------

@@ -43,9 +43,7 @@ START = np.array([2.0, 3.0])
 
 def two(*rules: ClientRule, problem: Problem | None = None, **options: Any) -> FederatedRun:
     """One round at rate 0.1 of the two-parameter model from ``START``; by default one client with x = 1."""
-    slots = {
-        k: options.pop(k) for k in ("selection", "prediction", "weights", "direction", "post") if k in options
-    }
+    slots = {"selection": options.pop("selection")} if "selection" in options else {}
     options = {"lr": 0.1, "rounds": 1, "w0": START} | options
     return federation(problem or ones(1), with_rules(*rules, **slots), two_parameters(), **options)
 

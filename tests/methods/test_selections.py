@@ -22,11 +22,11 @@ from federations import (
     near,
     one_parameter,
     ones,
-    problem_of,
     run,
     seeded,
     with_rules,
 )
+from golden_cases import stored, stored_problem
 from selection_cases import HCS, MOMENTUM, PNS, Fake, rng
 from torch import Tensor
 
@@ -41,8 +41,7 @@ from methods.selection.fedpns import FedPNS, agreement, flag
 from methods.selection.powd import PowD
 from methods.selection.round_robin import RoundRobin
 
-GOLDEN = Path(__file__).parents[1] / "golden" / "baselines"
-POWD, FEDPNS = (dict(np.load(GOLDEN / f"{name}.npz")) for name in ("powd", "fedpns"))
+POWD, FEDPNS = stored("baselines/powd"), stored("baselines/fedpns")
 
 
 # All of them -----------------------------------------------------------------------------------------------------
@@ -110,7 +109,7 @@ def test_equal_clients(name: str) -> None:
 def test_powd_rounds(schedule: str) -> None:
     """Losses, chosen clients and global vectors of three rounds; the authors weight the chosen ones equally."""
     budget = {"full": {"epochs": 3, "batch_size": 1000}, "mini": {"epochs": 2, "batch_size": 8}}[schedule]
-    problem = problem_of([POWD[f"uneq_X{k}"] for k in range(4)], [POWD[f"uneq_y{k}"] for k in range(4)], 3)
+    problem = stored_problem(POWD, "uneq")
     method = {"selection": {"name": "powd", "d": 4}, "server": {"weights": {"name": "uniform"}}}
     model = federation(problem, method, mlp(), lr=0.05, w0=POWD["w0"], clients_per_round=2, **budget)
     state = model.initial_state()
