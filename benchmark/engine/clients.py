@@ -116,12 +116,9 @@ class ClientSide:
     def pooled(self, owner: str, count: int) -> tuple[Tensor, Tensor]:
         """(x [count, ...], y [count]), normalised, from all clients' data; the same in every round."""
         if (owner, count) not in self._pooled:
-            all_rows = np.unique(np.concatenate([np.asarray(c) for c in self.problem.clients]))
-            rng = self.generators(f"{owner}/pooled")
-            picked = torch.from_numpy(
-                np.sort(rng.choice(all_rows, size=min(count, len(all_rows)), replace=False))
-            )
-            data = self._samples(picked.to(self.problem.images.device))
+            rows = np.unique(np.concatenate(self.problem.clients))
+            drawn = self.generators(f"{owner}/pooled").choice(rows, min(count, len(rows)), replace=False)
+            data = self._samples(torch.from_numpy(np.sort(drawn)).to(self.problem.images.device))
             self._pooled[owner, count] = data.transform(data.stored(slice(None))), data.y
         return self._pooled[owner, count]
 

@@ -12,7 +12,7 @@ from benchmark.config.schema import TrainConfig
 from benchmark.engine.aggregation import Uploads
 from benchmark.engine.clients import ClientSide, Order
 from benchmark.engine.evaluation import evaluate
-from benchmark.engine.measures import MEASURES
+from benchmark.engine.measures import eigenvalue_spread
 from benchmark.engine.records import Cost, Record
 from benchmark.engine.state import Diverged, FederationState, Interrupted, Problem, RoundReport, Schedule
 from benchmark.engine.training import LoopResult
@@ -29,7 +29,7 @@ class FederatedRun:
 
     Attributes:
         order: Replaces the random order in which local samples are visited (for tests with stored batches).
-        measures: Names of `MEASURES` to take of the global model at every evaluation.
+        measures: What to measure of the global model at every evaluation beside its metrics: `eigenvalue_spread`.
         stop: Asked between clients. If it returns true, `Interrupted` is raised.
     """
 
@@ -207,11 +207,9 @@ class FederatedRun:
             predictors = rule.predictors(view)
             values = evaluate(predictors, data, problem.num_classes, problem.num_attributes, rule.logits)
             records += [Record(state.round, split, *key, value) for key, value in values.items()]
-        for name in self.measures:
-            measured = MEASURES[name](view.model(), problem.evaluation_sets["test"])
-            records += [
-                Record(state.round, "test", "all", metric, value) for metric, value in measured.items()
-            ]
+        if "eigenvalue_spread" in self.measures:
+            measured = eigenvalue_spread(view.model(), problem.evaluation_sets["test"])
+            records += [Record(state.round, "test", "all", name, value) for name, value in measured.items()]
         for record in records:
             if record.group == "all" and not math.isfinite(record.value):
                 raise Diverged(state.round, f"{record.metric} on the {record.split} set")
