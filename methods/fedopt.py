@@ -18,7 +18,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from methods.core.contexts import State
+from methods.core.contexts import Federation, State
 from methods.core.rules import ServerOptimizer, VariantRule, register
 
 
@@ -44,10 +44,10 @@ class Adaptive(VariantRule, ServerOptimizer):
         """Server rate of step t, from 1."""
         return self.lr
 
-    def setup(self, w: Tensor) -> State:
+    def setup(self, federation: Federation) -> State:
         """m_0 = 0, v_0 = tau^2; t counts steps."""
-        v = torch.full_like(w, self.tau**2 if self.v0 == "tau2" else 0.0)
-        return {"m": torch.zeros_like(w), "v": v, "t": 0}
+        v = torch.full_like(federation.w, self.tau**2 if self.v0 == "tau2" else 0.0)
+        return {"m": torch.zeros_like(federation.w), "v": v, "t": 0}
 
     def step(self, w: Tensor, dbar: Tensor, state: State) -> tuple[Tensor, State]:
         """m, v, then w <- w + eta m / (sqrt(v) + tau)."""

@@ -69,7 +69,9 @@ class ClientSide:
         self.sizes = np.array([len(c) for c in problem.clients], dtype=np.float64)
         self.label_counts = class_counts(problem.clients, problem.labels.cpu().numpy(), problem.num_classes)
         # The positions in w of the personal groups, ascending: a client keeps only these values.
-        self._own = self.model.layouts[None].mask(*self.personal).nonzero().flatten().to(self.model.w.device)
+        self._personal_places = (
+            self.model.layouts[None].mask(*self.personal).nonzero().flatten().to(self.model.w.device)
+        )
         self._initial_buffers = self.model.buffers.clone()
         self.generators = partial(randomness.generator, self.seed)
         transform = problem.transform if problem.augment is None else problem.augmented_transform
@@ -130,7 +132,7 @@ class ClientSide:
         if personal is None:
             return state.w
         start = state.w.clone()
-        start[self._own[: len(personal)]] = personal
+        start[self._personal_places[: len(personal)]] = personal
         return start
 
     def start_buffers(self, state: FederationState, client: int) -> Tensor:
@@ -248,8 +250,8 @@ class ClientSide:
                 if new_state:
                     kept[rule.key] = _copied(new_state)
             entry = self._entry(kept)
-            if len(self._own):
-                update = update.index_fill(0, self._own, 0.0)
+            if len(self._personal_places):
+                update = update.index_fill(0, self._personal_places, 0.0)
         self.model.use_head(None)
         cost.trained += loop.repeated
         cost.scalars_down += _count_numbers(received)
@@ -293,9 +295,13 @@ class ClientSide:
     def _entry(self, rules: State) -> State:
         """What stays at the client that has just trained: states of rules, personal groups, local buffers."""
         entry: State = {"rules": rules} if rules else {}
-        if len(self._own):
+        if len(self._personal_places):
             # A head that the server handed down has other values in the place of the model's own head.
-            within = self._own if self.model.head_key is None else self._own[self._own < self.model.body_size]
+            within = (
+                self._personal_places
+                if self.model.head_key is None
+                else self._personal_places[self._personal_places < self.model.body_size]
+            )
             entry["personal"] = self.model.w.detach()[within]
         if self.spec.buffers == "local" and len(self.model.buffers):
             entry["buffers"] = self.model.buffers.clone()

@@ -20,6 +20,7 @@ from benchmark.engine.views import client_pool, server_view
 from benchmark.models.flat import FlatModel
 from methods.core.contexts import Federation, RoundView, State
 from methods.core.method import Method, plain
+from methods.core.rules import Rule
 from methods.core.vectors import HEAD
 
 
@@ -62,7 +63,7 @@ class FederatedRun:
 
     # Before round 0 ------------------------------------------------------------------------------------------
 
-    def _federation(self, owner: str, w: Tensor) -> Federation:
+    def _federation(self, rule: Rule, w: Tensor) -> Federation:
         return Federation(
             num_clients=self.num_clients,
             num_classes=self.problem.num_classes,
@@ -72,7 +73,7 @@ class FederatedRun:
             feature_dim=self.model.net.feature_dim,
             w=w,
             heads=self.model.initial_heads,
-            generators=lambda purpose, *ids: self.clients.generators(f"{owner}/{purpose}", *ids),
+            generators=lambda purpose, *ids: self.clients.generators(f"{rule.key}/{purpose}", *ids),
             steps=self.clients.trainer.steps,
         )
 
@@ -83,10 +84,10 @@ class FederatedRun:
         empty = FederationState(0, w, buffers, {}, {}, {}, {}, {}, {})
         return replace(
             empty,
-            direction=method.direction.setup(self._federation(method.direction.key, w)),
-            optimizer=method.optimizer.setup(w),
-            post=method.post.setup(self._federation(method.post.key, w)),
-            rules={rule.key: rule.setup(self._federation(rule.key, w)) for rule in method.client},
+            direction=method.direction.setup(self._federation(method.direction, w)),
+            optimizer=method.optimizer.setup(self._federation(method.optimizer, w)),
+            post=method.post.setup(self._federation(method.post, w)),
+            rules={rule.key: rule.setup(self._federation(rule, w)) for rule in method.client},
             selection=method.selection.setup(client_pool(self.clients, empty, Cost())),
         )
 

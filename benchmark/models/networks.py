@@ -54,15 +54,9 @@ def build_net(
     seed: int,
     read: Reader | None = None,
 ) -> Net:
-    """Build a network.
+    """Build a network from the fields of its class, with initial weights drawn from ``seed``.
 
-    Args:
-        name: One of `model_names`.
-        num_classes: C.
-        shape: Channels, height and width of its images.
-        parameters: Fields of the network's class.
-        seed: Of the random initial weights.
-        read: Reads the file of pre-trained weights; needed only with ``pretrained`` or ``start``.
+    ``read`` reads the file of pre-trained weights; it is needed only with ``pretrained`` or ``start``.
 
     Raises:
         ConfigError: An unknown name or parameter, or weights that cannot be used.

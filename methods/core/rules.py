@@ -204,12 +204,8 @@ class Aggregator(StatefulRule):
         """(Dbar [d], new state) from the updates [m, d] and weights p [m]."""
 
 
-class ServerOptimizer(Rule):
+class ServerOptimizer(StatefulRule):
     """The server's step along Dbar."""
-
-    def setup(self, w: Tensor) -> State:
-        """State before round 0, for a model w [d]."""
-        return {}
 
     def broadcast(self, w: Tensor, state: State) -> Tensor:
         """The model [d] that clients start a round from and measure their updates from; neutral: w itself."""

@@ -1,5 +1,6 @@
 """Whole rounds against numbers that public reference code produced (tests/golden/baselines)."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -82,7 +83,7 @@ def test_fedavgm_of_fedsdc_and_flower(setting: str, beta: float, lr: float) -> N
         return torch.from_numpy(np.concatenate([g[f"{name}_l{k}"][at].ravel() for k in range(3)]))
 
     w = flat("phi0")
-    state = rule.setup(w)
+    state = rule.setup(SimpleNamespace(w=w))
     for t in range(3):
         p = g["n_samples"][t] / g["n_samples"][t].sum()
         # The paper's Delta is old minus new, ours new minus old.

@@ -229,10 +229,6 @@ class Recorder(ClientRule):
         self.ends.append((ctx.round, ctx.client, replace(trained, **copies)))
         return {}, {}
 
-    def _sizes(self) -> list[int]:
-        """Sizes of all batches so far."""
-        return [len(y) for _, _, _, y, _ in self.batches]
-
 
 def near(found: Any, expected: Any, atol: float = 1e-12) -> None:
     """Assert that two arrays are equal up to rounding."""
