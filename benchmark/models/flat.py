@@ -132,7 +132,6 @@ class FlatModel:
         """The network with the values w [d] and ``buffers``, without a copy; ``head`` replaces its classifier."""
         body, heads = self._frozen_modules
         key, head_vector = head or Head(None, w[self.body_size :])
-        classifier, head_values = heads[key], self._named(heads[key], head_vector)
         body_values = self._named(body, w)
         for entry in self.buffer_layout.entries:
             body_values[entry.name.removeprefix("body.")] = entry.view(buffers)
@@ -143,7 +142,7 @@ class FlatModel:
 
         @torch.no_grad()
         def classify(z: Tensor) -> Tensor:
-            return functional_call(classifier, head_values, (z,))
+            return functional_call(heads[key], self._named(heads[key], head_vector), (z,))
 
         return FrozenModel(features, classify)
 

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from benchmark.models.flat import FlatModel
 from benchmark.models.networks import Net
+from methods.core.contexts import Head
 
 
 def some_net() -> Net:
@@ -100,6 +101,10 @@ def test_other_heads_take_the_classifiers_place(channels_last: bool) -> None:
         assert flat.layout is flat.layouts[key]
         with torch.no_grad():
             near(flat.net.eval()(x), head(flat.net.features(x)), 1e-14)
+            # A frozen model may have features of a vector whose head is shorter than the model's own.
+            near(flat.frozen(flat.w, flat.buffers).features(x), flat.net.features(x), 1e-14)
+            given_head = Head(key, flat.initial_heads[key])
+            near(flat.frozen(flat.w, flat.buffers, given_head).logits(x), head(flat.net.features(x)), 1e-14)
         flat.g.zero_()
         flat.net(x).sum().backward()
         assert bool((flat.g[flat.body_size :] != 0).all())
