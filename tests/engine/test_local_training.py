@@ -127,8 +127,6 @@ def test_every_sample_is_visited_once_per_epoch_in_a_new_order() -> None:
 class Body(ClientRule):
     """One phase that trains the body alone."""
 
-    key = "body"
-
     def phases(self, ctx: ClientContext) -> tuple[Phase, ...]:
         return (Phase(groups=("body",)),)
 

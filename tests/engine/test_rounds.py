@@ -121,14 +121,12 @@ def test_stop_between_clients_leaves_the_state_intact() -> None:
 class SeesAll(MeanDirection):
     """The mean, from all updates at once."""
 
-    key = "sees_all"
     streams = False
 
 
 class AfterTraining(SizeWeights):
     """Weights by size, known after training only."""
 
-    key = "after_training"
     needs_training = True
 
 
