@@ -14,7 +14,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from methods.core.contexts import State
+from methods.core.contexts import Federation, State
 from methods.core.rules import ServerOptimizer, register
 
 
@@ -27,9 +27,9 @@ class Lookahead(ServerOptimizer):
 
     lam: float = Field(ge=0, lt=1)
 
-    def setup(self, w: Tensor) -> State:
+    def setup(self, federation: Federation) -> State:
         """m = 0."""
-        return {"m": torch.zeros_like(w)}
+        return {"m": torch.zeros_like(federation.w)}
 
     def broadcast(self, w: Tensor, state: State) -> Tensor:
         """theta + lambda m [d]."""

@@ -13,7 +13,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from methods.core.contexts import State
+from methods.core.contexts import Federation, State
 from methods.core.rules import ServerOptimizer, register
 
 log = logging.getLogger(__name__)
@@ -39,9 +39,9 @@ class ServerMomentum(ServerOptimizer):
                 "method.server.optimizer: lr/(1-beta) is %.3g; above 5 training will probably diverge", rate
             )
 
-    def setup(self, w: Tensor) -> State:
+    def setup(self, federation: Federation) -> State:
         """v_0 = 0."""
-        return {"v": torch.zeros_like(w)}
+        return {"v": torch.zeros_like(federation.w)}
 
     def step(self, w: Tensor, dbar: Tensor, state: State) -> tuple[Tensor, State]:
         """v <- beta v + Dbar; w <- w + eta_s v."""

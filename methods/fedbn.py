@@ -7,8 +7,8 @@ The client's own models answer. The layers are found by type, not by "bn" in the
 """
 
 import logging
-from collections.abc import Iterator, Mapping
-from typing import ClassVar, Literal
+from collections.abc import Iterator
+from typing import Literal
 
 from methods.core.contexts import Federation, Predictor, ServerView, State
 from methods.core.rules import ClientRule, Prediction, register
@@ -24,8 +24,8 @@ class FedBN(ClientRule):
     ``norm``: batch, BatchNorm alone, or all, GroupNorm, LayerNorm and InstanceNorm too.
     """
 
-    buffers: ClassVar[Literal["local"]] = "local"
-    needs: ClassVar[Mapping[str, str]] = {"prediction": "personal"}
+    buffers = "local"
+    needs = {"prediction": "personal"}
 
     norm: Literal["batch", "all"] = "batch"
 
@@ -36,7 +36,7 @@ class FedBN(ClientRule):
 
     def setup(self, federation: Federation) -> State:
         """Warn if the model has no such layer."""
-        if not federation.layout.groups & set(self.personal):
+        if not federation.layout.mask(*self.personal).any():
             kind = "normalisation" if self.norm == "all" else "BatchNorm"
             log.warning("fedbn: this model has no %s layer; fedbn is FedAvg with personal evaluation", kind)
         return {}

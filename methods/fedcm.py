@@ -12,8 +12,6 @@ where clients differ in their number of steps, K is the mean of the a_k, the tot
 update (``Trained.step_norm``): our reading, the same for plain SGD with K steps for all.
 """
 
-from typing import ClassVar
-
 import torch
 from pydantic import Field
 from torch import Tensor
@@ -29,7 +27,7 @@ class FedCM(ClientRule):
     ``alpha``: weight of the client's own gradient (1 is FedAvg).
     """
 
-    equal_layouts: ClassVar[bool] = True
+    equal_layouts = True
 
     alpha: float = Field(gt=0, le=1)
 

@@ -10,8 +10,7 @@ the mean of all drifts (``drift``) and c <- c + (1/K) sum over S of (c_k' - c_k)
 uploads is multiplied by it (``scaled``), and every client divides by the number of steps that one of mean size takes.
 """
 
-from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from typing import Literal
 
 import torch
 from pydantic import Field
@@ -29,8 +28,8 @@ class FedDC(VariantRule, Scaffold):
     ``alpha``: weight of the penalty; ``control_scale`` as in scaffold; ``scaled`` and ``steps`` as above.
     """
 
-    needs: ClassVar[Mapping[str, str]] = {"post": "drift"}
-    reference: ClassVar[Mapping[str, Any]] = {"scaled": True, "steps": "mean"}
+    needs = {"post": "drift"}
+    reference = {"scaled": True, "steps": "mean"}
 
     alpha: float = Field(gt=0, allow_inf_nan=False)
     scaled: bool = False

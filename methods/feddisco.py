@@ -10,8 +10,7 @@ with q_k the client's label distribution and T uniform. Where all terms are cut 
 fails there). Their code divides the KL discrepancies by their sum over the participants: ``variant: reference``.
 """
 
-from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from typing import Literal
 
 import numpy as np
 from pydantic import Field
@@ -44,7 +43,7 @@ class Disco(VariantRule, Weights):
     discrepancies are divided by their sum over the participants.
     """
 
-    reference: ClassVar[Mapping[str, Any]] = {"normalise": True}
+    reference = {"normalise": True}
 
     a: float = Field(ge=0, allow_inf_nan=False)
     b: float = Field(ge=0, allow_inf_nan=False)

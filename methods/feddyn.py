@@ -13,9 +13,6 @@ mean_S w_k + (1/K) sum over all k of h_k. With l = -hs/alpha = (1/K) sum_k h_k b
 ``methods/fidelity/baselines.yaml``). The mean of the clients' last models is ``client: last_models``.
 """
 
-from collections.abc import Mapping
-from typing import Any, ClassVar
-
 import torch
 from pydantic import Field
 from torch import Tensor
@@ -31,10 +28,10 @@ class FedDyn(VariantRule, ClientRule):
     ``alpha``: its weight; ``adaptive``: each client's is alpha n_bar/n_k, n_bar the mean n_k.
     """
 
-    equal_layouts: ClassVar[bool] = True
-    trains_all: ClassVar[bool] = True
-    needs: ClassVar[Mapping[str, str]] = {"post": "drift"}
-    reference: ClassVar[Mapping[str, Any]] = {"adaptive": True}
+    equal_layouts = True
+    trains_all = True
+    needs = {"post": "drift"}
+    reference = {"adaptive": True}
 
     alpha: float = Field(gt=0, allow_inf_nan=False)
     adaptive: bool = False
@@ -69,7 +66,7 @@ class FedDyn(VariantRule, ClientRule):
 class Drift(Post):
     """w <- mean of the participants + 1/K of the sum of all updates so far."""
 
-    needs: ClassVar[Mapping[str, str]] = {"weights": "uniform", "direction": "mean", "optimizer": "add"}
+    needs = {"weights": "uniform", "direction": "mean", "optimizer": "add"}
 
     def setup(self, federation: Federation) -> State:
         """l = 0."""

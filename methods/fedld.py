@@ -18,7 +18,7 @@ where the text leaves a choice, and where the authors' code (``variant: referenc
 import math
 from collections.abc import Mapping
 from itertools import pairwise
-from typing import Any, ClassVar, Literal
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -58,7 +58,7 @@ class Margin(VariantRule, ClientRule):
     softmax of the whole batch. Each half alone: ``form`` logits | softmax, ``norm`` sample | batch.
     """
 
-    reference: ClassVar[Mapping[str, Any]] = {"form": "softmax", "norm": "batch"}
+    reference = {"form": "softmax", "norm": "batch"}
 
     lam: float = Field(ge=0, allow_inf_nan=False)
     form: Literal["logits", "softmax"] = "logits"
@@ -111,7 +111,7 @@ class Principal(VariantRule, Aggregator):
     (1/m); ``first_round`` principal | mean (plain mean where the history is zero).
     """
 
-    reference: ClassVar[Mapping[str, Any]] = {
+    reference = {
         "scope": "layer",
         "normaliser": "sumall",
         "client_weights": "uniform",

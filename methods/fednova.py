@@ -14,8 +14,7 @@ counts a_k (``Trained.step_norm``); momentum and FedProx's term are in it, corre
 tau_eff cancels and the step is too short where clients differ.
 """
 
-from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -33,7 +32,7 @@ class Nova(VariantRule, Aggregator):
     ``scale``: ``tau_eff``, or ``one``, weights that sum to 1.
     """
 
-    reference: ClassVar[Mapping[str, Any]] = {"scale": "one"}
+    reference = {"scale": "one"}
 
     scale: Literal["tau_eff", "one"] = "tau_eff"
 

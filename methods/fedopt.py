@@ -12,14 +12,13 @@ coordinate by coordinate, without bias correction, from m_0 = 0 and v_0 = tau^2.
 """
 
 from abc import abstractmethod
-from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from typing import Literal
 
 import torch
 from pydantic import Field
 from torch import Tensor
 
-from methods.core.contexts import State
+from methods.core.contexts import Federation, State
 from methods.core.rules import ServerOptimizer, VariantRule, register
 
 
@@ -30,7 +29,7 @@ class Adaptive(VariantRule, ServerOptimizer):
     coordinate without updates in its place; ``v0``: first value of v, tau squared or zero.
     """
 
-    reference: ClassVar[Mapping[str, Any]] = {"v0": "zero"}
+    reference = {"v0": "zero"}
 
     beta1: float = Field(ge=0, lt=1)
     lr: float = Field(gt=0, allow_inf_nan=False)
@@ -45,10 +44,10 @@ class Adaptive(VariantRule, ServerOptimizer):
         """Server rate of step t, from 1."""
         return self.lr
 
-    def setup(self, w: Tensor) -> State:
+    def setup(self, federation: Federation) -> State:
         """m_0 = 0, v_0 = tau^2; t counts steps."""
-        v = torch.full_like(w, self.tau**2 if self.v0 == "tau2" else 0.0)
-        return {"m": torch.zeros_like(w), "v": v, "t": 0}
+        v = torch.full_like(federation.w, self.tau**2 if self.v0 == "tau2" else 0.0)
+        return {"m": torch.zeros_like(federation.w), "v": v, "t": 0}
 
     def step(self, w: Tensor, dbar: Tensor, state: State) -> tuple[Tensor, State]:
         """m, v, then w <- w + eta m / (sqrt(v) + tau)."""
@@ -66,7 +65,7 @@ class Adam(Adaptive):
     sqrt(1 - beta2^(t+1)) / (1 - beta1^(t+1)), as in Flower.
     """
 
-    reference: ClassVar[Mapping[str, Any]] = {"v0": "zero", "bias_correction": True}
+    reference = {"v0": "zero", "bias_correction": True}
 
     beta2: float = Field(ge=0, lt=1)
     bias_correction: bool = False

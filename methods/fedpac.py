@@ -13,8 +13,8 @@ From the code of FedLD, whose Tables 1 and 3 have FedPAC: lambda 1, a rate of 0.
 dropped, R averaged over features.
 """
 
-from collections.abc import Iterator, Mapping
-from typing import ClassVar, Literal
+from collections.abc import Iterator
+from typing import Literal
 
 import numpy as np
 import torch
@@ -30,7 +30,6 @@ from methods.core.contexts import (
     Loss,
     Phase,
     Predictor,
-    Reducer,
     RoundView,
     ServerView,
     State,
@@ -91,12 +90,10 @@ class FedPAC(Prototypes):
     mean | sum: R is averaged over features (code) or summed and halved.
     """
 
-    owns_head: ClassVar[bool] = True
-    equal_layouts: ClassVar[bool] = True
-    needs: ClassVar[Mapping[str, str]] = {"prediction": "fedpac"}
-    reducers: ClassVar[Mapping[str, Reducer]] = {
-        **Prototypes.reducers, "head": "keep", "V": "keep", "H": "keep",
-    }  # fmt: skip
+    owns_head = True
+    equal_layouts = True
+    needs = {"prediction": "fedpac"}
+    reducers = {**Prototypes.reducers, "head": "keep", "V": "keep", "H": "keep"}
 
     lam: float = Field(ge=0, allow_inf_nan=False)
     eta_head: float = Field(gt=0, allow_inf_nan=False)
@@ -163,7 +160,7 @@ class FedPAC(Prototypes):
 class OwnHeads(Prediction):
     """Mean over clients of the common body behind each client's head."""
 
-    needs: ClassVar[Mapping[str, str]] = {"client": "fedpac"}
+    needs = {"client": "fedpac"}
 
     def predictors(self, view: ServerView) -> Iterator[Predictor]:
         """One predictor per client."""

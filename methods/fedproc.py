@@ -14,9 +14,6 @@ reference``, ``model.projection: 256``, ``model.normalize_features: true``).
 Stacked on another method this is its version "with prototypes" (FedMR, Table 8).
 """
 
-from collections.abc import Mapping
-from typing import Any, ClassVar
-
 import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor
@@ -47,7 +44,7 @@ class FedProc(VariantRule, Prototypes):
     is FedAvg).
     """
 
-    reference: ClassVar[Mapping[str, Any]] = {"T_p": 100}
+    reference = {"T_p": 100}
 
     T_p: int | None = Field(default=None, ge=1)
 

@@ -8,9 +8,6 @@ the server takes the mean of the bodies. The authors' code weighs clients equall
 (``method.server.weights``), and after the last round trains every head once more, which is left out here.
 """
 
-from collections.abc import Mapping
-from typing import ClassVar
-
 from pydantic import Field
 
 from methods.core.contexts import ClientContext, Phase
@@ -25,9 +22,9 @@ class FedRep(ClientRule):
     ``E_h``: local epochs on the head, then ``E_b`` epochs on the body with its normalisation layers (null: as the run).
     """
 
-    personal: ClassVar[tuple[str, ...]] = (HEAD,)
-    owns_head: ClassVar[bool] = True
-    needs: ClassVar[Mapping[str, str]] = {"prediction": "personal"}
+    personal = (HEAD,)
+    owns_head = True
+    needs = {"prediction": "personal"}
 
     E_h: int | None = Field(ge=1)
     E_b: int | None = Field(ge=1)

@@ -14,8 +14,8 @@ reference``) does instead.
 """
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, ClassVar, Literal
+from collections.abc import Iterable, Iterator
+from typing import Literal
 
 import numpy as np
 import torch
@@ -31,8 +31,8 @@ from methods.core.contexts import (
     Federation,
     Generators,
     Head,
+    Heads,
     Predictor,
-    Reducer,
     RoundView,
     ServerView,
     State,
@@ -73,10 +73,10 @@ class FedSDC(VariantRule, ClientRule):
     sent, ``one`` or ``all``.
     """
 
-    owns_head: ClassVar[bool] = True
-    needs: ClassVar[Mapping[str, str]] = {"prediction": "vote"}
-    reducers: ClassVar[Mapping[str, Reducer]] = {"head": "keep"}
-    reference: ClassVar[Mapping[str, Any]] = {"first_heads": "client", "down": "all"}
+    owns_head = True
+    needs = {"prediction": "vote"}
+    reducers = {"head": "keep"}
+    reference = {"first_heads": "client", "down": "all"}
 
     H: PositiveInt | None = None
     rho: tuple[float, float]
@@ -93,9 +93,7 @@ class FedSDC(VariantRule, ClientRule):
             raise ValueError("expected [low, high] with 0 < low < high <= 1")
         return rho
 
-    def heads(
-        self, feature_dim: int, num_classes: int, num_clients: int, generators: Generators
-    ) -> dict[str, nn.Module]:
+    def heads(self, feature_dim: int, num_classes: int, num_clients: int, generators: Generators) -> Heads:
         """H heads, slot s of width floor(rho_s h) with diversity; the widths are drawn once (section 2.2)."""
         H = num_clients if self.H is None else self.H
         if not self.shuffle and num_clients != H:
@@ -213,10 +211,10 @@ class Vote(VariantRule, Prediction):
     or ``balanced_accuracy`` (code). Never the test set.
     """
 
-    logits: ClassVar[bool] = False
-    needs: ClassVar[Mapping[str, str]] = {"client": "fedsdc"}
+    logits = False
+    needs = {"client": "fedsdc"}
 
-    reference: ClassVar[Mapping[str, Any]] = {"ranking": "train_reference", "metric": "balanced_accuracy"}
+    reference = {"ranking": "train_reference", "metric": "balanced_accuracy"}
 
     gamma: float = Field(gt=0, le=1)
     ranking: Literal["validation", "train_reference"] = "validation"

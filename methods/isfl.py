@@ -16,15 +16,14 @@ From the authors' code, as the paper's text was not at hand; ``methods/fidelity/
 set (``proxy: pooled``). A class without proxy samples takes the mean Lc^2 of the others (the code fails there).
 """
 
-from collections.abc import Mapping
-from typing import ClassVar, Literal
+from typing import Literal
 
 import numpy as np
 import torch
 from pydantic import Field
 from torch import Tensor
 
-from methods.core.contexts import ClientContext, Federation, Reducer, RoundView, State, Trained
+from methods.core.contexts import ClientContext, Federation, RoundView, State, Trained
 from methods.core.rules import ClientRule, register
 
 AT_A_TIME = 1 << 24
@@ -59,7 +58,7 @@ class ISFL(ClientRule):
     ``refresh_every``: rounds between two estimates of Lc_k.
     """
 
-    reducers: ClassVar[Mapping[str, Reducer]] = {"lipschitz": "keep"}
+    reducers = {"lipschitz": "keep"}
 
     sigma: float = Field(ge=0, lt=1)
     N_p: int = Field(ge=1)

@@ -11,8 +11,6 @@ The authors put a projection head of two layers between body and classifier and 
 methods on one model without it, which is the default here (``model.projection: 256`` adds it).
 """
 
-from typing import ClassVar
-
 import torch
 import torch.nn.functional as F
 from pydantic import Field
@@ -38,7 +36,7 @@ class Moon(ClientRule):
     ``mu``: weight of the contrast (0 is FedAvg); ``T``: temperature.
     """
 
-    equal_layouts: ClassVar[bool] = True
+    equal_layouts = True
 
     mu: float = Field(ge=0, allow_inf_nan=False)
     T: float = Field(gt=0, allow_inf_nan=False)

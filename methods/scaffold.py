@@ -13,13 +13,12 @@ momentum the same argument gives the total weight a_k of the gradients (FedNova'
 diverge at momentum 0.9. None of the four papers has it in a table.
 """
 
-from collections.abc import Mapping
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
 
-from methods.core.contexts import ClientContext, Federation, Reducer, RoundView, State, Trained
+from methods.core.contexts import ClientContext, Federation, RoundView, State, Trained
 from methods.core.rules import ClientRule, register
 
 
@@ -30,9 +29,9 @@ class Scaffold(ClientRule):
     ``control_scale``: what (w - w_k)/eta is divided by, a_k or the number of steps tau_k; the same without momentum.
     """
 
-    equal_layouts: ClassVar[bool] = True
-    trains_all: ClassVar[bool] = True
-    reducers: ClassVar[Mapping[str, Reducer]] = {"dc": "sum"}
+    equal_layouts = True
+    trains_all = True
+    reducers = {"dc": "sum"}
 
     control_scale: Literal["a_k", "tau_k"] = "a_k"
 

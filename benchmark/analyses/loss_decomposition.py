@@ -31,7 +31,6 @@ from benchmark.config.files import FileModel
 from benchmark.config.merge import merge
 from benchmark.config.schema import RunConfig
 from benchmark.engine.federation import FederatedRun
-from benchmark.engine.frozen import frozen_model
 from benchmark.engine.state import Diverged
 from benchmark.errors import ConfigError, validate
 from benchmark.experiments.figures import FIGURE_FOLDER, load_figure
@@ -102,7 +101,7 @@ class Several(Aggregator):
 @torch.no_grad()
 def client_losses(run: FederatedRun, w: Tensor, buffers: Tensor) -> np.ndarray:
     """L_j(w) [K]: mean cross-entropy over all training samples of each client, in evaluation mode."""
-    model = frozen_model(run.model, w, buffers)
+    model = run.model.frozen(w, buffers)
     losses = np.zeros(run.num_clients)
     for j in range(run.num_clients):
         for x, y in run.clients.data(j).batches():

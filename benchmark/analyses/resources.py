@@ -18,6 +18,7 @@ from torch import Tensor
 from benchmark.analyses.registry import ResourcesOptions
 from benchmark.config.schema import RunConfig
 from benchmark.engine.federation import FederatedRun
+from benchmark.engine.records import Cost
 from benchmark.engine.state import FederationState
 from benchmark.engine.training import ActiveRule
 from benchmark.experiments.figures import FIGURE_FOLDER, load_figure
@@ -27,7 +28,7 @@ from benchmark.experiments.spec import TableSpec
 from benchmark.reports.tables import Table, text_table
 from benchmark.runs.build import build_run
 from benchmark.runs.data import load_data
-from methods.core.contexts import ClientContext, Head
+from methods.core.contexts import ClientContext, FrozenModel, Head
 
 NOTES = (
     "Held by a client: model and buffers, the received model where the method reads it while it trains, other models, "
@@ -77,24 +78,31 @@ class Trainee:
 
     def held(self) -> dict[str, int]:
         """How many numbers the client holds in one more round, by kind."""
-        run, contexts = self.run, self.run.clients.contexts
+        run, contexts, frozen = self.run, self.run.clients.contexts, self.run.clients.frozen
         seen: list[_Watched] = []
+        others: list[Tensor] = []
 
         def watched(*arguments: Any) -> list[ActiveRule]:
             active = [(rule, _Watched(**vars(ctx))) for rule, ctx in contexts(*arguments)]
             seen.extend(ctx for _, ctx in active)
             return [ActiveRule(*pair) for pair in active]
 
+        def noted(cost: Cost, w: Tensor, *values: Any) -> FrozenModel:
+            if w is not run.model.w:
+                others.append(w)
+            return frozen(cost, w, *values)
+
         run.clients.contexts = watched  # type: ignore[assignment, method-assign]
+        run.clients.frozen = noted  # type: ignore[assignment, method-assign]
         try:
             state, _ = run.run_round(self.state)
         finally:
-            del run.clients.contexts
+            del run.clients.contexts, run.clients.frozen
         size, buffers = run.model.layout.size, len(run.model.buffers)
         return {
             "model": size + buffers,
             "received_model": size if any("read" in vars(ctx) for ctx in seen) else 0,
-            "other_models": run.clients.pool.used * (size + buffers),
+            "other_models": len(others) * (size + buffers),
             "received": sum(numbers(ctx.received) for ctx in seen),
             "kept": numbers(state.clients.get(0, {})),
         }

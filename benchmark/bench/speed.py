@@ -28,7 +28,7 @@ from benchmark.config.compose import compose, resolve
 from benchmark.config.schema import RunConfig
 from benchmark.engine import randomness
 from benchmark.engine.federation import FederatedRun
-from benchmark.engine.records import Record
+from benchmark.engine.records import Cost, Record
 from benchmark.experiments.plan import plan, unique_runs
 from benchmark.experiments.tables import spec_called
 from benchmark.models.networks import build_net
@@ -179,7 +179,7 @@ def local_steps(method: str, model: str, batch: int, steps: int, folder: str) ->
     received = {rule.key: rule.send(state.rules[rule.key], 0, view) for rule in run.method.client}
 
     def work() -> float:
-        active = run.clients.contexts(run.method.client, state, 0, state.w, received, {}, "bench")
+        active = run.clients.contexts(run.method.client, state, 0, state.w, received, {}, "bench", Cost())
         started = time.perf_counter()
         run.clients.trainer.run(
             run.clients.data(0), active, (Phase(),), lr=0.01, order=lambda phase, epoch, n: np.arange(n),

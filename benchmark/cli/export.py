@@ -50,7 +50,8 @@ def main(words: Sequence[str]) -> int:
             wrong("checkpoint", "none", expected, where="with runtime.keep_checkpoint=true of the run")
         )
     model = build.build_run(config, data.load_data(config)).model
-    model.load_body(saved["state"]["w"], saved["state"]["buffers"])
+    model.w.copy_(saved["state"]["w"])
+    model.buffers.copy_(saved["state"]["buffers"])
     stream = io.BytesIO()
     torch.save({name: t.clone() for name, t in model.net.body.state_dict().items()}, stream)
     digits = hashlib.sha256(stream.getvalue()).hexdigest()[:DIGITS]

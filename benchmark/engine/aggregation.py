@@ -47,7 +47,11 @@ class Uploads:
     needs them or if the weights are known only after training.
     """
 
-    def __init__(self, state: FederationState, method: Method, m: int, counters: Tensor) -> None:
+    def __init__(
+        self, state: FederationState, method: Method, m: int, p: np.ndarray | None, counters: Tensor
+    ) -> None:
+        """``p`` are the weights [m] of the ``m`` clients, if they are known before training ends."""
+        self._p = p
         keeps = method.keeps_updates(state.round)
         self.matrix = state.w.new_empty(m, len(state.w)) if keeps else None
         self.total = state.w.new_zeros(0 if keeps else len(state.w))
@@ -55,11 +59,9 @@ class Uploads:
         self.buffers = Buffers(state.buffers, counters)
         self._count = 0
 
-    def add(self, client: int, result: ClientResult, p: float | None) -> None:
-        """Take what one client sends. ``p`` is its weight if it is known before training ends.
-
-        Raises `MethodError` for a payload without a reducer.
-        """
+    def add(self, client: int, result: ClientResult) -> None:
+        """Take what the next client sends. Raises `MethodError` for a payload without a reducer."""
+        p = None if self._p is None else float(self._p[self._count])
         for rule, payload in result.payloads:
             self._add_payload(rule, client, payload)
         self.buffers.add(result.buffers, p)

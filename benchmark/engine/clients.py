@@ -12,12 +12,12 @@ from torch import Tensor
 
 from benchmark.config.schema import TrainConfig
 from benchmark.engine import randomness
-from benchmark.engine.frozen import FrozenPool
+from benchmark.engine.records import Cost
 from benchmark.engine.state import Diverged, FederationState, Problem, Schedule
 from benchmark.engine.training import ActiveRule, LocalTrainer, LoopResult
 from benchmark.heterogeneity import class_counts, group_counts
 from benchmark.models.flat import FlatModel
-from methods.core.contexts import ClientContext, Head, Phase, RoundView, State, Trained
+from methods.core.contexts import ClientContext, FrozenModel, Head, Phase, RoundView, State, Trained
 from methods.core.rules import ClientRule
 from methods.core.samples import Samples
 
@@ -69,12 +69,13 @@ class ClientSide:
         self.sizes = np.array([len(c) for c in problem.clients], dtype=np.float64)
         self.label_counts = class_counts(problem.clients, problem.labels.cpu().numpy(), problem.num_classes)
         # The positions in w of the personal groups, ascending: a client keeps only these values.
-        self._own = self.model.layouts[None].mask(*self.personal).nonzero().flatten().to(self.model.w.device)
+        self._personal_places = (
+            self.model.layouts[None].mask(*self.personal).nonzero().flatten().to(self.model.w.device)
+        )
         self._initial_buffers = self.model.buffers.clone()
         self.generators = partial(randomness.generator, self.seed)
         transform = problem.transform if problem.augment is None else problem.augmented_transform
         self.trainer = LocalTrainer(self.model, self.spec, transform or problem.transform, problem.augment)
-        self.pool = FrozenPool(self.model)
         self._pooled: dict[tuple[str, int], tuple[Tensor, Tensor]] = {}
 
     def __len__(self) -> int:
@@ -117,12 +118,9 @@ class ClientSide:
     def pooled(self, owner: str, count: int) -> tuple[Tensor, Tensor]:
         """(x [count, ...], y [count]), normalised, from all clients' data; the same in every round."""
         if (owner, count) not in self._pooled:
-            all_rows = np.unique(np.concatenate([np.asarray(c) for c in self.problem.clients]))
-            rng = self.generators(f"{owner}/pooled")
-            picked = torch.from_numpy(
-                np.sort(rng.choice(all_rows, size=min(count, len(all_rows)), replace=False))
-            )
-            data = self._samples(picked.to(self.problem.images.device))
+            rows = np.unique(np.concatenate(self.problem.clients))
+            drawn = self.generators(f"{owner}/pooled").choice(rows, min(count, len(rows)), replace=False)
+            data = self._samples(torch.from_numpy(np.sort(drawn)).to(self.problem.images.device))
             self._pooled[owner, count] = data.transform(data.stored(slice(None))), data.y
         return self._pooled[owner, count]
 
@@ -134,7 +132,7 @@ class ClientSide:
         if personal is None:
             return state.w
         start = state.w.clone()
-        start[self._own[: len(personal)]] = personal
+        start[self._personal_places[: len(personal)]] = personal
         return start
 
     def start_buffers(self, state: FederationState, client: int) -> Tensor:
@@ -151,7 +149,6 @@ class ClientSide:
         """
         start = w if head is None else torch.cat([w[: self.model.body_size], head.vector])
         self.model.use_head(head.key if head else None)
-        self.pool.forget()
         with torch.no_grad():
             self.model.w.copy_(start)
             self.model.buffers.copy_(self.start_buffers(state, client))
@@ -166,13 +163,14 @@ class ClientSide:
         received: Mapping[str, State],
         states: Mapping[str, State],
         purpose: str,
+        cost: Cost,
         data: Samples | None = None,
     ) -> list[ActiveRule]:
         """Call each rule's ``begin`` and return the rules with what they may read.
 
         ``start`` [d] is what training starts from; ``received`` and ``states`` are what each rule sent down and keeps
-        at this client, by its key; ``purpose`` tells the draws of training from those of a selection; ``data``
-        replaces the client's own samples.
+        at this client, by its key; ``purpose`` tells the draws of training from those of a selection; what the rules
+        ask of models adds to ``cost``; ``data`` replaces the client's own samples.
         """
         active = []
         for rule in rules:
@@ -189,8 +187,8 @@ class ClientSide:
                 label_counts=self.label_counts[client],
                 received=received[rule.key],
                 state=states.get(rule.key, {}),
-                frozen=self.pool.get,
-                gradients=self.pool.gradients,
+                frozen=partial(self.frozen, cost),
+                gradients=partial(self.gradients, cost),
                 pooled=partial(self.pooled, rule.key),
                 augmented=self.problem.augment is not None,
                 generators=partial(self._draw, f"{purpose}/{rule.key}", state.round, client),
@@ -201,18 +199,33 @@ class ClientSide:
     def _draw(self, owner: str, round: int, client: int, purpose: str, *ids: int) -> np.random.Generator:
         return self.generators(f"{owner}/{purpose}", round, client, *ids)
 
+    def frozen(self, cost: Cost, w: Tensor, buffers: Tensor, head: Head | None = None) -> FrozenModel:
+        """`FlatModel.frozen`; the samples that pass through it add to ``cost``."""
+        model = self.model.frozen(w, buffers, head)
+
+        def features(x: Tensor) -> Tensor:
+            cost.forward += len(x)
+            return model.features(x)
+
+        return replace(model, features=features)
+
+    def gradients(self, cost: Cost, w: Tensor, buffers: Tensor, x: Tensor, y: Tensor) -> Tensor:
+        """`FlatModel.gradients`; the samples add to ``cost``."""
+        cost.trained += len(x)
+        return self.model.gradients(w, buffers, x, y)
+
     # Training ------------------------------------------------------------------------------------------------
 
     def train(
-        self, rules: Sequence[ClientRule], state: FederationState, client: int, view: RoundView
+        self, rules: Sequence[ClientRule], state: FederationState, client: int, view: RoundView, cost: Cost
     ) -> ClientResult:
-        """Train one client in the round after ``state``. Raises `Diverged` if a value it sends is not finite."""
+        """Train one client in the round after ``state``. Raises `Diverged` if a value that it sends is not finite."""
         received = {rule.key: rule.send(state.rules[rule.key], client, view) for rule in rules}
         handed = (sent["head"] for sent in received.values() if isinstance(sent.get("head"), Head))
         head: Head | None = next(handed, None)
         start = self.load(state, client, self.start_vector(state, client), head)
         states = state.clients.get(client, {}).get("rules", {})
-        active = self.contexts(rules, state, client, start, received, states, "rule")
+        active = self.contexts(rules, state, client, start, received, states, "rule", cost)
         loop = self.run_loop(self.data(client), active, _phases(active), state, client)
         with torch.no_grad():
             _require_finite(state.round, client, self.model.w, self.model.buffers)
@@ -237,10 +250,9 @@ class ClientSide:
                 if new_state:
                     kept[rule.key] = _copied(new_state)
             entry = self._entry(kept)
-            if len(self._own):
-                update = update.index_fill(0, self._own, 0.0)
+            if len(self._personal_places):
+                update = update.index_fill(0, self._personal_places, 0.0)
         self.model.use_head(None)
-        cost = self.pool.cost
         cost.trained += loop.repeated
         cost.scalars_down += _count_numbers(received)
         cost.scalars_up += sum(_count_numbers(payload) for _, payload in payloads)
@@ -272,7 +284,6 @@ class ClientSide:
 
     def _update(self, start: Tensor, head: Head | None) -> Tensor:
         """D_k [d]. A head that the server handed down is not part of the update: its place is zero."""
-        assert self.model.g is not None
         if head is None:
             # The gradient vector is not needed after training, so its memory is used for the update.
             return torch.sub(self.model.w.detach(), start, out=self.model.g)
@@ -284,9 +295,13 @@ class ClientSide:
     def _entry(self, rules: State) -> State:
         """What stays at the client that has just trained: states of rules, personal groups, local buffers."""
         entry: State = {"rules": rules} if rules else {}
-        if len(self._own):
+        if len(self._personal_places):
             # A head that the server handed down has other values in the place of the model's own head.
-            within = self._own if self.model.head_key is None else self._own[self._own < self.model.body_size]
+            within = (
+                self._personal_places
+                if self.model.head_key is None
+                else self._personal_places[self._personal_places < self.model.body_size]
+            )
             entry["personal"] = self.model.w.detach()[within]
         if self.spec.buffers == "local" and len(self.model.buffers):
             entry["buffers"] = self.model.buffers.clone()

@@ -12,7 +12,7 @@ from benchmark.config.schema import TrainConfig
 from benchmark.engine.aggregation import Uploads
 from benchmark.engine.clients import ClientSide, Order
 from benchmark.engine.evaluation import evaluate
-from benchmark.engine.measures import MEASURES
+from benchmark.engine.measures import eigenvalue_spread
 from benchmark.engine.records import Cost, Record
 from benchmark.engine.state import Diverged, FederationState, Interrupted, Problem, RoundReport, Schedule
 from benchmark.engine.training import LoopResult
@@ -20,6 +20,7 @@ from benchmark.engine.views import client_pool, server_view
 from benchmark.models.flat import FlatModel
 from methods.core.contexts import Federation, RoundView, State
 from methods.core.method import Method, plain
+from methods.core.rules import Rule
 from methods.core.vectors import HEAD
 
 
@@ -29,7 +30,7 @@ class FederatedRun:
 
     Attributes:
         order: Replaces the random order in which local samples are visited (for tests with stored batches).
-        measures: Names of `MEASURES` to take of the global model at every evaluation.
+        measures: What to measure of the global model at every evaluation beside its metrics: `eigenvalue_spread`.
         stop: Asked between clients. If it returns true, `Interrupted` is raised.
     """
 
@@ -62,7 +63,7 @@ class FederatedRun:
 
     # Before round 0 ------------------------------------------------------------------------------------------
 
-    def _federation(self, owner: str, w: Tensor) -> Federation:
+    def _federation(self, rule: Rule, w: Tensor) -> Federation:
         return Federation(
             num_clients=self.num_clients,
             num_classes=self.problem.num_classes,
@@ -72,7 +73,7 @@ class FederatedRun:
             feature_dim=self.model.net.feature_dim,
             w=w,
             heads=self.model.initial_heads,
-            generators=lambda purpose, *ids: self.clients.generators(f"{owner}/{purpose}", *ids),
+            generators=lambda purpose, *ids: self.clients.generators(f"{rule.key}/{purpose}", *ids),
             steps=self.clients.trainer.steps,
         )
 
@@ -83,10 +84,10 @@ class FederatedRun:
         empty = FederationState(0, w, buffers, {}, {}, {}, {}, {}, {})
         return replace(
             empty,
-            direction=method.direction.setup(self._federation(method.direction.key, w)),
-            optimizer=method.optimizer.setup(w),
-            post=method.post.setup(self._federation(method.post.key, w)),
-            rules={rule.key: rule.setup(self._federation(rule.key, w)) for rule in method.client},
+            direction=method.direction.setup(self._federation(method.direction, w)),
+            optimizer=method.optimizer.setup(self._federation(method.optimizer, w)),
+            post=method.post.setup(self._federation(method.post, w)),
+            rules={rule.key: rule.setup(self._federation(rule, w)) for rule in method.client},
             selection=method.selection.setup(client_pool(self.clients, empty, Cost())),
         )
 
@@ -108,9 +109,8 @@ class FederatedRun:
         view = self._view(method, t, ids)
         late = method.weights.needs_training or method.selection.reweighs
         p = None if late else method.weights.weights(view)
-        uploads = Uploads(state, method, len(ids), self.model.counters)
-        self.clients.pool.cost = cost
-        state, loops = self._train(method, replace(state, selection=selection), view, p, uploads)
+        uploads = Uploads(state, method, len(ids), p, self.model.counters)
+        state, loops = self._train(method, replace(state, selection=selection), view, uploads, cost)
         view = replace(
             view,
             steps=np.array([loop.steps for loop in loops]),
@@ -149,16 +149,16 @@ class FederatedRun:
         )
 
     def _train(
-        self, method: Method, state: FederationState, view: RoundView, p: np.ndarray | None, uploads: Uploads
+        self, method: Method, state: FederationState, view: RoundView, uploads: Uploads, cost: Cost
     ) -> tuple[FederationState, list[LoopResult]]:
         """Train the clients of the round one after another: the state with what they keep, and their loops."""
         start = replace(state, w=method.optimizer.broadcast(state.w, state.optimizer))
         clients, loops = dict(state.clients), []
-        for j, k in enumerate(view.clients):
+        for k in view.clients:
             if self.stop():
                 raise Interrupted
-            result = self.clients.train(method.client, start, k, view)
-            uploads.add(k, result, None if p is None else float(p[j]))
+            result = self.clients.train(method.client, start, k, view, cost)
+            uploads.add(k, result)
             clients.pop(k, None)
             if result.kept:
                 clients[k] = result.kept
@@ -208,11 +208,9 @@ class FederatedRun:
             predictors = rule.predictors(view)
             values = evaluate(predictors, data, problem.num_classes, problem.num_attributes, rule.logits)
             records += [Record(state.round, split, *key, value) for key, value in values.items()]
-        for name in self.measures:
-            measured = MEASURES[name](view.model(), problem.evaluation_sets["test"])
-            records += [
-                Record(state.round, "test", "all", metric, value) for metric, value in measured.items()
-            ]
+        if "eigenvalue_spread" in self.measures:
+            measured = eigenvalue_spread(view.model(), problem.evaluation_sets["test"])
+            records += [Record(state.round, "test", "all", name, value) for name, value in measured.items()]
         for record in records:
             if record.group == "all" and not math.isfinite(record.value):
                 raise Diverged(state.round, f"{record.metric} on the {record.split} set")

@@ -1,7 +1,5 @@
 """Measures of a model's features on a test set."""
 
-from collections.abc import Callable, Mapping
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -54,8 +52,3 @@ def eigenvalue_spread(model: FrozenModel, data: Samples) -> dict[str, float]:
             if values:
                 collected.setdefault(name, []).append(sum(values) / len(values))
     return {name: sum(values) / len(values) for name, values in collected.items()}
-
-
-MEASURES: Mapping[str, Callable[[FrozenModel, Samples], dict[str, float]]] = {
-    "eigenvalue_spread": eigenvalue_spread,
-}

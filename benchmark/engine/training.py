@@ -184,7 +184,6 @@ class LocalTrainer:
         The step returns the mean cross-entropy, and whether it took a second gradient.
         """
         model, spec = self.model, self.spec
-        assert model.g is not None
         w, g = model.w, model.g
         with_loss = [a for a in loss_rules if overrides(a.rule, "loss")]
         with_correction = [a for a in rules if overrides(a.rule, "correct")]
@@ -222,7 +221,6 @@ class LocalTrainer:
     def _descend(self, mask: Tensor | None, velocity: Tensor | None, rate: float) -> None:
         """Clip the gradient, add weight decay, pass it through momentum, and step; only the groups of ``mask`` move."""
         w, g, spec = self.model.w, self.model.g, self.spec
-        assert g is not None
         if mask is not None:
             g.mul_(mask)
         if spec.clip is not None:
@@ -250,7 +248,6 @@ class LocalTrainer:
         that both have the same draws. w and BatchNorm's statistics end as they were before the second pass.
         """
         w, g, buffers = self.model.w, self.model.g, self.model.buffers
-        assert g is not None
         with torch.no_grad():
             if mask is not None:
                 g.mul_(mask)

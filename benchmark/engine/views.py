@@ -6,7 +6,6 @@ import numpy as np
 from torch import Tensor
 
 from benchmark.engine.clients import ClientSide
-from benchmark.engine.frozen import frozen_model
 from benchmark.engine.records import Cost
 from benchmark.engine.state import FederationState
 from methods.core.contexts import ClientPool, ClientProbe, FrozenModel, Head, Phase, ServerView, State
@@ -30,7 +29,7 @@ def _probe(clients: ClientSide, state: FederationState, client: int, cost: Cost)
 
     def model(w: Tensor | None = None, head: Head | None = None) -> FrozenModel:
         buffers = clients.start_buffers(state, client)
-        return frozen_model(network, state.w if w is None else w, buffers, head, cost)
+        return clients.frozen(cost, state.w if w is None else w, buffers, head)
 
     def train(
         rules: Sequence[ClientRule],
@@ -43,12 +42,11 @@ def _probe(clients: ClientSide, state: FederationState, client: int, cost: Cost)
         start = clients.load(state, client, state.w if w is None else w, head)
         trained_on = data if labels is None else data.relabelled(labels)
         received: Mapping[str, State] = {rule.key: {} for rule in rules}
-        active = clients.contexts(rules, state, client, start, received, {}, purpose, trained_on)
+        active = clients.contexts(rules, state, client, start, received, {}, purpose, cost, trained_on)
         loop = clients.run_loop(trained_on, active, (phase,), state, client, purpose, f"{purpose}/sampling")
         cost.trained += loop.samples
         trained = network.w.detach().clone()
         network.use_head(None)
-        clients.pool.forget()
         return trained
 
     problem = clients.problem
@@ -70,7 +68,7 @@ def server_view(clients: ClientSide, state: FederationState) -> ServerView:
         if w is None:
             w = state.w if client is None else clients.start_vector(state, client)
         buffers = state.buffers if client is None else clients.start_buffers(state, client)
-        return frozen_model(clients.model, w, buffers, head)
+        return clients.model.frozen(w, buffers, head)
 
     held_out = clients.problem.evaluation_sets.get("validation")
     return ServerView(len(clients), state.rules, model, held_out, clients.all_data)

@@ -102,7 +102,7 @@ def _train(
     # The last round at the first client alone: what the server then holds is this client's model.
     alone = replace(run, problem=replace(problem, clients=clients[:1]))
     state, _ = alone.run_round(state)
-    return alone.clients.pool.get(state.w, state.buffers)
+    return alone.model.frozen(state.w, state.buffers)
 
 
 def _draw(data: pd.DataFrame) -> Figure:

@@ -3,6 +3,7 @@
 import copy
 import warnings
 from collections.abc import Mapping
+from functools import cached_property
 
 import torch
 import torch.nn.functional as F
@@ -12,7 +13,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.instancenorm import _InstanceNorm
 
 from benchmark.models.base import Net
-from methods.core.contexts import Head
+from methods.core.contexts import FrozenModel, Head
 from methods.core.vectors import BODY, HEAD, NORM, OTHER_NORM, Layout
 
 # vmap runs some layers (adaptive pooling of ResNets) sample by sample, and warns. A user cannot change that.
@@ -47,13 +48,9 @@ class FlatModel:
         *,
         device: torch.device | None = None,
         channels_last: bool = False,
-        gradients: bool = True,
         amp: bool = False,
     ) -> None:
-        """Take over ``net`` and ``heads``: views replace their tensors.
-
-        Without ``gradients`` there is no g. ``amp``: local training uses bf16 autocast.
-        """
+        """Take over ``net`` and ``heads``: views replace their tensors. ``amp``: local training uses bf16 autocast."""
         self.net = net.to(device)
         self.channels_last, self.amp = channels_last, amp
         # All heads share one place. The model's own classifier is bound last, so that w starts with its values.
@@ -71,7 +68,7 @@ class FlatModel:
         longest = max(layout.size for layout in self.layouts.values())
         first = next(net.parameters())
         self._w = torch.empty(longest, dtype=first.dtype, device=first.device)
-        self._g = torch.zeros_like(self._w) if gradients else None
+        self._g = torch.zeros_like(self._w)
         self._bind(dict(net.body.named_parameters(prefix="body")), self.layouts[None])
         self.initial_heads: dict[str, Tensor] = {}
         for key, head in self._heads.items():
@@ -80,12 +77,10 @@ class FlatModel:
                 self.initial_heads[key] = self._w[self.body_size : self.layouts[key].size].clone()
         self._bind_buffers()
         self.use_head(None)
-        self.loaded_body: tuple[Tensor, Tensor] | None = None
-        self.loaded_head: Head | None = None
         self.features = net.features
 
     def compile(self) -> None:
-        """Compile the body for training (torch.compile). Classifiers and twins are not compiled."""
+        """Compile the body for training (torch.compile). Classifiers and frozen models are not compiled."""
         self.features = torch.compile(self.net.features)
 
     def _bind(self, parameters: dict[str, nn.Parameter], layout: Layout) -> None:
@@ -96,9 +91,7 @@ class FlatModel:
             view = entry.view(self._w)
             view.copy_(parameter.data)
             parameter.data = view
-            parameter.requires_grad_(self._g is not None)
-            if self._g is not None:
-                parameter.grad = entry.view(self._g)
+            parameter.grad = entry.view(self._g)
 
     def _bind_buffers(self) -> None:
         named = list(self.net.named_buffers())
@@ -120,47 +113,48 @@ class FlatModel:
         self.net.classifier = self._heads[key]
         self.layout = self.layouts[key]
         self.w = self._w[: self.layout.size]
-        self.g = self._g[: self.layout.size] if self._g is not None else None
+        self.g = self._g[: self.layout.size]
 
-    def load_body(self, w: Tensor, buffers: Tensor) -> None:
-        """Copy the body's part of ``w`` and the buffers into this model, unless these tensors were loaded last."""
-        # Tensors are compared and not their ids: the id of a freed tensor may be given to the next one.
-        last = self.loaded_body
-        if last is None or last[0] is not w or last[1] is not buffers:
-            self._w[: self.body_size].copy_(w[: self.body_size])
-            self.buffers.copy_(buffers)
-            self.loaded_body = (w, buffers)
+    @cached_property
+    def _frozen_modules(self) -> tuple[nn.Module, dict[str | None, nn.Module]]:
+        """Body and classifiers in evaluation mode, with the tensors of the network; `frozen` lends them others."""
+        modules = (self.net, *self._heads.values())
+        shared = {id(t): t for module in modules for t in (*module.parameters(), *module.buffers())}
+        body, heads = copy.deepcopy((self.net.body, self._heads), shared)
+        return body.eval(), {key: head.eval() for key, head in heads.items()}
 
-    def load_head(self, head: Head) -> None:
-        """Put ``head`` behind the body, unless it was loaded last."""
-        if self.loaded_head is not head:
-            self.use_head(head.key)
-            self.w[self.body_size :].copy_(head.vector)
-            self.loaded_head = head
+    def _named(self, module: nn.Module, vector: Tensor) -> dict[str, Tensor]:
+        """The parameters of ``module`` as views into the first numbers of ``vector``."""
+        shapes = [(name, tuple(p.shape), BODY) for name, p in module.named_parameters()]
+        return {entry.name: entry.view(vector) for entry in Layout.of(shapes, self.channels_last).entries}
 
-    def forget(self) -> None:
-        """Note that the values have changed or will: what is loaded next is copied."""
-        self.loaded_body = self.loaded_head = None
+    def frozen(self, w: Tensor, buffers: Tensor, head: Head | None = None) -> FrozenModel:
+        """The network with the values w [d] and ``buffers``, without a copy; ``head`` replaces its classifier."""
+        body, heads = self._frozen_modules
+        key, head_vector = head or Head(None, w[self.body_size :])
+        body_values = self._named(body, w)
+        for entry in self.buffer_layout.entries:
+            body_values[entry.name.removeprefix("body.")] = entry.view(buffers)
 
-    def twin(self) -> "FlatModel":
-        """A second model of the same structure with a vector of its own, without gradients."""
-        in_place = self.head_key
-        self.use_head(None)
-        net, heads = copy.deepcopy((self.net, {k: h for k, h in self._heads.items() if k is not None}))
-        self.use_head(in_place)
-        for module in (net, *heads.values()):
-            for parameter in module.parameters():
-                parameter.grad = None
-        return FlatModel(net, heads, channels_last=self.channels_last, gradients=False)
+        @torch.no_grad()
+        def features(x: Tensor) -> Tensor:
+            return functional_call(body, body_values, (x,))
+
+        @torch.no_grad()
+        def classify(z: Tensor) -> Tensor:
+            return functional_call(heads[key], self._named(heads[key], head_vector), (z,))
+
+        return FrozenModel(features, classify)
 
     def gradients(self, w: Tensor, buffers: Tensor, x: Tensor, y: Tensor) -> Tensor:
         """Gradient of each sample's cross-entropy [B, d] at the given values, in evaluation mode."""
-        self.net.eval()
+        body, heads = self._frozen_modules
+        net = Net(body, heads[self.head_key], self.net.feature_dim)
         values = {entry.name: entry.view(w) for entry in self.layout.entries}
         statistics = {entry.name: entry.view(buffers) for entry in self.buffer_layout.entries}
 
         def loss(parameters: dict[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
-            logits = functional_call(self.net, (parameters, statistics), (x[None],))
+            logits = functional_call(net, (parameters, statistics), (x[None],))
             return F.cross_entropy(logits, y[None])
 
         by_name = vmap(grad(loss), in_dims=(None, 0, 0))(values, x, y)

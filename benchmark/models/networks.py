@@ -62,15 +62,9 @@ def build_net(
     seed: int,
     read: Reader | None = None,
 ) -> Net:
-    """Build a network.
+    """Build a network from the fields of its class, with initial weights drawn from ``seed``.
 
-    Args:
-        name: One of `model_names`.
-        num_classes: C.
-        shape: Channels, height and width of its images.
-        parameters: Fields of the network's class.
-        seed: Of the random initial weights.
-        read: Reads the file of pre-trained weights; needed only with ``pretrained`` or ``start``.
+    ``read`` reads the file of pre-trained weights; it is needed only with ``pretrained`` or ``start``.
 
     Raises:
         ConfigError: An unknown name or parameter, or weights that cannot be used.
@@ -83,23 +77,16 @@ def build_net(
         pretrained = isinstance(network, PretrainedNetwork) and network.pretrained
         if pretrained and network.start is not None:
             raise ConfigError(wrong("model.start", network.start, "null with model.pretrained=true"))
-        if pretrained:
-            _check(network, shape[0])
+        width = getattr(network, "width_multiplier", 1)
+        if pretrained and (shape[0], width) != (3, 1):
+            here = f"{shape[0]} channel(s) and width_multiplier={width}"
+            expected = f"false, or 3 channels and width_multiplier=1 (here {here})"
+            raise ConfigError(wrong("model.pretrained", True, expected))
         source = network.weights if pretrained else exported(network.start) if network.start else None
         if source is not None:
             assert read is not None
             load_weights(net.body, read(source), source)
         return network.with_feature_layers(net, num_classes)
-
-
-def _check(network: Network, channels: int) -> None:
-    multiplier = getattr(network, "width_multiplier", 1)
-    if channels != 3:
-        expected = f"false for images with {channels} channel(s): the weights are for 3"
-        raise ConfigError(wrong("model.pretrained", True, expected))
-    if multiplier != 1:
-        expected = f"false with model.width_multiplier={multiplier}: the weights are for 1"
-        raise ConfigError(wrong("model.pretrained", True, expected))
 
 
 # Small networks ------------------------------------------------------------------------------------------------

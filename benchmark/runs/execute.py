@@ -32,7 +32,6 @@ from benchmark.runs.status import RunResult, RunState, Status, differences
 from benchmark.runs.store import DamagedError, ResultsFolder, RunFolder, final_values
 from benchmark.runs.writer import RunWriter
 from benchmark.system import explain
-from methods.core.vectors import Layout
 
 log = logging.getLogger("fedtables")
 
@@ -260,8 +259,7 @@ class RunSession:
             writer.start_records()
             return run.initial_state()
         # Another version of a library may build the same model with other tensors.
-        layout = Layout.from_list(saved["layout"])
-        run.layout.require_same(layout, f"checkpoint {writer.folder.checkpoint_path}")
+        run.layout.require_same(saved["layout"], f"checkpoint {writer.folder.checkpoint_path}")
         self.started -= saved["seconds"]  # the seconds of earlier processes count too
         log.info("resumed after round %d", saved["state"]["round"])
         return FederationState(**saved["state"])

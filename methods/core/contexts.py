@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
-from torch import Tensor
+from torch import Tensor, nn
 
 from methods.core.samples import Samples
 from methods.core.vectors import Layout
@@ -26,6 +26,12 @@ Generators = Callable[..., np.random.Generator]
 
 Predictor = Callable[[Tensor], Tensor]
 """Scores [B, C] of normalised inputs [B, c, H, W]; the class with the highest score is the answer."""
+
+Heads = dict[str, nn.Module]
+"""Classifiers h -> C, by key."""
+
+Choice = tuple[Sequence[int], State]
+"""The clients of a round, and the new state of the selection."""
 
 Reducer = Literal["sum", "keep"]
 """How an upload is combined over clients: summed, or kept for each client."""
@@ -87,8 +93,7 @@ class ClientContext:
         received: What this rule's :meth:`ClientRule.send` returned.
         state: This rule's state at the client; {} before the first participation.
         local: What this rule's :meth:`ClientRule.begin` returned.
-        frozen: ``frozen(vector, buffers)`` is an auxiliary model with the given values, until the client's round
-            ends. It takes memory of its own, but for the values of :class:`Trained` as they are.
+        frozen: ``frozen(vector, buffers)`` is an auxiliary model with the given values, of which it holds views.
         gradients: ``gradients(vector, buffers, x, y)`` is the gradient of each sample's cross-entropy [B, d] at the
             given values, in evaluation mode.
         pooled: ``pooled(count)`` gives the same (x [count, ...], y [count]) at each client and in each round, drawn

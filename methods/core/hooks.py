@@ -2,6 +2,7 @@
 
 import functools
 import inspect
+import re
 from collections.abc import Callable
 from types import UnionType
 from typing import Any, get_args, get_origin
@@ -110,16 +111,6 @@ def _named(value: Any) -> str:
 
 
 def words(hint: Any) -> str:
-    """The type as a user reads it."""
-    origin, parts = get_origin(hint), get_args(hint)
-    if hint is State:
-        return STATE
-    if origin is UnionType:
-        return " or ".join(map(words, parts))
-    if origin is tuple:
-        return f"({', '.join('...' if part is ... else words(part) for part in parts)})"
-    if origin is dict and parts[1] is not Any:
-        return f"dict of {words(parts[1])}s"
-    if hint in (None, type(None)):
-        return "None"
-    return str(getattr(origin or hint, "__name__", hint))
+    """The type as the hook's signature writes it."""
+    text = hint.__name__ if isinstance(hint, type) else str(hint)
+    return re.sub(r"\w+\.(?=\w)", "", text.replace(str(State), STATE))  # without the names of modules

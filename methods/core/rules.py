@@ -11,17 +11,20 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Literal, TypeVar
 
 import numpy as np
+from numpy.random import Generator
 from pydantic import BaseModel, ConfigDict, model_validator
-from torch import Tensor, nn
+from torch import Tensor
 
 from benchmark.errors import wrong
 from benchmark.registry import Registry
 from methods.core.contexts import (
     Batch,
+    Choice,
     ClientContext,
     ClientPool,
     Federation,
     Generators,
+    Heads,
     Loss,
     Message,
     Phase,
@@ -63,9 +66,7 @@ class Rule(BaseModel):
         if cls.__module__ != __name__:
             check_hooks(cls, __name__)
 
-    def heads(
-        self, feature_dim: int, num_classes: int, num_clients: int, generators: Generators
-    ) -> dict[str, nn.Module]:
+    def heads(self, feature_dim: int, num_classes: int, num_clients: int, generators: Generators) -> Heads:
         """Classifiers by key, asked before all else: h -> C that clients may be given, or that probes train."""
         return {}
 
@@ -203,12 +204,8 @@ class Aggregator(StatefulRule):
         """(Dbar [d], new state) from the updates [m, d] and weights p [m]."""
 
 
-class ServerOptimizer(Rule):
+class ServerOptimizer(StatefulRule):
     """The server's step along Dbar."""
-
-    def setup(self, w: Tensor) -> State:
-        """State before round 0, for a model w [d]."""
-        return {}
 
     def broadcast(self, w: Tensor, state: State) -> Tensor:
         """The model [d] that clients start a round from and measure their updates from; neutral: w itself."""
@@ -260,9 +257,7 @@ class Selection(Rule):
         return {}
 
     @abstractmethod
-    def choose(
-        self, round: int, kappa: int, clients: ClientPool, state: State, rng: np.random.Generator
-    ) -> tuple[Sequence[int], State]:
+    def choose(self, round: int, kappa: int, clients: ClientPool, state: State, rng: Generator) -> Choice:
         """(ids of the clients of this round, new state); ``kappa`` is how many are wanted, kappa <= K."""
 
     def reweigh(self, ids: Sequence[int], updates: Tensor, p: np.ndarray, state: State) -> np.ndarray:

@@ -78,11 +78,6 @@ class Layout:
         """Where the tensors begin and end: 0 and the stop of each."""
         return [0, *(entry.stop for entry in self.entries)]
 
-    @cached_property
-    def groups(self) -> frozenset[str]:
-        """The groups that have at least one tensor."""
-        return frozenset(entry.group for entry in self.entries)
-
     def mask(self, *groups: str) -> Tensor:
         """Boolean vector [d], true where an entry belongs to one of ``groups``."""
         mask = torch.zeros(self.size, dtype=torch.bool)
@@ -95,17 +90,9 @@ class Layout:
         """The entries as plain values, for a checkpoint."""
         return [list(astuple(entry)) for entry in self.entries]
 
-    @classmethod
-    def from_list(cls, entries: Iterable[Sequence[Any]]) -> "Layout":
-        """The layout that :meth:`to_list` wrote."""
-        made = (
-            TensorPlace(name, start, stop, tuple(shape), *rest) for name, start, stop, shape, *rest in entries
-        )
-        return cls(tuple(made))
-
-    def require_same(self, other: "Layout", what: str) -> None:
-        """Raise :class:`LayoutError`, naming the first difference, unless both layouts are equal."""
-        for mine, theirs in zip_longest(self.entries, other.entries):
+    def require_same(self, stored: Sequence[Sequence[Any]], what: str) -> None:
+        """Raise :class:`LayoutError`, naming the first difference, unless :meth:`to_list` wrote ``stored``."""
+        for mine, theirs in zip_longest(self.to_list(), stored):
             if mine != theirs:
                 raise LayoutError(f"{what}: got {theirs}; expected {mine}")
 

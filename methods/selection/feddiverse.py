@@ -10,16 +10,27 @@ the server picks clients in threes whose triplets differ (section 4.2, Algorithm
 parameter of its own. The cross product of two collinear triplets is 0, so that the third client is drawn at random.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Literal
+from collections.abc import Mapping
+from typing import Literal
 
 import numpy as np
 import torch
+from numpy.random import Generator
 from pydantic import Field
 from torch import Tensor, nn
 
 from benchmark.heterogeneity import triplets as triplets_of
-from methods.core.contexts import ClientPool, ClientProbe, FrozenModel, Generators, Head, Phase, State
+from methods.core.contexts import (
+    Choice,
+    ClientPool,
+    ClientProbe,
+    FrozenModel,
+    Generators,
+    Head,
+    Heads,
+    Phase,
+    State,
+)
 from methods.core.rules import ClientRule, MethodError, VariantRule, register
 from methods.shared.triplets import (
     AI,
@@ -53,7 +64,7 @@ class FedDiverse(VariantRule, PreTrained):
     ``third`` client by the absolute | signed triple product; ``last`` triple of a round cut at kappa | whole.
     """
 
-    reference: ClassVar[Mapping[str, Any]] = {
+    reference = {
         "estimate": "first_round",
         "pretraining_rules": "method",
         "extra_step": True,
@@ -82,9 +93,7 @@ class FedDiverse(VariantRule, PreTrained):
 
     # Before round 0 ---------------------------------------------------------------------------------------------
 
-    def heads(
-        self, feature_dim: int, num_classes: int, num_clients: int, generators: Generators
-    ) -> dict[str, nn.Module]:
+    def heads(self, feature_dim: int, num_classes: int, num_clients: int, generators: Generators) -> Heads:
         """The attribute head and, for C > 2, a two-way head for each class against the rest (Appendix G)."""
         if num_classes < 2:
             raise MethodError(
@@ -107,9 +116,7 @@ class FedDiverse(VariantRule, PreTrained):
 
     # Selection ----------------------------------------------------------------------------------------------------
 
-    def choose(
-        self, round: int, kappa: int, clients: ClientPool, state: State, rng: np.random.Generator
-    ) -> tuple[Sequence[int], State]:
+    def choose(self, round: int, kappa: int, clients: ClientPool, state: State, rng: Generator) -> Choice:
         """Everybody in rounds before T0; then the set-up, once, and triples (Algorithm 6)."""
         when = 0 if self.estimate == "first_round" else self.T0
         if "triplets" not in state and round >= when:

@@ -9,12 +9,11 @@ The server finds client weights om that make the pooled matrix S = sum_k om_k N^
 and draws clients with these probabilities. The paper remarks that this raises privacy concerns.
 """
 
-from collections.abc import Sequence
-
 import numpy as np
+from numpy.random import Generator
 from scipy.optimize import nnls
 
-from methods.core.contexts import ClientPool, State
+from methods.core.contexts import Choice, ClientPool, State
 from methods.core.rules import register
 from methods.shared.triplets import PreTrained, interaction_matrix, require_attributes
 
@@ -37,9 +36,7 @@ class FedDiverseNk(PreTrained):
         require_attributes(clients, "feddiverse_nk")
         return {}
 
-    def choose(
-        self, round: int, kappa: int, clients: ClientPool, state: State, rng: np.random.Generator
-    ) -> tuple[Sequence[int], State]:
+    def choose(self, round: int, kappa: int, clients: ClientPool, state: State, rng: Generator) -> Choice:
         """Everybody in rounds before T0; then kappa clients without replacement with probability om."""
         everybody = range(clients.num_clients)
         if round < self.T0:

@@ -10,14 +10,14 @@ The default is the form of FedDiverse, whose table this serves. ``methods/fideli
 authors' code (``variant: reference``), without its condition on a test set at the server.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from collections.abc import Sequence
 
 import numpy as np
+from numpy.random import Generator
 from pydantic import Field
 from torch import Tensor
 
-from methods.core.contexts import ClientPool, State
+from methods.core.contexts import Choice, ClientPool, State
 from methods.core.rules import Selection, VariantRule, register
 from methods.core.vectors import gram
 from methods.shared.draw import without_replacement
@@ -32,7 +32,7 @@ class FedPNS(VariantRule, Selection):
     updates are left out of the round's mean.
     """
 
-    reference: ClassVar[Mapping[str, Any]] = {"cap": 1.0, "min_keep": 8, "drop_flagged": True}
+    reference = {"cap": 1.0, "min_keep": 8, "drop_flagged": True}
 
     alpha: float = Field(gt=0)
     beta: float = Field(ge=0)
@@ -49,9 +49,7 @@ class FedPNS(VariantRule, Selection):
         K = clients.num_clients
         return {"pr": [1 / K] * K, "s": [0] * K, "f": [0] * K}
 
-    def choose(
-        self, round: int, kappa: int, clients: ClientPool, state: State, rng: np.random.Generator
-    ) -> tuple[Sequence[int], State]:
+    def choose(self, round: int, kappa: int, clients: ClientPool, state: State, rng: Generator) -> Choice:
         """Kappa clients by pr, without replacement; filled uniformly where fewer than kappa pr are positive."""
         return without_replacement(rng, np.array(state["pr"]), kappa).tolist(), state
 

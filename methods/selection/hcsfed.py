@@ -13,16 +13,17 @@ uniform`` and ``min_per_cluster: 1`` are the literal reading. ``methods/fidelity
 """
 
 import warnings
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Literal
+from collections.abc import Sequence
+from typing import Literal
 
 import numpy as np
 import torch
+from numpy.random import Generator
 from pydantic import Field
 from torch import Tensor
 
 from benchmark.errors import wrong
-from methods.core.contexts import ClientPool, State
+from methods.core.contexts import Choice, ClientPool, State
 from methods.core.rules import MethodError, Selection, VariantRule, register
 from methods.shared.draw import without_replacement
 
@@ -40,7 +41,7 @@ class HCSFed(VariantRule, Selection):
     ``centroids``: sorted | unsorted; ``rounding`` of the allocation; ``epsilon``, added to N_h - 1.
     """
 
-    reference: ClassVar[Mapping[str, Any]] = {
+    reference = {
         "compress": "weights",
         "centroids": "unsorted",
         "rounding": "random",
@@ -69,9 +70,7 @@ class HCSFed(VariantRule, Selection):
             )
         return {}
 
-    def choose(
-        self, round: int, kappa: int, clients: ClientPool, state: State, rng: np.random.Generator
-    ) -> tuple[Sequence[int], State]:
+    def choose(self, round: int, kappa: int, clients: ClientPool, state: State, rng: Generator) -> Choice:
         """Everybody in round 0, then m_h clients of each cluster h."""
         if round == 0:
             return range(clients.num_clients), {"w": clients.w} if self.compress == "weights" else state
@@ -160,14 +159,10 @@ def spread(x: np.ndarray, labels: np.ndarray, clusters: int, epsilon: float = 0.
     result = np.zeros(clusters)
     for h in range(clusters):
         members = x[labels == h]
-        if len(members) > 1:
+        N = len(members)
+        if N > 1:
             # sum_ij ||x_i - x_j||^2 = 2 N sum_i ||x_i - mean||^2
-            result[h] = (
-                2
-                * len(members)
-                * ((members - members.mean(axis=0)) ** 2).sum()
-                / (len(members) - 1 + epsilon)
-            )
+            result[h] = 2 * N * ((members - members.mean(axis=0)) ** 2).sum() / (N - 1 + epsilon)
     return result
 
 

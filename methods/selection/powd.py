@@ -7,16 +7,16 @@ kappa with the highest loss train. FedDiverse asks all clients, d = K; ``methods
 prints and what its code does (``prefer``, ``loss``).
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Literal
+from typing import Literal
 
 import numpy as np
 import torch
 import torch.nn.functional as F
+from numpy.random import Generator
 from pydantic import Field
 
 from benchmark.errors import wrong
-from methods.core.contexts import ClientPool, ClientProbe, State
+from methods.core.contexts import Choice, ClientPool, ClientProbe, State
 from methods.core.rules import MethodError, Selection, VariantRule, register
 from methods.shared.draw import without_replacement
 
@@ -28,16 +28,14 @@ class PowD(VariantRule, Selection):
     ``d``: candidates, kappa <= d <= K (null: K); ``batch_size``: of ``loss: batch_means`` only.
     """
 
-    reference: ClassVar[Mapping[str, Any]] = {"loss": "batch_means"}
+    reference = {"loss": "batch_means"}
 
     d: int | None = Field(ge=1)
     prefer: Literal["highest", "lowest"] = "highest"
     loss: Literal["mean", "batch_means"] = "mean"
     batch_size: int = Field(default=28, ge=1)
 
-    def choose(
-        self, round: int, kappa: int, clients: ClientPool, state: State, rng: np.random.Generator
-    ) -> tuple[Sequence[int], State]:
+    def choose(self, round: int, kappa: int, clients: ClientPool, state: State, rng: Generator) -> Choice:
         """(ids, state)."""
         everybody = clients.num_clients
         d = everybody if self.d is None else self.d

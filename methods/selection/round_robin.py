@@ -9,8 +9,9 @@ not equal.
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.random import Generator
 
-from methods.core.contexts import ClientPool, State
+from methods.core.contexts import Choice, ClientPool, State
 from methods.core.rules import Selection, VariantRule, register
 from methods.shared.draw import without_replacement
 
@@ -24,9 +25,7 @@ class RoundRobin(VariantRule, Selection):
         count = clients.num_clients
         return {"turns": [0] * count} if self.variant == "paper" else {"served": [False] * count}
 
-    def choose(
-        self, round: int, kappa: int, clients: ClientPool, state: State, rng: np.random.Generator
-    ) -> tuple[Sequence[int], State]:
+    def choose(self, round: int, kappa: int, clients: ClientPool, state: State, rng: Generator) -> Choice:
         """The kappa smallest R_k; R_k += 1 for those."""
         if self.variant == "reference":
             return self._as_in_the_code(kappa, state, rng)

@@ -1,10 +1,8 @@
 """Uniform selection: Kappa of K clients without replacement, all equally likely (McMahan et al. 2017)."""
 
-from collections.abc import Sequence
+from numpy.random import Generator
 
-import numpy as np
-
-from methods.core.contexts import ClientPool, State
+from methods.core.contexts import Choice, ClientPool, State
 from methods.core.rules import Selection, register
 
 
@@ -12,8 +10,6 @@ from methods.core.rules import Selection, register
 class Uniform(Selection):
     """Every client is equally likely."""
 
-    def choose(
-        self, round: int, kappa: int, clients: ClientPool, state: State, rng: np.random.Generator
-    ) -> tuple[Sequence[int], State]:
+    def choose(self, round: int, kappa: int, clients: ClientPool, state: State, rng: Generator) -> Choice:
         """(ids, state)."""
         return rng.choice(clients.num_clients, size=kappa, replace=False).tolist(), state

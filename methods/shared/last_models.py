@@ -5,8 +5,8 @@ over all K clients, of whom those that never took part count with the initial mo
 real server has the models anyway; here each is uploaded once more, which the recorded costs show.
 """
 
-from collections.abc import Iterator, Mapping
-from typing import ClassVar, Literal
+from collections.abc import Iterator
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -15,7 +15,6 @@ from methods.core.contexts import (
     ClientContext,
     Federation,
     Predictor,
-    Reducer,
     RoundView,
     ServerView,
     State,
@@ -31,8 +30,8 @@ class LastModels(ClientRule):
     ``over``: the participants of the last round, or all clients.
     """
 
-    equal_layouts: ClassVar[bool] = True
-    reducers: ClassVar[Mapping[str, Reducer]] = {"change": "sum"}
+    equal_layouts = True
+    reducers = {"change": "sum"}
 
     over: Literal["participants", "all"]
 
@@ -63,7 +62,7 @@ class LastModels(ClientRule):
 class MeanOfLastModels(Prediction):
     """The mean that the client rule of the same name follows."""
 
-    needs: ClassVar[Mapping[str, str]] = {"client": "last_models"}
+    needs = {"client": "last_models"}
 
     def predictors(self, view: ServerView) -> Iterator[Predictor]:
         """One predictor: logits of the mean model."""

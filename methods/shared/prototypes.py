@@ -1,8 +1,5 @@
 """Prototypes: class means of features from the clients, averaged by count at the server (FedMR, FedProc, FedPAC)."""
 
-from collections.abc import Mapping
-from typing import ClassVar
-
 import torch
 import torch.nn.functional as F
 
@@ -10,7 +7,6 @@ from methods.core.contexts import (
     ClientContext,
     Federation,
     FrozenModel,
-    Reducer,
     RoundView,
     State,
     Trained,
@@ -21,7 +17,7 @@ from methods.core.rules import ClientRule
 class Prototypes(ClientRule):
     """Sends prototypes ``g`` [C, h] down and class sums of features up; ``known`` [C] says which classes have one."""
 
-    reducers: ClassVar[Mapping[str, Reducer]] = {"sums": "sum", "counts": "sum"}
+    reducers = {"sums": "sum", "counts": "sum"}
 
     def setup(self, federation: Federation) -> State:
         """No class has a prototype yet."""

@@ -3,8 +3,6 @@
 Nemeth et al., Diversity-Driven Learning (FedDiverse), 2025, https://arxiv.org/abs/2504.11216
 """
 
-from typing import ClassVar
-
 import numpy as np
 import torch
 from pydantic import Field
@@ -42,7 +40,7 @@ class Gce(ClientRule):
     ``q``: 1 is the mean absolute error; q -> 0 is cross-entropy.
     """
 
-    key: ClassVar[str] = "gce"
+    key = "gce"
     q: float = Field(gt=0, le=1)
 
     def loss(self, ctx: ClientContext, batch: Batch) -> Loss:
@@ -59,7 +57,7 @@ def gce(logits: Tensor, y: Tensor, q: float) -> Tensor:
 class Balanced(ClientRule):
     """Draws samples with replacement, so that all labels that are there come equally often (code; paper silent)."""
 
-    key: ClassVar[str] = "balanced"
+    key = "balanced"
 
     def sample_weights(self, ctx: ClientContext) -> np.ndarray:
         """1 / (number of samples with the same label) [n_k]."""
@@ -70,7 +68,7 @@ class Balanced(ClientRule):
 class PreTrained(Selection):
     """The first T0 rounds are FedAvg with all clients (Appendix C; Algorithm 1 draws kappa of them)."""
 
-    trains_head: ClassVar[bool] = True
+    trains_head = True
 
     T0: int = Field(ge=1)
 

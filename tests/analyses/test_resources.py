@@ -1,7 +1,7 @@
 """FedMR's Fig. 4a: what a client holds, by hand for rules of known state, and what is timed."""
 
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pytest
@@ -25,7 +25,7 @@ D = 6 * 8 + 8 + 8 * 3 + 3
 class Everything(ClientRule):
     """Holds something of each kind."""
 
-    key: ClassVar[str] = "everything"
+    key = "everything"
 
     def setup(self, federation: Federation) -> State:
         return {"seven": torch.zeros(7)}

@@ -1,12 +1,13 @@
 """Whole rounds against numbers that public reference code produced (tests/golden/baselines)."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from federations import federation, mlp, problem_of, run
-from golden_cases import stored
+from federations import federation, mlp, near, run
+from golden_cases import stored, stored_problem
 from torch import nn
 
 from benchmark.engine.federation import FederatedRun
@@ -25,13 +26,14 @@ def states_of(
 ) -> tuple[list[FederationState], dict, FederatedRun]:
     """(states after rounds 1..3, the stored arrays, the run)."""
     g = stored(f"baselines/{file}")
-    problem = problem_of([g[f"{split}_X{k}"] for k in range(4)], [g[f"{split}_y{k}"] for k in range(4)], 3)
-    model = federation(problem, method, net or mlp(), lr=float(g["lr"]), w0=g["w0"], **budget, **spec)
+    model = federation(
+        stored_problem(g, split), method, net or mlp(), lr=float(g["lr"]), w0=g["w0"], **budget, **spec
+    )
     return run(model)[1:], g, model
 
 
 def close(found: list[torch.Tensor], expected: np.ndarray, atol: float = 1e-9) -> None:
-    np.testing.assert_allclose(np.stack([t.numpy() for t in found]), expected, rtol=0, atol=atol)
+    near(np.stack([t.numpy() for t in found]), expected, atol)
 
 
 def momentum(**parameters: Any) -> dict:
@@ -81,14 +83,14 @@ def test_fedavgm_of_fedsdc_and_flower(setting: str, beta: float, lr: float) -> N
         return torch.from_numpy(np.concatenate([g[f"{name}_l{k}"][at].ravel() for k in range(3)]))
 
     w = flat("phi0")
-    state = rule.setup(w)
+    state = rule.setup(SimpleNamespace(w=w))
     for t in range(3):
         p = g["n_samples"][t] / g["n_samples"][t].sum()
         # The paper's Delta is old minus new, ours new minus old.
         dbar = -sum(float(p[i]) * flat("Delta", t, i) for i in range(4))
         w, state = rule.step(w, dbar, state)
-        np.testing.assert_allclose(w, flat(f"{setting}_phi_code", t + 1), rtol=0, atol=1e-12)
-        np.testing.assert_allclose(w, flat(f"{setting}_phi_paper", t + 1), rtol=0, atol=1e-12)
+        near(w, flat(f"{setting}_phi_code", t + 1), 1e-12)
+        near(w, flat(f"{setting}_phi_paper", t + 1), 1e-12)
 
 
 UNIFORM = {"weights": {"name": "uniform"}}

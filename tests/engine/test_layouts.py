@@ -12,7 +12,6 @@ LAYOUT = Layout.of([BODY, NORM, HEAD])
 
 
 def test_layout() -> None:
-    assert LAYOUT.groups == {"body", "norm", "head"}
     assert LAYOUT.mask("norm").nonzero().flatten().tolist() == [6, 7]
     assert (LAYOUT.size, int(LAYOUT.mask("body", "head").sum()), int(LAYOUT.mask().sum())) == (12, 10, 0)
     vector = torch.arange(12.0)
@@ -32,7 +31,7 @@ def test_channels_last_layout_is_a_permuted_view() -> None:
 
 
 def test_layouts_are_compared_strictly() -> None:
-    LAYOUT.require_same(Layout(LAYOUT.entries), "sum")
+    LAYOUT.require_same(LAYOUT.to_list(), "sum")
     for tensors, message in (
         (
             [("body.weight", (3, 2), "body"), NORM, HEAD],
@@ -43,4 +42,4 @@ def test_layouts_are_compared_strictly() -> None:
         ([BODY, ("norm.weight", (2,), "body"), HEAD], r"norm.weight"),
     ):
         with pytest.raises(LayoutError, match=message):
-            LAYOUT.require_same(Layout.of(tensors), "sum")
+            LAYOUT.require_same(Layout.of(tensors).to_list(), "sum")

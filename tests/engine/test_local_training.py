@@ -2,13 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from federations import (
-    OwnNorm,
     Recorder,
     Turns,
     class_run,
@@ -32,6 +31,7 @@ from benchmark.models.networks import Net
 from methods.core.contexts import ClientContext, Phase
 from methods.core.method import Method
 from methods.core.rules import ClientRule
+from methods.fedbn import FedBN
 
 
 def bn_first() -> Net:
@@ -126,8 +126,6 @@ def test_every_sample_is_visited_once_per_epoch_in_a_new_order() -> None:
 
 class Body(ClientRule):
     """One phase that trains the body alone."""
-
-    key: ClassVar[str] = "body"
 
     def phases(self, ctx: ClientContext) -> tuple[Phase, ...]:
         return (Phase(groups=("body",)),)
@@ -231,7 +229,7 @@ def test_buffers_frozen() -> None:
 
 def test_a_client_that_was_never_chosen_has_the_initial_norm_state() -> None:
     """FedBN: a client never selected starts from the initial parameters and the initial statistics."""
-    model_ = bn_run("average", with_rules(OwnNorm(), selection=Turns(turns=((0,),))))
+    model_ = bn_run("average", with_rules(FedBN(), selection=Turns(turns=((0,),))))
     states = run(model_, rounds=2)
     norm = model_.layout.mask("norm")
     assert torch.equal(model_.clients.start_vector(states[-1], 1)[norm], states[0].w[norm])

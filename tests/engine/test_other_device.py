@@ -59,38 +59,26 @@ def as_reference(values: Any) -> Any:
     return {key: "reference" if key == "variant" else as_reference(value) for key, value in values.items()}
 
 
-def with_reference(group: str) -> list[str]:
-    """Names of the files of a group that have a reference variant."""
-    return [
-        name
-        for name in group_names(group)
-        if as_reference(load_group(group, name)) != load_group(group, name)
-    ]
+def both_variants(group: str) -> pytest.MarkDecorator:
+    """The files of a group: name and settings, once more as the reference where that is something else."""
+    files = {name: load_group(group, name) for name in group_names(group) if name != "auto"}
+    cases = list(files.items())
+    cases += [(name, as_reference(node)) for name, node in cases if as_reference(node) != node]
+    return pytest.mark.parametrize(("name", "settings"), cases)
 
 
-@pytest.mark.parametrize("name", group_names("method"))
-def test_methods(elsewhere: Compare, name: str) -> None:
-    check(elsewhere(compare, {"method": name}), MORE_WAITS.get(name, 0))
-
-
-@pytest.mark.parametrize("name", with_reference("method"))
-def test_reference_methods(elsewhere: Compare, name: str) -> None:
-    check(elsewhere(compare, {"method": as_reference(load_group("method", name))}), MORE_WAITS.get(name, 0))
+@both_variants("method")
+def test_methods(elsewhere: Compare, name: str, settings: dict[str, Any]) -> None:
+    check(elsewhere(compare, {"method": settings}), MORE_WAITS.get(name, 0))
 
 
 SHORT = {"feddiverse": {"tau_b": 3, "tau_a": 2}, "hcsfed": {"r": 0.1}}
 """FedDiverse takes 780 steps otherwise."""
 
 
-@pytest.mark.parametrize("name", [name for name in group_names("selection") if name != "auto"])
-def test_selections(elsewhere: Compare, name: str) -> None:
-    check(elsewhere(compare, {"selection": load_group("selection", name) | SHORT.get(name, {})}))
-
-
-@pytest.mark.parametrize("name", with_reference("selection"))
-def test_reference_selections(elsewhere: Compare, name: str) -> None:
-    reference = as_reference(load_group("selection", name))
-    check(elsewhere(compare, {"selection": reference | SHORT.get(name, {})}))
+@both_variants("selection")
+def test_selections(elsewhere: Compare, name: str, settings: dict[str, Any]) -> None:
+    check(elsewhere(compare, {"selection": settings | SHORT.get(name, {})}))
 
 
 # Networks, precision, augmentation -------------------------------------------------------------------------------
@@ -120,17 +108,14 @@ def test_networks(elsewhere: Compare, name: str) -> None:
     check(elsewhere(compare, layers, None, name == "efficientnet_b0"))
 
 
-@pytest.mark.parametrize("name", ["fedavg", "fedmr", "fedpac", "fedproc", "fedsam", "moon"])
-def test_mixed_precision(elsewhere: Compare, name: str) -> None:
-    """Methods with a loss, a second gradient or frozen models of their own."""
-    check(elsewhere(compare, {"method": name, "precision": {"amp": True}}), MORE_WAITS.get(name, 0))
-
-
 RESNET = {"model": {"name": "resnet18_32", "width_multiplier": 0.05}}
 
 
-def test_batch_norm_in_mixed_precision(elsewhere: Compare) -> None:
-    check(elsewhere(compare, RESNET | {"precision": {"amp": True}}))
+@pytest.mark.parametrize("name", ["fedavg", "fedmr", "fedpac", "fedproc", "fedsam", "moon", "BatchNorm"])
+def test_mixed_precision(elsewhere: Compare, name: str) -> None:
+    """Methods with a loss, a second gradient or frozen models of their own; a network with BatchNorm."""
+    layers = RESNET if name == "BatchNorm" else {"method": name}
+    check(elsewhere(compare, layers | {"precision": {"amp": True}}), MORE_WAITS.get(name, 0))
 
 
 JITTER = ("w", "records")

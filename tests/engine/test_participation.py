@@ -12,6 +12,7 @@ from federations import (
     class_run,
     classes,
     problem_of,
+    reported,
     run,
     same,
     with_rules,
@@ -32,11 +33,7 @@ def chosen(
     model_ = class_run(
         method, seed=seed, clients_per_round=3, problem=problem or classes((2,) * 10), epochs=1, rounds=rounds
     )
-    state, out = model_.initial_state(), []
-    for _ in range(rounds):
-        state, report = model_.run_round(state)
-        out.append(report.clients)
-    return out
+    return [report.clients for report in reported(model_)[1]]
 
 
 def test_uniform_selection_is_the_same_for_all_methods() -> None:

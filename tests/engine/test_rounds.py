@@ -4,21 +4,18 @@ import copy
 import gc
 import itertools
 from dataclasses import replace
-from typing import ClassVar
 
-import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 from federations import (
     CONF_MOMENTUM,
-    Drift,
-    OwnNorm,
     Recorder,
     bn_dropout,
     class_run,
     classes,
     mlp,
+    near,
     run,
     same,
     seeded,
@@ -35,6 +32,7 @@ from methods.core.contexts import ClientContext, RoundView, State, Trained
 from methods.core.method import build
 from methods.core.rules import ClientRule, MethodError
 from methods.fedavg import MeanDirection, SizeWeights
+from methods.fedbn import FedBN
 
 
 def test_every_combination_runs() -> None:
@@ -82,7 +80,7 @@ def test_one_client_is_sgd(momentum: float, weight_decay: float) -> None:
                     lr=0.1, dampening=0.0, nesterov=False, maximize=False, foreach=False,
                 )  # fmt: skip
     expected = torch.cat([p.detach().flatten() for p in net.parameters()])
-    np.testing.assert_allclose(run(model_)[-1].w, expected, rtol=0, atol=1e-12)
+    near(run(model_)[-1].w, expected, 1e-12)
 
 
 def test_train_loss_is_the_mean_cross_entropy_over_samples_weighted_by_size() -> None:
@@ -102,7 +100,9 @@ def test_train_loss_is_the_mean_cross_entropy_over_samples_weighted_by_size() ->
 
 
 def test_stop_between_clients_leaves_the_state_intact() -> None:
-    method = with_rules(Drift(), config={"server": {"optimizer": CONF_MOMENTUM}})
+    """All kinds of state: of clients and server, personal groups, local statistics, server momentum."""
+    config = {"client": {"scaffold": {}, "fedbn": {}}, "prediction": {"name": "personal"}}
+    method = build(config | {"server": {"optimizer": CONF_MOMENTUM}})
     whole = run(class_run(method, net=bn_dropout))
     asked = itertools.count()
     # Four clients a round: the sixth question comes before the second client of the second round.
@@ -121,15 +121,13 @@ def test_stop_between_clients_leaves_the_state_intact() -> None:
 class SeesAll(MeanDirection):
     """The mean, from all updates at once."""
 
-    key: ClassVar[str] = "sees_all"
-    streams: ClassVar[bool] = False
+    streams = False
 
 
 class AfterTraining(SizeWeights):
     """Weights by size, known after training only."""
 
-    key: ClassVar[str] = "after_training"
-    needs_training: ClassVar[bool] = True
+    needs_training = True
 
 
 def test_streaming_mean_equals_the_mean_of_a_matrix() -> None:
@@ -180,7 +178,7 @@ def test_a_stateless_method_holds_no_more_for_more_clients() -> None:
 
 def test_personal_groups_cost_what_they_hold() -> None:
     """FedBN's client state is its norm group and buffers (16 and 17 numbers of 99 here), not a whole model."""
-    state = run(class_run(with_rules(OwnNorm()), net=bn_dropout), rounds=1)[-1]
+    state = run(class_run(with_rules(FedBN()), net=bn_dropout), rounds=1)[-1]
     assert (len(state.w), len(state.clients)) == (99, 4)
     for entry in state.clients.values():
         bytes_held = {name: value.untyped_storage().nbytes() for name, value in entry.items()}
@@ -191,8 +189,8 @@ def test_what_is_kept_is_a_copy() -> None:
     """Client state and payloads are given as views of the engine's vectors; the next client must not change them."""
 
     class Keep(ClientRule):
-        key: ClassVar[str] = "keep"
-        reducers: ClassVar[dict] = {"w": "keep", "sum": "sum"}
+        key = "keep"
+        reducers = {"w": "keep", "sum": "sum"}
 
         def finish(self, ctx: ClientContext, trained: Trained) -> tuple[State, State]:
             nested = {"w": trained.w, "update": trained.update, "buffers": trained.buffers}
@@ -211,4 +209,4 @@ def test_what_is_kept_is_a_copy() -> None:
         assert same(kept, {"w": end.w, "update": end.update, "buffers": end.buffers})
         assert torch.equal(state.rules["keep"]["w"][k], end.w)
     total = sum((end.update for end in ends.values()), torch.zeros_like(state.w))
-    np.testing.assert_allclose(state.rules["keep"]["sum"], total, rtol=0, atol=1e-15)
+    near(state.rules["keep"]["sum"], total, 1e-15)

@@ -59,7 +59,7 @@ def test_what_is_drawn_is_the_first_client_after_training(method: dict[str, Any]
     for _ in range(3):
         state, _ = run.run_round(state)
     (end,) = (end for t, k, end in log.ends if (t, k) == (2, 0))
-    expected = run.clients.pool.get(end.w, end.buffers).features(test[0])
+    expected = run.model.frozen(end.w, end.buffers).features(test[0])
     np.testing.assert_allclose(drawn, expected, rtol=0, atol=1e-6)
 
 

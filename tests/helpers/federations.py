@@ -3,28 +3,28 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.random import Generator
 from pydantic import Field
 from torch import Tensor, nn
 
 from benchmark.config.schema import TrainConfig
 from benchmark.engine.federation import FederatedRun
 from benchmark.engine.records import Cost
-from benchmark.engine.state import FederationState, Problem, Schedule
+from benchmark.engine.state import FederationState, Problem, RoundReport, Schedule
 from benchmark.engine.views import client_pool
 from benchmark.models.flat import FlatModel
 from benchmark.models.networks import Net
 from methods.core.contexts import (
     Batch,
+    Choice,
     ClientContext,
     ClientPool,
     ClientProbe,
-    Federation,
     Loss,
-    RoundView,
     State,
     Trained,
 )
@@ -91,14 +91,23 @@ def federation(
     )
 
 
+def reported(
+    federation: FederatedRun, state: FederationState | None = None, rounds: int | None = None
+) -> tuple[list[FederationState], list[RoundReport]]:
+    """States after each round (the first is the start), and the reports of the rounds."""
+    states, reports = [federation.initial_state() if state is None else state], []
+    for _ in range(federation.schedule.rounds if rounds is None else rounds):
+        state, report = federation.run_round(states[-1])
+        states.append(state)
+        reports.append(report)
+    return states, reports
+
+
 def run(
     federation: FederatedRun, state: FederationState | None = None, rounds: int | None = None
 ) -> list[FederationState]:
     """States after each round (the first is the start)."""
-    states = [federation.initial_state() if state is None else state]
-    for _ in range(federation.schedule.rounds if rounds is None else rounds):
-        states.append(federation.run_round(states[-1])[0])
-    return states
+    return reported(federation, state, rounds)[0]
 
 
 def asked(model: FederatedRun, question: Callable[[ClientProbe], np.ndarray]) -> tuple[np.ndarray, Cost]:
@@ -137,9 +146,7 @@ class Turns(Selection):
 
     turns: tuple[tuple[int, ...], ...]
 
-    def choose(
-        self, round: int, kappa: int, clients: ClientPool, state: State, rng: np.random.Generator
-    ) -> tuple[tuple[int, ...], State]:
+    def choose(self, round: int, kappa: int, clients: ClientPool, state: State, rng: Generator) -> Choice:
         return self.turns[round % len(self.turns)], state
 
 
@@ -171,38 +178,6 @@ def class_run(
 def bn_dropout() -> Net:
     body = nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.Tanh(), nn.Dropout(0.3))
     return Net(body, nn.Linear(8, 3), 8).double()
-
-
-class Drift(ClientRule):
-    """Keeps the last w_k and pulls towards it; its server side counts uploads; personal norm group and buffers."""
-
-    personal: ClassVar[tuple[str, ...]] = ("norm",)
-    buffers: ClassVar[str | None] = "local"
-    reducers: ClassVar[dict] = {"w": "sum"}
-
-    def setup(self, federation: Federation) -> State:
-        return {"mean": torch.zeros_like(federation.w), "seen": 0}
-
-    def send(self, server: State, client: int, view: RoundView) -> State:
-        return {"mean": server["mean"]}
-
-    def correct(self, ctx: ClientContext, w: Tensor, g: Tensor) -> None:
-        if ctx.state:
-            g.add_(w - ctx.state["last"], alpha=0.1)
-        g.sub_(ctx.received["mean"], alpha=0.01)
-
-    def finish(self, ctx: ClientContext, trained: Trained) -> tuple[State, State]:
-        return {"last": trained.w, "turns": ctx.state.get("turns", 0) + 1}, {"w": trained.w}
-
-    def receive(self, server: State, view: RoundView) -> State:
-        return {"mean": view.payload["w"] / len(view.clients), "seen": server["seen"] + len(view.clients)}
-
-
-class OwnNorm(ClientRule):
-    """FedBN: the norm group and the statistics stay at the client."""
-
-    personal: ClassVar[tuple[str, ...]] = ("norm",)
-    buffers: ClassVar[str | None] = "local"
 
 
 # Quadratic clients ---------------------------------------------------------------------------------------------
@@ -253,10 +228,6 @@ class Recorder(ClientRule):
         copies = {name: getattr(trained, name).clone() for name in ("w", "update", "buffers")}
         self.ends.append((ctx.round, ctx.client, replace(trained, **copies)))
         return {}, {}
-
-    def _sizes(self) -> list[int]:
-        """Sizes of all batches so far."""
-        return [len(y) for _, _, _, y, _ in self.batches]
 
 
 def near(found: Any, expected: Any, atol: float = 1e-12) -> None:

@@ -7,8 +7,10 @@ from typing import Any
 
 import numpy as np
 import torch
+from federations import problem_of
 
 from benchmark.config.compose import load_group
+from benchmark.engine.state import Problem
 from methods.core.contexts import RoundView
 from methods.core.vectors import Layout
 
@@ -21,6 +23,11 @@ BODY = 56
 def stored(name: str) -> dict[str, np.ndarray]:
     """The arrays of tests/golden/<name>.npz."""
     return dict(np.load(GOLDEN / f"{name}.npz"))
+
+
+def stored_problem(g: Mapping[str, np.ndarray], split: str) -> Problem:
+    """The four clients of three classes of a file of tests/golden/baselines."""
+    return problem_of([g[f"{split}_X{k}"] for k in range(4)], [g[f"{split}_y{k}"] for k in range(4)], 3)
 
 
 def round_view(m: int, **known: Any) -> RoundView:

@@ -111,10 +111,3 @@ def test_fedproc_prototypes_are_weighted_by_count() -> None:
     model = federation(problem_of(xs, ys, 3), method, net, rounds=1, epochs=1)
     state = run(model)[-1]
     torch.testing.assert_close(state.rules["fedproc"]["g"], g["proto_weighted"], rtol=0, atol=1e-12)
-
-
-def test_fedproc_sends_nothing_in_round_0() -> None:
-    """So round 0 is FedAvg."""
-    with_prototypes, plain = (run(class_run(c, rounds=2)) for c in ({"client": {"fedproc": {}}}, {}))
-    assert torch.equal(with_prototypes[1].w, plain[1].w)
-    assert not torch.equal(with_prototypes[2].w, plain[2].w)

@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 import torch
 from feddiverse_cases import rule, table6
+from federations import near
+from golden_cases import stored
 from torch import Tensor
 
 from benchmark.heterogeneity import triplets as triplets_of
@@ -13,8 +15,7 @@ from methods.core.contexts import Batch
 from methods.selection.feddiverse import FedDiverse
 from methods.shared.triplets import Gce, gce
 
-GOLDEN = Path(__file__).parents[1] / "golden"
-GCE = np.load(GOLDEN / "gce_loss.npz", allow_pickle=False)
+GCE = stored("gce_loss")
 
 
 # The loss of the biased model ----------------------------------------------------------------------------------
@@ -32,8 +33,8 @@ def test_generalised_cross_entropy_is_the_golden_one(case: int, tag: str) -> Non
     assert loss.ce_weight == 0
     assert isinstance(loss.extra, Tensor)
     loss.extra.backward()
-    np.testing.assert_allclose(loss.extra.detach(), GCE[f"c{case}_{tag}_loss_paper"], rtol=0, atol=1e-10)
-    np.testing.assert_allclose(logits.grad, GCE[f"c{case}_{tag}_grad_paper"], rtol=0, atol=1e-10)
+    near(loss.extra.detach(), GCE[f"c{case}_{tag}_loss_paper"], 1e-10)
+    near(logits.grad, GCE[f"c{case}_{tag}_grad_paper"], 1e-10)
 
 
 def test_generalised_cross_entropy_of_a_hopeless_sample_is_finite() -> None:
@@ -103,14 +104,14 @@ def test_the_first_of_a_triple_rotates_over_dimensions() -> None:
         assert all(len(set(kinds[at : at + 3])) == 3 for at in (0, 3, 6))
     chooser = rule(start="random")
     starts = [chooser._triples(triplets, 1, 0, np.random.default_rng(t))[0] // 3 for t in range(300)]
-    np.testing.assert_allclose(np.bincount(starts) / 300, 1 / 3, rtol=0, atol=0.1)
+    near(np.bincount(starts) / 300, 1 / 3, 0.1)
 
 
 def test_the_first_is_drawn_in_proportion_to_its_value_among_those_left() -> None:
     """t = 0 starts with SC = (.1, .3, .6, 0): each client's share of first places, and 0 never comes."""
     triplets = np.array([[0, 0, 0.1], [0, 0, 0.3], [0, 0, 0.6], [1, 0, 0]])
     first = [rule()._triples(triplets, 1, 0, np.random.default_rng(s))[0] for s in range(2000)]
-    np.testing.assert_allclose(np.bincount(first, minlength=4) / 2000, [0.1, 0.3, 0.6, 0], rtol=0, atol=0.03)
+    near(np.bincount(first, minlength=4) / 2000, [0.1, 0.3, 0.6, 0], 0.03)
 
 
 def test_any_number_of_clients() -> None:
@@ -129,7 +130,7 @@ def test_without_any_heterogeneity_all_clients_are_equally_likely() -> None:
         counts = np.zeros(6)
         for s in range(900):
             counts[rule()._triples(triplets, 4, s, np.random.default_rng(s))] += 1
-        np.testing.assert_allclose(counts / 900, 4 / 6, rtol=0, atol=0.05)
+        near(counts / 900, 4 / 6, 0.05)
     for variant in ("paper", "reference"):
         ids = rule(variant=variant)._triples(np.zeros((5, 3)), 3, 0, np.random.default_rng(0))
         assert len(set(ids)) == 3

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from types import SimpleNamespace
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pytest
@@ -158,8 +158,6 @@ def test_numbers_of_steps_and_samples(extra: bool | None, tau_b: int, tau_a: int
     recorder = Recorder()
 
     class Recording(FedDiverse):
-        key: ClassVar[str] = "recording"
-
         def _rules(self, *rules: ClientRule) -> list[ClientRule]:
             return [*super()._rules(*rules), recorder]
 

@@ -3,17 +3,27 @@
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pytest
 from feddiverse_cases import TWO, USUAL, perceptron, rule, spurious, table6
-from federations import assert_resumes, bn_dropout, federation, problem_of, run, same, seeded, with_rules
+from federations import (
+    assert_resumes,
+    bn_dropout,
+    federation,
+    near,
+    problem_of,
+    reported,
+    run,
+    same,
+    seeded,
+    with_rules,
+)
 from selection_cases import Fake
 
 from benchmark.engine.federation import FederatedRun
 from benchmark.engine.records import Cost
-from benchmark.engine.state import FederationState, RoundReport
 from benchmark.heterogeneity import triplets as triplets_of
 from benchmark.models.networks import Net
 from methods.core.method import build
@@ -57,18 +67,9 @@ def small(
     )  # fmt: skip
 
 
-def reports(model: FederatedRun) -> tuple[list[FederationState], list[RoundReport]]:
-    states, found = [model.initial_state()], []
-    for _ in range(model.schedule.rounds):
-        state, report = model.run_round(states[-1])
-        states.append(state)
-        found.append(report)
-    return states, found
-
-
 def test_rounds_of_the_paper() -> None:
     """T0 plain rounds with everybody, then one set-up with three numbers per client, then kappa clients."""
-    states, found = reports(small(rule(T0=2), config=FEDAVGM))
+    states, found = reported(small(rule(T0=2), config=FEDAVGM))
     assert [len(r.clients) for r in found] == [6, 6, 3, 3]
     assert [r.cost.scalars_up for r in found] == [0, 0, 18, 0]
     assert all((r.cost.forward > 0) == (r.cost.trained > 0) == (r.round == 2) for r in found)
@@ -86,7 +87,7 @@ def test_rounds_of_the_paper() -> None:
 
 def test_rounds_of_the_authors_code() -> None:
     """Triplets of the initial model; the server's momentum is on in the pre-training round."""
-    states, found = reports(small(rule(variant="reference"), config=FEDAVGM, rounds=2))
+    states, found = reported(small(rule(variant="reference"), config=FEDAVGM, rounds=2))
     assert [len(r.clients) for r in found] == [6, 3]
     assert [r.cost.scalars_up for r in found] == [18, 0]
     assert float(states[1].optimizer["v"].norm()) > 0
@@ -116,15 +117,15 @@ def test_stop_and_go_on(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", CHOOSERS)
 def test_one_client(name: str) -> None:
     model = small(CHOOSERS[name](), kappa=1, rounds=3, matrices=COUNTS[:1])
-    assert [r.clients for r in reports(model)[1]] == [(0,)] * 3
+    assert [r.clients for r in reported(model)[1]] == [(0,)] * 3
 
 
 # Known triplets, N^k, measures --------------------------------------------------------------------------------------
 
 
 def test_known_triplets_are_those_of_the_counts() -> None:
-    states, found = reports(small(rule(triplets="known"), rounds=2))
-    np.testing.assert_allclose(states[-1].selection["triplets"], triplets_of(COUNTS), rtol=0, atol=1e-15)
+    states, found = reported(small(rule(triplets="known"), rounds=2))
+    near(states[-1].selection["triplets"], triplets_of(COUNTS), 1e-15)
     assert [r.cost for r in found] == [Cost(), Cost(scalars_up=18)]
 
 
@@ -158,7 +159,7 @@ def test_the_estimate_needs_no_attributes() -> None:
     ],
 )
 def test_evening_weights_by_hand(counts: list, om: list, atol: float) -> None:
-    np.testing.assert_allclose(evening_weights(np.array(counts)), om, rtol=0, atol=atol)
+    near(evening_weights(np.array(counts)), om, atol)
 
 
 @pytest.mark.parametrize("scale", [1, 100])
@@ -180,16 +181,16 @@ def test_nk_draws_with_these_probabilities_and_counts_its_upload() -> None:
     """(3,1), (1,3), (3,1): om 1/4, 1/2, 1/4. One client per round; every client sends C A = 4 numbers, once."""
     chooser, clients = nk(T0=2), Fake([1] * 3)
     matrices = [[[3, 1], [1, 3]], [[1, 3], [3, 1]], [[3, 1], [1, 3]]]
-    states, found = reports(small(chooser, kappa=1, rounds=3, matrices=matrices))
+    states, found = reported(small(chooser, kappa=1, rounds=3, matrices=matrices))
     assert [len(r.clients) for r in found] == [3, 3, 1]
     assert [r.cost for r in found] == [Cost(), Cost(), Cost(scalars_up=12)]
-    np.testing.assert_allclose(states[-1].selection["om"], [0.25, 0.5, 0.25], rtol=0, atol=1e-9)
+    near(states[-1].selection["om"], [0.25, 0.5, 0.25], 1e-9)
     picks = np.zeros(3)
     for s in range(1000):
         ids, _ = chooser.choose(2, 1, clients, states[-1].selection, np.random.default_rng(s))
         picks[list(ids)] += 1
     assert clients.asked == []
-    np.testing.assert_allclose(picks / 1000, [0.25, 0.5, 0.25], rtol=0, atol=0.05)
+    near(picks / 1000, [0.25, 0.5, 0.25], 0.05)
     # om = (0, 1, 0) has one client; with the floor of 1e-6 the others can be drawn too.
     for kappa in (1, 2, 3):
         ids, _ = chooser.choose(2, kappa, clients, {"om": [0.0, 1.0, 0.0]}, np.random.default_rng(0))
@@ -202,8 +203,8 @@ def test_nk_draws_with_these_probabilities_and_counts_its_upload() -> None:
 
 def test_rules_that_own_the_head_are_refused() -> None:
     class Owner(ClientRule):
-        key: ClassVar[str] = "owner"
-        owns_head: ClassVar[bool] = True
+        key = "owner"
+        owns_head = True
 
     for name, values in (("feddiverse", USUAL), ("feddiverse_nk", {"T0": 1})):
         selection = build({}, {"name": name, **values}).selection

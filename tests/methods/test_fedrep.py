@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from federations import federation, mlp, near, problem_of, run, same
-from golden_cases import BODY, stored
+from golden_cases import BODY, stored, stored_problem
 from torch import nn
 
 from benchmark.config.compose import load_group
@@ -25,7 +25,7 @@ def fedrep(**changes: Any) -> dict[str, Any]:
 
 def golden_problem(split: str) -> tuple[dict[str, np.ndarray], Any]:
     g = stored("baselines/fedrep")
-    return g, problem_of([g[f"{split}_X{k}"] for k in range(4)], [g[f"{split}_y{k}"] for k in range(4)], 3)
+    return g, stored_problem(g, split)
 
 
 @pytest.mark.parametrize("split", ["uneq", "eq"])

@@ -1,13 +1,13 @@
 """HCSFed: compression, clusters, allocation and rounds; weighted draws."""
 
 import itertools
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from federations import Recorder, classes, federation, mlp, run, seeded, with_rules
+from golden_cases import stored
 from selection_cases import HCS, MOMENTUM, PNS, Fake, rng
 
 from benchmark.engine.federation import FederatedRun
@@ -17,8 +17,7 @@ from methods.selection import hcsfed
 from methods.selection.hcsfed import HCSFed, allocate, allocate_at_random, compressed, spread
 from methods.shared.draw import without_replacement
 
-GOLDEN = Path(__file__).parents[1] / "golden" / "baselines"
-HCSFED = dict(np.load(GOLDEN / "hcsfed.npz"))
+HCSFED = stored("baselines/hcsfed")
 
 
 # HCSFed: compression ---------------------------------------------------------------------------------------------

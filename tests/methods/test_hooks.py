@@ -1,7 +1,6 @@
 """Losses, gradients, phases, sampling, state, payloads, heads and models, by throw-away rules with effects by hand."""
 
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pytest
@@ -27,6 +26,7 @@ from methods.core.contexts import (
     Federation,
     Generators,
     Head,
+    Heads,
     Loss,
     Phase,
     RoundView,
@@ -43,9 +43,7 @@ START = np.array([2.0, 3.0])
 
 def two(*rules: ClientRule, problem: Problem | None = None, **options: Any) -> FederatedRun:
     """One round at rate 0.1 of the two-parameter model from ``START``; by default one client with x = 1."""
-    slots = {
-        k: options.pop(k) for k in ("selection", "prediction", "weights", "direction", "post") if k in options
-    }
+    slots = {"selection": options.pop("selection")} if "selection" in options else {}
     options = {"lr": 0.1, "rounds": 1, "w0": START} | options
     return federation(problem or ones(1), with_rules(*rules, **slots), two_parameters(), **options)
 
@@ -60,7 +58,7 @@ class Move(ClientRule):
 class Upload(ClientRule):
     """Uploads (k + 1) x [1, 10] under each reducer; the server keeps what it received, and sends its sum down."""
 
-    reducers: ClassVar[Mapping[str, Any]] = {"s": "sum", "k": "keep"}
+    reducers = {"s": "sum", "k": "keep"}
 
     def setup(self, federation: Federation) -> State:
         return {"rounds": 0, "s": torch.zeros(2, dtype=torch.float64), "clients": federation.num_clients}
@@ -201,12 +199,10 @@ def test_states_of_stacked_rules_do_not_collide() -> None:
 class Slots(ClientRule):
     """Heads of widths 1, 2, 4, all numbers of head s being s + 1; client k trains head k."""
 
-    owns_head: ClassVar[bool] = True
-    reducers: ClassVar[Mapping[str, Any]] = {"head": "keep"}
+    owns_head = True
+    reducers = {"head": "keep"}
 
-    def heads(
-        self, feature_dim: int, num_classes: int, num_clients: int, generators: Generators
-    ) -> dict[str, nn.Module]:
+    def heads(self, feature_dim: int, num_classes: int, num_clients: int, generators: Generators) -> Heads:
         made: dict[str, nn.Module] = {}
         for s, width in enumerate((1, 2, 4)):
             first, last = nn.Linear(feature_dim, width, bias=False), nn.Linear(width, num_classes, bias=False)

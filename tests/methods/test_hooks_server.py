@@ -1,7 +1,6 @@
 """Weights, selections, probes and rounds of pre-training, by throw-away rules with effects by hand."""
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -13,14 +12,17 @@ from federations import (
     near,
     ones,
     problem_of,
+    reported,
     two_parameters,
     with_rules,
 )
+from numpy.random import Generator
 from torch import Tensor, nn
 
 from benchmark.engine.records import Cost, Record
 from benchmark.models.networks import Net
 from methods.core.contexts import (
+    Choice,
     ClientContext,
     ClientPool,
     ClientProbe,
@@ -97,9 +99,7 @@ class Later(Selection):
     def measures(self, state: State) -> Mapping[str, float]:
         return {"rounds": state.get("rounds", 0)}
 
-    def choose(
-        self, round: int, kappa: int, clients: ClientPool, state: State, rng: np.random.Generator
-    ) -> Any:
+    def choose(self, round: int, kappa: int, clients: ClientPool, state: State, rng: Generator) -> Choice:
         ids = list(range(clients.num_clients)) if round == 0 else [1]
         return ids, {"rounds": state.get("rounds", 0) + 1}
 
@@ -107,7 +107,7 @@ class Later(Selection):
 class Counter(ClientRule):
     """Counts its rounds at client and server, sends two numbers down and three up, and pulls the first parameter."""
 
-    reducers: ClassVar[Mapping[str, Any]] = {"three": "sum"}
+    reducers = {"three": "sum"}
 
     def setup(self, federation: Federation) -> State:
         return {"received": 0}
@@ -133,11 +133,7 @@ def test_plain_rounds() -> None:
     config = {"server": {"optimizer": {"name": "momentum", "beta": 0.5, "lr": 1.0}}}
     method = with_rules(Counter(), selection=Later(), config=config)
     model = federation(ones(1, 3), method, two_parameters(), lr=0.1, w0=np.array([2.0, 3.0]), rounds=3)
-    states, reports = [model.initial_state()], []
-    for _ in range(3):
-        state, report = model.run_round(states[-1])
-        states.append(state)
-        reports.append(report)
+    states, reports = reported(model)
     assert states[1].w.tolist() == [2, 3]
     assert states[1].optimizer["v"].tolist() == [0, 0]
     assert states[1].rules["Counter"] == {"received": 0}

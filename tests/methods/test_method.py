@@ -1,12 +1,12 @@
 """Methods built from configuration: defaults, composition, and one clear message for every mistake."""
 
 import logging
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 from federations import with_rules
 
-from methods.core.method import build, describe, names
+from methods.core.method import build
 from methods.core.rules import ClientRule, MethodError
 from methods.fedavg import Add, GlobalPrediction, MeanDirection, NoPost, SizeWeights
 from methods.fedavgm import ServerMomentum
@@ -85,7 +85,7 @@ def test_a_large_server_rate_is_warned_about(caplog: pytest.LogCaptureFixture) -
 
 
 class Climber(ClientRule):
-    personal: ClassVar[tuple[str, ...]] = ("head",)
+    personal = ("head",)
 
     def ascend(self, *args: Any) -> None:
         return None
@@ -97,8 +97,3 @@ def test_two_second_gradients_are_refused_by_name() -> None:
         both.check()
     assert both.personal == {"head"}
     with_rules(Climber(), FedProx(mu=0.1)).check()
-
-
-def test_registry() -> None:
-    assert {"add", "momentum"} <= set(names("optimizer"))
-    assert describe("optimizer", "momentum") == "Heavy-ball momentum at the server."

@@ -69,7 +69,7 @@ SAVED = "tensors, numbers"
         ("loss", None, "None", "Loss"),
         ("correct", torch.ones(3), "Tensor", "None"),
         ("finish", {}, "dict", SAVED),
-        ("finish", ({}, {"sum": 1.0}), r"item 2: dict with \['sum'\]: float", "dict of Tensors"),
+        ("finish", ({}, {"sum": 1.0}), r"item 2: dict with \['sum'\]: float", r"dict\[str, Tensor\]"),
         ("finish", ({"net": nn.Linear(1, 1)}, {}), r"item 1: dict with \['net'\]: Linear", SAVED),
         ("finish", ({"a": [np.float64(1)]}, {}), r"dict with \['a'\]\[0\]: float64", SAVED),
         ("setup", None, "None", SAVED),
@@ -78,9 +78,9 @@ SAVED = "tensors, numbers"
         ("receive", None, "None", SAVED),
         ("begin", None, "None", "dict"),
         ("send", torch.ones(3), "Tensor", "dict"),
-        ("phases", [Phase()], "list", r"\(Phase, \.\.\.\)"),
-        ("sample_weights", torch.ones(3), "Tensor", "ndarray or None"),
-        ("ascend", 0.5, "float", "Tensor or None"),
+        ("phases", [Phase()], "list", r"tuple\[Phase, \.\.\.\]"),
+        ("sample_weights", torch.ones(3), "Tensor", r"ndarray \| None"),
+        ("ascend", 0.5, "float", r"Tensor \| None"),
     ],
 )
 def test_a_wrong_return(hook: str, value: Any, got: str, expected: str) -> None:

@@ -60,7 +60,7 @@ def test_the_second_gradient_sees_what_the_first_saw() -> None:
     assert torch.equal(state.w, expected.w) and torch.equal(state.buffers, expected.buffers)
     for first, second in zip(seen.batches[::2], seen.batches[1::2], strict=True):
         assert same(first, second)
-    samples = sum(seen._sizes()) // 2
+    samples = sum(len(y) for _, _, _, y, _ in seen.batches) // 2
     # Two epochs without batches of one sample (9 and 5 in fours).
     assert samples == 2 * (9 + 5 + 12 + 7) - 2 * 2
     assert report.cost == Cost(trained=samples)
@@ -89,8 +89,7 @@ def test_corrections_are_added_once_at_the_point_itself() -> None:
 
 def test_sam_perturbs_along_the_unit_gradient() -> None:
     g = torch.tensor([3.0, 4.0])
-    e = FedSAM(rho=0.5).ascend(None, g, g)
-    torch.testing.assert_close(e, torch.tensor([0.3, 0.4]))
+    torch.testing.assert_close(FedSAM(rho=0.5).ascend(None, g, g), torch.tensor([0.3, 0.4]))
     assert not FedSAM(rho=0.5).ascend(None, g, 0 * g).any()
 
 

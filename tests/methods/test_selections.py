@@ -19,13 +19,14 @@ from federations import (
     classes,
     federation,
     mlp,
+    near,
     one_parameter,
     ones,
-    problem_of,
     run,
     seeded,
     with_rules,
 )
+from golden_cases import stored, stored_problem
 from selection_cases import HCS, MOMENTUM, PNS, Fake, rng
 from torch import Tensor
 
@@ -40,8 +41,7 @@ from methods.selection.fedpns import FedPNS, agreement, flag
 from methods.selection.powd import PowD
 from methods.selection.round_robin import RoundRobin
 
-GOLDEN = Path(__file__).parents[1] / "golden" / "baselines"
-POWD, FEDPNS = (dict(np.load(GOLDEN / f"{name}.npz")) for name in ("powd", "fedpns"))
+POWD, FEDPNS = stored("baselines/powd"), stored("baselines/fedpns")
 
 
 # All of them -----------------------------------------------------------------------------------------------------
@@ -109,17 +109,17 @@ def test_equal_clients(name: str) -> None:
 def test_powd_rounds(schedule: str) -> None:
     """Losses, chosen clients and global vectors of three rounds; the authors weight the chosen ones equally."""
     budget = {"full": {"epochs": 3, "batch_size": 1000}, "mini": {"epochs": 2, "batch_size": 8}}[schedule]
-    problem = problem_of([POWD[f"uneq_X{k}"] for k in range(4)], [POWD[f"uneq_y{k}"] for k in range(4)], 3)
+    problem = stored_problem(POWD, "uneq")
     method = {"selection": {"name": "powd", "d": 4}, "server": {"weights": {"name": "uniform"}}}
     model = federation(problem, method, mlp(), lr=0.05, w0=POWD["w0"], clients_per_round=2, **budget)
     state = model.initial_state()
     for t in range(3):
         losses = client_pool(model.clients, state, Cost()).ask(range(4), PowD(d=4)._loss)[:, 0]
-        np.testing.assert_allclose(losses, POWD[f"uneq_{schedule}_losses"][t], rtol=0, atol=1e-8)
+        near(losses, POWD[f"uneq_{schedule}_losses"][t], 1e-8)
         state, report = model.run_round(state)
         assert set(report.clients) == set(POWD[f"uneq_{schedule}_selected"][t])
         assert report.cost == Cost(scalars_up=4, forward=60)
-        np.testing.assert_allclose(state.w, POWD[f"uneq_{schedule}_w"][t], rtol=0, atol=1e-9)
+        near(state.w, POWD[f"uneq_{schedule}_w"][t], 1e-9)
 
 
 def test_powd_takes_the_highest_of_the_candidates() -> None:
@@ -228,7 +228,7 @@ def test_fedpns_probabilities(case: str) -> None:
     state = {"pr": before.tolist(), "s": (counts[:, 0] - 1).tolist(), "f": f.tolist()}
     rule = FedPNS(alpha=2, beta=0.7, cap=1)
     after = rule.observe(range(12), updates_with(labelled, 12), state)
-    np.testing.assert_allclose(after["pr"], FEDPNS[f"prob_{case}_out"], rtol=0, atol=1e-15)
+    near(after["pr"], FEDPNS[f"prob_{case}_out"], 1e-15)
     assert after["s"] == counts[:, 0].tolist()
     assert after["f"] == counts[:, 1].tolist()
 
@@ -241,7 +241,7 @@ def test_fedpns_by_hand() -> None:
     rule = FedPNS(alpha=2, beta=0.7)
     state = rule.setup(Fake([1, 1, 1, 1]))
     after = rule.observe((0, 2, 3), torch.tensor([[1.0], [1.0], [-1.0]]), state)
-    np.testing.assert_allclose(after["pr"], [0.3325, 0.3325, 0.3325, 0.0025], rtol=0, atol=1e-15)
+    near(after["pr"], [0.3325, 0.3325, 0.3325, 0.0025], 1e-15)
     assert (after["s"], after["f"]) == ([1, 0, 1, 1], [0, 0, 0, 1])
     assert rule.measures(after) == {"flags": 1}
     # Unflagged next time: s grows, nothing moves. Flagged again: f/s = 2/3, (2/3 + .7)^2 > 1.
@@ -251,7 +251,7 @@ def test_fedpns_by_hand() -> None:
     mild = FedPNS(alpha=2, beta=0.1)
     moved = mild.observe((0, 2, 3), torch.tensor([[1.0], [1.0], [-1.0]]), still)
     cut = 0.0025 * (2 / 3 + 0.1) ** 2
-    np.testing.assert_allclose(moved["pr"], [0.3325 + cut / 3] * 3 + [0.0025 - cut], rtol=0, atol=1e-15)
+    near(moved["pr"], [0.3325 + cut / 3] * 3 + [0.0025 - cut], 1e-15)
 
 
 def pulled(targets: Sequence[float], selection: dict, sizes: Sequence[int]) -> FederatedRun:

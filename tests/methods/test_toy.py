@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 import torch
-from federations import Quadratic, federation, ones, two_parameters, with_rules
+from federations import Quadratic, federation, ones, reported, two_parameters, with_rules
 
 from benchmark.config.compose import group_names, load_group
 
@@ -175,12 +175,8 @@ def way(
     w0 = torch.tensor([START, 0.7], dtype=torch.float64).numpy()
     options = {"lr": ETA, "epochs": TAU, "momentum": rho, "clients_per_round": kappa, "w0": w0} | options
     model = federation(ones(*sizes), method, two_parameters(), rounds=rounds, **options)
-    state, found, turns = model.initial_state(), [START], []
-    for _ in range(rounds):
-        state, report = model.run_round(state)
-        found.append(float(state.w[0]))
-        turns.append(report.clients)
-    return found, turns
+    states, reports = reported(model)
+    return [float(state.w[0]) for state in states], [report.clients for report in reports]
 
 
 def configured(name: str, prototypes: bool = False) -> dict[str, Any]:
