@@ -26,14 +26,10 @@ def main(folder: str, device: str, size: str) -> None:
     compare(run, compare(run, 1, repeats), repeats)
     print("  (target on an H100-class card: at least 24,000 samples/s together)")
     for name, clients, samples, rounds, selected, epochs, batch, every, goal in WORKLOADS:
+        tested = 10_000
         if mini:
-            clients, samples, rounds, selected = 4, 20, 2, 4
-        data = {
-            "train_size": clients * samples,
-            "test_size": 20 if mini else 10_000,
-            "size": 32,
-            "channels": 3,
-        }
+            clients, samples, rounds, selected, tested = 4, 20, 2, 4, 20
+        data = {"train_size": clients * samples, "test_size": tested, "size": 32, "channels": 3}
         budget = {"rounds": rounds, "epochs": epochs, "batch_size": batch, "clients_per_round": selected}
         changes = {"train": {**budget, "lr": 0.1, "momentum": 0.0}, "evaluation": {"every": every}}
         run = settings(folder, data, clients, "small_cnn", runtime=runtime, **changes)

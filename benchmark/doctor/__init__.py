@@ -1,6 +1,5 @@
-"""Whether this machine can do what its user wants: checks, each of which returns a `CheckResult`."""
+"""Whether this machine can do what its user wants: checks, each of which gives one `CheckResult` or several."""
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 
@@ -11,9 +10,6 @@ class CheckResult(NamedTuple):
     state: str
     found: str
     remedy: str = ""
-
-
-CheckResults = CheckResult | Sequence[CheckResult]
 
 
 def bad(asked: bool) -> str:

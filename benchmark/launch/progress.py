@@ -72,22 +72,18 @@ class Progress:
             self.index.refresh(running)
             self.note(running, self.waiting_for)
 
-    def _behind(self, key: str) -> int:
-        """Rounds of a run that are dealt with. However it ended, none is left to wait for."""
-        return self.rounds[key] if is_over(self.states[key]) else self._last.get(key, 0)
-
     @property
     def _left(self) -> int:
-        return sum(self.rounds.values()) - sum(map(self._behind, self.rounds))
+        """Rounds to wait for. A run that has ended has none, however it ended."""
+        open_ = [key for key in self.rounds if not is_over(self.states[key])]
+        return sum(self.rounds[key] - self._last.get(key, 0) for key in open_)
 
     @property
     def _worked(self) -> int:
         """Rounds that this launch has carried out."""
-        ends = {
-            key: self.rounds[key] if self.states[key] is RunState.DONE else self._last.get(key, 0)
-            for key in self.rounds
-        }
-        return sum(end - self._first.get(key, 0) for key, end in ends.items())
+        done = [key for key in self.rounds if self.states[key] is RunState.DONE]
+        unseen = sum(self.rounds[key] - self._last.get(key, 0) for key in done)
+        return unseen + sum(self._last.values()) - sum(self._first.values())
 
     @property
     def ended(self) -> int:

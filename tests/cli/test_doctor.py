@@ -3,7 +3,7 @@
 import os
 import shutil
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,7 +15,7 @@ from command_line import Cli, cli  # noqa: F401
 
 from benchmark.cli.doctor import shown
 from benchmark.config.compose import compose, resolve
-from benchmark.doctor import CheckResult, CheckResults, checks, machine, papers, services
+from benchmark.doctor import CheckResult, checks, machine, papers, services
 from benchmark.experiments import estimate
 from benchmark.launch.slurm.queue import SlurmQueue
 from benchmark.launch.slurm.settings import SlurmSettings
@@ -37,8 +37,8 @@ def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., N
     return put
 
 
-def states(lines: CheckResults) -> list[str]:
-    return [line.state for line in ([lines] if isinstance(lines, CheckResult) else lines)]
+def states(lines: Iterable[CheckResult]) -> list[str]:
+    return [line.state for line in lines]
 
 
 # Python and the machine ---------------------------------------------------------------------------------------------
@@ -60,9 +60,9 @@ def test_python_and_packages(
     project = f'[project]\nrequires-python = ">={least}"\ndependencies = ["{needed}"]\n'
     (tmp_path / "pyproject.toml").write_text(project)
     (tmp_path / "requirements.lock").write_text(lock.replace("TORCH", torch.__version__.partition("+")[0]))
-    lines = machine.python(tmp_path)
+    lines = list(machine.python(tmp_path))
     assert states(lines) == expected
-    assert any(named in line.found for line in lines if isinstance(line, CheckResult))
+    assert any(named in line.found for line in lines)
 
 
 @pytest.mark.parametrize(
@@ -149,7 +149,7 @@ def test_the_results_folder(
     monkeypatch.setattr("os.statvfs", _full(f_files=10**9, f_favail=10**9))
     with monkeypatch.context() as patch:
         patch.setattr(f"benchmark.doctor.machine.{target}", fake)
-        lines = machine.folder(tmp_path / "results")
+        lines = list(machine.folder(tmp_path / "results"))
     bad = [line for line in lines if line.state != "ok"]
     assert [line.what for line in bad] == problem
     assert all(named in line.found and line.remedy for line in bad)
@@ -158,8 +158,8 @@ def test_the_results_folder(
 
 def test_a_results_folder_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "taken").write_text("a file in the folder's place, which stops root too")
-    line = machine.folder(tmp_path / "taken")
-    assert isinstance(line, CheckResult) and line.state == "problem" and "cannot be written" in line.found
+    (line,) = machine.folder(tmp_path / "taken")
+    assert line.state == "problem" and "cannot be written" in line.found
 
 
 # Services -----------------------------------------------------------------------------------------------------------
