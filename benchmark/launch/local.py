@@ -45,7 +45,7 @@ def launch(
     Args:
         tasks: What to do. Keys are unique.
         work: Name of the work function, ``module:function``, imported once in each process.
-        settings: ``inline``: one after another in this process; ``local``: in worker processes that stay for many tasks.
+        settings: ``inline``: one after another in this process; ``local``: in processes that stay for many tasks.
         retries: How often a task that failed is tried again; at least once if its worker died or had no GPU memory.
         patience: Seconds for which tasks that other processes work on are tried again.
         listener: Is told of progress.

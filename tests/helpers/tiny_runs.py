@@ -16,6 +16,7 @@ import methods
 import partitions
 from benchmark.config.compose import compose, resolve
 from benchmark.config.schema import RunConfig
+from benchmark.runs.execute import execute
 from benchmark.runs.status import Status
 from benchmark.runs.store import ResultsFolder, RunFolder
 
@@ -55,6 +56,14 @@ def tiny(results: Path, *layers: Mapping[str, Any], seed: int = 0, **runtime: An
         "seed": seed,
     }
     return resolve(compose("quick", TINY, *layers, outside))
+
+
+def interrupted(results: Path) -> RunConfig:
+    """A run of three rounds, stopped in the second."""
+    config = tiny(results, STATEFUL)
+    asked = iter([False] * 3 + [True] * 100)  # two clients a round, and one look after each
+    assert execute(config, stop=lambda: next(asked))[0] == "interrupted"
+    return config
 
 
 def folder_of(config: RunConfig) -> RunFolder:

@@ -41,21 +41,6 @@ def go_on(config: RunConfig) -> tuple[int, str]:
     return rounds[0], outcome.message
 
 
-@pytest.fixture
-def halfway(tmp_path: Path) -> RunConfig:
-    config = tiny(tmp_path / "results", STATEFUL)
-    stop_after(config, 1)
-    return config
-
-
-@pytest.fixture
-def calm(tmp_path: Path) -> RunConfig:
-    """The same run, never stopped."""
-    config = tiny(tmp_path / "calm", STATEFUL)
-    assert execute(config).state == "done"
-    return config
-
-
 # What differs between the parts of a run ---------------------------------------------------------------------------
 
 

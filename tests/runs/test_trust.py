@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from edited_code import Edit, edited  # noqa: F401
-from tiny_runs import STATEFUL, STATELESS, bits, folder_of, status_of, tiny
+from tiny_runs import STATEFUL, bits, folder_of, status_of, tiny
 
 from benchmark import digests
 from benchmark.config.schema import RunConfig
@@ -21,13 +21,6 @@ from benchmark.runs.status import RunState, Status
 from benchmark.runs.store import DamagedError, ResultsFolder, RunFolder
 from benchmark.runs.writer import RunWriter
 from methods.feddc import FedDC
-
-
-@pytest.fixture
-def ended(tmp_path: Path) -> RunConfig:
-    config = tiny(tmp_path / "results", STATELESS)
-    assert execute(config)[0] == "done"
-    return config
 
 
 def index_of(config: RunConfig, **options: Any) -> RunIndex:
@@ -75,15 +68,6 @@ def test_a_result_that_was_changed_is_damaged(
     assert list(Path(ended.paths.results, "set_aside").glob("*/*/seed0/log.txt"))
 
 
-def test_records_of_the_same_size_are_verified(ended: RunConfig) -> None:
-    folder = folder_of(ended)
-    content = folder.records_path.read_bytes()
-    folder.records_path.write_bytes(content.replace(b"0.", b"1.", 1))
-    for read in (folder.read_records, folder.verify):
-        with pytest.raises(DamagedError, match=r"records\.jsonl"):
-            read()
-
-
 def test_a_final_value_that_contradicts_the_records(ended: RunConfig) -> None:
     """Also if whoever edited it has computed the digest anew: the next launch carries the run out again."""
     folder, expected = folder_of(ended), bits(ended)
@@ -127,26 +111,6 @@ def test_a_copied_folder_is_no_result(ended: RunConfig) -> None:
 
 
 # Runs at work ------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "damage",
-    [
-        lambda content: content.replace(b"0.", b"1.", 1),
-        lambda content: content[:-60] + content[-60:].replace(b"0", b"1"),
-        lambda content: b"".join(reversed(content.splitlines(keepends=True))),
-    ],
-    ids=["first digit", "last digits", "order"],
-)
-def test_records_that_were_edited_while_a_run_rests(tmp_path: Path, damage: Callable[[bytes], bytes]) -> None:
-    config, calm = tiny(tmp_path / "results", STATEFUL), tiny(tmp_path / "calm", STATEFUL)
-    asked = iter([False] * 3 + [True] * 100)
-    assert execute(config, stop=lambda: next(asked))[0] == "interrupted"
-    execute(calm)
-    path = folder_of(config).records_path
-    path.write_bytes(damage(path.read_bytes()))
-    assert execute(config)[0] == "done"
-    assert bits(config) == bits(calm)
 
 
 def test_records_that_were_edited_while_a_run_is_at_work(tmp_path: Path) -> None:
