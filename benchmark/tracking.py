@@ -62,9 +62,7 @@ class TrackingSettings(BaseModel):
     tags: tuple[str, ...] = Field(
         (), description="tags in addition to table, paper, preset, method, data set and selection"
     )
-    init_timeout: float = Field(
-        20.0, gt=0, description="seconds that the server has to answer when a run is opened"
-    )
+    init_timeout: float = Field(20.0, gt=0, description="seconds to wait for the server when a run is opened")
     poll: float = Field(10.0, gt=0, description="seconds between two looks at the runs")
 
     @property

@@ -17,9 +17,7 @@ def main(folder: str, device: str, size: str) -> None:
     """Print the measurements; size ``mini`` takes seconds on a CPU, and only shows that everything works."""
     mini, runtime = size == "mini", {"device": device}
     pixels, clients, samples, repeats = (8, 2, 2, 1) if mini else (32, 10, 2_560, REPEATS)
-    print(
-        f"ResNet-18, {pixels} pixels, bf16, {clients} clients of {samples:,} samples, batch 128", flush=True
-    )
+    print(f"ResNet-18, {pixels} px, bf16, {clients} clients of {samples:,} samples, batch 128", flush=True)
     data = {"train_size": clients * samples, "test_size": 10, "size": pixels, "channels": 3}
     train, precision = {"rounds": 1, "batch_size": 128}, {"amp": True}
     run = settings(folder, data, clients, "resnet18_32", train=train, precision=precision, runtime=runtime)

@@ -8,7 +8,7 @@ class CheckResult(NamedTuple):
 
     what: str
     state: str
-    found: str
+    fact: str
     remedy: str = ""
 
 

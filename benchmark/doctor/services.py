@@ -31,10 +31,10 @@ def slurm(asked: bool) -> CheckResult:
     shown += [f"{len(partitions) - 4} more"] if len(partitions) > 4 else []
     kept = re.search(r"^AccountingStorageType\s*=\s*\S*slurmdbd", config, re.MULTILINE)
     limits = f"arrays up to {SlurmQueue.largest_array():,}; accounting {'on' if kept else 'off'}"
-    found = "; ".join([*shown, limits])
+    fact = "; ".join([*shown, limits])
     if not any("|up|" in line for line in partitions):
-        return CheckResult("SLURM", bad(asked), found, "No partition is up: ask the cluster's staff")
-    return CheckResult("SLURM", "ok", found)
+        return CheckResult("SLURM", bad(asked), fact, "No partition is up: ask the cluster's staff")
+    return CheckResult("SLURM", "ok", fact)
 
 
 def wandb() -> CheckResult:
@@ -45,20 +45,20 @@ def wandb() -> CheckResult:
         key = bool(os.environ.get("WANDB_API_KEY") or netrc.netrc().authenticators(host))
     except (OSError, netrc.NetrcParseError):
         key = False
-    found = f"{'' if key else 'not '}logged in; {host} "
+    fact = f"{'' if key else 'not '}logged in; {host} "
     try:
         socket.create_connection((host, port), SECONDS).close()
     except OSError:
         remedy = "tracking.mode=offline, and `wandb sync` later"
-        return CheckResult("W&B", "note", f"{found}cannot be reached", remedy)
-    return CheckResult("W&B", "ok" if key else "note", f"{found}can be reached", "" if key else "wandb login")
+        return CheckResult("W&B", "note", f"{fact}cannot be reached", remedy)
+    return CheckResult("W&B", "ok" if key else "note", f"{fact}can be reached", "" if key else "wandb login")
 
 
 def latex() -> CheckResult:
     """Whether tables can be compiled."""
     if shutil.which("pdflatex") is None or shutil.which("kpsewhich") is None:
-        found = "no `pdflatex`; tables are written all the same"
-        return CheckResult("LaTeX", "note", found, "TeX Live compiles them")
+        fact = "no `pdflatex`; tables are written all the same"
+        return CheckResult("LaTeX", "note", fact, "TeX Live compiles them")
     calls = [["kpsewhich", f"{style}.sty"] for style in STYLES]
     codes = [subprocess.run(call, stdout=subprocess.DEVNULL).returncode for call in calls]
     if missing := [style for style, code in zip(STYLES, codes, strict=True) if code]:
@@ -69,6 +69,6 @@ def latex() -> CheckResult:
 def chromium() -> CheckResult:
     """Whether there is a browser for tests of the report."""
     if missing := [name for name in BROWSER if shutil.which(name) is None]:
-        found = f"no {', '.join(missing)}; only tests of the report need it"
-        return CheckResult("Chromium", "note", found, "Debian's packages chromium and chromium-driver")
+        fact = f"no {', '.join(missing)}; only tests of the report need it"
+        return CheckResult("Chromium", "note", fact, "Debian's packages chromium and chromium-driver")
     return CheckResult("Chromium", "ok", " and ".join(BROWSER))

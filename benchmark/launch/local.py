@@ -127,9 +127,7 @@ def _run_inline(tasks: Sequence[Task], work: Work, listener: Listener, request: 
         listener.look()
         if request.reason and not told:
             told = True
-            listener.stopping(
-                f"{request.reason}: the current run saves its state; Ctrl-C again ends it at once"
-            )
+            listener.stopping(f"{request.reason}: the run saves its state; Ctrl-C again ends it at once")
         return request.reason is not None
 
     outcomes: list[Outcome] = []

@@ -41,11 +41,7 @@ POLL_SECONDS = 1.0
 """A worker that died closes its connection. Its process is polled this often as well: a child may keep it open."""
 
 THREAD_VARIABLES = (
-    "OMP_NUM_THREADS",
-    "MKL_NUM_THREADS",
-    "OPENBLAS_NUM_THREADS",
-    "NUMEXPR_NUM_THREADS",
-    "VECLIB_MAXIMUM_THREADS",
+    "OMP_NUM_THREADS MKL_NUM_THREADS OPENBLAS_NUM_THREADS NUMEXPR_NUM_THREADS VECLIB_MAXIMUM_THREADS".split()
 )
 """Environment variables that numerical libraries read when they are imported."""
 

@@ -24,5 +24,5 @@ class LocalSettings(BaseModel):
         description="devices to use: [cuda:0, cuda:2] or [cpu]; null: every GPU, or the CPU if there is none",
     )
     grace: float = Field(
-        30.0, ge=0, description="seconds that runs have to save their state after Ctrl-C or SIGTERM"
+        30.0, ge=0, description="seconds for runs to save their state after Ctrl-C or SIGTERM"
     )

@@ -207,9 +207,7 @@ class RunFolder:
         """The records of an ended run, whose ``status`` may be known. `StorageError` unless complete and unchanged."""
         status = status or self.status()
         if status is None or not status.ended:
-            raise StorageError(
-                f"{self.path.absolute()}: the run has not ended, so its records are incomplete."
-            )
+            raise StorageError(f"{self.path.absolute()}: the run has not ended; its records are incomplete.")
         content = b""
         if self.records_path.exists():
             with reading(self.records_path):
@@ -290,9 +288,7 @@ class ResultsFolder:
         with reading(self.root):
             there = os.listdir(self.root) if self.root.exists() else []
         if there and not CONTENT.intersection(there):
-            raise StorageError(
-                wrong("results", str(self.root), f"a results folder; this one has {there[0]!r}")
-            )
+            raise StorageError(wrong("results", str(self.root), f"a results folder; it has {there[0]!r}"))
         return self
 
     def run(self, key: str) -> RunFolder:

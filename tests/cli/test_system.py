@@ -63,10 +63,8 @@ def test_nobody_reads_the_output(root: Path) -> None:
     reader, writer = os.pipe()
     os.close(reader)
     for words in (["list"], ["table", "--help"]):
-        command = [sys.executable, "-m", "benchmark", *words]
-        done = subprocess.run(
-            command, cwd=root, stdout=writer, stderr=subprocess.PIPE, text=True, check=False
-        )
+        line = [sys.executable, "-m", "benchmark", *words]
+        done = subprocess.run(line, cwd=root, stdout=writer, stderr=subprocess.PIPE, text=True, check=False)
         assert (done.returncode, done.stderr) == (141, "")
     os.close(writer)
 

@@ -67,12 +67,10 @@ def interrupted(results: Path) -> RunConfig:
 
 
 def folder_of(config: RunConfig) -> RunFolder:
-    """Where the run is or will be."""
     return ResultsFolder(Path(config.paths.results)).run(config.key)
 
 
 def status_of(config: RunConfig) -> Status:
-    """What the run's status.json says."""
     status = folder_of(config).status()
     assert status is not None
     return status
@@ -132,7 +130,6 @@ class Gate:
     limit: int
 
     def __call__(self, round: int, rounds: int) -> None:
-        """Wait, if ``round`` is the limit."""
         while round >= self.limit:
             time.sleep(1)
 

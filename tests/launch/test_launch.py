@@ -83,9 +83,7 @@ def test_a_killed_worker_costs_its_task_only() -> None:
         ("failed", 3, 2, ["failed", "failed", "failed"]),
     ],
 )
-def test_failed_tasks_are_tried_again(
-    tmp_path: Path, how: str, times: int, retries: int, states: list[str]
-) -> None:
+def test_tries_of_failed_tasks(tmp_path: Path, how: str, times: int, retries: int, states: list[str]) -> None:
     """Those of dead workers at least once."""
     log, payload = Log(), {"path": str(tmp_path / "tries"), "times": times, "how": how}
     (outcome,) = local("at_last", payload, listener=log, retries=retries)
@@ -353,9 +351,7 @@ def test_with_sigint_ignored_sigterm_ends_all(background: Any, tmp_path: Path) -
         ("local", "workers=2, grace=0.3", 1, "after 0.3 s"),
     ],
 )
-def test_tasks_that_do_not_stop_are_ended(
-    background: Any, kind: str, settings: str, presses: int, why: str, tmp_path: Path
-) -> None:
+def test_deaf_work(background: Any, kind: str, settings: str, presses: int, why: str, tmp_path: Path) -> None:
     process = background("deaf", kind, settings)
     os.killpg(process.pid, signal.SIGINT)
     if presses == 2:

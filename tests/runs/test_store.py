@@ -97,21 +97,15 @@ def test_a_planted_link_is_not_followed(tmp_path: Path, monkeypatch: pytest.Monk
     assert (tmp_path / "file").read_bytes() == b"new" and not (tmp_path / "other").exists()
 
 
-def test_a_configuration_that_cannot_be_read_is_not_damaged(
-    ended: RunConfig, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_configuration_that_cannot_be_read(ended: RunConfig, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         patch.setattr("pathlib.Path.read_text", fail_with(errno.EIO))
-        with pytest.raises(
-            StorageError, match=r"config\.yaml cannot be read \(Input/output error\)"
-        ) as error:
+        with pytest.raises(StorageError, match=r"config\.yaml cannot be read \(Input/output") as error:
             folder_of(ended).read_config()
     assert not isinstance(error.value, DamagedError)
 
 
-def test_a_checkpoint_that_does_not_fit_leaves_the_one_before(
-    halfway: RunConfig, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_checkpoint_that_does_not_fit(halfway: RunConfig, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = folder_of(halfway)
     before = folder.checkpoint_path.read_bytes()
     with monkeypatch.context() as patch:
@@ -181,9 +175,7 @@ def test_another_format_is_named(ended: RunConfig, format: int | None) -> None:
     assert str(folder.path) in str(error.value)
 
 
-@pytest.mark.parametrize(
-    "content", ["", "seed: 1\n", "hash: 0123456789ab\n", "just words\n", "hash: [", "- 1\n", None]
-)
+@pytest.mark.parametrize("content", ["", "seed: 1\n", "hash: 0123456\n", "words\n", "hash: [", "- 1\n", None])
 def test_a_configuration_that_is_not_ours_is_set_aside(ended: RunConfig, content: str | None) -> None:
     """None: that of another seed."""
     twin = ended.model_copy(update={"seed": 1})
@@ -207,9 +199,7 @@ def test_a_configuration_that_is_not_ours_is_set_aside(ended: RunConfig, content
     ],
     ids=["last byte", "half", "empty", "line more", "digit", "gone"],
 )
-def test_records_that_have_changed_are_not_read(
-    ended: RunConfig, damage: Callable[[bytes], bytes] | None
-) -> None:
+def test_changed_records_are_not_read(ended: RunConfig, damage: Callable[[bytes], bytes] | None) -> None:
     folder = folder_of(ended)
     expected = bits(ended)
     if damage is None:
@@ -279,9 +269,7 @@ def flip_a_bit(path: Path) -> None:
     ],
     ids=["cut", "empty", "text", "list", "without digest", "foreign", "bit"],
 )
-def test_a_damaged_checkpoint_is_set_aside(
-    halfway: RunConfig, calm: RunConfig, damage: Callable[[Path], None]
-) -> None:
+def test_a_damaged_checkpoint(halfway: RunConfig, calm: RunConfig, damage: Callable[[Path], None]) -> None:
     folder = folder_of(halfway)
     damage(folder.checkpoint_path)
     with pytest.raises(StorageError, match=r"checkpoint\.pt: damaged"):

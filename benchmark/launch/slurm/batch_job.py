@@ -91,9 +91,8 @@ class BatchJob:
     def _carry_out(self, stop: StopRequest) -> list[Outcome]:
         given = self.settings
         here = LocalSettings(workers=runs_at_a_time(given), threads=given.threads, grace=given.grace)
-        retries, log = given.retries, Log()
         return launch(
-            self.tasks, self.work, here, retries=retries, patience=PATIENCE, listener=log, stop=stop
+            self.tasks, self.work, here, retries=given.retries, patience=PATIENCE, listener=Log(), stop=stop
         )
 
     def rounds(self) -> list[tuple[bool, int]]:

@@ -19,17 +19,7 @@ from benchmark.launch.slurm.settings import SlurmSettings
 from benchmark.paths import ROOT
 from benchmark.runs.files import write_atomically
 
-PACKAGES = (
-    "numpy",
-    "pandas",
-    "pydantic",
-    "scikit-learn",
-    "scipy",
-    "submitit",
-    "timm",
-    "torch",
-    "torchvision",
-)
+PACKAGES = "numpy pandas pydantic scikit-learn scipy submitit timm torch torchvision".split()
 """Packages on which the bits of a run, or the way from a job to its runs, depend."""
 
 
