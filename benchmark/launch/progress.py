@@ -90,6 +90,13 @@ class Progress:
         """Number of runs that have ended, in whatever state."""
         return sum(map(is_over, self.states.values()))
 
+    def seeds_over(self) -> dict[int, list[bool]]:
+        """Seed, in ascending order -> whether each of its runs has ended."""
+        over: dict[int, list[bool]] = {seed: [] for seed in sorted(set(self.seeds.values()))}
+        for key, seed in self.seeds.items():
+            over[seed].append(is_over(self.states[key]))
+        return over
+
     @property
     def share(self) -> float:
         """The share of the work that is done, 0 to 1."""

@@ -34,7 +34,7 @@ from benchmark.config.files import read_yaml
 from benchmark.config.schema import FORMAT, RunConfig
 from benchmark.engine.records import Record
 from benchmark.errors import StorageError, wrong
-from benchmark.runs.files import reading, storing, write_atomically
+from benchmark.runs.files import reading, storing, write_with_folder
 from benchmark.runs.lease import Busy, Lease, holder_of, take
 from benchmark.runs.status import RunState, Status
 
@@ -271,8 +271,7 @@ class ResultsFolder:
         marker = self.root / "runs" / "FORMAT"
         with storing(self.root):
             if not marker.exists():
-                marker.parent.mkdir(parents=True, exist_ok=True)
-                write_atomically(marker, f"{FORMAT}\n".encode())
+                write_with_folder(marker, f"{FORMAT}\n".encode())
             format = marker.read_bytes().decode(errors="replace").strip()
         if format != str(FORMAT):
             raise StorageError(
