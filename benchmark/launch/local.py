@@ -64,7 +64,7 @@ def launch(
     def carry_out(some: Sequence[Task], alone: bool) -> list[Outcome]:
         if inline:
             return _run_inline(some, load(work), listener, stop)
-        places = assign_devices(len(some), settings.workers, settings.threads, settings.devices)
+        places = assign_devices(len(some), settings)
         places = list(dict.fromkeys(places)) if alone else places
         return Pool(some, work, places, settings, listener, stop).run()
 

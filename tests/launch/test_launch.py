@@ -209,15 +209,15 @@ def test_a_system_that_starts_no_process_ends_the_launch(monkeypatch: pytest.Mon
 @pytest.mark.parametrize(
     ("gpus", "settings", "listed", "assigned"),
     [
-        (0, (None, 1, None), None, [None] * 8),  # one worker per core
-        (0, (None, 3, None), None, [None] * 2),
-        (0, (None, 16, None), None, [None]),
-        (0, (64, 1, ["cpu"]), None, [""] * 9),  # not more than tasks
-        (3, (None, 1, None), None, ["0", "1", "2"]),
-        (3, (None, 1, ["cuda:2", "cuda:0"]), None, ["2", "0"]),
-        (3, (4, 1, ["cuda:0", "cuda:1"]), None, ["0", "1", "0", "1"]),
-        (3, (None, 1, ["cuda:1", "cuda:2"]), "7,3,GPU-5", ["3", "GPU-5"]),
-        (3, (2, 1, ["cpu"]), "7,3,5", ["", ""]),
+        (0, {}, None, [None] * 8),  # one worker per core
+        (0, {"threads": 3}, None, [None] * 2),
+        (0, {"threads": 16}, None, [None]),
+        (0, {"workers": 64, "devices": ["cpu"]}, None, [""] * 9),  # not more than tasks
+        (3, {}, None, ["0", "1", "2"]),
+        (3, {"devices": ["cuda:2", "cuda:0"]}, None, ["2", "0"]),
+        (3, {"workers": 4, "devices": ["cuda:0", "cuda:1"]}, None, ["0", "1", "0", "1"]),
+        (3, {"devices": ["cuda:1", "cuda:2"]}, "7,3,GPU-5", ["3", "GPU-5"]),
+        (3, {"workers": 2, "devices": ["cpu"]}, "7,3,5", ["", ""]),
     ],
 )
 def test_workers_and_their_devices(
@@ -229,7 +229,7 @@ def test_workers_and_their_devices(
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     if listed:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", listed)
-    assert resources.assign_devices(9, *settings) == assigned
+    assert resources.assign_devices(9, settings_of(**settings)) == assigned
 
 
 def test_the_environment_of_a_worker_is_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -34,16 +34,12 @@ class SlurmSettings(BaseModel):
         gt=0,
         description="GB of GPU memory that a run needs, its CUDA context included; as many runs share a GPU as fit",
     )
-    threads: PositiveInt = Field(
-        1, description="cores of a run; threads=NUMBER sets the torch threads of a run"
-    )
+    threads: PositiveInt = Field(1, description="cores of a run; threads=NUMBER sets its torch threads")
     runs_per_job: PositiveInt | None = Field(
         None,
         description="runs of a task; null: as many as fit into the time, by the duration of similar runs",
     )
-    minutes_per_run: float = Field(
-        10.0, gt=0, description="minutes of a run until a similar run has been timed"
-    )
+    minutes_per_run: float = Field(10.0, gt=0, description="minutes of a run until a similar one was timed")
     max_parallel: PositiveInt = Field(64, description="tasks at the same time")
     retries: int = Field(1, ge=0, description="how often a failed run is repeated")
     grace: float = Field(60.0, ge=0, description="seconds that runs have to save their state")
