@@ -101,8 +101,8 @@ def _is_text(node: Any) -> bool:
 
 def engine_files(*places: str) -> list[str]:
     """The files of all that every run executes, or of some of its places."""
-    found = [ROOT / place for place in places or ENGINE]
-    paths = [path for place in found for path in ([place] if place.suffix else place.rglob("*.py"))]
+    roots = [ROOT / place for place in places or ENGINE]
+    paths = [path for root in roots for path in ([root] if root.suffix else root.rglob("*.py"))]
     return sorted(sources.name_of(path) for path in paths)
 
 
@@ -139,15 +139,15 @@ def builder(module: str) -> dict[str, str]:
 
 def _reached(modules: Iterable[str]) -> set[str]:
     """Files of the checkout that modules and their imports are made of."""
-    found: set[str] = set()
+    names: set[str] = set()
     waiting = list(modules)
     while waiting:
         module = waiting.pop()
         name = sources.file_of(module)
-        if name and name not in found:
-            found.add(name)
+        if name and name not in names:
+            names.add(name)
             waiting += () if name.startswith(SUPPORT) else sources.imports(module)
-    return found
+    return names
 
 
 def changed(executed: Mapping[str, str]) -> list[str]:

@@ -62,9 +62,7 @@ class TrackingSettings(BaseModel):
     tags: tuple[str, ...] = Field(
         (), description="tags in addition to table, paper, preset, method, data set and selection"
     )
-    init_timeout: float = Field(
-        20.0, gt=0, description="seconds that the server has to answer when a run is opened"
-    )
+    init_timeout: float = Field(20.0, gt=0, description="seconds to wait for the server when a run is opened")
     poll: float = Field(10.0, gt=0, description="seconds between two looks at the runs")
 
     @property
@@ -104,11 +102,9 @@ class Sender:
 
     def send_tables(self, since: float = 0.0) -> int:
         """Send tables and figures that were written after the time ``since``; number of those sent."""
-        sheets = [
-            path for kind in ("tables", "figures") for path in sorted(self.root.glob(f"{kind}/*/*.csv"))
-        ]
-        paths = [path for path in sheets if not path.name.endswith(".wide.csv")]
-        return self._send_all(self._send_table, [path for path in paths if path.stat().st_mtime >= since])
+        paths = [*sorted(self.root.glob("tables/*/*.csv")), *sorted(self.root.glob("figures/*/*.csv"))]
+        sheets = [path for path in paths if not path.name.endswith(".wide.csv")]
+        return self._send_all(self._send_table, [path for path in sheets if path.stat().st_mtime >= since])
 
     def _send_all(self, send: Callable[[Any], bool], items: Sequence[Any]) -> int:
         """Send items until W&B fails; number of those sent."""
@@ -172,7 +168,7 @@ class Sender:
     def _is_due(self, key: str, status: Status, folder: RunFolder) -> bool:
         """Whether to send a run now. A run at work is sent now and then, and not into offline files."""
         if status.state is not RunState.RUNNING:
-            return not status.ended or folder.complete(status)
+            return not status.ended or folder.records_size() == status.records_bytes
         now = time.monotonic()
         if self.settings.quietest != "online" or now - self._live_at.setdefault(key, now) < LIVE_SECONDS:
             return False
@@ -374,15 +370,8 @@ def _start(settings: TrackingSettings, root: Path, runs: Sequence[TrackedRun]) -
 def main(plan: int) -> None:
     """The process: send what is new again and again until standard input closes, then once more."""
     # A batch system ends all processes of a job. This one stays until the runs have saved their state.
-    for number in (
-        signal.SIGINT,
-        signal.SIGTERM,
-        signal.SIGHUP,
-        signal.SIGQUIT,
-        signal.SIGUSR1,
-        signal.SIGUSR2,
-    ):
-        signal.signal(number, signal.SIG_IGN)
+    for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2"):
+        signal.signal(signal.Signals[name], signal.SIG_IGN)
     os.nice(10)  # Training comes first.
     with os.fdopen(plan, "rb") as stream:
         settings, root, runs, began = pickle.load(stream)

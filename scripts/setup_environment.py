@@ -61,8 +61,8 @@ def step(command: list[str], failed: str) -> None:
 
 def uv_works() -> bool:
     """Whether uv is on PATH and starts; a version manager's stub may have nothing behind it."""
-    found = shutil.which("uv")
-    return found is not None and subprocess.run(["uv", "--version"], capture_output=True).returncode == 0
+    path = shutil.which("uv")
+    return path is not None and subprocess.run(["uv", "--version"], capture_output=True).returncode == 0
 
 
 def make_venv() -> None:

@@ -52,9 +52,8 @@ def report(entity: str, project: str = PROJECT) -> Any:
 def main(words: Sequence[str]) -> int:
     """Print or create; exit code 0, or 2 for a user's mistake."""
     if not words:
-        print(
-            "\n".join(f"{title}: {metric}" for title, metric in {**LINES, **BARS, "Tables": "table"}.items())
-        )
+        for title, metric in {**LINES, **BARS, "Tables": "table"}.items():
+            print(f"{title}: {metric}")
         return 0
     if words[0] != "create" or not 2 <= len(words) <= 3:
         print(f"error: got {' '.join(words)!r}; expected: create ENTITY [PROJECT]", file=sys.stderr)

@@ -35,12 +35,12 @@ class Peer(NamedTuple):
 
     def start(self, *words: str, watch: bool = False) -> str:
         """What the framework's Python prints when it is started with ``words``; `UserError` if it fails."""
-        own = (SCRIPTS / f"{self.file}.txt").exists()
-        python = WORK / self.file / "bin" / "python" if own else sys.executable
+        has_packages = (SCRIPTS / f"{self.file}.txt").exists()
+        python = WORK / self.file / "bin" / "python" if has_packages else sys.executable
         variables = {
             "BENCH_PEERS_JOB": WORK / "job.pt", "BENCH_PEERS_CORES": self.cores, "BENCH_PEERS_WATCH": int(watch),
             "BENCH_PEERS_ROOT": os.getpid(), "OMP_NUM_THREADS": 1, "FLWR_TELEMETRY_ENABLED": 0,
-            "RAY_USAGE_STATS_ENABLED": 0, "PYTHONPATH": "" if own else ROOT,
+            "RAY_USAGE_STATS_ENABLED": 0, "PYTHONPATH": "" if has_packages else ROOT,
         }  # fmt: skip
         environment = os.environ | {name: str(value) for name, value in variables.items()}
         done = subprocess.run([python, *words], env=environment, stdout=subprocess.PIPE, text=True)

@@ -17,23 +17,17 @@ def main(folder: str, device: str, size: str) -> None:
     """Print the measurements; size ``mini`` takes seconds on a CPU, and only shows that everything works."""
     mini, runtime = size == "mini", {"device": device}
     pixels, clients, samples, repeats = (8, 2, 2, 1) if mini else (32, 10, 2_560, REPEATS)
-    print(
-        f"ResNet-18, {pixels} pixels, bf16, {clients} clients of {samples:,} samples, batch 128", flush=True
-    )
+    print(f"ResNet-18, {pixels} px, bf16, {clients} clients of {samples:,} samples, batch 128", flush=True)
     data = {"train_size": clients * samples, "test_size": 10, "size": pixels, "channels": 3}
     train, precision = {"rounds": 1, "batch_size": 128}, {"amp": True}
     run = settings(folder, data, clients, "resnet18_32", train=train, precision=precision, runtime=runtime)
     compare(run, compare(run, 1, repeats), repeats)
     print("  (target on an H100-class card: at least 24,000 samples/s together)")
     for name, clients, samples, rounds, selected, epochs, batch, every, goal in WORKLOADS:
+        tested = 10_000
         if mini:
-            clients, samples, rounds, selected = 4, 20, 2, 4
-        data = {
-            "train_size": clients * samples,
-            "test_size": 20 if mini else 10_000,
-            "size": 32,
-            "channels": 3,
-        }
+            clients, samples, rounds, selected, tested = 4, 20, 2, 4, 20
+        data = {"train_size": clients * samples, "test_size": tested, "size": 32, "channels": 3}
         budget = {"rounds": rounds, "epochs": epochs, "batch_size": batch, "clients_per_round": selected}
         changes = {"train": {**budget, "lr": 0.1, "momentum": 0.0}, "evaluation": {"every": every}}
         run = settings(folder, data, clients, "small_cnn", runtime=runtime, **changes)

@@ -41,7 +41,7 @@ def _lines(options: DoctorOptions, settings: SlurmSettings | None) -> Iterator[C
 def shown(line: CheckResult) -> str:
     """A line within the width of the terminal, with the remedy on a line of its own."""
     width = shutil.get_terminal_size((80, 24)).columns
-    text = textwrap.fill(f"{line.what:<10} {line.state:<7} {line.found}", width, subsequent_indent=" " * 19)
+    text = textwrap.fill(f"{line.what:<10} {line.state:<7} {line.fact}", width, subsequent_indent=" " * 19)
     if line.remedy:
         text += "\n" + textwrap.fill(f"{' ' * 16}-> {line.remedy}", width, subsequent_indent=" " * 19)
     return text

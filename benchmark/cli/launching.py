@@ -210,19 +210,13 @@ def _launch(
     options: LaunchOptions, settings: LocalSettings, runs: Sequence[RunConfig], view: ProgressView
 ) -> int:
     tasks = _tasks(runs, settings.name)
-    forced = options.device != "auto" and settings.name == "local"
+    given: dict[str, Any] = {"workers": options.workers, "threads": options.threads}
+    if options.device != "auto" and settings.name == "local":
+        given["devices"] = (options.device,)
+    settings = settings.model_copy(update={key: value for key, value in given.items() if value is not None})
     try:
         with view:
-            outcomes = local.launch(
-                tasks,
-                RUN_WORK,
-                kind=settings.name,
-                workers=options.workers or settings.workers,
-                threads=options.threads or settings.threads,
-                devices=[options.device] if forced else settings.devices,
-                grace=settings.grace,
-                listener=view,
-            )
+            outcomes = local.launch(tasks, RUN_WORK, settings, listener=view)
     except LaunchError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1

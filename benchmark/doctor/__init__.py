@@ -1,6 +1,5 @@
-"""Whether this machine can do what its user wants: checks, each of which returns a `CheckResult`."""
+"""Whether this machine can do what its user wants: checks, each of which gives one `CheckResult` or several."""
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 
@@ -9,11 +8,8 @@ class CheckResult(NamedTuple):
 
     what: str
     state: str
-    found: str
+    fact: str
     remedy: str = ""
-
-
-CheckResults = CheckResult | Sequence[CheckResult]
 
 
 def bad(asked: bool) -> str:

@@ -2,15 +2,15 @@
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
+from typing import Any
 
 from pydantic import Field
 
 from benchmark.config.schema import Device, PathsConfig, RuntimeConfig, declared
-from benchmark.doctor import CheckResult, CheckResults, machine, papers, services
+from benchmark.doctor import CheckResult, machine, papers, services
 from benchmark.experiments.selection import FileName, ResultsOptions, TableChoice, TableQuery
 from benchmark.launch.slurm.preflight import PreflightCheck
 from benchmark.launch.slurm.queue import PREFLIGHT_MINUTES, QueuedTask, SlurmQueue
@@ -34,28 +34,30 @@ class Wanted(ResultsOptions):
         """One line after the other, as checks end."""
         yield from _attempt("Python", machine.python)
         yield from _attempt("cores", machine.cores)
-        yield from _attempt("GPU", partial(machine.gpu, self.device))
-        yield from _attempt("same bits", partial(machine.same_bits, self.device))
-        yield from _attempt("results", partial(machine.folder, self.results))
+        yield from _attempt("GPU", machine.gpu, self.device)
+        yield from _attempt("same bits", machine.same_bits, self.device)
+        yield from _attempt("results", machine.folder, self.results)
         for preset in (self.preset,) if self.preset else ("quick", "paper"):
             runs = papers.runs_of(TableQuery(paper=self.paper, table=1, preset=preset), self.data)
-            yield from _attempt("speed", partial(papers.speed, runs, preset, self.device))
+            yield from _attempt("speed", papers.speed, runs, preset, self.device)
         asked = bool(self.paper or self.preset)
-        for paper, own in runs.items():
-            yield from _attempt(paper, partial(papers.data, paper, own, preset, asked))
+        for paper, runs_of_paper in runs.items():
+            yield from _attempt(paper, papers.data, paper, runs_of_paper, preset, asked)
         yield from _attempt("W&B", services.wandb)
         yield from _attempt("LaTeX", services.latex)
         yield from _attempt("Chromium", services.chromium)
 
 
-def _attempt(what: str, check: Callable[[], CheckResults]) -> Iterator[CheckResult]:
+def _attempt(
+    what: str, check: Callable[..., CheckResult | Iterable[CheckResult]], *arguments: Any
+) -> Iterator[CheckResult]:
     """The lines of a check; a problem if it raises, as a broken driver or library may do."""
     try:
-        lines = check()
+        lines = check(*arguments)
+        yield from [lines] if isinstance(lines, CheckResult) else lines
     except Exception as error:  # noqa: BLE001
         why = " ".join(f"{type(error).__name__}: {error}".split())[:150]
-        lines = CheckResult(what, "problem", why, "If a package is broken: make setup")
-    yield from [lines] if isinstance(lines, CheckResult) else lines
+        yield CheckResult(what, "problem", why, "If a package is broken: make setup")
 
 
 @dataclass(frozen=True)
@@ -72,12 +74,9 @@ class NodeCheck(PreflightCheck):
 
     def __call__(self) -> None:
         """The job."""
-        unlike = self.check()
-        node = (
-            CheckResult("node", "problem", unlike, "Its jobs would fail")
-            if unlike
-            else CheckResult("node", "ok", "as here")
-        )
+        unlike, node = self.check(), CheckResult("node", "ok", "as here")
+        if unlike:
+            node = CheckResult("node", "problem", unlike, "Its jobs would fail")
         write_with_folder(self.path, json.dumps([node, *self.options.lines()]).encode())
 
 

@@ -8,10 +8,11 @@ import sys
 import tempfile
 import time
 import tomllib
+from collections.abc import Iterator
 from importlib.metadata import distributions
 from pathlib import Path
 
-from benchmark.doctor import CheckResult, CheckResults, bad
+from benchmark.doctor import CheckResult, bad
 from benchmark.launch.resources import ask_driver
 from benchmark.paths import ROOT
 from benchmark.system import usable_cores
@@ -24,29 +25,30 @@ LEAST_BYTES, LEAST_FILES = 1e9, 20_000
 """Free space below which there is a note. Table 1 of the four papers makes about 5,000 files."""
 
 
-def python(root: Path = ROOT) -> CheckResults:
+def python(root: Path = ROOT) -> Iterator[CheckResult]:
     """Versions of Python and of the packages beside those of pyproject.toml and requirements.lock."""
     project = tomllib.loads((root / "pyproject.toml").read_text())["project"]
-    least, found = project["requires-python"].strip(">="), f"{platform.python_version()} in {sys.prefix}"
+    least, fact = project["requires-python"].strip(">="), f"{platform.python_version()} in {sys.prefix}"
     if sys.version_info[:2] < tuple(map(int, least.split("."))):
-        first = CheckResult(
-            "Python", "problem", f"{found}; expected {least}", f"make PYTHON=python{least} setup"
+        yield CheckResult(
+            "Python", "problem", f"{fact}; expected {least}", f"make PYTHON=python{least} setup"
         )
     else:
-        first = CheckResult("Python", "ok", found)
-    there = {each.name.lower().replace("_", "-"): each.version.partition("+")[0] for each in distributions()}
-    needed = [re.split("[<>=~! ]", each)[0].lower() for each in project["dependencies"]]
-    if missing := [name for name in needed if name not in there]:
-        return first, CheckResult("packages", "problem", f"missing: {', '.join(missing)}", "make setup")
+        yield CheckResult("Python", "ok", fact)
+    versions = {p.name.lower().replace("_", "-"): p.version.partition("+")[0] for p in distributions()}
+    needed = [re.split("[<>=~! ]", requirement)[0].lower() for requirement in project["dependencies"]]
+    missing = [name for name in needed if name not in versions]
     lock = re.findall(r"^([\w.-]+)==([^\s;]+)", (root / "requirements.lock").read_text(), re.MULTILINE)
-    names = {name for name, pin in lock} & there.keys()
-    other = sorted(f"{name} {there[name]}" for name in names if (name, there[name]) not in lock)
-    if other:
-        found = (
-            f"{len(other)} differ from requirements.lock: {', '.join(other[:6])}{' ...' * (len(other) > 6)}"
-        )
-        return first, CheckResult("packages", "note", found, "make setup; bits of results may differ")
-    return first, CheckResult("packages", "ok", f"{len(names)}, as in requirements.lock")
+    names = {name for name, _ in lock} & versions.keys()
+    other = sorted(f"{name} {versions[name]}" for name in names if (name, versions[name]) not in lock)
+    if missing:
+        yield CheckResult("packages", "problem", f"missing: {', '.join(missing)}", "make setup")
+    elif other:
+        shown = ", ".join(other[:6]) + " ..." * (len(other) > 6)
+        fact = f"{len(other)} differ from requirements.lock: {shown}"
+        yield CheckResult("packages", "note", fact, "make setup; bits of results may differ")
+    else:
+        yield CheckResult("packages", "ok", f"{len(names)}, as in requirements.lock")
 
 
 def cores(cgroup: Path = Path("/sys/fs/cgroup")) -> CheckResult:
@@ -60,10 +62,10 @@ def cores(cgroup: Path = Path("/sys/fs/cgroup")) -> CheckResult:
     workers = min(usable, max(1, quota[0] // quota[1])) if len(quota) == 2 else usable
     memory = min([os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"), *limit("memory.max")])
     fitting = min(workers, max(1, int(memory // WORKER_BYTES)))
-    found = f"{usable} of {os.cpu_count()} usable, time of {workers}; memory {memory / 1e9:.1f} GB"
+    fact = f"{usable} of {os.cpu_count()} usable, time of {workers}; memory {memory / 1e9:.1f} GB"
     if fitting < usable:
-        return CheckResult("cores", "note", found, f"workers={fitting}: each needs a core and about 1 GB")
-    return CheckResult("cores", "ok", found)
+        return CheckResult("cores", "note", fact, f"workers={fitting}: each needs a core and about 1 GB")
+    return CheckResult("cores", "ok", fact)
 
 
 def gpu(device: str) -> CheckResult:
@@ -72,17 +74,16 @@ def gpu(device: str) -> CheckResult:
 
     driver = ", ".join(dict.fromkeys(ask_driver("driver_version"))) or "none"
     if not torch.cuda.is_available():
-        remedy = (
-            "Only preset paper needs one" if driver == "none" else "CUDA_VISIBLE_DEVICES, or a newer driver"
-        )
-        found = f"none for torch {torch.__version__}; driver {driver}"
-        return CheckResult("GPU", bad(device.startswith("cuda")), found, remedy)
+        no_driver = driver == "none"
+        remedy = "Only preset paper needs one" if no_driver else "CUDA_VISIBLE_DEVICES, or a newer driver"
+        fact = f"none for torch {torch.__version__}; driver {driver}"
+        return CheckResult("GPU", bad(device.startswith("cuda")), fact, remedy)
     cards = [torch.cuda.get_device_properties(index) for index in range(torch.cuda.device_count())]
     names = ", ".join(f"{card.name} {card.total_memory / 1e9:.0f} GB" for card in cards)
-    found = f"{names}; driver {driver}, CUDA {torch.version.cuda}, bf16"
+    fact = f"{names}; driver {driver}, CUDA {torch.version.cuda}, bf16"
     if torch.cuda.is_bf16_supported():
-        return CheckResult("GPU", "ok", found)
-    return CheckResult("GPU", "note", f"{found} missing", "Leave precision.amp=false")
+        return CheckResult("GPU", "ok", fact)
+    return CheckResult("GPU", "note", f"{fact} missing", "Leave precision.amp=false")
 
 
 def same_bits(device: str) -> CheckResult:
@@ -103,13 +104,13 @@ def same_bits(device: str) -> CheckResult:
 
     with torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True):
         same = all(torch.equal(*pair) for pair in zip(once(), once(), strict=True))
-    found = f"a convolution on {place.type}, twice: {'the same' if same else 'other'} bits"
-    return CheckResult(
-        "same bits", "ok" if same else "note", found, "" if same else "Try another driver or torch"
-    )
+    fact = f"a convolution on {place.type}, twice: "
+    if same:
+        return CheckResult("same bits", "ok", f"{fact}the same bits")
+    return CheckResult("same bits", "note", f"{fact}other bits", "Try another driver or torch")
 
 
-def folder(results: Path) -> CheckResults:
+def folder(results: Path) -> Iterator[CheckResult]:
     """Try all that runs need of the results folder in a new folder there, which is removed."""
     place = next(path for path in (results.absolute(), *results.absolute().parents) if path.exists())
     failed = ["atomic rename", "exclusive creation"]
@@ -127,22 +128,22 @@ def folder(results: Path) -> CheckResults:
             except FileExistsError:
                 failed.remove("exclusive creation")
     except OSError as error:
-        return CheckResult(
-            "results", "problem", f"{place} cannot be written ({error.strerror})", "results=FOLDER"
-        )
-    lines = [CheckResult("results", "ok", f"{place}: written, renamed and locked as needed")]
+        fact = f"{place} cannot be written ({error.strerror})"
+        yield CheckResult("results", "problem", fact, "results=FOLDER")
+        return
     if failed:
         remedy = "results=FOLDER on another file system: here two processes could work on one run"
-        lines = [CheckResult("results", "problem", f"{place}: no {' and no '.join(failed)}", remedy)]
+        yield CheckResult("results", "problem", f"{place}: no {' and no '.join(failed)}", remedy)
+    else:
+        yield CheckResult("results", "ok", f"{place}: written, renamed and locked as needed")
     if abs(ahead) > CLOCK_SECONDS:
-        found = f"the file system is {abs(ahead):,.0f} s {'ahead of' if ahead > 0 else 'behind'} this machine"
-        lines += [
-            CheckResult("clock", "note", found, "Set the clocks (NTP). Runs are safe; times in logs are not")
-        ]
+        fact = f"the file system is {abs(ahead):,.0f} s {'ahead of' if ahead > 0 else 'behind'} this machine"
+        yield CheckResult("clock", "note", fact, "Set the clocks (NTP). Runs are safe; times in logs are not")
     free, counts = shutil.disk_usage(place).free, os.statvfs(place)
     files = counts.f_favail if counts.f_files else LEAST_FILES  # some file systems do not count them
-    found = f"{free / 1e9:,.1f} GB free" + (f", {files:,} files" if counts.f_files else "")
+    fact = f"{free / 1e9:,.1f} GB free" + (f", {files:,} files" if counts.f_files else "")
     if free < LEAST_BYTES or files < LEAST_FILES:
         state = bad(free < LEAST_BYTES / 100 or not files)
-        return *lines, CheckResult("space", state, found, "results=FOLDER on another disk")
-    return *lines, CheckResult("space", "ok", found)
+        yield CheckResult("space", state, fact, "results=FOLDER on another disk")
+    else:
+        yield CheckResult("space", "ok", fact)

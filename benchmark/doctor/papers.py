@@ -1,7 +1,7 @@
 """What Table 1 of each paper needs of this machine: hours, data sets and weights."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from benchmark.config.schema import RunConfig
@@ -21,10 +21,10 @@ def runs_of(query: TableQuery, data: Path | None) -> Runs:
     return {spec.paper: list(unique_runs([cells]).values()) for spec, cells in plans}
 
 
-def speed(runs: Runs, preset: str, device: str) -> Sequence[CheckResult]:
+def speed(runs: Runs, preset: str, device: str) -> Iterator[CheckResult]:
     """Samples per second of the network of median cost, measured, and hours of each paper, scaled from it."""
     blocks = {paper: estimate.blocks(paper, runs_of_paper) for paper, runs_of_paper in runs.items()}
-    networks = {block.network: block for runs_of_paper in blocks.values() for block in runs_of_paper}
+    networks = {block.network: block for parts in blocks.values() for block in parts}
     costs = {network: operations(block) for network, block in networks.items()}
     block = sorted(networks.values(), key=lambda block: costs[block.network])[len(networks) // 2]
     pace = estimate.timed(block, device).seconds
@@ -33,17 +33,13 @@ def speed(runs: Runs, preset: str, device: str) -> Sequence[CheckResult]:
         for paper, parts in blocks.items()
     }
     shown = ", ".join(f"{paper} {estimate.in_words(time)}" for paper, time in hours.items())
-    measured = (
-        f"{1 / pace:,.0f} samples/s ({block.run.model.name}, {block.facts.size} px, a short training, "
-        f"load of the machine {os.getloadavg()[0]:.1f})"
-    )
+    load = f"load of the machine {os.getloadavg()[0]:.1f}"
+    network = f"{block.run.model.name}, {block.facts.size} px, a short training"
+    yield CheckResult("speed", "ok", f"{1 / pace:,.0f} samples/s ({network}, {load})")
     rough = f"Table 1, preset {preset}, one run at a time; rough, by operations of the networks (`plan` times each)"
     long = max(hours.values()) > estimate.YEAR
     remedy = "That needs GPUs: device=cuda, or launcher=slurm" if long else ""
-    return [
-        CheckResult("speed", "ok", measured),
-        CheckResult("hours", "note" if long else "ok", f"{shown}: {rough}", remedy),
-    ]
+    yield CheckResult("hours", "note" if long else "ok", f"{shown}: {rough}", remedy)
 
 
 def operations(block: RunBlock) -> int:
@@ -63,18 +59,20 @@ def operations(block: RunBlock) -> int:
 
 def data(paper: str, runs: Sequence[RunConfig], preset: str, asked: bool) -> CheckResult:
     """Data sets and weights of a paper: there, or missing."""
-    found: dict[str, list[str]] = {"there": [], "download by themselves": [], "missing": []}
+    there: dict[str, None] = {}
+    downloads, missing = there.copy(), there.copy()
     for need in estimate.data_needs(runs):
-        itself = "download by themselves" if "downloads by itself" in need.state else "missing"
-        found["there" if need.state in ("prepared", "raw files there") else itself].append(need.name)
+        itself = downloads if "downloads by itself" in need.state else missing
+        (there if need.state in ("prepared", "raw files there") else itself)[need.name] = None
     for path, source in estimate.weights_needed(runs).items():
-        absent = "missing" if source.is_exported else "download by themselves"
-        found["there" if path.exists() else absent].append(path.name)
-    text = "; ".join(f"{what}: {', '.join(dict.fromkeys(names))}" for what, names in found.items() if names)
-    if found["missing"]:
+        absent = missing if source.is_exported else downloads
+        (there if path.exists() else absent)[path.name] = None
+    groups = {"there": there, "download by themselves": downloads, "missing": missing}
+    text = "; ".join(f"{what}: {', '.join(names)}" for what, names in groups.items() if names)
+    if missing:
         where = f"python -m benchmark plan paper={paper} table=1 preset={preset} timing=off"
-        return CheckResult(
-            paper, bad(asked), text, f"Set data=FOLDER or FEDTABLES_DATA. Where to get them: {where}"
-        )
-    wanted = bool(found["download by themselves"])
-    return CheckResult(paper, "note" if wanted else "ok", text, "Needs a network once" if wanted else "")
+        remedy = f"Set data=FOLDER or FEDTABLES_DATA. Where to get them: {where}"
+        return CheckResult(paper, bad(asked), text, remedy)
+    if downloads:
+        return CheckResult(paper, "note", text, "Needs a network once")
+    return CheckResult(paper, "ok", text)

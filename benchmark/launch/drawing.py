@@ -132,20 +132,13 @@ class Drawing:
             if counts[state]
         ]
         yield Text("  ", no_wrap=True).join(parts)
-        seeds = dict.fromkeys(sorted(progress.seeds.values()))
-        if len(seeds) > 1:
-            yield self._seeds(list(seeds))
-
-    def _seeds(self, seeds: Sequence[int]) -> Text:
-        """``1 of 3 seeds complete, seed 1: 52/260``."""
-        by_seed: dict[int, list[bool]] = {seed: [] for seed in seeds}
-        for key, seed in self._progress.seeds.items():
-            by_seed[seed].append(is_over(self._progress.states[key]))
-        open_ = [seed for seed in seeds if not all(by_seed[seed])]
-        text = f"{len(seeds) - len(open_)} of {len(seeds)} seeds complete"
-        if open_:
-            text += f", seed {open_[0]}: {sum(by_seed[open_[0]])}/{len(by_seed[open_[0]])}"
-        return Text(text, "dim", no_wrap=True)
+        seeds = progress.seeds_over()
+        if len(seeds) > 1:  # ``1 of 3 seeds complete, seed 1: 52/260``
+            open_ = {seed: over for seed, over in seeds.items() if not all(over)}
+            text = f"{len(seeds) - len(open_)} of {len(seeds)} seeds complete"
+            for seed, over in list(open_.items())[:1]:
+                text += f", seed {seed}: {sum(over)}/{len(over)}"
+            yield Text(text, "dim", no_wrap=True)
 
 
 def _lines_of(rows: Sequence[tuple[RenderableType, ...]]) -> TextTable:

@@ -3,11 +3,11 @@
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Literal
 
 from benchmark.errors import ConfigError, wrong
 from benchmark.launch.pool import Pool
 from benchmark.launch.resources import assign_devices
+from benchmark.launch.settings import LocalSettings
 from benchmark.launch.tasks import (
     NO_GPU_MEMORY,
     WORKER_DIED,
@@ -22,18 +22,12 @@ from benchmark.launch.worker import attempt, load
 from benchmark.runs.lease import BEAT_SECONDS
 from benchmark.runs.status import RunState
 
-KINDS = ("inline", "local")
-
 
 def launch(
     tasks: Sequence[Task],
     work: str,
+    settings: LocalSettings,
     *,
-    kind: Literal["inline", "local"],
-    workers: int | None = None,
-    threads: int = 1,
-    devices: Sequence[str] | None = None,
-    grace: float = 30.0,
     retries: int = 0,
     patience: float = 0.0,
     listener: Listener,
@@ -45,18 +39,13 @@ def launch(
     process works on. After a lack of GPU memory each GPU has one worker.
 
     The signals of `STOP_SIGNALS` stop the launch: no further task begins, and tasks that have begun are asked to save
-    their state and to return. They have ``grace`` seconds for that, or until a second Ctrl-C. Tasks that were not begun
-    have no outcome.
+    their state and to return. They have ``settings.grace`` seconds for that, or until a second Ctrl-C. Tasks that were
+    not begun have no outcome.
 
     Args:
         tasks: What to do. Keys are unique.
         work: Name of the work function, ``module:function``, imported once in each process.
-        kind: ``inline``: one after another in this process. ``local``: in worker processes that stay for many tasks.
-        workers: Number of processes (local). Default one per device, or one per usable core divided by ``threads``.
-        threads: Threads of the numerical libraries in each worker (local). A run sets its own number.
-        devices: ``cuda:0`` ..., assigned to the workers in turn (each sees only its own), or ``cpu`` alone, which hides
-            all GPUs. Default every GPU, else the CPU (local).
-        grace: Seconds between the request to stop and the end by force (local).
+        settings: ``inline``: one after another in this process; ``local``: in processes that stay for many tasks.
         retries: How often a task that failed is tried again; at least once if its worker died or had no GPU memory.
         patience: Seconds for which tasks that other processes work on are tried again.
         listener: Is told of progress.
@@ -66,17 +55,20 @@ def launch(
         ConfigError: A setting that is not allowed.
         LaunchError: Workers die before their first task.
     """
-    _check(kind, workers, threads, devices, grace)
+    inline = settings.name == "inline"
+    if inline and (settings.workers not in (None, 1) or settings.devices):
+        got = f"workers={settings.workers}, devices={settings.devices}"
+        raise ConfigError(wrong("launcher", got, "neither with launcher=inline", where="with launcher=local"))
     stop = StopRequest() if stop is None else stop
 
     def carry_out(some: Sequence[Task], alone: bool) -> list[Outcome]:
-        if kind == "inline":
+        if inline:
             return _run_inline(some, load(work), listener, stop)
-        places = assign_devices(len(some), workers, threads, devices)
+        places = assign_devices(len(some), settings)
         places = list(dict.fromkeys(places)) if alone else places
-        return Pool(some, work, places, threads, grace, listener, stop).run()
+        return Pool(some, work, places, settings, listener, stop).run()
 
-    with signals_request_stop(stop, raises=kind == "inline"):
+    with signals_request_stop(stop, raises=inline):
         listener.started(tasks)
         try:
             return _with_retries(tasks, carry_out, retries, patience, stop)
@@ -107,7 +99,8 @@ def _with_retries(
             and _may_try_again(outcomes[task.key], failures[task.key], retries, patience)
         ]
         if left and all(outcomes[task.key].state is RunState.RUNNING for task in left):
-            patience -= _wait(stop)
+            _wait(stop)
+            patience -= BEAT_SECONDS
     return [outcomes[task.key] for task in tasks if task.key in outcomes]
 
 
@@ -119,26 +112,11 @@ def _may_try_again(outcome: Outcome, failures: int, retries: int, patience: floa
     return may_fail_again or outcome.state is RunState.INTERRUPTED
 
 
-def _wait(stop: StopRequest) -> float:
-    """Let the other processes that work on runs go on for a while; seconds."""
+def _wait(stop: StopRequest) -> None:
+    """Let the other processes that work on runs go on for a while."""
     began = time.monotonic()
     while not stop.reason and time.monotonic() - began < BEAT_SECONDS:
         time.sleep(min(0.2, BEAT_SECONDS))
-    return BEAT_SECONDS
-
-
-def _check(kind: str, workers: int | None, threads: int, devices: Sequence[str] | None, grace: float) -> None:
-    if kind not in KINDS:
-        raise ConfigError(wrong("launcher", kind, f"one of {', '.join(KINDS)}", known=KINDS))
-    if kind == "inline" and (workers not in (None, 1) or devices):
-        got = f"workers={workers}, devices={devices}"
-        raise ConfigError(wrong("launcher", got, "neither with launcher=inline", where="with launcher=local"))
-    if workers is not None and workers < 1:
-        raise ConfigError(wrong("workers", workers, "1 or more, or null for one per core or GPU"))
-    if threads < 1:
-        raise ConfigError(wrong("threads", threads, "1 or more"))
-    if grace < 0:
-        raise ConfigError(wrong("launcher.grace", grace, "0 seconds or more"))
 
 
 def _run_inline(tasks: Sequence[Task], work: Work, listener: Listener, request: StopRequest) -> list[Outcome]:
@@ -149,9 +127,7 @@ def _run_inline(tasks: Sequence[Task], work: Work, listener: Listener, request: 
         listener.look()
         if request.reason and not told:
             told = True
-            listener.stopping(
-                f"{request.reason}: the current run saves its state; Ctrl-C again ends it at once"
-            )
+            listener.stopping(f"{request.reason}: the run saves its state; Ctrl-C again ends it at once")
         return request.reason is not None
 
     outcomes: list[Outcome] = []

@@ -20,6 +20,7 @@ from multiprocessing import Pipe
 from multiprocessing.connection import wait
 from typing import Any
 
+from benchmark.launch.settings import LocalSettings
 from benchmark.launch.tasks import WORKER_DIED, Listener, Outcome, StopRequest, Task
 from benchmark.launch.worker import serve
 from benchmark.runs.status import RunState
@@ -40,11 +41,7 @@ POLL_SECONDS = 1.0
 """A worker that died closes its connection. Its process is polled this often as well: a child may keep it open."""
 
 THREAD_VARIABLES = (
-    "OMP_NUM_THREADS",
-    "MKL_NUM_THREADS",
-    "OPENBLAS_NUM_THREADS",
-    "NUMEXPR_NUM_THREADS",
-    "VECLIB_MAXIMUM_THREADS",
+    "OMP_NUM_THREADS MKL_NUM_THREADS OPENBLAS_NUM_THREADS NUMEXPR_NUM_THREADS VECLIB_MAXIMUM_THREADS".split()
 )
 """Environment variables that numerical libraries read when they are imported."""
 
@@ -64,13 +61,13 @@ class LaunchError(RuntimeError):
 class Worker:
     """One process, the connection to it, and its current task."""
 
-    def __init__(self, place: int, work: str, threads: int, device: str | None, grace: float) -> None:
+    def __init__(self, place: int, work: str, settings: LocalSettings, device: str | None) -> None:
         """Start the process. Raises OSError if the system refuses."""
         self.place = place
         self.ready = False
         self.task: int | None = None
         self.began = 0.0
-        environment = os.environ | dict.fromkeys(THREAD_VARIABLES, str(threads))
+        environment = os.environ | dict.fromkeys(THREAD_VARIABLES, str(settings.threads))
         if device is not None:
             environment["CUDA_VISIBLE_DEVICES"] = device
         # A file instead of a pipe: a worker whose launcher has died can still write to it.
@@ -86,7 +83,7 @@ class Worker:
                 env=environment,
             )
         with contextlib.suppress(OSError):  # The process has died already, which shows when it is polled.
-            self.connection.send(([entry or os.getcwd() for entry in sys.path], work, grace))
+            self.connection.send(([entry or os.getcwd() for entry in sys.path], work, settings.grace))
 
     def reap(self) -> tuple[str, str]:
         """Wait for the end of the process: (how it ended, the last lines of its output)."""
@@ -118,15 +115,13 @@ class Pool:
         tasks: Sequence[Task],
         work: str,
         devices: Sequence[str | None],
-        threads: int,
-        grace: float,
+        settings: LocalSettings,
         listener: Listener,
         stop: StopRequest,
     ) -> None:
         """As `benchmark.launch.local.launch`; ``devices`` has one entry per worker."""
-        self.tasks, self.work, self.devices = tasks, work, devices
-        self.threads, self.grace = threads, grace
-        self.listener, self.stop = listener, stop
+        self.tasks, self.work, self.devices, self.settings = tasks, work, devices, settings
+        self.grace, self.listener, self.stop = settings.grace, listener, stop
         self.outcomes: dict[int, Outcome] = {}
         self.todo = deque(range(len(tasks)))
         self.workers: dict[int, Worker] = {}
@@ -197,7 +192,7 @@ class Pool:
         for place, device in enumerate(self.devices):
             if wanted > 0 and place not in self.workers and self.failures[place] < START_ATTEMPTS:
                 try:
-                    self.workers[place] = Worker(place, self.work, self.threads, device, self.grace)
+                    self.workers[place] = Worker(place, self.work, self.settings, device)
                     wanted -= 1
                 except OSError as error:
                     self._start_failed(place, explain(error) or str(error), "")
@@ -265,17 +260,12 @@ class Pool:
             if not (worker.ready or self.stop.reason):
                 self._start_failed(worker.place, how, output)
             return
-        state, error, message = (
-            RunState.FAILED,
-            WORKER_DIED,
-            f"its worker process died: {how}\n{output}".rstrip(),
-        )
+        key, seconds = self.tasks[worker.task].key, time.perf_counter() - worker.began
         if self._is_over():
             why = "by a second Ctrl-C" if self.stop.urgent else f"after {self.grace:g} s"
-            state, error, message = (
-                RunState.INTERRUPTED,
-                "",
-                f"ended by force {why}, before it saved its state",
-            )
-        seconds = time.perf_counter() - worker.began
-        self._end_task(worker, Outcome(self.tasks[worker.task].key, state, message, seconds, error))
+            message = f"ended by force {why}, before it saved its state"
+            outcome = Outcome(key, RunState.INTERRUPTED, message, seconds)
+        else:
+            message = f"its worker process died: {how}\n{output}".rstrip()
+            outcome = Outcome(key, RunState.FAILED, message, seconds, WORKER_DIED)
+        self._end_task(worker, outcome)

@@ -72,27 +72,30 @@ class Progress:
             self.index.refresh(running)
             self.note(running, self.waiting_for)
 
-    def _behind(self, key: str) -> int:
-        """Rounds of a run that are dealt with. However it ended, none is left to wait for."""
-        return self.rounds[key] if is_over(self.states[key]) else self._last.get(key, 0)
-
     @property
     def _left(self) -> int:
-        return sum(self.rounds.values()) - sum(map(self._behind, self.rounds))
+        """Rounds to wait for. A run that has ended has none, however it ended."""
+        open_ = [key for key in self.rounds if not is_over(self.states[key])]
+        return sum(self.rounds[key] - self._last.get(key, 0) for key in open_)
 
     @property
     def _worked(self) -> int:
         """Rounds that this launch has carried out."""
-        ends = {
-            key: self.rounds[key] if self.states[key] is RunState.DONE else self._last.get(key, 0)
-            for key in self.rounds
-        }
-        return sum(end - self._first.get(key, 0) for key, end in ends.items())
+        done = [key for key in self.rounds if self.states[key] is RunState.DONE]
+        unseen = sum(self.rounds[key] - self._last.get(key, 0) for key in done)
+        return unseen + sum(self._last.values()) - sum(self._first.values())
 
     @property
     def ended(self) -> int:
         """Number of runs that have ended, in whatever state."""
         return sum(map(is_over, self.states.values()))
+
+    def seeds_over(self) -> dict[int, list[bool]]:
+        """Seed, in ascending order -> whether each of its runs has ended."""
+        over: dict[int, list[bool]] = {seed: [] for seed in sorted(set(self.seeds.values()))}
+        for key, seed in self.seeds.items():
+            over[seed].append(is_over(self.states[key]))
+        return over
 
     @property
     def share(self) -> float:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmark.errors import ConfigError, wrong
+from benchmark.launch.settings import LocalSettings
 from benchmark.system import usable_cores
 
 
@@ -37,26 +38,18 @@ def ask_driver(field: str) -> list[str]:
     return [line.strip() for line in done.stdout.splitlines() if line.strip()]
 
 
-def assign_devices(
-    tasks: int, workers: int | None, threads: int, devices: Sequence[str] | None
-) -> list[str | None]:
+def assign_devices(tasks: int, settings: LocalSettings) -> list[str | None]:
     """The value of CUDA_VISIBLE_DEVICES for each worker to start; None leaves the variable as it is.
 
-    Args:
-        tasks: Number of tasks. There are no more workers than tasks.
-        workers: Number of workers. Default one per GPU, or one per core divided by ``threads``.
-        threads: Threads of each worker.
-        devices: ``cuda:0`` ..., assigned in turn, or ``cpu`` alone. Default every GPU, else the CPU.
-
-    Raises:
-        ConfigError: A device that does not exist.
+    There are no more workers than ``tasks``. Devices are assigned in turn. `ConfigError` for one that does not exist.
     """
-    cpu_only = bool(devices) and set(devices or ()) == {"cpu"}
+    devices, workers = settings.devices, settings.workers
+    cpu_only = set(devices or ()) == {"cpu"}
     count = 0 if cpu_only else cuda_devices()
     names = devices or [f"cuda:{index}" for index in range(count)]
     visible: list[str | None] = ["" if cpu_only else _visible(name, names, count) for name in names] or [None]
     if workers is None:
-        workers = len(visible) if count else max(1, usable_cores() // threads)
+        workers = len(visible) if count else max(1, usable_cores() // settings.threads)
     return [visible[index % len(visible)] for index in range(min(workers, tasks))]
 
 

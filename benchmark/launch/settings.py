@@ -23,6 +23,4 @@ class LocalSettings(BaseModel):
         None,
         description="devices to use: [cuda:0, cuda:2] or [cpu]; null: every GPU, or the CPU if there is none",
     )
-    grace: float = Field(
-        30.0, ge=0, description="seconds that runs have to save their state after Ctrl-C or SIGTERM"
-    )
+    grace: float = Field(30.0, ge=0, description="seconds to save the state of runs after Ctrl-C or SIGTERM")

@@ -91,6 +91,7 @@ def say(line: str, end: str = "\n") -> None:
         print(printable(line), end=end, flush=True)
 
 
+@dataclass
 class StopRequest:
     """A request to stop, from a signal or another thread.
 
@@ -99,10 +100,9 @@ class StopRequest:
         urgent: Whether to stop at once, without saving.
     """
 
-    def __init__(self) -> None:
-        self.reason: str | None = None
-        self.urgent = False
-        self._requested_at = 0.0
+    reason: str | None = None
+    urgent: bool = False
+    _requested_at: float = 0.0
 
     def request(self, reason: str, again: bool = False) -> None:
         """Ask to stop; ``again``, `SECOND_PRESS` seconds after the first request, asks to stop at once."""

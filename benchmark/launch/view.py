@@ -2,14 +2,13 @@
 
 import contextlib
 import sys
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
 from rich.console import Console
 from rich.live import Live
 
 from benchmark.launch.drawing import Drawing, Grid
-from benchmark.launch.progress import Progress, duration, is_over
+from benchmark.launch.progress import Progress, duration
 from benchmark.launch.tasks import Listener, Outcome, Task, say
 from benchmark.runs.status import RunState
 
@@ -47,7 +46,6 @@ class ProgressView(Listener):
             names: What lines about runs call them, if not by their keys.
         """
         self._progress, self._verbose, self._seed_ended = progress, verbose, seed_ended
-        self._open_seeds: Counter[int] = Counter()
         self._names = names or {}
         self._looked_at = 0.0
         self._told_at, self._told_share, self._told = -STATUS_SECONDS, -STATUS_SHARE, ""
@@ -73,7 +71,6 @@ class ProgressView(Listener):
 
     def started(self, tasks: Sequence[Task]) -> None:
         """Say how much there is to do."""
-        self._open_seeds = Counter(self._progress.seeds[task.key] for task in tasks)
         done = self._progress.before.total()
         before = f", {done} done before" if done else ""
         say(f"{len(self._progress.states)} runs{before}, {len(tasks)} to do")
@@ -81,8 +78,6 @@ class ProgressView(Listener):
 
     def task_started(self, key: str) -> None:
         """Note it."""
-        if is_over(self._progress.states[key]):  # it failed, and is tried again
-            self._open_seeds[self._progress.seeds[key]] += 1
         self._progress.note({key: RunState.RUNNING})
 
     def look(self) -> None:
@@ -100,9 +95,8 @@ class ProgressView(Listener):
             why = "" if done else f": {outcome.message.strip().partition(chr(10))[0]}"
             name = self._names.get(outcome.key, outcome.key)
             say(f"{outcome.state:<11} {name} ({duration(outcome.seconds)}){why}")
-        seed = self._progress.seeds[outcome.key]
-        self._open_seeds[seed] -= 1
-        if self._seed_ended and not stopped and not self._open_seeds[seed] and self._open_seeds.total():
+        seed, over = self._progress.seeds[outcome.key], self._progress.seeds_over()
+        if self._seed_ended and not stopped and all(over[seed]) and not all(map(all, over.values())):
             self._seed_ended(seed)
         self._tell()
 

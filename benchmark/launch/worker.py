@@ -44,11 +44,6 @@ def attempt(work: Work, task: Task, stop: Callable[[], bool]) -> Outcome:
     return Outcome(task.key, result.state, result.message, time.perf_counter() - began, result.error)
 
 
-def _cuda_in_use() -> bool:
-    torch = sys.modules.get("torch")
-    return torch is not None and bool(torch.cuda.is_initialized())
-
-
 def serve(connection: Connection, work: str, grace: float) -> None:
     """Be a worker: the main function of a process that the launcher started.
 
@@ -75,5 +70,6 @@ def serve(connection: Connection, work: str, grace: float) -> None:
             outcome = attempt(function, connection.recv(), stop.is_set)
             connection.send(outcome)
             # After an error on a GPU, its context may be unusable and its memory lost for all later tasks.
-            if outcome.error and _cuda_in_use():
+            torch = sys.modules.get("torch")
+            if outcome.error and torch is not None and torch.cuda.is_initialized():
                 break

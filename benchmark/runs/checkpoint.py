@@ -48,9 +48,9 @@ def load(path: Path, config: RunConfig, device: Any = "cpu") -> dict[str, Any] |
     if not path.exists():
         return None
     content = read(path, device)
-    found = content.get("hash"), content.get("seed")
-    if found != (config.hash, config.seed):
-        raise damaged(path, f"it is of configuration {found[0]!r}, seed {found[1]}")
+    hash, seed = content.get("hash"), content.get("seed")
+    if (hash, seed) != (config.hash, config.seed):
+        raise damaged(path, f"it is of configuration {hash!r}, seed {seed}")
     return content
 
 

@@ -94,8 +94,8 @@ def load_data(config: RunConfig, folder: Path | None = None) -> RunData:
     dataset = load_dataset(config.dataset, config.paths)
     rng = randomness.generator(0, "subsample")
     wanted = config.dataset
-    chosen = _per_class(dataset.train.labels, wanted.train_per_class, rng, "dataset.train_per_class")
-    train = _subset(dataset.train, chosen)
+    kept = _per_class(dataset.train.labels, wanted.train_per_class, rng, "dataset.train_per_class")
+    train = _subset(dataset.train, kept)
     seed = config.seed if config.partition.seed is None else config.partition.seed
     # A stored partition is not used again once the code of its scheme, or what all schemes share, has changed.
     scheme = digests.of([digests.own(get_scheme(config.partition.name)), digests.engine("partitions/core/")])
@@ -105,9 +105,9 @@ def load_data(config: RunConfig, folder: Path | None = None) -> RunData:
     )
     rest = partition.unassigned() if wanted.rest == "test" else np.arange(0)
     labels = np.concatenate([dataset.test.labels, train.labels[rest]])
-    chosen = _per_class(labels, wanted.test_per_class, rng, "dataset.test_per_class")
-    own = len(dataset.test)
-    test, rest = _subset(dataset.test, chosen[chosen < own]), rest[chosen[chosen >= own] - own]
+    kept = _per_class(labels, wanted.test_per_class, rng, "dataset.test_per_class")
+    size = len(dataset.test)
+    test, rest = _subset(dataset.test, kept[kept < size]), rest[kept[kept >= size] - size]
     clients = [np.asarray(c) for c in partition.clients]
     validation = None
     if config.evaluation.validation > 0:

@@ -117,7 +117,7 @@ def _execute(config: RunConfig, folder: RunFolder, progress: Progress, stop: Sto
                 return ended
             if problem:
                 log.warning("%s", problem)
-            session = _session(config, writer, progress, stop, started)
+            session = _open(config, writer, progress, stop, started)
             log.info("start: %s", config.key)
             status = session.run()
             log.info("%s after round %d: %s", status.state, status.round, status.message)
@@ -127,8 +127,8 @@ def _execute(config: RunConfig, folder: RunFolder, progress: Progress, stop: Sto
             log.warning("stopped: %s", error)
             raise
         except Exception as error:
-            known = str(error) if isinstance(error, UserError) else explain(error)
-            message = known or f"{type(error).__name__}: {error}"
+            explained = str(error) if isinstance(error, UserError) else explain(error)
+            message = explained or f"{type(error).__name__}: {error}"
             log.error("failed: %s\n%s", message, traceback.format_exc())
             try:
                 _write_state(config, writer, RunState.FAILED, message)
@@ -136,15 +136,13 @@ def _execute(config: RunConfig, folder: RunFolder, progress: Progress, stop: Sto
                 log.error("the failure could not be written to %s: %s", folder.path, second)
             if isinstance(error, UserError):
                 raise
-            if known is not None:
-                raise UserError(known) from error
+            if explained is not None:
+                raise UserError(explained) from error
             where = f"traceback in {folder.path / 'log.txt'}"
             return RunResult(RunState.FAILED, f"{message} ({where})", type(error).__name__)
 
 
-def _session(
-    config: RunConfig, writer: RunWriter, progress: Progress, stop: Stop, started: float
-) -> RunSession:
+def _open(config: RunConfig, writer: RunWriter, progress: Progress, stop: Stop, started: float) -> RunSession:
     """The run with its data. Its folder then says what it is made of."""
     writer.write_config(config)
     _write_state(config, writer, RunState.RUNNING)
@@ -158,11 +156,9 @@ def _session(
 
 def _write_state(config: RunConfig, writer: RunWriter, state: RunState, message: str = "") -> None:
     """Write the state of a run that stays in the round which it had reached."""
-    known = writer.folder.status()
-    round = known.round if known else 0
-    writer.write_status(
-        Status(state, round, config.train.rounds, message, hash=config.hash, seed=config.seed)
-    )
+    before = writer.folder.status()
+    round, rounds = before.round if before else 0, config.train.rounds
+    writer.write_status(Status(state, round, rounds, message, hash=config.hash, seed=config.seed))
 
 
 @contextlib.contextmanager

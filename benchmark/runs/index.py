@@ -150,5 +150,5 @@ class RunIndex:
             from datasets.core.prepare import current_fingerprint  # with it the libraries that read images
 
             self._prepared[status.prepared] = current_fingerprint(Path(status.prepared))
-        found = self._prepared.get(status.prepared)
-        return bool(digests.changed(status.builder)) if found is None else found != status.data
+        fingerprint = self._prepared.get(status.prepared)
+        return bool(digests.changed(status.builder)) if fingerprint is None else fingerprint != status.data

@@ -59,11 +59,6 @@ class Holder:
         return f"process {self.pid} on {self.host}{job}, since {self.since}"
 
 
-def _this_process() -> Holder:
-    pid, job = os.getpid(), os.environ.get("SLURM_JOB_ID", "")
-    return Holder(socket.gethostname(), pid, _started(pid) or "", _world(), job, time.strftime("%F %T"))
-
-
 @cache
 def _world() -> str:
     """The system in which a process number is valid: the host; on Linux also its boot and the namespace."""
@@ -157,12 +152,9 @@ def _numbers(folder: Path) -> list[int]:
     return [int(number) for before, _, number in parts if not before and number.isdigit()]
 
 
-def holder_of(folder: Path) -> Holder | None:
-    """Who holds the folder; None if nobody does."""
-    return _holder(folder, max(_numbers(folder), default=0))
-
-
-def _holder(folder: Path, number: int) -> Holder | None:
+def holder_of(folder: Path, number: int | None = None) -> Holder | None:
+    """Who holds the folder by the lease of this number, or else by the last one; None if nobody does."""
+    number = max(_numbers(folder), default=0) if number is None else number
     try:
         with _path(folder, number).open("rb") as stream:
             content, touched = stream.read(), os.fstat(stream.fileno()).st_mtime
@@ -203,7 +195,7 @@ def take(folder: Path, what: str) -> Lease:
         folder.mkdir(parents=True, exist_ok=True)
         while True:
             number = max(_numbers(folder), default=0)
-            holder = _holder(folder, number)
+            holder = holder_of(folder, number)
             if holder is not None:
                 raise Busy(
                     f"{what}: another process works on it ({holder}). Wait for it, or stop it; nothing was changed."
@@ -224,7 +216,10 @@ def _create(folder: Path, number: int) -> Lease | None:
         return None
     try:
         with stream:
-            stream.write(json.dumps(asdict(_this_process())).encode())
+            pid, job = os.getpid(), os.environ.get("SLURM_JOB_ID", "")
+            since = time.strftime("%F %T")
+            holder = Holder(socket.gethostname(), pid, _started(pid) or "", _world(), job, since)
+            stream.write(json.dumps(asdict(holder)).encode())
             inode = os.fstat(stream.fileno()).st_ino
     except OSError:
         path.unlink(missing_ok=True)

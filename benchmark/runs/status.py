@@ -55,15 +55,15 @@ ORIGIN = ("code", "engine", "data", "partition", "torch", "threads", "dispatch",
 
 def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """What of `ORIGIN` has another value now, in words."""
-    found = []
+    others = []
     for key in ORIGIN:
         old, new = before[key], now[key]
         if key == "code":
-            found += [f"code of {name}" for name in sorted({**old, **new}) if old.get(name) != new.get(name)]
+            others += [f"code of {name}" for name in sorted({**old, **new}) if old.get(name) != new.get(name)]
         elif old != new:
             is_digest = key in ("engine", "data", "partition")  # it says nothing to a reader
-            found.append(f"the {key}" if is_digest else f"{key} ({old}, now {new})")
-    return found
+            others.append(f"the {key}" if is_digest else f"{key} ({old}, now {new})")
+    return others
 
 
 @dataclass(frozen=True)

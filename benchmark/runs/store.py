@@ -34,7 +34,7 @@ from benchmark.config.files import read_yaml
 from benchmark.config.schema import FORMAT, RunConfig
 from benchmark.engine.records import Record
 from benchmark.errors import StorageError, wrong
-from benchmark.runs.files import reading, storing, write_atomically
+from benchmark.runs.files import reading, storing, write_with_folder
 from benchmark.runs.lease import Busy, Lease, holder_of, take
 from benchmark.runs.status import RunState, Status
 
@@ -187,10 +187,6 @@ class RunFolder:
         except FileNotFoundError:
             return 0
 
-    def complete(self, status: Status) -> bool:
-        """Whether the run has ended and its records have the right size. Fast, for thousands of runs."""
-        return status.ended and self.records_size() == status.records_bytes
-
     def check_size(self, status: Status) -> None:
         """Raise `DamagedError` if the records of an ended run have another size than was written."""
         if self.records_size() != status.records_bytes:
@@ -211,20 +207,13 @@ class RunFolder:
         """The records of an ended run, whose ``status`` may be known. `StorageError` unless complete and unchanged."""
         status = status or self.status()
         if status is None or not status.ended:
-            raise StorageError(
-                f"{self.path.absolute()}: the run has not ended, so its records are incomplete."
-            )
-        return self._checked_records(status)
-
-    def _checked_records(self, status: Status) -> list[Record]:
+            raise StorageError(f"{self.path.absolute()}: the run has not ended; its records are incomplete.")
         content = b""
         if self.records_path.exists():
             with reading(self.records_path):
                 content = self.records_path.read_bytes()
-        if (len(content), hashlib.sha256(content).hexdigest()) != (
-            status.records_bytes,
-            status.records_sha256,
-        ):
+        written = status.records_bytes, status.records_sha256
+        if (len(content), hashlib.sha256(content).hexdigest()) != written:
             problem = f"{len(content)} bytes; expected {status.records_bytes} bytes with another digest"
             raise damaged(self.records_path, problem)
         # One array is parsed twice as fast as its lines one by one.
@@ -257,11 +246,11 @@ class RunFolder:
         status = self.status()
         if status is None or not status.ended:
             return status
-        self._checked_records(status)
+        self.read_records(status)
         for name, expected in status.files.items():
             with reading(self.path / name):
-                found = digests.of_file(self.path / name)
-            if found != expected:
+                digest = digests.of_file(self.path / name)
+            if digest != expected:
                 raise damaged(self.path / name, "another digest")
         return status
 
@@ -282,12 +271,11 @@ class ResultsFolder:
         marker = self.root / "runs" / "FORMAT"
         with storing(self.root):
             if not marker.exists():
-                marker.parent.mkdir(parents=True, exist_ok=True)
-                write_atomically(marker, f"{FORMAT}\n".encode())
-            found = marker.read_bytes().decode(errors="replace").strip()
-        if found != str(FORMAT):
+                write_with_folder(marker, f"{FORMAT}\n".encode())
+            format = marker.read_bytes().decode(errors="replace").strip()
+        if format != str(FORMAT):
             raise StorageError(
-                f"{self.root.absolute()}: got results of format {found!r}; expected {FORMAT}. "
+                f"{self.root.absolute()}: got results of format {format!r}; expected {FORMAT}. "
                 "Set paths.results to another folder (RESULTS=... for make)."
             )
         return self
@@ -299,9 +287,7 @@ class ResultsFolder:
         with reading(self.root):
             there = os.listdir(self.root) if self.root.exists() else []
         if there and not CONTENT.intersection(there):
-            raise StorageError(
-                wrong("results", str(self.root), f"a results folder; this one has {there[0]!r}")
-            )
+            raise StorageError(wrong("results", str(self.root), f"a results folder; it has {there[0]!r}"))
         return self
 
     def run(self, key: str) -> RunFolder:
@@ -322,11 +308,11 @@ class ResultsFolder:
 
     def there(self, keys: Collection[str]) -> set[str]:
         """Those of ``keys`` that have a folder. Lists the folder of each configuration once, not once for each seed."""
-        found: set[str] = set()
-        for name in dict.fromkeys(key.partition("/")[0] for key in keys):
+        there: set[str] = set()
+        for name in {key.partition("/")[0] for key in keys}:
             with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-                found.update(f"{name}/{seed}" for seed in os.listdir(self.root / "runs" / name))
-        return found.intersection(keys)
+                there.update(f"{name}/{seed}" for seed in os.listdir(self.root / "runs" / name))
+        return there.intersection(keys)
 
     def submission_lease(self) -> Lease:
         """Take the right to submit jobs, in a ``with`` statement. Waits while another process has it."""

@@ -152,6 +152,5 @@ def write_status(path: Path, status: Status, durable: bool = False, lease: Lease
     """Write a status, with the digest by which `RunFolder.status` knows it."""
     content = asdict(status) | {"updated": time.time(), "host": socket.gethostname(), "pid": os.getpid()}
     content["digest"] = digests.of(content)
-    write_atomically(
-        path, json.dumps(content, indent=1).encode(), durable, lease.check if lease else lambda: None
-    )
+    allowed = lease.check if lease else lambda: None
+    write_atomically(path, json.dumps(content, indent=1).encode(), durable, allowed)

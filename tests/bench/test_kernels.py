@@ -26,18 +26,12 @@ WITH_LOCK = LOCKED is not None and torch.__version__.split("+")[0] == LOCKED[1]
 X, MASK, WHOLE = torch.arange(4.0), torch.tensor([True, False, True, True]), torch.tensor([1, 0, 2, 1])
 
 
-@pytest.mark.parametrize("method", group_names("method"))
-def test_local_step(method: str, tmp_path: Path) -> None:
-    number, waits = local_step(method, str(tmp_path))
+@pytest.mark.parametrize("name", [*group_names("method"), "moon with augmentation"])
+def test_local_step(name: str, tmp_path: Path) -> None:
+    method, _, augmented = name.partition(" with ")
+    number, waits = local_step(method, str(tmp_path), **({"augment": "crop_flip"} if augmented else {}))
     assert waits == set()
-    assert not WITH_LOCK or PAGE[method] == number, "write the page: python -m benchmark bench kernels"
-
-
-def test_moon_with_augmentation(tmp_path: Path) -> None:
-    """Two more models see each batch."""
-    number, waits = local_step("moon", str(tmp_path), augment="crop_flip")
-    assert waits == set()
-    assert not WITH_LOCK or PAGE["moon with augmentation"] == number
+    assert not WITH_LOCK or PAGE[name] == number, "write the page: python -m benchmark bench kernels"
 
 
 @pytest.mark.skipif(not WITH_LOCK, reason="another version of torch")

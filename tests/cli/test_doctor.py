@@ -3,7 +3,7 @@
 import os
 import shutil
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,7 +15,7 @@ from command_line import Cli, cli  # noqa: F401
 
 from benchmark.cli.doctor import shown
 from benchmark.config.compose import compose, resolve
-from benchmark.doctor import CheckResult, CheckResults, checks, machine, papers, services
+from benchmark.doctor import CheckResult, checks, machine, papers, services
 from benchmark.experiments import estimate
 from benchmark.launch.slurm.queue import SlurmQueue
 from benchmark.launch.slurm.settings import SlurmSettings
@@ -37,8 +37,8 @@ def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., N
     return put
 
 
-def states(lines: CheckResults) -> list[str]:
-    return [line.state for line in ([lines] if isinstance(lines, CheckResult) else lines)]
+def states(lines: Iterable[CheckResult]) -> list[str]:
+    return [line.state for line in lines]
 
 
 # Python and the machine ---------------------------------------------------------------------------------------------
@@ -54,15 +54,13 @@ def states(lines: CheckResults) -> list[str]:
         ("3.11", "torch", "torch==0.1\ntorch==TORCH\nother==1\n", ["ok", "ok"], "1, as in"),
     ],
 )
-def test_python_and_packages(
-    tmp_path: Path, least: str, needed: str, lock: str, expected: list[str], named: str
-) -> None:
+def test_python(tmp_path: Path, least: str, needed: str, lock: str, expected: list[str], named: str) -> None:
     project = f'[project]\nrequires-python = ">={least}"\ndependencies = ["{needed}"]\n'
     (tmp_path / "pyproject.toml").write_text(project)
     (tmp_path / "requirements.lock").write_text(lock.replace("TORCH", torch.__version__.partition("+")[0]))
-    lines = machine.python(tmp_path)
+    lines = list(machine.python(tmp_path))
     assert states(lines) == expected
-    assert any(named in line.found for line in lines if isinstance(line, CheckResult))
+    assert any(named in line.fact for line in lines)
 
 
 @pytest.mark.parametrize(
@@ -74,9 +72,7 @@ def test_python_and_packages(
         ("50000 100000", "max", "note", "workers=1:"),
     ],
 )
-def test_cores_and_memory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quota: str, memory: str, state: str, remedy: str
-) -> None:
+def test_cores(tmp_path: Path, monkeypatch: Any, quota: str, memory: str, state: str, remedy: str) -> None:
     """Four cores and 8 GB, less what the control group takes."""
     monkeypatch.setattr(machine, "usable_cores", lambda: 4)
     monkeypatch.setattr(os, "sysconf", {"SC_PAGE_SIZE": 4000, "SC_PHYS_PAGES": 2_000_000}.__getitem__)
@@ -104,7 +100,7 @@ def test_gpus(monkeypatch: pytest.MonkeyPatch, there: bool, bf16: bool, device: 
         monkeypatch.setattr(torch.cuda, name, lambda *index, answer=answer: answer)
     line = machine.gpu(device)
     assert line.state == state and bool(line.remedy) == (state != "ok")
-    assert ("Card 80 GB; driver 570.1" in line.found) == there
+    assert ("Card 80 GB; driver 570.1" in line.fact) == there
 
 
 def test_bits_of_a_convolution(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -149,17 +145,17 @@ def test_the_results_folder(
     monkeypatch.setattr("os.statvfs", _full(f_files=10**9, f_favail=10**9))
     with monkeypatch.context() as patch:
         patch.setattr(f"benchmark.doctor.machine.{target}", fake)
-        lines = machine.folder(tmp_path / "results")
+        lines = list(machine.folder(tmp_path / "results"))
     bad = [line for line in lines if line.state != "ok"]
     assert [line.what for line in bad] == problem
-    assert all(named in line.found and line.remedy for line in bad)
+    assert all(named in line.fact and line.remedy for line in bad)
     assert not list(tmp_path.iterdir()), "nothing is left"
 
 
 def test_a_results_folder_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "taken").write_text("a file in the folder's place, which stops root too")
-    line = machine.folder(tmp_path / "taken")
-    assert isinstance(line, CheckResult) and line.state == "problem" and "cannot be written" in line.found
+    (line,) = machine.folder(tmp_path / "taken")
+    assert line.state == "problem" and "cannot be written" in line.fact
 
 
 # Services -----------------------------------------------------------------------------------------------------------
@@ -180,7 +176,7 @@ CONFIG = "echo 'AccountingStorageType = accounting_storage/slurmdbd'; echo 'MaxA
 def test_slurm(programs: Any, scripts: dict[str, str], state: str, named: str) -> None:
     programs(**({"sbatch": "exit 1"} if scripts else {}), **scripts)
     line = services.slurm(asked=True)
-    assert line.state == state and named in line.found
+    assert line.state == state and named in line.fact
     assert services.slurm(asked=False).state == state.replace("problem", "note")
 
 
@@ -192,9 +188,7 @@ def test_slurm(programs: Any, scripts: dict[str, str], state: str, named: str) -
         (False, "k", "note", "tracking.mode=offline"),
     ],
 )
-def test_wandb(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reached: bool, key: str, state: str, remedy: str
-) -> None:
+def test_wandb(tmp_path: Path, monkeypatch: Any, reached: bool, key: str, state: str, remedy: str) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))  # without a netrc
     monkeypatch.setenv("WANDB_API_KEY", key)
     with socket.create_server(("127.0.0.1", 0)) as server:
@@ -210,7 +204,7 @@ def test_latex_and_browser(programs: Any) -> None:
     assert (services.latex().state, services.chromium().state) == ("note", "note")
     programs(pdflatex="", kpsewhich="[ $1 = booktabs.sty ]", chromium="", chromedriver="")
     line = services.latex()
-    assert (line.state, line.found) == ("note", "no siunitx")
+    assert (line.state, line.fact) == ("note", "no siunitx")
     programs(kpsewhich="exit 0")
     assert (services.latex().state, services.chromium().state) == ("ok", "ok")
 
@@ -232,14 +226,14 @@ def test_hours_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(estimate, "timed", lambda block, _: estimate.Rate(block.facts.size == 16, 0))
     runs: Any = {"one": [block(16)], "two": [block(8)], "three": [block(8), block(16)]}
     _, line = papers.speed(runs, "quick", "cpu")
-    assert line.found.startswith("one 1.00, two 0.26, three 1.26:") and line.state == "ok"
+    assert line.fact.startswith("one 1.00, two 0.26, three 1.26:") and line.state == "ok"
     # 10,000 hours of 365.25 days of 24 hours each.
     speed, line = papers.speed({"one": [replace(block(16), runs=10_000)]}, "quick", "cpu")
-    assert line.found.startswith("one 1.1 years:") and (line.state, line.remedy[:15]) == (
+    assert line.fact.startswith("one 1.1 years:") and (line.state, line.remedy[:15]) == (
         "note",
         "That needs GPUs",
     )
-    assert "load of the machine" in speed.found
+    assert "load of the machine" in speed.fact
 
 
 def test_data_of_a_paper(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -248,11 +242,11 @@ def test_data_of_a_paper(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     runs = papers.runs_of(checks.TableQuery(table=1, preset="paper"), tmp_path)
     assert sorted(runs) == ["feddiverse", "fedld", "fedmr", "fedsdc"]
     line = papers.data("fedld", runs["fedld"], "paper", asked=True)
-    assert line.state == "problem" and "missing: retina" in line.found
+    assert line.state == "problem" and "missing: retina" in line.fact
     assert "plan paper=fedld table=1 preset=paper" in line.remedy
     assert papers.data("fedld", runs["fedld"], "paper", asked=False).state == "note"
     line = papers.data("fedmr", runs["fedmr"], "paper", asked=True)
-    assert line.state == "note" and line.found.startswith("download by themselves: ")
+    assert line.state == "note" and line.fact.startswith("download by themselves: ")
 
 
 # The command --------------------------------------------------------------------------------------------------------
@@ -299,9 +293,7 @@ def test_a_line_has_its_remedy_below() -> None:
 
 
 @pytest.mark.parametrize("works", [True, False])
-def test_a_compute_node(
-    quick: None, programs: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, works: bool
-) -> None:
+def test_a_compute_node(quick: None, programs: Any, tmp_path: Path, monkeypatch: Any, works: bool) -> None:
     """The job runs on the node, here in this process, and its lines come back by a file."""
     programs(sbatch="")
     submitted = []

@@ -17,6 +17,10 @@ from benchmark.system import NO_MEMORY, explain, remove_leftovers, require_open_
 COMMAND = f"{sys.executable} -m benchmark"
 
 
+def shell(root: Path, line: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(["bash", "-c", line], cwd=root, capture_output=True, text=True, check=False)
+
+
 @pytest.mark.parametrize(
     ("line", "said"),
     [
@@ -28,9 +32,7 @@ COMMAND = f"{sys.executable} -m benchmark"
     ],
 )
 def test_one_message(line: str, said: str, root: Path) -> None:
-    done = subprocess.run(
-        ["bash", "-c", f"{COMMAND} {line}"], cwd=root, capture_output=True, text=True, check=False
-    )
+    done = shell(root, f"{COMMAND} {line}")
     assert done.returncode == 2, done
     assert done.stderr.startswith("error: ") and done.stderr.count("\n") == 1, done.stderr
     assert said in done.stderr
@@ -61,19 +63,15 @@ def test_nobody_reads_the_output(root: Path) -> None:
     reader, writer = os.pipe()
     os.close(reader)
     for words in (["list"], ["table", "--help"]):
-        command = [sys.executable, "-m", "benchmark", *words]
-        done = subprocess.run(
-            command, cwd=root, stdout=writer, stderr=subprocess.PIPE, text=True, check=False
-        )
+        line = [sys.executable, "-m", "benchmark", *words]
+        done = subprocess.run(line, cwd=root, stdout=writer, stderr=subprocess.PIPE, text=True, check=False)
         assert (done.returncode, done.stderr) == (141, "")
     os.close(writer)
 
 
 def test_runs_go_on_without_output(root: Path, tmp_path: Path) -> None:
     words = f"{' '.join(FAKE_RUN)} -m launcher=inline results={tmp_path}"
-    done = subprocess.run(
-        ["bash", "-c", f"{COMMAND} {words} >/dev/full"], cwd=root, capture_output=True, text=True, check=False
-    )
+    done = shell(root, f"{COMMAND} {words} >/dev/full")
     assert done.returncode == 2, done
     assert done.stderr == "error: the output cannot be used (No space left on device).\n"
     (status,) = tmp_path.glob("runs/*/seed0/status.json")
@@ -88,8 +86,7 @@ def test_runs_go_on_without_output(root: Path, tmp_path: Path) -> None:
     ],
 )
 def test_limits(limit: str, said: str, root: Path, tmp_path: Path) -> None:
-    line = f"{limit}; {COMMAND} {' '.join(FAKE_RUN)} results={tmp_path}"
-    done = subprocess.run(["bash", "-c", line], cwd=root, capture_output=True, text=True, check=False)
+    done = shell(root, f"{limit}; {COMMAND} {' '.join(FAKE_RUN)} results={tmp_path}")
     assert (done.returncode, done.stderr) == (2, f"error: {said}\n")
 
 

@@ -68,7 +68,7 @@ def test_a_folder_that_is_no_results_folder(refusal: Any, tmp_path: Path, comman
     (tmp_path / "letter.txt").touch()
     refusal(
         [command, f"results={tmp_path}"],
-        "results: got .*; expected a results folder; this one has 'letter.txt'",
+        "results: got .*; expected a results folder; it has 'letter.txt'",
     )
     assert len(list(tmp_path.iterdir())) == 1
 

@@ -100,7 +100,6 @@ class Command:
 
     @property
     def output(self) -> str:
-        """All that it has printed."""
         return self.log.read_text()
 
     def wait(self, code: int = 0) -> str:
@@ -119,11 +118,9 @@ class Desk:
 
     @property
     def results(self) -> Path:
-        """The folder of results that is the default."""
         return self.folder / "results"
 
     def give(self, *words: str, **environment: str) -> Command:
-        """Give a command, and go on."""
         self.folder.mkdir(parents=True, exist_ok=True)
         command = Command(self.folder, words, environment)
         self.commands.append(command)
@@ -176,7 +173,6 @@ class Desk:
         return Counter(key for note in notes for pack in note["packs"] for key in pack)
 
     def job_logs(self) -> str:
-        """What all jobs have printed."""
         paths = sorted((self.results / "launcher" / "jobs").rglob("*_log.*"))
         return "\n".join(path.read_text() for path in paths)
 

@@ -25,7 +25,6 @@ def is_alive(pid: int) -> bool:
 
 
 def parent(pid: int) -> int:
-    """The parent of a process."""
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 

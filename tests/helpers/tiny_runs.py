@@ -16,6 +16,7 @@ import methods
 import partitions
 from benchmark.config.compose import compose, resolve
 from benchmark.config.schema import RunConfig
+from benchmark.runs.execute import execute
 from benchmark.runs.status import Status
 from benchmark.runs.store import ResultsFolder, RunFolder
 
@@ -57,13 +58,19 @@ def tiny(results: Path, *layers: Mapping[str, Any], seed: int = 0, **runtime: An
     return resolve(compose("quick", TINY, *layers, outside))
 
 
+def interrupted(results: Path) -> RunConfig:
+    """A run of three rounds, stopped in the second."""
+    config = tiny(results, STATEFUL)
+    asked = iter([False] * 3 + [True] * 100)  # two clients a round, and one look after each
+    assert execute(config, stop=lambda: next(asked))[0] == "interrupted"
+    return config
+
+
 def folder_of(config: RunConfig) -> RunFolder:
-    """Where the run is or will be."""
     return ResultsFolder(Path(config.paths.results)).run(config.key)
 
 
 def status_of(config: RunConfig) -> Status:
-    """What the run's status.json says."""
     status = folder_of(config).status()
     assert status is not None
     return status
@@ -123,7 +130,6 @@ class Gate:
     limit: int
 
     def __call__(self, round: int, *_: object) -> None:
-        """Wait, if ``round`` is the limit."""
         while round >= self.limit:
             time.sleep(1)
 

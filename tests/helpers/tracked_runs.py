@@ -62,13 +62,10 @@ LOGGED: dict[int, dict[str, float]] = {
 
 def settings(**changes: Any) -> TrackingSettings:
     """Offline, with short times."""
-    return TrackingSettings(
-        **{"name": "wandb", "mode": "offline", "poll": 0.05, "init_timeout": 1, **changes}
-    )
+    return TrackingSettings(**{"name": "wandb", "mode": "offline", "poll": 0.1, "init_timeout": 1, **changes})
 
 
 def lines(rounds: Sequence[int]) -> bytes:
-    """What these rounds leave in records.jsonl."""
     names = ("split", "group", "metric", "value")
     return b"".join(
         json.dumps({"round": number, **dict(zip(names, values, strict=True))}).encode() + b"\n"
@@ -123,12 +120,10 @@ def history(files: Sequence[Path]) -> list[tuple[int, dict[str, float]]]:
 
 
 def of_type(records: Sequence[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
-    """The contents of the records of one type."""
     return [record[kind] for record in records if record["type"] == kind]
 
 
 def merged(updates: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """What updates of a summary come to."""
     values: dict[str, Any] = {}
     for update in updates:
         values |= update.get("update", {})

@@ -60,21 +60,10 @@ class Wandb:
         return {}
 
     def _state(self, kept: Kept) -> dict[str, Any]:
-        return {
-            "id": "B",
-            "name": kept.name,
-            "displayName": kept.name,
-            "summaryMetrics": "{}",
-            "logLineCount": 0,
-            "historyLineCount": len(kept.history),
-            "eventsLineCount": 0,
-            "historyTail": kept.tail(),
-            "eventsTail": "[]",
-            "config": "{}",
-            "tags": [],
-            "notes": None,
-            "wandbConfig": '{"t": 1}',
-        }
+        names = {"id": "B", "name": kept.name, "displayName": kept.name, "tags": [], "notes": None}
+        lines = {"logLineCount": 0, "historyLineCount": len(kept.history), "eventsLineCount": 0}
+        content = {"summaryMetrics": "{}", "config": "{}", "wandbConfig": '{"t": 1}'}
+        return {**names, **lines, **content, "historyTail": kept.tail(), "eventsTail": "[]"}
 
     def stream(self, run: str, content: dict[str, Any]) -> None:
         """Keep what a client sends of a run."""

@@ -12,11 +12,12 @@ import pytest
 from launch_work import LoadsNowhere, Log
 from processes import is_alive, wait_until
 
-from benchmark.errors import ConfigError
+from benchmark.errors import ConfigError, validate
 from benchmark.launch import local as launcher
 from benchmark.launch import resources
 from benchmark.launch.local import launch
 from benchmark.launch.pool import LaunchError
+from benchmark.launch.settings import LocalSettings
 from benchmark.launch.tasks import SECOND_PRESS, STOP_SIGNALS, Outcome, Task
 from benchmark.runs.status import RunState
 from benchmark.system import NO_MEMORY
@@ -29,10 +30,15 @@ def tasks(*payloads: Any) -> list[Task]:
     return [Task(f"run/seed{index}", payload) for index, payload in enumerate(payloads)]
 
 
-def local(work: str, *payloads: Any, workers: int = 2, **more: Any) -> list[Outcome]:
-    return launch(
-        tasks(*payloads), f"launch_work:{work}", kind="local", workers=workers, **{"listener": Log(), **more}
-    )
+def settings_of(**values: Any) -> LocalSettings:
+    return validate(LocalSettings, values, "launcher.")
+
+
+def local(
+    work: str, *payloads: Any, listener: Log | None = None, retries: int = 0, **settings: Any
+) -> list[Outcome]:
+    given = settings_of(**{"workers": 2, **settings})
+    return launch(tasks(*payloads), f"launch_work:{work}", given, retries=retries, listener=listener or Log())
 
 
 # Doing all tasks ---------------------------------------------------------------------------------
@@ -43,7 +49,7 @@ def local(work: str, *payloads: Any, workers: int = 2, **more: Any) -> list[Outc
 def test_outcomes_come_in_the_order_of_the_tasks(kind: Any, number: int) -> None:
     log, given = Log(), tasks(*range(number))
     before = [signal.getsignal(number) for number in STOP_SIGNALS]
-    outcomes = launch(given, "launch_work:echo", kind=kind, listener=log)
+    outcomes = launch(given, "launch_work:echo", LocalSettings(name=kind), listener=log)
     assert [(o.key, o.state, o.message) for o in outcomes] == [
         (f"run/seed{index}", "done", str(index)) for index in range(number)
     ]
@@ -77,9 +83,7 @@ def test_a_killed_worker_costs_its_task_only() -> None:
         ("failed", 3, 2, ["failed", "failed", "failed"]),
     ],
 )
-def test_failed_tasks_are_tried_again(
-    tmp_path: Path, how: str, times: int, retries: int, states: list[str]
-) -> None:
+def test_tries_of_failed_tasks(tmp_path: Path, how: str, times: int, retries: int, states: list[str]) -> None:
     """Those of dead workers at least once."""
     log, payload = Log(), {"path": str(tmp_path / "tries"), "times": times, "how": how}
     (outcome,) = local("at_last", payload, listener=log, retries=retries)
@@ -110,9 +114,7 @@ def test_what_does_not_fit_beside_others_is_tried_alone(monkeypatch: pytest.Monk
 @pytest.mark.parametrize("kind", ["inline", "local"])
 def test_an_exception_is_a_failure_of_its_task(kind: Any) -> None:
     given = tasks("raise", None, "state", "sys.exit", None)
-    outcomes = launch(
-        given, "launch_work:pid", kind=kind, workers=1 if kind == "local" else None, listener=Log()
-    )
+    outcomes = launch(given, "launch_work:pid", LocalSettings(name=kind, workers=1), listener=Log())
     assert [outcome.state for outcome in outcomes] == ["failed", "done", "failed", "failed", "done"]
     assert [outcome.error for outcome in outcomes] == ["ArithmeticError", "", "ValueError", "SystemExit", ""]
     lines = outcomes[0].message.splitlines()
@@ -142,7 +144,7 @@ def test_workers_that_cannot_start_end_the_launch(tmp_path: Path, monkeypatch: A
     for name, ended in {"broken_work": [], "once_work": ["done", "failed"], "big_work": []}.items():
         log = Log()
         with pytest.raises(LaunchError) as caught:
-            launch(tasks(*range(4)), f"{name}:work", kind="local", workers=1, listener=log)
+            launch(tasks(*range(4)), f"{name}:work", LocalSettings(workers=1), listener=log)
         assert "3 in a row" in str(caught.value) and said[name] in str(caught.value)
         assert [event[2] for event in log.named("task_ended")] == ended, "what was finished counts"
         assert log.events[-1] == ("finished",)
@@ -167,7 +169,7 @@ def test_a_device_where_no_worker_starts(tmp_path: Path, monkeypatch: Any, caplo
     )
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setattr(resources, "cuda_devices", lambda: 2)
-    outcomes = launch(tasks(*range(30)), "one_sided:work", kind="local", listener=Log())
+    outcomes = launch(tasks(*range(30)), "one_sided:work", LocalSettings(), listener=Log())
     assert [outcome.state for outcome in outcomes] == ["done"] * 30
     assert "a worker died 3 times before its first task: exit code 7" in caplog.text
 
@@ -175,20 +177,20 @@ def test_a_device_where_no_worker_starts(tmp_path: Path, monkeypatch: Any, caplo
 @pytest.mark.parametrize(
     ("setting", "words"),
     [
-        ({"kind": "locall"}, ["'locall'", "inline, local", "Did you mean 'local'?"]),
-        ({"kind": "local", "workers": 0}, ["workers: got 0"]),
-        ({"kind": "local", "threads": 0}, ["threads: got 0"]),
-        ({"kind": "local", "grace": -1}, ["launcher.grace: got -1"]),
-        ({"kind": "inline", "workers": 4}, ["workers=4", "launcher=local"]),
-        ({"kind": "local", "devices": ["cuda:2"]}, ["cuda:2", "here: cuda:0, cuda:1"]),
-        ({"kind": "local", "devices": ["cpu", "cuda:0"]}, ["cpu alone"]),
-        ({"kind": "local", "devices": ["gpu"]}, ["'gpu'"]),
+        ({"name": "locall"}, ["'locall'", "'local' or 'inline'", "Did you mean 'local'?"]),
+        ({"workers": 0}, ["workers: got 0"]),
+        ({"threads": 0}, ["threads: got 0"]),
+        ({"grace": -1}, ["launcher.grace: got -1"]),
+        ({"name": "inline", "workers": 4}, ["workers=4", "launcher=local"]),
+        ({"devices": ["cuda:2"]}, ["cuda:2", "here: cuda:0, cuda:1"]),
+        ({"devices": ["cpu", "cuda:0"]}, ["cpu alone"]),
+        ({"devices": ["gpu"]}, ["'gpu'"]),
     ],
 )
 def test_settings_that_are_not_allowed(setting: Any, words: list[str], monkeypatch: Any) -> None:
     monkeypatch.setattr(resources, "cuda_devices", lambda: 2)
     with pytest.raises(ConfigError) as caught:
-        launch(tasks(1), "launch_work:echo", **setting, listener=Log())
+        launch(tasks(1), "launch_work:echo", settings_of(**setting), listener=Log())
     assert all(word in str(caught.value) for word in words)
 
 
@@ -207,15 +209,15 @@ def test_a_system_that_starts_no_process_ends_the_launch(monkeypatch: pytest.Mon
 @pytest.mark.parametrize(
     ("gpus", "settings", "listed", "assigned"),
     [
-        (0, (None, 1, None), None, [None] * 8),  # one worker per core
-        (0, (None, 3, None), None, [None] * 2),
-        (0, (None, 16, None), None, [None]),
-        (0, (64, 1, ["cpu"]), None, [""] * 9),  # not more than tasks
-        (3, (None, 1, None), None, ["0", "1", "2"]),
-        (3, (None, 1, ["cuda:2", "cuda:0"]), None, ["2", "0"]),
-        (3, (4, 1, ["cuda:0", "cuda:1"]), None, ["0", "1", "0", "1"]),
-        (3, (None, 1, ["cuda:1", "cuda:2"]), "7,3,GPU-5", ["3", "GPU-5"]),
-        (3, (2, 1, ["cpu"]), "7,3,5", ["", ""]),
+        (0, {}, None, [None] * 8),  # one worker per core
+        (0, {"threads": 3}, None, [None] * 2),
+        (0, {"threads": 16}, None, [None]),
+        (0, {"workers": 64, "devices": ["cpu"]}, None, [""] * 9),  # not more than tasks
+        (3, {}, None, ["0", "1", "2"]),
+        (3, {"devices": ["cuda:2", "cuda:0"]}, None, ["2", "0"]),
+        (3, {"workers": 4, "devices": ["cuda:0", "cuda:1"]}, None, ["0", "1", "0", "1"]),
+        (3, {"devices": ["cuda:1", "cuda:2"]}, "7,3,GPU-5", ["3", "GPU-5"]),
+        (3, {"workers": 2, "devices": ["cpu"]}, "7,3,5", ["", ""]),
     ],
 )
 def test_workers_and_their_devices(
@@ -227,7 +229,7 @@ def test_workers_and_their_devices(
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     if listed:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", listed)
-    assert resources.assign_devices(9, *settings) == assigned
+    assert resources.assign_devices(9, settings_of(**settings)) == assigned
 
 
 def test_the_environment_of_a_worker_is_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -248,10 +250,10 @@ signal.signal(signal.SIGINT, {sigint})  # it may be ignored where tests run in t
 sys.path[:0] = {path}
 from pathlib import Path
 from launch_work import Log
-from benchmark.launch.local import Task, launch
+from benchmark.launch.local import LocalSettings, Task, launch
 log = Log()
 tasks = [Task(f"run{{index}}", f"{folder}/run{{index}}") for index in range(4)]
-outcomes = launch(tasks, "launch_work:{work}", kind="{kind}", listener=log, {settings})
+outcomes = launch(tasks, "launch_work:{work}", LocalSettings(name="{kind}", {settings}), listener=log)
 print(json.dumps([[(o.key, o.state, o.message) for o in outcomes], log.named("stopping"), "torch" in sys.modules]))
 """
 
@@ -349,9 +351,7 @@ def test_with_sigint_ignored_sigterm_ends_all(background: Any, tmp_path: Path) -
         ("local", "workers=2, grace=0.3", 1, "after 0.3 s"),
     ],
 )
-def test_tasks_that_do_not_stop_are_ended(
-    background: Any, kind: str, settings: str, presses: int, why: str, tmp_path: Path
-) -> None:
+def test_deaf_work(background: Any, kind: str, settings: str, presses: int, why: str, tmp_path: Path) -> None:
     process = background("deaf", kind, settings)
     os.killpg(process.pid, signal.SIGINT)
     if presses == 2:

@@ -105,9 +105,7 @@ def test_a_local_launch(verbose: bool, tmp_path: Path, capsys: pytest.CaptureFix
 
 
 @pytest.mark.parametrize(("seconds", "lines"), [(0.02, 1), (3.0, 20)])
-def test_a_line_every_ten_seconds_or_twentieth(
-    seconds: float, lines: int, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_line_now_and_then(seconds: float, lines: int, capsys: pytest.CaptureFixture[str]) -> None:
     """Of 1,000 runs, 20 s or 50 min long: whichever is later."""
     clock = Clock()
     keys = [f"fedavg/seed{seed}" for seed in range(1000)]

@@ -94,9 +94,7 @@ def test_a_scheduler_that_does_not_answer(results: ResultsFolder) -> None:
         (ConfigError, False, 0),  # it refuses the settings
     ],
 )
-def test_a_submission_that_is_cut_off(
-    results: ResultsFolder, error: type[BaseException], taken: bool, notes: int
-) -> None:
+def test_cut_submissions(results: ResultsFolder, error: type[BaseException], taken: bool, notes: int) -> None:
     """If the scheduler took the jobs, the next command finds them by the note; if not, it submits again."""
     queue = FakeQueue()
 
@@ -135,9 +133,7 @@ def test_follows_until_all_have_ended(results: ResultsFolder) -> None:
     assert len(queue.submitted()) == 12
 
 
-def test_runs_of_waiting_tasks_are_looked_at_once(
-    results: ResultsFolder, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_waiting_runs_are_looked_at_once(results: ResultsFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     """A file server feels what looks at the folders of thousands of runs every few seconds."""
     queue = FakeQueue()
     one = cluster(results, queue, runs_per_job=1)
@@ -173,9 +169,7 @@ def test_runs_of_waiting_tasks_are_looked_at_once(
         (RunState.FAILED, 1, "why"),
     ],  # what failed was tried in its job
 )
-def test_what_killed_a_job_costs_so_many_tries(
-    results: ResultsFolder, state: RunState, times: int, why: str
-) -> None:
+def test_tries_after_a_killed_job(results: ResultsFolder, state: RunState, times: int, why: str) -> None:
     """Submitted, and twice again; then it is reported. A new command is a new beginning."""
     queue = FakeQueue()
 
@@ -215,14 +209,8 @@ def test_follows_on_while_the_scheduler_does_not_answer(results: ResultsFolder) 
 @pytest.mark.parametrize(
     ("errors", "why"),
     [
-        (
-            "Traceback ...\nRuntimeError: seven\nsrun: error: task 0: Exited with exit code 1\n",
-            "RuntimeError: seven",
-        ),
-        (
-            "slurmstepd: error: *** JOB 7 ON n1 CANCELLED ***\n\n",
-            "slurmstepd: error: *** JOB 7 ON n1 CANCELLED ***",
-        ),
+        ("Traceback ...\nRuntimeError: 7\nsrun: error: task 0: Exited with exit code 1\n", "RuntimeError: 7"),
+        ("slurmstepd: error: *** JOB 7 CANCELLED ***\n\n", "slurmstepd: error: *** JOB 7 CANCELLED ***"),
         ("", "its task ended"),
         (None, "its task ended"),
     ],

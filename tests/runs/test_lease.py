@@ -73,9 +73,7 @@ def test_what_a_killed_process_held_is_free_at_once(tmp_path: Path, root: Path) 
     holder.wait()
 
 
-def test_another_machine_is_believed_until_it_is_silent(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_another_machine_holds_until_it_is_silent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now = time.time()
     from_elsewhere(tmp_path, 3, STALE_SECONDS - 25)
     with monkeypatch.context() as patch:

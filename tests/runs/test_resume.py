@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from command_line import footprint
 from processes import wait_until
 from tiny_runs import (
     FORKS,
@@ -128,9 +129,7 @@ class Reaper:
 
 
 @pytest.mark.parametrize("keep", [False, True], ids=["", "keep_checkpoint"])
-def test_killed_at_every_step_on_the_way_to_the_disk(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keep: bool
-) -> None:
+def test_killed_at_each_step_to_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keep: bool) -> None:
     two = {"train": {"rounds": 2}}
     expected = undisturbed(tmp_path, STATEFUL, two, keep_checkpoint=keep)
     config = tiny(tmp_path / "killed", STATEFUL, two, keep_checkpoint=keep)
@@ -231,21 +230,18 @@ def test_seconds_of_all_processes_count(tmp_path: Path) -> None:
 # Done is done, and one at a time -----------------------------------------------------------------------------------
 
 
-def footprint(folder: Path) -> dict[str, tuple[int, int, int]]:
-    """(inode, size, time of last change) of every file."""
-    stats = {str(path.relative_to(folder)): path.stat() for path in sorted(folder.rglob("*"))}
-    return {name: (stat.st_ino, stat.st_size, stat.st_mtime_ns) for name, stat in stats.items()}
-
-
-@pytest.mark.parametrize(("lr", "outcome"), [(0.01, "done"), (1e30, "diverged")])
-def test_an_ended_run_is_not_touched_again(tmp_path: Path, lr: float, outcome: str) -> None:
-    config = tiny(tmp_path / "results", STATELESS, {"train": {"lr": lr}})
+@pytest.mark.parametrize(
+    ("lr", "rounds", "outcome"), [(0.01, 3, "done"), (1e30, 3, "diverged"), (1e30, 1, "diverged")]
+)
+def test_an_ended_run_is_not_touched_again(tmp_path: Path, lr: float, rounds: int, outcome: str) -> None:
+    layer = {"train": {"lr": lr, "rounds": rounds}}
+    config = tiny(tmp_path / "results", STATELESS, layer)
     first = execute(config)
     assert first[0] == outcome
     before = footprint(tmp_path)
     assert execute(config) == first
     # Threads, device and checkpoints are no part of the identity: it is the same run.
-    other = tiny(tmp_path / "results", STATELESS, {"train": {"lr": lr}}, threads=2, checkpoint_every=7)
+    other = tiny(tmp_path / "results", STATELESS, layer, threads=2, checkpoint_every=7)
     assert execute(other) == first
     assert footprint(tmp_path) == before
     if outcome == "diverged":

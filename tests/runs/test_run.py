@@ -130,9 +130,7 @@ def test_validation_is_held_out_of_every_client(tmp_path: Path) -> None:
     assert len(load_data(configuration(tmp_path, {"evaluation": {"validation": 0.99}})).clients[0]) == 1
 
 
-def test_data_are_loaded_once_and_all_that_lack_are_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_data_are_loaded_once_and_all_missing_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     one, two = configuration(tmp_path, seed=0), configuration(tmp_path, seed=1)
     load_dataset(one.dataset, one.paths)
     with monkeypatch.context() as context:
@@ -207,14 +205,12 @@ def test_records_in_long_form(tmp_path: Path) -> None:
     assert status.final["test"] == last
     assert set(status.final) == {"test", "validation"}
     assert {"accuracy", "micro_f1", "balanced_accuracy", "worst_group_accuracy", "loss"} <= set(last)
-    accuracies = {
-        r.group: r.value for r in records if (r.round, r.split, r.metric) == (5, "test", "accuracy")
-    }
+    by_group = {r.group: r.value for r in records if (r.round, r.split, r.metric) == (5, "test", "accuracy")}
     # 40 test images fill the 4 classes and the 8 groups evenly: the whole is the mean of its parts.
-    groups = [value for group, value in accuracies.items() if "," in group]
+    groups = [value for group, value in by_group.items() if "," in group]
     assert (len(groups), min(groups)) == (8, last["worst_group_accuracy"])
     for kind, count in (("class", 4), ("attribute", 2)):
-        parts = [value for group, value in accuracies.items() if group.startswith(kind) and "," not in group]
+        parts = [value for group, value in by_group.items() if group.startswith(kind) and "," not in group]
         assert len(parts) == count
         assert np.mean(parts) == pytest.approx(last["accuracy"])
 
@@ -222,9 +218,8 @@ def test_records_in_long_form(tmp_path: Path) -> None:
 def test_it_learns(tmp_path: Path) -> None:
     config = configuration(tmp_path, {"train": {"rounds": 15, "epochs": 2}})
     execute(config)
-    values = {
-        r.round: r.value for r in folder_of(config).read_records() if r[1:4] == ("test", "all", "accuracy")
-    }
+    records = folder_of(config).read_records()
+    values = {r.round: r.value for r in records if r[1:4] == ("test", "all", "accuracy")}
     assert values[15] > 0.9, "four fixed patterns in noise are easy"
     assert values[0] < 0.7
 
@@ -232,9 +227,7 @@ def test_it_learns(tmp_path: Path) -> None:
 # Trouble -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_fault_of_the_program_is_a_failed_run_that_can_be_repeated(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_that_failed_can_be_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calm = tiny(tmp_path / "calm")
     execute(calm)
     config = configuration(tmp_path)
@@ -316,13 +309,11 @@ def test_threads_are_what_the_configuration_says(tmp_path: Path, monkeypatch: py
 
 
 def test_build_run_holds_the_configuration(tmp_path: Path) -> None:
-    config = configuration(
-        tmp_path, STATEFUL, {"train": {"lr": 0.03, "momentum": 0.5, "weight_decay": 0.001}}
-    )
+    config = configuration(tmp_path, STATEFUL, {"train": {"lr": 0.03, "momentum": 0.5, "weight_decay": 0.01}})
     run = build_run(config, load_data(config))
     assert run.num_clients == 6
     assert run.schedule.clients_per_round == 2
     assert run.schedule.lr(0) == 0.03
     spec = run.spec
-    assert (spec.momentum, spec.weight_decay, spec.batch_size, spec.epochs) == (0.5, 0.001, 8, 1)
+    assert (spec.momentum, spec.weight_decay, spec.batch_size, spec.epochs) == (0.5, 0.01, 8, 1)
     assert run.method.name == "fedavgm"

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from edited_code import Edit, edited  # noqa: F401
-from tiny_runs import STATEFUL, STATELESS, bits, folder_of, status_of, tiny
+from tiny_runs import STATEFUL, bits, folder_of, status_of, tiny
 
 from benchmark import digests
 from benchmark.config.schema import RunConfig
@@ -21,13 +21,6 @@ from benchmark.runs.status import RunState, Status
 from benchmark.runs.store import DamagedError, ResultsFolder, RunFolder
 from benchmark.runs.writer import RunWriter
 from methods.feddc import FedDC
-
-
-@pytest.fixture
-def ended(tmp_path: Path) -> RunConfig:
-    config = tiny(tmp_path / "results", STATELESS)
-    assert execute(config)[0] == "done"
-    return config
 
 
 def index_of(config: RunConfig, **options: Any) -> RunIndex:
@@ -60,9 +53,7 @@ def edit(path: Path, *place: str, value: object) -> None:
     ],
     ids=["accuracy", "nothing", "state", "no digest", "cut", "empty records", "no records"],
 )
-def test_a_result_that_was_changed_is_damaged(
-    ended: RunConfig, damage: Callable[[Path], object], name: str
-) -> None:
+def test_a_changed_result_is_damaged(ended: RunConfig, damage: Callable[[Path], object], name: str) -> None:
     folder, expected = folder_of(ended), bits(ended)
     damage(folder.path)
     index = index_of(ended)
@@ -75,22 +66,12 @@ def test_a_result_that_was_changed_is_damaged(
     assert list(Path(ended.paths.results, "set_aside").glob("*/*/seed0/log.txt"))
 
 
-def test_records_of_the_same_size_are_verified(ended: RunConfig) -> None:
-    folder = folder_of(ended)
-    content = folder.records_path.read_bytes()
-    folder.records_path.write_bytes(content.replace(b"0.", b"1.", 1))
-    for read in (folder.read_records, folder.verify):
-        with pytest.raises(DamagedError, match=r"records\.jsonl"):
-            read()
-
-
 def test_a_final_value_that_contradicts_the_records(ended: RunConfig) -> None:
     """Also if whoever edited it has computed the digest anew: the next launch carries the run out again."""
     folder, expected = folder_of(ended), bits(ended)
     edit(folder.result_path, "final", "test", "accuracy", value=0.99)
-    content = {
-        key: value for key, value in json.loads(folder.result_path.read_text()).items() if key != "digest"
-    }
+    content = json.loads(folder.result_path.read_text())
+    del content["digest"]
     edit(folder.result_path, "digest", value=digests.of(content))
     index = index_of(ended)
     assert index.state(ended.key) is RunState.DONE, "the status itself is whole"
@@ -127,26 +108,6 @@ def test_a_copied_folder_is_no_result(ended: RunConfig) -> None:
 
 
 # Runs at work ------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "damage",
-    [
-        lambda content: content.replace(b"0.", b"1.", 1),
-        lambda content: content[:-60] + content[-60:].replace(b"0", b"1"),
-        lambda content: b"".join(reversed(content.splitlines(keepends=True))),
-    ],
-    ids=["first digit", "last digits", "order"],
-)
-def test_records_that_were_edited_while_a_run_rests(tmp_path: Path, damage: Callable[[bytes], bytes]) -> None:
-    config, calm = tiny(tmp_path / "results", STATEFUL), tiny(tmp_path / "calm", STATEFUL)
-    asked = iter([False] * 3 + [True] * 100)
-    assert execute(config, stop=lambda: next(asked))[0] == "interrupted"
-    execute(calm)
-    path = folder_of(config).records_path
-    path.write_bytes(damage(path.read_bytes()))
-    assert execute(config)[0] == "done"
-    assert bits(config) == bits(calm)
 
 
 def test_records_that_were_edited_while_a_run_is_at_work(tmp_path: Path) -> None:
@@ -188,14 +149,11 @@ def test_a_process_that_lost_the_run_writes_nothing_that_counts(tmp_path: Path) 
     status = folder.status()
     assert status is not None and (status.state, status.round) == ("done", 2)
     assert folder.read_records() == [other]
-    assert {path.name for path in folder.path.iterdir()} == {
-        *("lease.1", "lease.2", "records.jsonl", "status.json")
-    }
+    names = sorted(path.name for path in folder.path.iterdir())
+    assert names == ["lease.1", "lease.2", "records.jsonl", "status.json"]
 
 
-def test_a_status_that_is_replaced_by_the_result_while_it_is_read(
-    ended: RunConfig, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_status_replaced_while_it_is_read(ended: RunConfig, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = folder_of(ended)
     result, newest = folder.result_path.read_bytes(), RunFolder.newest
     folder.result_path.unlink()

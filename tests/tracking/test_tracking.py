@@ -259,9 +259,7 @@ def test_many_short_runs_do_not_wait_for_the_server(root: Path, online: Wandb, m
     assert not is_alive(child)
 
 
-def test_a_tracker_that_is_killed_or_hangs(
-    root: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_tracker_killed_or_hanging(root: Path, capfd: pytest.CaptureFixture[str], monkeypatch: Any) -> None:
     monkeypatch.setattr(module, "WAIT_SECONDS", 0.2)
     write_run(root, "done", range(5))
     for number in (signal.SIGKILL, signal.SIGSTOP):
@@ -305,9 +303,7 @@ def test_no_process_is_left_behind_a_killed_command(root: Path, sigint: str) -> 
     assert history(offline_files(root)) == list(LOGGED.items())
 
 
-def test_a_full_disk_and_damaged_files(
-    root: Path, capfd: pytest.CaptureFixture[str], monkeypatch: Any
-) -> None:
+def test_full_disk_and_damaged_files(root: Path, capfd: pytest.CaptureFixture[str], monkeypatch: Any) -> None:
     (write_run(root, "done", range(5)) / "status.json").write_text("{")
     (write_run(root, "done", range(5), key=OTHER.key) / "wandb.json").write_text("{")
     with monkeypatch.context() as patch:

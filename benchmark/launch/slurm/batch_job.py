@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchmark.launch.local import launch
 from benchmark.launch.resources import gpu_memory
+from benchmark.launch.settings import LocalSettings
 from benchmark.launch.slurm.preflight import differences
 from benchmark.launch.slurm.settings import SlurmSettings
 from benchmark.launch.tasks import Listener, Outcome, StopRequest, Task, say, signals_request_stop
@@ -88,17 +89,10 @@ class BatchJob:
         return dict(Counter(str(states.get(task.key, RunState.INTERRUPTED)) for task in self.tasks))
 
     def _carry_out(self, stop: StopRequest) -> list[Outcome]:
+        given = self.settings
+        here = LocalSettings(workers=runs_at_a_time(given), threads=given.threads, grace=given.grace)
         return launch(
-            self.tasks,
-            self.work,
-            kind="local",
-            workers=runs_at_a_time(self.settings),
-            threads=self.settings.threads,
-            grace=self.settings.grace,
-            retries=self.settings.retries,
-            patience=PATIENCE,
-            listener=Log(),
-            stop=stop,
+            self.tasks, self.work, here, retries=given.retries, patience=PATIENCE, listener=Log(), stop=stop
         )
 
     def rounds(self) -> list[tuple[bool, int]]:

@@ -17,19 +17,9 @@ from pathlib import Path
 from benchmark import digests
 from benchmark.launch.slurm.settings import SlurmSettings
 from benchmark.paths import PACKAGES, ROOT, ROOTS
-from benchmark.runs.files import write_atomically
+from benchmark.runs.files import write_with_folder
 
-VERSIONED = (
-    "numpy",
-    "pandas",
-    "pydantic",
-    "scikit-learn",
-    "scipy",
-    "submitit",
-    "timm",
-    "torch",
-    "torchvision",
-)
+VERSIONED = "numpy pandas pydantic scikit-learn scipy submitit timm torch torchvision".split()
 """Packages on which the bits of a run, or the way from a job to its runs, depend."""
 
 
@@ -88,8 +78,7 @@ class PreflightCheck:
     def __call__(self) -> None:
         """The job. Raises RuntimeError if something is wrong, so that jobs that depend on it do not start."""
         message = self.check()
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(self.path, message.encode())
+        write_with_folder(self.path, message.encode())
         if message:
             raise RuntimeError(message)
 

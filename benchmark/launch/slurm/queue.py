@@ -171,6 +171,4 @@ def _refusal(output: str) -> Exception:
         return SchedulerUnavailableError(
             f"SLURM does not answer: {message} Give the same command again later; it submits what is missing."
         )
-    return ConfigError(
-        f"SLURM takes no job with these settings (launcher.*): {message} Nothing was submitted."
-    )
+    return ConfigError(f"SLURM refuses these settings (launcher.*): {message} Nothing was submitted.")

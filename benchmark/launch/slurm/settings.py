@@ -25,9 +25,7 @@ class SlurmSettings(BaseModel):
     )
     gpus_per_job: int = Field(0, ge=0, description="GPUs of a task")
     cpus_per_job: PositiveInt | None = Field(None, description="cores of a task; null: workers times threads")
-    mem: str | None = Field(
-        None, description="memory of a task, 8GB for example; null: the cluster's default"
-    )
+    mem: str | None = Field(None, description="memory of a task, like 8GB; null: the cluster's default")
     workers: PositiveInt | None = Field(
         None, description="runs at the same time in a task; null: one per GPU, or one without GPUs"
     )
@@ -36,16 +34,12 @@ class SlurmSettings(BaseModel):
         gt=0,
         description="GB of GPU memory that a run needs, its CUDA context included; as many runs share a GPU as fit",
     )
-    threads: PositiveInt = Field(
-        1, description="cores for each run; threads=NUMBER sets the torch threads of a run"
-    )
+    threads: PositiveInt = Field(1, description="cores of a run; threads=NUMBER sets its torch threads")
     runs_per_job: PositiveInt | None = Field(
         None,
         description="runs of a task; null: as many as fit into the time, by the duration of similar runs",
     )
-    minutes_per_run: float = Field(
-        10.0, gt=0, description="assumed duration of a run, until a similar run has been timed"
-    )
+    minutes_per_run: float = Field(10.0, gt=0, description="minutes of a run until a similar one was timed")
     max_parallel: PositiveInt = Field(64, description="tasks at the same time")
     retries: int = Field(1, ge=0, description="how often a failed run is repeated")
     grace: float = Field(60.0, ge=0, description="seconds that runs have to save their state")
@@ -82,9 +76,7 @@ class SlurmSettings(BaseModel):
             expected = f"more than the {saving:g} minutes for saving (launcher.signal_delay, launcher.grace)"
             raise ConfigError(wrong("launcher.time", settings.time, expected))
         if settings.gpu_gb_per_run is not None and not (settings.gpus_per_job and settings.cpus_per_job):
-            expected = (
-                "null unless launcher.gpus_per_job and launcher.cpus_per_job are set (a core for each run)"
-            )
+            expected = "null without launcher.gpus_per_job and launcher.cpus_per_job (a core for each run)"
             raise ConfigError(wrong("launcher.gpu_gb_per_run", settings.gpu_gb_per_run, expected))
         return settings
 

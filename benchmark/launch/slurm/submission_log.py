@@ -10,7 +10,7 @@ from pathlib import Path
 
 from benchmark.errors import StorageError
 from benchmark.launch.slurm.queue import Queued, QueuedTask
-from benchmark.runs.files import write_atomically
+from benchmark.runs.files import write_with_folder
 from benchmark.runs.store import ResultsFolder
 
 
@@ -45,8 +45,7 @@ class SubmissionLog:
 
     def write(self, batch: Batch) -> None:
         """Write a batch, or what has changed of it."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        write_atomically(self.folder / f"{batch.name}.json", json.dumps(asdict(batch)).encode())
+        write_with_folder(self.folder / f"{batch.name}.json", json.dumps(asdict(batch)).encode())
 
     def remove(self, batch: Batch) -> None:
         """Remove a batch that was not submitted."""
