@@ -149,10 +149,10 @@ def _print_result(config: RunConfig, index: RunIndex) -> None:
 
 def _sweep(options: LaunchOptions, swept: Sweep, words: Sequence[str]) -> int:
     """Carry out what is missing of a sweep, and write and print its table."""
-    from benchmark.reports.render import terminal
-    from benchmark.reports.sweeps import write_sweep
-
     with sweep_missing(options, swept) as (index, code):
+        from benchmark.reports.render import terminal
+        from benchmark.reports.sweeps import write_sweep
+
         table, where = write_sweep(swept, words, index)
         print(terminal.render(table, with_notes=False), end="")
         print(where)
