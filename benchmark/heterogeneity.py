@@ -13,7 +13,6 @@ from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import entr
 
 IntArray = NDArray[np.int64]
 
@@ -35,6 +34,8 @@ def group_counts(
 
 def triplets(counts: ArrayLike) -> NDArray[np.float64]:
     """(CI, AI, SC) [..., 3] of count matrices [..., Y, A]; 0 without samples."""
+    from scipy.special import entr  # slow to import, and a mistake in a configuration is to be found in a second
+
     counts = np.asarray(counts, dtype=np.float64)
     total = counts.sum(axis=(-2, -1), keepdims=True)
     joint = np.divide(counts, total, out=np.zeros_like(counts), where=total > 0)
