@@ -34,7 +34,9 @@ def group_counts(
 
 def triplets(counts: ArrayLike) -> NDArray[np.float64]:
     """(CI, AI, SC) [..., 3] of count matrices [..., Y, A]; 0 without samples."""
-    from scipy.special import entr  # slow to import, and a mistake in a configuration is to be found in a second
+    from scipy.special import (
+        entr,  # slow to import, and a mistake in a configuration is to be found in a second
+    )
 
     counts = np.asarray(counts, dtype=np.float64)
     total = counts.sum(axis=(-2, -1), keepdims=True)

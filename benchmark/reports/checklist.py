@@ -19,7 +19,7 @@ from benchmark.experiments import estimate
 from benchmark.experiments.plan import Cells, unique_runs
 from benchmark.experiments.tuning import TunedCell, TunedTable
 from benchmark.models.networks import build_net
-from benchmark.reports.collect import json_of, validation_value
+from benchmark.reports.collect import commit_of, json_of, validation_value
 from benchmark.reports.notes import cell_label, notes_of, short_name, shown_value
 from benchmark.reports.render.markdown import escape
 from benchmark.reports.results import TableResults, gathered
@@ -92,8 +92,7 @@ class Checklist:
         """Commits of the runs."""
         changed = ", files differed from it"
         return _counted(
-            f"commit {meta.get('commit') or 'unknown'}{changed * bool(meta.get('dirty'))}"
-            for meta in self.metas.values()
+            f"commit {commit_of(meta)}{changed * bool(meta.get('dirty'))}" for meta in self.metas.values()
         )
 
     def machines(self) -> list[str]:

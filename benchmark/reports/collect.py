@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,15 @@ from benchmark.reports.statistics import reported_value
 from benchmark.runs.index import RunIndex
 from benchmark.runs.status import RunState
 from benchmark.runs.store import DamagedError, read_json
+
+
+def commit_of(meta: Mapping[str, Any]) -> str:
+    """The commit of a run's meta.json, with those of the user's repositories."""
+    others = [
+        f"{Path(folder).name} {commit or 'without a commit'}"
+        for folder, commit in meta.get("repositories", {}).items()
+    ]
+    return ", ".join([meta.get("commit") or "unknown", *others])
 
 
 def recorded(records: Iterable[Record], split: str, metric: str) -> dict[int, float]:

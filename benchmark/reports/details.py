@@ -22,7 +22,7 @@ from benchmark.experiments.plan import Cells
 from benchmark.experiments.selection import TableQuery
 from benchmark.experiments.spec import Row, TableSpec
 from benchmark.experiments.tuning import COMMITTED, TunedFolder
-from benchmark.reports.collect import json_of
+from benchmark.reports.collect import commit_of, json_of
 from benchmark.reports.results import CellResult, CellRun, TableResults
 from benchmark.runs.index import RunIndex
 from benchmark.runs.store import read_json
@@ -126,7 +126,7 @@ class Details:
     def _read(self, spec: TableSpec, key: str) -> dict[str, Any]:
         meta = read_json(self.index.results.run(key).path / "meta.json") or {}
         self._add_partition(str(meta.get("partition", "")))
-        origin = {name: meta[name] for name in ORIGIN if name in meta}
+        origin = {name: meta[name] for name in ORIGIN if name in meta} | {"commit": commit_of(meta)}
         return {"origin": origin, **measured(spec, self.index.records(key))}
 
     def _add_partition(self, name: str) -> None:
