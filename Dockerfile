@@ -9,7 +9,7 @@ RUN apt-get update \
 
 # The packages first, so that a change of the code does not install them again.
 WORKDIR /fedtables
-COPY requirements.lock ./
+COPY requirements.lock pyproject.toml README.md LICENSE ./
 COPY scripts/setup_environment.py scripts/
 RUN PIP_NO_CACHE_DIR=1 UV_NO_CACHE=1 python scripts/setup_environment.py
 

@@ -76,9 +76,12 @@ def test_containers_have_a_python_that_fits_and_install_the_lock() -> None:
 def test_what_the_dockerfile_copies_is_enough_to_set_up(tmp_path: Path) -> None:
     """The set-up script in a folder with only what is copied before it; `uv` just says how it was called."""
     before = DOCKERFILE.partition("RUN PIP_NO_CACHE_DIR")[0]
-    for source, target in re.findall(r"^COPY (\S+) (\S+)$", before, re.MULTILINE):
+    for sources, target in re.findall(r"^COPY (.+) (\S+)$", before, re.MULTILINE):
         (tmp_path / target).mkdir(exist_ok=True)
-        shutil.copy(ROOT / source, tmp_path / target)
+        for source in sources.split():
+            shutil.copy(ROOT / source, tmp_path / target)
+    for name in re.findall(r'"((?:README|LICENSE)[^"]*)"', (ROOT / "pyproject.toml").read_text()):
+        assert (tmp_path / name).is_file(), "what the metadata of the package read"
     uv = tmp_path / "bin" / "uv"
     executable(uv, '[ "$1" = pip ] && echo "$@"\nexit 0')
     path = f"{uv.parent}:{os.environ['PATH']}"

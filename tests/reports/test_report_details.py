@@ -61,7 +61,7 @@ def test_long_runs_are_cut() -> None:
 
 def test_the_commits_of_a_run() -> None:
     assert commit_of({"commit": "abc"}) == "abc"
-    others = {"/home/me/squeezing": "def", "/home/me/other": ""}
+    others = {"/my/squeezing": "def", "/my/other": ""}
     assert (
         commit_of({"commit": "", "repositories": others}) == "unknown, squeezing def, other without a commit"
     )
