@@ -7,7 +7,7 @@ import os
 import shlex
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -47,8 +47,13 @@ def main(words: Sequence[str]) -> int:
     return 0
 
 
-def write_report(query: TableQuery, index: RunIndex, out: Path | None = None) -> Path:
-    """Write ``index.html`` about the selected tables, as far as they have runs; its path."""
+def write_report(
+    query: TableQuery, index: RunIndex, out: Path | None = None, asked: Collection[str] = ()
+) -> Path:
+    """Write ``index.html`` about the selected tables, as far as they have runs; its path.
+
+    ``asked``: names of the tables that come first on the page; if left out, those that were selected.
+    """
     tables = sorted(
         plans_of(query), key=lambda plan: (plan[0].paper, plan[0].table or math.inf, plan[0].name)
     )
@@ -73,7 +78,7 @@ def write_report(query: TableQuery, index: RunIndex, out: Path | None = None) ->
         results = collect(spec, query.preset if spec.paper != "sweep" else spec.presets[0], cells, index)
         details.add(results, cells, command)
         sections.append(Section(results, as_table(results), command, _entries(chapters, spec)))
-    folder = out or query.results / "report"
+    path = (out or query.results / "report") / "index.html"
     page = render(
         query.preset,
         Counter(shown.values()),
@@ -81,10 +86,10 @@ def write_report(query: TableQuery, index: RunIndex, out: Path | None = None) ->
         absent,
         list(_texts(query, [section.table.name for section in sections])),
         {"cells": details.cells, "partitions": details.partitions},
-        os.path.relpath(query.results, folder),
+        os.path.relpath(query.results, path.parent),
         time.strftime("%Y-%m-%d", time.gmtime(newest)) if newest else "",
+        asked or [spec.name for spec, _ in tables if query.selects],
     )
-    path = folder / "index.html"
     write_with_folder(path, page.encode(), durable=False)
     return path
 
@@ -102,16 +107,19 @@ def _sweeps(index: RunIndex) -> list[tuple[TableSpec, Cells, str]]:
     return plans
 
 
-def report_of_all(query: TableQuery, index: RunIndex) -> Path:
+def report_of_all(query: TableQuery, index: RunIndex, made: Collection[str]) -> Path:
     """Write the report about all tables after those that ``query`` selects were made; its path.
+
+    ``made``: the stems of their files. If tables were selected, these come first.
 
     Options of data sets fit the cells that were selected, and no others: with them it is about the selected tables.
     """
+    asked = [stem.removesuffix("_part") for stem in made] if query.selects else []
     if not query.dataset_options:
         query = query.model_copy(update=dict.fromkeys(("paper", "table", "name", "rows", "columns")))
     # Broken files of the selected tables were named when these were planned; the others were not asked for.
     with contextlib.redirect_stderr(io.StringIO()):
-        return write_report(query, index)
+        return write_report(query, index, asked=asked)
 
 
 def _entries(chapters: Sequence[Chapter], spec: TableSpec) -> list[LedgerEntry]:

@@ -91,7 +91,7 @@ def make_tables(options: TableOptions) -> tuple[int, list[TableResults]]:
             written.append((built, f"{built.name}: by `analyse {made.analysis}`; {write(built, folder)}"))
         _print_results(written, with_tables=sys.stdout.isatty() and code != 130)
     if code != 130:
-        print(f"report: {report_of_all(options, overview.index)}")
+        print(f"report: {report_of_all(options, overview.index, [table.name for table, _ in written])}")
     return code, results
 
 
