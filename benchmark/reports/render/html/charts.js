@@ -73,13 +73,13 @@ const meanCurve = (runs, metric) => {
 
 /* One line for each picked cell, with a band. */
 const comparisonChart = (cells, metric, label, width) => {
-  const points = cells.flatMap(({ title, colour, runs }) => meanCurve(runs, metric).map((point) => ({ title, colour, ...point })));
+  const points = cells.flatMap(({ name, title, colour, runs }) => meanCurve(runs, metric).map((point) => ({ name, title, colour, ...point })));
   const bands = points.filter((point) => point.spread !== undefined);
   return plot(`${label} of each picked cell over rounds`, width, {
     height: 260, x: { label: "round", nice: true }, y: { label, grid: true, nice: true },
     marks: [
-      Plot.areaY(bands, { x: "round", y1: (point) => point.mean - point.spread, y2: (point) => point.mean + point.spread, z: "title", fill: "colour", fillOpacity: 0.15 }),
-      Plot.line(points, { x: "round", y: "mean", z: "title", stroke: "colour", strokeWidth: 1.6 }),
+      Plot.areaY(bands, { x: "round", y1: (point) => point.mean - point.spread, y2: (point) => point.mean + point.spread, z: "name", fill: "colour", fillOpacity: 0.15 }),
+      Plot.line(points, { x: "round", y: "mean", z: "name", stroke: "colour", strokeWidth: 1.6 }),
       Plot.dot(points, {
         x: "round", y: "mean", r: 2.2, fill: "colour", tip: true,
         title: ({ title, round, mean, spread }) => `${title}, round ${round}: ${mean.toFixed(2)}${spread === undefined ? "" : ` ± ${spread.toFixed(2)}`}`,

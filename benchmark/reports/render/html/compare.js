@@ -24,7 +24,7 @@ const setPicked = (names, remark = "") => {
     element("span", { class: "hint" }, remark || (names.length ? "" : "Click cells of any table.")),
     ...(names.length ? [button("Show curves", () => { keepInAddress(); compare(); }, { id: "curves" }), button("Clear", () => clear(), { id: "clear" })] : []),
   );
-  say(`${names.length} cells are picked`);
+  say(`Picked cells: ${names.length}`);
 };
 
 const toggle = (name) => {
@@ -90,7 +90,7 @@ const settingsPart = (cells) => {
 
 const compare = async () => {
   const names = picked;
-  const cells = await Promise.all(names.map(async (name, k) => ({ title: fullTitle(name), colour: seedColour(k), ...(await unpack(data.cells[name])) })));
+  const cells = await Promise.all(names.map(async (name, k) => ({ name, title: fullTitle(name), colour: seedColour(k), ...(await unpack(data.cells[name])) })));
   if (names !== picked || !location.hash.startsWith(`#${COMPARE}`)) return;
   const body = showPanel("Comparison", `${cells.length} cell${cells.length === 1 ? "" : "s"}`);
   const width = Math.max(260, body.clientWidth - 4);
@@ -126,7 +126,7 @@ const route = () => {
     cell.scrollIntoView({ block: "nearest", inline: "nearest" });
     open(name, cell);
   } else {
-    const target = document.getElementById(decodeURIComponent(name));
+    const target = document.getElementById(name);
     unfold(target);
     target?.scrollIntoView();
     if (panel.open) panel.close();
