@@ -104,7 +104,7 @@ const compare = async () => {
   const runs = cells.filter((cell) => cell.sources.length);
   body.append(
     part("Learning curves", legend,
-      element("p", { class: "hint" }, "Line: mean over the finished seeds; band: one standard deviation to each side, from two seeds on."),
+      element("p", { class: "hint" }, "Line: mean over the finished seeds; band: ± one standard deviation, if there are two seeds or more."),
       averages.length ? element("p", { class: "gaps" }, `An average has no curves: ${averages.join(", ")}.`) : null,
       ...metrics.map((metric) => comparisonChart(cells, metric, nameOfMetric(metric), width))),
     ...(runs.length > 1 ? [settingsPart(runs)] : []),
