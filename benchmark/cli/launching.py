@@ -6,7 +6,7 @@ import contextlib
 import os
 import shlex
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -146,11 +146,14 @@ def run_missing(
         yield code
         _set_damaged_aside(index, runs)
     if code == 130:
-        ended = sum(map(index.has_ended, runs))
-        print(
-            f"stopped: {ended} of {len(runs)} runs have ended. This goes on: {_this_command()}",
-            file=sys.stderr,
-        )
+        _say_stopped(index, runs)
+
+
+def _say_stopped(index: RunIndex, keys: Collection[str]) -> None:
+    ended = sum(map(index.has_ended, keys))
+    print(
+        f"stopped: {ended} of {len(keys)} runs have ended. This goes on: {_this_command()}", file=sys.stderr
+    )
 
 
 def _set_damaged_aside(index: RunIndex, keys: Iterable[str]) -> None:

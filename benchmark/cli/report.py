@@ -7,7 +7,7 @@ import os
 import shlex
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
 from pydantic import Field
@@ -42,13 +42,15 @@ def main(words: Sequence[str]) -> int:
     return 0
 
 
-def write_report(query: TableQuery, index: RunIndex, out: Path | None = None) -> Path:
-    """Write ``index.html`` about the selected tables, as far as they have runs; its path."""
-    tables = sorted(
-        plans_of(query), key=lambda plan: (plan[0].paper, plan[0].table or math.inf, plan[0].name)
-    )
-    plans = [(*plan, query.command(f"table name={plan[0].name} preset={query.preset}")) for plan in tables]
-    plans += _sweeps(index) if not query.selects else []
+def write_report(
+    query: TableQuery, index: RunIndex, out: Path | None = None, asked: Collection[str] = ()
+) -> Path:
+    """Write ``index.html`` about the selected tables, as far as they have runs; its path.
+
+    ``asked``: names of the tables that come first on the page; if left out, those that were selected.
+    """
+    tables = _tables(query)
+    plans = [*tables, *(_sweeps(index) if not query.selects else [])]
     import pandas as pd
 
     from benchmark.reports import collect, details, layout
@@ -66,26 +68,31 @@ def write_report(query: TableQuery, index: RunIndex, out: Path | None = None) ->
             continue
         newest = max(newest, *(status.updated for status in statuses))
         shown |= {key: index.state(key) for key in runs}
-        results = collect.collect(
-            spec, query.preset if spec.paper != "sweep" else spec.presets[0], cells, index
-        )
+        preset = query.preset if query.preset in spec.presets else spec.presets[0]  # of a sweep
+        results = collect.collect(spec, preset, cells, index)
         panels.add(results, cells, command)
         sections.append(page.Section(results, layout.as_table(results), command, _entries(chapters, spec)))
     names = [section.table.name for section in sections]
-    folder = out or query.results / "report"
+    path = (out or query.results / "report") / "index.html"
     content = page.render(
         query.preset,
         Counter(shown.values()),
         sections,
         absent,
-        [text_tables.text_table(path.stem, path.stem, pd.read_csv(path)) for path in _texts(query, names)],
+        [text_tables.text_table(file.stem, file.stem, pd.read_csv(file)) for file in _texts(query, names)],
         {"cells": panels.cells, "partitions": panels.partitions},
-        os.path.relpath(query.results, folder),
+        os.path.relpath(query.results, path.parent),
         time.strftime("%Y-%m-%d", time.gmtime(newest)) if newest else "",
+        asked or [spec.name for spec, *_ in tables if query.selects],
     )
-    path = folder / "index.html"
     write_with_folder(path, content.encode(), durable=False)
     return path
+
+
+def _tables(query: TableQuery) -> list[tuple[TableSpec, Cells, str]]:
+    """The selected tables in the order of the papers, with the commands that carry out what they lack."""
+    plans = sorted(plans_of(query), key=lambda plan: (plan[0].paper, plan[0].table or math.inf, plan[0].name))
+    return [(*plan, query.command(f"table name={plan[0].name} preset={query.preset}")) for plan in plans]
 
 
 def _sweeps(index: RunIndex) -> list[tuple[TableSpec, Cells, str]]:
@@ -102,16 +109,19 @@ def _sweeps(index: RunIndex) -> list[tuple[TableSpec, Cells, str]]:
     return plans
 
 
-def report_of_all(query: TableQuery, index: RunIndex) -> Path:
+def report_of_all(query: TableQuery, index: RunIndex, made: Collection[str]) -> Path:
     """Write the report about all tables after those that ``query`` selects were made; its path.
+
+    ``made``: the stems of their files. If tables were selected, these come first.
 
     Options of data sets fit the cells that were selected, and no others: with them it is about the selected tables.
     """
+    asked = [stem.removesuffix("_part") for stem in made] if query.selects else []
     if not query.dataset_options:
         query = query.model_copy(update=dict.fromkeys(("paper", "table", "name", "rows", "columns")))
     # Broken files of the selected tables were named when these were planned; the others were not asked for.
     with contextlib.redirect_stderr(io.StringIO()):
-        return write_report(query, index)
+        return write_report(query, index, asked=asked)
 
 
 def _entries(chapters: Sequence[Chapter], spec: TableSpec) -> list[LedgerEntry]:

@@ -11,14 +11,15 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field
 
-from benchmark.analyses.registry import find
-from benchmark.cli.launching import find_analyses, in_words, plans_of, run_missing, run_settings
+from benchmark.analyses.registry import PaperTable, find
+from benchmark.cli.launching import Plans, find_analyses, in_words, plans_of, run_missing, run_settings
 from benchmark.cli.options import LaunchOptions, parse
 from benchmark.cli.report import report_of_all
 from benchmark.errors import StorageError
 from benchmark.experiments.metrics import Show
 from benchmark.experiments.plan import Cells, unique_runs
 from benchmark.experiments.selection import TableQuery, plan_tables
+from benchmark.experiments.spec import TableSpec
 from benchmark.experiments.tables import spec_called
 from benchmark.launch.slurm.overview import RunOverview
 from benchmark.launch.tasks import say
@@ -56,12 +57,7 @@ def make_tables(options: TableOptions) -> tuple[int, list[TableResults]]:
         layout.check_show(spec, options.show)
     overview = RunOverview(RunIndex(ResultsFolder(options.results, options.stale).open()))
     folder = options.out or options.results / "tables" / options.preset
-    needed = [*plans]
-    for made in analyses:
-        if made.runs_of is not None:  # an analysis reads a column of another table
-            name, column = made.runs_of
-            part = options.model_copy(update={"columns": column})
-            needed += plan_tables([spec_called(name)], part, run_settings(overview.index.results, options))
+    needed = [*plans, *_read_by(analyses, options, overview.index)]
     written: list[tuple[Table, str]] = []
     results: list[TableResults] = []
 
@@ -91,8 +87,17 @@ def make_tables(options: TableOptions) -> tuple[int, list[TableResults]]:
             written.append((built, f"{built.name}: by `analyse {made.analysis}`; {where}"))
         _print_results(written, with_tables=sys.stdout.isatty() and code != 130)
     if code != 130:
-        print(f"report: {report_of_all(options, overview.index)}")
+        print(f"report: {report_of_all(options, overview.index, [table.name for table, _ in written])}")
     return code, results
+
+
+def _read_by(made: Sequence[PaperTable], options: TableOptions, index: RunIndex) -> Plans:
+    """The columns of other tables that analyses read."""
+    plans: list[tuple[TableSpec, Cells]] = []
+    for name, column in (analysis.runs_of for analysis in made if analysis.runs_of is not None):
+        part = options.model_copy(update={"columns": column})
+        plans += plan_tables([spec_called(name)], part, run_settings(index.results, options))
+    return plans
 
 
 def _print_results(written: Sequence[tuple[Table, str]], with_tables: bool) -> None:

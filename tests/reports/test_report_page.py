@@ -1,8 +1,6 @@
 """The report in a real browser: its controls, the panel of a cell, names that are no markup, ten thousand runs.
 
-The runs are made up. In column ``fmnist/p5c2`` FedAvg has 40 and 44 (mean 42, standard deviation 4 / sqrt(2) = 2.83),
-FedDyn 60 and 64, FedMR 50 and 54; its run of seed 1 in ``fmnist/iid`` diverged, and FedDyn's is missing there. The
-paper prints 67.29, 71.01 and 75.51 in this column, so the differences are -25.29, -9.01 and -23.51.
+The paper prints 67.29, 71.01 and 75.51 in the first column, so the differences are -25.29, -9.01 and -23.51.
 """
 
 import base64
@@ -16,13 +14,12 @@ from typing import Any
 import pytest
 from chromium import Page
 from command_line import Cli
-from finished_runs import finish
+from made_up_report import CHOICE, NAME, PARTITION, fill
 from processes import wait_until
 from selenium.webdriver.common.keys import Keys
 
 from benchmark.cli import report
 from benchmark.cli.report import write_report
-from benchmark.engine.records import Record
 from benchmark.experiments.plan import plan
 from benchmark.experiments.selection import TableQuery, select
 from benchmark.experiments.spec import TableSpec
@@ -35,74 +32,14 @@ from benchmark.runs.index import RunIndex
 from benchmark.runs.status import RunState
 from benchmark.runs.store import ResultsFolder
 
-NAME = "fedmr_table1"
-CHOICE: dict[str, Any] = {"name": NAME, "rows": "fedavg,feddyn,fedmr", "columns": "fmnist/*", "seeds": 2}
-REACHED = {"fedavg": 0.40, "feddyn": 0.60, "fedmr": 0.50}
 HOSTILE = "</script><script>window.hurt=1</script>\"'&<img src=x onerror=window.hurt=2> 🙂\u2028{{ 7 * 7 }}"
 MEASURED = ["42.00 ± 2.83", "62.00 ± 2.83 best", "52.00 ± 2.83 second best"]
-PARTITION = "pcdd-000000000000"
-
-
-def records(reached: float) -> list[Record]:
-    """Two evaluations, in each two classes; client 1 takes part in round 1, clients 0 and 2 in round 2."""
-    values = [(0, reached / 2), (2, reached)]
-    curves = [
-        Record(round, "test", "all", metric, value * share)
-        for round, value in values
-        for metric, share in (("accuracy", 1.0), ("worst_group_accuracy", 0.5))
-    ]
-    groups = [Record(2, "test", f"class={k}", "accuracy", reached) for k in (0, 1)]
-    taken = [Record(t, "participation", f"client={k}", "weight", 1.0) for t, k in ((1, 1), (2, 0), (2, 2))]
-    return [*curves, *groups, *taken, Record(2, "cost", "all", "scalars_up", 1234.0)]
-
-
-def fill(folder: Path, spec: TableSpec, text: str = "") -> None:
-    """The runs of a table, and their partition; ``text`` is part of all that can be text."""
-    results = ResultsFolder(folder).open()
-    meta = {
-        "commit": f"abc{text}",
-        "partition": PARTITION,
-        "host": f"host{text}",
-        "device": "cpu: x",
-        "threads": 1,
-    }
-    for (row, column), cell in plan(spec, "quick", range(2)).items():
-        for run in cell.runs:
-            value = REACHED[row.partition(":")[0]] + 0.04 * run.seed
-            if (column.partition(":")[0], run.seed) == ("fmnist/iid", 1):
-                if row.startswith("fedmr"):
-                    finish(results, run, state="diverged", meta=meta)
-                if not row.startswith("fedavg"):
-                    continue
-            finish(results, run, records(value), final={"test": {"accuracy": value}}, meta=meta)
-    counts = {"class_names": [f"cat{text}", "dog"], "attribute_names": [], "counts": [[3, 1], [0, 5], [2, 2]]}
-    place = folder / "partitions" / PARTITION
-    place.mkdir(parents=True)
-    (place / "statistics.json").write_text(json.dumps(counts))
 
 
 def packed_cells(page: Path) -> dict[str, str]:
     """The packed details of each cell of a page."""
     data = page.read_text().partition('id="data">')[2].partition("</script>")[0]
     return dict(json.loads(data)["cells"])
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("results")
-    fill(folder, select(spec_called(NAME), TableQuery(**CHOICE)))
-    tables = folder / "tables" / "quick"
-    tables.mkdir(parents=True)
-    for name in (NAME, "fedmr_table1.wide", "fedmr_table2", "overhead"):
-        (tables / f"{name}.csv").write_text("selection,seconds\nPOW-D,1.25\n")
-    assert report.main([f"results={folder}", *(f"{key}={value}" for key, value in CHOICE.items())]) == 0
-    return folder
-
-
-@pytest.fixture
-def page(browser: Page, folder: Path) -> Page:
-    browser.open(folder / "report" / "index.html")
-    return browser
 
 
 def column(page: Page, number: int = 2) -> list[str]:
@@ -117,15 +54,33 @@ def test_overview_and_table(page: Page) -> None:
     """Of 30 runs one diverged and one is missing; the order of the three methods differs from the published one."""
     assert "28 of 30 runs done in 1 table" in page.one(".lead").text
     assert "not the papers’" in page.one(".callout").text
-    (row,) = page.texts("#overview tbody tr")
+    assert column(page) == MEASURED
+    assert column(page, 6) == ["42.00 ± 2.83", "60.00 n = 1 of 2: 1 missing", "50.00 n = 1 of 2: 1 diverged"]
+    assert page.texts(".results h2") == ["Partially class-disjoint data"]  # nothing else was asked for
+    page.one("#others > summary").click()
+    assert page.texts(".results h2") == ["Partially class-disjoint data", "overhead"]
+    row = page.texts("#others tbody tr")[0]
     assert "28 of 30" in row and row.endswith("1 missing, 1 diverged")
     command = f"python -m benchmark table name={NAME} preset=quick seeds=2"
     assert any(command in text for text in page.texts(".missing code"))
-    assert column(page) == MEASURED
-    assert page.texts(".results h2") == ["Partially class-disjoint data", "overhead"]
     assert page.texts("#overhead tr") == ["selection seconds", "POW-D 1.2500"]
-    assert column(page, 6) == ["42.00 ± 2.83", "60.00 n = 1 of 2: 1 missing", "50.00 n = 1 of 2: 1 diverged"]
     assert page.errors() == []
+
+
+def test_what_was_asked_for_comes_first(browser: Page, folder: Path, tmp_path: Path) -> None:
+    """Tables 6 and 8 share the runs of FedAvg and FedMR. A link to one of them opens the fold. One seed, no spread."""
+    query = TableQuery(results=folder, paper="fedmr", seeds=1)
+    browser.open(write_report(query, RunIndex(ResultsFolder(folder)), tmp_path, [NAME]))
+    first = ["Partially class-disjoint data"]
+    assert browser.texts(".results h2") == first
+    assert browser.one("#others summary").text == "Overview and 2 other tables of this folder"
+    browser.one("nav a").click()
+    assert browser.texts(".results h2") == first
+    browser.run("location.hash = 'fedmr_table8'")
+    assert len(browser.texts(".results h2")) == 4
+    hint = browser.one(f"#{NAME} .hint").text
+    assert "last round, one seed, so without spread. Open" in hint and "±" not in hint
+    assert "±" not in " ".join(column(browser))
 
 
 def test_views(page: Page) -> None:
@@ -158,13 +113,27 @@ def test_order_of_rows(page: Page) -> None:
     assert column(page, 1) == [mr, dyn, avg]
 
 
-def test_filters(page: Page) -> None:
-    page.one(f"#{NAME} .rows").send_keys("dyn, fedavg")
-    assert column(page, 1) == ["FedAvg", "FedDyn"]
-    page.one(f"#{NAME} .columns").send_keys("C2")
-    assert page.texts(f"#{NAME} thead tr:last-child th") == ["Method", "P5C2", "P10C2"]
-    assert page.one(f"#{NAME} .groups th").get_attribute("colspan") == "2"
-    assert page.one("#live").get_attribute("textContent") == "2 rows and 2 columns are shown"
+@pytest.mark.parametrize(
+    ("words", "rows", "columns", "message"),
+    [
+        ("dyn, fedavg", "FedAvg FedDyn", "P5C2 P10C2 P10C3 P10C5 IID Average", "2 rows and 6 columns"),
+        ("row=zzz", "", "", "Nothing matches."),
+        ("rows=*YN,fedmr column=*c2", "FedDyn FedMR own", "P5C2 P10C2", "2 rows and 2 columns"),
+        ("method=fedm* columns=fmnist/iid name=fedmr_* table=1", "FedMR own", "IID", "1 row and 1 column in"),
+        ("paper=fedld", "", "", "Nothing matches."),
+        ("dataset=digits", "FedAvg FedDyn FedMR own", "P5C2", "dataset: expected row, column, method, paper"),
+    ],
+)
+def test_filter(page: Page, words: str, rows: str, columns: str, message: str) -> None:
+    """Plain words are parts of names; patterns are about whole keys or names, in any case."""
+    page.one("#filter").send_keys(words)
+    assert " ".join(column(page, 1)) == rows
+    assert " ".join(page.texts(f"#{NAME} [data-column]")).startswith(columns)
+    if columns == "P5C2 P10C2":
+        assert page.one(f"#{NAME} .groups th").get_attribute("colspan") == "2"
+    assert message in page.one("#matches").text
+    page.one("#filter").send_keys(*[Keys.BACKSPACE] * len(words))
+    assert len(column(page, 1)) == 3 and page.one("#matches").text == ""
 
 
 def test_theme(page: Page) -> None:
@@ -243,7 +212,8 @@ def test_panel_of_a_cell_with_gaps_and_of_an_average(page: Page, folder: Path) -
     page.run("location.hash = arguments[0]", cell_name(spec_called(NAME), "fedmr", "fmnist/iid"))
     page.wait("#panel .copy")
     text = page.one("#panel").text
-    assert "seed 1: diverged" in text and "Carry out what is missing" in text
+    assert page.texts("#panel section:first-child tbody tr") == ["0 50 done", "1 – diverged"]
+    assert "Carry out what is missing" in text
     assert page.one("#panel .command code").text.endswith(f"seeds=2 results={folder}")
     page.run("location.hash = arguments[0]", cell_name(spec_called(NAME), "fedmr", "fmnist/avg"))
     wait_until(lambda: "Average of" in page.one("#panel").text, "the panel of the average")
@@ -255,6 +225,7 @@ def test_on_a_phone_nothing_is_cut_off(page: Page) -> None:
     page.look(390)
     page.one(f"#{NAME} tbody td a").click()
     page.wait("#panel .copy")
+    page.one("#add").click()
     for name in ("document.documentElement", "document.getElementById('panel')"):
         assert page.run(f"const node = {name}; return node.scrollWidth <= node.clientWidth + 1")
 
@@ -272,6 +243,7 @@ def test_mean_ranks(page: Page) -> None:
 def test_names_for_screen_readers(page: Page) -> None:
     page.one(f"#{NAME} tbody td a").click()
     page.wait("#panel .copy")
+    page.one("#add").click()
     nameless = """
         const named = (node) => node.ariaLabel || node.textContent.trim() || node.labels?.length;
         const controls = [...document.querySelectorAll("a, button, input, select, summary, svg.plot")];
@@ -339,6 +311,7 @@ def test_ten_thousand_runs(browser: Page, folder: Path, tmp_path: Path) -> None:
     path.write_text(render("quick", counts, sections, [], [], data, ".."))
     browser.open(path)
     assert "10,008 of 10,008 runs done" in browser.one(".lead").text
+    assert browser.one(".beside h2").is_displayed()  # no table was asked for
     assert browser.run("return document.querySelectorAll('td a').length") == 139 * 24
     browser.run("location.hash = arguments[0]", names[-1])
     assert browser.wait("#panel-title").text == "Method 138 · FMNIST Column 23"
@@ -353,6 +326,8 @@ def test_the_command_of_a_cell_gives_the_same_bits(
     words = ["table", "name=fedsdc_table2", "rows=fedsdc_m1", "seeds=1", "launcher=inline"]
     assert cli(*words).out.endswith("report: results/report/index.html\n")
     cells = packed_cells(tmp_path / "results" / "report" / "index.html")
+    text = (tmp_path / "results" / "report" / "index.html").read_text()
+    assert text.index('<section id="fedsdc_table2"') < text.index('<details id="others"')
     packed = base64.b64decode(cells["fedsdc_table2/fedsdc_m1/niid1"])
     command = json.loads(zlib.decompress(packed, wbits=-15))["command"]
     monkeypatch.setattr("benchmark.cli.table.report_of_all", lambda *_: "")  # takes seconds, is not looked at

@@ -4,7 +4,7 @@ import base64
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import resources
@@ -130,12 +130,14 @@ def render(
     details: Mapping[str, Any],
     root: str,
     newest: str = "",
+    asked: Collection[str] = (),
 ) -> str:
     """The whole file. Its policy allows the browser no request, and no script but those that are embedded.
 
     ``counts``: planned runs by state. ``sections``: the tables that have runs. ``absent``: (title, name, command) of
     those without. ``texts``: tables of analyses. ``details``: packed details of cells and partitions, for the scripts.
     ``root``: path from the page to the results folder. ``newest``: day of the newest run; empty if there is none.
+    ``asked``: names of the tables that come first; overview and other tables are folded. Empty: the overview, then all.
     """
     environment = Environment(
         loader=PackageLoader("benchmark.reports.render", "html"),
@@ -144,11 +146,11 @@ def render(
     environment.filters["full_label"] = full_label
     folder = resources.files(__package__)
     scripts = [(folder / "vendored" / name).read_text() for name in LIBRARIES]
-    scripts += [(folder / name).read_text() for name in ("charts.js", "report.js")]
+    scripts += [(folder / name).read_text() for name in ("charts.js", "report.js", "compare.js")]
     digests = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in scripts]
     ranks = {section.table.name: section.ranks for section in sections if section.ranks}
     return environment.get_template("page.html.jinja").render(
-        preset=preset, counts=counts, sections=sections, absent=absent, texts=texts, newest=newest,
+        preset=preset, counts=counts, sections=sections, absent=absent, texts=texts, newest=newest, asked=asked,
         data={**details, "ranks": ranks, "root": root},
         style=(folder / "style.css").read_text(),
         scripts=scripts,

@@ -1,5 +1,5 @@
 "use strict";
-/* Controls of the report. The address after # names the opened cell, so that a link to it can be shared. */
+/* Controls of the tables, and the panel of a cell. */
 
 const $ = (selector, root = document) => root.querySelector(selector);
 const $$ = (selector, root = document) => [...root.querySelectorAll(selector)];
@@ -14,8 +14,8 @@ const unpack = async (text) => {
 
 /* Theme: the system's, until the button says otherwise. */
 const dark = matchMedia("(prefers-color-scheme: dark)");
-const theme = (chosen) => {
-  if (chosen) document.documentElement.dataset.theme = chosen;
+const theme = (wanted) => {
+  if (wanted) document.documentElement.dataset.theme = wanted;
   const now = document.documentElement.dataset.theme ?? (dark.matches ? "dark" : "light");
   $("#theme").textContent = now === "dark" ? "Light" : "Dark";
   $("#theme").setAttribute("aria-label", now === "dark" ? "Switch to light colours" : "Switch to dark colours");
@@ -28,15 +28,27 @@ theme(stored());
 dark.addEventListener("change", () => theme());
 $("#theme").addEventListener("click", () => stored(theme(theme() === "dark" ? "light" : "dark")));
 
-/* Tables: what cells show, filters, order. */
-const number = (cell, view) => (view in cell.dataset ? Number(cell.dataset[view]) : null);
-const fits = (text, words) => words.length === 0 || words.some((word) => text.toLowerCase().includes(word));
-const wordsOf = (input) => input.value.toLowerCase().split(",").map((word) => word.trim()).filter(Boolean);
+/* The filter hides tables, rows and columns. Its words: KEY=PATTERN,..., or a part of a method's name. */
+const KEYS = ["row", "column", "method", "paper", "table", "name"];
+const sections = $$("section[data-view]");
+const others = $("#others");
 
-const filter = (section) => {
-  const rows = wordsOf($(".rows", section)), columns = wordsOf($(".columns", section));
-  const heads = $$("thead tr:last-child th", section).slice(1);
-  const hidden = heads.map((head) => !fits(head.dataset.name, columns));
+const patternOf = (text) =>
+  new RegExp(`^${text.replace(/[[\](){}.+^$|\\]/g, "\\$&").replaceAll("*", ".*").replaceAll("?", ".")}$`, "i");
+const wordsOf = (text) => text.replace(/,\s+/g, ",").split(/\s+/).filter(Boolean).map((word) => {
+  const [, key, list] = word.match(/^([^=]+?)s?=(.*)$/) ?? [word, "label", word.replace(/[^,]+/g, "*$&*")];
+  return { key, patterns: list.split(",").filter(Boolean).map(patternOf) };
+});
+
+const filterSection = (section, fits) => {
+  const { paper, table, name } = section.dataset;
+  const heads = $$("thead tr:last-child th", section).slice(1), rows = $$("tbody tr", section);
+  const hidden = heads.map((head) => !fits({ column: [head.dataset.column, head.dataset.name] }));
+  for (const row of rows) {
+    const label = $("th", row).firstChild.textContent.trim();
+    row.hidden = !fits({ row: [row.dataset.row, label], method: [row.dataset.method], label: [label] });
+    $$("td", row).forEach((cell, k) => (cell.hidden = hidden[k]));
+  }
   heads.forEach((head, k) => (head.hidden = hidden[k]));
   let place = 0;
   for (const group of $$(".groups th", section)) {
@@ -46,15 +58,31 @@ const filter = (section) => {
     group.colSpan = left || 1;
     place += size;
   }
-  let shown = 0;
-  for (const row of $$("tbody tr", section)) {
-    row.hidden = !fits($("th", row).textContent, rows);
-    shown += !row.hidden;
-    $$("td", row).forEach((cell, k) => (cell.hidden = hidden[k]));
-  }
-  say(`${shown} rows and ${hidden.filter((gone) => !gone).length} columns are shown`);
+  section.hidden = !fits({ paper: [paper], table: [table], name: [name] }) || rows.every((row) => row.hidden) || hidden.every(Boolean);
 };
 
+const filter = () => {
+  const words = wordsOf($("#filter").value);
+  const unknown = words.find(({ key }) => !["label", ...KEYS].includes(key));
+  const expected = `${KEYS.slice(0, -1).join(", ")} or ${KEYS.at(-1)}`;
+  for (const section of sections)
+    filterSection(section, (texts) => words.every(({ key, patterns }) =>
+      !(key in texts) || !patterns.length || patterns.some((pattern) => texts[key].some((text) => pattern.test(text)))));
+  $$(".beside").forEach((part) => (part.hidden = words.length > 0));
+  const shown = sections.filter((section) => !section.hidden);
+  if (others && words.length) others.open = shown.some((section) => others.contains(section));
+  const count = (selector, noun) => {
+    const size = d3.sum(shown, (section) => $$(selector, section).filter((node) => !node.hidden).length);
+    return `${size} ${noun}${size === 1 ? "" : "s"}`;
+  };
+  $("#matches").textContent = !words.length ? "" : unknown ? `${unknown.key}: expected ${expected}.`
+    : !shown.length ? `Nothing matches. Expected part of a method’s name, or KEY=PATTERN,… with ${expected}, as in row=fed*.`
+      : `Shown: ${count("tbody tr", "row")} and ${count("[data-column]", "column")} in ${shown.length} of ${sections.length} tables.`;
+};
+$("#filter").addEventListener("input", filter);
+
+/* What cells show, and the order of rows. */
+const number = (cell, view) => (view in cell.dataset ? Number(cell.dataset[view]) : null);
 const ORDERS = { none: "descending", descending: "ascending", ascending: "none" };
 const sort = (section, head, order) => {
   const heads = $$("thead tr:last-child th", section), place = heads.indexOf(head);
@@ -70,13 +98,12 @@ const sort = (section, head, order) => {
   body.append(...rows);
 };
 
-for (const section of $$("section[data-view]")) {
+const measure = () => sections.forEach((section) => section.style.setProperty("--first", `${$("tbody th", section).offsetWidth}px`));
+measure();
+others?.addEventListener("toggle", measure);
+for (const section of sections) {
   [...$("tbody", section).rows].forEach((row, k) => (row.dataset.place = k));
-  section.style.setProperty("--first", `${$("tbody th", section).offsetWidth}px`);
-  section.addEventListener("input", (event) => {
-    if (event.target.type === "search") filter(section);
-    if (event.target.type === "radio") section.dataset.view = event.target.value;
-  });
+  section.addEventListener("input", (event) => (section.dataset.view = event.target.value));
   section.addEventListener("change", () => {
     const head = $("[aria-sort$=cending]", section);
     if (head) sort(section, head, head.getAttribute("aria-sort"));
@@ -104,11 +131,11 @@ document.addEventListener("click", async (event) => {
 
 /* Mean ranks are drawn when they are first seen. */
 const drawRanks = (figure) => {
-  const found = data.ranks[figure.dataset.table];
+  const ranking = data.ranks[figure.dataset.table];
   if (figure.childElementCount) return;
-  const left = found.left_out.length ? ` Not ranked, as runs are missing: ${found.left_out.join(", ")}.` : "";
-  figure.append(rankChart(found, figure.clientWidth || 640), element("figcaption", {},
-    `Mean rank over ${found.blocks} blocks (column and seed). Bars join methods whose mean ranks differ by less than ${found.critical.toFixed(2)}, the critical difference (Nemenyi, 5 %).${left}`));
+  const left = ranking.left_out.length ? ` Not ranked, as runs are missing: ${ranking.left_out.join(", ")}.` : "";
+  figure.append(rankChart(ranking, figure.clientWidth || 640), element("figcaption", {},
+    `Mean rank over ${ranking.blocks} blocks (column and seed). Bars join methods whose mean ranks differ by less than ${ranking.critical.toFixed(2)}, the critical difference (Nemenyi, 5 %).${left}`));
 };
 const seen = new IntersectionObserver((entries) => entries.filter((entry) => entry.isIntersecting).forEach((entry) => drawRanks(entry.target)));
 $$("figure.ranks").forEach((figure) => seen.observe(figure));
@@ -128,11 +155,12 @@ const tableOf = (caption, heads, rows) =>
     element("thead", {}, element("tr", {}, ...heads.map((head) => element("th", { scope: "col" }, head)))),
     element("tbody", {}, ...rows.map((row) => element("tr", {}, ...row.map((value, k) =>
       k ? element("td", {}, value ?? "–") : element("th", { scope: "row" }, value)))))));
-const legendOf = (runs) => element("p", { class: "seeds" }, ...runs.map((run) =>
-  element("span", { style: `--colour:${seedColour(run.seed)}` }, `seed ${run.seed}`)));
+const legendOf = (entries) => element("p", { class: "seeds" }, ...entries.map(([colour, text]) =>
+  element("span", { style: `--colour:${colour}` }, text)));
 const words = (value) => (value === null ? "–" : typeof value === "string" ? value : JSON.stringify(value));
 const together = (runs, key) => [...new Set(runs.map((run) => run.origin?.[key]).filter((value) => value !== undefined))].join(", ");
 const LABELS = { accuracy: "test accuracy (%)", worst_group_accuracy: "worst-group accuracy (%)" };
+const nameOfMetric = (metric) => LABELS[metric] ?? metric.replaceAll("_", " ");
 
 const columnOf = (cell) => $$("tbody tr", cell.closest("section")).map((row) => {
   const other = row.cells[cell.cellIndex];
@@ -145,13 +173,13 @@ const clientsPart = (runs, partitions, width) => {
   const choose = element("select", { "aria-label": "Seed" }, ...runs.map((run) => element("option", { value: run.seed }, `seed ${run.seed}`)));
   const show = () => {
     const run = runs.find((one) => String(one.seed) === choose.value);
-    const known = partitions[run.origin.partition];
-    const clients = known?.counts.length || 1 + Math.max(-1, ...run.clients.cells.map((cell) => cell[1]));
+    const partition = partitions[run.origin.partition];
+    const clients = partition?.counts.length || 1 + Math.max(-1, ...run.clients.cells.map((cell) => cell[1]));
     place.replaceChildren(
       element("h4", {}, "Who took part"),
       run.clients.cells.length ? participationChart(run.clients, clients, width) : element("p", {}, "All clients in every round."),
       element("h4", {}, "Samples of each class"),
-      known?.counts.length ? labelChart(known.counts, known.class_names, width) : element("p", {}, "The partition’s statistics are not in the results folder."),
+      partition?.counts.length ? labelChart(partition.counts, partition.class_names, width) : element("p", {}, "The partition’s statistics are not in the results folder."),
     );
   };
   choose.addEventListener("change", show);
@@ -159,15 +187,15 @@ const clientsPart = (runs, partitions, width) => {
   return part("Clients", runs.length > 1 ? choose : null, place);
 };
 
-const configurationPart = (found) => {
-  if (found.average_of.length) return null;
-  const rows = found.config.map(([key, own, other]) => [key, words(own), words(other)]);
+const configurationPart = (details) => {
+  if (details.average_of.length) return null;
+  const rows = details.config.map(([key, own, other]) => [key, words(own), words(other)]);
   return part("Configuration", rows.length
-    ? tableOf(`Settings that differ from ${found.baseline}`, ["setting", "here", found.baseline], rows)
-    : element("p", {}, `The same as ${found.baseline} in this column.`),
-  found.tuned ? element("p", {}, `Tuned values: ${found.tuned}`) : null,
+    ? tableOf(`Settings that differ from ${details.baseline}`, ["setting", "here", details.baseline], rows)
+    : element("p", {}, `The same as ${details.baseline} in this column.`),
+  details.tuned ? element("p", {}, `Tuned values: ${details.tuned}`) : null,
   element("details", {}, element("summary", {}, "All settings, and what set them"),
-    tableOf("All settings", ["setting", "value", "set in"], found.sources.map(([key, value, source]) => [key, words(value), source]))));
+    tableOf("All settings", ["setting", "value", "set in"], details.sources.map(([key, value, source]) => [key, words(value), source]))));
 };
 
 const costPart = (runs) => {
@@ -178,7 +206,7 @@ const costPart = (runs) => {
   element("p", { class: "hint" }, keys.length ? "Numbers and samples are those on top of FedAvg’s." : "Sends and computes what FedAvg does."));
 };
 
-const originPart = (found, runs) => part("Origin",
+const originPart = (details, runs) => part("Origin",
   runs.length ? listed([
     ["commit", together(runs, "commit") + (runs.some((run) => run.origin.dirty) ? " (with changes that were not committed)" : "")],
     ["versions", `Python ${together(runs, "python")}, PyTorch ${together(runs, "torch")}, NumPy ${together(runs, "numpy")}`],
@@ -186,64 +214,59 @@ const originPart = (found, runs) => part("Origin",
     ...(runs.some((run) => run.other) ? [["code", [...new Set(runs.map((run) => run.other).filter(Boolean))].join(", ")]] : []),
     ["data", together(runs, "fingerprint")], ["partition", together(runs, "partition")],
   ]) : null,
-  element("ul", { class: "folders" }, ...found.runs.filter((run) => run.run).flatMap((run) => run.run.split(";")).map((path) =>
+  element("ul", { class: "folders" }, ...details.runs.filter((run) => run.run).flatMap((run) => run.run.split(";")).map((path) =>
     element("li", {}, element("a", { href: `${data.root}/${path}/`.split("/").map(encodeURIComponent).join("/") }, path)))));
 
+const titleOf = (cell) => {
+  const head = $$("thead tr:last-child th", cell.closest("section"))[cell.cellIndex];
+  return `${$("th", cell.parentElement).firstChild.textContent.trim()} · ${head.dataset.name}`;
+};
+
+const showPanel = (eyebrow, title, ...buttons) => {
+  const close = element("button", { type: "button", class: "close", "aria-label": "Close" }, "×");
+  close.addEventListener("click", () => panel.close());
+  const body = element("div", { class: "body" });
+  panel.replaceChildren(element("header", {}, element("div", {}, element("p", { class: "eyebrow" }, eyebrow),
+    element("h2", { id: "panel-title" }, title)), ...buttons, close), body);
+  if (!panel.open) panel.showModal();
+  panel.scrollTop = 0;
+  return body;
+};
+
+const seedsPart = (details, rows, own, label, width) => part("Seeds",
+  seedChart(rows, own, label, width),
+  element("p", { class: "hint" }, "Dots: seeds; line: mean; diamond: published. This method in colour."),
+  tableOf("Value and outcome of each seed", ["seed", label, "outcome"], details.runs.map((run) =>
+    [String(run.seed), run.value, run.message ? `${run.outcome}, ${run.message}` : run.outcome])));
+
 const open = async (name, cell) => {
-  const found = await unpack(data.cells[name]);
+  const details = await unpack(data.cells[name]);
   const section = cell.closest("section"), label = section.dataset.label;
-  const head = $$("thead tr:last-child th", section)[cell.cellIndex];
-  const runs = found.runs.filter((run) => run.curves);
+  const runs = details.runs.filter((run) => run.curves);
   const partitions = {};
   for (const key of new Set(runs.map((run) => run.origin.partition))) if (data.partitions[key]) partitions[key] = await unpack(data.partitions[key]);
   if (location.hash.slice(1) !== name) return; // another cell was opened meanwhile
   const rows = columnOf(cell), own = rows.find((row) => row.own);
-  const close = element("button", { type: "button", class: "close", "aria-label": "Close" }, "×");
-  close.addEventListener("click", () => panel.close());
-  const body = element("div", { class: "body" });
-  panel.replaceChildren(element("header", {}, element("div", {}, element("p", { class: "eyebrow" }, $(".grid", section).getAttribute("aria-label")),
-    element("h2", { id: "panel-title" }, `${own.label} · ${head.dataset.name}`)), close), body);
-  if (!panel.open) panel.showModal();
-  panel.scrollTop = 0;
+  const body = showPanel($(".grid", section).getAttribute("aria-label"), titleOf(cell), pickButton(name));
   const width = Math.max(260, body.clientWidth - 4);
   const named = (group) => group.split(",").map((text) => {
     const [kind, k] = text.split("=");
     return Object.values(partitions)[0]?.[`${kind}_names`]?.[k] ?? text.replace("=", " ");
   }).join(" · ");
   const metrics = [...new Set(runs.flatMap((run) => Object.keys(run.curves)))];
-  const bad = found.runs.filter((run) => run.value === null);
+  const seeds = legendOf(runs.map((run) => [seedColour(run.seed), `seed ${run.seed}`]));
   body.append(...[
-    part("Seeds", seedChart(rows, own, label, width),
-      element("p", { class: "hint" }, "Dots: seeds; line: mean; diamond: published. This method in colour."),
-      bad.length ? element("p", { class: "gaps" }, bad.map((run) => `seed ${run.seed}: ${run.outcome}${run.message ? `, ${run.message}` : ""}`).join("; ")) : null),
-    metrics.length ? part("Learning curves", legendOf(runs), ...metrics.map((metric) => curveChart(runs, metric, LABELS[metric] ?? metric.replaceAll("_", " "), width))) : null,
-    runs.some((run) => Object.keys(run.groups).length) ? part("Accuracy by class and group", legendOf(runs), groupChart(runs, named, width)) : null,
+    seedsPart(details, rows, own, label, width),
+    metrics.length ? part("Learning curves", seeds, ...metrics.map((metric) => curveChart(runs, metric, nameOfMetric(metric), width))) : null,
+    runs.some((run) => Object.keys(run.groups).length) ? part("Accuracy by class and group", seeds.cloneNode(true), groupChart(runs, named, width)) : null,
     runs.length ? clientsPart(runs, partitions, width) : null,
-    found.average_of.length ? part("Average of", element("ul", {}, ...found.average_of.map((other) =>
+    details.average_of.length ? part("Average of", element("ul", {}, ...details.average_of.map((other) =>
       element("li", {}, element("a", { href: `#${other}` }, decodeURIComponent(other.split("/")[2])))))) : null,
-    configurationPart(found),
+    configurationPart(details),
     runs.length ? costPart(runs) : null,
-    originPart(found, runs),
-    part(found.complete ? "Repeat it" : "Carry out what is missing",
-      element("p", { class: "command" }, element("code", {}, found.command), element("button", { type: "button", class: "copy" }, "Copy")),
-      element("p", { class: "hint" }, found.complete ? "At the commit above. It writes into a new folder, and gives the same bits on the same kind of device." : "In the project’s folder.")),
+    originPart(details, runs),
+    part(details.complete ? "Repeat it" : "Carry out what is missing",
+      element("p", { class: "command" }, element("code", {}, details.command), element("button", { type: "button", class: "copy" }, "Copy")),
+      element("p", { class: "hint" }, details.complete ? "At the commit above. It writes into a new folder, and gives the same bits on the same kind of device." : "In the project’s folder.")),
   ].filter(Boolean));
 };
-
-const route = () => {
-  const name = location.hash.slice(1);
-  const link = name in data.cells ? $(`td a[href="#${CSS.escape(name)}"]`) : null;
-  if (link) {
-    link.scrollIntoView({ block: "nearest", inline: "nearest" });
-    open(name, link.closest("td"));
-  } else if (panel.open) panel.close();
-};
-panel.addEventListener("close", () => {
-  const link = $(`td a[href="#${CSS.escape(location.hash.slice(1))}"]`);
-  if (!link) return;
-  history.replaceState(null, "", `#${link.closest("section").id}`);
-  link.focus({ preventScroll: true });
-});
-panel.addEventListener("click", (event) => event.target === panel && panel.close());
-addEventListener("hashchange", route);
-route();
