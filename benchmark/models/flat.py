@@ -130,7 +130,7 @@ class FlatModel:
             parameter.grad = None
 
     def collect_gradients(self) -> None:
-        """Copy the gradients of the last backward pass to ``g``, in one kernel on a GPU; zeros for unused parameters."""
+        """Copy the gradients of the last backward pass to ``g``, in one kernel on a GPU; zeros for those unused."""
         gradients = [(place, p.grad) for p, place in self._gradients[self.head_key]]
         used = [(place, gradient) for place, gradient in gradients if gradient is not None]
         if len(used) < len(gradients):
