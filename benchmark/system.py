@@ -30,6 +30,12 @@ LEFT_SECONDS = 3600.0
 PARENT_SECONDS = 0.5
 """Time between two looks whether the parent of a process lives."""
 
+NO_GPU_MEMORY = "OutOfMemoryError"
+"""The class of torch's error when a GPU has no memory left."""
+
+_NO_GPU_MEMORY = re.compile("CUDA error: out of memory|CU(BLAS|DNN)_STATUS_ALLOC_FAILED")
+"""The same from CUDA's libraries, under other classes."""
+
 _REFUSED = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE, errno.EROFS, errno.EACCES, errno.EPERM)
 
 _NO_MEMORY = re.compile(
@@ -41,6 +47,11 @@ NO_MEMORY = (
     "there is not enough memory. Let fewer programs or workers (workers=NUMBER) run at the same time, raise the limit "
     "(`ulimit -v`, or launcher.mem on a cluster), or use smaller batches (train.batch_size, evaluation.batch_size)."
 )
+
+
+def kind_of(error: BaseException) -> str:
+    """The name of an error's class; `NO_GPU_MEMORY` for every error that says that a GPU has no memory left."""
+    return NO_GPU_MEMORY if _NO_GPU_MEMORY.search(str(error)) else type(error).__name__
 
 
 def explain(error: BaseException, what: str = "a file") -> str | None:

@@ -34,7 +34,7 @@ IDENTITY = (*GROUPS, "train", "evaluation", "precision")
 FORMAT = 2
 """Version of what a run writes; part of its identity."""
 
-HASHED_UNLESS_DEFAULT = (("dataset", "rest"),)
+HASHED_UNLESS_DEFAULT = (("dataset", "rest"), ("precision", "tf32"))
 """Keys that are left out of the hash while they have their default. Add every new key, so that no old hash moves."""
 
 
@@ -159,6 +159,9 @@ class PrecisionConfig(_Node):
     """Number formats and compilation; they change bits, so they are part of the identity."""
 
     amp: bool = Field(False, description="bf16 autocast")
+    tf32: bool = Field(
+        False, description="TF32 in convolutions and products on a GPU: faster, with 10 bits after the point"
+    )
     channels_last: bool = Field(True, description="memory format of images; the faster one on CPU")
     compile: bool = Field(
         False, description="torch.compile of the body; slower on a CPU (docs/performance.md)"

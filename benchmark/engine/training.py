@@ -198,10 +198,11 @@ class LocalTrainer:
         one = torch.ones((), dtype=w.dtype, device=w.device)  # else every backward pass makes its own
 
         def gradient(x: Tensor, y: Tensor, index: Tensor) -> Tensor:
-            g.zero_()
+            model.forget_gradients()
             with precision:
                 objective, ce = self._objective(with_loss, x, y, index)
             objective.backward(one)
+            model.collect_gradients()
             return ce.detach()
 
         def step(x: Tensor, y: Tensor, index: Tensor) -> tuple[Tensor, bool]:

@@ -9,7 +9,6 @@ from benchmark.launch.pool import Pool
 from benchmark.launch.resources import assign_devices
 from benchmark.launch.settings import LocalSettings
 from benchmark.launch.tasks import (
-    NO_GPU_MEMORY,
     WORKER_DIED,
     Listener,
     Outcome,
@@ -21,6 +20,7 @@ from benchmark.launch.tasks import (
 from benchmark.launch.worker import attempt, load
 from benchmark.runs.lease import BEAT_SECONDS
 from benchmark.runs.status import RunState
+from benchmark.system import NO_GPU_MEMORY
 
 
 def launch(

@@ -22,7 +22,7 @@ RUN_WORK = "benchmark.runs.execute:work"
 Work = Callable[[Any, Callable[[], bool]], tuple[str, ...]]
 """``work(payload, stop())`` returns the fields of a `benchmark.runs.status.RunResult`. An exception is a failure."""
 
-WORKER_DIED, NO_GPU_MEMORY = "WorkerDied", "OutOfMemoryError"
+WORKER_DIED = "WorkerDied"
 """Errors of an `Outcome` that come from the system, and may not come again: the second one is torch's."""
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)

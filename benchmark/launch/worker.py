@@ -17,7 +17,7 @@ from multiprocessing.connection import Connection
 
 from benchmark.launch.tasks import Outcome, Task, Work
 from benchmark.runs.status import RunResult, RunState
-from benchmark.system import end_with_parent, explain
+from benchmark.system import end_with_parent, explain, kind_of
 
 
 def load(work: str) -> Work:
@@ -37,8 +37,8 @@ def attempt(work: Work, task: Task, stop: Callable[[], bool]) -> Outcome:
         state, message, *error = work(task.payload, stop)
         result = RunResult(RunState(state), message, *error)
     except (Exception, SystemExit) as raised:  # noqa: BLE001 - other tasks must go on, whatever one raises
-        name = type(raised).__name__
-        summary = f"{name}: {raised}".strip().rstrip(":").splitlines()[0]
+        name = kind_of(raised)
+        summary = f"{type(raised).__name__}: {raised}".strip().rstrip(":").splitlines()[0]
         trace = "".join(traceback.format_exception(raised)).rstrip()
         result = RunResult(RunState.FAILED, f"{summary}\n{trace}", name)
     return Outcome(task.key, result.state, result.message, time.perf_counter() - began, result.error)

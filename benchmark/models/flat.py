@@ -34,7 +34,7 @@ def _groups(net: Net) -> dict[int, str]:
 
 
 class FlatModel:
-    """A network whose parameters are views into one vector ``w`` [d] and whose gradients are views into ``g`` [d].
+    """A network whose parameters are views into one vector ``w`` [d]; its gradients are collected in ``g`` [d].
 
     The classifier comes last in the vector, so that other classifiers (``heads``, by key; their first values are
     ``initial_heads``) can replace it: after `use_head`, ``w``, ``g`` and ``layout`` are those of the body and that
@@ -91,7 +91,6 @@ class FlatModel:
             view = entry.view(self._w)
             view.copy_(parameter.data)
             parameter.data = view
-            parameter.grad = entry.view(self._g)
 
     def _bind_buffers(self) -> None:
         named = list(self.net.named_buffers())
@@ -114,6 +113,31 @@ class FlatModel:
         self.layout = self.layouts[key]
         self.w = self._w[: self.layout.size]
         self.g = self._g[: self.layout.size]
+
+    @cached_property
+    def _gradients(self) -> dict[str | None, list[tuple[nn.Parameter, Tensor]]]:
+        """The parameters of the body and of each classifier, and the places of their gradients in ``g``."""
+        places = {}
+        body = dict(self.net.body.named_parameters(prefix="body"))
+        for key, head in self._heads.items():
+            named = body | dict(head.named_parameters(prefix="classifier"))
+            places[key] = [(named[e.name], e.view(self._g)) for e in self.layouts[key].entries]
+        return places
+
+    def forget_gradients(self) -> None:
+        """Let the next backward pass make new gradients. Adding to old ones takes a kernel for each parameter."""
+        for parameter, _ in self._gradients[self.head_key]:
+            parameter.grad = None
+
+    def collect_gradients(self) -> None:
+        """Copy the gradients of the last backward pass to ``g``, in one kernel on a GPU; zeros for those unused."""
+        gradients = [(place, p.grad) for p, place in self._gradients[self.head_key]]
+        used = [(place, gradient) for place, gradient in gradients if gradient is not None]
+        if len(used) < len(gradients):
+            self.g.zero_()
+        if used:
+            places, values = zip(*used, strict=True)
+            torch._foreach_copy_(places, values)
 
     @cached_property
     def _frozen_modules(self) -> tuple[nn.Module, dict[str | None, nn.Module]]:

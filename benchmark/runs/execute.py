@@ -31,7 +31,7 @@ from benchmark.runs.origin import meta_of, origin_of
 from benchmark.runs.status import RunResult, RunState, Status, differences
 from benchmark.runs.store import DamagedError, ResultsFolder, RunFolder, final_values
 from benchmark.runs.writer import RunWriter
-from benchmark.system import explain
+from benchmark.system import explain, kind_of
 
 log = logging.getLogger("fedtables")
 
@@ -112,6 +112,11 @@ def _execute(config: RunConfig, folder: RunFolder, progress: Progress, stop: Sto
             threadpool_limits(config.runtime.threads)
             # Otherwise cuDNN chooses its algorithms by measured time, and a repeated run gives other bits.
             torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = True, False
+            numbers = (
+                "tf32" if config.precision.tf32 else "ieee"
+            )  # torch's own default is TF32 in convolutions only
+            torch.backends.cuda.matmul.fp32_precision = numbers
+            torch.backends.cudnn.conv.fp32_precision = numbers  # type: ignore[attr-defined]
             ended = _outcome(folder)  # by a process that had the lease before
             if ended is not None:
                 return ended
@@ -139,7 +144,7 @@ def _execute(config: RunConfig, folder: RunFolder, progress: Progress, stop: Sto
             if explained is not None:
                 raise UserError(explained) from error
             where = f"traceback in {folder.path / 'log.txt'}"
-            return RunResult(RunState.FAILED, f"{message} ({where})", type(error).__name__)
+            return RunResult(RunState.FAILED, f"{message} ({where})", kind_of(error))
 
 
 def _open(config: RunConfig, writer: RunWriter, progress: Progress, stop: Stop, started: float) -> RunSession:

@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from command_line import FAKE_RUN
 
 from benchmark.errors import ConfigError
-from benchmark.system import NO_MEMORY, explain, remove_leftovers, require_open_files
+from benchmark.system import NO_GPU_MEMORY, NO_MEMORY, explain, kind_of, remove_leftovers, require_open_files
 
 COMMAND = f"{sys.executable} -m benchmark"
 
@@ -123,6 +124,24 @@ def test_open_files_are_raised_as_far_as_allowed(monkeypatch: pytest.MonkeyPatch
 )
 def test_too_little_memory(error: BaseException, explained: bool) -> None:
     assert explain(error) == (NO_MEMORY if explained else None)
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB."), NO_GPU_MEMORY),
+        (torch.AcceleratorError("CUDA error: out of memory"), NO_GPU_MEMORY),
+        (
+            RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
+            NO_GPU_MEMORY,
+        ),
+        (RuntimeError("cuDNN error: CUDNN_STATUS_ALLOC_FAILED"), NO_GPU_MEMORY),
+        (torch.AcceleratorError("CUDA error: an illegal memory access was encountered"), "AcceleratorError"),
+        (ZeroDivisionError("on purpose"), "ZeroDivisionError"),
+    ],
+)
+def test_a_gpu_without_memory_has_one_name(error: BaseException, kind: str) -> None:
+    assert kind_of(error) == kind
 
 
 def test_a_file_of_a_server_that_is_gone() -> None:

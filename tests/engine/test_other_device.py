@@ -5,8 +5,9 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import pytest
+import torch
 from shadow_device import register
-from shadow_runs import Comparison, Mistake, compare, reaction
+from shadow_runs import Comparison, Mistake, compare, draws_after_seeding, reaction
 
 from benchmark.config.compose import group_names, load_group
 from benchmark.models.networks import model_names
@@ -185,7 +186,7 @@ BUFFERS = "benchmark.models.flat:FlatModel._bind_buffers"
         ("methods.fedpac:FedPAC.receive", ".to(heads)", ".to(heads.dtype)", {"method": "fedpac"}, "MixedDevices"),
         ("methods.shared.fast:inter_class", ", device=y.device", "", {"method": "fedmr"}, "MixedDevices"),
         ("benchmark.engine.evaluation:predict", "predicted.cpu()", "predicted", {}, "TypeError"),
-        (SEED, "torch.manual_seed(", "torch.default_generator.manual_seed(", {"train": {"augment": "crop_flip"}}, "w"),
+        (SEED, 'device.type != "cpu"', "False", {"train": {"augment": "crop_flip"}}, "w"),
         ("methods.core.vectors:combine", "c.to(updates.device)", "c", {"method": "fedgh"}, "MixedDevices"),
         ("methods.core.vectors:gram", "total.cpu()", "total", {"method": "fedld_principal"}, "MixedDevices"),
         (BUFFERS, "torch.bool, device=self._w.device", "torch.bool", RESNET, "MixedDevices"),
@@ -201,6 +202,11 @@ def test_mistakes_are_caught(
     """Each goes unseen on the CPU, where the same mistaken code runs to its end."""
     differences = elsewhere(compare, layers, Mistake(function, right, wrong)).differences
     assert differences[0].split(":")[0] == expected
+
+
+def test_seeding_touches_no_other_device(elsewhere: Callable[..., Any]) -> None:
+    expected = float(torch.rand((), generator=torch.Generator().manual_seed(7)))
+    assert elsewhere(draws_after_seeding, 7) == [expected, expected]
 
 
 def test_a_wait_in_a_step_is_caught(elsewhere: Compare) -> None:

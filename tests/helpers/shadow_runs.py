@@ -20,6 +20,7 @@ from tiny_runs import folder_of, tiny
 
 from benchmark.config.schema import RunConfig
 from benchmark.engine.clients import ClientSide
+from benchmark.engine.randomness import seed_torch
 from benchmark.engine.training import LocalTrainer
 from benchmark.runs import build, checkpoint
 from benchmark.runs.execute import execute
@@ -161,3 +162,10 @@ def reaction(expression: str) -> str | list[str]:
         except (RuntimeError, TypeError) as error:
             return type(error).__name__
         return [wait.operation for wait in shadow_device.waits[before:]]
+
+
+def draws_after_seeding(seed: int) -> list[float]:
+    """A draw on the CPU and one on the device after `seed_torch`. torch.manual_seed cannot be called meanwhile."""
+    with shadow_device.device(), mock.patch("torch.manual_seed", None):
+        seed_torch(seed, torch.device("shadow"))
+        return [float(torch.rand(())), float(torch.rand((), device="shadow").cpu())]

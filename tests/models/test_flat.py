@@ -40,9 +40,12 @@ def test_gradients_and_statistics_are_views(channels_last: bool) -> None:
     if channels_last:
         x = x.contiguous(memory_format=torch.channels_last)
     g, w, buffers = flat.g, flat.w, flat.buffers
-    for number in (1, 2):  # the second time on top of the first: everything is still a view of the vectors
+    for number in (1, 2):  # the second time at other values: the gradients are new
+        plain.zero_grad()
         F.cross_entropy(plain(x), y).backward()
+        flat.forget_gradients()
         F.cross_entropy(flat.net(x), y).backward()
+        flat.collect_gradients()
         for (_, parameter), entry in zip(plain.named_parameters(), flat.layout.entries, strict=True):
             view = entry.view(flat.g)
             assert view.shape == parameter.shape
@@ -58,6 +61,17 @@ def test_gradients_and_statistics_are_views(channels_last: bool) -> None:
         near(flat.net.eval()(x).detach(), plain.eval()(x).detach(), 1e-12)
         plain.train(), flat.net.train()
     assert flat.g is g and flat.w is w and flat.buffers is buffers
+
+
+def test_an_unused_parameter_has_no_gradient() -> None:
+    """Here the classifier's; what an earlier pass has left in g does not stay."""
+    flat = FlatModel(some_net())
+    flat.g.fill_(7.0)
+    flat.forget_gradients()
+    flat.net.features(images()).sum().backward()
+    flat.collect_gradients()
+    assert float(flat.g[flat.body_size :].abs().max()) == 0.0
+    assert 0.0 < float(flat.g[: flat.body_size].abs().max()) < 7.0
 
 
 def test_layout_has_groups_by_type_of_layer_no_gaps_and_the_head_last() -> None:
@@ -105,6 +119,7 @@ def test_other_heads_take_the_classifiers_place(channels_last: bool) -> None:
             near(flat.frozen(flat.w, flat.buffers).features(x), flat.net.features(x), 1e-14)
             given_head = Head(key, flat.initial_heads[key])
             near(flat.frozen(flat.w, flat.buffers, given_head).logits(x), head(flat.net.features(x)), 1e-14)
-        flat.g.zero_()
+        flat.forget_gradients()
         flat.net(x).sum().backward()
+        flat.collect_gradients()
         assert bool((flat.g[flat.body_size :] != 0).all())
