@@ -30,6 +30,9 @@ LEFT_SECONDS = 3600.0
 PARENT_SECONDS = 0.5
 """Time between two looks whether the parent of a process lives."""
 
+GPU_MEMORY = "FEDTABLES_GPU_GB"
+"""Environment variable: GB of GPU memory that this process may use."""
+
 NO_GPU_MEMORY = "OutOfMemoryError"
 """The class of torch's error when a GPU has no memory left."""
 

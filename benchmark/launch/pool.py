@@ -24,7 +24,7 @@ from benchmark.launch.settings import LocalSettings
 from benchmark.launch.tasks import WORKER_DIED, Listener, Outcome, StopRequest, Task
 from benchmark.launch.worker import serve
 from benchmark.runs.status import RunState
-from benchmark.system import FILES_PER_WORKER, NO_MEMORY, OPEN_FILES, explain, require_open_files
+from benchmark.system import FILES_PER_WORKER, GPU_MEMORY, NO_MEMORY, OPEN_FILES, explain, require_open_files
 
 log = logging.getLogger(__name__)
 
@@ -70,6 +70,8 @@ class Worker:
         environment = os.environ | dict.fromkeys(THREAD_VARIABLES, str(settings.threads))
         if device is not None:
             environment["CUDA_VISIBLE_DEVICES"] = device
+        if settings.gpu_gb_per_run is not None:
+            environment[GPU_MEMORY] = str(settings.gpu_gb_per_run)
         # A file instead of a pipe: a worker whose launcher has died can still write to it.
         self.output = tempfile.TemporaryFile()  # noqa: SIM115 - closed in `reap`
         self.connection, theirs = Pipe()

@@ -49,8 +49,16 @@ def assign_devices(tasks: int, settings: LocalSettings) -> list[str | None]:
     names = devices or [f"cuda:{index}" for index in range(count)]
     visible: list[str | None] = ["" if cpu_only else _visible(name, names, count) for name in names] or [None]
     if workers is None:
-        workers = len(visible) if count else max(1, usable_cores() // settings.threads)
+        by_cores = max(1, usable_cores() // settings.threads)
+        by_memory = _fitting(settings.gpu_gb_per_run, names) if count and settings.gpu_gb_per_run else None
+        workers = min(by_memory, by_cores) if by_memory else len(visible) if count else by_cores
     return [visible[index % len(visible)] for index in range(min(workers, tasks))]
+
+
+def _fitting(gpu_gb_per_run: float, devices: Sequence[str]) -> int:
+    """How many runs fit on the GPUs by their memory, at least one on each."""
+    memory = {f"cuda:{index}": gigabytes for index, gigabytes in enumerate(gpu_memory())}
+    return sum(max(1, int(memory.get(device, 0.0) // gpu_gb_per_run)) for device in devices)
 
 
 def _visible(device: str, devices: Sequence[str], count: int) -> str:

@@ -15,6 +15,12 @@ class LocalSettings(BaseModel):
         None,
         description="worker processes; null: one per GPU; without a GPU one per usable core (divided by threads)",
     )
+    gpu_gb_per_run: float | None = Field(
+        None,
+        gt=0,
+        description="GB of GPU memory that a run needs, its CUDA context included; as many runs share a GPU as fit, "
+        "and none gets more",
+    )
     threads: PositiveInt = Field(
         1,
         description="cores for each worker; threads=NUMBER sets this and the torch threads of the runs",

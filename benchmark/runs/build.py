@@ -1,6 +1,7 @@
 """From a configuration and its data to a `FederatedRun`."""
 
 import math
+import os
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
@@ -19,6 +20,7 @@ from benchmark.models.flat import FlatModel
 from benchmark.models.networks import build_net
 from benchmark.models.pretrained import read_weights
 from benchmark.runs.data import RunData
+from benchmark.system import GPU_MEMORY
 from benchmark.transforms.augmentation import Normalise, augmentation
 from methods.core.method import Method, asked_heads
 from methods.core.samples import Samples, TwoArrays
@@ -40,10 +42,22 @@ def choose_device(name: str) -> torch.device:
     return torch.device(name)
 
 
+def limit_memory(device: torch.device) -> None:
+    """Let this process use no more of a GPU than its share, whatever runs beside it.
+
+    cuDNN takes another algorithm where memory is short, and with it come other bits.
+    """
+    share = os.environ.get(GPU_MEMORY)
+    if share and device.type == "cuda":
+        total = torch.cuda.get_device_properties(device).total_memory
+        torch.cuda.set_per_process_memory_fraction(min(1.0, float(share) * 1e9 / total), device)
+
+
 def build_run(config: RunConfig, data: RunData, stop: Callable[[], bool] = lambda: False) -> FederatedRun:
     """The federation that a configuration describes. ``stop`` is asked between clients."""
     method = config.build_method()
     device = choose_device(config.runtime.device)
+    limit_memory(device)
     problem = build_problem(config, data, device)
     train, num_clients = config.train, len(data.clients)
     wanted = train.clients_per_round or num_clients

@@ -107,16 +107,7 @@ def _execute(config: RunConfig, folder: RunFolder, progress: Progress, stop: Sto
     with folder.lease() as lease, _log_file(folder):
         writer = RunWriter(folder, lease)
         try:
-            # With another number of threads the last bits of the results may differ.
-            torch.set_num_threads(config.runtime.threads)
-            threadpool_limits(config.runtime.threads)
-            # Otherwise cuDNN chooses its algorithms by measured time, and a repeated run gives other bits.
-            torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = True, False
-            numbers = (
-                "tf32" if config.precision.tf32 else "ieee"
-            )  # torch's own default is TF32 in convolutions only
-            torch.backends.cuda.matmul.fp32_precision = numbers
-            torch.backends.cudnn.conv.fp32_precision = numbers  # type: ignore[attr-defined]
+            _set_up_torch(config)
             ended = _outcome(folder)  # by a process that had the lease before
             if ended is not None:
                 return ended
@@ -145,6 +136,18 @@ def _execute(config: RunConfig, folder: RunFolder, progress: Progress, stop: Sto
                 raise UserError(explained) from error
             where = f"traceback in {folder.path / 'log.txt'}"
             return RunResult(RunState.FAILED, f"{message} ({where})", kind_of(error))
+
+
+def _set_up_torch(config: RunConfig) -> None:
+    """Set what bits depend on beside the configuration's numbers: threads, algorithms, formats."""
+    # With another number of threads the last bits of the results may differ.
+    torch.set_num_threads(config.runtime.threads)
+    threadpool_limits(config.runtime.threads)
+    # Otherwise cuDNN chooses its algorithms by measured time, and a repeated run gives other bits.
+    torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = True, False
+    numbers = "tf32" if config.precision.tf32 else "ieee"  # torch's own default is TF32 in convolutions only
+    torch.backends.cuda.matmul.fp32_precision = numbers
+    torch.backends.cudnn.conv.fp32_precision = numbers  # type: ignore[attr-defined]
 
 
 def _open(config: RunConfig, writer: RunWriter, progress: Progress, stop: Stop, started: float) -> RunSession:

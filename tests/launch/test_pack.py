@@ -8,19 +8,23 @@ import time
 from collections.abc import Mapping
 from concurrent.futures import Future
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 from finished_runs import put_status
 from processes import wait_until
 from submitit.helpers import DelayedSubmission
 
-from benchmark.launch import local
+from benchmark.launch import local, resources
+from benchmark.launch.settings import LocalSettings
 from benchmark.launch.slurm import batch_job as pack
 from benchmark.launch.slurm.batch_job import BatchJob
 from benchmark.launch.slurm.preflight import environment
 from benchmark.launch.slurm.settings import SlurmSettings
 from benchmark.launch.tasks import Outcome, StopRequest, Task
+from benchmark.runs.build import limit_memory
 from benchmark.runs.status import RunState, Status
 from benchmark.runs.store import ResultsFolder
 
@@ -131,8 +135,42 @@ esac
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     if visible is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    monkeypatch.setattr(resources, "cuda_devices", lambda: 1 if visible else 2)
+    seen: list[LocalSettings] = []
+    monkeypatch.setattr(pack, "launch", lambda tasks, work, settings, **_: seen.append(settings) or [])
     gpus = {"gpus_per_job": 2, "cpus_per_job": 8, "gpu_gb_per_run": gpu_gb}
-    for cores, threads, expected in ((64, 1, workers), (6, 2, min(workers, 3)), (1, 1, 1)):
-        monkeypatch.setattr(pack, "usable_cores", lambda cores=cores: cores)
-        assert pack.runs_at_a_time(SlurmSettings.of({**gpus, "threads": threads})) == expected
-    assert pack.runs_at_a_time(SlurmSettings.of({**gpus, "workers": 5})) == 5, "what is said counts"
+    for cores, more, expected in (
+        (64, {}, workers),
+        (6, {"threads": 2}, min(workers, 3)),
+        (1, {}, 1),
+        (64, {"workers": 5}, 5),  # what is said counts
+    ):
+        monkeypatch.setattr(resources, "usable_cores", lambda cores=cores: cores)
+        packed("echo", 0, **{"workers": None, **gpus, **more})._carry_out(StopRequest())
+        assert len(resources.assign_devices(99, seen[-1])) == expected
+
+
+@pytest.mark.parametrize(("share", "fraction"), [("8", 0.1), ("200", 1.0), (None, None)])
+def test_a_run_gets_no_more_of_a_gpu_than_its_share(
+    monkeypatch: pytest.MonkeyPatch, share: str | None, fraction: float | None
+) -> None:
+    """Of a GPU of 80 GB."""
+    told: list[float] = []
+    properties = SimpleNamespace(total_memory=80e9)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: properties)
+    monkeypatch.setattr(torch.cuda, "set_per_process_memory_fraction", lambda part, device: told.append(part))
+    monkeypatch.delenv("FEDTABLES_GPU_GB", raising=False)
+    if share is not None:
+        monkeypatch.setenv("FEDTABLES_GPU_GB", share)
+    limit_memory(torch.device("cuda"))
+    limit_memory(torch.device("cpu"))
+    assert told == ([] if fraction is None else [fraction])
+
+
+def test_the_share_of_a_worker_is_in_its_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("FEDTABLES_GPU_GB", raising=False)
+    tasks = [Task("run/seed0", ("FEDTABLES_GPU_GB", str(tmp_path), 1))]
+    for given, expected in (({"gpu_gb_per_run": 8.0}, "8.0"), ({}, "unset")):
+        settings = LocalSettings(workers=1, devices=("cpu",), **given)
+        (outcome,) = local.launch(tasks, "launch_work:environment", settings, listener=pack.Log())
+        assert outcome.message == expected

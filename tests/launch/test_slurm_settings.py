@@ -111,7 +111,7 @@ def test_the_folders_of_a_job_are_quoted(name: str, tmp_path: Path, monkeypatch:
 @pytest.mark.parametrize(("checkout", "results"), [("/a:b", "/c"), ("/a", "/50%/c"), ("/a", "/b\\c")])
 def test_folders_that_slurm_misreads(checkout: str, results: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shutil.which", lambda name: name)
-    monkeypatch.setattr("benchmark.launch.slurm.queue.ROOT", Path(checkout))
+    monkeypatch.setattr("benchmark.launch.slurm.queue.ROOTS", [Path(checkout)])
     with pytest.raises(ConfigError, match=r"launcher=slurm: got the folder .*; expected one without '"):
         SlurmQueue(SlurmSettings(), Path(results))
 

@@ -16,7 +16,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from benchmark.launch.local import launch
-from benchmark.launch.resources import gpu_memory
 from benchmark.launch.settings import LocalSettings
 from benchmark.launch.slurm.preflight import differences
 from benchmark.launch.slurm.settings import SlurmSettings
@@ -25,7 +24,6 @@ from benchmark.runs.index import RunIndex
 from benchmark.runs.lease import BEAT_SECONDS, STALE_SECONDS
 from benchmark.runs.status import RunState
 from benchmark.runs.store import ResultsFolder
-from benchmark.system import usable_cores
 
 if TYPE_CHECKING:
     from submitit.helpers import DelayedSubmission
@@ -90,7 +88,12 @@ class BatchJob:
 
     def _carry_out(self, stop: StopRequest) -> list[Outcome]:
         given = self.settings
-        here = LocalSettings(workers=runs_at_a_time(given), threads=given.threads, grace=given.grace)
+        here = LocalSettings(
+            workers=given.workers if given.gpu_gb_per_run else given.side_by_side,
+            gpu_gb_per_run=given.gpu_gb_per_run,
+            threads=given.threads,
+            grace=given.grace,
+        )
         return launch(
             self.tasks, self.work, here, retries=given.retries, patience=PATIENCE, listener=Log(), stop=stop
         )
@@ -125,14 +128,6 @@ class _Session:
     future: Future[list[Outcome]]
     rounds: list[tuple[bool, int]]
     began: float = field(default_factory=time.monotonic)
-
-
-def runs_at_a_time(settings: SlurmSettings) -> int:
-    """Runs side by side on this node: as many as the settings say, or as fit on its GPUs and cores."""
-    if settings.workers is not None or settings.gpu_gb_per_run is None:
-        return settings.side_by_side
-    fitting = sum(max(1, int(memory // settings.gpu_gb_per_run)) for memory in gpu_memory())
-    return max(1, min(fitting, usable_cores() // settings.threads))
 
 
 class Log(Listener):

@@ -5,7 +5,9 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt
 
+from benchmark.config.schema import declared
 from benchmark.errors import ConfigError, validate, wrong
+from benchmark.launch.settings import LocalSettings
 
 
 class SlurmSettings(BaseModel):
@@ -29,11 +31,7 @@ class SlurmSettings(BaseModel):
     workers: PositiveInt | None = Field(
         None, description="runs at the same time in a task; null: one per GPU, or one without GPUs"
     )
-    gpu_gb_per_run: float | None = Field(
-        None,
-        gt=0,
-        description="GB of GPU memory that a run needs, its CUDA context included; as many runs share a GPU as fit",
-    )
+    gpu_gb_per_run: float | None = declared(LocalSettings, "gpu_gb_per_run")
     threads: PositiveInt = Field(1, description="cores of a run; threads=NUMBER sets its torch threads")
     runs_per_job: PositiveInt | None = Field(
         None,
