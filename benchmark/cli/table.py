@@ -52,8 +52,7 @@ def make_tables(options: TableOptions) -> tuple[int, list[TableResults]]:
     from benchmark.reports import layout, write
     from benchmark.reports.collect import collect
 
-    for spec, _ in plans:
-        layout.check_show(spec, options.show)
+    layout.check_show([spec for spec, _ in plans], options.show)
     overview = RunOverview(RunIndex(ResultsFolder(options.results, options.stale).open()))
     folder = options.out or options.results / "tables" / options.preset
     needed = [*plans]
