@@ -31,6 +31,7 @@ from benchmark.runs.origin import meta_of, origin_of
 from benchmark.runs.status import RunResult, RunState, Status, differences
 from benchmark.runs.store import DamagedError, ResultsFolder, RunFolder, final_values
 from benchmark.runs.writer import RunWriter
+from benchmark.sources import place_of
 from benchmark.system import explain
 from methods.core.vectors import Layout
 
@@ -129,7 +130,7 @@ def _execute(config: RunConfig, folder: RunFolder, progress: Progress, stop: Sto
             raise
         except Exception as error:
             known = str(error) if isinstance(error, UserError) else explain(error)
-            message = known or f"{type(error).__name__}: {error}"
+            message = known or _fault(error, folder.path / "log.txt")
             log.error("failed: %s\n%s", message, traceback.format_exc())
             try:
                 _write_state(config, writer, RunState.FAILED, message)
@@ -139,8 +140,14 @@ def _execute(config: RunConfig, folder: RunFolder, progress: Progress, stop: Sto
                 raise
             if known is not None:
                 raise UserError(known) from error
-            where = f"traceback in {folder.path / 'log.txt'}"
-            return RunResult(RunState.FAILED, f"{message} ({where})", type(error).__name__)
+            return RunResult(RunState.FAILED, message, type(error).__name__)
+
+
+def _fault(error: Exception, log_file: Path) -> str:
+    """The message about a fault of the program or of a user's file. Its first line says all that is known."""
+    first, newline, rest = f"{type(error).__name__}: {error}".partition("\n")
+    where = "; ".join(filter(None, [place_of(error), f"full log: {log_file}"]))
+    return f"{first} ({where}){newline}{rest}"
 
 
 def _session(
