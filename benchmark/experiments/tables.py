@@ -1,5 +1,6 @@
 """The tables of ``conf/table``: reading their files, and finding them by paper, number or name."""
 
+import re
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import partial
@@ -116,7 +117,7 @@ def _with_guests(specs: Sequence[TableSpec]) -> list[TableSpec]:
 def _with_rows(spec: TableSpec, methods: Mapping[str, Mapping[str, Any]]) -> TableSpec:
     rows = list(spec.rows)
     tables = {spec.name, *_names(None)}
-    of_papers = [name for name in tables if fnmatchcase(name, "*_table[0-9]*")]
+    of_papers = [name for name in tables if re.fullmatch(r".+_table\d+", name)]
     for name, method in methods.items():
         wanted = method.get("tables") or []
         if not isinstance(wanted, list) or not all(isinstance(pattern, str) for pattern in wanted):
