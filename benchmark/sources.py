@@ -19,7 +19,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from benchmark.paths import ROOTS
+from benchmark.paths import PACKAGES, ROOTS
 
 _read: dict[str, bytes] = {}
 """Content of files by name."""
@@ -123,7 +123,7 @@ def place_of(error: BaseException) -> str:
 
 def _is_of_user(name: str) -> bool:
     package, _, file = name.partition("/")
-    return package in ("methods", "partitions", "datasets") and not file.startswith("core/")
+    return package in PACKAGES and not file.startswith("core/")
 
 
 def content(name: str) -> bytes | None:
