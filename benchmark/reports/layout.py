@@ -1,13 +1,11 @@
 """Lays the results of a table out: blocks of columns, caption, and one line per cell for the CSV."""
 
-from collections.abc import Sequence
 from itertools import groupby
 
 import pandas as pd
 
-from benchmark.errors import ConfigError, wrong
 from benchmark.experiments.metrics import Show
-from benchmark.experiments.spec import Column, TableSpec
+from benchmark.experiments.spec import Column
 from benchmark.reports.notes import notes_of
 from benchmark.reports.published import Published
 from benchmark.reports.results import CellResult, TableResults
@@ -18,13 +16,6 @@ MAX_COLUMNS = 7
 """Widest block of columns that is still readable on a page."""
 
 Columns = tuple[Column, ...]
-
-
-def check_show(specs: Sequence[TableSpec], show: Show) -> None:
-    """Raise `ConfigError` if published numbers are asked for and none of the tables has any."""
-    if show in ("published", "difference") and specs and not any(spec.published for spec in specs):
-        names = ", ".join(spec.name for spec in specs)
-        raise ConfigError(wrong("show", show, f"measured or both: {names} has no published numbers"))
 
 
 def as_table(results: TableResults, show: Show = "both") -> Table:

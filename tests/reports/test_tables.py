@@ -20,12 +20,13 @@ import pytest
 from finished_runs import as_markdown
 from markdown_it import MarkdownIt
 
+from benchmark.cli.table import check_show
 from benchmark.errors import ConfigError, StorageError
 from benchmark.experiments.metrics import Show
 from benchmark.experiments.selection import TableQuery
 from benchmark.experiments.spec import TableSpec
 from benchmark.experiments.tables import TABLE_FOLDER, load_spec
-from benchmark.reports.layout import as_table, check_show
+from benchmark.reports.layout import as_table
 from benchmark.reports.render import csv, latex, markdown, terminal
 from benchmark.reports.results import Cell, CellRun, build_results
 from benchmark.reports.tables import Table, text_table
