@@ -95,7 +95,8 @@ class Registry(Generic[Item]):
             raise self.kind(text)
         modules = [module for module, _ in self.found[name]]
         if len(modules) > 1:
-            files = " and ".join(module_files(self.package)[module][0] for module in modules)
+            places = module_files(self.package)
+            files = " and ".join(places.get(module, [module])[0] for module in modules)
             raise BrokenFile(f"{self.what} {name!r} is defined twice: in {files}. Rename one of them.")
         if modules[0] in broken:
             raise BrokenFile(broken[modules[0]])

@@ -6,7 +6,9 @@ checkout are read here once, when they are imported, and what is compiled is wha
 
 import ast
 import importlib.util
+import linecache
 import sys
+import traceback
 import zlib
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,7 +19,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from benchmark.paths import ROOTS
+from benchmark.paths import PACKAGES, ROOTS
 
 _read: dict[str, bytes] = {}
 """Content of files by name."""
@@ -99,6 +101,29 @@ def name_of(path: Path) -> str:
 def path_of(name: str) -> Path:
     """The file of a name; one of the checkout if there is none."""
     return next((root / name for root in reversed(ROOTS) if (root / name).is_file()), ROOTS[-1] / name)
+
+
+def place_of(error: BaseException) -> str:
+    """Where an exception was raised in a user's method, partition or data set; empty if it was not in such a file.
+
+    ``in Mine.loss, methods/mine.py:21: `return Loss(1 / 0)```: the hook that the program called, and the line in it or
+    in what it calls.
+    """
+    frames = [
+        (frame.f_code, line)
+        for frame, line in traceback.walk_tb(error.__traceback__)
+        if _is_of_user(name_of(Path(frame.f_code.co_filename)))
+    ]
+    if not frames:
+        return ""
+    hook, (code, line) = frames[0][0].co_qualname, frames[-1]
+    text = linecache.getline(code.co_filename, line).strip()
+    return f"in {hook}, {name_of(Path(code.co_filename))}:{line}: `{text}`"
+
+
+def _is_of_user(name: str) -> bool:
+    package, _, file = name.partition("/")
+    return package in PACKAGES and not file.startswith("core/")
 
 
 def content(name: str) -> bytes | None:

@@ -17,6 +17,7 @@ def test_a_notebook(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     for name in ("FEDTABLES_CACHE", "IPYTHONDIR", "TMPDIR"):
         (tmp_path / name).mkdir()
         monkeypatch.setenv(name, str(tmp_path / name))
+    monkeypatch.delenv("MPLBACKEND", raising=False)  # the kernel's own shows pictures
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]))
     before = sorted(path.parent.iterdir())
     book = nbformat.read(path, as_version=4)

@@ -76,6 +76,26 @@ def test_a_run_notes_the_commit_of_the_repository_and_starts_again_when_its_code
     assert "methods/logit_squeezing.py" in meta(tmp_path)["uncommitted"]
 
 
+def test_a_fault_of_the_method_names_hook_file_and_line(
+    fedtables: Call, repository: Path, tmp_path: Path
+) -> None:
+    """The line is in a function that the hook calls. What the error says in further lines comes last."""
+    method = repository / "methods" / "logit_squeezing.py"
+    faulty = '\n    def _squared(self, batch: Batch) -> float:\n        raise RuntimeError("no\\nsquare")\n'
+    text = method.read_text().replace("batch.logits.square()", "self._squared(batch)") + faulty
+    method.write_text(text)
+    done = fedtables(*RUN)
+    (log,) = tmp_path.glob("elsewhere/results/runs/*/seed0/log.txt")
+    line = f'methods/logit_squeezing.py:{len(text.splitlines())}: `raise RuntimeError("no\\nsquare")`'
+    where = f"(in LogitSqueezing.loss, {line}; full log: {log.relative_to(tmp_path / 'elsewhere')})"
+    assert done.returncode == 1
+    assert (
+        f"failed: {log.parent.relative_to(tmp_path / 'elsewhere')}: RuntimeError: no {where}\nsquare"
+        in done.stdout
+    )
+    assert "Traceback" not in done.stdout + done.stderr and "Traceback" in log.read_text()
+
+
 def test_the_table_of_the_repository_with_workers(fedtables: Call, tmp_path: Path) -> None:
     done = fedtables("table", "name=squeezing", "seeds=1", "columns=iid", "workers=2")
     assert done.returncode == 0, done.stderr

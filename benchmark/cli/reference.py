@@ -6,6 +6,7 @@ import json
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel
@@ -17,8 +18,12 @@ from benchmark.cli.list import described
 from benchmark.cli.options import LaunchOptions, Word, accepts, words_of
 from benchmark.cli.run import USAGE
 from benchmark.config.compose import group_names, load_group
+from benchmark.config.files import FileModel
 from benchmark.config.schema import IDENTITY, RunConfig, declared_settings
+from benchmark.experiments.figures import FigureSpec
 from benchmark.experiments.selection import CommandOptions, TableQuery
+from benchmark.experiments.spec import Column, Override, Row, TableSpec, WithSettings
+from benchmark.experiments.tuning import SearchGrid
 from benchmark.launch.settings import LocalSettings
 from benchmark.launch.slurm.settings import SlurmSettings
 from benchmark.models.base import networks
@@ -54,6 +59,7 @@ def pages() -> dict[str, str]:
         "methods": methods(),
         "commands": commands(),
         "configuration": configuration(),
+        "tables": files(),
         "datasets": choices(),
         "hooks": hooks(),
     }
@@ -162,8 +168,47 @@ def configuration() -> str:
 def setting_rows(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, str, str, str]]:
     """Key, type, default and meaning of every setting that a schema declares."""
     for key, field, schema in declared_settings(model, prefix):
-        default = "" if field.is_required() else f"`{_yaml(field.default)}`"
-        yield f"`{key}`", _code(accepts(schema)), default, field.description or ""
+        default = "" if field.is_required() or field.default == "" else f"`{_yaml(field.default)}`"
+        yield f"`{key}`", _code(field.title or accepts(schema)), default, field.description or ""
+
+
+# Keys of table, figure and tune files ------------------------------------------------------------
+
+EXAMPLES: Mapping[type[FileModel], tuple[str, str]] = {
+    TableSpec: ("A table", "docs/template/conf/table/squeezing.yaml"),
+    FigureSpec: ("A figure", "conf/figure/fedmr_figure4.yaml"),
+    SearchGrid: ("A grid of `tune`", "conf/tune/fedmr.yaml"),
+}
+"""What a file describes, and a complete example."""
+
+PARTS: Mapping[str, type[FileModel]] = {"rows": Row, "columns": Column, "overrides": Override}
+
+
+def files() -> str:
+    """Every key of the files in conf/table, conf/figure and conf/tune."""
+    parts = [
+        "A file whose key is misspelt, or whose value does not fit, is refused with a message that names file and "
+        "key. `null` and `[]` stand for nothing. [Your table](../tutorials/table.md) shows how a table is made."
+    ]
+    for model, (title, example) in EXAMPLES.items():
+        folder = Path(example).parent.name
+        parts += [f"## {title}: `conf/{folder}/`", _prose(inspect.getdoc(model) or "")]
+        parts.append(table(SETTING_HEAD, setting_rows(model)))
+        for key, part in PARTS.items() if model is TableSpec else ():
+            rows = [row for row in setting_rows(part) if row[0].strip("`") in part.__annotations__]
+            parts += [
+                f"### An entry of `{key}`",
+                _prose(inspect.getdoc(part) or ""),
+                table(SETTING_HEAD, rows),
+            ]
+        if model is TableSpec:
+            parts += [
+                "### Settings of rows, columns and overrides",
+                _prose(inspect.getdoc(WithSettings) or ""),
+            ]
+            parts.append(table(SETTING_HEAD, setting_rows(WithSettings)))
+        parts += [f"Example, `{example}`:", f"```yaml\n{(ROOT / example).read_text().strip()}\n```"]
+    return page("Tables, figures, grids", *parts)
 
 
 def _code(values: str) -> str:

@@ -141,7 +141,7 @@ def _print_result(config: RunConfig, index: RunIndex) -> None:
     """Say how a run ended, and print its last evaluation."""
     status = index.status(config.key)
     state = status.state if status is not None else RunState.MISSING
-    message = f" ({status.message})" if status is not None and status.message else ""
+    message = f": {status.message}" if status is not None and status.message else ""
     print(f"{state}: {index.results.root}/runs/{config.key}{message}")
     for split, metrics in (status.final if status is not None else {}).items():
         print(f"  {split}: " + ", ".join(f"{name} {value:.4f}" for name, value in metrics.items()))

@@ -15,7 +15,7 @@ from benchmark.analyses.registry import PaperTable, find
 from benchmark.cli.launching import Plans, find_analyses, in_words, plans_of, run_missing, run_settings
 from benchmark.cli.options import LaunchOptions, parse
 from benchmark.cli.report import report_of_all
-from benchmark.errors import StorageError
+from benchmark.errors import ConfigError, StorageError, wrong
 from benchmark.experiments.metrics import Show
 from benchmark.experiments.plan import Cells, unique_runs
 from benchmark.experiments.selection import TableQuery, plan_tables
@@ -47,14 +47,20 @@ def main(words: Sequence[str]) -> int:
     return make_tables(parse(words, "table", TableOptions))[0]
 
 
+def check_show(specs: Sequence[TableSpec], show: Show) -> None:
+    """Raise `ConfigError` if published numbers are asked for and none of the tables has any."""
+    if show in ("published", "difference") and specs and not any(spec.published for spec in specs):
+        names = ", ".join(spec.name for spec in specs)
+        raise ConfigError(wrong("show", show, f"measured or both: {names} has no published numbers"))
+
+
 def make_tables(options: TableOptions) -> tuple[int, list[TableResults]]:
     """As the command: its exit code, and the results of the tables that are made of runs."""
     plans, analyses = plans_of(options, options), find_analyses(options)
+    check_show([spec for spec, _ in plans], options.show)
     from benchmark.reports import layout, write
     from benchmark.reports.collect import collect
 
-    for spec, _ in plans:
-        layout.check_show(spec, options.show)
     overview = RunOverview(RunIndex(ResultsFolder(options.results, options.stale).open()))
     folder = options.out or options.results / "tables" / options.preset
     needed = [*plans, *_read_by(analyses, options, overview.index)]

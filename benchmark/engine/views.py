@@ -71,4 +71,5 @@ def server_view(clients: ClientSide, state: FederationState) -> ServerView:
         return clients.model.frozen(w, buffers, head)
 
     held_out = clients.problem.evaluation_sets.get("validation")
-    return ServerView(len(clients), state.rules, model, held_out, clients.all_data)
+    server = {"direction": state.direction, "optimizer": state.optimizer, "post": state.post}
+    return ServerView(len(clients), state.rules, server, model, held_out, clients.all_data)

@@ -19,33 +19,30 @@ FIGURE_FOLDER = CONF / "figure"
 
 
 class FigureSpec(FileModel):
-    """One figure. See ``conf/figure`` for examples.
-
-    Attributes:
-        name: file name without ``.yaml``; also the name of the figure's outputs.
-        paper, figure: short name of the paper and number of its figure.
-        title, caption: what is shown; the preset is added by the program.
-        kind: name of a drawing (``benchmark.figures.registry``).
-        options: what the drawing takes, in all presets.
-        presets: preset -> options on top; a preset without an entry has no such figure.
-        table: where the runs come from: the name of a file of ``conf/table`` or the content of one, without paper
-            and title; null for drawings that need no runs.
-        rows, columns: keys of the table's rows and columns to show; empty for all.
-        size: how wide the picture may be: one column of a two-column page (84 mm) or both (176 mm).
-    """
+    """One figure, which draws finished runs, or what an analysis computes."""
 
     name: str
-    paper: str
-    figure: PositiveInt
-    title: str
-    caption: str = ""
-    kind: str
-    options: dict[str, Any] = Field(default_factory=dict)
-    presets: dict[str, dict[str, Any] | None] = Field(min_length=1)
-    table: str | dict[str, Any] | None = None
-    rows: tuple[str, ...] = ()
-    columns: tuple[str, ...] = ()
-    size: Literal["one", "two"] = "two"
+    paper: str = Field(description="short name of the paper")
+    figure: PositiveInt = Field(description="number in the paper")
+    title: str = Field(description="heading of the figure")
+    caption: str = Field("", description="what is shown; the preset is added to it")
+    kind: str = Field(description="name of a drawing (`MODULES` in `benchmark/figures/registry.py`)")
+    options: dict[str, Any] = Field({}, description="what the drawing takes, in all presets")
+    presets: dict[str, dict[str, Any] | None] = Field(
+        min_length=1,
+        description="presets that the figure has, each with options on top of `options`, or `{}`",
+    )
+    table: str | dict[str, Any] | None = Field(
+        None,
+        title="NAME, mapping or null",
+        description="where the runs come from: the name of a table file or the content of one, without `paper` and "
+        "`title`; null for a drawing that needs no runs",
+    )
+    rows: tuple[str, ...] = Field((), description="keys of the table's rows to show; if left out: all")
+    columns: tuple[str, ...] = Field((), description="keys of the table's columns to show; if left out: all")
+    size: Literal["one", "two"] = Field(
+        "two", description="width: one column of a two-column page (84 mm) or both (176 mm)"
+    )
 
     def settings(self, preset: str) -> dict[str, Any]:
         """Options in ``preset``; `ConfigError` if the figure has no such preset."""

@@ -82,5 +82,5 @@ class WhichRound:
             "last": "last round",
             "mean_last": f"mean of the last {self.n} evaluated rounds",
             "best_validation": "round with the best value on the validation split",
-            "best_test": "best round on the test set (as the paper does; the test set selects)",
+            "best_test": "best round on the test set (the test set selects)",
         }[self.rule]

@@ -56,17 +56,23 @@ def _one_or_more(value: Any) -> Any:
 Part = OpenSettings | None
 
 
-class _WithSettings(FileModel):
-    """Settings of runs: the groups of ``conf/`` by name or as ``{name: ..., key: value}``, and values by key."""
+def _setting(key: str) -> Any:
+    named = f"name of a file of `conf/{key}`, or `{{name: NAME, key: value}}`"
+    title, description = ("NAME or mapping", named) if key in GROUPS else ("mapping", f"keys of `{key}`")
+    return Field(None, title=title, description=description)
 
-    dataset: Part = None
-    partition: Part = None
-    model: Part = None
-    method: Part = None
-    selection: Part = None
-    train: Part = None
-    evaluation: Part = None
-    precision: Part = None
+
+class WithSettings(FileModel):
+    """Settings of runs, by the keys of the configuration of a run."""
+
+    dataset: Part = _setting("dataset")
+    partition: Part = _setting("partition")
+    model: Part = _setting("model")
+    method: Part = _setting("method")
+    selection: Part = _setting("selection")
+    train: Part = _setting("train")
+    evaluation: Part = _setting("evaluation")
+    precision: Part = _setting("precision")
 
     @model_validator(mode="before")
     @classmethod
@@ -86,21 +92,23 @@ class _WithSettings(FileModel):
         return {key: value for key in SETTINGS if (value := getattr(self, key)) is not None}
 
 
-class Row(_WithSettings):
-    """A row: one method, with one client selection.
+class Row(WithSettings):
+    """A row: one method, with one client selection."""
 
-    Attributes:
-        key: Unique name; also the ``method`` in the published CSV unless ``published`` says otherwise.
-        label: Name to print.
-        own: True for a method that the paper itself proposes.
-        published: Columns of the published CSV and their values that pick this row's numbers.
-    """
-
-    key: str
-    label: str
-    method: Part = Field(default=None, validate_default=True)
-    own: bool = False
-    published: dict[str, str] = Field(default_factory=dict)
+    key: str = Field(description="unique name; also the `method` in the file of published numbers")
+    label: str = Field(description="name to print")
+    method: Part = Field(
+        None,
+        validate_default=True,
+        title="NAME or mapping",
+        description="name of a file of `conf/method`, or `{name: NAME, key: value}`; every row has one",
+    )
+    own: bool = Field(False, description="whether the paper proposes the method, or the table is about it")
+    published: dict[str, str] = Field(
+        {},
+        description="columns of the file of published numbers, and the values that pick this row's; if left out: "
+        "`method` is the row's key",
+    )
 
     @field_validator("method")
     @classmethod
@@ -125,24 +133,20 @@ class Row(_WithSettings):
         return self.published or {"method": self.key}
 
 
-class Column(_WithSettings):
-    """A column: one data set with its partition, or the average of other columns.
+class Column(WithSettings):
+    """A column: one data set with its partition, or the average of other columns."""
 
-    Attributes:
-        key: Unique name; also the ``setting`` in the published CSV.
-        label: Name to print.
-        group: Heading over neighbouring columns, or null.
-        source: Where in the paper the setting is given, and what the paper does not state.
-        average_of: Keys of the columns that this one averages, seed by seed; empty for a column of runs.
-        presets: Presets in which the column exists; empty: all of the table.
-    """
-
-    key: str
-    label: str
-    group: str | None = None
-    source: str = ""
-    average_of: tuple[str, ...] = ()
-    presets: tuple[str, ...] = ()
+    key: str = Field(description="unique name; also the `setting` in the file of published numbers")
+    label: str = Field(description="name to print")
+    group: str | None = Field(None, description="heading over neighbouring columns")
+    source: str = Field("", description="where the setting is given, and what is not stated there")
+    average_of: tuple[str, ...] = Field(
+        (),
+        description="keys of the columns that this one averages, seed by seed; such a column has no settings",
+    )
+    presets: tuple[str, ...] = Field(
+        (), description="presets in which the column exists; if left out: all of the table"
+    )
 
     @model_validator(mode="after")
     def _runs_or_average(self) -> "Column":
@@ -151,19 +155,17 @@ class Column(_WithSettings):
         return self
 
 
-class Override(_WithSettings):
-    """Settings of the cells that match.
+class Override(WithSettings):
+    """Settings of the cells that match."""
 
-    Attributes:
-        row, column, preset: Comma-separated keys and patterns like ``fmnist/*``.
-        note: What differs from the paper; printed below the table for each matching column, or, if ``row`` is given,
-            for each matching row. The last matching note counts.
-    """
-
-    row: str = "*"
-    column: str = "*"
-    preset: str = "*"
-    note: str = ""
+    row: str = Field("*", description="keys and patterns of rows, like `fedavg,fedmr*`")
+    column: str = Field("*", description="keys and patterns of columns, like `fmnist/*`")
+    preset: str = Field("*", description="names and patterns of presets")
+    note: str = Field(
+        "",
+        description="printed below the table for each matching column or, if `row` is given, for each matching row; "
+        "the last matching note counts",
+    )
 
     def matches(self, row: str, column: str, preset: str) -> bool:
         """Whether these settings are for a cell."""
@@ -180,47 +182,65 @@ class TableSpec(FileModel):
     underscore is no table itself. Its own keys replace those of the other file, but for three lists: its ``overrides``
     are added at the end; an entry of its ``rows`` or ``columns`` is a key or pattern that takes over rows or columns,
     or a mapping, which changes what it takes over with its ``key``, or is new.
-
-    Attributes:
-        name: File name without ``.yaml``; also the name of the table's outputs.
-        paper, table: Short name of the paper and number of its table (null for a table of our own).
-        title, caption: What is shown; metric, round, spread and preset are added by the program.
-        hyperparameters: How the values of the methods' hyper-parameters were chosen. What was tuned is added by the
-            program.
-        metric: Name of a metric of `METRICS`.
-        which_round: The round that counts, see `WhichRound`, for all presets or by preset.
-        reference_row: Key of the row whose best value the others are to reach (``rounds_to_reach``, ``speedup``).
-        published, published_metric: CSV files of ``results/published`` and the ``metric`` to read from them.
-        presets: Presets that the table has.
-        seeds: Number of seeds, for all presets or by preset.
-        first_seed: The first of them; the others follow it.
-        rows, columns, overrides: See `Row`, `Column`, `Override`.
-        is_part: Whether `cut` has left out rows or columns.
     """
 
     name: str
-    paper: str
-    table: PositiveInt | None = None
-    title: str
-    caption: str = ""
-    hyperparameters: str = ""
-    metric: str
-    reference_row: str | None = None
-    published: Annotated[tuple[str, ...], BeforeValidator(_one_or_more)] = ()
-    published_metric: str = ""
-    presets: tuple[str, ...] = Field(min_length=1)
-    which_round: dict[str, str] = Field(default="last", validate_default=True)
-    seeds: dict[str, PositiveInt] = Field(default=3, validate_default=True)
-    first_seed: NonNegativeInt = 0
-    rows: tuple[Row, ...] = Field(min_length=1)
-    columns: tuple[Column, ...] = Field(min_length=1)
-    overrides: tuple[Override, ...] = ()
-    is_part: bool = False
+    paper: str = Field("", description="short name of the paper; if left out: the name of the file")
+    table: PositiveInt | None = Field(
+        None, description="number in the paper; the file is then called `PAPER_tableNUMBER.yaml`"
+    )
+    title: str = Field(description="heading of the table")
+    caption: str = Field(
+        "",
+        description="what is shown; metric, round and spread are added to it, of a paper's table also the preset",
+    )
+    hyperparameters: str = Field(
+        "", description="how the methods' hyper-parameters were chosen; what was tuned is added to it"
+    )
+    metric: str = Field(title="|".join(METRICS), description="what the cells show")
+    reference_row: str | None = Field(
+        None, description="key of the row that the others are compared with, for metrics that compare rows"
+    )
+    published: Annotated[tuple[str, ...], BeforeValidator(_one_or_more)] = Field(
+        (),
+        title="text or list",
+        description="files of `results/published` with the numbers that a paper prints",
+    )
+    published_metric: str = Field(
+        "", description="`metric` to read from them; if left out: that of the table"
+    )
+    presets: tuple[str, ...] = Field(("quick",), min_length=1, description="presets that the table has")
+    which_round: dict[str, str] = Field(
+        "last",
+        validate_default=True,
+        title="last, mean_last_N, best_validation, best_test, or a mapping",
+        description="the round that counts, for all presets or by preset",
+    )
+    seeds: dict[str, PositiveInt] = Field(
+        3,
+        validate_default=True,
+        title="integer > 0, or a mapping",
+        description="number of seeds, for all presets or by preset",
+    )
+    first_seed: NonNegativeInt = Field(0, description="the first of them; the others follow it")
+    rows: tuple[Row, ...] = Field(min_length=1, description="the rows; see below")
+    columns: tuple[Column, ...] = Field(min_length=1, description="the columns; see below")
+    overrides: tuple[Override, ...] = Field((), description="settings of cells; see below")
+    is_part: bool = False  # whether `cut` has left out rows or columns
 
     @field_validator("which_round", "seeds", mode="before")
     @classmethod
     def _by_preset(cls, value: Any, info: ValidationInfo) -> Any:
         return value if isinstance(value, dict) else dict.fromkeys(info.data.get("presets", ()), value)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _named_after_file(cls, values: Any) -> Any:
+        return (
+            values | {"paper": values.get("paper") or values.get("name")}
+            if isinstance(values, dict)
+            else values
+        )
 
     @model_validator(mode="after")
     def _consistent(self) -> "TableSpec":

@@ -1,5 +1,6 @@
 """The tables of ``conf/table``: reading their files, and finding them by paper, number or name."""
 
+import re
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import partial
@@ -105,7 +106,10 @@ def load_spec(path: Path | str) -> TableSpec:
 
 
 def _with_guests(specs: Sequence[TableSpec]) -> list[TableSpec]:
-    """The tables with a row for every method whose file names them under ``tables`` (names or patterns)."""
+    """The tables with a row for every method whose file names them under ``tables``.
+
+    A pattern stands for the papers' tables, which have a number. Another table is named in full.
+    """
     methods = dict(usable(group_names("method"), lambda name: (name, load_group("method", name))))
     return [_with_rows(spec, methods) for spec in specs]
 
@@ -113,16 +117,18 @@ def _with_guests(specs: Sequence[TableSpec]) -> list[TableSpec]:
 def _with_rows(spec: TableSpec, methods: Mapping[str, Mapping[str, Any]]) -> TableSpec:
     rows = list(spec.rows)
     tables = {spec.name, *_names(None)}
+    of_papers = [name for name in tables if re.fullmatch(r".+_table\d+", name)]
     for name, method in methods.items():
         wanted = method.get("tables") or []
         if not isinstance(wanted, list) or not all(isinstance(pattern, str) for pattern in wanted):
             expected = 'a list of names or patterns of conf/table, like ["*_table1", leaderboard]'
             raise ConfigError(wrong(f"conf/method/{name}.yaml: tables", wanted, expected))
         for pattern in wanted:
-            if not any(fnmatchcase(table, pattern) for table in tables):
-                expected = "a name or pattern of conf/table"
+            if pattern not in tables and not any(fnmatchcase(table, pattern) for table in of_papers):
+                expected = "a name of conf/table, or a pattern of names PAPER_tableNUMBER"
                 raise ConfigError(wrong(f"conf/method/{name}.yaml: tables", pattern, expected, known=tables))
-        invited = any(fnmatchcase(spec.name, pattern) for pattern in wanted)
+        patterns = wanted if spec.table else []
+        invited = spec.name in wanted or any(fnmatchcase(spec.name, pattern) for pattern in patterns)
         if invited and all(row.key != name for row in rows):
             rows.append(Row(key=name, label=str(method.get("label", name)), method={"name": name}))
     return spec if len(rows) == len(spec.rows) else spec.model_copy(update={"rows": tuple(rows)})

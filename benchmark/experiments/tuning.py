@@ -47,10 +47,14 @@ def _number(value: Any) -> Any:
 
 
 class SearchGrid(FileModel):
-    """A file of ``conf/tune``: the method, and the values to try of each of its parameters."""
+    """The values to try of each parameter of a method."""
 
-    method: str
-    grid: dict[str, tuple[Annotated[Value, BeforeValidator(_number)], ...]] = Field(min_length=1)
+    method: str = Field(description="name of a file of `conf/method`; also the name of this file")
+    grid: dict[str, tuple[Annotated[Value, BeforeValidator(_number)], ...]] = Field(
+        min_length=1,
+        description="setting → list of values; all combinations are tried. Settings are "
+        f"{', '.join(f'`{key}*`' for key in METHOD)} and {', '.join(f'`{key}`' for key in TRAINING)}",
+    )
 
     @field_validator("grid")
     @classmethod

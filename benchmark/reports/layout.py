@@ -4,9 +4,8 @@ from itertools import groupby
 
 import pandas as pd
 
-from benchmark.errors import ConfigError, wrong
 from benchmark.experiments.metrics import Show
-from benchmark.experiments.spec import Column, TableSpec
+from benchmark.experiments.spec import Column
 from benchmark.reports.notes import notes_of
 from benchmark.reports.published import Published
 from benchmark.reports.results import CellResult, TableResults
@@ -19,17 +18,9 @@ MAX_COLUMNS = 7
 Columns = tuple[Column, ...]
 
 
-def check_show(spec: TableSpec, show: Show) -> None:
-    """Raise `ConfigError` if the table needs published numbers and has none."""
-    if show in ("published", "difference") and not spec.published:
-        expected = f"measured or both: table {spec.name} has no published numbers"
-        raise ConfigError(wrong("show", show, expected))
-
-
 def as_table(results: TableResults, show: Show = "both") -> Table:
-    """The table that renderers print. `ConfigError` if ``show`` asks for published numbers and there are none."""
+    """The table that renderers print; one without published numbers shows the measured ones."""
     spec = results.spec
-    check_show(spec, show)
     show = show if spec.published else "measured"
     return Table(
         name=spec.name,

@@ -93,7 +93,9 @@ def _legend(results: TableResults) -> list[str]:
         f"p ≥ {ALPHA:g}, not corrected for the number of comparisons).{power}",
     ]
     if any(row.own for row in spec.rows):
-        lines.append("(own): proposed by the paper itself.")
+        lines.append(
+            f"(own): {'proposed by the paper itself' if spec.published else 'what the table is about'}."
+        )
     if any(column.average_of for column in spec.columns):
         lines.append("Averages are taken seed by seed and then summarised like any other cell.")
     return lines

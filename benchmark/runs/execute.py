@@ -31,6 +31,7 @@ from benchmark.runs.origin import meta_of, origin_of
 from benchmark.runs.status import RunResult, RunState, Status, differences
 from benchmark.runs.store import DamagedError, ResultsFolder, RunFolder, final_values
 from benchmark.runs.writer import RunWriter
+from benchmark.sources import place_of
 from benchmark.system import explain, kind_of
 
 log = logging.getLogger("fedtables")
@@ -124,7 +125,7 @@ def _execute(config: RunConfig, folder: RunFolder, progress: Progress, stop: Sto
             raise
         except Exception as error:
             explained = str(error) if isinstance(error, UserError) else explain(error)
-            message = explained or f"{type(error).__name__}: {error}"
+            message = explained or _fault(error, folder.path / "log.txt")
             log.error("failed: %s\n%s", message, traceback.format_exc())
             try:
                 _write_state(config, writer, RunState.FAILED, message)
@@ -134,8 +135,14 @@ def _execute(config: RunConfig, folder: RunFolder, progress: Progress, stop: Sto
                 raise
             if explained is not None:
                 raise UserError(explained) from error
-            where = f"traceback in {folder.path / 'log.txt'}"
-            return RunResult(RunState.FAILED, f"{message} ({where})", kind_of(error))
+            return RunResult(RunState.FAILED, message, kind_of(error))
+
+
+def _fault(error: Exception, log_file: Path) -> str:
+    """The message about a fault of the program or of a user's file. Its first line says all that is known."""
+    first, newline, rest = f"{type(error).__name__}: {error}".partition("\n")
+    where = "; ".join(filter(None, [place_of(error), f"full log: {log_file}"]))
+    return f"{first} ({where}){newline}{rest}"
 
 
 def _set_up_torch(config: RunConfig) -> None:

@@ -258,6 +258,7 @@ class ServerView:
 
     Attributes:
         rules: The server-side state of each client rule, by name.
+        server: The states of the server's rules, by slot: ``direction``, ``optimizer`` and ``post``.
         model: ``model(client=None, head=None, w=None)`` is the global model, a client's personal one, or the one with
             values w [d]; ``head`` (a `Head`) replaces its classifier.
         validation: The validation split, if the run holds one out.
@@ -265,7 +266,8 @@ class ServerView:
     """
 
     num_clients: int
-    rules: dict[str, State]
+    rules: Mapping[str, State]
+    server: Mapping[str, State]
     model: Callable[..., FrozenModel]
     validation: Samples | None
     training: Samples

@@ -11,7 +11,10 @@ from pydantic import BaseModel
 from torch import Tensor
 
 from benchmark.errors import UserError, nearest, wrong
-from methods.core.contexts import State
+from methods.core.contexts import Batch, ClientContext, Loss, State
+
+PLACES = {"ascend": 1, "broadcast": 0, "direction": 0, "step": 0, "apply": 0}
+"""Hooks that return a vector [d], and the place of the argument [..., d] that it must fit."""
 
 STATE = "dict of tensors, numbers, texts, and dicts and lists of them"
 
@@ -51,18 +54,49 @@ def checked(hook: Callable[..., Any], base: Callable[..., Any]) -> Callable[...,
     hint, about = base.__annotations__["return"], (base.__doc__ or "").partition("\n")[0]
     quick = hint if isinstance(hint, type) else type(hint)  # of the hooks that are called in every step
 
+    is_loss, place = base.__name__ == "loss", PLACES.get(base.__name__)
+
     @functools.wraps(hook)
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
         value = hook(self, *args, **kwargs)
-        if type(value) is quick:
-            return value
-        fault = problem(value, hint)
+        fault = "" if type(value) is quick else problem(value, hint)
+        if fault:
+            fault = f"{fault}; expected {words(hint)}"
+        elif is_loss:
+            fault = loss_problem(value, *args, **kwargs)
+        elif place is not None:
+            fault = vector_problem(value, args[place])
         if fault:
             where = f"{hook.__module__.replace('.', '/')}.py: {base.__name__} of rule {self.key!r}"
-            raise MethodError(f"{where}: returned {fault}; expected {words(hint)}. {base.__name__}: {about}")
+            raise MethodError(f"{where}: returned {fault}. {base.__name__}: {about}")
         return value
 
     return call
+
+
+def loss_problem(loss: Loss, ctx: ClientContext, batch: Batch) -> str:
+    """What is wrong with an extra loss: it is no scalar, or on another device than the batch; nothing if it fits."""
+    extra = loss.extra
+    if isinstance(extra, Tensor):
+        if extra.ndim == 0 and extra.device == batch.y.device:
+            return ""
+        got = f"a tensor of shape {list(extra.shape)} on {extra.device}"
+    elif isinstance(extra, int | float):
+        return ""
+    else:
+        got = _named(extra)
+    device = batch.y.device
+    return f"Loss with extra: {got}; expected a number, or a tensor of shape [] on {device}, as .mean() gives"
+
+
+def vector_problem(value: Tensor | tuple[Tensor, State] | None, model: Tensor) -> str:
+    """What is wrong with a vector [d] beside ``model`` [..., d]: its length or its device; nothing if it fits."""
+    vector = value[0] if isinstance(value, tuple) else value
+    shape = model.shape[-1:]
+    if vector is None or (vector.shape == shape and vector.device == model.device):
+        return ""
+    got = f"a tensor of shape {list(vector.shape)} on {vector.device}"
+    return f"{got}; expected one of shape {list(shape)} on {model.device}"
 
 
 def problem(value: Any, hint: Any) -> str:

@@ -217,7 +217,7 @@ class ServerOptimizer(StatefulRule):
 
 
 class Post(StatefulRule):
-    """What the server does after the optimizer's step."""
+    """What the server does after the optimizer's step. Its state may keep models of earlier rounds for a prediction."""
 
     def apply(self, w: Tensor, dbar: Tensor, view: RoundView, state: State) -> tuple[Tensor, State]:
         """(new w [d], new state) from the model after the optimizer's step and Dbar."""

@@ -14,6 +14,9 @@ from benchmark.cli.options import LaunchOptions, words_of
 from benchmark.cli.reference import algorithms, options_of
 from benchmark.config.compose import group_names
 from benchmark.config.schema import RunConfig, declared_settings
+from benchmark.experiments.figures import FigureSpec
+from benchmark.experiments.spec import Column, Override, Row, TableSpec
+from benchmark.experiments.tuning import SearchGrid
 from benchmark.launch.settings import LocalSettings
 from benchmark.launch.slurm.settings import SlurmSettings
 from benchmark.tracking import TrackingSettings
@@ -36,7 +39,7 @@ def test_the_pages_are_up_to_date_and_check_notices_a_change(cli: Any, tmp_path:
     page = tmp_path / "methods.md"
     page.write_text(page.read_text().replace("| SCAFFOLD |", "| Scaffold |"))
     code, out, err = cli("document", "check", f"out={tmp_path}")
-    assert code == 1 and err.count("out of date") == 1 and out.count("up to date") == 4
+    assert code == 1 and err.count("out of date") == 1 and out.count("up to date") == 5
     assert cli("document", f"out={tmp_path}").code == 0
     assert page.read_text() == (FOLDER / "methods.md").read_text()
 
@@ -49,6 +52,20 @@ def test_every_setting_has_a_meaning(model: type[BaseModel]) -> None:
         if key not in ("name", "method", "selection", "partition.name", "model.name")
     ]
     assert set(settings) <= {setting.key for setting in declared_settings(model)} and len(settings) > 3
+
+
+def test_every_key_of_a_file_has_a_meaning() -> None:
+    """But for the name, which is that of the file, and for what the program sets itself."""
+    text = (FOLDER / "tables.md").read_text()
+    for model in (TableSpec, Row, Column, Override, FigureSpec, SearchGrid):
+        keys = {key for key in model.model_fields if f"| `{key}` |" not in text}
+        assert keys <= {"name", "is_part"} and {setting.key for setting in declared_settings(model)}
+        assert not re.search(r"\|  \|$", text, re.MULTILINE)
+    assert (
+        "| `seeds` | integer > 0, or a mapping | `3` | number of seeds, for all presets or by preset |"
+        in text
+    )
+    assert text.count("```yaml") == 3 and "key: lam_0.1, label:" in text
 
 
 def leaves(model: type[BaseModel], prefix: str = "") -> list[str]:

@@ -40,11 +40,33 @@ def spec_of(name: str) -> TableSpec:
             lambda: _with_rows(spec_of("leaderboard"), {"mine": {"tables": ["*_table1", "leaderbord"]}}),
             "conf/method/mine.yaml: tables: got 'leaderbord'; .*Did you mean 'leaderboard'",
         ),
+        (
+            lambda: _with_rows(spec_of("leaderboard"), {"mine": {"tables": ["*_average"]}}),
+            r"tables: got '\*_average'; expected a name of conf/table, or a pattern of names PAPER_tableNUMBER\.",
+        ),
     ],
 )
 def test_mistakes_in_lists(make: Callable[[], object], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         make()
+
+
+def test_a_pattern_stands_for_the_tables_of_papers() -> None:
+    def has_row(name: str, *tables: str) -> bool:
+        return "mine" in [row.key for row in _with_rows(spec_of(name), {"mine": {"tables": [*tables]}}).rows]
+
+    average = "feddiverse_table5_average"  # of our own: it has no number
+    assert has_row("feddiverse_table5", "feddiverse_table5*") and not has_row(average, "feddiverse_table5*")
+    assert has_row("fedmr_table1", "*") and not has_row("leaderboard", "*")
+    assert has_row("leaderboard", "*_table1", "leaderboard") and has_row(average, average)
+
+
+def test_a_table_of_ones_own_needs_little(tmp_path: Path) -> None:
+    node = {key: value for key, value in small().items() if key in ("title", "metric", "rows")}
+    spec = load_spec(written(tmp_path, node | {"columns": [{"key": "a", "label": "A"}]}, "mine.yaml"))
+    assert (spec.paper, spec.table, spec.presets) == ("mine", None, ("quick",))
+    assert (spec.which_round, spec.seeds) == ({"quick": "last"}, {"quick": 3})
+    assert spec.cell_settings("x", "a", "quick") == {"method": {"name": "fedavg"}}
 
 
 def printed(spec: TableSpec) -> pd.DataFrame:
@@ -272,7 +294,8 @@ def test_later_settings_win(tmp_path: Path) -> None:
 
 
 def test_names_mappings_seeds_and_notes(tmp_path: Path) -> None:
-    spec = load_spec(written(tmp_path, small()))
+    spec = load_spec(written(tmp_path, small(which_round={"quick": "last", "paper": "mean_last_3"})))
+    assert (spec.round("quick").rule, spec.round("paper")) == ("last", WhichRound("mean_last", 3))
     quick = {"train": {"rounds": 2}, "dataset": {"name": "digits"}, "method": {"name": "fedavg"}}
     assert spec.cell_settings("x", "a", "quick") == quick
     paper = spec.cell_settings("x", "b", "paper")
@@ -337,12 +360,6 @@ def test_a_part_of_a_table() -> None:
     ):
         with pytest.raises(ConfigError, match=said):
             spec.cut(rows, keys)
-
-
-def test_the_round_that_counts_may_differ_between_presets(tmp_path: Path) -> None:
-    rules = {"quick": "last", "paper": "mean_last_3"}
-    spec = load_spec(written(tmp_path, small(which_round=rules)))
-    assert (spec.round("quick").rule, spec.round("paper")) == ("last", WhichRound("mean_last", 3))
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,8 @@ from federations import class_run, run, with_rules
 from torch import nn
 
 from methods.core.contexts import Head, Loss, Phase
-from methods.core.rules import SLOTS, ClientRule, MethodError, Selection, VariantRule, register
+from methods.core.method import NEUTRAL
+from methods.core.rules import SLOTS, ClientRule, MethodError, Selection, VariantRule, register, registered
 
 # Names ------------------------------------------------------------------------------------------------------------
 
@@ -81,6 +82,10 @@ SAVED = "tensors, numbers"
         ("phases", [Phase()], "list", r"tuple\[Phase, \.\.\.\]"),
         ("sample_weights", torch.ones(3), "Tensor", r"ndarray \| None"),
         ("ascend", 0.5, "float", r"Tensor \| None"),
+        ("loss", Loss(torch.ones(4)), r"extra: a tensor of shape \[4\] on cpu", r"shape \[\] on cpu"),
+        ("loss", Loss(torch.ones((), device="meta")), "on meta", r"shape \[\] on cpu"),
+        ("loss", Loss(None), "extra: None", "a number"),
+        ("ascend", torch.ones(1), r"shape \[1\] on cpu", r"shape \[83\] on cpu"),
     ],
 )
 def test_a_wrong_return(hook: str, value: Any, got: str, expected: str) -> None:
@@ -91,6 +96,22 @@ def test_a_wrong_return(hook: str, value: Any, got: str, expected: str) -> None:
         MethodError, match=rf"{where}: returned .*{got}; expected .*{expected}.*\. {hook}: \w"
     ):
         run(class_run(with_rules(rule), rounds=1))
+
+
+@pytest.mark.parametrize(
+    ("slot", "hook"),
+    [("direction", "direction"), ("optimizer", "broadcast"), ("optimizer", "step"), ("post", "apply")],
+)
+def test_a_vector_of_the_server_that_does_not_fit(slot: str, hook: str) -> None:
+    """A scalar would be broadcast to all of w."""
+    value = torch.ones(()) if hook == "broadcast" else (torch.ones((), dtype=torch.float64), {})
+    body = {hook: lambda self, *args: value} | ({"streams": False} if slot == "direction" else {})
+    rule = type("Mine", (registered[slot].get(slot, NEUTRAL[slot]),), body)()
+    said = (
+        rf"{hook} of rule 'Mine': returned a tensor of shape \[\] on cpu; expected one of shape \[83\] on cpu"
+    )
+    with pytest.raises(MethodError, match=said):
+        run(class_run(with_rules(**{slot: rule}), rounds=1))
 
 
 def test_a_right_return() -> None:

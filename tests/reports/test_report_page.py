@@ -295,12 +295,16 @@ def test_names_are_text(browser: Page, tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_ten_thousand_runs(browser: Page, folder: Path, tmp_path: Path) -> None:
-    """139 methods, 24 columns, 3 seeds: 10,008 runs. The last cell is there, and opens."""
+    """139 methods, 24 columns, 3 seeds: 10,008 runs. The last cell is there, and opens.
+
+    No table has published numbers: the page says nothing of them, and calls the table by its short name.
+    """
     base = spec_called(NAME)
     row, column = base.row("fedavg"), base.run_columns[0]
     rows = tuple(row.model_copy(update={"key": f"m{k}", "label": f"Method {k}"}) for k in range(139))
     columns = tuple(column.model_copy(update={"key": f"c{k}", "label": f"Column {k}"}) for k in range(24))
     spec = base.model_copy(update={"rows": rows, "columns": columns, "overrides": (), "published": ()})
+    spec = spec.model_copy(update={"paper": "mine", "title": "How many methods are there?"})
     runs = tuple(CellRun(seed, RunState.DONE, 0.5 + seed / 100, f"runs/x/seed{seed}") for seed in range(3))
     results = build_results(spec, "quick", {(r.key, c.key): Cell("ok", runs) for r in rows for c in columns})
     details = packed_cells(folder / "report" / "index.html")["fedmr_table1/fedmr/fmnist%2Fp5c2"]
@@ -313,6 +317,8 @@ def test_ten_thousand_runs(browser: Page, folder: Path, tmp_path: Path) -> None:
     assert "10,008 of 10,008 runs done" in browser.one(".lead").text
     assert browser.one(".beside h2").is_displayed()  # no table was asked for
     assert browser.run("return document.querySelectorAll('td a').length") == 139 * 24
+    assert browser.texts("nav a") == ["mine"]
+    assert "ublished" not in browser.one("main").text and "paper" not in browser.one("main").text
     browser.run("location.hash = arguments[0]", names[-1])
     assert browser.wait("#panel-title").text == "Method 138 · FMNIST Column 23"
     browser.wait("#panel .copy")

@@ -20,6 +20,7 @@ import pytest
 from finished_runs import as_markdown
 from markdown_it import MarkdownIt
 
+from benchmark.cli.table import check_show
 from benchmark.errors import ConfigError, StorageError
 from benchmark.experiments.metrics import Show
 from benchmark.experiments.selection import TableQuery
@@ -105,10 +106,11 @@ def test_one_kind_of_numbers(published: Path, show: Show, cell: str, line: str) 
     assert "<sub>" not in markdown.render(table) and r"\scriptsize published" not in latex.render(table)
     assert csv.render_wide(table).splitlines()[1] == line
     without = toy_spec().model_copy(update={"published": ()})
-    assert as_table(build_results(without, "quick", {})).show == "measured"
+    assert as_table(build_results(without, "quick", {}), show).show == "measured"
+    check_show([toy_spec(), without], show)
     if show != "measured":
-        with pytest.raises(ConfigError, match=f"show: got '{show}'"):
-            as_table(build_results(without, "quick", {}), show)
+        with pytest.raises(ConfigError, match=f"show: got '{show}'; .*toy_table1 has no published numbers"):
+            check_show([without], show)
 
 
 def test_a_folder_that_cannot_be_written_is_a_storage_error(toy: Table, tmp_path: Path) -> None:
@@ -178,7 +180,8 @@ def test_what_a_table_says_of_its_settings(published: Path) -> None:
     text = as_markdown(build_results(spec, "quick", {}, folder=published))
     assert text.splitlines()[4].count("(best on test)") == 6
     table = as_table(build_results(toy_spec().model_copy(update={"published": ()}), "quick", toy_cells()))
-    assert "published" not in markdown.render(table) + latex.render(table)
+    said = markdown.render(table) + latex.render(table)
+    assert "published" not in said and "the paper" not in said and "(own): what the table is about." in said
 
 
 def test_wide_tables_are_cut_into_blocks_of_whole_groups() -> None:

@@ -174,8 +174,10 @@ def test_a_file_that_is_not_in_the_commit_makes_a_run_dirty(
     config = tiny(tmp_path, STATEFUL)
     places = ("benchmark", "datasets", "methods", "partitions")
     names = [sources.name_of(path) for place in places for path in (ROOT / place).rglob("*.py")]
-    committed = {name: digests._git_digest(sources.content(name) or b"") for name in names if name != missing}
-    monkeypatch.setattr(digests, "_committed", lambda: ("c0ffee", committed))
+    committed = {
+        name: digests._git_digest(sources.content(name) or b"", {}) for name in names if name != missing
+    }
+    monkeypatch.setattr(digests, "_committed", lambda root: ("c0ffee", committed))
     execute(config)
     folder = folder_of(config).path
     meta = json.loads((folder / "meta.json").read_text())

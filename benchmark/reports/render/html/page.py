@@ -86,8 +86,9 @@ class Section:
 
     @property
     def paper(self) -> str:
-        """The first word of the title, which names the paper."""
-        return re.split(r"\W", self.table.title)[0] or self.results.spec.paper
+        """The paper, as the first word of its tables' titles names it; of other tables the short name in their file."""
+        spec = self.results.spec
+        return (re.split(r"\W", spec.title)[0] if spec.published else "") or spec.paper
 
     @property
     def missing(self) -> str:
