@@ -152,9 +152,7 @@ def _set_up_torch(config: RunConfig) -> None:
     threadpool_limits(config.runtime.threads)
     # Otherwise cuDNN chooses its algorithms by measured time, and a repeated run gives other bits.
     torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = True, False
-    numbers = "tf32" if config.precision.tf32 else "ieee"  # torch's own default is TF32 in convolutions only
-    torch.backends.cuda.matmul.fp32_precision = numbers
-    torch.backends.cudnn.conv.fp32_precision = numbers  # type: ignore[attr-defined]
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = config.precision.tf32
 
 
 def _open(config: RunConfig, writer: RunWriter, progress: Progress, stop: Stop, started: float) -> RunSession:

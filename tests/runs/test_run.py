@@ -317,3 +317,10 @@ def test_build_run_holds_the_configuration(tmp_path: Path) -> None:
     spec = run.spec
     assert (spec.momentum, spec.weight_decay, spec.batch_size, spec.epochs) == (0.5, 0.01, 8, 1)
     assert run.method.name == "fedavgm"
+
+
+@pytest.mark.parametrize("tf32", [True, False])
+def test_tf32_is_as_the_configuration_says(tmp_path: Path, tf32: bool) -> None:
+    """Torch's own default is another one for convolutions than for products."""
+    assert execute(tiny(tmp_path, {"precision": {"tf32": tf32}})).state == "done"
+    assert torch.backends.cudnn.allow_tf32 is torch.backends.cuda.matmul.allow_tf32 is tf32
