@@ -183,8 +183,8 @@ def runs(results: str | Path = "results", **where: Any) -> "Runs":
     for key, value in _flat(where):
         values = value if isinstance(value, list | tuple | range) else [value]
         conditions[key] = ",".join(one if isinstance(one, str) else as_text(one) for one in values)
-    found = find_runs(RunIndex(folder), conditions)
-    return Runs(tuple(Run(one, folder.run(one.key)) for one in found), Path(results))
+    fitting = find_runs(RunIndex(folder), conditions)
+    return Runs(tuple(Run(one, folder.run(one.key)) for one in fitting), Path(results))
 
 
 def table(name: str, preset: str = "quick", **options: Any) -> Table:

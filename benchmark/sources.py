@@ -41,8 +41,8 @@ class Loader(SourceFileLoader):
 
     def get_data(self, path: str) -> bytes:
         """Content of a source file as `path_stats` has read it, or of another file."""
-        known = _read.get(name_of(Path(path))) if path == self.path else None
-        return super().get_data(path) if known is None else known
+        content = _read.get(name_of(Path(path))) if path == self.path else None
+        return super().get_data(path) if content is None else content
 
     def exec_module(self, module: ModuleType) -> None:
         """Execute a module, and note which other modules it loads."""
@@ -168,8 +168,8 @@ def _named(source: bytes, package: str) -> frozenset[str]:
             elif isinstance(node, ast.Constant) and isinstance(node.value, str) and "." in node.value:
                 yield from [node.value] if node.value.replace(".", "").isidentifier() else []
 
-    found = (name if name[0] != "." else _absolute(name, package) for name in names())
-    return frozenset(name.rstrip(".") for name in found)
+    modules = (name if name[0] != "." else _absolute(name, package) for name in names())
+    return frozenset(module.rstrip(".") for module in modules)
 
 
 def _absolute(name: str, package: str) -> str:

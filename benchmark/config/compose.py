@@ -235,5 +235,5 @@ def as_yaml(settings: Mapping[str, Any], comments: Mapping[str, str], prefix: st
 def explained_yaml(plain: Mapping[str, Any]) -> str:
     """A configuration as YAML; the comment behind each value says what set it."""
     config = with_selection(plain)
-    chosen = {group: f"chosen: {source}" for group in GROUPS if (source := config.sources.get(group))}
-    return "\n".join(as_yaml(config, chosen | {setting.key: setting.source for setting in explain(config)}))
+    files = {group: f"chosen: {source}" for group in GROUPS if (source := config.sources.get(group))}
+    return "\n".join(as_yaml(config, files | {setting.key: setting.source for setting in explain(config)}))
