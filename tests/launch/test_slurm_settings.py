@@ -85,7 +85,7 @@ def test_gpus_are_asked_for_in_one_way() -> None:
 
 @pytest.mark.parametrize("name", ["plain", "a 'b\" $HOME; $(exit 3) `exit 4` &"])
 def test_the_folders_of_a_job_are_quoted(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The script is run by a shell, with a Python that prints its arguments and PYTHONPATH."""
+    """The script is run by a shell, with a Python that prints its arguments and two variables."""
     tools, checkout = tmp_path / "tools", tmp_path / name
     for folder in (tools, checkout):
         folder.mkdir()
@@ -93,7 +93,7 @@ def test_the_folders_of_a_job_are_quoted(name: str, tmp_path: Path, monkeypatch:
     scripts = {
         tools / "sbatch": f'cp "$1" {tmp_path}/script; echo Submitted batch job 1',
         tools / "srun": 'while [ "$1" != -u ] && [ "$1" != "$PYTHON" ]; do shift; done; "$@"',
-        python: f'printf "%s\\n" "$PYTHONPATH" "$4" >{tmp_path}/out',
+        python: f'printf "%s\\n" "$PYTHONPATH" "$FEDTABLES_PATH" "$4" >{tmp_path}/out',
     }
     for path, line in scripts.items():
         path.write_text(f"#!/bin/sh\n{line}\n")
@@ -103,9 +103,12 @@ def test_the_folders_of_a_job_are_quoted(name: str, tmp_path: Path, monkeypatch:
     monkeypatch.setenv("PYTHONPATH", "/before")
     monkeypatch.setattr(sys, "executable", str(python))
     monkeypatch.setattr("benchmark.launch.slurm.queue.ROOT", checkout)
+    monkeypatch.setattr("benchmark.launch.slurm.queue.ROOTS", [tmp_path / "mine", checkout])
     SlurmQueue(SlurmSettings(), checkout / "jobs").submit("batch", [print])
     subprocess.run(["bash", tmp_path / "script"], check=True)
-    assert (tmp_path / "out").read_text() == f"{checkout}:/before\n{checkout}/jobs/batch\n"
+    assert (tmp_path / "out").read_text() == (
+        f"{checkout}:/before\n{tmp_path}/mine:{checkout}\n{checkout}/jobs/batch\n"
+    )
 
 
 @pytest.mark.parametrize(("checkout", "results"), [("/a:b", "/c"), ("/a", "/50%/c"), ("/a", "/b\\c")])
