@@ -32,6 +32,7 @@ from benchmark.config.schema import RunConfig  # noqa: E402
 from benchmark.errors import ConfigError, UserError, validate  # noqa: E402
 from benchmark.reports.results import TableResults  # noqa: E402
 from benchmark.reports.runs import record_frame, run_frame  # noqa: E402
+from benchmark.reports.sweeps import write_sweep  # noqa: E402
 from benchmark.runs.index import RunIndex  # noqa: E402
 from benchmark.runs.listing import ListedRun, as_text, find_runs, listed  # noqa: E402
 from benchmark.runs.status import RunState  # noqa: E402
@@ -165,9 +166,11 @@ def sweep(launcher: str = "local", workers: int | None = None, **axes: Any) -> "
         UserError: A setting does not exist or has a wrong value.
         RunFailed: A run ended with an error. The others have been carried out.
     """
-    swept = swept_runs(_words(axes, many=True))
+    words = _words(axes, many=True)
+    swept = swept_runs(words)
     options = validate(LaunchOptions, {"launcher": launcher, "workers": workers})
     with sweep_missing(options, swept) as (index, code):
+        write_sweep(swept, words, index)
         if code == 130:
             raise KeyboardInterrupt
         return _runs(index.results, {run.config.key: run.config for run in swept.runs})

@@ -70,7 +70,8 @@ def take_config_dir(words: Sequence[str]) -> list[str]:
             path = Path(folder if equals else "".join(words[place + 1 : place + 2]))
             if not path.is_dir() or not path.name:
                 raise ConfigError(wrong("--config-dir", str(path), "a folder like conf/"))
-            CONF_FOLDERS.insert(0, path.resolve())
+            if path.resolve() not in CONF_FOLDERS:
+                CONF_FOLDERS.insert(0, path.resolve())
             del rest[place : place + (1 if equals else 2)]
             break
     return rest

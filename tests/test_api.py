@@ -35,6 +35,10 @@ def test_a_sweep_has_a_row_for_each_run_and_the_settings_that_differ() -> None:
     assert list(frame["folder"]) == [str(run.folder) for run in runs]
     assert list(frame["test.accuracy"]) == [run.final["test"]["accuracy"] for run in runs]
     assert "train.lr" not in frame, "all runs have the same"
+    (folder,) = Path("results/sweeps").iterdir()
+    assert list(pd.read_csv(folder / f"{folder.name}.csv")["row"]) == ["method=fedavg", "method=fedprox"], (
+        "as of the command"
+    )
     found = api.runs(method="fedp*", seed=1)
     assert [run.key for run in found] == [runs[3].key]
     assert [run.key for run in api.runs(method=["fedavg", "moon"], train={"rounds": 2})] == [

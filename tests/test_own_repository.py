@@ -122,9 +122,11 @@ def test_its_test(fedtables: Call, repository: Path) -> None:
         ("methods/fedprox.py", ("run", "method=fedprox")),
         ("conf/method/fedprox.yaml", ("run", "method=fedprox")),
         ("conf/table/fedmr_table1.yaml", ("table", "name=fedmr_table1")),
+        ("conf/figure/fedmr_figure4.yaml", ("figure", "paper=fedmr", "figure=4")),
     ],
 )
 def test_a_name_in_two_places(fedtables: Call, repository: Path, file: str, words: tuple[str, ...]) -> None:
+    (repository / file).parent.mkdir(exist_ok=True)
     shutil.copyfile(ROOT / file, repository / file)
     message = refused(fedtables(*words))
     assert str(repository / file) in message and f"{file} " in message.replace(str(repository / file), "")
@@ -135,6 +137,8 @@ def test_a_folder_of_configuration_files_alone(fedtables: Call, repository: Path
     for words in (["--config-dir", conf], [f"--config-dir={conf}"]):
         done = fedtables("run", *words, "method=logit_squeezing", "--cfg", "job", FEDTABLES_PATH="")
         assert done.returncode == 0 and "lam: 0.01" in done.stdout, done.stderr
+    again = fedtables("run", "--config-dir", conf, "method=logit_squeezing", "--cfg", "job")
+    assert again.returncode == 0, "the folder of a repository is no second place"
     assert "expected a folder like conf/" in refused(fedtables("run", "--config-dir", "nowhere"))
 
 

@@ -75,7 +75,8 @@ def _runs(axes: Sequence[Sequence[Override]]) -> list[SweptRun]:
     for overrides in itertools.product(*axes):
         swept = [override for override, axis in zip(overrides, axes, strict=True) if len(axis) > 1]
         values = {
-            override.get_key_element(): str(override.input_line).partition("=")[2] for override in swept
+            override.get_key_element(): str(override.input_line).partition("=")[2].strip("'\"")
+            for override in swept
         }
         try:
             plain = _composed(overrides)

@@ -28,7 +28,9 @@ def seed_torch(seed: int, device: torch.device) -> None:
     # torch.manual_seed also seeds, or queues a call for, every other device: a tenth of the time of a small client.
     torch.default_generator.manual_seed(seed)
     if device.type != "cpu":
-        torch.get_device_module(device).manual_seed(seed)
+        module = torch.get_device_module(device)
+        with module.device(device):  # not only the current one
+            module.manual_seed(seed)
 
 
 def rewinder(device: torch.device, generators: Sequence[np.random.Generator] = ()) -> Callable[[], None]:

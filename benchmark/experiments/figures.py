@@ -12,7 +12,7 @@ from benchmark.config.merge import merge
 from benchmark.errors import ConfigError, usable, validate, wrong
 from benchmark.experiments.spec import TableSpec
 from benchmark.experiments.tables import extend, spec_called
-from benchmark.paths import CONF, conf_files
+from benchmark.paths import CONF, conf_file, conf_files
 
 FIGURE_FOLDER = CONF / "figure"
 """The figures of this checkout."""
@@ -94,8 +94,12 @@ def find_figures(
     A broken file is left out with a warning, unless its name says that it is asked for.
     """
     asked = f"{paper or '*'}_{f'figure{figure}' if figure else '*'}" if paper or figure else ""
-    files = sorted(folder.glob("*.yaml")) if folder else conf_files("figure").values()
-    specs = usable(files, load_figure, lambda path: fnmatchcase(path.stem, asked))
+    files = {path.stem: path for path in sorted(folder.glob("*.yaml"))} if folder else conf_files("figure")
+
+    def load(name: str) -> FigureSpec:
+        return load_figure(files[name] if folder else conf_file("figure", name) or files[name])
+
+    specs = usable(files, load, lambda name: fnmatchcase(name, asked))
     matches = [spec for spec in specs if paper in (None, spec.paper) and figure in (None, spec.figure)]
     if not matches:
         there = ", ".join(spec.name for spec in specs) or "none"

@@ -9,7 +9,7 @@ from pathlib import Path
 from matplotlib.figure import Figure
 
 from benchmark.experiments.sweeps import COLUMN, Sweep
-from benchmark.reports.collect import collect
+from benchmark.reports.collect import collect, json_of
 from benchmark.reports.layout import as_table
 from benchmark.reports.results import TableResults
 from benchmark.reports.tables import Table
@@ -31,7 +31,7 @@ def write_sweep(sweep: Sweep, words: Sequence[str], index: RunIndex) -> tuple[Ta
     table = as_table(results)
     table = replace(table, blocks=tuple(replace(block, head="Setting") for block in table.blocks))
     where = write(table, folder)
-    write_with_folder(folder / WORDS, json.dumps(list(words)).encode(), durable=False)
+    write_with_folder(folder / WORDS, json.dumps({"words": list(words)}).encode(), durable=False)
     if sweep.numbers:
         picture = folder / f"{sweep.name}.png"
         write_with_folder(picture, _picture(sweep, results), durable=False)
@@ -45,8 +45,9 @@ def sweep_folder(results: ResultsFolder, name: str) -> Path:
 
 
 def read_words(results: ResultsFolder) -> list[list[str]]:
-    """The words of all sweeps of a results folder."""
-    return [json.loads(path.read_bytes()) for path in sorted((results.root / "sweeps").glob(f"*/{WORDS}"))]
+    """The words of all sweeps of a results folder; a damaged file counts as none."""
+    contents = [json_of(path) for path in sorted((results.root / "sweeps").glob(f"*/{WORDS}"))]
+    return [content["words"] for content in contents if "words" in content]
 
 
 def _picture(sweep: Sweep, results: TableResults) -> bytes:

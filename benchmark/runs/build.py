@@ -50,7 +50,7 @@ def limit_memory(device: torch.device) -> None:
     share = os.environ.get(GPU_MEMORY)
     if share and device.type == "cuda":
         total = torch.cuda.get_device_properties(device).total_memory
-        torch.cuda.set_per_process_memory_fraction(min(1.0, float(share) * 1e9 / total), device)
+        torch.cuda.set_per_process_memory_fraction(min(1.0, float(share) * 1e9 / total), device.index)
 
 
 def build_run(config: RunConfig, data: RunData, stop: Callable[[], bool] = lambda: False) -> FederatedRun:

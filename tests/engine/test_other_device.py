@@ -1,7 +1,9 @@
 """Runs on a device that is not the CPU (`shadow_device`): no mixing of devices, the CPU's bits, few waits."""
 
+import contextlib
 import multiprocessing
 from collections.abc import Callable, Iterator, Mapping
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,6 +12,7 @@ from shadow_device import register
 from shadow_runs import Comparison, Mistake, compare, draws_after_seeding, reaction
 
 from benchmark.config.compose import group_names, load_group
+from benchmark.engine.randomness import seed_torch
 from benchmark.models.networks import model_names
 from benchmark.transforms.augmentation import AUGMENTATIONS
 
@@ -207,6 +210,22 @@ def test_mistakes_are_caught(
 def test_seeding_touches_no_other_device(elsewhere: Callable[..., Any]) -> None:
     expected = float(torch.rand((), generator=torch.Generator().manual_seed(7)))
     assert elsewhere(draws_after_seeding, 7) == [expected, expected]
+
+
+def test_the_second_gpu_is_seeded_where_it_is_the_run_s(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A GPU seeds the generator of the one that is current."""
+    current, seeded = [0], []
+
+    @contextlib.contextmanager
+    def device(wanted: torch.device) -> Iterator[None]:
+        current.append(wanted.index)
+        yield
+        current.pop()
+
+    module = SimpleNamespace(device=device, manual_seed=lambda seed: seeded.append((current[-1], seed)))
+    monkeypatch.setattr(torch, "get_device_module", lambda device: module)
+    seed_torch(7, torch.device("cuda:1"))
+    assert seeded == [(1, 7)] and current == [0]
 
 
 def test_a_wait_in_a_step_is_caught(elsewhere: Compare) -> None:

@@ -100,6 +100,9 @@ class Backend:
     def manual_seed_all(self, seed: int) -> None:
         self.state = torch.Generator().manual_seed(seed).get_state()
 
+    def device(self, device: Any) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext()
+
     def manual_seed(self, seed: int) -> None:
         self.state = torch.Generator().manual_seed(seed).get_state()
 

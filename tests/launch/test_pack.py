@@ -155,16 +155,18 @@ def test_a_run_gets_no_more_of_a_gpu_than_its_share(
     monkeypatch: pytest.MonkeyPatch, share: str | None, fraction: float | None
 ) -> None:
     """Of a GPU of 80 GB."""
-    told: list[float] = []
+    told: list[tuple[float, int | None]] = []  # torch takes no device without a number here
     properties = SimpleNamespace(total_memory=80e9)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: properties)
-    monkeypatch.setattr(torch.cuda, "set_per_process_memory_fraction", lambda part, device: told.append(part))
+    monkeypatch.setattr(
+        torch.cuda, "set_per_process_memory_fraction", lambda part, index: told.append((part, index))
+    )
     monkeypatch.delenv("FEDTABLES_GPU_GB", raising=False)
     if share is not None:
         monkeypatch.setenv("FEDTABLES_GPU_GB", share)
-    limit_memory(torch.device("cuda"))
-    limit_memory(torch.device("cpu"))
-    assert told == ([] if fraction is None else [fraction])
+    for name in ("cuda", "cuda:1", "cpu"):
+        limit_memory(torch.device(name))
+    assert told == ([] if fraction is None else [(fraction, None), (fraction, 1)])
 
 
 def test_the_share_of_a_worker_is_in_its_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
