@@ -9,7 +9,7 @@ import statistics
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import pandas as pd
 import torch
@@ -83,9 +83,9 @@ class Trainee:
         others: list[Tensor] = []
 
         def watched(*arguments: Any) -> list[ActiveRule]:
-            active = [(rule, _Watched(**vars(ctx))) for rule, ctx in contexts(*arguments)]
-            seen.extend(ctx for _, ctx in active)
-            return [ActiveRule(*pair) for pair in active]
+            active = [replace(one, ctx=_Watched(**vars(one.ctx))) for one in contexts(*arguments)]
+            seen.extend(cast(_Watched, one.ctx) for one in active)
+            return active
 
         def noted(cost: Cost, w: Tensor, *values: Any) -> FrozenModel:
             if w is not run.model.w:

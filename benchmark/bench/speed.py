@@ -181,10 +181,7 @@ def local_steps(method: str, model: str, batch: int, steps: int, folder: str) ->
     def work() -> float:
         active = run.clients.contexts(run.method.client, state, 0, state.w, received, {}, "bench", Cost())
         started = time.perf_counter()
-        run.clients.trainer.run(
-            run.clients.data(0), active, (Phase(),), lr=0.01, order=lambda phase, epoch, n: np.arange(n),
-            draw=lambda phase, epoch: np.random.default_rng(0), torch_seed=0,
-        )  # fmt: skip
+        run.clients.trainer.run(run.clients.work(run.clients.data(0), active, state, 0), (Phase(),), 0.01)
         return (time.perf_counter() - started) / steps
 
     return work

@@ -34,7 +34,7 @@ IDENTITY = (*GROUPS, "train", "evaluation", "precision")
 FORMAT = 2
 """Version of what a run writes; part of its identity."""
 
-HASHED_UNLESS_DEFAULT = (("dataset", "rest"), ("precision", "tf32"))
+HASHED_UNLESS_DEFAULT = (("dataset", "rest"), ("precision", "tf32"), ("train", "stack"))
 """Keys that are left out of the hash while they have their default. Add every new key, so that no old hash moves."""
 
 
@@ -115,6 +115,10 @@ class TrainConfig(_Node):
     clip: PositiveFloat | None = Field(None, description="largest norm of a gradient; null: no limit")
     drop_last: bool = Field(
         False, description="whether the last batch of an epoch is left out if it is short"
+    )
+    stack: PositiveInt = Field(
+        1,
+        description="clients trained side by side, in one step; other last bits, and faster for small networks",
     )
     augment: Literal[
         "none", "crop_flip", "reflect_crop_flip",

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any, NamedTuple
 
@@ -14,7 +14,7 @@ from benchmark.config.schema import TrainConfig
 from benchmark.engine import randomness
 from benchmark.engine.records import Cost
 from benchmark.engine.state import Diverged, FederationState, Problem, Schedule
-from benchmark.engine.training import ActiveRule, LocalTrainer, LoopResult
+from benchmark.engine.training import ActiveRule, ClientWork, LocalTrainer, LoopResult
 from benchmark.heterogeneity import class_counts, group_counts
 from benchmark.models.flat import FlatModel
 from methods.core.contexts import ClientContext, FrozenModel, Head, Phase, RoundView, State, Trained
@@ -45,6 +45,23 @@ class ClientResult(NamedTuple):
     loop: LoopResult
 
 
+class Visit(NamedTuple):
+    """A client between what it does before and after its training in a round.
+
+    Attributes:
+        start: The vector that training starts from.
+        head: The classifier that the server handed down, if it did.
+        resting: States of rules that rest in this round.
+    """
+
+    client: int
+    start: Tensor
+    head: Head | None
+    work: ClientWork
+    phases: tuple[Phase, ...]
+    resting: State
+
+
 @dataclass
 class ClientSide:
     """All clients, and the one network on which they train in turn.
@@ -52,6 +69,7 @@ class ClientSide:
     Attributes:
         personal: Groups of parameters that stay at the clients.
         order: Replaces the random order in which local samples are visited.
+        notes: What the log has been told.
     """
 
     problem: Problem
@@ -61,6 +79,7 @@ class ClientSide:
     seed: int
     personal: frozenset[str]
     order: Order | None = None
+    notes: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         problem = self.problem
@@ -141,18 +160,17 @@ class ClientSide:
             return state.clients.get(client, {}).get("buffers", self._initial_buffers)
         return state.buffers
 
-    def load(self, state: FederationState, client: int, w: Tensor, head: Head | None) -> Tensor:
-        """Put the values w [d] and the client's buffers into the network; with ``head``, its classifier is replaced.
+    def with_head(self, w: Tensor, head: Head | None) -> Tensor:
+        """What training starts from: w [d], or its body and ``head``; the network gets the layout of it."""
+        self.model.use_head(head.key if head else None)
+        return w if head is None else torch.cat([w[: self.model.body_size], head.vector])
 
-        Returns:
-            The vector that training starts from: w, or the body of w and the head.
-        """
-        start = w if head is None else torch.cat([w[: self.model.body_size], head.vector])
+    def put(self, w: Tensor, buffers: Tensor, head: Head | None) -> None:
+        """Put the values w [d] and ``buffers`` into the network, with the classifier of ``head``."""
         self.model.use_head(head.key if head else None)
         with torch.no_grad():
-            self.model.w.copy_(start)
-            self.model.buffers.copy_(self.start_buffers(state, client))
-        return start
+            self.model.w.copy_(w)
+            self.model.buffers.copy_(buffers)
 
     def contexts(
         self,
@@ -220,63 +238,77 @@ class ClientSide:
         self, rules: Sequence[ClientRule], state: FederationState, client: int, view: RoundView, cost: Cost
     ) -> ClientResult:
         """Train one client in the round after ``state``. Raises `Diverged` if a value that it sends is not finite."""
+        return self.train_alone(self.begin(rules, state, client, view, cost), state, cost)
+
+    def train_alone(self, visit: Visit, state: FederationState, cost: Cost) -> ClientResult:
+        """Train the client of a visit that has begun."""
+        self.put(visit.start, self.start_buffers(state, visit.client), visit.head)
+        loop = self.trainer.run(visit.work, visit.phases, self.schedule.lr(state.round))
+        return self.finish(visit, state, loop, cost)
+
+    def begin(
+        self, rules: Sequence[ClientRule], state: FederationState, client: int, view: RoundView, cost: Cost
+    ) -> Visit:
+        """What the server sends to a client, and what the client does before its training."""
         received = {rule.key: rule.send(state.rules[rule.key], client, view) for rule in rules}
         handed = (sent["head"] for sent in received.values() if isinstance(sent.get("head"), Head))
         head: Head | None = next(handed, None)
-        start = self.load(state, client, self.start_vector(state, client), head)
+        start = self.with_head(self.start_vector(state, client), head)
         states = state.clients.get(client, {}).get("rules", {})
         active = self.contexts(rules, state, client, start, received, states, "rule", cost)
-        loop = self.run_loop(self.data(client), active, _phases(active), state, client)
+        # A rule that rests in this round keeps its state at the client.
+        resting: State = {key: value for key, value in states.items() if key not in received}
+        cost.scalars_down += _count_numbers(received)
+        work = self.work(self.data(client), active, state, client)
+        return Visit(client, start, head, work, _phases(active), resting)
+
+    def finish(self, visit: Visit, state: FederationState, loop: LoopResult, cost: Cost) -> ClientResult:
+        """What a client does after its training; its values are in the network."""
         with torch.no_grad():
-            _require_finite(state.round, client, self.model.w, self.model.buffers)
+            _require_finite(state.round, visit.client, self.model.w, self.model.buffers)
             if not math.isfinite(loop.loss):
-                raise Diverged(state.round, f"training loss of client {client}")
-            update = self._update(start, head)
+                raise Diverged(state.round, f"training loss of client {visit.client}")
+            update = self._update(visit.start, visit.head)
             trained = Trained(
                 w=self.model.w,
                 update=update,
                 buffers=self.model.buffers,
                 steps=loop.steps,
                 step_norm=loop.step_norm,
-                head=self.model.w[self.model.body_size :] if head is not None else None,
+                head=self.model.w[self.model.body_size :] if visit.head is not None else None,
             )
-            # A rule that rests in this round keeps its state at the client.
-            kept: State = {key: value for key, value in states.items() if key not in received}
+            kept: State = dict(visit.resting)
             payloads = []
-            for rule, ctx in active:
-                new_state, payload = rule.finish(ctx, trained)
-                _require_finite(state.round, client, *payload.values())
-                payloads.append((rule, payload))
+            for active in visit.work.rules:
+                new_state, payload = active.rule.finish(active.ctx, trained)
+                _require_finite(state.round, visit.client, *payload.values())
+                payloads.append((active.rule, payload))
                 if new_state:
-                    kept[rule.key] = _copied(new_state)
+                    kept[active.rule.key] = _copied(new_state)
             entry = self._entry(kept)
             if len(self._personal_places):
                 update = update.index_fill(0, self._personal_places, 0.0)
         self.model.use_head(None)
         cost.trained += loop.repeated
-        cost.scalars_down += _count_numbers(received)
         cost.scalars_up += sum(_count_numbers(payload) for _, payload in payloads)
         return ClientResult(update, self.model.buffers, payloads, entry, loop)
 
-    def run_loop(
+    def work(
         self,
         data: Samples,
         active: Sequence[ActiveRule],
-        phases: Sequence[Phase],
         state: FederationState,
         client: int,
         training: str = "training",
         sampling: str = "sampling",
-    ) -> LoopResult:
-        """Run the local loop from the network's present values.
+    ) -> ClientWork:
+        """What a client trains on in the round after ``state``.
 
         ``training`` and ``sampling`` name the random draws of dropout and augmentation, and of weighted sampling.
         """
-        return self.trainer.run(
+        return ClientWork(
             data,
             active,
-            phases,
-            lr=self.schedule.lr(state.round),
             order=partial(self.order or self._random_order, state.round, client),
             draw=partial(self._epoch_draw, sampling, state.round, client),
             torch_seed=randomness.torch_seed(self.seed, training, state.round, client),
@@ -310,8 +342,8 @@ class ClientSide:
 
 def _phases(active: Sequence[ActiveRule]) -> tuple[Phase, ...]:
     """The phases of the one rule that has its own, or a single neutral phase."""
-    for rule, ctx in active:
-        phases = rule.phases(ctx)
+    for one in active:
+        phases = one.rule.phases(one.ctx)
         if phases != (Phase(),):
             return phases
     return (Phase(),)

@@ -1,7 +1,7 @@
 """Rounds of a federation: select, train, aggregate, evaluate. A round is a pure function from state to state."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -10,10 +10,11 @@ from torch import Tensor
 
 from benchmark.config.schema import TrainConfig
 from benchmark.engine.aggregation import Uploads
-from benchmark.engine.clients import ClientSide, Order
+from benchmark.engine.clients import ClientResult, ClientSide, Order
 from benchmark.engine.evaluation import evaluate
 from benchmark.engine.measures import eigenvalue_spread
 from benchmark.engine.records import Cost, Record
+from benchmark.engine.stacking import train_together
 from benchmark.engine.state import Diverged, FederationState, Interrupted, Problem, RoundReport, Schedule
 from benchmark.engine.training import LoopResult
 from benchmark.engine.views import client_pool, server_view
@@ -151,19 +152,30 @@ class FederatedRun:
     def _train(
         self, method: Method, state: FederationState, view: RoundView, uploads: Uploads, cost: Cost
     ) -> tuple[FederationState, list[LoopResult]]:
-        """Train the clients of the round one after another: the state with what they keep, and their loops."""
+        """Train the clients of the round: the state with what they keep, and their loops."""
         start = replace(state, w=method.optimizer.broadcast(state.w, state.optimizer))
         clients, loops = dict(state.clients), []
-        for k in view.clients:
-            if self.stop():
-                raise Interrupted
-            result = self.clients.train(method.client, start, k, view, cost)
+        for k, result in self._results(method, start, view, cost):
             uploads.add(k, result)
             clients.pop(k, None)
             if result.kept:
                 clients[k] = result.kept
             loops.append(result.loop)
         return replace(state, clients=clients), loops
+
+    def _results(
+        self, method: Method, start: FederationState, view: RoundView, cost: Cost
+    ) -> Iterator[tuple[int, ClientResult]]:
+        """Each client of the round and what it returns, which is valid until the next one is asked for."""
+        for first in range(0, len(view.clients), self.spec.stack):
+            if self.stop():
+                raise Interrupted
+            group = view.clients[first : first + self.spec.stack]
+            if len(group) == 1:
+                yield group[0], self.clients.train(method.client, start, group[0], view, cost)
+                continue
+            visits = [self.clients.begin(method.client, start, k, view, cost) for k in group]
+            yield from zip(group, train_together(self.clients, visits, start, cost), strict=True)
 
     def _aggregate(
         self, method: Method, state: FederationState, view: RoundView, uploads: Uploads

@@ -4,19 +4,18 @@ import contextlib
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import NamedTuple
+from functools import cached_property, partial
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from benchmark.config.schema import TrainConfig
 from benchmark.engine.randomness import rewinder, seed_torch
 from benchmark.models.flat import FlatModel
+from benchmark.models.stacked import StackedModel
 from benchmark.transforms.augmentation import Augment
-from methods.core.contexts import Batch, ClientContext, Phase
+from methods.core.contexts import Batch, ClientContext, Loss, Phase
 from methods.core.rules import ClientRule, overrides
 from methods.core.samples import Samples
 
@@ -24,11 +23,52 @@ CHUNK_BYTES = 16 << 20
 """Inputs are gathered and normalised this many bytes at a time: few kernel launches, bounded memory."""
 
 
-class ActiveRule(NamedTuple):
+@dataclass(frozen=True)
+class ActiveRule:
     """A client rule with what it may read in this round."""
 
     rule: ClientRule
     ctx: ClientContext
+
+    def has(self, hook: str) -> bool:
+        """Whether the rule has a hook of its own."""
+        return overrides(self.rule, hook)
+
+    def loss(self, batch: Batch) -> Loss:
+        """The rule's extra loss on a batch."""
+        return self.rule.loss(self.ctx, batch)
+
+    def correct(self, w: Tensor, g: Tensor) -> None:
+        """Let the rule correct the gradient ``g`` [d] at ``w`` [d], in place."""
+        self.rule.correct(self.ctx, w, g)
+
+
+@dataclass(frozen=True)
+class ClientWork:
+    """What one client trains on, with which rules, and its random draws.
+
+    Attributes:
+        order: ``order(phase, epoch, n)`` is the order in which the n samples are visited; both count from 0.
+        draw: ``draw(phase, epoch)`` is the generator of weighted sampling.
+        torch_seed: Seed of dropout and augmentation, so that neither the order nor the number of workers matters.
+    """
+
+    data: Samples
+    rules: Sequence[ActiveRule]
+    order: Callable[[int, int, int], np.ndarray]
+    draw: Callable[[int, int], np.random.Generator]
+    torch_seed: int
+
+    @cached_property
+    def _weights(self) -> np.ndarray | None:
+        return next((w for a in self.rules if (w := a.rule.sample_weights(a.ctx)) is not None), None)
+
+    def visits(self, phase: int, epoch: int) -> np.ndarray:
+        """The positions [n] of the samples in the order of an epoch."""
+        n, weights = len(self.data), self._weights
+        if weights is None:
+            return self.order(phase, epoch, n)
+        return self.draw(phase, epoch).choice(n, size=n, replace=True, p=weights / weights.sum())
 
 
 @dataclass(frozen=True)
@@ -59,55 +99,58 @@ class LocalTrainer:
     transform: Callable[[Tensor], Tensor]
     augment: Augment | None = None
 
-    def run(
-        self,
-        data: Samples,
-        rules: Sequence[ActiveRule],
-        phases: Sequence[Phase],
-        *,
-        lr: float,
-        order: Callable[[int, int, int], np.ndarray],
-        draw: Callable[[int, int], np.random.Generator],
-        torch_seed: int,
-    ) -> LoopResult:
-        """Train from the model's present values.
-
-        ``order(phase, epoch, n)`` is the order in which the n samples are visited, ``draw(phase, epoch)`` the generator
-        of weighted sampling; phases and their epochs count from 0. ``torch_seed`` seeds dropout and augmentation, so
-        that neither the order nor the number of workers matters.
-        """
-        model, n = self.model, len(data)
-        seed_torch(torch_seed, model.w.device)
-        model.net.train()
-        if self.spec.buffers == "frozen" or (n == 1 and model.has_batch_norm):
-            model.freeze_batch_norm()
-        weights = next((w for a in rules if (w := a.rule.sample_weights(a.ctx)) is not None), None)
-
-        def visit(phase: int, epoch: int) -> np.ndarray:
-            if weights is None:
-                return order(phase, epoch, n)
-            return draw(phase, epoch).choice(n, size=n, replace=True, p=weights / weights.sum())
-
-        proximal = sum(a.rule.proximal for a in rules)
+    def run(self, work: ClientWork, phases: Sequence[Phase], lr: float) -> LoopResult:
+        """Train one client from the model's present values."""
+        self.prepare([work])
         losses: list[Tensor] = []
         sizes: list[int] = []
-        norm, repeated = 0.0, 0
+        repeated = 0
         for number, phase in enumerate(phases):
-            step = self.step_function(rules if phase.losses else [], rules, phase, lr)
-            shrink = proximal * (lr if phase.lr is None else phase.lr)
-            damping = 0.0
-            for x, y, index in self._phase_batches(data, phase, partial(visit, number)):
+            step = self.step_function(self.model, work.rules, phase, lr, self.velocity(self.model.w))
+            for x, y, index in self._phase_batches(work.data, phase, partial(work.visits, number)):
                 ce, again = step(x, y, index)
                 losses.append(ce)
                 sizes.append(len(y))
                 repeated += again * len(y)
+        return self.result(work, phases, lr, losses, sizes, repeated)
+
+    def prepare(self, works: Sequence[ClientWork]) -> None:
+        """Seed torch for the first of these clients, and set the network's layers to training mode."""
+        seed_torch(works[0].torch_seed, self.model.w.device)
+        self.model.net.train()
+        if self.spec.buffers == "frozen" or self.lacks_statistics(works[0].data):
+            self.model.freeze_batch_norm()
+
+    def lacks_statistics(self, data: Samples) -> bool:
+        """Whether a client has too few samples for BatchNorm's statistics."""
+        return len(data) == 1 and self.model.has_batch_norm
+
+    def velocity(self, w: Tensor) -> Tensor | None:
+        """Momentum at the start of a phase, if there is any."""
+        return torch.zeros_like(w) if self.spec.momentum else None
+
+    def result(
+        self,
+        work: ClientWork,
+        phases: Sequence[Phase],
+        lr: float,
+        losses: list[Tensor],
+        sizes: list[int],
+        repeated: int = 0,
+    ) -> LoopResult:
+        """What one client did, from the loss and the size of each batch."""
+        proximal = sum(active.rule.proximal for active in work.rules)
+        norm = 0.0
+        for phase in phases:
+            shrink, damping = proximal * (lr if phase.lr is None else phase.lr), 0.0
+            for _ in range(self.steps(len(work.data), phase)):
                 damping = self.spec.momentum * damping + 1 - shrink * norm
                 norm += damping
         return LoopResult(len(sizes), norm, _mean_loss(losses, sizes), sum(sizes) + repeated, repeated)
 
     # Batches -----------------------------------------------------------------------------------------------
 
-    def _sizes(self, n: int) -> list[int]:
+    def sizes(self, n: int) -> list[int]:
         """Batch sizes of one epoch over n samples."""
         batch = self.spec.batch_size
         sizes = [batch] * (n // batch)
@@ -124,7 +167,7 @@ class LocalTrainer:
         epochs, steps = self.spec.epochs, self.spec.steps
         if phase is not None and (phase.epochs is not None or phase.steps is not None):
             epochs, steps = phase.epochs, phase.steps
-        per_epoch = len(self._sizes(n))
+        per_epoch = len(self.sizes(n))
         if steps is None:
             return per_epoch * (epochs or 0)
         return steps if per_epoch else 0
@@ -134,7 +177,7 @@ class LocalTrainer:
     ) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         """Batches (x, y, positions) of one phase: its epochs, or its steps, going through the samples again."""
         n = len(data)
-        sizes, left, epoch = self._sizes(n), self.steps(n, phase), 0
+        sizes, left, epoch = self.sizes(n), self.steps(n, phase), 0
         while left > 0:
             yield from self._gather(data, visit(epoch), sizes[:left])
             left -= len(sizes)
@@ -158,74 +201,61 @@ class LocalTrainer:
 
     # One step ----------------------------------------------------------------------------------------------
 
-    def _objective(
-        self, with_loss: Sequence[ActiveRule], x: Tensor, y: Tensor, index: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        """(objective, mean cross-entropy) of one batch: L = prod(ce_weight) CE + extra losses."""
-        z = self.model.features(x)
-        logits = self.model.net.classify(z)
-        ce = F.cross_entropy(logits, y)
-        if not with_loss:
-            return ce, ce
-        batch = Batch(x, y, z, logits, ce, index)
-        terms = [active.rule.loss(active.ctx, batch) for active in with_loss]
-        weight = math.prod(term.ce_weight for term in terms)
-        objective = ce if weight == 1 else weight * ce
-        for term in terms:
-            if isinstance(term.extra, Tensor):  # a number has no gradient
-                objective = objective + term.extra
-        return objective, ce
-
     def step_function(
-        self, loss_rules: Sequence[ActiveRule], rules: Sequence[ActiveRule], phase: Phase, lr: float
+        self,
+        network: FlatModel | StackedModel,
+        rules: Sequence[ActiveRule],
+        phase: Phase,
+        lr: float,
+        velocity: Tensor | None,
     ) -> Callable[[Tensor, Tensor, Tensor], tuple[Tensor, bool]]:
         """One local step: loss, gradient, second gradient, corrections, clip, weight decay, momentum, step.
 
-        The step returns the mean cross-entropy, and whether it took a second gradient.
+        The step returns the mean cross-entropy, and whether it took a second gradient. It is the same for one client
+        and for several side by side, where tensors have one more dimension in front.
         """
-        model, spec = self.model, self.spec
-        w, g = model.w, model.g
-        with_loss = [a for a in loss_rules if overrides(a.rule, "loss")]
-        with_correction = [a for a in rules if overrides(a.rule, "correct")]
-        climber = next((a for a in rules if overrides(a.rule, "ascend")), None)
+        w, g = network.w, network.g
+        with_loss = [a for a in rules if phase.losses and a.has("loss")]
+        with_correction = [a for a in rules if a.has("correct")]
+        climber = next((a for a in rules if a.has("ascend")), None)
         rate = lr if phase.lr is None else phase.lr
-        mask = None if phase.groups is None else model.layout.mask(*phase.groups).to(w.device, w.dtype)
-        velocity = torch.zeros_like(w) if spec.momentum else None
-        kept = [value for a in with_loss for value in a.ctx.local.values()]
-        generators = [value for value in kept if isinstance(value, np.random.Generator)]
+        mask = None if phase.groups is None else network.layout.mask(*phase.groups).to(w.device, w.dtype)
         # Where nothing is cast, autocast would still take 2 % of the step of a small network.
-        precision = torch.autocast(w.device.type, torch.bfloat16) if model.amp else contextlib.nullcontext()
-        one = torch.ones((), dtype=w.dtype, device=w.device)  # else every backward pass makes its own
+        precision = torch.autocast(w.device.type, torch.bfloat16) if network.amp else contextlib.nullcontext()
+        # Without it every backward pass makes its own.
+        ones = torch.ones(w.shape[:-1], dtype=w.dtype, device=w.device)
 
         def gradient(x: Tensor, y: Tensor, index: Tensor) -> Tensor:
-            model.forget_gradients()
+            network.forget_gradients()
             with precision:
-                objective, ce = self._objective(with_loss, x, y, index)
-            objective.backward(one)
-            model.collect_gradients()
+                objective, ce = _objective(network, with_loss, x, y, index)
+            objective.backward(ones)
+            network.collect_gradients()
             return ce.detach()
 
         def step(x: Tensor, y: Tensor, index: Tensor) -> tuple[Tensor, bool]:
-            rewind = None if climber is None else rewinder(w.device, generators)
+            rewind = None if climber is None else rewinder(w.device, _generators(with_loss))
             ce = gradient(x, y, index)
             again = False
             if climber is not None and rewind is not None:
                 again = self._second_gradient(climber, mask, rewind, lambda: gradient(x, y, index))
             with torch.no_grad():
                 for active in with_correction:
-                    active.rule.correct(active.ctx, w, g)
-                self._descend(mask, velocity, rate)
+                    active.correct(w, g)
+                self._descend(w, g, mask, velocity, rate)
             return ce, again
 
         return step
 
-    def _descend(self, mask: Tensor | None, velocity: Tensor | None, rate: float) -> None:
+    def _descend(
+        self, w: Tensor, g: Tensor, mask: Tensor | None, velocity: Tensor | None, rate: float
+    ) -> None:
         """Clip the gradient, add weight decay, pass it through momentum, and step; only the groups of ``mask`` move."""
-        w, g, spec = self.model.w, self.model.g, self.spec
+        spec = self.spec
         if mask is not None:
             g.mul_(mask)
         if spec.clip is not None:
-            g.mul_((spec.clip / (g.norm() + 1e-12)).clamp(max=1.0))
+            g.mul_((spec.clip / (g.norm(dim=-1, keepdim=True) + 1e-12)).clamp(max=1.0))
         if spec.weight_decay:
             g.add_(w, alpha=spec.weight_decay)
             if mask is not None:
@@ -263,6 +293,29 @@ class LocalTrainer:
             w.copy_(start)
             buffers.copy_(statistics)
         return True
+
+
+def _objective(
+    network: FlatModel | StackedModel, with_loss: Sequence[ActiveRule], x: Tensor, y: Tensor, index: Tensor
+) -> tuple[Tensor, Tensor]:
+    """(objective, mean cross-entropy) of one batch: L = prod(ce_weight) CE + extra losses."""
+    z, logits, ce = network.forward(x, y)
+    if not with_loss:
+        return ce, ce
+    batch = Batch(x, y, z, logits, ce, index)
+    terms = [active.loss(batch) for active in with_loss]
+    weight = math.prod(term.ce_weight for term in terms)
+    objective = ce if isinstance(weight, int | float) and weight == 1 else weight * ce
+    for term in terms:
+        if isinstance(term.extra, Tensor):  # a number has no gradient
+            objective = objective + term.extra
+    return objective, ce
+
+
+def _generators(rules: Sequence[ActiveRule]) -> list[np.random.Generator]:
+    """The generators that rules keep during local training."""
+    kept = (value for active in rules for value in active.ctx.local.values())
+    return [value for value in kept if isinstance(value, np.random.Generator)]
 
 
 def _mean_loss(losses: list[Tensor], sizes: list[int]) -> float:

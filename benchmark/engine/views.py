@@ -39,11 +39,13 @@ def _probe(clients: ClientSide, state: FederationState, client: int, cost: Cost)
         head: Head | None = None,
         labels: Tensor | None = None,
     ) -> Tensor:
-        start = clients.load(state, client, state.w if w is None else w, head)
+        start = clients.with_head(state.w if w is None else w, head)
+        clients.put(start, clients.start_buffers(state, client), head)
         trained_on = data if labels is None else data.relabelled(labels)
         received: Mapping[str, State] = {rule.key: {} for rule in rules}
         active = clients.contexts(rules, state, client, start, received, {}, purpose, cost, trained_on)
-        loop = clients.run_loop(trained_on, active, (phase,), state, client, purpose, f"{purpose}/sampling")
+        work = clients.work(trained_on, active, state, client, purpose, f"{purpose}/sampling")
+        loop = clients.trainer.run(work, (phase,), clients.schedule.lr(state.round))
         cost.trained += loop.samples
         trained = network.w.detach().clone()
         network.use_head(None)

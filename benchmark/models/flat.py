@@ -83,6 +83,12 @@ class FlatModel:
         """Compile the body for training (torch.compile). Classifiers and frozen models are not compiled."""
         self.features = torch.compile(self.net.features)
 
+    def forward(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Features [B, h], logits [B, C] and mean cross-entropy [] of inputs x [B, ...] with labels y [B]."""
+        z = self.features(x)
+        logits = self.net.classify(z)
+        return z, logits, F.cross_entropy(logits, y)
+
     def _bind(self, parameters: dict[str, nn.Parameter], layout: Layout) -> None:
         for entry in layout.entries:
             if entry.name not in parameters:

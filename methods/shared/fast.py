@@ -18,7 +18,7 @@ def contrast(z: Tensor, z_glob: Tensor, z_prev: Tensor, T: float) -> Tensor:
 
 def intra_class(z: Tensor, y: Tensor, eps: float, variant: Literal["paper", "reference"] = "paper") -> Tensor:
     """`methods.fedmr.intra_class`, or the form of FedMR's code that is described there."""
-    return _IntraClass.apply(z, y, eps, variant == "paper")
+    return _IntraClass.apply(z, y, eps, variant == "paper")[0]
 
 
 class _IntraClass(torch.autograd.Function):
@@ -28,9 +28,11 @@ class _IntraClass(torch.autograd.Function):
     mean, as in BatchNorm. For the unbiased variance mean(G zh) is divided by N_c - 1 too.
     """
 
+    generate_vmap_rule = True
+
     @staticmethod
-    def forward(ctx: Any, z: Tensor, y: Tensor, eps: float, paper: bool) -> Tensor:
-        """The loss; its gradient is kept for `backward`."""
+    def forward(z: Tensor, y: Tensor, eps: float, paper: bool) -> tuple[Tensor, Tensor]:
+        """The loss and its gradient."""
         same = y[:, None] == y  # [B, B]: all sums over a class are products with it
         count = same.sum(1, keepdim=True, dtype=z.dtype)  # N_c of each sample's class [B, 1]
         average = same / count
@@ -57,12 +59,17 @@ class _IntraClass(torch.autograd.Function):
             loss = loss - torch.dot(diagonal.flatten(), squares.flatten())
             G = G - diagonal * zh
         gradient = (G - zh * (spread @ (G * zh))) * (4 * scale)
-        ctx.save_for_backward(torch.addmm(gradient, average, gradient, alpha=-1))
-        return loss
+        return loss, torch.addmm(gradient, average, gradient, alpha=-1)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: tuple[Tensor, Tensor]) -> None:
+        """Keep the gradient for `backward`."""
+        ctx.mark_non_differentiable(output[1])
+        ctx.save_for_backward(output[1])
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, above: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, above: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
         """The gradient with respect to z."""
         (gradient,) = ctx.saved_tensors
         return above * gradient, None, None, None
