@@ -28,9 +28,11 @@ class StackedModel:
         entries, buffer_entries = model.layout.entries, model.buffer_layout.entries
         self._parameters = [vmap(e.view)(w).detach().requires_grad_() for e in entries]
         self._places = [vmap(e.view)(g) for e in entries]
-        statistics = [vmap(e.view)(buffers).detach() for e in buffer_entries]
+        # Under vmap BatchNorm updates statistics only if they are contiguous, so it gets copies.
+        self._buffers = [vmap(e.view)(buffers) for e in buffer_entries]
+        self._statistics = [buffer.clone() for buffer in self._buffers]
         names = [f"net.{e.name}" for e in (*entries, *buffer_entries)]
-        self._values = dict(zip(names, [*self._parameters, *statistics], strict=True))
+        self._values = dict(zip(names, [*self._parameters, *self._statistics], strict=True))
         scores = _Scores(model.net)
 
         def forward(values: dict[str, Tensor], x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -41,7 +43,12 @@ class StackedModel:
 
     def forward(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Features [K, B, h], logits [K, B, C] and mean cross-entropies [K] of x [K, B, ...] with labels y [K, B]."""
-        return self._forward(self._values, x, y)
+        if not self._buffers:
+            return self._forward(self._values, x, y)
+        torch._foreach_copy_(self._statistics, self._buffers)
+        result = self._forward(self._values, x, y)
+        torch._foreach_copy_(self._buffers, self._statistics)
+        return result
 
     def forget_gradients(self) -> None:
         """Let the next backward pass make new gradients."""
