@@ -18,7 +18,7 @@ from benchmark.models.flat import FlatModel
 from benchmark.transforms.augmentation import Augment
 from methods.core.contexts import Batch, ClientContext, Phase
 from methods.core.rules import ClientRule, overrides
-from methods.core.samples import Samples
+from methods.core.samples import Samples, to_device
 
 CHUNK_BYTES = 16 << 20
 """Inputs are gathered and normalised this many bytes at a time: few kernel launches, bounded memory."""
@@ -38,14 +38,16 @@ class LoopResult:
     Attributes:
         steps: tau_k.
         step_norm: a_k, the total weight of the gradients in the update.
-        loss: Mean cross-entropy.
+        losses: Mean cross-entropy of each batch [steps], on the device.
+        sizes: Samples in each batch.
         samples: Samples that gradients were taken of; counted twice where a rule takes a second gradient.
         repeated: The part of ``samples`` that is from second gradients.
     """
 
     steps: int
     step_norm: float
-    loss: float
+    losses: Tensor
+    sizes: Sequence[int]
     samples: int
     repeated: int
 
@@ -103,7 +105,8 @@ class LocalTrainer:
                 repeated += again * len(y)
                 damping = self.spec.momentum * damping + 1 - shrink * norm
                 norm += damping
-        return LoopResult(len(sizes), norm, _mean_loss(losses, sizes), sum(sizes) + repeated, repeated)
+        stacked = torch.stack(losses) if losses else model.w.new_empty(0)
+        return LoopResult(len(sizes), norm, stacked, sizes, sum(sizes) + repeated, repeated)
 
     # Batches -----------------------------------------------------------------------------------------------
 
@@ -144,7 +147,7 @@ class LocalTrainer:
         self, data: Samples, order: np.ndarray, sizes: list[int]
     ) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         """Batches (x, y, index) of the given sizes, gathered and normalised a chunk at a time."""
-        positions = torch.from_numpy(order).to(data.y.device)
+        positions = to_device(torch.from_numpy(order), data.y.device)
         sample_bytes = max(1, data.stored(slice(1)).numel() * 4)
         per_chunk = max(1, CHUNK_BYTES // (sample_bytes * self.spec.batch_size))
         for first in range(0, len(sizes), per_chunk):
@@ -189,7 +192,11 @@ class LocalTrainer:
         with_correction = [a for a in rules if overrides(a.rule, "correct")]
         climber = next((a for a in rules if overrides(a.rule, "ascend")), None)
         rate = lr if phase.lr is None else phase.lr
-        mask = None if phase.groups is None else model.layout.mask(*phase.groups).to(w.device, w.dtype)
+        mask = (
+            None
+            if phase.groups is None
+            else to_device(model.layout.mask(*phase.groups), w.device).to(w.dtype)
+        )
         velocity = torch.zeros_like(w) if spec.momentum else None
         kept = [value for a in with_loss for value in a.ctx.local.values()]
         generators = [value for value in kept if isinstance(value, np.random.Generator)]
@@ -263,13 +270,3 @@ class LocalTrainer:
             w.copy_(start)
             buffers.copy_(statistics)
         return True
-
-
-def _mean_loss(losses: list[Tensor], sizes: list[int]) -> float:
-    """Mean of the batches' mean losses over the samples. The losses wait for the device once, not in every step."""
-    if not losses:
-        return 0.0
-    values = torch.stack(losses).cpu().numpy()
-    with np.errstate(over="ignore"):  # a run that diverges
-        total = np.cumsum(values * np.asarray(sizes, values.dtype))[-1]
-    return float(total) / sum(sizes)
