@@ -26,6 +26,7 @@ from torch import Tensor
 from benchmark.errors import wrong
 from methods.core.contexts import Batch, ClientContext, Federation, Loss, RoundView, State, Trained
 from methods.core.rules import MethodError, VariantRule, Weights, register
+from methods.core.samples import to_device
 from methods.shared import fast
 from methods.shared.precision import float32
 from methods.shared.prototypes import Prototypes
@@ -102,7 +103,7 @@ class FedMR(VariantRule, Prototypes):
         if self.mu2 and "g" in ctx.received and self.inter_cj != "batch":
             g, C = ctx.received["g"], ctx.received["known"]
             if self.inter_cj == "client":
-                C = C & torch.from_numpy(ctx.label_counts > 0).to(C.device)
+                C = C & to_device(torch.from_numpy(ctx.label_counts > 0), C.device)
             local["pairs"] = fast.pairs(C, g.dtype)
         return local
 
@@ -119,8 +120,7 @@ class FedMR(VariantRule, Prototypes):
     def _inter(self, ctx: ClientContext, z: Tensor, y: Tensor) -> Tensor:
         if self.lite is not None and self.lite < len(y):
             rng: np.random.Generator = ctx.local["lite"]
-            picked = torch.from_numpy(rng.choice(len(y), self.lite, replace=False))
-            picked = picked.to(y.device, non_blocking=True)
+            picked = to_device(torch.from_numpy(rng.choice(len(y), self.lite, replace=False)), y.device)
             z, y = z[picked], y[picked]
         g, C = ctx.received["g"], ctx.received["known"]
         if self.inter_cj == "batch":

@@ -25,6 +25,7 @@ from torch import Tensor
 
 from methods.core.contexts import ClientContext, Federation, RoundView, State, Trained
 from methods.core.rules import ClientRule, register
+from methods.core.samples import to_device
 
 AT_A_TIME = 1 << 24
 """Numbers of single-sample gradients that are held at once (64 MiB)."""
@@ -102,7 +103,7 @@ class ISFL(ClientRule):
             x, y = torch.cat([x for x, _ in batches]), torch.cat([y for _, y in batches])
             if len(y) > self.N_p:
                 picked = ctx.generators("proxy").choice(len(y), self.N_p, replace=False)
-                x, y = (part[torch.from_numpy(picked).to(y.device)] for part in (x, y))
+                x, y = (part[to_device(torch.from_numpy(picked), y.device)] for part in (x, y))
         size = max(1, AT_A_TIME // len(ctx.w))
         return list(zip(x.split(size), y.split(size), strict=True))
 

@@ -1,6 +1,5 @@
 """The clients of a federation: their data, what they keep between rounds, and their local training."""
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -13,13 +12,14 @@ from torch import Tensor
 from benchmark.config.schema import TrainConfig
 from benchmark.engine import randomness
 from benchmark.engine.records import Cost
-from benchmark.engine.state import Diverged, FederationState, Problem, Schedule
+from benchmark.engine.round_values import RoundValues
+from benchmark.engine.state import FederationState, Problem, Schedule
 from benchmark.engine.training import ActiveRule, ClientWork, LocalTrainer, LoopResult
 from benchmark.heterogeneity import class_counts, group_counts
 from benchmark.models.flat import FlatModel
 from methods.core.contexts import ClientContext, FrozenModel, Head, Phase, RoundView, State, Trained
 from methods.core.rules import ClientRule
-from methods.core.samples import Samples
+from methods.core.samples import Samples, to_device
 
 Order = Callable[[int, int, int, int, int], np.ndarray]
 """``order(round, client, phase, epoch, n)``: the order [n] in which the n local samples are visited."""
@@ -35,7 +35,7 @@ class ClientResult(NamedTuple):
         buffers: Its BatchNorm buffers.
         payloads: What each rule uploads.
         kept: What stays at the client.
-        loop: Steps, loss and samples of the local loop.
+        loop: Steps, losses and samples of the local loop.
     """
 
     update: Tensor
@@ -84,13 +84,14 @@ class ClientSide:
     def __post_init__(self) -> None:
         problem = self.problem
         device = problem.images.device
-        self.indices = [torch.from_numpy(np.asarray(c, dtype=np.int64)).to(device) for c in problem.clients]
+        self.indices = [
+            to_device(torch.from_numpy(np.asarray(c, dtype=np.int64)), device) for c in problem.clients
+        ]
         self.sizes = np.array([len(c) for c in problem.clients], dtype=np.float64)
         self.label_counts = class_counts(problem.clients, problem.labels.cpu().numpy(), problem.num_classes)
         # The positions in w of the personal groups, ascending: a client keeps only these values.
-        self._personal_places = (
-            self.model.layouts[None].mask(*self.personal).nonzero().flatten().to(self.model.w.device)
-        )
+        places = self.model.layouts[None].mask(*self.personal).nonzero().flatten()
+        self._personal_places = to_device(places, device)
         self._initial_buffers = self.model.buffers.clone()
         self.generators = partial(randomness.generator, self.seed)
         transform = problem.transform if problem.augment is None else problem.augmented_transform
@@ -139,7 +140,7 @@ class ClientSide:
         if (owner, count) not in self._pooled:
             rows = np.unique(np.concatenate(self.problem.clients))
             drawn = self.generators(f"{owner}/pooled").choice(rows, min(count, len(rows)), replace=False)
-            data = self._samples(torch.from_numpy(np.sort(drawn)).to(self.problem.images.device))
+            data = self._samples(to_device(torch.from_numpy(np.sort(drawn)), self.problem.images.device))
             self._pooled[owner, count] = data.transform(data.stored(slice(None))), data.y
         return self._pooled[owner, count]
 
@@ -235,16 +236,24 @@ class ClientSide:
     # Training ------------------------------------------------------------------------------------------------
 
     def train(
-        self, rules: Sequence[ClientRule], state: FederationState, client: int, view: RoundView, cost: Cost
+        self,
+        rules: Sequence[ClientRule],
+        state: FederationState,
+        client: int,
+        view: RoundView,
+        cost: Cost,
+        values: RoundValues,
     ) -> ClientResult:
-        """Train one client in the round after ``state``. Raises `Diverged` if a value that it sends is not finite."""
-        return self.train_alone(self.begin(rules, state, client, view, cost), state, cost)
+        """Train one client in the round after ``state``. ``values`` notes its losses and whether they are finite."""
+        return self.train_alone(self.begin(rules, state, client, view, cost), state, cost, values)
 
-    def train_alone(self, visit: Visit, state: FederationState, cost: Cost) -> ClientResult:
+    def train_alone(
+        self, visit: Visit, state: FederationState, cost: Cost, values: RoundValues
+    ) -> ClientResult:
         """Train the client of a visit that has begun."""
         self.put(visit.start, self.start_buffers(state, visit.client), visit.head)
         loop = self.trainer.run(visit.work, visit.phases, self.schedule.lr(state.round))
-        return self.finish(visit, state, loop, cost)
+        return self.finish(visit, loop, cost, values)
 
     def begin(
         self, rules: Sequence[ClientRule], state: FederationState, client: int, view: RoundView, cost: Cost
@@ -262,12 +271,11 @@ class ClientSide:
         work = self.work(self.data(client), active, state, client)
         return Visit(client, start, head, work, _phases(active), resting)
 
-    def finish(self, visit: Visit, state: FederationState, loop: LoopResult, cost: Cost) -> ClientResult:
+    def finish(self, visit: Visit, loop: LoopResult, cost: Cost, values: RoundValues) -> ClientResult:
         """What a client does after its training; its values are in the network."""
         with torch.no_grad():
-            _require_finite(state.round, visit.client, self.model.w, self.model.buffers)
-            if not math.isfinite(loop.loss):
-                raise Diverged(state.round, f"training loss of client {visit.client}")
+            values.add_sent(visit.client, self.model.w, self.model.buffers)
+            values.add_losses(visit.client, loop.losses, loop.sizes)
             update = self._update(visit.start, visit.head)
             trained = Trained(
                 w=self.model.w,
@@ -281,7 +289,7 @@ class ClientSide:
             payloads = []
             for active in visit.work.rules:
                 new_state, payload = active.rule.finish(active.ctx, trained)
-                _require_finite(state.round, visit.client, *payload.values())
+                values.add_sent(visit.client, *payload.values())
                 payloads.append((active.rule, payload))
                 if new_state:
                     kept[active.rule.key] = _copied(new_state)
@@ -354,12 +362,6 @@ def _copied(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _copied(item) for key, item in value.items()}
     return value.detach().clone() if isinstance(value, Tensor) else value
-
-
-def _require_finite(round: int, client: int, *tensors: Tensor) -> None:
-    # A sum is finite only if all its terms are, and needs no second tensor.
-    if not all(bool(torch.isfinite(tensor.sum())) for tensor in tensors):
-        raise Diverged(round, f"update of client {client}")
 
 
 def _count_numbers(value: Any) -> int:

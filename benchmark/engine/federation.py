@@ -14,6 +14,7 @@ from benchmark.engine.clients import ClientResult, ClientSide, Order
 from benchmark.engine.evaluation import evaluate
 from benchmark.engine.measures import eigenvalue_spread
 from benchmark.engine.records import Cost, Record
+from benchmark.engine.round_values import RoundValues
 from benchmark.engine.stacking import train_together
 from benchmark.engine.state import Diverged, FederationState, Interrupted, Problem, RoundReport, Schedule
 from benchmark.engine.training import LoopResult
@@ -111,7 +112,7 @@ class FederatedRun:
         late = method.weights.needs_training or method.selection.reweighs
         p = None if late else method.weights.weights(view)
         uploads = Uploads(state, method, len(ids), p, self.model.counters)
-        state, loops = self._train(method, replace(state, selection=selection), view, uploads, cost)
+        state, loops, losses = self._train(method, replace(state, selection=selection), view, uploads, cost)
         view = replace(
             view,
             steps=np.array([loop.steps for loop in loops]),
@@ -121,7 +122,7 @@ class FederatedRun:
         if method.selection.reweighs and uploads.matrix is not None:
             p = method.selection.reweigh(ids, uploads.matrix, p, selection)
         new = self._aggregate(method, state, replace(view, weights=p), uploads)
-        loss = float(np.average([loop.loss for loop in loops], weights=view.sizes))
+        loss = float(np.average(losses, weights=view.sizes))
         return new, RoundReport(t, ids, tuple(float(x) for x in p), loss, cost)
 
     def _select(self, state: FederationState, cost: Cost) -> tuple[tuple[int, ...], State]:
@@ -151,20 +152,23 @@ class FederatedRun:
 
     def _train(
         self, method: Method, state: FederationState, view: RoundView, uploads: Uploads, cost: Cost
-    ) -> tuple[FederationState, list[LoopResult]]:
-        """Train the clients of the round: the state with what they keep, and their loops."""
+    ) -> tuple[FederationState, list[LoopResult], list[float]]:
+        """Train the clients of the round: the state with what they keep, their loops and mean losses."""
         start = replace(state, w=method.optimizer.broadcast(state.w, state.optimizer))
-        clients, loops = dict(state.clients), []
-        for k, result in self._results(method, start, view, cost):
-            uploads.add(k, result)
-            clients.pop(k, None)
-            if result.kept:
-                clients[k] = result.kept
-            loops.append(result.loop)
-        return replace(state, clients=clients), loops
+        clients, loops, values = dict(state.clients), [], RoundValues(state.round, state.w.device)
+        try:
+            for k, result in self._results(method, start, view, cost, values):
+                uploads.add(k, result)
+                clients.pop(k, None)
+                if result.kept:
+                    clients[k] = result.kept
+                loops.append(result.loop)
+        finally:  # Where a rule fails because of NaN, that is said instead.
+            losses = values.read()
+        return replace(state, clients=clients), loops, losses
 
     def _results(
-        self, method: Method, start: FederationState, view: RoundView, cost: Cost
+        self, method: Method, start: FederationState, view: RoundView, cost: Cost, values: RoundValues
     ) -> Iterator[tuple[int, ClientResult]]:
         """Each client of the round and what it returns, which is valid until the next one is asked for."""
         for first in range(0, len(view.clients), self.spec.stack):
@@ -172,10 +176,10 @@ class FederatedRun:
                 raise Interrupted
             group = view.clients[first : first + self.spec.stack]
             if len(group) == 1:
-                yield group[0], self.clients.train(method.client, start, group[0], view, cost)
+                yield group[0], self.clients.train(method.client, start, group[0], view, cost, values)
                 continue
             visits = [self.clients.begin(method.client, start, k, view, cost) for k in group]
-            yield from zip(group, train_together(self.clients, visits, start, cost), strict=True)
+            yield from zip(group, train_together(self.clients, visits, start, cost, values), strict=True)
 
     def _aggregate(
         self, method: Method, state: FederationState, view: RoundView, uploads: Uploads

@@ -20,11 +20,13 @@ from torch.utils._pytree import tree_leaves
 
 from benchmark.engine.clients import ClientResult, ClientSide, Visit
 from benchmark.engine.records import Cost
+from benchmark.engine.round_values import RoundValues
 from benchmark.engine.state import FederationState
 from benchmark.engine.training import ActiveRule, ClientWork, LocalTrainer, LoopResult
 from benchmark.models.stacked import StackedModel
 from methods.core.contexts import Batch, ClientContext, Loss, Phase
 from methods.core.rules import MethodError
+from methods.core.samples import to_device
 
 COMMON = ("round", "rounds", "num_classes", "layout", "lr", "augmented")
 """Fields of a context that are the same for all clients of a round."""
@@ -178,18 +180,18 @@ def _tensor(value: Tensor | float, like: Tensor) -> Tensor:
 
 
 def train_together(
-    clients: ClientSide, visits: Sequence[Visit], state: FederationState, cost: Cost
+    clients: ClientSide,
+    visits: Sequence[Visit],
+    state: FederationState,
+    cost: Cost,
+    values: RoundValues,
 ) -> Iterator[ClientResult]:
-    """Train clients side by side, or one after another if their method or data do not allow it.
-
-    Raises:
-        Diverged: A value that a client sends is not finite.
-    """
+    """Train clients side by side, or one after another if their method or data do not allow it."""
     if why := _refusal(clients.trainer, visits):
         if why not in clients.notes:
             clients.notes.add(why)
             log.info("train.stack=%d: clients are trained one by one because of %s.", clients.spec.stack, why)
-        yield from (clients.train_alone(visit, state, cost) for visit in visits)
+        yield from (clients.train_alone(visit, state, cost, values) for visit in visits)
         return
     # Clients of one length can take all steps together, so they are put beside each other.
     visits = sorted(visits, key=lambda visit: -len(visit.work.data))
@@ -201,7 +203,7 @@ def train_together(
     trained = sorted(zip(visits, w, buffers, loops, strict=True), key=lambda one: one[0].client)
     for visit, its_w, its_buffers, loop in trained:
         clients.put(its_w, its_buffers, visit.head)
-        yield clients.finish(visit, state, loop, cost)
+        yield clients.finish(visit, loop, cost, values)
 
 
 def _refusal(trainer: LocalTrainer, visits: Sequence[Visit]) -> str:
@@ -267,9 +269,8 @@ def _batches(
         orders = [
             work.visits(number, epoch)[: most * batch_size] for work, most in zip(works, left, strict=True)
         ]
-        positions = pad_sequence([torch.from_numpy(order) for order in orders], batch_first=True).to(
-            rows.device
-        )
+        padded = pad_sequence([torch.from_numpy(order) for order in orders], batch_first=True)
+        positions = to_device(padded, rows.device)
         at, y = rows.gather(1, positions), labels.gather(1, positions)
         sizes = [trainer.sizes(len(samples))[:most] for samples, most in zip(data, left, strict=True)]
         for batch in range(max(map(len, sizes))):

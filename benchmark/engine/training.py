@@ -17,7 +17,7 @@ from benchmark.models.stacked import StackedModel
 from benchmark.transforms.augmentation import Augment
 from methods.core.contexts import Batch, ClientContext, Loss, Phase
 from methods.core.rules import ClientRule, overrides
-from methods.core.samples import Samples
+from methods.core.samples import Samples, to_device
 
 CHUNK_BYTES = 16 << 20
 """Inputs are gathered and normalised this many bytes at a time: few kernel launches, bounded memory."""
@@ -78,14 +78,16 @@ class LoopResult:
     Attributes:
         steps: tau_k.
         step_norm: a_k, the total weight of the gradients in the update.
-        loss: Mean cross-entropy.
+        losses: Mean cross-entropy of each batch [steps], on the device.
+        sizes: Samples in each batch.
         samples: Samples that gradients were taken of; counted twice where a rule takes a second gradient.
         repeated: The part of ``samples`` that is from second gradients.
     """
 
     steps: int
     step_norm: float
-    loss: float
+    losses: Tensor
+    sizes: Sequence[int]
     samples: int
     repeated: int
 
@@ -146,7 +148,8 @@ class LocalTrainer:
             for _ in range(self.steps(len(work.data), phase)):
                 damping = self.spec.momentum * damping + 1 - shrink * norm
                 norm += damping
-        return LoopResult(len(sizes), norm, _mean_loss(losses, sizes), sum(sizes) + repeated, repeated)
+        stacked = torch.stack(losses) if losses else self.model.w.new_empty(0)
+        return LoopResult(len(sizes), norm, stacked, sizes, sum(sizes) + repeated, repeated)
 
     # Batches -----------------------------------------------------------------------------------------------
 
@@ -187,7 +190,7 @@ class LocalTrainer:
         self, data: Samples, order: np.ndarray, sizes: list[int]
     ) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         """Batches (x, y, index) of the given sizes, gathered and normalised a chunk at a time."""
-        positions = torch.from_numpy(order).to(data.y.device)
+        positions = to_device(torch.from_numpy(order), data.y.device)
         sample_bytes = max(1, data.stored(slice(1)).numel() * 4)
         per_chunk = max(1, CHUNK_BYTES // (sample_bytes * self.spec.batch_size))
         for first in range(0, len(sizes), per_chunk):
@@ -219,7 +222,9 @@ class LocalTrainer:
         with_correction = [a for a in rules if a.has("correct")]
         climber = next((a for a in rules if a.has("ascend")), None)
         rate = lr if phase.lr is None else phase.lr
-        mask = None if phase.groups is None else network.layout.mask(*phase.groups).to(w.device, w.dtype)
+        mask = None
+        if phase.groups is not None:
+            mask = to_device(network.layout.mask(*phase.groups), w.device).to(w.dtype)
         # Where nothing is cast, autocast would still take 2 % of the step of a small network.
         precision = torch.autocast(w.device.type, torch.bfloat16) if network.amp else contextlib.nullcontext()
         # Without it every backward pass makes its own.
@@ -316,13 +321,3 @@ def _generators(rules: Sequence[ActiveRule]) -> list[np.random.Generator]:
     """The generators that rules keep during local training."""
     kept = (value for active in rules for value in active.ctx.local.values())
     return [value for value in kept if isinstance(value, np.random.Generator)]
-
-
-def _mean_loss(losses: list[Tensor], sizes: list[int]) -> float:
-    """Mean of the batches' mean losses over the samples. The losses wait for the device once, not in every step."""
-    if not losses:
-        return 0.0
-    values = torch.stack(losses).cpu().numpy()
-    with np.errstate(over="ignore"):  # a run that diverges
-        total = np.cumsum(values * np.asarray(sizes, values.dtype))[-1]
-    return float(total) / sum(sizes)

@@ -13,6 +13,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from methods.core.samples import to_device
+
 Mode = Literal["bilinear", "nearest"]
 Outside = Literal["zeros", "reflection"]
 
@@ -89,7 +91,7 @@ def shifted_boxes(images: Tensor, pad: int) -> Tensor:
 
 def whole(images: Tensor) -> Tensor:
     """Boxes that contain the whole image."""
-    return torch.tensor([0.0, 0.0, *images.shape[2:]], device=images.device).expand(len(images), 4)
+    return to_device(torch.tensor([0.0, 0.0, *images.shape[2:]]), images.device).expand(len(images), 4)
 
 
 # Interpolation -------------------------------------------------------------------------------------------------------
@@ -121,7 +123,7 @@ def warp(
         float [B, c, *size] in the range of ``images``.
     """
     (count, channels, height, width), device = images.shape, images.device
-    extent = torch.tensor([width, height], device=device, dtype=torch.float32)
+    extent = to_device(torch.tensor([width, height], dtype=torch.float32), device)
     unit = 2 / extent  # a pixel in grid_sample's coordinates, which go from -1 to 1 over the image
     zoom, centre = _frame(extent.expand(count, 2), size, box)
     if shift is not None:
@@ -161,8 +163,8 @@ def _pieces(count: int, pixels: int, device: torch.device) -> Iterator[slice]:
 
 def _confined(grid: Tensor, box: Tensor, unit: Tensor) -> tuple[Tensor, Tensor]:
     """Clamp places [B, 2, H, W] to boxes [B, 4]; and whether they were inside [B, 1, H, W]."""
-    corner = box[:, [1, 0]] * unit - 1
-    low, high = corner[:, :, None, None], (corner + box[:, [3, 2]] * unit)[:, :, None, None]
+    corner = box[:, :2].flip(1) * unit - 1
+    low, high = corner[:, :, None, None], (corner + box[:, 2:].flip(1) * unit)[:, :, None, None]
     unit = unit[:, None, None]
     slack = unit / 1000  # Rounding must not put a pixel on the border outside.
     inside = (grid >= low - slack) & (grid <= high + slack)

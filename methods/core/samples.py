@@ -7,6 +7,14 @@ import torch
 from torch import Tensor
 
 
+def to_device(values: Tensor, device: torch.device) -> Tensor:
+    """Copy ``values`` from the host to ``device``; on the CPU they are used in place.
+
+    The host does not wait for a GPU, which copies from pinned memory.
+    """
+    return (values if device.type == "cpu" else values.pin_memory()).to(device, non_blocking=True)
+
+
 @dataclass(frozen=True)
 class TwoArrays:
     """The images ``first`` [n, c, H, W], followed by the rows ``rows`` [m] of ``others``, without a copy of either.

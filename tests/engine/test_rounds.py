@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from torch.optim.sgd import sgd
 
 from benchmark.config.compose import group_names, load_group
-from benchmark.engine.state import Interrupted
+from benchmark.engine.state import Diverged, Interrupted
 from benchmark.models.networks import Net
 from methods.core.contexts import ClientContext, RoundView, State, Trained
 from methods.core.method import build
@@ -113,6 +113,61 @@ def test_stop_between_clients_leaves_the_state_intact() -> None:
         stopped.run_round(state)
     assert same(state, before)
     assert same(run(stopped, state, rounds=2)[-1], whole[-1])
+
+
+# Divergence -----------------------------------------------------------------------------------------------------
+
+
+class Sick(ClientRule):
+    """Clients 1 and 2 have NaN in their loss, their model or their payload, or a rule that fails because of NaN."""
+
+    where: str
+    reducers = {"payload": "sum"}
+
+    def correct(self, ctx: ClientContext, w: Tensor, g: Tensor) -> None:
+        if self.where == "loss":
+            g.zero_()  # w stays as it is
+        if self.where in ("model", "failure") and ctx.client in (1, 2):
+            g.fill_(float("nan"))
+
+    def finish(self, ctx: ClientContext, trained: Trained) -> tuple[State, State]:
+        if self.where == "failure" and trained.w.isnan().any():
+            raise ValueError("array must not contain NaNs")
+        sick = self.where in ("loss", "payload") and ctx.client in (1, 2)
+        return {"client": ctx.client}, {"payload": torch.tensor([0.0, float("nan") if sick else 1.0])}
+
+
+@pytest.mark.parametrize(
+    ("where", "what"),
+    [
+        ("loss", "training loss of client 1"),
+        ("model", "update of client 1"),
+        ("payload", "update of client 1"),
+        ("failure", "update of client 1"),
+    ],
+)
+def test_the_first_client_that_diverges_is_named_and_nothing_of_its_round_is_kept(
+    where: str, what: str
+) -> None:
+    problem = classes()
+    sick = class_run(with_rules(Sick(where=where)), problem=problem)
+    first = sick.initial_state()
+    before = copy.deepcopy(first)
+    if where == "loss":
+        problem.images[9:] = float("nan")
+    with pytest.raises(Diverged) as raised:
+        sick.run_round(first)
+    assert str(raised.value) == f"round 0: the {what} is not finite (NaN or infinity)"
+    assert same(first, before)
+
+
+def test_a_rule_that_fails_at_finite_values_is_not_called_divergence() -> None:
+    class Wrong(ClientRule):
+        def finish(self, ctx: ClientContext, trained: Trained) -> tuple[State, State]:
+            raise ValueError("a mistake")
+
+    with pytest.raises(ValueError, match="a mistake"):
+        run(class_run(with_rules(Wrong())))
 
 
 # Memory ---------------------------------------------------------------------------------------------------------

@@ -6,7 +6,8 @@ carried out on these values, so that a run gives the bits of a CPU. But the devi
 - operands on two devices raise, with CUDA's exceptions: a CPU tensor without dimensions, an index on the CPU, copies;
 - ``numpy()`` raises, and a draw from a generator of the CPU;
 - it has a random stream of its own, so that a forgotten seed changes the bits;
-- everything that makes the host wait for the device is noted, with the line of the project.
+- everything that makes the host wait for the device is noted, with the line of the project, also a copy from memory
+  that is not pinned.
 
 torch knows devices of this kind as PrivateUse1. It learns of one for the whole process, and before the first backward
 pass, since autograd later has no thread for it. So `register` is called first of all in a process of its own.
@@ -62,7 +63,9 @@ def _note_waits(func: Any, args: Any, kwargs: dict[str, Any], to_device: bool) -
     name, reasons = func.overloadpacket.__name__, []
     if name in ("_to_copy", "copy_"):
         source = args[1] if name == "copy_" else args[0]
-        blocking = not (kwargs.get("non_blocking") or (name == "copy_" and len(args) > 2 and args[2]))
+        asked = kwargs.get("non_blocking") or (name == "copy_" and len(args) > 2 and args[2])
+        # A copy to the host gets pinned memory from torch; memory that is not pinned is copied with a wait.
+        blocking = not asked or (to_device and not is_pinned(source))
         if is_shadow(source) != to_device and blocking:
             reasons.append("copy to the device" if to_device else "copy to the host")
     elif name in INDEXING:
@@ -233,6 +236,20 @@ def to_device(value: Any) -> Any:
     return ShadowTensor(value) if type(value) is Tensor else value
 
 
+def pinned(tensor: Tensor) -> Tensor:
+    """A copy of a tensor on the CPU that counts as one in pinned memory."""
+    if is_shadow(tensor):
+        raise RuntimeError("cannot pin 'torch.shadow.FloatTensor' only dense CPU tensors can be pinned")
+    copy = tensor.clone()
+    copy.in_pinned_memory = True  # type: ignore[attr-defined]
+    return copy
+
+
+def is_pinned(tensor: Tensor) -> bool:
+    """Whether a tensor on the CPU counts as one in pinned memory."""
+    return getattr(tensor, "in_pinned_memory", False)
+
+
 def _to_host(value: Any) -> Any:
     """What stands for an operand on the CPU, without a wait."""
     if isinstance(value, torch.device):
@@ -266,6 +283,8 @@ def _carry_out(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     with BACKEND.drawing() if draws else contextlib.nullcontext():
         result = func(*plain_args, **plain_kwargs)
     if not on_device:
+        if name == "_to_copy" and kwargs.get("non_blocking"):
+            result.in_pinned_memory = True
         return result
     # An operation in place returns the operand itself.
     operand = {id(x.host): x for x in tensors if isinstance(x, ShadowTensor)}
@@ -302,7 +321,11 @@ def device() -> Iterator[None]:
     # torch.tensor(..., device="shadow") makes the tensor on the CPU and copies it, where it can be seen.
     torch._C._set_only_lift_cpu_tensors(True)
     try:
-        with mock.patch.object(torch, "load", load), _Operations():
+        with (
+            mock.patch.object(torch, "load", load),
+            mock.patch.object(Tensor, "pin_memory", pinned),
+            _Operations(),
+        ):
             yield
     finally:
         torch._C._set_only_lift_cpu_tensors(before)

@@ -21,6 +21,7 @@ from tiny_runs import folder_of, tiny
 from benchmark.config.schema import RunConfig
 from benchmark.engine.clients import ClientSide
 from benchmark.engine.randomness import seed_torch
+from benchmark.engine.round_values import RoundValues
 from benchmark.engine.training import LocalTrainer
 from benchmark.runs import build, checkpoint
 from benchmark.runs.execute import execute
@@ -46,11 +47,13 @@ class Comparison:
         differences: Why the run failed there, or what has other bits.
         visits: The waits of each client's visit.
         steps: The waits of each local step.
+        reads: The waits of the read at the end of each round.
     """
 
     differences: list[str] = field(default_factory=list)
     visits: list[list[Wait]] = field(default_factory=list)
     steps: list[list[Wait]] = field(default_factory=list)
+    reads: list[list[Wait]] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -129,10 +132,12 @@ def _shadow(comparison: Comparison) -> Iterator[None]:
         return _noting(make_step(*args), comparison.steps)
 
     train = _noting(ClientSide.train, comparison.visits)
+    read = _noting(RoundValues.read, comparison.reads)
     with (
         shadow_device.device(),
         mock.patch.object(build, "choose_device", lambda name: torch.device("shadow:0")),
         mock.patch.object(ClientSide, "train", train),
+        mock.patch.object(RoundValues, "read", read),
         mock.patch.object(LocalTrainer, "step_function", step_function),
     ):
         yield
