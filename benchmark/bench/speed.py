@@ -253,6 +253,36 @@ def steps(folder: str) -> None:
         )
 
 
+# Clients side by side --------------------------------------------------------------------------------------------
+
+
+def stack(folder: str) -> None:
+    """Rounds of FedAvg with 1 to 50 clients side by side, on the present device."""
+    device = choose_device("auto").type
+    clock = time.process_time if device == "cpu" else time.perf_counter
+    print("Clients side by side: samples/s of 50 clients with 100 samples, batch 10", flush=True)
+    print(
+        f"  ({'CPU-seconds' if device == 'cpu' else describe(device)}; best of {REPEATS} rounds)", flush=True
+    )
+    for model, size, channels in (("tiny_mlp", 8, 1), ("tiny_cnn", 8, 1), ("small_cnn", 28, 1)):
+        data = {"train_size": 5_000, "test_size": 20, "size": size, "channels": channels}
+        rates = []
+        for clients in (1, 5, 10, 20, 50):
+            train = {"batch_size": 10, "stack": clients}
+            run = _built(settings(folder, data, 50, model, train=train, runtime={"device": "auto"}))
+            state, seconds = run.initial_state(), []
+            for _ in range(1 + REPEATS):
+                started = clock()
+                state, _ = run.run_round(state)
+                state.w[0].item()  # waits for the device
+                seconds.append(clock() - started)
+            rates.append(5_000 / min(seconds[1:]))
+            print(
+                f"  {model}, train.stack={clients:<2} {rates[-1]:9,.0f}   {rates[-1] / rates[0]:.2f}",
+                flush=True,
+            )
+
+
 # Memory ----------------------------------------------------------------------------------------------------------
 
 

@@ -14,6 +14,7 @@ from benchmark.experiments.selection import CommandOptions
 PARTS = {
     "speed": "speed",
     "steps": "speed",
+    "stack": "speed",
     "kernels": "kernels",
     "memory": "speed",
     "planning": "speed",
