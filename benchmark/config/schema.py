@@ -160,16 +160,13 @@ class EvaluationConfig(_Node):
 
 
 class PrecisionConfig(_Node):
-    """Number formats and compilation; they change bits, so they are part of the identity."""
+    """Number formats; they change bits, so they are part of the identity."""
 
     amp: bool = Field(False, description="bf16 autocast")
     tf32: bool = Field(
         False, description="TF32 in convolutions and products on a GPU: faster, with 10 bits after the point"
     )
     channels_last: bool = Field(True, description="memory format of images; the faster one on CPU")
-    compile: bool = Field(
-        False, description="torch.compile of the body; slower on a CPU (docs/performance.md)"
-    )
 
 
 class RuntimeConfig(_Node):
@@ -228,6 +225,7 @@ class RunConfig(_Node):
             config = getattr(self, group)
             if getattr(config, key) == type(config).model_fields[key].default:
                 del plain[group][key]
+        plain["precision"]["compile"] = False  # a setting that is gone; without it no committed hash would stay
         if plain["model"].get("start"):  # its name carries its content, and its folder changes nothing
             plain["model"]["start"] = PurePath(plain["model"]["start"]).name
         return {"format": FORMAT, **plain}

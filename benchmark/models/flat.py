@@ -77,15 +77,10 @@ class FlatModel:
                 self.initial_heads[key] = self._w[self.body_size : self.layouts[key].size].clone()
         self._bind_buffers()
         self.use_head(None)
-        self.features = net.features
-
-    def compile(self) -> None:
-        """Compile the body for training (torch.compile). Classifiers and frozen models are not compiled."""
-        self.features = torch.compile(self.net.features)
 
     def forward(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Features [B, h], logits [B, C] and mean cross-entropy [] of inputs x [B, ...] with labels y [B]."""
-        z = self.features(x)
+        z = self.net.features(x)
         logits = self.net.classify(z)
         return z, logits, F.cross_entropy(logits, y)
 

@@ -145,9 +145,6 @@ def _build_model(config: RunConfig, method: Method, problem: Problem, device: to
         return randomness.generator(config.seed, f"heads/{purpose}", *ids)
 
     heads = asked_heads(method, net.feature_dim, problem.num_classes, len(problem.clients), generators)
-    model = FlatModel(
+    return FlatModel(
         net, heads, device=device, channels_last=config.precision.channels_last, amp=config.precision.amp
     )
-    if config.precision.compile:
-        model.compile()
-    return model
