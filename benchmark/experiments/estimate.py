@@ -180,7 +180,7 @@ def timed(block: RunBlock, device: str) -> Rate:
 def _round(block: RunBlock, samples: int, device: str) -> Rate:
     import torch
 
-    from benchmark.runs.build import build_run
+    from benchmark.runs.build import build_run, wait_for
     from benchmark.runs.data import load_data
 
     torch.set_num_threads(block.run.runtime.threads)
@@ -189,8 +189,7 @@ def _round(block: RunBlock, samples: int, device: str) -> Rate:
     state = federation.initial_state()
 
     def wait() -> float:
-        if federation.problem.images.is_cuda:
-            torch.cuda.synchronize()
+        wait_for(federation.problem.images.device)
         return time.perf_counter()
 
     # The first round also chooses kernels and allocates memory, so it is not timed.

@@ -21,6 +21,11 @@ class LocalSettings(BaseModel):
         description="GB of GPU memory that a run needs, its CUDA context included; as many runs share a GPU as fit, "
         "and none gets more",
     )
+    mps: bool = Field(
+        False,
+        description="whether CUDA's Multi-Process Service lets the runs that share a GPU compute at the same time; it "
+        "is started only where several runs share a GPU, and stopped after them",
+    )
     threads: PositiveInt = Field(
         1,
         description="cores for each worker; threads=NUMBER sets this and the torch threads of the runs",
