@@ -26,7 +26,7 @@ from benchmark.experiments.plan import Cells
 from benchmark.experiments.selection import TableQuery, plan_cells, select
 from benchmark.experiments.spec import TableSpec
 from benchmark.reports.tables import Table, text_table
-from benchmark.runs.build import build_run, wait_for
+from benchmark.runs.build import build_run
 from benchmark.runs.data import load_data
 from methods.core.contexts import ClientContext, FrozenModel, Head
 
@@ -72,7 +72,9 @@ class Trainee:
         started, state = time.perf_counter(), self.state
         for _ in range(rounds):
             state, _ = self.run.run_round(state)
-        wait_for(self.run.problem.images.device)
+        device = self.run.problem.images.device
+        if device.type != "cpu":
+            torch.get_device_module(device).synchronize(device)
         return (time.perf_counter() - started) / rounds
 
     def held(self) -> dict[str, int]:

@@ -180,7 +180,7 @@ def timed(block: RunBlock, device: str) -> Rate:
 def _round(block: RunBlock, samples: int, device: str) -> Rate:
     import torch
 
-    from benchmark.runs.build import build_run, wait_for
+    from benchmark.runs.build import build_run
     from benchmark.runs.data import load_data
 
     torch.set_num_threads(block.run.runtime.threads)
@@ -189,7 +189,9 @@ def _round(block: RunBlock, samples: int, device: str) -> Rate:
     state = federation.initial_state()
 
     def wait() -> float:
-        wait_for(federation.problem.images.device)
+        place = federation.problem.images.device
+        if place.type != "cpu":
+            torch.get_device_module(place).synchronize(place)
         return time.perf_counter()
 
     # The first round also chooses kernels and allocates memory, so it is not timed.

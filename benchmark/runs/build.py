@@ -42,12 +42,6 @@ def choose_device(name: str) -> torch.device:
     return torch.device(name)
 
 
-def wait_for(device: torch.device) -> None:
-    """Wait until a device has done all that was asked of it, which a CPU always has."""
-    if device.type != "cpu":
-        torch.get_device_module(device).synchronize(device)
-
-
 def limit_memory(device: torch.device) -> None:
     """Let this process use no more of a GPU than its share, whatever runs beside it.
 

@@ -25,7 +25,7 @@ from benchmark.launch.slurm.batch_job import BatchJob
 from benchmark.launch.slurm.preflight import environment
 from benchmark.launch.slurm.settings import SlurmSettings
 from benchmark.launch.tasks import Outcome, StopRequest, Task
-from benchmark.runs.build import limit_memory, wait_for
+from benchmark.runs.build import limit_memory
 from benchmark.runs.status import RunState, Status
 from benchmark.runs.store import ResultsFolder
 
@@ -156,15 +156,6 @@ def test_a_run_gets_no_more_of_a_gpu_than_its_share(
     for name in ("cuda", "cuda:1", "cpu"):
         limit_memory(torch.device(name))
     assert told == ([] if fraction is None else [(fraction, None), (fraction, 1)])
-
-
-def test_a_wait_is_for_the_device_of_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The current device is cuda:0."""
-    waited: list[torch.device] = []
-    monkeypatch.setattr(torch.cuda, "synchronize", waited.append)
-    for name in ("cuda:1", "cpu"):
-        wait_for(torch.device(name))
-    assert waited == [torch.device("cuda:1")]
 
 
 def test_the_share_of_a_worker_is_in_its_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
