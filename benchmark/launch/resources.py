@@ -70,7 +70,8 @@ def assign_devices(tasks: int, settings: LocalSettings) -> list[str | None]:
     devices, workers = settings.devices, settings.workers
     cpu_only = set(devices or ()) == {"cpu"}
     count = 0 if cpu_only else cuda_devices()
-    names = devices or [f"cuda:{index}" for index in range(count)]
+    every = [f"cuda:{index}" for index in range(count)]
+    names = every if not devices or (count and devices == ("cuda",)) else devices
     visible: list[str | None] = ["" if cpu_only else _visible(name, names, count) for name in names] or [None]
     if workers is None:
         by_cores = max(1, usable_cores() // settings.threads)

@@ -32,6 +32,6 @@ class LocalSettings(BaseModel):
     )
     devices: tuple[str, ...] | None = Field(
         None,
-        description="devices to use: [cuda:0, cuda:2] or [cpu]; null: every GPU, or the CPU if there is none",
+        description="devices to use: [cuda:0, cuda:2], [cuda] or [cpu]; null: every GPU, or the CPU if there is none",
     )
     grace: float = Field(30.0, ge=0, description="seconds to save the state of runs after Ctrl-C or SIGTERM")

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 from pathlib import Path
 from typing import Any
@@ -227,13 +228,11 @@ def test_a_service_that_does_not_start_is_one_message(
 
 def test_pipes_are_in_a_short_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = fake_gpus(tmp_path, monkeypatch, None, 1)
-    for name in ("short", "a_folder_with_a_name_of_many_characters_as_some_clusters_have_it"):
-        folder = Path(
-            subprocess.run(["mktemp", "-d", "/tmp/XXXX"], capture_output=True, text=True).stdout.strip()
-        )
-        monkeypatch.setattr("tempfile.tempdir", str(folder / name))
-        (folder / name).mkdir()
-        local("echo", 1, 2, workers=2, mps=True)
-        used = Path(calls.read_text().splitlines()[-1].rpartition("|")[2])
-        assert used.is_relative_to(folder if name == "short" else "/tmp")
-        assert len(str(used)) <= 87
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        for name, place in (("short", f"{folder}/short"), ("long" * 20, "/tmp")):
+            Path(folder, name).mkdir()
+            monkeypatch.setattr(tempfile, "tempdir", f"{folder}/{name}")
+            local("echo", 1, 2, workers=2, mps=True)
+            pipes = Path(calls.read_text().splitlines()[-1].rpartition("|")[2])
+            assert pipes.parent.parent == Path(place)
+    assert services(calls) == [("GPU-1111-aaaa", "-d quit")] * 2
