@@ -39,6 +39,7 @@ STATED = {
     "ham10000": (15, 7),
     "niid2": (15, 13),
     "isic2019": (6, 8),
+    "pacs": (4, 7),
     "waterbirds_dist": (30, 2),
     "spawrious_gai": (25, 2),
     "spawrious_gci100": (100, 2),
