@@ -129,6 +129,7 @@ EXPECTED: dict[str, Any] = {
     "fedgh": {"server": lambda: harmonised},
     "isfl": FEDAVG,  # one class: nothing to choose among
     "moon": FEDAVG,  # one feature: its cosine does not change
+    "feddecorr": FEDAVG,  # one feature: nothing to decorrelate
     "fedproc": FEDAVG,  # one class: nothing to contrast
     "fedbn": FEDAVG,  # no normalisation
     "fedrep": {"change": {"client": {"fedrep": {"E_b": None}}}},
