@@ -115,7 +115,9 @@ def test_x4_x8_x9_rounds_without_some_or_all_clients(name: str) -> None:
 @every_method
 def test_x5_a_non_finite_update_is_named(name: str) -> None:
     problem = classes()
-    problem.images[20] = float("nan")  # clients of 9, 5, 12 and 7 samples: the third one's
+    problem.images[14:26] = float(
+        "nan"
+    )  # clients of 9, 5, 12 and 7 samples: the third one's, of which some draw a part
     with pytest.raises(Diverged, match=r"round 0: .* client 2 is not finite"):
         run(class_run(configured(name), problem=problem, rounds=1))
 
