@@ -22,7 +22,7 @@ WAITS_PER_VISIT = 4
 MORE_WAITS: Mapping[str, int] = {
     name: more
     for more, names in {
-        1: "feddc scaffold",
+        1: "balanced_sampling feddc scaffold",
         2: "fedsdc fedsdc_m1 fedsdc_m2 fedsdc_m3 fedsdc_plus",
         3: "feddyn+prototypes fedmr fedmr_inter fedmr_lite10 fedmr_lite50 fedmr_proto50 fedmr_proto80 "
         "fednova+prototypes fedproc fedprox+prototypes fedrep moon+prototypes",
@@ -115,7 +115,9 @@ def test_networks(elsewhere: Compare, name: str) -> None:
 RESNET = {"model": {"name": "resnet18_32", "width_multiplier": 0.05}}
 
 
-@pytest.mark.parametrize("name", ["fedavg", "fedmr", "fedpac", "fedproc", "fedsam", "moon", "BatchNorm"])
+@pytest.mark.parametrize(
+    "name", ["fedavg", "fedmr", "fedntd", "fedpac", "fedproc", "fedsam", "moon", "BatchNorm"]
+)
 def test_mixed_precision(elsewhere: Compare, name: str) -> None:
     """Methods with a loss, a second gradient or frozen models of their own; a network with BatchNorm."""
     layers = RESNET if name == "BatchNorm" else {"method": name}
