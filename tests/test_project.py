@@ -1,5 +1,6 @@
 """The project as a whole: imports, files, the lock, and what the documents show."""
 
+import ast
 import re
 import shlex
 import socket
@@ -49,6 +50,45 @@ for package in (benchmark, datasets, methods, partitions):
 print(datasets.__file__)
 """
     assert Path(python(code).strip()) == ROOT / "datasets" / "__init__.py"
+
+
+OF_THE_MACHINE = {
+    "benchmark/doctor/machine.py": {
+        "is_available",
+        "device_count",
+        "get_device_properties",
+        "is_bf16_supported",
+    },
+    "benchmark/launch/resources.py": {"device_count"},
+    "benchmark/launch/worker.py": {"is_initialized"},
+    "benchmark/runs/build.py": {"is_available"},
+}
+"""What is asked of torch.cuda about this machine or process. All other calls are given the run's device."""
+
+
+def test_torch_cuda_is_not_named_where_the_device_of_a_run_is_meant() -> None:
+    """Without a device it means the current one, which need not be the run's."""
+    found: dict[str, set[str]] = {}
+    for path in project_files():
+        name = str(path.relative_to(ROOT))
+        if path.suffix != ".py" or name.split("/")[0] not in (
+            "benchmark",
+            "datasets",
+            "methods",
+            "partitions",
+        ):
+            continue
+        tree = ast.parse(path.read_text())
+        calls = {node.func: node for node in ast.walk(tree) if isinstance(node, ast.Call)}
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "torch.cuda":
+                call = calls.get(node)
+                words = [] if call is None else [word for part in call.args for word in ast.walk(part)]
+                names = {word.id for word in words if isinstance(word, ast.Name)}
+                if not names & {"device", "place"}:
+                    found.setdefault(name, set()).add(node.attr)
+    # The properties of each card in turn are those of the machine.
+    assert found == OF_THE_MACHINE
 
 
 def test_tests_have_no_network_but_this_machine() -> None:

@@ -72,8 +72,9 @@ class Trainee:
         started, state = time.perf_counter(), self.state
         for _ in range(rounds):
             state, _ = self.run.run_round(state)
-        if self.run.problem.images.is_cuda:
-            torch.cuda.synchronize()
+        device = self.run.problem.images.device
+        if device.type != "cpu":
+            torch.get_device_module(device).synchronize(device)
         return (time.perf_counter() - started) / rounds
 
     def held(self) -> dict[str, int]:

@@ -45,7 +45,8 @@ REPEATS = 5
 
 def describe(device: str) -> str:
     """The device's name, cores, threads of a run, and the version of torch."""
-    name = torch.cuda.get_device_name() if choose_device(device).type == "cuda" else processor()
+    place = choose_device(device)
+    name = torch.cuda.get_device_name(place) if place.type == "cuda" else processor()
     return f"{name}, {usable_cores()} cores, one thread per run, torch {torch.__version__}"
 
 
@@ -144,7 +145,7 @@ def compare(config: RunConfig, runs: int, repeats: int = REPEATS) -> int:
 def _memory(device: str) -> tuple[int, int]:
     """(the most KiB that this process has needed, KiB that there are) of the device's memory."""
     if device == "cuda":
-        free, total = torch.cuda.mem_get_info()
+        free, total = torch.cuda.mem_get_info(device)
         return (total - free) // 1024, total // 1024  # with that of CUDA itself and of other programs
     return _peak_kib(), os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 1024
 

@@ -9,6 +9,7 @@ from benchmark.doctor import CheckResult
 from benchmark.doctor.checks import Wanted, lines_of_node
 from benchmark.doctor.services import slurm
 from benchmark.experiments.selection import TableQuery, find_tables
+from benchmark.launch.settings import LocalSettings
 from benchmark.launch.slurm.settings import SlurmSettings
 
 
@@ -22,18 +23,18 @@ def main(words: Sequence[str]) -> int:
     find_tables(TableQuery(paper=options.paper, table=1, preset=options.preset or "quick"))
     launcher = launcher_settings(options)
     states = []
-    for line in _lines(options, launcher if isinstance(launcher, SlurmSettings) else None):
+    for line in _lines(options, launcher):
         states.append(line.state)
         print(shown(line), flush=True)
     print(f"{states.count('problem')} problems, {states.count('note')} notes")
     return int("problem" in states)
 
 
-def _lines(options: DoctorOptions, settings: SlurmSettings | None) -> Iterator[CheckResult]:
-    scheduler = slurm(settings is not None)
+def _lines(options: DoctorOptions, settings: LocalSettings | SlurmSettings) -> Iterator[CheckResult]:
+    scheduler = slurm(isinstance(settings, SlurmSettings))
     yield scheduler
-    if settings is None:
-        yield from options.lines()
+    if isinstance(settings, LocalSettings):
+        yield from options.lines(settings)
     elif scheduler.state != "problem":
         yield from lines_of_node(settings, options)
 

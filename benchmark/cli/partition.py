@@ -70,9 +70,11 @@ def main(words: Sequence[str]) -> int:
 
 
 def client_names(partition: Partition, population: Population) -> list[str]:
-    """The names of the sources where each client is one, else the clients' numbers."""
+    """The names of the sources where each client is one or a part of one, else the clients' numbers."""
     if partition.identity["scheme"] == "natural" and population.source_names:
-        return list(population.source_names)
+        parts = range(1, partition.identity["params"]["clients_per_source"] + 1)
+        numbers = [f" {part}" for part in parts] if len(parts) > 1 else [""]
+        return [name + number for name in population.source_names for number in numbers]
     return [str(number) for number in range(len(partition.clients))]
 
 

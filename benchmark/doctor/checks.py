@@ -12,6 +12,7 @@ from pydantic import Field
 from benchmark.config.schema import Device, PathsConfig, RuntimeConfig, declared
 from benchmark.doctor import CheckResult, machine, papers, services
 from benchmark.experiments.selection import FileName, ResultsOptions, TableChoice, TableQuery
+from benchmark.launch.settings import LocalSettings
 from benchmark.launch.slurm.preflight import PreflightCheck
 from benchmark.launch.slurm.queue import PREFLIGHT_MINUTES, QueuedTask, SlurmQueue
 from benchmark.launch.slurm.settings import SlurmSettings
@@ -30,11 +31,12 @@ class Wanted(ResultsOptions):
     device: Device = declared(RuntimeConfig, "device")
     data: Path | None = declared(PathsConfig, "data")
 
-    def lines(self) -> Iterator[CheckResult]:
-        """One line after the other, as checks end."""
+    def lines(self, launcher: LocalSettings) -> Iterator[CheckResult]:
+        """One line after the other, as checks end; ``launcher``: how runs are carried out on this machine."""
         yield from _attempt("Python", machine.python)
         yield from _attempt("cores", machine.cores)
         yield from _attempt("GPU", machine.gpu, self.device)
+        yield from _attempt("MPS", machine.mps, launcher)
         yield from _attempt("same bits", machine.same_bits, self.device)
         yield from _attempt("results", machine.folder, self.results)
         for preset in (self.preset,) if self.preset else ("quick", "paper"):
@@ -65,6 +67,7 @@ class NodeCheck(PreflightCheck):
     """A job that writes the lines of its node. ``began`` makes its name unlike that of any other."""
 
     options: Wanted
+    launcher: LocalSettings
     began: float
 
     @property
@@ -77,7 +80,7 @@ class NodeCheck(PreflightCheck):
         unlike, node = self.check(), CheckResult("node", "ok", "as here")
         if unlike:
             node = CheckResult("node", "problem", unlike, "Its jobs would fail")
-        write_with_folder(self.path, json.dumps([node, *self.options.lines()]).encode())
+        write_with_folder(self.path, json.dumps([node, *self.options.lines(self.launcher)]).encode())
 
 
 def lines_of_node(settings: SlurmSettings, options: Wanted) -> list[CheckResult]:
@@ -87,7 +90,7 @@ def lines_of_node(settings: SlurmSettings, options: Wanted) -> list[CheckResult]
     usual = PreflightCheck.of(options.results, settings)
     data = None if options.data is None else options.data.absolute()
     there = options.model_copy(update={"results": options.results.absolute(), "data": data})
-    check = NodeCheck(**vars(usual), options=there, began=time.time())
+    check = NodeCheck(**vars(usual), options=there, launcher=settings.on_node, began=time.time())
     job = queue.submit(check.name, [check])
     log = queue.folder / check.name / f"{job}_0_log.err"
     try:

@@ -13,7 +13,9 @@ from importlib.metadata import distributions
 from pathlib import Path
 
 from benchmark.doctor import CheckResult, bad
-from benchmark.launch.resources import ask_driver
+from benchmark.launch.mps import MPS_CONTROL
+from benchmark.launch.resources import ask_driver, assign_devices, shared_gpus
+from benchmark.launch.settings import LocalSettings
 from benchmark.paths import ROOT
 from benchmark.system import usable_cores
 
@@ -72,7 +74,8 @@ def gpu(device: str) -> CheckResult:
     """The GPUs that torch sees; a problem if one is asked for and there is none."""
     import torch
 
-    driver = ", ".join(dict.fromkeys(ask_driver("driver_version"))) or "none"
+    versions = ask_driver("--query-gpu=driver_version --format=csv,noheader")
+    driver = ", ".join(dict.fromkeys(versions)) or "none"
     if not torch.cuda.is_available():
         no_driver = driver == "none"
         remedy = "Only preset paper needs one" if no_driver else "CUDA_VISIBLE_DEVICES, or a newer driver"
@@ -84,6 +87,19 @@ def gpu(device: str) -> CheckResult:
     if torch.cuda.is_bf16_supported():
         return CheckResult("GPU", "ok", fact)
     return CheckResult("GPU", "note", f"{fact} missing", "Leave precision.amp=false")
+
+
+def mps(settings: LocalSettings) -> Iterator[CheckResult]:
+    """Whether runs that share a GPU can compute at the same time; no line where no run shares one."""
+    if not shared_gpus(assign_devices(sys.maxsize, settings)):
+        return
+    missing = "" if shutil.which(MPS_CONTROL) else f", and {MPS_CONTROL} is missing"
+    fact = f"several runs share a GPU with launcher.mps={str(settings.mps).lower()}{missing}"
+    if settings.mps and not missing:
+        yield CheckResult("MPS", "ok", fact)
+    else:
+        remedy = "it comes with NVIDIA's driver" if missing else "launcher.mps=true, or they take turns"
+        yield CheckResult("MPS", bad(settings.mps), fact, remedy)
 
 
 def same_bits(device: str) -> CheckResult:

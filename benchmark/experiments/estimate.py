@@ -189,8 +189,9 @@ def _round(block: RunBlock, samples: int, device: str) -> Rate:
     state = federation.initial_state()
 
     def wait() -> float:
-        if federation.problem.images.is_cuda:
-            torch.cuda.synchronize()
+        place = federation.problem.images.device
+        if place.type != "cpu":
+            torch.get_device_module(place).synchronize(place)
         return time.perf_counter()
 
     # The first round also chooses kernels and allocates memory, so it is not timed.

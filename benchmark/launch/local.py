@@ -5,8 +5,9 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 
 from benchmark.errors import ConfigError, wrong
+from benchmark.launch.mps import mps_of
 from benchmark.launch.pool import Pool
-from benchmark.launch.resources import assign_devices
+from benchmark.launch.resources import assign_devices, shared_gpus
 from benchmark.launch.settings import LocalSettings
 from benchmark.launch.tasks import (
     WORKER_DIED,
@@ -66,7 +67,8 @@ def launch(
             return _run_inline(some, load(work), listener, stop)
         places = assign_devices(len(some), settings)
         places = list(dict.fromkeys(places)) if alone else places
-        return Pool(some, work, places, settings, listener, stop).run()
+        with mps_of(shared_gpus(places) if settings.mps else []) as services:
+            return Pool(some, work, places, settings, listener, stop, services).run()
 
     with signals_request_stop(stop, raises=inline):
         listener.started(tasks)

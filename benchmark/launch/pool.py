@@ -15,7 +15,7 @@ import sys
 import tempfile
 import time
 from collections import Counter, deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from multiprocessing import Pipe
 from multiprocessing.connection import wait
 from typing import Any
@@ -61,8 +61,10 @@ class LaunchError(RuntimeError):
 class Worker:
     """One process, the connection to it, and its current task."""
 
-    def __init__(self, place: int, work: str, settings: LocalSettings, device: str | None) -> None:
-        """Start the process. Raises OSError if the system refuses."""
+    def __init__(
+        self, place: int, work: str, settings: LocalSettings, device: str | None, service: Mapping[str, str]
+    ) -> None:
+        """Start the process, with ``service`` in its environment. Raises OSError if the system refuses."""
         self.place = place
         self.ready = False
         self.task: int | None = None
@@ -72,6 +74,7 @@ class Worker:
             environment["CUDA_VISIBLE_DEVICES"] = device
         if settings.gpu_gb_per_run is not None:
             environment[GPU_MEMORY] = str(settings.gpu_gb_per_run)
+        environment |= service
         # A file instead of a pipe: a worker whose launcher has died can still write to it.
         self.output = tempfile.TemporaryFile()  # noqa: SIM115 - closed in `reap`
         self.connection, theirs = Pipe()
@@ -120,9 +123,11 @@ class Pool:
         settings: LocalSettings,
         listener: Listener,
         stop: StopRequest,
+        services: Mapping[str | None, Mapping[str, str]],
     ) -> None:
-        """As `benchmark.launch.local.launch`; ``devices`` has one entry per worker."""
-        self.tasks, self.work, self.devices, self.settings = tasks, work, devices, settings
+        """As `benchmark.launch.local.launch`; ``devices`` has one entry per worker, ``services`` is from `mps_of`."""
+        self.tasks, self.work, self.devices, self.services = tasks, work, devices, services
+        self.settings = settings
         self.grace, self.listener, self.stop = settings.grace, listener, stop
         self.outcomes: dict[int, Outcome] = {}
         self.todo = deque(range(len(tasks)))
@@ -194,7 +199,8 @@ class Pool:
         for place, device in enumerate(self.devices):
             if wanted > 0 and place not in self.workers and self.failures[place] < START_ATTEMPTS:
                 try:
-                    self.workers[place] = Worker(place, self.work, self.settings, device)
+                    service = self.services.get(device, {})
+                    self.workers[place] = Worker(place, self.work, self.settings, device, service)
                     wanted -= 1
                 except OSError as error:
                     self._start_failed(place, explain(error) or str(error), "")

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 from command_line import Cli, cli  # noqa: F401
+from fake_gpus import fake_gpus
 
 from benchmark.cli.doctor import shown
 from benchmark.config.compose import compose, resolve
@@ -101,6 +102,28 @@ def test_gpus(monkeypatch: pytest.MonkeyPatch, there: bool, bf16: bool, device: 
     line = machine.gpu(device)
     assert line.state == state and bool(line.remedy) == (state != "ok")
     assert ("Card 80 GB; driver 570.1" in line.fact) == there
+
+
+@pytest.mark.parametrize(
+    ("settings", "there", "state", "remedy"),
+    [
+        ({}, True, None, ""),  # no run shares a GPU
+        ({"workers": 2}, True, "note", "launcher.mps=true"),
+        ({"workers": 2}, False, "note", "NVIDIA's driver"),
+        ({"workers": 2, "mps": True}, False, "problem", "NVIDIA's driver"),
+        ({"workers": 2, "mps": True}, True, "ok", ""),
+    ],
+)
+def test_mps(
+    tmp_path: Path, monkeypatch: Any, settings: dict[str, Any], there: bool, state: str | None, remedy: str
+) -> None:
+    fake_gpus(tmp_path, monkeypatch, None, 1)
+    if not there:
+        (tmp_path / "driver" / "nvidia-cuda-mps-control").unlink()
+    lines = list(machine.mps(SlurmSettings.of({"gpus_per_job": 1, **settings}).on_node))
+    assert states(lines) == ([] if state is None else [state])
+    assert all(remedy in line.remedy and bool(line.remedy) == (state != "ok") for line in lines)
+    assert all(("is missing" in line.fact) != there for line in lines)
 
 
 def test_bits_of_a_convolution(monkeypatch: pytest.MonkeyPatch) -> None:

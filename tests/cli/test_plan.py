@@ -51,6 +51,7 @@ TWO_CLASSES = {"clients": 5, "classes_per_client": 2}
     [
         ("iid", {"clients": 7}, (100, 10, 0), 7, 100),
         ("natural", {}, (100, 10, 6), 6, 100),
+        ("natural", {"clients_per_source": 3}, (100, 10, 6), 18, 100),
         ("pcdd", TWO_CLASSES, (100, 10, 0), 5, 100),
         # The authors' pass is doubled, but for clients that have all classes.
         ("pcdd", TWO_CLASSES | {"variant": "reference"}, (100, 10, 0), 5, 200),

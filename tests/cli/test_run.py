@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 import yaml
 from command_line import FAKE_RUN, footprint, numbers
+from fake_gpus import fake_gpus
 from processes import executable
 
 from benchmark.cli.overrides import configuration, sweep
@@ -116,6 +117,19 @@ def test_all_ways_give_the_same_bits(cli: Any) -> None:
     before = footprint(Path("local/runs"))
     assert cli(*sweep, "launcher=inline", "results=local").code == 0
     assert footprint(Path("local/runs")) == before, "finished runs are left alone"
+
+
+def test_mps_that_is_missing_is_one_message(
+    cli: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake_gpus(tmp_path, monkeypatch, None, 1)
+    (tmp_path / "driver" / "nvidia-cuda-mps-control").unlink()
+    code, _, err = cli(*FAKE_RUN, "-m", "seed=0,1", "launcher=local", "workers=2", "launcher.mps=true")
+    assert (
+        code == 2
+        and err.count("launcher.mps: got True; expected false, because nvidia-cuda-mps-control") == 1
+    )
+    assert "Traceback" not in err
 
 
 # A queue with room for four tasks, in a file whose lines are those of squeue. A job array is refused whole.

@@ -18,6 +18,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "bodzas": {"each": 2},
     "ham10000": {"each": 4},
     "mnist": {"train": 4},
+    "pacs": {"each": 5},
     "retina": {"train": 10, "size": 16},
     "spawrious": {"each": 10},
     "waterbirds": {"train": 3},

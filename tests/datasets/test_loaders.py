@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from raw_trees import listed
+from raw_trees import DOMAINS, listed
 
 from datasets.cifar import CIFAR10, CIFAR100
 from datasets.core.download import fetch
@@ -34,6 +34,7 @@ LISTED: dict[str, tuple[dict[str, Any], list[int], list[int], str, tuple[str, ..
     "isic2019": ({}, [12] * 8, [6] * 8, "MEL", (), CENTRES, Dermoscopy(224)),
     "waterbirds": ({}, [6, 6], [6, 6], "land bird", ("land", "water"), (), ToSquare(256)),
     "spawrious": ({}, [36, 36], [4, 4], "labrador", ("beach", "snow"), (), ToSquare(224)),
+    "pacs": ({}, [16] * 7, [4] * 7, "dog", (), DOMAINS, ToSquare(227)),
 }
 
 
@@ -74,6 +75,9 @@ LAYOUTS = [
     ("isic2019", {"ISIC2019/train_test_split": "train_test_split.csv"}),
     ("isic2019", {f"ISIC2019/{INPUT}": f"ISIC2019/{INPUT}/{INPUT}"}),
     ("spawrious", {"spawrious224": "spawrious224__entire_dataset/spawrious224"}),
+    ("pacs", {"PACS": "Homework3-PACS-master/PACS"}),
+    ("pacs", {"PACS": "pacs/kfold"}),
+    ("pacs", {"PACS": "."}),
     ("waterbirds", {"waterbirds_v1.0": "waterbirds/waterbird_complete95_forest2water2"}),
 ]
 

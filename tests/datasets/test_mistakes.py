@@ -52,7 +52,7 @@ ZEROS = ",0.0" * 8
 mnist, cifar, svhn = (partial(mistake, name) for name in ("mnist", "cifar10", "svhn"))
 retina, covid, ham, isic = (partial(mistake, name) for name in ("retina", "covid_fl", "ham10000", "isic2019"))
 acevedo, matek, bodzas = (partial(mistake, name) for name in ("acevedo", "matek", "bodzas"))
-water, spaw = partial(mistake, "waterbirds"), partial(mistake, "spawrious")
+water, spaw, pacs = (partial(mistake, name) for name in ("waterbirds", "spawrious", "pacs"))
 
 DOWNLOADS = [
     mnist(unchanged, "6bbc9ace898e44ae57da46a324031adb is published", "dataset.options.strict=false", strict=True),
@@ -169,6 +169,9 @@ DIVERSE = [
     spaw(remove("*/*/snow/labrador"), "there are no images of train labrador snow, test labrador snow."),
     # The test set is a tenth, and a tenth of 4 rounds to none.
     spaw(remove("*/*/snow/labrador/*_[0-7].png"), "there are no images of test labrador snow."),
+    pacs(remove("PACS/*/giraffe"), "there are no images of train giraffe."),
+    # Four images of five are for training.
+    pacs(remove("PACS/sketch"), "9,991 images expected, 105 found", "test person sketch 32/0", strict=True),
 ]  # fmt: skip
 
 
@@ -185,7 +188,7 @@ def test_one_message_in_five_parts(
 
 @pytest.mark.parametrize(
     "name",
-    "mnist cifar100 svhn retina acevedo matek bodzas ham10000 isic2019 waterbirds spawrious".split(),
+    "mnist cifar100 svhn retina acevedo matek bodzas ham10000 isic2019 waterbirds spawrious pacs".split(),
 )
 def test_nothing_is_there(tmp_path: Path, refused: Callable[..., str], name: str) -> None:
     message, tree = refused(name, tmp_path / "data"), get(name).tree
@@ -237,6 +240,9 @@ COUNTS = {
     "isic2019": ({}, "23,247 images expected", "test MEL bcn 578/1"),
     "isic2019 own": ({"fold": "own"}, "23,247 images expected", "test bcn 2,483/5"),
     "waterbirds": ({}, "10,589 images expected", "test water bird land 642/3"),
+    # 80 % of 379, rounded down; the domain that is left out has no source.
+    "pacs": ({}, "9,991 images expected", "train dog art_painting 303/4"),
+    "pacs sketch": ({"leave_out": "sketch"}, "9,991 images expected", "test person 160/5"),
     "spawrious": ({"breeds": 4}, "50,688 images expected", "train corgi snow 5,702/18"),
 }
 

@@ -204,7 +204,7 @@ def test_options_that_do_not_fit(made: Callable[..., Dataset], options: dict[str
 SHAPES = {
     "retina": (2, 0), "covid": (3, 12), "acevedo": (10, 0), "ham": (7, 0), "wbc": (13, 3), "spawrious": (2, 2),
     "spawrious4": (4, 2), "waterbirds": (2, 2), "cmnist": (2, 2), "fmnist": (10, 0), "svhn": (10, 0),
-    "cifar10": (10, 0), "cifar100": (100, 0), "isic2019": (8, 6), "matek": (15, 0),
+    "cifar10": (10, 0), "cifar100": (100, 0), "isic2019": (8, 6), "matek": (15, 0), "pacs": (7, 4),
 }  # fmt: skip
 
 

@@ -105,7 +105,9 @@ def test_networks(elsewhere: Compare, name: str) -> None:
 RESNET = {"model": {"name": "resnet18_32", "width_multiplier": 0.05}}
 
 
-@pytest.mark.parametrize("name", ["fedavg", "fedmr", "fedpac", "fedproc", "fedsam", "moon", "BatchNorm"])
+@pytest.mark.parametrize(
+    "name", ["fedavg", "fedmr", "fedntd", "fedpac", "fedproc", "fedsam", "moon", "BatchNorm"]
+)
 def test_mixed_precision(elsewhere: Compare, name: str) -> None:
     """Methods with a loss, a second gradient or frozen models of their own; a network with BatchNorm."""
     layers = RESNET if name == "BatchNorm" else {"method": name}

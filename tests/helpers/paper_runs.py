@@ -16,6 +16,7 @@ SMALL_DATA: dict[str, dict[str, Any]] = {
     "cifar10": {},
     "spawrious": {"size": 64},
     "acevedo": {"size": 64},
+    "pacs": {"size": 64},
     "niid2": {"pool": 16, "size": 64},
     "cifar100": {},
     "ham10000": {"held_out": 2},

@@ -100,6 +100,8 @@ BODZAS = (
     *("Basophile", "Eosinophile", "Lymphoblast", "Lymphocyte", "Monocyte", "Myeloblast"),
     *("Neutrophile Band", "Neutrophile Segment", "Normoblast"),
 )
+DOMAINS = ("art_painting", "cartoon", "photo", "sketch")
+OBJECTS = ("dog", "elephant", "giraffe", "guitar", "horse", "house", "person")
 
 
 def acevedo(root: Path, each: int = 20, size: tuple[int, int] = (18, 24)) -> None:
@@ -181,6 +183,16 @@ def mnist(root: Path, folder: str = "MNIST", train: int = 60) -> None:
             (place / f"{prefix}-{name}-ubyte.gz").write_bytes(gzip.compress(content))
 
 
+# PACS ----------------------------------------------------------------------------------------------------------------
+
+
+def pacs(root: Path, each: int = 20) -> None:
+    """``each`` images of each of 7 classes in 4 domains; the sketches are PNG files."""
+    for domain, (label, name), n in product(DOMAINS, enumerate(OBJECTS), range(each)):
+        file = f"n02106662_{n}-1.png" if domain == "sketch" else f"pic_{n:03}.jpg"
+        picture(root / "PACS" / domain / name / file, label, n, 20, 20)
+
+
 # FedMR ---------------------------------------------------------------------------------------------------------------
 
 
@@ -246,6 +258,6 @@ def isic2019(root: Path) -> None:
 
 
 WRITERS: tuple[Callable[[Path], None], ...] = (
-    *(retina, covid_fl, acevedo, matek, bodzas, ham10000, waterbirds, spawrious),
+    *(retina, covid_fl, acevedo, matek, bodzas, ham10000, waterbirds, spawrious, pacs),
     *(mnist, fashionmnist, cifar10, cifar100, svhn, isic2019),
 )

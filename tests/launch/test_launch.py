@@ -185,10 +185,11 @@ def test_a_device_where_no_worker_starts(tmp_path: Path, monkeypatch: Any, caplo
         ({"devices": ["cuda:2"]}, ["cuda:2", "here: cuda:0, cuda:1"]),
         ({"devices": ["cpu", "cuda:0"]}, ["cpu alone"]),
         ({"devices": ["gpu"]}, ["'gpu'"]),
+        ({"devices": ["cuda"]}, ["'cuda'", "here: no GPU"]),
     ],
 )
 def test_settings_that_are_not_allowed(setting: Any, words: list[str], monkeypatch: Any) -> None:
-    monkeypatch.setattr(resources, "cuda_devices", lambda: 2)
+    monkeypatch.setattr(resources, "cuda_devices", lambda: 0 if "no GPU" in words[-1] else 2)
     with pytest.raises(ConfigError) as caught:
         launch(tasks(1), "launch_work:echo", settings_of(**setting), listener=Log())
     assert all(word in str(caught.value) for word in words)
@@ -215,6 +216,7 @@ def test_a_system_that_starts_no_process_ends_the_launch(monkeypatch: pytest.Mon
         (0, {"workers": 64, "devices": ["cpu"]}, None, [""] * 9),  # not more than tasks
         (3, {}, None, ["0", "1", "2"]),
         (3, {"devices": ["cuda:2", "cuda:0"]}, None, ["2", "0"]),
+        (3, {"devices": ["cuda"]}, None, ["0", "1", "2"]),  # device=cuda of a command
         (3, {"workers": 4, "devices": ["cuda:0", "cuda:1"]}, None, ["0", "1", "0", "1"]),
         (3, {"devices": ["cuda:1", "cuda:2"]}, "7,3,GPU-5", ["3", "GPU-5"]),
         (3, {"workers": 2, "devices": ["cpu"]}, "7,3,5", ["", ""]),

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import torch
+from fake_gpus import fake_gpus
 from finished_runs import put_status
 from processes import wait_until
 from submitit.helpers import DelayedSubmission
@@ -123,19 +124,7 @@ def test_a_time_that_is_too_short_for_a_round(tmp_path: Path) -> None:
 def test_runs_side_by_side_as_the_memory_of_the_gpus_allows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gpu_gb: float, visible: str | None, workers: int
 ) -> None:
-    script = """#!/bin/sh
-case "$*" in
-  *"--format=csv,noheader,nounits -i 1") echo 40960;;
-  *"--format=csv,noheader,nounits") echo 81920; echo 40960;;
-esac
-"""
-    (tmp_path / "nvidia-smi").write_text(script)
-    (tmp_path / "nvidia-smi").chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    if visible is not None:
-        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    monkeypatch.setattr(resources, "cuda_devices", lambda: 1 if visible else 2)
+    fake_gpus(tmp_path, monkeypatch, visible, 1 if visible else 2)
     seen: list[LocalSettings] = []
     monkeypatch.setattr(pack, "launch", lambda tasks, work, settings, **_: seen.append(settings) or [])
     gpus = {"gpus_per_job": 2, "cpus_per_job": 8, "gpu_gb_per_run": gpu_gb}

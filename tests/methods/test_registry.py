@@ -53,6 +53,10 @@ NEUTRAL = {
     "feddisco": {"server": {"weights": {"name": "disco", "a": 0.0, "b": 0.0}}},
     "moon": {"client": {"moon": {"mu": 0.0, "T": 0.5}}},
     "fedproc": {"client": {"fedproc": {"T_p": 1}}},
+    "feddecorr": {"client": {"feddecorr": {"beta": 0.0}}},
+    "fedntd": {"client": {"fedntd": {"beta": 0.0, "tau": 1.0}}},
+    "fedrs": {"client": {"fedrs": {"alpha": 1.0}}},
+    "fedlc": {"client": {"fedlc": {"tau": 0.0}}},
     "fedmr": {"client": {"fedmr": {"mu1": 0.0, "mu2": 0.0}}},
     "fedld_margin": {"client": {"fedld_margin": {"lam": 0.0}}},
     "fedbn without BatchNorm": {"client": {"fedbn": {}}, "prediction": {"name": "personal"}},
@@ -111,7 +115,9 @@ def test_x4_x8_x9_rounds_without_some_or_all_clients(name: str) -> None:
 @every_method
 def test_x5_a_non_finite_update_is_named(name: str) -> None:
     problem = classes()
-    problem.images[20] = float("nan")  # clients of 9, 5, 12 and 7 samples: the third one's
+    problem.images[14:26] = float(
+        "nan"
+    )  # clients of 9, 5, 12 and 7 samples: the third one's, of which some draw a part
     with pytest.raises(Diverged, match=r"round 0: .* client 2 is not finite"):
         run(class_run(configured(name), problem=problem, rounds=1))
 
@@ -162,6 +168,10 @@ VOTE, PERSONAL = {"name": "vote", "gamma": 1.0}, {"name": "personal"}
         ({"client": {"moon": {"mu": 1.0, "T": 0.0}}}, r"client\.moon\.T: got 0\.0"),
         ({"client": {"feddyn": {"alpha": 0.0}}, "server": DRIFT}, r"client\.feddyn\.alpha: got 0\.0"),
         ({"client": {"fedproc": {"T_p": 0}}}, r"client\.fedproc\.T_p: got 0"),
+        ({"client": {"feddecorr": {"beta": -0.1}}}, r"client\.feddecorr\.beta: got -0\.1"),
+        ({"client": {"fedntd": {"beta": 1.0, "tau": 0.0}}}, r"client\.fedntd\.tau: got 0\.0"),
+        ({"client": {"fedrs": {"alpha": 1.1}}}, r"client\.fedrs\.alpha: got 1\.1"),
+        ({"client": {"fedlc": {"tau": -1.0}}}, r"client\.fedlc\.tau: got -1\.0"),
         ({"client": {"isfl": {"sigma": 1.0, "N_p": 5}}}, r"client\.isfl\.sigma: got 1\.0"),
         ({"client": {"isfl": {"sigma": 0.1, "N_p": 0}}}, r"client\.isfl\.N_p: got 0"),
         ({"client": {"fedcm": {"alpha": 0.0}}}, r"client\.fedcm\.alpha: got 0\.0"),

@@ -129,6 +129,11 @@ EXPECTED: dict[str, Any] = {
     "fedgh": {"server": lambda: harmonised},
     "isfl": FEDAVG,  # one class: nothing to choose among
     "moon": FEDAVG,  # one feature: its cosine does not change
+    "feddecorr": FEDAVG,  # one feature: nothing to decorrelate
+    "fedntd": FEDAVG,  # one class: no other one to distil
+    "fedrs": FEDAVG,  # one class: none is missing
+    "fedlc": FEDAVG,  # one class: its probability is 1
+    "balanced_sampling": FEDAVG,  # one class: nothing to balance
     "fedproc": FEDAVG,  # one class: nothing to contrast
     "fedbn": FEDAVG,  # no normalisation
     "fedrep": {"change": {"client": {"fedrep": {"E_b": None}}}},

@@ -32,6 +32,7 @@ SCHEMES: list[tuple[str, dict[str, Any], int]] = [
     ("pcdd", {"clients": 100, "classes_per_client": 2, "variant": "reference"}, 100),
     ("interaction", {"distribution": "spawrious_gci100"}, 100),
     ("natural", {}, 100),
+    ("natural", {"clients_per_source": 2}, 200),
     ("white_blood_cells", {"classes_per_client": [1, 2]}, 500),
 ]
 
@@ -54,7 +55,7 @@ def test_split_is_disjoint_sorted_repeatable_and_leaves_global_generators_alone(
     again = scheme.split(population, np.random.default_rng(7))
     other = scheme.split(population, np.random.default_rng(8))
     assert all(map(np.array_equal, split, again))
-    assert name == "natural" or not all(map(np.array_equal, split, other))
+    assert (name, params) == ("natural", {}) or not all(map(np.array_equal, split, other))
 
 
 def test_iid_sizes_and_coverage() -> None:
@@ -66,14 +67,21 @@ def test_iid_sizes_and_coverage() -> None:
 
 
 def test_natural_is_one_client_per_source() -> None:
-    def split(*sources: int) -> list[list[int]]:
+    def split(*sources: int, each: int = 1) -> list[list[int]]:
         labels = np.zeros(len(sources), int)
         data = Population(labels, 1, sources=np.array(sources), num_sources=3, source_names=("a", "b", "c"))
-        return [client.tolist() for client in make("natural").split(data, np.random.default_rng(0))]
+        scheme = make("natural", {"clients_per_source": each})
+        return [client.tolist() for client in scheme.split(data, np.random.default_rng(0))]
 
     assert split(2, 0, 1, 0, 2, 2) == [[1, 3], [2], [0, 4, 5]]
+    # Five samples of source 0 are cut into three and two, two of each other source into one and one.
+    first, second, *others = split(*[0] * 5, 1, 2, 1, 2, each=2)
+    assert sorted(first + second) == [0, 1, 2, 3, 4] and (len(first), len(second)) == (3, 2)
+    assert sorted(others[:2]) == [[5], [7]] and sorted(others[2:]) == [[6], [8]]
     with pytest.raises(PartitionError, match="client 1 of 3 would have no sample"):
         split(0, 2, 2)
+    with pytest.raises(PartitionError, match="client 3 of 6 would have no sample"):
+        split(0, 0, 1, 2, 2, 2, each=2)
     with pytest.raises(PartitionError, match=r"partition natural: needs the source .*dataset="):
         make("natural").split(Population(np.zeros(3, int), 1), np.random.default_rng(0))
 
@@ -126,7 +134,7 @@ def test_configuration_file_holds_exactly_the_parameters(name: str) -> None:
     content = yaml.safe_load((CONF / f"{name}.yaml").read_text())
     assert content.pop("name") == name
     # In the file it would be part of the identity of every run that was ever made without it.
-    left_out = {"legacy_seed"} if name == "dirichlet" else set()
+    left_out = {"dirichlet": {"legacy_seed"}, "natural": {"clients_per_source"}}.get(name, set())
     assert set(content) == set(type(make(name, content)).model_fields) - left_out
 
 

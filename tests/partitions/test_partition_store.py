@@ -228,6 +228,8 @@ def test_clients_that_are_sources_have_their_names() -> None:
         assert client_names(part, data) == names
         rows = [line.split() for line in partition_text(part, data).splitlines()]
         assert [row[0] for row in rows if row[1:2] == ["3"]] == names
+    halves = make_partition(data, "natural", {"clients_per_source": 2}, 0, KEY)
+    assert client_names(halves, data) == ["berlin 1", "berlin 2", "oslo 1", "oslo 2"]
 
 
 def test_wide_tables_continue_in_blocks() -> None:

@@ -16,7 +16,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from benchmark.launch.local import launch
-from benchmark.launch.settings import LocalSettings
 from benchmark.launch.slurm.preflight import differences
 from benchmark.launch.slurm.settings import SlurmSettings
 from benchmark.launch.tasks import Listener, Outcome, StopRequest, Task, say, signals_request_stop
@@ -87,15 +86,9 @@ class BatchJob:
         return dict(Counter(str(states.get(task.key, RunState.INTERRUPTED)) for task in self.tasks))
 
     def _carry_out(self, stop: StopRequest) -> list[Outcome]:
-        given = self.settings
-        here = LocalSettings(
-            workers=given.workers if given.gpu_gb_per_run else given.side_by_side,
-            gpu_gb_per_run=given.gpu_gb_per_run,
-            threads=given.threads,
-            grace=given.grace,
-        )
+        here, retries = self.settings.on_node, self.settings.retries
         return launch(
-            self.tasks, self.work, here, retries=given.retries, patience=PATIENCE, listener=Log(), stop=stop
+            self.tasks, self.work, here, retries=retries, patience=PATIENCE, listener=Log(), stop=stop
         )
 
     def rounds(self) -> list[tuple[bool, int]]:

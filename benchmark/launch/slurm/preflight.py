@@ -6,6 +6,7 @@ in ``<results>/launcher/probes`` and not repeated until something of it changes.
 
 import json
 import platform
+import shutil
 import sys
 import time
 from collections.abc import Callable, Collection, Mapping
@@ -15,6 +16,8 @@ from importlib.metadata import distributions
 from pathlib import Path
 
 from benchmark import digests
+from benchmark.launch.mps import MPS_CONTROL
+from benchmark.launch.resources import cuda_devices
 from benchmark.launch.slurm.settings import SlurmSettings
 from benchmark.paths import PACKAGES, ROOT, ROOTS
 from benchmark.runs.files import write_with_folder
@@ -55,6 +58,7 @@ class PreflightCheck:
     results: str
     where: str
     gpus: int
+    mps: bool
     environment: Mapping[str, str]
     sources: str
 
@@ -63,7 +67,8 @@ class PreflightCheck:
         """The check that expects what this machine has."""
         options = [settings.place, settings.slurm, settings.preparation, *map(str, ROOTS), sys.executable]
         where = json.dumps(options, sort_keys=True, default=str)
-        return cls(str(results.resolve()), where, settings.gpus_per_job, environment(), sources())
+        gpus, mps = settings.gpus_per_job, settings.mps
+        return cls(str(results.resolve()), where, gpus, mps, environment(), sources())
 
     @property
     def name(self) -> str:
@@ -89,11 +94,10 @@ class PreflightCheck:
             return f"it has other versions: {unlike}. Make .venv anew for the nodes, or see launcher.modules."
         if sources() != self.sources:
             return f"its {' or '.join(map(str, ROOTS))} is not that of this machine: the files differ."
-        if self.gpus:
-            import torch
-
-            if torch.cuda.device_count() < self.gpus:
-                return f"torch finds {torch.cuda.device_count()} GPUs, launcher.gpus_per_job asks for {self.gpus}."
+        if self.gpus and cuda_devices() < self.gpus:
+            return f"torch finds {cuda_devices()} GPUs, launcher.gpus_per_job asks for {self.gpus}."
+        if self.gpus and self.mps and not shutil.which(MPS_CONTROL):
+            return f"it has no {MPS_CONTROL}, which launcher.mps=true needs."
         return ""
 
     def message(self) -> str | None:

@@ -32,6 +32,7 @@ class SlurmSettings(BaseModel):
         None, description="runs at the same time in a task; null: one per GPU, or one without GPUs"
     )
     gpu_gb_per_run: float | None = declared(LocalSettings, "gpu_gb_per_run")
+    mps: bool = declared(LocalSettings, "mps")
     threads: PositiveInt = Field(1, description="cores of a run; threads=NUMBER sets its torch threads")
     runs_per_job: PositiveInt | None = Field(
         None,
@@ -82,6 +83,17 @@ class SlurmSettings(BaseModel):
     def side_by_side(self) -> int:
         """Runs at a time in one task, as far as is known before it starts."""
         return self.workers or max(1, self.gpus_per_job)
+
+    @property
+    def on_node(self) -> LocalSettings:
+        """How a task carries out its runs on its node."""
+        return LocalSettings(
+            workers=self.workers if self.gpu_gb_per_run else self.side_by_side,
+            gpu_gb_per_run=self.gpu_gb_per_run,
+            mps=self.mps,
+            threads=self.threads,
+            grace=self.grace,
+        )
 
     @property
     def seconds_to_signal(self) -> float:

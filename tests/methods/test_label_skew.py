@@ -1,0 +1,145 @@
+"""FedNTD, FedRS, FedLC and balanced sampling: by hand, and FedNTD against its authors' code."""
+
+import math
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from federations import Recorder, class_run, classes, federation, mlp, near, problem_of, run, with_rules
+from torch import Tensor
+
+from methods.balanced_sampling import BalancedSampling
+from methods.core.contexts import Batch
+from methods.core.rules import ClientRule
+from methods.fedlc import FedLC
+from methods.fedntd import FedNTD
+from methods.fedrs import FedRS
+
+LN2, LN3 = math.log(2), math.log(3)
+
+
+def value_and_gradient(
+    rule: ClientRule, logits: Tensor, y: Tensor, counts: Any = (1, 1, 1), w_logits: Tensor | None = None
+) -> tuple[float, Tensor, float]:
+    """Extra loss, its gradient with respect to the logits, and the weight of cross-entropy, for one batch."""
+    f = logits.double().requires_grad_()
+    data = SimpleNamespace(batches=lambda: iter([(w_logits, y)]))
+    model = SimpleNamespace(logits=lambda x: x.double())
+    ctx = SimpleNamespace(
+        w=f.detach(), buffers=None, label_counts=np.array(counts), augmented=False, data=data,
+        frozen=lambda w, buffers: model,
+    )  # fmt: skip
+    ctx.local = rule.begin(ctx)
+    term = rule.loss(ctx, Batch(None, y, f, f, F.cross_entropy(f, y), torch.arange(len(y))))
+    return float(term.extra.detach()), torch.autograd.grad(term.extra, f)[0], term.ce_weight
+
+
+# FedNTD ----------------------------------------------------------------------------------------------------------
+
+
+def test_fedntd_by_hand() -> None:
+    """y = 0: q = (1/4, 3/4), q_glob = (1/2, 1/2): log(2)/2 + log(2/3)/2, with gradient q - q_glob."""
+    rule, y = FedNTD(beta=2.0, tau=1.0), torch.tensor([0])
+    value, gradient, ce_weight = value_and_gradient(
+        rule, torch.tensor([[7.0, 0.0, LN3]]), y, w_logits=torch.tensor([[-5.0, 1.0, 1.0]])
+    )
+    assert value == pytest.approx(2 * 0.5 * math.log(4 / 3)) and ce_weight == 1.0
+    near(gradient, [[0.0, -0.5, 0.5]], 1e-7)
+
+
+@pytest.mark.parametrize(("tau", "theirs"), [(1.0, 0.7344796083373873), (3.0, 0.8025668531993466)])
+def test_fedntd_s_reference_is_the_authors_code(tau: float, theirs: float) -> None:
+    """Their NTD_Loss (Lee-Gihun/FedNTD@be00ee5) on two samples; at tau = 1 the paper's form is the same."""
+    f, f_glob = torch.tensor([[1.0, 0, 2], [0, 1, 3]]), torch.tensor([[0.0, 2, 1], [1, 0, 2]])
+    for variant, scale in (("reference", 1.0), ("paper", tau**-2)):
+        rule = FedNTD(beta=1.0, tau=tau, variant=variant)
+        value, gradient, _ = value_and_gradient(rule, f, torch.tensor([0, 2]), w_logits=f_glob)
+        assert value == pytest.approx(theirs * scale, rel=1e-12)
+        if tau == 3:
+            near(gradient / scale, [[0, -0.3650, 0.3650], [-0.2477, 0.2477, 0]], 5e-5)
+
+
+def test_fedntd_is_fedavg_for_one_step_and_sees_augmented_images_again() -> None:
+    """At w the local and the global model agree. With augmentation (here: none) the global one sees each batch."""
+    ntd = {"client": {"fedntd": {"beta": 1.0, "tau": 1.0}}}
+    one_step = {"epochs": 1, "batch_size": 100, "rounds": 2}
+    near(run(class_run(ntd, **one_step))[-1].w, run(class_run({}, **one_step))[-1].w)
+    once, again, plain = (
+        class_run(method, augment=a) for method, a in ((ntd, None), (ntd, lambda x: x), ({}, None))
+    )
+    near(run(once)[-1].w, run(again)[-1].w)
+    assert not torch.allclose(run(once)[-1].w, run(plain)[-1].w)
+
+
+# FedRS and FedLC -------------------------------------------------------------------------------------------------
+
+
+def test_fedrs_by_hand() -> None:
+    """alpha = 1/2, class 1 is missing: logits (log 2, log 9, 0) count as (log 2, log 3, 0), so p = (2, 3, 1)/6."""
+    value, gradient, ce_weight = value_and_gradient(
+        FedRS(alpha=0.5), torch.tensor([[LN2, 2 * LN3, 0.0]]), torch.tensor([0]), (4, 0, 1)
+    )
+    assert value == pytest.approx(LN3) and ce_weight == 0.0
+    near(gradient, [[-2 / 3, 0.5 / 2, 1 / 6]], 1e-7)
+
+
+def test_fedrs_reference_restricts_rare_classes() -> None:
+    """alpha_c = 1/2 + n_c/8 = (1, 1/2, 5/8): logits (log 2, log 9, 1.6 log 2) give p = (2, 3, 2)/7."""
+    logits = torch.tensor([[LN2, 2 * LN3, 1.6 * LN2]])
+    rule = FedRS(alpha=0.5, variant="reference")
+    assert value_and_gradient(rule, logits, torch.tensor([0]), (4, 0, 1))[0] == pytest.approx(math.log(3.5))
+
+
+def test_fedlc_by_hand() -> None:
+    """n = (16, 1, 0), tau = log 4: margins (log 2, log 4, infinity); logits (log 2, log 12, 5) give p = (1, 3, 0)/4."""
+    rule, y = FedLC(tau=2 * LN2), torch.tensor([0])
+    value, gradient, ce_weight = value_and_gradient(
+        rule, torch.tensor([[LN2, math.log(12), 5.0]]), y, (16, 1, 0)
+    )
+    assert value == pytest.approx(2 * LN2) and ce_weight == 0.0
+    near(gradient, [[-0.75, 0.75, 0.0]], 1e-7)
+    value, gradient, _ = value_and_gradient(rule, torch.tensor([[1.0, 2.0, 3.0]]), y, (7, 0, 0))
+    assert value == 0.0 and not gradient.any(), "one class"
+
+
+@pytest.mark.parametrize("rule", [FedRS(alpha=0.0), FedLC(tau=1.0)])
+def test_the_row_of_a_missing_class_does_not_move(rule: ClientRule) -> None:
+    problem = classes()
+    problem.labels[problem.labels == 2] = 0
+    for method, moves in ((with_rules(rule), False), (with_rules(), True)):
+        model = class_run(method, problem=problem, rounds=2)
+        states = run(model)
+        rows = [[e.view(s.w)[2] for e in model.model.layout.entries if e.group == "head"] for s in states]
+        assert (
+            any(not torch.equal(before, after) for before, after in zip(rows[0], rows[-1], strict=True))
+            == moves
+        )
+
+
+# Balanced sampling -----------------------------------------------------------------------------------------------
+
+
+def test_balanced_sampling() -> None:
+    """A client of 90 and 10 samples draws half and half; one of a single class goes through its samples."""
+    recorder, x = Recorder(), np.ones((100, 6))
+    problem = problem_of([x, x], [np.array([0] * 90 + [2] * 10), np.ones(100, dtype=np.int64)], 3)
+    method = with_rules(BalancedSampling(), recorder)
+    run(federation(problem, method, mlp(), rounds=1, epochs=40, batch_size=100))
+    drawn, whole = (
+        np.concatenate([y for _, k, _, y, _ in recorder.batches if k == client]) for client in (0, 1)
+    )
+    assert len(drawn) == 4000 and set(drawn) == {0, 2}
+    assert abs((drawn == 2).mean() - 0.5) < 4 * 0.5 / math.sqrt(4000)
+    assert (whole == 1).all() and len(whole) == 4000
+
+
+def test_weights_of_balanced_sampling() -> None:
+    ctx = SimpleNamespace(
+        data=SimpleNamespace(y=torch.tensor([0, 2, 0, 0])), label_counts=np.array([3, 0, 1])
+    )
+    near(BalancedSampling().sample_weights(ctx), [1 / 3, 1, 1 / 3, 1 / 3])
+    ctx = SimpleNamespace(data=SimpleNamespace(y=torch.tensor([1, 1])), label_counts=np.array([0, 2, 0]))
+    assert BalancedSampling().sample_weights(ctx) is None, "one class: plain epochs"
