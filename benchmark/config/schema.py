@@ -225,7 +225,9 @@ class RunConfig(_Node):
             config = getattr(self, group)
             if getattr(config, key) == type(config).model_fields[key].default:
                 del plain[group][key]
-        plain["precision"]["compile"] = False  # a setting that is gone; without it no committed hash would stay
+        plain["precision"]["compile"] = (
+            False  # a setting that is gone; without it no committed hash would stay
+        )
         if plain["model"].get("start"):  # its name carries its content, and its folder changes nothing
             plain["model"]["start"] = PurePath(plain["model"]["start"]).name
         return {"format": FORMAT, **plain}

@@ -159,7 +159,9 @@ class StackedRule(ActiveRule):
         weights = [loss.ce_weight for loss in each]
         if len(set(weights)) == 1:
             return Loss(extras, weights[0])
-        return Loss(extras, cast(float, batch.ce.new_tensor(weights)))  # [K]
+        return Loss(
+            extras, cast(float, torch.stack([_tensor(weight, batch.ce) for weight in weights]))
+        )  # [K]
 
     def correct(self, w: Tensor, g: Tensor) -> None:
         """Let the rule correct the gradients ``g`` [K, d] at ``w`` [K, d], in place."""
@@ -176,7 +178,7 @@ class StackedRule(ActiveRule):
 
 
 def _tensor(value: Tensor | float, like: Tensor) -> Tensor:
-    return value if isinstance(value, Tensor) else like.new_tensor(value)
+    return value if isinstance(value, Tensor) else like.new_full((), value)
 
 
 def train_together(

@@ -113,8 +113,9 @@ def test_what_is_no_part_of_the_identity(layer: dict[str, Any]) -> None:
 DIFFERENT = """
 train.lr=0.06 train.rounds=13 train.momentum=0.0 train.clients_per_round=2 train.schedule={name:cosine,final:0.1}
 train.buffers=local train.augment=crop_flip evaluation.every=1 evaluation.validation=0.1 precision.amp=true
-precision.tf32=true precision.channels_last=false train.stack=2 dataset.train_per_class=20 dataset.rest=test partition.alpha=0.4
+precision.tf32=true precision.channels_last=false dataset.train_per_class=20 dataset.rest=test partition.alpha=0.4
 partition.seed=0 model.hidden=33 method=fedprox method=fedavgm method.server.weights.name=uniform selection=round_robin
+train.stack=2
 """
 
 
