@@ -62,9 +62,8 @@ def limit_memory(device: torch.device) -> float:
     return fraction * total
 
 
-def _state_bytes(config: RunConfig, device: torch.device, memory: float) -> float:
-    """Most bytes of clients' states on the device, of whose ``memory`` the run may use so many bytes."""
-    place = config.runtime.client_state
+def state_bytes(place: str | None, device: torch.device, memory: float) -> float:
+    """Most bytes of clients' states on the device, by ``runtime.client_state`` and the bytes that the run may use."""
     if device.type == "cpu" or place == "device":
         return math.inf
     return 0.0 if place == "host" else STATES_SHARE * memory
@@ -89,7 +88,7 @@ def build_run(config: RunConfig, data: RunData, stop: Callable[[], bool] = lambd
     schedule = Schedule(train.rounds, wanted, lr, train.first_round_full)
     return FederatedRun(
         problem, method, model, train, schedule, config.seed, None, config.evaluation.measures, stop,
-        _state_bytes(config, device, memory),
+        state_bytes(config.runtime.client_state, device, memory),
     )  # fmt: skip
 
 
