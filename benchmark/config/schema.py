@@ -176,6 +176,11 @@ class RuntimeConfig(_Node):
     threads: PositiveInt = Field(1, description="torch threads of a run; the same number gives the same bits")
     checkpoint_every: PositiveInt = Field(10, description="rounds between two checkpoints")
     keep_checkpoint: bool = Field(False, description="whether the last state of a finished run is kept")
+    client_state: Literal["host", "device"] | None = Field(
+        None,
+        description="where a run on a GPU keeps the clients' states between rounds: device (the GPU's memory) or host "
+        "(pinned memory of the host); null: device if all of them need at most a quarter of the GPU's memory",
+    )
     stale: Literal["rerun", "keep"] = Field(
         "rerun",
         description="what happens to a finished run whose method's code has changed since: carried out again, or used "

@@ -1,5 +1,6 @@
 """The clients of a federation: their data, what they keep between rounds, and their local training."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -13,7 +14,7 @@ from benchmark.config.schema import TrainConfig
 from benchmark.engine import randomness
 from benchmark.engine.records import Cost
 from benchmark.engine.round_values import RoundValues
-from benchmark.engine.state import FederationState, Problem, Schedule
+from benchmark.engine.state import FederationState, Problem, Schedule, map_tensors
 from benchmark.engine.training import ActiveRule, ClientWork, LocalTrainer, LoopResult
 from benchmark.heterogeneity import class_counts, group_counts
 from benchmark.models.flat import FlatModel
@@ -69,6 +70,7 @@ class ClientSide:
     Attributes:
         personal: Groups of parameters that stay at the clients.
         order: Replaces the random order in which local samples are visited.
+        state_bytes: Most bytes on the device of what all clients keep between rounds. More are kept in host memory.
         notes: What the log has been told.
     """
 
@@ -79,11 +81,12 @@ class ClientSide:
     seed: int
     personal: frozenset[str]
     order: Order | None = None
+    state_bytes: float = math.inf
     notes: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         problem = self.problem
-        device = problem.images.device
+        self.device = device = problem.images.device
         self.indices = [
             to_device(torch.from_numpy(np.asarray(c, dtype=np.int64)), device) for c in problem.clients
         ]
@@ -140,15 +143,29 @@ class ClientSide:
         if (owner, count) not in self._pooled:
             rows = np.unique(np.concatenate(self.problem.clients))
             drawn = self.generators(f"{owner}/pooled").choice(rows, min(count, len(rows)), replace=False)
-            data = self._samples(to_device(torch.from_numpy(np.sort(drawn)), self.problem.images.device))
+            data = self._samples(to_device(torch.from_numpy(np.sort(drawn)), self.device))
             self._pooled[owner, count] = data.transform(data.stored(slice(None))), data.y
         return self._pooled[owner, count]
+
+    # What clients keep between rounds ------------------------------------------------------------------------
+
+    def placed(self, entry: State) -> State:
+        """What a client keeps, in the memory where it waits for the client's next round."""
+        size = _count_numbers(entry) * self.model.w.element_size() * len(self)
+        return map_tensors(entry, _on_host if size > self.state_bytes else self._here)
+
+    def _kept(self, state: FederationState, client: int, part: str) -> Any:
+        """A part of what a client keeps, on the device; None if it keeps none."""
+        return map_tensors(state.clients.get(client, {}).get(part), self._here)
+
+    def _here(self, tensor: Tensor) -> Tensor:
+        return tensor.to(self.device, non_blocking=True)
 
     # The start of a round ------------------------------------------------------------------------------------
 
     def start_vector(self, state: FederationState, client: int) -> Tensor:
         """w with the client's own values in its personal groups [d]; w itself if nothing is personal."""
-        personal = state.clients.get(client, {}).get("personal")
+        personal = self._kept(state, client, "personal")
         if personal is None:
             return state.w
         start = state.w.clone()
@@ -158,7 +175,8 @@ class ClientSide:
     def start_buffers(self, state: FederationState, client: int) -> Tensor:
         """BatchNorm buffers that the client starts from. With ``local`` its own, at first the initial ones."""
         if self.spec.buffers == "local":
-            return state.clients.get(client, {}).get("buffers", self._initial_buffers)
+            own = self._kept(state, client, "buffers")
+            return self._initial_buffers if own is None else own
         return state.buffers
 
     def with_head(self, w: Tensor, head: Head | None) -> Tensor:
@@ -263,7 +281,7 @@ class ClientSide:
         handed = (sent["head"] for sent in received.values() if isinstance(sent.get("head"), Head))
         head: Head | None = next(handed, None)
         start = self.with_head(self.start_vector(state, client), head)
-        states = state.clients.get(client, {}).get("rules", {})
+        states = self._kept(state, client, "rules") or {}
         active = self.contexts(rules, state, client, start, received, states, "rule", cost)
         # A rule that rests in this round keeps its state at the client.
         resting: State = {key: value for key, value in states.items() if key not in received}
@@ -286,14 +304,8 @@ class ClientSide:
                 head=self.model.w[self.model.body_size :] if visit.head is not None else None,
             )
             kept: State = dict(visit.resting)
-            payloads = []
-            for active in visit.work.rules:
-                new_state, payload = active.rule.finish(active.ctx, trained)
-                values.add_sent(visit.client, *payload.values())
-                payloads.append((active.rule, payload))
-                if new_state:
-                    kept[active.rule.key] = _copied(new_state)
-            entry = self._entry(kept)
+            payloads = _finish(visit.work.rules, trained, kept, values)
+            entry = self.placed(self._entry(kept))
             if len(self._personal_places):
                 update = update.index_fill(0, self._personal_places, 0.0)
         self.model.use_head(None)
@@ -357,15 +369,28 @@ def _phases(active: Sequence[ActiveRule]) -> tuple[Phase, ...]:
     return (Phase(),)
 
 
-def _copied(value: Any) -> Any:
-    """``value`` with a copy of every tensor: it may be a view of the model's vectors, which the next client changes."""
-    if isinstance(value, dict):
-        return {key: _copied(item) for key, item in value.items()}
-    return value.detach().clone() if isinstance(value, Tensor) else value
+def _finish(
+    active: Sequence[ActiveRule], trained: Trained, kept: State, values: RoundValues
+) -> list[tuple[ClientRule, State]]:
+    """Call each rule's ``finish``: its new state goes into ``kept``, what it uploads is returned."""
+    payloads = []
+    for one in active:
+        new_state, payload = one.rule.finish(one.ctx, trained)
+        values.add_sent(one.ctx.client, *payload.values())
+        payloads.append((one.rule, payload))
+        if new_state:
+            # A tensor may be a view of the model's vectors, which the next client changes.
+            kept[one.rule.key] = map_tensors(new_state, lambda tensor: tensor.detach().clone())
+    return payloads
+
+
+def _on_host(tensor: Tensor) -> Tensor:
+    # torch pins the memory of a copy to the host that does not wait. It is complete when the round's values are read.
+    return tensor.pin_memory() if tensor.device.type == "cpu" else tensor.to("cpu", non_blocking=True)
 
 
 def _count_numbers(value: Any) -> int:
-    """How many numbers are in a message."""
+    """How many numbers are in a message or state."""
     if isinstance(value, Mapping):
         return sum(map(_count_numbers, value.values()))
     if isinstance(value, Head):

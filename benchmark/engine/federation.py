@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,7 +17,15 @@ from benchmark.engine.measures import eigenvalue_spread
 from benchmark.engine.records import Cost, Record
 from benchmark.engine.round_values import RoundValues
 from benchmark.engine.stacking import train_together
-from benchmark.engine.state import Diverged, FederationState, Interrupted, Problem, RoundReport, Schedule
+from benchmark.engine.state import (
+    Diverged,
+    FederationState,
+    Interrupted,
+    Problem,
+    RoundReport,
+    Schedule,
+    map_tensors,
+)
 from benchmark.engine.training import LoopResult
 from benchmark.engine.views import client_pool, server_view
 from benchmark.models.flat import FlatModel
@@ -34,6 +43,7 @@ class FederatedRun:
         order: Replaces the random order in which local samples are visited (for tests with stored batches).
         measures: What to measure of the global model at every evaluation beside its metrics: `eigenvalue_spread`.
         stop: Asked between clients. If it returns true, `Interrupted` is raised.
+        state_bytes: Most bytes on the device of what all clients keep between rounds. More are kept in host memory.
     """
 
     problem: Problem
@@ -45,13 +55,15 @@ class FederatedRun:
     order: Order | None = None
     measures: Sequence[str] = ()
     stop: Callable[[], bool] = lambda: False
+    state_bytes: float = math.inf
 
     def __post_init__(self) -> None:
         policy = next((rule.buffers for rule in self.method.client if rule.buffers), self.spec.buffers)
         self.spec = self.spec.model_copy(update={"buffers": policy})
         self.clients = ClientSide(
-            self.problem, self.model, self.spec, self.schedule, self.seed, self.method.personal, self.order
-        )
+            self.problem, self.model, self.spec, self.schedule, self.seed, self.method.personal, self.order,
+            self.state_bytes,
+        )  # fmt: skip
         self.num_clients = len(self.clients)
         self.layout = self.model.layouts[None]
         self._plain = plain(self.method)
@@ -91,6 +103,14 @@ class FederatedRun:
             post=method.post.setup(self._federation(method.post, w)),
             rules={rule.key: rule.setup(self._federation(rule, w)) for rule in method.client},
             selection=method.selection.setup(client_pool(self.clients, empty, Cost())),
+        )
+
+    def restored(self, saved: dict[str, Any]) -> FederationState:
+        """The state that `FederationState.to_dict` gave, from a file that was read into the host's memory."""
+        clients = {client: self.clients.placed(entry) for client, entry in saved["clients"].items()}
+        rest = {name: value for name, value in saved.items() if name != "clients"}
+        return FederationState(
+            **map_tensors(rest, lambda tensor: tensor.to(self.clients.device)), clients=clients
         )
 
     # One round -----------------------------------------------------------------------------------------------

@@ -86,6 +86,15 @@ class FederationState:
         return {name: getattr(self, name) for name in self.__dataclass_fields__}
 
 
+def map_tensors(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
+    """A state with ``change(tensor)`` in place of each of its tensors."""
+    if isinstance(value, dict):
+        return {key: map_tensors(item, change) for key, item in value.items()}
+    if isinstance(value, list):
+        return [map_tensors(item, change) for item in value]
+    return change(value) if isinstance(value, Tensor) else value
+
+
 @dataclass(frozen=True)
 class RoundReport:
     """The participants of a round, their weights, their mean training loss, and the cost on top of FedAvg's."""

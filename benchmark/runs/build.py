@@ -42,22 +42,38 @@ def choose_device(name: str) -> torch.device:
     return torch.device(name)
 
 
-def limit_memory(device: torch.device) -> None:
-    """Let this process use no more of a GPU than its share, whatever runs beside it.
+STATES_SHARE = 0.25
+"""Share of a GPU's memory that clients' states may take by default. They take twice as much while they change."""
+
+
+def limit_memory(device: torch.device) -> float:
+    """Let this process use no more of a GPU than its share, whatever runs beside it. Returns the bytes it may use.
 
     cuDNN takes another algorithm where memory is short, and with it come other bits.
     """
+    if device.type != "cuda":
+        return math.inf
+    total = torch.cuda.get_device_properties(device).total_memory
     share = os.environ.get(GPU_MEMORY)
-    if share and device.type == "cuda":
-        total = torch.cuda.get_device_properties(device).total_memory
-        torch.cuda.set_per_process_memory_fraction(min(1.0, float(share) * 1e9 / total), device.index)
+    if not share:
+        return total
+    fraction = min(1.0, float(share) * 1e9 / total)
+    torch.cuda.set_per_process_memory_fraction(fraction, device.index)
+    return fraction * total
+
+
+def state_bytes(place: str | None, device: torch.device, memory: float) -> float:
+    """Most bytes of clients' states on the device, by ``runtime.client_state`` and the bytes that the run may use."""
+    if device.type == "cpu" or place == "device":
+        return math.inf
+    return 0.0 if place == "host" else STATES_SHARE * memory
 
 
 def build_run(config: RunConfig, data: RunData, stop: Callable[[], bool] = lambda: False) -> FederatedRun:
     """The federation that a configuration describes. ``stop`` is asked between clients."""
     method = config.build_method()
     device = choose_device(config.runtime.device)
-    limit_memory(device)
+    memory = limit_memory(device)
     problem = build_problem(config, data, device)
     train, num_clients = config.train, len(data.clients)
     wanted = train.clients_per_round or num_clients
@@ -71,8 +87,9 @@ def build_run(config: RunConfig, data: RunData, stop: Callable[[], bool] = lambd
     lr = learning_rate(train.lr, train.rounds, train.schedule)
     schedule = Schedule(train.rounds, wanted, lr, train.first_round_full)
     return FederatedRun(
-        problem, method, model, train, schedule, config.seed, None, config.evaluation.measures, stop
-    )
+        problem, method, model, train, schedule, config.seed, None, config.evaluation.measures, stop,
+        state_bytes(config.runtime.client_state, device, memory),
+    )  # fmt: skip
 
 
 def build_problem(config: RunConfig, data: RunData, device: torch.device) -> Problem:
@@ -110,7 +127,8 @@ def to_tensor(array: np.ndarray, device: torch.device) -> Tensor:
     with warnings.catch_warnings():
         # torch warns that a memory-mapped array is read-only. Nothing writes to it.
         warnings.simplefilter("ignore", UserWarning)
-        return torch.from_numpy(np.asarray(array)).to(device)
+        # Without pinned memory: torch would not give it back, and it would be as large as the data set.
+        return torch.from_numpy(np.asarray(array)).to(device, non_blocking=True)
 
 
 def _test_set(data: RunData, images: Tensor, transform: Normalise, size: int) -> Samples:

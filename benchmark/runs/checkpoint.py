@@ -21,8 +21,8 @@ def save(path: Path, content: dict[str, Any], allowed: Callable[[], object] = la
     write_atomically(path, lambda stream: torch.save(whole, stream), allowed=allowed)
 
 
-def read(path: Path, device: Any = "cpu") -> dict[str, Any]:
-    """The content on ``device``.
+def read(path: Path) -> dict[str, Any]:
+    """The content, in the host's memory.
 
     Raises:
         DamagedError: It is not what was written.
@@ -30,7 +30,7 @@ def read(path: Path, device: Any = "cpu") -> dict[str, Any]:
     """
     try:
         with path.open("rb") as stream:
-            content: dict[str, Any] = torch.load(stream, map_location=device, weights_only=True)
+            content: dict[str, Any] = torch.load(stream, map_location="cpu", weights_only=True)
             stated = content.pop("digest", None)
     except Exception as error:  # torch raises many kinds of errors for a file that is not its own
         # In a file that is cut off torch looks for a place before its beginning.
@@ -43,11 +43,11 @@ def read(path: Path, device: Any = "cpu") -> dict[str, Any]:
     return content
 
 
-def load(path: Path, config: RunConfig, device: Any = "cpu") -> dict[str, Any] | None:
+def load(path: Path, config: RunConfig) -> dict[str, Any] | None:
     """The checkpoint of a run as `read`; None if there is no file. `DamagedError` also for another run's file."""
     if not path.exists():
         return None
-    content = read(path, device)
+    content = read(path)
     hash, seed = content.get("hash"), content.get("seed")
     if (hash, seed) != (config.hash, config.seed):
         raise damaged(path, f"it is of configuration {hash!r}, seed {seed}")

@@ -271,7 +271,7 @@ class RunSession:
         run.layout.require_same(saved["layout"], f"checkpoint {writer.folder.checkpoint_path}")
         self.started -= saved["seconds"]  # the seconds of earlier processes count too
         log.info("resumed after round %d", saved["state"]["round"])
-        return FederationState(**saved["state"])
+        return run.restored(saved["state"])
 
     def _same_origin(self, saved: dict[str, Any] | None) -> dict[str, Any] | None:
         """The checkpoint, if its numbers were made as this process makes them, or if the user asks for a mixture."""
@@ -295,7 +295,7 @@ class RunSession:
         """The checkpoint of the process before. A damaged one is set aside."""
         path = self.writer.folder.checkpoint_path
         try:
-            return checkpoint.load(path, self.config, self.federation.problem.images.device)
+            return checkpoint.load(path, self.config)
         except DamagedError as error:
             place = path.replace(path.with_name("checkpoint.damaged.pt"))
             log.warning("%s The run starts again; the file is now %s", error, place)

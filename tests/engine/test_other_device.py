@@ -140,6 +140,16 @@ def test_clients_side_by_side(elsewhere: Compare, name: str) -> None:
     assert not [wait for step in found.steps for wait in step]
 
 
+@pytest.mark.parametrize("name", ["feddc", "fedrep", "BatchNorm"])
+@pytest.mark.parametrize(("place", "device"), [("host", "cpu"), ("device", "shadow"), (None, "shadow")])
+def test_the_place_of_clients_states(elsewhere: Compare, name: str, place: str | None, device: str) -> None:
+    """States of rules, personal groups, statistics: everywhere the CPU's bits, and no wait for a copy."""
+    layers = RESNET | {"train": {"buffers": "local"}} if name == "BatchNorm" else {"method": name}
+    found = elsewhere(compare, layers, None, False, place)
+    check(found)
+    assert found.kept == [{device}] * 3 and not any(found.visits)
+
+
 def test_measures(elsewhere: Compare) -> None:
     """Where operations pass through Python, torch computes singular values together with their vectors."""
     check(elsewhere(compare, {"evaluation": {"measures": ["eigenvalue_spread"]}}, None, True))
@@ -199,8 +209,8 @@ BUFFERS = "benchmark.models.flat:FlatModel._bind_buffers"
         (BUFFERS, "torch.bool, device=self._w.device", "torch.bool", RESNET, "MixedDevices"),
         ("methods.shared.prototypes:Prototypes.setup", "w.dtype, device=w.device", "w.dtype", {"method": "fedproc"},
          "MixedDevices"),
-        ("benchmark.runs.checkpoint:read", "map_location=device", "map_location='cpu'", {"method": "scaffold"},
-         "MixedDevices"),
+        ("benchmark.engine.federation:FederatedRun.restored", "tensor.to(self.clients.device)", "tensor",
+         {"method": "scaffold"}, "MixedDevices"),
     ],
 )  # fmt: skip
 def test_mistakes_are_caught(

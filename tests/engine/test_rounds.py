@@ -115,6 +115,20 @@ def test_stop_between_clients_leaves_the_state_intact() -> None:
     assert same(run(stopped, state, rounds=2)[-1], whole[-1])
 
 
+def test_states_of_clients_go_to_the_host_where_all_of_them_need_too_much(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """SCAFFOLD's four clients keep c_k, each of d numbers of 8 bytes."""
+    run_ = class_run({"client": {"scaffold": {}}})
+    d, moved = len(run_.model.w), []
+    monkeypatch.setattr(
+        "benchmark.engine.clients._on_host", lambda tensor: moved.append(len(tensor)) or tensor
+    )
+    for most, expected in ((4 * d * 8, []), (4 * d * 8 - 1, [d] * 4)):
+        run(replace(run_, state_bytes=most), rounds=1)
+        assert moved == expected
+
+
 # Divergence -----------------------------------------------------------------------------------------------------
 
 

@@ -17,11 +17,14 @@ import torch
 from federations import same
 from shadow_device import Wait
 from tiny_runs import folder_of, tiny
+from torch.utils._pytree import tree_leaves
 
 from benchmark.config.schema import RunConfig
 from benchmark.engine.clients import ClientSide
+from benchmark.engine.federation import FederatedRun
 from benchmark.engine.randomness import seed_torch
 from benchmark.engine.round_values import RoundValues
+from benchmark.engine.state import FederationState, RoundReport
 from benchmark.engine.training import LocalTrainer
 from benchmark.runs import build, checkpoint
 from benchmark.runs.execute import execute
@@ -48,12 +51,14 @@ class Comparison:
         visits: The waits of each client's visit.
         steps: The waits of each local step.
         reads: The waits of the read at the end of each round.
+        kept: The devices of the tensors that clients keep, after each round in which they have some.
     """
 
     differences: list[str] = field(default_factory=list)
     visits: list[list[Wait]] = field(default_factory=list)
     steps: list[list[Wait]] = field(default_factory=list)
     reads: list[list[Wait]] = field(default_factory=list)
+    kept: list[set[str]] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -83,17 +88,28 @@ class Mistake:
 
 
 def compare(
-    layers: Mapping[str, Any], mistake: Mistake | None = None, dispatched: bool = False
+    layers: Mapping[str, Any],
+    mistake: Mistake | None = None,
+    dispatched: bool = False,
+    state: str | None = None,
 ) -> Comparison:
     """Three rounds on both devices, interrupted after the second and continued from the checkpoint.
 
     With ``dispatched`` the CPU's operations pass through Python too: torch has other formulas for some of them then.
+    ``state`` is where clients' states are kept, `runtime.client_state`.
     """
     torch.set_num_threads(1)
     comparison = Comparison()
     with tempfile.TemporaryDirectory() as folder, mistake.planted() if mistake else contextlib.nullcontext():
         on_cpu, there = (
-            tiny(Path(folder) / device, BASE, layers, checkpoint_every=10, keep_checkpoint=True)
+            tiny(
+                Path(folder) / device,
+                BASE,
+                layers,
+                checkpoint_every=10,
+                keep_checkpoint=True,
+                client_state=state,
+            )
             for device in ("cpu", "shadow")
         )
         with shadow_device.device() if dispatched else contextlib.nullcontext():
@@ -126,16 +142,25 @@ def _differences(a: RunConfig, b: RunConfig) -> list[str]:
 @contextlib.contextmanager
 def _shadow(comparison: Comparison) -> Iterator[None]:
     """Let runs use the shadow device; their waits go into ``comparison``."""
-    make_step = LocalTrainer.step_function
+    make_step, run_round = LocalTrainer.step_function, FederatedRun.run_round
 
     def step_function(*args: Any) -> Callable[..., Any]:
         return _noting(make_step(*args), comparison.steps)
+
+    def round(run: FederatedRun, state: FederationState) -> tuple[FederationState, RoundReport]:
+        new, report = run_round(run, state)
+        kept = {
+            x.device.type for x in tree_leaves([state.clients, new.clients]) if isinstance(x, torch.Tensor)
+        }
+        comparison.kept += [kept] if kept else []
+        return new, report
 
     train = _noting(ClientSide.train, comparison.visits)
     read = _noting(RoundValues.read, comparison.reads)
     with (
         shadow_device.device(),
         mock.patch.object(build, "choose_device", lambda name: torch.device("shadow:0")),
+        mock.patch.object(FederatedRun, "run_round", round),
         mock.patch.object(ClientSide, "train", train),
         mock.patch.object(RoundValues, "read", read),
         mock.patch.object(LocalTrainer, "step_function", step_function),

@@ -1,5 +1,6 @@
 """Runs that share a batch job: retries, runs of others, and what a job leaves behind when its place is wanted."""
 
+import math
 import os
 import pickle
 import signal
@@ -153,8 +154,8 @@ def test_a_run_gets_no_more_of_a_gpu_than_its_share(
     monkeypatch.delenv("FEDTABLES_GPU_GB", raising=False)
     if share is not None:
         monkeypatch.setenv("FEDTABLES_GPU_GB", share)
-    for name in ("cuda", "cuda:1", "cpu"):
-        limit_memory(torch.device(name))
+    usable = [limit_memory(torch.device(name)) for name in ("cuda", "cuda:1", "cpu")]
+    assert usable == [80e9 * (fraction or 1)] * 2 + [math.inf]
     assert told == ([] if fraction is None else [(fraction, None), (fraction, 1)])
 
 
