@@ -140,8 +140,16 @@ def test_clients_side_by_side(elsewhere: Compare, name: str) -> None:
     assert not [wait for step in found.steps for wait in step]
 
 
-@pytest.mark.parametrize("name", ["feddc", "fedrep", "BatchNorm"])
-@pytest.mark.parametrize(("place", "device"), [("host", "cpu"), ("device", "shadow"), (None, "shadow")])
+@pytest.mark.parametrize(
+    ("name", "place", "device"),
+    [
+        ("feddc", "host", "cpu"),
+        ("feddc", "device", "shadow"),
+        ("feddc", None, "shadow"),
+        ("fedrep", "host", "cpu"),
+        ("BatchNorm", "host", "cpu"),
+    ],
+)
 def test_the_place_of_clients_states(elsewhere: Compare, name: str, place: str | None, device: str) -> None:
     """States of rules, personal groups, statistics: everywhere the CPU's bits, and no wait for a copy."""
     layers = RESNET | {"train": {"buffers": "local"}} if name == "BatchNorm" else {"method": name}
