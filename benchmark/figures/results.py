@@ -103,7 +103,7 @@ def forest(request: Request) -> Drawing:
     data = request.frame(rows, ["cell", "source", "difference", "low", "high", "pairs"])
     data = data.astype(dict.fromkeys(("difference", "low", "high"), float))
     names = list(data["cell"].unique())
-    figure, (axis,) = panels(1, 1, 5.6, 0.8 + 0.34 * len(names))
+    figure, (axis,) = panels(1, 1, 5.6, 1.1 + 0.36 * len(names))
     for number, (source, marker) in enumerate(FOREST.items()):
         part = data[data["source"] == source]
         if len(part):
@@ -114,7 +114,7 @@ def forest(request: Request) -> Drawing:
                 color=sns.color_palette("colorblind")[number],
             )  # fmt: skip
     axis.axvline(0, color="0.3", linewidth=0.8)
-    axis.set(yticks=range(len(names)), yticklabels=names, ylim=(len(names) - 0.5, -0.5))
+    axis.set(yticks=range(len(names)), yticklabels=names, ylim=(len(names) - 0.4, -0.6))
     unit = " in points" if shown.unit == "%" else ""
     axis.set_xlabel(f"{shown.label}{unit}: difference to {base.label}")
     axis.grid(False, axis="y")

@@ -49,6 +49,8 @@ def printed(cell: CellResult | str, show: Show) -> tuple[Printed, Printed, Print
         published = Printed() if of_paper is None else Printed(f"{of_paper:+.2f}")
         return _compared(cell), published, _difference(cell.reproduced_difference)
     measured = _measured(cell)
+    if show == "difference":  # the base row; the marks compare means, not differences
+        measured = measured._replace(rank="", signs="‡" * bool(cell.differs))
     return (measured, Printed(), Printed()) if show == "measured" else (measured, published, reproduced)
 
 
