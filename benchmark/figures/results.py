@@ -116,7 +116,7 @@ def forest(request: Request) -> Drawing:
     axis.axvline(0, color="0.3", linewidth=0.8)
     axis.set(yticks=range(len(names)), yticklabels=names, ylim=(len(names) - 0.4, -0.6))
     unit = " in points" if shown.unit == "%" else ""
-    axis.set_xlabel(f"{shown.label}{unit}: difference to {base.label}")
+    axis.set_xlabel(f"{shown.label}{unit}:\ndifference to {base.label}")
     axis.grid(False, axis="y")
     figure.legend(
         *axis.get_legend_handles_labels(), loc="outside upper center", ncols=len(FOREST), frameon=False
