@@ -61,8 +61,10 @@ def check_show(specs: Sequence[TableSpec], show: Show, base: str | None = None) 
         )
     if base is not None and show != "difference":
         raise ConfigError(wrong("show", show, "difference, because base= is given"))
-    for spec in specs:
-        spec.row(base or spec.base_row.key)
+    for spec in specs if base is not None else ():
+        keys = [row.key for row in spec.rows]
+        if base not in keys:
+            raise ConfigError(wrong("base", base, f"a row of {spec.name}: {', '.join(keys)}", known=keys))
 
 
 def make_tables(options: TableOptions) -> tuple[int, list[TableResults]]:

@@ -139,7 +139,7 @@ def test_differences_to_the_base_row(published: Path) -> None:
     assert "| FedProx | 71.00 ± 1.00<br>" in markdown.render(against), "no mark for the best"
     row = markdown.render(against).splitlines()[8]
     assert row.startswith(r"| FedAvgM | -0.50 \[-3.79, +2.79\]<br><sub>+5.00</sub> |")
-    with pytest.raises(ConfigError, match=r"row: got 'fedpox'.*Did you mean 'fedprox'"):
+    with pytest.raises(ConfigError, match=r"base: got 'fedpox'; expected a row of .*Did you mean 'fedprox'"):
         check_show([toy_spec()], "difference", "fedpox")
     with pytest.raises(ConfigError, match="show: got 'both'; expected difference, because base= is given"):
         check_show([toy_spec()], "both", "fedprox")
