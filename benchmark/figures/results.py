@@ -101,7 +101,7 @@ def forest(request: Request) -> Drawing:
             if found is not None:
                 rows.append((name, source, found.mean, *(found.interval or (None, None)), found.n))
     data = request.frame(rows, ["cell", "source", "difference", "low", "high", "pairs"])
-    data = data.astype(dict.fromkeys(("difference", "low", "high"), float))
+    data = data.astype(dict.fromkeys(("difference", "low", "high"), float) | {"pairs": "Int64"})
     names = list(data["cell"].unique())
     figure, (axis,) = panels(1, 1, 5.6, 1.1 + 0.36 * len(names))
     for number, (source, marker) in enumerate(FOREST.items()):

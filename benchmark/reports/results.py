@@ -122,7 +122,7 @@ class CellResult:
     def published_difference(self) -> float | None:
         """The printed mean minus that of ``base``; None if one of them is missing."""
         base = self.base.published_value if self.base else None
-        return None if base is None or self.published_value is None else self.published_value - base
+        return None if base is None or self.published_value is None else round(self.published_value - base, 6)
 
     @property
     def reproduced_difference(self) -> Difference | None:
