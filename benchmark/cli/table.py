@@ -34,7 +34,12 @@ if TYPE_CHECKING:
 class TableOptions(TableQuery, LaunchOptions):
     """Options of the command."""
 
-    show: Show = Field("both", description="numbers in the table; difference: measured minus published")
+    show: Show = Field("both", description="numbers in the table; difference: to the base row, seed by seed")
+    base: str | None = Field(
+        None,
+        title="KEY",
+        description="base row of show=difference; if left out: FedAvg, or the row most like it",
+    )
     out: Path | None = Field(
         None,
         description="folder of the tables; if left out: tables/PRESET in the results folder, where a table that rows= "
@@ -47,17 +52,25 @@ def main(words: Sequence[str]) -> int:
     return make_tables(parse(words, "table", TableOptions))[0]
 
 
-def check_show(specs: Sequence[TableSpec], show: Show) -> None:
-    """Raise `ConfigError` if published numbers are asked for and none of the tables has any."""
-    if show in ("published", "difference") and specs and not any(spec.published for spec in specs):
+def check_show(specs: Sequence[TableSpec], show: Show, base: str | None = None) -> None:
+    """Raise `ConfigError` if numbers are asked for that no table has, or a base row that one of them lacks."""
+    if show == "published" and specs and not any(spec.published for spec in specs):
         names = ", ".join(spec.name for spec in specs)
-        raise ConfigError(wrong("show", show, f"measured or both: {names} has no published numbers"))
+        raise ConfigError(
+            wrong("show", show, f"measured, difference or both: {names} has no published numbers")
+        )
+    if base is not None and show != "difference":
+        raise ConfigError(wrong("show", show, "difference, because base= is given"))
+    for spec in specs if base is not None else ():
+        keys = [row.key for row in spec.rows]
+        if base not in keys:
+            raise ConfigError(wrong("base", base, f"a row of {spec.name}: {', '.join(keys)}", known=keys))
 
 
 def make_tables(options: TableOptions) -> tuple[int, list[TableResults]]:
     """As the command: its exit code, and the results of the tables that are made of runs."""
     plans, analyses = plans_of(options, options), find_analyses(options)
-    check_show([spec for spec, _ in plans], options.show)
+    check_show([spec for spec, _ in plans], options.show, options.base)
     from benchmark.reports import layout, write
     from benchmark.reports.collect import collect
 
@@ -72,7 +85,7 @@ def make_tables(options: TableOptions) -> tuple[int, list[TableResults]]:
         overview.refresh(unique_runs([cells for _, cells in plans]))
         results[:] = [collect(spec, options.preset, cells, overview.index) for spec, cells in plans]
         for (spec, cells), result in zip(plans, results, strict=True):
-            table = layout.as_table(result, options.show)
+            table = layout.as_table(result, options.show, options.base)
             # The whole table may lie in the folder of the preset.
             table = replace(table, name=spec.name + "_part" * (spec.is_part and options.out is None))
             written.append((table, f"{spec.name}: {_summary(overview, cells)}; {write.write(table, folder)}"))

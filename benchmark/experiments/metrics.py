@@ -7,7 +7,7 @@ from typing import Literal
 from benchmark.errors import wrong
 
 Show = Literal["measured", "published", "difference", "both"]
-"""Which numbers a table prints; a difference is measured minus published."""
+"""Which numbers a table prints; a difference is a row minus the base row, seed by seed."""
 
 
 @dataclass(frozen=True)

@@ -206,6 +206,11 @@ class TableSpec(FileModel):
         title="text or list",
         description="files of `results/published` with the numbers that a paper prints",
     )
+    reproductions: Annotated[tuple[str, ...], BeforeValidator(_one_or_more)] = Field(
+        (),
+        title="text or list",
+        description="files of `results/published` with the numbers that others measured at the paper's conditions",
+    )
     published_metric: str = Field(
         "", description="`metric` to read from them; if left out: that of the table"
     )
@@ -274,6 +279,13 @@ class TableSpec(FileModel):
     def run_columns(self) -> tuple[Column, ...]:
         """Columns that need runs: all but the averages."""
         return tuple(column for column in self.columns if not column.average_of)
+
+    @property
+    def base_row(self) -> Row:
+        """The row that the others are compared with: FedAvg with uniform selection, as far as there is one."""
+        return min(
+            self.rows, key=lambda r: (r.method_name != "fedavg", r.selection_name not in (None, "uniform"))
+        )
 
     @property
     def metric_format(self) -> Metric:

@@ -25,6 +25,7 @@ MODULES = {
     "bars": "results",
     "critical_difference": "analyses",
     "curves": "results",
+    "forest": "results",
     "heterogeneity": "clients",
     "loss_decomposition": "analyses",
     "partitions": "clients",

@@ -1,5 +1,6 @@
-"""What methods reach: bars (FedSDC, Fig. 1) and curves over rounds (FedSDC, Fig. 4)."""
+"""What methods reach: bars (FedSDC, Fig. 1), curves over rounds (FedSDC, Fig. 4) and differences to a base row."""
 
+import itertools
 import math
 
 import pandas as pd
@@ -8,6 +9,9 @@ import seaborn as sns
 from benchmark.figures.registry import Drawing, Request, panels
 from benchmark.reports.collect import collect, recorded
 from benchmark.reports.notes import full_label
+
+FOREST = {"published": "D", "reproduced by others": "s", "here": "o"}
+"""Whose differences a forest shows, with their markers."""
 
 
 def bars(request: Request) -> Drawing:
@@ -78,6 +82,47 @@ def curves(request: Request) -> Drawing:
         legend.remove()
         figure.legend(handles, labels, loc="outside right upper", frameon=False)
     return Drawing(figure, data, (f"Line: mean over {seeds_of(data)}; band: one sample standard deviation.",))
+
+
+def forest(request: Request) -> Drawing:
+    """Difference of each row to the base row, with its 95 % interval: published, reproduced by others, measured here.
+
+    Options: ``base``, the key of the base row (FedAvg, or the row most like it).
+    """
+    spec, shown = request.runs, request.runs.metric_format
+    base = spec.row(str(request.option("base", spec.base_row.key)))
+    results = collect(spec, request.preset, request.cells, request.index).against(base.key)
+    rows: list[tuple[object, ...]] = []
+    for column, row in itertools.product(spec.run_columns, spec.rows):
+        cell, name = results.cell(row, column), f"{row.label}, {full_label(column)}"
+        if cell.published_difference is not None:
+            rows.append((name, "published", cell.published_difference, None, None, None))
+        for source, found in ("reproduced by others", cell.reproduced_difference), ("here", cell.difference):
+            if found is not None:
+                rows.append((name, source, found.mean, *(found.interval or (None, None)), found.n))
+    data = request.frame(rows, ["cell", "source", "difference", "low", "high", "pairs"])
+    data = data.astype(dict.fromkeys(("difference", "low", "high"), float) | {"pairs": "Int64"})
+    names = list(data["cell"].unique())
+    figure, (axis,) = panels(1, 1, 5.6, 1.1 + 0.36 * len(names))
+    for number, (source, marker) in enumerate(FOREST.items()):
+        part = data[data["source"] == source]
+        if len(part):
+            places = [names.index(name) + 0.22 * (number - 1) for name in part["cell"]]
+            whiskers = [part["difference"] - part["low"], part["high"] - part["difference"]]
+            axis.errorbar(
+                part["difference"], places, xerr=whiskers, fmt=marker, label=source, capsize=2, markersize=4,
+                color=sns.color_palette("colorblind")[number],
+            )  # fmt: skip
+    axis.axvline(0, color="0.3", linewidth=0.8)
+    axis.set(yticks=range(len(names)), yticklabels=names, ylim=(len(names) - 0.4, -0.6))
+    unit = " in points" if shown.unit == "%" else ""
+    axis.set_xlabel(f"{shown.label}{unit}:\ndifference to {base.label}")
+    axis.grid(False, axis="y")
+    figure.legend(
+        *axis.get_legend_handles_labels(), loc="outside upper center", ncols=len(FOREST), frameon=False
+    )
+    pairs = "Line: 95 % interval by Student's t of differences paired by seed, on one type of processor."
+    return Drawing(figure, data, (pairs, "A paper prints no pairs, so its differences have no interval."))
 
 
 def seeds_of(data: pd.DataFrame) -> str:

@@ -20,7 +20,7 @@ from benchmark.errors import StorageError
 from benchmark.experiments.metrics import METRICS
 from benchmark.experiments.plan import Cells
 from benchmark.experiments.selection import TableQuery
-from benchmark.experiments.spec import Row, TableSpec
+from benchmark.experiments.spec import TableSpec
 from benchmark.experiments.tuning import COMMITTED, TunedFolder
 from benchmark.reports.collect import commit_of, json_of
 from benchmark.reports.results import CellResult, CellRun, TableResults
@@ -72,7 +72,7 @@ class Details:
 
     def add(self, results: TableResults, cells: Cells, command: str = "") -> None:
         """Add all cells of a table that have runs. ``command`` repeats all cells of a sweep."""
-        spec, baseline = results.spec, _baseline(results.spec)
+        spec, baseline = results.spec, results.spec.base_row
         for (row, column), result in results.cells.items():
             if not result.runs:
                 continue
@@ -174,13 +174,6 @@ def _by_step(taken: Sequence[tuple[int, int]]) -> dict[str, Any]:
     width = math.ceil(max((number for number, _ in taken), default=0) / STEPS) or 1
     counts = Counter(((number - 1) // width * width + 1, client) for number, client in taken)
     return {"width": width, "cells": [[*place, times] for place, times in sorted(counts.items())]}
-
-
-def _baseline(spec: TableSpec) -> Row:
-    """The row that configurations are compared with: FedAvg with uniform selection, as far as there is one."""
-    return min(
-        spec.rows, key=lambda row: (row.method_name != "fedavg", row.selection_name not in (None, "uniform"))
-    )
 
 
 def differences(run: RunConfig, other: RunConfig) -> list[tuple[str, Any, Any]]:

@@ -18,19 +18,26 @@ MAX_COLUMNS = 7
 Columns = tuple[Column, ...]
 
 
-def as_table(results: TableResults, show: Show = "both") -> Table:
-    """The table that renderers print; one without published numbers shows the measured ones."""
+def as_table(results: TableResults, show: Show = "both", base: str | None = None) -> Table:
+    """The table that renderers print; one without published numbers shows the measured ones, or differences of them.
+
+    ``base``: key of the row that differences are taken from; None: the base row of the table.
+    """
     spec = results.spec
-    show = show if spec.published else "measured"
+    results = results if base is None else results.against(base)
+    show = show if spec.published or show == "difference" else "measured"
+    sources = {"published": spec.published, "reproduced by others": spec.reproductions}
+    small = tuple(name for name, files in sources.items() if files and show in ("both", "difference"))
     return Table(
         name=spec.name,
         title=spec.title,
-        data=pd.DataFrame([_record(results, cell) for cell in results.cells.values()]),
+        data=pd.DataFrame([_record(results, cell, show) for cell in results.cells.values()]),
         blocks=tuple(_block(results, columns) for columns in _blocks(spec.columns)),
         notes=tuple(notes_of(results)),
         caption=" ".join([_caption(results, show), *_marks(results, show)]),
         preset=results.preset,
         show=show,
+        small=small,
     )
 
 
@@ -77,7 +84,13 @@ def _caption(results: TableResults, show: Show) -> str:
     preset = f", preset {results.preset}" if spec.published else ""  # a table of one's own repeats no paper
     other = " (not the paper's data and budget)" if preset and results.preset != "paper" else ""
     text = f"{what}, {which}, {over}{preset}{other}."
-    return f"Measured minus published: {text.replace(' ± SD', '')}" if show == "difference" else text
+    if show == "difference":
+        base = next(cell.row.label for cell in results.cells.values() if cell.base is None)
+        text += (
+            f" Other rows than {base}: difference to it, mean over pairs of runs with the same seed on one type of "
+            "processor, with its 95 % interval by Student's t."
+        )
+    return text
 
 
 def _marks(results: TableResults, show: Show) -> list[str]:
@@ -97,13 +110,13 @@ def _marks(results: TableResults, show: Show) -> list[str]:
     return [f"{text[0].upper()}{text[1:]}."] if text else []
 
 
-def _record(results: TableResults, cell: CellResult) -> dict[str, object]:
+def _record(results: TableResults, cell: CellResult, show: Show) -> dict[str, object]:
     spec, published, summary = results.spec, cell.published or Published(), cell.summary
     values = {run.seed: _rounded(cell.values.get(run.seed), run.outcome) for run in cell.runs}
     mark = cell.mark
     marks = {"best": mark.best, "second": mark.second, "not_significantly_worse": mark.not_worse}
     marks["differs"] = bool(cell.differs)
-    return {
+    record: dict[str, object] = {
         "table": spec.name,
         "preset": results.preset,
         "row": cell.row.key,
@@ -120,7 +133,9 @@ def _record(results: TableResults, cell: CellResult) -> dict[str, object]:
         "status": cell.outcome,
         "marks": " ".join(word for word, applies in marks.items() if applies),
         "differs": "; ".join(cell.differs),
-        "processor": "; ".join(sorted({run.processor for run in cell.runs if run.processor})),
+        "processor": "; ".join(
+            sorted({r.processor for r in cell.runs if r.processor and not cell.column.average_of})
+        ),
         "p_best_is_better": _rounded(mark.p),
         "published_mean": published.mean,
         "published_std": published.std,
@@ -128,6 +143,23 @@ def _record(results: TableResults, cell: CellResult) -> dict[str, object]:
         "published_note": published.note,
         "seeds": ";".join(f"{seed}={value}" for seed, value in values.items()),
         "runs": ";".join(run.run for run in cell.runs if run.run),
+    }
+    if spec.reproductions:
+        others = cell.reproduced or Published()
+        record |= {f"reproduced_{key}": getattr(others, key) for key in ("mean", "std", "n", "note", "seeds")}
+    return record | (_differences(cell) if show == "difference" else {})
+
+
+def _differences(cell: CellResult) -> dict[str, object]:
+    found = cell.difference
+    low, high = found.interval if found and found.interval else (None, None)
+    return {
+        "base": cell.base.row.key if cell.base else "",
+        "difference": _rounded(found.mean if found else None),
+        "difference_low": _rounded(low),
+        "difference_high": _rounded(high),
+        "difference_n": found.n if found else 0,
+        "published_difference": _rounded(cell.published_difference),
     }
 
 

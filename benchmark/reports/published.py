@@ -1,4 +1,4 @@
-"""The numbers that the papers print, read from ``results/published``."""
+"""The numbers that the papers print, and those of others who repeated them, read from ``results/published``."""
 
 import itertools
 from dataclasses import dataclass
@@ -14,17 +14,26 @@ from benchmark.paths import published_file
 
 @dataclass(frozen=True)
 class Published:
-    """One printed cell. ``mean`` and ``std`` are as printed, trailing zeros kept; empty where nothing is printed."""
+    """One printed cell. ``mean`` and ``std`` are as printed, trailing zeros kept; empty where nothing is printed.
+
+    ``seeds``: the value of each seed with ``;`` between them; empty where they are not given.
+    """
 
     mean: str = ""
     std: str = ""
     n: str = ""
     note: str = ""
+    seeds: str = ""
 
     @property
     def value(self) -> float | None:
         """The printed mean as a number."""
         return float(self.mean) if self.mean else None
+
+    @property
+    def values(self) -> dict[int, float]:
+        """The values by the place of their seed."""
+        return dict(enumerate(map(float, filter(None, self.seeds.split(";")))))
 
     @property
     def text(self) -> str:
@@ -43,9 +52,15 @@ def read_published(path: Path) -> pd.DataFrame:
         raise ConfigError(f"published: numbers {path} cannot be read: {error}.") from error
 
 
-def published_cells(spec: TableSpec, folder: Path | None = None) -> dict[tuple[str, str], Published]:
-    """The printed cells of a table by (row, column). `ConfigError` if a cell fits more than one line of the CSV."""
-    frames = [read_published(folder / name if folder else published_file(name)) for name in spec.published]
+def published_cells(
+    spec: TableSpec, folder: Path | None = None, reproduced: bool = False
+) -> dict[tuple[str, str], Published]:
+    """The printed cells of a table by (row, column), or those that others measured.
+
+    `ConfigError` if a cell fits more than one line of the CSV.
+    """
+    files = spec.reproductions if reproduced else spec.published
+    frames = [read_published(folder / name if folder else published_file(name)) for name in files]
     metric = spec.published_metric or spec.metric
     lines = [line for frame in frames for line in frame[frame["metric"] == metric].to_dict("records")]
     cells = {}
@@ -53,8 +68,10 @@ def published_cells(spec: TableSpec, folder: Path | None = None) -> dict[tuple[s
         key = {"setting": column.key, **row.published_key}
         matching = [line for line in lines if key.items() <= line.items()]
         if len(matching) > 1:
-            where = f"{len(matching)} lines of {', '.join(spec.published)}"
+            where = f"{len(matching)} lines of {', '.join(files)}"
             raise ConfigError(f"table {spec.name}, rows.{row.key}.published: {key} fits {where}.")
         for line in matching:
-            cells[row.key, column.key] = Published(line["mean"], line["std"], line["n_seeds"], line["note"])
+            cells[row.key, column.key] = Published(
+                line["mean"], line["std"], line["n_seeds"], line["note"], line.get("seeds", "")
+            )
     return cells

@@ -16,7 +16,7 @@ import pandas as pd
 from benchmark.experiments.plan import TunedValues
 from benchmark.experiments.spec import Column, Row, TableSpec
 from benchmark.reports.published import Published, published_cells
-from benchmark.reports.statistics import Mark, Summary, rank, summarise
+from benchmark.reports.statistics import Difference, Mark, Summary, paired_difference, rank, summarise
 from benchmark.runs.status import RunState
 
 NOT_REACHED = "not reached"
@@ -88,7 +88,10 @@ class Cell:
 
 @dataclass(frozen=True)
 class CellResult:
-    """A cell with its statistics. ``values`` (by seed) and ``summary`` are in the printed unit (% for accuracy)."""
+    """A cell with its statistics. ``values`` (by seed) and ``summary`` are in the printed unit (% for accuracy).
+
+    ``reproduced``: what others measured. ``base``: the cell of the base row in its column; None in the base row.
+    """
 
     row: Row
     column: Column
@@ -98,6 +101,8 @@ class CellResult:
     summary: Summary | None
     published: Published | None
     mark: Mark = field(default_factory=Mark)
+    reproduced: Published | None = None
+    base: "CellResult | None" = None
 
     @property
     def published_value(self) -> float | None:
@@ -105,11 +110,26 @@ class CellResult:
         return self.published.value if self.published else None
 
     @property
-    def difference(self) -> float | None:
-        """Measured minus published mean; None if one of them is missing."""
-        if self.summary is None or self.published_value is None:
+    def difference(self) -> Difference | None:
+        """This cell minus ``base``, over pairs of runs with one seed on one type of processor; None without any."""
+        if self.base is None:
             return None
-        return self.summary.mean - self.published_value
+        processors = {run.seed: run.processor for run in self.runs}
+        same = {run.seed for run in self.base.runs if run.processor == processors.get(run.seed)}
+        return paired_difference({s: v for s, v in self.values.items() if s in same}, self.base.values)
+
+    @property
+    def published_difference(self) -> float | None:
+        """The printed mean minus that of ``base``; None if one of them is missing."""
+        base = self.base.published_value if self.base else None
+        return None if base is None or self.published_value is None else round(self.published_value - base, 6)
+
+    @property
+    def reproduced_difference(self) -> Difference | None:
+        """As `difference`, of the values that others measured."""
+        if not (self.base and self.base.reproduced and self.reproduced):
+            return None
+        return paired_difference(self.reproduced.values, self.base.reproduced.values)
 
     @property
     def complete(self) -> bool:
@@ -153,6 +173,15 @@ class TableResults:
         """The cell of a row and a column."""
         return self.cells[row.key, column.key]
 
+    def against(self, base: str) -> "TableResults":
+        """With the row ``base`` as that which differences are taken from."""
+        row = self.spec.row(base)
+        cells = {
+            key: replace(cell, base=None if cell.row.key == base else self.cell(row, cell.column))
+            for key, cell in self.cells.items()
+        }
+        return replace(self, cells=cells)
+
     def complete(self, column: Column) -> dict[str, CellResult]:
         """Row -> cell, of the complete cells of a column."""
         cells = {row.key: self.cell(row, column) for row in self.spec.rows}
@@ -180,6 +209,7 @@ def build_results(
     numbers, `ConfigError` if one of ``spec`` cannot be read.
     """
     published, finished = published_cells(spec, folder), {}
+    reproduced = published_cells(spec, folder, reproduced=True)
     for row, column in itertools.product(spec.rows, spec.columns):
         key = row.key, column.key
         parts = [cells.get((row.key, part), Cell()) for part in column.average_of]
@@ -187,13 +217,14 @@ def build_results(
         runs = tuple(sorted(cell.runs, key=lambda run: run.seed))
         values = {run.seed: run.value * spec.metric_format.scale for run in runs if run.value is not None}
         summary = summarise(list(values.values())) if values else None
-        finished[key] = CellResult(row, column, cell.state, runs, values, summary, published.get(key))
+        printed = published.get(key), Mark(), reproduced.get(key)
+        finished[key] = CellResult(row, column, cell.state, runs, values, summary, *printed)
     results = TableResults(spec, preset, finished)
     for column in spec.columns:
         by_row = {row: cell.values for row, cell in results.complete(column).items()}
         for name, mark in rank(by_row, spec.metric_format.higher_is_better).items():
             finished[name, column.key] = replace(finished[name, column.key], mark=mark)
-    return results
+    return results.against(spec.base_row.key)
 
 
 def _average(parts: Sequence[Cell]) -> Cell:
@@ -209,7 +240,8 @@ def _average(parts: Sequence[Cell]) -> Cell:
         mean = math.fsum(run.value or 0.0 for run in runs) / len(parts)
         folders = ";".join(run.run for run in runs if run.run)
         differs = next((run.differs for run in runs if run.differs), "")
-        means.append(CellRun(seed, outcome, mean, folders or None, differs))
+        processors = "; ".join(dict.fromkeys(run.processor for run in runs))
+        means.append(CellRun(seed, outcome, mean, folders or None, differs, processors))
     return Cell("ok", tuple(means))
 
 

@@ -36,6 +36,27 @@ def summarise(values: Sequence[float]) -> Summary:
     return Summary(float(array.mean()), float(array.std(ddof=1)) if len(array) > 1 else None, len(array))
 
 
+@dataclass(frozen=True)
+class Difference:
+    """Mean of n paired differences, with its 95 % interval by Student's t; None for one pair."""
+
+    mean: float
+    interval: tuple[float, float] | None
+    n: int
+
+
+def paired_difference(first: Mapping[int, float], second: Mapping[int, float]) -> Difference | None:
+    """``first`` minus ``second`` over the seeds that both have; None if they share none."""
+    differences = [value - second[seed] for seed, value in first.items() if seed in second]
+    if not differences:
+        return None
+    found = summarise(differences)
+    if found.std is None:
+        return Difference(found.mean, None, found.n)
+    half = float(stats.t.ppf(1 - ALPHA / 2, found.n - 1)) * found.std / found.n**0.5
+    return Difference(found.mean, (found.mean - half, found.mean + half), found.n)
+
+
 def p_better(best: Mapping[int, float], other: Mapping[int, float]) -> float | None:
     """P-value of the paired one-sided t-test, over the seeds that both have, that ``best`` lies above ``other``.
 

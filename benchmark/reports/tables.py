@@ -61,6 +61,7 @@ class Table:
 
     ``name`` is the stem of its files, ``data`` holds the unrounded numbers for the CSV. ``preset`` is that of the runs,
     empty if the cells are text. ``show`` says which numbers are printed; it is ``measured`` if the paper has none.
+    ``small``: what the lines of the small print are, from above.
     """
 
     name: str
@@ -71,6 +72,7 @@ class Table:
     caption: str = ""
     preset: str = ""
     show: Show = "measured"
+    small: tuple[str, ...] = ()
 
 
 def text_table(

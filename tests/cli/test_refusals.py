@@ -152,7 +152,7 @@ analyse leaderboard dataset.options.nois=1 | leaderboard, nois: 'noise'?
 run selection.name=roundrobin | 'roundrobin' 'round_robin'?
 run +method.client.fedprx={} | 'fedprx' 'fedprox'?
 figure name=leaderboard dataset.options.nois=1 | leaderboard, nois: 'noise'?
-table name=fedld_ablation_small preset=small show=difference | show: 'difference' fedld_ablation_small
+table name=fedld_ablation_small preset=small show=published | show: 'published' fedld_ablation_small
 data prepare dataset=acevedo dataset.options.size=64 data=nothing | Acevedo-20: missing: basophil
 """
 """Mistakes that are found after PyTorch, pandas or matplotlib has been imported."""

@@ -127,3 +127,26 @@ def test_curves(tmp_path: Path) -> None:
         assert curves == [((0.0, 22.5), (4.0, 45.0)), ((0.0, 32.5), (4.0, 65.0))]
     assert drawing.figure.axes[0].get_ylabel() == "Micro-F1 (%)"
     assert set(drawing.data["value"]) == {20.0, 25.0, 30.0, 35.0, 40.0, 50.0, 60.0, 70.0}
+
+
+# Differences to a base row -------------------------------------------------------------------------------------------
+
+
+def test_a_forest(tmp_path: Path) -> None:
+    """FedSDC - FedAvgM: 4 and 6 points, mean 5, standard deviation sqrt 2; t is 12.706205. The paper: 68.76 - 66.29."""
+    values = {("fedavgm", s): 0.5 for s in range(2)} | {("fedsdc", 0): 0.54, ("fedsdc", 1): 0.56}
+    spec = load_figure(FIGURE_FOLDER / "forest_fedsdc.yaml")
+    assert spec.runs is not None
+    results = ResultsFolder(tmp_path).open()
+    for (row, _), cell in plan(spec.runs, "quick", range(2)).items():
+        for run in cell.runs:
+            finish(results, run, final={"test": {"micro_f1": values[row, run.seed]}})
+    drawing = drawn(spec, tmp_path)
+    published, here = drawing.data.to_dict("records")
+    assert (published["source"], published["cell"]) == ("published", "FedSDC, NIID-1")
+    assert published["difference"] == pytest.approx(68.76 - 66.29) and np.isnan(published["low"])
+    assert [here[key] for key in ("source", "pairs")] == ["here", 2]
+    assert [here[key] for key in ("difference", "low", "high")] == pytest.approx(
+        [5, 5 - 12.706205, 5 + 12.706205]
+    )
+    assert "difference to FedAvgM" in drawing.figure.axes[0].get_xlabel()

@@ -9,11 +9,13 @@ import pytest
 from benchmark.errors import ConfigError
 from benchmark.experiments.metrics import WhichRound
 from benchmark.reports.statistics import (
+    Difference,
     Mark,
     agreement,
     critical_difference,
     mean_agreement,
     p_better,
+    paired_difference,
     rank,
     ranking,
     reported_value,
@@ -52,6 +54,18 @@ P = (1 - math.sqrt(243 / 245)) / 2
 )
 def test_p_values(best: dict[int, float], other: dict[int, float], p: float | None) -> None:
     assert p_better(best, other) == (p if p is None else pytest.approx(p, abs=1e-15))
+
+
+def test_paired_differences() -> None:
+    """10 9 8 as above. The 97.5 % quantile of t with two degrees of freedom is 4.302653, with one it is 12.706205."""
+    found = paired_difference({**seeds(70, 71, 72), 8: 1.0}, {2: 64.0, 0: 60.0, 1: 62.0, 7: 0.0})
+    half = 4.302653 / math.sqrt(3)
+    assert found is not None and (found.mean, found.n) == (9.0, 3)
+    assert found.interval == pytest.approx((9 - half, 9 + half), abs=1e-6)
+    two = paired_difference(seeds(1, 3), seeds(0, 0))  # mean 2, standard deviation sqrt 2
+    assert two is not None and two.interval == pytest.approx((2 - 12.706205, 2 + 12.706205), abs=1e-6)
+    assert paired_difference({0: 1.5}, {0: 1.0, 1: 9.0}) == Difference(0.5, None, 1)
+    assert paired_difference({0: 1.0}, {1: 1.0}) is None
 
 
 def test_lower_can_be_better() -> None:

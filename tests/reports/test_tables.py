@@ -4,8 +4,11 @@ The golden files were written by hand. Column A, in percent: FedAvg 60 62 64 (me
 FedAvgM 70.5 69 72 (70.5, 1.5). FedProx - FedAvg = 10 9 8: t = 9 sqrt(3); with 2 degrees of freedom the one-sided p is
 (1 - sqrt(t^2 / (t^2 + 2))) / 2 = (1 - sqrt(243/245)) / 2 = 0.002045. FedProx - FedAvgM = -0.5 2 0: t^2 = 3/7, p =
 (1 - sqrt(3/17)) / 2 = 0.289958. Average: FedProx - FedAvgM = -0.25 1.5 -0.5: t^2 = 3/19, p = (1 - sqrt(3/41)) / 2 =
-0.364750. Kendall's tau in A: of three pairs only (FedProx, FedAvgM) is turned round: (2 - 1) / 3. In B the two complete
-means are equal, and in Average only one of them has a published number: no tau.
+0.364750. Kendall's tau in A: of three pairs only (FedProx, FedAvgM) is turned round: (2 - 1) / 3. In B the two
+complete means are equal, and in Average only one of them has a published number: no tau. The 97.5 % quantile of t
+with 2 degrees of freedom is 4.302653, so FedProx - FedAvg = 9 +- 4.302653 / sqrt(3) = 9 +- 2.484138. FedAvgM -
+FedProx = 0.5 -2 0 has the squared deviations 1 2.25 0.25, so it is -0.5 +- 4.302653 sqrt(1.75 / 3) = -0.5 +-
+3.286224.
 """
 
 import json
@@ -97,7 +100,6 @@ def test_on_a_terminal(toy: Table) -> None:
     [
         ("measured", "62.00 ± 2.00", "fedavg,62.00,81.00,71.00,50.00,,"),
         ("published", "60.00 ± 1.50", "fedavg,60.00,80.00,70.00,,,"),
-        ("difference", "+2.00", "fedavg,2.00,1.00,1.00,,,"),
     ],
 )
 def test_one_kind_of_numbers(published: Path, show: Show, cell: str, line: str) -> None:
@@ -111,6 +113,59 @@ def test_one_kind_of_numbers(published: Path, show: Show, cell: str, line: str) 
     if show != "measured":
         with pytest.raises(ConfigError, match=f"show: got '{show}'; .*toy_table1 has no published numbers"):
             check_show([without], show)
+
+
+def test_differences_to_the_base_row(published: Path) -> None:
+    """Published: 70 - 60. In B FedAvg diverged with one seed, and FedAvgM has another processor with a second one."""
+    cells = toy_cells()
+    of_fedavg = tuple(replace(run, processor="x") for run in cells["fedavg", "b"].runs)
+    others = tuple(
+        replace(run, processor=name) for run, name in zip(cells["fedavgm", "b"].runs, "xyx", strict=True)
+    )
+    cells |= {("fedavg", "b"): Cell("ok", of_fedavg), ("fedavgm", "b"): Cell("ok", others)}
+    results = build_results(toy_spec(), "quick", cells, published)
+    table = as_table(results, "difference")
+    first, second, third = (line.split(" | ")[:3] for line in markdown.render(table).splitlines()[6:9])
+    assert first[1] == "62.00 ± 2.00<br><sub>60.00 ± 1.50</sub>"
+    assert second[1] == r"+9.00 \[+6.52, +11.48\]<br><sub>+10.00</sub>"
+    assert third[2] == "+10.00 (n=1 of 3, 2 without a pair)"
+    assert csv.render_wide(table).splitlines()[1:3] == ["fedavg,,,,,,", "fedprox,9.00,,,,,"]
+    assert csv.render(table).splitlines()[7].endswith(",fedavg,9.0,6.515862,11.484138,3,10.0")
+    assert r"+9.00 {$\ [+6.52, +11.48]$}" in latex.render(table)
+    assert "+9.00 [+6.52, +11.48] (+10.00)" in terminal.render(table, with_notes=False)
+
+    against = as_table(results, "difference", "fedprox")
+    assert "Other rows than FedProx: difference to it" in against.caption
+    assert "| FedProx | 71.00 ± 1.00<br>" in markdown.render(against), "no mark for the best"
+    row = markdown.render(against).splitlines()[8]
+    assert row.startswith(r"| FedAvgM | -0.50 \[-3.79, +2.79\]<br><sub>+5.00</sub> |")
+    with pytest.raises(ConfigError, match=r"base: got 'fedpox'; expected a row of .*Did you mean 'fedprox'"):
+        check_show([toy_spec()], "difference", "fedpox")
+    with pytest.raises(ConfigError, match="show: got 'both'; expected difference, because base= is given"):
+        check_show([toy_spec()], "both", "fedprox")
+
+
+def test_what_others_measured(published: Path) -> None:
+    """Below the published number. Their differences are paired by the place of the seed: 3 5 4 is 4 +- 2.484138."""
+    lines = [
+        "fedavg,a,accuracy,60.00,1.00,3,%,,59;60;61",
+        "fedprox,a,accuracy,64.00,1.50,3,%,other code,62;65;65",
+    ]
+    head = "method,setting,metric,mean,std,n_seeds,unit,note,seeds"
+    (published / "others.csv").write_text("\n".join([head, *lines]) + "\n")
+    spec = toy_spec().model_copy(update={"reproductions": ("others.csv",)})
+    results = build_results(spec, "quick", toy_cells(), published)
+    table = as_table(results)
+    text = markdown.render(table)
+    assert "Small print: published, below it reproduced by others." in text
+    assert "| FedProx | **71.00 ± 1.00**<br><sub>70.00</sub><br><sub>64.00 ± 1.50</sub> |" in text
+    assert csv.render(table).splitlines()[7].endswith(",64.00,1.50,3,other code,62;65;65")
+    assert r"\quad {\scriptsize reproduced by others} & \scriptsize 64.00 {$\,\pm\,1.50$}" in latex.render(
+        table
+    )
+    assert "(70.00; 64.00)" in terminal.render(table, with_notes=False)
+    small = markdown.cell_text(results.cells["fedprox", "a"], "difference").split("<br>")[1:]
+    assert small == ["<sub>+10.00</sub>", r"<sub>+4.00 \[+1.52, +6.48\]</sub>"]
 
 
 def test_a_folder_that_cannot_be_written_is_a_storage_error(toy: Table, tmp_path: Path) -> None:

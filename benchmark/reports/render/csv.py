@@ -27,10 +27,10 @@ def render(table: Table) -> str:
 
 
 def render_wide(table: Table) -> str:
-    """Rows x columns of means with two digits; of published numbers or of differences where the table prints those."""
+    """Rows x columns of means with two digits; of published numbers or differences where the table prints those."""
     data = table.data
-    mean, published = (pd.to_numeric(data[name], errors="coerce") for name in ("mean", "published_mean"))
-    shown = {"published": published, "difference": mean - published}.get(table.show, mean)
-    wide = data.assign(shown=shown).pivot(index="row", columns="column", values="shown")
+    name = {"published": "published_mean", "difference": "difference"}.get(table.show, "mean")
+    data = data.assign(shown=pd.to_numeric(data[name], errors="coerce"))
+    wide = data.pivot(index="row", columns="column", values="shown")
     wide = wide.reindex(index=data["row"].unique(), columns=data["column"].unique())
     return to_csv(wide, float_format="%.2f")

@@ -6,7 +6,7 @@ from itertools import chain, zip_longest
 from math import ceil
 from typing import NamedTuple
 
-from benchmark.reports.render.printed import SMALL_PRINT, Printed, printed
+from benchmark.reports.render.printed import Printed, printed, small_print
 from benchmark.reports.results import CellResult
 from benchmark.reports.tables import ColumnBlock, Table, TableLine
 from benchmark.runs.status import RunState
@@ -88,7 +88,7 @@ def _floats(table: Table, number: int, layout: Layout) -> list[str]:
     """The floats of a block. The first one of a table has the caption, the last one the notes."""
     block, total, lines = table.blocks[number], len(table.blocks), []
     stacks = _stacks(table, block, layout)
-    height = len(block.lines) * (1 + (table.show == "both")) + 3
+    height = len(block.lines) * (1 + len(table.small)) + 3
     size = max(1, layout.lines // height)
     for start in range(0, len(stacks), size):
         first, last = number == start == 0, number == total - 1 and start + size >= len(stacks)
@@ -96,7 +96,7 @@ def _floats(table: Table, number: int, layout: Layout) -> list[str]:
         if total > 1:
             head += f" ({escape(block.title or f'part {number + 1}')})"
         if first and table.caption:
-            small = SMALL_PRINT * (table.show == "both")
+            small = small_print(table)
             head += f". {escape(table.caption)}{small}{_seeds_meaning(table)}"
         head += "" if first else ", continued"
         places = [str(place + 1) if place else "" for place in (number, start)]
@@ -147,7 +147,7 @@ def _tabular(table: Table, stacks: Sequence[ColumnBlock]) -> list[str]:
         for index, line in enumerate(block.lines):
             if line.own and not seen_own and index:
                 lines.append(r"\midrule")
-            elif index and table.show == "both":
+            elif index and table.small:
                 lines.append(r"\addlinespace")
             seen_own |= line.own
             lines += _line(table, line, columns)
@@ -160,9 +160,9 @@ def _columns(table: Table, block: ColumnBlock) -> list[list[Printed]]:
     return [[entry for cell in column for entry in _entries(table, cell)] for column in cells]
 
 
-def _entries(table: Table, cell: CellResult | str) -> tuple[Printed, Printed]:
-    large, small = printed(cell, table.show)
-    return Printed(large.text) if _NUMBER.fullmatch(large.text) else large, small
+def _entries(table: Table, cell: CellResult | str) -> tuple[Printed, ...]:
+    large, *small = printed(cell, table.show)
+    return Printed(large.text) if _NUMBER.fullmatch(large.text) else large, *small
 
 
 def _alignment(entries: Sequence[Printed], otherwise: str) -> str:
@@ -175,7 +175,8 @@ def _alignment(entries: Sequence[Printed], otherwise: str) -> str:
     whole, rest = (max(len(part[place]) for part in parts) for place in (0, 2))
 
     def width(entry: Printed) -> int:
-        return 9 * bool(entry.spread) + 3 * bool(entry.seeds) + len(entry.troubles) + len(entry.signs)
+        tail = len(entry.interval) + len(entry.troubles) + len(entry.signs)
+        return 9 * bool(entry.spread) + 3 * bool(entry.seeds) + tail
 
     longest = max(entries, key=width)
     wide = (("missing", 1),) * len(longest.troubles)  # M is the widest letter
@@ -203,6 +204,7 @@ def _tail(entry: Printed, places: int) -> str:
     zeros = "0" * (places - entry.spread.find("."))
     pad = rf"\phantom{{{zeros}}}" if zeros else ""
     spread = rf"\,\pm\,{pad}{entry.spread}" if entry.spread else ""
+    spread += rf"\ {entry.interval}" if entry.interval else ""
     signs = "".join({"†": r"\dagger", "‡": r"\ddagger"}[sign] for sign in entry.signs)
     formula = f"{spread}^{{{signs}}}" if signs else spread
     text = f"${formula}$" if formula else ""
@@ -238,10 +240,11 @@ def _head(block: ColumnBlock) -> list[str]:
 def _line(table: Table, line: TableLine, columns: Sequence[Sequence[Printed]]) -> list[str]:
     label = escape(line.label) + (" (own)" if line.own else "")
     pairs = list(zip((_entries(table, cell) for cell in line.cells), columns, strict=False))
-    rows = [_row([label, *(_cell(large, column) for (large, _), column in pairs)])]
-    published = [_cell(small, column, r"\scriptsize ") for (_, small), column in pairs]
-    if any(published):
-        rows.append(_row([r"\quad {\scriptsize published}", *published]))
+    rows = [_row([label, *(_cell(entries[0], column) for entries, column in pairs)])]
+    for place, name in enumerate(table.small, 1):
+        small = [_cell(entries[place], column, r"\scriptsize ") for entries, column in pairs]
+        if any(small):
+            rows.append(_row([rf"\quad {{\scriptsize {name}}}", *small]))
     return rows
 
 

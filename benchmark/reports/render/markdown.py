@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 from benchmark.errors import printable
 from benchmark.experiments.metrics import Show
-from benchmark.reports.render.printed import SMALL_PRINT, Printed, printed
+from benchmark.reports.render.printed import Printed, printed, small_print
 from benchmark.reports.results import CellResult
 from benchmark.reports.tables import ColumnBlock, Note, Table
 
@@ -32,7 +32,7 @@ def render(table: Table) -> str:
     """The whole file. Notes with a heading are folded (GitHub and GitLab unfold them on a click)."""
     parts = [f"# {escape(table.title)}"]
     if table.caption:
-        parts.append(escape(table.caption) + SMALL_PRINT * (table.show == "both"))
+        parts.append(escape(table.caption) + small_print(table))
     for block in table.blocks:
         if len(table.blocks) > 1:
             parts.append(f"## {escape(block.title or f'{block.columns[0]} to {block.columns[-1]}')}")
@@ -68,8 +68,8 @@ def _block(table: Table, block: ColumnBlock) -> str:
 
 def cell_text(cell: CellResult | str, show: Show) -> str:
     """``**73.20 ± 0.80**<br><sub>67.29</sub>``, with what is missing from the cell in words."""
-    large, small = map(_text, printed(cell, show))
-    return f"{large}<br><sub>{small}</sub>" if small else large
+    large, *small = map(_text, printed(cell, show))
+    return "<br>".join([large, *(f"<sub>{text}</sub>" for text in small if text)])
 
 
 def _text(entry: Printed) -> str:

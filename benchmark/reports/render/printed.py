@@ -5,12 +5,17 @@ from typing import NamedTuple
 from benchmark.experiments.metrics import Show
 from benchmark.reports.published import Published
 from benchmark.reports.results import CellResult
+from benchmark.reports.statistics import Difference
+from benchmark.reports.tables import Table
 
-SMALL_PRINT = " Small print: published."
+
+def small_print(table: Table) -> str:
+    """The sentence that says what the small print is; empty without any."""
+    return f" Small print: {', below it '.join(table.small)}." if table.small else ""
 
 
 class Printed(NamedTuple):
-    """``number`` and ``spread`` with their marks, or ``text`` in their place.
+    """``number`` and ``spread`` or ``interval`` with their marks, or ``text`` in their place.
 
     ``rank`` is ``best``, ``second`` or empty; ``signs`` are daggers; ``seeds`` is (done, planned) where runs are
     missing, and ``troubles`` says what became of the others.
@@ -23,21 +28,30 @@ class Printed(NamedTuple):
     signs: str = ""
     seeds: tuple[int, int] | None = None
     troubles: tuple[tuple[str, int], ...] = ()
+    interval: str = ""
 
     @property
     def plain(self) -> str:
-        """``73.20 ± 0.80``, or the text."""
-        return self.text or " ± ".join(filter(None, [self.number, self.spread]))
+        """``73.20 ± 0.80``, ``+1.20 [+0.40, +2.00]``, or the text."""
+        number = " ± ".join(filter(None, [self.number, self.spread]))
+        return self.text or " ".join(filter(None, [number, self.interval]))
 
 
-def printed(cell: CellResult | str, show: Show) -> tuple[Printed, Printed]:
-    """The large and the small print of a cell; the small print is the published number where both are shown."""
+def printed(cell: CellResult | str, show: Show) -> tuple[Printed, Printed, Printed]:
+    """The large and the small print of a cell; the latter is what is published, and what others measured."""
     if isinstance(cell, str):
-        return Printed(text=cell), Printed()
-    published = _published(cell.published)
+        return Printed(text=cell), Printed(), Printed()
+    published, reproduced = _published(cell.published), _published(cell.reproduced)
     if show == "published":
-        return published, Printed()
-    return _measured(cell, show), published if show == "both" else Printed()
+        return published, Printed(), Printed()
+    if show == "difference" and cell.base is not None:
+        of_paper = cell.published_difference
+        published = Printed() if of_paper is None else Printed(f"{of_paper:+.2f}")
+        return _compared(cell), published, _difference(cell.reproduced_difference)
+    measured = _measured(cell)
+    if show == "difference":  # the base row; the marks compare means, not differences
+        measured = measured._replace(rank="", signs="‡" * bool(cell.differs))
+    return (measured, Printed(), Printed()) if show == "measured" else (measured, published, reproduced)
 
 
 def _published(number: Published | None) -> Printed:
@@ -46,7 +60,24 @@ def _published(number: Published | None) -> Printed:
     return Printed(number.mean, number.std) if number.mean else Printed(text=number.text)
 
 
-def _measured(cell: CellResult, show: Show) -> Printed:
+def _difference(found: Difference | None) -> Printed:
+    if found is None:
+        return Printed()
+    interval = "[{:+.2f}, {:+.2f}]".format(*found.interval) if found.interval else ""
+    return Printed(f"{found.mean:+.2f}", interval=interval)
+
+
+def _compared(cell: CellResult) -> Printed:
+    """The difference to the base row; how many pairs it is of if that is not all seeds."""
+    found = cell.difference
+    if found is None:
+        return _measured(cell) if cell.summary is None else Printed(text="no pair")
+    lacking = len(cell.runs) - found.n
+    seeds, troubles = ((found.n, len(cell.runs)), (("without a pair", lacking),)) if lacking else (None, ())
+    return _difference(found)._replace(signs="‡" * bool(cell.differs), seeds=seeds, troubles=troubles)
+
+
+def _measured(cell: CellResult) -> Printed:
     if cell.state != "ok":
         return Printed(text="–")
     troubles = tuple((outcome, len(seeds)) for outcome, seeds in cell.troubles.items())
@@ -54,10 +85,6 @@ def _measured(cell: CellResult, show: Show) -> Printed:
         return Printed(text=", ".join(f"{count} {outcome}" for outcome, count in troubles) or "missing")
     signs = "‡" * bool(cell.differs)
     seeds = None if cell.complete else (cell.summary.n, len(cell.runs))
-    if show == "difference":
-        if cell.difference is None:
-            return Printed()
-        return Printed(f"{cell.difference:+.2f}", signs=signs, seeds=seeds, troubles=troubles)
     spread = "" if cell.summary.std is None else f"{cell.summary.std:.2f}"
     rank = "best" if cell.mark.best else "second" if cell.mark.second else ""
     signs = "†" * cell.mark.not_worse + signs

@@ -27,8 +27,8 @@ def render(table: Table, with_notes: bool = True, width: int | None = None) -> s
     """
     console = TextConsole(width)
     caption = [table.caption] if table.caption else []
-    if table.show == "both":
-        caption.append("In brackets: published.")
+    if table.small:
+        caption.append(f"In brackets: {'; '.join(table.small)}.")
     cells = [cell for block in table.blocks for line in block.lines for cell in line.cells]
     if any(isinstance(cell, CellResult) and cell.summary and not cell.complete for cell in cells):
         caption.append("n/m: only n of m seeds are done.")
@@ -79,14 +79,14 @@ def _width(head: str, cells: Sequence[Text]) -> int:
 
 
 def _cells(table: Table, cells: Sequence[CellResult | str]) -> list[Text]:
-    """The cells of a column, measured and published numbers each below one another."""
+    """The cells of a column, measured numbers and the others each below one another."""
     pairs = [printed(cell, table.show) for cell in cells]
-    texts = [_text(large) for large, _ in pairs]
+    texts = [_text(large) for large, *_ in pairs]
     width = max((text.cell_len for text in texts), default=0)
-    for text, (_, small) in zip(texts, pairs, strict=True):
-        if published := small.number or small.text:
+    for text, (_, *small) in zip(texts, pairs, strict=True):
+        if others := [entry.number or entry.text for entry in small if entry.plain]:
             text.pad_right(width - text.cell_len)
-            text.append(f" ({printable(published)})", "dim")
+            text.append(f" ({printable('; '.join(others))})", "dim")
     return texts
 
 

@@ -40,7 +40,8 @@ class View(NamedTuple):
         """The number by which each view of the table sorts."""
         cell = self.cell
         mean = cell.summary.mean if cell.summary else None
-        return dict(zip(VIEWS, (mean, cell.published_value, cell.difference, self.rank), strict=True))
+        difference = cell.difference.mean if cell.difference else None
+        return dict(zip(VIEWS, (mean, cell.published_value, difference, self.rank), strict=True))
 
     @property
     def seeds(self) -> str:
@@ -67,7 +68,8 @@ class Section:
     def rows(self) -> list[tuple[Any, list[View]]]:
         """(row, its cells), with ranks and differences."""
         spec, cells = self.results.spec, self.results.cells
-        largest = max((abs(cell.difference) for cell in cells.values() if cell.difference), default=1.0)
+        differences = {key: cell.difference.mean for key, cell in cells.items() if cell.difference}
+        largest = max(map(abs, differences.values()), default=0.0) or 1.0
         views: dict[str, list[View]] = {row.key: [] for row in spec.rows}
         for column in spec.columns:
             of_column = {row.key: self.results.cell(row, column) for row in spec.rows}
@@ -80,7 +82,7 @@ class Section:
             )
             for key, cell in of_column.items():
                 name = cell_name(spec, key, column.key) if cell.runs else ""
-                tint = round(100 * abs(cell.difference or 0) / largest)
+                tint = round(100 * abs(differences.get((key, column.key), 0.0)) / largest)
                 views[key].append(View(cell, name, tint, ranks.get(key), published_ranks.get(key)))
         return [(row, views[row.key]) for row in spec.rows]
 
