@@ -63,6 +63,9 @@ NEUTRAL = {
         "client": {"fedprox": {"mu": 0.0}},
         "server": {"optimizer": {"name": "lookahead", "lam": 0.0}},
     },
+    "fedexp": {"server": {"direction": {"name": "extrapolate", "eps": 1e9}}},
+    "fedlesam": {"client": {"fedlesam": {"rho": 0.0}}},
+    "fedgloss, at the server": {"server": {"optimizer": {"name": "fedgloss", "rho": 0.0}}},
 }
 
 
@@ -166,6 +169,11 @@ VOTE, PERSONAL = {"name": "vote", "gamma": 1.0}, {"name": "personal"}
         ({"client": {"isfl": {"sigma": 0.1, "N_p": 0}}}, r"client\.isfl\.N_p: got 0"),
         ({"client": {"fedcm": {"alpha": 0.0}}}, r"client\.fedcm\.alpha: got 0\.0"),
         ({"client": {"fedsam": {"rho": -0.1}}}, r"client\.fedsam\.rho: got -0\.1"),
+        ({"client": {"fedlesam": {"rho": 0.1}, "fedsam": {"rho": 0.1}}}, r"fedlesam and fedsam .*second gradient"),
+        ({"client": {"fedgloss": {"beta": 1.0}}}, r"fedgloss needs 'fedgloss' in method\.server\.post; got none"),
+        ({"server": UNIFORM | {"post": {"name": "fedgloss"}}}, r"fedgloss needs 'fedgloss' in .*optimizer; got add"),
+        ({"prediction": {"name": "last_two"}}, r"last_two needs 'last_two' in method\.server\.post; got none"),
+        ({"server": {"direction": {"name": "extrapolate", "eps": 0.0}}}, r"direction\.eps: got 0\.0"),
         ({"server": {"optimizer": {"name": "lookahead", "lam": 1.0}}}, r"optimizer\.lam: got 1\.0"),
         ({"server": {"optimizer": ADAM | {"tau": 0.0}}}, r"optimizer\.tau: got 0\.0"),
         ({"server": {"optimizer": ADAM | {"beta1": 1.0}}}, r"optimizer\.beta1: got 1\.0"),
