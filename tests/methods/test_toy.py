@@ -186,6 +186,8 @@ EXPECTED: dict[str, Any] = {
     "fedexp": {"server": lambda: extrapolated},
     "fedlesam": {"way": fedlesam},
     "fedgloss": {"way": fedgloss},
+    "fedetf": FEDAVG,  # one class: its loss is 0
+    "fedgela": FEDAVG,  # one class
 }
 BESIDE_PROTOTYPES = ("feddc", "feddyn", "fednova", "fedprox", "moon")
 """With prototypes nothing changes, as there is one class: nothing to contrast."""
