@@ -58,7 +58,9 @@ class FlatModel:
         self.net = net.to(device)
         self.channels_last, self.amp = channels_last, amp
         # All heads share one place. The model's own classifier is bound last, so that w starts with its values.
-        self._heads = {key: head for key, head in (heads or {}).items() if key is not None}
+        self._heads: dict[str | None, nn.Module] = {
+            k: head for k, head in (heads or {}).items() if k is not None
+        }
         self._heads[None] = net.classifier
         groups = _groups(net)
         body = [(f"body.{n}", tuple(p.shape), groups[id(p)]) for n, p in net.body.named_parameters()]
