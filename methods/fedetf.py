@@ -9,8 +9,7 @@ their number n_kc of samples at the client,
     mu = P z / ||P z||,    L = -log( n_ky^gamma exp(beta v_y' mu) / sum_c n_kc^gamma exp(beta v_c' mu) ).
 
 The global model answers by f = beta V' mu. The fine-tuning of personal models (section 4.3) is left out.
-As P can turn mu, V is taken with U = I. ``methods/fidelity/baselines.yaml`` describes the authors' code (``variant:
-reference``).
+As P can turn mu, V is taken with U = I. ``methods/fidelity/baselines.yaml`` describes the authors' code.
 """
 
 from typing import Literal
@@ -21,7 +20,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from methods.core.contexts import Batch, ClientContext, Generators, Loss, State
-from methods.core.rules import ClientRule, VariantRule, register
+from methods.core.rules import ClientRule, register
 from methods.fedsdc import make_head
 from methods.shared.etf import SimplexETF
 from methods.shared.precision import float32
@@ -42,18 +41,16 @@ class ProjectedETF(nn.Module):
 
 
 @register("client", "fedetf")
-class FedETF(VariantRule, ClientRule):
+class FedETF(ClientRule):
     """Projection to a fixed simplex ETF, trained with the balanced feature loss.
 
-    ``beta``: first temperature; ``gamma``: exponent of n_kc; ``absent``: a class without samples is left ``out`` of the
-    sum over c, as the formula has it, or counts as ``one`` sample.
+    ``beta``: first temperature; ``gamma``: exponent of n_kc; ``absent``: a class without samples counts as ``one``
+    sample, or is left ``out`` of the sum over c.
     """
-
-    reference = {"absent": "one"}
 
     beta: float = Field(gt=0, allow_inf_nan=False)
     gamma: float = Field(gt=0, allow_inf_nan=False)
-    absent: Literal["out", "one"] = "out"
+    absent: Literal["one", "out"]
 
     def classifier(self, feature_dim: int, num_classes: int, generators: Generators) -> nn.Module:
         """P, Xavier normal with bias 0, and V."""
@@ -62,8 +59,8 @@ class FedETF(VariantRule, ClientRule):
 
     def begin(self, ctx: ClientContext) -> State:
         """gamma log n_kc [C], once for all steps."""
-        n = torch.from_numpy(ctx.label_counts).to(ctx.w)
-        return {"prior": self.gamma * (n if self.absent == "out" else n.clamp_min(1)).log()}
+        n = torch.from_numpy(ctx.label_counts).to(ctx.w, non_blocking=True)
+        return {"prior": self.gamma * (n.clamp_min(1) if self.absent == "one" else n).log()}
 
     def loss(self, ctx: ClientContext, batch: Batch) -> Loss:
         """L in place of cross-entropy."""

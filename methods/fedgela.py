@@ -37,7 +37,10 @@ class FixedETF(nn.Module):
 
 @register("client", "fedgela")
 class FedGELA(ClientRule):
-    """A fixed simplex ETF, adapted to the classes of each client. ``E_W``: squared length of its columns."""
+    """A fixed simplex ETF, adapted to the classes of each client.
+
+    ``E_W``: squared length of its columns.
+    """
 
     E_W: float = Field(gt=0, allow_inf_nan=False)
 
@@ -47,7 +50,7 @@ class FedGELA(ClientRule):
 
     def begin(self, ctx: ClientContext) -> State:
         """Phi_k [C], once for all steps."""
-        n = torch.from_numpy(ctx.label_counts).to(ctx.w)
+        n = torch.from_numpy(ctx.label_counts).to(ctx.w, non_blocking=True)
         return {"Phi": n * (ctx.num_classes / n.sum().clamp_min(1))}
 
     def loss(self, ctx: ClientContext, batch: Batch) -> Loss:

@@ -21,7 +21,7 @@ from methods.fedetf import FedETF, ProjectedETF
 from methods.fedgela import FedGELA, FixedETF
 from methods.shared.etf import SimplexETF
 
-ETF, GELA = {"beta": 2.0, "gamma": 1.0}, {"E_W": 4.0}
+ETF, GELA = {"beta": 2.0, "gamma": 1.0, "absent": "one"}, {"E_W": 4.0}
 Z = torch.tensor([[3.0, 4.0]], dtype=torch.float64)
 F = torch.tensor([[-0.2, 0.2]], dtype=torch.float64) * math.sqrt(2)
 GAP = 0.8 / math.sqrt(2)
@@ -63,8 +63,8 @@ def loss(rule: ClientRule, counts: list[int], f: Tensor) -> float:
         ({}, [3, 1], 3),
         ({"gamma": 2.0}, [3, 1], 9),
         ({}, [2, 2], 1),
-        ({}, [0, 4], 0),  # the class without samples is left out
-        ({"variant": "reference"}, [0, 4], 1 / 4),  # counts as one sample
+        ({}, [0, 4], 1 / 4),
+        ({"absent": "out"}, [0, 4], 0),
     ],
 )
 def test_balanced_feature_loss(changes: dict[str, Any], counts: list[int], odds: float) -> None:
