@@ -27,7 +27,7 @@ from methods.core.rules import ClientRule, Post, ServerOptimizer, VariantRule, r
 
 @register("client", "fedgloss")
 class FedGloSS(ClientRule):
-    """ADMM at the client. ``beta``: a small one ties clients to the model sent."""
+    """ADMM at the client: the smaller beta is, the closer clients stay to the model sent."""
 
     equal_layouts = True
     trains_all = True
@@ -52,7 +52,7 @@ class FedGloSS(ClientRule):
 
 @register("optimizer", "fedgloss")
 class ServerSAM(ServerOptimizer):
-    """Clients start uphill of w, which takes the step. ``rho``: how far uphill (0 is FedAvg)."""
+    """Clients start rho uphill of w, which takes the step (rho = 0 is FedAvg)."""
 
     rho: float = Field(ge=0, allow_inf_nan=False)
 
@@ -72,7 +72,7 @@ class ServerSAM(ServerOptimizer):
 
 @register("post", "fedgloss")
 class ServerDual(VariantRule, Post):
-    """w <- w - beta sigma. ``over_m``: sigma takes the mean of a round's updates instead of their sum."""
+    """w <- w - beta sigma; over_m: sigma takes the mean of a round's updates instead of their sum."""
 
     needs = {"weights": "uniform", "direction": "mean", "optimizer": "fedgloss"}
     reference = {"over_m": True}
